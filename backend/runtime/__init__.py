@@ -1,0 +1,1 @@
+"""The prebuilt runtime: thread pool, arena and the walker of the kernel list, as Cython extensions."""

@@ -1,0 +1,1 @@
+"""The graph engine: ONNX in, equality saturation under rules, extraction, ONNX out."""

@@ -1,0 +1,1 @@
+"""The rule language: text to typed rules, with static checks and diagnostics."""

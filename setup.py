@@ -1,0 +1,61 @@
+"""What pyproject.toml cannot say: the packages below the root, and the Cython extensions of the runtime.
+
+The repository root is the package `rewrite`, so the root holds files that are not part of it (this one, for
+instance): `BuildPy` leaves them out of the wheel.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from setuptools import Extension, setup
+from setuptools.command.build_py import build_py
+
+ROOT = Path(__file__).resolve().parent
+ROOMS = ("grammar", "engine", "backend", "cli")
+NOT_MODULES = {"setup", "conftest"}
+
+
+def packages() -> list[str]:
+    """`rewrite` and every package inside its rooms, sorted."""
+    inits = [init for room in ROOMS for init in (ROOT / room).rglob("__init__.py")]
+    return ["rewrite", *sorted(".".join(("rewrite", *init.parent.relative_to(ROOT).parts)) for init in inits)]
+
+
+def extensions() -> list[Extension]:
+    """One extension per `.pyx` file of the rooms; Cython is asked only if there is one."""
+    sources = sorted(source.relative_to(ROOT) for room in ROOMS for source in (ROOT / room).rglob("*.pyx"))
+    if not sources:
+        return []
+    from Cython.Build import cythonize
+
+    flags = ["-O3", "-pthread", "-fno-math-errno", "-fno-trapping-math", "-Wno-unreachable-code-fallthrough"]
+    modules = [
+        Extension(
+            ".".join(("rewrite", *source.with_suffix("").parts)),
+            [source.as_posix()],
+            extra_compile_args=flags,
+            extra_link_args=["-pthread"],
+        )
+        for source in sources
+    ]
+    built: list[Extension] = cythonize(
+        modules,
+        build_dir="build/cython",
+        compiler_directives={"language_level": 3, "boundscheck": False, "wraparound": False, "cdivision": True},
+    )
+    return built
+
+
+class BuildPy(build_py):
+    """Copies the package without the root's files that only serve the build and the tests."""
+
+    def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
+        found: list[tuple[str, str, str]] = super().find_package_modules(package, package_dir)
+        return [module for module in found if package != "rewrite" or module[1] not in NOT_MODULES]
+
+
+if __name__ == "__main__":
+    os.chdir(ROOT)
+    setup(packages=packages(), ext_modules=extensions(), cmdclass={"build_py": BuildPy})
