@@ -1,0 +1,61 @@
+# `make demo` and `make test` need python3 (3.11 or newer) and a C compiler; without one: make demo EXTRAS=verify,zig
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+JOBS ?= 2
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
+SOURCES := $(shell find backend engine -name '*.pyx' -o -name '*.pxd')
+
+.PHONY: demo test lint format types bench wheel venv clean
+.DEFAULT_GOAL := help
+
+help:
+	@echo 'make demo    set up, then optimise and compile a real model'
+	@echo 'make test    set up, then run all tests'
+	@echo 'make lint    set up, then style (ruff) and types (mypy)'
+	@echo 'make bench   set up, then measure against the peers; writes docs/benchmarks.md'
+	@echo 'make wheel   build the wheel into dist/'
+	@echo 'make venv    the environment with everything for development, in $(VENV)'
+
+# One stamp per set of extras: an environment made for the tests does not pull in torch.
+$(BIN)/python:
+	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Python 3.11 or newer is needed: make PYTHON=python3.12")'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed-%: pyproject.toml setup.py $(SOURCES) | $(BIN)/python
+	$(PIP) --editable '.[$*]'
+	@touch $@
+
+EXTRAS ?= verify
+demo: $(VENV)/.installed-$(EXTRAS)
+	$(BIN)/python benchmarks/demo.py
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest $(ARGS)
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(MAKE) --no-print-directory types
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# mypy names a package after its folder; the link gives the checkout the package's name, whatever its own is.
+types: $(VENV)/.installed-dev
+	@mkdir -p build/types && ln -sfn ../.. build/types/rewrite
+	cd build/types && MYPYPATH=. $(abspath $(BIN))/mypy --config-file ../../pyproject.toml --package rewrite
+
+bench: $(VENV)/.installed-bench
+	$(BIN)/python -m benchmarks.run $(ARGS)
+
+wheel: $(BIN)/python
+	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+venv: $(VENV)/.installed-bench $(VENV)/.installed-dev
+
+clean:
+	rm -rf build dist *.egg-info
