@@ -33,7 +33,7 @@ demo: $(VENV)/.installed-$(EXTRAS)
 	$(BIN)/python benchmarks/demo.py
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/pytest $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -25,6 +25,12 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     return RulesFile.from_parent(parent, path=file_path) if file_path.suffix == ".rules" else None
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_collect_directory(path: Path, parent: pytest.Collector) -> pytest.Collector | None:
+    """In a checkout the root is the package itself: pytest must not import it again under the folder's name."""
+    return pytest.Dir.from_parent(parent, path=path) if path == Path(__file__).parent else None
+
+
 class RulesFile(pytest.File):
     """A rule file; its children are the rules that have tests."""
 
