@@ -1,0 +1,270 @@
+"""Pointwise programs as C statements, on vectors or on scalars.
+
+The tables below spell each primitive. In vector code a float value is a `vf` and a truth value a `vm` (see
+`templates/vector.h`); in scalar code values have their C types and bool is `uint8_t`, 0 or 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from ..engine.graph import DType
+from .pointwise import Instruction, Pointwise
+
+C_TYPES = {
+    DType.F32: "float",
+    DType.F64: "double",
+    DType.I8: "int8_t",
+    DType.I16: "int16_t",
+    DType.I32: "int32_t",
+    DType.I64: "int64_t",
+    DType.U8: "uint8_t",
+    DType.U16: "uint16_t",
+    DType.U32: "uint32_t",
+    DType.U64: "uint64_t",
+    DType.BOOL: "uint8_t",
+}
+"""The C type of an element."""
+
+_CURVES = ("Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh")
+
+# Max and Min give NaN if either operand is NaN, as ONNX has it. AtLeast and AtMost bound the first operand by the
+# second and keep a NaN of the first only, which is what Relu and Clip need and costs one instruction.
+VECTOR = {
+    "Add": "{0} + {1}",
+    "Sub": "{0} - {1}",
+    "Mul": "{0} * {1}",
+    "Div": "{0} / {1}",
+    "Pow": "vpow({0}, {1})",
+    "Fmod": "vfmod({0}, {1})",
+    "Max": "vmax_nan({0}, {1})",
+    "Min": "vmin_nan({0}, {1})",
+    "AtLeast": "vmax({1}, {0})",
+    "AtMost": "vmin({1}, {0})",
+    "Neg": "-{0}",
+    "Abs": "vabs({0})",
+    "Sign": "vsign({0})",
+    "Sqrt": "vsqrt({0})",
+    "Reciprocal": "vset1(1.0f) / {0}",
+    "Exp": "vexp({0})",
+    "Log": "vlog({0})",
+    "Log1p": "vlog1p({0})",
+    "Erf": "verf({0})",
+    "Tanh": "vtanh({0})",
+    "Sigmoid": "vsigmoid({0})",
+    "Floor": "vfloor({0})",
+    "Ceil": "vceil({0})",
+    "Round": "vround({0})",
+    **{op: f"v{op.lower()}({{0}})" for op in _CURVES},
+}
+VECTOR_COMPARE = {
+    "Less": "vlt({0}, {1})",
+    "LessOrEqual": "vle({0}, {1})",
+    "Greater": "vlt({1}, {0})",
+    "GreaterOrEqual": "vle({1}, {0})",
+    "Equal": "veq({0}, {1})",
+    "IsNaN": "vm_not(veq({0}, {0}))",
+}
+VECTOR_BOOL = {
+    "And": "vm_and({0}, {1})",
+    "Or": "vm_or({0}, {1})",
+    "Xor": "vm_xor({0}, {1})",
+    "Not": "vm_not({0})",
+    "Equal": "vm_not(vm_xor({0}, {1}))",
+    "Select": "vm_or(vm_and({0}, {1}), vm_and(vm_not({0}), {2}))",
+}
+
+# {f} is the suffix of the C library's functions for the type (f for float), {T} the C type.
+SCALAR_FLOAT = {
+    "Add": "{0} + {1}",
+    "Sub": "{0} - {1}",
+    "Mul": "{0} * {1}",
+    "Div": "{0} / {1}",
+    "Pow": "pow{f}({0}, {1})",
+    "Fmod": "fmod{f}({0}, {1})",
+    "Max": "({0} != {0} || {0} > {1} ? {0} : {1})",
+    "Min": "({0} != {0} || {0} < {1} ? {0} : {1})",
+    "AtLeast": "({0} < {1} ? {1} : {0})",
+    "AtMost": "({0} > {1} ? {1} : {0})",
+    "Neg": "-{0}",
+    "Abs": "fabs{f}({0})",
+    "Sign": "({0} != {0} ? {0} : ({T})(({0} > 0) - ({0} < 0)))",
+    "Reciprocal": "1 / {0}",
+    "Sigmoid": "1 / (1 + exp{f}(-{0}))",
+    "Round": "rint{f}({0})",
+    **{
+        op: f"{op.lower()}{{f}}({{0}})"
+        for op in ("Sqrt", "Exp", "Log", "Log1p", "Erf", "Tanh", "Floor", "Ceil", *_CURVES)
+    },
+}
+# Integers wrap. Division truncates; dividing by zero gives zero instead of a trap. Mod has the sign of the divisor.
+SCALAR_INTEGER = {
+    "Add": "({T})(({U}){0} + ({U}){1})",
+    "Sub": "({T})(({U}){0} - ({U}){1})",
+    "Mul": "({T})(({U}){0} * ({U}){1})",
+    "Div": "({T})({1} == 0 ? 0 : {minus_one} ? ({T})(0 - ({U}){0}) : {0} / {1})",
+    "Fmod": "({T})({1} == 0 || {minus_one} ? 0 : {0} % {1})",
+    "Mod": "({T})({1} == 0 || {minus_one} ? 0 : ({0} % {1} + ({0} % {1} != 0 && (({0} ^ {1}) < 0) ? {1} : 0)))",
+    "Max": "({0} > {1} ? {0} : {1})",
+    "Min": "({0} < {1} ? {0} : {1})",
+    "AtLeast": "({0} < {1} ? {1} : {0})",
+    "AtMost": "({0} > {1} ? {1} : {0})",
+    "Neg": "({T})(0 - ({U}){0})",
+    "Abs": "({T})({0} < 0 ? 0 - ({U}){0} : ({U}){0})",
+    "Sign": "({T})(({0} > 0) - ({0} < 0))",
+    "BitwiseAnd": "({T})({0} & {1})",
+    "BitwiseOr": "({T})({0} | {1})",
+    "BitwiseXor": "({T})({0} ^ {1})",
+    "BitwiseNot": "({T})(~{0})",
+    "ShiftLeft": "({T})((uint64_t){1} > {top} ? 0 : ({U}){0} << {1})",
+    "ShiftRight": "({T})((uint64_t){1} > {top} ? 0 : ({U}){0} >> {1})",
+}
+SCALAR_COMPARE = {
+    "Less": "{0} < {1}",
+    "LessOrEqual": "{0} <= {1}",
+    "Greater": "{0} > {1}",
+    "GreaterOrEqual": "{0} >= {1}",
+    "Equal": "{0} == {1}",
+    "IsNaN": "{0} != {0}",
+    "And": "{0} & {1}",
+    "Or": "{0} | {1}",
+    "Xor": "{0} ^ {1}",
+    "Not": "!{0}",
+}
+
+
+def vectorisable(program: Pointwise) -> bool:
+    """Whether all of a program can be emitted on vectors: f32 and bool values only, no primitive of integers."""
+    values = [program.dtype(i) for i in range(len(program.inputs))]
+    if not all(d in (DType.F32, DType.BOOL) for d in values):
+        return False
+    return all(_vector(program, i) is not None for i in program.instructions)
+
+
+def computable(program: Pointwise) -> bool:
+    """Whether all of a program can be emitted on scalars."""
+    return all(_scalar(program, i) is not None for i in program.instructions)
+
+
+def emit(
+    program: Pointwise, operands: Sequence[str], *, vector: bool, prefix: str = "t"
+) -> tuple[list[str], list[str]]:
+    """A program as C: the statements, each defining one new variable `<prefix><number>`, and the results' expressions.
+
+    `operands` are C expressions without side effects for the program's inputs: on vectors `vf` (f32) or `vm` (bool), on
+    scalars of the C type. Raises ValueError where `vectorisable` (or `computable`) is false."""
+    names = list(operands)
+    statements = []
+    for index, instruction in enumerate(program.instructions):
+        text = (_vector if vector else _scalar)(program, instruction)
+        if text is None:
+            raise ValueError(f"no {'vector' if vector else 'scalar'} code for {instruction.op} on {instruction.dtype}")
+        expression = text.format(*(names[a] for a in instruction.args))
+        if instruction.op == "Const":
+            names.append(expression)
+            continue
+        kind = ("vm" if instruction.dtype is DType.BOOL else "vf") if vector else C_TYPES[instruction.dtype]
+        name = f"{prefix}{index}"
+        statements.append(f"const {kind} {name} = {expression};")
+        names.append(name)
+    return statements, [names[r] for r in program.results]
+
+
+def literal(value: float | int | str, dtype: DType) -> str:
+    """A C literal (or constant expression) of an immediate."""
+    if not dtype.is_float:
+        number = int(value)
+        if dtype is DType.I64:
+            return "INT64_MIN" if number == -(2**63) else f"INT64_C({number})"
+        if dtype is DType.U64:
+            return f"UINT64_C({number})"
+        return f"({C_TYPES[dtype]})({number})"
+    number = float(value)
+    suffix = "f" if dtype is DType.F32 else ""
+    if math.isnan(number):
+        return f'(({C_TYPES[dtype]})__builtin_nan(""))'
+    if math.isinf(number):
+        return f"({'-' if number < 0 else ''}({C_TYPES[dtype]})__builtin_inf())"
+    if dtype is DType.F32:
+        import numpy as np
+
+        number = float(np.float32(number))
+        if math.isinf(number):
+            return literal(number, dtype)
+    return f"({number!r}{suffix})"
+
+
+def _vector(program: Pointwise, instruction: Instruction) -> str | None:
+    """The format of one instruction on vectors, None if there is none."""
+    op, dtype = instruction.op, instruction.dtype
+    sources = [program.dtype(a) for a in instruction.args]
+    if dtype not in (DType.F32, DType.BOOL):
+        return None
+    if op == "Const":
+        value = instruction.attr("value")
+        return f"vset1({literal(value, dtype)})" if dtype is DType.F32 else f"vm_set1({int(value)})"
+    if op == "Cast":
+        if sources[0] is DType.BOOL:
+            return "vsel({0}, vset1(1.0f), vset1(0.0f))"
+        return "vm_not(veq({0}, vset1(0.0f)))"
+    if op == "Select" and dtype is DType.F32:
+        return "vsel({0}, {1}, {2})"
+    if all(s is DType.BOOL for s in sources):
+        return VECTOR_BOOL.get(op)
+    return (VECTOR if dtype is DType.F32 else VECTOR_COMPARE).get(op)
+
+
+def _scalar(program: Pointwise, instruction: Instruction) -> str | None:
+    """The format of one instruction on scalars, None if there is none."""
+    op, dtype = instruction.op, instruction.dtype
+    sources = [program.dtype(a) for a in instruction.args]
+    if op == "Const":
+        return literal(instruction.attr("value"), dtype)
+    if op == "Cast":
+        return _cast(sources[0], dtype)
+    if op == "Select":
+        return "({0} ? {1} : {2})"
+    if op == "Pow":
+        return _power(sources[0], sources[1])
+    if dtype is DType.BOOL:
+        return SCALAR_COMPARE.get(op)
+    if dtype.is_float:
+        text = SCALAR_FLOAT.get(op)
+        return text and text.replace("{f}", "f" if dtype is DType.F32 else "").replace("{T}", C_TYPES[dtype])
+    text = SCALAR_INTEGER.get(op)
+    if text is None:
+        return None
+    signed = dtype.value[0] == "i"
+    fields = {
+        "{T}": C_TYPES[dtype],
+        "{U}": "uint64_t" if dtype.bits == 64 else "uint32_t",
+        "{minus_one}": "{1} == -1" if signed else "0",
+        "{top}": str(dtype.bits - 1),
+    }
+    for key, value in fields.items():
+        text = text.replace(key, value)
+    return text
+
+
+def _cast(source: DType, target: DType) -> str:
+    """A conversion: to bool by comparing with zero; a float becomes a narrow integer through a wide one, which is
+    defined for more values."""
+    if target is DType.BOOL:
+        return "{0} != 0"
+    name = C_TYPES[target]
+    if source.is_float and target.is_integer and target is not DType.I64:
+        wide = "int32_t" if target.bits < 32 or target is DType.I32 else "int64_t"
+        return f"({name})({wide}){{0}}"
+    return f"({name}){{0}}"
+
+
+def _power(base: DType, exponent: DType) -> str | None:
+    """Pow by its operand types: the result has the base's type."""
+    if base is DType.BOOL or exponent is DType.BOOL:
+        return None
+    if base.is_integer and exponent.is_integer:
+        return f"({C_TYPES[base]})integer_power({{0}}, {{1}})"
+    if base is DType.F32 and (exponent is DType.F32 or exponent.is_integer):
+        return "powf({0}, (float){1})"
+    return f"({C_TYPES[base]})pow((double){{0}}, (double){{1}})"
