@@ -1,0 +1,1 @@
+"""Benchmarks: a zoo of models made on the spot, and runs side by side with the peers."""

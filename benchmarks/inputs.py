@@ -1,0 +1,56 @@
+"""Seeded inputs for a model, in the ranges that such models see: pixels and signals, token numbers, masks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+# What a symbolic dimension is when nobody says: by the words exporters use for them, else this.
+_USUAL = {"batch": 1, "seq": 32, "height": 224, "width": 224}
+_OTHER = 2
+
+
+def make_inputs(model: Any, dims: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, np.ndarray]:
+    """Seeded arrays for all true inputs of an `onnx.ModelProto` (initializers listed as inputs are left out).
+
+    `dims` gives sizes of symbolic dimensions by name; or of a nameless one as `input.axis`.
+    """
+    from onnx import helper
+
+    generator = np.random.default_rng(seed)
+    constants = {t.name for t in model.graph.initializer}
+    arrays: dict[str, np.ndarray] = {}
+    for value in model.graph.input:
+        if value.name in constants:
+            continue
+        tensor = value.type.tensor_type
+        shape = tuple(_size(dim, f"{value.name}.{axis}", dims or {}) for axis, dim in enumerate(tensor.shape.dim))
+        dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
+        arrays[value.name] = _values(value.name, shape, np.dtype(dtype), generator)
+    return arrays
+
+
+def _size(dim: Any, place: str, dims: Mapping[str, int]) -> int:
+    if dim.HasField("dim_value") and dim.dim_value > 0:
+        return int(dim.dim_value)
+    name = dim.dim_param
+    if name in dims or place in dims:
+        return dims[name if name in dims else place]
+    return next((size for word, size in _USUAL.items() if word in name.lower()), _OTHER)
+
+
+def _values(name: str, shape: tuple[int, ...], dtype: np.dtype, generator: np.random.Generator) -> np.ndarray:
+    """Masks are ones with a padded end, sampling rates are 16000, other integers are small numbers, floats normal."""
+    if dtype == np.bool_:
+        return generator.integers(0, 2, shape).astype(bool)
+    if np.issubdtype(dtype, np.integer):
+        if "mask" in name:
+            mask = np.ones(shape, dtype)
+            mask[..., shape[-1] - shape[-1] // 4 :] = 0
+            return mask
+        if name == "sr":
+            return np.full(shape, 16000, dtype)
+        return generator.integers(0, 2 if "type" in name else 250, shape).astype(dtype)
+    return generator.standard_normal(shape).astype(dtype)

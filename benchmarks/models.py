@@ -1,0 +1,97 @@
+"""The model zoo: made on first use, kept in a cache directory outside the repository.
+
+    python -m benchmarks.models                    make every model
+    python -m benchmarks.models 'resnet*' magika   make those that match
+    python -m benchmarks.models --list             their names and, where made, their paths
+
+The directory is `$REWRITE_BENCH_DIR`, or `~/.cache/rewrite-bench`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import time
+from collections.abc import Sequence
+from fnmatch import fnmatch
+from pathlib import Path
+
+from . import light, packaged
+
+# What `make bench` measures: one raw export of each network, the classic networks and the trained models.
+MEASURED = (
+    *light.NAMES,
+    "resnet18.dynamo.raw", "resnet50.dynamo.raw", "resnet50.ts.opt", "mobilenet_v2.ts.raw", "mobilenet_v3_large.ts.raw",
+    "mobilenet_v3_small.dynamo.raw", "efficientnet_b0.ts.raw", "vit_small.dynamo.raw", "vit_base.ts.raw",
+    "bert_mini.dynamo.dyn", "bert_base.ts.raw", "bert_base.dynamo.opt", "gpt2.dynamo.raw", "gpt2.ts.dyn",
+    *packaged.NAMES,
+)  # fmt: skip
+
+
+def directory() -> Path:
+    """Where the models are kept; made if missing."""
+    path = Path(os.environ.get("REWRITE_BENCH_DIR", "~/.cache/rewrite-bench")).expanduser()
+    path.mkdir(parents=True, exist_ok=True)
+    return path
+
+
+def names() -> list[str]:
+    """All models of the zoo; the exports only where PyTorch and `transformers` are installed."""
+    found = [*light.NAMES, *packaged.NAMES]
+    try:
+        from . import exports
+    except ImportError:
+        return found
+    return [*found, *exports.NAMES]
+
+
+def path(name: str) -> Path:
+    """The file of the model `name`, made if it is not there yet."""
+    target = directory() / f"{name}.onnx"
+    if not target.exists():
+        fresh = target.with_name(f".{os.getpid()}.{target.name}")
+        try:
+            _make(name, fresh)
+            fresh.replace(target)
+        finally:
+            fresh.unlink(missing_ok=True)
+    return target
+
+
+def _make(name: str, target: Path) -> None:
+    if name in light.NAMES:
+        light.make(name, target)
+    elif name in packaged.NAMES:
+        packaged.make(name, target)
+    else:
+        from . import exports
+
+        exports.make(name, target)
+
+
+def select(patterns: Sequence[str]) -> list[str]:
+    """The names that match any of the shell patterns, or all without one; a pattern that matches nothing is an error."""
+    known = names()
+    if lost := [p for p in patterns if not any(fnmatch(name, p) for name in known)]:
+        raise SystemExit(f"no model of the zoo matches {', '.join(lost)}; see python -m benchmarks.models --list")
+    return [name for name in known if not patterns or any(fnmatch(name, p) for p in patterns)]
+
+
+def main() -> None:
+    """Make models, or list them."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("patterns", nargs="*", help="shell patterns of names; all by default")
+    parser.add_argument("--list", action="store_true", help="list instead of making")
+    options = parser.parse_args()
+    for name in select(options.patterns):
+        if options.list:
+            file = directory() / f"{name}.onnx"
+            print(f"{name:28} {file if file.exists() else '-'}")
+            continue
+        start = time.perf_counter()
+        file = path(name)
+        print(f"{time.perf_counter() - start:7.1f} s  {file.stat().st_size / 1e6:8.1f} MB  {file}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
