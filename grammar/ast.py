@@ -1,0 +1,380 @@
+"""The abstract syntax of rule files: what the parser makes and every later stage reads.
+
+Patterns and expressions share one set of classes, since a rule's two sides are written in one notation; which of
+them may stand where is for the static checks. Every node carries the `Span` of the text it came from.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """A stretch of a source file: 1-based lines and columns, the end exclusive."""
+
+    file: str
+    line: int
+    column: int
+    end_line: int
+    end_column: int
+
+    def to(self, other: Span) -> Span:
+        """The stretch from the start of this span to the end of `other`."""
+        return Span(self.file, self.line, self.column, other.end_line, other.end_column)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Syntax:
+    """The base of all syntax nodes. Spans take no part in equality, so that printed and re-parsed text compares equal."""
+
+    span: Span = field(compare=False, repr=False)
+
+    def children(self) -> Iterator[Syntax]:
+        """The syntax nodes directly below this one, in source order."""
+        for f in fields(self):
+            value = getattr(self, f.name)
+            for item in value if isinstance(value, tuple) else (value,):
+                if isinstance(item, Syntax):
+                    yield item
+
+    def walk(self) -> Iterator[Syntax]:
+        """This node and all below it, parents first."""
+        yield self
+        for child in self.children():
+            yield from child.walk()
+
+
+# --- expressions and patterns ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Expr(Syntax):
+    """An expression or pattern."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Number(Expr):
+    """A literal `2`, `0.5` or `1e-5`. In a pattern it matches a constant whose elements all have this value."""
+
+    value: int | float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class String(Expr):
+    """A literal `"NOTSET"`."""
+
+    value: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Name(Expr):
+    """A variable, or one of the words `true`, `false`, `none`, `inf`, `pi`, or a dtype such as `f32`."""
+
+    id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListExpr(Expr):
+    """`[a, b, c]`."""
+
+    items: tuple[Expr, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comprehension(Expr):
+    """`[item for variable in iterable if condition]`."""
+
+    item: Expr
+    variable: str
+    iterable: Expr
+    condition: Expr | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Range(Expr):
+    """`low .. high`: the integers from `low` to `high`, both included."""
+
+    low: Expr
+    high: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unary(Expr):
+    """`-x` or `not x`; `operator` is `"-"` or `"not"`."""
+
+    operator: str
+    operand: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binary(Expr):
+    """`left op right` with one of `+ - * / % @ **`, `and`, `or`.
+
+    Over tensors these are Add, Sub, Mul, Div, Mod, MatMul, Pow, And, Or; over numbers and lists plain arithmetic."""
+
+    operator: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compare(Expr):
+    """`left op right` with one of `== != < <= > >= in is "is not"` (`is none` asks whether an optional input is absent)."""
+
+    operator: str
+    left: Expr
+    right: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attribute(Syntax):
+    """`name: value` inside an operator's parentheses."""
+
+    name: str
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Optional(Expr):
+    """`B = 0` among an operator's inputs in a pattern: binds the input, or the default when the input is absent."""
+
+    name: str
+    default: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rest(Expr):
+    """`..a`: among attributes all the others; `..` alone: any attributes (pattern) or none named (class heads)."""
+
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class All(Expr):
+    """The `*` of `xs[*]`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call(Expr):
+    """`Conv(x, W, B = 0, pads: p, ..a)` or `rank(x)`.
+
+    An operator's name begins with a capital (`Conv`, or dotted after its domain: `com.microsoft.Gelu`); a library
+    function's with a small letter. `kind` is set for class heads: in `elementwise f(x)` it is `"elementwise"` and
+    `head` is `"f"`, the variable that the operator is bound to. `args` holds the inputs in order (`Optional` and
+    `Subscript(.., All)` among them); `rest` the `..a`, if any."""
+
+    head: str
+    args: tuple[Expr, ...]
+    attributes: tuple[Attribute, ...] = ()
+    rest: Rest | None = None
+    kind: str | None = None
+
+    @property
+    def is_operator(self) -> bool:
+        """Whether the head names (or binds) an operator and not a library function."""
+        return self.kind is not None or self.head.rpartition(".")[2][:1].isupper()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Subscript(Expr):
+    """`p[i]`, `xs[*]`; after a multi-output operator the output of that number."""
+
+    base: Expr
+    index: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternatives(Expr):
+    """`(a | b)`: any one of several patterns. All bind the same variables."""
+
+    options: tuple[Expr, ...]
+
+
+# --- types ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShapeRest(Syntax):
+    """`..s` or `..` in a shape: any number of dims, bound to `name`."""
+
+    name: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnyDim(Syntax):
+    """`_` in a shape: one dim, whatever it is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TypeExpr(Syntax):
+    """`const f32[N, 3, ..s]`: every part may be left out.
+
+    `element` is a dtype (`f32`), a dtype class (`float`, `integer`, `number`), `scalar` (one element, any rank), or
+    None; a name bound elsewhere as dtype variable is allowed too. `shape` is None when not written (any rank); its
+    items are expressions (`Name`s bind or compare), `ShapeRest` or `AnyDim`."""
+
+    const: bool
+    element: str | None
+    shape: tuple[Expr | ShapeRest | AnyDim, ...] | None
+
+
+# --- clauses --------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target(Syntax):
+    """What a binding binds: `y`, `y[i]` (one per match of a group), or `y[*]` (all outputs in order)."""
+
+    name: str
+    index: Expr | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binding(Syntax):
+    """`target = value`, in `{ }` roots and in `let`."""
+
+    target: Target
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roots(Syntax):
+    """`{ a = .., b = .. }`: several roots."""
+
+    bindings: tuple[Binding, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Given(Syntax):
+    """`x, y: const f32[N]` in a `given` clause."""
+
+    targets: tuple[Target, ...]
+    type: TypeExpr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand(Syntax):
+    """`x: f32[2,3]`, `c = [[1,1,1]]` (a constant), or `p = [1,0]` (an attribute) in a test.
+
+    A typed operand without value is a graph input; one typed `const` without value is a seeded random constant."""
+
+    target: Target
+    type: TypeExpr | None
+    value: Expr | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleTest(Syntax):
+    """`test fires|refuses operands [gives expr]`: the left side is built from the operands and saturated with the rule."""
+
+    verdict: str
+    operands: tuple[Operand, ...]
+    gives: Expr | None = None
+
+
+# --- items ----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Item(Syntax):
+    """A top-level item of a rule file. `doc` is its docstring or, without one, its trailing comment on the first line."""
+
+    doc: str = field(default="", compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rule(Item):
+    """`rule NAME lhs => rhs clauses`. `bidirectional` for `<=>`.
+
+    `numerics` is `exact`, `reassoc` or `fast` (`relaxations` may hold `signed_zero`); `direction` is `simplify`,
+    `canonical`, `explore` or `lower`; defaults: `exact`, `simplify`."""
+
+    name: str
+    lhs: Expr | Roots
+    rhs: Expr | Roots
+    bidirectional: bool = False
+    given: tuple[Given, ...] = ()
+    where: tuple[Expr, ...] = ()
+    let: tuple[Binding, ...] = ()
+    numerics: str = "exact"
+    relaxations: tuple[str, ...] = ()
+    direction: str = "simplify"
+    tests: tuple[RuleTest, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fuse(Item):
+    """`fuse NAME consumer => group(..) clauses`: the consumer operator may join its producer's kernel.
+
+    The left side is a class-head pattern of a consumer over a producer, such as `elementwise f(complex g(..))`;
+    the right side is `group(g, f)`."""
+
+    name: str
+    lhs: Expr
+    rhs: Expr
+    given: tuple[Given, ...] = ()
+    where: tuple[Expr, ...] = ()
+    tests: tuple[RuleTest, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Param(Syntax):
+    """A parameter of an `op` or `def` declaration: input `x`, `x = default` (optional input), `epsilon: 1e-5`
+    (attribute with default) or `xs[*]` (variadic; `variadic` set)."""
+
+    name: str
+    default: Expr | None = None
+    attribute: Expr | None = None
+    variadic: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op(Item):
+    """`op Gelu(x, approximate: "none") = definition  kind elementwise  commutative`.
+
+    Declares properties of an ONNX operator (parameters may be left out) or a new operator (parameters needed).
+    `kind` is `elementwise`, `injective`, `reduction`, `complex` or `opaque`. `outputs` counts a new operator's outputs."""
+
+    name: str
+    params: tuple[Param, ...] | None = None
+    definition: Expr | None = None
+    kind: str | None = None
+    commutative: bool = False
+    impure: bool = False
+    shape: Expr | None = None
+    given: tuple[Given, ...] = ()
+    where: tuple[Expr, ...] = ()
+    numerics: str = "reassoc"
+    tests: tuple[RuleTest, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Def(Item):
+    """`def NAME(a, b) = expr`: a named expression of the rule language, expanded where it is called."""
+
+    name: str
+    params: tuple[str, ...]
+    body: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use(Item):
+    """`use "other.rules"`: the items of another file, found beside this one."""
+
+    path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleFile(Syntax):
+    """A parsed file: its docstring and items in order."""
+
+    path: str
+    doc: str = field(default="", compare=False)
+    items: tuple[Item, ...] = ()
+
+    @property
+    def rules(self) -> tuple[Rule, ...]:
+        """The rules of the file, in order."""
+        return tuple(item for item in self.items if isinstance(item, Rule))

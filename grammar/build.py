@@ -1,0 +1,462 @@
+"""The syntax tree's builder: one method for every production of `rules.lark`, called by the parser as it reduces.
+
+Every method takes the production's children in order, punctuation included, since the first and the last of them give
+the span. What a production means but its grammar cannot say (each clause once, the right clauses in the right item)
+is found here and kept in `diagnostics`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from lark import Token, Transformer
+
+from . import ast
+from .ast import Span
+from .diagnostics import Diagnostic, Label
+
+_CLAUSES = {
+    "rule": ("given", "where", "let", "class", "direction", "test"),
+    "fuse": ("given", "where", "test"),
+    "op": ("kind", "commutative", "impure", "shape", "given", "where", "class", "test"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """A piece of an item that is no syntax node of its own: a clause, a parameter list, a call's arguments."""
+
+    what: str
+    value: Any
+    span: Span
+
+
+class Builder(Transformer[Token, Any]):
+    """Builds the syntax tree of one file at a time: `begin`, then parse, then read `diagnostics`."""
+
+    def __init__(self) -> None:
+        super().__init__(visit_tokens=False)
+        self.begin("")
+
+    def begin(self, path: str) -> None:
+        """Forget the last file and take spans' file name from `path`."""
+        self.path = path
+        self.diagnostics: list[Diagnostic] = []
+        self._comments: dict[int, str] = {}
+
+    def comment(self, token: Token) -> Token:
+        """Remember a comment by its line: an item's first line gives its doc."""
+        assert token.line is not None
+        self._comments[token.line] = str(token).lstrip("#").strip()
+        return token
+
+    # --- spans
+
+    def _span(self, children: Sequence[Any]) -> Span:
+        first, last = children[0], children[-1]
+        if isinstance(first, Token):
+            line, column = first.line, first.column
+        else:
+            line, column = first.span.line, first.span.column
+        if isinstance(last, Token):
+            return Span(self.path, line, column, last.end_line, last.end_column)  # type: ignore[arg-type]
+        return Span(self.path, line, column, last.span.end_line, last.span.end_column)
+
+    def _complain(self, code: str, message: str, span: Span, *labels: Label, hint: str = "") -> None:
+        self.diagnostics.append(Diagnostic(code, message, span, labels, hint))
+
+    # --- items
+
+    def start(self, children: list[Any]) -> ast.RuleFile:
+        """The whole file."""
+        span = self._span(children) if children else Span(self.path, 1, 1, 1, 1)
+        doc = _doc(children[0]) if children and isinstance(children[0], Token) else ""
+        items = tuple(c for c in children if isinstance(c, ast.Item))
+        return ast.RuleFile(span=span, path=self.path, doc=doc, items=items)
+
+    def rule(self, children: list[Any]) -> ast.Rule:
+        """`rule NAME lhs => rhs clauses`."""
+        at = next(i for i, c in enumerate(children) if _is(c, "ARROW"))
+        span = self._span(children)
+        clauses = self._clauses("rule", children[at + 2 :])
+        numerics = clauses.get("class", ("exact",))
+        return ast.Rule(
+            span=span,
+            doc=self._item_doc(children, span),
+            name=str(children[1]),
+            lhs=children[at - 1],
+            rhs=children[at + 1],
+            bidirectional=children[at] == "<=>",
+            given=clauses.get("given", ()),
+            where=clauses.get("where", ()),
+            let=clauses.get("let", ()),
+            numerics=numerics[0],
+            relaxations=numerics[1:],
+            direction=clauses.get("direction", "simplify"),
+            tests=clauses["test"],
+        )
+
+    def fuse(self, children: list[Any]) -> ast.Fuse:
+        """`fuse NAME lhs => rhs clauses`."""
+        at = next(i for i, c in enumerate(children) if _is(c, "ARROW"))
+        span = self._span(children)
+        if children[at] != "=>":
+            self._complain("misplaced-arrow", "a `fuse` goes one way: write `=>`", self._span(children[at : at + 1]))
+        clauses = self._clauses("fuse", children[at + 2 :])
+        return ast.Fuse(
+            span=span,
+            doc=self._item_doc(children, span),
+            name=str(children[1]),
+            lhs=children[at - 1],
+            rhs=children[at + 1],
+            given=clauses.get("given", ()),
+            where=clauses.get("where", ()),
+            tests=clauses["test"],
+        )
+
+    def op(self, children: list[Any]) -> ast.Op:
+        """`op NAME(params) = definition clauses`."""
+        span = self._span(children)
+        parts = [c for c in children if isinstance(c, Part)]
+        head = {p.what: p.value for p in parts if p.what in ("params", "definition")}
+        clauses = self._clauses("op", [p for p in parts if p.what not in head])
+        numerics = clauses.get("class", ("reassoc",))
+        if numerics[1:]:
+            at = next(p.span for p in parts if p.what == "class")
+            self._complain("unknown-class", f"an `op` takes one class and no relaxation `{numerics[1]}`", at)
+        return ast.Op(
+            span=span,
+            doc=self._item_doc(children, span),
+            name=str(children[1]),
+            params=head.get("params"),
+            definition=head.get("definition"),
+            kind=clauses.get("kind"),
+            commutative=clauses.get("commutative", False),
+            impure=clauses.get("impure", False),
+            shape=clauses.get("shape"),
+            given=clauses.get("given", ()),
+            where=clauses.get("where", ()),
+            numerics=numerics[0],
+            tests=clauses["test"],
+        )
+
+    def define(self, children: list[Any]) -> ast.Def:
+        """`def NAME(params) = body`."""
+        span = self._span(children)
+        at = next(i for i, c in enumerate(children) if _is(c, "EQUAL"))
+        params = tuple(c.id if isinstance(c, ast.Name) else str(c) for c in children[3:at] if _is_word(c))
+        return ast.Def(
+            span=span, doc=self._item_doc(children, span), name=str(children[1]), params=params, body=children[-1]
+        )
+
+    def use(self, children: list[Any]) -> ast.Use:
+        """`use "path"`."""
+        span = self._span(children)
+        return ast.Use(span=span, doc=self._item_doc(children, span), path=str(children[1])[1:-1])
+
+    def _item_doc(self, children: list[Any], span: Span) -> str:
+        for child in children:
+            if _is(child, "DOC"):
+                return _doc(child)
+        return self._comments.get(span.line, "")
+
+    def _clauses(self, item: str, clauses: list[Part]) -> dict[str, Any]:
+        """The clauses of an item by name, tests as a tuple; complains about the second of a kind and misplaced ones."""
+        found: dict[str, Part] = {}
+        tests = []
+        for clause in clauses:
+            if clause.what not in _CLAUSES[item]:
+                self._complain(
+                    "misplaced-clause",
+                    f"a `{item}` has no `{clause.what}` clause",
+                    clause.span,
+                    hint="it may have " + ", ".join(f"`{c}`" for c in _CLAUSES[item]),
+                )
+            elif clause.what == "test":
+                tests.append(clause.value)
+            elif clause.what in found:
+                first = Label(found[clause.what].span, "the first one is here")
+                self._complain("duplicate-clause", f"`{clause.what}` is given twice", clause.span, first)
+            else:
+                found[clause.what] = clause
+        return {**{name: clause.value for name, clause in found.items()}, "test": tuple(tests)}
+
+    def roots(self, children: list[Any]) -> ast.Roots:
+        """`{ a = .., b = .. }`."""
+        return ast.Roots(span=self._span(children), bindings=_nodes(children))
+
+    def binding(self, children: list[Any]) -> ast.Binding:
+        """`target = value`."""
+        return ast.Binding(span=self._span(children), target=children[0], value=children[2])
+
+    def target(self, children: list[Any]) -> ast.Target:
+        """`y`, `y[i]` or `y[*]`."""
+        index = children[2] if len(children) > 1 else None
+        return ast.Target(span=self._span(children), name=str(children[0]), index=index)
+
+    def opname(self, children: list[Any]) -> Token:
+        """The name of a declared operator."""
+        name: Token = children[0]
+        return name
+
+    def params(self, children: list[Any]) -> Part:
+        """The parameters of an operator."""
+        return Part("params", _nodes(children), self._span(children))
+
+    def input_param(self, children: list[Any]) -> ast.Param:
+        """`x`."""
+        return ast.Param(span=self._span(children), name=str(children[0]))
+
+    def optional_param(self, children: list[Any]) -> ast.Param:
+        """`x = default`."""
+        return ast.Param(span=self._span(children), name=str(children[0]), default=children[2])
+
+    def variadic_param(self, children: list[Any]) -> ast.Param:
+        """`xs[*]`."""
+        return ast.Param(span=self._span(children), name=str(children[0]), variadic=True)
+
+    def attribute_param(self, children: list[Any]) -> ast.Param:
+        """`alpha: default`."""
+        return ast.Param(span=self._span(children), name=str(children[0]), attribute=children[2])
+
+    def definition(self, children: list[Any]) -> Part:
+        """`= expr` of an operator."""
+        return Part("definition", children[1], self._span(children))
+
+    # --- clauses
+
+    def given(self, children: list[Any]) -> Part:
+        """`given x: f32[N], ..`."""
+        return Part("given", _nodes(children), self._span(children))
+
+    def where(self, children: list[Any]) -> Part:
+        """`where condition, ..`."""
+        return Part("where", _nodes(children), self._span(children))
+
+    def let(self, children: list[Any]) -> Part:
+        """`let k = expr, ..`."""
+        return Part("let", _nodes(children), self._span(children))
+
+    def numerics(self, children: list[Any]) -> Part:
+        """`class exact signed_zero`."""
+        return Part("class", tuple(str(c) for c in children[1:]), self._span(children))
+
+    def direction(self, children: list[Any]) -> Part:
+        """`direction explore`."""
+        return Part("direction", str(children[1]), self._span(children))
+
+    def op_kind(self, children: list[Any]) -> Part:
+        """`kind elementwise`."""
+        return Part("kind", str(children[1]), self._span(children))
+
+    def commutative(self, children: list[Any]) -> Part:
+        """`commutative`."""
+        return Part("commutative", True, self._span(children))
+
+    def impure(self, children: list[Any]) -> Part:
+        """`impure`."""
+        return Part("impure", True, self._span(children))
+
+    def shape_function(self, children: list[Any]) -> Part:
+        """`shape expr`."""
+        return Part("shape", children[1], self._span(children))
+
+    def test(self, children: list[Any]) -> Part:
+        """`test fires operands gives expr`."""
+        operands: tuple[ast.Operand, ...] = ()
+        gives = None
+        for part in children[2:]:
+            if part.what == "operands":
+                operands = part.value
+            else:
+                gives = part.value
+        span = self._span(children)
+        return Part("test", ast.RuleTest(span=span, verdict=str(children[1]), operands=operands, gives=gives), span)
+
+    def operands(self, children: list[Any]) -> Part:
+        """The operands of a test."""
+        return Part("operands", _nodes(children), self._span(children))
+
+    def operand(self, children: list[Any]) -> ast.Operand:
+        """`x: f32[2]`, `c = value`, `c: i64 = value` or `x`."""
+        kind = children[2] if len(children) > 2 and _is(children[1], "COLON") else None
+        value = children[-1] if len(children) > 2 and _is(children[-2], "EQUAL") else None
+        return ast.Operand(span=self._span(children), target=children[0], type=kind, value=value)
+
+    def gives(self, children: list[Any]) -> Part:
+        """`gives expr`."""
+        return Part("gives", children[1], self._span(children))
+
+    def typed(self, children: list[Any]) -> ast.Given:
+        """`x, y: const f32`."""
+        targets = tuple(c for c in children if isinstance(c, ast.Target))
+        return ast.Given(span=self._span(children), targets=targets, type=children[-1])
+
+    # --- types
+
+    def type(self, children: list[Any]) -> ast.TypeExpr:
+        """`const f32[N, ..s]`."""
+        element = next((c.value for c in children if isinstance(c, Part) and c.what == "element"), None)
+        shape = next((c.value for c in children if isinstance(c, Part) and c.what == "shape"), None)
+        const = _is(children[0], "CONST")
+        return ast.TypeExpr(span=self._span(children), const=const, element=element, shape=shape)
+
+    def element(self, children: list[Any]) -> Part:
+        """A dtype, dtype class or `scalar`."""
+        return Part("element", str(children[0]), self._span(children))
+
+    def shape(self, children: list[Any]) -> Part:
+        """`[N, 3, ..s]`."""
+        return Part("shape", _nodes(children), self._span(children))
+
+    def any_dim(self, children: list[Any]) -> ast.AnyDim:
+        """`_`."""
+        return ast.AnyDim(span=self._span(children))
+
+    def shape_rest(self, children: list[Any]) -> ast.ShapeRest:
+        """`..s`."""
+        return ast.ShapeRest(span=self._span(children), name=str(children[1]) if len(children) > 1 else None)
+
+    # --- expressions
+
+    def binary(self, children: list[Any]) -> ast.Binary:
+        """`left op right`."""
+        left, operator, right = children
+        return ast.Binary(span=self._span(children), operator=str(operator), left=left, right=right)
+
+    def unary(self, children: list[Any]) -> ast.Expr:
+        """`-x`, `not x`; a minus before a literal is part of the literal."""
+        operator, operand = children
+        span = self._span(children)
+        if operator == "-" and isinstance(operand, ast.Number) and not _is_negative(operand):
+            return ast.Number(span=span, value=-operand.value)
+        return ast.Unary(span=span, operator=str(operator), operand=operand)
+
+    def compare(self, children: list[Any]) -> ast.Expr:
+        """`left op right`; `a not in b` is `not (a in b)`."""
+        left, operator, right = children
+        span = self._span(children)
+        if operator.value == "not in":
+            inner = ast.Compare(span=span, operator="in", left=left, right=right)
+            return ast.Unary(span=span, operator="not", operand=inner)
+        return ast.Compare(span=span, operator=operator.value, left=left, right=right)
+
+    def compare_op(self, children: list[Any]) -> Part:
+        """`==`, `not in`, `is not` …"""
+        return Part("compare_op", " ".join(str(c) for c in children), self._span(children))
+
+    def inclusive(self, children: list[Any]) -> ast.Range:
+        """`low .. high`."""
+        return ast.Range(span=self._span(children), low=children[0], high=children[2])
+
+    def subscript(self, children: list[Any]) -> ast.Subscript:
+        """`p[i]`, `xs[*]`."""
+        return ast.Subscript(span=self._span(children), base=children[0], index=children[2])
+
+    def every(self, children: list[Any]) -> ast.All:
+        """`*` in brackets."""
+        return ast.All(span=self._span(children))
+
+    def name(self, children: list[Any]) -> ast.Name:
+        """A variable or constant word."""
+        return ast.Name(span=self._span(children), id=str(children[0]))
+
+    def number(self, children: list[Any]) -> ast.Number:
+        """A literal number: an int without point and exponent, else a float."""
+        text = str(children[0])
+        return ast.Number(span=self._span(children), value=int(text) if text.isdigit() else float(text))
+
+    def string(self, children: list[Any]) -> ast.String:
+        """A literal string."""
+        return ast.String(span=self._span(children), value=str(children[0])[1:-1])
+
+    def parenthesised(self, children: list[Any]) -> ast.Expr:
+        """`(expr)`: the expression itself, with the parentheses in its span."""
+        inner: ast.Expr = children[1]
+        if isinstance(inner, ast.Number) and _is_negative(inner):
+            return replace(inner, span=self._span(children))
+        return replace(inner, span=self._span(children))
+
+    def alternatives(self, children: list[Any]) -> ast.Alternatives:
+        """`(a | b)`."""
+        return ast.Alternatives(span=self._span(children), options=_nodes(children))
+
+    def list(self, children: list[Any]) -> ast.ListExpr:
+        """`[a, b]`."""
+        return ast.ListExpr(span=self._span(children), items=_nodes(children))
+
+    def comprehension(self, children: list[Any]) -> ast.Comprehension:
+        """`[item for variable in iterable if condition]`."""
+        return ast.Comprehension(
+            span=self._span(children),
+            item=children[1],
+            variable=str(children[3]),
+            iterable=children[5],
+            condition=children[7] if len(children) > 7 else None,
+        )
+
+    def call(self, children: list[Any]) -> ast.Call:
+        """`Conv(x, W, ..a)`, `rank(x)`."""
+        return self._call(self._span(children), str(children[0]), children[1].value, None)
+
+    def class_head(self, children: list[Any]) -> ast.Call:
+        """`elementwise f(x)`."""
+        return self._call(self._span(children), str(children[1]), children[2].value, str(children[0]))
+
+    def _call(self, span: Span, head: str, arguments: tuple[ast.Syntax, ...], kind: str | None) -> ast.Call:
+        inputs: list[ast.Expr] = []
+        attributes: list[ast.Attribute] = []
+        rest: ast.Rest | None = None
+        for argument in arguments:
+            if isinstance(argument, ast.Attribute):
+                attributes.append(argument)
+            elif isinstance(argument, ast.Rest):
+                if rest is not None:
+                    self._complain("duplicate-rest", f"`{head}` has two `..`", argument.span, Label(rest.span, "here"))
+                rest = argument
+            else:
+                assert isinstance(argument, ast.Expr)
+                if attributes or rest:
+                    self._complain("input-after-attribute", "inputs come before attributes and `..`", argument.span)
+                inputs.append(argument)
+        return ast.Call(span=span, head=head, args=tuple(inputs), attributes=tuple(attributes), rest=rest, kind=kind)
+
+    def arguments(self, children: list[Any]) -> Part:
+        """All that stands in an operator's or function's parentheses."""
+        return Part("arguments", _nodes(children), self._span(children))
+
+    def default(self, children: list[Any]) -> ast.Optional:
+        """`B = 0`."""
+        return ast.Optional(span=self._span(children), name=str(children[0]), default=children[2])
+
+    def attribute(self, children: list[Any]) -> ast.Attribute:
+        """`axis: a`."""
+        return ast.Attribute(span=self._span(children), name=str(children[0]), value=children[2])
+
+    def rest(self, children: list[Any]) -> ast.Rest:
+        """`..a`."""
+        return ast.Rest(span=self._span(children), name=str(children[1]) if len(children) > 1 else None)
+
+
+def _is(child: Any, token_type: str) -> bool:
+    return isinstance(child, Token) and child.type == token_type
+
+
+def _is_word(child: Any) -> bool:
+    return isinstance(child, Token) and child.type not in ("LPAR", "RPAR", "COMMA", "DOC")
+
+
+def _is_negative(number: ast.Number) -> bool:
+    return str(number.value).startswith("-")
+
+
+def _nodes(children: list[Any]) -> tuple[Any, ...]:
+    return tuple(c for c in children if isinstance(c, ast.Syntax))
+
+
+def _doc(token: Token) -> str:
+    """The text of a docstring without its quotes and common indentation."""
+    lines = str(token)[3:-3].strip().split("\n")
+    return "\n".join(line.strip() for line in lines)

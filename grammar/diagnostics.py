@@ -1,0 +1,71 @@
+"""What is wrong with a rule file, said to a person: code, message, the source line with a caret, and a hint.
+
+Stages collect diagnostics and go on, so that one run shows every error of a file. `RuleErrors` carries them out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from ..errors import UserError
+from .ast import Span
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """A second place that matters for a diagnostic, with what it has to do with it."""
+
+    span: Span
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """One finding in a rule file. `code` is a stable word such as `unbound-variable`."""
+
+    code: str
+    message: str
+    span: Span
+    labels: tuple[Label, ...] = ()
+    hint: str = ""
+
+    def render(self, sources: Mapping[str, str]) -> str:
+        """The finding as text. `sources` maps file names to their contents; a file not in it is shown without lines."""
+        out = [f"error[{self.code}]: {self.message}", *_excerpt(self.span, sources, "^", "")]
+        for label in self.labels:
+            out += _excerpt(label.span, sources, "-", label.text)
+        if self.hint:
+            out.append(f"  = {self.hint}")
+        return "\n".join(out)
+
+
+class RuleErrors(UserError):
+    """All the errors found in one or several rule files, as `diagnostics` in source order; `str()` shows them."""
+
+    def __init__(self, diagnostics: Iterable[Diagnostic], sources: Mapping[str, str]) -> None:
+        self.diagnostics = sorted(diagnostics, key=_place)
+        self.sources = dict(sources)
+        count = len(self.diagnostics)
+        rendered = [diagnostic.render(self.sources) for diagnostic in self.diagnostics]
+        super().__init__("\n\n".join([*rendered, f"{count} error{'s' * (count != 1)}"]))
+
+
+def _place(diagnostic: Diagnostic) -> tuple[str, int, int, str, str]:
+    span = diagnostic.span
+    return span.file, span.line, span.column, diagnostic.code, diagnostic.message
+
+
+def _excerpt(span: Span, sources: Mapping[str, str], mark: str, text: str) -> list[str]:
+    """`file:line:column`, the line, and a line of marks below the part that is meant."""
+    head = f"  --> {span.file}:{span.line}:{span.column}"
+    lines = sources.get(span.file, "").split("\n")
+    if not 1 <= span.line <= len(lines):
+        return [f"{head} {text}".rstrip()]
+    line = lines[span.line - 1].rstrip("\r")
+    last = span.end_column if span.end_line == span.line else len(line) + 1
+    width = max(1, min(last, len(line) + 1) - span.column)
+    pad = "".join("\t" if c == "\t" else " " for c in line[: span.column - 1]).ljust(span.column - 1)
+    number = str(span.line)
+    gutter = " " * len(number)
+    return [head, f" {number} | {line}", f" {gutter} | {pad}{mark * width} {text}".rstrip()]

@@ -1,0 +1,110 @@
+"""Rule files as one library: finding them, following `use`, expanding `def`, checking the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from .. import errors
+from .ast import Def, Fuse, Op, Rule, RuleFile, Span, Use
+from .diagnostics import Diagnostic, Label, RuleErrors
+from .operator_info import OperatorInfo
+from .parse import parse_text, read
+
+
+@dataclass(frozen=True, slots=True)
+class Library:
+    """Checked rules, ready for the engine: `def`s are expanded, files come in the order given, after those they use."""
+
+    files: tuple[RuleFile, ...]
+    rules: tuple[Rule, ...]
+    ops: tuple[Op, ...]
+    fuses: tuple[Fuse, ...]
+    defs: tuple[Def, ...]
+
+
+def load(paths: Iterable[str | Path], operators: OperatorInfo | None = None) -> Library:
+    """Read, resolve and check rule files.
+
+    A directory stands for all `*.rules` below it, in the order of their names. With `operators` (the engine's table of
+    ONNX signatures) operator names, arities and attributes are checked too.
+
+    Raises:
+        RuleErrors: everything that is wrong in any of the files.
+        UserError: a path that does not exist or cannot be read.
+    """
+    reader = _Reader()
+    for path in paths:
+        reader.add(Path(path))
+    if reader.diagnostics:
+        raise RuleErrors(reader.diagnostics, reader.sources)
+    files = tuple(reader.files.values())
+    items = [item for file in files for item in file.items]
+    return Library(
+        files=files,
+        rules=tuple(i for i in items if isinstance(i, Rule)),
+        ops=tuple(i for i in items if isinstance(i, Op)),
+        fuses=tuple(i for i in items if isinstance(i, Fuse)),
+        defs=tuple(i for i in items if isinstance(i, Def)),
+    )
+
+
+class _Reader:
+    """Reads files once each, used files first, and keeps the errors of all of them."""
+
+    def __init__(self) -> None:
+        self.files: dict[Path, RuleFile] = {}
+        self.sources: dict[str, str] = {}
+        self.diagnostics: list[Diagnostic] = []
+        self._failed: set[Path] = set()
+        self._open: list[tuple[Path, Span]] = []
+
+    def add(self, path: Path) -> None:
+        """Read a file, or every rule file below a directory; that directory is the root `use` may not leave."""
+        if path.is_dir():
+            found = sorted(p for p in path.rglob("*.rules") if p.is_file())
+            if not found:
+                raise errors.UserError("no .rules file in this directory", where=str(path))
+            for file in found:
+                self._read(file, path.resolve())
+        else:
+            self._read(path, path.resolve().parent)
+
+    def _read(self, path: Path, root: Path) -> None:
+        key = path.resolve()
+        if key in self.files or key in self._failed:
+            return
+        name = str(path)
+        self.sources[name] = text = read(path)
+        try:
+            file = parse_text(text, name)
+        except RuleErrors as e:
+            self.diagnostics += e.diagnostics
+            self._failed.add(key)
+            return
+        for item in file.items:
+            if isinstance(item, Use):
+                self._follow(item, path, root)
+        self.files[key] = file
+
+    def _follow(self, use: Use, path: Path, root: Path) -> None:
+        target = path.parent / use.path
+        resolved = target.resolve()
+        here = [(p, span) for p, span in self._open if p == resolved]
+        if not resolved.is_relative_to(root):
+            self._complain("use-outside", f'`use "{use.path}"` leads out of the rules directory {root}', use.span)
+        elif here or resolved == path.resolve():
+            labels = tuple(Label(span, "which uses it here") for _, span in here[:1])
+            self._complain(
+                "use-cycle", f'`use "{use.path}"` comes back to a file that uses this one', use.span, *labels
+            )
+        elif not target.is_file():
+            self._complain("use-missing", f'`use "{use.path}"`: there is no such file', use.span)
+        else:
+            self._open.append((path.resolve(), use.span))
+            self._read(target, root)
+            self._open.pop()
+
+    def _complain(self, code: str, message: str, span: Span, *labels: Label) -> None:
+        self.diagnostics.append(Diagnostic(code, message, span, labels))
