@@ -1,0 +1,211 @@
+"""Building: from kernels to addresses of machine code.
+
+Kernels that the cache has are loaded; the missing ones are rendered, spread over a few modules of about equal weight,
+translated by Cython in this process and compiled by C compilers running beside it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.machinery
+import importlib.util
+import os
+import subprocess
+import sysconfig
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass, field
+from io import StringIO
+from pathlib import Path
+from types import ModuleType
+
+from ..errors import RewriteError, UserError
+from .cache import Cache
+from .kernel_graph import Kernel, Target
+from .render import TEMPLATES, Rendered, kernel_name, render_kernel, render_module
+from .target import Compiler, cores, find_compiler
+
+Progress = Callable[[str, int, int], None]
+MODULE_WEIGHT = 6.0  # kernels of this weight are worth a compiler process of their own
+
+
+@dataclass
+class Library:
+    """Loaded kernels: `addresses` by kernel name; `files` are the shared libraries they come from, by module name.
+
+    The modules are kept alive as long as this value is, and in fact as long as the process."""
+
+    addresses: dict[str, int] = field(default_factory=dict)
+    files: dict[str, Path] = field(default_factory=dict)
+    compiled: int = 0  # how many kernels weren't in the cache
+
+    def address(self, kernel: Kernel, target: Target) -> int:
+        """The address of a kernel's function."""
+        return self.addresses[kernel_name(kernel, target)]
+
+
+def build(
+    kernels: Sequence[Kernel],
+    target: Target,
+    cache: Cache,
+    *,
+    compiler: Compiler | None = None,
+    keep_source: Path | None = None,
+    progress: Progress | None = None,
+) -> Library:
+    """Loads the kernels, compiling those that the cache doesn't have.
+
+    `keep_source` is a directory that the generated `.pyx` of newly compiled kernels are copied to; asking for it
+    compiles all of them. Raises UserError if a compiler is needed and there is none, RewriteError if it rejects the
+    generated code."""
+    library = Library()
+    names = {kernel_name(k, target): k for k in dict.fromkeys(kernels)}
+    if not names:
+        return library
+    compiler = compiler or find_compiler()
+    room = cache.room(f"{target.isa}-{target.cpu}-{compiler.key}")
+    missing = dict(names)
+    if keep_source is None:
+        for module, path in room.find(names).items():
+            try:
+                table = load_module(module, path).table()
+            except (ImportError, OSError) as error:
+                room.discard(module, str(error))
+                continue
+            library.files[module] = path
+            for name in table:
+                if name in missing:
+                    library.addresses[name] = table[name]
+                    del missing[name]
+    if missing:
+        rendered = [render_kernel(kernel, target) for kernel in missing.values()]
+        built = compile_modules(_chunks(rendered), compiler, keep_source=keep_source, progress=progress)
+        for module, (data, members) in built.items():
+            path = room.store(module, data, members)
+            table = load_module(module, path).table()
+            library.files[module] = path
+            library.addresses.update(table)
+            library.compiled += len(members)
+    return library
+
+
+def _chunks(kernels: Sequence[Rendered]) -> list[list[Rendered]]:
+    """The kernels, spread over as many modules as are worth compiling side by side: heaviest first to the lightest."""
+    total = sum(k.weight for k in kernels)
+    count = max(1, min(cores(), len(kernels), round(total / MODULE_WEIGHT)))
+    chunks: list[list[Rendered]] = [[] for _ in range(count)]
+    loads = [0.0] * count
+    for kernel in sorted(kernels, key=lambda k: (-k.weight, k.name)):
+        lightest = loads.index(min(loads))
+        chunks[lightest].append(kernel)
+        loads[lightest] += kernel.weight
+    return [chunk for chunk in chunks if chunk]
+
+
+def compile_modules(
+    chunks: Sequence[Sequence[Rendered]],
+    compiler: Compiler,
+    *,
+    keep_source: Path | None = None,
+    progress: Progress | None = None,
+) -> dict[str, tuple[bytes, tuple[str, ...]]]:
+    """Compiles one extension module for each chunk: the shared library's bytes and its kernels, by module name."""
+    modules: dict[str, tuple[bytes, tuple[str, ...]]] = {}
+    running: list[tuple[str, Path, tuple[str, ...], subprocess.Popen[bytes]]] = []
+    done, total = 0, sum(map(len, chunks))
+    with tempfile.TemporaryDirectory(prefix="rewrite-build-") as temporary:
+        try:
+            for chunk in chunks:
+                text = render_module(chunk)
+                name = "k" + hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+                source = Path(temporary) / f"{name}.pyx"
+                source.write_text(text)
+                if keep_source is not None:
+                    keep_source.mkdir(parents=True, exist_ok=True)
+                    (keep_source / source.name).write_text(text)
+                running.append(
+                    (name, source.with_suffix(".so"), tuple(k.name for k in chunk), _compile(_cythonize(source), compiler))
+                )
+            for name, library, members, process in running:
+                _, errors = process.communicate()
+                if process.returncode:
+                    raise _failed(compiler, library.with_suffix(".c"), errors.decode(errors="replace"))
+                modules[name] = (library.read_bytes(), members)
+                done += len(members)
+                if progress:
+                    progress("compile", done, total)
+        finally:
+            for _, _, _, process in running:
+                if process.poll() is None:
+                    process.kill()
+                    process.communicate()
+    return modules
+
+
+def _cythonize(source: Path) -> Path:
+    """Translates a `.pyx` to C beside it, in this process. Raises RewriteError with Cython's messages."""
+    from Cython.Compiler.Errors import CompileError
+    from Cython.Compiler.Main import CompilationOptions, compile_single, default_options
+
+    options = CompilationOptions(default_options, language_level=3)
+    said = StringIO()
+    try:
+        with redirect_stderr(said), redirect_stdout(said):
+            result = compile_single(str(source), options, source.stem)
+    except CompileError as error:
+        raise RewriteError(f"Cython rejects generated code: {error}\n{said.getvalue()}") from error
+    if result.num_errors:
+        raise RewriteError(f"Cython rejects generated code:\n{said.getvalue()}")
+    return source.with_suffix(".c")
+
+
+def _compile(source: Path, compiler: Compiler) -> subprocess.Popen[bytes]:
+    command = [
+        *compiler.command,
+        *compiler.flags,
+        f"-I{sysconfig.get_paths()['include']}",
+        f"-I{TEMPLATES}",
+        "-DCYTHON_CLINE_IN_TRACEBACK=0",
+        str(source),
+        "-o",
+        str(source.with_suffix(".so")),
+        "-lm",
+    ]
+    try:
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, "LC_ALL": "C"})
+    except OSError as error:
+        raise UserError(f"the C compiler does not run: {error}") from error
+
+
+def _failed(compiler: Compiler, source: Path, errors: str) -> RewriteError:
+    if "Python.h" in errors:
+        return UserError(
+            "the C headers of Python are missing", hint="Install them (on Debian and Ubuntu: the package python3-dev)."
+        )
+    if "No space left" in errors:
+        return UserError("no space left on the disk for compiling", hint="Free some, or set TMPDIR to another disk.")
+    return RewriteError(f"the C compiler rejects generated code ({compiler.command[0]}, {source.name}):\n{errors[:4000]}")
+
+
+_LOADED: dict[tuple[str, str], ModuleType] = {}
+
+
+def load_module(name: str, path: Path) -> ModuleType:
+    """Imports a compiled module from a file (once per name in a process: the name is a hash of its source).
+
+    Raises ImportError if it isn't one."""
+    key = (name, path.parent.name)
+    if key not in _LOADED:
+        loader = importlib.machinery.ExtensionFileLoader(name, str(path))
+        spec = importlib.util.spec_from_file_location(name, str(path), loader=loader)
+        assert spec is not None
+        module = importlib.util.module_from_spec(spec)
+        loader.exec_module(module)
+        _LOADED[key] = module
+    return _LOADED[key]
+
+
+def kernel_names(kernels: Sequence[Kernel], target: Target) -> Mapping[Kernel, str]:
+    """The name of each kernel's function."""
+    return {kernel: kernel_name(kernel, target) for kernel in kernels}

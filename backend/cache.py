@@ -1,0 +1,223 @@
+"""The per-user cache of compiled kernels.
+
+    ROOT/kernels/TOOLCHAIN/MODULE.so        a compiled module
+    ROOT/kernels/TOOLCHAIN/MODULE.json      its checksum and the kernels in it
+    ROOT/kernels/TOOLCHAIN/index/KERNEL     the name of a module that has the kernel
+
+ROOT is private to the user (mode 0700; one owned by another user is refused: what is in it is executed). Files appear
+atomically. What doesn't match its checksum is removed with a warning, and so made anew. When the whole outgrows its
+bound, the modules that were used longest ago go.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import shutil
+import stat
+import tempfile
+import warnings
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from ..errors import UserError
+
+LIMIT = 512 << 20
+"""How many bytes of modules are kept; $REWRITE_CACHE_LIMIT_MB overrides it."""
+
+
+def default_root() -> Path:
+    """$REWRITE_CACHE_DIR, else the user's cache directory."""
+    if os.environ.get("REWRITE_CACHE_DIR"):
+        return Path(os.environ["REWRITE_CACHE_DIR"])
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("onnx-rewrite", appauthor=False))
+
+
+@dataclass(frozen=True, slots=True)
+class CacheInfo:
+    """What is in a cache."""
+
+    root: Path
+    modules: int
+    kernels: int
+    size: int  # bytes
+    limit: int  # bytes
+
+
+class Cache:
+    """The cache below `root` (the default one if None). Nothing is made before it is needed."""
+
+    def __init__(self, root: Path | str | None = None) -> None:
+        self.root = Path(root) if root is not None else default_root()
+        self.limit = _limit()
+
+    def room(self, toolchain: str) -> Room:
+        """The part for one combination of compiler, flags and CPU."""
+        return Room(self, self.root / "kernels" / toolchain)
+
+    def prepare(self) -> None:
+        """Makes the root, private to the user. Raises UserError if that can't be or it is another user's."""
+        try:
+            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            found = self.root.stat()
+        except OSError as error:
+            raise UserError(
+                f"the cache directory cannot be made: {error.strerror}", where=str(self.root), hint=_ELSEWHERE
+            ) from error
+        if hasattr(os, "getuid") and found.st_uid != os.getuid():
+            raise UserError("the cache directory belongs to another user", where=str(self.root), hint=_ELSEWHERE)
+        if stat.S_IMODE(found.st_mode) & 0o022:
+            self.root.chmod(0o700)
+
+    def _modules(self) -> list[Path]:
+        return sorted((self.root / "kernels").glob("*/*.so"))
+
+    def info(self) -> CacheInfo:
+        """Counts and sizes."""
+        modules = self._modules()
+        kernels = sum(1 for _ in (self.root / "kernels").glob("*/index/*"))
+        return CacheInfo(self.root, len(modules), kernels, sum(map(_size, modules)), self.limit)
+
+    def clear(self) -> int:
+        """Removes everything; the number of bytes freed. Raises UserError if something can't be removed."""
+        freed = sum(_size(path) for path in (self.root / "kernels").rglob("*") if path.is_file())
+        try:
+            if (self.root / "kernels").exists():
+                shutil.rmtree(self.root / "kernels")
+        except OSError as error:
+            raise UserError(f"the cache cannot be cleared: {error}", where=str(self.root)) from error
+        return freed
+
+    def evict(self, keep: Iterable[Path] = ()) -> None:
+        """Removes the modules used longest ago until the rest fits the bound; never those in `keep`."""
+        kept = set(keep)
+        modules = [(path, _size(path), _used(path)) for path in self._modules()]
+        excess = sum(size for _, size, _ in modules) - self.limit
+        for path, size, _ in sorted(modules, key=lambda m: (m[2], m[0])):
+            if excess <= 0:
+                break
+            if path not in kept:
+                Room(self, path.parent).remove(path.stem)
+                excess -= size
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """The modules made by one toolchain for one CPU."""
+
+    cache: Cache
+    path: Path
+
+    def find(self, kernels: Iterable[str]) -> dict[str, Path]:
+        """The modules that have any of these kernels, checked against their checksums: file by module name."""
+        modules: dict[str, Path] = {}
+        bad: set[str] = set()
+        if not self.path.is_dir():
+            return modules
+        self.cache.prepare()
+        for kernel in kernels:
+            try:
+                module = (self.path / "index" / kernel).read_text().strip()
+            except (OSError, UnicodeDecodeError):
+                continue
+            if module in modules or module in bad:
+                continue
+            problem = self._problem(module)
+            if problem is None:
+                modules[module] = self._library(module)
+                with contextlib.suppress(OSError):
+                    os.utime(modules[module])
+            else:
+                bad.add(module)
+                if problem:
+                    self.discard(module, problem)
+        return modules
+
+    def _library(self, module: str) -> Path:
+        return self.path / f"{module}.so"
+
+    def _problem(self, module: str) -> str | None:
+        """What is wrong with a module; None for nothing, empty if it just isn't there (evicted)."""
+        if not module.isalnum():
+            return "its index is damaged"
+        try:
+            manifest = json.loads((self.path / f"{module}.json").read_bytes())
+            data = self._library(module).read_bytes()
+            checksum = manifest["checksum"]
+        except FileNotFoundError:
+            return ""
+        except (OSError, ValueError, KeyError, TypeError):
+            return "its manifest is damaged"
+        return None if _checksum(data) == checksum else "its checksum is wrong"
+
+    def store(self, module: str, data: bytes, kernels: Sequence[str]) -> Path:
+        """Adds a module; its file. Raises UserError if the cache can't be written."""
+        self.cache.prepare()
+        try:
+            (self.path / "index").mkdir(parents=True, exist_ok=True)
+            manifest = {"checksum": _checksum(data), "kernels": list(kernels)}
+            write_atomic(self._library(module), data)
+            write_atomic(self.path / f"{module}.json", json.dumps(manifest).encode())
+            for kernel in kernels:
+                write_atomic(self.path / "index" / kernel, module.encode())
+        except OSError as error:
+            raise UserError(
+                f"the cache cannot be written: {error.strerror}", where=str(self.path), hint=_ELSEWHERE
+            ) from error
+        self.cache.evict(keep=[self._library(module)])
+        return self._library(module)
+
+    def discard(self, module: str, reason: str) -> None:
+        """Removes a damaged module and says so."""
+        warnings.warn(f"a cached module of kernels is unusable ({reason}); it is made anew", stacklevel=2)
+        self.remove(module)
+
+    def remove(self, module: str) -> None:
+        """Removes a module. Index entries that name it count as missing from then on."""
+        for suffix in (".so", ".json"):
+            with contextlib.suppress(OSError):
+                (self.path / f"{module}{suffix}").unlink()
+
+
+_ELSEWHERE = "Set REWRITE_CACHE_DIR to a directory that you can write to."
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Writes a file that appears complete or not at all. Raises OSError."""
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+        os.replace(temporary, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def _checksum(data: bytes) -> str:
+    return hashlib.blake2b(data, digest_size=16).hexdigest()
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _used(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
+
+
+def _limit() -> int:
+    text = os.environ.get("REWRITE_CACHE_LIMIT_MB", "")
+    return int(text) << 20 if text.isdigit() else LIMIT

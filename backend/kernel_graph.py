@@ -1,0 +1,168 @@
+"""The values that flow through the backend: target, groups, kernels, steps and the plan of a model.
+
+A `Graph` is cut into groups (`group`), each group is lowered to steps that call kernels (`lower`), and steps, views
+and fallbacks in order make the `ModelPlan`, from which sources are rendered, memory is planned and a `Program` made.
+Everything here is plain data.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from ..engine.graph import Constant, Graph, Node, ValueType
+
+if TYPE_CHECKING:
+    from ..engine.symbolic import Dim
+
+ALIGNMENT = 64
+"""Every buffer a kernel gets starts at a multiple of this many bytes …"""
+
+SLACK = 64
+"""… and may be read (never written) this many bytes past its end."""
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The machine that kernels are made for. Sizes are in bytes; `l1`, `l2` are those of one core."""
+
+    isa: str  # "avx512", "avx2" or "portable"
+    vector_bytes: int  # 64, 32 or 16
+    cores: int = 1
+    l1: int = 32 << 10
+    l2: int = 512 << 10
+    l3: int = 8 << 20
+    cpu: str = ""  # the model's name and its features, hashed: two machines with equal `cpu` run each other's kernels
+
+    @property
+    def lanes(self) -> int:
+        """How many f32 a vector holds."""
+        return self.vector_bytes // 4
+
+    @property
+    def registers(self) -> int:
+        """How many vector registers there are."""
+        return 32 if self.isa == "avx512" else 16
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One compiled function: a template and the parameters it is rendered with.
+
+    `params` is JSON-able; equal kernels of a model are compiled once, and the cache is keyed by template text and
+    params. Constant extents belong into `params`, symbolic ones into `Step.dims`."""
+
+    template: str  # "gemm" is templates/gemm.pyx.j2
+    params: Mapping[str, Any] = field(default_factory=dict)
+    weight: float = 1.0  # how long it takes to compile, relative to an elementwise kernel; balances the modules
+
+    @cached_property
+    def canonical(self) -> str:
+        """Template and params as canonical JSON: equal for equal kernels. Raises TypeError for what isn't JSON-able."""
+        return json.dumps([self.template, self.params], sort_keys=True, separators=(",", ":"), allow_nan=True)
+
+    def __hash__(self) -> int:
+        return hash(self.canonical)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Kernel) and self.canonical == other.canonical
+
+
+@dataclass(frozen=True)
+class Step:
+    """One launch of a kernel: `NAME(bufs, dims, tid, nth)` on every thread, with a barrier after it.
+
+    `bufs` holds the `inputs`, then the `outputs`, then, if `scratch` is not 0, one pointer to `scratch * nth` bytes, of
+    which thread `tid` owns the part from `scratch * tid` on. Outputs are never aliased with inputs except as `in_place`
+    allows; their contents are undefined at the start. Values are names in the graph or from `Context.new_value`."""
+
+    kernel: Kernel
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    dims: tuple[Dim, ...] = ()  # evaluated at run time, passed as int64
+    scratch: Dim = 0  # bytes per thread, a multiple of 64
+    in_place: tuple[tuple[int, int], ...] = ()  # (input number, output number) that may be the same buffer
+    threads: int = 0  # at most so many threads take part; 0 is all, 1 suits work below some 10 µs
+    nodes: tuple[str, ...] = ()  # the nodes that it implements, for reports
+
+
+@dataclass(frozen=True)
+class View:
+    """A value that is the same memory as another: `offset` bytes into it, contiguous. Costs nothing at run time."""
+
+    input: str
+    output: str
+    offset: Dim = 0
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Shape:
+    """An integer tensor whose contents are known in terms of dims (shape arithmetic): filled in without a kernel."""
+
+    output: str
+    dims: tuple[Dim, ...]
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """A node that has no native kernel: run by the reference implementation, If, Loop and Scan by sub-programs."""
+
+    node: Node
+
+
+Item = Step | View | Shape | Fallback
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nodes that become one kernel (or a few): a prologue, at most one anchor, an epilogue of elementwise nodes.
+
+    `nodes` stand in topological order. `inputs` are the values read from outside, in order of first use, constants
+    among them; `outputs` those that are needed outside, in order of production."""
+
+    nodes: tuple[Node, ...]
+    anchor: Node | None  # the one node that isn't elementwise; None if all are
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def op(self) -> str:
+        """The operator the group is lowered by: the anchor's, or `""` if all nodes are elementwise."""
+        return self.anchor.op if self.anchor else ""
+
+    @property
+    def prologue(self) -> tuple[Node, ...]:
+        """The nodes before the anchor (none without an anchor)."""
+        return self.nodes[: self.nodes.index(self.anchor)] if self.anchor else ()
+
+    @property
+    def epilogue(self) -> tuple[Node, ...]:
+        """The nodes after the anchor (all of them without an anchor)."""
+        return self.nodes[self.nodes.index(self.anchor) + 1 :] if self.anchor else self.nodes
+
+    @property
+    def label(self) -> str:
+        """The nodes' names, for messages."""
+        return " + ".join(node.name or node.op for node in self.nodes)
+
+
+@dataclass(frozen=True)
+class ModelPlan:
+    """A model ready to be built: the items in order, over the values of `graph` and those that lowering added.
+
+    `constants` holds only what items read, packed weights among them; `types` every value that items touch."""
+
+    graph: Graph
+    items: tuple[Item, ...]
+    constants: Mapping[str, Constant]
+    types: Mapping[str, ValueType]
+
+    @property
+    def kernels(self) -> tuple[Kernel, ...]:
+        """The distinct kernels in order of first use."""
+        return tuple(dict.fromkeys(item.kernel for item in self.items if isinstance(item, Step)))

@@ -1,0 +1,126 @@
+"""Lowering: from groups of nodes to steps that call kernels.
+
+A lowerer is a function registered for the operators it implements. It reads a group through its `Context`, and gives
+the steps, or None if it can't do this group natively: then the framework splits the group, and a single node that no
+lowerer takes falls back. Lowerers live in `kernels/`, one module per family.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..engine.graph import Constant, DType, Graph, TensorType
+from ..engine.symbolic import Dim
+from .kernel_graph import Group, Item, Kernel, Shape, Step, Target, View
+
+__all__ = ["Context", "Group", "Kernel", "Lowerer", "Shape", "Step", "Target", "View", "lowerer_of", "lowering"]
+
+Lowerer = Callable[[Group, "Context"], "Sequence[Item] | None"]
+_REGISTRY: dict[str, Lowerer] = {}
+
+
+def lowering(*ops: str) -> Callable[[Lowerer], Lowerer]:
+    """Registers a lowerer for groups anchored at one of the operators; `lowering("")` is for groups without an anchor.
+
+    A lowerer must not write to the context before it is sure to succeed. It may assume that every input and output of
+    the group is a tensor of known dtype and rank."""
+
+    def register(lowerer: Lowerer) -> Lowerer:
+        for op in ops:
+            assert op not in _REGISTRY or _REGISTRY[op].__qualname__ == lowerer.__qualname__, f"two lowerers for {op}"
+            _REGISTRY[op] = lowerer
+        return lowerer
+
+    return register
+
+
+@cache
+def _load() -> None:
+    from . import kernels
+
+    for module in sorted(m.name for m in pkgutil.iter_modules(kernels.__path__)):
+        importlib.import_module(f"{kernels.__name__}.{module}")
+
+
+def lowerer_of(op: str) -> Lowerer | None:
+    """The lowerer for groups anchored at `op` (`""`: no anchor), None if there is none."""
+    _load()
+    return _REGISTRY.get(op)
+
+
+class Context:
+    """What a lowerer may know of the model and the machine, and where it puts packed weights and temporaries.
+
+    `threads` is how many the program will most likely run with; kernels must be right with any number."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        target: Target,
+        threads: int = 1,
+        contents: Mapping[str, tuple[Dim, ...]] | None = None,
+    ) -> None:
+        self.graph = graph
+        self.target = target
+        self.threads = threads
+        self.added_constants: dict[str, Constant] = {}
+        self.added_types: dict[str, TensorType] = {}
+        self._contents = dict(contents or {})
+        self._by_digest: dict[tuple[str, str], str] = {}
+        self._taken = {*graph.types, *graph.inputs, *graph.constants}
+
+    def type(self, value: str, /) -> TensorType:
+        """The tensor type of a value of the graph or of one that lowering added."""
+        return self.added_types.get(value) or self.graph.type(value)
+
+    def constant(self, value: str, /) -> Constant | None:
+        """The contents of a value, None when it isn't constant."""
+        return self.graph.constants.get(value) or self.added_constants.get(value)
+
+    def ints(self, value: str, /) -> tuple[int, ...] | None:
+        """The elements of a constant integer tensor, flat; None when not constant."""
+        found = self.constant(value)
+        return None if found is None else tuple(int(v) for v in found.array.ravel().tolist())
+
+    def contents(self, value: str, /) -> tuple[Dim, ...] | None:
+        """The elements of an integer tensor of rank 0 or 1 in terms of dims, if they are known (constants among them)."""
+        found = self.constant(value)
+        if found is not None and found.array.ndim <= 1 and found.array.dtype.kind in "iu" and found.array.size <= 64:
+            return tuple(int(v) for v in found.array.ravel().tolist())
+        return self._contents.get(value)
+
+    def add_constant(self, array: NDArray[np.generic], hint: str = "packed") -> str:
+        """A new constant with these contents (packed weights); its name. Equal contents give the same name."""
+        constant = Constant(np.ascontiguousarray(array) if array.ndim else array)
+        key = (constant.digest, "constant")
+        if key not in self._by_digest:
+            name = self._by_digest[key] = self._fresh(hint)
+            self.added_constants[name] = constant
+            self.added_types[name] = constant.type
+        return self._by_digest[key]
+
+    def new_value(self, type: TensorType, hint: str = "temp") -> str:  # noqa: A002
+        """A new intermediate value that some step writes and later ones read; its name."""
+        assert type.dtype is not None
+        assert type.shape is not None
+        name = self._fresh(hint)
+        self.added_types[name] = type
+        return name
+
+    def bytes_value(self, size: Dim, hint: str = "temp") -> str:
+        """A new intermediate of `size` bytes without a structure."""
+        return self.new_value(TensorType(DType.U8, (size,)), hint)
+
+    def _fresh(self, hint: str) -> str:
+        name, n = hint, 1
+        while name in self._taken:
+            n += 1
+            name = f"{hint}_{n}"
+        self._taken.add(name)
+        return name

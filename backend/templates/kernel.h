@@ -1,0 +1,21 @@
+/* What every kernel module includes: vectors of f32 and the division of work among threads. */
+#ifndef REWRITE_KERNEL_H
+#define REWRITE_KERNEL_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "vector.h"
+
+#define K_INLINE static inline __attribute__((always_inline, unused))
+#define K_NOINLINE static __attribute__((noinline, unused))
+
+/* The first of the n items that thread tid of nth does; its last is before k_first(n, tid + 1, nth). */
+K_INLINE int64_t k_first(int64_t n, int tid, int nth) { return n * tid / nth; }
+
+K_INLINE int64_t k_min(int64_t a, int64_t b) { return a < b ? a : b; }
+K_INLINE int64_t k_max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+#endif
