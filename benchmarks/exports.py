@@ -53,7 +53,7 @@ def make(name: str, path: Path) -> None:
             "opset_version": 17,
         }
         if dynamic:
-            options["dynamic_axes"] = {value: axes for value in [*inputs, *outputs]}
+            options["dynamic_axes"] = dict.fromkeys([*inputs, *outputs], axes)
             if net not in IMAGE_NETS:
                 options["dynamic_axes"] |= {v: {0: "batch"} for v in outputs if v == "pooler_output" or "vit" in net}
     with _quiet():

@@ -15,7 +15,7 @@ _OTHER = 2
 def make_inputs(model: Any, dims: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, np.ndarray]:
     """Seeded arrays for all true inputs of an `onnx.ModelProto` (initializers listed as inputs are left out).
 
-    `dims` gives sizes of symbolic dimensions by name; or of a nameless one as `input.axis`.
+    `dims` gives sizes of symbolic dimensions by their place, `input.axis`, or by name.
     """
     from onnx import helper
 
@@ -36,8 +36,8 @@ def _size(dim: Any, place: str, dims: Mapping[str, int]) -> int:
     if dim.HasField("dim_value") and dim.dim_value > 0:
         return int(dim.dim_value)
     name = dim.dim_param
-    if name in dims or place in dims:
-        return dims[name if name in dims else place]
+    if place in dims or name in dims:
+        return dims[place if place in dims else name]
     return next((size for word, size in _USUAL.items() if word in name.lower()), _OTHER)
 
 

@@ -16,7 +16,10 @@ from collections.abc import Sequence
 from fnmatch import fnmatch
 from pathlib import Path
 
+import numpy as np
+
 from . import light, packaged
+from .inputs import make_inputs
 
 # What `make bench` measures: one raw export of each network, the classic networks and the trained models.
 MEASURED = (
@@ -69,8 +72,15 @@ def _make(name: str, target: Path) -> None:
         exports.make(name, target)
 
 
+def inputs(name: str) -> dict[str, np.ndarray]:
+    """Seeded inputs of the model `name`, at the sizes it is used at."""
+    import onnx
+
+    return make_inputs(onnx.load(path(name), load_external_data=False), packaged.DIMS.get(name))
+
+
 def select(patterns: Sequence[str]) -> list[str]:
-    """The names that match any of the shell patterns, or all without one; a pattern that matches nothing is an error."""
+    """The names that match any of the shell patterns, all if there are none; a pattern without a match is an error."""
     known = names()
     if lost := [p for p in patterns if not any(fnmatch(name, p) for name in known)]:
         raise SystemExit(f"no model of the zoo matches {', '.join(lost)}; see python -m benchmarks.models --list")

@@ -24,6 +24,19 @@ SOURCES = {
 }
 NAMES = tuple(SOURCES)
 
+# Sizes that these models are used at, by `input.axis` (see `inputs.make_inputs`).
+_SPEECH = {"input.0": 1, "input.1": 576, "state.1": 1}
+DIMS: dict[str, dict[str, int]] = {
+    "ocr_det": {"x.0": 1, "x.2": 640, "x.3": 640},
+    "ocr_rec": {"x.0": 1, "x.2": 48, "x.3": 320},
+    "ocr_cls": {"x.0": 1, "x.2": 48, "x.3": 192},
+    "silero_vad": _SPEECH,
+    "silero_vad_16k": _SPEECH,
+    "silero_vad_ifless": _SPEECH,
+    "magika": {"bytes.0": 1},
+    "nudenet": {"images.0": 1, "images.2": 320, "images.3": 320},
+}
+
 
 def make(name: str, path: Path) -> None:
     """Take the model `name` out of its package and write it to `path`."""
