@@ -1,0 +1,331 @@
+"""From a rule's left side to queries for the matcher, and from a match back to the rule's variables.
+
+A pattern becomes a conjunctive query over e-nodes. What the matcher cannot see (literals, attributes, operator kinds,
+types) becomes a list of demands that `bind` checks on each match. Operators are padded to their full number of inputs
+with the absent leaf, so that one query serves every way of leaving optional inputs out; a variadic operator takes one
+query for each number of inputs that occurs.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from ..grammar import ast
+from .evaluate import INFIX, Evaluator, OpRef, RestRef, TensorRef, Unprovable, Value, is_literal
+from .matcher import Atom, Query, Row
+from .operators import normalise_attrs, signature
+
+
+class Unsupported(Exception):
+    """A pattern that cannot be compiled; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What a match must show besides its structure.
+
+    `attributes` of the e-node with attribute variable `attrs`; or, with `literal`, the contents of class `variable`."""
+
+    variable: str
+    call: ast.Call | None = None
+    op: str = ""
+    literal: ast.Expr | None = None
+    outputs: int | None = 1
+    index: int | None = None
+    kind: str | None = None
+
+
+@dataclass(slots=True)
+class Variant:
+    """One query of a rule with what its match means.
+
+    `tensors` maps rule variables to class variables (a list for `xs[*]`), `defaults` optional inputs to their default."""
+
+    query: Query
+    roots: tuple[str, ...]
+    tensors: dict[str, str | list[str]]
+    defaults: dict[str, ast.Expr]
+    heads: dict[str, tuple[str, str]]
+    demands: tuple[Demand, ...]
+
+
+@dataclass(slots=True)
+class CompiledRule:
+    """A rule ready to run: its variants, in a fixed order."""
+
+    rule: ast.Rule
+    lhs: ast.Expr | ast.Roots
+    rhs: ast.Expr | ast.Roots
+    name: str
+    ruleset: str
+    index: str | None = None
+    indexed: frozenset[str] = frozenset()
+    variants: list[Variant] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _State:
+    """A pattern half translated; copied where the translation branches."""
+
+    atoms: list[Atom] = field(default_factory=list)
+    tensors: dict[str, str | list[str]] = field(default_factory=dict)
+    defaults: dict[str, ast.Expr] = field(default_factory=dict)
+    heads: dict[str, tuple[str, str]] = field(default_factory=dict)
+    demands: list[Demand] = field(default_factory=list)
+    absent: list[str] = field(default_factory=list)
+    counter: int = 0
+
+    def copy(self) -> _State:
+        tensors = {k: list(v) if isinstance(v, list) else v for k, v in self.tensors.items()}
+        return _State(
+            list(self.atoms), tensors, dict(self.defaults), dict(self.heads), list(self.demands), list(self.absent),
+            self.counter,
+        )  # fmt: skip
+
+    def fresh(self, stem: str) -> str:
+        self.counter += 1
+        return f"{stem}_{self.counter}"
+
+
+class Compiler:
+    """Compiles patterns against the operators and numbers of inputs of one e-graph.
+
+    `arities` gives, for each variadic operator, the numbers of inputs that occur; `op_id` numbers operators."""
+
+    def __init__(self, op_id: Mapping[str, int], commutative: frozenset[str], arities: Mapping[str, set[int]]) -> None:
+        self.op_id = op_id
+        self.commutative = commutative
+        self.arities = arities
+
+    def variants(self, rule: CompiledRule, known: set[tuple[object, ...]]) -> Iterator[Variant]:
+        """The variants of a rule not yet in `known`, which is added to."""
+        roots = rule.lhs.bindings if isinstance(rule.lhs, ast.Roots) else (rule.lhs,)
+        states: list[tuple[_State, tuple[str, ...]]] = [(_State(), ())]
+        for root in roots:
+            expr = root.value if isinstance(root, ast.Binding) else root
+            states = [(s, (*done, v)) for state, done in states for s, v in self._match(expr, state)]
+        for state, tops in states:
+            key = (rule.name, tuple(state.atoms), tops)
+            if key in known:
+                continue
+            known.add(key)
+            yield self._variant(rule, state, tops, len(known))
+
+    def _variant(self, rule: CompiledRule, state: _State, roots: tuple[str, ...], number: int) -> Variant:
+        classes: dict[str, None] = dict.fromkeys(roots)
+        integers: dict[str, None] = {}
+        for atom in state.atoms:
+            classes[atom.root] = None
+            classes.update(dict.fromkeys(atom.children))
+            integers[atom.attrs] = None
+            if isinstance(atom.op, str):
+                integers[atom.op] = None
+        query = Query(
+            f"M{number}", rule.ruleset, tuple(state.atoms), tuple(classes), tuple(integers), tuple(state.absent)
+        )
+        return Variant(query, roots, state.tensors, state.defaults, state.heads, tuple(state.demands))
+
+    def _match(self, expr: ast.Expr, state: _State) -> Iterator[tuple[_State, str]]:
+        """Translations of `expr` in continuation of `state`, each with the class variable of its value."""
+        match expr:
+            case ast.Name(id="none"):
+                state = state.copy()
+                variable = state.fresh("absent")
+                state.absent.append(variable)
+                yield state, variable
+            case ast.Name() if not is_literal(expr.id):
+                yield self._variable(expr.id, state)
+            case ast.Optional():
+                state, variable = self._variable(expr.name, state)
+                state.defaults[expr.name] = expr.default
+                yield state, variable
+            case ast.Subscript(base=ast.Name(id=name), index=ast.Name()):  # W[i], one for each match of a group
+                yield self._variable(name, state)
+            case ast.Subscript(base=ast.Call() as call, index=index) if isinstance(index, ast.Number):
+                for after, whole in self._operator(call, state.copy(), outputs=None):
+                    root, attrs = after.fresh("p"), after.fresh("a")
+                    after.atoms.append(Atom(root, self.op_id["Proj"], attrs, (whole,)))
+                    after.demands.append(Demand(attrs, op="Proj", index=int(index.value)))
+                    yield after, root
+            case ast.Unary(operator="-", operand=ast.Number()) | ast.Number() | ast.ListExpr() | ast.Name():
+                state = state.copy()
+                variable = state.fresh("k")
+                state.demands.append(Demand(variable, literal=expr))
+                yield state, variable
+            case ast.Unary(operator="-") as neg:
+                yield from self._operator(_call("Neg", neg.span, neg.operand), state)
+            case ast.Binary() as binary if binary.operator in INFIX:
+                yield from self._operator(_call(INFIX[binary.operator], binary.span, binary.left, binary.right), state)
+            case ast.Alternatives():
+                for option in expr.options:
+                    yield from self._match(option, state.copy())
+            case ast.Call() if expr.is_operator:
+                yield from self._operator(expr, state)
+            case _:
+                raise Unsupported("this cannot stand in a pattern")
+
+    def _variable(self, name: str, state: _State) -> tuple[_State, str]:
+        state = state.copy()
+        bound = state.tensors.setdefault(name, f"v_{name}")
+        if isinstance(bound, list):
+            raise Unsupported(f"{name} stands for several inputs here")
+        return state, bound
+
+    def _operator(self, call: ast.Call, state: _State, outputs: int | None = 1) -> Iterator[tuple[_State, str]]:
+        for before, children in self._inputs(call, state):
+            after = before.copy()
+            root, attrs = after.fresh("n"), after.fresh("a")
+            if call.kind is not None:
+                op: int | str = after.fresh("o")
+                assert isinstance(op, str)
+                bound = after.heads.get(call.head)
+                if bound is not None:
+                    op = bound[0]
+                else:
+                    after.heads[call.head] = (op, attrs)
+                after.demands.append(Demand(attrs, op=op, outputs=outputs, kind=call.kind))
+                after.atoms.append(Atom(root, op, attrs, tuple(children)))
+            else:
+                if call.head not in self.op_id:
+                    return  # no such operator in this e-graph
+                commutative = call.head in self.commutative and len(children) == 2
+                after.demands.append(Demand(attrs, call, call.head, outputs=outputs))
+                after.atoms.append(Atom(root, self.op_id[call.head], attrs, tuple(children), commutative))
+            yield after, root
+
+    def _inputs(self, call: ast.Call, state: _State) -> Iterator[tuple[_State, list[str]]]:
+        """Ways to match the inputs of a call, each with the class variables of all inputs."""
+        several = [a for a in call.args if isinstance(a, ast.Subscript) and isinstance(a.index, ast.All)]
+        if several:
+            yield from self._variadic(call, state)
+            return
+        states: list[tuple[_State, list[str]]] = [(state, [])]
+        for arg in call.args:
+            states = [(s, [*done, v]) for before, done in states for s, v in self._match(arg, before)]
+        sig = signature(call.head) if call.kind is None else None
+        for before, children in states:
+            if sig is not None and sig.max_inputs is not None:
+                before = before.copy()
+                while len(children) < sig.max_inputs:
+                    children.append(before.fresh("absent"))
+                    before.absent.append(children[-1])
+            yield before, children
+
+    def _variadic(self, call: ast.Call, state: _State) -> Iterator[tuple[_State, list[str]]]:
+        """Inputs such as `xs[*], Concat(ys[*]), zs[*]`: any number for each starred one, in total what occurs."""
+        stars = [i for i, a in enumerate(call.args) if isinstance(a, ast.Subscript) and isinstance(a.index, ast.All)]
+        single = len(call.args) - len(stars)
+        for arity in sorted(self.arities.get(call.head, ())):
+            for counts in itertools.product(range(arity - single + 1), repeat=len(stars)):
+                if sum(counts) + single != arity or (len(stars) == 1 and counts[0] == 0):
+                    continue
+                states: list[tuple[_State, list[str]]] = [(state.copy(), [])]
+                for i, arg in enumerate(call.args):
+                    if i in stars:
+                        assert isinstance(arg, ast.Subscript)
+                        count = counts[stars.index(i)]
+                        states = [
+                            (s, [*done, *vs]) for before, done in states for s, vs in self._starred(arg, count, before)
+                        ]
+                    else:
+                        states = [(s, [*done, v]) for before, done in states for s, v in self._match(arg, before)]
+                yield from states
+
+    def _starred(self, arg: ast.Subscript, count: int, state: _State) -> Iterator[tuple[_State, list[str]]]:
+        if isinstance(arg.base, ast.Name):
+            state = state.copy()
+            name = arg.base.id
+            wanted = [f"v_{name}_{i}" for i in range(count)]
+            bound = state.tensors.setdefault(name, wanted)
+            if bound == wanted:
+                yield state, wanted
+        elif isinstance(arg.base, ast.Call) and count:
+            # all outputs of one node, in order
+            for after, whole in self._operator(arg.base, state.copy(), outputs=count):
+                parts = []
+                for i in range(count):
+                    root, attrs = after.fresh("p"), after.fresh("a")
+                    after.atoms.append(Atom(root, self.op_id["Proj"], attrs, (whole,)))
+                    after.demands.append(Demand(attrs, op="Proj", index=i))
+                    parts.append(root)
+                yield after, parts
+
+
+def _call(op: str, span: ast.Span, *args: ast.Expr) -> ast.Call:
+    return ast.Call(span=span, head=op, args=args)
+
+
+Binding = dict[str, Value]
+
+
+def bind(rule: CompiledRule, variant: Variant, row: Row, evaluator: Evaluator, kinds: Mapping[str, str]) -> Binding:
+    """The rule's variables for one match. Raises `Unprovable` with the reason if a demand is not met."""
+    egraph = evaluator.egraph
+    names = (*variant.query.classes, *variant.query.integers)
+    at = dict(zip(names, row, strict=True))
+    env: Binding = {}
+    for name, variable in variant.tensors.items():
+        if isinstance(variable, list):
+            env[name] = [TensorRef(egraph.find(at[v])) for v in variable]
+        else:
+            handle = egraph.find(at[variable])
+            if handle == 0:
+                if name not in variant.defaults:
+                    raise Unprovable(f"{name} is absent")
+                continue
+            env[name] = TensorRef(handle)
+    for name, (op, attrs) in variant.heads.items():
+        env[name] = OpRef(egraph.op_name(at[op]), egraph.attrs_of(at[attrs]))
+    later: list[tuple[ast.Expr, object, str]] = []
+    for demand in variant.demands:
+        if demand.literal is not None:
+            evaluator.match_literal(demand.literal, at[demand.variable], exact=rule.rule.numerics == "exact")
+        else:
+            _attributes(demand, at, env, egraph, kinds, later)
+    for name, default in variant.defaults.items():
+        if name not in env:
+            env[name] = evaluator.evaluate(default, env)
+    for expr, value, what in later:
+        if not evaluator.equal(evaluator.evaluate(expr, env), value):
+            raise Unprovable(f"{what} is {value!r}")
+    return env
+
+
+def _attributes(demand, at, env, egraph, kinds, later) -> None:  # type: ignore[no-untyped-def]
+    attr_id = at[demand.variable]
+    attrs = egraph.attrs_of(attr_id)
+    if demand.outputs is not None and egraph.outputs_of(attr_id) != demand.outputs:
+        raise Unprovable(f"{demand.op} has {egraph.outputs_of(attr_id)} outputs")
+    if demand.index is not None:
+        if attrs["index"] != demand.index:
+            raise Unprovable(f"it is output {attrs['index']}, not {demand.index}")
+        return
+    if demand.kind is not None:
+        op = egraph.op_name(at[demand.op])
+        if kinds.get(op) != demand.kind:
+            raise Unprovable(f"{op} is not {demand.kind}")
+        return
+    call = demand.call
+    assert call is not None
+    named = {a.name: a.value for a in call.attributes}
+    for name, expr in named.items():
+        if name not in attrs:
+            raise Unprovable(f"{demand.op} has no {name}")
+        value = attrs[name]
+        if isinstance(expr, ast.Name) and not is_literal(expr.id):
+            if expr.id not in env:
+                env[expr.id] = list(value) if isinstance(value, tuple) else value
+                continue
+        later.append((expr, value, f"{demand.op}'s {name}"))
+    others = {k: v for k, v in attrs.items() if k not in named}
+    if call.rest is not None:
+        if call.rest.name is not None:
+            if env.setdefault(call.rest.name, RestRef(others)) != RestRef(others):
+                raise Unprovable(f"the other attributes of {demand.op} differ")
+        return
+    defaults = normalise_attrs(demand.op, {k: attrs[k] for k in named})
+    for name, value in others.items():
+        if name not in defaults or defaults[name] != value:
+            raise Unprovable(f"{demand.op}'s {name} is {value!r}")

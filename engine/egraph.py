@@ -1,0 +1,461 @@
+"""The e-graph as rules see it: typed e-nodes in classes, each class with what is known of its value.
+
+Structure lives twice: in egglog (`matcher`), which matches and closes under congruence, and here as plain tables, which
+carry types, constants and provenance and can be pickled. Handles are indices into `nodes`; every e-node ever made has
+one, and `find` gives the canonical handle of its class.
+
+Each class has an analysis (Willsey et al., "egg", POPL 2021, section 4): its type, its constant contents if it has
+any, the symbolic contents of small integer tensors, and whether it is a term over constants only. What becomes known
+later is carried on to the parents.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from .constants import SMALL, ConstantInfo, summarise
+from .graph import AttrValue, Constant, Graph, OtherType, TensorType, ValueType
+from .matcher import Matcher, Row
+from .operators import is_pure
+from .shapes import IllTyped, SymbolicValue, infer
+from .symbolic import Dim, known, same, symbol
+
+ABSENT = 0
+"""The handle of an absent optional input."""
+
+LEAVES = ("Absent", "Input", "Const")
+
+
+@dataclass(frozen=True, slots=True)
+class ENode:
+    """An operator over classes.
+
+    `attrs` is an interned dictionary, equal attribute sets being one object; `outputs` counts the node's outputs (a
+    node with several has a tuple as its value, taken apart by `Proj`). `serial` tells apart what must not be merged:
+    two draws of a random operator. Leaves are `Absent`, `Input` (attribute `name`) and `Const` (attribute `digest`)."""
+
+    op: str
+    attrs: Mapping[str, AttrValue]
+    children: tuple[int, ...]
+    outputs: int = 1
+    serial: int = 0
+
+
+@dataclass(slots=True)
+class _Knowledge:
+    """What is known of a class."""
+
+    types: tuple[ValueType, ...]
+    constant: ConstantInfo | None = None
+    value: SymbolicValue | None = None
+    is_const: bool = False
+
+
+@dataclass(slots=True)
+class EGraph:
+    """E-nodes, their classes, and what is known of them.
+
+    `made_by[h]` is the rule that first made node `h` (None for a node of the model), `origins[h]` the names of the
+    original nodes it stands for. `knowledge` counts what has become known, so that a failed condition can tell whether
+    it is worth another look."""
+
+    nodes: list[ENode] = field(default_factory=list)
+    made_by: list[str | None] = field(default_factory=list)
+    origins: list[tuple[str, ...]] = field(default_factory=list)
+    roots: dict[str, int] = field(default_factory=dict)
+    constants: dict[str, ConstantInfo] = field(default_factory=dict)
+    commutative: frozenset[str] = frozenset()
+    knowledge: int = 0
+    _parent: list[int] = field(default_factory=list)
+    _known: list[_Knowledge] = field(default_factory=list)
+    _users: list[list[int]] = field(default_factory=list)
+    _members: list[list[int]] = field(default_factory=list)
+    _memo: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    _attrs: list[Mapping[str, AttrValue]] = field(default_factory=list)
+    _attr_ids: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    _outputs: list[int] = field(default_factory=list)
+    _ops: dict[str, int] = field(default_factory=dict)
+    _fresh: int = 0
+    _serials: int = 0
+    matcher: Matcher | None = None
+    _new_leaves: list[int] = field(default_factory=list)
+    _new_rows: dict[int, list[Row]] = field(default_factory=dict)
+    _new_equal: list[tuple[int, int]] = field(default_factory=list)
+    _merged: bool = False
+
+    @classmethod
+    def create(cls, commutative: Iterable[str] = ()) -> EGraph:
+        """An empty e-graph with its egglog side; `commutative` names the operators whose operands are unordered."""
+        egraph = cls(commutative=frozenset(commutative), matcher=Matcher())
+        assert egraph.matcher is not None
+        egraph.matcher.declare_commutative([egraph.op_id(op) for op in sorted(egraph.commutative)])
+        egraph._append(ENode("Absent", {}, ()), _Knowledge((TensorType(),)), None, ())
+        egraph._new_leaves.append(ABSENT)
+        return egraph
+
+    def __getstate__(self) -> dict[str, Any]:
+        """The tables without the egglog side, which cannot leave its process."""
+        skip = {"matcher", "_memo", "_new_leaves", "_new_rows", "_new_equal", "_attr_ids"}
+        return {name: getattr(self, name) for name in self.__slots__ if name not in skip}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name, value in state.items():
+            setattr(self, name, value)
+        self.matcher, self._memo, self._attr_ids = None, {}, {}
+        self._new_leaves, self._new_rows, self._new_equal = [], {}, []
+
+    # --- reading -------------------------------------------------------------------------------------------------------
+
+    def find(self, handle: int) -> int:
+        """The canonical handle of a node's class."""
+        parent = self._parent
+        while parent[handle] != handle:
+            parent[handle] = parent[parent[handle]]
+            handle = parent[handle]
+        return handle
+
+    def classes(self) -> dict[int, list[int]]:
+        """The nodes of every class by canonical handle, in order of their making."""
+        found: dict[int, list[int]] = {}
+        for handle in range(len(self.nodes)):
+            found.setdefault(self.find(handle), []).append(handle)
+        return found
+
+    def members(self, handle: int) -> list[int]:
+        """The nodes of a class."""
+        return self._members[self.find(handle)]
+
+    def types(self, handle: int) -> tuple[ValueType, ...]:
+        """The types of a class: one, or one for each output of a multi-output operator."""
+        return self._known[self.find(handle)].types
+
+    def type(self, handle: int) -> TensorType:
+        """The tensor type of a class; all unknown for one that is no tensor."""
+        found = self._known[self.find(handle)].types[0]
+        return found if isinstance(found, TensorType) else TensorType()
+
+    def constant(self, handle: int) -> ConstantInfo | None:
+        """The constant that the class is known to equal, or None."""
+        return self._known[self.find(handle)].constant
+
+    def is_const(self, handle: int) -> bool:
+        """Whether the class has a term over constants only, so that it costs nothing at run time."""
+        return self._known[self.find(handle)].is_const
+
+    def value(self, handle: int) -> SymbolicValue | None:
+        """The contents of a small integer tensor as dims, if known."""
+        return self._known[self.find(handle)].value
+
+    def op_id(self, op: str) -> int:
+        """The number that stands for an operator in the matcher."""
+        return self._ops.setdefault(op, len(self._ops))
+
+    def op_name(self, number: int) -> str:
+        """The operator that a number of the matcher stands for."""
+        return list(self._ops)[number]
+
+    # --- adding --------------------------------------------------------------------------------------------------------
+
+    def fresh(self) -> Dim:
+        """A dim of which nothing is known but that it is one."""
+        self._fresh += 1
+        return symbol(f"u{self._fresh}")
+
+    def add_input(self, name: str, type: ValueType) -> int:
+        """The class of a graph input (or of a value captured from around the graph)."""
+        return self._add_leaf(ENode("Input", {"name": name}, ()), _Knowledge((type,)))
+
+    def add_constant(self, constant: Constant | ConstantInfo) -> int:
+        """The class of a constant; equal constants share one."""
+        info = constant if isinstance(constant, ConstantInfo) else summarise(constant)
+        self.constants.setdefault(info.digest, info)
+        known_ = _Knowledge((info.type,), info, _symbolic(info), True)
+        return self._add_leaf(ENode("Const", {"digest": info.digest}, ()), known_)
+
+    def _add_leaf(self, node: ENode, what: _Knowledge) -> int:
+        key = (node.op, *node.attrs.values())
+        if key not in self._memo:
+            self._memo[key] = self._append(node, what, None, ())
+            self._new_leaves.append(self._memo[key])
+        return self._memo[key]
+
+    def add(
+        self,
+        op: str,
+        attrs: Mapping[str, AttrValue],
+        children: Iterable[int],
+        outputs: int = 1,
+        *,
+        made_by: str | None = None,
+        origins: tuple[str, ...] = (),
+        types: tuple[ValueType, ...] | None = None,
+    ) -> int:
+        """The class of an operator applied to classes, hash-consed.
+
+        `attrs` must be normalised (`operators.normalise_attrs`). `types`, if given, are what the model says of the
+        outputs and fill in what inference leaves unknown. Raises `IllTyped` if inference refuses the node."""
+        kids = tuple(self.find(c) for c in children)
+        if op in self.commutative and len(kids) == 2 and kids[0] > kids[1]:
+            kids = (kids[1], kids[0])
+        serial = 0
+        if not is_pure(op, attrs):
+            self._serials += 1
+            serial = self._serials
+        attr_id = self._intern(attrs, outputs, serial)
+        key = (op, attr_id, *kids)
+        found = self._memo.get(key)
+        if found is not None:
+            return found
+        node = ENode(op, self._attrs[attr_id], kids, outputs, serial)
+        what = self._infer(node, types)
+        handle = self._append(node, what, made_by, origins)
+        self._memo[key] = handle
+        for child in dict.fromkeys(kids):
+            self._users[child].append(handle)
+        if not serial:
+            self._new_rows.setdefault(len(kids), []).append((handle, self.op_id(op), attr_id, *kids))
+        else:
+            self._new_leaves.append(handle)
+        self._settle(handle)
+        return handle
+
+    def attrs_of(self, attr_id: int) -> Mapping[str, AttrValue]:
+        """The attributes that a number of the matcher stands for."""
+        return self._attrs[attr_id]
+
+    def outputs_of(self, attr_id: int) -> int:
+        """The number of outputs of the e-nodes with that attribute number."""
+        return self._outputs[attr_id]
+
+    def _intern(self, attrs: Mapping[str, AttrValue], outputs: int, serial: int) -> int:
+        key = (outputs, serial, *((k, type(attrs[k]).__name__, _hashable(attrs[k])) for k in sorted(attrs)))
+        found = self._attr_ids.get(key)
+        if found is None:
+            found = self._attr_ids[key] = len(self._attrs)
+            self._attrs.append(dict(sorted(attrs.items())))
+            self._outputs.append(outputs)
+        return found
+
+    def _append(self, node: ENode, what: _Knowledge, made_by: str | None, origins: tuple[str, ...]) -> int:
+        handle = len(self.nodes)
+        self.nodes.append(node)
+        self.made_by.append(made_by)
+        self.origins.append(origins)
+        self._parent.append(handle)
+        self._known.append(what)
+        self._users.append([])
+        self._members.append([handle])
+        return handle
+
+    # --- analysis ------------------------------------------------------------------------------------------------------
+
+    def _infer(self, node: ENode, declared: tuple[ValueType, ...] | None) -> _Knowledge:
+        is_const = (
+            bool(node.children)
+            and not node.serial
+            and all(c == ABSENT or self._known[self.find(c)].is_const for c in node.children)
+        )
+        if node.op == "Proj":
+            types = self.types(node.children[0])
+            index = node.attrs["index"]
+            assert isinstance(index, int)
+            return _Knowledge((types[index] if index < len(types) else TensorType(),), is_const=is_const)
+        kids = [None if c == ABSENT else self._known[self.find(c)] for c in node.children]
+        inference = infer(
+            node.op,
+            node.attrs,
+            [None if k is None else k.types[0] if isinstance(k.types[0], TensorType) else TensorType() for k in kids],
+            [None if k is None else k.value for k in kids],
+            node.outputs,
+            constants=[_contents(k) for k in kids],
+            fresh=self.fresh,
+        )
+        types = tuple(inference.types)
+        if declared is not None:
+            types = tuple(_refine(a, b) for a, b in zip(types, declared, strict=False))
+        value = inference.values[0] if node.outputs == 1 and inference.values else None
+        return _Knowledge(types, None, value, is_const)
+
+    def _settle(self, handle: int) -> None:
+        """Makes a node whose contents are known equal to that constant."""
+        what = self._known[self.find(handle)]
+        node = self.nodes[handle]
+        if what.constant is not None or node.outputs != 1 or node.op in LEAVES:
+            return
+        constant = None
+        if what.value is not None and all(known(d) for d in what.value.dims) and what.types[0].dtype is not None:  # type: ignore[union-attr]
+            shape = (len(what.value.dims),) if what.value.rank else ()
+            dtype = what.types[0].dtype  # type: ignore[union-attr]
+            assert dtype is not None
+            constant = Constant(np.array(what.value.dims, dtype.numpy).reshape(shape))
+        elif what.is_const and node.op != "Proj":
+            constant = self._fold(handle)
+        if constant is not None and _agree((constant.type,), what.types, loose=True):
+            self.union(handle, self.add_constant(constant))
+
+    def _fold(self, handle: int) -> Constant | None:
+        """The contents of a small node over small constants."""
+        from .fold import evaluate
+
+        type_ = self.type(handle)
+        if type_.is_static and np.prod(type_.shape or (1,), dtype=np.int64) > SMALL:  # type: ignore[arg-type]
+            return None
+        node = self.nodes[handle]
+        arrays = []
+        for child in node.children:
+            if child == ABSENT:
+                arrays.append(None)
+                continue
+            info = self._known[self.find(child)].constant
+            if info is None or info.elements is None:
+                return None
+            arrays.append(info.elements)
+        result = evaluate(node.op, node.attrs, arrays, 1)
+        if result is None or result[0] is None or result[0].size > SMALL:
+            return None
+        return Constant(result[0])
+
+    def _learn(self, handle: int, other: _Knowledge) -> None:
+        """Adds what `other` knows to a class and carries news on to its parents."""
+        at = self.find(handle)
+        what = self._known[at]
+        merged = _Knowledge(
+            tuple(_refine(a, b) for a, b in zip(what.types, other.types, strict=True)),
+            what.constant or other.constant,
+            what.value or other.value,
+            what.is_const or other.is_const,
+        )
+        if merged != what:
+            self._known[at] = merged
+            self.knowledge += 1
+            for user in list(self._users[at]):
+                self._relearn(user)
+
+    # --- merging -------------------------------------------------------------------------------------------------------
+
+    def can_union(self, a: int, b: int) -> bool:
+        """Whether two classes have provably the same type, the least that equality asks for."""
+        return self.find(a) == self.find(b) or _agree(self.types(a), self.types(b))
+
+    def union(self, a: int, b: int) -> bool:
+        """Makes two classes one; False if they were already. The egglog side follows at the next `rebuild`."""
+        a, b = self.find(a), self.find(b)
+        if a == b:
+            return False
+        low, high = min(a, b), max(a, b)
+        self._new_equal.append((low, high))
+        self._merge(low, high)
+        return True
+
+    def _merge(self, low: int, high: int) -> None:
+        self._parent[high] = low
+        self._users[low].extend(self._users[high])
+        self._members[low].extend(self._members[high])
+        self._merged = True
+        before, after = self._known[low], self._known[high]
+        self._learn(low, after)
+        # what was known of `low` is news to the former users of `high`
+        if (before.constant, before.value, before.types) != (after.constant, after.value, after.types):
+            for user in list(self._users[high]):
+                self._relearn(user)
+
+    def _relearn(self, handle: int) -> None:
+        """Infers a node anew from what its children are known to be by now."""
+        try:
+            learned = self._infer(self.nodes[handle], None)
+        except IllTyped:
+            return
+        if len(learned.types) == len(self.types(handle)):
+            self._learn(handle, learned)
+        self._settle(handle)
+
+    def rebuild(self) -> None:
+        """Brings the egglog side up to date and takes over the congruences it finds."""
+        assert self.matcher is not None
+        while self._new_leaves or self._new_rows or self._new_equal:
+            leaves, rows, equal = self._new_leaves, self._new_rows, self._new_equal
+            self._new_leaves, self._new_rows, self._new_equal = [], {}, []
+            self.matcher.load(leaves, rows, equal)
+            if not self._merged:
+                continue
+            self._merged = False
+            for handle, canonical in sorted(self.matcher.canonical().items()):
+                low, high = sorted((self.find(handle), self.find(canonical)))
+                if low != high:
+                    self._merge(low, high)
+            self._remember()
+        self._merged = False
+
+    def _remember(self) -> None:
+        """Renews the hash-cons table after classes have merged."""
+        memo: dict[tuple[Any, ...], int] = {k: v for k, v in self._memo.items() if k[0] in LEAVES}
+        for key, handle in self._memo.items():
+            if key[0] in LEAVES:
+                continue
+            kids = tuple(self.find(c) for c in key[2:])
+            if key[0] in self.commutative and len(kids) == 2 and kids[0] > kids[1]:
+                kids = (kids[1], kids[0])
+            memo.setdefault((key[0], key[1], *kids), handle)
+        self._memo = memo
+
+
+def _hashable(value: Any) -> Any:
+    if isinstance(value, Graph):
+        return id(value)
+    if isinstance(value, tuple):
+        return tuple(_hashable(v) for v in value)
+    if isinstance(value, float):
+        return repr(value)  # tells -0.0 from 0.0 and NaN equals itself
+    return value
+
+
+def _symbolic(info: ConstantInfo) -> SymbolicValue | None:
+    array = info.elements
+    if array is None or array.ndim > 1 or array.size > 64 or array.dtype.kind not in "iu":
+        return None
+    return SymbolicValue(tuple(int(v) for v in array.reshape(-1)), array.ndim)
+
+
+def _contents(what: _Knowledge | None) -> Constant | None:
+    if what is None or what.constant is None or what.constant.elements is None:
+        return None
+    return Constant(what.constant.elements)
+
+
+def _refine(a: ValueType, b: ValueType) -> ValueType:
+    """What two descriptions of one value say together."""
+    if isinstance(a, OtherType) or isinstance(b, OtherType):
+        return a if isinstance(a, OtherType) else b
+    shape = a.shape
+    if a.shape is None:
+        shape = b.shape
+    elif b.shape is not None and len(a.shape) == len(b.shape):
+        shape = tuple(y if not known(x) and known(y) else x for x, y in zip(a.shape, b.shape, strict=True))
+    return TensorType(a.dtype or b.dtype, shape)
+
+
+def _agree(a: tuple[ValueType, ...], b: tuple[ValueType, ...], *, loose: bool = False) -> bool:
+    """Whether types are provably the same; `loose` lets what is unknown on either side pass."""
+    if len(a) != len(b):
+        return False
+    for x, y in zip(a, b, strict=True):
+        if isinstance(x, OtherType) or isinstance(y, OtherType):
+            if x != y:
+                return False
+            continue
+        if x.dtype != y.dtype and not (loose and (x.dtype is None or y.dtype is None)):
+            return False
+        if x.shape is None or y.shape is None:
+            if not loose:
+                return False
+            continue
+        if len(x.shape) != len(y.shape):
+            return False
+        for i, j in zip(x.shape, y.shape, strict=True):
+            if not same(i, j) and not (loose and not (known(i) and known(j))):
+                return False
+    return True

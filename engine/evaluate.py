@@ -1,0 +1,521 @@
+"""The meaning of rule expressions: right sides build e-nodes, conditions are proved.
+
+Expressions are typed by what they meet. Arithmetic with a tensor builds the ONNX operator; in a condition the tensor's
+constant contents take its place. Arithmetic on numbers, dims and lists is plain. Whatever is not known for sure raises
+`Unprovable`, and the rule does not fire; that holds under `not` too.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from ..grammar import ast
+from . import symbolic
+from .egraph import ABSENT, EGraph, IllTyped
+from .graph import AttrValue, Constant, DType, TensorType
+from .operators import normalise_attrs, signature
+from .symbolic import Expr as DimExpr
+
+Value = Any
+"""A number, string, bool, dtype, dim, list, NumPy array of contents, `TensorRef`, `OpRef`, `RestRef` or None (absent)."""
+
+INFIX = {"+": "Add", "-": "Sub", "*": "Mul", "/": "Div", "@": "MatMul", "**": "Pow", "%": "Mod"}
+_LITERALS: dict[str, Value] = {
+    "true": True,
+    "false": False,
+    "none": None,
+    "inf": float("inf"),
+    "nan": float("nan"),
+    "pi": 3.141592653589793,
+    **{str(d): d for d in DType},
+}
+LITERAL_TOLERANCE = 1e-6
+"""How far, relatively, a constant may be from a literal of a pattern unless the rule is exact."""
+
+
+class Unprovable(Exception):
+    """A condition that does not hold, or of which it is not known whether it does; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRef:
+    """A tensor: a class of the e-graph."""
+
+    handle: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpRef:
+    """An operator bound by a class head, with its attributes."""
+
+    op: str
+    attrs: Mapping[str, AttrValue]
+
+
+@dataclass(frozen=True, slots=True)
+class RestRef:
+    """The attributes bound by `..a`."""
+
+    attrs: Mapping[str, AttrValue]
+
+
+def is_literal(name: str) -> bool:
+    """Whether a name is a word of the language (`true`, `inf`, `f32`) and no variable."""
+    return name in _LITERALS
+
+
+class Evaluator:
+    """Evaluates expressions in one e-graph, on behalf of the rule named `made_by`."""
+
+    def __init__(self, egraph: EGraph) -> None:
+        self.egraph = egraph
+        self.made_by: str | None = None
+        self.origins: tuple[str, ...] = ()
+        self.lets: dict[str, ast.Expr] = {}
+        self.index: str | None = None
+        self.proving = False
+
+    # --- conditions ----------------------------------------------------------------------------------------------------
+
+    def prove(self, condition: ast.Expr, env: dict[str, Value]) -> None:
+        """Raises `Unprovable` unless the condition holds for sure."""
+        with self._mode(True):
+            value = self.evaluate(condition, env)
+        if isinstance(value, np.ndarray):
+            value = bool(value.all())
+        if value is not True and value is not np.True_:
+            raise Unprovable("it does not hold")
+
+    @contextmanager
+    def _mode(self, proving: bool) -> Iterator[None]:
+        before, self.proving = self.proving, proving
+        try:
+            yield
+        finally:
+            self.proving = before
+
+    # --- values --------------------------------------------------------------------------------------------------------
+
+    def evaluate(self, expr: ast.Expr, env: dict[str, Value]) -> Value:
+        """The value of an expression; builds e-nodes where tensors are combined outside of a condition."""
+        match expr:
+            case ast.Number() | ast.String():
+                return expr.value
+            case ast.Name():
+                return self._name(expr.id, env)
+            case ast.Optional():
+                return self._name(expr.name, env)
+            case ast.ListExpr():
+                return self._list(expr, env)
+            case ast.Range():
+                low, high = self._int(expr.low, env), self._int(expr.high, env)
+                if high - low > 4096:
+                    raise Unprovable("a range of more than 4096 numbers")
+                return list(range(low, high + 1))
+            case ast.Comprehension():
+                return self._comprehension(expr, env)
+            case ast.Unary(operator="not"):
+                return not self._truth(self.evaluate(expr.operand, env))
+            case ast.Unary():
+                value = self._content(self.evaluate(expr.operand, env))
+                return self.node("Neg", {}, [value]) if isinstance(value, TensorRef) else -value
+            case ast.Binary(operator="and" | "or"):
+                return self._logic(expr, env)
+            case ast.Binary():
+                return self._binary(expr, env)
+            case ast.Compare():
+                return self._compare(expr, env)
+            case ast.Subscript():
+                return self._subscript(expr, env)
+            case ast.Call():
+                return self._call(expr, env)
+        raise Unprovable(f"{type(expr).__name__} has no value here")
+
+    def _name(self, name: str, env: dict[str, Value]) -> Value:
+        if name in env:
+            return env[name]
+        if name in _LITERALS:
+            return _LITERALS[name]
+        if name in self.lets:
+            with self._mode(False):
+                env[name] = self.evaluate(self.lets[name], env)
+            return env[name]
+        raise Unprovable(f"{name} is not bound")
+
+    def _list(self, expr: ast.ListExpr, env: dict[str, Value]) -> list[Value]:
+        items: list[Value] = []
+        for item in expr.items:
+            if isinstance(item, ast.Subscript) and isinstance(item.index, ast.All):
+                items.extend(self.evaluate(item, env))
+            elif self.index is not None and self.index not in env and _mentions(item, self.index):
+                # `[dim(W[i], -1)]` in a group rule: one item for each member
+                count = len(env["*"])
+                items.extend(self.evaluate(item, {**env, self.index: i}) for i in range(count))
+            else:
+                items.append(self.evaluate(item, env))
+        return items
+
+    def _comprehension(self, expr: ast.Comprehension, env: dict[str, Value]) -> list[Value]:
+        out = []
+        for item in self._iterable(self.evaluate(expr.iterable, env)):
+            inner = {**env, expr.variable: item}
+            if expr.condition is None or self._truth(self.evaluate(expr.condition, inner)):
+                out.append(self.evaluate(expr.item, inner))
+        return out
+
+    def _logic(self, expr: ast.Binary, env: dict[str, Value]) -> bool:
+        decisive = expr.operator == "or"
+        try:
+            if self._truth(self.evaluate(expr.left, env)) is decisive:
+                return decisive
+        except Unprovable:
+            if self._truth(self.evaluate(expr.right, env)) is decisive:
+                return decisive
+            raise
+        return self._truth(self.evaluate(expr.right, env))
+
+    def _binary(self, expr: ast.Binary, env: dict[str, Value]) -> Value:
+        left = self._content(self.evaluate(expr.left, env))
+        right = self._content(self.evaluate(expr.right, env))
+        if isinstance(left, TensorRef) or isinstance(right, TensorRef):
+            return self.node(INFIX[expr.operator], {}, [left, right])
+        return arithmetic(expr.operator, left, right)
+
+    def _compare(self, expr: ast.Compare, env: dict[str, Value]) -> Value:
+        left, right = self.evaluate(expr.left, env), self.evaluate(expr.right, env)
+        if expr.operator in ("is", "is not"):
+            return (left is None) is (right is None) and (left is None) if expr.operator == "is" else left is not right
+        return compare(expr.operator, self._content(left), self._content(right))
+
+    def _subscript(self, expr: ast.Subscript, env: dict[str, Value]) -> Value:
+        if isinstance(expr.base, ast.Call) and expr.base.is_operator:
+            if isinstance(expr.index, ast.All):
+                return self.outputs(self.built(expr.base, env, None), None)
+            index = self._int(expr.index, env)
+            return self.outputs(self.built(expr.base, env, index + 1), index)
+        base = self.evaluate(expr.base, env)
+        if isinstance(expr.index, ast.All):
+            return list(self._iterable(base))
+        index = self._int(expr.index, env)
+        items = self._iterable(base)
+        if not -len(items) <= index < len(items):
+            raise Unprovable(f"there is no element {index} among {len(items)}")
+        return items[index]
+
+    # --- calls ---------------------------------------------------------------------------------------------------------
+
+    def _call(self, expr: ast.Call, env: dict[str, Value]) -> Value:
+        if expr.kind is None and expr.head not in env and not expr.is_operator:
+            from .conditions import FUNCTIONS
+
+            function = FUNCTIONS.get(expr.head)
+            if function is None:
+                raise Unprovable(f"there is no function {expr.head}")
+            args = [self.evaluate(a, env) for a in expr.args]
+            try:
+                return function(self, *args)
+            except (TypeError, ValueError, IndexError, ZeroDivisionError, OverflowError) as error:
+                raise Unprovable(f"{expr.head}: {error}") from error
+        return self.outputs(self.built(expr, env, 1), 0)
+
+    def built(self, expr: ast.Call, env: dict[str, Value], outputs: int | None) -> TensorRef:
+        """The e-node of an operator call; of several outputs the tuple."""
+        head = env.get(expr.head)
+        op, attrs = (head.op, dict(head.attrs)) if isinstance(head, OpRef) else (expr.head, {})
+        named: dict[str, Value] = {}
+        if expr.rest is not None and expr.rest.name is not None:
+            rest = env.get(expr.rest.name)
+            if isinstance(rest, RestRef):
+                named.update(rest.attrs)
+        with self._mode(False):
+            inputs: list[Value] = []
+            for arg in expr.args:
+                value = self.evaluate(arg, env)
+                many = isinstance(arg, ast.Subscript) and isinstance(arg.index, ast.All)
+                inputs.extend(value) if many else inputs.append(value)
+            for attribute in expr.attributes:
+                named[attribute.name] = self.evaluate(attribute.value, env)
+        for name, value in named.items():
+            if value is not None:
+                attrs[name] = as_attribute(value)
+        return self._node(op, attrs, inputs, outputs)
+
+    def node(self, op: str, attrs: Mapping[str, AttrValue], inputs: list[Value]) -> TensorRef:
+        """The class of a single-output operator over values, which become constants where they are no tensors."""
+        return self._node(op, attrs, inputs, 1)
+
+    def _node(self, op: str, attrs: Mapping[str, AttrValue], inputs: list[Value], outputs: int | None) -> TensorRef:
+        sig = signature(op)
+        if sig is None:
+            raise Unprovable(f"there is no operator {op}")
+        like = next((self.egraph.type(v.handle).dtype for v in inputs if isinstance(v, TensorRef)), None)
+        children = [self._operand(op, i, v, like) for i, v in enumerate(inputs)]
+        if sig.max_inputs is not None:
+            children += [ABSENT] * (sig.max_inputs - len(children))
+        count = self._output_count(op, attrs, children, outputs)
+        try:
+            handle = self.egraph.add(
+                op, normalise_attrs(op, attrs), children, count, made_by=self.made_by, origins=self.origins
+            )
+        except IllTyped as error:
+            raise Unprovable(f"{op} would be invalid: {error}") from error
+        return TensorRef(handle)
+
+    def _operand(self, op: str, index: int, value: Value, like: DType | None) -> int:
+        if isinstance(value, TensorRef):
+            return value.handle
+        if value is None:
+            return ABSENT
+        return self.constant(value, input_dtype(op, index) or like)
+
+    def constant(self, value: Value, dtype: DType | None) -> int:
+        """The class of a constant tensor with these contents; floats without a dtype are not guessed."""
+        if isinstance(value, np.ndarray):
+            return self.egraph.add_constant(Constant(value if dtype is None else value.astype(dtype.numpy)))
+        if dtype is None:
+            raise Unprovable(f"the element type of {value!r} is not known")
+        items = value if isinstance(value, list) else [value]
+        if any(isinstance(v, DimExpr) for v in items):
+            raise Unprovable("a constant cannot hold an unknown dim")
+        array = np.array(value, dtype=np.float64 if dtype.is_float else None)
+        if dtype.is_integer and array.dtype.kind == "f":
+            raise Unprovable(f"{value!r} is no integer")
+        return self.egraph.add_constant(Constant(array.astype(dtype.numpy)))
+
+    def _output_count(self, op: str, attrs: Mapping[str, AttrValue], children: list[int], outputs: int | None) -> int:
+        if op == "Split":
+            sizes = self.egraph.value(children[1]) if len(children) > 1 and children[1] != ABSENT else None
+            if sizes is not None:
+                return len(sizes.dims)
+            number = attrs.get("num_outputs")
+            if isinstance(number, int):
+                return number
+        if outputs is None:
+            raise Unprovable(f"the number of outputs of {op} is not known")
+        return outputs
+
+    def outputs(self, node: TensorRef, index: int | None) -> Value:
+        """Output `index` of a built e-node, or all of them for None."""
+        count = len(self.egraph.types(node.handle))
+        if count == 1:
+            return node if index is not None else [node]
+        parts = [
+            TensorRef(self.egraph.add("Proj", {"index": i}, (node.handle,), made_by=self.made_by, origins=self.origins))
+            for i in (range(count) if index is None else (index,))
+        ]
+        return parts if index is None else parts[0]
+
+    # --- reading -------------------------------------------------------------------------------------------------------
+
+    def _content(self, value: Value) -> Value:
+        """In a condition, the contents of a constant in place of the tensor."""
+        return self.contents(value) if self.proving and isinstance(value, TensorRef) else value
+
+    def contents(self, tensor: Value) -> np.ndarray[Any, Any]:
+        """The elements of a tensor that is a known constant."""
+        if isinstance(tensor, np.ndarray):
+            return tensor
+        if not isinstance(tensor, TensorRef):
+            return np.asarray(tensor)
+        info = self.egraph.constant(tensor.handle)
+        array = info.contents() if info is not None else None
+        if array is None:
+            raise Unprovable("its contents are not known")
+        return array
+
+    def type(self, tensor: Value) -> TensorType:
+        """The type of a tensor value."""
+        if isinstance(tensor, TensorRef):
+            return self.egraph.type(tensor.handle)
+        raise Unprovable(f"{tensor!r} is no tensor")
+
+    def _int(self, expr: ast.Expr, env: dict[str, Value]) -> int:
+        value = self.evaluate(expr, env)
+        if isinstance(value, bool) or not isinstance(value, (int, np.integer)):
+            raise Unprovable(f"{value!r} is no known integer")
+        return int(value)
+
+    def _iterable(self, value: Value) -> list[Value]:
+        if isinstance(value, (list, tuple)):
+            return list(value)
+        if isinstance(value, np.ndarray) and value.ndim == 1:
+            return list(value.tolist())
+        raise Unprovable(f"{value!r} is no list")
+
+    def _truth(self, value: Value) -> bool:
+        if isinstance(value, np.ndarray):
+            return bool(value.all())
+        if isinstance(value, (bool, np.bool_)):
+            return bool(value)
+        raise Unprovable(f"{value!r} is neither true nor false")
+
+    def equal(self, a: Value, b: Value) -> bool:
+        """Whether two attribute values are the same; numbers of attributes are f32."""
+        a, b = as_attribute(a), as_attribute(b)
+        if isinstance(a, float) or isinstance(b, float):
+            return isinstance(a, (int, float)) and isinstance(b, (int, float)) and np.float32(a) == np.float32(b)
+        return bool(a == b)
+
+    def match_literal(self, literal: ast.Expr, handle: int, *, exact: bool) -> None:
+        """Raises `Unprovable` unless a class is a constant whose elements are those of a pattern's literal."""
+        wanted = self.evaluate(literal, {})
+        array = self.contents(TensorRef(handle))
+        if isinstance(wanted, list):
+            ok = array.shape == (len(wanted),) and bool((array == np.array(wanted)).all())
+        elif exact or array.dtype.kind != "f":
+            ok = (
+                array.size > 0
+                and bool((array == np.asarray(wanted).astype(array.dtype)).all())
+                and (array.dtype.kind == "f" or float(wanted) == int(wanted))
+            )
+        else:
+            ok = array.size > 0 and bool(
+                (np.abs(array.astype(np.float64) - wanted) <= LITERAL_TOLERANCE * abs(wanted)).all()
+            )
+        if not ok:
+            raise Unprovable(f"the constant is not {wanted}")
+
+
+def _mentions(expr: ast.Syntax, name: str) -> bool:
+    return any(isinstance(e, ast.Name) and e.id == name for e in expr.walk())
+
+
+def as_attribute(value: Value) -> AttrValue:
+    """A value as an attribute of a node: lists as tuples, dtypes as ONNX numbers, floats rounded to f32 as ONNX holds them."""
+    if isinstance(value, (list, tuple)):
+        items = tuple(as_attribute(v) for v in value)
+        if any(isinstance(v, float) for v in items):
+            return tuple(float(v) for v in items)  # type: ignore[arg-type]
+        return items  # type: ignore[return-value]
+    if isinstance(value, DType):
+        return value.onnx
+    if isinstance(value, (bool, np.bool_)):
+        return int(value)
+    if isinstance(value, np.integer):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        return float(np.float32(value))
+    if isinstance(value, DimExpr):
+        raise Unprovable(f"the dim {value} is not known")
+    if isinstance(value, (TensorRef, np.ndarray, OpRef)) or value is None:
+        raise Unprovable("a tensor cannot be an attribute")
+    return value  # type: ignore[no-any-return]
+
+
+_PLAIN: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "%": operator.mod,
+    "**": operator.pow,
+}
+
+
+def arithmetic(symbol: str, left: Value, right: Value) -> Value:
+    """Arithmetic on numbers, dims, arrays and lists (`+` concatenates). Division of integers and dims is exact or unprovable."""
+    if isinstance(left, list) or isinstance(right, list):
+        if symbol == "+" and isinstance(left, list) and isinstance(right, list):
+            return left + right
+        raise Unprovable(f"{symbol} of a list")
+    if (
+        any(v is None or isinstance(v, (str, bool, TensorRef, OpRef, RestRef)) for v in (left, right))
+        or symbol not in _PLAIN
+    ):
+        raise Unprovable(f"no arithmetic {left!r} {symbol} {right!r}")
+    if symbol == "/" and _integral(left) and _integral(right):
+        quotient = symbolic.exact_div(left, right) if not (isinstance(right, int) and right == 0) else None
+        if quotient is None:
+            raise Unprovable(f"{right} does not divide {left}")
+        return quotient
+    if symbol == "%" and isinstance(right, int) and right == 0:
+        raise Unprovable("remainder by zero")
+    try:
+        return _PLAIN[symbol](left, right)
+    except (TypeError, ZeroDivisionError, OverflowError) as error:
+        raise Unprovable(str(error)) from error
+
+
+def _integral(value: Value) -> bool:
+    return isinstance(value, (int, DimExpr)) and not isinstance(value, bool)
+
+
+def compare(symbol: str, left: Value, right: Value) -> Value:
+    """A comparison: of arrays elementwise, of dims if it can be proved, of lists element by element."""
+    if symbol == "in":
+        if not isinstance(right, (list, tuple)):
+            raise Unprovable("`in` asks for a list")
+        return any(compare("==", left, item) for item in right)
+    if symbol == "!=":
+        equal = compare("==", left, right)
+        return ~equal if isinstance(equal, np.ndarray) else not equal
+    left, right = (list(v) if isinstance(v, tuple) else v for v in (left, right))
+    if isinstance(left, list) and isinstance(right, list):
+        if symbol != "==":
+            raise Unprovable("lists have no order")
+        return len(left) == len(right) and all(compare("==", a, b) for a, b in zip(left, right, strict=True))
+    if isinstance(left, DType) or isinstance(right, DType):
+        left, right = (v.onnx if isinstance(v, DType) else v for v in (left, right))
+    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+        return _ORDER[symbol](left, right)
+    if isinstance(left, DimExpr) or isinstance(right, DimExpr):
+        return _compare_dims(symbol, left, right)
+    if isinstance(left, (TensorRef, list)) or isinstance(right, (TensorRef, list)):
+        if symbol == "==" and isinstance(left, list) is not isinstance(right, list):
+            return False
+        raise Unprovable("these cannot be compared")
+    if type(left) in (str, OpRef) or type(right) in (str, OpRef):
+        if symbol != "==":
+            raise Unprovable("names have no order")
+        return left == right
+    return bool(_ORDER[symbol](left, right))
+
+
+_ORDER: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def _compare_dims(symbol: str, left: Value, right: Value) -> bool:
+    if not (_integral(left) and _integral(right)):
+        raise Unprovable("a dim compares with integers only")
+    if symbol == "==":
+        if symbolic.same(left, right):
+            return True
+        if symbolic.at_least(left - right, 1) or symbolic.at_least(right - left, 1):
+            return False
+    else:
+        low, high = (left, right) if symbol in ("<", "<=") else (right, left)
+        gap = 1 if symbol in ("<", ">") else 0
+        if symbolic.at_least(high - low, gap):
+            return True
+        if symbolic.at_least(low - high, 1 - gap):
+            return False
+    raise Unprovable(f"it is not known whether {left} {symbol} {right}")
+
+
+@cache
+def input_dtype(op: str, index: int) -> DType | None:
+    """The element type that a constant at an operator's input has by its schema, such as i64 for Reshape's shape.
+
+    None where the schema leaves it open, because it follows the other inputs."""
+    sig = signature(op)
+    if sig is None or not sig.inputs:
+        return None
+    allowed = sig.inputs[min(index, len(sig.inputs) - 1)].dtypes
+    if len(allowed) == 1:
+        return DType(next(iter(allowed)))
+    if allowed and all(DType(t).is_integer for t in allowed):
+        return DType.I64 if "i64" in allowed else None
+    return None

@@ -1,0 +1,264 @@
+"""Instances of rules: operands drawn for a pattern's variables, the e-graph of its left side, and the values of it all."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..grammar import ast
+from . import symbolic
+from .egraph import ABSENT, EGraph
+from .evaluate import Evaluator, OpRef, RestRef, TensorRef, Unprovable, Value, as_attribute
+from .graph import Constant, DType, TensorType
+from .operators import normalise_attrs, signature
+
+Array = NDArray[Any]
+_SIZES = (3, 2, 5, 4, 7)
+"""What symbolic dims of operands are set to, in order of appearance."""
+_SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-42, -3.4e38)
+
+
+class Operands:
+    """The operands of one test, bound to a rule's variables in an e-graph."""
+
+    def __init__(self, rule: ast.Rule, test: ast.RuleTest, evaluator: Evaluator) -> None:
+        self.rule = rule
+        self.evaluator = evaluator
+        self.env: dict[str, Value] = {}
+        self.inputs: dict[str, TensorType] = {}
+        self.dims: dict[str, int] = {}
+        self._tensors = _tensor_names(rule.lhs) | {t.name for g in rule.given for t in g.targets}
+        sides = [b.value for b in rule.lhs.bindings] if isinstance(rule.lhs, ast.Roots) else [rule.lhs]
+        nodes = [n for side in sides for n in side.walk()]
+        self._attributes = {
+            name for n in nodes if isinstance(n, ast.Call) and n.is_operator and n.kind is None
+            for name in (signature(n.head).attributes if signature(n.head) else ())  # type: ignore[union-attr]
+        }  # fmt: skip
+        self._rests = {n.rest.name for n in nodes if isinstance(n, ast.Call) and n.rest is not None and n.rest.name}
+        self._heads = {n.head for n in nodes if isinstance(n, ast.Call) and n.kind is not None}
+        rest: dict[str, Any] = {}
+        for operand in test.operands:
+            self._bind(operand, rest)
+        for name in self._rests:
+            self.env.setdefault(name, RestRef(rest))
+
+    def _bind(self, operand: ast.Operand, rest: dict[str, Any]) -> None:
+        name, index = operand.target.name, operand.target.index
+        if name in self._heads:
+            assert operand.value is not None
+            self.env[name] = self._operator(operand.value)
+        elif name in self._tensors:
+            if index is None:
+                self.env[name] = self._tensor(name, operand)
+            else:
+                count = 2 if isinstance(index, ast.Name) else 1
+                items = self.env.setdefault(name, [])
+                items.extend(self._tensor(f"{name}{len(items) + i}", operand) for i in range(count))
+        else:
+            if operand.value is None:
+                raise Unprovable(f"{name} is an attribute and wants a value")
+            value = self.evaluator.evaluate(operand.value, self.env)
+            if name not in self._variables() and name in self._attributes:
+                rest[name] = as_attribute(value)
+            else:
+                self.env[name] = value
+
+    def _variables(self) -> set[str]:
+        return {n.id for n in self.rule.lhs.walk() if isinstance(n, ast.Name)}
+
+    def _operator(self, value: ast.Expr) -> OpRef:
+        if isinstance(value, ast.Call):
+            attrs = {a.name: as_attribute(self.evaluator.evaluate(a.value, self.env)) for a in value.attributes}
+            return OpRef(value.head, normalise_attrs(value.head, attrs))
+        if isinstance(value, ast.Name):
+            return OpRef(value.id, normalise_attrs(value.id, {}))
+        raise Unprovable("an operator is given by its name")
+
+    def _tensor(self, name: str, operand: ast.Operand) -> TensorRef | None:
+        egraph = self.evaluator.egraph
+        type_ = self._type(operand.type)
+        if operand.value is not None:
+            value = self.evaluator.evaluate(operand.value, self.env)
+            if value is None:
+                return None
+            if isinstance(value, TensorRef):
+                return value
+            dtype = type_.dtype if type_ is not None and type_.dtype is not None else DType.F32
+            array = np.array(value, dtype=np.float64 if dtype.is_float else None).astype(dtype.numpy)
+            if type_ is not None and type_.shape is not None and all(map(symbolic.known, type_.shape)):
+                array = np.broadcast_to(array, tuple(type_.shape)).copy()  # type: ignore[arg-type]
+            return TensorRef(egraph.add_constant(Constant(array)))
+        if type_ is None or type_.shape is None:
+            raise Unprovable(f"{name} wants a type with a shape, or a value")
+        assert operand.type is not None
+        if operand.type.const:
+            return TensorRef(egraph.add_constant(Constant(draw(type_, self._dim, name, 0, positive=True))))
+        self.inputs[name] = type_
+        return TensorRef(egraph.add_input(name, type_))
+
+    def _type(self, wanted: ast.TypeExpr | None) -> TensorType | None:
+        if wanted is None:
+            return None
+        element = DType(wanted.element) if wanted.element in set(DType) else DType.F32
+        if wanted.element == "scalar":
+            return TensorType(element, ())
+        if wanted.shape is None:
+            return TensorType(element, None)
+        shape: list[symbolic.Dim] = []
+        for item in wanted.shape:
+            if isinstance(item, ast.Name) and item.id not in self.env:
+                self.env[item.id] = symbolic.symbol(item.id)
+            if isinstance(item, (ast.ShapeRest, ast.AnyDim)):
+                raise Unprovable("an operand's shape is written out")
+            value = self.evaluator.evaluate(item, self.env)
+            if isinstance(value, bool) or not isinstance(value, (int, symbolic.Expr)):
+                raise Unprovable(f"{value!r} is no dim")
+            shape.append(value)
+        return TensorType(element, tuple(shape))
+
+    def _dim(self, dim: symbolic.Dim) -> int:
+        for name in sorted(symbolic.symbols(dim)):
+            self.dims.setdefault(name, _SIZES[len(self.dims) % len(_SIZES)])
+        return symbolic.evaluate(dim, self.dims)
+
+    def build(self, lhs: ast.Expr | ast.Roots) -> list[int]:
+        """Adds the left side to the e-graph; the classes of its roots."""
+        env = dict(self.env)
+        for node in lhs.walk():
+            if isinstance(node, ast.Optional):
+                env.setdefault(node.name, None)
+        if isinstance(lhs, ast.Roots):
+            roots = []
+            for binding in lhs.bindings:
+                if isinstance(binding.target.index, ast.Name):
+                    count = max((len(v) for v in env.values() if isinstance(v, list)), default=2)
+                    index = binding.target.index.id
+                    roots += [self._root(binding.value, {**env, index: i}) for i in range(count)]
+                else:
+                    roots.append(self._root(binding.value, env))
+            return roots
+        return [self._root(lhs, env)]
+
+    def _root(self, expr: ast.Expr, env: dict[str, Value]) -> int:
+        value = self.evaluator.evaluate(expr, env)
+        if not isinstance(value, TensorRef):
+            raise Unprovable("the left side is no tensor")
+        return value.handle
+
+    def values(self, trial: int) -> dict[str, Array]:
+        """Seeded values for the inputs. In an exact rule's second trial they hold NaN, infinities and signed zeros."""
+        special = trial > 0 and self.rule.numerics == "exact"
+        return {name: draw(t, self._dim, name, trial, special=special) for name, t in self.inputs.items()}
+
+
+def draw(
+    type_: TensorType, size: Any, name: str, trial: int, *, special: bool = False, positive: bool = False
+) -> Array:
+    """A seeded array of a type; `size` gives symbolic dims numbers."""
+    assert type_.dtype is not None and type_.shape is not None
+    shape = tuple(size(d) for d in type_.shape)
+    rng = np.random.default_rng(zlib.crc32(f"{name}:{type_}:{trial}".encode()))
+    if type_.dtype is DType.BOOL:
+        return rng.random(shape) < 0.5
+    if not type_.dtype.is_float:
+        return rng.integers(0 if type_.dtype.value[0] == "u" else -4, 5, shape).astype(type_.dtype.numpy)
+    array = rng.standard_normal(shape)
+    if positive:
+        array = np.abs(array) + 0.25
+    if special and array.size:
+        spots = rng.integers(0, array.size, max(1, array.size // 3))
+        array.reshape(-1)[spots] = rng.choice(_SPECIAL, len(spots))
+    return array.astype(type_.dtype.numpy)
+
+
+def _tensor_names(lhs: ast.Expr | ast.Roots) -> set[str]:
+    """The variables that stand for tensors: those at operators' inputs."""
+    found: set[str] = set()
+
+    def visit(expr: ast.Syntax) -> None:
+        if isinstance(expr, ast.Attribute):
+            return
+        if isinstance(expr, ast.Name):
+            found.add(expr.id)
+        elif isinstance(expr, ast.Optional):
+            found.add(expr.name)
+        elif isinstance(expr, ast.Subscript):
+            visit(expr.base)
+        elif isinstance(expr, ast.Roots):
+            for binding in expr.bindings:
+                visit(binding.value)
+        else:
+            for child in expr.children():
+                visit(child)
+
+    visit(lhs)
+    return found
+
+
+def evaluate_members(egraph: EGraph, root: int, values: Mapping[str, Array]) -> list[Array]:
+    """The value of every node of a class, each computed from the oldest node of its inputs' classes."""
+    memo: dict[int, list[Any]] = {}
+    found = []
+    with np.errstate(all="ignore"):
+        for handle in egraph.members(root):
+            found.append(_node_value(egraph, handle, values, memo)[0])
+    return found
+
+
+def _class_value(egraph: EGraph, handle: int, values: Mapping[str, Array], memo: dict[int, list[Any]]) -> list[Any]:
+    handle = egraph.find(handle)
+    if handle not in memo:
+        memo[handle] = _node_value(egraph, handle, values, memo)
+    return memo[handle]
+
+
+def _node_value(egraph: EGraph, handle: int, values: Mapping[str, Array], memo: dict[int, list[Any]]) -> list[Any]:
+    from .fold import evaluate
+
+    node = egraph.nodes[handle]
+    if node.op == "Input":
+        return [values[str(node.attrs["name"])]]
+    if node.op == "Const":
+        info = egraph.constants[str(node.attrs["digest"])]
+        array = info.contents()
+        if array is None:
+            raise Unprovable("a constant of this test is too large")
+        return [array]
+    if node.op == "Proj":
+        index = node.attrs["index"]
+        assert isinstance(index, int)
+        return [_class_value(egraph, node.children[0], values, memo)[index]]
+    arrays = [None if c == ABSENT else _class_value(egraph, c, values, memo)[0] for c in node.children]
+    result = evaluate(node.op, node.attrs, arrays, node.outputs)
+    if result is None:
+        raise Unprovable(f"{node.op} cannot be computed on these operands")
+    return list(result)
+
+
+_RTOL = {"reassoc": 2e-4, "fast": 2e-3}
+
+
+def unequal(a: Array, b: Array, rule: ast.Rule) -> str:
+    """How two results differ beyond what the rule's numerics class allows; empty if they do not."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return f"{a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}"
+    if a.dtype.kind == "O":
+        return "" if (a == b).all() else "strings differ"
+    if a.dtype.kind not in "fc" and a.dtype.name != "bfloat16":
+        return "" if bool((a == b).all()) else "elements differ"
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    if rule.numerics == "exact":
+        ok = (x == y) | (np.isnan(x) & np.isnan(y))
+        if "signed_zero" not in rule.relaxations:
+            ok &= np.isnan(x) | (np.signbit(x) == np.signbit(y))
+    else:
+        scale = max(float(np.max(np.abs(x[np.isfinite(x)]), initial=0.0)), 1e-6)
+        ok = (np.abs(x - y) <= _RTOL[rule.numerics] * scale) | (np.isnan(x) & np.isnan(y)) | (x == y)
+    if bool(ok.all()):
+        return ""
+    at = tuple(int(i) for i in np.argwhere(~ok)[0])
+    return f"{x[at]!r} and {y[at]!r} at {list(at)}"

@@ -1,0 +1,136 @@
+"""Rule files ready to run: loading with the operator table at hand, and the rules and operator properties in them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ..grammar import ast
+from ..grammar.library import Library, load
+from .compile_rules import CompiledRule
+from .operators import signature, standard_names
+
+STANDARD = Path(__file__).resolve().parent.parent / "rules"
+NUMERICS = ("exact", "reassoc", "fast")
+_RULESET = {"simplify": "simplify", "canonical": "simplify", "explore": "explore", "lower": "lower"}
+
+
+@dataclass(frozen=True, slots=True)
+class RuleSet:
+    """What saturation runs: rules in file order, the kind of each operator, and which are commutative."""
+
+    rules: tuple[CompiledRule, ...]
+    kinds: dict[str, str]
+    commutative: frozenset[str]
+
+
+class OperatorTable:
+    """What the checks of rule files ask about ONNX operators; see `grammar.operator_info`."""
+
+    def signature(self, op: str) -> _Signature | None:
+        """The inputs and attributes of an operator, or None if no schema describes it."""
+        found = signature(op)
+        if found is None:
+            return None
+        inputs = [(p.name, p.optional, p.variadic) for p in found.inputs]
+        return _Signature(
+            inputs, found.attributes, found.min_inputs, 1 << 30 if found.max_inputs is None else found.max_inputs
+        )
+
+    def names(self) -> list[str]:
+        """The names of the standard operators."""
+        return standard_names()
+
+
+@dataclass(frozen=True, slots=True)
+class _Signature:
+    inputs: list[tuple[str, bool, bool]]
+    attributes: Mapping[str, Any]
+    min_inputs: int
+    max_inputs: int
+
+
+def standard_files() -> list[Path]:
+    """The files of the standard library, in order."""
+    return sorted(STANDARD.glob("*.rules"))
+
+
+def load_rules(paths: Iterable[str | Path] = (), *, std: bool = True) -> Library:
+    """Parses and checks rule files (directories stand for the `*.rules` in them), after the standard library if `std`.
+
+    Raises `grammar.diagnostics.RuleErrors` with everything that is wrong in them."""
+    files: list[str | Path] = list(standard_files()) if std else []
+    for path in map(Path, paths):
+        files.extend(sorted(path.glob("*.rules")) if path.is_dir() else [path])
+    return load(list(dict.fromkeys(files)), OperatorTable())
+
+
+def rule_set(library: Library, numerics: str = "reassoc", disabled: Iterable[str] = ()) -> RuleSet:
+    """The rules of a library admitted by a numerics class, without those named in `disabled`."""
+    admitted = NUMERICS[: NUMERICS.index(numerics) + 1]
+    off = set(disabled)
+    rules = [
+        rule for rule in (*recognitions(library), *library.rules) if rule.numerics in admitted and rule.name not in off
+    ]
+    return RuleSet(
+        tuple(c for rule in rules for c in compiled(rule)),
+        {op.name: op.kind for op in library.ops if op.kind},
+        frozenset(op.name for op in library.ops if op.commutative),
+    )
+
+
+def recognitions(library: Library) -> list[ast.Rule]:
+    """The rule that recognises each operator by its definition.
+
+    A numeric attribute in a definition stands for any scalar constant there."""
+    return [recognition(op) for op in library.ops if op.definition is not None]
+
+
+def recognition(op: ast.Op) -> ast.Rule:
+    """The rule `definition => Op(inputs, attributes)` of an operator with a definition."""
+    assert op.definition is not None
+    span = op.span
+    args: list[ast.Expr] = []
+    attributes: list[ast.Attribute] = []
+    given = list(op.given)
+    used = {e.id for e in op.definition.walk() if isinstance(e, ast.Name)}
+    for param in op.params or ():
+        name = ast.Name(span=span, id=param.name)
+        if param.attribute is None:
+            args.append(ast.Subscript(span=span, base=name, index=ast.All(span=span)) if param.variadic else name)
+        elif param.name in used:
+            value = ast.Call(span=span, head="scalar", args=(name,))
+            attributes.append(ast.Attribute(span=span, name=param.name, value=value))
+            scalar = ast.TypeExpr(span=span, const=True, element="scalar", shape=None)
+            given.append(ast.Given(span=span, targets=(ast.Target(span=span, name=param.name),), type=scalar))
+        else:
+            attributes.append(ast.Attribute(span=span, name=param.name, value=param.attribute))
+    rhs = ast.Call(span=span, head=op.name, args=tuple(args), attributes=tuple(attributes))
+    return ast.Rule(
+        span=span, doc=op.doc, name=f"recognise_{op.name}", lhs=op.definition, rhs=rhs, given=tuple(given), where=op.where,
+        numerics=op.numerics, tests=op.tests,
+    )  # fmt: skip
+
+
+def compiled(rule: ast.Rule) -> Sequence[CompiledRule]:
+    """A rule as one or, for `<=>`, two compiled rules; the name in reports is the rule's."""
+    ways = [(rule.lhs, rule.rhs)]
+    if rule.bidirectional:
+        ways.append((rule.rhs, rule.lhs))
+    out = []
+    for lhs, rhs in ways:
+        index = None
+        indexed: frozenset[str] = frozenset()
+        if isinstance(lhs, ast.Roots) and isinstance(lhs.bindings[0].target.index, ast.Name):
+            index = lhs.bindings[0].target.index.id
+            indexed = frozenset(
+                e.base.id
+                for b in lhs.bindings
+                for e in b.value.walk()
+                if isinstance(e, ast.Subscript) and isinstance(e.base, ast.Name)
+                and isinstance(e.index, ast.Name) and e.index.id == index
+            )  # fmt: skip
+        out.append(CompiledRule(rule, lhs, rhs, rule.name, _RULESET[rule.direction], index, indexed))
+    return out

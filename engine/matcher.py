@@ -1,0 +1,177 @@
+"""The adapter to egglog, and the only module that imports it.
+
+egglog does what a relational e-graph is best at: it matches patterns with worst-case optimal joins, semi-naively, and it
+keeps the congruence closure (Zhang et al., "Better Together: Unifying Datalog and Equality Saturation", PLDI 2023).
+What it holds is bare structure; types, constants and conditions stay on the Python side (`egraph`), which names
+e-classes by integer handles.
+
+    (H h)                the class of handle h; the least handle of a class is its canonical one, (id class)
+    (Nk op attrs c1..ck) an e-node of arity k; operators and attribute sets are interned integers
+    (Ck r op attrs x y)  for a commutative operator: the e-node in both operand orders, so that matching is commutative
+    (Mq ..)              the matches of query q, read out and then cleared
+
+Rows go in and out in bulk: facts are loaded with egglog's `input` from files (a command for each fact would cost
+milliseconds each), matches are read with `freeze()`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+Row = tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Atom:
+    """One condition of a query: class variable `root` holds an e-node.
+
+    `op` is an interned operator or the name of a variable that binds it; `attrs` is a variable; `children` are class
+    variables. `commutative` matches both operand orders."""
+
+    root: str
+    op: int | str
+    attrs: str
+    children: tuple[str, ...]
+    commutative: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A conjunctive query. A match is a row of the classes' canonical handles, then the interned integers.
+
+    `absent` names the class variables that must be the absent leaf (handle 0)."""
+
+    name: str
+    ruleset: str
+    atoms: tuple[Atom, ...]
+    classes: tuple[str, ...]
+    integers: tuple[str, ...]
+    absent: tuple[str, ...] = ()
+
+
+class Matcher:
+    """An egglog e-graph of e-nodes and registered queries. To be used from one thread; `close` removes its files."""
+
+    def __init__(self) -> None:
+        from egglog.bindings import EGraph
+
+        self._directory = Path(tempfile.mkdtemp(prefix="rewrite-egraph-"))
+        self._egraph: Any = EGraph(fact_directory=self._directory)
+        self._arities: set[int] = set()
+        self._rulesets: set[str] = set()
+        self._queries: dict[str, list[Query]] = {}
+        self._files = 0
+        self._run("""
+            (sort T)
+            (constructor H (i64) T)
+            (function id (T) i64 :merge (min old new))
+            (ruleset load)
+            (relation leaf (i64))
+            (rule ((leaf h)) ((set (id (H h)) h)) :ruleset load)
+            (relation equal (i64 i64))
+            (rule ((equal a b)) ((union (H a) (H b))) :ruleset load)
+            (relation C2 (T i64 i64 T T))
+        """)
+
+    def close(self) -> None:
+        """Removes the files that facts are passed through."""
+        shutil.rmtree(self._directory, ignore_errors=True)
+
+    def _run(self, program: str) -> None:
+        self._egraph.run_program(*self._egraph.parse_program(program))
+
+    def _declare(self, arity: int) -> None:
+        if arity in self._arities:
+            return
+        self._arities.add(arity)
+        children = [f"c{i}" for i in range(arity)]
+        sorts = " ".join("T" for _ in children)
+        handles = " ".join(f"(H {c})" for c in children)
+        self._run(f"""
+            (constructor N{arity} (i64 i64 {sorts}) T)
+            (relation n{arity} (i64 i64 i64 {" ".join("i64" for _ in children)}))
+            (rule ((n{arity} h op at {" ".join(children)}))
+                  ((union (H h) (N{arity} op at {handles})) (set (id (H h)) h)) :ruleset load)
+        """)
+
+    def declare_commutative(self, ops: Iterable[int]) -> None:
+        """Has `atoms` with `commutative` match these binary operators in both operand orders."""
+        self._declare(2)
+        self._run("(ruleset commute)")
+        for op in ops:
+            self._run(f"(rule ((= r (N2 {op} at x y))) ((C2 r {op} at x y) (C2 r {op} at y x)) :ruleset commute)")
+        self._rulesets.add("commute")
+
+    def add_query(self, query: Query) -> None:
+        """Registers a query; its first `matches` sees the whole e-graph, later ones what is new."""
+        if query.ruleset not in self._rulesets:
+            self._rulesets.add(query.ruleset)
+            self._run(f"(ruleset {query.ruleset}) (ruleset {query.ruleset}_clear)")
+        facts = [f"(= {variable} (H 0))" for variable in query.absent]
+        for atom in query.atoms:
+            self._declare(len(atom.children))
+            operands = f"{atom.op} {atom.attrs} {' '.join(atom.children)}"
+            facts.append(
+                f"(C2 {atom.root} {operands})"
+                if atom.commutative
+                else f"(= {atom.root} (N{len(atom.children)} {operands}))"
+            )
+        handles = [f"{v}_h" for v in query.classes]
+        facts += [f"(= {h} (id {v}))" for v, h in zip(query.classes, handles, strict=True)]
+        row = " ".join([*handles, *query.integers])
+        self._run(f"""
+            (relation {query.name} ({" ".join("i64" for _ in (*query.classes, *query.integers))}))
+            (rule ({" ".join(facts)}) (({query.name} {row})) :ruleset {query.ruleset} :name "{query.name}")
+            (rule (({query.name} {row})) ((delete ({query.name} {row}))) :ruleset {query.ruleset}_clear)
+        """)
+        self._queries.setdefault(query.ruleset, []).append(query)
+
+    def load(self, leaves: Sequence[int], nodes: Mapping[int, Sequence[Row]], equal: Sequence[tuple[int, int]]) -> None:
+        """Adds leaves (handles), e-nodes by arity (rows `handle, op, attrs, *children`) and equalities, and rebuilds."""
+        commands = [self._input("leaf", [(h,) for h in leaves])]
+        for arity, rows in nodes.items():
+            self._declare(arity)
+            commands.append(self._input(f"n{arity}", rows))
+        commands.append(self._input("equal", equal))
+        run = "(run load 1)" + (" (run commute 1)" if "commute" in self._rulesets else "")
+        self._run("\n".join(commands) + run)
+
+    def _input(self, relation: str, rows: Sequence[Row]) -> str:
+        if not rows:
+            return ""
+        self._files += 1
+        path = self._directory / f"{self._files}.csv"
+        path.write_text("\n".join("\t".join(map(str, row)) for row in rows))
+        return f'(input {relation} "{path.name}")\n'
+
+    def matches(self, ruleset: str) -> dict[str, list[Row]]:
+        """The new matches of each query of the ruleset since it was last asked, each list sorted."""
+        if ruleset not in self._rulesets:
+            return {}
+        self._run(f"(run {ruleset} 1)")
+        functions = self._egraph.freeze().functions
+        number = self._egraph.value_to_i64
+        found = {}
+        for query in self._queries.get(ruleset, []):
+            rows = functions[query.name].rows
+            if rows:
+                found[query.name] = sorted(tuple(number(v) for v in row.inputs) for row in rows)
+        if found:
+            self._run(f"(run {ruleset}_clear 1)")
+        return found
+
+    def canonical(self) -> dict[int, int]:
+        """The canonical (least) handle of every handle that is not canonical itself."""
+        least: dict[Any, int] = {}
+        members = []
+        number = self._egraph.value_to_i64
+        for row in self._egraph.freeze().functions["H"].rows:
+            handle = number(row.inputs[0])
+            members.append((handle, row.output))
+            least[row.output] = min(handle, least.get(row.output, handle))
+        return {handle: least[value] for handle, value in members if least[value] != handle}

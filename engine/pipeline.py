@@ -1,0 +1,119 @@
+"""The engine, stage by stage: ModelProto → Graph → EGraph → saturated EGraph → Graph → ModelProto.
+
+`optimize` is the whole of it; each stage is a function of its own that can be run, printed and tested alone.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from . import bodies, decode, onnx_in, onnx_out, worker
+from .cost import CostModel
+from .graph import Graph
+from .library import load_rules
+from .report import Report, make_report
+from .saturate import Limits
+from .verify import Verification, check_model
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Progress = Callable[[str, Mapping[str, Any]], None]
+Model = "str | Path | bytes | ModelProto | Graph"
+
+
+@dataclass(slots=True)
+class Optimized:
+    """What optimising a model gives.
+
+    `graph_in` is the model as read, `portable` the graph that `model` was written from (standard operators at the
+    input's opset), `native` the one for our own kernels, `report` what happened."""
+
+    graph_in: Graph
+    portable: Graph
+    native: Graph
+    report: Report
+    _model: Any = field(default=None, repr=False)
+
+    @property
+    def model(self) -> ModelProto:
+        """The optimised ONNX model, made when first asked for."""
+        if self._model is None:
+            self._model = onnx_out.write(self.portable)
+        return self._model  # type: ignore[no-any-return]
+
+    def explain(self, node: str) -> list[str]:
+        """How a node of the result, or one of the original model, came to be, as lines of text."""
+        from .provenance import explain
+
+        return explain(self.graph_in, self.portable, node)
+
+
+def optimize(
+    model: Any,
+    *,
+    rules: Sequence[str | Path] = (),
+    std_rules: bool = True,
+    numerics: str = "reassoc",
+    shapes: Mapping[str, int] | None = None,
+    time_limit: float = 20.0,
+    node_limit: int = 200_000,
+    cost: str = "latency",
+    threads: int = 1,
+    disabled: Sequence[str] = (),
+    progress: Progress | None = None,
+) -> Optimized:
+    """Optimises a model with the standard rules and those in `rules`.
+
+    `model` is a path, bytes, a `ModelProto` or a `Graph`; `shapes` gives symbolic dims their numbers; `time_limit` is in
+    seconds, `node_limit` in e-nodes. Raises `UserError` for bad models and rules, with all that is wrong."""
+    seconds: dict[str, float] = {}
+    tell = progress or (lambda stage, facts: None)
+
+    def timed(stage: str, work: Callable[[], Any]) -> Any:
+        tell(stage, {})
+        start = time.perf_counter()
+        result = work()
+        seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start
+        return result
+
+    library = timed("rules", lambda: load_rules(rules, std=std_rules))
+    graph_in: Graph = timed("read", lambda: model if isinstance(model, Graph) else onnx_in.read(model, shapes=shapes))
+    costs = {
+        target: CostModel(model=cost, target=target, threads=threads)  # type: ignore[arg-type]
+        for target in ("portable", "native")
+    }
+    settings: dict[str, Any] = {
+        "rules": tuple(Path(p).resolve() for p in rules),
+        "std": std_rules,
+        "numerics": numerics,
+        "disabled": tuple(disabled),
+        "limits": Limits(seconds=time_limit, nodes=node_limit),
+        "costs": costs,
+    }
+    outcome = timed("saturate", lambda: worker.run(worker.job(graph_in, **settings), tell))
+
+    def decoded(target: str) -> Graph:
+        graph = decode.decode(outcome.egraph, outcome.extractions[target], graph_in)
+        return bodies.optimise_bodies(graph, lambda body: optimize_body(body, target, settings))
+
+    portable = timed("extract", lambda: decoded("portable"))
+    native = timed("extract", lambda: decoded("native"))
+    seconds |= {f"saturate.{k}": v for k, v in outcome.seconds.items()}
+    report = make_report(library, graph_in, portable, native, outcome, costs["portable"], seconds)
+    return Optimized(graph_in, portable, native, report)
+
+
+def optimize_body(body: Graph, target: str, settings: Mapping[str, Any]) -> Graph:
+    """Optimises the body of an If, Loop or Scan for one target, in this process: bodies are small."""
+    outcome = worker.perform(worker.job(body, **settings))
+    return decode.decode(outcome.egraph, outcome.extractions[target], body)
+
+
+def verify(optimized: Optimized, original: Any, *, numerics: str = "reassoc", seconds: float = 60.0) -> Verification:
+    """Runs the original and the optimised model on the same inputs and compares; see `verify`."""
+    return check_model(original, optimized.model, optimized.graph_in, numerics=numerics, seconds=seconds)

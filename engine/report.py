@@ -1,0 +1,99 @@
+"""What a run reports: the values behind the final table and `--json` (documented in `docs/json.md`)."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from ..grammar.library import Library
+from .cost import CostModel
+from .graph import Graph
+from .worker import Outcome
+
+
+@dataclass(slots=True)
+class RuleReport:
+    """One rule in one run: how often it matched, changed the e-graph, and how many nodes of the result it made."""
+
+    name: str
+    file: str
+    line: int
+    matches: int
+    applied: int
+    in_result: int
+    seconds: float = 0.0
+    reason: str = ""
+
+
+@dataclass(slots=True)
+class Report:
+    """A run in figures. Costs are in the unit of the cost model, times in seconds by stage."""
+
+    nodes_before: int
+    nodes_after: int
+    cost_before: float
+    cost_after: float
+    seconds: dict[str, float]
+    egraph: dict[str, Any]
+    rules: list[RuleReport]
+    extraction: dict[str, Any]
+    verify: dict[str, Any] = field(default_factory=dict)
+    outputs: dict[str, str] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        """The report as plain JSON values."""
+        return asdict(self)
+
+
+def count_nodes(graph: Graph) -> int:
+    """The nodes of a graph and of the graphs inside it."""
+    return sum(1 + sum(count_nodes(body) for _, body in node.subgraphs()) for node in graph.nodes)
+
+
+def make_report(
+    library: Library,
+    before: Graph,
+    after: Graph,
+    native: Graph,
+    outcome: Outcome,
+    cost: CostModel,
+    seconds: dict[str, float],
+) -> Report:
+    """The report of a run. `in_result` counts the nodes of both results that carry the rule's name."""
+    made: dict[str, int] = {}
+    for graph in (after, native):
+        for node in graph.nodes:
+            for rule in node.rules:
+                made[rule] = made.get(rule, 0) + 1
+    places = {rule.name: rule.span for rule in library.rules}
+    places |= {f"recognise_{op.name}": op.span for op in library.ops}
+    rules = [
+        RuleReport(
+            name, places[name].file, places[name].line, count.matches, count.applied, made.get(name, 0), count.seconds,
+            count.reason,
+        )
+        for name, count in outcome.saturation.counts.items()
+    ]  # fmt: skip
+    saturation, extraction = outcome.saturation, outcome.extractions["portable"]
+    return Report(
+        nodes_before=count_nodes(before),
+        nodes_after=count_nodes(after),
+        cost_before=cost.graph_cost(before),
+        cost_after=cost.graph_cost(after),
+        seconds=seconds,
+        egraph={
+            "classes": saturation.classes,
+            "nodes": saturation.nodes,
+            "iterations": saturation.iterations,
+            "stop_reason": saturation.stop_reason,
+            "limited": saturation.limited,
+        },
+        rules=rules,
+        extraction={"method": extraction.method, "bound": extraction.bound, "gap": _gap(extraction)},
+    )
+
+
+def _gap(extraction: Any) -> float | None:
+    if extraction.bound is None or not extraction.cost:
+        return None
+    return float((extraction.cost - extraction.bound) / extraction.cost)

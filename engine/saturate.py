@@ -1,0 +1,318 @@
+"""Saturation: rules are matched and applied, phase by phase, until nothing new comes or a limit is met.
+
+In each iteration the matcher finds all new matches of a phase's rules at once; then they are bound, their conditions
+proved and their right sides built here, in a fixed order. A match whose condition was not provable is kept and tried
+again when more is known. What explores is budgeted: a rule that matches too often sits out for growing times, like egg's
+back-off scheduler (Willsey et al., POPL 2021, section 5).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ..grammar import ast
+from .compile_rules import CompiledRule, Compiler, Variant, bind
+from .egraph import EGraph, IllTyped
+from .evaluate import Evaluator, TensorRef, Unprovable, Value
+from .given import check_given
+from .matcher import Row
+
+PHASES = ("simplify", "explore", "lower")
+"""The phases in order. `canonical` rules run with `simplify`; both also run between the rounds of `explore`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What saturation may use: seconds, e-nodes, and iterations per phase.
+
+    `budget` is how many matches of one exploring rule are applied in one iteration before it sits out."""
+
+    seconds: float = 20.0
+    nodes: int = 200_000
+    iterations: int = 40
+    explore_rounds: int = 3
+    budget: int = 1000
+
+
+@dataclass(slots=True)
+class RuleCount:
+    """How often a rule matched, and how often that changed the e-graph; the last reason why it did not fire."""
+
+    matches: int = 0
+    applied: int = 0
+    reason: str = ""
+    seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Saturation:
+    """How saturation went. `stop_reason` is `saturated`, `time_limit`, `node_limit` or `iteration_limit`."""
+
+    stop_reason: str = "saturated"
+    iterations: int = 0
+    seconds: float = 0.0
+    classes: int = 0
+    nodes: int = 0
+    counts: dict[str, RuleCount] = field(default_factory=dict)
+    limited: list[str] = field(default_factory=list)
+
+
+class _Stop(Exception):
+    pass
+
+
+@dataclass(slots=True)
+class _Pending:
+    rule: CompiledRule
+    variant: Variant
+    row: Row
+
+
+class Saturator:
+    """Runs rules on one e-graph.
+
+    `kinds` gives the kind of each operator; `variadic` the operators with any number of inputs."""
+
+    def __init__(
+        self,
+        egraph: EGraph,
+        rules: Sequence[CompiledRule],
+        kinds: Mapping[str, str],
+        limits: Limits,
+        *,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> None:
+        self.egraph = egraph
+        self.rules = list(rules)
+        self.kinds = kinds
+        self.limits = limits
+        self.progress = progress
+        self.report = Saturation(counts={r.name: RuleCount() for r in rules})
+        self.evaluator = Evaluator(egraph)
+        self._by_query: dict[str, tuple[CompiledRule, Variant]] = {}
+        self._seen_variants: set[tuple[object, ...]] = set()
+        self._failed: dict[str, list[_Pending]] = {phase: [] for phase in PHASES}
+        self._groups: dict[str, dict[tuple[object, ...], dict[int, dict[str, Value]]]] = {}
+        self._done_groups: set[tuple[object, ...]] = set()
+        self._banned: dict[str, int] = {}
+        self._bans: dict[str, int] = {}
+        self._tried: dict[str, int] = {}
+        self._compiled: dict[str, tuple[object, ...]] = {}
+        self._start = time.perf_counter()
+
+    def run(self) -> Saturation:
+        """Saturates and says how it went; the e-graph is rebuilt whatever the reason for stopping."""
+        try:
+            self._fixpoint("simplify")
+            for _ in range(self.limits.explore_rounds):
+                if not self._round("explore") and not self._banned:
+                    break
+                self._fixpoint("simplify")
+            self._fixpoint("lower")
+        except _Stop as stop:
+            self.report.stop_reason = str(stop)
+        self.egraph.rebuild()
+        self.report.seconds = time.perf_counter() - self._start
+        self.report.nodes = len(self.egraph.nodes)
+        self.report.classes = len(self.egraph.classes())
+        return self.report
+
+    def _fixpoint(self, phase: str) -> None:
+        for _ in range(self.limits.iterations):
+            if not self._round(phase):
+                return
+        if self.report.stop_reason == "saturated":
+            self.report.stop_reason = "iteration_limit"
+
+    def _round(self, phase: str) -> bool:
+        """One iteration; whether it changed anything."""
+        self._check()
+        self.egraph.rebuild()
+        self._compile(phase)
+        assert self.egraph.matcher is not None
+        found = self.egraph.matcher.matches(phase)
+        self.report.iterations += 1
+        knowledge, nodes = self.egraph.knowledge, len(self.egraph.nodes)
+        retry, self._failed[phase] = self._failed[phase], []
+        changed = False
+        for name, rows in found.items():
+            rule, variant = self._by_query[name]
+            changed |= self._apply_all(rule, variant, rows, phase)
+        changed |= self._apply_groups(phase)
+        if retry:
+            # a failed condition is worth another look only when more is known
+            if found or self.egraph.knowledge != self._tried.get(phase):
+                self._tried[phase] = self.egraph.knowledge
+                for pending in retry:
+                    changed |= self._apply(pending.rule, pending.variant, pending.row, phase)
+            else:
+                self._failed[phase].extend(retry)
+        if self.progress:
+            self.progress(self.report.iterations, len(self.egraph.nodes))
+        return changed or self.egraph.knowledge != knowledge or len(self.egraph.nodes) != nodes
+
+    def _compile(self, phase: str) -> None:
+        """Registers the queries of a phase's rules, those for new numbers of inputs of variadic operators too."""
+        arities: dict[str, set[int]] = {}
+        for node in self.egraph.nodes:
+            arities.setdefault(node.op, set()).add(len(node.children))
+        self.egraph.op_id("Proj")
+        ops = {op: self.egraph.op_id(op) for op in arities} | {"Proj": self.egraph.op_id("Proj")}
+        state = tuple(sorted((op, tuple(sorted(n))) for op, n in arities.items()))
+        if self._compiled.get(phase) == state:
+            return
+        self._compiled[phase] = state
+        compiler = Compiler(ops, self.egraph.commutative, arities)
+        assert self.egraph.matcher is not None
+        for rule in self.rules:
+            if rule.ruleset == phase:
+                for variant in compiler.variants(rule, self._seen_variants):
+                    self._by_query[variant.query.name] = (rule, variant)
+                    self.egraph.matcher.add_query(variant.query)
+
+    def _check(self) -> None:
+        if time.perf_counter() - self._start > self.limits.seconds:
+            raise _Stop("time_limit")
+        if len(self.egraph.nodes) > self.limits.nodes:
+            raise _Stop("node_limit")
+
+    def _apply_all(self, rule: CompiledRule, variant: Variant, rows: Sequence[Row], phase: str) -> bool:
+        explores = phase == "explore"
+        if explores and self._banned.get(rule.name, 0) > self.report.iterations:
+            self._failed[phase].extend(_Pending(rule, variant, row) for row in rows)
+            return False
+        changed = False
+        start = time.perf_counter()
+        for i, row in enumerate(rows):
+            if explores and i >= self.limits.budget << self._bans.get(rule.name, 0):
+                self._bans[rule.name] = self._bans.get(rule.name, 0) + 1
+                self._banned[rule.name] = self.report.iterations + (1 << self._bans[rule.name])
+                if rule.name not in self.report.limited:
+                    self.report.limited.append(rule.name)
+                self._failed[phase].extend(_Pending(rule, variant, r) for r in rows[i:])
+                break
+            if i % 256 == 255:
+                self._check()
+            changed |= self._apply(rule, variant, row, phase)
+        self.report.counts[rule.name].seconds += time.perf_counter() - start
+        return changed
+
+    def _apply(self, rule: CompiledRule, variant: Variant, row: Row, phase: str) -> bool:
+        """Binds, proves and applies one match; whether the e-graph changed."""
+        count = self.report.counts[rule.name]
+        evaluator = self.evaluator
+        evaluator.made_by = rule.name
+        evaluator.lets = {b.target.name: b.value for b in rule.rule.let}
+        evaluator.index = rule.index
+        at = dict(zip((*variant.query.classes, *variant.query.integers), row, strict=True))
+        roots = [self.egraph.find(at[r]) for r in variant.roots]
+        evaluator.origins = self._origins(roots)
+        try:
+            env = bind(rule, variant, row, evaluator, self.kinds)
+            count.matches += 1
+            if rule.index is not None:
+                check_given(rule.rule.given, env, evaluator)
+                return self._collect(rule, env, roots[0])
+            self._conditions(rule, env)
+            return self._rewrite(rule, env, roots)
+        except (Unprovable, IllTyped) as why:
+            count.reason = str(why)
+            self._failed[phase].append(_Pending(rule, variant, row))
+            return False
+
+    def _origins(self, roots: Sequence[int]) -> tuple[str, ...]:
+        names: dict[str, None] = {}
+        for root in roots:
+            for handle in self.egraph.members(root):
+                if self.egraph.made_by[handle] is None:
+                    names.update(dict.fromkeys(self.egraph.origins[handle]))
+        return tuple(names) or tuple(o for r in roots for o in self.egraph.origins[r])
+
+    def _conditions(self, rule: CompiledRule, env: dict[str, Value]) -> None:
+        check_given(rule.rule.given, env, self.evaluator)
+        for condition in rule.rule.where:
+            try:
+                self.evaluator.prove(condition, env)
+            except Unprovable as why:
+                raise Unprovable(f"the condition in line {condition.span.line} is not proved: {why}") from why
+
+    def _rewrite(self, rule: CompiledRule, env: dict[str, Value], roots: Sequence[int]) -> bool:
+        if isinstance(rule.rhs, ast.Roots):
+            assert isinstance(rule.lhs, ast.Roots)
+            at = {b.target.name: root for b, root in zip(rule.lhs.bindings, roots, strict=True)}
+            pairs = [(at[b.target.name], self.evaluator.evaluate(b.value, env)) for b in rule.rhs.bindings]
+        else:
+            pairs = [(roots[0], self.evaluator.evaluate(rule.rhs, env))]
+        return self._unite(rule, pairs)
+
+    def _unite(self, rule: CompiledRule, pairs: Sequence[tuple[int, Value]]) -> bool:
+        equalities = []
+        for root, value in pairs:
+            if not isinstance(value, TensorRef):
+                value = TensorRef(self.evaluator.constant(value, self.egraph.type(root).dtype))
+            if not self.egraph.can_union(root, value.handle):
+                ours, theirs = self.egraph.type(root), self.egraph.type(value.handle)
+                raise Unprovable(f"the right side is {theirs} where the left is {ours}")
+            equalities.append((root, value.handle))
+        changed = False
+        for root, handle in equalities:
+            changed |= self.egraph.union(root, handle)
+        if changed:
+            self.report.counts[rule.name].applied += 1
+        return changed
+
+    # --- groups: `{ y[i] = P } => { y[*] = Q }` --------------------------------------------------------------------------
+
+    def _collect(self, rule: CompiledRule, env: dict[str, Value], root: int) -> bool:
+        """Adds a match to its group: those that agree on every variable that is not indexed."""
+        made = [self.egraph.made_by[h] for h in self.egraph.members(root)]
+        if any(m == rule.name for m in made):
+            return False  # what the rule itself has made is not merged again
+        shared = tuple(sorted((k, _key(self, v)) for k, v in env.items() if k not in rule.indexed))
+        self._groups.setdefault(rule.name, {}).setdefault(shared, {})[root] = env
+        return False
+
+    def _apply_groups(self, phase: str) -> bool:
+        changed = False
+        for rule in self.rules:
+            if rule.ruleset != phase or rule.index is None:
+                continue
+            for shared, members in list(self._groups.get(rule.name, {}).items()):
+                members = {self.egraph.find(root): env for root, env in sorted(members.items())}
+                key = (rule.name, shared, tuple(members))
+                if len(members) < 2 or key in self._done_groups:
+                    continue
+                self._done_groups.add(key)
+                changed |= self._apply_group(rule, members)
+        return changed
+
+    def _apply_group(self, rule: CompiledRule, members: Mapping[int, dict[str, Value]]) -> bool:
+        first = next(iter(members.values()))
+        env: dict[str, Value] = {k: v for k, v in first.items() if k not in rule.indexed}
+        for name in rule.indexed:
+            env[name] = [m[name] for m in members.values() if name in m]
+        env["*"] = list(members)
+        evaluator = self.evaluator
+        evaluator.made_by, evaluator.index = rule.name, rule.index
+        evaluator.lets = {b.target.name: b.value for b in rule.rule.let}
+        evaluator.origins = self._origins(list(members))
+        try:
+            for condition in rule.rule.where:
+                evaluator.prove(condition, env)
+            assert isinstance(rule.rhs, ast.Roots)
+            value = rule.rhs.bindings[0].value
+            built = evaluator.outputs(evaluator.built(value, env, len(members)), None)  # type: ignore[arg-type]
+            if len(built) != len(members):
+                raise Unprovable("it has another number of outputs than the group has members")
+            return self._unite(rule, list(zip(members, built, strict=True)))
+        except (Unprovable, IllTyped) as why:
+            self.report.counts[rule.name].reason = str(why)
+            return False
+
+
+def _key(saturator: Saturator, value: Value) -> object:
+    if isinstance(value, TensorRef):
+        return saturator.egraph.find(value.handle)
+    return repr(value)

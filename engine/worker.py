@@ -1,0 +1,182 @@
+"""Saturation and extraction in a process of their own.
+
+egglog cannot be interrupted while it runs, and a rule set may grow the e-graph without bound: so it runs where it can be
+killed, under a memory limit. `run` is the parent's side; `python -m rewrite.engine.worker` is the child, which reads a
+pickled `Job` from standard input and writes pickled messages to standard output. Both are ours: nothing that comes from
+outside is unpickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pickle
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import RewriteError
+from .constants import ConstantInfo, summarise
+from .cost import CostModel
+from .egraph import EGraph, ENode
+from .encode import encode
+from .extract import Extraction, extract
+from .graph import Graph
+from .library import load_rules, rule_set
+from .saturate import Limits, Saturation, Saturator
+
+Progress = Callable[[str, Mapping[str, Any]], None]
+_GRACE = 10.0
+"""Seconds that the child may take beyond its time limit, for the last iteration and extraction."""
+
+
+@dataclass(slots=True)
+class Job:
+    """What the child is asked to do. `graph` comes without its constants, which `constants` summarises."""
+
+    graph: Graph
+    constants: dict[str, ConstantInfo]
+    rules: tuple[Path, ...]
+    std: bool
+    numerics: str
+    disabled: tuple[str, ...]
+    limits: Limits
+    costs: dict[str, CostModel]
+    memory: int = 4 << 30
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What comes back: the e-graph's tables, an extraction for each cost model, and how saturation went."""
+
+    egraph: EGraph
+    extractions: dict[str, Extraction]
+    saturation: Saturation
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+class OutOfBounds(RewriteError):
+    """The child was stopped hard (time or memory) before it had a result."""
+
+
+def job(graph: Graph, **settings: Any) -> Job:
+    """A job for a graph; see `Job` for the settings."""
+    infos = {name: summarise(c) for name, c in graph.constants.items()}
+    return Job(replace(graph, constants={}), infos, **settings)
+
+
+def perform(task: Job, progress: Progress | None = None) -> Outcome:
+    """Does a job in this process."""
+    import time
+
+    seconds = {}
+    start = time.perf_counter()
+    library = load_rules(task.rules, std=task.std)
+    rules = rule_set(library, task.numerics, task.disabled)
+    seconds["rules"] = time.perf_counter() - start
+    start = time.perf_counter()
+    egraph = EGraph.create(rules.commutative)
+    assert egraph.matcher is not None
+    try:
+        encode(task.graph, egraph, task.constants)
+        seconds["encode"] = time.perf_counter() - start
+
+        def tell(iteration: int, nodes: int) -> None:
+            if progress is not None:
+                progress("saturate", {"iteration": iteration, "nodes": nodes})
+
+        saturation = Saturator(egraph, rules.rules, rules.kinds, task.limits, progress=tell).run()
+    finally:
+        egraph.matcher.close()
+    seconds["saturate"] = saturation.seconds
+    start = time.perf_counter()
+    extractions = {
+        name: extract(egraph, cost, admissible=_admissible(task.graph, cost)) for name, cost in task.costs.items()
+    }
+    seconds["extract"] = time.perf_counter() - start
+    return Outcome(egraph, extractions, saturation, seconds)
+
+
+def _admissible(graph: Graph, cost: CostModel) -> Callable[[ENode], bool]:
+    """Whether a node may be in the result: for an ONNX file, whether it can be written at the model's opset."""
+    from .onnx_out import can_write
+
+    if cost.target == "native":
+        return lambda node: True
+    return lambda node: can_write(node.op, node.attrs, graph.opset)
+
+
+def run(task: Job, progress: Progress | None = None) -> Outcome:
+    """Does a job in a child process, within its limits of time and memory.
+
+    Raises `OutOfBounds` if the child had to be stopped, and what the child raised. An interrupt stops the child."""
+    root = Path(__file__).resolve().parent.parent
+    # the package may be importable here under a path set by the caller's program
+    env = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p), REWRITE_PACKAGE=str(root))
+    child = subprocess.Popen(
+        [sys.executable, "-c", f"from {__package__}.worker import main; main()"],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env,
+    )  # fmt: skip
+    timer = threading.Timer(task.limits.seconds + _GRACE, child.kill)
+    timer.start()
+    try:
+        assert child.stdin is not None and child.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            pickle.dump(task, child.stdin, protocol=pickle.HIGHEST_PROTOCOL)
+            child.stdin.close()
+        while True:
+            try:
+                kind, value = pickle.load(child.stdout)
+            except (EOFError, pickle.UnpicklingError):
+                raise OutOfBounds(
+                    "saturation was stopped hard: it went past its limit of "
+                    + ("time" if not timer.is_alive() else f"memory ({task.memory >> 20} MiB)"),
+                    hint="Lower --node-limit, or leave out rules that explore.",
+                ) from None
+            if kind == "result":
+                return value  # type: ignore[no-any-return]
+            if kind == "error":
+                raise value
+            if progress is not None:
+                progress(*value)
+    finally:
+        timer.cancel()
+        child.kill()
+        child.wait()
+        for pipe in (child.stdin, child.stdout):
+            if pipe is not None:
+                with contextlib.suppress(OSError):
+                    pipe.close()
+
+
+def main() -> None:
+    """The child: one job from standard input, its messages to standard output."""
+    import resource
+    import signal
+
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a library prints must not get between the messages
+    task: Job = pickle.load(sys.stdin.buffer)
+    with contextlib.suppress(ValueError, OSError):
+        resource.setrlimit(resource.RLIMIT_DATA, (task.memory, task.memory))
+
+    def send(kind: str, value: Any) -> None:
+        pickle.dump((kind, value), out, protocol=pickle.HIGHEST_PROTOCOL)
+        out.flush()
+
+    try:
+        outcome = perform(task, lambda stage, facts: send("progress", (stage, dict(facts))))
+        send("result", outcome)
+    except MemoryError:
+        os._exit(1)
+    except Exception as error:
+        try:
+            send("error", error)
+        except Exception:
+            send("error", RewriteError(f"{type(error).__name__}: {error}"))
+    os._exit(0)
