@@ -166,6 +166,19 @@ V_INLINE float vhmin(vf a) {
 
 /* ---- made of the above ---- */
 
+/* n elements that lie `stride` apart; the other lanes are zero */
+V_INLINE vf vload_strided(const float *p, int64_t stride, int n) {
+  vf v = {0};
+  for (int i = 0; i < VL; i++)
+    if (i < n) v[i] = p[i * stride];
+  return v;
+}
+V_INLINE vm vm_load_strided(const uint8_t *p, int64_t stride, int n) {
+  uint8_t bytes[VL] = {0};
+  for (int i = 0; i < n; i++) bytes[i] = p[i * stride];
+  return vm_load(bytes);
+}
+
 V_INLINE vf vzero(void) { return (vf){0}; }
 V_INLINE vf vfma(vf a, vf b, vf c) { return a * b + c; }
 V_INLINE vm vnan(vf a) { return vm_not(veq(a, a)); }

@@ -1,0 +1,94 @@
+"""Elementwise groups: one loop nest over the output, whatever the operands' shapes, types and strides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ...engine.symbolic import Dim, same
+from ..iteration import Access, Extents, collapse, contiguous
+from ..kernel_graph import Group, Kernel, Step
+from ..loops import accesses, code, cost, operand, threads
+from ..lower import Context, lowering
+from ..pointwise import Pointwise, from_nodes
+from ..pointwise_c import computable, vectorisable
+
+
+@lowering("")
+def lower_elementwise(group: Group, ctx: Context) -> list[Step] | None:
+    """A group of elementwise nodes whose outputs all have one shape."""
+    program = from_nodes(group.nodes, group.inputs, group.outputs, ctx)
+    if program is None:
+        return None
+    shapes = [ctx.type(value).shape for value in group.outputs]
+    shape = shapes[0]
+    if shape is None or any(s is None or not equal(s, shape) for s in shapes[1:]):
+        return None
+    reads = accesses(program, shape)
+    if reads is None:
+        return None
+    step = elementwise_step(program, shape, reads, nodes=tuple(n.name for n in group.nodes))
+    return None if step is None else [step]
+
+
+def equal(a: Sequence[Dim], b: Sequence[Dim]) -> bool:
+    """Whether two shapes are provably the same."""
+    return len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+
+
+def elementwise_step(
+    program: Pointwise,
+    shape: Sequence[Dim],
+    reads: Sequence[Access],
+    writes: Sequence[Access] | None = None,
+    nodes: tuple[str, ...] = (),
+) -> Step | None:
+    """The step that computes a program over a space: operands as `reads` tells, results as `writes` (default: whole
+    tensors of that shape). None if the program has no C."""
+    whole = [contiguous(value, shape) for value in program.outputs]
+    writes = whole if writes is None else writes
+    vector = vectorisable(program)
+    if not vector and not computable(program):
+        return None
+    space = collapse(shape, [a.strides for a in (*reads, *writes)])
+    vector = vector and all(s[-1] == 1 for s in space.strides[len(reads) :])
+    extents = Extents()
+    operands = [
+        operand(f"x{k}", item.dtype, space.strides[k], extents, reads[k].offset)
+        for k, item in enumerate(program.inputs)
+    ]
+    results = [
+        operand(f"y{k}", dtype, space.strides[len(reads) + k], extents, writes[k].offset)
+        for k, dtype in enumerate(program.result_types)
+    ]
+    text = code(program, operands, vector=vector)
+    params = {
+        "extents": extents.all(space.extents),
+        "reads": operands,
+        "writes": results,
+        "body": text.body,
+        "results": text.results,
+        "vector": vector,
+    }
+    outputs = tuple(w.value for w in writes)
+    return Step(
+        Kernel("elementwise", params),
+        inputs=tuple(r.value for r in reads),
+        outputs=outputs,
+        dims=tuple(extents.dims),
+        in_place=_in_place(program, reads, writes),
+        threads=threads(shape, cost(program)),
+        nodes=nodes,
+    )
+
+
+def _in_place(program: Pointwise, reads: Sequence[Access], writes: Sequence[Access]) -> tuple[tuple[int, int], ...]:
+    """The pairs of operand and result that may share memory: equal in size and walked alike, so that each element is
+    read before it is written; the operand must not be read a second time in another way."""
+    pairs = []
+    for j, write in enumerate(writes):
+        for k, read in enumerate(reads):
+            alike = read.shape == write.shape and read.strides == write.strides and read.offset == write.offset
+            again = any(other.value == read.value and other is not read for other in reads)
+            if alike and not again and program.inputs[k].dtype.bits == program.result_types[j].bits:
+                pairs.append((k, j))
+    return tuple(pairs)

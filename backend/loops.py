@@ -1,0 +1,65 @@
+"""From pointwise programs and accesses to template params: what the memory-bound kernels share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..engine.graph import DType
+from ..engine.symbolic import Dim, known, product
+from .iteration import Access, Extents, contiguous
+from .pointwise import Pointwise
+from .pointwise_c import C_TYPES, emit, vectorisable
+
+HEAVY = frozenset({"Exp", "Log", "Log1p", "Erf", "Tanh", "Sigmoid", "Pow", "Sin", "Cos", "Tan", "Fmod"})
+"""Primitives that take about ten times as long as an addition."""
+
+SERIAL_WORK = 16_384
+"""Kernels with fewer simple operations run on one thread: they take less than a few microseconds."""
+
+
+def operand(name: str, dtype: DType, strides: Sequence[Dim], extents: Extents, offset: Dim = 0) -> dict[str, Any]:
+    """A strided tensor as templates take it: the C name and type, strides outermost first and that of the inner loop."""
+    texts = extents.all(strides)
+    return {"name": name, "c": C_TYPES[dtype], "strides": texts, "inner": texts[-1], "offset": extents(offset)}
+
+
+@dataclass(frozen=True)
+class Code:
+    """A program as C: statements and result expressions over variables `<operand>_i` (`<operand>_all` where the inner
+    stride is 0)."""
+
+    body: list[str]
+    results: list[str]
+
+
+def code(program: Pointwise, operands: Sequence[dict[str, Any]], *, vector: bool, prefix: str = "t") -> Code:
+    """A program over operands that the template loads into variables named after them."""
+    names = [o["name"] + ("_all" if o["inner"] == "0" else "_i") for o in operands]
+    return Code(*emit(program, names, vector=vector, prefix=prefix))
+
+
+def accesses(program: Pointwise, shape: Sequence[Dim]) -> list[Access] | None:
+    """How each operand of a program is read over a space of that shape; None if one has more dims."""
+    found = []
+    for item in program.inputs:
+        assert item.type.shape is not None
+        access = contiguous(item.value, item.type.shape).broadcast(shape)
+        if access is None:
+            return None
+        found.append(access)
+    return found
+
+
+def cost(program: Pointwise) -> int:
+    """About how many simple operations a program does for one element, its loads and stores among them."""
+    own = sum(10 if i.op in HEAVY else i.op != "Const" for i in program.instructions)
+    scale = 1 if vectorisable(program) else 4
+    return scale * (len(program.inputs) + len(program.outputs) + own)
+
+
+def threads(shape: Sequence[Dim], per_element: int = 2) -> int:
+    """The step's `threads` for so much work on each element: 1 if there is little of it for sure, else 0 (all)."""
+    total = product(shape)
+    return 1 if known(total) and int(str(total)) * per_element < SERIAL_WORK else 0
