@@ -27,7 +27,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Syntax:
-    """The base of all syntax nodes. Spans take no part in equality, so that printed and re-parsed text compares equal."""
+    """The base of all syntax nodes. Spans take no part in equality: printed and re-parsed text compares equal."""
 
     span: Span = field(compare=False, repr=False)
 
@@ -121,7 +121,9 @@ class Binary(Expr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compare(Expr):
-    """`left op right` with one of `== != < <= > >= in is "is not"` (`is none` asks whether an optional input is absent)."""
+    """`left op right` with one of `== != < <= > >= in is "is not"`.
+
+    `x is none` asks whether an optional input is absent."""
 
     operator: str
     left: Expr
@@ -267,7 +269,7 @@ class Operand(Syntax):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleTest(Syntax):
-    """`test fires|refuses operands [gives expr]`: the left side is built from the operands and saturated with the rule."""
+    """`test fires|refuses operands [gives expr]`: the left side, built of the operands, is saturated with the rule."""
 
     verdict: str
     operands: tuple[Operand, ...]
@@ -279,7 +281,7 @@ class RuleTest(Syntax):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Item(Syntax):
-    """A top-level item of a rule file. `doc` is its docstring or, without one, its trailing comment on the first line."""
+    """A top-level item of a rule file. `doc` is its docstring or, without one, the comment on its first line."""
 
     doc: str = field(default="", compare=False)
 
@@ -335,7 +337,7 @@ class Op(Item):
     """`op Gelu(x, approximate: "none") = definition  kind elementwise  commutative`.
 
     Declares properties of an ONNX operator (parameters may be left out) or a new operator (parameters needed).
-    `kind` is `elementwise`, `injective`, `reduction`, `complex` or `opaque`. `outputs` counts a new operator's outputs."""
+    `kind` is `elementwise`, `injective`, `reduction`, `complex` or `opaque`."""
 
     name: str
     params: tuple[Param, ...] | None = None

@@ -57,7 +57,7 @@ class Builder(Transformer[Token, Any]):
     def _span(self, children: Sequence[Any]) -> Span:
         first, last = children[0], children[-1]
         if isinstance(first, Token):
-            line, column = first.line, first.column
+            line, column = first.line or 1, first.column or 1
         else:
             line, column = first.span.line, first.span.column
         if isinstance(last, Token):
@@ -296,7 +296,7 @@ class Builder(Transformer[Token, Any]):
 
     # --- types
 
-    def type(self, children: list[Any]) -> ast.TypeExpr:
+    def type_expression(self, children: list[Any]) -> ast.TypeExpr:
         """`const f32[N, ..s]`."""
         element = next((c.value for c in children if isinstance(c, Part) and c.what == "element"), None)
         shape = next((c.value for c in children if isinstance(c, Part) and c.what == "shape"), None)
@@ -375,15 +375,13 @@ class Builder(Transformer[Token, Any]):
     def parenthesised(self, children: list[Any]) -> ast.Expr:
         """`(expr)`: the expression itself, with the parentheses in its span."""
         inner: ast.Expr = children[1]
-        if isinstance(inner, ast.Number) and _is_negative(inner):
-            return replace(inner, span=self._span(children))
         return replace(inner, span=self._span(children))
 
     def alternatives(self, children: list[Any]) -> ast.Alternatives:
         """`(a | b)`."""
         return ast.Alternatives(span=self._span(children), options=_nodes(children))
 
-    def list(self, children: list[Any]) -> ast.ListExpr:
+    def list_literal(self, children: list[Any]) -> ast.ListExpr:
         """`[a, b]`."""
         return ast.ListExpr(span=self._span(children), items=_nodes(children))
 

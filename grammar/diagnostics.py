@@ -5,6 +5,7 @@ Stages collect diagnostics and go on, so that one run shows every error of a fil
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -69,3 +70,9 @@ def _excerpt(span: Span, sources: Mapping[str, str], mark: str, text: str) -> li
     number = str(span.line)
     gutter = " " * len(number)
     return [head, f" {number} | {line}", f" {gutter} | {pad}{mark * width} {text}".rstrip()]
+
+
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
+    """A hint that names the likeliest of the choices, or nothing."""
+    close = difflib.get_close_matches(name, list(choices), n=2, cutoff=0.6)
+    return f"did you mean {' or '.join(f'`{c}`' for c in close)}?" if close else ""

@@ -8,7 +8,9 @@ from pathlib import Path
 
 from .. import errors
 from .ast import Def, Fuse, Op, Rule, RuleFile, Span, Use
+from .check import check
 from .diagnostics import Diagnostic, Label, RuleErrors
+from .expand import collect, expand
 from .operator_info import OperatorInfo
 from .parse import parse_text, read
 
@@ -37,10 +39,14 @@ def load(paths: Iterable[str | Path], operators: OperatorInfo | None = None) -> 
     reader = _Reader()
     for path in paths:
         reader.add(Path(path))
-    if reader.diagnostics:
-        raise RuleErrors(reader.diagnostics, reader.sources)
     files = tuple(reader.files.values())
-    items = [item for file in files for item in file.items]
+    written = [item for file in files for item in file.items]
+    definitions, found = collect(item for item in written if isinstance(item, Def))
+    found += reader.diagnostics
+    items = [item if isinstance(item, Def) else expand(item, definitions, found) for item in written]
+    found += check(items, operators)
+    if found:
+        raise RuleErrors(dict.fromkeys(found), reader.sources)
     return Library(
         files=files,
         rules=tuple(i for i in items if isinstance(i, Rule)),

@@ -12,25 +12,30 @@ from typing import Any, Protocol
 class OperatorSignature(Protocol):
     """The inputs and attributes of one operator.
 
-    `inputs` are tuples that begin with (name, optional, variadic); `attributes` is keyed by attribute name."""
+    `inputs` are (name, optional, variadic); only the last may be variadic, and then `max_inputs` means nothing."""
 
     @property
-    def inputs(self) -> Sequence[tuple[Any, ...]]: ...
+    def inputs(self) -> Sequence[tuple[str, bool, bool]]:
+        """The formal inputs in order."""
+
     @property
-    def attributes(self) -> Mapping[str, Any]: ...
+    def attributes(self) -> Mapping[str, Any]:
+        """The attributes by name."""
+
     @property
-    def min_inputs(self) -> int: ...
+    def min_inputs(self) -> int:
+        """How many inputs it needs."""
+
     @property
-    def max_inputs(self) -> int: ...
+    def max_inputs(self) -> int:
+        """How many inputs it takes."""
 
 
 class OperatorInfo(Protocol):
-    """A table of operators. `names` is what “did you mean” chooses from."""
+    """A table of operators."""
 
     def signature(self, op: str) -> OperatorSignature | None:
         """The signature of `op` (`Conv`, `com.microsoft.Gelu`), or None when there is no such operator."""
-        ...
 
     def names(self) -> Iterable[str]:
-        """All known operator names."""
-        ...
+        """All operator names, for “did you mean”."""

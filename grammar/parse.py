@@ -7,9 +7,11 @@ by one, so that each broken item is reported and none hides the next.
 
 from __future__ import annotations
 
+import itertools
 import re
 import threading
 from pathlib import Path
+from typing import Any, cast
 
 from lark import Lark
 from lark.exceptions import UnexpectedInput
@@ -56,21 +58,20 @@ def parse_text(text: str, path: str = "<rules>") -> RuleFile:
     parser, builder = _machinery()
     builder.begin(path)
     try:
-        file = parser.parse(text)
+        file: Any = parser.parse(text)
     except UnexpectedInput:
         found = _parse_items(parser, builder, text, path)
         raise RuleErrors(found, {path: text}) from None
     if builder.diagnostics:
         raise RuleErrors(builder.diagnostics, {path: text})
-    assert isinstance(file, RuleFile)
-    return file
+    return cast(RuleFile, file)
 
 
 def _parse_items(parser: Lark, builder: Builder, text: str, path: str) -> list[Diagnostic]:
     """The errors of a file that does not parse, found item by item."""
     starts = [0, *(m.start() for m in _BOUNDARY.finditer(text) if m["item"]), len(text)]
     found: list[Diagnostic] = []
-    for start, end in zip(starts, starts[1:], strict=False):
+    for start, end in itertools.pairwise(starts):
         # Blank lines stand for what is before the item, so that positions are those of the file.
         part = "\n" * text.count("\n", 0, start) + text[start:end]
         builder.begin(path)

@@ -1,0 +1,399 @@
+"""Static checks of parsed rules: names, operators, functions, attributes and clauses mean something and fit together.
+
+The checks see the items of all files at once, after `def`s are expanded. They collect what they find; nothing stops
+at the first error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from . import ast
+from .ast import Span
+from .builtins import CLASSES, DIRECTIONS, DTYPE_CLASSES, DTYPES, RELAXATIONS
+from .check_calls import Operators, check_calls
+from .diagnostics import Diagnostic, Label, did_you_mean
+from .operator_info import OperatorInfo
+from .scope import Scope, Sort, bind_given, bind_pattern, free_names, is_dtype_variable, is_word
+
+
+def check(items: Sequence[ast.Item], operators: OperatorInfo | None) -> list[Diagnostic]:
+    """Everything that is wrong with the items. Without `operators` the standard's operators are taken on trust."""
+    found = _unique_names(items)
+    table = Operators([item for item in items if isinstance(item, ast.Op)], operators)
+    found += table.diagnostics
+    for item in items:
+        if isinstance(item, ast.Rule):
+            found += _Checker(table).rule(item)
+        elif isinstance(item, ast.Fuse):
+            found += _Checker(table).fuse(item)
+        elif isinstance(item, ast.Op):
+            found += _Checker(table).op(item)
+    return list(dict.fromkeys(found))
+
+
+def _unique_names(items: Iterable[ast.Item]) -> list[Diagnostic]:
+    found: list[Diagnostic] = []
+    seen: dict[str, Span] = {}
+    for item in items:
+        if isinstance(item, ast.Rule | ast.Fuse):
+            if item.name in seen:
+                label = Label(seen[item.name], "the first one is here")
+                found.append(Diagnostic("duplicate-name", f"two rules are named `{item.name}`", item.span, (label,)))
+            seen.setdefault(item.name, item.span)
+    return found
+
+
+class _Checker:
+    """Checks one item."""
+
+    def __init__(self, operators: Operators) -> None:
+        self.operators = operators
+        self.found: list[Diagnostic] = []
+        self.scope = Scope()
+
+    def _complain(self, code: str, message: str, span: Span, *labels: Label, hint: str = "") -> None:
+        self.found.append(Diagnostic(code, message, span, labels, hint))
+
+    # --- items
+
+    def rule(self, rule: ast.Rule) -> list[Diagnostic]:
+        """Everything wrong with a rule."""
+        self._words(rule)
+        self._left(rule.lhs)
+        bind_given(rule.given, self.scope)
+        pattern = Scope(dict(self.scope.variables))
+        self._lets(rule.let)
+        self._given(rule.given)
+        self._roots(rule.lhs, rule.rhs)
+        self._uses(rule.rhs, building=True)
+        for condition in rule.where:
+            self._uses(condition)
+        if rule.bidirectional:
+            self._both_ways(rule, pattern)
+        self._unused_lets(rule)
+        for test in rule.tests:
+            self._test(test, [rule.lhs])
+        return self.found
+
+    def fuse(self, fuse: ast.Fuse) -> list[Diagnostic]:
+        """Everything wrong with a `fuse`."""
+        self._left(fuse.lhs)
+        bind_given(fuse.given, self.scope)
+        self._given(fuse.given)
+        heads = self.scope.names(Sort.OPERATOR)
+        rhs = fuse.rhs
+        members = rhs.args if isinstance(rhs, ast.Call) and rhs.head == "group" and not rhs.attributes else ()
+        if not members or not all(isinstance(m, ast.Name) for m in members):
+            message = "the right side of a `fuse` is `group(..)` of the operators on its left"
+            self._complain("bad-group", message, rhs.span)
+        for member in members:
+            if isinstance(member, ast.Name) and member.id not in heads:
+                hint = did_you_mean(member.id, heads)
+                self._complain("unbound-variable", f"no operator is bound to `{member.id}`", member.span, hint=hint)
+        for condition in fuse.where:
+            self._uses(condition)
+        for test in fuse.tests:
+            self._test(test, [fuse.lhs])
+        return self.found
+
+    def op(self, op: ast.Op) -> list[Diagnostic]:
+        """Everything wrong with an operator's declaration."""
+        self._numerics(op.numerics, (), op.span)
+        for i, param in enumerate(op.params or ()):
+            if param.name in (p.name for p in (op.params or ())[:i]):
+                self._complain("duplicate-name", f"parameter `{param.name}` is named twice", param.span)
+            is_attribute = param.attribute is not None
+            sort = Sort.ATTRIBUTE if is_attribute else Sort.VARIADIC if param.variadic else Sort.TENSOR
+            self.scope.bind(param.name, sort, param.span)
+            default = param.attribute if is_attribute else param.default
+            if default is not None:
+                self._closed(default)
+        if op.definition is not None and op.params is None:
+            self._complain("missing-parameters", f"`{op.name}` has a definition but no parameters", op.definition.span)
+        bind_given(op.given, self.scope)
+        self._given(op.given)
+        if op.definition is not None:
+            self._uses(op.definition, building=True)
+            for node in op.definition.walk():
+                if isinstance(node, ast.Call) and node.head == op.name and op.shape is None:
+                    if not any(a for a in node.attributes):
+                        self._complain("op-cycle", f"`{op.name}` is defined by itself", node.span)
+        for expr in (*op.where, *([] if op.shape is None else [op.shape])):
+            self._uses(expr)
+        for test in op.tests:
+            self._test(test, [op.definition] if op.definition is not None else [])
+        return self.found
+
+    # --- words with a fixed set of values
+
+    def _words(self, rule: ast.Rule) -> None:
+        self._numerics(rule.numerics, rule.relaxations, rule.span)
+        if rule.direction not in DIRECTIONS:
+            hint = did_you_mean(rule.direction, DIRECTIONS) or _one_of(DIRECTIONS)
+            self._complain("unknown-direction", f"there is no direction `{rule.direction}`", rule.span, hint=hint)
+
+    def _numerics(self, numerics: str, relaxations: Sequence[str], span: Span) -> None:
+        if numerics not in CLASSES:
+            hint = did_you_mean(numerics, CLASSES) or _one_of(CLASSES)
+            self._complain("unknown-class", f"there is no class `{numerics}`", span, hint=hint)
+        for name in relaxations:
+            if name not in RELAXATIONS:
+                hint = did_you_mean(name, RELAXATIONS) or _one_of(RELAXATIONS)
+                self._complain("unknown-class", f"there is no relaxation `{name}`", span, hint=hint)
+            elif numerics != "exact":
+                self._complain("unknown-class", f"`{name}` relaxes `exact`; `{numerics}` implies it", span)
+
+    # --- left sides
+
+    def _left(self, lhs: ast.Expr | ast.Roots) -> None:
+        bind_pattern(lhs, self.scope)
+        patterns = [b.value for b in lhs.bindings] if isinstance(lhs, ast.Roots) else [lhs]
+        for pattern in patterns:
+            self._root(pattern)
+            self._pattern(pattern)
+            self.found += check_calls(pattern, self.scope, self.operators, pattern=True)
+
+    def _root(self, pattern: ast.Expr) -> None:
+        match pattern:
+            case ast.Alternatives(options=options):
+                for option in options:
+                    self._root(option)
+            case ast.Name() | ast.Number() | ast.String() | ast.ListExpr() | ast.Subscript(base=ast.Name()):
+                message = "a left side must be an operator's application"
+                self._complain(
+                    "bare-left-side", message, pattern.span, hint="a bare variable or literal matches anything"
+                )
+
+    def _pattern(self, pattern: ast.Syntax) -> None:
+        """What may not stand in a pattern, and alternatives that bind different variables."""
+        match pattern:
+            case ast.Call() if not pattern.is_operator:
+                if any(True for _ in free_names(pattern)):
+                    choices = [pattern.head.title().replace("_", "")]
+                    hint = self.operators.suggestion(choices[0]) or "operators begin with a capital"
+                    message = f"`{pattern.head}` is a function; a pattern is made of operators"
+                    self._complain("function-in-pattern", message, pattern.span, hint=hint)
+                return
+            case ast.Compare() | ast.Range() | ast.Comprehension() | ast.Unary(operator="not"):
+                self._complain(
+                    "condition-in-pattern", "this cannot be matched; conditions go into `where`", pattern.span
+                )
+                return
+            case ast.Binary(operator="and" | "or"):
+                message = f"`{pattern.operator}` is for conditions; write the operator {pattern.operator.title()}"
+                self._complain("condition-in-pattern", message, pattern.span)
+            case ast.Alternatives():
+                self._alternatives(pattern)
+            case ast.Attribute(value=value):
+                if not isinstance(value, ast.Name):
+                    self._names(value)
+                return
+        for child in pattern.children():
+            self._pattern(child)
+
+    def _alternatives(self, pattern: ast.Alternatives) -> None:
+        bound = []
+        for option in pattern.options:
+            scope = Scope()
+            bind_pattern(option, scope)
+            bound.append(set(scope.names()))
+        for option, names in zip(pattern.options, bound, strict=True):
+            missing = sorted(set().union(*bound) - names)
+            if missing:
+                listed = ", ".join(f"`{n}`" for n in missing)
+                message = f"alternatives bind the same variables; this one does not bind {listed}"
+                self._complain("unequal-alternatives", message, option.span)
+
+    # --- types
+
+    def _given(self, given: Sequence[ast.Given]) -> None:
+        tensors = (Sort.TENSOR, Sort.VARIADIC)
+        for clause in given:
+            for target in clause.targets:
+                sort = self.scope.sort(target.name)
+                if sort is None:
+                    hint = did_you_mean(target.name, self.scope.names(*tensors))
+                    self._complain("unbound-variable", f"the pattern has no `{target.name}`", target.span, hint=hint)
+                elif sort not in tensors:
+                    self._complain("not-a-tensor", f"`{target.name}` is no tensor but an {sort.value}", target.span)
+                if target.index is not None:
+                    self._names(target.index)
+            self._type(clause.type)
+
+    def _type(self, type_: ast.TypeExpr) -> None:
+        element = type_.element
+        if element is not None and not is_word(element) and not is_dtype_variable(element):
+            hint = did_you_mean(element, (*DTYPES, *DTYPE_CLASSES))
+            if not hint:
+                hint = "an element type (f32, i64, …), float, integer, number, bool, scalar, or a variable: one capital"
+            self._complain("unknown-type", f"there is no element type `{element}`", type_.span, hint=hint)
+        rests = [d for d in type_.shape or () if isinstance(d, ast.ShapeRest)]
+        if len(rests) > 1:
+            label = Label(rests[0].span, "the first one is here")
+            self._complain("duplicate-rest", "a shape has one `..` at most", rests[1].span, label)
+        for dim in type_.shape or ():
+            if isinstance(dim, ast.Expr) and not isinstance(dim, ast.Name):
+                self._uses(dim)
+
+    # --- right sides and conditions
+
+    def _lets(self, lets: Sequence[ast.Binding]) -> None:
+        for binding in lets:
+            name = binding.target.name
+            if name in self.scope:
+                label = Label(self.scope.span(name), "bound here")
+                self._complain("duplicate-name", f"`{name}` is bound already", binding.target.span, label)
+            self.scope.bind(name, Sort.LET, binding.target.span)
+        table = {b.target.name: b for b in lets}
+        for binding in lets:
+            self._uses(binding.value, building=True)
+            if binding.target.name in _needs(binding.value, table):
+                self._complain("let-cycle", f"`{binding.target.name}` is defined by itself", binding.span)
+
+    def _unused_lets(self, rule: ast.Rule) -> None:
+        table = {b.target.name: b for b in rule.let}
+        needed: set[str] = set()
+        for part in (rule.rhs, *rule.where):
+            needed |= _needs(part, table)
+        for binding in rule.let:
+            if binding.target.name not in needed:
+                self._complain("unused-let", f"`{binding.target.name}` is never used", binding.target.span)
+
+    def _roots(self, lhs: ast.Expr | ast.Roots, rhs: ast.Expr | ast.Roots) -> None:
+        left = {b.target.name: b.target for b in lhs.bindings} if isinstance(lhs, ast.Roots) else {}
+        right = {b.target.name: b.target for b in rhs.bindings} if isinstance(rhs, ast.Roots) else {}
+        if isinstance(lhs, ast.Roots) != isinstance(rhs, ast.Roots):
+            self._complain(
+                "unequal-roots", "both sides have roots `{ }`, or neither has", rhs.span, Label(lhs.span, "")
+            )
+            return
+        for side in (lhs, rhs):
+            if isinstance(side, ast.Roots):
+                seen: dict[str, Span] = {}
+                for binding in side.bindings:
+                    target = binding.target
+                    if target.name in seen and not isinstance(target.index, ast.Number):
+                        label = Label(seen[target.name], "the first one is here")
+                        self._complain("duplicate-name", f"root `{target.name}` is given twice", target.span, label)
+                    seen.setdefault(target.name, target.span)
+        for name in left:
+            if name in self.scope and self.scope.sort(name) is not Sort.ROOT:
+                label = Label(self.scope.span(name), "bound here")
+                self._complain("duplicate-name", f"root `{name}` is also a variable", left[name].span, label)
+            if name not in right:
+                self._complain("unequal-roots", f"root `{name}` has no right side", left[name].span)
+        for name, target in right.items():
+            if name not in left:
+                hint = did_you_mean(name, left)
+                self._complain("unequal-roots", f"there is no root `{name}` on the left", target.span, hint=hint)
+            elif isinstance(target.index, ast.All) and left[name].index is None:
+                label = Label(left[name].span, "one root")
+                self._complain(
+                    "star-without-group", f"`{name}[*]` needs a group `{name}[i]` on the left", target.span, label
+                )
+
+    def _both_ways(self, rule: ast.Rule, left: Scope) -> None:
+        right = Scope()
+        bind_pattern(rule.rhs, right)
+        patterns = [b.value for b in rule.rhs.bindings] if isinstance(rule.rhs, ast.Roots) else [rule.rhs]
+        for pattern in patterns:
+            self._root(pattern)
+            self._pattern(pattern)
+        bind_given(rule.given, right)
+        lets = {b.target.name for b in rule.let}
+        for name in left.names():
+            if name not in right and name not in lets:
+                message = f"`<=>` goes both ways, but only the left side binds `{name}`"
+                self._complain("unequal-sides", message, left.span(name), Label(rule.rhs.span, "not bound here"))
+
+    def _uses(self, part: ast.Expr | ast.Roots, *, building: bool = False) -> None:
+        """Names, calls and rests of an expression that is computed and not matched."""
+        self._names(part)
+        for node in part.walk():
+            match node:
+                case ast.Optional(name=name):
+                    message = f"`{name} = ..` gives a default in a pattern; here an input is passed by its place"
+                    self._complain("default-outside-pattern", message, node.span)
+                case ast.Alternatives():
+                    self._complain("alternatives-outside-pattern", "`(a | b)` is for patterns only", node.span)
+        self.found += check_calls(part, self.scope, self.operators, pattern=False, building=building)
+
+    def _names(self, part: ast.Expr | ast.Roots) -> None:
+        values = [b.value for b in part.bindings] if isinstance(part, ast.Roots) else [part]
+        for value in values:
+            for name in free_names(value):
+                if name.id not in self.scope:
+                    hint = did_you_mean(name.id, self.scope.names())
+                    self._complain("unbound-variable", f"`{name.id}` is not bound on the left", name.span, hint=hint)
+
+    def _closed(self, expr: ast.Expr) -> None:
+        """A default: no variables."""
+        for name in free_names(expr):
+            self._complain("unbound-variable", f"a default is a constant; `{name.id}` is a variable", name.span)
+        self.found += check_calls(expr, Scope(), self.operators, pattern=False)
+
+    # --- tests
+
+    def _test(self, test: ast.RuleTest, patterns: Sequence[ast.Expr | ast.Roots]) -> None:
+        calls = [n for p in patterns for n in p.walk() if isinstance(n, ast.Call)]
+        open_calls = [c for c in calls if c.rest is not None or c.kind is not None]
+        seen: dict[str, Span] = {}
+        # `z: f32[2], x = Relu(z)`: what is no variable of the pattern may still go into the value of one.
+        parts = {n.id for o in test.operands if o.value is not None for n in free_names(o.value)}
+        given = {operand.target.name for operand in test.operands}
+        for operand in test.operands:
+            target = operand.target
+            name = target.name
+            if target.index is None:
+                if name in seen:
+                    label = Label(seen[name], "the first one is here")
+                    self._complain("duplicate-name", f"`{name}` is given twice", target.span, label)
+                seen[name] = target.span
+            known = name in parts or self.scope.sort(name) not in (None, Sort.LET)
+            if not known and not self.operators.may_take(open_calls, name):
+                choices = [n for n in self.scope.names() if self.scope.sort(n) is not Sort.LET]
+                hint = did_you_mean(name, choices)
+                self._complain("unknown-operand", f"the pattern has no `{name}`", target.span, hint=hint)
+            if operand.type is None and operand.value is None:
+                message = f"`{name}` needs a type or a value"
+                self._complain("bad-operand", message, operand.span, hint=f"such as `{name}: f32[2,3]` or `{name} = 1`")
+            if operand.type is not None:
+                self._operand_type(operand.type)
+            if operand.value is not None:
+                self._operand_value(operand.value, given)
+        if test.gives is not None:
+            if test.verdict == "refuses":
+                message = "a test that refuses gives nothing"
+                self._complain("bad-operand", message, test.gives.span, hint="drop `gives` or write `fires`")
+            self._uses(test.gives, building=True)
+
+    def _operand_type(self, type_: ast.TypeExpr) -> None:
+        if type_.element is not None and not is_word(type_.element):
+            hint = did_you_mean(type_.element, DTYPES)
+            self._complain("unknown-type", f"there is no element type `{type_.element}`", type_.span, hint=hint)
+
+    def _operand_value(self, value: ast.Expr, given: set[str]) -> None:
+        if isinstance(value, ast.Name) and value.id[:1].isupper():
+            return  # an operator for a class head
+        for name in free_names(value):
+            if name.id not in given:
+                hint = did_you_mean(name.id, sorted(given))
+                self._complain("unbound-variable", f"`{name.id}` is no operand of this test", name.span, hint=hint)
+        self.found += check_calls(value, self.scope, self.operators, pattern=False, operand=True)
+
+
+def _needs(part: ast.Syntax, lets: dict[str, ast.Binding]) -> set[str]:
+    """The `let`s that an expression uses, directly or through others."""
+    needed: set[str] = set()
+    todo: list[ast.Syntax] = [part]
+    while todo:
+        for node in todo.pop().walk():
+            if isinstance(node, ast.Name) and node.id in lets and node.id not in needed:
+                needed.add(node.id)
+                todo.append(lets[node.id].value)
+    return needed
+
+
+def _one_of(choices: Sequence[str]) -> str:
+    return "one of " + ", ".join(f"`{c}`" for c in choices)

@@ -1,0 +1,213 @@
+"""Checks of calls: operators, functions and class heads exist and get the inputs and attributes they take."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from . import ast
+from .ast import Span
+from .builtins import Function, functions, operand_functions
+from .diagnostics import Diagnostic, Label, did_you_mean
+from .operator_info import OperatorInfo
+from .scope import Scope, Sort, is_word
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """What the checks need of an operator. `attributes` and arities are None where anything goes."""
+
+    attributes: frozenset[str] | None
+    min_inputs: int
+    max_inputs: int | None
+    variadic: bool
+
+
+class Operators:
+    """The operators that rules may name: the standard's and those that `op` items declare."""
+
+    def __init__(self, declared: Sequence[ast.Op], info: OperatorInfo | None) -> None:
+        self.info = info
+        self.diagnostics: list[Diagnostic] = []
+        self._declared: dict[str, list[ast.Op]] = {}
+        for op in declared:
+            self._declare(op)
+
+    def _declare(self, op: ast.Op) -> None:
+        others = self._declared.setdefault(op.name, [])
+        for other in others:
+            label = Label(other.span, "the first one is here")
+            if op.definition is None and other.definition is None:
+                message = f"`{op.name}` is declared twice"
+                self.diagnostics.append(Diagnostic("duplicate-name", message, op.span, (label,)))
+            elif op.kind and other.kind and op.kind != other.kind:
+                message = f"`{op.name}` is declared to be of two kinds"
+                self.diagnostics.append(Diagnostic("duplicate-name", message, op.span, (label,)))
+        others.append(op)
+        standard = self.info is not None and self.info.signature(op.name) is not None
+        if op.params is None and not standard and self.info is not None and "." not in op.name:
+            message = f"there is no operator `{op.name}`; one of your own is declared with its parameters"
+            hint = self.suggestion(op.name)
+            self.diagnostics.append(Diagnostic("unknown-operator", message, op.span, hint=hint))
+
+    def interface(self, name: str) -> Interface | None:
+        """The interface of an operator, or None if there is none of that name."""
+        found = self.info.signature(name) if self.info is not None else None
+        if found is not None:
+            variadic = any(variadic for _, _, variadic in found.inputs)
+            names = frozenset(found.attributes)
+            return Interface(names, found.min_inputs, None if variadic else found.max_inputs, variadic)
+        declared = self._declared.get(name, [])
+        params = next((op.params for op in declared if op.params is not None), None)
+        if params is not None:
+            inputs = [p for p in params if p.attribute is None]
+            needed = sum(p.default is None and not p.variadic for p in inputs)
+            variadic = any(p.variadic for p in inputs)
+            names = frozenset(p.name for p in params if p.attribute is not None)
+            return Interface(names, needed, None if variadic else len(inputs), variadic)
+        if declared or self.info is None:
+            return Interface(None, 0, None, True)
+        return None
+
+    def suggestion(self, name: str) -> str:
+        """“did you mean” for an unknown operator, or nothing."""
+        known = {*self._declared, *(self.info.names() if self.info is not None else ())} - {name}
+        return did_you_mean(name, sorted(known))
+
+    def may_take(self, calls: Sequence[ast.Call], attribute: str) -> bool:
+        """Whether one of the calls, all with attributes left open, may have this attribute."""
+        for call in calls:
+            interface = None if call.kind is not None else self.interface(call.head)
+            if interface is None or interface.attributes is None or attribute in interface.attributes:
+                return True
+        return False
+
+
+def check_calls(
+    part: ast.Syntax,
+    scope: Scope,
+    operators: Operators,
+    *,
+    pattern: bool,
+    building: bool = False,
+    operand: bool = False,
+) -> list[Diagnostic]:
+    """What is wrong with the calls in `part`.
+
+    `pattern` for left sides, `building` where operators may be applied (right sides, `let`), `operand` in tests."""
+    table = operand_functions() if operand else functions()
+    found: list[Diagnostic] = []
+    for node in part.walk():
+        if isinstance(node, ast.Call):
+            found += _repeated(node)
+            if node.kind is not None:
+                if not pattern:
+                    message = (
+                        f"`{node.kind} {node.head}(..)` binds an operator in a pattern; here write `{node.head}(..)`"
+                    )
+                    found.append(Diagnostic("class-head-outside-pattern", message, node.span))
+            elif node.head[:1].isupper() or "." in node.head:
+                found += _operator(node, scope, operators, pattern)
+            elif scope.sort(node.head) is not Sort.OPERATOR:
+                found += _function(node, scope, operators, table)
+    return found
+
+
+def _repeated(call: ast.Call) -> list[Diagnostic]:
+    found: list[Diagnostic] = []
+    seen: dict[str, Span] = {}
+    for attribute in call.attributes:
+        if attribute.name in seen:
+            label = Label(seen[attribute.name], "the first one is here")
+            message = f"attribute `{attribute.name}` is given twice"
+            found.append(Diagnostic("repeated-attribute", message, attribute.span, (label,)))
+        seen.setdefault(attribute.name, attribute.span)
+    return found
+
+
+def _operator(call: ast.Call, scope: Scope, operators: Operators, pattern: bool) -> list[Diagnostic]:
+    found: list[Diagnostic] = []
+    if call.rest is not None and not pattern:
+        if call.rest.name is None:
+            message = "`..` leaves attributes open in a pattern; on the right bind them: `..a`"
+            found.append(Diagnostic("unbound-rest", message, call.rest.span))
+        elif scope.sort(call.rest.name) is not Sort.REST:
+            hint = did_you_mean(call.rest.name, scope.names(Sort.REST))
+            message = f"no attributes are bound to `..{call.rest.name}` on the left"
+            found.append(Diagnostic("unbound-rest", message, call.rest.span, hint=hint))
+    interface = operators.interface(call.head)
+    if interface is None:
+        hint = operators.suggestion(call.head) or "declare operators of your own with `op`"
+        return [*found, Diagnostic("unknown-operator", f"there is no operator `{call.head}`", _head(call), hint=hint)]
+    found += _attributes(call, interface)
+    stars = [a for a in call.args if isinstance(a, ast.Subscript) and isinstance(a.index, ast.All)]
+    if stars and not interface.variadic:
+        message = f"`{call.head}` has a fixed number of inputs"
+        found += [Diagnostic("wrong-arity", message, s.span) for s in stars if isinstance(s.base, ast.Name)]
+    elif not stars:
+        count, low, high = len(call.args), interface.min_inputs, interface.max_inputs
+        if count < low or (high is not None and count > high):
+            message = f"`{call.head}` takes {_count(low, high)} input{'s' * (high != 1)}, here it has {count}"
+            found.append(Diagnostic("wrong-arity", message, call.span))
+    return found
+
+
+def _attributes(call: ast.Call, interface: Interface) -> list[Diagnostic]:
+    known = interface.attributes
+    if known is None:
+        return []
+    found = []
+    for attribute in call.attributes:
+        if attribute.name not in known:
+            hint = did_you_mean(attribute.name, sorted(known))
+            if not hint and known:
+                hint = "it has " + ", ".join(f"`{a}`" for a in sorted(known))
+            message = f"`{call.head}` has no attribute `{attribute.name}`"
+            found.append(Diagnostic("unknown-attribute", message, attribute.span, hint=hint))
+    return found
+
+
+def _function(call: ast.Call, scope: Scope, operators: Operators, table: Mapping[str, Function]) -> list[Diagnostic]:
+    function = table.get(call.head)
+    if function is None:
+        camel = "".join(part.capitalize() for part in call.head.split("_"))
+        if operators.interface(camel) is not None and operators.info is not None:
+            hint = f"did you mean the operator `{camel}`?"
+        else:
+            hint = did_you_mean(call.head, [*table, *scope.names(Sort.OPERATOR)])
+        return [Diagnostic("unknown-function", f"there is no function `{call.head}`", _head(call), hint=hint)]
+    found: list[Diagnostic] = []
+    if call.attributes or call.rest is not None:
+        at = call.attributes[0] if call.attributes else call.rest
+        assert at is not None
+        message = f"`{call.head}` is a function and has no attributes"
+        found.append(Diagnostic("wrong-arity", message, at.span, hint=function.signature))
+    count, low, high = len(call.args), function.min_arguments, function.max_arguments
+    spread = any(isinstance(a, ast.Subscript) and isinstance(a.index, ast.All) for a in call.args)
+    if not spread and (count < low or (high is not None and count > high)):
+        message = f"`{call.head}` takes {_count(low, high)} argument{'s' * (high != 1)}, here it has {count}"
+        found.append(Diagnostic("wrong-arity", message, call.span, hint=function.signature))
+    for parameter, argument in zip(function.parameters, call.args, strict=False):
+        if parameter.sort == "tensor" and _is_no_tensor(argument, scope):
+            message = f"`{call.head}` asks for a tensor here"
+            found.append(Diagnostic("wrong-argument", message, argument.span, hint=function.signature))
+    return found
+
+
+def _is_no_tensor(argument: ast.Expr, scope: Scope) -> bool:
+    if isinstance(argument, ast.Name):
+        tensors = (Sort.TENSOR, Sort.VARIADIC, Sort.LET, Sort.LOOP, Sort.ROOT, None)
+        return is_word(argument.id) or scope.sort(argument.id) not in tensors
+    return isinstance(argument, ast.String | ast.ListExpr | ast.Comprehension | ast.Range | ast.Compare)
+
+
+def _head(call: ast.Call) -> Span:
+    """Where the name of the called stands."""
+    at = call.span
+    return Span(at.file, at.line, at.column, at.line, at.column + len(call.head))
+
+
+def _count(low: int, high: int | None) -> str:
+    if high is None:
+        return f"at least {low}"
+    return str(low) if low == high else f"{low} to {high}"
