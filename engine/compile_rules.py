@@ -13,9 +13,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from ..grammar import ast
-from .evaluate import INFIX, Evaluator, OpRef, RestRef, TensorRef, Unprovable, Value, is_literal
+from .egraph import EGraph
+from .evaluate import INFIX, Evaluator, is_literal
 from .matcher import Atom, Query, Row
 from .operators import normalise_attrs, signature
+from .values import OpRef, RestRef, TensorRef, Unprovable, Value
 
 
 class Unsupported(Exception):
@@ -41,7 +43,8 @@ class Demand:
 class Variant:
     """One query of a rule with what its match means.
 
-    `tensors` maps rule variables to class variables (a list for `xs[*]`), `defaults` optional inputs to their default."""
+    `tensors` maps rule variables to class variables (a list for `xs[*]`), `defaults` optional inputs to their
+    default."""
 
     query: Query
     roots: tuple[str, ...]
@@ -293,7 +296,15 @@ def bind(rule: CompiledRule, variant: Variant, row: Row, evaluator: Evaluator, k
     return env
 
 
-def _attributes(demand, at, env, egraph, kinds, later) -> None:  # type: ignore[no-untyped-def]
+def _attributes(
+    demand: Demand,
+    at: Mapping[str, int],
+    env: Binding,
+    egraph: EGraph,
+    kinds: Mapping[str, str],
+    later: list[tuple[ast.Expr, object, str]],
+) -> None:
+    """Checks an e-node's outputs, kind and attributes and binds the variables there; comparisons go to `later`."""
     attr_id = at[demand.variable]
     attrs = egraph.attrs_of(attr_id)
     if demand.outputs is not None and egraph.outputs_of(attr_id) != demand.outputs:

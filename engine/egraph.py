@@ -108,7 +108,7 @@ class EGraph:
         self.matcher, self._memo, self._attr_ids = None, {}, {}
         self._new_leaves, self._new_rows, self._new_equal = [], {}, []
 
-    # --- reading -------------------------------------------------------------------------------------------------------
+    # --- reading ---
 
     def find(self, handle: int) -> int:
         """The canonical handle of a node's class."""
@@ -158,16 +158,16 @@ class EGraph:
         """The operator that a number of the matcher stands for."""
         return list(self._ops)[number]
 
-    # --- adding --------------------------------------------------------------------------------------------------------
+    # --- adding ---
 
     def fresh(self) -> Dim:
         """A dim of which nothing is known but that it is one."""
         self._fresh += 1
         return symbol(f"u{self._fresh}")
 
-    def add_input(self, name: str, type: ValueType) -> int:
+    def add_input(self, name: str, type_: ValueType) -> int:
         """The class of a graph input (or of a value captured from around the graph)."""
-        return self._add_leaf(ENode("Input", {"name": name}, ()), _Knowledge((type,)))
+        return self._add_leaf(ENode("Input", {"name": name}, ()), _Knowledge((type_,)))
 
     def add_constant(self, constant: Constant | ConstantInfo) -> int:
         """The class of a constant; equal constants share one."""
@@ -251,7 +251,7 @@ class EGraph:
         self._members.append([handle])
         return handle
 
-    # --- analysis ------------------------------------------------------------------------------------------------------
+    # --- analysis ---
 
     def _infer(self, node: ENode, declared: tuple[ValueType, ...] | None) -> _Knowledge:
         is_const = (
@@ -335,7 +335,7 @@ class EGraph:
             for user in list(self._users[at]):
                 self._relearn(user)
 
-    # --- merging -------------------------------------------------------------------------------------------------------
+    # --- merging ---
 
     def can_union(self, a: int, b: int) -> bool:
         """Whether two classes have provably the same type, the least that equality asks for."""

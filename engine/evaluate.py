@@ -7,24 +7,19 @@ constant contents take its place. Arithmetic on numbers, dims and lists is plain
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ..grammar import ast
-from . import symbolic
 from .egraph import ABSENT, EGraph, IllTyped
 from .graph import AttrValue, Constant, DType, TensorType
-from .operators import normalise_attrs, signature
+from .operators import OWN_DOMAIN, normalise_attrs, signature
 from .symbolic import Expr as DimExpr
-
-Value = Any
-"""A number, string, bool, dtype, dim, list, NumPy array of contents, `TensorRef`, `OpRef`, `RestRef` or None (absent)."""
+from .values import OpRef, RestRef, TensorRef, Unprovable, Value, arithmetic, as_attribute, compare
 
 INFIX = {"+": "Add", "-": "Sub", "*": "Mul", "/": "Div", "@": "MatMul", "**": "Pow", "%": "Mod"}
 _LITERALS: dict[str, Value] = {
@@ -40,32 +35,6 @@ LITERAL_TOLERANCE = 1e-6
 """How far, relatively, a constant may be from a literal of a pattern unless the rule is exact."""
 
 
-class Unprovable(Exception):
-    """A condition that does not hold, or of which it is not known whether it does; the message is the reason."""
-
-
-@dataclass(frozen=True, slots=True)
-class TensorRef:
-    """A tensor: a class of the e-graph."""
-
-    handle: int
-
-
-@dataclass(frozen=True, slots=True)
-class OpRef:
-    """An operator bound by a class head, with its attributes."""
-
-    op: str
-    attrs: Mapping[str, AttrValue]
-
-
-@dataclass(frozen=True, slots=True)
-class RestRef:
-    """The attributes bound by `..a`."""
-
-    attrs: Mapping[str, AttrValue]
-
-
 def is_literal(name: str) -> bool:
     """Whether a name is a word of the language (`true`, `inf`, `f32`) and no variable."""
     return name in _LITERALS
@@ -79,10 +48,11 @@ class Evaluator:
         self.made_by: str | None = None
         self.origins: tuple[str, ...] = ()
         self.lets: dict[str, ast.Expr] = {}
+        self.declared: Mapping[str, ast.Op] = {}
         self.index: str | None = None
         self.proving = False
 
-    # --- conditions ----------------------------------------------------------------------------------------------------
+    # --- conditions ---
 
     def prove(self, condition: ast.Expr, env: dict[str, Value]) -> None:
         """Raises `Unprovable` unless the condition holds for sure."""
@@ -101,7 +71,7 @@ class Evaluator:
         finally:
             self.proving = before
 
-    # --- values --------------------------------------------------------------------------------------------------------
+    # --- values ---
 
     def evaluate(self, expr: ast.Expr, env: dict[str, Value]) -> Value:
         """The value of an expression; builds e-nodes where tensors are combined outside of a condition."""
@@ -209,7 +179,7 @@ class Evaluator:
             raise Unprovable(f"there is no element {index} among {len(items)}")
         return items[index]
 
-    # --- calls ---------------------------------------------------------------------------------------------------------
+    # --- calls ---
 
     def _call(self, expr: ast.Call, env: dict[str, Value]) -> Value:
         if expr.kind is None and expr.head not in env and not expr.is_operator:
@@ -252,6 +222,8 @@ class Evaluator:
         return self._node(op, attrs, inputs, 1)
 
     def _node(self, op: str, attrs: Mapping[str, AttrValue], inputs: list[Value], outputs: int | None) -> TensorRef:
+        if op in self.declared:
+            return self._declared(self.declared[op], attrs, inputs)
         sig = signature(op)
         if sig is None:
             raise Unprovable(f"there is no operator {op}")
@@ -266,6 +238,42 @@ class Evaluator:
             )
         except IllTyped as error:
             raise Unprovable(f"{op} would be invalid: {error}") from error
+        return TensorRef(handle)
+
+    def _declared(self, op: ast.Op, attrs: Mapping[str, AttrValue], inputs: list[Value]) -> TensorRef:
+        """An operator of our own, equal to its definition; the definition gives it its type."""
+        assert op.definition is not None
+        formal = list(op.params or ())
+        env: dict[str, Value] = {}
+        full: dict[str, AttrValue] = {}
+        values = iter(inputs)
+        for param in formal:
+            if param.attribute is not None:
+                value = attrs.get(param.name, self.evaluate(param.attribute, {}))
+                env[param.name] = full[param.name] = as_attribute(value)
+            elif param.variadic:
+                env[param.name] = list(values)
+            else:
+                env[param.name] = next(values, None)
+                if env[param.name] is None and param.default is not None:
+                    env[param.name] = self.evaluate(param.default, {})
+        lets, self.lets = self.lets, {}
+        try:
+            meaning = self.evaluate(op.definition, env)
+        finally:
+            self.lets = lets
+        if not isinstance(meaning, TensorRef):
+            raise Unprovable(f"{op.name} of these inputs is no tensor")
+        children = [v.handle if isinstance(v, TensorRef) else ABSENT for v in inputs]
+        handle = self.egraph.add(
+            f"{OWN_DOMAIN}.{op.name}",
+            full,
+            children,
+            made_by=self.made_by,
+            origins=self.origins,
+            types=self.egraph.types(meaning.handle),
+        )
+        self.egraph.union(handle, meaning.handle)
         return TensorRef(handle)
 
     def _operand(self, op: str, index: int, value: Value, like: DType | None) -> int:
@@ -312,7 +320,7 @@ class Evaluator:
         ]
         return parts if index is None else parts[0]
 
-    # --- reading -------------------------------------------------------------------------------------------------------
+    # --- reading ---
 
     def _content(self, value: Value) -> Value:
         """In a condition, the contents of a constant in place of the tensor."""
@@ -385,124 +393,6 @@ class Evaluator:
 
 def _mentions(expr: ast.Syntax, name: str) -> bool:
     return any(isinstance(e, ast.Name) and e.id == name for e in expr.walk())
-
-
-def as_attribute(value: Value) -> AttrValue:
-    """A value as an attribute of a node: lists as tuples, dtypes as ONNX numbers, floats rounded to f32 as ONNX holds them."""
-    if isinstance(value, (list, tuple)):
-        items = tuple(as_attribute(v) for v in value)
-        if any(isinstance(v, float) for v in items):
-            return tuple(float(v) for v in items)  # type: ignore[arg-type]
-        return items  # type: ignore[return-value]
-    if isinstance(value, DType):
-        return value.onnx
-    if isinstance(value, (bool, np.bool_)):
-        return int(value)
-    if isinstance(value, np.integer):
-        return int(value)
-    if isinstance(value, (float, np.floating)):
-        return float(np.float32(value))
-    if isinstance(value, DimExpr):
-        raise Unprovable(f"the dim {value} is not known")
-    if isinstance(value, (TensorRef, np.ndarray, OpRef)) or value is None:
-        raise Unprovable("a tensor cannot be an attribute")
-    return value  # type: ignore[no-any-return]
-
-
-_PLAIN: dict[str, Callable[[Any, Any], Any]] = {
-    "+": operator.add,
-    "-": operator.sub,
-    "*": operator.mul,
-    "/": operator.truediv,
-    "%": operator.mod,
-    "**": operator.pow,
-}
-
-
-def arithmetic(symbol: str, left: Value, right: Value) -> Value:
-    """Arithmetic on numbers, dims, arrays and lists (`+` concatenates). Division of integers and dims is exact or unprovable."""
-    if isinstance(left, list) or isinstance(right, list):
-        if symbol == "+" and isinstance(left, list) and isinstance(right, list):
-            return left + right
-        raise Unprovable(f"{symbol} of a list")
-    if (
-        any(v is None or isinstance(v, (str, bool, TensorRef, OpRef, RestRef)) for v in (left, right))
-        or symbol not in _PLAIN
-    ):
-        raise Unprovable(f"no arithmetic {left!r} {symbol} {right!r}")
-    if symbol == "/" and _integral(left) and _integral(right):
-        quotient = symbolic.exact_div(left, right) if not (isinstance(right, int) and right == 0) else None
-        if quotient is None:
-            raise Unprovable(f"{right} does not divide {left}")
-        return quotient
-    if symbol == "%" and isinstance(right, int) and right == 0:
-        raise Unprovable("remainder by zero")
-    try:
-        return _PLAIN[symbol](left, right)
-    except (TypeError, ZeroDivisionError, OverflowError) as error:
-        raise Unprovable(str(error)) from error
-
-
-def _integral(value: Value) -> bool:
-    return isinstance(value, (int, DimExpr)) and not isinstance(value, bool)
-
-
-def compare(symbol: str, left: Value, right: Value) -> Value:
-    """A comparison: of arrays elementwise, of dims if it can be proved, of lists element by element."""
-    if symbol == "in":
-        if not isinstance(right, (list, tuple)):
-            raise Unprovable("`in` asks for a list")
-        return any(compare("==", left, item) for item in right)
-    if symbol == "!=":
-        equal = compare("==", left, right)
-        return ~equal if isinstance(equal, np.ndarray) else not equal
-    left, right = (list(v) if isinstance(v, tuple) else v for v in (left, right))
-    if isinstance(left, list) and isinstance(right, list):
-        if symbol != "==":
-            raise Unprovable("lists have no order")
-        return len(left) == len(right) and all(compare("==", a, b) for a, b in zip(left, right, strict=True))
-    if isinstance(left, DType) or isinstance(right, DType):
-        left, right = (v.onnx if isinstance(v, DType) else v for v in (left, right))
-    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
-        return _ORDER[symbol](left, right)
-    if isinstance(left, DimExpr) or isinstance(right, DimExpr):
-        return _compare_dims(symbol, left, right)
-    if isinstance(left, (TensorRef, list)) or isinstance(right, (TensorRef, list)):
-        if symbol == "==" and isinstance(left, list) is not isinstance(right, list):
-            return False
-        raise Unprovable("these cannot be compared")
-    if type(left) in (str, OpRef) or type(right) in (str, OpRef):
-        if symbol != "==":
-            raise Unprovable("names have no order")
-        return left == right
-    return bool(_ORDER[symbol](left, right))
-
-
-_ORDER: dict[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-
-
-def _compare_dims(symbol: str, left: Value, right: Value) -> bool:
-    if not (_integral(left) and _integral(right)):
-        raise Unprovable("a dim compares with integers only")
-    if symbol == "==":
-        if symbolic.same(left, right):
-            return True
-        if symbolic.at_least(left - right, 1) or symbolic.at_least(right - left, 1):
-            return False
-    else:
-        low, high = (left, right) if symbol in ("<", "<=") else (right, left)
-        gap = 1 if symbol in ("<", ">") else 0
-        if symbolic.at_least(high - low, gap):
-            return True
-        if symbolic.at_least(low - high, 1 - gap):
-            return False
-    raise Unprovable(f"it is not known whether {left} {symbol} {right}")
 
 
 @cache

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from ..grammar import ast
 from . import symbolic
-from .evaluate import Evaluator, TensorRef, Unprovable, Value, is_literal
+from .evaluate import Evaluator, is_literal
 from .graph import DType, TensorType
+from .values import TensorRef, Unprovable, Value
 
 _CLASSES = {
     "float": lambda t: t.is_float,

@@ -12,6 +12,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -211,8 +212,11 @@ class Constant:
         return f"Constant({self.type}, {self.digest[:8]})"
 
 
-AttrValue = "int | float | str | bytes | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Constant | Graph | tuple[Graph, ...] | OtherType"
-Attrs = Mapping[str, "AttrValue"]
+AttrValue: TypeAlias = (
+    "int | float | str | bytes | tuple[int, ...] | tuple[float, ...] | tuple[str, ...] | Constant | Graph"
+    " | tuple[Graph, ...] | OtherType"
+)
+Attrs: TypeAlias = "Mapping[str, AttrValue]"
 
 
 @dataclass(slots=True)

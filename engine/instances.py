@@ -1,4 +1,4 @@
-"""Instances of rules: operands drawn for a pattern's variables, the e-graph of its left side, and the values of it all."""
+"""Instances of rules: operands drawn for a pattern's variables, the e-graph of its left side, and their values."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from ..grammar import ast
 from . import symbolic
 from .egraph import ABSENT, EGraph
-from .evaluate import Evaluator, OpRef, RestRef, TensorRef, Unprovable, Value, as_attribute
+from .evaluate import Evaluator
 from .graph import Constant, DType, TensorType
-from .operators import normalise_attrs, signature
+from .operators import OWN_DOMAIN, normalise_attrs, signature
+from .values import OpRef, RestRef, TensorRef, Unprovable, Value, as_attribute
 
 Array = NDArray[Any]
 _SIZES = (3, 2, 5, 4, 7)
@@ -159,7 +160,8 @@ def draw(
     type_: TensorType, size: Any, name: str, trial: int, *, special: bool = False, positive: bool = False
 ) -> Array:
     """A seeded array of a type; `size` gives symbolic dims numbers."""
-    assert type_.dtype is not None and type_.shape is not None
+    assert type_.dtype is not None
+    assert type_.shape is not None
     shape = tuple(size(d) for d in type_.shape)
     rng = np.random.default_rng(zlib.crc32(f"{name}:{type_}:{trial}".encode()))
     if type_.dtype is DType.BOOL:
@@ -233,6 +235,8 @@ def _node_value(egraph: EGraph, handle: int, values: Mapping[str, Array], memo: 
         assert isinstance(index, int)
         return [_class_value(egraph, node.children[0], values, memo)[index]]
     arrays = [None if c == ABSENT else _class_value(egraph, c, values, memo)[0] for c in node.children]
+    if node.op.startswith(f"{OWN_DOMAIN}."):
+        return _class_value(egraph, handle, values, memo)  # equal to its definition by declaration
     result = evaluate(node.op, node.attrs, arrays, node.outputs)
     if result is None:
         raise Unprovable(f"{node.op} cannot be computed on these operands")

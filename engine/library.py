@@ -24,6 +24,7 @@ class RuleSet:
     rules: tuple[CompiledRule, ...]
     kinds: dict[str, str]
     commutative: frozenset[str]
+    declared: dict[str, ast.Op]
 
 
 class OperatorTable:
@@ -78,6 +79,7 @@ def rule_set(library: Library, numerics: str = "reassoc", disabled: Iterable[str
         tuple(c for rule in rules for c in compiled(rule)),
         {op.name: op.kind for op in library.ops if op.kind},
         frozenset(op.name for op in library.ops if op.commutative),
+        {op.name: op for op in library.ops if op.definition is not None and signature(op.name) is None},
     )
 
 
@@ -109,8 +111,8 @@ def recognition(op: ast.Op) -> ast.Rule:
             attributes.append(ast.Attribute(span=span, name=param.name, value=param.attribute))
     rhs = ast.Call(span=span, head=op.name, args=tuple(args), attributes=tuple(attributes))
     return ast.Rule(
-        span=span, doc=op.doc, name=f"recognise_{op.name}", lhs=op.definition, rhs=rhs, given=tuple(given), where=op.where,
-        numerics=op.numerics, tests=op.tests,
+        span=span, doc=op.doc, name=f"recognise_{op.name}", lhs=op.definition, rhs=rhs, given=tuple(given),
+        where=op.where, numerics=op.numerics, tests=op.tests,
     )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """The adapter to egglog, and the only module that imports it.
 
-egglog does what a relational e-graph is best at: it matches patterns with worst-case optimal joins, semi-naively, and it
-keeps the congruence closure (Zhang et al., "Better Together: Unifying Datalog and Equality Saturation", PLDI 2023).
+egglog does what a relational e-graph is best at: it matches patterns with worst-case optimal joins, semi-naively, and
+it keeps the congruence closure (Zhang et al., "Better Together: Unifying Datalog and Equality Saturation", PLDI 2023).
 What it holds is bare structure; types, constants and conditions stay on the Python side (`egraph`), which names
 e-classes by integer handles.
 
@@ -132,7 +132,8 @@ class Matcher:
         self._queries.setdefault(query.ruleset, []).append(query)
 
     def load(self, leaves: Sequence[int], nodes: Mapping[int, Sequence[Row]], equal: Sequence[tuple[int, int]]) -> None:
-        """Adds leaves (handles), e-nodes by arity (rows `handle, op, attrs, *children`) and equalities, and rebuilds."""
+        """Adds leaves (handles), e-nodes by arity (rows `handle, op, attrs, *children`) and equalities, and
+        rebuilds."""
         commands = [self._input("leaf", [(h,) for h in leaves])]
         for arity, rows in nodes.items():
             self._declare(arity)

@@ -69,8 +69,8 @@ def optimize(
 ) -> Optimized:
     """Optimises a model with the standard rules and those in `rules`.
 
-    `model` is a path, bytes, a `ModelProto` or a `Graph`; `shapes` gives symbolic dims their numbers; `time_limit` is in
-    seconds, `node_limit` in e-nodes. Raises `UserError` for bad models and rules, with all that is wrong."""
+    `model` is a path, bytes, a `ModelProto` or a `Graph`; `shapes` gives symbolic dims their numbers; `time_limit` is
+    in seconds, `node_limit` in e-nodes. Raises `UserError` for bad models and rules, with all that is wrong."""
     seconds: dict[str, float] = {}
     tell = progress or (lambda stage, facts: None)
 

@@ -17,10 +17,11 @@ from ..grammar import ast
 from ..grammar.library import Library
 from .compile_rules import Unsupported
 from .egraph import EGraph, IllTyped
-from .evaluate import Evaluator, TensorRef, Unprovable, Value
+from .evaluate import Evaluator
 from .instances import Operands, evaluate_members, unequal
 from .library import compiled, load_rules, recognition, rule_set
 from .saturate import Limits, Saturator
+from .values import TensorRef, Unprovable, Value
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,12 @@ class _Suite:
     rule: ast.Rule
     kinds: dict[str, str]
     commutative: frozenset[str]
+    declared: dict[str, ast.Op]
 
 
 def run_tests(paths: Iterable[str | Path], select: str | None = None, *, std: bool = True) -> list[TestResult]:
-    """Runs the tests in rule files (directories stand for the `*.rules` in them); those of rule `select` only, if given.
+    """Runs the tests in rule files (directories stand for the `*.rules` in them); those of rule `select` only, if
+    given.
 
     Operators declared by the standard library are known if `std`. Raises `RuleErrors` for files that are not right."""
     wanted = [f for p in map(Path, paths) for f in (sorted(p.glob("*.rules")) if p.is_dir() else [p])]
@@ -60,10 +63,11 @@ def run_tests(paths: Iterable[str | Path], select: str | None = None, *, std: bo
 
 
 def suites(library: Library) -> list[_Suite]:
-    """All rules of a library with what their tests need; operators with a definition as the rule that recognises them."""
+    """All rules of a library with what their tests need; operators with a definition as the rule that
+    recognises them."""
     rules = rule_set(library, "fast")
     every = [*library.rules, *(recognition(op) for op in library.ops if op.definition is not None)]
-    return [_Suite(rule, rules.kinds, rules.commutative) for rule in every]
+    return [_Suite(rule, rules.kinds, rules.commutative, rules.declared) for rule in every]
 
 
 def run_test(suite: _Suite, test: ast.RuleTest) -> TestResult:
@@ -94,11 +98,13 @@ def _run(suite: _Suite, test: ast.RuleTest, lhs: ast.Expr | ast.Roots) -> str:
     assert egraph.matcher is not None
     try:
         evaluator = Evaluator(egraph)
+        evaluator.declared = suite.declared
         operands = Operands(rule, test, evaluator)
         roots = operands.build(lhs)
         before = {egraph.find(r): r for r in roots}
-        forward = [c for c in compiled(rule)][:1]
-        report = Saturator(egraph, forward, suite.kinds, Limits(seconds=10, nodes=20_000, iterations=8)).run()
+        forward = list(compiled(rule))[:1]
+        limits = Limits(seconds=10, nodes=20_000, iterations=8)
+        report = Saturator(egraph, forward, suite.kinds, limits, declared=suite.declared).run()
         count = report.counts[rule.name]
         if test.verdict == "refuses":
             return f"it was applied {count.applied} times" if count.applied else ""

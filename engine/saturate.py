@@ -2,8 +2,8 @@
 
 In each iteration the matcher finds all new matches of a phase's rules at once; then they are bound, their conditions
 proved and their right sides built here, in a fixed order. A match whose condition was not provable is kept and tried
-again when more is known. What explores is budgeted: a rule that matches too often sits out for growing times, like egg's
-back-off scheduler (Willsey et al., POPL 2021, section 5).
+again when more is known. What explores is budgeted: a rule that matches too often sits out for growing times, like
+egg's back-off scheduler (Willsey et al., POPL 2021, section 5).
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ from dataclasses import dataclass, field
 from ..grammar import ast
 from .compile_rules import CompiledRule, Compiler, Variant, bind
 from .egraph import EGraph, IllTyped
-from .evaluate import Evaluator, TensorRef, Unprovable, Value
+from .evaluate import Evaluator
 from .given import check_given
 from .matcher import Row
+from .operators import OWN_DOMAIN
+from .values import TensorRef, Unprovable, Value
 
 PHASES = ("simplify", "explore", "lower")
 """The phases in order. `canonical` rules run with `simplify`; both also run between the rounds of `explore`."""
@@ -82,6 +84,7 @@ class Saturator:
         kinds: Mapping[str, str],
         limits: Limits,
         *,
+        declared: Mapping[str, ast.Op] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self.egraph = egraph
@@ -91,6 +94,7 @@ class Saturator:
         self.progress = progress
         self.report = Saturation(counts={r.name: RuleCount() for r in rules})
         self.evaluator = Evaluator(egraph)
+        self.evaluator.declared = declared or {}
         self._by_query: dict[str, tuple[CompiledRule, Variant]] = {}
         self._seen_variants: set[tuple[object, ...]] = set()
         self._failed: dict[str, list[_Pending]] = {phase: [] for phase in PHASES}
@@ -159,7 +163,9 @@ class Saturator:
         for node in self.egraph.nodes:
             arities.setdefault(node.op, set()).add(len(node.children))
         self.egraph.op_id("Proj")
-        ops = {op: self.egraph.op_id(op) for op in arities} | {"Proj": self.egraph.op_id("Proj")}
+        ops = {op: self.egraph.op_id(op) for op in (*arities, "Proj")}
+        for name in self.evaluator.declared:  # rules write `Name` for what graphs hold as `rewrite.Name`
+            ops[name] = self.egraph.op_id(f"{OWN_DOMAIN}.{name}")
         state = tuple(sorted((op, tuple(sorted(n))) for op, n in arities.items()))
         if self._compiled.get(phase) == state:
             return
@@ -216,7 +222,12 @@ class Saturator:
                 check_given(rule.rule.given, env, evaluator)
                 return self._collect(rule, env, roots[0])
             self._conditions(rule, env)
-            return self._rewrite(rule, env, roots)
+            nodes = len(self.egraph.nodes)
+            changed = self._rewrite(rule, env, roots)
+            # an operator of our own is made equal to its definition as it is made, so that growth counts too
+            if changed or len(self.egraph.nodes) > nodes:
+                count.applied += 1
+            return changed
         except (Unprovable, IllTyped) as why:
             count.reason = str(why)
             self._failed[phase].append(_Pending(rule, variant, row))
@@ -245,9 +256,9 @@ class Saturator:
             pairs = [(at[b.target.name], self.evaluator.evaluate(b.value, env)) for b in rule.rhs.bindings]
         else:
             pairs = [(roots[0], self.evaluator.evaluate(rule.rhs, env))]
-        return self._unite(rule, pairs)
+        return self._unite(pairs)
 
-    def _unite(self, rule: CompiledRule, pairs: Sequence[tuple[int, Value]]) -> bool:
+    def _unite(self, pairs: Sequence[tuple[int, Value]]) -> bool:
         equalities = []
         for root, value in pairs:
             if not isinstance(value, TensorRef):
@@ -259,11 +270,9 @@ class Saturator:
         changed = False
         for root, handle in equalities:
             changed |= self.egraph.union(root, handle)
-        if changed:
-            self.report.counts[rule.name].applied += 1
         return changed
 
-    # --- groups: `{ y[i] = P } => { y[*] = Q }` --------------------------------------------------------------------------
+    # --- groups: `{ y[i] = P } => { y[*] = Q }` ---
 
     def _collect(self, rule: CompiledRule, env: dict[str, Value], root: int) -> bool:
         """Adds a match to its group: those that agree on every variable that is not indexed."""
@@ -306,7 +315,9 @@ class Saturator:
             built = evaluator.outputs(evaluator.built(value, env, len(members)), None)  # type: ignore[arg-type]
             if len(built) != len(members):
                 raise Unprovable("it has another number of outputs than the group has members")
-            return self._unite(rule, list(zip(members, built, strict=True)))
+            changed = self._unite(list(zip(members, built, strict=True)))
+            self.report.counts[rule.name].applied += changed
+            return changed
         except (Unprovable, IllTyped) as why:
             self.report.counts[rule.name].reason = str(why)
             return False

@@ -1,9 +1,9 @@
 """Saturation and extraction in a process of their own.
 
-egglog cannot be interrupted while it runs, and a rule set may grow the e-graph without bound: so it runs where it can be
-killed, under a memory limit. `run` is the parent's side; `python -m rewrite.engine.worker` is the child, which reads a
-pickled `Job` from standard input and writes pickled messages to standard output. Both are ours: nothing that comes from
-outside is unpickled.
+egglog cannot be interrupted while it runs, and a rule set may grow the e-graph without bound: so it runs where it can
+be killed, under a memory limit. `run` is the parent's side; `main` the child's, which reads a pickled `Job` from
+standard input and writes pickled messages to standard output. Both are ours: nothing that comes from outside is
+unpickled.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ from .encode import encode
 from .extract import Extraction, extract
 from .graph import Graph
 from .library import load_rules, rule_set
+from .operators import OWN_DOMAIN
 from .saturate import Limits, Saturation, Saturator
 
 Progress = Callable[[str, Mapping[str, Any]], None]
@@ -89,7 +90,9 @@ def perform(task: Job, progress: Progress | None = None) -> Outcome:
             if progress is not None:
                 progress("saturate", {"iteration": iteration, "nodes": nodes})
 
-        saturation = Saturator(egraph, rules.rules, rules.kinds, task.limits, progress=tell).run()
+        saturation = Saturator(
+            egraph, rules.rules, rules.kinds, task.limits, declared=rules.declared, progress=tell
+        ).run()
     finally:
         egraph.matcher.close()
     seconds["saturate"] = saturation.seconds
@@ -106,7 +109,7 @@ def _admissible(graph: Graph, cost: CostModel) -> Callable[[ENode], bool]:
     from .onnx_out import can_write
 
     if cost.target == "native":
-        return lambda node: True
+        return lambda node: not node.op.startswith(f"{OWN_DOMAIN}.")  # their definition stands beside them
     return lambda node: can_write(node.op, node.attrs, graph.opset)
 
 
@@ -124,7 +127,8 @@ def run(task: Job, progress: Progress | None = None) -> Outcome:
     timer = threading.Timer(task.limits.seconds + _GRACE, child.kill)
     timer.start()
     try:
-        assert child.stdin is not None and child.stdout is not None
+        assert child.stdin is not None
+        assert child.stdout is not None
         with contextlib.suppress(BrokenPipeError):
             pickle.dump(task, child.stdin, protocol=pickle.HIGHEST_PROTOCOL)
             child.stdin.close()

@@ -1,0 +1,166 @@
+"""The values of rule expressions that are no tensors yet: numbers, dims, lists, and what is known of them.
+
+Whatever cannot be answered for sure raises `Unprovable`.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import symbolic
+from .graph import AttrValue, DType
+from .symbolic import Expr as DimExpr
+
+Value = Any
+"""A number, string, bool, dtype, dim, list, array of contents, `TensorRef`, `OpRef`, `RestRef` or None (absent)."""
+
+
+class Unprovable(Exception):
+    """A condition that does not hold, or of which it is not known whether it does; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorRef:
+    """A tensor: a class of the e-graph."""
+
+    handle: int
+
+
+@dataclass(frozen=True, slots=True)
+class OpRef:
+    """An operator bound by a class head, with its attributes."""
+
+    op: str
+    attrs: Mapping[str, AttrValue]
+
+
+@dataclass(frozen=True, slots=True)
+class RestRef:
+    """The attributes bound by `..a`."""
+
+    attrs: Mapping[str, AttrValue]
+
+
+def as_attribute(value: Value) -> AttrValue:
+    """A value as an attribute of a node: lists as tuples, dtypes as ONNX numbers, floats rounded to f32."""
+    if isinstance(value, (list, tuple)):
+        items = tuple(as_attribute(v) for v in value)
+        if any(isinstance(v, float) for v in items):
+            return tuple(float(v) for v in items)  # type: ignore[arg-type]
+        return items  # type: ignore[return-value]
+    if isinstance(value, DType):
+        return value.onnx
+    if isinstance(value, (bool, np.bool_)):
+        return int(value)
+    if isinstance(value, np.integer):
+        return int(value)
+    if isinstance(value, (float, np.floating)):
+        return float(np.float32(value))
+    if isinstance(value, DimExpr):
+        raise Unprovable(f"the dim {value} is not known")
+    if isinstance(value, (TensorRef, np.ndarray, OpRef)) or value is None:
+        raise Unprovable("a tensor cannot be an attribute")
+    return value  # type: ignore[no-any-return]
+
+
+_PLAIN: dict[str, Callable[[Any, Any], Any]] = {
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
+    "/": operator.truediv,
+    "%": operator.mod,
+    "**": operator.pow,
+}
+
+
+def arithmetic(symbol: str, left: Value, right: Value) -> Value:
+    """Arithmetic on numbers, dims, arrays and lists (`+` concatenates).
+
+    Division of integers and dims is exact or unprovable."""
+    if isinstance(left, list) or isinstance(right, list):
+        if symbol == "+" and isinstance(left, list) and isinstance(right, list):
+            return left + right
+        raise Unprovable(f"{symbol} of a list")
+    if (
+        any(v is None or isinstance(v, (str, bool, TensorRef, OpRef, RestRef)) for v in (left, right))
+        or symbol not in _PLAIN
+    ):
+        raise Unprovable(f"no arithmetic {left!r} {symbol} {right!r}")
+    if symbol == "/" and _integral(left) and _integral(right):
+        quotient = symbolic.exact_div(left, right) if not (isinstance(right, int) and right == 0) else None
+        if quotient is None:
+            raise Unprovable(f"{right} does not divide {left}")
+        return quotient
+    if symbol == "%" and isinstance(right, int) and right == 0:
+        raise Unprovable("remainder by zero")
+    try:
+        return _PLAIN[symbol](left, right)
+    except (TypeError, ZeroDivisionError, OverflowError) as error:
+        raise Unprovable(str(error)) from error
+
+
+def _integral(value: Value) -> bool:
+    return isinstance(value, (int, DimExpr)) and not isinstance(value, bool)
+
+
+def compare(symbol: str, left: Value, right: Value) -> Value:
+    """A comparison: of arrays elementwise, of dims if it can be proved, of lists element by element."""
+    if symbol == "in":
+        if not isinstance(right, (list, tuple)):
+            raise Unprovable("`in` asks for a list")
+        return any(compare("==", left, item) for item in right)
+    if symbol == "!=":
+        equal = compare("==", left, right)
+        return ~equal if isinstance(equal, np.ndarray) else not equal
+    left, right = (list(v) if isinstance(v, tuple) else v for v in (left, right))
+    if isinstance(left, list) and isinstance(right, list):
+        if symbol != "==":
+            raise Unprovable("lists have no order")
+        return len(left) == len(right) and all(compare("==", a, b) for a, b in zip(left, right, strict=True))
+    if isinstance(left, DType) or isinstance(right, DType):
+        left, right = (v.onnx if isinstance(v, DType) else v for v in (left, right))
+    if isinstance(left, np.ndarray) or isinstance(right, np.ndarray):
+        return _ORDER[symbol](left, right)
+    if isinstance(left, DimExpr) or isinstance(right, DimExpr):
+        return _compare_dims(symbol, left, right)
+    if isinstance(left, (TensorRef, list)) or isinstance(right, (TensorRef, list)):
+        if symbol == "==" and isinstance(left, list) is not isinstance(right, list):
+            return False
+        raise Unprovable("these cannot be compared")
+    if type(left) in (str, OpRef) or type(right) in (str, OpRef):
+        if symbol != "==":
+            raise Unprovable("names have no order")
+        return left == right
+    return bool(_ORDER[symbol](left, right))
+
+
+_ORDER: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def _compare_dims(symbol: str, left: Value, right: Value) -> bool:
+    if not (_integral(left) and _integral(right)):
+        raise Unprovable("a dim compares with integers only")
+    if symbol == "==":
+        if symbolic.same(left, right):
+            return True
+        if symbolic.at_least(left - right, 1) or symbolic.at_least(right - left, 1):
+            return False
+    else:
+        low, high = (left, right) if symbol in ("<", "<=") else (right, left)
+        gap = 1 if symbol in ("<", ">") else 0
+        if symbolic.at_least(high - low, gap):
+            return True
+        if symbolic.at_least(low - high, 1 - gap):
+            return False
+    raise Unprovable(f"it is not known whether {left} {symbol} {right}")

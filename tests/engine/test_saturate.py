@@ -1,0 +1,188 @@
+"""The e-graph under rules: knowledge, conditions, phases, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rewrite.engine.egraph import EGraph
+from rewrite.engine.graph import Constant, DType, TensorType
+from rewrite.engine.library import RuleSet, load_rules, rule_set
+from rewrite.engine.operators import normalise_attrs
+from rewrite.engine.saturate import Limits, Saturation, Saturator
+from rewrite.engine.symbolic import symbol
+
+OPS = "op Add commutative kind elementwise\nop Mul commutative kind elementwise\nop Relu kind elementwise\n"
+
+
+@pytest.fixture
+def egraph() -> Iterator[EGraph]:
+    made = EGraph.create(["Add", "Mul"])
+    assert made.matcher is not None
+    yield made
+    made.matcher.close()
+
+
+@pytest.fixture
+def rules(tmp_path: Path):
+    def load(text: str, numerics: str = "reassoc") -> RuleSet:
+        path = tmp_path / "test.rules"
+        path.write_text(OPS + text)
+        return rule_set(load_rules([path], std=False), numerics)
+
+    return load
+
+
+def f32(*shape: object) -> TensorType:
+    return TensorType(DType.F32, shape)  # type: ignore[arg-type]
+
+
+def node(egraph: EGraph, op: str, *children: int, **attrs: object) -> int:
+    return egraph.add(op, normalise_attrs(op, attrs), children)  # type: ignore[arg-type]
+
+
+def constant(egraph: EGraph, value: object, dtype: type = np.float32) -> int:
+    return egraph.add_constant(Constant(np.array(value, dtype)))
+
+
+def saturate(egraph: EGraph, rules: RuleSet, **limits: float) -> Saturation:
+    return Saturator(egraph, rules.rules, rules.kinds, Limits(**limits), declared=rules.declared).run()  # type: ignore[arg-type]
+
+
+def test_equal_nodes_are_one_and_commutative_operands_have_no_order(egraph: EGraph) -> None:
+    x, y = egraph.add_input("x", f32(2)), egraph.add_input("y", f32(2))
+    assert node(egraph, "Add", x, y) == node(egraph, "Add", y, x)
+    assert node(egraph, "Sub", x, y) != node(egraph, "Sub", y, x)
+
+
+def test_random_operators_are_never_merged(egraph: EGraph) -> None:
+    x = egraph.add_input("x", f32(2))
+    assert node(egraph, "RandomNormalLike", x) != node(egraph, "RandomNormalLike", x)
+
+
+def test_small_constant_terms_are_known(egraph: EGraph) -> None:
+    total = node(egraph, "Add", constant(egraph, [1.0, 2.0]), constant(egraph, [3.0, 4.0]))
+    info = egraph.constant(total)
+    assert info is not None
+    assert info.elements is not None
+    assert info.elements.tolist() == [4.0, 6.0]
+    assert egraph.find(total) == egraph.find(constant(egraph, [4.0, 6.0]))
+
+
+def test_shape_arithmetic_is_followed_through_symbols(egraph: EGraph) -> None:
+    x = egraph.add_input("x", f32(symbol("N"), 6))
+    shape = node(egraph, "Shape", x)
+    batch = node(egraph, "Gather", shape, constant(egraph, 0, np.int64))
+    value = egraph.value(batch)
+    assert value is not None
+    assert value.dims == (symbol("N"),)
+    width = node(egraph, "Gather", shape, constant(egraph, 1, np.int64))
+    assert egraph.find(width) == egraph.find(constant(egraph, 6, np.int64))
+
+
+def test_a_rule_with_different_types_on_its_sides_does_not_fire(egraph: EGraph, rules) -> None:
+    x = egraph.add_input("x", f32(3))
+    wide = node(egraph, "Mul", x, constant(egraph, np.ones((2, 3))))
+    found = saturate(egraph, rules("rule unsound x * 1 => x class exact"))
+    assert egraph.find(wide) != egraph.find(x)
+    assert "f32[3]" in found.counts["unsound"].reason
+
+
+def test_what_is_not_known_does_not_fire_under_not_either(egraph: EGraph, rules) -> None:
+    x, y = egraph.add_input("x", f32(3)), egraph.add_input("y", f32(3))
+    node(egraph, "Mul", x, y)
+    text = "rule r x * y => x where {} class exact"
+    assert saturate(egraph, rules(text.format("all(y == 1)"))).counts["r"].applied == 0
+    assert saturate(egraph, rules(text.format("not all(y == 1)"))).counts["r"].applied == 0
+
+
+def test_a_failed_condition_is_tried_again_when_more_is_known(egraph: EGraph, rules) -> None:
+    x = egraph.add_input("x", f32(3))
+    z = node(egraph, "Sub", x, x)
+    product = node(egraph, "Add", x, node(egraph, "Relu", z))
+    text = """
+      rule add_zero x + c => x where all(c == 0) class exact signed_zero
+      rule sub_self x - x => zeros(shape(x)) class fast
+    """
+    saturate(egraph, rules(text, "fast"))
+    assert egraph.find(product) == egraph.find(x)
+
+
+def test_rules_above_the_numerics_class_are_left_out(rules) -> None:
+    text = "rule a x + 0 => x class exact signed_zero\nrule b x - x => zeros(shape(x)) class fast"
+    assert [r.name for r in rules(text, "exact").rules] == ["a"]
+    assert [r.name for r in rules(text, "fast").rules] == ["a", "b"]
+
+
+def test_a_group_rule_is_applied_once_for_the_whole_group(egraph: EGraph, rules) -> None:
+    x = egraph.add_input("x", f32(3, 4))
+    weights = [constant(egraph, np.random.default_rng(i).standard_normal((4, 2 + i))) for i in range(3)]
+    products = [node(egraph, "MatMul", x, w) for w in weights]
+    text = """
+      rule merge
+        { y[i] = x @ W[i] } => { y[*] = Split(x @ Concat(W[*], axis: -1), [dim(W[i], -1)], axis: -1) }
+        given W[i]: const [K, _]
+        class reassoc
+        direction explore
+    """
+    found = saturate(egraph, rules(text))
+    assert found.counts["merge"].applied == 1
+    splits = [n for n in egraph.nodes if n.op == "Split"]
+    assert [n.outputs for n in splits] == [3]
+    kinds = [{egraph.nodes[h].op for h in egraph.members(p)} for p in products]
+    assert kinds == [{"MatMul", "Proj"}] * 3
+
+
+def test_a_rule_set_that_never_saturates_is_stopped(egraph: EGraph, rules) -> None:
+    x = egraph.add_input("x", f32(3))
+    node(egraph, "Relu", x)
+    grow = rules("rule grow Relu(x) => Relu(x + 1) class exact")
+    assert saturate(egraph, grow, nodes=200).stop_reason in ("node_limit", "iteration_limit")
+
+
+def test_time_runs_out_between_matches(egraph: EGraph, rules) -> None:
+    x = egraph.add_input("x", f32(3))
+    node(egraph, "Relu", x)
+    grow = rules("rule grow Relu(x) => Relu(x + 1) class exact")
+    assert saturate(egraph, grow, seconds=0.0).stop_reason == "time_limit"
+
+
+def test_an_exploring_rule_that_matches_too_often_sits_out(egraph: EGraph, rules) -> None:
+    x = egraph.add_input("x", f32(3))
+    for i in range(20):
+        node(egraph, "Relu", node(egraph, "Add", x, constant(egraph, [i, i, i])))
+    text = "rule move Relu(x + c) => Relu(c + x + 0) class exact direction explore"
+    found = saturate(egraph, rules(text), budget=5)
+    assert found.limited == ["move"]
+
+
+def test_the_same_run_gives_the_same_e_graph(rules) -> None:
+    def run() -> tuple[object, ...]:
+        egraph = EGraph.create(["Add", "Mul"])
+        assert egraph.matcher is not None
+        x = egraph.add_input("x", f32(4, 4))
+        value = x
+        for i in range(6):
+            value = node(
+                egraph, "Mul", node(egraph, "Add", value, constant(egraph, float(i))), constant(egraph, 2.0 + i)
+            )
+        text = "rule distribute (a + b) * c => a * c + b * c class reassoc direction explore"
+        saturate(egraph, rules(text))
+        egraph.matcher.close()
+        return tuple((n.op, n.children, egraph.find(h)) for h, n in enumerate(egraph.nodes))
+
+    assert run() == run()
+
+
+def test_declared_operators_equal_their_definition(egraph: EGraph, rules) -> None:
+    x = egraph.add_input("x", f32(3))
+    gate = node(egraph, "Sigmoid", node(egraph, "Mul", x, constant(egraph, 1.702)))
+    root = node(egraph, "Mul", x, gate)
+    saturate(egraph, rules("op QuickGelu(x, alpha: 1.702) = x * Sigmoid(alpha * x) kind elementwise class reassoc"))
+    attrs: list[Mapping[str, object]] = [
+        egraph.nodes[h].attrs for h in egraph.members(root) if "QuickGelu" in egraph.nodes[h].op
+    ]
+    assert attrs == [{"alpha": pytest.approx(1.702)}]
