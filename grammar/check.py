@@ -66,7 +66,7 @@ class _Checker:
         self._lets(rule.let)
         self._given(rule.given)
         self._roots(rule.lhs, rule.rhs)
-        self._uses(rule.rhs, building=True)
+        self._uses(rule.rhs)
         for condition in rule.where:
             self._uses(condition)
         if rule.bidirectional:
@@ -114,7 +114,7 @@ class _Checker:
         bind_given(op.given, self.scope)
         self._given(op.given)
         if op.definition is not None:
-            self._uses(op.definition, building=True)
+            self._uses(op.definition)
             for node in op.definition.walk():
                 if isinstance(node, ast.Call) and node.head == op.name and op.shape is None:
                     if not any(a for a in node.attributes):
@@ -189,6 +189,9 @@ class _Checker:
                 if not isinstance(value, ast.Name):
                     self._names(value)
                 return
+            case ast.Optional(default=default):  # computed when the input is absent, not matched
+                self._names(default)
+                return
         for child in pattern.children():
             self._pattern(child)
 
@@ -247,7 +250,7 @@ class _Checker:
             self.scope.bind(name, Sort.LET, binding.target.span)
         table = {b.target.name: b for b in lets}
         for binding in lets:
-            self._uses(binding.value, building=True)
+            self._uses(binding.value)
             if binding.target.name in _needs(binding.value, table):
                 self._complain("let-cycle", f"`{binding.target.name}` is defined by itself", binding.span)
 
@@ -307,7 +310,7 @@ class _Checker:
                 message = f"`<=>` goes both ways, but only the left side binds `{name}`"
                 self._complain("unequal-sides", message, left.span(name), Label(rule.rhs.span, "not bound here"))
 
-    def _uses(self, part: ast.Expr | ast.Roots, *, building: bool = False) -> None:
+    def _uses(self, part: ast.Expr | ast.Roots) -> None:
         """Names, calls and rests of an expression that is computed and not matched."""
         self._names(part)
         for node in part.walk():
@@ -317,7 +320,7 @@ class _Checker:
                     self._complain("default-outside-pattern", message, node.span)
                 case ast.Alternatives():
                     self._complain("alternatives-outside-pattern", "`(a | b)` is for patterns only", node.span)
-        self.found += check_calls(part, self.scope, self.operators, pattern=False, building=building)
+        self.found += check_calls(part, self.scope, self.operators, pattern=False)
 
     def _names(self, part: ast.Expr | ast.Roots) -> None:
         values = [b.value for b in part.bindings] if isinstance(part, ast.Roots) else [part]
@@ -361,21 +364,26 @@ class _Checker:
             if operand.type is not None:
                 self._operand_type(operand.type)
             if operand.value is not None:
-                self._operand_value(operand.value, given)
+                self._operand_value(operand.value, given, is_head=self.scope.sort(name) is Sort.OPERATOR)
         if test.gives is not None:
             if test.verdict == "refuses":
                 message = "a test that refuses gives nothing"
                 self._complain("bad-operand", message, test.gives.span, hint="drop `gives` or write `fires`")
-            self._uses(test.gives, building=True)
+            self._uses(test.gives)
 
     def _operand_type(self, type_: ast.TypeExpr) -> None:
         if type_.element is not None and not is_word(type_.element):
             hint = did_you_mean(type_.element, DTYPES)
             self._complain("unknown-type", f"there is no element type `{type_.element}`", type_.span, hint=hint)
 
-    def _operand_value(self, value: ast.Expr, given: set[str]) -> None:
-        if isinstance(value, ast.Name) and value.id[:1].isupper():
-            return  # an operator for a class head
+    def _operand_value(self, value: ast.Expr, given: set[str], *, is_head: bool) -> None:
+        if is_head:  # `f = Relu` or `f = ReduceMax(keepdims: 0)`: the operator that the class head stands for
+            name = value.id if isinstance(value, ast.Name) else value.head if isinstance(value, ast.Call) else ""
+            bare = isinstance(value, ast.Name) or (isinstance(value, ast.Call) and not value.args)
+            if not name[:1].isupper() or not bare:
+                self._complain("bad-operand", "an operator is needed here", value.span, hint="such as `Relu`")
+            self.found += check_calls(value, self.scope, self.operators, pattern=False, head=True)
+            return
         for name in free_names(value):
             if name.id not in given:
                 hint = did_you_mean(name.id, sorted(given))

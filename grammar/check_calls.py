@@ -89,12 +89,12 @@ def check_calls(
     operators: Operators,
     *,
     pattern: bool,
-    building: bool = False,
     operand: bool = False,
+    head: bool = False,
 ) -> list[Diagnostic]:
     """What is wrong with the calls in `part`.
 
-    `pattern` for left sides, `building` where operators may be applied (right sides, `let`), `operand` in tests."""
+    `pattern` for left sides, `operand` in tests, `head` for an operator named without its inputs."""
     table = operand_functions() if operand else functions()
     found: list[Diagnostic] = []
     for node in part.walk():
@@ -107,7 +107,7 @@ def check_calls(
                     )
                     found.append(Diagnostic("class-head-outside-pattern", message, node.span))
             elif node.head[:1].isupper() or "." in node.head:
-                found += _operator(node, scope, operators, pattern)
+                found += _operator(node, scope, operators, pattern, head)
             elif scope.sort(node.head) is not Sort.OPERATOR:
                 found += _function(node, scope, operators, table)
     return found
@@ -125,7 +125,7 @@ def _repeated(call: ast.Call) -> list[Diagnostic]:
     return found
 
 
-def _operator(call: ast.Call, scope: Scope, operators: Operators, pattern: bool) -> list[Diagnostic]:
+def _operator(call: ast.Call, scope: Scope, operators: Operators, pattern: bool, head: bool) -> list[Diagnostic]:
     found: list[Diagnostic] = []
     if call.rest is not None and not pattern:
         if call.rest.name is None:
@@ -140,6 +140,8 @@ def _operator(call: ast.Call, scope: Scope, operators: Operators, pattern: bool)
         hint = operators.suggestion(call.head) or "declare operators of your own with `op`"
         return [*found, Diagnostic("unknown-operator", f"there is no operator `{call.head}`", _head(call), hint=hint)]
     found += _attributes(call, interface)
+    if head:
+        return found
     stars = [a for a in call.args if isinstance(a, ast.Subscript) and isinstance(a.index, ast.All)]
     if stars and not interface.variadic:
         message = f"`{call.head}` has a fixed number of inputs"

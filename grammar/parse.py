@@ -7,13 +7,14 @@ by one, so that each broken item is reported and none hides the next.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
 import threading
 from pathlib import Path
 from typing import Any, cast
 
-from lark import Lark
+from lark import Lark, Token
 from lark.exceptions import UnexpectedInput
 
 from .. import errors
@@ -78,8 +79,17 @@ def _parse_items(parser: Lark, builder: Builder, text: str, path: str) -> list[D
         try:
             parser.parse(part)
         except UnexpectedInput as error:
-            found.append(explain(error, part, path, is_head=start == 0))
+            found.append(explain(error, _tokens(parser, part), path, is_head=start == 0))
         found += builder.diagnostics
+    return found
+
+
+def _tokens(parser: Lark, text: str) -> list[Token]:
+    """The tokens of a text up to what is none."""
+    found: list[Token] = []
+    with contextlib.suppress(UnexpectedInput):
+        for token in parser.lex(text):
+            found.append(token)  # not `extend`: what came before the error is kept
     return found
 
 
