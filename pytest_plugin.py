@@ -35,22 +35,21 @@ class RulesFile(pytest.File):
     """A rule file; its children are the rules that have tests."""
 
     @cached_property
-    def results(self) -> dict[tuple[str, int], TestResult]:
-        """The outcome of every test of the file by rule and line."""
+    def results(self) -> dict[int, TestResult]:
+        """The outcome of every test of the file by its line."""
         from .engine.rule_tests import run_tests
 
-        return {(result.rule, result.line): result for result in run_tests([self.path])}
+        return {result.line: result for result in run_tests([self.path])}
 
     def collect(self) -> Iterable[pytest.Collector]:
         """Parse the file; a file that does not parse fails as one, with all its diagnostics."""
-        from .grammar.ast import Item, RuleTest
+        from .grammar.ast import Op, Rule
         from .grammar.parse import parse_file
 
         for item in parse_file(self.path).items:
-            tests: tuple[RuleTest, ...] = getattr(item, "tests", ())
-            if isinstance(item, Item) and tests:
-                name: str = getattr(item, "name", "")
-                yield RuleTests.from_parent(self, name=name, lines=[(t.verdict, t.span.line) for t in tests])
+            if isinstance(item, Rule | Op) and item.tests:
+                lines = [(test.verdict, test.span.line) for test in item.tests]
+                yield RuleTests.from_parent(self, name=item.name, lines=lines)
 
     def repr_failure(self, excinfo: pytest.ExceptionInfo[BaseException], style: Any = None) -> Any:
         """Show a rule file's own diagnostics instead of a traceback."""
@@ -83,10 +82,9 @@ class RuleTestItem(pytest.Item):
 
     def runtest(self) -> None:
         """Fail with the message of the rule tester when the rule did not do what the clause says."""
-        rule, file = self.parent, self.parent.parent if self.parent else None
-        assert isinstance(rule, RuleTests)
-        assert isinstance(file, RulesFile)
-        result = file.results[rule.name, self.line]
+        file = self.getparent(RulesFile)
+        assert file is not None
+        result = file.results[self.line]
         if not result.ok:
             raise RuleTestFailure(result.message)
 

@@ -1,0 +1,118 @@
+"""The public functions: optimise a model, compile it, load a compiled one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import onnx
+
+    from .backend.program import Program
+    from .engine.pipeline import Optimized
+
+Progress = Callable[[str, Mapping[str, Any]], None]
+
+
+def optimize(
+    model: str | PathLike[str] | onnx.ModelProto,
+    *,
+    rules: Sequence[str | PathLike[str]] = (),
+    std_rules: bool = True,
+    numerics: str = "reassoc",
+    shapes: Mapping[str, int] | None = None,
+    time_limit: float | None = None,
+    node_limit: int | None = None,
+    progress: Progress | None = None,
+) -> Optimized:
+    """Rewrite the graph of `model` (a file or a `ModelProto`) into the cheapest equal one that the rules reach.
+
+    Args:
+        model: the model; it is not changed.
+        rules: rule files, or directories of them, used besides the standard library.
+        std_rules: whether to use the standard library at all.
+        numerics: the widest class of rules to admit: `exact`, `reassoc` or `fast`.
+        shapes: sizes for symbolic dimensions of the inputs, by name; the result is then made for these only.
+        time_limit: seconds for saturation and extraction; the best graph found by then is the result.
+        node_limit: the most e-nodes to make.
+        progress: called with the name of a stage and figures about it.
+
+    Returns:
+        A result with `.model` (a `ModelProto` at the input's opset), `.report` and `.explain(node)`.
+
+    Raises:
+        rewrite.errors.UserError: the model or a rule file cannot be used.
+    """
+    from .engine import pipeline
+
+    limits = {"time_limit": time_limit, "node_limit": node_limit}
+    return pipeline.optimize(
+        Path(model) if isinstance(model, str | PathLike) else model,
+        rules=[Path(path) for path in rules],
+        std_rules=std_rules,
+        numerics=numerics,
+        shapes=dict(shapes) if shapes else None,
+        progress=progress,
+        **{name: limit for name, limit in limits.items() if limit is not None},  # type: ignore[arg-type]
+    )
+
+
+def compile(
+    model: str | PathLike[str] | onnx.ModelProto,
+    *,
+    threads: int | None = None,
+    rules: Sequence[str | PathLike[str]] = (),
+    std_rules: bool = True,
+    numerics: str = "reassoc",
+    shapes: Mapping[str, int] | None = None,
+    time_limit: float | None = None,
+    node_limit: int | None = None,
+    progress: Progress | None = None,
+) -> Program:
+    """Optimise `model` and compile it to native code.
+
+    Args:
+        model: as for `optimize`, like the arguments that are not listed here.
+        threads: threads that one run uses; by default as many as this process may use.
+
+    Returns:
+        A program: `.run({name: array})` gives a dict of output arrays, `.save(directory)` writes a bundle.
+
+    Raises:
+        rewrite.errors.UserError: the model or a rule file cannot be used, or there is no C compiler.
+    """
+    from .backend.pipeline import compile_graph
+
+    optimized = optimize(
+        model,
+        rules=rules,
+        std_rules=std_rules,
+        numerics=numerics,
+        shapes=shapes,
+        time_limit=time_limit,
+        node_limit=node_limit,
+        progress=progress,
+    )
+    return compile_graph(optimized.native, threads=threads or usable_cores(), progress=progress)
+
+
+def load(bundle: str | PathLike[str]) -> Program:
+    """Load a bundle that `rewrite MODEL` or `Program.save` wrote.
+
+    Raises:
+        rewrite.errors.UserError: it is no bundle, is damaged, or was made for another kind of machine.
+    """
+    from .backend import bundle as bundles
+
+    return bundles.load(Path(bundle))
+
+
+def usable_cores() -> int:
+    """How many cores this process may run on."""
+    import os
+
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1

@@ -1,0 +1,90 @@
+"""The command line `rewrite`: its commands, and what happens to errors and interrupts."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from typing import Annotated, Any, NoReturn
+
+import typer
+from typer.core import TyperGroup
+
+from .commands import bench, cache, calibrate, explain, optimize, rules, run, test
+
+MAIN_COMMAND = "optimize"
+_GROUP_OPTIONS = {"--help", "-h", "--version", "--install-completion", "--show-completion"}
+
+
+class MainGroup(TyperGroup):
+    """A group whose main command needs no name: `rewrite MODEL.onnx` is `rewrite optimize MODEL.onnx`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Put the main command's name first where no command is named."""
+        if args and args[0] not in self.commands and args[0] not in _GROUP_OPTIONS:
+            args = [MAIN_COMMAND, *args]
+        rest: list[str] = super().parse_args(ctx, args)
+        return rest
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The main command's help, then the other commands."""
+        main_command = self.commands[MAIN_COMMAND]
+        inner = type(ctx)(main_command, info_name=ctx.info_name)
+        main_command.format_help(inner, formatter)
+
+        from rich import box
+        from rich.console import Console
+        from rich.panel import Panel
+        from rich.table import Table
+
+        table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
+        for name, command in self.commands.items():
+            if not command.hidden:
+                table.add_row(f"[bold cyan]{name}[/]", command.get_short_help_str(200))
+        console = Console(width=min(Console().width, 120))
+        console.print(Panel(table, title="Other commands", title_align="left", border_style="dim", box=box.ROUNDED))
+        console.print(" [dim]rewrite COMMAND --help tells more.[/]")
+        console.print(" [dim]Exit codes: 0 done, 1 check failed, 2 bad input, 3 internal error, 130 interrupted.[/]\n")
+
+
+app = typer.Typer(
+    cls=MainGroup,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    pretty_exceptions_enable=False,
+)
+app.command(MAIN_COMMAND, hidden=True)(optimize.command)
+app.command("run")(run.command)
+app.command("bench")(bench.command)
+app.command("test")(test.command)
+app.command("rules")(rules.command)
+app.command("explain")(explain.command)
+app.command("calibrate")(calibrate.command)
+app.add_typer(cache.app, name="cache")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from ..version import VERSION
+
+        typer.echo(f"rewrite {VERSION}")
+        raise typer.Exit()
+
+
+@app.callback()
+def _group(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """A declarative graph compiler for ONNX."""
+
+
+def main(arguments: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and end the process with its exit code."""
+    from .failures import guarded
+
+    sys.exit(guarded(app, list(sys.argv[1:] if arguments is None else arguments)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,212 @@
+"""`rewrite MODEL.onnx`: the main job. Optimise, compile, verify, and only then write."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from ...errors import UserError
+from ..options import (
+    Json,
+    NodeLimit,
+    Numerics,
+    NumericsOption,
+    Precision,
+    Rules,
+    Shape,
+    StdRules,
+    Threads,
+    TimeLimit,
+    existing_model,
+    parse_shapes,
+)
+
+if TYPE_CHECKING:
+    from ...backend.program import Program
+    from ...engine.pipeline import Optimized
+    from ..measure import Timing
+    from ..progress import Stages
+
+EMITTED = ("onnx", "program")
+
+
+def command(
+    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The ONNX model to optimise and compile.")],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The optimised model; default MODEL.opt.onnx.")
+    ] = None,
+    program: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="The compiled program; default MODEL.rewrite/.")
+    ] = None,
+    emit: Annotated[str, typer.Option(metavar="WHAT", help="What to write: onnx, program, or both.")] = "onnx,program",
+    threads: Threads = None,
+    shape: Shape = [],  # noqa: B006
+    precision: Precision = "f32",
+    verify: Annotated[
+        bool, typer.Option("--verify/--no-verify", help="Compare the results with the original's before writing.")
+    ] = True,
+    bench: Annotated[bool, typer.Option("--bench", help="Measure the program, and ONNX Runtime if installed.")] = False,
+    rules: Rules = [],  # noqa: B006
+    std_rules: StdRules = True,
+    numerics: NumericsOption = Numerics.REASSOC,
+    time_limit: TimeLimit = None,
+    node_limit: NodeLimit = None,
+    report: Annotated[
+        Path | None, typer.Option(metavar="FILE.html", help="Write a report to read in a browser.")
+    ] = None,
+    json_file: Json = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List all rules and fallbacks.")] = False,
+) -> None:
+    """Rewrite a model's graph by rules, compile it to native code, verify both and write them."""
+    from ... import api
+    from ..progress import Stages
+
+    existing_model(model)
+    job = _targets(model, emit, output, program)
+    for file in (report, json_file):
+        if file is not None and str(file) != "-":
+            _writable(file)
+    used = threads or api.usable_cores()
+    with Stages(quiet=quiet) as stages:
+        result = api.optimize(
+            model,
+            rules=rules,
+            std_rules=std_rules,
+            numerics=numerics.value,
+            shapes=parse_shapes(shape),
+            time_limit=time_limit,
+            node_limit=node_limit,
+            progress=stages,
+        )
+        compiled = _compile(result, used, stages) if job.program or bench else None
+        verified = _verify(result, model, compiled, numerics.value, stages) if verify else {}
+        _write(result, compiled, job, stages)
+        measured = _bench(model, compiled, parse_shapes(shape), used, stages) if compiled and bench else {}
+    result.report.verify = verified
+    result.report.outputs = {kind: str(path) for kind, path in job.written().items()}
+    for stage, seconds in stages.seconds.items():
+        result.report.seconds.setdefault(stage, seconds)
+    finished = Finished(model, result, compiled, measured, used)
+    if json_file is not None:
+        from ..results import write_json
+
+        write_json(finished.as_json(), json_file)
+    if report is not None:
+        from ..html import write_report
+
+        write_report(finished.as_json(), report)
+    if not quiet and str(json_file) != "-":
+        finished.show(verbose=verbose)
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Where the outputs go; None for one that is not wanted."""
+
+    onnx: Path | None
+    program: Path | None
+
+    def written(self) -> dict[str, Path]:
+        """The outputs by kind."""
+        return {kind: path for kind, path in (("onnx", self.onnx), ("program", self.program)) if path}
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A run that is over: what there is to tell of it."""
+
+    model: Path
+    result: Optimized
+    program: Program | None
+    measured: dict[str, Timing]
+    threads: int
+
+    def as_json(self) -> dict[str, Any]:
+        """The results as docs/json.md describes them."""
+        from ..results import SCHEMA, timings_json
+
+        data = {"schema": SCHEMA, "model": str(self.model), **self.result.report.as_json()}
+        if self.program is not None:
+            data["fallbacks"] = list(self.program.fallbacks)
+        if self.measured:
+            data["bench"] = timings_json(self.measured, self.threads)
+        return data
+
+    def show(self, *, verbose: bool) -> None:
+        """Print the closing tables."""
+        from .. import tables
+        from ..console import out
+
+        console, report = out(), self.result.report
+        console.print(tables.summary(report))
+        rules = tables.rules(report, everything=verbose)
+        if rules is not None:
+            console.print(rules)
+        if verbose and self.program is not None and self.program.fallbacks:
+            console.print("operators without a native kernel: " + ", ".join(self.program.fallbacks), soft_wrap=True)
+        if self.measured:
+            console.print(tables.timings(self.measured, "rewrite"))
+        if report.verify:
+            console.print(_verdict(report.verify), soft_wrap=True)
+        for kind, path in report.outputs.items():
+            console.print(f"{kind:<8} {path}", markup=False, soft_wrap=True)
+
+
+def _targets(model: Path, emit: str, output: Path | None, program: Path | None) -> Targets:
+    """Where to write, checked as far as can be before the work begins."""
+    wanted = [word.strip() for word in emit.split(",") if word.strip()]
+    if not wanted or any(word not in EMITTED for word in wanted):
+        raise UserError(f"--emit wants onnx, program or onnx,program, not {emit!r}")
+    stem = model.name.removesuffix(".onnx")
+    onnx_file = (output or model.with_name(f"{stem}.opt.onnx")) if "onnx" in wanted else None
+    folder = (program or model.with_name(f"{stem}.rewrite")) if "program" in wanted else None
+    if onnx_file is not None:
+        if onnx_file.exists() and onnx_file.samefile(model):
+            raise UserError("the output would replace the model itself", where=str(onnx_file))
+        if onnx_file.is_dir():
+            raise UserError("is a directory; --output wants a file", where=str(onnx_file))
+        _writable(onnx_file)
+    if folder is not None:
+        if folder.exists() and not folder.is_dir():
+            raise UserError("is a file; --program wants a directory", where=str(folder))
+        _writable(folder)
+    return Targets(onnx_file, folder)
+
+
+def _writable(path: Path) -> None:
+    folder = path.parent
+    if not folder.is_dir():
+        raise UserError("no such directory", where=str(folder), hint=f"It is where {path.name} would be written.")
+    if not os.access(folder, os.W_OK):
+        raise UserError("cannot be written to", where=str(folder), hint="Name other places with -o and --program.")
+
+
+def _compile(result: Optimized, threads: int, stages: Stages) -> Program:
+    from ...backend.pipeline import compile_graph
+
+    return compile_graph(result.native, threads=threads, progress=stages)
+
+
+def _write(result: Optimized, compiled: Program | None, job: Targets, stages: Stages) -> None:
+    stages("write", {})
+    if job.onnx is not None:
+        from ...engine import onnx_out
+
+        onnx_out.save(result.model, job.onnx)
+    if job.program is not None and compiled is not None:
+        compiled.save(job.program)
+
+
+def _bench(model: Path, compiled: Program, shapes: dict[str, int], threads: int, stages: Stages) -> dict[str, Timing]:
+    from importlib.util import find_spec
+
+    from .bench import feeds_for, measure
+
+    stages("bench", {})
+    peers = [name for name in ("onnxruntime",) if find_spec(name)]
+    return measure(compiled, model, feeds_for(model, shapes, []), peers, threads, seconds=2.0)

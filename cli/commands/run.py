@@ -1,0 +1,102 @@
+"""`rewrite run`: run a bundle, or a model that is compiled on the spot, on arrays from files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from ...errors import UserError
+from ..options import Threads, existing_model, parse_pairs
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from ...backend.program import Program
+
+
+def command(
+    program: Annotated[Path, typer.Argument(metavar="BUNDLE|MODEL", help="A bundle directory or an ONNX model.")],
+    inputs: Annotated[
+        list[str] | None, typer.Option("--input", "-i", metavar="NAME=FILE", help="An input's array, as .npy or .npz.")
+    ] = None,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write all outputs here, as .npz.")
+    ] = None,
+    threads: Threads = None,
+) -> None:
+    """Run a bundle or a model on given inputs."""
+    from .. import tables
+    from ..console import out
+
+    arrays = {name: read_array(path, name) for name, path in parse_pairs(inputs or [], "--input").items()}
+    if output is not None and output.suffix != ".npz":
+        raise UserError("--output wants a file name that ends in .npz", where=str(output))
+    results = load_program(program, threads).run(arrays)
+    if output is not None:
+        write_arrays(output, results)
+        out().print(f"{len(results)} outputs written to {output}", markup=False, soft_wrap=True)
+        return
+    table = tables.simple("output", "type", "shape", "min", "max", "first values")
+    for name, array in results.items():
+        table.add_row(name, str(array.dtype), str(list(array.shape)), *_glance(array))
+    out().print(table)
+
+
+def load_program(path: Path, threads: int | None) -> Program:
+    """The program of a bundle directory, or of an ONNX model compiled now."""
+    from ... import api
+
+    if path.is_dir():
+        return api.load(path)
+    from ..progress import Stages
+
+    with Stages() as stages:
+        return api.compile(existing_model(path), threads=threads, progress=stages)
+
+
+def read_array(path: Path, name: str) -> np.ndarray:
+    """The array in a `.npy` file, or the one called `name` (or the only one) in a `.npz` file; a UserError if none."""
+    import numpy as np
+
+    try:
+        loaded = np.load(path, allow_pickle=False)
+    except FileNotFoundError:
+        raise UserError("no such file", where=str(path), hint=f"It was given for the input {name!r}.") from None
+    except (ValueError, EOFError, OSError) as error:
+        raise UserError(f"is not a NumPy array file: {error}", where=str(path)) from error
+    if isinstance(loaded, np.ndarray):
+        return loaded
+    with loaded as archive:
+        names = list(archive)
+        if name in names or len(names) == 1:
+            return np.asarray(archive[name if name in names else names[0]])
+    raise UserError(f"has no array {name!r}; it has {', '.join(names)}", where=str(path))
+
+
+def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
+    """Write named arrays as `.npz`, by way of a temporary file."""
+    import os
+    import tempfile
+
+    import numpy as np
+
+    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".npz")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+        os.replace(temporary, path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _glance(array: np.ndarray) -> tuple[str, str, str]:
+    if not array.size:
+        return "", "", ""
+    first = ", ".join(f"{x:.5g}" if array.dtype.kind == "f" else str(x) for x in array.ravel()[:4])
+    more = ", …" if array.size > 4 else ""
+    if array.dtype.kind not in "fiu":
+        return "", "", first + more
+    return f"{array.min():.5g}", f"{array.max():.5g}", first + more

@@ -1,0 +1,25 @@
+"""The two consoles: results on standard output, everything else on standard error."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+@cache
+def out() -> Console:
+    """Standard output, where results go."""
+    from rich.console import Console
+
+    return Console(highlight=False)
+
+
+@cache
+def err() -> Console:
+    """Standard error, where progress, warnings and errors go."""
+    from rich.console import Console
+
+    return Console(stderr=True, highlight=False)

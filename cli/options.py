@@ -1,0 +1,106 @@
+"""Options that several commands share, and how their text is read."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from ..errors import UserError
+
+
+class Numerics(enum.StrEnum):
+    """How far results may differ from the original's."""
+
+    EXACT = "exact"
+    REASSOC = "reassoc"
+    FAST = "fast"
+
+
+Precision = Annotated[
+    Literal["f32"], typer.Option(help="The precision of arithmetic in native kernels; f32 is the only one yet.")
+]
+RULES_PANEL = "Rules and limits"
+
+Rules = Annotated[
+    list[Path],
+    typer.Option("--rules", metavar="PATH", help="More rules: a file or a directory.", rich_help_panel=RULES_PANEL),
+]
+StdRules = Annotated[
+    bool,
+    typer.Option("--std-rules/--no-std-rules", help="Use the standard library of rules.", rich_help_panel=RULES_PANEL),
+]
+NumericsOption = Annotated[
+    Numerics,
+    typer.Option(
+        help="exact: same bits. reassoc: rounding may differ. fast: assumes finite values, approximates.",
+        rich_help_panel=RULES_PANEL,
+    ),
+]
+Shape = Annotated[
+    list[str],
+    typer.Option("--shape", metavar="NAME=DIM", help="Fix a symbolic dimension of the inputs, such as batch=1."),
+]
+TimeLimit = Annotated[
+    float | None,
+    typer.Option(metavar="S", min=0.0, help="Seconds for saturation and extraction.", rich_help_panel=RULES_PANEL),
+]
+NodeLimit = Annotated[
+    int | None, typer.Option(metavar="N", min=1, help="The most e-nodes to make.", rich_help_panel=RULES_PANEL)
+]
+Threads = Annotated[int | None, typer.Option(metavar="N", min=1, help="Threads of one run; default: all usable cores.")]
+Json = Annotated[
+    Path | None,
+    typer.Option("--json", metavar="FILE", help="Write the results as JSON; - is standard output (docs/json.md)."),
+]
+
+
+def parse_shapes(texts: Sequence[str]) -> dict[str, int]:
+    """`["batch=1", "seq=64,height=224"]` as a dict.
+
+    Raises:
+        UserError: a part that is no NAME=DIM with a whole number of at least 0, or a name given two sizes.
+    """
+    sizes: dict[str, int] = {}
+    for part in (part for text in texts for part in text.split(",")):
+        name, equals, number = part.strip().rpartition("=")
+        if not equals or not name or not number.isdigit():
+            raise UserError(
+                f"--shape wants NAME=DIM with a whole number, not {part!r}", hint="For example: --shape batch=1"
+            )
+        if sizes.setdefault(name, int(number)) != int(number):
+            raise UserError(f"--shape gives {name!r} two sizes, {sizes[name]} and {number}")
+    return sizes
+
+
+def parse_pairs(texts: Sequence[str], option: str) -> dict[str, Path]:
+    """`["x=a.npy"]` as a dict of paths; a UserError names the option and the part that is wrong."""
+    pairs: dict[str, Path] = {}
+    for text in texts:
+        name, equals, path = text.partition("=")
+        if not equals or not name or not path:
+            raise UserError(f"{option} wants NAME=FILE, not {text!r}", hint=f"For example: {option} x=x.npy")
+        if name in pairs:
+            raise UserError(f"{option} names {name!r} twice")
+        pairs[name] = Path(path)
+    return pairs
+
+
+def existing_model(path: Path) -> Path:
+    """The path of a model file, or a UserError that says what is there instead."""
+    if path.is_dir():
+        raise UserError("is a directory, not an ONNX model", where=str(path))
+    if not path.exists():
+        from .commands import NAMES
+
+        hint = ""
+        if not path.suffix:
+            import difflib
+
+            near = difflib.get_close_matches(str(path), NAMES, 1)
+            hint = f"Did you mean the command `rewrite {near[0]}`?" if near else ""
+        raise UserError("no such file", where=str(path), hint=hint)
+    return path
