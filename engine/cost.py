@@ -1,0 +1,144 @@
+"""What a node costs: a roofline over the machine profile, and simpler measures.
+
+A node takes as long as the slower of its arithmetic and its memory traffic (Williams et al., "Roofline", CACM 2009),
+and a fixed cost for being a node at all. Two readers are told apart:
+
+- `portable`: an ONNX runtime executes the file. Every node is dispatched and reads and writes memory.
+- `native`: our kernels. Pointwise nodes join the kernel of their producer and then cost their arithmetic and their
+  other operands; views are free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from . import machine as machines
+from .graph import AttrValue, Graph, Node, OtherType, TensorType, ValueType
+from .machine import Machine
+from .operators import is_pure
+from .work import Estimator, Kind, Work
+
+Model = Literal["latency", "flops", "nodes", "memory"]
+Target = Literal["portable", "native"]
+MODELS: tuple[Model, ...] = ("latency", "flops", "nodes", "memory")
+
+_STORED = 0.05
+"""A stored byte costs this share of reading it from memory, so that two constants of the same use differ by size."""
+_CONSTANT = 1e-9
+"""Seconds for a constant however small: one fewer is better where nothing else differs."""
+
+
+@dataclass(slots=True)
+class CostModel:
+    """Prices nodes and constants.
+
+    `model` is what counts: `latency` in seconds, `flops`, `nodes`, or `memory` in bytes written and stored; the last
+    three add a trifle of latency, so that equals are told apart. `hints` gives symbolic dims their likely values."""
+
+    model: Model = "latency"
+    target: Target = "portable"
+    machine: Machine = field(default_factory=machines.load)
+    threads: int = 1
+    hints: Mapping[str, int] = field(default_factory=dict)
+    nominal: int = 64
+    _estimator: Estimator = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.model not in MODELS:
+            raise ValueError(f"unknown cost model {self.model!r}; there are {', '.join(MODELS)}")
+        if self.target not in ("portable", "native"):
+            raise ValueError(f"unknown target {self.target!r}")
+        self._estimator = Estimator(self.hints, self.nominal)
+
+    def node_cost(
+        self,
+        op: str,
+        attrs: Mapping[str, AttrValue],
+        inputs: Sequence[ValueType | None],
+        outputs: Sequence[ValueType | None],
+        constant: Sequence[bool] = (),
+        joins: bool = True,
+    ) -> float:
+        """The cost of one node, never negative.
+
+        `inputs` and `outputs` are the types, None where absent; `constant` says which inputs are constants (a node all
+        of whose inputs are is evaluated beforehand and costs what storing its outputs costs). `joins` says whether some
+        input is made by another node, whose kernel a pointwise node could join."""
+        if op == "Proj":
+            return 0.0
+        if constant and all(c or t is None for c, t in zip(constant, inputs, strict=True)) and any(constant):
+            return sum(self.constant_cost(t) for t in outputs if t is not None)
+        work = self._estimator.work(op, attrs, inputs, outputs)
+        seconds = self._native(work, joins) if self.target == "native" else self._portable(work)
+        if self.model == "latency":
+            return seconds
+        if self.model == "flops":
+            return work.flops + seconds
+        if self.model == "nodes":
+            return 1.0 + 1e-3 * seconds
+        return work.writes + seconds
+
+    def constant_cost(self, type_: ValueType) -> float:
+        """The cost of storing a constant of that type."""
+        nbytes = self._estimator.nbytes(type_)
+        seconds = _CONSTANT + _STORED * nbytes / self.machine.bandwidths[3]
+        if self.model == "memory":
+            return nbytes + seconds
+        return seconds if self.model == "latency" else 1e-3 * seconds
+
+    def nbytes(self, type_: ValueType) -> float:
+        """The size of a value at the nominal dims."""
+        return self._estimator.nbytes(type_)
+
+    def graph_cost(self, graph: Graph) -> float:
+        """The cost of a whole graph: its nodes and its constants, each once; operators on constants alone are free."""
+        fixed = set(graph.constants)
+        inputs = set(graph.inputs)
+        total = 0.0
+        used: dict[str, None] = {}
+        for node in graph.nodes:
+            mask = [v in fixed for v in node.inputs]
+            if any(mask) and all(c or not v for c, v in zip(mask, node.inputs, strict=True)) and _is_pure(node):
+                fixed.update(v for v in node.outputs if v)
+                continue
+            used.update(dict.fromkeys(v for v, c in zip(node.inputs, mask, strict=True) if c))
+            total += self.node_cost(
+                node.op,
+                node.attrs,
+                [graph.types.get(v, TensorType()) if v else None for v in node.inputs],
+                [graph.types.get(v, TensorType()) if v else None for v in node.outputs],
+                mask,
+                any(v and not c and v not in inputs for v, c in zip(node.inputs, mask, strict=True)),
+            )
+        used.update(dict.fromkeys(v for v in graph.outputs if v in fixed))
+        return total + sum(self.constant_cost(_type(graph, v)) for v in used)
+
+    def _seconds(self, flops: float, efficiency: float, nbytes: float) -> float:
+        arithmetic = flops / (self.machine.flops * efficiency * self.threads)
+        # threads share the memory: two of them hardly read twice as fast
+        traffic = nbytes / (self.machine.bandwidth(nbytes) * (1 + 0.5 * (self.threads - 1)))
+        return max(arithmetic, traffic)
+
+    def _portable(self, work: Work) -> float:
+        return self.machine.dispatch + self._seconds(work.flops, work.efficiency, work.bytes)
+
+    def _native(self, work: Work, joins: bool) -> float:
+        if work.kind is Kind.VIEW:
+            return 1e-9  # free, but none is still better than one
+        if work.kind is Kind.POINTWISE and joins and work.reads:
+            extra = sum(work.reads) - max(work.reads)
+            return 1e-8 + self._seconds(work.flops, work.efficiency, extra)
+        return self.machine.launch + self._seconds(work.flops, work.efficiency, work.bytes)
+
+
+def _is_pure(node: Node) -> bool:
+    return is_pure(node.op, node.attrs) and not any(True for _ in node.subgraphs())
+
+
+def _type(graph: Graph, value: str) -> ValueType:
+    found = graph.types.get(value)
+    if isinstance(found, OtherType):
+        return found
+    return graph.constants[value].type if value in graph.constants else found or TensorType()
