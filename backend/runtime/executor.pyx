@@ -1,0 +1,264 @@
+"""The walker of the step list: one call runs a stretch of native steps on all threads, without the GIL.
+
+A `Walk` is the unchanging part (kernels), a `Binding` what follows from the extents of one run's inputs (offsets,
+dims), a `Frame` the memory of one run in progress. Each pointer that a kernel gets is a base of the frame plus an
+offset of the binding; base 0 is the address 0, whose offsets are addresses.
+"""
+
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from libc.stdint cimport int32_t, int64_t, uintptr_t
+from libc.stdlib cimport free
+from libc.string cimport memcpy, memset
+
+
+cdef extern from "<stdlib.h>" nogil:
+    int posix_memalign(void** pointer, size_t alignment, size_t size)
+
+
+cdef extern from "pool.h" nogil:
+    ctypedef void (*pool_job)(void* context, int tid, int nth) noexcept nogil
+    int pool_run(pool_job job, void* context, int nth)
+    void pool_barrier(int nth)
+
+
+cdef extern from *:
+    """
+    #include <time.h>
+    static double walk_clock(void) {
+        struct timespec now;
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+    }
+    """
+    double walk_clock() nogil
+
+
+ctypedef void (*kernel_t)(void** bufs, const int64_t* dims, int tid, int nth) noexcept nogil
+
+cdef struct step_t:
+    kernel_t kernel
+    int32_t bufs    # its first pointer among those of the walk
+    int32_t dims    # its first dim
+    int32_t threads # at most so many; 0 is all
+
+cdef struct job_t:
+    const step_t* steps
+    const char* active
+    int count
+    void** bufs
+    const int64_t* dims
+
+
+cdef void _walk(void* context, int tid, int nth) noexcept nogil:
+    cdef job_t* job = <job_t*> context
+    cdef const step_t* step
+    cdef int i, n
+    cdef int since = 0  # since the last barrier nobody has worked, only thread 0 (1), or several (2)
+    for i in range(job.count):
+        if not job.active[i]:
+            continue
+        step = &job.steps[i]
+        n = step.threads if 0 < step.threads < nth else nth
+        if since == 2 or (since == 1 and n > 1):
+            pool_barrier(nth)
+        since = 2 if n > 1 else 1
+        if tid < n:
+            step.kernel(job.bufs + step.bufs, job.dims + step.dims, tid, n)
+
+
+cdef class Walk:
+    """A stretch of steps.
+
+    Made from rows `(address, number of pointers, number of dims, threads)`, and the base of each pointer in order."""
+
+    cdef step_t* steps
+    cdef int32_t* bases
+    cdef readonly int count
+    cdef readonly int pointers
+    cdef readonly int dims
+    cdef readonly int frame_bases
+
+    def __cinit__(self, rows, bases):
+        cdef int i = 0
+        self.count = len(rows)
+        self.steps = <step_t*> PyMem_Malloc(max(1, self.count) * sizeof(step_t))
+        self.pointers = len(bases)
+        self.bases = <int32_t*> PyMem_Malloc(max(1, self.pointers) * sizeof(int32_t))
+        if self.steps == NULL or self.bases == NULL:
+            raise MemoryError
+        for address, pointers, dims, threads in rows:
+            self.steps[i].kernel = <kernel_t> <uintptr_t> address
+            self.steps[i].threads = threads
+            i += 1
+        i = 0
+        cdef int at = 0, dim = 0
+        for _, pointers, dims, _ in rows:
+            self.steps[i].bufs = at
+            self.steps[i].dims = dim
+            at += pointers
+            dim += dims
+            i += 1
+        if at != self.pointers:
+            raise ValueError("one base is needed for each pointer")
+        self.dims = dim
+        self.frame_bases = 0
+        for i, base in enumerate(bases):
+            self.bases[i] = base
+            self.frame_bases = max(self.frame_bases, base + 1)
+
+    def __dealloc__(self):
+        PyMem_Free(self.steps)
+        PyMem_Free(self.bases)
+
+    def run(self, Binding binding, Frame frame, int threads, bint timed=False):
+        """Runs the steps on up to `threads` threads; the seconds of each (0 if not run) if `timed`, else None.
+
+        The caller has set the bases of the frame, to memory that holds what the binding's offsets assume."""
+        cdef job_t job
+        cdef void** bufs
+        cdef double* seconds = NULL
+        cdef int i
+        if binding.walk is not self:
+            raise ValueError("a binding of another walk")
+        if frame.count < self.frame_bases:
+            raise ValueError("the frame has too few bases")
+        bufs = <void**> frame.pointers(self.pointers)
+        if timed:
+            seconds = <double*> PyMem_Malloc(max(1, self.count) * sizeof(double))
+            if seconds == NULL:
+                raise MemoryError
+            memset(seconds, 0, self.count * sizeof(double))
+        with nogil:
+            for i in range(self.pointers):
+                bufs[i] = <void*> (frame.bases[self.bases[i]] + binding.offsets[i])
+            job.active = binding.active
+            job.dims = binding.extents
+            if timed:
+                # One launch for each step: its time includes the launch.
+                for i in range(self.count):
+                    if binding.active[i]:
+                        job.steps = self.steps + i
+                        job.active = binding.active + i
+                        job.count = 1
+                        job.bufs = bufs
+                        seconds[i] = walk_clock()
+                        pool_run(_walk, &job, threads)
+                        seconds[i] = walk_clock() - seconds[i]
+            else:
+                job.steps = self.steps
+                job.count = self.count
+                job.bufs = bufs
+                pool_run(_walk, &job, threads)
+        if timed:
+            result = [seconds[i] for i in range(self.count)]
+            PyMem_Free(seconds)
+            return result
+        return None
+
+
+cdef class Binding:
+    """Offsets of the pointers, values of the dims, and which steps have work, for one set of extents."""
+
+    cdef Walk walk
+    cdef int64_t* offsets
+    cdef int64_t* extents
+    cdef char* active
+
+    def __cinit__(self, Walk walk, offsets, extents, active):
+        cdef Py_ssize_t i
+        self.walk = walk
+        if len(offsets) != walk.pointers or len(extents) != walk.dims or len(active) != walk.count:
+            raise ValueError("a binding has an offset for each pointer, a value for each dim, a flag for each step")
+        self.offsets = <int64_t*> PyMem_Malloc(max(1, walk.pointers) * sizeof(int64_t))
+        self.extents = <int64_t*> PyMem_Malloc(max(1, walk.dims) * sizeof(int64_t))
+        self.active = <char*> PyMem_Malloc(max(1, walk.count))
+        if self.offsets == NULL or self.extents == NULL or self.active == NULL:
+            raise MemoryError
+        for i, offset in enumerate(offsets):
+            self.offsets[i] = offset
+        for i, extent in enumerate(extents):
+            self.extents[i] = extent
+        for i, flag in enumerate(active):
+            self.active[i] = 1 if flag else 0
+
+    def __dealloc__(self):
+        PyMem_Free(self.offsets)
+        PyMem_Free(self.extents)
+        PyMem_Free(self.active)
+
+
+cdef class Frame:
+    """The memory of one run in progress: bases, and blocks that are kept from run to run."""
+
+    cdef int64_t* bases
+    cdef readonly int count
+    cdef void** blocks
+    cdef size_t* sizes
+    cdef void* bufs
+    cdef int capacity
+
+    def __cinit__(self, int count):
+        self.count = count
+        self.bases = <int64_t*> PyMem_Malloc(max(1, count) * sizeof(int64_t))
+        self.blocks = <void**> PyMem_Malloc(max(1, count) * sizeof(void*))
+        self.sizes = <size_t*> PyMem_Malloc(max(1, count) * sizeof(size_t))
+        if self.bases == NULL or self.blocks == NULL or self.sizes == NULL:
+            raise MemoryError
+        memset(self.bases, 0, count * sizeof(int64_t))
+        memset(self.blocks, 0, count * sizeof(void*))
+        memset(self.sizes, 0, count * sizeof(size_t))
+
+    def __dealloc__(self):
+        cdef int i
+        if self.blocks != NULL:
+            for i in range(self.count):
+                free(self.blocks[i])
+        PyMem_Free(self.bases)
+        PyMem_Free(self.blocks)
+        PyMem_Free(self.sizes)
+        PyMem_Free(self.bufs)
+
+    cdef void* pointers(self, int count) except NULL:
+        if count > self.capacity or self.bufs == NULL:
+            PyMem_Free(self.bufs)
+            self.bufs = PyMem_Malloc(max(1, count) * sizeof(void*))
+            if self.bufs == NULL:
+                self.capacity = 0
+                raise MemoryError
+            self.capacity = count
+        return self.bufs
+
+    def set(self, int base, int64_t address):
+        """Points a base at an address. Base 0 stays 0."""
+        if not 0 < base < self.count:
+            raise IndexError(base)
+        self.bases[base] = address
+
+    def base(self, int base):
+        """The address of a base."""
+        if not 0 <= base < self.count:
+            raise IndexError(base)
+        return self.bases[base]
+
+    def reserve(self, int base, size_t size):
+        """Points a base at a block of at least `size` bytes, 64-byte aligned and with 64 bytes of slack; its contents
+        are undefined. The block is kept for later runs, and grows when more is asked for. Raises MemoryError."""
+        cdef void* block = NULL
+        if not 0 < base < self.count:
+            raise IndexError(base)
+        if self.blocks[base] == NULL or self.sizes[base] < size:
+            free(self.blocks[base])
+            self.blocks[base] = NULL
+            # Blocks of a huge page or more start at one: fewer misses of the address translation.
+            if posix_memalign(&block, 2097152 if size >= 2097152 else 64, size + 64):
+                raise MemoryError(f"{size} bytes for intermediate values")
+            self.blocks[base] = block
+            self.sizes[base] = size
+        self.bases[base] = <int64_t> <uintptr_t> self.blocks[base]
+        return self.bases[base]
+
+    def copy_in(self, int base, int64_t address, size_t size):
+        """Like `reserve`, and copies `size` bytes from an address there."""
+        self.reserve(base, size)
+        with nogil:
+            memcpy(<void*> <uintptr_t> self.bases[base], <const void*> <uintptr_t> address, size)
