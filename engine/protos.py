@@ -1,0 +1,162 @@
+"""Tensors, types and attributes between the ONNX protocol buffers and the graph's own values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from .graph import AttrValue, Constant, DType, Graph, OtherType, TensorType, ValueType
+from .symbolic import Dim, symbol, symbol_name
+
+
+def type_from_proto(
+    proto: Any, dim: Callable[[str], Dim] = symbol, fresh: Callable[[], Dim] | None = None
+) -> ValueType:
+    """The type that a `TypeProto` says. `dim` names symbolic dims; `fresh` gives one for each dim that is not said."""
+    kind = proto.WhichOneof("value")
+    if kind is None:
+        return TensorType()
+    if kind != "tensor_type":
+        return OtherType(proto.SerializeToString(deterministic=True))
+    tensor = proto.tensor_type
+    try:
+        dtype = DType.from_onnx(tensor.elem_type) if tensor.elem_type else None
+    except ValueError:
+        return OtherType(proto.SerializeToString(deterministic=True))
+    if not tensor.HasField("shape"):
+        return TensorType(dtype)
+    dims: list[Dim] = []
+    for d in tensor.shape.dim:
+        which = d.WhichOneof("value")
+        if which == "dim_value" and d.dim_value >= 0:
+            dims.append(d.dim_value)
+        elif which == "dim_param" and d.dim_param:
+            dims.append(dim(d.dim_param))
+        elif fresh is not None:
+            dims.append(fresh())
+        else:
+            return TensorType(dtype)
+    return TensorType(dtype, tuple(dims))
+
+
+def type_to_proto(found: ValueType) -> Any:
+    """The `TypeProto` of a type; the expression of a symbolic dim becomes its name."""
+    import onnx
+
+    proto = onnx.TypeProto()
+    if isinstance(found, OtherType):
+        proto.ParseFromString(found.proto)
+        return proto
+    tensor = proto.tensor_type
+    if found.dtype is not None:
+        tensor.elem_type = found.dtype.onnx
+    if found.shape is not None:
+        tensor.shape.SetInParent()
+        for d in found.shape:
+            entry = tensor.shape.dim.add()
+            if isinstance(d, int):
+                entry.dim_value = d
+            else:
+                entry.dim_param = symbol_name(d) or str(d)
+    return proto
+
+
+def tensor_to_proto(array: np.ndarray, name: str = "") -> Any:
+    """A `TensorProto` with the array's elements as raw bytes (strings: as strings)."""
+    import onnx
+
+    if array.dtype.kind != "O":
+        return onnx.numpy_helper.from_array(np.asarray(array), name)
+    proto = onnx.TensorProto(name=name, data_type=onnx.TensorProto.STRING, dims=array.shape)
+    proto.string_data.extend(s.encode() if isinstance(s, str) else bytes(s) for s in array.reshape(-1))
+    return proto
+
+
+def attribute_from_proto(proto: Any, graph: Callable[[Any], Graph], tensor: Callable[[Any], Constant]) -> AttrValue:
+    """The value of an `AttributeProto`; `graph` and `tensor` convert what is nested in it.
+
+    Raises `ValueError` for a kind of attribute that graphs cannot hold (sparse tensors, lists of tensors, references)."""
+    import onnx
+
+    kinds = onnx.AttributeProto
+    kind = proto.type
+    if proto.ref_attr_name:
+        raise ValueError(f"attribute {proto.name} refers to an attribute of a function")
+    match kind:
+        case kinds.FLOAT:
+            return float(proto.f)
+        case kinds.INT:
+            return int(proto.i)
+        case kinds.STRING:
+            return _text(proto.s)
+        case kinds.FLOATS:
+            return tuple(float(v) for v in proto.floats)
+        case kinds.INTS:
+            return tuple(int(v) for v in proto.ints)
+        case kinds.STRINGS:
+            # A list is of one kind, so that it can be told from its first element.
+            texts = tuple(_text(v) for v in proto.strings)
+            return texts if all(isinstance(t, str) for t in texts) else tuple(proto.strings)
+        case kinds.TENSOR:
+            return tensor(proto.t)
+        case kinds.GRAPH:
+            return graph(proto.g)
+        case kinds.GRAPHS:
+            return tuple(graph(g) for g in proto.graphs)
+        case kinds.TYPE_PROTO:
+            return OtherType(proto.tp.SerializeToString(deterministic=True))
+    raise ValueError(f"attribute {proto.name} is of a kind ({kinds.AttributeType.Name(kind)}) that is not supported")
+
+
+def _text(raw: bytes) -> str | bytes:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+def attribute_to_proto(name: str, value: AttrValue, kind: str = "", graph: Callable[[Graph], Any] | None = None) -> Any:
+    """The `AttributeProto` of a value. `kind`, the name of its ONNX type, decides where the value leaves it open.
+
+    An empty list is one of integers unless `kind` says otherwise."""
+    import onnx
+
+    kinds = onnx.AttributeProto
+    proto = onnx.AttributeProto(name=name)
+    first = value[0] if isinstance(value, tuple) and value else value
+    if isinstance(value, tuple):
+        if isinstance(first, Graph):
+            proto.type = kinds.GRAPHS
+            assert graph is not None
+            proto.graphs.extend(graph(g) for g in value if isinstance(g, Graph))
+        elif isinstance(first, str | bytes) or (not value and kind == "STRINGS"):
+            proto.type = kinds.STRINGS
+            proto.strings.extend(v.encode() if isinstance(v, str) else v for v in value)  # type: ignore[misc]
+        elif kind == "FLOATS" or (kind != "INTS" and any(isinstance(v, float) for v in value)):
+            proto.type = kinds.FLOATS
+            proto.floats.extend(value)  # type: ignore[arg-type]
+        else:
+            proto.type = kinds.INTS
+            proto.ints.extend(value)  # type: ignore[arg-type]
+    elif isinstance(value, Graph):
+        proto.type = kinds.GRAPH
+        assert graph is not None
+        proto.g.CopyFrom(graph(value))
+    elif isinstance(value, Constant):
+        proto.type = kinds.TENSOR
+        proto.t.CopyFrom(tensor_to_proto(value.array))
+    elif isinstance(value, OtherType):
+        proto.type = kinds.TYPE_PROTO
+        proto.tp.ParseFromString(value.proto)
+    elif isinstance(value, str | bytes):
+        proto.type = kinds.STRING
+        proto.s = value.encode() if isinstance(value, str) else value
+    elif kind == "FLOAT" or isinstance(value, float):
+        proto.type = kinds.FLOAT
+        proto.f = value
+    else:
+        proto.type = kinds.INT
+        proto.i = value
+    return proto

@@ -1,0 +1,91 @@
+"""Inference by the ONNX library, for operators without a rule of our own and for those of another opset."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..graph import Graph, OtherType, TensorType, ValueType
+from ..operators import WORKING_OPSET, find_schema, split_name
+from ..protos import attribute_to_proto, tensor_to_proto, type_from_proto, type_to_proto
+from ..symbolic import Dim, Expr, symbol
+from .core import Call, Types
+
+
+def infer_by_schema(call: Call) -> Types:
+    """The types that the operator's schema infers; unknown where it infers nothing.
+
+    A symbolic dim goes in as a name of its own. ONNX's inference functions copy such names or leave a dim unset, so a
+    name that comes back is the dim it stood for; unset dims become fresh symbols."""
+    import onnx
+    from onnx import shape_inference
+
+    schema = find_schema(call.op)
+    unknown = [TensorType()] * call.n_outputs
+    if schema is None or not schema.has_type_and_shape_inference_function or _has_graph(call):
+        return unknown
+    names: dict[Dim, str] = {}
+    types: dict[str, Any] = {}
+    data: dict[str, Any] = {}
+    inputs = []
+    for i, found in enumerate(call.types):
+        name = f"i{i}" if found is not None else ""
+        inputs.append(name)
+        if found is None:
+            continue
+        if isinstance(found, TensorType) and found.dtype is None:
+            return unknown
+        types[name] = _with_names(found, names)
+        contents = _contents(call, i)
+        if contents is not None:
+            data[name] = tensor_to_proto(contents, name)
+    _, op_type, version = split_name(call.op)
+    outputs = [f"o{i}" for i in range(call.n_outputs)]
+    node = onnx.helper.make_node(op_type, inputs, outputs, domain=schema.domain)
+    node.attribute.extend(attribute_to_proto(key, value) for key, value in call.attrs.items())
+    imports = [onnx.helper.make_opsetid(schema.domain, version or max(WORKING_OPSET, schema.since_version))]
+    try:
+        inferred = shape_inference.infer_node_outputs(schema, node, types, data, opset_imports=imports)
+    except (shape_inference.InferenceError, onnx.checker.ValidationError, RuntimeError, ValueError, KeyError):
+        return unknown
+    symbols = {name: dim for dim, name in names.items()}
+    return [_back(call, inferred[o], symbols) if o in inferred else TensorType() for o in outputs]
+
+
+def _has_graph(call: Call) -> bool:
+    return any(isinstance(v, Graph) for value in call.attrs.values() for v in _each(value))
+
+
+def _each(value: Any) -> Iterator[Any]:
+    yield from value if isinstance(value, tuple) else (value,)
+
+
+def _contents(call: Call, i: int) -> np.ndarray | None:
+    array = call.array(i)
+    if array is not None:
+        return array if array.size <= 4096 else None
+    value, dtype = call.ints(i), call.dtype(i)
+    found = call.value(i)
+    if value is None or dtype is None or found is None:
+        return None
+    return np.array(value, dtype.numpy).reshape(found.shape)
+
+
+def _with_names(found: ValueType, names: dict[Dim, str]) -> Any:
+    if isinstance(found, TensorType) and found.shape is not None:
+        for dim in found.shape:
+            if isinstance(dim, Expr):
+                names.setdefault(dim, f"d{len(names)}")
+        shape = tuple(symbol(names[d]) if isinstance(d, Expr) else d for d in found.shape)
+        found = TensorType(found.dtype, shape)
+    return type_to_proto(found)
+
+
+def _back(call: Call, proto: Any, symbols: dict[str, Dim]) -> ValueType:
+    def dim(name: str) -> Dim:
+        return symbols.get(name) or call.fresh()
+
+    found = type_from_proto(proto, dim, call.fresh)
+    return found if isinstance(found, TensorType | OtherType) else TensorType()
