@@ -30,7 +30,7 @@ $(VENV)/.installed-%: pyproject.toml setup.py $(SOURCES) | $(BIN)/python
 
 EXTRAS ?= verify
 demo: $(VENV)/.installed-$(EXTRAS)
-	$(BIN)/python benchmarks/demo.py
+	$(BIN)/python -m benchmarks.demo
 
 test: $(VENV)/.installed-dev
 	$(BIN)/pytest $(ARGS)
