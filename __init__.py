@@ -14,7 +14,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from .version import VERSION as __version__
+from .version import VERSION
 
 if TYPE_CHECKING:
     from . import testing
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .backend import onnx_backend
     from .backend.session import InferenceSession
 
+__version__ = VERSION
 __all__ = ["InferenceSession", "__version__", "compile", "load", "onnx_backend", "optimize", "testing"]
 
 # Public name -> (module that has it, attribute; "" is the module itself).

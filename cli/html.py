@@ -39,12 +39,15 @@ _PAGE = """<!doctype html>
 {% endfor %}
 </table>
 <h2>E-graph</h2>
-<table>{% for key, value in egraph.items() %}<tr><td>{{ key }}</td><td class="n">{{ value }}</td></tr>{% endfor %}</table>
+<table>{% for key, value in egraph.items() %}
+  <tr><td>{{ key }}</td><td class="n">{{ value }}</td></tr>{% endfor %}
+</table>
 <h2>Rules</h2>
 <table>
   <tr><th>rule</th><th>where</th><th class="n">matches</th><th class="n">applied</th><th class="n">nodes made</th></tr>
 {% for rule in rules %}
-  <tr><td>{{ rule.name }}</td><td class="dim">{{ rule.file|basename }}:{{ rule.line }}</td><td class="n">{{ rule.matches }}</td>
+  <tr><td>{{ rule.name }}</td><td class="dim">{{ rule.file|basename }}:{{ rule.line }}</td>
+  <td class="n">{{ rule.matches }}</td>
   <td class="n">{{ rule.applied }}</td><td class="n">{{ rule.in_result }}</td></tr>
 {% endfor %}
 </table>

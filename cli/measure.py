@@ -1,7 +1,7 @@
 """Measuring engines side by side: the same inputs, in turns, within one process.
 
-Machines change their speed from minute to minute, so engines are compared only within one run, in short bursts
-by turns. An engine's own threads may spin for a while after its last run; a pause before the next burst lets them sleep.
+Machines change their speed from minute to minute, so engines are compared only within one run, in short bursts by
+turns. An engine's own threads may spin for a while after its last run; a pause before the next burst lets them sleep.
 """
 
 from __future__ import annotations
