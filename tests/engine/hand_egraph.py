@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
-
 from rewrite.engine.graph import AttrValue, Constant, DType, TensorType, ValueType
 
 
