@@ -112,11 +112,12 @@ class Space:
 
 
 def collapse(extents: Sequence[Dim], accesses: Sequence[Sequence[Dim]], roles: str = "") -> Space:
-    """Drop the dims of extent 1 and merge neighbours of the same role that every access walks as one.
+    """Drop the dims of extent 1 (but not those of role R) and merge neighbours of the same role that every access walks
+    as one.
 
     `accesses` are strides, one for each extent. At least one dim is left."""
     roles = roles or "." * len(extents)
-    kept = [k for k, extent in enumerate(extents) if extent != 1]
+    kept = [k for k, extent in enumerate(extents) if extent != 1 or roles[k] == "R"]
     merged: list[int] = []  # the last dim of each merged run
     sizes: list[Dim] = []
     for k in kept:

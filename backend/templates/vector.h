@@ -46,10 +46,10 @@ V_INLINE void vstore(float *p, vf v) { *(vf_any *)p = v; }
 #ifdef V_AVX512
 typedef __mmask16 vm;
 V_INLINE vf vset1(float x) { return (vf)_mm512_set1_ps(x); }
-V_INLINE __mmask16 v_first(int n) { return (__mmask16)((1u << n) - 1); }
+V_INLINE __mmask16 vm_first(int n) { return (__mmask16)((1u << n) - 1); }
 /* Lanes from n on are zero; n in 0 .. VL. Nothing past p[n - 1] is touched. */
-V_INLINE vf vload_n(const float *p, int n) { return (vf)_mm512_maskz_loadu_ps(v_first(n), p); }
-V_INLINE void vstore_n(float *p, vf v, int n) { _mm512_mask_storeu_ps(p, v_first(n), (__m512)v); }
+V_INLINE vf vload_n(const float *p, int n) { return (vf)_mm512_maskz_loadu_ps(vm_first(n), p); }
+V_INLINE void vstore_n(float *p, vf v, int n) { _mm512_mask_storeu_ps(p, vm_first(n), (__m512)v); }
 V_INLINE vf vmin(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
 V_INLINE vf vmax(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
 V_INLINE vf vabs(vf a) { return (vf)_mm512_abs_ps((__m512)a); }
@@ -72,12 +72,12 @@ V_INLINE vm vm_load(const uint8_t *p) {
   return _mm_test_epi8_mask(bytes, bytes);
 }
 V_INLINE vm vm_load_n(const uint8_t *p, int n) {
-  __m128i bytes = _mm_maskz_loadu_epi8(v_first(n), p);
+  __m128i bytes = _mm_maskz_loadu_epi8(vm_first(n), p);
   return _mm_test_epi8_mask(bytes, bytes);
 }
 V_INLINE void vm_store(uint8_t *p, vm m) { _mm_storeu_si128((__m128i *)p, _mm_maskz_set1_epi8(m, 1)); }
 V_INLINE void vm_store_n(uint8_t *p, vm m, int n) {
-  _mm_mask_storeu_epi8(p, v_first(n), _mm_maskz_set1_epi8(m, 1));
+  _mm_mask_storeu_epi8(p, vm_first(n), _mm_maskz_set1_epi8(m, 1));
 }
 V_INLINE float vhsum(vf a) { return _mm512_reduce_add_ps((__m512)a); }
 V_INLINE float vhmax(vf a) { return _mm512_reduce_max_ps((__m512)a); }
@@ -90,7 +90,7 @@ V_INLINE vf vset1(float x) {
   for (int i = 0; i < VL; i++) v[i] = x;
   return v;
 }
-V_INLINE vi v_first(int n) {
+V_INLINE vi vm_first(int n) {
   vi lanes;
   for (int i = 0; i < VL; i++) lanes[i] = i;
   return lanes < n;
@@ -120,8 +120,8 @@ V_INLINE void vm_store_n(uint8_t *p, vm m, int n) {
   memcpy(p, bytes, (size_t)n);
 }
 #ifdef V_AVX2
-V_INLINE vf vload_n(const float *p, int n) { return (vf)_mm256_maskload_ps(p, (__m256i)v_first(n)); }
-V_INLINE void vstore_n(float *p, vf v, int n) { _mm256_maskstore_ps(p, (__m256i)v_first(n), (__m256)v); }
+V_INLINE vf vload_n(const float *p, int n) { return (vf)_mm256_maskload_ps(p, (__m256i)vm_first(n)); }
+V_INLINE void vstore_n(float *p, vf v, int n) { _mm256_maskstore_ps(p, (__m256i)vm_first(n), (__m256)v); }
 V_INLINE vf vmin(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
 V_INLINE vf vmax(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
 V_INLINE vf vsqrt(vf a) { return (vf)_mm256_sqrt_ps((__m256)a); }

@@ -51,7 +51,7 @@ def oracle(case: Case) -> dict[str, Array]:
 
     if case.expected:
         return dict(case.expected)
-    read = {**case.inputs, **case.constants}
+    read = {k: np.asarray(v) for k, v in (*case.inputs.items(), *case.constants.items())}
     infos = [helper.make_tensor_value_info(k, DType.from_numpy(v.dtype).onnx, v.shape) for k, v in read.items()]
     nodes = [
         helper.make_node(
