@@ -1,0 +1,168 @@
+"""Epilogues: what the compute-bound kernels do with a result before it goes to memory.
+
+Those kernels make their output in tiles of a matrix, one for each index of a batch: a convolution's output is, for each
+image, channels x pixels. An `Epilogue` is the pointwise program of a group's elementwise nodes in terms of one vector
+`x` of such a tile (along the columns) and one vector `e<i>` for each operand. An operand is read at
+`b * batch + m * row + n * column` elements; a column stride of 0 means that the row has one value for all columns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ...engine.graph import DType, TensorType
+from ...engine.symbolic import Dim, same
+from ..iteration import Extents, contiguous
+from ..lower import Context, Group
+from ..pointwise import from_nodes
+from ..pointwise_c import emit, vectorisable
+
+HEAVY = 10
+"""An epilogue of more statements than this is applied in a loop over the tile instead of once per register."""
+
+
+@dataclass(frozen=True)
+class Axes:
+    """The output's dims by their part in the tiling: `shape[:rows]` is the batch, then come row dims, then columns."""
+
+    shape: tuple[Dim, ...]
+    rows: int
+    columns: int
+
+    def parts(self) -> tuple[slice, slice, slice]:
+        """The dims of batch, rows and columns."""
+        return slice(0, self.rows), slice(self.rows, self.columns), slice(self.columns, len(self.shape))
+
+
+@dataclass(frozen=True)
+class Operand:
+    """A tensor that the epilogue reads, with its strides in elements."""
+
+    value: str
+    strides: tuple[Dim, Dim, Dim]
+
+
+@dataclass(frozen=True)
+class Epilogue:
+    """Statements that compute `result` from `x` and the operands `e0`, `e1` and so on; `output` is the group's result."""
+
+    operands: tuple[Operand, ...]
+    lines: tuple[str, ...]
+    result: str
+    output: str
+    elementwise: tuple[int, ...]  # the operands that lie as the output does
+
+    def params(self, extents: Extents) -> dict[str, Any]:
+        """For the templates: the text, and the operands' strides as C expressions (columns as 0 or 1)."""
+        strides = [
+            (extents(b), extents(m), int(n)) for b, m, n in (o.strides for o in self.operands) if isinstance(n, int)
+        ]
+        return {
+            "operands": [{"b": b, "m": m, "n": n} for b, m, n in strides],
+            "lines": list(self.lines),
+            "result": self.result,
+            "heavy": len(self.lines) > HEAVY,
+        }
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The operands' names, in order."""
+        return tuple(o.value for o in self.operands)
+
+    def in_place(self, first: int) -> tuple[tuple[int, int], ...]:
+        """The pairs for `Step.in_place`, if the operands follow `first` other inputs."""
+        return tuple((first + i, 0) for i in self.elementwise)
+
+
+def of_group(
+    group: Group,
+    ctx: Context,
+    axes: Axes,
+    *,
+    scale: float = 1.0,
+    addend: tuple[str, TensorType, float] | None = None,
+) -> Epilogue | None:
+    """The epilogue of a group whose anchor has one output with these axes; None if it can't be fused.
+
+    `scale` and `addend` (a value, the type it is seen with, a factor) belong to the anchor: x becomes
+    `scale * x + factor * addend` first. None also where the group has a prologue, several outputs or another element
+    type than f32, or where an operand's strides don't fit."""
+    anchor = group.anchor
+    if anchor is None or group.prologue or len(group.outputs) != 1:
+        return None
+    made = anchor.outputs[0]
+    output = group.outputs[0]
+    if ctx.type(output).dtype is not DType.F32 or not _same_shape(ctx.type(output).shape, axes.shape):
+        return None
+    program = from_nodes(group.epilogue, [made], [output], ctx)
+    if program is None or not vectorisable(program):
+        return None
+    operands: list[Operand] = []
+    elementwise: list[int] = []
+    lines: list[str] = []
+
+    def operand(value: str, kind: TensorType) -> str | None:
+        if kind.dtype is not DType.F32 or kind.shape is None:
+            return None
+        strides = _strides(value, kind.shape, axes)
+        if strides is None:
+            return None
+        if _same_shape(kind.shape, axes.shape):
+            elementwise.append(len(operands))
+        operands.append(Operand(value, strides))
+        return f"e{len(operands) - 1}"
+
+    start = "x" if scale == 1.0 else f"x * {_number(scale)}"
+    if addend is not None:
+        value, kind, factor = addend
+        name = operand(value, kind)
+        if name is None:
+            return None
+        start = f"{start} + {name}" if factor == 1.0 else f"{start} + {name} * {_number(factor)}"
+    if start != "x":
+        lines.append(f"const vf y = {start};")
+        start = "y"
+    names = []
+    for item in program.inputs:
+        if item.value == made:
+            names.append(start)
+            continue
+        name = operand(item.value, item.type)
+        if name is None:
+            return None
+        names.append(name)
+    statements, results = emit(program, names, vector=True)
+    return Epilogue(tuple(operands), (*lines, *statements), results[0], output, tuple(elementwise))
+
+
+def _number(value: float) -> str:
+    from ..render import c_float
+
+    return f"vset1({c_float(value)})"
+
+
+def _same_shape(a: Sequence[Dim] | None, b: Sequence[Dim]) -> bool:
+    return a is not None and len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
+
+
+def _strides(value: str, shape: Sequence[Dim], axes: Axes) -> tuple[Dim, Dim, Dim] | None:
+    """The strides of a tensor broadcast over the output along batch, rows and columns; None if one of them is none."""
+    seen = contiguous(value, shape).broadcast(axes.shape)
+    if seen is None:
+        return None
+    found = [_stride(seen.shape[part], seen.strides[part]) for part in axes.parts()]
+    b, m, n = found
+    if b is None or m is None or not isinstance(n, int) or n not in (0, 1):
+        return None
+    return b, m, n
+
+
+def _stride(extents: Sequence[Dim], strides: Sequence[Dim]) -> Dim | None:
+    """The stride of several dims walked as one (0 for none), None if they can't be."""
+    dims = [(e, s) for e, s in zip(extents, strides, strict=True) if e != 1]
+    for (_, outer), (extent, inner) in zip(dims, dims[1:], strict=False):
+        if not same(outer, inner * extent):
+            return None
+    return dims[-1][1] if dims else 0
