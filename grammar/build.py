@@ -7,6 +7,7 @@ is found here and kept in `diagnostics`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -15,7 +16,8 @@ from lark import Token, Transformer
 
 from . import ast
 from .ast import Span
-from .diagnostics import Diagnostic, Label
+from .builtins import CLASSES, DIRECTIONS, RELAXATIONS
+from .diagnostics import Diagnostic, Label, did_you_mean
 
 _CLAUSES = {
     "rule": ("given", "where", "let", "class", "direction", "test"),
@@ -61,7 +63,7 @@ class Builder(Transformer[Token, Any]):
         else:
             line, column = first.span.line, first.span.column
         if isinstance(last, Token):
-            return Span(self.path, line, column, last.end_line, last.end_column)  # type: ignore[arg-type]
+            return Span(self.path, line, column, last.end_line or line, last.end_column or column)
         return Span(self.path, line, column, last.span.end_line, last.span.end_column)
 
     def _complain(self, code: str, message: str, span: Span, *labels: Label, hint: str = "") -> None:
@@ -170,7 +172,7 @@ class Builder(Transformer[Token, Any]):
             if clause.what not in _CLAUSES[item]:
                 self._complain(
                     "misplaced-clause",
-                    f"a `{item}` has no `{clause.what}` clause",
+                    f"{'an' if item == 'op' else 'a'} `{item}` has no `{clause.what}` clause",
                     clause.span,
                     hint="it may have " + ", ".join(f"`{c}`" for c in _CLAUSES[item]),
                 )
@@ -241,10 +243,22 @@ class Builder(Transformer[Token, Any]):
 
     def numerics(self, children: list[Any]) -> Part:
         """`class exact signed_zero`."""
+        self._one_of("unknown-class", "class", children[1], CLASSES)
+        for word in children[2:]:
+            self._one_of("unknown-class", "relaxation", word, RELAXATIONS)
+            if children[1] in CLASSES[1:]:
+                at = self._span([word])
+                self._complain("unknown-class", f"`{word}` relaxes `exact`; `{children[1]}` implies it", at)
         return Part("class", tuple(str(c) for c in children[1:]), self._span(children))
+
+    def _one_of(self, code: str, what: str, word: Token, choices: Sequence[str]) -> None:
+        if word not in choices:
+            hint = did_you_mean(word, choices) or "one of " + ", ".join(f"`{c}`" for c in choices)
+            self._complain(code, f"there is no {what} `{word}`", self._span([word]), hint=hint)
 
     def direction(self, children: list[Any]) -> Part:
         """`direction explore`."""
+        self._one_of("unknown-direction", "direction", children[1], DIRECTIONS)
         return Part("direction", str(children[1]), self._span(children))
 
     def op_kind(self, children: list[Any]) -> Part:
@@ -365,8 +379,11 @@ class Builder(Transformer[Token, Any]):
 
     def number(self, children: list[Any]) -> ast.Number:
         """A literal number: an int without point and exponent, else a float."""
-        text = str(children[0])
-        return ast.Number(span=self._span(children), value=int(text) if text.isdigit() else float(text))
+        text, span = str(children[0]), self._span(children)
+        value = float(text)
+        if not math.isfinite(value):
+            self._complain("number-too-large", "this number is too large; infinity is written `inf`", span)
+        return ast.Number(span=span, value=int(text) if text.isdigit() and math.isfinite(value) else value)
 
     def string(self, children: list[Any]) -> ast.String:
         """A literal string."""

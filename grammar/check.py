@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 from . import ast
 from .ast import Span
-from .builtins import CLASSES, DIRECTIONS, DTYPE_CLASSES, DTYPES, RELAXATIONS
+from .builtins import DTYPE_CLASSES, DTYPES
 from .check_calls import Operators, check_calls
 from .diagnostics import Diagnostic, Label, did_you_mean
 from .operator_info import OperatorInfo
@@ -18,9 +18,12 @@ from .scope import Scope, Sort, bind_given, bind_pattern, free_names, is_dtype_v
 
 
 def check(items: Sequence[ast.Item], operators: OperatorInfo | None) -> list[Diagnostic]:
-    """Everything that is wrong with the items. Without `operators` the standard's operators are taken on trust."""
+    """Everything that is wrong with the items. Without `operators` the standard's operators are taken on trust.
+
+    A call of a `def` that could not be expanded has been complained about before, so it is passed over."""
     found = _unique_names(items)
-    table = Operators([item for item in items if isinstance(item, ast.Op)], operators)
+    definitions = frozenset(item.name for item in items if isinstance(item, ast.Def))
+    table = Operators([item for item in items if isinstance(item, ast.Op)], operators, definitions)
     found += table.diagnostics
     for item in items:
         if isinstance(item, ast.Rule):
@@ -59,7 +62,6 @@ class _Checker:
 
     def rule(self, rule: ast.Rule) -> list[Diagnostic]:
         """Everything wrong with a rule."""
-        self._words(rule)
         self._left(rule.lhs)
         bind_given(rule.given, self.scope)
         pattern = Scope(dict(self.scope.variables))
@@ -99,7 +101,6 @@ class _Checker:
 
     def op(self, op: ast.Op) -> list[Diagnostic]:
         """Everything wrong with an operator's declaration."""
-        self._numerics(op.numerics, (), op.span)
         for i, param in enumerate(op.params or ()):
             if param.name in (p.name for p in (op.params or ())[:i]):
                 self._complain("duplicate-name", f"parameter `{param.name}` is named twice", param.span)
@@ -124,25 +125,6 @@ class _Checker:
         for test in op.tests:
             self._test(test, [op.definition] if op.definition is not None else [])
         return self.found
-
-    # --- words with a fixed set of values
-
-    def _words(self, rule: ast.Rule) -> None:
-        self._numerics(rule.numerics, rule.relaxations, rule.span)
-        if rule.direction not in DIRECTIONS:
-            hint = did_you_mean(rule.direction, DIRECTIONS) or _one_of(DIRECTIONS)
-            self._complain("unknown-direction", f"there is no direction `{rule.direction}`", rule.span, hint=hint)
-
-    def _numerics(self, numerics: str, relaxations: Sequence[str], span: Span) -> None:
-        if numerics not in CLASSES:
-            hint = did_you_mean(numerics, CLASSES) or _one_of(CLASSES)
-            self._complain("unknown-class", f"there is no class `{numerics}`", span, hint=hint)
-        for name in relaxations:
-            if name not in RELAXATIONS:
-                hint = did_you_mean(name, RELAXATIONS) or _one_of(RELAXATIONS)
-                self._complain("unknown-class", f"there is no relaxation `{name}`", span, hint=hint)
-            elif numerics != "exact":
-                self._complain("unknown-class", f"`{name}` relaxes `exact`; `{numerics}` implies it", span)
 
     # --- left sides
 
@@ -170,8 +152,7 @@ class _Checker:
         match pattern:
             case ast.Call() if not pattern.is_operator:
                 if any(True for _ in free_names(pattern)):
-                    choices = [pattern.head.title().replace("_", "")]
-                    hint = self.operators.suggestion(choices[0]) or "operators begin with a capital"
+                    hint = self.operators.capital(pattern.head) or "operators begin with a capital"
                     message = f"`{pattern.head}` is a function; a pattern is made of operators"
                     self._complain("function-in-pattern", message, pattern.span, hint=hint)
                 return
@@ -219,7 +200,7 @@ class _Checker:
                     hint = did_you_mean(target.name, self.scope.names(*tensors))
                     self._complain("unbound-variable", f"the pattern has no `{target.name}`", target.span, hint=hint)
                 elif sort not in tensors:
-                    self._complain("not-a-tensor", f"`{target.name}` is no tensor but an {sort.value}", target.span)
+                    self._complain("not-a-tensor", f"`{target.name}` is no tensor ({sort.value})", target.span)
                 if target.index is not None:
                     self._names(target.index)
             self._type(clause.type)
@@ -378,9 +359,9 @@ class _Checker:
 
     def _operand_value(self, value: ast.Expr, given: set[str], *, is_head: bool) -> None:
         if is_head:  # `f = Relu` or `f = ReduceMax(keepdims: 0)`: the operator that the class head stands for
-            name = value.id if isinstance(value, ast.Name) else value.head if isinstance(value, ast.Call) else ""
+            head = value.id if isinstance(value, ast.Name) else value.head if isinstance(value, ast.Call) else ""
             bare = isinstance(value, ast.Name) or (isinstance(value, ast.Call) and not value.args)
-            if not name[:1].isupper() or not bare:
+            if not head[:1].isupper() or not bare:
                 self._complain("bad-operand", "an operator is needed here", value.span, hint="such as `Relu`")
             self.found += check_calls(value, self.scope, self.operators, pattern=False, head=True)
             return
@@ -401,7 +382,3 @@ def _needs(part: ast.Syntax, lets: dict[str, ast.Binding]) -> set[str]:
                 needed.add(node.id)
                 todo.append(lets[node.id].value)
     return needed
-
-
-def _one_of(choices: Sequence[str]) -> str:
-    return "one of " + ", ".join(f"`{c}`" for c in choices)

@@ -26,8 +26,11 @@ class Interface:
 class Operators:
     """The operators that rules may name: the standard's and those that `op` items declare."""
 
-    def __init__(self, declared: Sequence[ast.Op], info: OperatorInfo | None) -> None:
+    def __init__(
+        self, declared: Sequence[ast.Op], info: OperatorInfo | None, definitions: frozenset[str] = frozenset()
+    ) -> None:
         self.info = info
+        self.definitions = definitions
         self.diagnostics: list[Diagnostic] = []
         self._declared: dict[str, list[ast.Op]] = {}
         for op in declared:
@@ -73,6 +76,12 @@ class Operators:
         """“did you mean” for an unknown operator, or nothing."""
         known = {*self._declared, *(self.info.names() if self.info is not None else ())} - {name}
         return did_you_mean(name, sorted(known))
+
+    def capital(self, function: str) -> str:
+        """“did you mean” for an operator written small, `relu` or `reduce_max`, or nothing."""
+        camel = "".join(part.capitalize() for part in function.split("_"))
+        known = self.info is not None and self.interface(camel) is not None
+        return f"did you mean the operator `{camel}`?" if known else ""
 
     def may_take(self, calls: Sequence[ast.Call], attribute: str) -> bool:
         """Whether one of the calls, all with attributes left open, may have this attribute."""
@@ -172,11 +181,9 @@ def _attributes(call: ast.Call, interface: Interface) -> list[Diagnostic]:
 def _function(call: ast.Call, scope: Scope, operators: Operators, table: Mapping[str, Function]) -> list[Diagnostic]:
     function = table.get(call.head)
     if function is None:
-        camel = "".join(part.capitalize() for part in call.head.split("_"))
-        if operators.interface(camel) is not None and operators.info is not None:
-            hint = f"did you mean the operator `{camel}`?"
-        else:
-            hint = did_you_mean(call.head, [*table, *scope.names(Sort.OPERATOR)])
+        if call.head in operators.definitions:
+            return []
+        hint = operators.capital(call.head) or did_you_mean(call.head, [*table, *scope.names(Sort.OPERATOR)])
         return [Diagnostic("unknown-function", f"there is no function `{call.head}`", _head(call), hint=hint)]
     found: list[Diagnostic] = []
     if call.attributes or call.rest is not None:

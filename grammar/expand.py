@@ -13,6 +13,11 @@ from .scope import free_names
 
 S = TypeVar("S", bound=ast.Syntax)
 
+MAX_NODES = 5000
+"""How large a call of a definition may become: definitions that repeat their argument grow without end."""
+MAX_DEPTH = 200
+"""How deep it may be nested."""
+
 
 def collect(defs: Iterable[ast.Def]) -> tuple[dict[str, ast.Def], list[Diagnostic]]:
     """The definitions by name, and what is wrong with them: names taken twice, parameters, cycles, free names."""
@@ -39,10 +44,21 @@ def collect(defs: Iterable[ast.Def]) -> tuple[dict[str, ast.Def], list[Diagnosti
     for item in list(table.values()):
         if _reaches(item, item.name, table, set()):
             found.append(Diagnostic("def-cycle", f"`def {item.name}` calls itself", item.span))
-    for diagnostic in found:
-        if diagnostic.code == "def-cycle":
-            table = {n: d for n, d in table.items() if not _reaches(d, n, table, set())}
-    return table, found
+    table = {n: d for n, d in table.items() if not _reaches(d, n, table, set())}
+    done: dict[str, ast.Def] = {}
+    for name in table:
+        _finish(name, table, done, found)
+    return done, found
+
+
+def _finish(name: str, table: Mapping[str, ast.Def], done: dict[str, ast.Def], found: list[Diagnostic]) -> None:
+    """Expand the body of a definition after those that it calls; there is no cycle among them."""
+    if name in done:
+        return
+    for head in _calls(table[name].body):
+        if head in table:
+            _finish(head, table, done, found)
+    done[name] = replace(table[name], body=expand(table[name].body, done, found))
 
 
 def _calls(expr: ast.Syntax) -> list[str]:
@@ -64,44 +80,67 @@ def expand(node: S, table: Mapping[str, ast.Def], found: list[Diagnostic]) -> S:
     """The syntax with every call of a definition replaced by its body; wrong calls are added to `found`.
 
     A tree without such calls is returned as it is."""
-    if not table:
+    return _Expansion(table, found).rebuild(node) if table else node  # type: ignore[return-value]
+
+
+class _Expansion:
+    """The expansion of one item with definitions whose own bodies are expanded already."""
+
+    def __init__(self, table: Mapping[str, ast.Def], found: list[Diagnostic]) -> None:
+        self.table = table
+        self.found = found
+        self.too_large = False
+
+    def rebuild(self, node: ast.Syntax) -> ast.Syntax:
+        """The node with the calls in it and itself expanded, innermost first."""
+        changes: dict[str, Any] = {}
+        for f in fields(node):
+            value = getattr(node, f.name)
+            if isinstance(value, ast.Syntax):
+                new: Any = self.rebuild(value)
+            elif isinstance(value, tuple) and any(isinstance(v, ast.Syntax) for v in value):
+                items = tuple(self.rebuild(v) if isinstance(v, ast.Syntax) else v for v in value)
+                new = value if all(a is b for a, b in zip(items, value, strict=True)) else items
+            else:
+                continue
+            if new is not value:
+                changes[f.name] = new
+        if changes:
+            node = replace(node, **changes)
+        if isinstance(node, ast.Call) and node.kind is None and node.head in self.table:
+            return self._apply(node)
         return node
-    result = _rebuild(node, table, found)
-    assert isinstance(result, type(node)) or isinstance(node, ast.Expr)
-    return result  # type: ignore[return-value]
 
-
-def _rebuild(node: ast.Syntax, table: Mapping[str, ast.Def], found: list[Diagnostic]) -> ast.Syntax:
-    changes: dict[str, Any] = {}
-    for f in fields(node):
-        value = getattr(node, f.name)
-        if isinstance(value, ast.Syntax):
-            new: Any = _rebuild(value, table, found)
-        elif isinstance(value, tuple) and any(isinstance(v, ast.Syntax) for v in value):
-            items = tuple(_rebuild(v, table, found) if isinstance(v, ast.Syntax) else v for v in value)
-            new = value if all(a is b for a, b in zip(items, value, strict=True)) else items
-        else:
-            continue
-        if new is not value:
-            changes[f.name] = new
-    if changes:
-        node = replace(node, **changes)
-    if isinstance(node, ast.Call) and node.kind is None and node.head in table:
-        return _apply(node, table, found)
-    return node
-
-
-def _apply(call: ast.Call, table: Mapping[str, ast.Def], found: list[Diagnostic]) -> ast.Expr:
-    item = table[call.head]
-    if len(call.args) != len(item.params) or call.attributes or call.rest:
+    def _apply(self, call: ast.Call) -> ast.Expr:
+        item = self.table[call.head]
         label = Label(item.span, "defined here")
-        message = f"`{call.head}` takes {len(item.params)} arguments ({', '.join(item.params)})"
-        found.append(Diagnostic("wrong-arity", message, call.span, (label,)))
-        return call
-    body = substitute(item.body, dict(zip(item.params, call.args, strict=True)))
-    expanded = _rebuild(body, table, found)
-    assert isinstance(expanded, ast.Expr)
-    return expanded
+        if len(call.args) != len(item.params) or call.attributes or call.rest:
+            count = len(item.params)
+            message = f"`{call.head}` takes {count} argument{'s' * (count != 1)} ({', '.join(item.params)})"
+            self.found.append(Diagnostic("wrong-arity", message, call.span, (label,)))
+            return call
+        if self.too_large:
+            return call
+        expanded = substitute(item.body, dict(zip(item.params, call.args, strict=True)))
+        if _is_too_large(expanded):
+            self.too_large = True
+            message = f"`{call.head}` expands to too much here"
+            self.found.append(Diagnostic("def-too-large", message, call.span, (label,)))
+            return call
+        return expanded
+
+
+def _is_too_large(expr: ast.Expr) -> bool:
+    """Whether a tree is past the bounds; never visits many more nodes than they allow."""
+    level: list[ast.Syntax] = [expr]
+    nodes = depth = 0
+    while level:
+        nodes += len(level)
+        depth += 1
+        if nodes > MAX_NODES or depth > MAX_DEPTH:
+            return True
+        level = [child for node in level for child in node.children()]
+    return False
 
 
 def substitute(expr: S, values: Mapping[str, ast.Expr]) -> S:

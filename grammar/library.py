@@ -12,7 +12,7 @@ from .check import check
 from .diagnostics import Diagnostic, Label, RuleErrors
 from .expand import collect, expand
 from .operator_info import OperatorInfo
-from .parse import parse_text, read
+from .parse import parse_leniently, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,8 @@ def load(paths: Iterable[str | Path], operators: OperatorInfo | None = None) -> 
     definitions, found = collect(item for item in written if isinstance(item, Def))
     found += reader.diagnostics
     items = [item if isinstance(item, Def) else expand(item, definitions, found) for item in written]
-    found += check(items, operators)
+    if reader.is_closed:  # else every mention of what is missing would be an error
+        found += check(items, operators)
     if found:
         raise RuleErrors(dict.fromkeys(found), reader.sources)
     return Library(
@@ -63,7 +64,8 @@ class _Reader:
         self.files: dict[Path, RuleFile] = {}
         self.sources: dict[str, str] = {}
         self.diagnostics: list[Diagnostic] = []
-        self._failed: set[Path] = set()
+        self._seen: set[Path] = set()
+        self.is_closed = True
         self._open: list[tuple[Path, Span]] = []
 
     def add(self, path: Path) -> None:
@@ -79,20 +81,18 @@ class _Reader:
 
     def _read(self, path: Path, root: Path) -> None:
         key = path.resolve()
-        if key in self.files or key in self._failed:
+        if key in self._seen:
             return
         name = str(path)
         self.sources[name] = text = read(path)
-        try:
-            file = parse_text(text, name)
-        except RuleErrors as e:
-            self.diagnostics += e.diagnostics
-            self._failed.add(key)
-            return
-        for item in file.items:
+        parsed = parse_leniently(text, name)
+        self.diagnostics += parsed.diagnostics
+        self.is_closed &= parsed.is_closed
+        self._seen.add(key)
+        for item in parsed.file.items:
             if isinstance(item, Use):
                 self._follow(item, path, root)
-        self.files[key] = file
+        self.files[key] = parsed.file
 
     def _follow(self, use: Use, path: Path, root: Path) -> None:
         target = path.parent / use.path
@@ -107,6 +107,7 @@ class _Reader:
             )
         elif not target.is_file():
             self._complain("use-missing", f'`use "{use.path}"`: there is no such file', use.span)
+            self.is_closed = False
         else:
             self._open.append((path.resolve(), use.span))
             self._read(target, root)

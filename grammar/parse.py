@@ -11,14 +11,15 @@ import contextlib
 import itertools
 import re
 import threading
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 from lark import Lark, Token
 from lark.exceptions import UnexpectedInput
 
 from .. import errors
-from .ast import RuleFile
+from .ast import Item, RuleFile, Span, Syntax
 from .build import Builder
 from .diagnostics import Diagnostic, RuleErrors
 from .syntax_errors import explain
@@ -30,6 +31,9 @@ _BOUNDARY = re.compile(
     r'"""(?:.|\n)*?(?:"""|\Z)|"[^"\n]*"|\#[^\n]*|^[ \t]*(?P<item>rule|fuse|op|def|use|ruleset|schedule)\b(?!\s*:)',
     re.MULTILINE,
 )
+
+MAX_DEPTH = 150
+"""How deep an item may be nested. Long sums count one level for each term."""
 
 _local = threading.local()
 
@@ -56,32 +60,74 @@ def read(path: str | Path) -> str:
 
 def parse_text(text: str, path: str = "<rules>") -> RuleFile:
     """Parse the text of a rule file; `path` names it in spans and messages. Raises `RuleErrors` with all its errors."""
+    parsed = parse_leniently(text, path)
+    if parsed.diagnostics:
+        raise RuleErrors(parsed.diagnostics, {path: text})
+    return parsed.file
+
+
+@dataclass(frozen=True, slots=True)
+class Parsed:
+    """What could be parsed of a file, and what is wrong with the rest.
+
+    `is_closed` says whether all that other items may refer to (`op`, `def`, `use`) is there."""
+
+    file: RuleFile
+    diagnostics: tuple[Diagnostic, ...]
+    is_closed: bool = True
+
+
+def parse_leniently(text: str, path: str) -> Parsed:
+    """Parse a file as far as it goes: an item that is wrong is left out and the next one is read."""
     parser, builder = _machinery()
     builder.begin(path)
     try:
-        file: Any = parser.parse(text)
+        file = cast(RuleFile, parser.parse(text))
     except UnexpectedInput:
-        found = _parse_items(parser, builder, text, path)
-        raise RuleErrors(found, {path: text}) from None
-    if builder.diagnostics:
-        raise RuleErrors(builder.diagnostics, {path: text})
-    return cast(RuleFile, file)
+        return _parse_items(parser, builder, text, path)
+    return Parsed(*_too_deep(file, text, builder.diagnostics))
 
 
-def _parse_items(parser: Lark, builder: Builder, text: str, path: str) -> list[Diagnostic]:
-    """The errors of a file that does not parse, found item by item."""
-    starts = [0, *(m.start() for m in _BOUNDARY.finditer(text) if m["item"]), len(text)]
+def _parse_items(parser: Lark, builder: Builder, text: str, path: str) -> Parsed:
+    """Parse a file item by item."""
+    boundaries = [m for m in _BOUNDARY.finditer(text) if m["item"]]
+    words = ["", *(m["item"] for m in boundaries)]
+    starts = [0, *(m.start() for m in boundaries), len(text)]
     found: list[Diagnostic] = []
-    for start, end in itertools.pairwise(starts):
+    items: list[Item] = []
+    is_closed = True
+    for word, (start, end) in zip(words, itertools.pairwise(starts), strict=True):
         # Blank lines stand for what is before the item, so that positions are those of the file.
         part = "\n" * text.count("\n", 0, start) + text[start:end]
         builder.begin(path)
         try:
-            parser.parse(part)
+            items += cast(RuleFile, parser.parse(part)).items
         except UnexpectedInput as error:
-            found.append(explain(error, _tokens(parser, part), path, is_head=start == 0))
+            found.append(explain(error, _tokens(parser, part), path, is_head=not word))
+            is_closed &= word in ("rule", "fuse")
         found += builder.diagnostics
-    return found
+    file = RuleFile(span=Span(path, 1, 1, 1, 1), path=path, items=tuple(items))
+    return Parsed(*_too_deep(file, text, found), is_closed)
+
+
+def _too_deep(file: RuleFile, text: str, found: list[Diagnostic]) -> tuple[RuleFile, tuple[Diagnostic, ...]]:
+    """Leave out items nested so deep that later stages, which recurse over the tree, could not take them."""
+    kept: list[Item] = []
+    found = list(found)
+    lines = [0, *(m.end() for m in re.finditer("\n", text))]
+    for item in file.items:
+        at = item.span
+        level: list[Syntax] = []
+        if lines[at.end_line - 1] + at.end_column - lines[at.line - 1] - at.column > MAX_DEPTH:  # else it cannot be
+            level = [item]
+            for _ in range(MAX_DEPTH):
+                level = [child for node in level for child in node.children()]
+        if level:
+            message = f"nested more than {MAX_DEPTH} levels deep"
+            found.append(Diagnostic("too-deep", message, level[0].span, hint="name parts of it with `let` or `def`"))
+        else:
+            kept.append(item)
+    return replace(file, items=tuple(kept)), tuple(found)
 
 
 def _tokens(parser: Lark, text: str) -> list[Token]:

@@ -42,14 +42,17 @@ def explain(error: UnexpectedInput, tokens: Iterable[Token], path: str, *, is_he
 
     `tokens` are those of the text, as far as it can be split into tokens; `is_head` says that no item has begun."""
     if isinstance(error, UnexpectedCharacters):
-        return _character(error, path)
+        return _character(error, list(tokens), path)
     assert isinstance(error, UnexpectedToken)
     return _token(error, _before(error.token, tokens), path, is_head)
 
 
-def _character(error: UnexpectedCharacters, path: str) -> Diagnostic:
+def _character(error: UnexpectedCharacters, before: list[Token], path: str) -> Diagnostic:
     at = Span(path, error.line, error.column, error.line, error.column + 1)
     if error.char == '"':
+        last = before[-1] if before else None
+        if last is not None and last == '""' and (last.end_line, last.end_column) == (error.line, error.column):
+            return Diagnostic("syntax", "this docstring is not closed", _span(last, path).to(at))
         return Diagnostic("syntax", "this string is not closed", at, hint="a string ends on its line")
     hint = _CHARACTERS.get(error.char, "")
     return Diagnostic("syntax", f"`{error.char}` has no meaning here", at, hint=hint)

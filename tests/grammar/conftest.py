@@ -1,0 +1,40 @@
+"""A table of the ONNX standard's operators, as the engine gives it to the checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import onnx
+import pytest
+
+
+@dataclass(frozen=True)
+class Signature:
+    inputs: tuple[tuple[str, bool, bool], ...]
+    attributes: Mapping[str, Any]
+    min_inputs: int
+    max_inputs: int
+
+
+class Schemas:
+    """The newest schemas of the `onnx` package."""
+
+    def __init__(self) -> None:
+        self._all = {f"{s.domain}.{s.name}".lstrip("."): s for s in onnx.defs.get_all_schemas()}
+
+    def signature(self, op: str) -> Signature | None:
+        schema = self._all.get(op)
+        if schema is None:
+            return None
+        inputs = tuple((i.name, i.option.name == "Optional", i.option.name == "Variadic") for i in schema.inputs)
+        return Signature(inputs, schema.attributes, schema.min_input, schema.max_input)
+
+    def names(self) -> Iterable[str]:
+        return self._all
+
+
+@pytest.fixture(scope="session")
+def operators() -> Schemas:
+    return Schemas()
