@@ -108,7 +108,7 @@ def measure(name: str, only: list[str] | None = None) -> dict[str, Any]:
         try:
             result = work(path)
             seconds = time.perf_counter() - start
-            found = {"nodes": count(result.graph), "seconds": seconds, "same": same(expected, run(result, feeds))}
+            found = {"nodes": count(result.graph), "seconds": seconds, "verdict": verdict(result, feeds, expected)}
         except Exception as error:  # peers fail on models in many ways; each is a result
             found = {"error": f"{type(error).__name__}: {error}"[:300]}
         record["optimisers"][optimiser] = found
@@ -125,6 +125,15 @@ def run(model: Any, feeds: dict[str, np.ndarray]) -> list[Any]:
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     outputs: list[Any] = session.run(None, feeds)
     return outputs
+
+
+def verdict(model: Any, feeds: dict[str, np.ndarray], expected: list[Any]) -> str:
+    """`same`, `wrong`, or `does not run`, which is what a model comes to whose optimiser broke it."""
+    try:
+        found = run(model, feeds)
+    except Exception:  # whatever ONNX Runtime raises, the model is not usable
+        return "does not run"
+    return "same" if same(expected, found) else "wrong"
 
 
 def same(expected: list[Any], found: list[Any]) -> bool:

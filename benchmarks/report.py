@@ -109,13 +109,17 @@ def _nodes(records: Records) -> str:
             cells = []
             for optimiser in OPTIMISERS:
                 result = found["optimisers"].get(optimiser, {})
-                wrong = "" if result.get("same", True) else " (wrong)"
+                verdict = result.get("verdict", "same")
+                wrong = "" if verdict == "same" else f" ({verdict})"
                 cells.append(f"{result['nodes']}{wrong}" if "nodes" in result else "failed")
             rows.append([name, str(found["before"]), *cells])
         elif "error" in found:
             rows.append([name, f"failed: {_cell(found['error'])}", *[""] * len(OPTIMISERS)])
     head = ["model", "before", *OPTIMISERS]
-    note = "`(wrong)`: the result computes other values than the model did. `Constant` nodes are not counted.\n\n"
+    note = (
+        "*wrong*: the result computes other values than the model did; *does not run*: ONNX Runtime refuses it. "
+        "`Constant` nodes are not counted, nodes inside If, Loop and Scan are.\n\n"
+    )
     return f"## Nodes after graph optimisation\n\n{note}{_table(head, rows)}"
 
 

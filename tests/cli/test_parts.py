@@ -1,0 +1,125 @@
+"""The parts of the command line that are functions of their arguments."""
+
+import json
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rewrite.cli import tables
+from rewrite.cli.commands.run import read_array, write_arrays
+from rewrite.cli.measure import interleave, peer
+from rewrite.cli.options import parse_pairs, parse_shapes
+from rewrite.cli.progress import Stages
+from rewrite.cli.results import finite, write_json, write_text
+from rewrite.errors import UserError
+
+
+def test_shapes_are_read_from_names_and_numbers() -> None:
+    assert parse_shapes([]) == {}
+    assert parse_shapes(["batch=1", "h=224, w=32"]) == {"batch": 1, "h": 224, "w": 32}
+    assert parse_shapes(["a.b=0"]) == {"a.b": 0}
+
+
+@pytest.mark.parametrize("text", ["batch", "=3", "batch=", "batch=-1", "batch=1.5", "batch=x", ""])
+def test_other_shapes_are_refused(text: str) -> None:
+    with pytest.raises(UserError, match="--shape wants NAME=DIM"):
+        parse_shapes([text])
+
+
+def test_a_name_has_one_size() -> None:
+    assert parse_shapes(["n=1", "n=1"]) == {"n": 1}
+    with pytest.raises(UserError, match="two sizes, 1 and 2"):
+        parse_shapes(["n=1", "n=2"])
+
+
+def test_pairs_name_files_that_may_hold_an_equals_sign() -> None:
+    assert parse_pairs(["x=a=b.npy"], "--input") == {"x": Path("a=b.npy")}
+    with pytest.raises(UserError, match="names 'x' twice"):
+        parse_pairs(["x=a", "x=b"], "--input")
+
+
+def test_arrays_come_from_npy_and_npz(tmp_path: Path) -> None:
+    x, y = np.arange(6.0).reshape(2, 3), np.ones(2, np.int64)
+    np.save(tmp_path / "x.npy", x)
+    write_arrays(tmp_path / "both.npz", {"x": x, "y": y})
+    write_arrays(tmp_path / "one.npz", {"z": y})
+    assert np.array_equal(read_array(tmp_path / "x.npy", "anything"), x)
+    assert np.array_equal(read_array(tmp_path / "both.npz", "y"), y)
+    assert np.array_equal(read_array(tmp_path / "one.npz", "anything"), y)
+    with pytest.raises(UserError, match="has no array 'w'; it has x, y"):
+        read_array(tmp_path / "both.npz", "w")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["both.npz", "one.npz", "x.npy"]
+
+
+def test_pickles_are_not_read(tmp_path: Path) -> None:
+    np.save(tmp_path / "o.npy", np.array([print], dtype=object), allow_pickle=True)
+    with pytest.raises(UserError, match="is not a NumPy array file"):
+        read_array(tmp_path / "o.npy", "o")
+
+
+def test_json_has_no_nan(tmp_path: Path) -> None:
+    data = {"a": [1.5, float("nan"), (float("inf"), "x")], "p": Path("f"), 3: None}
+    assert finite(data) == {"a": [1.5, None, [None, "x"]], "p": "f", "3": None}
+    write_json(data, tmp_path / "r.json")
+    assert json.loads((tmp_path / "r.json").read_text()) == finite(data)
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path: Path) -> None:
+    target = tmp_path / "r.txt"
+    write_text("old", target)
+    with pytest.raises(UnicodeEncodeError):
+        write_text("\ud800", target)
+    assert target.read_text() == "old"
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_stages_are_timed_and_printed_once(capsys: pytest.CaptureFixture[str]) -> None:
+    from rewrite.cli.console import err
+
+    err.cache_clear()
+    with Stages() as stages:
+        stages("read", {})
+        stages("saturate", {"iteration": 1, "nodes": 1200})
+        time.sleep(0.01)
+        stages("saturate", {"iteration": 2, "nodes": 3400})
+        stages("build", {"done": 3, "total": 4})
+    err.cache_clear()
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.split("  ")[0] for line in lines] == ["read model", "saturate", "compile kernels"]
+    assert "2 iteration, 3,400 nodes" in lines[1]
+    assert lines[2].endswith("3/4")
+    assert list(stages.seconds) == ["read", "saturate", "build"]
+    assert stages.seconds["saturate"] >= 0.01
+
+
+def test_interleaving_gives_each_runner_its_time() -> None:
+    calls: list[str] = []
+
+    def slow(feeds: object) -> None:
+        calls.append("slow")
+        time.sleep(0.004)
+
+    def fast(feeds: object) -> None:
+        calls.append("fast")
+        time.sleep(0.001)
+
+    timings = interleave({"slow": slow, "fast": fast}, {}, seconds=0.1, rounds=2)
+    assert timings["slow"].median > 2 * timings["fast"].median
+    assert timings["fast"].low <= timings["fast"].median <= timings["fast"].high
+    turns = [name for name, before in zip(calls, [None, *calls], strict=False) if name != before]
+    assert turns == ["slow", "fast"] * 3  # the first is the warm-up
+
+
+def test_an_unknown_engine_is_refused() -> None:
+    with pytest.raises(UserError, match="no engine 'tvm' to compare with"):
+        peer("tvm", Path("m.onnx"), 1)
+
+
+def test_units_that_read_well() -> None:
+    assert tables.milliseconds(12.5e-6) == "12.5 µs"
+    assert tables.milliseconds(0.0125) == "12.50 ms"
+    assert tables.size(512) == "512 B"
+    assert tables.size(3 << 20) == "3.0 MiB"
+    assert tables.change(200, 116) == "-42 %"
+    assert tables.change(0, 3) == "-"

@@ -1,0 +1,59 @@
+"""The distribution: what is in it, and that importing it costs nothing."""
+
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+import rewrite
+
+ROOT = Path(rewrite.__file__).parent
+
+
+def run(code: str) -> str:
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    return done.stdout.strip()
+
+
+def test_importing_the_package_imports_no_dependency() -> None:
+    heavy = {"numpy", "onnx", "egglog", "jinja2", "lark", "Cython", "typer", "rich", "torch"}
+    assert run(f"import sys, rewrite; print(sorted({heavy!r} & set(sys.modules)))") == "[]"
+
+
+@pytest.mark.parametrize("name", rewrite.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    assert getattr(rewrite, name) is not None
+    assert name in dir(rewrite)
+
+
+def test_other_names_are_not() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'optimise'"):
+        _ = rewrite.optimise  # type: ignore[attr-defined]
+
+
+def test_the_version_is_that_of_the_distribution() -> None:
+    from importlib import metadata
+
+    assert rewrite.__version__ == metadata.version("onnx-rewrite")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not (ROOT / "setup.py").exists(), reason="not a checkout")
+def test_the_wheel_has_the_package_and_nothing_else(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
+    subprocess.run(command, check=True, timeout=600, capture_output=True)
+    (wheel,) = tmp_path.glob("onnx_rewrite-*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    inside = {name.removeprefix("rewrite/") for name in names if name.startswith("rewrite/")}
+    assert all(name.startswith(("rewrite/", "onnx_rewrite-")) for name in names)
+    assert not {"setup.py", "conftest.py"} & inside
+    assert not [
+        name for name in inside if name.startswith(("tests/", "benchmarks/", "build/", "docs/", "examples/", "."))
+    ]
+    assert {"__init__.py", "py.typed", "api.py", "cli/app.py", "grammar/rules.lark"} <= inside
+    for pattern in ("rules/*.rules", "backend/templates/*.j2", "backend/templates/*.h"):
+        wanted = {path.relative_to(ROOT).as_posix() for path in ROOT.glob(pattern)}
+        assert wanted <= inside
+    extensions = {path.relative_to(ROOT).with_suffix("").as_posix() for path in (ROOT / "backend").rglob("*.pyx")}
+    assert all(any(name.startswith(f"{stem}.") and name.endswith(".so") for name in inside) for stem in extensions)
