@@ -158,7 +158,7 @@ def _operator(call: ast.Call, scope: Scope, operators: Operators, pattern: bool,
     elif not stars:
         count, low, high = len(call.args), interface.min_inputs, interface.max_inputs
         if count < low or (high is not None and count > high):
-            message = f"`{call.head}` takes {_count(low, high)} input{'s' * (high != 1)}, here it has {count}"
+            message = f"`{call.head}` takes {_count(low, high)} input{'s' * ((high or low) != 1)}, here it has {count}"
             found.append(Diagnostic("wrong-arity", message, call.span))
     return found
 
@@ -194,7 +194,7 @@ def _function(call: ast.Call, scope: Scope, operators: Operators, table: Mapping
     count, low, high = len(call.args), function.min_arguments, function.max_arguments
     spread = any(isinstance(a, ast.Subscript) and isinstance(a.index, ast.All) for a in call.args)
     if not spread and (count < low or (high is not None and count > high)):
-        message = f"`{call.head}` takes {_count(low, high)} argument{'s' * (high != 1)}, here it has {count}"
+        message = f"`{call.head}` takes {_count(low, high)} argument{'s' * ((high or low) != 1)}, here it has {count}"
         found.append(Diagnostic("wrong-arity", message, call.span, hint=function.signature))
     for parameter, argument in zip(function.parameters, call.args, strict=False):
         if parameter.sort == "tensor" and _is_no_tensor(argument, scope):

@@ -99,7 +99,7 @@ class _Reader:
         resolved = target.resolve()
         here = [(p, span) for p, span in self._open if p == resolved]
         if not resolved.is_relative_to(root):
-            self._complain("use-outside", f'`use "{use.path}"` leads out of the rules directory {root}', use.span)
+            self._complain("use-outside", f'`use "{use.path}"` leads out of the directory of the rules', use.span)
         elif here or resolved == path.resolve():
             labels = tuple(Label(span, "which uses it here") for _, span in here[:1])
             self._complain(

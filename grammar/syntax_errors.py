@@ -120,7 +120,7 @@ def _words(expected: set[str]) -> str:
     """What is expected, as a person says it."""
     said: list[str] = []
     if "NUMBER" in expected:
-        said.append("an input, attribute or `..`" if "RULE" in expected else "an expression")
+        said += ["an input", "an attribute", "`..`"] if "RULE" in expected else ["an expression"]
         left = expected & {"RPAR", "RSQB", "STAR"} if "STAR" not in expected else expected & {"RPAR", "RSQB"}
     elif "NAME" in expected:
         said.append("a name")
