@@ -54,3 +54,20 @@ def _values(name: str, shape: tuple[int, ...], dtype: np.dtype, generator: np.ra
             return np.full(shape, 16000, dtype)
         return generator.integers(0, 2 if "type" in name else 250, shape).astype(dtype)
     return generator.standard_normal(shape).astype(dtype)
+
+
+def page(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
+    """Pictures of something like lines of writing, in [-1, 1]: noise finds nothing in a model that reads text."""
+    generator = np.random.default_rng(seed)
+    height, width = shape[-2:]
+    picture = np.ones(shape, np.float32)
+    for top in range(10, height - 24, 48):
+        for left in range(16, width - 16, 14):
+            if generator.random() < 0.15:
+                continue  # a space
+            for across, down in zip(generator.integers(0, 18, 3), generator.integers(0, 9, 3), strict=True):
+                if generator.random() < 0.5:
+                    picture[..., top + across : top + across + 3, left : left + 10] = -1
+                else:
+                    picture[..., top : top + 20, left + down : left + down + 2] = -1
+    return picture + np.float32(0.05) * generator.standard_normal(shape, dtype=np.float32)
