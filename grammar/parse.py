@@ -8,21 +8,23 @@ by one, so that each broken item is reported and none hides the next.
 from __future__ import annotations
 
 import contextlib
+import functools
 import itertools
 import re
 import threading
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import cast
-
-from lark import Lark, Token
-from lark.exceptions import UnexpectedInput
+from typing import TYPE_CHECKING, cast
 
 from .. import errors
+from . import cache
 from .ast import Item, RuleFile, Span, Syntax
-from .build import Builder
 from .diagnostics import Diagnostic, RuleErrors
-from .syntax_errors import explain
+
+if TYPE_CHECKING:  # the parser is needed only for what is not in the cache
+    from lark import Lark, Token
+
+    from .build import Builder
 
 GRAMMAR = Path(__file__).with_name("rules.lark")
 
@@ -78,7 +80,22 @@ class Parsed:
 
 
 def parse_leniently(text: str, path: str) -> Parsed:
-    """Parse a file as far as it goes: an item that is wrong is left out and the next one is read."""
+    """Parse a file as far as it goes: an item that is wrong is left out and the next one is read.
+
+    A file that was parsed before without errors comes from the cache."""
+    name = cache.key(text, _grammar())
+    known = cache.load(name, path)
+    if known is not None:
+        return Parsed(known, ())
+    parsed = _parse(text, path)
+    if not parsed.diagnostics:
+        cache.store(name, parsed.file)
+    return parsed
+
+
+def _parse(text: str, path: str) -> Parsed:
+    from lark.exceptions import UnexpectedInput
+
     parser, builder = _machinery()
     builder.begin(path)
     try:
@@ -90,6 +107,10 @@ def parse_leniently(text: str, path: str) -> Parsed:
 
 def _parse_items(parser: Lark, builder: Builder, text: str, path: str) -> Parsed:
     """Parse a file item by item."""
+    from lark.exceptions import UnexpectedInput
+
+    from .syntax_errors import explain
+
     boundaries = [m for m in _BOUNDARY.finditer(text) if m["item"]]
     words = ["", *(m["item"] for m in boundaries)]
     starts = [0, *(m.start() for m in boundaries), len(text)]
@@ -132,6 +153,8 @@ def _too_deep(file: RuleFile, text: str, found: list[Diagnostic]) -> tuple[RuleF
 
 def _tokens(parser: Lark, text: str) -> list[Token]:
     """The tokens of a text up to what is none."""
+    from lark.exceptions import UnexpectedInput
+
     found: list[Token] = []
     with contextlib.suppress(UnexpectedInput):
         for token in parser.lex(text):
@@ -139,13 +162,22 @@ def _tokens(parser: Lark, text: str) -> list[Token]:
     return found
 
 
+@functools.cache
+def _grammar() -> str:
+    return GRAMMAR.read_text(encoding="utf-8")
+
+
 def _machinery() -> tuple[Lark, Builder]:
     """The parser and its builder, made once per thread (the builder has state)."""
+    from lark import Lark
+
+    from .build import Builder
+
     if not hasattr(_local, "parser"):
         builder = Builder()
         _local.builder = builder
         _local.parser = Lark(
-            GRAMMAR.read_text(encoding="utf-8"),
+            _grammar(),
             parser="lalr",
             lexer="basic",
             keep_all_tokens=True,

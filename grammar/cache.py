@@ -1,0 +1,152 @@
+"""Parsed rule files, kept by content in the user's cache directory.
+
+An entry is a syntax tree as plain JSON with a checksum: loading it runs no code, and one that is damaged is as good as
+none. The key covers the text and the grammar, so nothing is ever out of date. Only files without errors are kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import tempfile
+from collections.abc import Callable
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from . import ast
+from .ast import RuleFile, Span, Syntax
+
+FORMAT = 1
+"""To be raised when the meaning of entries changes otherwise than by the grammar or the fields of the syntax tree."""
+MAX_ENTRIES = 512
+"""How many entries are kept; the oldest go first."""
+
+_SCALARS = ("str", "bool", "int | float", "str | None")
+
+
+def directory() -> Path:
+    """Where entries are kept: in $REWRITE_CACHE_DIR, else in the user's cache directory."""
+    root = os.environ.get("REWRITE_CACHE_DIR")
+    if not root:
+        from platformdirs import user_cache_dir
+
+        root = user_cache_dir("onnx-rewrite", appauthor=False)
+    return Path(root) / "rules"
+
+
+def key(text: str, grammar: str) -> str:
+    """The name of the entry for a text parsed by a grammar."""
+    shape = repr([(c.__name__, kinds) for c, kinds in _layout()])
+    return hashlib.sha256(f"{FORMAT}\0{shape}\0{grammar}\0{text}".encode()).hexdigest()
+
+
+def load(name: str, path: str) -> RuleFile | None:
+    """The entry of that name with spans in `path`, or None if there is none that can be read."""
+    try:
+        checksum, _, payload = (directory() / f"{name}.json").read_bytes().partition(b"\n")
+        if hashlib.sha256(payload).hexdigest() != checksum.decode():
+            return None
+        file = _decode(json.loads(payload), path)
+    except (OSError, ValueError, LookupError, TypeError, RecursionError):
+        return None
+    return file if isinstance(file, RuleFile) else None
+
+
+def store(name: str, file: RuleFile) -> None:
+    """Keep an entry. Where that is impossible (a full disk, a directory of others) there will be none."""
+    payload = json.dumps(_encode(file), separators=(",", ":"), ensure_ascii=False).encode()
+    with contextlib.suppress(OSError):
+        folder = directory()
+        folder.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as out:
+                out.write(hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
+            os.replace(temporary, folder / f"{name}.json")
+        except BaseException:
+            os.unlink(temporary)
+            raise
+        _forget(folder)
+
+
+def _forget(folder: Path) -> None:
+    """Remove the oldest entries past the limit."""
+    entries = list(folder.glob("*.json"))
+    if len(entries) > MAX_ENTRIES:
+        for entry in sorted(entries, key=lambda e: (e.stat().st_mtime, e.name))[:-MAX_ENTRIES]:
+            entry.unlink(missing_ok=True)
+
+
+@cache
+def _layout() -> list[tuple[type[Syntax], tuple[str, ...]]]:
+    """The node classes in a fixed order, each with what its fields hold: a scalar, words, nodes, or a node."""
+    classes = [c for c in vars(ast).values() if isinstance(c, type) and issubclass(c, Syntax)]
+    return [(c, tuple(_kind(f.name, str(f.type)) for f in fields(c))) for c in classes]
+
+
+def _kind(name: str, annotation: str) -> str:
+    if name == "span":
+        return "span"
+    if name == "path" or annotation in _SCALARS:
+        return "scalar"
+    if annotation == "tuple[str, ...]":
+        return "words"
+    return "nodes" if annotation.startswith("tuple[") else "node"
+
+
+@cache
+def _numbers() -> dict[type[Syntax], int]:
+    return {c: i for i, (c, _) in enumerate(_layout())}
+
+
+def _encode(node: Syntax) -> list[Any]:
+    """`[class, line, column, end line, end column, fields ..]`."""
+    number = _numbers()[type(node)]
+    out: list[Any] = [number]
+    for f, kind in zip(fields(node), _layout()[number][1], strict=True):
+        value = getattr(node, f.name)
+        if kind == "span":
+            out += [value.line, value.column, value.end_line, value.end_column]
+        elif kind == "node":
+            out.append(None if value is None else _encode(value))
+        elif kind == "nodes":
+            out.append(None if value is None else [_encode(v) for v in value])
+        else:
+            out.append(value)
+    return out
+
+
+@cache
+def _decoders() -> list[tuple[Callable[..., Syntax], list[tuple[str, str]]]]:
+    return [
+        (c, [(f.name, kind) for f, kind in zip(fields(c), kinds, strict=True) if kind != "span"])
+        for c, kinds in _layout()
+    ]
+
+
+def _decode(tree: list[Any], path: str) -> Syntax:
+    decoders = _decoders()
+
+    def decode(tree: list[Any]) -> Syntax:
+        number, line, column, end_line, end_column, *values = tree
+        make, parts = decoders[number]
+        arguments: dict[str, Any] = {}
+        for (name, kind), value in zip(parts, values, strict=True):
+            if value is None or kind == "scalar":
+                arguments[name] = value
+            elif kind == "node":
+                arguments[name] = decode(value)
+            elif kind == "nodes":
+                arguments[name] = tuple([decode(v) for v in value])
+            else:
+                arguments[name] = tuple(value)
+        if make is RuleFile:
+            arguments["path"] = path
+        node: Syntax = make(span=Span(path, line, column, end_line, end_column), **arguments)
+        return node
+
+    return decode(tree)
