@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 
 from ..grammar import ast
 from .egraph import EGraph
@@ -78,14 +79,23 @@ class _State:
     heads: dict[str, tuple[str, str]] = field(default_factory=dict)
     demands: list[Demand] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
+    kinds: list[tuple[str, str]] = field(default_factory=list)
+    fixed: list[str] = field(default_factory=list)
     counter: int = 0
 
     def copy(self) -> _State:
         tensors = {k: list(v) if isinstance(v, list) else v for k, v in self.tensors.items()}
         return _State(
-            list(self.atoms), tensors, dict(self.defaults), dict(self.heads), list(self.demands), list(self.absent),
+            list(self.atoms),
+            tensors,
+            dict(self.defaults),
+            dict(self.heads),
+            list(self.demands),
+            list(self.absent),
+            list(self.kinds),
+            list(self.fixed),
             self.counter,
-        )  # fmt: skip
+        )
 
     def fresh(self, stem: str) -> str:
         self.counter += 1
@@ -97,7 +107,10 @@ class Compiler:
 
     `arities` gives, for each variadic operator, the numbers of inputs that occur; `op_id` numbers operators."""
 
-    def __init__(self, op_id: Mapping[str, int], commutative: frozenset[str], arities: Mapping[str, set[int]]) -> None:
+    def __init__(
+        self, op_id: Mapping[str, int], commutative: frozenset[str], arities: Mapping[str, set[int]], prefix: str
+    ) -> None:
+        self.prefix = prefix
         self.op_id = op_id
         self.commutative = commutative
         self.arities = arities
@@ -125,8 +138,18 @@ class Compiler:
             integers[atom.attrs] = None
             if isinstance(atom.op, str):
                 integers[atom.op] = None
+        # a default stands for an absent input, which is no constant term
+        constants = [t.name for g in rule.rule.given if g.type.const for t in g.targets if t.name not in state.defaults]
+        fixed = [*state.fixed, *(v for name in constants if isinstance(v := state.tensors.get(name), str))]
         query = Query(
-            f"M{number}", rule.ruleset, tuple(state.atoms), tuple(classes), tuple(integers), tuple(state.absent)
+            f"{self.prefix}_{number}",
+            f"{self.prefix}_{rule.ruleset}",
+            tuple(state.atoms),
+            tuple(classes),
+            tuple(integers),
+            tuple(state.absent),
+            tuple(dict.fromkeys(fixed)),
+            tuple(dict.fromkeys(state.kinds)),
         )
         return Variant(query, roots, state.tensors, state.defaults, state.heads, tuple(state.demands))
 
@@ -156,6 +179,7 @@ class Compiler:
                 state = state.copy()
                 variable = state.fresh("k")
                 state.demands.append(Demand(variable, literal=expr))
+                state.fixed.append(variable)
                 yield state, variable
             case ast.Unary(operator="-") as neg:
                 yield from self._operator(_call("Neg", neg.span, neg.operand), state)
@@ -189,6 +213,7 @@ class Compiler:
                 else:
                     after.heads[call.head] = (op, attrs)
                 after.demands.append(Demand(attrs, op=op, outputs=outputs, kind=call.kind))
+                after.kinds.append((op, call.kind))
                 after.atoms.append(Atom(root, op, attrs, tuple(children)))
             else:
                 if call.head not in self.op_id:
@@ -263,7 +288,7 @@ def _call(op: str, span: ast.Span, *args: ast.Expr) -> ast.Call:
 Binding = dict[str, Value]
 
 
-def bind(rule: CompiledRule, variant: Variant, row: Row, evaluator: Evaluator, kinds: Mapping[str, str]) -> Binding:
+def bind(rule: CompiledRule, variant: Variant, row: Row, evaluator: Evaluator) -> Binding:
     """The rule's variables for one match. Raises `Unprovable` with the reason if a demand is not met."""
     egraph = evaluator.egraph
     names = (*variant.query.classes, *variant.query.integers)
@@ -286,7 +311,7 @@ def bind(rule: CompiledRule, variant: Variant, row: Row, evaluator: Evaluator, k
         if demand.literal is not None:
             evaluator.match_literal(demand.literal, at[demand.variable], exact=rule.rule.numerics == "exact")
         else:
-            _attributes(demand, at, env, egraph, kinds, later)
+            _attributes(demand, at, env, egraph, later)
     for name, default in variant.defaults.items():
         if name not in env:
             env[name] = evaluator.evaluate(default, env)
@@ -296,15 +321,19 @@ def bind(rule: CompiledRule, variant: Variant, row: Row, evaluator: Evaluator, k
     return env
 
 
+@cache
+def _defaults(op: str) -> Mapping[str, object]:
+    return normalise_attrs(op, {})
+
+
 def _attributes(
     demand: Demand,
     at: Mapping[str, int],
     env: Binding,
     egraph: EGraph,
-    kinds: Mapping[str, str],
     later: list[tuple[ast.Expr, object, str]],
 ) -> None:
-    """Checks an e-node's outputs, kind and attributes and binds the variables there; comparisons go to `later`."""
+    """Checks an e-node's outputs and attributes and binds the variables there; comparisons go to `later`."""
     attr_id = at[demand.variable]
     attrs = egraph.attrs_of(attr_id)
     if demand.outputs is not None and egraph.outputs_of(attr_id) != demand.outputs:
@@ -314,9 +343,6 @@ def _attributes(
             raise Unprovable(f"it is output {attrs['index']}, not {demand.index}")
         return
     if demand.kind is not None:
-        op = egraph.op_name(at[demand.op])
-        if kinds.get(op) != demand.kind:
-            raise Unprovable(f"{op} is not {demand.kind}")
         return
     call = demand.call
     assert call is not None
@@ -336,7 +362,7 @@ def _attributes(
             if env.setdefault(call.rest.name, RestRef(others)) != RestRef(others):
                 raise Unprovable(f"the other attributes of {demand.op} differ")
         return
-    defaults = normalise_attrs(demand.op, {k: attrs[k] for k in named})
+    defaults = _defaults(demand.op)
     for name, value in others.items():
         if name not in defaults or defaults[name] != value:
             raise Unprovable(f"{demand.op}'s {name} is {value!r}")

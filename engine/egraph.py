@@ -82,6 +82,8 @@ class EGraph:
     _fresh: int = 0
     _serials: int = 0
     matcher: Matcher | None = None
+    _stamps: list[int] = field(default_factory=list)
+    _new_fixed: list[int] = field(default_factory=list)
     _new_leaves: list[int] = field(default_factory=list)
     _new_rows: dict[int, list[Row]] = field(default_factory=dict)
     _new_equal: list[tuple[int, int]] = field(default_factory=list)
@@ -99,7 +101,7 @@ class EGraph:
 
     def __getstate__(self) -> dict[str, Any]:
         """The tables without the egglog side, which cannot leave its process."""
-        skip = {"matcher", "_memo", "_new_leaves", "_new_rows", "_new_equal", "_attr_ids"}
+        skip = {"matcher", "_memo", "_stamps", "_new_fixed", "_new_leaves", "_new_rows", "_new_equal", "_attr_ids"}
         return {name: getattr(self, name) for name in self.__slots__ if name not in skip}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -107,6 +109,7 @@ class EGraph:
             setattr(self, name, value)
         self.matcher, self._memo, self._attr_ids = None, {}, {}
         self._new_leaves, self._new_rows, self._new_equal = [], {}, []
+        self._new_fixed, self._stamps = [], []
 
     # --- reading ---
 
@@ -149,6 +152,10 @@ class EGraph:
     def value(self, handle: int) -> SymbolicValue | None:
         """The contents of a small integer tensor as dims, if known."""
         return self._known[self.find(handle)].value
+
+    def changed_since(self, knowledge: int, handles: Iterable[int]) -> bool:
+        """Whether more has become known of one of these classes since `self.knowledge` had that value."""
+        return any(self._stamps[self.find(h)] > knowledge for h in handles)
 
     def op_id(self, op: str) -> int:
         """The number that stands for an operator in the matcher."""
@@ -202,7 +209,7 @@ class EGraph:
         if op in self.commutative and len(kids) == 2 and kids[0] > kids[1]:
             kids = (kids[1], kids[0])
         serial = 0
-        if not is_pure(op, attrs):
+        if op != "Proj" and not is_pure(op, attrs):
             self._serials += 1
             serial = self._serials
         attr_id = self._intern(attrs, outputs, serial)
@@ -249,6 +256,9 @@ class EGraph:
         self._known.append(what)
         self._users.append([])
         self._members.append([handle])
+        self._stamps.append(self.knowledge)
+        if what.is_const:
+            self._new_fixed.append(handle)
         return handle
 
     # --- analysis ---
@@ -332,6 +342,9 @@ class EGraph:
         if merged != what:
             self._known[at] = merged
             self.knowledge += 1
+            self._stamps[at] = self.knowledge
+            if merged.is_const and not what.is_const:
+                self._new_fixed.append(at)
             for user in list(self._users[at]):
                 self._relearn(user)
 
@@ -355,6 +368,8 @@ class EGraph:
         self._parent[high] = low
         self._users[low].extend(self._users[high])
         self._members[low].extend(self._members[high])
+        self.knowledge += 1
+        self._stamps[low] = self.knowledge
         self._merged = True
         before, after = self._known[low], self._known[high]
         self._learn(low, after)
@@ -376,10 +391,10 @@ class EGraph:
     def rebuild(self) -> None:
         """Brings the egglog side up to date and takes over the congruences it finds."""
         assert self.matcher is not None
-        while self._new_leaves or self._new_rows or self._new_equal:
-            leaves, rows, equal = self._new_leaves, self._new_rows, self._new_equal
-            self._new_leaves, self._new_rows, self._new_equal = [], {}, []
-            self.matcher.load(leaves, rows, equal)
+        while self._new_leaves or self._new_rows or self._new_equal or self._new_fixed:
+            leaves, rows, equal, fixed = self._new_leaves, self._new_rows, self._new_equal, self._new_fixed
+            self._new_leaves, self._new_rows, self._new_equal, self._new_fixed = [], {}, [], []
+            self.matcher.load(leaves, rows, equal, fixed)
             if not self._merged:
                 continue
             self._merged = False

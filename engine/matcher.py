@@ -8,6 +8,8 @@ e-classes by integer handles.
     (H h)                the class of handle h; the least handle of a class is its canonical one, (id class)
     (Nk op attrs c1..ck) an e-node of arity k; operators and attribute sets are interned integers
     (Ck r op attrs x y)  for a commutative operator: the e-node in both operand orders, so that matching is commutative
+    (Kind k op)          operator op is of kind k
+    (Fixed c)            class c is a term over constants only
     (Mq ..)              the matches of query q, read out and then cleared
 
 Rows go in and out in bulk: facts are loaded with egglog's `input` from files (a command for each fact would cost
@@ -44,7 +46,8 @@ class Atom:
 class Query:
     """A conjunctive query. A match is a row of the classes' canonical handles, then the interned integers.
 
-    `absent` names the class variables that must be the absent leaf (handle 0)."""
+    `absent` names the class variables that must be the absent leaf (handle 0), `fixed` those that must be constant
+    terms, `kinds` the operator variables that must be of a kind."""
 
     name: str
     ruleset: str
@@ -52,6 +55,8 @@ class Query:
     classes: tuple[str, ...]
     integers: tuple[str, ...]
     absent: tuple[str, ...] = ()
+    fixed: tuple[str, ...] = ()
+    kinds: tuple[tuple[str, str], ...] = ()
 
 
 class Matcher:
@@ -66,6 +71,7 @@ class Matcher:
         self._rulesets: set[str] = set()
         self._queries: dict[str, list[Query]] = {}
         self._files = 0
+        self._users = 0
         self._run("""
             (sort T)
             (constructor H (i64) T)
@@ -76,11 +82,20 @@ class Matcher:
             (relation equal (i64 i64))
             (rule ((equal a b)) ((union (H a) (H b))) :ruleset load)
             (relation C2 (T i64 i64 T T))
+            (relation Kind (String i64))
+            (relation Fixed (T))
+            (relation fixed (i64))
+            (rule ((fixed h)) ((Fixed (H h))) :ruleset load)
         """)
 
     def close(self) -> None:
         """Removes the files that facts are passed through."""
         shutil.rmtree(self._directory, ignore_errors=True)
+
+    def new_user(self) -> str:
+        """A prefix for the names of rulesets and queries that nobody else uses."""
+        self._users += 1
+        return f"m{self._users}"
 
     def _run(self, program: str) -> None:
         self._egraph.run_program(*self._egraph.parse_program(program))
@@ -107,12 +122,18 @@ class Matcher:
             self._run(f"(rule ((= r (N2 {op} at x y))) ((C2 r {op} at x y) (C2 r {op} at y x)) :ruleset commute)")
         self._rulesets.add("commute")
 
+    def declare_kind(self, kind: str, op: int) -> None:
+        """Says that an operator is of a kind."""
+        self._run(f'(Kind "{kind}" {op})')
+
     def add_query(self, query: Query) -> None:
         """Registers a query; its first `matches` sees the whole e-graph, later ones what is new."""
         if query.ruleset not in self._rulesets:
             self._rulesets.add(query.ruleset)
             self._run(f"(ruleset {query.ruleset}) (ruleset {query.ruleset}_clear)")
         facts = [f"(= {variable} (H 0))" for variable in query.absent]
+        facts += [f'(Kind "{kind}" {op})' for op, kind in query.kinds]
+        facts += [f"(Fixed {variable})" for variable in query.fixed]
         for atom in query.atoms:
             self._declare(len(atom.children))
             operands = f"{atom.op} {atom.attrs} {' '.join(atom.children)}"
@@ -131,10 +152,16 @@ class Matcher:
         """)
         self._queries.setdefault(query.ruleset, []).append(query)
 
-    def load(self, leaves: Sequence[int], nodes: Mapping[int, Sequence[Row]], equal: Sequence[tuple[int, int]]) -> None:
-        """Adds leaves (handles), e-nodes by arity (rows `handle, op, attrs, *children`) and equalities, and
-        rebuilds."""
-        commands = [self._input("leaf", [(h,) for h in leaves])]
+    def load(
+        self,
+        leaves: Sequence[int],
+        nodes: Mapping[int, Sequence[Row]],
+        equal: Sequence[tuple[int, int]],
+        fixed: Sequence[int] = (),
+    ) -> None:
+        """Adds leaves (handles), e-nodes by arity (rows `handle, op, attrs, *children`), equalities, and which handles
+        are constant terms; and rebuilds."""
+        commands = [self._input("leaf", [(h,) for h in leaves]), self._input("fixed", [(h,) for h in fixed])]
         for arity, rows in nodes.items():
             self._declare(arity)
             commands.append(self._input(f"n{arity}", rows))

@@ -40,11 +40,15 @@ class Limits:
 
 @dataclass(slots=True)
 class RuleCount:
-    """How often a rule matched, and how often that changed the e-graph; the last reason why it did not fire."""
+    """How often a rule matched, and how often that changed the e-graph.
+
+    `reason` says why it did not fire where it came nearest to firing: `nearness` is 0 while binding, 1 at a condition,
+    2 when only the types of the two sides did not agree."""
 
     matches: int = 0
     applied: int = 0
     reason: str = ""
+    nearness: int = 0
     seconds: float = 0.0
 
 
@@ -70,6 +74,7 @@ class _Pending:
     rule: CompiledRule
     variant: Variant
     row: Row
+    knowledge: int
 
 
 class Saturator:
@@ -102,9 +107,11 @@ class Saturator:
         self._done_groups: set[tuple[object, ...]] = set()
         self._banned: dict[str, int] = {}
         self._bans: dict[str, int] = {}
-        self._tried: dict[str, int] = {}
+        self._kinds_declared: set[str] = set()
         self._compiled: dict[str, tuple[object, ...]] = {}
         self._start = time.perf_counter()
+        assert egraph.matcher is not None
+        self._prefix = egraph.matcher.new_user()
 
     def run(self) -> Saturation:
         """Saturates and says how it went; the e-graph is rebuilt whatever the reason for stopping."""
@@ -136,7 +143,7 @@ class Saturator:
         self.egraph.rebuild()
         self._compile(phase)
         assert self.egraph.matcher is not None
-        found = self.egraph.matcher.matches(phase)
+        found = self.egraph.matcher.matches(f"{self._prefix}_{phase}")
         self.report.iterations += 1
         knowledge, nodes = self.egraph.knowledge, len(self.egraph.nodes)
         retry, self._failed[phase] = self._failed[phase], []
@@ -146,13 +153,12 @@ class Saturator:
             changed |= self._apply_all(rule, variant, rows, phase)
         changed |= self._apply_groups(phase)
         if retry:
-            # a failed condition is worth another look only when more is known
-            if found or self.egraph.knowledge != self._tried.get(phase):
-                self._tried[phase] = self.egraph.knowledge
-                for pending in retry:
+            for pending in retry:
+                # a failed condition is worth another look only when more is known of what it is about
+                if self.egraph.changed_since(pending.knowledge, pending.row[: len(pending.variant.query.classes)]):
                     changed |= self._apply(pending.rule, pending.variant, pending.row, phase)
-            else:
-                self._failed[phase].extend(retry)
+                else:
+                    self._failed[phase].append(pending)
         if self.progress:
             self.progress(self.report.iterations, len(self.egraph.nodes))
         return changed or self.egraph.knowledge != knowledge or len(self.egraph.nodes) != nodes
@@ -170,7 +176,12 @@ class Saturator:
         if self._compiled.get(phase) == state:
             return
         self._compiled[phase] = state
-        compiler = Compiler(ops, self.egraph.commutative, arities)
+        assert self.egraph.matcher is not None
+        for op, number in ops.items():
+            if op in self.kinds and op not in self._kinds_declared:
+                self._kinds_declared.add(op)
+                self.egraph.matcher.declare_kind(self.kinds[op], number)
+        compiler = Compiler(ops, self.egraph.commutative, arities, self._prefix)
         assert self.egraph.matcher is not None
         for rule in self.rules:
             if rule.ruleset == phase:
@@ -187,7 +198,7 @@ class Saturator:
     def _apply_all(self, rule: CompiledRule, variant: Variant, rows: Sequence[Row], phase: str) -> bool:
         explores = phase == "explore"
         if explores and self._banned.get(rule.name, 0) > self.report.iterations:
-            self._failed[phase].extend(_Pending(rule, variant, row) for row in rows)
+            self._failed[phase].extend(_Pending(rule, variant, row, -1) for row in rows)
             return False
         changed = False
         start = time.perf_counter()
@@ -197,7 +208,7 @@ class Saturator:
                 self._banned[rule.name] = self.report.iterations + (1 << self._bans[rule.name])
                 if rule.name not in self.report.limited:
                     self.report.limited.append(rule.name)
-                self._failed[phase].extend(_Pending(rule, variant, r) for r in rows[i:])
+                self._failed[phase].extend(_Pending(rule, variant, r, -1) for r in rows[i:])
                 break
             if i % 256 == 255:
                 self._check()
@@ -214,14 +225,17 @@ class Saturator:
         evaluator.index = rule.index
         at = dict(zip((*variant.query.classes, *variant.query.integers), row, strict=True))
         roots = [self.egraph.find(at[r]) for r in variant.roots]
-        evaluator.origins = self._origins(roots)
         try:
-            env = bind(rule, variant, row, evaluator, self.kinds)
+            nearness = 0
+            env = bind(rule, variant, row, evaluator)
+            nearness = 1
             count.matches += 1
             if rule.index is not None:
                 check_given(rule.rule.given, env, evaluator)
                 return self._collect(rule, env, roots[0])
             self._conditions(rule, env)
+            nearness = 2
+            evaluator.origins = self._origins(roots)
             nodes = len(self.egraph.nodes)
             changed = self._rewrite(rule, env, roots)
             # an operator of our own is made equal to its definition as it is made, so that growth counts too
@@ -229,8 +243,9 @@ class Saturator:
                 count.applied += 1
             return changed
         except (Unprovable, IllTyped) as why:
-            count.reason = str(why)
-            self._failed[phase].append(_Pending(rule, variant, row))
+            if nearness >= count.nearness:
+                count.reason, count.nearness = str(why), nearness
+            self._failed[phase].append(_Pending(rule, variant, row, self.egraph.knowledge))
             return False
 
     def _origins(self, roots: Sequence[int]) -> tuple[str, ...]:
