@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from ...engine.graph import DType, TensorType
@@ -41,12 +42,12 @@ class Operand:
     """A tensor that the epilogue reads, with its strides in elements."""
 
     value: str
-    strides: tuple[Dim, Dim, Dim]
+    strides: tuple[Dim, Dim, int]
 
 
 @dataclass(frozen=True)
 class Epilogue:
-    """Statements that compute `result` from `x` and the operands `e0`, `e1` and so on; `output` is the group's result."""
+    """Statements that compute `result` from `x` and the operands `e0`, `e1` ..; `output` is the group's result."""
 
     operands: tuple[Operand, ...]
     lines: tuple[str, ...]
@@ -147,7 +148,7 @@ def _same_shape(a: Sequence[Dim] | None, b: Sequence[Dim]) -> bool:
     return a is not None and len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
 
 
-def _strides(value: str, shape: Sequence[Dim], axes: Axes) -> tuple[Dim, Dim, Dim] | None:
+def _strides(value: str, shape: Sequence[Dim], axes: Axes) -> tuple[Dim, Dim, int] | None:
     """The strides of a tensor broadcast over the output along batch, rows and columns; None if one of them is none."""
     seen = contiguous(value, shape).broadcast(axes.shape)
     if seen is None:
@@ -162,7 +163,7 @@ def _strides(value: str, shape: Sequence[Dim], axes: Axes) -> tuple[Dim, Dim, Di
 def _stride(extents: Sequence[Dim], strides: Sequence[Dim]) -> Dim | None:
     """The stride of several dims walked as one (0 for none), None if they can't be."""
     dims = [(e, s) for e, s in zip(extents, strides, strict=True) if e != 1]
-    for (_, outer), (extent, inner) in zip(dims, dims[1:], strict=False):
+    for (_, outer), (extent, inner) in pairwise(dims):
         if not same(outer, inner * extent):
             return None
     return dims[-1][1] if dims else 0

@@ -226,8 +226,8 @@ def pack_columns(matrices: NDArray[Any], nr: int, lanes: int) -> NDArray[Any]:
 
 def _constant_matrices(array: NDArray[Any], b: Matrices, k: int, n: int) -> NDArray[Any]:
     """A constant B as matrices [images][K][N]."""
-    flat = array.reshape(-1, n, k).transpose(0, 2, 1) if b.row == 1 and b.column != 1 else array.reshape(-1, k, n)
-    return flat
+    transposed = b.row == 1 and b.column != 1
+    return array.reshape(-1, n, k).transpose(0, 2, 1) if transposed else array.reshape(-1, k, n)
 
 
 def _worth_packing(work: Product, target: Target) -> bool:

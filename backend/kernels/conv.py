@@ -1,0 +1,109 @@
+"""Lowering of Conv to the implicit-GEMM kernel; depthwise ones go to `depthwise`.
+
+The output of a convolution is, for each image and group, a matrix of channels x pixels: the packed weights times the
+inputs under the filter, gathered panel by panel. One, two and three spatial dims are one case, with leading dims of 1.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...engine.graph import DType, TensorType
+from ...engine.symbolic import product
+from ..iteration import Extents
+from ..lower import Context, Group, Kernel, Step, lowering
+from . import tiles as tiling
+from .epilogue import Axes, of_group
+from .matmul import SMALL_WORK, kernel_weight, tile_params
+from .slide import slide
+from .window import geometry, window_of
+
+
+@lowering("Conv")
+def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
+    """Conv of any geometry over one to three spatial dims, with constant weights."""
+    node = group.anchor
+    assert node is not None
+    x, out = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
+    weights = ctx.constant(node.inputs[1])
+    if weights is None or x.dtype is not DType.F32 or weights.type.dtype is not DType.F32:
+        return None
+    if x.shape is None or out.shape is None:
+        return None
+    w = weights.array
+    groups = int(node.attrs.get("group", 1))  # type: ignore[call-overload]
+    shape = window_of(node, x, out, w.shape[2:])
+    if shape is None or not w.size:
+        return None
+    bias = node.inputs[2] if len(node.inputs) > 2 else ""
+    addend = None
+    if bias:
+        addend = (bias, TensorType(DType.F32, (w.shape[0], *(1,) * (w.ndim - 2))), 1.0)
+    epilogue = of_group(group, ctx, Axes(out.shape, 1, 2), addend=addend)
+    if epilogue is None:
+        return None
+    images = x.shape[0]
+    if groups > 1 and w.shape[1] == 1:
+        extra = {"kind": "depthwise", "counted": False, "include_pad": False}
+        inputs = (node.inputs[0], node.inputs[1])
+        return [slide(group, ctx, shape, epilogue, images, groups, w.shape[0] // groups, inputs, extra)]
+    pixels = product(shape.outputs)
+    m, channels = w.shape[0] // groups, w.shape[1]
+    k = channels * shape.taps
+    direct = shape.is_pointwise
+    choice = tiling.choose(
+        ctx.target,
+        m,
+        pixels if isinstance(pixels, int) else None,
+        k,
+        threads=ctx.threads,
+        batch=groups * (images if isinstance(images, int) and images > 0 else 1),
+        packing=0.0 if direct else 2.0,
+    )
+    nr = choice.nv * ctx.target.lanes
+    kc = 0
+    if not direct:
+        kc = tiling.k_block(ctx.target, k, nr, None)
+        kc = 0 if kc >= k else kc
+    extents = Extents()
+    b_k = extents(pixels) if direct else nr
+    scratch = 0 if direct else -(-((kc or k) * nr + ctx.target.lanes) * 4 // 64) * 64
+    params = {
+        "images": extents(images),
+        "groups": groups,
+        "m": m,
+        "pixels": extents(pixels),
+        "k": k,
+        "kc": kc,
+        "direct": direct,
+        "scratch": scratch,
+        "g": geometry(shape, channels, extents),
+        "tiles": tile_params(choice, "1", str(choice.mr), str(choice.mr * k), b_k, b_k),
+        "epilogue": epilogue.params(extents),
+    }
+    macs = product((images, w.shape[0], pixels, k))
+    return [
+        Step(
+            Kernel("conv", params, kernel_weight(choice) + (not direct)),
+            (node.inputs[0], ctx.add_constant(pack_rows(w, groups, choice.mr), "packed"), *epilogue.values),
+            (epilogue.output,),
+            dims=tuple(extents.dims),
+            scratch=scratch,
+            in_place=() if kc else epilogue.in_place(2),
+            threads=1 if isinstance(macs, int) and macs < SMALL_WORK else 0,
+            nodes=tuple(n.name for n in group.nodes),
+        )
+    ]
+
+
+def pack_rows(w: NDArray[Any], groups: int, mr: int) -> NDArray[Any]:
+    """Weights [M, C, *kernel] as `[group][M / mr][tap, C][mr]`, flat; missing rows of the last block are zero."""
+    m, channels = w.shape[0] // groups, w.shape[1]
+    by_tap = w.reshape(groups, m, channels, -1).transpose(0, 1, 3, 2).reshape(groups, m, -1)
+    blocks = -(-m // mr)
+    padded = np.zeros((groups, blocks * mr, by_tap.shape[2]), w.dtype)
+    padded[:, :m] = by_tap
+    return np.ascontiguousarray(padded.reshape(groups, blocks, mr, -1).transpose(0, 1, 3, 2)).reshape(-1)

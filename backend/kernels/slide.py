@@ -1,0 +1,121 @@
+"""Lowering of what slides over single planes: depthwise convolution (called by `conv`), MaxPool and AveragePool."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ...engine.graph import DType
+from ...engine.symbolic import Dim, ceildiv, product
+from ..iteration import Extents
+from ..lower import Context, Group, Kernel, Step, lowering
+from .epilogue import Axes, Epilogue, of_group
+from .window import Window, geometry, ints, window_of
+
+UNROLLED = 50  # windows of up to so many elements are unrolled
+SMALL_PLANES = 60_000  # fewer elements under all windows than this are left to one thread
+
+
+@lowering("MaxPool", "AveragePool")
+def lower_pool(group: Group, ctx: Context) -> list[Step] | None:
+    """MaxPool (without indices) and AveragePool over one to three spatial dims."""
+    node = group.anchor
+    assert node is not None
+    x, out = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
+    if x.dtype is not DType.F32 or x.shape is None or out.shape is None or any(node.outputs[1:]):
+        return None
+    kernel = ints(node, "kernel_shape", ())
+    shape = window_of(node, x, out, kernel)
+    channels = x.shape[1] if len(x.shape) > 1 else None
+    if shape is None or not isinstance(channels, int):
+        return None
+    epilogue = of_group(group, ctx, Axes(out.shape, 1, 2))
+    if epilogue is None:
+        return None
+    if node.op == "MaxPool":
+        extra: dict[str, Any] = {"kind": "max", "counted": False, "include_pad": False}
+    else:
+        include = bool(node.attrs.get("count_include_pad", 0))
+        padded = any(p != 0 for p in (*shape.pad, *shape.pad_end))
+        counted = (padded and not include) or bool(node.attrs.get("ceil_mode", 0))
+        extra = {"kind": "mean", "counted": counted, "include_pad": include}
+    return [slide(group, ctx, shape, epilogue, x.shape[0], channels, 1, (node.inputs[0],), extra)]
+
+
+def slide(
+    group: Group,
+    ctx: Context,
+    shape: Window,
+    epilogue: Epilogue,
+    images: Dim,
+    channels: int,
+    multiple: int,
+    inputs: tuple[str, ...],
+    extra: dict[str, Any],
+) -> Step:
+    """The step of the `slide` kernel: `inputs` are x and, for a depthwise convolution, its weights."""
+    lanes = ctx.target.lanes
+    _, height, width = shape.outputs
+    unrolled = shape.taps <= UNROLLED
+    rows = _rows(height, 8 if ctx.target.registers >= 32 else 4, shape)
+    reach = (shape.kernel[2] - 1) * shape.dilation[2] // shape.stride[2]
+    pitch = ceildiv(width, lanes) * lanes + -(-(reach + 1) // lanes) * lanes
+    band = rows
+    if isinstance(height, int) and isinstance(pitch, int):
+        limit = ctx.target.l1 // 2
+        while band + rows <= height and _floats(shape, band + rows, pitch) * 4 <= limit:
+            band += rows
+        band = min(height, band) if band + rows > height and _floats(shape, height, pitch) * 4 <= limit else band
+    else:
+        band = rows * 2
+    floats = _floats(shape, band, pitch) + lanes
+    if extra["counted"]:
+        floats = floats + width + lanes
+    scratch = ceildiv(floats * 4, 64) * 64
+    extents = Extents()
+    params = {
+        "images": extents(images),
+        "channels": channels,
+        "multiple": multiple,
+        "g": {
+            **geometry(shape, channels, extents),
+            "kernel": list(shape.kernel),
+            "stride": list(shape.stride),
+            "dilation": list(shape.dilation),
+        },
+        "rows": rows,
+        "band": band,
+        "pitch": extents(pitch),
+        "scratch": extents(scratch),
+        "unrolled": unrolled,
+        "epilogue": epilogue.params(extents),
+        **extra,
+    }
+    work = product((images, channels * multiple, *shape.outputs, shape.taps))
+    return Step(
+        Kernel("slide", params, 2.0 + (rows * shape.taps / 60 if unrolled else 0.5)),
+        (*inputs, *epilogue.values),
+        (epilogue.output,),
+        dims=tuple(extents.dims),
+        scratch=scratch,
+        in_place=epilogue.in_place(len(inputs)),
+        threads=1 if isinstance(work, int) and work < SMALL_PLANES else 0,
+        nodes=tuple(n.name for n in group.nodes),
+    )
+
+
+def _floats(shape: Window, band: int, pitch: Dim) -> Dim:
+    """The size of a band's input lines in scratch."""
+    lines = (band - 1) * shape.stride[1] + (shape.kernel[1] - 1) * shape.dilation[1] + 1
+    return pitch * (shape.kernel[0] * lines * shape.stride[2])
+
+
+def _rows(height: Dim, most: int, shape: Window) -> int:
+    """How many rows a tile has: those that leave few over, limited by registers and by the size of unrolled code."""
+    if shape.taps > 9:
+        most = max(1, min(most, 4 if shape.taps <= 25 else 2))
+    if not isinstance(height, int):
+        return min(4, most)
+    return max(
+        range(1, most + 1),
+        key=lambda r: (height // r * r + (height % r) * 0.5) / height + r / 100 if r <= height else 0,
+    )

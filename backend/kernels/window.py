@@ -1,0 +1,93 @@
+"""Windows: how filters and pooling move over the spatial dims of a tensor.
+
+One, two and three spatial dims are one case: depth, height and width, with leading ones of extent 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ...engine.graph import Node, TensorType
+from ...engine.symbolic import Dim, maximum
+from ..iteration import Extents
+
+
+@dataclass(frozen=True)
+class Window:
+    """How a filter or pooling window moves over a tensor [N, C, D, H, W]: each a triple for depth, height, width."""
+
+    inputs: tuple[Dim, ...]
+    outputs: tuple[Dim, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    pad: tuple[Dim, ...]  # before the first element
+    pad_end: tuple[Dim, ...]  # after the last, as written: what the outputs really touch may be less or more
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether each output lies over just the input of the same place."""
+        return all(k == 1 for k in self.kernel) and all(s == 1 for s in self.stride) and self.inputs == self.outputs
+
+    @property
+    def taps(self) -> int:
+        """The number of elements under the window."""
+        return int(np.prod(self.kernel))
+
+
+def window_of(node: Node, x: TensorType, out: TensorType, kernel: Sequence[int]) -> Window | None:
+    """The window of a Conv or pooling node, with its padding made explicit; None for more than three spatial dims."""
+    assert x.shape is not None
+    assert out.shape is not None
+    inputs, outputs = x.shape[2:], out.shape[2:]
+    rank = len(inputs)
+    if not 1 <= rank <= 3 or len(outputs) != rank or len(kernel) != rank:
+        return None
+    stride = ints(node, "strides", (1,) * rank)
+    dilation = ints(node, "dilations", (1,) * rank)
+    pads = ints(node, "pads", (0,) * (2 * rank))
+    begin: list[Dim] = list(pads[:rank])
+    end: list[Dim] = list(pads[rank:])
+    mode = node.attrs.get("auto_pad", "NOTSET")
+    if mode == "VALID":
+        begin, end = [0] * rank, [0] * rank
+    elif mode in ("SAME_UPPER", "SAME_LOWER"):
+        for a in range(rank):
+            reach = dilation[a] * (kernel[a] - 1) + 1
+            missing = maximum(0, (outputs[a] - 1) * stride[a] + reach - inputs[a])
+            half = missing // 2
+            begin[a], end[a] = (half, missing - half) if mode == "SAME_UPPER" else (missing - half, half)
+    lead = 3 - rank
+    return Window(
+        (1,) * lead + tuple(inputs),
+        (1,) * lead + tuple(outputs),
+        (1,) * lead + tuple(kernel),
+        (1,) * lead + stride,
+        (1,) * lead + dilation,
+        (0,) * lead + tuple(begin),
+        (0,) * lead + tuple(end),
+    )
+
+
+def ints(node: Node, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
+    """An attribute that is a list of ints, where empty or missing means the default."""
+    found: Any = node.attrs.get(name)
+    return tuple(int(v) for v in found) if found else default
+
+
+def geometry(shape: Window, channels: int, extents: Extents) -> dict[str, Any]:
+    """A window as the templates take it: C expressions."""
+    return {
+        "in": extents.all(shape.inputs),
+        "out": extents.all(shape.outputs),
+        "kernel": [str(v) for v in shape.kernel],
+        "stride": [str(v) for v in shape.stride],
+        "dilation": [str(v) for v in shape.dilation],
+        "pad": extents.all(shape.pad),
+        "pad_end": extents.all(shape.pad_end),
+        "channels": channels,
+    }
