@@ -47,7 +47,7 @@ format: $(VENV)/.installed-dev
 # mypy names a package after its folder; the link gives the checkout the package's name, whatever its own is.
 types: $(VENV)/.installed-dev
 	@mkdir -p build/types && ln -sfn ../.. build/types/rewrite
-	cd build/types && MYPYPATH=. $(abspath $(BIN))/mypy --config-file ../../pyproject.toml --package rewrite
+	mypy="$$(realpath $(BIN)/mypy)"; cd build/types && MYPYPATH=. "$$mypy" --config-file ../../pyproject.toml --package rewrite
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.run $(ARGS)
