@@ -164,9 +164,7 @@ def lower_product(work: Product, epilogue: Epilogue, group: Group, ctx: Context)
         "batch": batch,
         "packed": panels,
         "kc": kc,
-        "tiles": tile_params(
-            choice, a_row=a_row, a_k=a_k, a_step=f"{choice.mr} * (int64_t)({a_row})", b_k=b_k, tail_k=tail_k
-        ),
+        "tiles": tile_params(choice, a_row, a_k, f"{choice.mr} * (int64_t)({a_row})", b_k, tail_k),
         "epilogue": epilogue.params(extents),
     }
     macs = product((*work.batch, m, n, k))
@@ -184,9 +182,7 @@ def lower_product(work: Product, epilogue: Epilogue, group: Group, ctx: Context)
     return steps
 
 
-def tile_params(
-    choice: Tiles, *, a_row: str, a_k: str, a_step: str, b_k: str | int, tail_k: str | int
-) -> dict[str, Any]:
+def tile_params(choice: Tiles, a_row: str, a_k: str, a_step: str, b_k: str | int, tail_k: str | int) -> dict[str, Any]:
     """What the macros of `tile.j2` want to know of the tiles and the strides of A and B (C expressions)."""
     return {
         "mr": choice.mr,

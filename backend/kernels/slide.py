@@ -115,7 +115,6 @@ def _rows(height: Dim, most: int, shape: Window) -> int:
         most = max(1, min(most, 4 if shape.taps <= 25 else 2))
     if not isinstance(height, int):
         return min(4, most)
-    return max(
-        range(1, most + 1),
-        key=lambda r: (height // r * r + (height % r) * 0.5) / height + r / 100 if r <= height else 0,
-    )
+    fits = range(1, min(most, height) + 1) or range(1, 2)
+    # rows left over are done one by one, at about half the speed
+    return max(fits, key=lambda r: (height // r * r + height % r * 0.5) / max(1, height) + r / 100)
