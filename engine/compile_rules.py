@@ -57,7 +57,7 @@ class Variant:
 
 @dataclass(slots=True)
 class CompiledRule:
-    """A rule ready to run: its variants, in a fixed order."""
+    """One direction of a rule. `index` and `indexed` are set for group rules: `i` and the variables that it indexes."""
 
     rule: ast.Rule
     lhs: ast.Expr | ast.Roots
@@ -66,7 +66,7 @@ class CompiledRule:
     ruleset: str
     index: str | None = None
     indexed: frozenset[str] = frozenset()
-    variants: list[Variant] = field(default_factory=list)
+    heads: tuple[str, ...] | None = None
 
 
 @dataclass(slots=True)
@@ -283,6 +283,15 @@ class Compiler:
 
 def _call(op: str, span: ast.Span, *args: ast.Expr) -> ast.Call:
     return ast.Call(span=span, head=op, args=args)
+
+
+def heads(rule: CompiledRule) -> tuple[str, ...]:
+    """The operators named in a rule's pattern; its variants depend on the numbers of inputs that these occur with."""
+    if rule.heads is None:
+        names = [e.head for e in rule.lhs.walk() if isinstance(e, ast.Call)]
+        names += [INFIX[e.operator] for e in rule.lhs.walk() if isinstance(e, ast.Binary) and e.operator in INFIX]
+        rule.heads = tuple(sorted({*names, "Neg", "Proj"}))
+    return rule.heads
 
 
 Binding = dict[str, Value]

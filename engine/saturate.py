@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..grammar import ast
-from .compile_rules import CompiledRule, Compiler, Variant, bind
+from .compile_rules import CompiledRule, Compiler, Variant, bind, heads
 from .egraph import EGraph, IllTyped
 from .evaluate import Evaluator
 from .given import check_given
@@ -69,6 +69,9 @@ class _Stop(Exception):
     pass
 
 
+_Key = tuple[str, Row]
+
+
 @dataclass(slots=True)
 class _Pending:
     rule: CompiledRule
@@ -102,13 +105,14 @@ class Saturator:
         self.evaluator.declared = declared or {}
         self._by_query: dict[str, tuple[CompiledRule, Variant]] = {}
         self._seen_variants: set[tuple[object, ...]] = set()
-        self._failed: dict[str, list[_Pending]] = {phase: [] for phase in PHASES}
+        self._failed: dict[str, dict[_Key, _Pending]] = {phase: {} for phase in PHASES}
+        self._done: set[_Key] = set()
         self._groups: dict[str, dict[tuple[object, ...], dict[int, dict[str, Value]]]] = {}
         self._done_groups: set[tuple[object, ...]] = set()
         self._banned: dict[str, int] = {}
         self._bans: dict[str, int] = {}
         self._kinds_declared: set[str] = set()
-        self._compiled: dict[str, tuple[object, ...]] = {}
+        self._compiled: dict[int, tuple[object, ...]] = {}
         self._start = time.perf_counter()
         assert egraph.matcher is not None
         self._prefix = egraph.matcher.new_user()
@@ -146,19 +150,18 @@ class Saturator:
         found = self.egraph.matcher.matches(f"{self._prefix}_{phase}")
         self.report.iterations += 1
         knowledge, nodes = self.egraph.knowledge, len(self.egraph.nodes)
-        retry, self._failed[phase] = self._failed[phase], []
+        retry, self._failed[phase] = self._failed[phase], {}
         changed = False
         for name, rows in found.items():
             rule, variant = self._by_query[name]
             changed |= self._apply_all(rule, variant, rows, phase)
         changed |= self._apply_groups(phase)
-        if retry:
-            for pending in retry:
-                # a failed condition is worth another look only when more is known of what it is about
-                if self.egraph.changed_since(pending.knowledge, pending.row[: len(pending.variant.query.classes)]):
-                    changed |= self._apply(pending.rule, pending.variant, pending.row, phase)
-                else:
-                    self._failed[phase].append(pending)
+        for key, pending in retry.items():
+            # a failed condition is worth another look only when more is known of what it is about
+            if self.egraph.changed_since(pending.knowledge, pending.row[: len(pending.variant.query.classes)]):
+                changed |= self._apply(pending.rule, pending.variant, pending.row, phase)
+            else:
+                self._failed[phase].setdefault(key, pending)
         if self.progress:
             self.progress(self.report.iterations, len(self.egraph.nodes))
         return changed or self.egraph.knowledge != knowledge or len(self.egraph.nodes) != nodes
@@ -172,19 +175,18 @@ class Saturator:
         ops = {op: self.egraph.op_id(op) for op in (*arities, "Proj")}
         for name in self.evaluator.declared:  # rules write `Name` for what graphs hold as `rewrite.Name`
             ops[name] = self.egraph.op_id(f"{OWN_DOMAIN}.{name}")
-        state = tuple(sorted((op, tuple(sorted(n))) for op, n in arities.items()))
-        if self._compiled.get(phase) == state:
-            return
-        self._compiled[phase] = state
         assert self.egraph.matcher is not None
         for op, number in ops.items():
             if op in self.kinds and op not in self._kinds_declared:
                 self._kinds_declared.add(op)
                 self.egraph.matcher.declare_kind(self.kinds[op], number)
         compiler = Compiler(ops, self.egraph.commutative, arities, self._prefix)
-        assert self.egraph.matcher is not None
-        for rule in self.rules:
-            if rule.ruleset == phase:
+        for number, rule in enumerate(self.rules):
+            if rule.ruleset != phase:
+                continue
+            state = tuple((op, tuple(sorted(arities[op]))) for op in heads(rule) if op in arities)
+            if self._compiled.get(number) != state:
+                self._compiled[number] = state
                 for variant in compiler.variants(rule, self._seen_variants):
                     self._by_query[variant.query.name] = (rule, variant)
                     self.egraph.matcher.add_query(variant.query)
@@ -198,7 +200,7 @@ class Saturator:
     def _apply_all(self, rule: CompiledRule, variant: Variant, rows: Sequence[Row], phase: str) -> bool:
         explores = phase == "explore"
         if explores and self._banned.get(rule.name, 0) > self.report.iterations:
-            self._failed[phase].extend(_Pending(rule, variant, row, -1) for row in rows)
+            self._postpone(rule, variant, rows, phase)
             return False
         changed = False
         start = time.perf_counter()
@@ -208,7 +210,7 @@ class Saturator:
                 self._banned[rule.name] = self.report.iterations + (1 << self._bans[rule.name])
                 if rule.name not in self.report.limited:
                     self.report.limited.append(rule.name)
-                self._failed[phase].extend(_Pending(rule, variant, r, -1) for r in rows[i:])
+                self._postpone(rule, variant, rows[i:], phase)
                 break
             if i % 256 == 255:
                 self._check()
@@ -216,15 +218,27 @@ class Saturator:
         self.report.counts[rule.name].seconds += time.perf_counter() - start
         return changed
 
+    def _postpone(self, rule: CompiledRule, variant: Variant, rows: Sequence[Row], phase: str) -> None:
+        for row in rows:
+            self._failed[phase][variant.query.name, self._canonical(variant, row)] = _Pending(rule, variant, row, -1)
+
+    def _canonical(self, variant: Variant, row: Row) -> Row:
+        classes = len(variant.query.classes)
+        return (*map(self.egraph.find, row[:classes]), *row[classes:])
+
     def _apply(self, rule: CompiledRule, variant: Variant, row: Row, phase: str) -> bool:
         """Binds, proves and applies one match; whether the e-graph changed."""
+        row = self._canonical(variant, row)
+        key = (variant.query.name, row)
+        if key in self._done or key in self._failed[phase]:
+            return False
         count = self.report.counts[rule.name]
         evaluator = self.evaluator
         evaluator.made_by = rule.name
         evaluator.lets = {b.target.name: b.value for b in rule.rule.let}
         evaluator.index = rule.index
         at = dict(zip((*variant.query.classes, *variant.query.integers), row, strict=True))
-        roots = [self.egraph.find(at[r]) for r in variant.roots]
+        roots = [at[r] for r in variant.roots]
         try:
             nearness = 0
             env = bind(rule, variant, row, evaluator)
@@ -241,11 +255,12 @@ class Saturator:
             # an operator of our own is made equal to its definition as it is made, so that growth counts too
             if changed or len(self.egraph.nodes) > nodes:
                 count.applied += 1
+            self._done.add(key)
             return changed
         except (Unprovable, IllTyped) as why:
             if nearness >= count.nearness:
                 count.reason, count.nearness = str(why), nearness
-            self._failed[phase].append(_Pending(rule, variant, row, self.egraph.knowledge))
+            self._failed[phase][key] = _Pending(rule, variant, row, self.egraph.knowledge)
             return False
 
     def _origins(self, roots: Sequence[int]) -> tuple[str, ...]:
