@@ -103,13 +103,14 @@ class CostModel:
             if any(mask) and all(c or not v for c, v in zip(mask, node.inputs, strict=True)) and _is_pure(node):
                 fixed.update(v for v in node.outputs if v)
                 continue
+            runs = all(c or not v for c, v in zip(mask, node.inputs, strict=True))  # impure, whatever it reads
             used.update(dict.fromkeys(v for v, c in zip(node.inputs, mask, strict=True) if c))
             total += self.node_cost(
                 node.op,
                 node.attrs,
                 [graph.types.get(v, TensorType()) if v else None for v in node.inputs],
                 [graph.types.get(v, TensorType()) if v else None for v in node.outputs],
-                mask,
+                () if runs else mask,
                 any(v and not c and v not in inputs for v, c in zip(node.inputs, mask, strict=True)),
             )
         used.update(dict.fromkeys(v for v in graph.outputs if v in fixed))

@@ -67,7 +67,10 @@ class Terms:
         return found if found.type == type_ else None
 
     def _leaf(self, attrs: Mapping[str, AttrValue]) -> Constant:
-        return self._constants[str(attrs["digest"])]
+        found = self._constants.get(str(attrs["digest"]))
+        if found is None:
+            raise RewriteError(f"the constant {attrs['digest']!r} of the e-graph is not in the graph")
+        return found
 
     def _value(self, c: int) -> tuple[Array, ...] | None:
         pending = [c]
@@ -255,8 +258,6 @@ class _Decoder:
             self._note(self.names[c], self.values[c].type)
             return
         node = self.egraph.nodes[self.choice[c]]
-        if node.op == "Const":
-            raise RewriteError(f"the constant {node.attrs['digest']} of the e-graph is not in the graph")
         if node.op == "Input":
             self._note(self.names[c], types[0])
             return

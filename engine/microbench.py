@@ -273,7 +273,7 @@ def _dispatch(seconds: float) -> float | None:
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
         feed = {"v0": np.zeros(4, np.float32)}
-        times = []
+        times: list[float] = []
         stop = time.perf_counter() + seconds / 2
         while time.perf_counter() < stop or len(times) < 3:
             start = time.perf_counter()

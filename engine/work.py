@@ -280,7 +280,8 @@ class Estimator:
         elif query and len(query) == 3 and isinstance(heads, int):
             rows = query[0] * query[1] * heads
         products = 2.0 * length * (self.elements(inputs[0]) + self.elements(outputs[0]))
-        return products + 0.7 / 0.25 * 20.0 * rows * length, 0.7
+        softmax = _NORMS["Softmax"] * rows * length
+        return products + softmax, (products + softmax) / max(products / 0.8 + softmax / 0.25, 1.0)
 
     def _recurrent(
         self, attrs: Attrs, inputs: Sequence[ValueType | None], outputs: Sequence[ValueType | None]

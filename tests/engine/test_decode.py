@@ -143,7 +143,9 @@ def test_provenance_names_rules_and_what_was_replaced() -> None:
     product = e.add("Mul", [x, sigmoid], origin="mul")
     e.add("Swish", [x], rule="recognise_swish", equals=product, alpha=1.0)
     e.roots = {"y": product}
-    original = graph("x", "y", [Node("Sigmoid", ("x",), ("s",), name="sig"), Node("Mul", ("x", "s"), ("y",), name="mul")])
+    original = graph(
+        "x", "y", [Node("Sigmoid", ("x",), ("s",), name="sig"), Node("Mul", ("x", "s"), ("y",), name="mul")]
+    )
     found = run(e, original)
     (node,) = found.nodes
     assert node.rules == ("recognise_swish",)

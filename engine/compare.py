@@ -1,0 +1,114 @@
+"""When two results count as equal, by numerics class.
+
+Floating-point results of the classes `reassoc` and `fast` are compared by their scaled error: |a − b| at most
+`tolerance` times the largest finite magnitude in the reference. Not a number and the infinities must stand in the same
+places. `exact` asks for the same bits but for the payload of a NaN and the sign of zero (which rules may waive by
+name). Integers are always exact, but that rounding may move an 8-bit one (a quantised value) by one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+TOLERANCES: dict[str, dict[str, float]] = {
+    "exact": {},
+    "reassoc": {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2},
+    "fast": {"float64": 1e-3, "float32": 1e-2, "float16": 3e-2, "bfloat16": 1e-1},
+}
+"""The scaled error that is allowed, by numerics class and element type; other floats take the loosest of the class."""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """How two values differ: the largest absolute and scaled error, and what is wrong (empty if nothing is)."""
+
+    max_abs: float = 0.0
+    max_rel: float = 0.0
+    problem: str = ""
+
+
+def compare(reference: Any, found: Any, numerics: str) -> Difference:
+    """Compares a value (an array, a sequence of values, or None for an empty optional) with the reference's."""
+    if reference is None or found is None:
+        return Difference(problem="" if reference is found else "one is an empty optional, the other is not")
+    if isinstance(reference, list | tuple):
+        if not isinstance(found, list | tuple) or len(found) != len(reference):
+            return Difference(problem="the sequences differ in length")
+        return worst([compare(a, b, numerics) for a, b in zip(reference, found, strict=True)])
+    if isinstance(reference, dict):
+        same = isinstance(found, dict) and list(reference) == list(found)
+        if not same:
+            return Difference(problem="the maps differ in their keys")
+        return worst([compare(np.asarray(reference[k]), np.asarray(found[k]), numerics) for k in reference])
+    return _arrays(np.asarray(reference), np.asarray(found), numerics)
+
+
+def worst(differences: Sequence[Difference]) -> Difference:
+    """The largest errors and the first problem among several."""
+    return Difference(
+        max((d.max_abs for d in differences), default=0.0),
+        max((d.max_rel for d in differences), default=0.0),
+        next((d.problem for d in differences if d.problem), ""),
+    )
+
+
+def _arrays(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], numerics: str) -> Difference:
+    if a.dtype.kind in "OUS" and b.dtype.kind in "OUS":
+        same = a.shape == b.shape and bool((a.astype(object) == b.astype(object)).all())
+        return Difference(problem="" if same else "the strings differ")
+    if a.dtype != b.dtype:
+        return Difference(problem=f"element type {b.dtype} instead of {a.dtype}")
+    if a.shape != b.shape:
+        return Difference(problem=f"shape {list(b.shape)} instead of {list(a.shape)}")
+    if not a.size:
+        return Difference()
+    if a.dtype.kind in "iub":
+        return _integers(a, b, numerics)
+    if a.dtype.kind == "c":
+        return worst([_arrays(a.real, b.real, numerics), _arrays(a.imag, b.imag, numerics)])
+    return _floats(a, b, numerics)
+
+
+def _integers(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], numerics: str) -> Difference:
+    wrong = a != b
+    count = int(wrong.sum())
+    if not count:
+        return Difference()
+    if a.dtype.kind == "b":
+        return Difference(1.0, 1.0, f"{count} of {a.size} elements differ")
+    gap = float(np.abs(a.astype(np.float64) - b.astype(np.float64)).max())
+    scale = float(np.abs(a.astype(np.float64)).max()) or 1.0
+    fine = numerics != "exact" and a.dtype.itemsize == 1 and gap <= 1
+    return Difference(gap, gap / scale, "" if fine else f"{count} of {a.size} elements differ, by up to {gap:g}")
+
+
+def _floats(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], numerics: str) -> Difference:
+    limits = TOLERANCES[numerics]
+    tolerance = limits.get(a.dtype.name, max(limits.values(), default=0.0))
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    if (np.isnan(x) != np.isnan(y)).any():
+        count = int((np.isnan(x) != np.isnan(y)).sum())
+        return Difference(np.inf, np.inf, f"NaN in {count} of {a.size} places where the other has none")
+    infinite = np.isinf(x) | np.isinf(y)
+    if (x[infinite] != y[infinite]).any():
+        count = int((x[infinite] != y[infinite]).sum())
+        return Difference(np.inf, np.inf, f"infinite in {count} of {a.size} places where the other is not")
+    finite = np.isfinite(x)
+    if not finite.any():
+        return Difference()
+    gap = np.abs(x[finite] - y[finite])
+    largest = float(gap.max())
+    scale = float(np.abs(x[finite]).max())
+    scaled = largest / scale if scale else (0.0 if not largest else np.inf)
+    if scaled <= tolerance:
+        return Difference(largest, scaled)
+    place = tuple(int(i) for i in np.argwhere(finite)[int(gap.argmax())])
+    return Difference(
+        largest,
+        scaled,
+        f"{b[place]!s} instead of {a[place]!s} at {list(place)}: scaled error {scaled:.2g}, allowed {tolerance:g}",
+    )

@@ -1,0 +1,175 @@
+"""Running a model by somebody else's hand: ONNX Runtime, or the reference evaluator that comes with `onnx`.
+
+The reference evaluator can take minutes and cannot be interrupted, so it runs in a process of its own that is ended
+when its time is up.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Feeds = Mapping[str, Any]
+Run = Callable[[Feeds], dict[str, Any]]
+_TWO_GIB = 1 << 31
+
+
+class Unavailable(Exception):
+    """The model cannot be run this way; the message is the reason."""
+
+
+@dataclass(frozen=True, slots=True)
+class Runner:
+    """Something that computes a model. `run` raises `Unavailable` for inputs that it cannot compute."""
+
+    name: str
+    run: Run
+
+
+def runner(model: ModelProto | Path | bytes, *, seconds: float = 60.0, threads: int = 0) -> Runner:
+    """What runs a model best here: ONNX Runtime where it is installed and takes the model, else the reference
+    evaluator, which is given `seconds` for a run.
+
+    Raises `Unavailable` if neither takes it."""
+    reasons = []
+    try:
+        return onnx_runtime(model, threads=threads)
+    except Unavailable as error:
+        reasons.append(f"ONNX Runtime: {error}")
+    try:
+        return reference_evaluator(model, seconds=seconds)
+    except Unavailable as error:
+        reasons.append(f"onnx.reference: {error}")
+    raise Unavailable("; ".join(reasons))
+
+
+def onnx_runtime(model: ModelProto | Path | bytes, *, threads: int = 0) -> Runner:
+    """The model in ONNX Runtime on the CPU, none of its optimisations applied. `threads` = 0 leaves it to choose.
+
+    Raises `Unavailable` if it is not installed or refuses the model."""
+    if importlib.util.find_spec("onnxruntime") is None:
+        raise Unavailable("not installed")
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = threads
+    options.log_severity_level = 4
+    try:
+        with _loadable(model) as source:
+            session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
+    except Exception as error:  # its errors share no base class
+        raise Unavailable(_brief(error)) from error
+    outputs = [o.name for o in session.get_outputs()]
+    wanted = {i.name for i in session.get_inputs()}
+
+    def run(feeds: Feeds) -> dict[str, Any]:
+        try:
+            found = session.run(None, {k: v for k, v in feeds.items() if k in wanted})
+        except Exception as error:
+            raise Unavailable(_brief(error)) from error
+        return dict(zip(outputs, found, strict=True))
+
+    return Runner("onnxruntime", run)
+
+
+def reference_evaluator(model: ModelProto | Path | bytes, *, seconds: float = 60.0) -> Runner:
+    """The model in `onnx.reference`, in a child process that is ended after `seconds`.
+
+    Raises `Unavailable` for a model with an operator that the evaluator does not know or gets wrong."""
+    import onnx
+
+    proto = _proto(model)
+    version = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 1)
+    if version < 14 and any(n.op_type == "BatchNormalization" for n in proto.graph.node):
+        # it mixes batch statistics into the older versions of this operator
+        try:
+            proto = onnx.version_converter.convert_version(proto, 15)
+        except Exception as error:
+            raise Unavailable("its BatchNormalization before opset 14 is not to be relied on") from error
+
+    def run(feeds: Feeds) -> dict[str, Any]:
+        with tempfile.TemporaryDirectory(prefix="rewrite-reference-") as folder:
+            place = Path(folder)
+            onnx.save_model(proto, place / "model.onnx", save_as_external_data=proto.ByteSize() > _TWO_GIB)
+            arrays: dict[str, Any] = {f"i{i}": np.asarray(v) for i, v in enumerate(feeds.values())}
+            np.savez(place / "inputs.npz", **arrays)
+            (place / "names").write_text("\n".join(feeds), encoding="utf-8")
+            code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import _child; _child({folder!r})"
+            try:
+                done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=seconds)
+            except subprocess.TimeoutExpired:
+                raise Unavailable(f"the reference evaluator did not finish in {seconds:.0f} s") from None
+            if done.returncode:
+                lines = done.stderr.decode(errors="replace").strip().splitlines()
+                raise Unavailable(lines[-1][:300] if lines else "the reference evaluator failed")
+            import pickle
+
+            found = pickle.loads((place / "outputs").read_bytes())  # written by our own child
+        return dict(found)
+
+    return Runner("onnx.reference", run)
+
+
+def _child(folder: str) -> None:
+    """The child's side of `reference_evaluator`."""
+    import pickle
+
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    place = Path(folder)
+    evaluator = ReferenceEvaluator(onnx.load(place / "model.onnx"))
+    with np.load(place / "inputs.npz", allow_pickle=True) as arrays:
+        text = (place / "names").read_text(encoding="utf-8")
+        names = text.split("\n") if text else []
+        feeds = {name: arrays[f"i{i}"] for i, name in enumerate(names)}
+    found = evaluator.run(None, {k: v for k, v in feeds.items() if k in evaluator.input_names})
+    (place / "outputs").write_bytes(pickle.dumps(list(zip(evaluator.output_names, found, strict=True))))
+
+
+def _proto(model: ModelProto | Path | bytes) -> ModelProto:
+    import onnx
+
+    if isinstance(model, bytes):
+        return onnx.load_model_from_string(model)
+    return onnx.load(model) if isinstance(model, str | Path) else model
+
+
+@contextlib.contextmanager
+def _loadable(model: ModelProto | Path | bytes) -> Iterator[str | bytes]:
+    """The model in a form that ONNX Runtime loads: a path, or bytes while they are fewer than protobuf's two GiB."""
+    if isinstance(model, str | Path):
+        yield str(model)
+        return
+    if isinstance(model, bytes):
+        yield model
+        return
+    if model.ByteSize() < _TWO_GIB - (1 << 20):
+        yield model.SerializeToString()
+        return
+    import onnx
+
+    with tempfile.TemporaryDirectory(prefix="rewrite-model-") as folder:
+        copy = type(model)()
+        copy.CopyFrom(model)
+        path = Path(folder, "model.onnx")
+        onnx.save_model(copy, path, save_as_external_data=True, location="model.data")
+        yield str(path)
+
+
+def _brief(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    return text if len(text) <= 300 else f"{text[:300]}…"
