@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ..engine.graph import DType
+from ..engine.graph import DType, Node
 from ..engine.symbolic import Dim, known, product
 from .iteration import Access, Extents, contiguous
 from .pointwise import Pointwise
@@ -20,7 +20,7 @@ SERIAL_WORK = 16_384
 
 
 def operand(name: str, dtype: DType, strides: Sequence[Dim], extents: Extents, offset: Dim = 0) -> dict[str, Any]:
-    """A strided tensor as templates take it: the C name and type, strides outermost first and that of the inner loop."""
+    """A strided tensor as templates take it: the C name and type, the strides outermost first, the inner last."""
     texts = extents.all(strides)
     return {"name": name, "c": C_TYPES[dtype], "strides": texts, "inner": texts[-1], "offset": extents(offset)}
 
@@ -63,3 +63,19 @@ def threads(shape: Sequence[Dim], per_element: int = 2) -> int:
     """The step's `threads` for so much work on each element: 1 if there is little of it for sure, else 0 (all)."""
     total = product(shape)
     return 1 if known(total) and int(str(total)) * per_element < SERIAL_WORK else 0
+
+
+def int_attr(node: Node, name: str, default: int | None = None) -> int:
+    """An integer attribute; KeyError if it is absent and has no default."""
+    value = node.attrs.get(name, default)
+    if value is None:
+        raise KeyError(name)
+    assert isinstance(value, int)
+    return value
+
+
+def float_attr(node: Node, name: str, default: float) -> float:
+    """A float attribute, or the default."""
+    value = node.attrs.get(name, default)
+    assert isinstance(value, int | float)
+    return float(value)

@@ -174,12 +174,12 @@ def emit(
 def literal(value: float | int | str, dtype: DType) -> str:
     """A C literal (or constant expression) of an immediate."""
     if not dtype.is_float:
-        number = int(value)
+        whole = int(value)
         if dtype is DType.I64:
-            return "INT64_MIN" if number == -(2**63) else f"INT64_C({number})"
+            return "INT64_MIN" if whole == -(2**63) else f"INT64_C({whole})"
         if dtype is DType.U64:
-            return f"UINT64_C({number})"
-        return f"({C_TYPES[dtype]})({number})"
+            return f"UINT64_C({whole})"
+        return f"({C_TYPES[dtype]})({whole})"
     number = float(value)
     suffix = "f" if dtype is DType.F32 else ""
     if math.isnan(number):

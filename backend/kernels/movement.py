@@ -9,7 +9,7 @@ from ...engine.graph import Node
 from ...engine.symbolic import Dim, at_least, exact_div, maximum, minimum, product, same, total
 from ..iteration import Access, Extents, collapse, contiguous
 from ..kernel_graph import Group, Kernel, Step
-from ..loops import threads
+from ..loops import int_attr, threads
 from ..lower import Context, lowering
 
 WORDS = {8: "uint8_t", 16: "uint16_t", 32: "uint32_t", 64: "uint64_t"}
@@ -135,7 +135,7 @@ def lower_depth_space(group: Group, ctx: Context) -> list[Step] | None:
     if node is None:
         return None
     x = _whole(node.inputs[0], ctx)
-    n = int(node.attrs["blocksize"])  # type: ignore[call-overload]
+    n = int_attr(node, "blocksize")
     if node.op == "DepthToSpace":
         depth = exact_div(x.shape[1], n * n)
         if depth is None:
@@ -156,7 +156,7 @@ def lower_concat(group: Group, ctx: Context) -> list[Step] | None:
     if node is None:
         return None
     out = _whole(node.outputs[0], ctx)
-    axis = int(node.attrs["axis"]) % len(out.shape)  # type: ignore[call-overload]
+    axis = int_attr(node, "axis") % len(out.shape)
     parts, start = [], _zero()
     for value in node.inputs:
         read = _whole(value, ctx)
@@ -172,7 +172,7 @@ def lower_split(group: Group, ctx: Context) -> list[Step] | None:
     if node is None:
         return None
     x = _whole(node.inputs[0], ctx)
-    axis = int(node.attrs.get("axis", 0)) % len(x.shape)  # type: ignore[call-overload]
+    axis = int_attr(node, "axis", 0) % len(x.shape)
     sizes = _split_sizes(node, ctx, x.shape[axis])
     if sizes is None:
         return None
@@ -193,7 +193,7 @@ def _split_sizes(node: Node, ctx: Context, extent: Dim) -> Sequence[Dim] | None:
     """What each output takes of the axis."""
     if len(node.inputs) > 1 and node.inputs[1]:
         return ctx.contents(node.inputs[1])
-    count = int(node.attrs.get("num_outputs", len(node.outputs)))  # type: ignore[call-overload]
+    count = int_attr(node, "num_outputs", len(node.outputs))
     if isinstance(extent, int):
         size = -(-extent // count)
         return [size] * (count - 1) + [extent - size * (count - 1)]

@@ -1,7 +1,7 @@
 """Softmax, LogSoftmax and the normalisations: passes over the rows of one tensor.
 
-The prologue (a mask or residual added, a scale) is computed in the first pass; scale, bias and the epilogue in the last.
-The row may lie along any axes: where it is contiguous, vectors run along it, else across neighbouring rows.
+The prologue (a mask or residual added, a scale) is computed in the first pass; scale, bias and the epilogue in the
+last. The row may lie along any axes: where it is contiguous, vectors run along it, else across neighbouring rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ...engine.graph import Constant, DType, Node, TensorType
 from ...engine.symbolic import Dim, exact_div
 from ..iteration import Access, Extents, Space, collapse, contiguous
 from ..kernel_graph import Group, Kernel, Step
-from ..loops import code, operand, threads
+from ..loops import code, float_attr, int_attr, operand, threads
 from ..lower import Context, lowering
 from ..pointwise import Operand, Pointwise, from_nodes
 from ..pointwise_c import vectorisable
@@ -46,7 +46,7 @@ def lower_softmax(group: Group, ctx: Context) -> list[Step] | None:
     rank = ctx.type(anchor.inputs[0]).rank
     if not rank:
         return None
-    axis = int(anchor.attrs.get("axis", -1)) % rank  # type: ignore[call-overload]
+    axis = int_attr(anchor, "axis", -1) % rank
     mode = "softmax" if anchor.op == "Softmax" else "log_softmax"
     return _normalise(group, ctx, mode, _roles(rank, axis, axis + 1), [Node("Identity", (NORMAL,), anchor.outputs)])
 
@@ -58,7 +58,7 @@ def lower_layer_norm(group: Group, ctx: Context) -> list[Step] | None:
     rank = ctx.type(anchor.inputs[0]).rank
     if not rank or any(anchor.outputs[1:]):
         return None
-    axis = int(anchor.attrs.get("axis", -1)) % rank  # type: ignore[call-overload]
+    axis = int_attr(anchor, "axis", -1) % rank
     mode = "layer" if anchor.op == "LayerNormalization" else "rms"
     nodes = _affine(anchor, anchor.inputs[1:])
     return _normalise(group, ctx, mode, _roles(rank, axis, rank), nodes, epsilon=_epsilon(anchor))
@@ -74,7 +74,7 @@ def lower_group_norm(group: Group, ctx: Context) -> list[Step] | None:
     factors: tuple[Dim, ...] | None = None
     roles = "oo" + "R" * (len(shape) - 2)
     if anchor.op == "GroupNormalization":
-        groups = int(anchor.attrs["num_groups"])  # type: ignore[call-overload]
+        groups = int_attr(anchor, "num_groups")
         size = exact_div(shape[1], groups)
         if size is None:
             return None
@@ -109,7 +109,7 @@ def lower_lp_norm(group: Group, ctx: Context) -> list[Step] | None:
     order = anchor.attrs.get("p", 2)
     if not rank or order not in (1, 2):
         return None
-    axis = int(anchor.attrs.get("axis", -1)) % rank  # type: ignore[call-overload]
+    axis = int_attr(anchor, "axis", -1) % rank
     return _normalise(
         group, ctx, f"l{order}", _roles(rank, axis, axis + 1), [Node("Identity", (NORMAL,), anchor.outputs)]
     )
@@ -121,7 +121,7 @@ def _anchor(group: Group) -> Node:
 
 
 def _epsilon(node: Node) -> float:
-    return float(node.attrs.get("epsilon", 1e-5))  # type: ignore[arg-type]
+    return float_attr(node, "epsilon", 1e-5)
 
 
 def _roles(rank: int, first: int, end: int) -> str:
@@ -129,7 +129,7 @@ def _roles(rank: int, first: int, end: int) -> str:
 
 
 def _affine(anchor: Node, operands: Sequence[str]) -> list[Node]:
-    """Nodes from the normalised value to the anchor's result: times the first operand, plus the second if there is one."""
+    """Nodes from the normalised value to the anchor's result: times the first operand, plus the second if any."""
     names = [NORMAL, *(f"(affine {k})" for k in range(len(operands) - 1)), anchor.outputs[0]]
     ops = zip(("Mul", "Add"), operands, strict=False)
     return [Node(op, (names[k], value), (names[k + 1],)) for k, (op, value) in enumerate(ops) if value]
@@ -146,8 +146,10 @@ def _normalise(
     types: dict[str, TensorType] | None = None,
     split: tuple[int, tuple[Dim, ...]] | None = None,
 ) -> list[Step] | None:
-    """The step for a group. `roles` says of each dim of the anchor's input (after `split`) whether it counts rows before
-    (o) or after (i) the axes of the row (R); `nodes` lead from the normalised value to the anchor's result."""
+    """The step for a group.
+
+    `roles` says of each dim of the anchor's input (after `split`) whether it counts rows before (o) or after (i) the
+    axes of the row (R); `nodes` lead from the normalised value to the anchor's result."""
     anchor = _anchor(group)
     x = anchor.inputs[0]
     kind = ctx.type(x)
@@ -159,7 +161,7 @@ def _normalise(
     early = {v for n in group.prologue for v in n.outputs}
     extras = [v for v in group.outputs if v in early]
     finals = [v for v in group.outputs if v not in early]
-    before = from_nodes(group.prologue, group.inputs, [x, *extras], ctx)  # type: ignore[arg-type]
+    before = from_nodes(group.prologue, group.inputs, [x, *extras], ctx)
     after = from_nodes([*group.prologue, *nodes, *group.epilogue], [NORMAL], finals, overlay)
     if before is None or after is None or not finals or not (vectorisable(before) and vectorisable(after)):
         return None

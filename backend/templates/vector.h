@@ -65,6 +65,7 @@ V_INLINE vm vm_or(vm a, vm b) { return a | b; }
 V_INLINE vm vm_xor(vm a, vm b) { return a ^ b; }
 V_INLINE vm vm_not(vm a) { return (vm)~a; }
 V_INLINE vm vm_set1(int x) { return x ? 0xffff : 0; }
+V_INLINE int vm_any(vm a) { return a != 0; }
 V_INLINE vf vsel(vm m, vf a, vf b) { return (vf)_mm512_mask_blend_ps(m, (__m512)b, (__m512)a); }
 /* Truth values in memory are bytes, 0 or 1. */
 V_INLINE vm vm_load(const uint8_t *p) {
@@ -94,6 +95,11 @@ V_INLINE vi vm_first(int n) {
   vi lanes;
   for (int i = 0; i < VL; i++) lanes[i] = i;
   return lanes < n;
+}
+V_INLINE int vm_any(vm a) {
+  int32_t any = 0;
+  for (int i = 0; i < VL; i++) any |= a[i];
+  return any != 0;
 }
 V_INLINE vf vsel(vm m, vf a, vf b) { return (vf)((m & (vi)a) | (~m & (vi)b)); }
 V_INLINE vm vlt(vf a, vf b) { return a < b; }
@@ -190,6 +196,9 @@ V_INLINE vf vsign(vf a) {
   vf one = vset1(1.0f);
   return vsel(vlt(vzero(), a), one, vsel(vlt(a, vzero()), -one, a));
 }
+/* across all lanes; NaN if one is */
+V_INLINE float vhmax_nan(vf a) { return vm_any(vnan(a)) ? __builtin_nanf("") : vhmax(a); }
+V_INLINE float vhmin_nan(vf a) { return vm_any(vnan(a)) ? __builtin_nanf("") : vhmin(a); }
 V_INLINE float vhprod(vf a) {
   float product = 1.0f;
   for (int i = 0; i < VL; i++) product *= a[i];

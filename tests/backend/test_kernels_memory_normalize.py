@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-
 from rewrite.engine.graph import DType, Node, TensorType
 from rewrite.engine.symbolic import symbol
 
