@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..engine.graph import Constant, Graph, Node, ValueType
+from ..engine.graph import Constant, Node, TensorType, ValueType
 
 if TYPE_CHECKING:
     from ..engine.symbolic import Dim
@@ -110,12 +110,50 @@ class Shape:
 
 @dataclass(frozen=True)
 class Fallback:
-    """A node that has no native kernel: run by the reference implementation, If, Loop and Scan by sub-programs."""
+    """A node that has no native kernel: run by the reference implementation of its operator."""
 
     node: Node
 
 
-Item = Step | View | Shape | Fallback
+@dataclass(frozen=True)
+class Control:
+    """An If, Loop or Scan, driven from Python over its bodies, which are compiled programs.
+
+    The inputs of a body are those it has in the model, then the values that it captures: `captures`, one list for each
+    body. `attrs` are the operator's other attributes."""
+
+    op: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    attrs: Mapping[str, Any]
+    bodies: tuple[ModelPlan, ...]
+    captures: tuple[tuple[str, ...], ...]
+    name: str = ""
+
+
+Item = Step | View | Shape | Fallback | Control
+
+
+def reads(item: Item) -> tuple[str, ...]:
+    """The values that an item reads; absent inputs left out."""
+    if isinstance(item, Step):
+        return item.inputs
+    if isinstance(item, View):
+        return (item.input,)
+    if isinstance(item, Fallback):
+        return tuple(v for v in item.node.inputs if v)
+    if isinstance(item, Control):
+        return tuple(dict.fromkeys(v for vs in (item.inputs, *item.captures) for v in vs if v))
+    return ()
+
+
+def writes(item: Item) -> tuple[str, ...]:
+    """The values that an item makes."""
+    if isinstance(item, Step | Control):
+        return tuple(v for v in item.outputs if v)
+    if isinstance(item, Fallback):
+        return tuple(v for v in item.node.outputs if v)
+    return (item.output,)
 
 
 @dataclass(frozen=True)
@@ -153,16 +191,41 @@ class Group:
 
 @dataclass(frozen=True)
 class ModelPlan:
-    """A model ready to be built: the items in order, over the values of `graph` and those that lowering added.
+    """A graph ready to be built: its interface, and the items in the order they run.
 
-    `constants` holds only what items read, packed weights among them; `types` every value that items touch."""
+    `constants` holds only what items read or outputs are, packed weights among them; `types` has every value."""
 
-    graph: Graph
+    name: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
     items: tuple[Item, ...]
     constants: Mapping[str, Constant]
     types: Mapping[str, ValueType]
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
-        """The distinct kernels in order of first use."""
-        return tuple(dict.fromkeys(item.kernel for item in self.items if isinstance(item, Step)))
+        """The distinct kernels in order of first use, those of bodies among them."""
+        found: dict[Kernel, None] = {}
+        for item in self.items:
+            if isinstance(item, Step):
+                found[item.kernel] = None
+            elif isinstance(item, Control):
+                found.update(dict.fromkeys(k for body in item.bodies for k in body.kernels))
+        return tuple(found)
+
+    def type(self, value: str) -> TensorType:
+        """The tensor type of a value; all unknown if it is none."""
+        found = self.types.get(value)
+        return found if isinstance(found, TensorType) else TensorType()
+
+    def fallbacks(self) -> dict[str, int]:
+        """The operators without a native kernel and how many nodes of each there are, bodies included."""
+        found: dict[str, int] = {}
+        for item in self.items:
+            if isinstance(item, Fallback):
+                found[item.node.op] = found.get(item.node.op, 0) + 1
+            elif isinstance(item, Control):
+                for body in item.bodies:
+                    for op, count in body.fallbacks().items():
+                        found[op] = found.get(op, 0) + count
+        return found

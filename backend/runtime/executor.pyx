@@ -5,7 +5,9 @@ dims), a `Frame` the memory of one run in progress. Each pointer that a kernel g
 offset of the binding; base 0 is the address 0, whose offsets are addresses.
 """
 
+from cpython.buffer cimport PyBUF_READ
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
+from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int32_t, int64_t, uintptr_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
@@ -256,6 +258,12 @@ cdef class Frame:
             self.sizes[base] = size
         self.bases[base] = <int64_t> <uintptr_t> self.blocks[base]
         return self.bases[base]
+
+    def memory(self, int base, int64_t offset, Py_ssize_t size):
+        """A view of `size` bytes from `offset` on in the block of a base, valid until the block changes."""
+        if self.blocks[base] == NULL or offset < 0 or offset + size > <int64_t> self.sizes[base]:
+            raise IndexError(offset)
+        return PyMemoryView_FromMemory(<char*> self.blocks[base] + offset, size, PyBUF_READ)
 
     def copy_in(self, int base, int64_t address, size_t size):
         """Like `reserve`, and copies `size` bytes from an address there."""

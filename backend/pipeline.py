@@ -1,0 +1,70 @@
+"""The backend, stage by stage: Graph → groups → steps → kernels → storage → Program."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from functools import lru_cache
+from pathlib import Path
+
+from ..engine.graph import Graph
+from ..grammar.library import Library as Rules
+from .build import build
+from .cache import Cache
+from .group import FusePolicy, policy
+from .kernel_graph import ModelPlan
+from .plan import plan_graph
+from .program import Program
+from .target import cores, detect
+
+Progress = Callable[[str, int, int], None]
+
+
+class FallbackWarning(UserWarning):
+    """Some operators run by their slow reference implementation."""
+
+
+def compile_graph(
+    graph: Graph,
+    *,
+    threads: int | None = None,
+    cache_dir: Path | str | None = None,
+    keep_source: Path | str | None = None,
+    library: Rules | None = None,
+    progress: Progress | None = None,
+) -> Program:
+    """Compiles a graph to native code, ready to run.
+
+    `threads` is how many a run uses (all cores if None); `cache_dir` is where compiled kernels are kept (the user's
+    cache if None); `keep_source` is a directory for the generated `.pyx`; `library` has the rules whose `op` and `fuse`
+    declarations say what is grouped (the standard ones if None). `progress` is called with a stage, what is done, and of
+    how much. Raises UserError if there is no compiler and kernels are missing; warns with FallbackWarning about
+    operators without a kernel."""
+    target = detect()
+    count = threads or cores()
+    plan = plan_graph(graph, policy(library) if library is not None else standard_policy(), target, count)
+    kernels = build(
+        plan.kernels,
+        target,
+        Cache(cache_dir),
+        keep_source=Path(keep_source) if keep_source is not None else None,
+        progress=progress,
+    )
+    warn_of_fallbacks(plan)
+    return Program(plan, kernels.addresses, target, threads=count)
+
+
+@lru_cache(maxsize=1)
+def standard_policy() -> FusePolicy:
+    """The policy of the standard rules."""
+    from ..engine.library import load_rules
+
+    return policy(load_rules())
+
+
+def warn_of_fallbacks(plan: ModelPlan) -> None:
+    """One warning that names the operators without a kernel."""
+    found = plan.fallbacks()
+    if found:
+        names = ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in sorted(found.items()))
+        warnings.warn(f"no native kernel for {names}: run by the reference implementation", FallbackWarning, stacklevel=3)

@@ -1,0 +1,227 @@
+"""From a graph to the plan of a model: what becomes kernels, views, numbers known from shapes, or falls back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+from ..engine import shapes, symbolic
+from ..engine.graph import Constant, DType, Graph, Node, TensorType, ValueType
+from ..engine.symbolic import Dim
+from .group import FusePolicy, group_nodes, split
+from .kernel_graph import Control, Fallback, Group, Item, ModelPlan, Shape, Step, Target, reads, writes
+from .lower import Context, lowerer_of
+from .views import views_of
+
+_CONTROL = frozenset({"If", "Loop", "Scan"})
+
+
+def plan_graph(graph: Graph, policy: FusePolicy, target: Target, threads: int) -> ModelPlan:
+    """Plans a graph (the main one, or a body whose captured values have been made inputs)."""
+    graph = _without_dead(graph)
+    contents = _contents(graph)
+    context = Context(graph, target, threads, contents)
+    fixed, native = _classify(graph, context, policy)
+    items: list[Item] = []
+    for part in group_nodes(graph, native, policy):
+        if isinstance(part, Group):
+            items += _lower(graph, part, context, policy)
+        else:
+            items += fixed[id(part)]
+    types: dict[str, ValueType] = {**graph.types, **context.added_types}
+    items = _needed(items, graph.outputs)
+    used = {v for item in items for v in (*reads(item), *writes(item))} | {*graph.inputs, *graph.outputs}
+    constants = {**graph.constants, **context.added_constants}
+    return ModelPlan(
+        name=graph.name,
+        inputs=graph.inputs,
+        outputs=graph.outputs,
+        items=tuple(items),
+        constants={name: constant for name, constant in constants.items() if name in used},
+        types={v: t for v, t in types.items() if v in used},
+    )
+
+
+def _lower(graph: Graph, group: Group, context: Context, policy: FusePolicy) -> list[Item]:
+    """A group as kernels; split when no kernel takes it whole; a node that none takes alone falls back."""
+    found = _native(group, context)
+    if found is not None:
+        return found
+    if len(group.nodes) == 1:
+        return [Fallback(group.nodes[0])]
+    *ways, alone = split(graph, group, policy)
+    for way in ways:
+        parts = [_native(part, context) for part in way]
+        if parts[0] is not None and all(p is not None or len(g.nodes) > 1 for p, g in zip(parts, way, strict=True)):
+            return [
+                item
+                for part, lowered in zip(way, parts, strict=True)
+                for item in (lowered if lowered is not None else _lower(graph, part, context, policy))
+            ]
+    return [item for part in alone for item in _lower(graph, part, context, policy)]
+
+
+def _native(group: Group, context: Context) -> list[Item] | None:
+    lowerer = lowerer_of(group.op)
+    found = None if lowerer is None else lowerer(group, context)
+    if found is None:
+        return None
+    names = tuple(n.name or n.outputs[0] for n in group.nodes)
+    return [replace(item, nodes=item.nodes or names) if isinstance(item, Step) else item for item in found]
+
+
+def _classify(graph: Graph, context: Context, policy: FusePolicy) -> tuple[dict[int, list[Item]], list[Node]]:
+    """Each node that isn't for a kernel as items, by the node's identity; and the nodes that may become kernels."""
+    bound: set[str] = set()
+    for value in graph.inputs:
+        bound |= _plain_symbols(graph.types.get(value))
+    fixed: dict[int, list[Item]] = {}
+    native: list[Node] = []
+    for node in graph.nodes:
+        types = [graph.types.get(v) for v in (*node.inputs, *node.outputs) if v]
+        computable = all(_is_dense(t) and _symbols(t) <= bound for t in types)
+        if node.op in _CONTROL:
+            fixed[id(node)] = [_control(graph, node, policy, context.target, context.threads)]
+        elif computable and (shape := _as_shape(node, context, bound)) is not None:
+            fixed[id(node)] = shape
+        elif computable and (views := views_of(node, context)) is not None:
+            fixed[id(node)] = list(views)
+        elif computable and not any(True for _ in node.subgraphs()):
+            native.append(node)
+        else:
+            fixed[id(node)] = [Fallback(node)]
+        for value in node.outputs:
+            if value:
+                bound |= _plain_symbols(graph.types.get(value))
+    return fixed, native
+
+
+def _is_dense(kind: ValueType | None) -> bool:
+    return (
+        isinstance(kind, TensorType)
+        and kind.shape is not None
+        and kind.dtype is not None
+        and kind.dtype is not DType.STRING
+        and kind.dtype.bits >= 8
+    )
+
+
+def _symbols(kind: ValueType | None) -> set[str]:
+    shape = kind.shape if isinstance(kind, TensorType) else None
+    return {s for d in shape or () for s in symbolic.symbols(d)}
+
+
+def _plain_symbols(kind: ValueType | None) -> set[str]:
+    """The symbols that a value of this type tells the number of when it is there."""
+    shape = kind.shape if isinstance(kind, TensorType) else None
+    return {name for d in shape or () if (name := symbolic.symbol_name(d)) is not None}
+
+
+def _as_shape(node: Node, context: Context, bound: set[str]) -> list[Item] | None:
+    """The node as numbers known from dims, if all its outputs are."""
+    items: list[Item] = []
+    for value in node.outputs:
+        if not value:
+            continue
+        found = context.contents(value)
+        if found is None or not {s for d in found for s in symbolic.symbols(d)} <= bound:
+            return None
+        items.append(Shape(value, found, (node.name,)))
+    return items or None
+
+
+def _control(graph: Graph, node: Node, policy: FusePolicy, target: Target, threads: int) -> Control:
+    bodies, captures = [], []
+    plain: dict[str, Any] = {}
+    for key, value in sorted(node.attrs.items(), key=lambda kv: (kv[0] != "then_branch", kv[0])):
+        if isinstance(value, Graph):
+            body, captured = closed(value, graph)
+            bodies.append(plan_graph(body, policy, target, threads))
+            captures.append(captured)
+        else:
+            plain[key] = value
+    return Control(node.op, node.inputs, node.outputs, plain, tuple(bodies), tuple(captures), node.name)
+
+
+def closed(body: Graph, around: Graph) -> tuple[Graph, tuple[str, ...]]:
+    """A body whose captured values are inputs after its own (those that are constants around it: constants of its
+    own), and which values these are."""
+    captured = body.captures()
+    constants = {v: around.constants[v] for v in captured if v in around.constants}
+    values = tuple(v for v in captured if v not in constants)
+    types = {v: around.types.get(v, TensorType()) for v in captured}
+    return (
+        replace(
+            body,
+            inputs=(*body.inputs, *values),
+            constants={**body.constants, **constants},
+            types={**types, **body.types},
+        ),
+        values,
+    )
+
+
+def _without_dead(graph: Graph) -> Graph:
+    """The graph without nodes whose results nobody reads."""
+    wanted = set(graph.outputs)
+    kept = []
+    for node in reversed(graph.nodes):
+        if any(v in wanted for v in node.outputs):
+            kept.append(node)
+            wanted.update(v for v in node.inputs if v)
+            wanted.update(v for _, g in node.subgraphs() for v in g.captures())
+    return replace(graph, nodes=kept[::-1], types=dict(graph.types))
+
+
+def _contents(graph: Graph) -> dict[str, tuple[Dim, ...]]:
+    """The small integer tensors whose elements are known in terms of dims; completes missing types on the way."""
+    taken = {s for kind in graph.types.values() for s in _symbols(kind)}
+    fresh_names: set[str] = set()
+
+    def fresh() -> Dim:
+        number = len(fresh_names)
+        while (name := f"v{number}") in taken:
+            number += 1
+        taken.add(name)
+        fresh_names.add(name)
+        return symbolic.symbol(name)
+
+    graph.types.update({name: constant.type for name, constant in graph.constants.items()})
+    values: dict[str, Any] = {}
+    for node in graph.nodes:
+        constants: list[Constant | None] = [graph.constants.get(v) if v else None for v in node.inputs]
+        found = shapes.infer(
+            node.op,
+            node.attrs,
+            [graph.types.get(v) if v else None for v in node.inputs],
+            [values.get(v) if v else None for v in node.inputs],
+            len(node.outputs),
+            constants=constants,
+            fresh=fresh,
+        )
+        for value, kind, content in zip(node.outputs, found.types, found.values, strict=False):
+            if not value:
+                continue
+            known = graph.types.get(value)
+            if known is None or (isinstance(known, TensorType) and (known.shape is None or known.dtype is None)):
+                graph.types[value] = kind
+            if content is not None:
+                values[value] = content
+    return {
+        value: content.dims
+        for value, content in values.items()
+        if not {s for d in content.dims for s in symbolic.symbols(d)} & fresh_names
+    }
+
+
+def _needed(items: Sequence[Item], outputs: Sequence[str]) -> list[Item]:
+    """The items without those whose results nobody reads."""
+    wanted = set(outputs)
+    kept = []
+    for item in reversed(items):
+        if any(v in wanted for v in writes(item)):
+            kept.append(item)
+            wanted.update(reads(item))
+    return kept[::-1]
+

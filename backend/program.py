@@ -1,0 +1,505 @@
+"""Programs: compiled models that run.
+
+A run binds the extents of the inputs, takes a frame (the memory of one run in progress), and goes through the stages of
+the plan: stretches of native steps are one call each into the runtime, what has no kernel runs from Python in between.
+Layouts are kept for the extents seen last, so that a run with known extents plans nothing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..engine import symbolic
+from ..engine.graph import DType, TensorType, ValueType
+from ..errors import RewriteError, UserError
+from .control import run_control
+from .fallback import Runner
+from .kernel_graph import Control, Fallback, ModelPlan, Shape, Step, Target, reads, writes
+from .render import kernel_name
+from .storage import SCRATCH, Layout, Storage, aligned, is_aligned, lay_out, make_storage, nbytes, shape_value
+
+Array = NDArray[Any]
+LAYOUTS = 16  # layouts kept for each stage: programs are run with few different extents
+
+
+@dataclass(frozen=True, slots=True)
+class Port:
+    """An input or output of a program."""
+
+    name: str
+    type: ValueType
+
+    @property
+    def dtype(self) -> DType | None:
+        """Its element type, None if unknown or no tensor."""
+        return self.type.dtype if isinstance(self.type, TensorType) else None
+
+    @property
+    def shape(self) -> tuple[int | str, ...] | None:
+        """Its shape, symbolic dims as text; None if unknown or no tensor."""
+        shape = self.type.shape if isinstance(self.type, TensorType) else None
+        return None if shape is None else tuple(d if isinstance(d, int) else str(d) for d in shape)
+
+
+@dataclass(frozen=True, slots=True)
+class StepTime:
+    """How long one step of a run took: of a kernel, or of a node without one."""
+
+    label: str
+    nodes: tuple[str, ...]
+    seconds: float
+    native: bool
+
+
+@dataclass(slots=True)
+class _Bound:
+    """A stage's layout with the runtime's bindings of its walks."""
+
+    layout: Layout
+    bindings: list[Any]
+
+
+class _Stage:
+    """What a stage does: walks of native steps, and in between functions of the run in progress."""
+
+    def __init__(self, symbols: tuple[str, ...]) -> None:
+        self.symbols = symbols
+        self.actions: list[tuple[Any, list[Step]] | Callable[[_Run], None]] = []
+        self.labels: list[str] = []
+        self.outputs: list[str] = []  # roots that are made straight in an output array
+        self.bound: OrderedDict[tuple[int, ...], _Bound] = OrderedDict()
+        self.lock = threading.Lock()
+
+
+class _Run:
+    """One run in progress: extents, values that live in Python, and the frame."""
+
+    __slots__ = ("arrays", "extents", "frame", "layouts", "program", "times")
+
+    def __init__(self, program: Program, frame: Any) -> None:
+        self.program = program
+        self.frame = frame
+        self.extents: dict[str, int] = {}
+        self.arrays: dict[str, Any] = {}  # inputs, results of fallbacks, outputs made in place
+        self.layouts: list[Layout] = []
+        self.times: list[StepTime] | None = None
+
+    def get(self, value: str) -> Any:
+        """A value as an array (of memory that the run may use again: to be copied if kept) or other object."""
+        program = self.program
+        constant = program.plan.constants.get(value)
+        if constant is not None:
+            return constant.array
+        if value in self.arrays:
+            return self.arrays[value]
+        at = program.storage.locate(value)
+        if at.root in program.numbers:
+            whole = shape_value(program.plan, program.numbers[at.root], self.extents)
+        elif at.root in self.arrays or at.root in program.plan.constants:
+            whole = self.get(at.root)
+        else:
+            whole = None
+        kind = program.plan.type(value)
+        if whole is not None and at.root == value:
+            return whole
+        assert kind.dtype is not None
+        assert kind.shape is not None
+        shape = tuple(symbolic.evaluate(d, self.extents) for d in kind.shape)
+        offset = symbolic.evaluate(at.offset, self.extents)
+        dtype = kind.dtype.numpy
+        if whole is not None:
+            flat = np.ascontiguousarray(whole).reshape(-1).view(np.uint8)
+            return flat[offset : offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize].view(dtype).reshape(shape)
+        holder = program.storage.holder(at.root)
+        if holder in self.arrays:  # an output array that is being made
+            whole = self.arrays[holder]
+            return np.ndarray(shape, dtype, whole.reshape(-1).view(np.uint8), offset)
+        stage = program.storage.base[at.root] - SCRATCH - 1
+        address = self.layouts[stage].offset[holder] + offset
+        size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+        if not size:
+            return np.empty(shape, dtype)
+        return np.frombuffer(self.frame.memory(program.storage.base[at.root], address, size), dtype).reshape(shape)
+
+    def put(self, value: str, found: Any) -> None:
+        """Notes a value made in Python, checks it against its type and learns the extents it tells.
+
+        Raises RewriteError if it isn't what was inferred."""
+        kind = self.program.plan.types.get(value)
+        if isinstance(found, np.ndarray) and isinstance(kind, TensorType):
+            if kind.dtype is not None and kind.dtype is not DType.STRING and found.dtype != kind.dtype.numpy:
+                found = found.astype(kind.dtype.numpy)  # some reference implementations compute in another precision
+            if kind.shape is not None:
+                self._learn(value, kind.shape, found.shape)
+            base = self.program.storage.base.get(value)
+            fresh = aligned(found.shape, found.dtype) if found.dtype.kind != "O" else np.empty(found.shape, object)
+            fresh[...] = found
+            found = fresh
+            if base is not None:
+                self.frame.set(base, found.__array_interface__["data"][0])
+        elif isinstance(found, list):
+            found = [np.array(v) if isinstance(v, np.ndarray) else v for v in found]
+        self.arrays[value] = found
+
+    def _learn(self, value: str, shape: Sequence[symbolic.Dim], actual: Sequence[int]) -> None:
+        if len(shape) != len(actual):
+            raise RewriteError(f"value {value} has rank {len(actual)}, inferred was {len(shape)}")
+        for dim, extent in zip(shape, actual, strict=True):
+            name = symbolic.symbol_name(dim)
+            if name is not None and name not in self.extents:
+                self.extents[name] = extent
+            elif symbolic.symbols(dim) <= self.extents.keys() and symbolic.evaluate(dim, self.extents) != extent:
+                raise RewriteError(f"value {value} has shape {tuple(actual)}, inferred was {tuple(map(str, shape))}")
+
+
+class Program:
+    """A compiled model. `run` may be called from several threads at once.
+
+    Attributes:
+        plan: what is run.
+        threads: how many threads a run uses.
+        inputs, outputs: the interface, in the model's order.
+    """
+
+    def __init__(self, plan: ModelPlan, addresses: Mapping[str, int], target: Target, *, threads: int = 1) -> None:
+        """Links a plan with its kernels: `addresses` has the address of each kernel's function by name.
+
+        The modules that these come from must stay loaded."""
+        self.plan = plan
+        self.target = target
+        self.threads = max(1, threads)
+        self.inputs = tuple(Port(v, plan.types.get(v, TensorType())) for v in plan.inputs)
+        self.outputs = tuple(Port(v, plan.types.get(v, TensorType())) for v in plan.outputs)
+        self.numbers = {item.output: item for item in plan.items if isinstance(item, Shape)}
+        self.storage: Storage = make_storage(plan)
+        self._addresses = addresses
+        self._weights: dict[str, Array] = {}
+        self._frames: list[Any] = []
+        self._specs = [_InputSpec(port, self.storage.base.get(port.name)) for port in self.inputs]
+        self._names = frozenset(plan.inputs)
+        self._stages = [self._make_stage(number) for number in range(len(self.storage.stages))]
+
+    # --- making -----------------------------------------------------------------------------------------------------
+
+    def _make_stage(self, number: int) -> _Stage:
+        planned = self.storage.stages[number]
+        stage = _Stage(planned.symbols)
+        steps: list[Step] = []
+
+        def flush() -> None:
+            if steps:
+                stage.actions.append((self._walk(steps), list(steps)))
+                stage.labels.append("")
+                steps.clear()
+
+        for item in planned.items:
+            if isinstance(item, Step):
+                steps.append(item)
+                stage.outputs += [v for v in item.outputs if v in self.storage.outputs]
+            elif isinstance(item, Fallback | Control):
+                flush()
+                stage.actions.append(self._host(item))
+                node = item.node if isinstance(item, Fallback) else item
+                stage.labels.append(node.name or node.op)
+        flush()
+        return stage
+
+    def _walk(self, steps: Sequence[Step]) -> Any:
+        from .runtime.executor import Walk
+
+        rows, bases = [], []
+        for step in steps:
+            pointers = [*(self._base(v) for v in (*step.inputs, *step.outputs))]
+            if step.scratch != 0:
+                pointers.append(SCRATCH)
+            bases += pointers
+            address = self._addresses[kernel_name(step.kernel, self.target)]
+            rows.append((address, len(pointers), len(step.dims), step.threads))
+        return Walk(rows, bases)
+
+    def _base(self, value: str) -> int:
+        return self.storage.base.get(self.storage.locate(value).root, 0)
+
+    def _host(self, item: Fallback | Control) -> Callable[[_Run], None]:
+        if isinstance(item, Fallback):
+            runner = Runner(item.node)
+            inputs, outputs = reads(item), writes(item)
+            operands = [v for v in item.node.inputs if v]
+
+            def fall_back(run: _Run) -> None:
+                for value, found in zip(outputs, runner.run([run.get(v) for v in operands]), strict=True):
+                    run.put(value, found)
+
+            del inputs
+            return fall_back
+        bodies = [Program(body, self._addresses, self.target, threads=self.threads) for body in item.bodies]
+
+        def control(run: _Run) -> None:
+            operands = [run.get(v) if v else None for v in item.inputs]
+            captured = [[run.get(v) for v in values] for values in item.captures]
+            found = run_control(item, operands, captured, [body.call for body in bodies])
+            for value, result in zip(item.outputs, found, strict=False):
+                if value:
+                    run.put(value, result)
+
+        return control
+
+    def _bind(self, number: int, extents: Mapping[str, int]) -> _Bound:
+        """The layout of a stage and its bindings for these extents, made or remembered."""
+        from .runtime.executor import Binding
+
+        stage = self._stages[number]
+        key = tuple([extents[s] for s in stage.symbols])
+        found = stage.bound.get(key)
+        if found is not None:
+            if len(stage.bound) > 1:
+                with stage.lock:
+                    if key in stage.bound:
+                        stage.bound.move_to_end(key)
+            return found
+        layout = lay_out(self.storage, number, extents)
+        bindings = []
+        for action in stage.actions:
+            if not isinstance(action, tuple):
+                bindings.append(None)
+                continue
+            walk, steps = action
+            offsets: list[int] = []
+            dims: list[int] = []
+            active: list[bool] = []
+            for step in steps:
+                offsets += [self._offset(v, layout, number, extents) for v in (*step.inputs, *step.outputs)]
+                if step.scratch != 0:
+                    offsets.append(0)
+                dims += [symbolic.evaluate(d, extents) for d in step.dims]
+                active.append(
+                    any(symbolic.evaluate(nbytes(self.plan.type(v)), extents) > 0 for v in step.outputs)
+                )
+            bindings.append(Binding(walk, offsets, dims, active))
+        found = _Bound(layout, bindings)
+        with stage.lock:
+            stage.bound[key] = found
+            while len(stage.bound) > LAYOUTS:
+                stage.bound.popitem(last=False)
+        return found
+
+    def _offset(self, value: str, layout: Layout, number: int, extents: Mapping[str, int]) -> int:
+        at = self.storage.locate(value)
+        offset = symbolic.evaluate(at.offset, extents)
+        if at.root in self.plan.constants:
+            return int(self._weight(at.root).__array_interface__["data"][0]) + offset
+        if at.root in layout.shapes:
+            return int(layout.shapes[at.root].__array_interface__["data"][0]) + offset
+        base = self.storage.base[at.root]
+        if SCRATCH < base <= SCRATCH + len(self._stages):
+            holder = self.storage.holder(at.root)
+            own = base - SCRATCH - 1
+            if own != number:  # made by an earlier stage, whose layout hangs on its own extents
+                layout = self._bind(own, extents).layout
+            return layout.offset[holder] + offset
+        return offset
+
+    def _weight(self, name: str) -> Array:
+        """A constant where kernels can read it."""
+        if name not in self._weights:
+            array = self.plan.constants[name].array
+            if not is_aligned(array):
+                copy = aligned(array.shape, array.dtype)
+                copy[...] = array
+                array = copy
+            self._weights[name] = array
+        return self._weights[name]
+
+    # --- running ----------------------------------------------------------------------------------------------------
+
+    def run(self, inputs: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
+        """Runs the model on arrays by input name; the outputs (or those named) by name, in fresh arrays.
+
+        Raises UserError for missing or unknown names, and for arrays of another dtype, rank or size than the model's."""
+        if inputs.keys() != self._names:
+            self._wrong_names(inputs)
+        found = self.call([inputs[port.name] for port in self.inputs])
+        named = dict(zip(self.plan.outputs, found, strict=True))
+        if outputs is None:
+            return named
+        for name in outputs:
+            if name not in named:
+                raise UserError(f"the model has no output {name!r}", hint=_did_you_mean(name, self.plan.outputs))
+        return {name: named[name] for name in outputs}
+
+    def call(self, values: Sequence[Any]) -> list[Any]:
+        """Like `run`, by position."""
+        return self._execute(values, None)
+
+    def profile(self, inputs: Mapping[str, Any]) -> list[StepTime]:
+        """Runs the model step by step and tells how long each took, in order.
+
+        Every step is launched by itself here, which a run doesn't do: for the shares, not for the sum."""
+        if inputs.keys() != self._names:
+            self._wrong_names(inputs)
+        times: list[StepTime] = []
+        self._execute([inputs[port.name] for port in self.inputs], times)
+        return times
+
+    def _execute(self, values: Sequence[Any], times: list[StepTime] | None) -> list[Any]:
+        try:
+            frame = self._frames.pop()
+        except IndexError:
+            from .runtime.executor import Frame
+
+            frame = Frame(self.storage.bases)
+        try:
+            run = _Run(self, frame)
+            run.times = times
+            for spec, value in zip(self._specs, values, strict=True):
+                spec.take(run, value)
+            for number, stage in enumerate(self._stages):
+                self._run_stage(run, number, stage)
+            return [self._output(run, value) for value in self.plan.outputs]
+        finally:
+            self._frames.append(frame)
+
+    def _run_stage(self, run: _Run, number: int, stage: _Stage) -> None:
+        bound = self._bind(number, run.extents)
+        layout, frame = bound.layout, run.frame
+        run.layouts.append(layout)
+        if layout.placement.size:
+            frame.reserve(SCRATCH + 1 + number, layout.placement.size)
+        if layout.scratch:
+            frame.reserve(SCRATCH, layout.scratch * self.threads)
+        for root in stage.outputs:
+            kind = self.plan.type(self.storage.outputs[root])
+            assert kind.shape is not None
+            assert kind.dtype is not None
+            shape = tuple([d if isinstance(d, int) else symbolic.evaluate(d, run.extents) for d in kind.shape])
+            array = run.arrays[self.storage.outputs[root]] = aligned(shape, kind.dtype.numpy)
+            if self.storage.outputs[root] != root:
+                own = self.plan.type(root).shape or ()
+                run.arrays[root] = array.reshape(tuple(symbolic.evaluate(d, run.extents) for d in own))
+            frame.set(self.storage.base[root], array.__array_interface__["data"][0])
+        for action, binding, label in zip(stage.actions, bound.bindings, stage.labels, strict=True):
+            if isinstance(action, tuple):
+                seconds = action[0].run(binding, frame, self.threads, run.times is not None)
+                if run.times is not None:
+                    run.times += [
+                        StepTime(s.kernel.template, s.nodes, t, True) for s, t in zip(action[1], seconds, strict=True)
+                    ]
+            else:
+                self._run_host(run, action, label)
+
+    @staticmethod
+    def _run_host(run: _Run, action: Callable[[_Run], None], label: str) -> None:
+        if run.times is None:
+            action(run)
+            return
+        import time
+
+        start = time.perf_counter()
+        action(run)
+        run.times.append(StepTime("python", (label,), time.perf_counter() - start, False))
+
+    def _output(self, run: _Run, value: str) -> Any:
+        if value in self.plan.inputs or value not in run.arrays:
+            found = run.get(value)
+            return np.array(found) if isinstance(found, np.ndarray) else found
+        return run.arrays[value]
+
+    def _wrong_names(self, inputs: Mapping[str, Any]) -> None:
+        for name in inputs:
+            if name not in self._names:
+                raise UserError(f"the model has no input {name!r}", hint=_did_you_mean(name, self.plan.inputs))
+        missing = [name for name in self.plan.inputs if name not in inputs]
+        raise UserError(
+            f"no value given for input{'s' if len(missing) > 1 else ''} {', '.join(map(repr, missing))}",
+            hint="The model's inputs: " + ", ".join(f"{p.name}: {p.type}" for p in self.inputs),
+        )
+
+    def fallbacks(self) -> dict[str, int]:
+        """The operators that run without a native kernel, and how many nodes of each there are."""
+        return self.plan.fallbacks()
+
+    def memory(self) -> tuple[int, int] | None:
+        """The arena's bytes and the least possible, for the extents last used; None before the first run of a model
+        with symbolic dims."""
+        size = bound = 0
+        for number, stage in enumerate(self._stages):
+            if not stage.bound and not stage.symbols:
+                self._bind(number, {})
+            if not stage.bound:
+                return None
+            placement = next(reversed(stage.bound.values())).layout.placement
+            size += placement.size
+            bound += placement.bound
+        return size, bound
+
+
+class _InputSpec:
+    """The check of one input, and its way into a run."""
+
+    def __init__(self, port: Port, base: int | None) -> None:
+        self.name = port.name
+        self.base = base
+        self.tensor = port.type if isinstance(port.type, TensorType) else None
+        self.dtype = port.dtype.numpy if port.dtype is not None else None
+        shape = self.tensor.shape if self.tensor is not None else None
+        self.rank = None if shape is None else len(shape)
+        self.fixed = [] if shape is None else [(i, d) for i, d in enumerate(shape) if isinstance(d, int)]
+        self.free = [] if shape is None else [(i, d, symbolic.symbol_name(d)) for i, d in enumerate(shape)
+                                              if not isinstance(d, int)]  # fmt: skip
+
+    def take(self, run: _Run, value: Any) -> None:
+        """Checks a value, learns the extents it tells, and puts its address into the frame.
+
+        Raises UserError for a wrong dtype, rank or size."""
+        if self.tensor is None or (self.dtype is None and self.rank is None):
+            run.arrays[self.name] = value
+            return
+        array = np.asarray(value)
+        if self.dtype is not None and array.dtype != self.dtype and not (self.dtype.kind == "O" and array.dtype.kind in "US"):
+            raise UserError(f"input {self.name!r} has dtype {array.dtype}, the model wants {self.dtype}", hint=self._want())
+        shape = array.shape
+        if self.rank is not None and len(shape) != self.rank:
+            raise UserError(f"input {self.name!r} has rank {len(shape)}, the model wants {self.rank}", hint=self._want())
+        for axis, extent in self.fixed:
+            if shape[axis] != extent:
+                raise UserError(
+                    f"dim {axis} of input {self.name!r} is {shape[axis]}, the model wants {extent}", hint=self._want()
+                )
+        extents = run.extents
+        for axis, dim, name in self.free:
+            if name is not None:
+                if extents.setdefault(name, shape[axis]) != shape[axis]:
+                    raise UserError(
+                        f"dim {axis} of input {self.name!r} is {shape[axis]}, but {name} is {extents[name]} by an "
+                        "earlier input",
+                        hint=self._want(),
+                    )
+            elif symbolic.symbols(dim) <= extents.keys() and symbolic.evaluate(dim, extents) != shape[axis]:
+                raise UserError(
+                    f"dim {axis} of input {self.name!r} is {shape[axis]}, the model wants {dim} = "
+                    f"{symbolic.evaluate(dim, extents)}",
+                    hint=self._want(),
+                )
+        run.arrays[self.name] = array
+        if self.base is not None:
+            if is_aligned(array):
+                run.frame.set(self.base, array.__array_interface__["data"][0])
+            elif array.nbytes:
+                array = np.ascontiguousarray(array)
+                run.frame.copy_in(self.base, array.__array_interface__["data"][0], array.nbytes)
+
+    def _want(self) -> str:
+        return f"The model declares {self.name}: {self.tensor}."
+
+
+def _did_you_mean(name: str, known: Sequence[str]) -> str:
+    close = difflib.get_close_matches(name, known, 1)
+    return f"Did you mean {close[0]!r}?" if close else "It has: " + ", ".join(map(repr, known))

@@ -1,0 +1,288 @@
+"""Storage: which memory each value of a plan lives in, and where exactly for given extents.
+
+Decided once per plan: stages (stretches of items whose extents are all known when they begin), the value that each view
+is a part of, which results share the buffer of a dying operand, which graph outputs are written in place by the step
+that makes them. Decided per stage and set of extents: sizes, the arena's layout, offsets.
+
+A pointer is a base and an offset. Base 0 is the address 0 (for constants, whose addresses are known), base 1 the
+scratch memory, then come an arena for each stage, then the values whose addresses change from run to run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..engine import symbolic
+from ..engine.graph import TensorType
+from ..engine.symbolic import Dim
+from .kernel_graph import ALIGNMENT, Control, Fallback, Item, ModelPlan, Shape, Step, View, reads, writes
+from .memory import Buffer, Placement, padded, place
+
+Array = NDArray[Any]
+SCRATCH = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a value is: `offset` bytes into the buffer of `root`."""
+
+    root: str
+    offset: Dim
+
+
+@dataclass
+class Stage:
+    """Items that run one after the other with all extents known at the start."""
+
+    items: list[Item] = field(default_factory=list)
+    first: int = 0  # the number of its first item in the plan
+    numbers: list[Shape] = field(default_factory=list)  # the values known from dims that its steps read
+    symbols: tuple[str, ...] = ()  # all that its layout depends on
+
+
+@dataclass
+class Storage:
+    """The decisions that hold for all extents. `place` has every value that isn't its own whole buffer."""
+
+    plan: ModelPlan
+    stages: list[Stage]
+    place: dict[str, Place]
+    base: dict[str, int]  # of each root that steps write or read, constants excepted
+    shared: dict[str, str]  # root -> the root whose buffer it shares, for results in place
+    outputs: dict[str, str]  # root -> the graph output that it is the buffer of
+    bases: int  # how many there are
+    lifetime: dict[str, tuple[int, int]]  # of each buffer in an arena
+
+    def locate(self, value: str) -> Place:
+        """The root of a value and its offset there."""
+        return self.place.get(value) or Place(value, 0)
+
+    def holder(self, root: str) -> str:
+        """The root whose buffer a root uses."""
+        while root in self.shared:
+            root = self.shared[root]
+        return root
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A stage for one set of extents: what the runtime's `Binding`s are made from."""
+
+    placement: Placement
+    offset: dict[str, int]  # in its arena, of each buffer there
+    shapes: dict[str, Array]  # the values of `Shape` items
+    scratch: int  # bytes per thread
+
+
+def nbytes(kind: TensorType) -> Dim:
+    """The size of a tensor in bytes; ValueError if its rank or dtype isn't known."""
+    if kind.shape is None or kind.dtype is None:
+        raise ValueError(f"no size is known for {kind}")
+    return symbolic.product(kind.shape) * kind.dtype.numpy.itemsize
+
+
+def make_storage(plan: ModelPlan) -> Storage:
+    """The decisions for a plan."""
+    places = _places(plan)
+    stages = _stages(plan, places)
+
+    def root_of(value: str) -> str:
+        return places[value].root if value in places else value
+
+    made = {v for item in plan.items if isinstance(item, Step) for v in item.outputs}
+    outputs: dict[str, str] = {}
+    for value in plan.outputs:
+        root = root_of(value)
+        whole = value not in places or (
+            places[value].offset == 0 and symbolic.same(nbytes(plan.type(value)), nbytes(plan.type(root)))
+        )
+        if root in made and whole and root not in outputs:
+            outputs[root] = value
+    lifetime = _lifetimes(plan, stages, places)
+    shared = _share(plan, places, outputs, lifetime, made)
+    base: dict[str, int] = {}
+    bases = SCRATCH + 1 + len(stages)
+    for number, stage in enumerate(stages):
+        for item in stage.items:
+            if isinstance(item, Step):
+                base.update(dict.fromkeys(item.outputs, SCRATCH + 1 + number))
+    touched = {root_of(v) for item in plan.items if isinstance(item, Step) for v in item.inputs}
+    hosts = {v for item in plan.items if isinstance(item, Fallback | Control) for v in writes(item)}
+    for root in (*plan.inputs, *(v for item in plan.items for v in writes(item))):
+        if root in outputs or ((root in plan.inputs or root in hosts) and root in touched):
+            base[root] = bases
+            bases += 1
+    storage = Storage(plan, stages, places, base, shared, outputs, bases, lifetime)
+    for root in shared:
+        base[root] = base[storage.holder(root)]
+    return storage
+
+
+def _stages(plan: ModelPlan, places: Mapping[str, Place]) -> list[Stage]:
+    """Cuts the plan after each item whose results tell extents that weren't known before."""
+    bound = {s for v in plan.inputs for d in plan.type(v).shape or () if (s := symbolic.symbol_name(d))}
+    stages = [Stage()]
+    for number, item in enumerate(plan.items):
+        stages[-1].items.append(item)
+        if isinstance(item, Fallback | Control):
+            shapes = [plan.type(v).shape or () for v in writes(item)]
+            new = {s for shape in shapes for d in shape if (s := symbolic.symbol_name(d))} - bound
+            if new:
+                bound |= new
+                stages.append(Stage(first=number + 1))
+    numbers = {item.output: item for item in plan.items if isinstance(item, Shape)}
+    for stage in stages:
+        read = dict.fromkeys(v for item in stage.items if isinstance(item, Step) for v in item.inputs)
+        roots = dict.fromkeys(places[v].root if v in places else v for v in read)
+        stage.numbers = [numbers[v] for v in roots if v in numbers]
+        names = {s for item in (*stage.items, *stage.numbers) for d in _dims(plan, item) for s in symbolic.symbols(d)}
+        stage.symbols = tuple(sorted(names))
+    return stages
+
+
+def _dims(plan: ModelPlan, item: Item) -> list[Dim]:
+    """All the dims whose numbers are needed to lay the item out."""
+    if isinstance(item, Step):
+        shapes = [d for v in (*item.inputs, *item.outputs) for d in plan.type(v).shape or ()]
+        return [*shapes, *item.dims, item.scratch]
+    if isinstance(item, View):
+        return [*(plan.type(item.input).shape or ()), *(plan.type(item.output).shape or ()), item.offset]
+    if isinstance(item, Shape):
+        return list(item.dims)
+    return [*(d for v in reads(item) for d in plan.type(v).shape or ())]
+
+
+def _places(plan: ModelPlan) -> dict[str, Place]:
+    places: dict[str, Place] = {}
+    for item in plan.items:
+        if isinstance(item, View):
+            source = places.get(item.input) or Place(item.input, 0)
+            places[item.output] = Place(source.root, source.offset + item.offset)
+    return places
+
+
+def _lifetimes(plan: ModelPlan, stages: Sequence[Stage], places: Mapping[str, Place]) -> dict[str, tuple[int, int]]:
+    """From which item to which each buffer that a step makes is in use. What a later stage or the caller reads lives to
+    the end of its stage: arenas of earlier stages stay as they are."""
+    stage_of = {}
+    for stage in stages:
+        for number in range(len(stage.items)):
+            stage_of[stage.first + number] = stage
+    lifetime: dict[str, tuple[int, int]] = {}
+    maker: dict[str, Stage] = {}
+
+    def use(value: str, number: int | None) -> None:
+        root = places[value].root if value in places else value
+        if root in lifetime:
+            first, last = lifetime[root]
+            end = maker[root].first + len(maker[root].items)  # after the last item
+            lifetime[root] = (first, max(last, end if number is None else min(number, end)))
+
+    for number, item in enumerate(plan.items):
+        for value in reads(item):
+            if not isinstance(item, View):
+                use(value, number)
+        if isinstance(item, Step):
+            for value in item.outputs:
+                lifetime[value] = (number, number)
+                maker[value] = stage_of[number]
+    for value in plan.outputs:
+        use(value, None)
+    return lifetime
+
+
+def _share(
+    plan: ModelPlan,
+    places: Mapping[str, Place],
+    outputs: Mapping[str, str],
+    lifetime: dict[str, tuple[int, int]],
+    made: set[str],
+) -> dict[str, str]:
+    """Results that take over the buffer of an operand that dies with the step; lifetimes are joined."""
+    shared: dict[str, str] = {}
+
+    def holder(root: str) -> str:
+        while root in shared:
+            root = shared[root]
+        return root
+
+    for number, item in enumerate(plan.items):
+        if not isinstance(item, Step):
+            continue
+        done: set[int] = set()
+        for source, target in item.in_place:
+            value, result = item.inputs[source], item.outputs[target]
+            at = places.get(value) or Place(value, 0)
+            operand = holder(at.root)
+            others = [v for i, v in enumerate(item.inputs) if i != source]
+            if (
+                target in done
+                or at.root not in made
+                or operand in outputs
+                or lifetime[operand][1] != number
+                or lifetime[operand][0] == number
+                or at.offset != 0
+                or any(holder(places[v].root if v in places else v) == operand for v in others)
+                or any(holder(v) == operand for v in item.outputs)
+                or not symbolic.same(nbytes(plan.type(operand)), nbytes(plan.type(result)))
+            ):
+                continue
+            done.add(target)
+            if result in outputs:  # the operand is written to the caller's array from the start
+                shared[operand] = result
+                lifetime[result] = (lifetime[operand][0], lifetime[result][1])
+            else:
+                shared[result] = operand
+                lifetime[operand] = (lifetime[operand][0], lifetime[result][1])
+    return shared
+
+
+def lay_out(storage: Storage, number: int, extents: Mapping[str, int]) -> Layout:
+    """Sizes and offsets of a stage for these extents (of its symbols at least)."""
+    plan, stage = storage.plan, storage.stages[number]
+    buffers = []
+    scratch = 0
+    for item in stage.items:
+        if isinstance(item, Step):
+            scratch = max(scratch, symbolic.evaluate(item.scratch, extents))
+            for value in item.outputs:
+                if value not in storage.shared and value not in storage.outputs:
+                    first, last = storage.lifetime[value]
+                    size = symbolic.evaluate(nbytes(plan.type(value)), extents)
+                    buffers.append(Buffer(value, size, first, last))
+    shapes = {item.output: shape_value(plan, item, extents) for item in stage.numbers}
+    placement = place(buffers)
+    return Layout(placement, placement.offsets, shapes, padded(scratch))
+
+
+def shape_value(plan: ModelPlan, item: Shape, extents: Mapping[str, int]) -> Array:
+    """The tensor that a `Shape` item stands for."""
+    kind = plan.type(item.output)
+    assert kind.dtype is not None
+    assert kind.shape is not None
+    array = aligned(tuple(symbolic.evaluate(d, extents) for d in kind.shape), kind.dtype.numpy)
+    array[...] = np.array([symbolic.evaluate(d, extents) for d in item.dims]).reshape(array.shape)
+    return array
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An uninitialised array that begins at a multiple of the alignment and may be read past its end."""
+    size = dtype.itemsize
+    for d in shape:
+        size *= d
+    raw = np.empty(size + 2 * ALIGNMENT, np.uint8)
+    start = -raw.__array_interface__["data"][0] % ALIGNMENT
+    return np.ndarray(shape, dtype, raw, start)  # type: ignore[no-any-return]
+
+
+def is_aligned(array: Array) -> bool:
+    """Whether kernels may read the array's memory as it is: it is contiguous, aligned, and 64 bytes past its end are on
+    a page that it is on itself."""
+    address = array.__array_interface__["data"][0]
+    end = (address + array.nbytes) % 4096
+    return bool(array.flags.c_contiguous and address % ALIGNMENT == 0 and 0 < end <= 4096 - ALIGNMENT)
