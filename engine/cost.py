@@ -130,7 +130,8 @@ class CostModel:
             return 1e-9  # free, but none is still better than one
         if work.kind is Kind.POINTWISE and joins and work.reads:
             extra = sum(work.reads) - max(work.reads)
-            return 1e-8 + self._seconds(work.flops, work.efficiency, extra)
+            # it comes on top of its producer's time, which its arithmetic does not overlap with
+            return 1e-8 + self._seconds(work.flops, work.efficiency, 0.0) + self._seconds(0.0, 1.0, extra)
         return self.machine.launch + self._seconds(work.flops, work.efficiency, work.bytes)
 
 
