@@ -25,6 +25,7 @@ def optimize(
     shapes: Mapping[str, int] | None = None,
     time_limit: float | None = None,
     node_limit: int | None = None,
+    disabled: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Optimized:
     """Rewrite the graph of `model` (a file or a `ModelProto`) into the cheapest equal one that the rules reach.
@@ -37,6 +38,7 @@ def optimize(
         shapes: sizes for symbolic dimensions of the inputs, by name; the result is then made for these only.
         time_limit: seconds for saturation and extraction; the best graph found by then is the result.
         node_limit: the most e-nodes to make.
+        disabled: names of rules to leave out.
         progress: called with the name of a stage and figures about it.
 
     Returns:
@@ -54,6 +56,7 @@ def optimize(
         std_rules=std_rules,
         numerics=numerics,
         shapes=dict(shapes) if shapes else None,
+        disabled=disabled,
         progress=progress,
         **{name: limit for name, limit in limits.items() if limit is not None},  # type: ignore[arg-type]
     )
@@ -83,8 +86,6 @@ def compile(
     Raises:
         rewrite.errors.UserError: the model or a rule file cannot be used, or there is no C compiler.
     """
-    from .backend.pipeline import compile_graph
-
     optimized = optimize(
         model,
         rules=rules,
@@ -95,7 +96,33 @@ def compile(
         node_limit=node_limit,
         progress=progress,
     )
-    return compile_graph(optimized.native, threads=threads or usable_cores(), progress=progress)
+    return compile_optimized(optimized, threads=threads, rules=rules, std_rules=std_rules, progress=progress)
+
+
+def compile_optimized(
+    optimized: Optimized,
+    *,
+    threads: int | None = None,
+    rules: Sequence[str | PathLike[str]] = (),
+    std_rules: bool = True,
+    keep_source: str | PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Program:
+    """Compile what `optimize` gave; `compile` is both in one. `keep_source` is a directory for the generated code."""
+    from .backend.pipeline import compile_graph
+    from .engine.library import load_rules
+
+    def count(stage: str, done: int, total: int) -> None:
+        if progress is not None:
+            progress(stage, {"done": done, "total": total})
+
+    return compile_graph(
+        optimized.native,
+        threads=threads or usable_cores(),
+        keep_source=Path(keep_source) if keep_source is not None else None,
+        library=load_rules([Path(path) for path in rules], std=std_rules) if rules or not std_rules else None,
+        progress=count,
+    )
 
 
 def load(bundle: str | PathLike[str]) -> Program:

@@ -13,6 +13,7 @@ import json
 import sys
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,8 +40,8 @@ def measure(name: str, threads: list[int], seconds: float) -> dict[str, Any]:
         start = time.perf_counter()
         program = compile_graph(optimized.native, threads=count)
         record.setdefault("compile", time.perf_counter() - start)
-        record["fallbacks"] = list(program.fallbacks)
-        runners: dict[str, Runner] = {"rewrite": lambda given, program=program: program.run(dict(given))}
+        record["fallbacks"] = program.fallbacks()
+        runners: dict[str, Runner] = {"rewrite": partial(_run, program)}
         missing: dict[str, str] = {}
         for engine in PEERS:
             try:
@@ -55,6 +56,10 @@ def measure(name: str, threads: list[int], seconds: float) -> dict[str, Any]:
         record["threads"][str(count)] = {engine: timing.median for engine, timing in timings.items()}
         record["missing"] = missing
     return record
+
+
+def _run(program: Any, feeds: Mapping[str, np.ndarray]) -> Any:
+    return program.run(dict(feeds))
 
 
 def difference(ours: list[np.ndarray], theirs: list[np.ndarray]) -> float:

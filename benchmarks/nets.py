@@ -259,7 +259,7 @@ TRANSFORMERS: dict[str, Callable[[str], nn.Module]] = {
 }
 
 
-@torch.no_grad()
+@torch.no_grad()  # type: ignore[untyped-decorator,unused-ignore]
 def build(name: str, attention: str = "eager") -> nn.Module:
     """The network `name` in evaluation mode, with seeded weights that leave nothing trivial.
 

@@ -94,7 +94,7 @@ def _compile(records: Records) -> str:
     for name, record in records.items():
         found = record.get("latency", {})
         if "optimize" in found:
-            fallbacks = ", ".join(sorted(set(found.get("fallbacks", [])))) or "-"
+            fallbacks = ", ".join(f"{op} ×{n}" for op, n in sorted(found.get("fallbacks", {}).items())) or "-"
             difference = f"{found['difference']:.1e}" if "difference" in found else ""
             rows.append([name, f"{found['optimize']:.2f}", f"{found.get('compile', 0):.2f}", difference, fallbacks])
     head = ["model", "optimise, s", "compile, s", "largest difference to ONNX Runtime", "without native kernel"]

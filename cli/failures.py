@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -31,6 +32,7 @@ _USER_ERRNOS = {
 def guarded(app: Callable[..., Any], arguments: Sequence[str]) -> int:
     """Run the Typer application `app` and return the exit code; no exception leaves it."""
     _leave_soon_after_interrupt()
+    warnings.showwarning = _warn
     try:
         code = app(args=list(arguments), prog_name="rewrite", standalone_mode=False)
         sys.stdout.flush()
@@ -70,6 +72,15 @@ def complain(message: str) -> None:
     console.print(head, markup=False, highlight=False, soft_wrap=True)
     if rest:
         console.print(rest, markup=False, highlight=False, soft_wrap=True)
+
+
+def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: Any) -> None:
+    """Show our own warnings as one line; those of libraries are not for the people who run the command."""
+    if category.__module__.partition(".")[0] == __name__.partition(".")[0] or category is UserWarning:
+        from .console import err
+
+        err().print("[bold yellow]warning:[/] ", end="")
+        err().print(str(message), markup=False, highlight=False, soft_wrap=True)
 
 
 def crashed(error: BaseException, arguments: Sequence[str]) -> int:

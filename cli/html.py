@@ -51,7 +51,7 @@ _PAGE = """<!doctype html>
   <td class="n">{{ rule.applied }}</td><td class="n">{{ rule.in_result }}</td></tr>
 {% endfor %}
 </table>
-{% if fallbacks %}<h2>Operators without a native kernel</h2><p>{{ fallbacks|join(", ") }}</p>{% endif %}
+{% if fallbacks %}<h2>Operators without a native kernel</h2><p>{% for op, n in fallbacks.items() %}{{ op }} ×{{ n }} {% endfor %}</p>{% endif %}
 <h2>Outputs</h2>
 <table>{% for kind, path in outputs.items() %}<tr><td>{{ kind }}</td><td>{{ path }}</td></tr>{% endfor %}</table>
 </html>
@@ -67,7 +67,7 @@ def write_report(data: Mapping[str, Any], target: Path) -> None:
 
     environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
     environment.filters["basename"] = lambda path: Path(path).name
-    values = {"bench": None, "fallbacks": [], **data}
+    values = {"bench": None, "fallbacks": {}, **data}
     values["rules"] = sorted((r for r in data["rules"] if r["matches"]), key=lambda r: (-r["in_result"], r["name"]))
     ok = data["verify"].get("ok")
     values["verdict"] = "not done" if ok is None else "passed" if ok else "failed"

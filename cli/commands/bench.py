@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ...errors import UserError
+from ...errors import RewriteError, UserError
 from ..measure import PEERS, Timing, interleave, peer
 from ..options import Json, Shape, Threads, existing_model, parse_pairs, parse_shapes
 
@@ -39,10 +39,11 @@ def command(
     existing_model(model)
     peers = [name for name in against.split(",") if name and name != "none"]
     used = threads or api.usable_cores()
-    arrays = feeds_for(model, parse_shapes(shape), inputs or [])
+    sizes = parse_shapes(shape)
     with Stages() as stages:
         program = api.compile(model, threads=used, progress=stages)
         stages("bench", {})
+        arrays = feeds_for(program, model, sizes, inputs or [])
         measured = measure(program, model, arrays, peers, used, seconds)
     out().print(tables.timings(measured, "rewrite"))
     out().print(f"{used} thread{'s' * (used != 1)}, f32", style="dim")
@@ -63,19 +64,33 @@ def measure(
     return interleave(runners, feeds, seconds=seconds)
 
 
-def feeds_for(model: Path, shapes: Mapping[str, int], given: list[str]) -> dict[str, np.ndarray]:
+def feeds_for(program: Any, model: Path, shapes: Mapping[str, int], given: list[str]) -> dict[str, np.ndarray]:
     """Arrays for all inputs of a model: those in `given` (NAME=FILE), the rest made up at the sizes in `shapes`.
 
+    Symbolic sizes that are not given are tried until `program` runs.
+
     Raises:
-        UserError: an input that the model has not, or a file that is no array.
+        UserError: an input that the model has not, a file that is no array, or no sizes that work.
     """
-    from ...engine import onnx_in
-    from ...engine.verify import make_inputs
+    from ...engine import onnx_in, sample
     from .run import read_array
 
     graph = onnx_in.read(model)
     files = parse_pairs(given, "--input")
     if lost := [name for name in files if name not in graph.inputs]:
         raise UserError(f"the model has no input {lost[0]!r}; it has {', '.join(graph.inputs)}", where=str(model))
-    arrays: dict[str, np.ndarray] = make_inputs(graph, dict(shapes))
-    return arrays | {name: read_array(path, name) for name, path in files.items()}
+    fixed = {name: read_array(path, name) for name, path in files.items()}
+    refused = ""
+    for sizes in sample.assignments(graph, shapes):
+        arrays: dict[str, np.ndarray] = {**sample.make_inputs(graph, sizes), **fixed}
+        try:
+            program.run(arrays)
+        except RewriteError as error:
+            refused = str(error)
+        else:
+            return arrays
+    raise UserError(
+        f"no sizes were found that the model runs at: {refused}",
+        where=str(model),
+        hint="Give them with --shape or --input.",
+    )

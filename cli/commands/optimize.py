@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -55,6 +56,7 @@ def command(
     numerics: NumericsOption = Numerics.REASSOC,
     time_limit: TimeLimit = None,
     node_limit: NodeLimit = None,
+    keep_source: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the generated kernels here.")] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write a report to read in a browser.")
     ] = None,
@@ -64,6 +66,7 @@ def command(
 ) -> None:
     """Rewrite a model's graph by rules, compile it to native code, verify both and write them."""
     from ... import api
+    from .. import verification
     from ..progress import Stages
 
     existing_model(model)
@@ -72,26 +75,42 @@ def command(
         if file is not None and str(file) != "-":
             _writable(file)
     used = threads or api.usable_cores()
+    sizes = parse_shapes(shape)
     with Stages(quiet=quiet) as stages:
-        result = api.optimize(
-            model,
-            rules=rules,
-            std_rules=std_rules,
-            numerics=numerics.value,
-            shapes=parse_shapes(shape),
-            time_limit=time_limit,
-            node_limit=node_limit,
-            progress=stages,
-        )
-        compiled = _compile(result, used, stages) if job.program or bench else None
-        verified = _verify(result, model, compiled, numerics.value, stages) if verify else {}
+
+        def make(disabled: Sequence[str]) -> tuple[Optimized, Program | None]:
+            result = api.optimize(
+                model,
+                rules=rules,
+                std_rules=std_rules,
+                numerics=numerics.value,
+                shapes=sizes,
+                time_limit=time_limit,
+                node_limit=node_limit,
+                disabled=disabled,
+                progress=stages,
+            )
+            if job.program is None and not bench:
+                return result, None
+            stages("plan", {})
+            program = api.compile_optimized(
+                result, threads=used, rules=rules, std_rules=std_rules, keep_source=keep_source, progress=stages
+            )
+            return result, program
+
+        result, compiled = make(())
+        if verify:
+            stages("verify", {})
+            found = verification.check(result, model, compiled, numerics=numerics.value, shapes=sizes)
+            if not found.ok:
+                raise verification.refuse(found, result, model, make, numerics=numerics.value, shapes=sizes)
+            result.report.verify = found.as_json()
         _write(result, compiled, job, stages)
-        measured = _bench(model, compiled, parse_shapes(shape), used, stages) if compiled and bench else {}
-    result.report.verify = verified
+        measured = _bench(model, compiled, sizes, used, stages) if compiled and bench else {}
     result.report.outputs = {kind: str(path) for kind, path in job.written().items()}
     for stage, seconds in stages.seconds.items():
         result.report.seconds.setdefault(stage, seconds)
-    finished = Finished(model, result, compiled, measured, used)
+    finished = Finished(model, result, compiled, measured, used, str(found) if verify else "not verified")
     if json_file is not None:
         from ..results import write_json
 
@@ -125,6 +144,7 @@ class Finished:
     program: Program | None
     measured: dict[str, Timing]
     threads: int
+    verdict: str
 
     def as_json(self) -> dict[str, Any]:
         """The results as docs/json.md describes them."""
@@ -132,7 +152,7 @@ class Finished:
 
         data = {"schema": SCHEMA, "model": str(self.model), **self.result.report.as_json()}
         if self.program is not None:
-            data["fallbacks"] = list(self.program.fallbacks)
+            data["fallbacks"] = self.program.fallbacks()
         if self.measured:
             data["bench"] = timings_json(self.measured, self.threads)
         return data
@@ -147,12 +167,12 @@ class Finished:
         rules = tables.rules(report, everything=verbose)
         if rules is not None:
             console.print(rules)
-        if verbose and self.program is not None and self.program.fallbacks:
-            console.print("operators without a native kernel: " + ", ".join(self.program.fallbacks), soft_wrap=True)
+        if verbose and self.program is not None and (fallbacks := self.program.fallbacks()):
+            names = ", ".join(f"{op} ×{n}" for op, n in fallbacks.items())
+            console.print(f"operators without a native kernel: {names}", soft_wrap=True)
         if self.measured:
             console.print(tables.timings(self.measured, "rewrite"))
-        if report.verify:
-            console.print(_verdict(report.verify), soft_wrap=True)
+        console.print(self.verdict, markup=False, soft_wrap=True)
         for kind, path in report.outputs.items():
             console.print(f"{kind:<8} {path}", markup=False, soft_wrap=True)
 
@@ -186,12 +206,6 @@ def _writable(path: Path) -> None:
         raise UserError("cannot be written to", where=str(folder), hint="Name other places with -o and --program.")
 
 
-def _compile(result: Optimized, threads: int, stages: Stages) -> Program:
-    from ...backend.pipeline import compile_graph
-
-    return compile_graph(result.native, threads=threads, progress=stages)
-
-
 def _write(result: Optimized, compiled: Program | None, job: Targets, stages: Stages) -> None:
     stages("write", {})
     if job.onnx is not None:
@@ -209,4 +223,5 @@ def _bench(model: Path, compiled: Program, shapes: dict[str, int], threads: int,
 
     stages("bench", {})
     peers = [name for name in ("onnxruntime",) if find_spec(name)]
-    return measure(compiled, model, feeds_for(model, shapes, []), peers, threads, seconds=2.0)
+    feeds = feeds_for(compiled, model, shapes, [])
+    return measure(compiled, model, feeds, peers, threads, seconds=2.0)
