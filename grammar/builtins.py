@@ -97,6 +97,7 @@ sqrt(x: any) -> any                               The square root; of a tensor o
 exp(x: any) -> any                                The exponential; of a tensor on the right side, `Exp`.
 log(x: any) -> any                                The natural logarithm; of a tensor on the right side, `Log`.
 floor(x: any) -> any                              The next lower integer; of a tensor on the right side, `Floor`.
+ceil(x: any) -> any                               The next higher integer; of a tensor on the right side, `Ceil`.
 close(a: number, b: number, rtol?: number) -> bool  Whether they are equal up to a relative tolerance (1e-6).
 
 len(l: list) -> int                               The length of a list.

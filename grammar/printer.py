@@ -134,7 +134,7 @@ def _listed(word: str, parts: Sequence[str]) -> list[str]:
 def _test(test: ast.RuleTest) -> str:
     parts = [f"test {test.verdict}".ljust(12), ", ".join(_operand(o) for o in test.operands)]
     if test.gives is not None:
-        parts.append(f" gives {print_expr(test.gives)}")
+        parts.append(f"gives {print_expr(test.gives)}")
     return "  ".join(p for p in parts if p).rstrip()
 
 

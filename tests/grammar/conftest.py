@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import onnx
 import pytest
+from rewrite.grammar.ast import RuleFile
+from rewrite.grammar.parse import parse_file
+
+collect_ignore_glob = ["*.rules"]  # the sample is there to be parsed; its tests mean nothing
 
 
 @dataclass(frozen=True)
@@ -38,3 +43,18 @@ class Schemas:
 @pytest.fixture(scope="session")
 def operators() -> Schemas:
     return Schemas()
+
+
+@pytest.fixture(autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep the user's cache out of the tests."""
+    monkeypatch.setenv("REWRITE_CACHE_DIR", str(tmp_path_factory.mktemp("cache")))
+
+
+SAMPLE = Path(__file__).with_name("sample.rules")
+
+
+@pytest.fixture
+def sample() -> RuleFile:
+    """A file with one of everything."""
+    return parse_file(SAMPLE)
