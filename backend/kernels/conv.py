@@ -12,14 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...engine.graph import DType, TensorType
-from ...engine.symbolic import product
+from ...engine.symbolic import Dim, product
 from ..iteration import Extents
 from ..lower import Context, Group, Kernel, Step, lowering
 from . import tiles as tiling
-from .epilogue import Axes, of_group
+from .epilogue import Axes, Epilogue, of_group
 from .matmul import SMALL_WORK, kernel_weight, tile_params
 from .slide import slide
-from .window import geometry, window_of
+from .window import Window, geometry, window_of
 
 
 @lowering("Conv")
@@ -50,6 +50,20 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
         extra = {"kind": "depthwise", "counted": False, "include_pad": False}
         inputs = (node.inputs[0], node.inputs[1])
         return [slide(group, ctx, shape, epilogue, images, groups, w.shape[0] // groups, inputs, extra)]
+    return [conv_step(group, ctx, shape, epilogue, images, groups, w, node.inputs[0])]
+
+
+def conv_step(
+    group: Group,
+    ctx: Context,
+    shape: Window,
+    epilogue: Epilogue,
+    images: Dim,
+    groups: int,
+    w: NDArray[Any],
+    x: str,
+) -> Step:
+    """The step that convolves the value `x` with weights [M, C / groups, *kernel] in an implicit GEMM."""
     pixels = product(shape.outputs)
     m, channels = w.shape[0] // groups, w.shape[1]
     k = channels * shape.taps
@@ -85,18 +99,16 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
         "epilogue": epilogue.params(extents),
     }
     macs = product((images, w.shape[0], pixels, k))
-    return [
-        Step(
-            Kernel("conv", params, kernel_weight(choice) + (not direct)),
-            (node.inputs[0], ctx.add_constant(pack_rows(w, groups, choice.mr), "packed"), *epilogue.values),
-            (epilogue.output,),
-            dims=tuple(extents.dims),
-            scratch=scratch,
-            in_place=() if kc else epilogue.in_place(2),
-            threads=1 if isinstance(macs, int) and macs < SMALL_WORK else 0,
-            nodes=tuple(n.name for n in group.nodes),
-        )
-    ]
+    return Step(
+        Kernel("conv", params, kernel_weight(choice) + (not direct)),
+        (x, ctx.add_constant(pack_rows(w, groups, choice.mr), "packed"), *epilogue.values),
+        (epilogue.output,),
+        dims=tuple(extents.dims),
+        scratch=scratch,
+        in_place=() if kc else epilogue.in_place(2),
+        threads=1 if isinstance(macs, int) and macs < SMALL_WORK else 0,
+        nodes=tuple(n.name for n in group.nodes),
+    )
 
 
 def pack_rows(w: NDArray[Any], groups: int, mr: int) -> NDArray[Any]:

@@ -77,6 +77,10 @@ class Epilogue:
         return tuple((first + i, 0) for i in self.elementwise)
 
 
+IDENTITY = Epilogue((), (), "x", "", ())
+"""Nothing to be done; give it an output with `dataclasses.replace`."""
+
+
 def of_group(
     group: Group,
     ctx: Context,

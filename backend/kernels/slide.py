@@ -41,6 +41,38 @@ def lower_pool(group: Group, ctx: Context) -> list[Step] | None:
     return [slide(group, ctx, shape, epilogue, x.shape[0], channels, 1, (node.inputs[0],), extra)]
 
 
+@lowering("GlobalAveragePool", "GlobalMaxPool")
+def lower_global_pool(group: Group, ctx: Context) -> list[Step] | None:
+    """Pooling over all spatial dims."""
+    node = group.anchor
+    assert node is not None
+    x, out = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
+    if x.dtype is not DType.F32 or x.shape is None or len(x.shape) < 3 or out.shape is None:
+        return None
+    epilogue = of_group(group, ctx, Axes(out.shape, 1, 1))
+    if epilogue is None:
+        return None
+    extents = Extents()
+    params = {
+        "kind": "max" if node.op == "GlobalMaxPool" else "mean",
+        "images": extents(x.shape[0]),
+        "channels": extents(x.shape[1]),
+        "plane": extents(product(x.shape[2:])),
+        "epilogue": epilogue.params(extents),
+    }
+    work = product(x.shape)
+    return [
+        Step(
+            Kernel("global_pool", params, 1.5),
+            (node.inputs[0], *epilogue.values),
+            (epilogue.output,),
+            dims=tuple(extents.dims),
+            threads=1 if isinstance(work, int) and work < SMALL_PLANES else 0,
+            nodes=tuple(n.name for n in group.nodes),
+        )
+    ]
+
+
 def slide(
     group: Group,
     ctx: Context,
