@@ -81,7 +81,7 @@ def compile(
         threads: threads that one run uses; by default as many as this process may use.
 
     Returns:
-        A program: `.run({name: array})` gives a dict of output arrays, `.save(directory)` writes a bundle.
+        A program: `.run({name: array})` gives a dict of output arrays.
 
     Raises:
         rewrite.errors.UserError: the model or a rule file cannot be used, or there is no C compiler.
@@ -125,15 +125,15 @@ def compile_optimized(
     )
 
 
-def load(bundle: str | PathLike[str]) -> Program:
-    """Load a bundle that `rewrite MODEL` or `Program.save` wrote.
+def load(bundle: str | PathLike[str], *, threads: int | None = None) -> Program:
+    """Load a bundle that `rewrite MODEL` wrote. `threads`: how many one run uses; by default as it was compiled for.
 
     Raises:
         rewrite.errors.UserError: it is no bundle, is damaged, or was made for another kind of machine.
     """
     from .backend import bundle as bundles
 
-    return bundles.load(Path(bundle))
+    return bundles.load(Path(bundle), threads=threads)
 
 
 def usable_cores() -> int:

@@ -51,7 +51,8 @@ _PAGE = """<!doctype html>
   <td class="n">{{ rule.applied }}</td><td class="n">{{ rule.in_result }}</td></tr>
 {% endfor %}
 </table>
-{% if fallbacks %}<h2>Operators without a native kernel</h2><p>{% for op, n in fallbacks.items() %}{{ op }} ×{{ n }} {% endfor %}</p>{% endif %}
+{% if fallbacks %}<h2>Operators without a native kernel</h2>
+<p>{% for op, n in fallbacks.items() %}{{ op }} ×{{ n }} {% endfor %}</p>{% endif %}
 <h2>Outputs</h2>
 <table>{% for kind, path in outputs.items() %}<tr><td>{{ kind }}</td><td>{{ path }}</td></tr>{% endfor %}</table>
 </html>

@@ -213,7 +213,9 @@ def _write(result: Optimized, compiled: Program | None, job: Targets, stages: St
 
         onnx_out.save(result.model, job.onnx)
     if job.program is not None and compiled is not None:
-        compiled.save(job.program)
+        from ...backend import bundle
+
+        bundle.save(compiled, job.program)
 
 
 def _bench(model: Path, compiled: Program, shapes: dict[str, int], threads: int, stages: Stages) -> dict[str, Timing]:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from ...errors import UserError
 from ..options import Rules, StdRules
+
+if TYPE_CHECKING:
+    from ...grammar.ast import RuleFile
 
 
 def command(
@@ -26,32 +30,32 @@ def command(
         _show(name, [item for file in library.files for item in file.items])
 
 
-def _list(files: object) -> None:
-    from ...grammar.ast import Fuse, Op, Rule, RuleFile
+def _list(files: Sequence[RuleFile]) -> None:
+    from ...grammar.ast import Fuse, Op, Rule
     from .. import tables
     from ..console import out
 
     total = 0
-    table = tables.simple("rule", "class", "direction", "tests", "what it says", numbers=(3,))
-    assert isinstance(files, tuple)
     for file in files:
-        assert isinstance(file, RuleFile)
-        table.add_section()
-        table.add_row(f"[bold]{Path(file.path).name}[/]", "", "", "", f"[dim]{_first_line(file.doc)}[/]")
+        rows: list[tuple[str, ...]] = []
         for item in file.items:
+            says, tests = _first_line(item.doc), str(len(getattr(item, "tests", ())))
             if isinstance(item, Rule):
-                numerics = " ".join((item.numerics, *item.relaxations))
-                table.add_row(f"  {item.name}", numerics, item.direction, str(len(item.tests)), _first_line(item.doc))
-                total += 1
+                rows.append((item.name, " ".join((item.numerics, *item.relaxations)), item.direction, tests, says))
             elif isinstance(item, Op) and item.definition is not None:
-                table.add_row(
-                    f"  op {item.name}", item.numerics, "recognise", str(len(item.tests)), _first_line(item.doc)
-                )
-                total += 1
+                rows.append((f"op {item.name}", item.numerics, "recognise", tests, says))
             elif isinstance(item, Fuse):
-                table.add_row(f"  fuse {item.name}", "", "group", str(len(item.tests)), _first_line(item.doc))
-                total += 1
-    out().print(table)
+                rows.append((f"fuse {item.name}", "", "group", tests, says))
+        if not rows:
+            continue
+        table = tables.simple("rule", "class", "direction", "tests", "what it says", numbers=(3,))
+        for column, width in zip(table.columns, (32, 8, 10, 5), strict=False):
+            column.min_width, column.no_wrap = width, True
+        for row in rows:
+            table.add_row(*row)
+        out().print(f"[bold]{Path(file.path).name}[/]  [dim]{_first_line(file.doc)}[/]")
+        out().print(table)
+        total += len(rows)
     out().print(f"{total} rules in {len(files)} files")
 
 

@@ -49,7 +49,7 @@ def load_program(path: Path, threads: int | None) -> Program:
     from ... import api
 
     if path.is_dir():
-        return api.load(path)
+        return api.load(path, threads=threads)
     from ..progress import Stages
 
     with Stages() as stages:
