@@ -184,9 +184,10 @@ class _Decoder:
             if node.op == "Input":
                 give(c, str(node.attrs["name"]))
         first = {c.digest: name for name, c in reversed(self.original.constants.items())}
-        for c, constant in self.values.items():
-            if constant.digest in first and c in live:
-                give(c, first[constant.digest])
+        for c in self.values:
+            node = self.egraph.nodes[self.choice[c]]
+            if node.op == "Const" and node.attrs["digest"] in first and c in live:
+                give(c, first[str(node.attrs["digest"])])
         for name in self.original.outputs:
             c = self.egraph.find(self.egraph.roots[name])
             if c not in self.values:

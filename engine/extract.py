@@ -172,6 +172,9 @@ class _Problem:
     term: dict[int, int] = field(default_factory=dict)
     """The node that a constant class is evaluated by."""
     _read: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    _prices: dict[tuple[object, ...], float] = field(default_factory=dict)
+    _type_ids: dict[tuple[ValueType, ...], int] = field(default_factory=dict)
+    _operands: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         classes = self.egraph.classes()
@@ -259,21 +262,35 @@ class _Problem:
         if node.op in ("Input", "Proj"):
             return 0.0
         egraph = self.egraph
-        types: list[ValueType | None] = []
-        mask: list[bool] = []
-        joins = False
-        for child in node.children:
-            if child == ABSENT:
-                types.append(None)
-                mask.append(False)
-                continue
-            c = egraph.find(child)
-            types.append(egraph.types(c)[0])
-            mask.append(c in self.leaf)
-            joins = joins or (c not in self.leaf and egraph.nodes[c].op != "Input")
-        if mask and all(m or t is None for m, t in zip(mask, types, strict=True)):
+        children = [ABSENT if c == ABSENT else egraph.find(c) for c in node.children]
+        # attributes are interned and many nodes have the same operand types: price those once
+        key = (node.op, id(node.attrs), self._types_id(at), *map(self._operand_id, children))
+        price = self._prices.get(key)
+        if price is not None:
+            return price
+        types = [None if c == ABSENT else egraph.types(c)[0] for c in children]
+        mask = [c in self.leaf for c in children]
+        joins = any(c != ABSENT and c not in self.leaf and egraph.nodes[c].op != "Input" for c in children)
+        if all(m or t is None for m, t in zip(mask, types, strict=True)):
             mask = []  # a node over constants that is not evaluated beforehand runs
-        return self.cost.node_cost(node.op, node.attrs, types, egraph.types(at), mask, joins)
+        price = self.cost.node_cost(node.op, node.attrs, types, egraph.types(at), mask, joins)
+        self._prices[key] = price
+        return price
+
+    def _types_id(self, c: int) -> int:
+        """A number that equal types share."""
+        types = self.egraph.types(c)
+        return self._type_ids.setdefault(types, len(self._type_ids))
+
+    def _operand_id(self, c: int) -> int:
+        """A number that operands share whose types, constness and being inputs are the same; negative if absent."""
+        if c == ABSENT:
+            return -1
+        found = self._operands.get(c)
+        if found is None:
+            kind = 0 if c in self.leaf else 1 if self.egraph.nodes[c].op == "Input" else 2
+            found = self._operands[c] = 3 * self._types_id(c) + kind
+        return found
 
     def add_term(self, c: int, chosen: dict[int, int]) -> None:
         """Adds the classes that a constant is evaluated from to the choice."""

@@ -34,6 +34,7 @@ class HandEGraph:
         self._types: list[tuple[ValueType, ...]] = [(TensorType(),)]
         self._const = [False]
         self._parent = [0]
+        self._attrs: dict[str, Mapping[str, AttrValue]] = {}
 
     def add(
         self,
@@ -50,7 +51,8 @@ class HandEGraph:
         kids = tuple(children)
         handle = len(self.nodes)
         types = type_ if isinstance(type_, tuple) else (type_ or self.types(kids[0])[0],)
-        self.nodes.append(HandNode(op, attrs, kids, len(types), serial))
+        shared = self._attrs.setdefault(repr(attrs), attrs)
+        self.nodes.append(HandNode(op, shared, kids, len(types), serial))
         self.made_by.append(rule)
         self.origins.append((origin,) if origin else ())
         self._types.append(types)

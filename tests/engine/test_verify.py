@@ -118,7 +118,7 @@ def test_runner_takes_paths(tmp_path: Path) -> None:
     assert list(runner(tmp_path / "m.onnx").run({"x": np.ones((1, 4), np.float32)})) == ["y"]
 
 
-# --- comparison ---------------------------------------------------------------------------------------------------------
+# --- comparison ---
 
 
 def arr(*values: float, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
@@ -153,7 +153,7 @@ def test_compare(a: Any, b: Any, numerics: str, fine: bool) -> None:
     assert (compare(a, b, numerics).problem == "") is fine
 
 
-# --- made-up inputs -----------------------------------------------------------------------------------------------------
+# --- made-up inputs ---
 
 
 def test_indices_lie_within_what_they_index() -> None:
@@ -194,7 +194,7 @@ def test_unknown_types_are_refused() -> None:
         make_inputs(Graph(inputs=("x",), types={"x": TensorType(F32, None)}))
 
 
-# --- who is to blame ----------------------------------------------------------------------------------------------------
+# --- who is to blame ---
 
 
 @pytest.mark.parametrize("bad", [{"r7"}, {"r0", "r99"}, {"r3", "r4", "r50"}, set()])
