@@ -21,6 +21,10 @@ from .operators import find_schema
 from .provenance import Provenance
 
 
+_SMALL = 1 << 16
+"""A new constant of at most this many bytes is looked up among those of the original."""
+
+
 def decode(egraph: EGraphLike, extraction: Extraction, original: Graph, *, prefix: str | None = None) -> Graph:
     """The graph of an extraction from an e-graph that was encoded from `original`, which also holds the constants.
 
@@ -184,10 +188,11 @@ class _Decoder:
             if node.op == "Input":
                 give(c, str(node.attrs["name"]))
         first = {c.digest: name for name, c in reversed(self.original.constants.items())}
-        for c in self.values:
-            node = self.egraph.nodes[self.choice[c]]
-            if node.op == "Const" and node.attrs["digest"] in first and c in live:
-                give(c, first[str(node.attrs["digest"])])
+        for c, constant in self.values.items():
+            stored = self.egraph.nodes[self.choice[c]].op == "Const"
+            # hashing a large new constant only to find that it is new would take long
+            if c in live and (stored or constant.nbytes <= _SMALL) and constant.digest in first:
+                give(c, first[constant.digest])
         for name in self.original.outputs:
             c = self.egraph.find(self.egraph.roots[name])
             if c not in self.values:
