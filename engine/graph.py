@@ -255,7 +255,7 @@ class Graph:
 
     `types` holds what is known of every value: inputs, constants and node outputs. A subgraph may name values of the
     graphs around it; `captures()` lists them. `opset` maps each domain to the version that the *original model*
-    imports, the target of `onnx_out`."""
+    imports, the target of `onnx_out`. An input in `defaults` need not be given when the graph is run."""
 
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
@@ -267,6 +267,7 @@ class Graph:
     metadata: dict[str, str] = field(default_factory=dict)
     doc: str = ""
     ir_version: int = 0
+    defaults: dict[str, Constant] = field(default_factory=dict)
 
     def type(self, value: str) -> TensorType:
         """The tensor type of a value; all unknown if nothing was noted or the value is no tensor."""

@@ -1,0 +1,166 @@
+"""Model files: parsing, and the tensors in them or beside them."""
+
+from __future__ import annotations
+
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..errors import UserError
+from .graph import Constant, DType
+
+
+def load(source: Any) -> tuple[Any, Path | None, str]:
+    """`(model, directory, name)` of a path, the bytes of a file, or a `ModelProto`.
+
+    External data is not read yet; `directory` is where it is, None if the model has no file. Raises `UserError` for
+    what is no ONNX model."""
+    import onnx
+
+    if isinstance(source, onnx.ModelProto):
+        return source, None, source.graph.name or "model"
+    if isinstance(source, bytes | bytearray | memoryview):
+        return _parse(bytes(source), "model"), None, "model"
+    path = Path(source)
+    where = str(path)
+    try:
+        raw = path.read_bytes()
+    except FileNotFoundError:
+        raise UserError("no such file", where=where) from None
+    except IsADirectoryError:
+        raise UserError("this is a directory, not a model", where=where) from None
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror or error}", where=where) from None
+    return _parse(raw, where), path.parent, where
+
+
+def _parse(raw: bytes, where: str) -> Any:
+    import onnx
+    from google.protobuf.message import DecodeError
+
+    model = onnx.ModelProto()
+    try:
+        model.ParseFromString(raw)
+    except DecodeError:
+        hint = "It is truncated or damaged, or no ONNX model at all."
+        if raw[:2] == b"PK":
+            hint = "It is a ZIP archive, such as a PyTorch checkpoint; export it to ONNX first."
+        elif raw[:1] in (b"{", b"<"):
+            hint = "It is text, not a binary ONNX model."
+        raise UserError("not an ONNX model", where=where, hint=hint) from None
+    if not model.HasField("graph") or not (model.ir_version or model.opset_import):
+        what = "the file is empty" if not raw else "not an ONNX model"
+        raise UserError(what, where=where, hint="An ONNX model has a graph and says which operator sets it uses.")
+    return model
+
+
+def constant_from_proto(proto: Any, directory: Path | None, where: str) -> Constant:
+    """The contents of a `TensorProto`, mapped into memory if they are in a file of their own.
+
+    Raises `UserError` if they are missing, do not fit the shape, or would lie outside the model's directory."""
+    import onnx
+
+    label = f"{where}: tensor {proto.name!r}" if proto.name else where
+    try:
+        dtype = DType.from_onnx(proto.data_type)
+    except ValueError:
+        raise UserError(f"unknown element type {proto.data_type}", where=label) from None
+    shape = tuple(proto.dims)
+    if any(d < 0 for d in shape):
+        raise UserError(f"negative dims {list(shape)}", where=label)
+    if proto.data_location == onnx.TensorProto.EXTERNAL:
+        return Constant(_external(proto, dtype, shape, directory, label))
+    if dtype is DType.STRING:
+        if len(proto.string_data) != math.prod(shape):
+            raise UserError("the elements do not fit the shape", where=label)
+        texts = np.empty(len(proto.string_data), object)
+        texts[:] = [_text(s) for s in proto.string_data]
+        return Constant(texts.reshape(shape))
+    try:
+        return Constant(np.asarray(onnx.numpy_helper.to_array(proto)))
+    except (ValueError, TypeError) as error:
+        raise UserError(f"the elements do not fit the shape: {error}", where=label) from None
+
+
+def _text(raw: bytes) -> str | bytes:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        return raw
+
+
+def _external(proto: Any, dtype: DType, shape: tuple[int, ...], directory: Path | None, where: str) -> np.ndarray:
+    entries = {entry.key: entry.value for entry in proto.external_data}
+    location = entries.get("location", "")
+    if directory is None:
+        raise UserError(
+            f"its data is in the file {location!r}, but the model was given without a path",
+            where=where,
+            hint="Give the path of the model's file, or load the model with its external data.",
+        )
+    path = inside(directory, location, where)
+    try:
+        offset, length = int(entries.get("offset") or 0), int(entries.get("length") or 0)
+    except ValueError:
+        raise UserError("offset and length of its external data are no numbers", where=where) from None
+    count = math.prod(shape)
+    needed = (count * dtype.bits + 7) // 8
+    try:
+        available = os.path.getsize(path) - offset
+    except OSError:
+        raise UserError(f"its data file {location!r} is missing", where=where, hint=f"Expected at {path}.") from None
+    if offset < 0 or (length and length != needed) or available < needed:
+        raise UserError(
+            f"its data file {location!r} has {max(available, 0)} bytes from offset {offset} on, {needed} are needed",
+            where=where,
+            hint="The file is truncated or belongs to another version of the model.",
+        )
+    if count == 0:
+        return np.zeros(shape, dtype.numpy)
+    if dtype.bits < 8 or dtype is DType.STRING:
+        return _packed(proto, path, offset, needed)
+    found = np.memmap(path, np.uint8, "r", offset, needed).view(np.ndarray)
+    return found.view(dtype.numpy.newbyteorder("<") if dtype.numpy.kind in "iufc" else dtype.numpy).reshape(shape)
+
+
+def _packed(proto: Any, path: Path, offset: int, size: int) -> np.ndarray:
+    import onnx
+
+    with path.open("rb") as file:
+        file.seek(offset)
+        raw = file.read(size)
+    inline = onnx.TensorProto(name=proto.name, data_type=proto.data_type, dims=proto.dims, raw_data=raw)
+    return np.asarray(onnx.numpy_helper.to_array(inline))
+
+
+def inside(directory: Path, location: str, where: str) -> Path:
+    """The path of a data file, which must lie in the model's directory or below, links followed."""
+    root = directory.resolve()
+    path = (root / location).resolve()
+    if not location or os.path.isabs(location) or ".." in Path(location).parts or not path.is_relative_to(root):
+        raise UserError(
+            f"its data file {location!r} is outside the model's directory",
+            where=where,
+            hint="For safety only files beside the model, or in directories below, are read.",
+        )
+    return path
+
+
+def sparse_constant(proto: Any, directory: Path | None, where: str) -> Constant:
+    """The contents of a `SparseTensorProto`, made dense. Raises `UserError` if they are not consistent."""
+    values = constant_from_proto(proto.values, directory, where).array
+    indices = constant_from_proto(proto.indices, directory, where).array
+    shape = tuple(proto.dims)
+    try:
+        if indices.ndim == 2:
+            flat = np.ravel_multi_index(tuple(indices.T.astype(np.int64)), shape)
+        else:
+            flat = indices.astype(np.int64)
+        dense = np.zeros(math.prod(shape), values.dtype)
+        dense[flat] = values
+    except (ValueError, IndexError) as error:
+        raise UserError(f"sparse tensor {proto.values.name!r}: {error}", where=where) from None
+    return Constant(dense.reshape(shape))

@@ -1,0 +1,415 @@
+"""ONNX models into graphs.
+
+Functions are inlined, every operator is taken to the working opset (`opsets`), defaults of attributes are filled in,
+`Constant` nodes become constants, `Identity` nodes go, types and symbolic shapes are inferred.
+
+What a model leaves open is decided as ONNX Runtime does: an initialiser that is listed among the inputs is a
+default that callers may override (`Graph.defaults`), except before IR version 4, when every initialiser had to be listed
+and none was meant to be overridden: there they are constants. A value's declared type (`value_info`) is believed only
+where inference leaves it open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ..errors import UserError
+from .graph import Constant, Graph, Node, OtherType, TensorType, ValueType
+from .model_file import constant_from_proto, load, sparse_constant
+from .operators import STANDARD_DOMAINS, qualified, signature, suggestions
+from .opsets import upgrade, version_at
+from .protos import attribute_from_proto, type_from_proto
+from .reading import Knowledge, rename_values
+from .sorting import describe, sorted_nodes
+from .symbolic import Dim, symbol
+
+
+def read(source: Any, *, shapes: Mapping[str, int] | None = None) -> Graph:
+    """Reads a model: a path, the bytes of a file, or a `ModelProto`.
+
+    `shapes` gives numbers to symbolic dims, by name (`N`) or by input and axis (`x:0`, for dims without a name).
+    Raises `UserError` for what is no valid model, naming the node."""
+    model, directory, where = load(source)
+    opset = _opsets(model, where)
+    if not model.graph.output:
+        raise UserError("the graph has no outputs", where=where)
+    model = _inlined(model, where)
+    reader = _Reader(directory, where, opset, dict(shapes or {}), model.ir_version)
+    graph = reader.main(model)
+    return replace(
+        graph,
+        opset=opset,
+        metadata={p.key: p.value for p in model.metadata_props},
+        doc=model.doc_string,
+        ir_version=model.ir_version,
+    )
+
+
+def _opsets(model: Any, where: str) -> dict[str, int]:
+    from onnx import defs
+
+    found = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
+    if not found:
+        found = {"": 1}
+    newest = defs.onnx_opset_version()
+    if found.get("", 1) > newest:
+        raise UserError(
+            f"opset {found['']} is newer than the installed onnx package knows ({newest})",
+            where=where,
+            hint="Upgrade the package onnx.",
+        )
+    if found.get("", 1) < 1:
+        raise UserError(f"opset {found['']} does not exist", where=where)
+    return found
+
+
+def _inlined(model: Any, where: str) -> Any:
+    """The model without functions of its own. Initialisers are set aside meanwhile: they may be large."""
+    if not model.functions:
+        return model
+    import onnx
+    from onnx import inliner
+
+    light = onnx.ModelProto()
+    for field, value in model.ListFields():
+        if field.name not in ("graph",):
+            getattr(light, field.name).extend(value) if field.is_repeated else setattr(light, field.name, value)
+    graph = light.graph
+    for name in ("node", "input", "output", "value_info"):
+        getattr(graph, name).extend(getattr(model.graph, name))
+    graph.name = model.graph.name or "graph"
+    listed = {v.name for v in graph.input}
+    for tensor in model.graph.initializer:
+        if tensor.name not in listed:
+            graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    imports = {("" if o.domain == "ai.onnx" else o.domain): o.version for o in model.opset_import}
+    differ = any(
+        imports.get("" if o.domain == "ai.onnx" else o.domain, o.version) != o.version
+        for f in model.functions
+        for o in f.opset_import
+    )
+    try:
+        done = inliner.inline_local_functions(light, convert_version=differ)
+    except Exception as error:  # the library raises whatever its C++ side throws
+        raise UserError(f"its functions cannot be inlined: {error}", where=where) from None
+    result = onnx.ModelProto()
+    result.ir_version = model.ir_version
+    result.doc_string = model.doc_string
+    result.metadata_props.extend(model.metadata_props)
+    result.opset_import.extend(done.opset_import)
+    result.graph.name = model.graph.name
+    result.graph.node.extend(done.graph.node)
+    result.graph.value_info.extend(done.graph.value_info)
+    for name in ("input", "output", "initializer", "sparse_initializer"):
+        getattr(result.graph, name).extend(getattr(model.graph, name))
+    return result
+
+
+class _Reader:
+    """One reading of one model; knows all values of all graphs in it, whose names are made unique."""
+
+    def __init__(
+        self, directory: Path | None, where: str, opset: dict[str, int], shapes: dict[str, int], ir_version: int
+    ) -> None:
+        self.directory = directory
+        self.where = where
+        self.opset = opset
+        self.shapes = shapes
+        self.ir_version = ir_version
+        self.known = Knowledge()
+        self.used: frozenset[str] = frozenset()
+        self.dims: dict[str, Dim] = {}
+        self.count = 0
+        self.graph = Graph()
+
+    def claim(self, name: str, graph: Graph) -> str:
+        """The name in the result of a value that the model calls so: its own in the main graph, else a unique one."""
+        return name if graph is self.graph else self.known.new_value(name)
+
+    def main(self, model: Any) -> Graph:
+        """The main graph."""
+        proto = model.graph
+        self.used = frozenset(_all_reads(proto))
+        self.known.taken.update(v.name for v in (*proto.input, *proto.output))
+        self.known.taken.update(t.name for t in proto.initializer)
+        self.known.taken.update(name for node in proto.node for name in node.output)
+        defaults: dict[str, Constant] = {}
+        graph = self.graph = Graph(name=proto.name or "graph", opset=self.opset)
+        names: dict[str, str] = {}
+        listed = {v.name for v in proto.input}
+        for name, constant in self.initialisers(proto):
+            if name in listed and self.ir_version >= 4:
+                defaults[name] = constant
+            else:
+                self.define(graph, names, name, constant)
+        for value in proto.input:
+            if value.name not in names:
+                if not value.name:
+                    raise UserError("an input has no name", where=self.where)
+                names[value.name] = value.name
+                found = type_from_proto(value.type, self.dim, self.known.fresh)
+                self.known.types[value.name] = self.numbered(value.name, found)
+                graph.inputs += (value.name,)
+        self.check_shapes(graph)
+        self.body(proto, graph, names, {})
+        graph.defaults = defaults
+        return graph
+
+    def check_shapes(self, graph: Graph) -> None:
+        """Refuses a name in `shapes` that no dim of an input has."""
+        numbered = {f"{name}:{i}" for name in graph.inputs for i in range(self.known.type(name).rank or 0)}
+        for name in self.shapes:
+            if name not in self.dims and name not in numbered:
+                raise UserError(
+                    f"no input has a dimension {name!r}",
+                    where=self.where,
+                    hint="Symbolic dimensions: " + (", ".join(self.dims) or "none, but INPUT:AXIS names one too"),
+                )
+
+    def dim(self, name: str) -> Dim:
+        """The dim that a name in an input's type stands for. Names that look like ours give way."""
+        if name not in self.dims:
+            mine = name
+            while mine.startswith("_") or (mine != name and mine in self.dims):
+                mine = f"dim{mine}"
+            self.dims[name] = self.shapes[name] if name in self.shapes else symbol(mine)
+        return self.dims[name]
+
+    def numbered(self, name: str, found: ValueType) -> ValueType:
+        """The type of an input with those dims that `shapes` gives by number."""
+        if isinstance(found, OtherType) or found.shape is None:
+            return found
+        shape = tuple(self.shapes.get(f"{name}:{i}", d) for i, d in enumerate(found.shape))
+        return TensorType(found.dtype, shape)
+
+    def initialisers(self, proto: Any) -> list[tuple[str, Constant]]:
+        """Name and contents of all initialisers of a graph."""
+        found = [(t.name, constant_from_proto(t, self.directory, self.where)) for t in proto.initializer]
+        for sparse in proto.sparse_initializer:
+            found.append((sparse.values.name, sparse_constant(sparse, self.directory, self.where)))
+        return found
+
+    def define(self, graph: Graph, names: dict[str, str], name: str, constant: Constant) -> None:
+        """Adds a constant of the model to a graph."""
+        names[name] = mine = self.claim(name, graph)
+        self.known.add(graph, mine, constant)
+
+    def body(self, proto: Any, graph: Graph, names: dict[str, str], outer: Mapping[str, str]) -> None:
+        """Reads the nodes and outputs of a graph whose inputs and initialisers are there already."""
+        scope = {**outer, **names}
+        declared = {v.name: v.type for v in (*proto.value_info, *proto.output)}
+        outputs = {v.name for v in proto.output}
+        renamed: dict[str, str] = {}
+        nodes = sorted_nodes(proto, frozenset(outer), self.where)
+        self.check(nodes)
+        for node in nodes:
+            self.node(node, graph, scope, outputs, declared, renamed)
+        graph.outputs = tuple(renamed.get(scope[v.name], scope[v.name]) for v in proto.output)
+        if renamed:
+            rename_values(graph, renamed, self.known)
+        graph.types.update(
+            {
+                name: self.known.types[name]
+                for name in (*graph.inputs, *graph.constants, *(o for n in graph.nodes for o in n.outputs if o))
+            }
+        )
+
+    def check(self, nodes: list[Any]) -> None:
+        """Refuses operators that do not exist, and nodes that do not fit their operator's interface."""
+        for i, node in enumerate(nodes):
+            domain = "" if node.domain == "ai.onnx" else node.domain
+            op = qualified(domain, node.op_type)
+            where = f"{self.where}: {describe(node, i)}"
+            if domain not in self.opset:
+                raise UserError(f"the model does not say which version of the domain {domain!r} it uses", where=where)
+            if domain not in STANDARD_DOMAINS:
+                continue
+            version = version_at(op, self.opset[domain])
+            if version is None:
+                self.unknown(op, domain, where)
+            _check_interface(node, f"{op}@{version}", where)
+
+    def unknown(self, op: str, domain: str, where: str) -> None:
+        """Refuses an operator that is not there at the model's opset."""
+        opset = self.opset[domain]
+        later = signature(op)
+        if later is not None:
+            raise UserError(f"{op} does not exist at opset {opset}, only from {later.since_version} on", where=where)
+        similar = suggestions(op)
+        raise UserError(
+            f"unknown operator {op} (opset {opset})",
+            where=where,
+            hint=f"Did you mean {' or '.join(similar)}?" if similar else "",
+        )
+
+    def node(
+        self,
+        proto: Any,
+        graph: Graph,
+        scope: dict[str, str],
+        outputs: set[str],
+        declared: Mapping[str, Any],
+        renamed: dict[str, str],
+    ) -> None:
+        """Reads one node."""
+        op = qualified(proto.domain, proto.op_type)
+        self.count += 1
+        where = f"{self.where}: {describe(proto, self.count)}"
+        if op == "Constant":
+            name = proto.output[0]
+            scope[name] = self.claim(name, graph)
+            self.known.add(graph, scope[name], self.constant(proto, where))
+            return
+        inputs = [scope[name] if name else "" for name in proto.input]
+        if op == "Identity" and self.drop_identity(proto, graph, scope, outputs, renamed, inputs[0]):
+            return
+        attrs = self.attributes(proto, scope, inputs, where)
+        results = []
+        for name in proto.output:
+            if name:
+                scope[name] = self.claim(name, graph)
+            results.append(scope[name] if name else "")
+        optional = _optional_outputs(op, proto)
+        for i, name in enumerate(proto.output):
+            if name and name not in self.used and i in optional:
+                results[i] = ""
+        while results and not results[-1]:
+            results.pop()
+        while inputs and not inputs[-1]:
+            inputs.pop()
+        label = proto.name or f"{proto.op_type}_{self.count - 1}"
+        node = Node(op, tuple(inputs), tuple(results), attrs, label, (), (label,))
+        version = self.opset.get(node.domain, 1)
+        final = {scope[name]: declared[name] for name in proto.output if name in declared}
+        for made_node in upgrade(node, version, self.known.context(graph)):
+            graph.nodes.append(self.known.infer(made_node, graph, final))
+
+    def drop_identity(
+        self, proto: Any, graph: Graph, scope: dict[str, str], outputs: set[str], renamed: dict[str, str], source: str
+    ) -> bool:
+        """Makes the output of an Identity node another name of its input, where outputs of the graph permit."""
+        name = proto.output[0]
+        if name not in outputs:
+            scope[name] = source
+            return True
+        mine = {o for node in graph.nodes for o in node.outputs}
+        taken = {scope.get(o) for o in outputs}
+        if source not in mine or source in taken or source in renamed:
+            return False
+        scope[name] = self.claim(name, graph)
+        renamed[source] = scope[name]
+        self.known.alias(scope[name], source)
+        return True
+
+    def constant(self, proto: Any, where: str) -> Constant:
+        """The contents of a `Constant` node."""
+        import numpy as np
+
+        for attribute in proto.attribute:
+            match attribute.name:
+                case "value":
+                    return constant_from_proto(attribute.t, self.directory, where)
+                case "sparse_value":
+                    return sparse_constant(attribute.sparse_tensor, self.directory, where)
+                case "value_float":
+                    return Constant(np.array(attribute.f, np.float32))
+                case "value_floats":
+                    return Constant(np.array(attribute.floats, np.float32))
+                case "value_int":
+                    return Constant(np.array(attribute.i, np.int64))
+                case "value_ints":
+                    return Constant(np.array(attribute.ints, np.int64))
+                case "value_string":
+                    return Constant(np.array(attribute.s.decode(errors="replace"), object))
+                case "value_strings":
+                    return Constant(np.array([s.decode(errors="replace") for s in attribute.strings], object))
+        raise UserError("a Constant without value", where=where)
+
+    def attributes(self, proto: Any, scope: Mapping[str, str], inputs: list[str], where: str) -> dict[str, Any]:
+        """The attributes of a node, with its subgraphs."""
+
+        def graph(body: Any) -> Graph:
+            return self.subgraph(proto, body, scope, inputs)
+
+        def tensor(found: Any) -> Constant:
+            return constant_from_proto(found, self.directory, where)
+
+        try:
+            return {a.name: attribute_from_proto(a, graph, tensor) for a in proto.attribute}
+        except ValueError as error:
+            raise UserError(str(error), where=where) from None
+
+    def subgraph(self, node: Any, proto: Any, outer: Mapping[str, str], inputs: list[str]) -> Graph:
+        """A body of an If, Loop or Scan (or of a custom operator), as far as its inputs' types are known."""
+        graph = Graph(name=proto.name or "body", opset=self.opset)
+        names: dict[str, str] = {}
+        listed = {v.name for v in proto.input}
+        for name, constant in self.initialisers(proto):
+            if name not in listed or self.ir_version < 4:
+                self.define(graph, names, name, constant)
+        local: dict[str, Dim] = {}
+
+        def dim(name: str) -> Dim:
+            return local.setdefault(name, self.known.fresh())
+
+        for i, value in enumerate(proto.input):
+            if value.name in names:
+                continue
+            names[value.name] = mine = self.claim(value.name, graph)
+            given = type_from_proto(value.type, dim, self.known.fresh)
+            self.known.types[mine] = self.known.body_input(node, i, given, inputs)
+            graph.inputs += (mine,)
+        self.body(proto, graph, names, outer)
+        return graph
+
+
+def _all_reads(proto: Any) -> set[str]:
+    """Every name that something in a graph, or in the graphs inside it, reads."""
+    found = {v.name for v in proto.output}
+    for node in proto.node:
+        found.update(node.input)
+        for attribute in node.attribute:
+            if attribute.type in (5, 10):
+                for graph in (attribute.g, *attribute.graphs):
+                    found |= _all_reads(graph)
+    return found
+
+
+def _optional_outputs(op: str, proto: Any) -> set[int]:
+    """The outputs that may go unnamed if nothing reads them."""
+    found = signature(op)
+    if found is None:
+        return set()
+    return {i for i, p in enumerate(found.outputs) if p.optional} | (
+        set(range(1, len(proto.output))) if op == "BatchNormalization" else set()
+    )
+
+
+def _check_interface(node: Any, op: str, where: str) -> None:
+    found = signature(op)
+    assert found is not None
+    n = len(node.input)
+    if n < found.min_inputs or (found.max_inputs is not None and n > found.max_inputs):
+        most = "any number of" if found.max_inputs is None else str(found.max_inputs)
+        raise UserError(f"has {n} inputs; {node.op_type} takes {found.min_inputs} to {most}", where=where)
+    if len(node.output) < found.min_outputs or (found.max_outputs is not None and len(node.output) > found.max_outputs):
+        raise UserError(f"has {len(node.output)} outputs", where=where)
+    for i, name in enumerate(node.input):
+        formal = found.inputs[min(i, len(found.inputs) - 1)] if found.inputs else None
+        if not name and formal is not None and not formal.optional and not formal.variadic:
+            raise UserError(f"its input {formal.name!r} is missing", where=where)
+    given = set()
+    for attribute in node.attribute:
+        given.add(attribute.name)
+        formal_attribute = found.attributes.get(attribute.name)
+        if formal_attribute is None:
+            raise UserError(f"{node.op_type} has no attribute {attribute.name!r}", where=where)
+        kinds = attribute.AttributeType
+        if attribute.type and kinds.Name(attribute.type) != formal_attribute.kind:
+            raise UserError(f"its attribute {attribute.name!r} is not of the kind {formal_attribute.kind}", where=where)
+    for name, formal_attribute in found.attributes.items():
+        if formal_attribute.required and name not in given:
+            raise UserError(f"its attribute {name!r} is missing", where=where)
