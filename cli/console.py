@@ -11,10 +11,14 @@ if TYPE_CHECKING:
 
 @cache
 def out() -> Console:
-    """Standard output, where results go."""
+    """Standard output, where results go; in a file or a pipe lines may be longer than on a terminal."""
+    import os
+    import sys
+
     from rich.console import Console
 
-    return Console(highlight=False)
+    wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 140
+    return Console(highlight=False, width=wide)
 
 
 @cache

@@ -51,6 +51,7 @@ def _list(files: Sequence[RuleFile]) -> None:
         table = tables.simple("rule", "class", "direction", "tests", "what it says", numbers=(3,))
         for column, width in zip(table.columns, (32, 8, 10, 5), strict=False):
             column.min_width, column.no_wrap = width, True
+        table.columns[-1].no_wrap, table.columns[-1].overflow = True, "ellipsis"
         for row in rows:
             table.add_row(*row)
         out().print(f"[bold]{Path(file.path).name}[/]  [dim]{_first_line(file.doc)}[/]")
