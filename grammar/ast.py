@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
+from functools import cache
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +35,8 @@ class Syntax:
 
     def children(self) -> Iterator[Syntax]:
         """The syntax nodes directly below this one, in source order."""
-        for f in fields(self):
-            value = getattr(self, f.name)
+        for name in parts(type(self)):
+            value = getattr(self, name)
             for item in value if isinstance(value, tuple) else (value,):
                 if isinstance(item, Syntax):
                     yield item
@@ -44,6 +46,12 @@ class Syntax:
         yield self
         for child in self.children():
             yield from child.walk()
+
+
+@cache
+def parts(node: type[Any]) -> tuple[str, ...]:
+    """The fields of a class that may hold syntax nodes."""
+    return tuple(f.name for f in fields(node) if f.name != "span")
 
 
 # --- expressions and patterns ---------------------------------------------------------------------------------------

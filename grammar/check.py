@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 
 from . import ast
 from .ast import Span
-from .builtins import DTYPE_CLASSES, DTYPES
+from .builtins import DTYPE_CLASSES, DTYPES, WORDS
 from .check_calls import Operators, check_calls
 from .diagnostics import Diagnostic, Label, did_you_mean
 from .operator_info import OperatorInfo
-from .scope import Scope, Sort, bind_given, bind_pattern, free_names, is_dtype_variable, is_word
+from .scope import TENSORS, Scope, Sort, bind_given, bind_pattern, free_names, is_dtype_variable, is_word
 
 
 def check(items: Sequence[ast.Item], operators: OperatorInfo | None) -> list[Diagnostic]:
@@ -45,6 +45,9 @@ def _unique_names(items: Iterable[ast.Item]) -> list[Diagnostic]:
                 found.append(Diagnostic("duplicate-name", f"two rules are named `{item.name}`", item.span, (label,)))
             seen.setdefault(item.name, item.span)
     return found
+
+
+_SINGLE = (Sort.TENSOR, Sort.DIM, Sort.DTYPE, Sort.OPERATOR, Sort.REST)
 
 
 class _Checker:
@@ -192,14 +195,13 @@ class _Checker:
     # --- types
 
     def _given(self, given: Sequence[ast.Given]) -> None:
-        tensors = (Sort.TENSOR, Sort.VARIADIC)
         for clause in given:
             for target in clause.targets:
                 sort = self.scope.sort(target.name)
                 if sort is None:
-                    hint = did_you_mean(target.name, self.scope.names(*tensors))
+                    hint = did_you_mean(target.name, self.scope.names(*TENSORS))
                     self._complain("unbound-variable", f"the pattern has no `{target.name}`", target.span, hint=hint)
-                elif sort not in tensors:
+                elif sort not in TENSORS:
                     self._complain("not-a-tensor", f"`{target.name}` is no tensor ({sort.value})", target.span)
                 if target.index is not None:
                     self._names(target.index)
@@ -262,7 +264,7 @@ class _Checker:
                         self._complain("duplicate-name", f"root `{target.name}` is given twice", target.span, label)
                     seen.setdefault(target.name, target.span)
         for name in left:
-            if name in self.scope and self.scope.sort(name) is not Sort.ROOT:
+            if name in self.scope:
                 label = Label(self.scope.span(name), "bound here")
                 self._complain("duplicate-name", f"root `{name}` is also a variable", left[name].span, label)
             if name not in right:
@@ -301,6 +303,9 @@ class _Checker:
                     self._complain("default-outside-pattern", message, node.span)
                 case ast.Alternatives():
                     self._complain("alternatives-outside-pattern", "`(a | b)` is for patterns only", node.span)
+                case ast.Subscript(base=ast.Name(id=name), index=ast.All()) if self.scope.sort(name) in _SINGLE:
+                    hint = f"`{name}` is bound to one value on the left"
+                    self._complain("star-without-group", f"`{name}[*]` needs several `{name}`", node.span, hint=hint)
         self.found += check_calls(part, self.scope, self.operators, pattern=False)
 
     def _names(self, part: ast.Expr | ast.Roots) -> None:
@@ -308,7 +313,7 @@ class _Checker:
         for value in values:
             for name in free_names(value):
                 if name.id not in self.scope:
-                    hint = did_you_mean(name.id, self.scope.names())
+                    hint = did_you_mean(name.id, [*self.scope.names(), *DTYPES, *WORDS])
                     self._complain("unbound-variable", f"`{name.id}` is not bound on the left", name.span, hint=hint)
 
     def _closed(self, expr: ast.Expr) -> None:

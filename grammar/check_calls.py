@@ -10,7 +10,7 @@ from .ast import Span
 from .builtins import Function, functions, operand_functions
 from .diagnostics import Diagnostic, Label, did_you_mean
 from .operator_info import OperatorInfo
-from .scope import Scope, Sort, is_word
+from .scope import TENSORS, Scope, Sort, is_word
 
 
 @dataclass(frozen=True, slots=True)
@@ -205,8 +205,7 @@ def _function(call: ast.Call, scope: Scope, operators: Operators, table: Mapping
 
 def _is_no_tensor(argument: ast.Expr, scope: Scope) -> bool:
     if isinstance(argument, ast.Name):
-        tensors = (Sort.TENSOR, Sort.VARIADIC, Sort.LET, Sort.LOOP, Sort.ROOT, None)
-        return is_word(argument.id) or scope.sort(argument.id) not in tensors
+        return is_word(argument.id) or scope.sort(argument.id) not in (*TENSORS, Sort.LET, None)
     return isinstance(argument, ast.String | ast.ListExpr | ast.Comprehension | ast.Range | ast.Compare)
 
 

@@ -73,6 +73,8 @@ def _excerpt(span: Span, sources: Mapping[str, str], mark: str, text: str) -> li
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
-    """A hint that names the likeliest of the choices, or nothing."""
+    """A hint that names the likeliest of the choices, or nothing; a name of one or two letters is like too many."""
+    if len(name) < 3:
+        return ""
     close = difflib.get_close_matches(name, list(choices), n=2, cutoff=0.6)
     return f"did you mean {' or '.join(f'`{c}`' for c in close)}?" if close else ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any, TypeVar
 
 from . import ast
@@ -94,8 +94,8 @@ class _Expansion:
     def rebuild(self, node: ast.Syntax) -> ast.Syntax:
         """The node with the calls in it and itself expanded, innermost first."""
         changes: dict[str, Any] = {}
-        for f in fields(node):
-            value = getattr(node, f.name)
+        for name in ast.parts(type(node)):
+            value = getattr(node, name)
             if isinstance(value, ast.Syntax):
                 new: Any = self.rebuild(value)
             elif isinstance(value, tuple) and any(isinstance(v, ast.Syntax) for v in value):
@@ -104,7 +104,7 @@ class _Expansion:
             else:
                 continue
             if new is not value:
-                changes[f.name] = new
+                changes[name] = new
         if changes:
             node = replace(node, **changes)
         if isinstance(node, ast.Call) and node.kind is None and node.head in self.table:
@@ -168,10 +168,10 @@ def _substitute(node: ast.Syntax, values: Mapping[str, ast.Expr]) -> ast.Syntax:
             condition=None if node.condition is None else substitute(node.condition, inner),
         )
     changes: dict[str, Any] = {}
-    for f in fields(node):
-        value = getattr(node, f.name)
+    for name in ast.parts(type(node)):
+        value = getattr(node, name)
         if isinstance(value, ast.Syntax):
-            changes[f.name] = _substitute(value, values)
+            changes[name] = _substitute(value, values)
         elif isinstance(value, tuple):
-            changes[f.name] = tuple(_substitute(v, values) if isinstance(v, ast.Syntax) else v for v in value)
+            changes[name] = tuple(_substitute(v, values) if isinstance(v, ast.Syntax) else v for v in value)
     return replace(node, **changes) if changes else node

@@ -19,6 +19,7 @@ class Sort(Enum):
 
     TENSOR = "tensor"
     VARIADIC = "list of tensors"
+    GROUP = "tensor of each member of a group"
     ATTRIBUTE = "attribute"
     REST = "rest of the attributes"
     OPERATOR = "operator"
@@ -27,8 +28,9 @@ class Sort(Enum):
     DTYPE = "element type"
     LET = "let"
     INDEX = "index of a group"
-    LOOP = "loop variable"
-    ROOT = "root"
+
+
+TENSORS = (Sort.TENSOR, Sort.VARIADIC, Sort.GROUP)
 
 
 @dataclass(slots=True)
@@ -89,7 +91,7 @@ def _bound(pattern: ast.Expr) -> Iterator[tuple[str, Sort, Span]]:
         case ast.Subscript(base=ast.Name(id=name, span=span), index=ast.All()):
             yield name, Sort.VARIADIC, span
         case ast.Subscript(base=ast.Name(id=name, span=span), index=ast.Name(id=index)):
-            yield name, Sort.TENSOR, span
+            yield name, Sort.GROUP, span
             yield index, Sort.INDEX, pattern.index.span
         case ast.Subscript(base=base):
             yield from _bound(base)
