@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, fields
-from functools import cache
-from typing import Any
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +33,7 @@ class Syntax:
 
     def children(self) -> Iterator[Syntax]:
         """The syntax nodes directly below this one, in source order."""
-        for name in parts(type(self)):
+        for name in parts(self):
             value = getattr(self, name)
             for item in value if isinstance(value, tuple) else (value,):
                 if isinstance(item, Syntax):
@@ -48,10 +46,15 @@ class Syntax:
             yield from child.walk()
 
 
-@cache
-def parts(node: type[Any]) -> tuple[str, ...]:
-    """The fields of a class that may hold syntax nodes."""
-    return tuple(f.name for f in fields(node) if f.name != "span")
+_PARTS: dict[type[Syntax], tuple[str, ...]] = {}
+
+
+def parts(node: Syntax) -> tuple[str, ...]:
+    """The fields of a node that may hold other nodes."""
+    found = _PARTS.get(type(node))
+    if found is None:
+        found = _PARTS[type(node)] = tuple(f.name for f in fields(node) if f.name != "span")
+    return found
 
 
 # --- expressions and patterns ---------------------------------------------------------------------------------------

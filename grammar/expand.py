@@ -94,7 +94,7 @@ class _Expansion:
     def rebuild(self, node: ast.Syntax) -> ast.Syntax:
         """The node with the calls in it and itself expanded, innermost first."""
         changes: dict[str, Any] = {}
-        for name in ast.parts(type(node)):
+        for name in ast.parts(node):
             value = getattr(node, name)
             if isinstance(value, ast.Syntax):
                 new: Any = self.rebuild(value)
@@ -168,7 +168,7 @@ def _substitute(node: ast.Syntax, values: Mapping[str, ast.Expr]) -> ast.Syntax:
             condition=None if node.condition is None else substitute(node.condition, inner),
         )
     changes: dict[str, Any] = {}
-    for name in ast.parts(type(node)):
+    for name in ast.parts(node):
         value = getattr(node, name)
         if isinstance(value, ast.Syntax):
             changes[name] = _substitute(value, values)
