@@ -49,7 +49,7 @@ def measure(name: str, threads: list[int], seconds: float) -> dict[str, Any]:
                 runners[engine](feeds)
             except Exception as error:  # a peer that cannot run a model is a result, not an end
                 runners.pop(engine, None)
-                missing[engine] = str(error).splitlines()[0]
+                missing[engine] = " ".join(str(error).split())[:200]
         if "onnxruntime" in runners:
             record["difference"] = difference(list(runners["rewrite"](feeds).values()), runners["onnxruntime"](feeds))
         timings = interleave(runners, feeds, seconds=seconds)

@@ -52,8 +52,10 @@ def test_the_wheel_has_the_package_and_nothing_else(tmp_path: Path) -> None:
         name for name in inside if name.startswith(("tests/", "benchmarks/", "build/", "docs/", "examples/", "."))
     ]
     assert {"__init__.py", "py.typed", "api.py", "cli/app.py", "grammar/rules.lark"} <= inside
-    for pattern in ("rules/*.rules", "backend/templates/*.j2", "backend/templates/*.h"):
+    rooms = [f"{room}/**/*.py" for room in ("grammar", "engine", "backend", "cli")]
+    for pattern in (*rooms, "rules/*.rules", "backend/templates/*.j2", "backend/templates/*.h"):
         wanted = {path.relative_to(ROOT).as_posix() for path in ROOT.glob(pattern)}
+        assert wanted
         assert wanted <= inside
     extensions = {path.relative_to(ROOT).with_suffix("").as_posix() for path in (ROOT / "backend").rglob("*.pyx")}
     assert all(any(name.startswith(f"{stem}.") and name.endswith(".so") for name in inside) for stem in extensions)
