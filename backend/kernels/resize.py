@@ -1,0 +1,89 @@
+"""Resize of images: nearest, linear and cubic, of the last two axes (or the last one)."""
+
+from __future__ import annotations
+
+from ...engine.graph import DType
+from ...engine.symbolic import Dim, product, same
+from ..iteration import Extents
+from ..kernel_graph import Group, Kernel, Step
+from ..loops import float_attr, int_attr, threads
+from ..lower import Context, lowering
+from ..render import c_float
+from .movement import single, word
+
+TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
+COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric")
+
+
+@lowering("Resize")
+def lower_resize(group: Group, ctx: Context) -> list[Step] | None:
+    """Without antialiasing, cropping or a policy for the aspect ratio; sizes may be run-time dims, scales not."""
+    node = single(group)
+    if node is None:
+        return None
+    x, y = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
+    mode = str(node.attrs.get("mode", "nearest"))
+    coordinates = str(node.attrs.get("coordinate_transformation_mode", "half_pixel"))
+    policy = node.attrs.get("keep_aspect_ratio_policy", "stretch")
+    c = word(ctx, node.inputs[0])
+    if not x.shape or not y.shape or c is None or coordinates not in COORDINATES or policy != "stretch":
+        return None
+    if int_attr(node, "antialias", 0) or mode not in TAPS or (mode != "nearest" and x.dtype is not DType.F32):
+        return None
+    rank = len(x.shape)
+    scales = _scales(node.inputs, node.attrs.get("axes"), rank, ctx)
+    if scales is None or not all(same(a, b) for a, b in zip(x.shape[:-2], y.shape[:-2], strict=True)):
+        return None
+    if any(s not in (None, 1.0) for s in scales[:-2]):
+        return None
+    images = (1, *x.shape) if rank == 1 else x.shape
+    resized = (1, *y.shape) if rank == 1 else y.shape
+    given = [1.0, *scales] if rank == 1 else scales
+    extents = Extents()
+    factors = []
+    for size, new, scale in zip(images[-2:], resized[-2:], given[-2:], strict=True):
+        factors.append(c_float(scale) if scale else f"((float)({extents(new)}) / (float)({extents(size)}))")
+    taps = TAPS[mode]
+    scratch: Dim = (resized[-1] * 8 * taps + 127) // 64 * 64
+    params = {
+        "c": "float" if taps > 1 else c,
+        "taps": taps,
+        "coordinates": coordinates,
+        "nearest": node.attrs.get("nearest_mode", "round_prefer_floor"),
+        "cubic": float_attr(node, "cubic_coeff_a", -0.75),
+        "exclude": bool(int_attr(node, "exclude_outside", 0)),
+        "outer": extents(product(images[:-2])),
+        "sizes": extents.all(images[-2:]),
+        "resized": extents.all(resized[-2:]),
+        "scales": factors,
+        "scratch": extents(scratch),
+    }
+    return [
+        Step(
+            Kernel("resize", params),
+            inputs=node.inputs[:1],
+            outputs=node.outputs,
+            dims=tuple(extents.dims),
+            scratch=scratch,
+            threads=threads(y.shape, 4 * taps),
+            nodes=(node.name,),
+        )
+    ]
+
+
+def _scales(inputs: tuple[str, ...], axes: object, rank: int, ctx: Context) -> list[float | None] | None:
+    """The factor of each axis, None where the sizes tell it; None as a whole if a factor is only known at run time."""
+    given = [*inputs[1:4], "", "", ""][1:3]
+    chosen = [a % rank for a in axes] if isinstance(axes, tuple) and axes else list(range(rank))  # type: ignore[operator]
+    scales: list[float | None] = [1.0] * rank
+    if given[0]:
+        constant = ctx.constant(given[0])
+        if constant is None:
+            return None
+        if constant.array.size:
+            for axis, value in zip(chosen, constant.array.ravel().tolist(), strict=True):
+                scales[axis] = float(value)
+            return scales
+    for axis in chosen:
+        scales[axis] = None
+    return scales
