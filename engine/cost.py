@@ -35,7 +35,8 @@ class CostModel:
     """Prices nodes and constants.
 
     `model` is what counts: `latency` in seconds, `flops`, `nodes`, or `memory` in bytes written and stored; the last
-    three add a trifle of latency, so that equals are told apart. `hints` gives symbolic dims their likely values."""
+    three add a trifle of latency, so that equals are told apart. `hints` gives symbolic dims their likely values.
+    `fold_bytes` and `fold_growth` say what is evaluated beforehand, see `stores`."""
 
     model: Model = "latency"
     target: Target = "portable"
@@ -43,6 +44,8 @@ class CostModel:
     threads: int = 1
     hints: Mapping[str, int] = field(default_factory=dict)
     nominal: int = 64
+    fold_bytes: float | None = None
+    fold_growth: float = 2.0
     _estimator: Estimator = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -88,29 +91,44 @@ class CostModel:
             return nbytes + seconds
         return seconds if self.model == "latency" else 1e-3 * seconds
 
+    def stores(self, nbytes: float, source: float) -> bool:
+        """Whether a constant of `nbytes` is evaluated and stored that is made of constants of `source` bytes.
+
+        By default a file may grow by a MiB for it; a compiled program, whose kernels want their weights packed, by
+        256 MiB. Either way it may be stored if that takes at most `fold_growth` times the bytes it is made of."""
+        limit = self.fold_bytes
+        if limit is None:
+            limit = 1 << 28 if self.target == "native" else 1 << 20
+        return nbytes <= max(limit, self.fold_growth * source)
+
     def nbytes(self, type_: ValueType) -> float:
         """The size of a value at the nominal dims."""
         return self._estimator.nbytes(type_)
 
     def graph_cost(self, graph: Graph) -> float:
         """The cost of a whole graph: its nodes and its constants, each once; operators on constants alone are free."""
-        fixed = set(graph.constants)
+        fixed = {name: float(c.nbytes) for name, c in graph.constants.items()}
         inputs = set(graph.inputs)
         total = 0.0
         used: dict[str, None] = {}
         for node in graph.nodes:
             mask = [v in fixed for v in node.inputs]
-            if any(mask) and all(c or not v for c, v in zip(mask, node.inputs, strict=True)) and _is_pure(node):
-                fixed.update(v for v in node.outputs if v)
+            constant = any(mask) and all(c or not v for c, v in zip(mask, node.inputs, strict=True))
+            source = sum(fixed[v] for v in node.inputs if v in fixed)
+            if (
+                constant
+                and _is_pure(node)
+                and self.stores(sum(self.nbytes(_type(graph, v)) for v in node.outputs), source)
+            ):
+                fixed.update((v, source) for v in node.outputs if v)
                 continue
-            runs = all(c or not v for c, v in zip(mask, node.inputs, strict=True))  # impure, whatever it reads
             used.update(dict.fromkeys(v for v, c in zip(node.inputs, mask, strict=True) if c))
             total += self.node_cost(
                 node.op,
                 node.attrs,
                 [graph.types.get(v, TensorType()) if v else None for v in node.inputs],
                 [graph.types.get(v, TensorType()) if v else None for v in node.outputs],
-                () if runs else mask,
+                () if constant else mask,
                 any(v and not c and v not in inputs for v, c in zip(node.inputs, mask, strict=True)),
             )
         used.update(dict.fromkeys(v for v in graph.outputs if v in fixed))

@@ -8,6 +8,7 @@ of a depth-first walk from the outputs, so that nothing unused is written and th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -19,7 +20,6 @@ from .fold import Array, evaluate
 from .graph import AttrValue, Constant, Graph, Node, TensorType, ValueType
 from .operators import find_schema
 from .provenance import Provenance
-
 
 _SMALL = 1 << 16
 """A new constant of at most this many bytes is looked up among those of the original."""
@@ -35,18 +35,7 @@ def decode(egraph: EGraphLike, extraction: Extraction, original: Graph, *, prefi
         prefix = "" if original.ir_version or not original.outputs else f"{original.outputs[0]}_"
     decoder = _Decoder(egraph, extraction, original, prefix)
     decoder.run()
-    return Graph(
-        inputs=original.inputs,
-        outputs=original.outputs,
-        nodes=decoder.nodes,
-        constants=decoder.constants,
-        types=decoder.types,
-        name=original.name,
-        opset=dict(original.opset),
-        metadata=dict(original.metadata),
-        doc=original.doc,
-        ir_version=original.ir_version,
-    )
+    return replace(original, nodes=decoder.nodes, constants=decoder.constants, types=decoder.types)
 
 
 class Terms:

@@ -105,13 +105,9 @@ class Extraction:
 
 @dataclass(slots=True)
 class Limits:
-    """How far extraction goes: what may be evaluated beforehand, how long to improve.
+    """How far extraction goes. `steps` bounds the improvement by work, not time, so that the result does not depend on
+    the machine's load."""
 
-    A constant is evaluated when it takes at most `fold_bytes`, or `fold_growth` times the constants it is made of.
-    `steps` bounds the improvement by work, not time, so that the result does not depend on the machine's load."""
-
-    fold_bytes: float = 1 << 20
-    fold_growth: float = 2.0
     steps: int = 400_000
 
 
@@ -240,8 +236,7 @@ class _Problem:
             node = egraph.nodes[handle]
             nbytes = sum(self.cost.nbytes(t) for t in egraph.types(c))
             source[c] = nbytes if node.op == "Const" else sum(source[d] for d in self._reads(handle))
-            fits = nbytes <= max(self.limits.fold_bytes, self.limits.fold_growth * source[c])
-            if node.op == "Const" or (fits and self._evaluable(c)):
+            if node.op == "Const" or (self.cost.stores(nbytes, source[c]) and self._evaluable(c)):
                 self.leaf[c] = sum(self.cost.constant_cost(t) for t in egraph.types(c))
             for user in users.get(c, ()):
                 waiting[user] -= 1

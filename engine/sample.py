@@ -57,11 +57,12 @@ def assignments(graph: Graph, shapes: Mapping[str, int] | None = None) -> Iterat
 
 
 def make_inputs(graph: Graph, shapes: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, Array]:
-    """Arrays for all inputs of a graph. `shapes` gives sizes to symbolic dims; the rest are taken from `assignments`.
+    """Arrays for the inputs of a graph, but those that have a default. `shapes` gives sizes to symbolic dims; the
+    rest are taken from `assignments`.
 
     Raises `UserError` for an input that cannot be made up: one of unknown type, or that is no tensor."""
     sizes = next(assignments(graph, shapes))
-    return {name: _draw(graph, name, sizes, seed) for name in graph.inputs}
+    return {name: _draw(graph, name, sizes, seed) for name in graph.inputs if name not in graph.defaults}
 
 
 def _draw(graph: Graph, name: str, sizes: Mapping[str, int], seed: int) -> Array:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from rewrite.engine.cost import CostModel
 from rewrite.engine.decode import decode
-from rewrite.engine.extract import Limits, extract
+from rewrite.engine.extract import extract
 from rewrite.engine.graph import Constant, DType, Graph, Node, TensorType
 from rewrite.engine.machine import Machine
 from rewrite.errors import UserError
@@ -12,9 +12,9 @@ from rewrite.errors import UserError
 from .hand_egraph import HandEGraph, f32
 
 
-def run(egraph: HandEGraph, original: Graph, **limits: float) -> Graph:
-    cost = CostModel(machine=Machine())
-    return decode(egraph, extract(egraph, cost, limits=Limits(**limits)), original)  # type: ignore[arg-type]
+def run(egraph: HandEGraph, original: Graph, fold_bytes: float | None = None) -> Graph:
+    cost = CostModel(machine=Machine(), fold_bytes=fold_bytes)
+    return decode(egraph, extract(egraph, cost), original)
 
 
 def graph(inputs: str, outputs: str, nodes: list[Node] | None = None, **constants: object) -> Graph:

@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 from rewrite.engine.cost import CostModel
-from rewrite.engine.extract import Extraction, ExtractionError, Limits, dependencies, extract
+from rewrite.engine.extract import Extraction, ExtractionError, dependencies, extract
 from rewrite.engine.graph import DType, TensorType
 from rewrite.engine.machine import Machine
 
@@ -141,7 +141,8 @@ def test_large_expansions_of_constants_are_not_stored() -> None:
     found = extract(e, model())
     assert e.find(big) not in found.folded
     assert e.find(big) in found.choice
-    assert e.find(big) in extract(e, model(), limits=Limits(fold_bytes=1e9)).folded
+    assert e.find(big) in extract(e, model(fold_bytes=1e9)).folded
+    assert e.find(big) in extract(e, model(target="native")).folded
 
 
 def test_consumers_switch_together() -> None:
