@@ -4,9 +4,9 @@ Functions are inlined, every operator is taken to the working opset (`opsets`), 
 `Constant` nodes become constants, `Identity` nodes go, types and symbolic shapes are inferred.
 
 What a model leaves open is decided as ONNX Runtime does: an initialiser that is listed among the inputs is a
-default that callers may override (`Graph.defaults`), except before IR version 4, when every initialiser had to be listed
-and none was meant to be overridden: there they are constants. A value's declared type (`value_info`) is believed only
-where inference leaves it open.
+default that callers may override (`Graph.defaults`), except before IR version 4, when every initialiser had to be
+listed and none was meant to be overridden: there they are constants. A value's declared type (`value_info`) is believed
+only where inference leaves it open.
 """
 
 from __future__ import annotations
