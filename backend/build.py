@@ -13,7 +13,7 @@ import os
 import subprocess
 import sysconfig
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from io import StringIO
@@ -118,15 +118,14 @@ def compile_modules(
         try:
             for chunk in chunks:
                 text = render_module(chunk)
-                name = "k" + hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+                name = module_name(text)
                 source = Path(temporary) / f"{name}.pyx"
                 source.write_text(text)
                 if keep_source is not None:
                     keep_source.mkdir(parents=True, exist_ok=True)
                     (keep_source / source.name).write_text(text)
-                running.append(
-                    (name, source.with_suffix(".so"), tuple(k.name for k in chunk), _compile(_cythonize(source), compiler))
-                )
+                members = tuple(k.name for k in chunk)
+                running.append((name, source.with_suffix(".so"), members, _compile(_cythonize(source), compiler)))
             for name, library, members, process in running:
                 _, errors = process.communicate()
                 if process.returncode:
@@ -160,12 +159,26 @@ def _cythonize(source: Path) -> Path:
     return source.with_suffix(".c")
 
 
-def _compile(source: Path, compiler: Compiler) -> subprocess.Popen[bytes]:
+def module_name(text: str) -> str:
+    """The name of the module with this source."""
+    return "k" + hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
+
+
+def compile_source(source: Path, compiler: Compiler, headers: Path) -> bytes:
+    """Compiles one `.pyx` whose headers are in a directory; the shared library's bytes."""
+    process = _compile(_cythonize(source), compiler, headers)
+    _, errors = process.communicate()
+    if process.returncode:
+        raise _failed(compiler, source, errors.decode(errors="replace"))
+    return source.with_suffix(".so").read_bytes()
+
+
+def _compile(source: Path, compiler: Compiler, headers: Path = TEMPLATES) -> subprocess.Popen[bytes]:
     command = [
         *compiler.command,
         *compiler.flags,
         f"-I{sysconfig.get_paths()['include']}",
-        f"-I{TEMPLATES}",
+        f"-I{headers}",
         "-DCYTHON_CLINE_IN_TRACEBACK=0",
         str(source),
         "-o",
@@ -173,7 +186,9 @@ def _compile(source: Path, compiler: Compiler) -> subprocess.Popen[bytes]:
         "-lm",
     ]
     try:
-        return subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, "LC_ALL": "C"})
+        return subprocess.Popen(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, "LC_ALL": "C"}
+        )
     except OSError as error:
         raise UserError(f"the C compiler does not run: {error}") from error
 
@@ -185,7 +200,9 @@ def _failed(compiler: Compiler, source: Path, errors: str) -> RewriteError:
         )
     if "No space left" in errors:
         return UserError("no space left on the disk for compiling", hint="Free some, or set TMPDIR to another disk.")
-    return RewriteError(f"the C compiler rejects generated code ({compiler.command[0]}, {source.name}):\n{errors[:4000]}")
+    return RewriteError(
+        f"the C compiler rejects generated code ({compiler.command[0]}, {source.name}):\n{errors[:4000]}"
+    )
 
 
 _LOADED: dict[tuple[str, str], ModuleType] = {}
@@ -204,8 +221,3 @@ def load_module(name: str, path: Path) -> ModuleType:
         loader.exec_module(module)
         _LOADED[key] = module
     return _LOADED[key]
-
-
-def kernel_names(kernels: Sequence[Kernel], target: Target) -> Mapping[Kernel, str]:
-    """The name of each kernel's function."""
-    return {kernel: kernel_name(kernel, target) for kernel in kernels}

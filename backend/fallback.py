@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.graph import Constant, Graph, Node, OtherType
-from ..engine.operators import WORKING_OPSET, find_schema, split_name
+from ..engine.graph import Node
+from ..engine.operators import WORKING_OPSET, find_schema, signature, split_name
+from ..engine.protos import attribute_to_proto
 from ..errors import RewriteError, UserError
 
 
@@ -76,22 +77,10 @@ def node_proto(node: Node) -> Any:
 
     domain, name, _ = split_name(node.op)
     proto = onnx.helper.make_node(name, list(node.inputs), list(node.outputs), name=node.name, domain=domain)
-    proto.attribute.extend(attribute_proto(key, value) for key, value in node.attrs.items() if not key.startswith("$"))
+    known = signature(node.op)
+    for key, value in node.attrs.items():
+        if any(True for _ in node.subgraphs()):
+            raise UserError(f"{node.op} holds a graph, which only If, Loop and Scan can", where=f"node {node.name}")
+        kind = known.attributes[key].kind if known is not None and key in known.attributes else ""
+        proto.attribute.append(attribute_to_proto(key, value, kind))
     return proto
-
-
-def attribute_proto(name: str, value: Any) -> Any:
-    """An attribute as an ONNX `AttributeProto`. Raises UserError for graphs, which have no such form here."""
-    import onnx
-
-    if isinstance(value, Graph):
-        raise UserError(f"attribute {name} holds a graph, which only If, Loop and Scan can run")
-    if isinstance(value, OtherType):
-        return onnx.helper.make_attribute(name, onnx.TypeProto.FromString(value.proto))
-    if isinstance(value, Constant):
-        return onnx.helper.make_attribute(name, onnx.numpy_helper.from_array(value.array))
-    if isinstance(value, tuple):
-        return onnx.helper.make_attribute(
-            name, list(value), attr_type=onnx.AttributeProto.INTS if not value else None
-        )
-    return onnx.helper.make_attribute(name, value)

@@ -73,7 +73,9 @@ def group_nodes(graph: Graph, nodes: Sequence[Node], policy: FusePolicy) -> list
     grouper.merge_all()
     chosen = set(grouper.free)
     return [
-        make_group(graph, [graph.nodes[i] for i in members], policy) if members[0] in chosen else graph.nodes[members[0]]
+        make_group(graph, [graph.nodes[i] for i in members], policy)
+        if members[0] in chosen
+        else graph.nodes[members[0]]
         for members in grouper.ordered()
     ]
 
@@ -267,9 +269,9 @@ class _Grouper:
 
     def _only_feeds(self, group: int, inside: set[int]) -> bool:
         outputs = set(self.graph.outputs)
-        return all(
-            user in inside for m in self.members[group] for user in self.users[m]
-        ) and not any(v in outputs for m in self.members[group] for v in self.graph.nodes[m].outputs)
+        return all(user in inside for m in self.members[group] for user in self.users[m]) and not any(
+            v in outputs for m in self.members[group] for v in self.graph.nodes[m].outputs
+        )
 
     def _convex(self, merged: list[int]) -> bool:
         """Whether no path from the merged nodes leads outside and back, through groups as a whole."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from .kernel_graph import ALIGNMENT
 
-QUADRATIC_LIMIT = 3000  # more buffers than this are placed in order of first use only, which is nearly linear
+STRETCH = 16  # buffers are looked up by stretches of so many time steps
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ def place(buffers: Sequence[Buffer]) -> Placement:
     bound = lower_bound(buffers)
     by_time = sorted(buffers, key=lambda b: (b.first, -b.size, b.name))
     best = _in_order(by_time)
-    if _extent(best, buffers) > bound and len(buffers) <= QUADRATIC_LIMIT:
+    if _extent(best, buffers) > bound:
         by_size = sorted(buffers, key=lambda b: (-b.size, b.first, b.name))
         other = _in_order(by_size)
         if _extent(other, buffers) < _extent(best, buffers):
@@ -78,22 +78,25 @@ def _extent(offsets: dict[str, int], buffers: Sequence[Buffer]) -> int:
 def _in_order(buffers: Sequence[Buffer]) -> dict[str, int]:
     """Each buffer in turn into the smallest gap that holds it between neighbours in time, else above them all."""
     offsets: dict[str, int] = {}
-    placed: list[tuple[int, int, Buffer]] = []  # (offset, end, buffer)
-    horizon = buffers[0].first if buffers else 0
-    in_time_order = all(a.first <= b.first for a, b in zip(buffers, buffers[1:], strict=False))
+    placed: dict[int, list[tuple[int, int, Buffer]]] = {}  # (offset, end, buffer) by stretch of time
     for buffer in buffers:
         size = padded(buffer.size)
-        if in_time_order and buffer.first > horizon:
-            horizon = buffer.first
-            placed = [p for p in placed if p[2].last >= horizon]
-        spans = sorted((o, e) for o, e, b in placed if b.first <= buffer.last and buffer.first <= b.last)
-        best_offset, best_gap, end = -1, -1, 0
+        stretches = range(buffer.first // STRETCH, buffer.last // STRETCH + 1)
+        spans = sorted(
+            {
+                (start, stop)
+                for stretch in stretches
+                for start, stop, other in placed.get(stretch, ())
+                if other.first <= buffer.last and buffer.first <= other.last
+            }
+        )
+        best, best_gap, end = -1, -1, 0
         for start, stop in spans:
             gap = start - end
             if gap >= size and (best_gap < 0 or gap < best_gap):
-                best_offset, best_gap = end, gap
+                best, best_gap = end, gap
             end = max(end, stop)
-        offset = best_offset if best_gap >= 0 else end
-        offsets[buffer.name] = offset
-        placed.append((offset, offset + size, buffer))
+        offset = offsets[buffer.name] = best if best_gap >= 0 else end
+        for stretch in stretches:
+            placed.setdefault(stretch, []).append((offset, offset + size, buffer))
     return offsets

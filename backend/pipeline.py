@@ -51,7 +51,7 @@ def compile_graph(
         progress=progress,
     )
     warn_of_fallbacks(plan)
-    return Program(plan, kernels.addresses, target, threads=count)
+    return Program(plan, {k: kernels.address(k, target) for k in plan.kernels}, threads=count)
 
 
 @lru_cache(maxsize=1)
@@ -67,4 +67,6 @@ def warn_of_fallbacks(plan: ModelPlan) -> None:
     found = plan.fallbacks()
     if found:
         names = ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in sorted(found.items()))
-        warnings.warn(f"no native kernel for {names}: run by the reference implementation", FallbackWarning, stacklevel=3)
+        warnings.warn(
+            f"no native kernel for {names}: run by the reference implementation", FallbackWarning, stacklevel=3
+        )

@@ -224,4 +224,3 @@ def _needed(items: Sequence[Item], outputs: Sequence[str]) -> list[Item]:
             kept.append(item)
             wanted.update(reads(item))
     return kept[::-1]
-

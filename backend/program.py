@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,8 +23,7 @@ from ..engine.graph import DType, TensorType, ValueType
 from ..errors import RewriteError, UserError
 from .control import run_control
 from .fallback import Runner
-from .kernel_graph import Control, Fallback, ModelPlan, Shape, Step, Target, reads, writes
-from .render import kernel_name
+from .kernel_graph import Control, Fallback, Kernel, ModelPlan, Shape, Step, writes
 from .storage import SCRATCH, Layout, Storage, aligned, is_aligned, lay_out, make_storage, nbytes, shape_value
 
 Array = NDArray[Any]
@@ -117,7 +117,9 @@ class _Run:
         dtype = kind.dtype.numpy
         if whole is not None:
             flat = np.ascontiguousarray(whole).reshape(-1).view(np.uint8)
-            return flat[offset : offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize].view(dtype).reshape(shape)
+            return (
+                flat[offset : offset + int(np.prod(shape, dtype=np.int64)) * dtype.itemsize].view(dtype).reshape(shape)
+            )
         holder = program.storage.holder(at.root)
         if holder in self.arrays:  # an output array that is being made
             whole = self.arrays[holder]
@@ -169,12 +171,11 @@ class Program:
         inputs, outputs: the interface, in the model's order.
     """
 
-    def __init__(self, plan: ModelPlan, addresses: Mapping[str, int], target: Target, *, threads: int = 1) -> None:
-        """Links a plan with its kernels: `addresses` has the address of each kernel's function by name.
+    def __init__(self, plan: ModelPlan, addresses: Mapping[Kernel, int], *, threads: int = 1) -> None:
+        """Links a plan with its kernels: `addresses` has the address of each one's function.
 
         The modules that these come from must stay loaded."""
         self.plan = plan
-        self.target = target
         self.threads = max(1, threads)
         self.inputs = tuple(Port(v, plan.types.get(v, TensorType())) for v in plan.inputs)
         self.outputs = tuple(Port(v, plan.types.get(v, TensorType())) for v in plan.outputs)
@@ -221,7 +222,7 @@ class Program:
             if step.scratch != 0:
                 pointers.append(SCRATCH)
             bases += pointers
-            address = self._addresses[kernel_name(step.kernel, self.target)]
+            address = self._addresses[step.kernel]
             rows.append((address, len(pointers), len(step.dims), step.threads))
         return Walk(rows, bases)
 
@@ -231,16 +232,15 @@ class Program:
     def _host(self, item: Fallback | Control) -> Callable[[_Run], None]:
         if isinstance(item, Fallback):
             runner = Runner(item.node)
-            inputs, outputs = reads(item), writes(item)
+            outputs = writes(item)
             operands = [v for v in item.node.inputs if v]
 
             def fall_back(run: _Run) -> None:
                 for value, found in zip(outputs, runner.run([run.get(v) for v in operands]), strict=True):
                     run.put(value, found)
 
-            del inputs
             return fall_back
-        bodies = [Program(body, self._addresses, self.target, threads=self.threads) for body in item.bodies]
+        bodies = [Program(body, self._addresses, threads=self.threads) for body in item.bodies]
 
         def control(run: _Run) -> None:
             operands = [run.get(v) if v else None for v in item.inputs]
@@ -280,9 +280,7 @@ class Program:
                 if step.scratch != 0:
                     offsets.append(0)
                 dims += [symbolic.evaluate(d, extents) for d in step.dims]
-                active.append(
-                    any(symbolic.evaluate(nbytes(self.plan.type(v)), extents) > 0 for v in step.outputs)
-                )
+                active.append(any(symbolic.evaluate(nbytes(self.plan.type(v)), extents) > 0 for v in step.outputs))
             bindings.append(Binding(walk, offsets, dims, active))
         found = _Bound(layout, bindings)
         with stage.lock:
@@ -311,7 +309,8 @@ class Program:
         """A constant where kernels can read it."""
         if name not in self._weights:
             array = self.plan.constants[name].array
-            if not is_aligned(array):
+            mapped = isinstance(array.base, np.memmap)  # from a bundle: laid out for kernels, with slack after each
+            if not mapped and not is_aligned(array):
                 copy = aligned(array.shape, array.dtype)
                 copy[...] = array
                 array = copy
@@ -422,6 +421,12 @@ class Program:
             hint="The model's inputs: " + ", ".join(f"{p.name}: {p.type}" for p in self.inputs),
         )
 
+    def save(self, path: Path | str) -> Path:
+        """Writes the program as a bundle (see `bundle.save`); its path."""
+        from .bundle import save
+
+        return save(self, path)
+
     def fallbacks(self) -> dict[str, int]:
         """The operators that run without a native kernel, and how many nodes of each there are."""
         return self.plan.fallbacks()
@@ -463,11 +468,19 @@ class _InputSpec:
             run.arrays[self.name] = value
             return
         array = np.asarray(value)
-        if self.dtype is not None and array.dtype != self.dtype and not (self.dtype.kind == "O" and array.dtype.kind in "US"):
-            raise UserError(f"input {self.name!r} has dtype {array.dtype}, the model wants {self.dtype}", hint=self._want())
+        if (
+            self.dtype is not None
+            and array.dtype != self.dtype
+            and not (self.dtype.kind == "O" and array.dtype.kind in "US")
+        ):
+            raise UserError(
+                f"input {self.name!r} has dtype {array.dtype}, the model wants {self.dtype}", hint=self._want()
+            )
         shape = array.shape
         if self.rank is not None and len(shape) != self.rank:
-            raise UserError(f"input {self.name!r} has rank {len(shape)}, the model wants {self.rank}", hint=self._want())
+            raise UserError(
+                f"input {self.name!r} has rank {len(shape)}, the model wants {self.rank}", hint=self._want()
+            )
         for axis, extent in self.fixed:
             if shape[axis] != extent:
                 raise UserError(

@@ -1,0 +1,152 @@
+"""Bundles: the same numbers after a round trip, and a clear word about everything that can be wrong with one."""
+
+from __future__ import annotations
+
+import json
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from rewrite.backend import bundle
+from rewrite.backend.pipeline import compile_graph
+from rewrite.backend.target import detect
+from rewrite.errors import UserError
+
+from . import models
+from .test_program import branches
+
+RNG = np.random.default_rng(5)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return compile_graph(models.mixed(), threads=2).save(tmp_path_factory.mktemp("bundles") / "mixed.rewrite")
+
+
+@pytest.fixture
+def copy(saved: Path, tmp_path: Path) -> Path:
+    import shutil
+
+    return Path(shutil.copytree(saved, tmp_path / "m.rewrite"))
+
+
+def edit(path: Path, **changes: object) -> None:
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**manifest, **changes}))
+
+
+def test_round_trip(saved: Path) -> None:
+    program = bundle.load(saved)
+    assert program.threads == 2
+    for n in (3, 1, 0):
+        x = RNG.standard_normal((n, 8), np.float32)
+        found = program.run({"x": x})
+        for name, expected in models.mixed_reference(x).items():
+            np.testing.assert_array_equal(found[name], expected)
+
+
+def test_weights_are_mapped_and_exact(tmp_path: Path) -> None:
+    program = compile_graph(models.chain(), threads=1)
+    loaded = bundle.load(program.save(tmp_path / "c.rewrite"))
+    x = RNG.standard_normal((6, 8), np.float32)
+    np.testing.assert_array_equal(loaded.run({"x": x})["y"], program.run({"x": x})["y"])
+    bases = [c.array.base for c in loaded.plan.constants.values()]
+    assert bases
+    assert all(isinstance(base, np.memmap) for base in bases)
+
+
+def test_bodies_survive(tmp_path: Path) -> None:
+    program = bundle.load(compile_graph(branches(), threads=1).save(tmp_path / "b.rewrite"))
+    x = np.array([1, -2, 3, -4], np.float32)
+    np.testing.assert_array_equal(program.run({"x": x, "go": np.bool_(False)})["y"], -8 * x)
+
+
+def test_saving_is_deterministic(tmp_path: Path) -> None:
+    one = compile_graph(models.chain(), threads=1).save(tmp_path / "1.rewrite")
+    two = compile_graph(models.chain(), threads=1).save(tmp_path / "2.rewrite")
+    assert (one / "manifest.json").read_bytes() == (two / "manifest.json").read_bytes()
+    assert (one / "weights.bin").read_bytes() == (two / "weights.bin").read_bytes()
+
+
+def test_an_older_bundle_is_replaced_and_nothing_else(copy: Path, tmp_path: Path) -> None:
+    compile_graph(models.chain(), threads=1).save(copy)
+    assert "y" in bundle.load(copy).plan.outputs
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.rewrite"]
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "precious").write_text("")
+    with pytest.raises(UserError, match="is no bundle"):
+        compile_graph(models.chain(), threads=1).save(tmp_path / "full")
+    assert (tmp_path / "full" / "precious").exists()
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be written"):
+        compile_graph(models.chain(), threads=1).save(tmp_path / "file" / "m.rewrite")
+
+
+@pytest.mark.parametrize("name", ["weights.bin", "kernel"])
+def test_changed_files_are_noticed(copy: Path, name: str) -> None:
+    file = copy / name if name == "weights.bin" else next((copy / "kernels").glob("*.so"))
+    data = bytearray(file.read_bytes())
+    file.write_bytes(bytes([*data[:-1], data[-1] ^ 1]) if data else b"more")
+    with pytest.raises(UserError, match=f"{file.name} has changed"):
+        bundle.load(copy)
+
+
+def test_missing_files_are_noticed(copy: Path) -> None:
+    (copy / "weights.bin").unlink()
+    with pytest.raises(UserError, match="weights.bin is missing"):
+        bundle.load(copy)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 1}'])
+def test_a_broken_manifest(copy: Path, text: str) -> None:
+    (copy / "manifest.json").write_text(text)
+    with pytest.raises(UserError, match="damaged"):
+        bundle.load(copy)
+
+
+@pytest.mark.parametrize("key", ["plan", "files", "kernels", "target", "threads"])
+def test_a_manifest_without_a_part(copy: Path, key: str) -> None:
+    edit(copy, **{key: {"nonsense": []}})
+    with pytest.raises(UserError, match="damaged"):
+        bundle.load(copy)
+
+
+def test_another_format(copy: Path) -> None:
+    edit(copy, format=99, version="9.9")
+    with pytest.raises(UserError, match="made by version 9.9"):
+        bundle.load(copy)
+
+
+def test_another_kind_of_cpu(copy: Path) -> None:
+    edit(copy, target={"isa": "sparc", "cpu": "x"})
+    with pytest.raises(UserError, match="made for a CPU with sparc"):
+        bundle.load(copy)
+
+
+def test_another_cpu_of_the_same_kind_rebuilds_from_the_sources(copy: Path, tmp_path: Path) -> None:
+    edit(copy, target={"isa": detect().isa, "cpu": "another"})
+    x = RNG.standard_normal((3, 8), np.float32)
+    program = bundle.load(copy, cache_dir=tmp_path / "cache")
+    np.testing.assert_array_equal(program.run({"x": x})["f"], models.mixed_reference(x)["f"])
+    assert list((tmp_path / "cache").rglob("*.so"))
+
+
+def test_paths_cannot_lead_out(copy: Path) -> None:
+    files = json.loads((copy / "manifest.json").read_text())["files"]
+    edit(copy, files={**files, "../../etc/passwd": "0"})
+    with pytest.raises(UserError, match="damaged"):
+        bundle.load(copy)
+
+
+def test_no_bundle(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such bundle"):
+        bundle.load(tmp_path / "nothing")
+    with pytest.raises(UserError, match="no manifest.json"):
+        bundle.load(tmp_path)
