@@ -1,0 +1,100 @@
+"""Attention as one kernel: the ONNX operator without a key-value cache, in both of its layouts."""
+
+from __future__ import annotations
+
+import math
+
+from ...engine.graph import DType, Node
+from ...engine.symbolic import Dim, ceildiv, exact_div, known, same
+from ..iteration import Access, Extents, contiguous
+from ..kernel_graph import Group, Kernel, Step
+from ..loops import float_attr, int_attr, operand, threads
+from ..lower import Context, lowering
+from ..render import c_float
+from .movement import single
+
+BLOCK = 32  # queries of one head that a task has
+ROWS = 4  # of these, as many as a register tile has
+
+
+@lowering("Attention")
+def lower_attention(group: Group, ctx: Context) -> list[Step] | None:
+    """f32 with a boolean or additive mask, causal or not, with shared key-value heads; no cache, no soft cap."""
+    node = single(group)
+    if node is None or any(node.inputs[4:]) or any(node.outputs[1:]) or float_attr(node, "softcap", 0.0):
+        return None
+    heads, kv_heads = (node.attrs.get(k) for k in ("q_num_heads", "kv_num_heads"))
+    q = _heads(node.inputs[0], ctx, heads)
+    k, v = (_heads(value, ctx, kv_heads) for value in node.inputs[1:3])
+    y = _heads(node.outputs[0], ctx, heads)
+    if q is None or k is None or v is None or y is None:
+        return None
+    share = exact_div(q.shape[1], k.shape[1])
+    if share is None or not same(q.shape[3], k.shape[3]) or not same(k.shape[1], v.shape[1]):
+        return None
+    queries, keys, depth = q.shape[2], k.shape[2], q.shape[3]
+    if "scale" in node.attrs:
+        scale: str | None = c_float(float_attr(node, "scale", 0.0))
+    else:
+        scale = c_float(1 / math.sqrt(depth)) if isinstance(depth, int) else None
+    masked = bool(node.inputs[3:] and node.inputs[3])
+    mask = _mask(node, ctx, (q.shape[0], q.shape[1], queries, keys)) if masked else None
+    if scale is None or (masked and mask is None):
+        return None
+    extents = Extents()
+    wide = ctx.target.lanes * (4 if ctx.target.isa == "avx512" else 2)
+    scratch: Dim = ceildiv(keys, wide) * wide * 4 * (depth + ROWS)
+    params = {
+        "scale": scale,
+        "causal": bool(int_attr(node, "is_causal", 0)),
+        "block": BLOCK,
+        "batch": extents(q.shape[0]),
+        "heads": extents(q.shape[1]),
+        "share": extents(share),
+        "queries": extents(queries),
+        "keys": extents(keys),
+        "depth": extents(depth),
+        "width": extents(v.shape[3]),
+        "scratch": extents(scratch),
+        "mask": operand("mask", mask[0], mask[1].strides, extents) if mask else None,
+    }
+    for name, access in (("q", q), ("k", k), ("v", v), ("y", y)):
+        params[name] = dict(zip("bhs", extents.all(access.strides[:3]), strict=True))
+    work = (q.shape[0], q.shape[1], queries, keys)
+    return [
+        Step(
+            Kernel("attention", params, weight=4.0),
+            inputs=tuple(value for value in node.inputs if value),
+            outputs=node.outputs[:1],
+            dims=tuple(extents.dims),
+            scratch=scratch,
+            threads=threads(work, 8),
+            nodes=(node.name,),
+        )
+    ]
+
+
+def _heads(value: str, ctx: Context, heads: object) -> Access | None:
+    """A tensor seen as [batch, heads, length, size]; one of rank 3 has the heads side by side in its last dim."""
+    kind = ctx.type(value)
+    if kind.dtype is not DType.F32 or kind.shape is None:
+        return None
+    access = contiguous(value, kind.shape)
+    if len(kind.shape) == 4:
+        return access
+    if len(kind.shape) != 3 or not isinstance(heads, int) or heads < 1:
+        return None
+    size = exact_div(kind.shape[2], heads)
+    return None if size is None else access.split(2, (heads, size)).permuted((0, 2, 1, 3))
+
+
+def _mask(node: Node, ctx: Context, shape: tuple[Dim, ...]) -> tuple[DType, Access] | None:
+    """The mask's type and access over all scores, None if it cannot be used."""
+    kind = ctx.type(node.inputs[3])
+    if kind.dtype not in (DType.F32, DType.BOOL) or kind.dtype is None or kind.shape is None:
+        return None
+    last = kind.shape[-1] if kind.shape else 1
+    if known(last) and known(shape[-1]) and not same(last, shape[-1]) and last != 1:
+        return None  # a mask for fewer keys than there are
+    access = contiguous(node.inputs[3], kind.shape).broadcast(shape)
+    return None if access is None else (kind.dtype, access)

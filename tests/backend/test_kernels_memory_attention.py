@@ -1,0 +1,97 @@
+"""Attention against the formula in float64: layouts, masks, shared heads, odd sizes, run-time dims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rewrite.engine.graph import DType, Node, TensorType
+from rewrite.engine.symbolic import symbol
+
+from .oracle import Array, Case, check
+
+RNG = np.random.default_rng(19)
+
+
+def floats(*shape: int) -> Array:
+    return np.asarray(RNG.standard_normal(shape) * 2, np.float32)
+
+
+def _expected(q: Array, k: Array, v: Array, mask: Array | None, causal: bool, scale: float | None) -> Array:
+    share = q.shape[1] // k.shape[1]
+    k, v = np.repeat(k, share, 1).astype(np.float64), np.repeat(v, share, 1).astype(np.float64)
+    scores = q.astype(np.float64) @ k.swapaxes(-1, -2) * (1 / np.sqrt(q.shape[-1]) if scale is None else scale)
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+    if causal:
+        scores = np.where(np.tril(np.ones(scores.shape[-2:], bool)), scores, -np.inf)
+    scores = np.exp(scores - scores.max(-1, keepdims=True))
+    result: Array = (scores / scores.sum(-1, keepdims=True) @ v).astype(np.float32)
+    return result
+
+
+def _case(
+    b: int,
+    heads: tuple[int, int],
+    lengths: tuple[int, int],
+    sizes: tuple[int, int],
+    mask: Array | None = None,
+    *,
+    flat: bool = False,
+    causal: bool = False,
+    scale: float | None = None,
+    **more: Any,
+) -> Case:
+    (h, g), (s, t), (d, e) = heads, lengths, sizes
+    q, k, v = floats(b, h, s, d), floats(b, g, t, d), floats(b, g, t, e)
+    y = _expected(q, k, v, mask, causal, scale)
+    attrs: dict[str, Any] = {"is_causal": int(causal)} | ({} if scale is None else {"scale": scale})
+    if flat:
+        q, k, v, y = (a.swapaxes(1, 2).reshape(b, a.shape[2], -1).copy() for a in (q, k, v, y))
+        attrs |= {"q_num_heads": h, "kv_num_heads": g}
+    inputs = {"q": q, "k": k, "v": v} | ({} if mask is None else {"m": mask})
+    node = Node("Attention", tuple(inputs), ("y",), attrs)
+    return Case([node], inputs, expected={"y": y}, rtol=2e-5, atol=2e-5, **more)
+
+
+def test_sizes() -> None:
+    cases = []
+    for lengths in ((1, 1), (1, 77), (2, 9), (3, 5), (5, 64), (33, 65), (70, 130)):
+        cases.append(_case(2, (3, 3), lengths, (64, 64)))
+    cases += [_case(1, (2, 2), (17, 19), sizes) for sizes in ((8, 8), (32, 80), (5, 7), (100, 33))]
+    check(cases)
+
+
+def test_layouts_heads_and_scale() -> None:
+    cases = [_case(2, (4, 4), (20, 30), (16, 16), flat=True), _case(2, (6, 2), (20, 30), (16, 24), flat=True)]
+    cases += [
+        _case(2, (6, 2), (9, 9), (16, 16)),
+        _case(1, (4, 1), (1, 40), (64, 64)),
+        _case(1, (2, 2), (9, 9), (8, 8), scale=0.7),
+    ]
+    check(cases)
+
+
+def test_masks() -> None:
+    cases = []
+    s, t = 21, 37
+    for shape in ((s, t), (2, 1, 1, t), (2, 3, s, t), (1, 3, s, 1), (t,)):
+        cases.append(_case(2, (3, 3), (s, t), (16, 16), floats(*shape)))
+        truth = RNG.random(shape) > 0.4
+        truth[..., 0] = True
+        cases.append(_case(2, (3, 3), (s, t), (16, 16), truth))
+    cases += [_case(2, (3, 3), lengths, (16, 16), causal=True) for lengths in ((40, 40), (5, 70), (70, 5), (1, 9))]
+    cases.append(_case(1, (2, 1), (40, 40), (16, 16), floats(40, 40), causal=True, flat=True))
+    check(cases)
+
+
+def test_dims_known_at_run_time() -> None:
+    n, s, t = symbol("N"), symbol("S"), symbol("T")
+    cases = []
+    for b, x, y in ((2, 20, 33), (1, 1, 7), (1, 70, 4), (0, 3, 3)):
+        names = {"q": ("N", 2, "S", 16), "k": ("N", 2, "T", 16), "v": ("N", 2, "T", 16), "m": ("N", 1, 1, "T")}
+        kind = {"y": TensorType(DType.F32, (n, 2, s, 16))}
+        cases.append(_case(b, (2, 2), (x, y), (16, 16), floats(b, 1, 1, y), symbolic=names, types=kind))
+    assert t != s
+    check(cases)
