@@ -30,7 +30,7 @@ GRAMMAR = Path(__file__).with_name("rules.lark")
 
 # A reserved word that opens an item, first on its line and not an attribute's name; strings and comments are skipped.
 _BOUNDARY = re.compile(
-    r'"""(?:.|\n)*?(?:"""|\Z)|"[^"\n]*"|\#[^\n]*|^[ \t]*(?P<item>rule|fuse|op|def|use|ruleset|schedule)\b(?!\s*:)',
+    r'"""(?:.|\n)*?(?:"""|\Z)|"[^"\n]*"|\#[^\n]*|^[ \t]*(?P<item>rule|fuse|op|def|use|fold|ruleset|schedule)\b(?!\s*:)',
     re.MULTILINE,
 )
 

@@ -16,10 +16,10 @@ from .diagnostics import Diagnostic, Label, did_you_mean
 
 ITEMS = ("rule", "op", "fuse", "def", "use")
 CLAUSES = ("given", "where", "let", "class", "direction", "test", "kind", "commutative", "impure", "shape")
+LATER = ("fold", "ruleset", "schedule", "phase", "equals")
 RESERVED = frozenset(
-    (*ITEMS, "ruleset", "schedule", *(c for c in CLAUSES if c != "shape"), "and", "or", "not", "is", "in", "for", "if")
+    (*ITEMS, *LATER, *(c for c in CLAUSES if c != "shape"), "and", "or", "not", "is", "in", "for", "if")
 ) | {"fires", "refuses", "gives", "complex", "elementwise", "injective", "opaque", "reduction"}
-LATER = ("ruleset", "schedule")
 
 _CLOSERS = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
 _SIGNS = {
@@ -89,7 +89,7 @@ def _token(error: UnexpectedToken, before: list[Token], path: str, is_head: bool
     if opened is not None and token.type in _CLOSERS.values() and _CLOSERS[opened.type] != token.type:
         labels = (Label(_span(opened, path), "opened here"),)
         return Diagnostic("syntax", f"`{opened}` is closed by `{word}`", at, labels)
-    if word in LATER and not before:
+    if word in LATER and opened is None:
         return Diagnostic("syntax", f"`{word}` is reserved for a later version of the language", at)
     if "RULE" in expected and "NUMBER" not in expected:  # between clauses or items
         return _between(token, at, is_head and not before, said)

@@ -7,7 +7,7 @@ import inspect
 from rewrite.grammar.builtins import functions, operand_functions
 
 
-def test_signatures():
+def test_signatures() -> None:
     table = functions()
     close = table["close"]
     assert close.signature == "close(a: number, b: number, rtol?: number) -> bool"
@@ -16,7 +16,7 @@ def test_signatures():
     assert all(f.doc.endswith((".", "…")) for f in operand_functions().values())
 
 
-def test_the_engine_implements_the_library():
+def test_the_engine_implements_the_library() -> None:
     from rewrite.engine.conditions import FUNCTIONS
 
     assert set(functions()) <= set(FUNCTIONS) <= set(operand_functions())

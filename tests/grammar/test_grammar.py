@@ -31,18 +31,18 @@ def conflicts(grammar: str) -> list[str]:
     return [m for m in messages if "onflict" in m]
 
 
-def test_automaton_has_no_conflicts():
+def test_automaton_has_no_conflicts() -> None:
     dangling_else = 'start: "i" start | "i" start "e" start | "x"'
     assert conflicts(dangling_else)
     assert conflicts(GRAMMAR.read_text()) == []
 
 
-def test_terminals_do_not_collide():
+def test_terminals_do_not_collide() -> None:
     pytest.importorskip("interegular")
     Lark(GRAMMAR.read_text(), parser="lalr", lexer="basic", strict=True)
 
 
-def test_reserved_words_are_those_of_the_grammar():
+def test_reserved_words_are_those_of_the_grammar() -> None:
     text = re.sub(r"//.*", "", GRAMMAR.read_text())
     words = set(re.findall(r'"([a-z]+)"', text))
     assert words - {"const", "shape"} == RESERVED

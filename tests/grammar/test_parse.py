@@ -59,7 +59,7 @@ def shape_of(expr: ast.Expr) -> str:
         ("a - -1", "(a - -1)"),
     ],
 )
-def test_precedence(text, tree):
+def test_precedence(text: str, tree: str) -> None:
     assert shape_of(condition(text)) == tree
 
 
@@ -75,7 +75,7 @@ def test_precedence(text, tree):
         ("9223372036854775807", 2**63 - 1),
     ],
 )
-def test_numbers(text, value):
+def test_numbers(text: str, value: int | float) -> None:
     number = condition(text)
     assert isinstance(number, ast.Number)
     assert number.value == value
@@ -83,13 +83,13 @@ def test_numbers(text, value):
 
 
 @pytest.mark.parametrize("word", sorted(RESERVED | {"axis", "to", "mode", "group", "shape", "const"}))
-def test_every_word_may_name_an_attribute(word):
+def test_every_word_may_name_an_attribute(word: str) -> None:
     lhs = rule(f"rule r\n  Op(x,\n  {word}: a, ..b) => x").lhs
     assert isinstance(lhs, ast.Call)
     assert [a.name for a in lhs.attributes] == [word]
 
 
-def test_call():
+def test_call() -> None:
     lhs = rule("rule r Conv(x, W, B = 0, xs[*], pads: p, group: 1, ..a) => x").lhs
     assert isinstance(lhs, ast.Call)
     assert [type(a) for a in lhs.args] == [ast.Name, ast.Name, ast.Optional, ast.Subscript]
@@ -99,7 +99,7 @@ def test_call():
     assert lhs.is_operator
 
 
-def test_heads():
+def test_heads() -> None:
     lhs = rule("rule r elementwise f(com.microsoft.Gelu(x), sqrt(2)) => x").lhs
     assert isinstance(lhs, ast.Call)
     assert (lhs.kind, lhs.head, lhs.is_operator) == ("elementwise", "f", True)
@@ -109,7 +109,7 @@ def test_heads():
     assert (gelu.head, gelu.is_operator, sqrt.is_operator) == ("com.microsoft.Gelu", True, False)
 
 
-def test_alternatives_and_parentheses():
+def test_alternatives_and_parentheses() -> None:
     lhs = rule("rule r Relu((a + b | Abs(c) | (d))) => x").lhs
     assert isinstance(lhs, ast.Call)
     (alternatives,) = lhs.args
@@ -117,7 +117,7 @@ def test_alternatives_and_parentheses():
     assert [type(o) for o in alternatives.options] == [ast.Binary, ast.Call, ast.Name]
 
 
-def test_clauses():
+def test_clauses() -> None:
     r = rule(
         """rule r
   { y[i] = x @ W[i] }  <=>  { y[*] = Split(x, axis: 0) }
@@ -149,12 +149,12 @@ def test_clauses():
     assert (refuses.verdict, refuses.operands) == ("refuses", ())
 
 
-def test_defaults_of_clauses():
+def test_defaults_of_clauses() -> None:
     r = rule("rule r x + 0 => x")
     assert (r.numerics, r.relaxations, r.direction, r.bidirectional) == ("exact", (), "simplify", False)
 
 
-def test_op():
+def test_op() -> None:
     add, gelu, concat = parse_text(
         """op Add kind elementwise commutative
 op my.domain.Gelu(x, y = none, alpha: 0.5, shape: 1) = x * 2  kind elementwise  impure
@@ -178,7 +178,7 @@ op All(xs[*])"""
     assert [p.variadic for p in concat.params or ()] == [True]
 
 
-def test_fuse_def_use():
+def test_fuse_def_use() -> None:
     fuse, define, nothing, use = parse_text(
         """fuse epilogue elementwise f(complex g(..)) => group(g, f) where op_name(f) != "Erf"
 def half(x, shape) = x / 2
@@ -194,7 +194,7 @@ use "more/other.rules" """
     assert use.path == "more/other.rules"
 
 
-def test_docs():
+def test_docs() -> None:
     file = parse_text(
         '''"""About the file,
 in two lines."""
@@ -217,13 +217,13 @@ rule g
     assert [item.doc for item in file.items] == docs
 
 
-def test_newlines_mean_nothing():
+def test_newlines_mean_nothing() -> None:
     spread = rule("rule\nr\nx\n+\n0\n=>\nx\nwhere\nrank(x)\n==\n1\nclass\nfast")
     assert spread == rule("rule r x + 0 => x where rank(x) == 1 class fast")
     assert len(parse_text("rule a x+0=>x rule b x*1=>x op Add commutative").items) == 3
 
 
-def test_spans():
+def test_spans() -> None:
     text = "rule r  # doc\n  (x + 0)  =>  Relu(\n    y)\n"
     file = parse_text(text, "file.rules")
     r = file.items[0]
@@ -234,20 +234,20 @@ def test_spans():
     assert all(node.span.file == "file.rules" for node in file.walk())
 
 
-def test_children_lie_within_their_parents(sample):
+def test_children_lie_within_their_parents(sample: ast.RuleFile) -> None:
     for node in sample.walk():
         for child in node.children():
             assert (child.span.line, child.span.column) >= (node.span.line, node.span.column)
             assert (child.span.end_line, child.span.end_column) <= (node.span.end_line, node.span.end_column)
 
 
-def test_empty_file():
+def test_empty_file() -> None:
     assert parse_text("").items == ()
     assert parse_text("  # nothing\n").items == ()
     assert parse_text('"""Only a doc."""').doc == "Only a doc."
 
 
-def test_items_after_a_broken_one_are_reported_too():
+def test_items_after_a_broken_one_are_reported_too() -> None:
     text = "".join(f"rule r{i}\n  x + => x\n" for i in range(20))
     with pytest.raises(RuleErrors) as caught:
         parse_text(text, "many.rules")
@@ -255,14 +255,14 @@ def test_items_after_a_broken_one_are_reported_too():
     assert str(caught.value).endswith("20 errors")
 
 
-def test_item_words_in_docs_and_strings_are_no_boundaries():
+def test_item_words_in_docs_and_strings_are_no_boundaries() -> None:
     text = 'rule a """\nrule of thumb\n""" x + "\nrule b x => \n'
     with pytest.raises(RuleErrors) as caught:
         parse_text(text)
     assert [d.span.line for d in caught.value.diagnostics] == [3, 4]
 
 
-def test_missing_and_unreadable_files(tmp_path: Path):
+def test_missing_and_unreadable_files(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"cannot read the rule file: No such file"):
         parse_file(tmp_path / "none.rules")
     with pytest.raises(UserError, match="cannot read the rule file"):
@@ -284,12 +284,12 @@ JUNK = [
 
 
 @pytest.mark.parametrize("junk", JUNK, ids=range(len(JUNK)))
-def test_junk_is_met_with_errors(junk):
+def test_junk_is_met_with_errors(junk: str) -> None:
     with pytest.raises(RuleErrors):
         parse_text(junk)
 
 
-def test_windows_line_ends_and_tabs():
+def test_windows_line_ends_and_tabs() -> None:
     file = parse_text("rule a  # doc\r\n\tx + 0\t=>\tx\r\n")
     assert file.items[0].doc == "doc"
     with pytest.raises(RuleErrors, match=r"\n   \| \t    \^\n"):

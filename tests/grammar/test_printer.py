@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import string
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -23,7 +24,7 @@ INFIX = ["+", "-", "*", "/", "%", "@", "**", "and", "or"]
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
-def test_files_round_trip(path):
+def test_files_round_trip(path: Path) -> None:
     file = parse_file(path)
     text = print_file(file)
     again = parse_text(text, str(path))
@@ -60,14 +61,14 @@ def test_files_round_trip(path):
         "f(x, [y])[0]",
     ],
 )
-def test_expressions_round_trip_with_the_least_parentheses(text):
+def test_expressions_round_trip_with_the_least_parentheses(text: str) -> None:
     (expr,) = parse_text(f"rule r x + 0 => x where {text}").items[0].where  # type: ignore[attr-defined]
     printed = print_expr(expr)
     assert parse_text(f"rule r x + 0 => x where {printed}").items[0].where == (expr,)  # type: ignore[attr-defined]
     assert printed.count("(") <= text.count("(")
 
 
-def test_layout():
+def test_layout() -> None:
     text = """rule conv_bn                                   # γ(Wx+B-μ)/√(σ²+ε)+β
   BatchNormalization(Conv(x, W, B = 0, ..a), gamma, beta, mu, var, epsilon: eps, training_mode: 0)
     =>
@@ -81,7 +82,7 @@ def test_layout():
     assert print_rule(parse_text(text).items[0]) == text
 
 
-def test_long_clauses_are_broken():
+def test_long_clauses_are_broken() -> None:
     conditions = ", ".join(f"rank(x) == {i}" for i in range(30))
     (item,) = parse_text(f"rule r x + 0 => x where {conditions}").items
     text = print_rule(item)
@@ -95,16 +96,16 @@ HEADS = st.sampled_from(["Conv", "com.microsoft.Gelu", "rank", "f"])
 NUMBERS = st.integers(-(2**70), 2**70) | st.floats(allow_nan=False, allow_infinity=False)
 
 
-def node(make, **parts):
+def node(make: type[ast.Syntax], **parts: Any) -> Any:
     return st.builds(make, span=st.just(SPAN), **parts)
 
 
-def several(strategy, low=0, high=3):
+def several(strategy: Any, low: int = 0, high: int = 3) -> Any:
     return st.lists(strategy, min_size=low, max_size=high).map(tuple)
 
 
 @st.composite
-def call(draw, inner):
+def call(draw: Any, inner: Any) -> Any:
     """Inputs, then attributes; a class head sometimes."""
     inputs = inner | node(ast.Optional, name=NAMES, default=inner)
     rest = st.none() | node(ast.Rest, name=st.none() | NAMES)
@@ -116,14 +117,14 @@ def call(draw, inner):
     )
 
 
-def minus(operand):
+def minus(operand: ast.Expr) -> ast.Expr:
     """A minus before a literal is part of it."""
     if isinstance(operand, ast.Number) and not str(operand.value).startswith("-"):
         return ast.Number(span=SPAN, value=-operand.value)
     return ast.Unary(span=SPAN, operator="-", operand=operand)
 
 
-def larger(inner):
+def larger(inner: Any) -> Any:
     compare = st.sampled_from(["==", "!=", "<", "<=", ">", ">=", "in", "is", "is not"])
     index = inner | node(ast.All)
     return st.one_of(
@@ -155,7 +156,7 @@ EXPRESSIONS = st.recursive(ATOMS, larger, max_leaves=20)
 
 @settings(max_examples=150, deadline=None)
 @given(EXPRESSIONS)
-def test_any_expression_round_trips(expr):
+def test_any_expression_round_trips(expr: ast.Expr) -> None:
     text = f"rule r X() => X() where ({print_expr(expr)})"
     (item,) = parse._parse(text, "").file.items
     assert item.where == (expr,)  # type: ignore[attr-defined]

@@ -13,13 +13,14 @@ import pytest
 from rewrite.grammar import build, check, check_calls, expand, library, parse, syntax_errors
 from rewrite.grammar.diagnostics import RuleErrors
 from rewrite.grammar.library import load
+from rewrite.grammar.operator_info import OperatorInfo
 
 FOLDER = Path(__file__).parent.parent / "rules_fail"
 FILES = sorted(FOLDER.glob("*.rules"))
 
 
 @pytest.mark.parametrize("file", FILES, ids=lambda f: f.stem)
-def test_errors_are_as_expected(file, operators, monkeypatch):
+def test_errors_are_as_expected(file: Path, operators: OperatorInfo, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(FOLDER)
     with pytest.raises(RuleErrors) as caught:
         load([file.name], operators)
@@ -30,7 +31,7 @@ def test_errors_are_as_expected(file, operators, monkeypatch):
     assert found == expected.read_text(encoding="utf-8")
 
 
-def test_every_code_has_an_example():
+def test_every_code_has_an_example() -> None:
     codes = set()
     for module in (build, check, check_calls, expand, library, parse, syntax_errors):
         text = Path(module.__file__).read_text(encoding="utf-8")
