@@ -293,7 +293,7 @@ class Evaluator:
         if any(isinstance(v, DimExpr) for v in items):
             raise Unprovable("a constant cannot hold an unknown dim")
         array = np.array(value, dtype=np.float64 if dtype.is_float else None)
-        if dtype.is_integer and array.dtype.kind == "f":
+        if dtype.is_integer and array.dtype.kind == "f" and array.size:
             raise Unprovable(f"{value!r} is no integer")
         return self.egraph.add_constant(Constant(array.astype(dtype.numpy)))
 

@@ -52,7 +52,7 @@ class Operands:
         if name in self._heads:
             assert operand.value is not None
             self.env[name] = self._operator(operand.value)
-        elif name in self._tensors:
+        elif name in self._tensors or operand.type is not None:
             if index is None:
                 self.env[name] = self._tensor(name, operand)
             else:

@@ -126,6 +126,11 @@ def _history() -> dict[tuple[str, str], list[Any]]:
     return found
 
 
+def standard_names() -> list[str]:
+    """The names of all operators that the standard domains have or had, in order."""
+    return sorted(qualified(domain, name) for domain, name in _history() if domain in STANDARD_DOMAINS)
+
+
 @cache
 def versions(op: str) -> tuple[int, ...]:
     """The opset versions in which a standard operator changed, ascending; empty for one that is not in the standard."""

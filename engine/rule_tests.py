@@ -104,7 +104,7 @@ def _run(suite: _Suite, test: ast.RuleTest, lhs: ast.Expr | ast.Roots) -> str:
         before = {egraph.find(r): r for r in roots}
         forward = list(compiled(rule))[:1]
         limits = Limits(seconds=10, nodes=20_000, iterations=8)
-        report = Saturator(egraph, forward, suite.kinds, limits, declared=suite.declared).run()
+        report = Saturator(egraph, forward, suite.kinds, limits, declared=suite.declared, constants=True).run()
         count = report.counts[rule.name]
         if test.verdict == "refuses":
             return f"it was applied {count.applied} times" if count.applied else ""

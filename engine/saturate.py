@@ -83,7 +83,8 @@ class _Pending:
 class Saturator:
     """Runs rules on one e-graph.
 
-    `kinds` gives the kind of each operator; `variadic` the operators with any number of inputs."""
+    `kinds` gives the kind of each operator, `declared` the operators that rule files define. Terms over constants only
+    are left as they are unless `constants`: they are evaluated once whatever their form."""
 
     def __init__(
         self,
@@ -93,12 +94,14 @@ class Saturator:
         limits: Limits,
         *,
         declared: Mapping[str, ast.Op] | None = None,
+        constants: bool = False,
         progress: Callable[[int, int], None] | None = None,
     ) -> None:
         self.egraph = egraph
         self.rules = list(rules)
         self.kinds = kinds
         self.limits = limits
+        self.constants = constants
         self.progress = progress
         self.report = Saturation(counts={r.name: RuleCount() for r in rules})
         self.evaluator = Evaluator(egraph)
@@ -239,6 +242,9 @@ class Saturator:
         evaluator.index = rule.index
         at = dict(zip((*variant.query.classes, *variant.query.integers), row, strict=True))
         roots = [at[r] for r in variant.roots]
+        if not self.constants and all(self.egraph.is_const(r) for r in roots):
+            self._done.add(key)
+            return False
         try:
             nearness = 0
             env = bind(rule, variant, row, evaluator)
