@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import json
 import os
-import tempfile
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
@@ -58,6 +57,8 @@ def load(name: str, path: str) -> RuleFile | None:
 
 def store(name: str, file: RuleFile) -> None:
     """Keep an entry. Where that is impossible (a full disk, a directory of others) there will be none."""
+    import tempfile
+
     payload = json.dumps(_encode(file), separators=(",", ":"), ensure_ascii=False).encode()
     with contextlib.suppress(OSError):
         folder = directory()
