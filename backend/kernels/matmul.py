@@ -134,13 +134,12 @@ def lower_product(work: Product, epilogue: Epilogue, group: Group, ctx: Context)
     panels = True
     b_k: str | int = nr
     tail_k: str | int = nr
-    if constant is not None and all(isinstance(d, int) for d in (n, k)):
-        matrices = _constant_matrices(constant.array, work.b, int(k), int(n))  # type: ignore[arg-type]
+    if constant is not None and isinstance(n, int) and isinstance(k, int) and n * k > 0:
+        matrices = _constant_matrices(constant.array, work.b, k, n)
         b_value = ctx.add_constant(pack_columns(matrices, nr, ctx.target.lanes), "packed")
         tail_k = choice.tail * ctx.target.lanes
-        padded = nr * (int(n) // nr) + tail_k  # type: ignore[arg-type]
-        each = k * n
-        b_batch = tuple(s // each * padded * k for s in b_batch) if each != 0 else b_batch
+        size = (n // nr * nr + tail_k) * k
+        b_batch = tuple(stride // (k * n) * size for stride in b_batch)
     elif _worth_packing(work, ctx.target):
         b_value, b_batch = _pack_step(work, nr, names, steps, ctx)
     else:
