@@ -9,10 +9,12 @@ from __future__ import annotations
 import hashlib
 import importlib.machinery
 import importlib.util
+import math
 import os
 import subprocess
 import sysconfig
 import tempfile
+from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
@@ -28,6 +30,7 @@ from .target import Compiler, cores, find_compiler
 
 Progress = Callable[[str, int, int], None]
 MODULE_WEIGHT = 6.0  # kernels of this weight are worth a compiler process of their own
+LARGEST_MODULE = 60.0  # modules beyond this weight are cut, so that compilers stay small
 
 
 @dataclass
@@ -93,7 +96,7 @@ def build(
 def _chunks(kernels: Sequence[Rendered]) -> list[list[Rendered]]:
     """The kernels, spread over as many modules as are worth compiling side by side: heaviest first to the lightest."""
     total = sum(k.weight for k in kernels)
-    count = max(1, min(cores(), len(kernels), round(total / MODULE_WEIGHT)))
+    count = max(1, min(cores(), len(kernels), round(total / MODULE_WEIGHT)), math.ceil(total / LARGEST_MODULE))
     chunks: list[list[Rendered]] = [[] for _ in range(count)]
     loads = [0.0] * count
     for kernel in sorted(kernels, key=lambda k: (-k.weight, k.name)):
@@ -112,8 +115,21 @@ def compile_modules(
 ) -> dict[str, tuple[bytes, tuple[str, ...]]]:
     """Compiles one extension module for each chunk: the shared library's bytes and its kernels, by module name."""
     modules: dict[str, tuple[bytes, tuple[str, ...]]] = {}
-    running: list[tuple[str, Path, tuple[str, ...], subprocess.Popen[bytes]]] = []
+    running: deque[tuple[str, Path, tuple[str, ...], subprocess.Popen[bytes]]] = deque()
     done, total = 0, sum(map(len, chunks))
+
+    def finish() -> None:
+        nonlocal done
+        name, library, members, process = running[0]
+        _, errors = process.communicate()
+        running.popleft()
+        if process.returncode:
+            raise _failed(compiler, library.with_suffix(".c"), errors.decode(errors="replace"))
+        modules[name] = (library.read_bytes(), members)
+        done += len(members)
+        if progress:
+            progress("compile", done, total)
+
     with tempfile.TemporaryDirectory(prefix="rewrite-build-") as temporary:
         try:
             for chunk in chunks:
@@ -124,28 +140,25 @@ def compile_modules(
                 if keep_source is not None:
                     keep_source.mkdir(parents=True, exist_ok=True)
                     (keep_source / source.name).write_text(text)
+                translated = _cythonize(source)
+                while len(running) >= cores():
+                    finish()
                 members = tuple(k.name for k in chunk)
-                running.append((name, source.with_suffix(".so"), members, _compile(_cythonize(source), compiler)))
-            for name, library, members, process in running:
-                _, errors = process.communicate()
-                if process.returncode:
-                    raise _failed(compiler, library.with_suffix(".c"), errors.decode(errors="replace"))
-                modules[name] = (library.read_bytes(), members)
-                done += len(members)
-                if progress:
-                    progress("compile", done, total)
+                running.append((name, source.with_suffix(".so"), members, _compile(translated, compiler)))
+            while running:
+                finish()
         finally:
             for _, _, _, process in running:
-                if process.poll() is None:
-                    process.kill()
-                    process.communicate()
+                process.kill()
+                process.communicate()
     return modules
 
 
 def _cythonize(source: Path) -> Path:
     """Translates a `.pyx` to C beside it, in this process. Raises RewriteError with Cython's messages."""
     from Cython.Compiler.Errors import CompileError
-    from Cython.Compiler.Main import CompilationOptions, compile_single, default_options
+    from Cython.Compiler.Main import compile_single
+    from Cython.Compiler.Options import CompilationOptions, default_options
 
     options = CompilationOptions(default_options, language_level=3)
     said = StringIO()

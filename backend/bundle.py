@@ -39,7 +39,7 @@ _AGAIN = "Compile the model again with this version of rewrite on this machine."
 def save(program: Program, path: Path | str, *, cache_dir: Path | str | None = None) -> Path:
     """Writes a program as a bundle, all or nothing; the path.
 
-    An older bundle there is replaced; anything else that is there is a UserError, as is a disk that can't be written."""
+    An older bundle there is replaced. Raises UserError if anything else is there, or it can't be written."""
     path = Path(path)
     if path.exists() and not (path.is_dir() and ((path / "manifest.json").is_file() or not any(path.iterdir()))):
         raise UserError("this exists and is no bundle", where=str(path), hint="Choose another place, or remove it.")
@@ -86,8 +86,8 @@ def _write(program: Program, folder: Path, target: Target, cache: Cache) -> None
             shutil.copyfile(header, folder / "kernels" / header.name)
     weights = Weights()
     plan = dump_plan(program.plan, names, weights)
-    with open(folder / "weights.bin", "wb") as file:
-        weights.write(file)
+    with open(folder / "weights.bin", "wb") as blob:
+        weights.write(blob)
     files = sorted(p for p in folder.rglob("*") if p.is_file())
     manifest = {
         "format": FORMAT,

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from ..engine.graph import Graph, Node
+from ..engine.symbolic import Dim
 from ..errors import UserError
 from ..grammar import ast
 from ..grammar.library import Library
@@ -227,8 +228,8 @@ class _Grouper:
         return False
 
     def _shapes_agree(self, a: int, b: int, left: int | None, right: int | None) -> bool:
-        """Whether all values made in the merged group have one shape; an anchor's prologue has that of its first input."""
-        shapes = set()
+        """Whether all values made in the merged group have one shape; a prologue that of the anchor's first input."""
+        shapes: set[tuple[Dim, ...] | None] = set()
         for m in self.members[a] + self.members[b]:
             node = self.graph.nodes[m]
             if m == right:
@@ -291,7 +292,7 @@ class _Grouper:
         return True
 
     def ordered(self) -> list[list[int]]:
-        """The groups in an order in which each comes after all that it reads; among those ready the first in the graph."""
+        """The groups in an order in which each comes after all that it reads; of those ready the first in the graph."""
         waiting = {g: len(self._group_sources(g)) for g in self.members}
         ready = [(self.members[g][0], g) for g, n in waiting.items() if n == 0]
         heapq.heapify(ready)

@@ -89,7 +89,7 @@ class Context:
         return None if found is None else tuple(int(v) for v in found.array.ravel().tolist())
 
     def contents(self, value: str, /) -> tuple[Dim, ...] | None:
-        """The elements of an integer tensor of rank 0 or 1 in terms of dims, if they are known (constants among them)."""
+        """The elements of an integer tensor of rank 0 or 1 in terms of dims, if they are known; constants too."""
         found = self.constant(value)
         if found is not None and found.array.ndim <= 1 and found.array.dtype.kind in "iu" and found.array.size <= 64:
             return tuple(int(v) for v in found.array.ravel().tolist())

@@ -37,8 +37,7 @@ class Prepared(BackendRep):
             feeds = {names[0]: inputs} if names else {}
         found = self.program.run({name: _as_value(value) for name, value in feeds.items()})
         names = [port.name for port in self.program.outputs]
-        result = namedtupledict("Outputs", names)(*found.values())
-        return result  # type: ignore[no-any-return]
+        return namedtupledict("Outputs", names)(*found.values())
 
 
 def _as_value(value: Any) -> Any:
@@ -59,17 +58,22 @@ class RewriteBackend(Backend):
 
     @classmethod
     def prepare(cls, model: ModelProto, device: str = "CPU", **options: Any) -> Prepared:
-        """Optimises and compiles a model. `threads`, `rules`, `numerics` and `std_rules` may be given as options.
-
-        Raises UserError for a model or device that can't be used."""
+        """Optimises and compiles a model. Options: `threads`; `optimise=False` for the graph as it is; and those of
+        `engine.pipeline.optimize`. Raises UserError for a model or device that can't be used."""
         if not cls.supports_device(device):
             raise UserError(f"there is no device {device!r}", hint="The device is CPU.")
-        from ..engine.pipeline import optimize
         from .pipeline import compile_graph
 
         threads = options.pop("threads", None)
-        optimized = optimize(model, **{"time_limit": MODEL_SECONDS, **options})
-        return Prepared(compile_graph(optimized.native, threads=threads))
+        if options.pop("optimise", True):
+            from ..engine.pipeline import optimize
+
+            graph = optimize(model, **{"time_limit": MODEL_SECONDS, **options}).native
+        else:
+            from ..engine.onnx_in import read
+
+            graph = read(model)
+        return Prepared(compile_graph(graph, threads=threads))
 
     @classmethod
     def run_model(cls, model: ModelProto, inputs: Any, device: str = "CPU", **options: Any) -> tuple[Any, ...]:

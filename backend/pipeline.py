@@ -37,8 +37,8 @@ def compile_graph(
 
     `threads` is how many a run uses (all cores if None); `cache_dir` is where compiled kernels are kept (the user's
     cache if None); `keep_source` is a directory for the generated `.pyx`; `library` has the rules whose `op` and `fuse`
-    declarations say what is grouped (the standard ones if None). `progress` is called with a stage, what is done, and of
-    how much. Raises UserError if there is no compiler and kernels are missing; warns with FallbackWarning about
+    declarations say what is grouped (the standard ones if None). `progress` is called with a stage, how much is done,
+    and of what. Raises UserError if there is no compiler and kernels are missing; warns with FallbackWarning about
     operators without a kernel."""
     target = detect()
     count = threads or cores()

@@ -266,7 +266,7 @@ class Program:
                         stage.bound.move_to_end(key)
             return found
         layout = lay_out(self.storage, number, extents)
-        bindings = []
+        bindings: list[Any] = []
         for action in stage.actions:
             if not isinstance(action, tuple):
                 bindings.append(None)
@@ -322,7 +322,7 @@ class Program:
     def run(self, inputs: Mapping[str, Any], outputs: Sequence[str] | None = None) -> dict[str, Any]:
         """Runs the model on arrays by input name; the outputs (or those named) by name, in fresh arrays.
 
-        Raises UserError for missing or unknown names, and for arrays of another dtype, rank or size than the model's."""
+        Raises UserError for missing or unknown names, and for arrays of another dtype, rank or size than declared."""
         if inputs.keys() != self._names:
             self._wrong_names(inputs)
         found = self.call([inputs[port.name] for port in self.inputs])

@@ -61,7 +61,7 @@ def kernel_name(kernel: Kernel, target: Target) -> str:
 
 
 def render_kernel(kernel: Kernel, target: Target) -> Rendered:
-    """The kernel's text. Raises `jinja2.TemplateError` for an error in the template (an undefined name, for instance)."""
+    """The kernel's text. Raises `jinja2.TemplateError` for an error in the template, such as an undefined name."""
     name = kernel_name(kernel, target)
     template = _environment().get_template(f"{kernel.template}.pyx.j2")
     text = template.render(kernel.params, name=name, target=target)
@@ -104,7 +104,7 @@ def _environment() -> jinja2.Environment:
         trim_blocks=True,
         lstrip_blocks=True,
         keep_trailing_newline=True,
-        autoescape=False,  # noqa: S701 – the output is C
+        autoescape=False,
         extensions=["jinja2.ext.do", "jinja2.ext.loopcontrols"],
     )
     environment.filters["c_float"] = c_float

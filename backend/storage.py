@@ -277,7 +277,7 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
         size *= d
     raw = np.empty(size + 2 * ALIGNMENT, np.uint8)
     start = -raw.__array_interface__["data"][0] % ALIGNMENT
-    return np.ndarray(shape, dtype, raw, start)  # type: ignore[no-any-return]
+    return np.ndarray(shape, dtype, raw, start)
 
 
 def is_aligned(array: Array) -> bool:

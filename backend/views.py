@@ -61,7 +61,8 @@ def _split_offsets(node: Node, shape: tuple[Dim, ...], context: Context) -> list
     axis = _outermost(shape, int(node.attrs.get("axis", 0)))  # type: ignore[arg-type]
     if axis is None:
         return None
-    stride, offset = symbolic.product(shape[axis + 1 :]), 0
+    stride = symbolic.product(shape[axis + 1 :])
+    offset: Dim = 0
     offsets: list[Dim] = []
     for output in node.outputs:
         part = context.type(output).shape if output else None

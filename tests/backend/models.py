@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
 from rewrite.backend import harness
 from rewrite.engine.graph import Graph, Node
 

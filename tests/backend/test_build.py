@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from rewrite.backend import build as building
 from rewrite.backend.build import build
 from rewrite.backend.cache import Cache

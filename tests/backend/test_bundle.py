@@ -8,7 +8,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from rewrite.backend import bundle
 from rewrite.backend.pipeline import compile_graph
 from rewrite.backend.target import detect
@@ -100,7 +99,7 @@ def test_changed_files_are_noticed(copy: Path, name: str) -> None:
 
 def test_missing_files_are_noticed(copy: Path) -> None:
     (copy / "weights.bin").unlink()
-    with pytest.raises(UserError, match="weights.bin is missing"):
+    with pytest.raises(UserError, match=r"weights\.bin is missing"):
         bundle.load(copy)
 
 
@@ -120,7 +119,7 @@ def test_a_manifest_without_a_part(copy: Path, key: str) -> None:
 
 def test_another_format(copy: Path) -> None:
     edit(copy, format=99, version="9.9")
-    with pytest.raises(UserError, match="made by version 9.9"):
+    with pytest.raises(UserError, match=r"made by version 9\.9"):
         bundle.load(copy)
 
 
@@ -148,5 +147,5 @@ def test_paths_cannot_lead_out(copy: Path) -> None:
 def test_no_bundle(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such bundle"):
         bundle.load(tmp_path / "nothing")
-    with pytest.raises(UserError, match="no manifest.json"):
+    with pytest.raises(UserError, match=r"no manifest\.json"):
         bundle.load(tmp_path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from rewrite.backend.memory import Buffer, lower_bound, padded, place
 
 BUFFERS = st.lists(

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from rewrite.backend import harness
 from rewrite.backend.pipeline import FallbackWarning, compile_graph
 from rewrite.backend.program import Program
