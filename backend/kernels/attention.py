@@ -13,8 +13,7 @@ from ..lower import Context, lowering
 from ..render import c_float
 from .movement import single
 
-BLOCK = 32  # queries of one head that a task has
-ROWS = 4  # of these, as many as a register tile has
+BLOCK = 48  # queries of one head that a task has
 
 
 @lowering("Attention")
@@ -43,7 +42,7 @@ def lower_attention(group: Group, ctx: Context) -> list[Step] | None:
         return None
     extents = Extents()
     wide = ctx.target.lanes * (4 if ctx.target.isa == "avx512" else 2)
-    scratch: Dim = ceildiv(keys, wide) * wide * 4 * (depth + ROWS)
+    scratch: Dim = ceildiv(keys, wide) * wide * 4 * (depth + BLOCK)
     params = {
         "scale": scale,
         "causal": bool(int_attr(node, "is_causal", 0)),

@@ -1,10 +1,11 @@
 """Operators that find elements by index: Gather, GatherElements, GatherND, and the scatters.
 
-An index out of range, which ONNX forbids, never touches memory outside: it is clamped, reads zero, or is not written."""
+An index out of range, which ONNX forbids, never touches memory outside: it is clamped, reads zero, or is not
+written."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from ...engine.graph import DType, Node, TensorType
 from ...engine.symbolic import Dim, product
@@ -122,7 +123,7 @@ def _common(
 
 def _step(
     template: str,
-    params: dict[str, object],
+    params: Mapping[str, object],
     node: Node,
     extents: Extents,
     shape: Sequence[Dim],

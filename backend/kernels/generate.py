@@ -1,4 +1,4 @@
-"""Tensors made of the places of their elements: constants of a shape, ranges, triangles, one-hot codes, running sums."""
+"""Tensors made of the places of their elements: constants, ranges, triangles, one-hot codes, running sums."""
 
 from __future__ import annotations
 

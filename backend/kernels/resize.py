@@ -57,6 +57,7 @@ def lower_resize(group: Group, ctx: Context) -> list[Step] | None:
         "resized": extents.all(resized[-2:]),
         "scales": factors,
         "scratch": extents(scratch),
+        "repeat": _repeat(coordinates, str(node.attrs.get("nearest_mode", "round_prefer_floor")), given[-1]),
     }
     return [
         Step(
@@ -74,7 +75,7 @@ def lower_resize(group: Group, ctx: Context) -> list[Step] | None:
 def _scales(inputs: tuple[str, ...], axes: object, rank: int, ctx: Context) -> list[float | None] | None:
     """The factor of each axis, None where the sizes tell it; None as a whole if a factor is only known at run time."""
     given = [*inputs[1:4], "", "", ""][1:3]
-    chosen = [a % rank for a in axes] if isinstance(axes, tuple) and axes else list(range(rank))  # type: ignore[operator]
+    chosen = [a % rank for a in axes] if isinstance(axes, tuple) and axes else list(range(rank))
     scales: list[float | None] = [1.0] * rank
     if given[0]:
         constant = ctx.constant(given[0])
@@ -87,3 +88,14 @@ def _scales(inputs: tuple[str, ...], axes: object, rank: int, ctx: Context) -> l
     for axis in chosen:
         scales[axis] = None
     return scales
+
+
+def _repeat(coordinates: str, rounding: str, scale: float | None) -> int:
+    """How often each element is repeated along the last axis by a whole scale in nearest mode; 0 if it isn't so simple."""
+    if scale is None or scale != int(scale) or not 1 < scale <= 8:
+        return 0
+    count = int(scale)
+    if coordinates == "half_pixel":  # never at a tie, and round(i / n + 1 / 2n - 1 / 2) = floor(i / n)
+        return count if rounding.startswith("round") else 0
+    simple = rounding == "floor" or (rounding == "round_prefer_floor" and count == 2)
+    return count if coordinates == "asymmetric" and simple else 0

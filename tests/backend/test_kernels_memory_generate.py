@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
 from rewrite.engine.graph import Constant, DType, Node, TensorType
 from rewrite.engine.symbolic import symbol
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-
 from rewrite.engine.graph import DType, Node, TensorType
 from rewrite.engine.symbolic import symbol
 
@@ -70,9 +69,7 @@ def test_pad() -> None:
     cases = []
     for mode in ("constant", "reflect", "edge", "wrap"):
         for pads in ([0, 0, 1, 2, 0, 0, 3, 4], [0, 1, 0, 8, 0, 2, 6, 0], [0] * 8):
-            if mode != "constant" and mode != "reflect":
-                cases.append(_node("Pad", x, constants={"pads": np.array(pads)}, mode=mode))
-            elif mode == "constant" or max(pads) < 9 and pads[1] == 0:
+            if mode != "reflect" or (max(pads) < 9 and pads[1] == 0):
                 cases.append(_node("Pad", x, constants={"pads": np.array(pads)}, mode=mode))
     cut = {"pads": np.array([-1, 2, -2, 3]), "value": np.array(1.5, np.float32), "axes": np.array([-1, 1])}
     cases.append(_node("Pad", x, constants=cut))
