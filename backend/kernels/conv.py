@@ -95,6 +95,7 @@ def conv_step(
         "direct": direct,
         "scratch": scratch,
         "g": geometry(shape, channels, extents),
+        **_gathering(shape, ctx.target.lanes),
         "tiles": tile_params(choice, "1", str(choice.mr), str(choice.mr * k), b_k, b_k),
         "epilogue": epilogue.params(extents),
     }
@@ -109,6 +110,17 @@ def conv_step(
         threads=1 if isinstance(macs, int) and macs < SMALL_WORK else 0,
         nodes=tuple(n.name for n in group.nodes),
     )
+
+
+def _gathering(shape: Window, lanes: int) -> dict[str, int]:
+    """How `im2col.j2` is to gather: by vectors of how many pieces (0: not at all), and from which width on."""
+    width = shape.outputs[2]
+    if shape.stride[2] > 2 or shape.kernel[2] > 16:
+        return {"pieces": 0, "at_least": 0}
+    if not isinstance(width, int):
+        return {"pieces": 2, "at_least": lanes}
+    pieces = (lanes - 2) // max(1, width) + 2
+    return {"pieces": pieces if pieces <= 4 else 0, "at_least": 0}
 
 
 def pack_rows(w: NDArray[Any], groups: int, mr: int) -> NDArray[Any]:
