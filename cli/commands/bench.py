@@ -45,8 +45,9 @@ def command(
         stages("bench", {})
         arrays = feeds_for(program, model, sizes, inputs or [])
         measured = measure(program, model, arrays, peers, used, seconds)
-    out().print(tables.timings(measured, "rewrite"))
-    out().print(f"{used} thread{'s' * (used != 1)}, f32", style="dim")
+    if str(json_file) != "-":
+        out().print(tables.timings(measured, "rewrite"))
+        out().print(f"{used} thread{'s' * (used != 1)}, f32", style="dim")
     if json_file is not None:
         from ..results import timings_json, write_json
 
