@@ -1,4 +1,4 @@
-"""If, Loop and Scan, driven from Python over compiled bodies."""
+"""If, Loop, Scan and SequenceMap, driven from Python over compiled bodies."""
 
 from __future__ import annotations
 
@@ -26,7 +26,14 @@ def run_control(
         return _loop(item, inputs, captured[0], bodies[0])
     if item.op == "Scan":
         return _scan(item, inputs, captured[0], bodies[0])
+    if item.op == "SequenceMap":
+        return _sequence_map(item, inputs, captured[0], bodies[0])
     raise RewriteError(f"{item.op} is no control operator", where=item.name)
+
+
+def _sequence_map(item: Control, inputs: Sequence[Any], captured: Sequence[Any], body: Body) -> list[Any]:
+    found = [body([*(v[i] if isinstance(v, list) else v for v in inputs), *captured]) for i in range(len(inputs[0]))]
+    return [[row[column] for row in found] for column in range(len(item.outputs))]
 
 
 def _loop(item: Control, inputs: Sequence[Any], captured: Sequence[Any], body: Body) -> list[Any]:

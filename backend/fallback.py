@@ -20,9 +20,7 @@ class Runner:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self._inputs = [v for v in dict.fromkeys(node.inputs) if v]
-        self._wanted = [v for v in node.outputs if v]
-        self._evaluator = _evaluator(node)
+        self._evaluator = None if node.op in _OPTIONALS else _evaluator(node)
 
     def run(self, values: Sequence[Any]) -> list[Any]:
         """The outputs (those that have names) on values for the inputs that are there, in order.
@@ -30,14 +28,28 @@ class Runner:
         Values are arrays, lists (sequences) or None (empty optionals). Raises RewriteError with the node's name if the
         implementation fails: most often the operator is not defined on these operands."""
         present = [v for v in self.node.inputs if v]
+        where = f"node {self.node.name or self.node.outputs[0]} ({self.node.op})"
+        if self._evaluator is None:
+            return [_optional(self.node.op, values[0] if values else None, where)]
         feeds = dict(zip(present, values, strict=True))
         with np.errstate(all="ignore"):
             try:
                 found = self._evaluator.run(None, feeds)
             except Exception as error:
-                where = f"node {self.node.name or self.node.outputs[0]} ({self.node.op})"
                 raise RewriteError(f"the operator failed: {error}", where=where) from error
         return [np.asarray(v) if isinstance(v, np.generic | int | float | bool) else v for v in found]
+
+
+_OPTIONALS = frozenset({"Optional", "OptionalGetElement", "OptionalHasElement"})
+
+
+def _optional(op: str, value: Any, where: str) -> Any:
+    """The operators on optionals: in a run, an optional is its value, or None if it is empty."""
+    if op == "OptionalHasElement":
+        return np.array(value is not None)
+    if op == "OptionalGetElement" and value is None:
+        raise RewriteError("the optional is empty", where=where)
+    return value
 
 
 def opset_of(node: Node) -> dict[str, int]:
@@ -81,6 +93,9 @@ def node_proto(node: Node) -> Any:
     for key, value in node.attrs.items():
         if any(True for _ in node.subgraphs()):
             raise UserError(f"{node.op} holds a graph, which only If, Loop and Scan can", where=f"node {node.name}")
-        kind = known.attributes[key].kind if known is not None and key in known.attributes else ""
-        proto.attribute.append(attribute_to_proto(key, value, kind))
+        formal = known.attributes.get(key) if known is not None else None
+        if (
+            formal is None or formal.default is None or formal.default != value
+        ):  # new attributes aren't known everywhere
+            proto.attribute.append(attribute_to_proto(key, value, formal.kind if formal is not None else ""))
     return proto

@@ -8,7 +8,7 @@ Everything here is plain data.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -117,7 +117,7 @@ class Fallback:
 
 @dataclass(frozen=True)
 class Control:
-    """An If, Loop or Scan, driven from Python over its bodies, which are compiled programs.
+    """An If, Loop, Scan or SequenceMap, driven from Python over its bodies, which are compiled programs.
 
     The inputs of a body are those it has in the model, then the values that it captures: `captures`, one list for each
     body. `attrs` are the operator's other attributes."""
@@ -154,6 +154,22 @@ def writes(item: Item) -> tuple[str, ...]:
     if isinstance(item, Fallback):
         return tuple(v for v in item.node.outputs if v)
     return (item.output,)
+
+
+def extents_of(item: Item, types: Mapping[str, ValueType]) -> list[Dim]:
+    """All the dims whose numbers are needed to run an item."""
+
+    def shapes(values: Iterable[str]) -> list[Dim]:
+        kinds = [types.get(v) for v in values]
+        return [d for kind in kinds if isinstance(kind, TensorType) for d in kind.shape or ()]
+
+    if isinstance(item, Step):
+        return [*shapes((*item.inputs, *item.outputs)), *item.dims, item.scratch]
+    if isinstance(item, View):
+        return [*shapes((item.input, item.output)), item.offset]
+    if isinstance(item, Shape):
+        return list(item.dims)
+    return shapes(reads(item))
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,11 +10,11 @@ from ..engine import shapes, symbolic
 from ..engine.graph import Constant, DType, Graph, Node, TensorType, ValueType
 from ..engine.symbolic import Dim
 from .group import FusePolicy, group_nodes, split
-from .kernel_graph import Control, Fallback, Group, Item, ModelPlan, Shape, Step, Target, reads, writes
+from .kernel_graph import Control, Fallback, Group, Item, ModelPlan, Shape, Step, Target, extents_of, reads, writes
 from .lower import Context, lowerer_of
 from .views import views_of
 
-_CONTROL = frozenset({"If", "Loop", "Scan"})
+_CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
 def plan_graph(graph: Graph, policy: FusePolicy, target: Target, threads: int) -> ModelPlan:
@@ -30,7 +30,7 @@ def plan_graph(graph: Graph, policy: FusePolicy, target: Target, threads: int) -
         else:
             items += fixed[id(part)]
     types: dict[str, ValueType] = {**graph.types, **context.added_types}
-    items = _needed(items, graph.outputs)
+    items = _needed(items, graph.outputs, types)
     used = {v for item in items for v in (*reads(item), *writes(item))} | {*graph.inputs, *graph.outputs}
     constants = {**graph.constants, **context.added_constants}
     return ModelPlan(
@@ -215,12 +215,19 @@ def _contents(graph: Graph) -> dict[str, tuple[Dim, ...]]:
     }
 
 
-def _needed(items: Sequence[Item], outputs: Sequence[str]) -> list[Item]:
-    """The items without those whose results nobody reads."""
+def _needed(items: Sequence[Item], outputs: Sequence[str], types: Mapping[str, ValueType]) -> list[Item]:
+    """The items without those whose results nobody reads, and that tell no extent that others need."""
     wanted = set(outputs)
+    extents: set[str] = set()
     kept = []
     for item in reversed(items):
-        if any(v in wanted for v in writes(item)):
+        told = {s for v in writes(item) for s in _plain_symbols(types.get(v))} if _is_host(item) else set()
+        if any(v in wanted for v in writes(item)) or told & extents:
             kept.append(item)
             wanted.update(reads(item))
+            extents.update(s for d in extents_of(item, types) for s in symbolic.symbols(d))
     return kept[::-1]
+
+
+def _is_host(item: Item) -> bool:
+    return isinstance(item, Fallback | Control)

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ..engine import symbolic
 from ..engine.graph import TensorType
 from ..engine.symbolic import Dim
-from .kernel_graph import ALIGNMENT, Control, Fallback, Item, ModelPlan, Shape, Step, View, reads, writes
+from .kernel_graph import ALIGNMENT, Control, Fallback, Item, ModelPlan, Shape, Step, View, extents_of, reads, writes
 from .memory import Buffer, Placement, padded, place
 
 Array = NDArray[Any]
@@ -140,21 +140,14 @@ def _stages(plan: ModelPlan, places: Mapping[str, Place]) -> list[Stage]:
         read = dict.fromkeys(v for item in stage.items if isinstance(item, Step) for v in item.inputs)
         roots = dict.fromkeys(places[v].root if v in places else v for v in read)
         stage.numbers = [numbers[v] for v in roots if v in numbers]
-        names = {s for item in (*stage.items, *stage.numbers) for d in _dims(plan, item) for s in symbolic.symbols(d)}
+        names = {
+            s
+            for item in (*stage.items, *stage.numbers)
+            for d in extents_of(item, plan.types)
+            for s in symbolic.symbols(d)
+        }
         stage.symbols = tuple(sorted(names))
     return stages
-
-
-def _dims(plan: ModelPlan, item: Item) -> list[Dim]:
-    """All the dims whose numbers are needed to lay the item out."""
-    if isinstance(item, Step):
-        shapes = [d for v in (*item.inputs, *item.outputs) for d in plan.type(v).shape or ()]
-        return [*shapes, *item.dims, item.scratch]
-    if isinstance(item, View):
-        return [*(plan.type(item.input).shape or ()), *(plan.type(item.output).shape or ()), item.offset]
-    if isinstance(item, Shape):
-        return list(item.dims)
-    return [*(d for v in reads(item) for d in plan.type(v).shape or ())]
 
 
 def _places(plan: ModelPlan) -> dict[str, Place]:

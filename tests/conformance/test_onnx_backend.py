@@ -1,0 +1,121 @@
+"""The node cases of ONNX's own test suite, run through `rewrite.onnx_backend`."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from typing import Any
+
+import numpy as np
+import pytest
+from rewrite import onnx_backend
+from rewrite.backend.build import build
+from rewrite.backend.cache import Cache
+from rewrite.backend.kernel_graph import Kernel
+from rewrite.backend.pipeline import standard_policy
+from rewrite.backend.plan import plan_graph
+from rewrite.backend.target import detect
+from rewrite.engine.onnx_in import read
+from rewrite.errors import RewriteError
+
+from .cases import Case, node_cases
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.filterwarnings("ignore")]
+
+_RANDOM = "draws random numbers: the values differ by nature"
+_GRAPH = "an operator with a graph for an attribute, beyond If, Loop, Scan and SequenceMap"
+_PILLOW = "the reference implementation needs Pillow"
+_ROWS = "the reference implementation gives NaN for rows that are masked wholly"
+
+# Every case that isn't expected to pass, by the beginning of its name, with the reason.
+UNSUPPORTED = {
+    "test_bernoulli": _RANDOM,
+    "test_flexattention_score_mod": _GRAPH,
+    "test_flexattention_prob_mod": _GRAPH,
+    "test_flexattention_causal_mask": _GRAPH,
+    "test_flexattention_soft_cap": _GRAPH,
+    "test_flexattention_relative_positional": _GRAPH,
+    "test_scan_sum": "Scan of opset 8, which scans batches",
+    "test_image_decoder": _PILLOW,
+    "test_attention_causal_boolmask_nan_robustness": _ROWS,
+    "test_attention_23_boolmask_fullymasked_row_nan_robustness": _ROWS,
+}
+
+NAMES = sorted(node_cases())
+
+
+def unsupported(name: str) -> str | None:
+    """The reason why a case isn't expected to pass, None if it is."""
+    return next((reason for start, reason in UNSUPPORTED.items() if name.startswith(start)), None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _kernels() -> None:
+    """All kernels of all cases built at once: far cheaper than one module for each case."""
+    kernels: dict[Kernel, None] = {}
+    for case in node_cases().values():
+        with contextlib.suppress(RewriteError):
+            kernels.update(dict.fromkeys(plan_graph(read(case.model), standard_policy(), detect(), 1).kernels))
+    build(list(kernels), detect(), Cache())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_node(name: str) -> None:
+    reason = unsupported(name)
+    if reason is not None:
+        pytest.skip(reason)
+    check(node_cases()[name], optimise=False)
+
+
+@pytest.mark.parametrize("name", [n for n in NAMES[::60] if unsupported(n) is None])
+def test_optimised_node(name: str) -> None:
+    """The same through all stages, for some of the cases: each takes a saturation."""
+    check(node_cases()[name], optimise=True)
+
+
+def test_few_cases_are_left_out() -> None:
+    left_out = [name for name in NAMES if unsupported(name) is not None]
+    assert len(left_out) <= 0.02 * len(NAMES)
+    assert all(any(n.startswith(start) for n in NAMES) for start in UNSUPPORTED)
+
+
+def test_most_cases_run_natively() -> None:
+    native = 0
+    for case in node_cases().values():
+        with contextlib.suppress(RewriteError):
+            native += not plan_graph(read(case.model), standard_policy(), detect(), 1).fallbacks()
+    assert native >= 0.4 * len(NAMES)
+
+
+def check(case: Case, *, optimise: bool) -> None:
+    """Runs a case and compares."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        prepared = onnx_backend.prepare(case.model, threads=1, optimise=optimise)
+    for inputs, expected in case.data:
+        found = prepared.run(inputs)
+        assert len(found) == len(expected)
+        for ours, theirs in zip(found, expected, strict=True):
+            compare(ours, theirs, case)
+
+
+def compare(ours: Any, theirs: Any, case: Case) -> None:
+    """Asserts that two values are equal: arrays (within the case's tolerance), lists of them, or None."""
+    if theirs is None:
+        assert ours is None
+    elif isinstance(theirs, list | tuple):
+        assert isinstance(ours, list)
+        assert len(ours) == len(theirs)
+        for a, b in zip(ours, theirs, strict=True):
+            compare(a, b, case)
+    else:
+        theirs = np.asarray(theirs)
+        assert ours.dtype == theirs.dtype or theirs.dtype.kind in "OUS"
+        assert ours.shape == theirs.shape
+        if theirs.dtype.kind in "OUS":
+            np.testing.assert_array_equal(ours.astype(str), theirs.astype(str))
+        elif theirs.dtype.kind in "biu":
+            np.testing.assert_array_equal(ours, theirs)
+        else:
+            kind = np.complex128 if theirs.dtype.kind == "c" else np.float64
+            np.testing.assert_allclose(ours.astype(kind), theirs.astype(kind), rtol=case.rtol, atol=case.atol)
