@@ -91,7 +91,7 @@ def _scales(inputs: tuple[str, ...], axes: object, rank: int, ctx: Context) -> l
 
 
 def _repeat(coordinates: str, rounding: str, scale: float | None) -> int:
-    """How often each element is repeated along the last axis by a whole scale in nearest mode; 0 if it isn't so simple."""
+    """How often a whole scale repeats each element of a row in nearest mode; 0 where it isn't so simple."""
     if scale is None or scale != int(scale) or not 1 < scale <= 8:
         return 0
     count = int(scale)

@@ -82,8 +82,8 @@ def oracle(case: Case) -> dict[str, Array]:
                 raise
     from onnx.reference import ReferenceEvaluator
 
-    for info, name in zip(graph.output, made, strict=True):
-        info.type.tensor_type.elem_type = case.types[name].dtype.onnx if name in case.types else 1  # type: ignore[union-attr]
+    for info in graph.output:
+        info.type.tensor_type.elem_type = 1
     return dict(zip(made, ReferenceEvaluator(model).run(made, dict(read)), strict=True))
 
 

@@ -28,14 +28,14 @@ def test_resize() -> None:
     cases = []
     modes = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric")
     for mode in modes:
-        coordinates = {"coordinate_transformation_mode": mode}
+        coordinates: dict[str, Any] = {"coordinate_transformation_mode": mode}
         for kind in ("nearest", "linear"):
             cases.append(_resize(x, scales=(1, 1, 2, 2), mode=kind, **coordinates))
             cases.append(_resize(x, sizes=(2, 3, 3, 11), mode=kind, **coordinates))
     for mode in modes[:3]:
         cases.append(_resize(x, scales=(1, 1, 2, 1.5), mode="cubic", coordinate_transformation_mode=mode))
     for rounding in ("floor", "ceil", "round_prefer_ceil", "round_prefer_floor"):
-        attrs = {"nearest_mode": rounding, "coordinate_transformation_mode": "asymmetric"}
+        attrs: dict[str, Any] = {"nearest_mode": rounding, "coordinate_transformation_mode": "asymmetric"}
         cases.append(_resize(x, scales=(1, 1, 1.6, 0.6), mode="nearest", **attrs))
     cases.append(_resize((x * 9).astype(np.uint8), scales=(1, 1, 3, 3), mode="nearest"))
     check([Case(c.nodes, c.inputs, c.constants, rtol=1e-4, atol=1e-5) for c in cases])
@@ -71,7 +71,7 @@ def test_running_sums() -> None:
     cases = []
     for axis in (0, 1, -1):
         for exclusive in (0, 1):
-            attrs = {"exclusive": exclusive, "reverse": axis % 2}
+            attrs: dict[str, Any] = {"exclusive": exclusive, "reverse": axis % 2}
             node = Node("CumSum", ("x", "a"), ("y",), attrs)
             cases += [
                 Case([node], {"x": x}, {"a": np.array(axis)}) for x in (floats(3, 4, 9), RNG.integers(0, 9, (3, 4, 9)))

@@ -97,3 +97,17 @@ def test_dims_known_at_run_time() -> None:
             )
         )
     check(cases)
+
+
+def test_top_k() -> None:
+    cases = []
+    for shape, k, axis in (((3, 50), 5, -1), ((3, 50), 50, 1), ((4, 9, 6), 3, 1), ((7,), 1, 0), ((5, 4), 0, 1)):
+        for largest in (0, 1):
+            node = Node("TopK", ("x", "k"), ("v", "i"), {"axis": axis, "largest": largest, "sorted": 1})
+            ties = np.round(floats(*shape))
+            cases += [
+                Case([node], {"x": x}, {"k": np.array([k])}) for x in (floats(*shape), ties, ties.astype(np.int64))
+            ]
+    only = Node("TopK", ("x", "k"), ("v",), {"axis": -1})
+    cases.append(Case([only], {"x": floats(2, 30)}, {"k": np.array([4])}))
+    check(cases)

@@ -130,7 +130,14 @@ def test_dims_known_at_run_time() -> None:
         cases += [
             Case([Node("Softmax", ("x",), ("y",), {"axis": axis})], x, symbolic=dims, types=kind) for axis in (-1, 1)
         ]
-        x, dims, kind = {"x": floats(a, b, 24)}, {"x": ("N", "S", 24)}, {"y": TensorType(DType.F32, (n, s, 24))}
+        x, kind = {"x": floats(a, b, 24)}, {"y": TensorType(DType.F32, (n, s, 24))}
         node = Node("LayerNormalization", ("x", "g", "b"), ("y",), {"axis": -1})
-        cases.append(Case([node], x, {"g": floats(24), "b": floats(24)}, symbolic=dims, types=kind))
+        constants = {"g": floats(24), "b": floats(24)}
+        cases.append(Case([node], x, constants, symbolic={"x": ("N", "S", 24)}, types=kind))
     check(cases)
+
+
+def test_local_response() -> None:
+    cases = [unary("LRN", floats(2, c, 5, 7), size=n, alpha=0.3) for c, n in ((9, 5), (9, 4), (2, 3), (4, 1))]
+    cases[1].reference = True  # ONNX Runtime has no even sizes
+    check([*cases, unary("LRN", floats(1, 6, 40), size=3, alpha=1e-4, beta=0.5, bias=2.0)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import combinations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,7 +116,7 @@ def test_arg_max_and_min() -> None:
     for op in ("ArgMax", "ArgMin"):
         for axis in (0, 1, 2, -1):
             for last in (0, 1):
-                attrs = {"axis": axis, "keepdims": last, "select_last_index": last}
+                attrs: dict[str, Any] = {"axis": axis, "keepdims": last, "select_last_index": last}
                 cases.append(Case([Node(op, ("x",), ("y",), attrs)], {"x": x}))
         cases.append(Case([Node(op, ("x",), ("y",), {"axis": 0})], {"x": x.astype(np.int32)}))
         cases.append(Case([Node(op, ("x",), ("y",), {"axis": 1})], {"x": floats(3, 5000)}))

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -78,8 +79,8 @@ def lib(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     return loaded
 
 
-def _call(lib: ctypes.CDLL, name: str, *arrays: NDArray[np.generic], dtype: type = np.float32) -> NDArray[np.generic]:
-    out = np.full(arrays[0].size + 1, 77, dtype)
+def _call(lib: ctypes.CDLL, name: str, *arrays: NDArray[Any], dtype: type = np.float32) -> NDArray[Any]:
+    out: NDArray[Any] = np.full(arrays[0].size + 1, 77, dtype)
     pointers = [ctypes.c_void_p(a.ctypes.data) for a in (*arrays, out)]
     getattr(lib, name)(*pointers, ctypes.c_long(arrays[0].size))
     assert out[-1] == 77, "wrote past the end"
