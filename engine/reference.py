@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -16,14 +17,20 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 Feeds = Mapping[str, Any]
 Run = Callable[[Feeds], dict[str, Any]]
 _TWO_GIB = 1 << 31
+_NOT_PASSED = frozenset(
+    f"tensor({name})"
+    for name in (
+        "bfloat16", "float8e4m3fn", "float8e4m3fnuz", "float8e5m2", "float8e5m2fnuz", "float8e8m0", "float4e2m1",
+        "int4", "uint4", "int2", "uint2",
+    )
+)  # fmt: skip
+"""Types that ONNX Runtime computes with but does not take from NumPy."""
 
 
 class Unavailable(Exception):
@@ -72,6 +79,9 @@ def onnx_runtime(model: ModelProto | Path | bytes, *, threads: int = 0) -> Runne
             session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its errors share no base class
         raise Unavailable(_brief(error)) from error
+    odd = sorted({v.type for v in (*session.get_inputs(), *session.get_outputs())} & _NOT_PASSED)
+    if odd:
+        raise Unavailable(f"its Python interface does not pass {', '.join(odd)}")
     outputs = [o.name for o in session.get_outputs()]
     wanted = {i.name for i in session.get_inputs()}
 
@@ -104,9 +114,8 @@ def reference_evaluator(model: ModelProto | Path | bytes, *, seconds: float = 60
         with tempfile.TemporaryDirectory(prefix="rewrite-reference-") as folder:
             place = Path(folder)
             onnx.save_model(proto, place / "model.onnx", save_as_external_data=proto.ByteSize() > _TWO_GIB)
-            arrays: dict[str, Any] = {f"i{i}": np.asarray(v) for i, v in enumerate(feeds.values())}
-            np.savez(place / "inputs.npz", **arrays)
-            (place / "names").write_text("\n".join(feeds), encoding="utf-8")
+            # pickles, since no array format of NumPy's keeps bfloat16; only this process and its child touch them
+            (place / "inputs").write_bytes(pickle.dumps(dict(feeds)))
             code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import _child; _child({folder!r})"
             try:
                 done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=seconds)
@@ -115,9 +124,7 @@ def reference_evaluator(model: ModelProto | Path | bytes, *, seconds: float = 60
             if done.returncode:
                 lines = done.stderr.decode(errors="replace").strip().splitlines()
                 raise Unavailable(lines[-1][:300] if lines else "the reference evaluator failed")
-            import pickle
-
-            found = pickle.loads((place / "outputs").read_bytes())  # written by our own child
+            found = pickle.loads((place / "outputs").read_bytes())
         return dict(found)
 
     return Runner("onnx.reference", run)
@@ -125,17 +132,12 @@ def reference_evaluator(model: ModelProto | Path | bytes, *, seconds: float = 60
 
 def _child(folder: str) -> None:
     """The child's side of `reference_evaluator`."""
-    import pickle
-
     import onnx
     from onnx.reference import ReferenceEvaluator
 
     place = Path(folder)
     evaluator = ReferenceEvaluator(onnx.load(place / "model.onnx"))
-    with np.load(place / "inputs.npz", allow_pickle=True) as arrays:
-        text = (place / "names").read_text(encoding="utf-8")
-        names = text.split("\n") if text else []
-        feeds = {name: arrays[f"i{i}"] for i, name in enumerate(names)}
+    feeds = pickle.loads((place / "inputs").read_bytes())
     found = evaluator.run(None, {k: v for k, v in feeds.items() if k in evaluator.input_names})
     (place / "outputs").write_bytes(pickle.dumps(list(zip(evaluator.output_names, found, strict=True))))
 

@@ -107,9 +107,9 @@ def check_model(
 
 def _source(original: ModelProto | Path | str | bytes | Graph) -> ModelProto | Path | bytes:
     if isinstance(original, Graph):
-        from . import onnx_out
+        from .onnx_out import write
 
-        written: ModelProto = onnx_out.write(original)
+        written: ModelProto = write(original)
         return written
     return Path(original) if isinstance(original, str) else original
 

@@ -113,6 +113,14 @@ def test_old_batch_normalisation_is_converted_for_the_reference_evaluator() -> N
     )
 
 
+def test_bfloat16_goes_to_the_reference_evaluator() -> None:
+    half = model("main (bfloat16[4] x) => (bfloat16[4] y) { y = Add(x, x) }")
+    graph = Graph(inputs=("x",), types={"x": TensorType(DType.BF16, (4,))})
+    found = check_model(half, half, graph)
+    assert found.oracle == "onnx.reference"
+    assert (found.ok, found.compared) == (True, 1)
+
+
 def test_runner_takes_paths(tmp_path: Path) -> None:
     onnx.save(RELU, tmp_path / "m.onnx")
     assert list(runner(tmp_path / "m.onnx").run({"x": np.ones((1, 4), np.float32)})) == ["y"]
