@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,7 @@ def load(source: Any) -> tuple[Any, Path | None, str]:
 
 def _parse(raw: bytes, where: str) -> Any:
     import onnx
-    from google.protobuf.message import DecodeError
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     model = onnx.ModelProto()
     try:
@@ -79,6 +80,11 @@ def constant_from_proto(proto: Any, directory: Path | None, where: str) -> Const
         texts = np.empty(len(proto.string_data), object)
         texts[:] = [_text(s) for s in proto.string_data]
         return Constant(texts.reshape(shape))
+    if proto.HasField("raw_data") and dtype.bits >= 8 and sys.byteorder == "little":
+        raw = proto.raw_data
+        if len(raw) != math.prod(shape) * dtype.bits // 8:
+            raise UserError(f"{len(raw)} bytes do not fit the shape {list(shape)}", where=label)
+        return Constant(np.frombuffer(raw, dtype.numpy).reshape(shape))
     try:
         return Constant(np.asarray(onnx.numpy_helper.to_array(proto)))
     except (ValueError, TypeError) as error:

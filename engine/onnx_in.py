@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ..errors import UserError
 from .graph import Constant, Graph, Node, OtherType, TensorType, ValueType
@@ -108,6 +108,9 @@ def _inlined(model: Any, where: str) -> Any:
     return result
 
 
+_NAMELESS = ("?", "None", "-1", "*", "unk", "unknown")
+
+
 class _Reader:
     """One reading of one model; knows all values of all graphs in it, whose names are made unique."""
 
@@ -170,7 +173,11 @@ class _Reader:
                 )
 
     def dim(self, name: str) -> Dim:
-        """The dim that a name in an input's type stands for. Names that look like ours give way."""
+        """The dim that a name in an input's type stands for. Names that look like ours give way.
+
+        Equal names mean equal sizes, except of the signs that exporters write for "any": `?`, `None`, `-1`."""
+        if name in _NAMELESS:
+            return cast("Dim", self.known.fresh())
         if name not in self.dims:
             mine = name
             while mine.startswith("_") or (mine != name and mine in self.dims):
@@ -360,7 +367,8 @@ class _Reader:
                 continue
             names[value.name] = mine = self.claim(value.name, graph)
             given = type_from_proto(value.type, dim, self.known.fresh)
-            self.known.types[mine] = self.known.body_input(node, i, given, inputs)
+            old = node.op_type == "Scan" and self.opset.get("", 1) < 9  # it has a batch dim
+            self.known.types[mine] = given if old else self.known.body_input(node, i, given, inputs)
             graph.inputs += (mine,)
         self.body(proto, graph, names, outer)
         return graph

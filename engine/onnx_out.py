@@ -27,7 +27,7 @@ from .operators import (
     versions,
 )
 from .opsets import NotExpressible, can_express, downgrade, version_at
-from .protos import attribute_to_proto, tensor_to_proto, type_to_proto
+from .protos import attribute_to_proto, fill_tensor, type_to_proto
 from .reading import Knowledge
 from .shapes import contents_of
 from .symbolic import symbols
@@ -111,7 +111,7 @@ class _Writer:
         import onnx
 
         proto = onnx.ModelProto(producer_name="rewrite", doc_string=self.graph.doc)
-        proto.graph.CopyFrom(self.body(self.graph, main=True))
+        self.body(self.graph, proto.graph)
         imports = [onnx.helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]
         proto.opset_import.extend(imports)
         try:
@@ -122,11 +122,18 @@ class _Writer:
         onnx.helper.set_model_props(proto, dict(self.graph.metadata))
         return proto
 
-    def body(self, graph: Graph, main: bool = False) -> Any:
-        """A graph without what belongs to the model."""
+    def subgraph(self, graph: Graph) -> Any:
+        """The body of a control operator."""
         import onnx
 
-        proto = onnx.GraphProto(name=graph.name or "graph")
+        proto = onnx.GraphProto()
+        self.body(graph, proto)
+        return proto
+
+    def body(self, graph: Graph, proto: Any) -> None:
+        """Fills in a `GraphProto`."""
+        main = graph is self.graph
+        proto.name = graph.name or "graph"
         work = Graph(graph.inputs, graph.outputs, [], dict(graph.constants), graph.types)
         context = self.known.context(work)
         for node in graph.nodes:
@@ -137,8 +144,7 @@ class _Writer:
         for name in graph.outputs:
             proto.output.append(_value_info(name, self.known.types.get(name, TensorType()), main))
         for name, constant in (*work.constants.items(), *graph.defaults.items()):
-            proto.initializer.append(tensor_to_proto(constant.array, name))
-        return proto
+            fill_tensor(proto.initializer.add(), constant.array, name)
 
     def lowered(self, node: Node, context: Any) -> list[Node]:
         """The node at the target opset; what adapters insert has its types noted on the way."""
@@ -148,24 +154,29 @@ class _Writer:
         if domain not in self.opsets:
             raise NotExpressible(node, None)
         parts = downgrade(node, self.opsets[domain], context)
-        if node.rules:
+        if node.rules or self.opsets.get(domain) != self.graph.opset.get(domain):
             self.check_types(node, domain)
         for part in parts[:-1]:
             self.known.infer(part, context.graph)
         return parts
 
     def check_types(self, node: Node, domain: str) -> None:
-        """Raises `NotExpressible` if the operator, at the target opset, does not take the element types of a node that
-        rules have made."""
+        """Raises `NotExpressible` if the operator, at the target opset, does not take inputs of these types.
+
+        That can be for nodes that rules have made, and at another opset than the model's own."""
         plain = qualified(domain, split_name(node.op)[1])
         version = version_at(plain, self.opsets[domain])
         found = signature(f"{plain}@{version}") if version is not None and domain in STANDARD_DOMAINS else None
         if found is None or not found.inputs:
             return
         for i, name in enumerate(node.inputs[: None if found.inputs[-1].variadic else len(found.inputs)]):
-            dtypes = found.inputs[min(i, len(found.inputs) - 1)].dtypes
-            dtype = self.known.type(name).dtype
-            if name and dtype is not None and dtypes and dtype.value not in dtypes:
+            formal = found.inputs[min(i, len(found.inputs) - 1)]
+            what = self.known.types.get(name)
+            if isinstance(what, OtherType):
+                fits = formal.others
+            else:
+                fits = what is None or what.dtype is None or not formal.dtypes or what.dtype.value in formal.dtypes
+            if name and not fits:
                 later = [v for v in versions(plain) if v > (version or 0)]
                 raise NotExpressible(node, later[0] if later else None)
 
@@ -186,7 +197,7 @@ class _Writer:
             if attribute is not None and not attribute.required and attribute.default == value:
                 continue
             kind = attribute.kind if attribute else ""
-            proto.attribute.append(attribute_to_proto(key, value, kind, self.body))
+            proto.attribute.append(attribute_to_proto(key, value, kind, self.subgraph))
         for key, values in (("rewrite.rules", node.rules), ("rewrite.origins", node.origins if node.rules else ())):
             if values:
                 proto.metadata_props.add(key=key, value=",".join(values))

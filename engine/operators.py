@@ -37,7 +37,7 @@ class Parameter:
     """One formal input or output. A `variadic` one, always the last, stands for any number of values.
 
     `type` is the type variable or concrete type of the schema (`T`, `tensor(int64)`); `dtypes` the short names of the
-    element types that are allowed, empty where it is no tensor."""
+    element types that are allowed, empty where it is no tensor; `others` whether sequences, optionals or maps are."""
 
     name: str
     optional: bool
@@ -45,6 +45,7 @@ class Parameter:
     homogeneous: bool
     type: str
     dtypes: frozenset[str]
+    others: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +171,7 @@ def _convert(op: str, schema: Any) -> Signature:
             formal.is_homogeneous,
             formal.type_str,
             frozenset(_DTYPES[t] for t in types if t in _DTYPES),
+            any(not t.startswith("tensor(") for t in types),
         )
 
     def attribute(formal: Any) -> Attribute:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -63,21 +64,35 @@ def type_to_proto(found: ValueType) -> Any:
     return proto
 
 
-def tensor_to_proto(array: np.ndarray, name: str = "") -> Any:
-    """A `TensorProto` with the array's elements as raw bytes (strings: as strings)."""
+def fill_tensor(proto: Any, array: np.ndarray, name: str = "") -> Any:
+    """Makes a `TensorProto` hold the array, as raw bytes (strings: as strings), and gives it."""
     import onnx
 
-    if array.dtype.kind != "O":
-        return onnx.numpy_helper.from_array(np.asarray(array), name)
-    proto = onnx.TensorProto(name=name, data_type=onnx.TensorProto.STRING, dims=array.shape)
-    proto.string_data.extend(s.encode() if isinstance(s, str) else bytes(s) for s in array.reshape(-1))
+    proto.name = name
+    dtype = DType.from_numpy(array.dtype)
+    if dtype is DType.STRING:
+        proto.string_data.extend(s.encode() if isinstance(s, str) else bytes(s) for s in array.reshape(-1))
+    elif dtype.bits < 8:
+        proto.CopyFrom(onnx.numpy_helper.from_array(array, name))
+        return proto
+    else:
+        proto.raw_data = (array if sys.byteorder == "little" else array.astype(array.dtype.newbyteorder("<"))).tobytes()
+    proto.data_type = dtype.onnx
+    proto.dims.extend(array.shape)
     return proto
+
+
+def tensor_to_proto(array: np.ndarray, name: str = "") -> Any:
+    """A `TensorProto` with the array's elements."""
+    import onnx
+
+    return fill_tensor(onnx.TensorProto(), array, name)
 
 
 def attribute_from_proto(proto: Any, graph: Callable[[Any], Graph], tensor: Callable[[Any], Constant]) -> AttrValue:
     """The value of an `AttributeProto`; `graph` and `tensor` convert what is nested in it.
 
-    Raises `ValueError` for a kind of attribute that graphs cannot hold (sparse tensors, lists of tensors, references)."""
+    Raises `ValueError` for a kind of attribute that graphs cannot hold: sparse tensors, lists of tensors."""
     import onnx
 
     kinds = onnx.AttributeProto
@@ -96,9 +111,10 @@ def attribute_from_proto(proto: Any, graph: Callable[[Any], Graph], tensor: Call
         case kinds.INTS:
             return tuple(int(v) for v in proto.ints)
         case kinds.STRINGS:
-            # A list is of one kind, so that it can be told from its first element.
-            texts = tuple(_text(v) for v in proto.strings)
-            return texts if all(isinstance(t, str) for t in texts) else tuple(proto.strings)
+            try:
+                return tuple(v.decode() for v in proto.strings)
+            except UnicodeDecodeError:
+                raise ValueError(f"attribute {proto.name} has strings that are not UTF-8") from None
         case kinds.TENSOR:
             return tensor(proto.t)
         case kinds.GRAPH:
@@ -133,20 +149,20 @@ def attribute_to_proto(name: str, value: AttrValue, kind: str = "", graph: Calla
             proto.graphs.extend(graph(g) for g in value if isinstance(g, Graph))
         elif isinstance(first, str | bytes) or (not value and kind == "STRINGS"):
             proto.type = kinds.STRINGS
-            proto.strings.extend(v.encode() if isinstance(v, str) else v for v in value)  # type: ignore[misc]
+            proto.strings.extend(v.encode() if isinstance(v, str) else v for v in value)
         elif kind == "FLOATS" or (kind != "INTS" and any(isinstance(v, float) for v in value)):
             proto.type = kinds.FLOATS
-            proto.floats.extend(value)  # type: ignore[arg-type]
+            proto.floats.extend(value)
         else:
             proto.type = kinds.INTS
-            proto.ints.extend(value)  # type: ignore[arg-type]
+            proto.ints.extend(value)
     elif isinstance(value, Graph):
         proto.type = kinds.GRAPH
         assert graph is not None
         proto.g.CopyFrom(graph(value))
     elif isinstance(value, Constant):
         proto.type = kinds.TENSOR
-        proto.t.CopyFrom(tensor_to_proto(value.array))
+        fill_tensor(proto.t, value.array)
     elif isinstance(value, OtherType):
         proto.type = kinds.TYPE_PROTO
         proto.tp.ParseFromString(value.proto)

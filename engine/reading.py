@@ -57,7 +57,7 @@ class Knowledge:
         """Notes that a value is another one under a second name."""
         for table in (self.types, self.constants, self.contents):
             if source in table:
-                table[name] = table[source]  # type: ignore[index, assignment]
+                table[name] = table[source]  # type: ignore[assignment]
 
     def context(self, graph: Graph) -> GraphContext:
         """The context for adapters of nodes of this graph."""
@@ -153,7 +153,7 @@ class Knowledge:
             return TensorType(given.dtype or (outer.dtype if outer else None), given.shape)
         if node.op_type == "Scan":
             numbers = {a.name: a for a in node.attribute}
-            if "num_scan_inputs" not in numbers or i >= len(inputs) or "directions" in numbers:
+            if "num_scan_inputs" not in numbers or i >= len(inputs):
                 return given
             states = len(inputs) - numbers["num_scan_inputs"].i
             around = self.type(inputs[i])

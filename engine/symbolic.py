@@ -360,7 +360,7 @@ def broadcast_dims(*dims: Dim) -> Dim | None:
         for d in _as_function(dim, "bcast") or (dim,):
             flat[d] = None
     flat.pop(1, None)
-    # min(c, N) against N is N: for N <= c they are equal, beyond that the model fails (a table of c positions is cut to N)
+    # min(c, N) against N is N: for N <= c they are equal, beyond that the model fails (a table of c positions cut to N)
     for d in list(flat):
         limits = _as_function(d, "min") or ()
         if any(a in flat for a in limits) and all(a in flat or (isinstance(a, int) and a >= 1) for a in limits):

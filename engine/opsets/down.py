@@ -10,7 +10,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from ..graph import Node
+from ..graph import AttrValue, Node
 from ..symbolic import Dim, known, product, same
 from .common import Context, NotExpressible, get, int64, ints, with_attrs, with_inputs
 
@@ -120,7 +120,7 @@ def cast_6(node: Node, ctx: Context) -> list[Node]:
 @down(11, "Clip")
 def clip_11(node: Node, ctx: Context) -> list[Node]:
     """The bounds become attributes; what is absent is the largest number, which differs only for infinities."""
-    bounds = {}
+    bounds: dict[str, AttrValue] = {}
     for i, name in ((1, "min"), (2, "max")):
         if not get(node, i):
             raise NotExpressible(node, 11)
@@ -129,7 +129,7 @@ def clip_11(node: Node, ctx: Context) -> list[Node]:
         if array.dtype.kind != "f" or value != float(np.float32(value)):
             raise NotExpressible(node, 11)
         bounds[name] = value
-    return [with_inputs(with_attrs(node, **bounds), node.inputs[0])]
+    return [with_inputs(replace(node, attrs={**node.attrs, **bounds}), node.inputs[0])]
 
 
 @down(14, "BatchNormalization")
@@ -164,7 +164,7 @@ def dropout_10(node: Node, ctx: Context) -> list[Node]:
 @down(12, "Dropout")
 def dropout_12(node: Node, ctx: Context) -> list[Node]:
     """The ratio, which says nothing where it is not training, is left at its default."""
-    if get(node, 2):
+    if get(node, 2) or len(node.outputs) > 1:
         raise NotExpressible(node, 12)
     return [with_inputs(with_attrs(node, ("seed",)), node.inputs[0])]
 
@@ -329,7 +329,7 @@ def upsample_7(node: Node, ctx: Context) -> list[Node]:
     scales = node.attrs["scales"]
     if not isinstance(scales, tuple) or len(scales) != 4 or scales[:2] != (1.0, 1.0):
         raise NotExpressible(node, 7)
-    return [with_attrs(node, ("scales",), height_scale=scales[2], width_scale=scales[3])]  # type: ignore[arg-type]
+    return [with_attrs(node, ("scales",), height_scale=scales[2], width_scale=scales[3])]
 
 
 @down(16, "RoiAlign")

@@ -155,7 +155,11 @@ def dropout_10(node: Node, ctx: Context) -> list[Node] | None:
 
 @up(12, "Dropout")
 def dropout_12(node: Node, ctx: Context) -> list[Node] | None:
-    """The ratio becomes an input, and training a flag that is off unless given: the ratio says nothing then."""
+    """The ratio becomes an input, and training a flag that is off unless given: the ratio says nothing then.
+
+    The mask is all true from 12 on where it is not training; before, that was not said."""
+    if len(node.outputs) > 1:
+        return None
     return [with_attrs(node, ("ratio",))]
 
 
@@ -237,7 +241,7 @@ def resize_11(node: Node, ctx: Context) -> list[Node] | None:
     mode = node.attrs.get("mode", "nearest")
     constant = ctx.constant(get(node, 1))
     if mode not in ("nearest", "linear") or (
-        mode == "nearest" and (constant is None or not bool(np.all(constant.array >= 1)))
+        mode == "nearest" and (constant is None or not bool(np.all(constant.array.astype(np.float64) >= 1)))
     ):
         return None  # shrinking by "nearest" is done differently by different runtimes
     return [
@@ -287,8 +291,8 @@ def upsample_9(node: Node, ctx: Context) -> list[Node] | None:
 
 @up(10, "Upsample")
 def upsample_10(node: Node, ctx: Context) -> list[Node] | None:
-    """Resize takes over; scales are 1 or more here by definition."""
-    if node.attrs.get("mode") not in ("nearest", "linear"):
+    """Resize takes over; scales are 1 or more here by definition. Ones that are not known could not be written back."""
+    if node.attrs.get("mode") not in ("nearest", "linear") or ctx.constant(node.inputs[1]) is None:
         return None
     return [
         replace(

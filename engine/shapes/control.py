@@ -77,7 +77,7 @@ def scan(call: Call) -> Types:
     body = _body_types(call, "body")
     if body is None:
         return [TensorType()] * call.n_outputs
-    scanned = call.int("num_scan_inputs")
+    scanned = call.integer("num_scan_inputs")
     states = call.n_inputs - scanned
     axes = call.int_list("scan_input_axes") or (0,) * scanned
     out_axes = call.int_list("scan_output_axes") or (0,) * (len(body) - states)

@@ -110,12 +110,12 @@ class Call:
         found = self.constants[i] if i < len(self.constants) else None
         return None if found is None else found.array
 
-    def int(self, name: str, default: int = 0) -> int:
+    def integer(self, name: str, default: int = 0) -> int:
         """An integer attribute."""
         found = self.attrs.get(name, default)
         return found if isinstance(found, int) else default
 
-    def str(self, name: str, default: str = "") -> str:
+    def text(self, name: str, default: str = "") -> str:
         """A string attribute."""
         found = self.attrs.get(name, default)
         return found if isinstance(found, str) else default
@@ -188,9 +188,13 @@ def agree(call: Call, a: Dim, b: Dim, what: str) -> Dim:
     return b if isinstance(b, int) and not isinstance(a, int) else a
 
 
-def size_or_fresh(call: Call, d: Dim) -> Dim:
-    """The dim if it is provably a size (>= 0), else a fresh one."""
-    return d if at_least(d, 0) else call.fresh()
+def size_of(call: Call, d: Dim) -> Dim:
+    """The dim as the size of an output: should it be negative at run time the operator fails, so it is taken as it is.
+
+    Refuses what is certainly negative."""
+    if at_least(-1, d):
+        raise refuse(call, f"a dim of the output would be {d}")
+    return d
 
 
 def like(call: Call, i: int = 0) -> TensorType:

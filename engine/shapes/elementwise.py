@@ -9,10 +9,70 @@ from ..graph import DType, TensorType
 from ..symbolic import Dim, at_least, broadcast_dims, certainly_differ, maximum, minimum, same
 from .core import MAX_ELEMENTS, Call, SymbolicValue, Types, dtype_attr, join_shapes, like, rule
 
+SAME_TYPE = (
+    "Abs",
+    "Acos",
+    "Acosh",
+    "Asin",
+    "Asinh",
+    "Atan",
+    "Atanh",
+    "BitwiseNot",
+    "Ceil",
+    "Celu",
+    "Clip",
+    "Cos",
+    "Cosh",
+    "CumProd",
+    "CumSum",
+    "Elu",
+    "Erf",
+    "Exp",
+    "Floor",
+    "Gelu",
+    "GroupNormalization",
+    "HardSigmoid",
+    "HardSwish",
+    "Hardmax",
+    "Identity",
+    "InstanceNormalization",
+    "LRN",
+    "LeakyRelu",
+    "Log",
+    "LogSoftmax",
+    "LpNormalization",
+    "MeanVarianceNormalization",
+    "Mish",
+    "Neg",
+    "Not",
+    "PRelu",
+    "Reciprocal",
+    "Relu",
+    "ReverseSequence",
+    "RotaryEmbedding",
+    "Round",
+    "ScatterElements",
+    "ScatterND",
+    "Selu",
+    "Shrink",
+    "Sigmoid",
+    "Sign",
+    "Sin",
+    "Sinh",
+    "Softmax",
+    "Softplus",
+    "Softsign",
+    "Sqrt",
+    "Swish",
+    "Tan",
+    "Tanh",
+    "TensorScatter",
+    "ThresholdedRelu",
+    "Trilu",
+)
 
-@rule(
-    *["Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "BitwiseNot", "Ceil", "Celu", "Clip", "Cos", "Cosh", "CumProd", "CumSum", "Elu", "Erf", "Exp", "Floor", "Gelu", "GroupNormalization", "HardSigmoid", "HardSwish", "Hardmax", "Identity", "InstanceNormalization", "LRN", "LeakyRelu", "Log", "LogSoftmax", "LpNormalization", "MeanVarianceNormalization", "Mish", "Neg", "Not", "Reciprocal", "Relu", "ReverseSequence", "RotaryEmbedding", "Round", "ScatterElements", "ScatterND", "Selu", "Shrink", "Sigmoid", "Sign", "Sin", "Sinh", "Softmax", "Softplus", "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "TensorScatter", "ThresholdedRelu", "Trilu", "PRelu"]
-)  # fmt: skip
+
+@rule(*SAME_TYPE)
 def same_type(call: Call) -> Types:
     """One output of the type of the first input. (The slope of PRelu must broadcast to its first input.)"""
     value = call.value(0)
@@ -93,13 +153,24 @@ def where(call: Call) -> Types:
 def cast(call: Call) -> Types:
     """The same shape with another element type; contents are followed between integer types."""
     dtype = call.dtype(1) if call.op == "CastLike" else dtype_attr(call, "to")
-    value = call.value(0)
+    value = call.value(0) or _whole_numbers(call)
     if value is not None and dtype is not None and call.op != "BitCast":
         if dtype.is_integer and all(_fits(d, dtype) for d in value.dims):
             call.contents[0] = value
         elif dtype is DType.BOOL and all(isinstance(d, int) for d in value.dims):
             call.contents[0] = SymbolicValue(tuple(int(d != 0) for d in value.dims), value.rank)
     return [TensorType(dtype, call.shape())]
+
+
+def _whole_numbers(call: Call) -> SymbolicValue | None:
+    """The contents of a small constant of floats without fractions."""
+    array = call.array(0)
+    if array is None or array.ndim > 1 or array.size > MAX_ELEMENTS or array.dtype.kind != "f":
+        return None
+    numbers = [float(v) for v in array.reshape(-1)]
+    if not all(v.is_integer() and abs(v) < 2**24 for v in numbers):
+        return None
+    return SymbolicValue(tuple(map(int, numbers)), array.ndim)
 
 
 @rule("Dropout")
@@ -131,7 +202,7 @@ def multinomial(call: Call) -> Types:
     """`sample_size` draws for each row."""
     shape = call.shape()
     rows = call.fresh() if shape is None else shape[0]
-    return [TensorType(dtype_attr(call, "dtype", DType.I32), (rows, call.int("sample_size", 1)))]
+    return [TensorType(dtype_attr(call, "dtype", DType.I32), (rows, call.integer("sample_size", 1)))]
 
 
 def _fits(d: Dim, dtype: DType) -> bool:
@@ -139,7 +210,7 @@ def _fits(d: Dim, dtype: DType) -> bool:
     signed = dtype.value[0] == "i"
     if isinstance(d, int):
         return (-(2 ** (dtype.bits - 1)) if signed else 0) <= d < 2 ** (dtype.bits - signed)
-    return dtype.bits >= 32 and (signed or at_least(d, 0))
+    return bool(dtype.bits >= 32 and (signed or at_least(d, 0)))
 
 
 def _combine(call: Call, function: Callable[[Dim, Dim], Dim | None] | None, dtype: DType | None) -> None:

@@ -6,7 +6,7 @@ import math
 
 from ..graph import Constant, DType, TensorType
 from ..symbolic import Dim, at_least, ceildiv, maximum, product
-from .core import MAX_ELEMENTS, Call, SymbolicValue, Types, axis_of, dtype_attr, refuse, rule, size_or_fresh
+from .core import MAX_ELEMENTS, Call, SymbolicValue, Types, axis_of, dtype_attr, refuse, rule, size_of
 
 
 @rule("Shape")
@@ -16,7 +16,7 @@ def shape(call: Call) -> Types:
     if dims is None:
         return [TensorType(DType.I64, (call.fresh(),))]
     end = call.attr("end")
-    picked = dims[slice(call.int("start"), end if isinstance(end, int) else None)]
+    picked = dims[slice(call.integer("start"), end if isinstance(end, int) else None)]
     if len(picked) <= MAX_ELEMENTS:
         call.contents[0] = SymbolicValue(picked)
     return [TensorType(DType.I64, (len(picked),))]
@@ -56,7 +56,7 @@ def constant_of_shape(call: Call) -> Types:
         length = call.shape(0)
         rank = length[0] if length and isinstance(length[0], int) else None
         return [TensorType(dtype, call.unknown_dims(rank))]
-    dims = tuple(size_or_fresh(call, d) for d in target)
+    dims = tuple(size_of(call, d) for d in target)
     if (
         len(dims) <= 1
         and isinstance(value, Constant)
@@ -95,8 +95,14 @@ def one_hot(call: Call) -> Types:
     indices, depth = call.shape(0), call.dims(1)
     if indices is None:
         return [TensorType(call.dtype(2))]
-    axis = axis_of(call, call.int("axis", -1), len(indices) + 1)
-    length = size_or_fresh(call, depth[0]) if depth else call.fresh()
+    axis = axis_of(call, call.integer("axis", -1), len(indices) + 1)
+    number = call.array(1)
+    if depth:
+        length = size_of(call, depth[0])
+    elif number is not None and number.size == 1 and float(number.reshape(-1)[0]) >= 0:
+        length = int(number.reshape(-1)[0])  # any numeric type is allowed
+    else:
+        length = call.fresh()
     return [TensorType(call.dtype(2), (*indices[:axis], length, *indices[axis:]))]
 
 
@@ -112,7 +118,7 @@ def non_zero(call: Call) -> Types:
 def window(call: Call) -> Types:
     """As many numbers as the input says."""
     size = call.dims(0)
-    length = size_or_fresh(call, size[0]) if size else call.fresh()
+    length = size_of(call, size[0]) if size else call.fresh()
     return [TensorType(dtype_attr(call, "output_datatype", DType.F32), (length,))]
 
 
@@ -121,7 +127,7 @@ def mel_weight_matrix(call: Call) -> Types:
     """`dft_length // 2 + 1` rows of `num_mel_bins` weights."""
     bins, length = call.dims(0), call.dims(1)
     rows = length[0] // 2 + 1 if length and at_least(length[0], 0) else call.fresh()
-    columns = size_or_fresh(call, bins[0]) if bins else call.fresh()
+    columns = size_of(call, bins[0]) if bins else call.fresh()
     return [TensorType(dtype_attr(call, "output_datatype", DType.F32), (rows, columns))]
 
 
@@ -133,5 +139,5 @@ def affine_grid(call: Call) -> Types:
         return [TensorType(call.dtype())]
     if len(target) not in (4, 5):
         raise refuse(call, f"{len(target)} sizes")
-    spatial = tuple(size_or_fresh(call, d) for d in target[2:])
-    return [TensorType(call.dtype(), (size_or_fresh(call, target[0]), *spatial, len(spatial)))]
+    spatial = tuple(size_of(call, d) for d in target[2:])
+    return [TensorType(call.dtype(), (size_of(call, target[0]), *spatial, len(spatial)))]

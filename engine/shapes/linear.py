@@ -45,10 +45,10 @@ def gemm(call: Call) -> Types:
     a, b = call.shape(0), call.shape(1)
     if any(s is not None and len(s) != 2 for s in (a, b)):
         raise refuse(call, "the operands are no matrices")
-    rows = None if a is None else a[1 if call.int("transA") else 0]
-    columns = None if b is None else b[0 if call.int("transB") else 1]
+    rows = None if a is None else a[1 if call.integer("transA") else 0]
+    columns = None if b is None else b[0 if call.integer("transB") else 1]
     if a is not None and b is not None:
-        agree(call, a[0 if call.int("transA") else 1], b[1 if call.int("transB") else 0], "inner dims")
+        agree(call, a[0 if call.integer("transA") else 1], b[1 if call.integer("transB") else 0], "inner dims")
     return [
         TensorType(
             call.dtype(0) or call.dtype(1),
@@ -61,7 +61,7 @@ def gemm(call: Call) -> Types:
 def einsum(call: Call) -> Types:
     """The dims that the equation names, `...` broadcast together."""
     dtype = next((call.dtype(i) for i in range(call.n_inputs) if call.dtype(i)), None)
-    equation = call.str("equation").replace(" ", "")
+    equation = call.text("equation").replace(" ", "")
     operands, arrow, result = equation.partition("->")
     terms = operands.split(",")
     shapes = [call.shape(i) for i in range(call.n_inputs)]
@@ -101,7 +101,7 @@ def einsum(call: Call) -> Types:
 def attention(call: Call) -> Types:
     """Scaled dot-product attention on (batch, heads, length, size) or (batch, length, heads * size)."""
     q, k, v = call.shape(0), call.shape(1), call.shape(2)
-    heads, kv_heads = call.int("q_num_heads"), call.int("kv_num_heads")
+    heads, kv_heads = call.integer("q_num_heads"), call.integer("kv_num_heads")
     dtype = call.dtype(0)
     if q is None or k is None or v is None:
         return [TensorType(dtype), TensorType(call.dtype(1)), TensorType(call.dtype(2)), TensorType(dtype)]
@@ -133,11 +133,11 @@ def recurrent(call: Call) -> Types:
     """All states, the last state and, for LSTM, the last cell; batch first with `layout` 1."""
     x, r = call.shape(0), call.shape(2)
     dtype = call.dtype(0)
-    directions = 2 if call.str("direction", "forward") == "bidirectional" else 1
-    hidden: Dim | None = r[2] if r is not None and len(r) == 3 else call.int("hidden_size") or None
+    directions = 2 if call.text("direction", "forward") == "bidirectional" else 1
+    hidden: Dim | None = r[2] if r is not None and len(r) == 3 else call.integer("hidden_size") or None
     hidden = call.fresh() if hidden is None else hidden
     length, batch = (x[0], x[1]) if x is not None and len(x) == 3 else (call.fresh(), call.fresh())
-    if call.int("layout"):
+    if call.integer("layout"):
         length, batch = batch, length
         states: Shape = (batch, length, directions, hidden)
         last: Shape = (batch, directions, hidden)

@@ -18,7 +18,7 @@ from .core import (
     join_shapes,
     refuse,
     rule,
-    size_or_fresh,
+    size_of,
 )
 
 _HUGE = 2**31 - 1
@@ -45,7 +45,7 @@ def reshape(call: Call) -> Types:
         return [TensorType(call.dtype(), call.unknown_dims(rank) if rank is None or rank <= MAX_ELEMENTS else None)]
     result: list[Dim | None] = []
     for i, d in enumerate(target):
-        if d == 0 and not call.int("allowzero"):
+        if d == 0 and not call.integer("allowzero"):
             if shape is None:
                 result.append(call.fresh())
             elif i >= len(shape):
@@ -96,7 +96,7 @@ def flatten(call: Call) -> Types:
     shape = call.shape()
     if shape is None:
         return [TensorType(call.dtype(), call.unknown_dims(2))]
-    axis = call.int("axis", 1)
+    axis = call.integer("axis", 1)
     if not -len(shape) <= axis <= len(shape):
         raise refuse(call, f"axis {axis} is out of range for rank {len(shape)}")
     axis += len(shape) if axis < 0 else 0
@@ -164,7 +164,7 @@ def concat(call: Call) -> Types:
     rank = ranks.pop()
     if rank == 0:
         raise refuse(call, "scalars cannot be joined")
-    axis = axis_of(call, call.int("axis"), rank)
+    axis = axis_of(call, call.integer("axis"), rank)
     _concat_contents(call, rank)
     result: list[Dim] = []
     for i in range(rank):
@@ -192,7 +192,7 @@ def split(call: Call) -> Types:
     shape, n = call.shape(), call.n_outputs
     if shape is None:
         return [TensorType(call.dtype())] * n
-    axis = axis_of(call, call.int("axis"), len(shape))
+    axis = axis_of(call, call.integer("axis"), len(shape))
     sizes: Sequence[Dim] | None = call.dims(1)
     whole = shape[axis]
     if sizes is not None:
@@ -202,12 +202,12 @@ def split(call: Call) -> Types:
         sizes = [call.fresh() for _ in range(n)]
     else:
         chunk = ceildiv(whole, n)
-        sizes = [chunk] * (n - 1) + [size_or_fresh(call, whole - chunk * (n - 1))]
+        sizes = [chunk] * (n - 1) + [size_of(call, whole - chunk * (n - 1))]
     pieces: list[TensorType] = []
     start: Dim = 0
     contents = call.dims(0)
     for i, size in enumerate(sizes):
-        pieces.append(TensorType(call.dtype(), (*shape[:axis], size_or_fresh(call, size), *shape[axis + 1 :])))
+        pieces.append(TensorType(call.dtype(), (*shape[:axis], size_of(call, size), *shape[axis + 1 :])))
         if contents is not None and isinstance(start, int) and isinstance(size, int):
             call.contents[i] = SymbolicValue(contents[start : start + size])
         start = start + size
@@ -285,7 +285,7 @@ def expand(call: Call) -> Types:
         if length and isinstance(length[0], int) and shape is not None:
             return [TensorType(call.dtype(), call.unknown_dims(max(length[0], len(shape))))]
         return [TensorType(call.dtype())]
-    sizes = tuple(size_or_fresh(call, d) for d in target)
+    sizes = tuple(size_of(call, d) for d in target)
     result = join_shapes(call, call.shape(), sizes)
     value = call.value(0)
     if value is not None and result is not None and len(result) <= 1 and len(value.dims) == 1:
@@ -310,7 +310,7 @@ def tile(call: Call) -> Types:
     value, times = call.value(0), repeats[0] if repeats else 1
     if value is not None and isinstance(times, int) and len(value.dims) * times <= MAX_ELEMENTS:
         call.contents[0] = SymbolicValue(value.dims * times, value.rank)
-    return [TensorType(call.dtype(), tuple(size_or_fresh(call, d * r) for d, r in zip(shape, repeats, strict=True)))]
+    return [TensorType(call.dtype(), tuple(size_of(call, d * r) for d, r in zip(shape, repeats, strict=True)))]
 
 
 @rule("Pad")
@@ -327,7 +327,7 @@ def pad(call: Call) -> Types:
         raise refuse(call, f"{len(pads)} pads for {len(axes)} axes")
     result = list(shape)
     for i, axis in enumerate(axes):
-        result[axis] = size_or_fresh(call, shape[axis] + pads[i] + pads[i + len(axes)])
+        result[axis] = size_of(call, shape[axis] + pads[i] + pads[i + len(axes)])
     return [TensorType(call.dtype(), tuple(result))]
 
 
@@ -340,7 +340,7 @@ def center_crop_pad(call: Call) -> Types:
     axes = axes_of(call, call.int_list("axes") or range(len(shape)), len(shape))
     result = list(shape)
     for i, axis in enumerate(axes):
-        result[axis] = call.fresh() if sizes is None else size_or_fresh(call, sizes[i])
+        result[axis] = call.fresh() if sizes is None else size_of(call, sizes[i])
     return [TensorType(call.dtype(), tuple(result))]
 
 
@@ -350,7 +350,7 @@ def gather(call: Call) -> Types:
     shape, indices = call.shape(0), call.shape(1)
     if shape is None or indices is None:
         return [TensorType(call.dtype())]
-    axis = axis_of(call, call.int("axis"), len(shape))
+    axis = axis_of(call, call.integer("axis"), len(shape))
     contents, where = call.value(0), call.value(1)
     if contents is not None and contents.rank == 1 and where is not None:
         picked: list[Dim] = []
@@ -372,7 +372,7 @@ def gather_elements(call: Call) -> Types:
 @rule("GatherND")
 def gather_nd(call: Call) -> Types:
     """Slices at index tuples: the batch dims and the tuples' dims, then what a tuple leaves."""
-    shape, indices, batch = call.shape(0), call.shape(1), call.int("batch_dims")
+    shape, indices, batch = call.shape(0), call.shape(1), call.integer("batch_dims")
     if shape is None or not indices or not isinstance(indices[-1], int):
         return [TensorType(call.dtype())]
     if batch + indices[-1] > len(shape):
@@ -383,7 +383,7 @@ def gather_nd(call: Call) -> Types:
 @rule("DepthToSpace")
 def depth_to_space(call: Call) -> Types:
     """Blocks of channels become blocks of pixels."""
-    shape, b = call.shape(), call.int("blocksize", 1)
+    shape, b = call.shape(), call.integer("blocksize", 1)
     if shape is None or len(shape) != 4:
         return [TensorType(call.dtype(), call.unknown_dims(4))]
     n, c, h, w = shape
@@ -393,7 +393,7 @@ def depth_to_space(call: Call) -> Types:
 @rule("SpaceToDepth")
 def space_to_depth(call: Call) -> Types:
     """Blocks of pixels become channels."""
-    shape, b = call.shape(), call.int("blocksize", 1)
+    shape, b = call.shape(), call.integer("blocksize", 1)
     if shape is None or len(shape) != 4:
         return [TensorType(call.dtype(), call.unknown_dims(4))]
     n, c, h, w = shape
@@ -440,4 +440,4 @@ def col2im(call: Call) -> Types:
         return [
             TensorType(call.dtype(), None if rank is None else (shape[0], *(call.fresh() for _ in range(rank + 1))))
         ]
-    return [TensorType(call.dtype(), (shape[0], shape[1] // product(block), *(size_or_fresh(call, d) for d in image)))]
+    return [TensorType(call.dtype(), (shape[0], shape[1] // product(block), *(size_of(call, d) for d in image)))]

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from ..graph import DType, TensorType
 from ..symbolic import Dim, maximum, minimum, product, total
-from .core import Call, SymbolicValue, Types, axes_of, axis_of, dtype_attr, refuse, rule, size_or_fresh
+from .core import Call, SymbolicValue, Types, axes_of, axis_of, dtype_attr, refuse, rule, size_of
 
 
 @rule(
@@ -23,7 +23,7 @@ from .core import Call, SymbolicValue, Types, axes_of, axis_of, dtype_attr, refu
 )
 def reduce(call: Call) -> Types:
     """The axes in the second input, by default all, become 1 or go."""
-    shape, axes, keep = call.shape(), call.ints(1), bool(call.int("keepdims", 1))
+    shape, axes, keep = call.shape(), call.ints(1), bool(call.integer("keepdims", 1))
     if call.present(1) and axes is None:
         length = call.shape(1)
         count = length[0] if length and isinstance(length[0], int) else None
@@ -32,10 +32,10 @@ def reduce(call: Call) -> Types:
         return [TensorType(call.dtype(), call.unknown_dims(len(shape) - (0 if keep else count or 0)))]
     if shape is None:
         return [
-            TensorType(call.dtype(), () if not axes and not keep and not call.int("noop_with_empty_axes") else None)
+            TensorType(call.dtype(), () if not axes and not keep and not call.integer("noop_with_empty_axes") else None)
         ]
     if not axes:
-        if call.int("noop_with_empty_axes"):
+        if call.integer("noop_with_empty_axes"):
             return [TensorType(call.dtype(), shape)]
         axes = tuple(range(len(shape)))
     axes = axes_of(call, axes, len(shape))
@@ -63,8 +63,8 @@ def arg(call: Call) -> Types:
     shape = call.shape()
     if shape is None:
         return [TensorType(DType.I64)]
-    axis = axis_of(call, call.int("axis"), len(shape))
-    middle = (1,) if call.int("keepdims", 1) else ()
+    axis = axis_of(call, call.integer("axis"), len(shape))
+    middle = (1,) if call.integer("keepdims", 1) else ()
     return [TensorType(DType.I64, (*shape[:axis], *middle, *shape[axis + 1 :]))]
 
 
@@ -74,8 +74,8 @@ def top_k(call: Call) -> Types:
     shape, k = call.shape(), call.dims(1)
     if shape is None:
         return [TensorType(call.dtype()), TensorType(DType.I64)]
-    axis = axis_of(call, call.int("axis", -1), len(shape))
-    length = size_or_fresh(call, k[0]) if k else call.fresh()
+    axis = axis_of(call, call.integer("axis", -1), len(shape))
+    length = size_of(call, k[0]) if k else call.fresh()
     picked = (*shape[:axis], length, *shape[axis + 1 :])
     return [TensorType(call.dtype(), picked), TensorType(DType.I64, picked)]
 
@@ -92,7 +92,7 @@ def layer_normalization(call: Call) -> Types:
     shape = call.shape()
     statistics = None
     if shape is not None:
-        axis = axis_of(call, call.int("axis", -1), len(shape))
+        axis = axis_of(call, call.integer("axis", -1), len(shape))
         statistics = TensorType(
             dtype_attr(call, "stash_type", DType.F32), tuple(d if i < axis else 1 for i, d in enumerate(shape))
         )
@@ -104,7 +104,7 @@ def layer_normalization(call: Call) -> Types:
 @rule("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")
 def loss(call: Call) -> Types:
     """A loss for each label or one for all; then the log of the probabilities."""
-    each = call.str("reduction", "mean") == "none"
+    each = call.text("reduction", "mean") == "none"
     return [TensorType(call.dtype(), call.shape(1) if each else ()), call.type(0)]
 
 

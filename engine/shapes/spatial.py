@@ -6,7 +6,7 @@ import math
 
 from ..graph import DType, TensorType
 from ..symbolic import Dim, ceildiv, maximum, minimum
-from .core import Call, Shape, Types, agree, axes_of, axis_of, refuse, rule, size_or_fresh
+from .core import Call, Shape, Types, agree, axes_of, axis_of, refuse, rule, size_of
 
 
 def window_size(
@@ -17,12 +17,12 @@ def window_size(
     With `ceil_mode` a last window that would begin in the padding after the data is left out."""
     span = size + sum(pads) - dilation * (kernel - 1) - 1
     if not ceil:
-        return size_or_fresh(call, span // stride + 1)
+        return size_of(call, span // stride + 1)
     count = ceildiv(span, stride) + 1
     if stride == 1:
-        return size_or_fresh(call, count)
+        return size_of(call, count)
     # The last window is there only if it begins before size + pads[0].
-    return size_or_fresh(call, minimum(count, (size + pads[0] - 1) // stride + 1))
+    return size_of(call, minimum(count, (size + pads[0] - 1) // stride + 1))
 
 
 def windows(call: Call, spatial: Shape, kernel: Shape) -> Shape:
@@ -35,8 +35,8 @@ def windows(call: Call, spatial: Shape, kernel: Shape) -> Shape:
     pads = call.int_list("pads") or (0,) * (2 * n)
     if len(strides) != n or len(dilations) != n or len(pads) != 2 * n:
         raise refuse(call, f"strides, dilations or pads do not fit {n} spatial dims")
-    mode = call.str("auto_pad", "NOTSET")
-    ceil = bool(call.int("ceil_mode"))
+    mode = call.text("auto_pad", "NOTSET")
+    ceil = bool(call.integer("ceil_mode"))
     result: list[Dim] = []
     for i, size in enumerate(spatial):
         if mode in ("SAME_UPPER", "SAME_LOWER"):
@@ -60,7 +60,7 @@ def _convolve(call: Call, x: Shape | None, w: Shape | None) -> Shape | None:
         return (x[0], *(call.unknown_dims(len(x) - 1) or ()))
     if len(w) != len(x):
         raise refuse(call, f"weights of rank {len(w)} on data of rank {len(x)}")
-    agree(call, x[1], w[1] * call.int("group", 1), "channels")
+    agree(call, x[1], w[1] * call.integer("group", 1), "channels")
     return (x[0], w[0], *windows(call, x[2:], w[2:]))
 
 
@@ -104,7 +104,7 @@ def conv_transpose(call: Call) -> Types:
     pads = call.int_list("pads") or (0,) * (2 * n)
     extra = call.int_list("output_padding") or (0,) * n
     wanted = call.int_list("output_shape")
-    mode = call.str("auto_pad", "NOTSET")
+    mode = call.text("auto_pad", "NOTSET")
     spatial: list[Dim] = []
     for i in range(n):
         if wanted:
@@ -114,8 +114,8 @@ def conv_transpose(call: Call) -> Types:
         else:
             ends = 0 if mode == "VALID" else pads[i] + pads[i + n]
             full = strides[i] * (x[i + 2] - 1) + extra[i] + (w[i + 2] - 1) * dilations[i] + 1
-            spatial.append(size_or_fresh(call, full - ends))
-    return [TensorType(dtype, (x[0], w[1] * call.int("group", 1), *spatial))]
+            spatial.append(size_of(call, full - ends))
+    return [TensorType(dtype, (x[0], w[1] * call.integer("group", 1), *spatial))]
 
 
 @rule("AveragePool", "MaxPool", "LpPool")
@@ -140,13 +140,13 @@ def max_unpool(call: Call) -> Types:
     """The inverse of MaxPool, of the size in the third input if there is one."""
     x, kernel, wanted = call.shape(), call.int_list("kernel_shape"), call.dims(2)
     if wanted is not None:
-        return [TensorType(call.dtype(), tuple(size_or_fresh(call, d) for d in wanted))]
+        return [TensorType(call.dtype(), tuple(size_of(call, d) for d in wanted))]
     if x is None or kernel is None or call.present(2):
         return [TensorType(call.dtype(), call.unknown_dims(None if x is None else len(x)))]
     n = len(kernel)
     strides = call.int_list("strides") or (1,) * n
     pads = call.int_list("pads") or (0,) * (2 * n)
-    spatial = (size_or_fresh(call, (x[i + 2] - 1) * strides[i] - pads[i] - pads[i + n] + kernel[i]) for i in range(n))
+    spatial = (size_of(call, (x[i + 2] - 1) * strides[i] - pads[i] - pads[i + n] + kernel[i]) for i in range(n))
     return [TensorType(call.dtype(), (*x[:2], *spatial))]
 
 
@@ -160,10 +160,10 @@ def resize(call: Call) -> Types:
     result: list[Dim] = list(shape)
     sizes, scales = call.dims(3), call.array(2)
     if call.present(3):
-        if call.str("keep_aspect_ratio_policy", "stretch") != "stretch":
+        if call.text("keep_aspect_ratio_policy", "stretch") != "stretch":
             known = _keep_aspect(call, shape, axes)
         else:
-            known = None if sizes is None else tuple(size_or_fresh(call, d) for d in sizes)
+            known = None if sizes is None else tuple(size_of(call, d) for d in sizes)
         for i, axis in enumerate(axes):
             result[axis] = call.fresh() if known is None else known[i]
     else:
@@ -189,8 +189,8 @@ def _keep_aspect(call: Call, shape: Shape, axes: tuple[int, ...]) -> Shape | Non
     if not all(isinstance(d, int) and d > 0 for d in sizes):
         return None
     ratios = [w / d for w, d in zip(wanted, sizes, strict=True) if isinstance(d, int)]
-    scale = min(ratios) if call.str("keep_aspect_ratio_policy") == "not_larger" else max(ratios)
-    return tuple(int(math.floor(scale * d + 0.5)) for d in sizes if isinstance(d, int))
+    scale = min(ratios) if call.text("keep_aspect_ratio_policy") == "not_larger" else max(ratios)
+    return tuple(math.floor(scale * d + 0.5) for d in sizes if isinstance(d, int))
 
 
 @rule("GridSample")
@@ -207,7 +207,7 @@ def roi_align(call: Call) -> Types:
     """A small image of fixed size for each region."""
     x, rois = call.shape(0), call.shape(1)
     channels = call.fresh() if x is None else x[1]
-    size = (call.int("output_height", 1), call.int("output_width", 1))
+    size = (call.integer("output_height", 1), call.integer("output_width", 1))
     return [TensorType(call.dtype(), (call.fresh() if rois is None else rois[0], channels, *size))]
 
 
@@ -230,7 +230,7 @@ def non_max_suppression(call: Call) -> Types:
 @rule("ImageDecoder")
 def image_decoder(call: Call) -> Types:
     """An image of (height, width, channels) bytes."""
-    channels = 1 if call.str("pixel_format", "RGB") == "Grayscale" else 3
+    channels = 1 if call.text("pixel_format", "RGB") == "Grayscale" else 3
     return [TensorType(DType.U8, (call.fresh(), call.fresh(), channels))]
 
 
@@ -242,14 +242,15 @@ def dft(call: Call) -> Types:
     if shape is None:
         return [TensorType(call.dtype())]
     if where is None:
-        return [TensorType(call.dtype(), (*(call.fresh() for _ in shape[:-1]), 2))]
+        parts = 1 if call.integer("onesided") and call.integer("inverse") else 2
+        return [TensorType(call.dtype(), (*(call.fresh() for _ in shape[:-1]), parts))]
     axis = axis_of(call, where[0], len(shape))
     size: Dim = shape[axis]
     if call.present(1):
-        size = size_or_fresh(call, length[0]) if length else call.fresh()
+        size = size_of(call, length[0]) if length else call.fresh()
     last: Dim = 2
-    if call.int("onesided"):
-        if call.int("inverse"):
+    if call.integer("onesided"):
+        if call.integer("inverse"):
             last = 1
             size = size if call.present(1) else call.fresh()
         else:
@@ -266,9 +267,9 @@ def stft(call: Call) -> Types:
     frame: Dim | None = length[0] if length else window[0] if window and not call.present(3) else None
     if frame is None or not step:
         return [TensorType(call.dtype(), (signal[0], call.fresh(), call.fresh(), 2))]
-    bins = frame // 2 + 1 if call.int("onesided", 1) else frame
+    bins = frame // 2 + 1 if call.integer("onesided", 1) else frame
     stride = step[0]
     if not isinstance(stride, int) or stride <= 0:
-        return [TensorType(call.dtype(), (signal[0], call.fresh(), size_or_fresh(call, bins), 2))]
+        return [TensorType(call.dtype(), (signal[0], call.fresh(), size_of(call, bins), 2))]
     frames = maximum((signal[1] - frame) // stride + 1, 0)
-    return [TensorType(call.dtype(), (signal[0], frames, size_or_fresh(call, bins), 2))]
+    return [TensorType(call.dtype(), (signal[0], frames, size_of(call, bins), 2))]
