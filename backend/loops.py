@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..engine.graph import DType, Node
-from ..engine.symbolic import Dim, known, product
+from ..engine.symbolic import Dim, product
 from .iteration import Access, Extents, contiguous
 from .pointwise import Pointwise
 from .pointwise_c import C_TYPES, emit, vectorisable
@@ -62,7 +62,7 @@ def cost(program: Pointwise) -> int:
 def threads(shape: Sequence[Dim], per_element: int = 2) -> int:
     """The step's `threads` for so much work on each element: 1 if there is little of it for sure, else 0 (all)."""
     total = product(shape)
-    return 1 if known(total) and int(str(total)) * per_element < SERIAL_WORK else 0
+    return 1 if isinstance(total, int) and total * per_element < SERIAL_WORK else 0
 
 
 def int_attr(node: Node, name: str, default: int | None = None) -> int:

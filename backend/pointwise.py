@@ -246,7 +246,7 @@ def _translate(b: Builder, node: Node) -> None:
     from .pointwise_ops import EXPANSIONS, LIBRARY_DOMAINS
 
     name = node.op.rpartition(".")[2]
-    if node.domain not in LIBRARY_DOMAINS or name not in EXPANSIONS or any(node.outputs[1:]):
+    if node.domain not in LIBRARY_DOMAINS or name not in EXPANSIONS or (any(node.outputs[1:]) and name != "Dropout"):
         raise Unsupported(node.op)
     out_type = b.ctx.type(node.outputs[0])
     if out_type.dtype not in NATIVE:
@@ -255,3 +255,5 @@ def _translate(b: Builder, node: Node) -> None:
     if b.dtype(handle) is not out_type.dtype:
         raise Unsupported(node.op)
     b.known[node.outputs[0]] = handle
+    for mask in node.outputs[1:]:  # a Dropout that drops nothing
+        b.known[mask] = b.const(True, DType.BOOL)

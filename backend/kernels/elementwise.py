@@ -12,8 +12,11 @@ from ..lower import Context, lowering
 from ..pointwise import Pointwise, from_nodes
 from ..pointwise_c import computable, vectorisable
 
+NAMED = ("BatchNormalization", "Dropout", "com.microsoft.FastGelu", "com.microsoft.BiasGelu", "com.microsoft.QuickGelu")
+"""Operators that are lowered so although rules don't declare them elementwise, for their other operands or outputs."""
 
-@lowering("")
+
+@lowering("", *NAMED)
 def lower_elementwise(group: Group, ctx: Context) -> list[Step] | None:
     """A group of elementwise nodes whose outputs all have one shape."""
     program = from_nodes(group.nodes, group.inputs, group.outputs, ctx)

@@ -111,6 +111,7 @@ def test_variadic_and_optional() -> None:
         Case([Node("Where", ("m", "x", "y"), ("z",))], {"m": a > 0, "x": a, "y": b}),
         Case([Node("Where", ("m", "x", "y"), ("z",))], {"m": c > 0, "x": a, "y": low}),
         Case([Node("Dropout", ("x",), ("y",))], {"x": a}),
+        Case([Node("Dropout", ("x",), ("y", "m"))], {"x": a}),
         Case([Node("Identity", ("x",), ("y",))], {"x": a}),
     ]
     check(cases)

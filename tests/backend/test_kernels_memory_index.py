@@ -108,6 +108,6 @@ def test_top_k() -> None:
             cases += [
                 Case([node], {"x": x}, {"k": np.array([k])}) for x in (floats(*shape), ties, ties.astype(np.int64))
             ]
-    only = Node("TopK", ("x", "k"), ("v",), {"axis": -1})
-    cases.append(Case([only], {"x": floats(2, 30)}, {"k": np.array([4])}))
+    only = Node("TopK", ("x", "k"), ("v", "i"), {"axis": -1})
+    cases.append(Case([only], {"x": floats(2, 30)}, {"k": np.array([4])}, outputs=["v"]))
     check(cases)
