@@ -2,13 +2,12 @@
 
 A pattern becomes a conjunctive query over e-nodes. What the matcher cannot see (literals, attributes, operator kinds,
 types) becomes a list of demands that `bind` checks on each match. Operators are padded to their full number of inputs
-with the absent leaf, so that one query serves every way of leaving optional inputs out; a variadic operator takes one
-query for each number of inputs that occurs.
+with the absent leaf, so that one query serves every way of leaving optional inputs out; the inputs of a variadic
+operator are taken apart after matching.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,7 +15,7 @@ from functools import cache
 from ..grammar import ast
 from .egraph import EGraph
 from .evaluate import INFIX, Evaluator, is_literal
-from .matcher import Atom, Query, Row
+from .matcher import Atom, Query, Row, Spread
 from .operators import normalise_attrs, signature
 from .values import OpRef, RestRef, TensorRef, Unprovable, Value
 
@@ -53,6 +52,7 @@ class Variant:
     defaults: dict[str, ast.Expr]
     heads: dict[str, tuple[str, str]]
     demands: tuple[Demand, ...]
+    spreads: tuple[tuple[str, tuple[Part, ...]], ...]
 
 
 @dataclass(slots=True)
@@ -73,7 +73,7 @@ class CompiledRule:
 class _State:
     """A pattern half translated; copied where the translation branches."""
 
-    atoms: list[Atom] = field(default_factory=list)
+    atoms: list[Atom | Spread] = field(default_factory=list)
     tensors: dict[str, str | list[str]] = field(default_factory=dict)
     defaults: dict[str, ast.Expr] = field(default_factory=dict)
     heads: dict[str, tuple[str, str]] = field(default_factory=dict)
@@ -81,6 +81,7 @@ class _State:
     absent: list[str] = field(default_factory=list)
     kinds: list[tuple[str, str]] = field(default_factory=list)
     fixed: list[str] = field(default_factory=list)
+    spreads: list[tuple[str, tuple[Part, ...]]] = field(default_factory=list)
     counter: int = 0
 
     def copy(self) -> _State:
@@ -94,6 +95,7 @@ class _State:
             list(self.absent),
             list(self.kinds),
             list(self.fixed),
+            list(self.spreads),
             self.counter,
         )
 
@@ -103,17 +105,12 @@ class _State:
 
 
 class Compiler:
-    """Compiles patterns against the operators and numbers of inputs of one e-graph.
+    """Compiles patterns against the operators of one e-graph, which `op_id` numbers."""
 
-    `arities` gives, for each variadic operator, the numbers of inputs that occur; `op_id` numbers operators."""
-
-    def __init__(
-        self, op_id: Mapping[str, int], commutative: frozenset[str], arities: Mapping[str, set[int]], prefix: str
-    ) -> None:
+    def __init__(self, op_id: Mapping[str, int], commutative: frozenset[str], prefix: str) -> None:
         self.prefix = prefix
         self.op_id = op_id
         self.commutative = commutative
-        self.arities = arities
 
     def variants(self, rule: CompiledRule, known: set[tuple[object, ...]]) -> Iterator[Variant]:
         """The variants of a rule not yet in `known`, which is added to."""
@@ -134,8 +131,12 @@ class Compiler:
         integers: dict[str, None] = {}
         for atom in state.atoms:
             classes[atom.root] = None
-            classes.update(dict.fromkeys(atom.children))
             integers[atom.attrs] = None
+            if isinstance(atom, Spread):
+                integers.update(dict.fromkeys([atom.node, *(position for position, _ in atom.picks)]))
+                classes.update(dict.fromkeys(child for _, child in atom.picks))
+                continue
+            classes.update(dict.fromkeys(atom.children))
             if isinstance(atom.op, str):
                 integers[atom.op] = None
         # a default stands for an absent input, which is no constant term
@@ -151,7 +152,9 @@ class Compiler:
             tuple(dict.fromkeys(fixed)),
             tuple(dict.fromkeys(state.kinds)),
         )
-        return Variant(query, roots, state.tensors, state.defaults, state.heads, tuple(state.demands))
+        return Variant(
+            query, roots, state.tensors, state.defaults, state.heads, tuple(state.demands), tuple(state.spreads)
+        )
 
     def _match(self, expr: ast.Expr, state: _State) -> Iterator[tuple[_State, str]]:
         """Translations of `expr` in continuation of `state`, each with the class variable of its value."""
@@ -190,6 +193,12 @@ class Compiler:
                     yield from self._match(option, state.copy())
             case ast.Call() if expr.is_operator:
                 yield from self._operator(expr, state)
+            case ast.Call():  # a number computed from numbers: sqrt(2)
+                state = state.copy()
+                variable = state.fresh("k")
+                state.demands.append(Demand(variable, literal=expr))
+                state.fixed.append(variable)
+                yield state, variable
             case _:
                 raise Unsupported("this cannot stand in a pattern")
 
@@ -201,6 +210,9 @@ class Compiler:
         return state, bound
 
     def _operator(self, call: ast.Call, state: _State, outputs: int | None = 1) -> Iterator[tuple[_State, str]]:
+        if any(isinstance(a, ast.Subscript) and isinstance(a.index, ast.All) for a in call.args):
+            yield from self._variadic(call, state, outputs)
+            return
         for before, children in self._inputs(call, state):
             after = before.copy()
             root, attrs = after.fresh("n"), after.fresh("a")
@@ -225,10 +237,6 @@ class Compiler:
 
     def _inputs(self, call: ast.Call, state: _State) -> Iterator[tuple[_State, list[str]]]:
         """Ways to match the inputs of a call, each with the class variables of all inputs."""
-        several = [a for a in call.args if isinstance(a, ast.Subscript) and isinstance(a.index, ast.All)]
-        if several:
-            yield from self._variadic(call, state)
-            return
         states: list[tuple[_State, list[str]]] = [(state, [])]
         for arg in call.args:
             states = [(s, [*done, v]) for before, done in states for s, v in self._match(arg, before)]
@@ -241,44 +249,55 @@ class Compiler:
                     before.absent.append(children[-1])
             yield before, children
 
-    def _variadic(self, call: ast.Call, state: _State) -> Iterator[tuple[_State, list[str]]]:
-        """Inputs such as `xs[*], Concat(ys[*]), zs[*]`: any number for each starred one, in total what occurs."""
-        stars = [i for i, a in enumerate(call.args) if isinstance(a, ast.Subscript) and isinstance(a.index, ast.All)]
-        single = len(call.args) - len(stars)
-        for arity in sorted(self.arities.get(call.head, ())):
-            for counts in itertools.product(range(arity - single + 1), repeat=len(stars)):
-                if sum(counts) + single != arity or (len(stars) == 1 and counts[0] == 0):
-                    continue
-                states: list[tuple[_State, list[str]]] = [(state.copy(), [])]
-                for i, arg in enumerate(call.args):
-                    if i in stars:
-                        assert isinstance(arg, ast.Subscript)
-                        count = counts[stars.index(i)]
-                        states = [
-                            (s, [*done, *vs]) for before, done in states for s, vs in self._starred(arg, count, before)
-                        ]
-                    else:
-                        states = [(s, [*done, v]) for before, done in states for s, v in self._match(arg, before)]
-                yield from states
+    def _variadic(self, call: ast.Call, state: _State, outputs: int | None) -> Iterator[tuple[_State, str]]:
+        """An operator with inputs such as `xs[*], Concat(ys[*]), zs[*]`: any number for each starred one."""
+        if call.head not in self.op_id:
+            return
+        before = state.copy()
+        root, attrs, node = before.fresh("n"), before.fresh("a"), before.fresh("i")
+        states: list[tuple[_State, list[Part]]] = [(before, [])]
+        for arg in call.args:
+            starred = isinstance(arg, ast.Subscript) and isinstance(arg.index, ast.All)
+            if starred and isinstance(arg.base, ast.Name):  # type: ignore[union-attr]
+                name = arg.base.id  # type: ignore[union-attr]
+                states = [(s, [*parts, Part(name=name)]) for s, parts in states]
+            elif starred:  # all outputs of one node, in order; the matcher looks at the first
+                base = arg.base  # type: ignore[union-attr]
+                states = [found for s, parts in states for found in self._first_output(base, s, parts)]
+            else:
+                states = [
+                    (after, [*parts, Part(variable=v, position=after.fresh("i"))])
+                    for s, parts in states
+                    for after, v in self._match(arg, s.copy())
+                ]
+        for after, parts in states:
+            picks = tuple((p.position, p.variable) for p in parts if p.variable)
+            after.atoms.append(Spread(root, self.op_id[call.head], attrs, node, picks))
+            after.demands.append(Demand(attrs, call, call.head, outputs=outputs))
+            after.spreads.append((node, tuple(parts)))
+            yield after, root
 
-    def _starred(self, arg: ast.Subscript, count: int, state: _State) -> Iterator[tuple[_State, list[str]]]:
-        if isinstance(arg.base, ast.Name):
-            state = state.copy()
-            name = arg.base.id
-            wanted = [f"v_{name}_{i}" for i in range(count)]
-            bound = state.tensors.setdefault(name, wanted)
-            if bound == wanted:
-                yield state, wanted
-        elif isinstance(arg.base, ast.Call) and count:
-            # all outputs of one node, in order
-            for after, whole in self._operator(arg.base, state.copy(), outputs=count):
-                parts = []
-                for i in range(count):
-                    root, attrs = after.fresh("p"), after.fresh("a")
-                    after.atoms.append(Atom(root, self.op_id["Proj"], attrs, (whole,)))
-                    after.demands.append(Demand(attrs, op="Proj", index=i))
-                    parts.append(root)
-                yield after, parts
+    def _first_output(self, base: ast.Expr, state: _State, parts: list[Part]) -> Iterator[tuple[_State, list[Part]]]:
+        if not isinstance(base, ast.Call):
+            raise Unsupported("only an operator has outputs")
+        for after, whole in self._operator(base, state.copy(), outputs=None):
+            root, attrs = after.fresh("p"), after.fresh("a")
+            after.atoms.append(Atom(root, self.op_id["Proj"], attrs, (whole,)))
+            after.demands.append(Demand(attrs, op="Proj", index=0))
+            yield after, [*parts, Part(variable=root, position=after.fresh("i"), whole=whole)]
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """One argument of a variadic operator in a pattern.
+
+    A starred variable has a `name`; any other the class `variable` and the variable of its `position`, and for all
+    outputs of a node also the class `whole` of their tuple."""
+
+    name: str = ""
+    variable: str = ""
+    position: str = ""
+    whole: str = ""
 
 
 def _call(op: str, span: ast.Span, *args: ast.Expr) -> ast.Call:
@@ -286,7 +305,7 @@ def _call(op: str, span: ast.Span, *args: ast.Expr) -> ast.Call:
 
 
 def heads(rule: CompiledRule) -> tuple[str, ...]:
-    """The operators named in a rule's pattern; its variants depend on the numbers of inputs that these occur with."""
+    """The operators named in a rule's pattern; a variant can match once all of its own occur."""
     if rule.heads is None:
         names = [e.head for e in rule.lhs.walk() if isinstance(e, ast.Call)]
         names += [INFIX[e.operator] for e in rule.lhs.walk() if isinstance(e, ast.Binary) and e.operator in INFIX]
@@ -313,6 +332,8 @@ def bind(rule: CompiledRule, variant: Variant, row: Row, evaluator: Evaluator) -
                     raise Unprovable(f"{name} is absent")
                 continue
             env[name] = TensorRef(handle)
+    for node, parts in variant.spreads:
+        _spread(at, at[node], parts, env, egraph)
     for name, (op, attrs) in variant.heads.items():
         env[name] = OpRef(egraph.op_name(at[op]), egraph.attrs_of(at[attrs]))
     later: list[tuple[ast.Expr, object, str]] = []
@@ -328,6 +349,39 @@ def bind(rule: CompiledRule, variant: Variant, row: Row, evaluator: Evaluator) -
         if not evaluator.equal(evaluator.evaluate(expr, env), value):
             raise Unprovable(f"{what} is {value!r}")
     return env
+
+
+def _spread(at: Mapping[str, int], node: int, parts: tuple[Part, ...], env: Binding, egraph: EGraph) -> None:
+    """Binds the starred variables of a variadic operator to the inputs between those that were matched."""
+    children = [egraph.find(c) for c in egraph.nodes[node].children]
+    start = 0
+    for i, part in enumerate(parts):
+        if part.name:
+            following = next((p for p in parts[i + 1 :]), None)
+            if following is not None and following.name:
+                raise Unsupported("two starred variables in a row")
+            end = len(children) if following is None else at[following.position]
+            if end < start or (end == start and len(parts) == 1):
+                raise Unprovable(f"nothing is left for {part.name}")
+            found = [TensorRef(c) for c in children[start:end]]
+            if env.setdefault(part.name, found) != found:
+                raise Unprovable(f"{part.name} stands for other inputs elsewhere")
+            start = end
+            continue
+        if at[part.position] != start:
+            raise Unprovable("an input is at another position")
+        if part.whole:
+            whole = egraph.find(at[part.whole])
+            count = len(egraph.types(whole))
+            if not all(
+                start + k < len(children) and egraph.is_output(children[start + k], whole, k) for k in range(count)
+            ):
+                raise Unprovable("its inputs are not all the outputs of one node in order")
+            start += count
+        else:
+            start += 1
+    if start != len(children):
+        raise Unprovable("it has more inputs")
 
 
 @cache

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,7 @@ import numpy as np
 from .constants import SMALL, ConstantInfo, summarise
 from .graph import AttrValue, Constant, Graph, OtherType, TensorType, ValueType
 from .matcher import Matcher, Row
-from .operators import is_pure
+from .operators import is_pure, signature
 from .shapes import IllTyped, SymbolicValue, infer
 from .symbolic import Dim, known, same, symbol
 
@@ -84,6 +85,7 @@ class EGraph:
     matcher: Matcher | None = None
     _stamps: list[int] = field(default_factory=list)
     _new_fixed: list[int] = field(default_factory=list)
+    _new_variadic: list[Row] = field(default_factory=list)
     _new_leaves: list[int] = field(default_factory=list)
     _new_rows: dict[int, list[Row]] = field(default_factory=dict)
     _new_equal: list[tuple[int, int]] = field(default_factory=list)
@@ -101,7 +103,17 @@ class EGraph:
 
     def __getstate__(self) -> dict[str, Any]:
         """The tables without the egglog side, which cannot leave its process."""
-        skip = {"matcher", "_memo", "_stamps", "_new_fixed", "_new_leaves", "_new_rows", "_new_equal", "_attr_ids"}
+        skip = {
+            "matcher",
+            "_memo",
+            "_stamps",
+            "_new_fixed",
+            "_new_variadic",
+            "_new_leaves",
+            "_new_rows",
+            "_new_equal",
+            "_attr_ids",
+        }
         return {name: getattr(self, name) for name in self.__slots__ if name not in skip}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -109,7 +121,7 @@ class EGraph:
             setattr(self, name, value)
         self.matcher, self._memo, self._attr_ids = None, {}, {}
         self._new_leaves, self._new_rows, self._new_equal = [], {}, []
-        self._new_fixed, self._stamps = [], []
+        self._new_fixed, self._stamps, self._new_variadic = [], [], []
 
     # --- reading ---
 
@@ -131,6 +143,15 @@ class EGraph:
     def members(self, handle: int) -> list[int]:
         """The nodes of a class."""
         return self._members[self.find(handle)]
+
+    def is_output(self, handle: int, whole: int, index: int) -> bool:
+        """Whether a class is output `index` of the tuple `whole`."""
+        return any(
+            (node := self.nodes[h]).op == "Proj"
+            and node.attrs["index"] == index
+            and self.find(node.children[0]) == whole
+            for h in self.members(handle)
+        )
 
     def types(self, handle: int) -> tuple[ValueType, ...]:
         """The types of a class: one, or one for each output of a multi-output operator."""
@@ -224,7 +245,10 @@ class EGraph:
         for child in dict.fromkeys(kids):
             self._users[child].append(handle)
         if not serial:
-            self._new_rows.setdefault(len(kids), []).append((handle, self.op_id(op), attr_id, *kids))
+            row = (handle, self.op_id(op), attr_id, *kids)
+            self._new_rows.setdefault(len(kids), []).append(row)
+            if _is_variadic(op):
+                self._new_variadic.append(row)
         else:
             self._new_leaves.append(handle)
         self._settle(handle)
@@ -393,8 +417,9 @@ class EGraph:
         assert self.matcher is not None
         while self._new_leaves or self._new_rows or self._new_equal or self._new_fixed:
             leaves, rows, equal, fixed = self._new_leaves, self._new_rows, self._new_equal, self._new_fixed
+            variadic, self._new_variadic = self._new_variadic, []
             self._new_leaves, self._new_rows, self._new_equal, self._new_fixed = [], {}, [], []
-            self.matcher.load(leaves, rows, equal, fixed)
+            self.matcher.load(leaves, rows, equal, fixed, variadic)
             if not self._merged:
                 continue
             self._merged = False
@@ -416,6 +441,12 @@ class EGraph:
                 kids = (kids[1], kids[0])
             memo.setdefault((key[0], key[1], *kids), handle)
         self._memo = memo
+
+
+@cache
+def _is_variadic(op: str) -> bool:
+    found = signature(op)
+    return found is not None and found.max_inputs is None
 
 
 def _hashable(value: Any) -> Any:

@@ -8,6 +8,8 @@ e-classes by integer handles.
     (H h)                the class of handle h; the least handle of a class is its canonical one, (id class)
     (Nk op attrs c1..ck) an e-node of arity k; operators and attribute sets are interned integers
     (Ck r op attrs x y)  for a commutative operator: the e-node in both operand orders, so that matching is commutative
+    (Var r op attrs n)   e-node number n of a variadic operator, whatever its number of inputs,
+    (Child r .. n i c)   and each of its inputs with its position
     (Kind k op)          operator op is of kind k
     (Fixed c)            class c is a term over constants only
     (Mq ..)              the matches of query q, read out and then cleared
@@ -43,6 +45,20 @@ class Atom:
 
 
 @dataclass(frozen=True, slots=True)
+class Spread:
+    """One condition of a query: class variable `root` holds an e-node of a variadic operator.
+
+    Variable `node` binds its number; each of `picks` one of its inputs, by a variable for the position and a class
+    variable."""
+
+    root: str
+    op: int
+    attrs: str
+    node: str
+    picks: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Query:
     """A conjunctive query. A match is a row of the classes' canonical handles, then the interned integers.
 
@@ -51,7 +67,7 @@ class Query:
 
     name: str
     ruleset: str
-    atoms: tuple[Atom, ...]
+    atoms: tuple[Atom | Spread, ...]
     classes: tuple[str, ...]
     integers: tuple[str, ...]
     absent: tuple[str, ...] = ()
@@ -82,6 +98,12 @@ class Matcher:
             (relation equal (i64 i64))
             (rule ((equal a b)) ((union (H a) (H b))) :ruleset load)
             (relation C2 (T i64 i64 T T))
+            (relation Var (T i64 i64 i64))
+            (relation var (i64 i64 i64))
+            (rule ((var h op at)) ((Var (H h) op at h)) :ruleset load)
+            (relation Child (T i64 i64 i64 i64 T))
+            (relation child (i64 i64 i64 i64 i64))
+            (rule ((child h op at i c)) ((Child (H h) op at h i (H c))) :ruleset load)
             (relation Kind (String i64))
             (relation Fixed (T))
             (relation fixed (i64))
@@ -135,6 +157,11 @@ class Matcher:
         facts += [f'(Kind "{kind}" {op})' for op, kind in query.kinds]
         facts += [f"(Fixed {variable})" for variable in query.fixed]
         for atom in query.atoms:
+            if isinstance(atom, Spread):
+                facts.append(f"(Var {atom.root} {atom.op} {atom.attrs} {atom.node})")
+                for position, child in atom.picks:
+                    facts.append(f"(Child {atom.root} {atom.op} {atom.attrs} {atom.node} {position} {child})")
+                continue
             self._declare(len(atom.children))
             operands = f"{atom.op} {atom.attrs} {' '.join(atom.children)}"
             facts.append(
@@ -158,10 +185,14 @@ class Matcher:
         nodes: Mapping[int, Sequence[Row]],
         equal: Sequence[tuple[int, int]],
         fixed: Sequence[int] = (),
+        variadic: Sequence[Row] = (),
     ) -> None:
         """Adds leaves (handles), e-nodes by arity (rows `handle, op, attrs, *children`), equalities, and which handles
-        are constant terms; and rebuilds."""
+        are constant terms; and rebuilds. `variadic` are the rows of `nodes` whose operators are variadic."""
         commands = [self._input("leaf", [(h,) for h in leaves]), self._input("fixed", [(h,) for h in fixed])]
+        commands.append(self._input("var", [row[:3] for row in variadic]))
+        children = [(*row[:3], i, child) for row in variadic for i, child in enumerate(row[3:])]
+        commands.append(self._input("child", children))
         for arity, rows in nodes.items():
             self._declare(arity)
             commands.append(self._input(f"n{arity}", rows))

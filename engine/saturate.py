@@ -115,7 +115,7 @@ class Saturator:
         self._banned: dict[str, int] = {}
         self._bans: dict[str, int] = {}
         self._kinds_declared: set[str] = set()
-        self._compiled: dict[int, tuple[object, ...]] = {}
+        self._compiled: dict[int, tuple[str, ...]] = {}
         self._start = time.perf_counter()
         assert egraph.matcher is not None
         self._prefix = egraph.matcher.new_user()
@@ -170,12 +170,9 @@ class Saturator:
         return changed or self.egraph.knowledge != knowledge or len(self.egraph.nodes) != nodes
 
     def _compile(self, phase: str) -> None:
-        """Registers the queries of a phase's rules, those for new numbers of inputs of variadic operators too."""
-        arities: dict[str, set[int]] = {}
-        for node in self.egraph.nodes:
-            arities.setdefault(node.op, set()).add(len(node.children))
-        self.egraph.op_id("Proj")
-        ops = {op: self.egraph.op_id(op) for op in (*arities, "Proj")}
+        """Registers the queries of a phase's rules; again when operators have come up that they name."""
+        present = {node.op: None for node in self.egraph.nodes}
+        ops = {op: self.egraph.op_id(op) for op in (*present, "Proj")}
         for name in self.evaluator.declared:  # rules write `Name` for what graphs hold as `rewrite.Name`
             ops[name] = self.egraph.op_id(f"{OWN_DOMAIN}.{name}")
         assert self.egraph.matcher is not None
@@ -183,11 +180,11 @@ class Saturator:
             if op in self.kinds and op not in self._kinds_declared:
                 self._kinds_declared.add(op)
                 self.egraph.matcher.declare_kind(self.kinds[op], number)
-        compiler = Compiler(ops, self.egraph.commutative, arities, self._prefix)
+        compiler = Compiler(ops, self.egraph.commutative, self._prefix)
         for number, rule in enumerate(self.rules):
             if rule.ruleset != phase:
                 continue
-            state = tuple((op, tuple(sorted(arities[op]))) for op in heads(rule) if op in arities)
+            state = tuple(op for op in heads(rule) if op in ops)
             if self._compiled.get(number) != state:
                 self._compiled[number] = state
                 for variant in compiler.variants(rule, self._seen_variants):
