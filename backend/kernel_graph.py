@@ -11,12 +11,11 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..engine.graph import Constant, Node, TensorType, ValueType
+from ..engine.symbolic import Dim, symbol
 
-if TYPE_CHECKING:
-    from ..engine.symbolic import Dim
 
 ALIGNMENT = 64
 """Every buffer a kernel gets starts at a multiple of this many bytes …"""
@@ -169,7 +168,9 @@ def extents_of(item: Item, types: Mapping[str, ValueType]) -> list[Dim]:
         return [*shapes((item.input, item.output)), item.offset]
     if isinstance(item, Shape):
         return list(item.dims)
-    return shapes(reads(item))
+    if isinstance(item, Control):
+        return [symbol(name) for body in item.bodies for name in body.symbols]
+    return []  # a fallback takes its operands as they are
 
 
 @dataclass(frozen=True)
@@ -217,6 +218,7 @@ class ModelPlan:
     items: tuple[Item, ...]
     constants: Mapping[str, Constant]
     types: Mapping[str, ValueType]
+    symbols: tuple[str, ...] = ()  # of a body: the extents that it needs from around it
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:

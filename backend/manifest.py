@@ -69,6 +69,7 @@ def dump_plan(plan: ModelPlan, kernels: Mapping[Kernel, str], weights: Weights) 
         "name": plan.name,
         "inputs": list(plan.inputs),
         "outputs": list(plan.outputs),
+        "symbols": list(plan.symbols),
         "types": {name: _dump_type(kind) for name, kind in plan.types.items()},
         "constants": {name: weights.add(constant) for name, constant in plan.constants.items()},
         "items": [_dump_item(item, kernels, weights) for item in plan.items],
@@ -84,6 +85,7 @@ def load_plan(data: Json, kernels: Mapping[str, Kernel], weights: NDArray[np.uin
         items=tuple(_load_item(item, kernels, weights) for item in data["items"]),
         constants={name: read_constant(constant, weights) for name, constant in data["constants"].items()},
         types={name: _load_type(kind) for name, kind in data["types"].items()},
+        symbols=tuple(data["symbols"]),
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..engine import shapes, symbolic
 from ..engine.graph import Constant, DType, Graph, Node, TensorType, ValueType
+from ..engine.shapes.core import IllTyped
 from ..engine.symbolic import Dim
 from .group import FusePolicy, group_nodes, split
 from .kernel_graph import Control, Fallback, Group, Item, ModelPlan, Shape, Step, Target, extents_of, reads, writes
@@ -17,12 +18,16 @@ from .views import views_of
 _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
-def plan_graph(graph: Graph, policy: FusePolicy, target: Target, threads: int) -> ModelPlan:
-    """Plans a graph (the main one, or a body whose captured values have been made inputs)."""
+def plan_graph(
+    graph: Graph, policy: FusePolicy, target: Target, threads: int, symbols: Collection[str] = ()
+) -> ModelPlan:
+    """Plans a graph: the main one, or a body whose captured values have been made inputs.
+
+    `symbols` are the extents that are known around a body."""
     graph = _without_dead(graph)
     contents = _contents(graph)
     context = Context(graph, target, threads, contents)
-    fixed, native = _classify(graph, context, policy)
+    fixed, native = _classify(graph, context, policy, symbols)
     items: list[Item] = []
     for part in group_nodes(graph, native, policy):
         if isinstance(part, Group):
@@ -40,6 +45,9 @@ def plan_graph(graph: Graph, policy: FusePolicy, target: Target, threads: int) -
         items=tuple(items),
         constants={name: constant for name, constant in constants.items() if name in used},
         types={v: t for v, t in types.items() if v in used},
+        symbols=tuple(
+            sorted({s for item in items for d in extents_of(item, types) for s in symbolic.symbols(d)} & set(symbols))
+        ),
     )
 
 
@@ -71,9 +79,11 @@ def _native(group: Group, context: Context) -> list[Item] | None:
     return [replace(item, nodes=item.nodes or names) if isinstance(item, Step) else item for item in found]
 
 
-def _classify(graph: Graph, context: Context, policy: FusePolicy) -> tuple[dict[int, list[Item]], list[Node]]:
+def _classify(
+    graph: Graph, context: Context, policy: FusePolicy, symbols: Collection[str]
+) -> tuple[dict[int, list[Item]], list[Node]]:
     """Each node that isn't for a kernel as items, by the node's identity; and the nodes that may become kernels."""
-    bound: set[str] = set()
+    bound: set[str] = set(symbols)
     for value in graph.inputs:
         bound |= _plain_symbols(graph.types.get(value))
     fixed: dict[int, list[Item]] = {}
@@ -82,7 +92,7 @@ def _classify(graph: Graph, context: Context, policy: FusePolicy) -> tuple[dict[
         types = [graph.types.get(v) for v in (*node.inputs, *node.outputs) if v]
         computable = all(_is_dense(t) and _symbols(t) <= bound for t in types)
         if node.op in _CONTROL:
-            fixed[id(node)] = [_control(graph, node, policy, context.target, context.threads)]
+            fixed[id(node)] = [_control(graph, node, policy, context, bound)]
         elif computable and (shape := _as_shape(node, context, bound)) is not None:
             fixed[id(node)] = shape
         elif computable and (views := views_of(node, context)) is not None:
@@ -131,13 +141,13 @@ def _as_shape(node: Node, context: Context, bound: set[str]) -> list[Item] | Non
     return items or None
 
 
-def _control(graph: Graph, node: Node, policy: FusePolicy, target: Target, threads: int) -> Control:
+def _control(graph: Graph, node: Node, policy: FusePolicy, context: Context, bound: set[str]) -> Control:
     bodies, captures = [], []
     plain: dict[str, Any] = {}
     for key, value in sorted(node.attrs.items(), key=lambda kv: (kv[0] != "then_branch", kv[0])):
         if isinstance(value, Graph):
             body, captured = closed(value, graph)
-            bodies.append(plan_graph(body, policy, target, threads))
+            bodies.append(plan_graph(body, policy, context.target, context.threads, bound))
             captures.append(captured)
         else:
             plain[key] = value
@@ -191,15 +201,18 @@ def _contents(graph: Graph) -> dict[str, tuple[Dim, ...]]:
     values: dict[str, Any] = {}
     for node in graph.nodes:
         constants: list[Constant | None] = [graph.constants.get(v) if v else None for v in node.inputs]
-        found = shapes.infer(
-            node.op,
-            node.attrs,
-            [graph.types.get(v) if v else None for v in node.inputs],
-            [values.get(v) if v else None for v in node.inputs],
-            len(node.outputs),
-            constants=constants,
-            fresh=fresh,
-        )
+        try:
+            found = shapes.infer(
+                node.op,
+                node.attrs,
+                [graph.types.get(v) if v else None for v in node.inputs],
+                [values.get(v) if v else None for v in node.inputs],
+                len(node.outputs),
+                constants=constants,
+                fresh=fresh,
+            )
+        except IllTyped:  # it fails whenever it is run: it may stand in a branch that never is
+            continue
         for value, kind, content in zip(node.outputs, found.types, found.values, strict=False):
             if not value:
                 continue

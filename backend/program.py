@@ -12,6 +12,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -245,7 +246,8 @@ class Program:
         def control(run: _Run) -> None:
             operands = [run.get(v) if v else None for v in item.inputs]
             captured = [[run.get(v) for v in values] for values in item.captures]
-            found = run_control(item, operands, captured, [body.call for body in bodies])
+            calls = [partial(body.call, extents=run.extents) for body in bodies]
+            found = run_control(item, operands, captured, calls)
             for value, result in zip(item.outputs, found, strict=False):
                 if value:
                     run.put(value, result)
@@ -334,9 +336,9 @@ class Program:
                 raise UserError(f"the model has no output {name!r}", hint=_did_you_mean(name, self.plan.outputs))
         return {name: named[name] for name in outputs}
 
-    def call(self, values: Sequence[Any]) -> list[Any]:
-        """Like `run`, by position."""
-        return self._execute(values, None)
+    def call(self, values: Sequence[Any], extents: Mapping[str, int] | None = None) -> list[Any]:
+        """Like `run`, by position. `extents` are those known around a body."""
+        return self._execute(values, None, extents)
 
     def profile(self, inputs: Mapping[str, Any]) -> list[StepTime]:
         """Runs the model step by step and tells how long each took, in order.
@@ -348,7 +350,9 @@ class Program:
         self._execute([inputs[port.name] for port in self.inputs], times)
         return times
 
-    def _execute(self, values: Sequence[Any], times: list[StepTime] | None) -> list[Any]:
+    def _execute(
+        self, values: Sequence[Any], times: list[StepTime] | None, extents: Mapping[str, int] | None = None
+    ) -> list[Any]:
         try:
             frame = self._frames.pop()
         except IndexError:
@@ -358,6 +362,8 @@ class Program:
         try:
             run = _Run(self, frame)
             run.times = times
+            if extents is not None:
+                run.extents.update({s: extents[s] for s in self.plan.symbols})
             for spec, value in zip(self._specs, values, strict=True):
                 spec.take(run, value)
             for number, stage in enumerate(self._stages):

@@ -126,6 +126,7 @@ def make_storage(plan: ModelPlan) -> Storage:
 def _stages(plan: ModelPlan, places: Mapping[str, Place]) -> list[Stage]:
     """Cuts the plan after each item whose results tell extents that weren't known before."""
     bound = {s for v in plan.inputs for d in plan.type(v).shape or () if (s := symbolic.symbol_name(d))}
+    bound.update(plan.symbols)
     stages = [Stage()]
     for number, item in enumerate(plan.items):
         stages[-1].items.append(item)
