@@ -6,6 +6,7 @@ inputs under the filter, gathered panel by panel. One, two and three spatial dim
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,9 +18,15 @@ from ..iteration import Extents
 from ..lower import Context, Group, Kernel, Step, lowering
 from . import tiles as tiling
 from .epilogue import Axes, Epilogue, of_group
-from .matmul import SMALL_WORK, kernel_weight, tile_params
+from .matmul import SMALL_WORK, kernel_weight, pack_columns, tile_params
 from .slide import slide
+from .tiles import Tiles
 from .window import Window, geometry, window_of
+
+SMALL = 256
+"""Images of at most so many pixels may be done by vectors of channels."""
+GATHER, TURN = 2.0, 3.0
+"""What a vector of gathered inputs costs, and an element of the output that has to be turned, in cycles."""
 
 
 @lowering("Conv")
@@ -75,8 +82,11 @@ def conv_step(
         k,
         threads=ctx.threads,
         batch=groups * (images if isinstance(images, int) and images > 0 else 1),
-        packing=0.0 if direct else 2.0,
+        packing=0.0 if direct else GATHER,
     )
+    if isinstance(pixels, int) and pixels > 0 and (small := _small(ctx, shape, images, groups, m, pixels, k, direct)):
+        if small[1].cycles < 0.96 * choice.cycles:  # the model is no more exact than that
+            return _small_step(group, ctx, shape, epilogue, images, groups, w, x, *small)
     nr = choice.nv * ctx.target.lanes
     kc = 0
     if not direct:
@@ -108,6 +118,80 @@ def conv_step(
         scratch=scratch,
         in_place=() if kc else epilogue.in_place(2),
         threads=1 if isinstance(macs, int) and macs < SMALL_WORK else 0,
+        nodes=tuple(n.name for n in group.nodes),
+    )
+
+
+def _small(
+    ctx: Context, shape: Window, images: Dim, groups: int, m: int, pixels: int, k: int, direct: bool
+) -> tuple[int, Tiles] | None:
+    """The block of pixels and the tiles with which the kernel for small images would do it, with its modelled time."""
+    if m < 2 * ctx.target.lanes or pixels > SMALL:
+        return None
+    blocks = -(-pixels // 64)
+    block = -(-pixels // blocks)
+    batch = blocks * groups * (images if isinstance(images, int) and images > 0 else 1)
+    choice = tiling.choose(ctx.target, block, m, k, threads=ctx.threads, batch=batch)
+    vectors = -(-block // ctx.target.lanes) * batch
+    gathering = 0.0 if direct else GATHER * k * vectors * max(1, -(-ctx.threads // batch))
+    turning = TURN * block * m * batch
+    if pixels % block:
+        choice = replace(choice, rest=tuple(r for r in (4, 2, 1) if r < choice.mr))
+    return block, replace(choice, cycles=choice.cycles + gathering + turning)
+
+
+def _small_step(
+    group: Group,
+    ctx: Context,
+    shape: Window,
+    epilogue: Epilogue,
+    images: Dim,
+    groups: int,
+    w: NDArray[Any],
+    x: str,
+    block: int,
+    choice: Tiles,
+) -> Step:
+    """The step of the kernel for images of few pixels."""
+    lanes = ctx.target.lanes
+    m, channels = w.shape[0] // groups, w.shape[1]
+    k, pixels = channels * shape.taps, product(shape.outputs)
+    direct = shape.is_pointwise
+    nr, pitch = choice.nv * lanes, -(-block // lanes) * lanes
+    kc = 0
+    if not direct:
+        kc = tiling.k_block(ctx.target, k, max(pitch, nr), None)
+        kc = 0 if kc >= k else kc
+    depth = -(-m // nr) if kc else 1
+    floats = depth * pitch * nr + (0 if direct else (kc or k) * pitch + lanes)
+    extents = Extents()
+    a_k = extents(pixels) if direct else str(pitch)
+    last = choice.tail * lanes
+    columns = w.reshape(groups, m, channels, -1).transpose(0, 3, 2, 1).reshape(groups, k, m)
+    params = {
+        "images": extents(images),
+        "groups": groups,
+        "m": m,
+        "pixels": pixels,
+        "k": k,
+        "kc": kc,
+        "direct": direct,
+        "block": block,
+        "pitch": pitch,
+        "depth": depth,
+        "scratch": -(-floats * 4 // 64) * 64,
+        "g": geometry(shape, channels, extents),
+        **_gathering(shape, lanes),
+        "tiles": tile_params(choice, "1", a_k, str(choice.mr), nr, last),
+        "epilogue": epilogue.params(extents),
+    }
+    return Step(
+        Kernel("conv_small", params, kernel_weight(choice) + 1 + (not direct)),
+        (x, ctx.add_constant(pack_columns(columns, nr, lanes), "packed"), *epilogue.values),
+        (epilogue.output,),
+        dims=tuple(extents.dims),
+        scratch=int(params["scratch"]),
+        in_place=epilogue.in_place(2),
         nodes=tuple(n.name for n in group.nodes),
     )
 

@@ -12,6 +12,7 @@ from .epilogue import Axes, Epilogue, of_group
 from .window import Window, geometry, ints, window_of
 
 UNROLLED = 50  # windows of up to so many elements are unrolled
+CODE = 200  # about as many multiply-adds a tile may have when unrolled
 SMALL_PLANES = 60_000  # fewer elements under all windows than this are left to one thread
 
 
@@ -90,7 +91,10 @@ def slide(
     unrolled = shape.taps <= UNROLLED
     rows = _rows(height, 8 if ctx.target.registers >= 32 else 4, shape)
     reach = (shape.kernel[2] - 1) * shape.dilation[2] // shape.stride[2]
-    pitch = ceildiv(width, lanes) * lanes + -(-(reach + 1) // lanes) * lanes
+    # what a vector reads beyond its row doesn't matter: lanes behind the last output are dropped
+    pitch = width + reach
+    if not (isinstance(pitch, int) and pitch < 2 * lanes):
+        pitch = ceildiv(pitch, lanes) * lanes
     band = rows
     if isinstance(height, int) and isinstance(pitch, int):
         limit = ctx.target.l1 // 2
@@ -142,11 +146,14 @@ def _floats(shape: Window, band: int, pitch: Dim) -> Dim:
 
 
 def _rows(height: Dim, most: int, shape: Window) -> int:
-    """How many rows a tile has: those that leave few over, limited by registers and by the size of unrolled code."""
-    if shape.taps > 9:
-        most = max(1, min(most, 4 if shape.taps <= 25 else 2))
+    """The rows of a tile: as many as let each input be read once, few left over, and code of a reasonable size."""
+    most = max(1, min(most, CODE // shape.taps)) if shape.taps <= UNROLLED else min(most, 4)
     if not isinstance(height, int):
         return min(4, most)
-    fits = range(1, min(most, height) + 1) or range(1, 2)
-    # rows left over are done one by one, at about half the speed
-    return max(fits, key=lambda r: (height // r * r + height % r * 0.5) / max(1, height) + r / 100)
+
+    def cycles(rows: int) -> float:
+        lines = (rows - 1) * shape.stride[1] + (shape.kernel[1] - 1) * shape.dilation[1] + 1
+        return lines * shape.kernel[2] * 0.7 + rows * (shape.taps * 0.6 + 4) + 10
+
+    fits = range(1, max(1, min(most, height)) + 1)
+    return min(fits, key=lambda r: (height // r * cycles(r) + height % r * cycles(1), r))

@@ -8,7 +8,7 @@ the model is for: keeping tails small and the threads evenly loaded.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from ..kernel_graph import Target
@@ -29,6 +29,7 @@ class Tiles:
     rest: tuple[int, ...]
     tail: int
     full: bool
+    cycles: float = 0.0  # the modelled time of all tiles
 
 
 def _candidates(target: Target) -> list[tuple[int, int]]:
@@ -82,7 +83,7 @@ def choose(
             best = cost, (mr, nv)
     assert best is not None
     mr, nv = best[1]
-    return shape(target, mr, nv, rows, columns)
+    return replace(shape(target, mr, nv, rows, columns), cycles=best[0])
 
 
 def shape(target: Target, mr: int, nv: int, rows: int | None, columns: int | None) -> Tiles:
