@@ -16,7 +16,6 @@ from typing import Any
 from ..engine.graph import Constant, Node, TensorType, ValueType
 from ..engine.symbolic import Dim, symbol
 
-
 ALIGNMENT = 64
 """Every buffer a kernel gets starts at a multiple of this many bytes …"""
 
