@@ -95,23 +95,23 @@ def optimize(
         "limits": Limits(seconds=time_limit, nodes=node_limit),
         "costs": costs,
     }
-    outcome = timed("saturate", lambda: worker.run(worker.job(graph_in, **settings), tell))
+    marked = bodies.mark_bodies(graph_in)
+    outcomes = timed("saturate", lambda: worker.run(worker.job(marked, **settings), tell))
+    originals = [graph_in, *sorted(bodies.all_bodies(marked), key=bodies.body_number)]
 
     def decoded(target: str) -> Graph:
-        graph = decode.decode(outcome.egraph, outcome.extractions[target], graph_in)
-        return bodies.optimise_bodies(graph, lambda body: optimize_body(body, target, settings))
+        graphs = [
+            decode.decode(outcome.egraph, outcome.extractions[target], original)
+            for outcome, original in zip(outcomes, originals, strict=True)
+        ]
+        return bodies.replace_bodies(graphs[0], lambda number: graphs[number + 1])
 
     portable = timed("extract", lambda: decoded("portable"))
     native = timed("extract", lambda: decoded("native"))
+    outcome = outcomes[0]
     seconds |= {f"saturate.{k}": v for k, v in outcome.seconds.items()}
     report = make_report(library, graph_in, portable, native, outcome, costs["portable"], seconds)
     return Optimized(graph_in, portable, native, report)
-
-
-def optimize_body(body: Graph, target: str, settings: Mapping[str, Any]) -> Graph:
-    """Optimises the body of an If, Loop or Scan for one target, in this process: bodies are small."""
-    outcome = worker.perform(worker.job(body, **settings))
-    return decode.decode(outcome.egraph, outcome.extractions[target], body)
 
 
 def verify(optimized: Optimized, original: Any, *, numerics: str = "reassoc", seconds: float = 60.0) -> Verification:

@@ -14,19 +14,21 @@ import pickle
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from ..errors import RewriteError
+from .bodies import all_bodies, body_number
 from .constants import ConstantInfo, summarise
 from .cost import CostModel
 from .egraph import EGraph, ENode
 from .encode import encode
 from .extract import Extraction, extract
 from .graph import Graph
-from .library import load_rules, rule_set
+from .library import RuleSet, load_rules, rule_set
 from .operators import OWN_DOMAIN
 from .saturate import Limits, Saturation, Saturator
 
@@ -37,9 +39,11 @@ _GRACE = 10.0
 
 @dataclass(slots=True)
 class Job:
-    """What the child is asked to do. `graph` comes without its constants, which `constants` summarises."""
+    """What the child is asked to do, for each of `graphs` (a model's main graph and the bodies in it).
 
-    graph: Graph
+    The main graph comes without its constants, which `constants` summarises."""
+
+    graphs: tuple[Graph, ...]
     constants: dict[str, ConstantInfo]
     rules: tuple[Path, ...]
     std: bool
@@ -65,25 +69,38 @@ class OutOfBounds(RewriteError):
 
 
 def job(graph: Graph, **settings: Any) -> Job:
-    """A job for a graph; see `Job` for the settings."""
+    """A job for a graph with marked bodies; see `Job` for the settings."""
     infos = {name: summarise(c) for name, c in graph.constants.items()}
-    return Job(replace(graph, constants={}), infos, **settings)
+    bodies = sorted(all_bodies(graph), key=body_number)
+    return Job((replace(graph, constants={}), *bodies), infos, **settings)
 
 
-def perform(task: Job, progress: Progress | None = None) -> Outcome:
-    """Does a job in this process."""
-    import time
-
-    seconds = {}
-    start = time.perf_counter()
+def perform(task: Job, progress: Progress | None = None) -> list[Outcome]:
+    """Does a job in this process; an outcome for each of its graphs."""
     library = load_rules(task.rules, std=task.std)
     rules = rule_set(library, task.numerics, task.disabled)
-    seconds["rules"] = time.perf_counter() - start
+    end = time.perf_counter() + task.limits.seconds
+    outcomes = []
+    for i, graph in enumerate(task.graphs):
+        left = replace(task.limits, seconds=max(0.0, end - time.perf_counter()))
+        outcomes.append(_optimise(graph, task.constants if i == 0 else {}, rules, task, left, progress))
+    return outcomes
+
+
+def _optimise(
+    graph: Graph,
+    constants: Mapping[str, ConstantInfo],
+    rules: RuleSet,
+    task: Job,
+    limits: Limits,
+    progress: Progress | None,
+) -> Outcome:
+    seconds = {}
     start = time.perf_counter()
     egraph = EGraph.create(rules.commutative)
     assert egraph.matcher is not None
     try:
-        encode(task.graph, egraph, task.constants)
+        encode(graph, egraph, constants)
         seconds["encode"] = time.perf_counter() - start
 
         def tell(iteration: int, nodes: int) -> None:
@@ -91,14 +108,14 @@ def perform(task: Job, progress: Progress | None = None) -> Outcome:
                 progress("saturate", {"iteration": iteration, "nodes": nodes})
 
         saturation = Saturator(
-            egraph, rules.rules, rules.kinds, task.limits, declared=rules.declared, progress=tell
+            egraph, rules.rules, rules.kinds, limits, declared=rules.declared, progress=tell
         ).run()
     finally:
         egraph.matcher.close()
     seconds["saturate"] = saturation.seconds
     start = time.perf_counter()
     extractions = {
-        name: extract(egraph, cost, admissible=_admissible(task.graph, cost)) for name, cost in task.costs.items()
+        name: extract(egraph, cost, admissible=_admissible(graph, cost)) for name, cost in task.costs.items()
     }
     seconds["extract"] = time.perf_counter() - start
     return Outcome(egraph, extractions, saturation, seconds)
@@ -113,7 +130,7 @@ def _admissible(graph: Graph, cost: CostModel) -> Callable[[ENode], bool]:
     return lambda node: can_write(node.op, node.attrs, graph.opset)
 
 
-def run(task: Job, progress: Progress | None = None) -> Outcome:
+def run(task: Job, progress: Progress | None = None) -> list[Outcome]:
     """Does a job in a child process, within its limits of time and memory.
 
     Raises `OutOfBounds` if the child had to be stopped, and what the child raised. An interrupt stops the child."""
