@@ -71,6 +71,7 @@ class EGraph:
     constants: dict[str, ConstantInfo] = field(default_factory=dict)
     commutative: frozenset[str] = frozenset()
     knowledge: int = 0
+    unions: list[tuple[int, int, str | None]] = field(default_factory=list)
     _parent: list[int] = field(default_factory=list)
     _known: list[_Knowledge] = field(default_factory=list)
     _users: list[list[int]] = field(default_factory=list)
@@ -378,10 +379,13 @@ class EGraph:
         """Whether two classes have provably the same type, the least that equality asks for."""
         return self.find(a) == self.find(b) or _agree(self.types(a), self.types(b))
 
-    def union(self, a: int, b: int) -> bool:
-        """Makes two classes one; False if they were already. The egglog side follows at the next `rebuild`."""
+    def union(self, a: int, b: int, rule: str | None = None) -> bool:
+        """Makes two classes one, on behalf of a rule; False if they were already. The egglog side follows at the next
+        `rebuild`."""
+        self.unions.append((a, b, rule))
         a, b = self.find(a), self.find(b)
         if a == b:
+            self.unions.pop()
             return False
         low, high = min(a, b), max(a, b)
         self._new_equal.append((low, high))
@@ -426,6 +430,7 @@ class EGraph:
             for handle, canonical in sorted(self.matcher.canonical().items()):
                 low, high = sorted((self.find(handle), self.find(canonical)))
                 if low != high:
+                    self.unions.append((handle, canonical, None))
                     self._merge(low, high)
             self._remember()
         self._merged = False

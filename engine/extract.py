@@ -65,6 +65,10 @@ class EGraphLike(Protocol):
         """The rule that made each node."""
 
     @property
+    def unions(self) -> Sequence[tuple[int, int, str | None]]:
+        """The merges: two nodes and the rule that found them equal."""
+
+    @property
     def origins(self) -> Sequence[tuple[str, ...]]:
         """The original nodes that each node stands for."""
 

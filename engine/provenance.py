@@ -24,13 +24,21 @@ class Provenance:
         for handle, origins in enumerate(egraph.origins):
             if origins and egraph.made_by[handle] is None:
                 self._originals.setdefault(egraph.find(handle), []).append(handle)
+        self._merges: dict[int, list[tuple[int, str | None]]] = {}
+        for a, b, rule in egraph.unions:
+            self._merges.setdefault(a, []).append((b, rule))
+            self._merges.setdefault(b, []).append((a, rule))
 
     def of(self, c: int) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """The rules that made a class's node and the constants it reads, and the original nodes that it stands for."""
         return self._rules(c), self._origins(c)
 
     def _rules(self, c: int) -> tuple[str, ...]:
-        rules: dict[str, None] = {}
+        rules: dict[str, None] = dict.fromkeys(self._way(c))
+        for child in dependencies(self._egraph, self._choice[c]):
+            # an operand that a rule only put another original value in place of has no node to carry the rule's name
+            if child in self._choice and self._egraph.made_by[self._choice[child]] is None:
+                rules.update(dict.fromkeys(self._way(child)))
         pending = [self._choice[c]]
         seen: set[int] = set()
         while pending:
@@ -47,6 +55,27 @@ class Provenance:
                     seen.add(child)
                     pending.append(self._choice[child])
         return tuple(rules)
+
+    def _way(self, c: int) -> tuple[str, ...]:
+        """The rules on the shortest way of merges from the original form of a class to the chosen one."""
+        goal = self._choice[c]
+        start = self._originals.get(c, [goal])[0]
+        reached: dict[int, tuple[int, str | None]] = {start: (start, None)}
+        pending = [start]
+        while pending and goal not in reached:
+            ahead = []
+            for at in pending:
+                for to, rule in self._merges.get(at, ()):
+                    if to not in reached:
+                        reached[to] = (at, rule)
+                        ahead.append(to)
+            pending = ahead
+        rules = []
+        while goal != start and goal in reached:
+            goal, rule = reached[goal]
+            if rule is not None:
+                rules.append(rule)
+        return tuple(dict.fromkeys(reversed(rules)))
 
     def _origins(self, c: int) -> tuple[str, ...]:
         """The original nodes between a class and the classes that are computed before it.

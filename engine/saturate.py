@@ -289,9 +289,9 @@ class Saturator:
             pairs = [(at[b.target.name], self.evaluator.evaluate(b.value, env)) for b in rule.rhs.bindings]
         else:
             pairs = [(roots[0], self.evaluator.evaluate(rule.rhs, env))]
-        return self._unite(pairs)
+        return self._unite(rule, pairs)
 
-    def _unite(self, pairs: Sequence[tuple[int, Value]]) -> bool:
+    def _unite(self, rule: CompiledRule, pairs: Sequence[tuple[int, Value]]) -> bool:
         equalities = []
         for root, value in pairs:
             if not isinstance(value, TensorRef):
@@ -302,7 +302,7 @@ class Saturator:
             equalities.append((root, value.handle))
         changed = False
         for root, handle in equalities:
-            changed |= self.egraph.union(root, handle)
+            changed |= self.egraph.union(root, handle, rule.name)
         return changed
 
     # --- groups: `{ y[i] = P } => { y[*] = Q }` ---
@@ -348,7 +348,7 @@ class Saturator:
             built = evaluator.outputs(evaluator.built(value, env, len(members)), None)  # type: ignore[arg-type]
             if len(built) != len(members):
                 raise Unprovable("it has another number of outputs than the group has members")
-            changed = self._unite(list(zip(members, built, strict=True)))
+            changed = self._unite(rule, list(zip(members, built, strict=True)))
             self.report.counts[rule.name].applied += changed
             return changed
         except (Unprovable, IllTyped) as why:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
-_FUNCTIONS = ("max", "min", "bcast")
+FUNCTIONS = ("max", "min", "bcast")
 
 
 class Atom:
@@ -181,7 +181,7 @@ def symbol(name: str) -> Expr:
     """The dim that this name stands for: an unknown integer >= 0, the same one wherever the name stands.
 
     A name that is no identifier is allowed (ONNX has `batch size`) and printed in single quotes."""
-    if not name.isidentifier() or name in _FUNCTIONS or name == "ceildiv":
+    if not name.isidentifier() or name in FUNCTIONS or name == "ceildiv":
         name = "'" + name.replace("'", "’") + "'"
     return _of(_atom("symbol", (), name))
 
@@ -583,97 +583,10 @@ def _apply(atom: Atom, leaf: Callable[[Atom], Dim]) -> Dim:
     return together
 
 
-_TOKEN = re.compile(r"\s*(?:(?P<int>\d+)|(?P<name>[^\W\d]\w*)|'(?P<quoted>[^']*)'|(?P<op>//|[-+*%(),]))")
-
-
 def parse(text: str) -> Dim:
     """The dim that the text says: numbers, names (quoted if need be), `+ - * // %`, `max min bcast ceildiv`, brackets.
 
     `parse(str(d)) == d`. Raises `ValueError` for anything else."""
-    return _Parser(text).whole()
+    from .dim_parser import DimParser
 
-
-class _Parser:
-    def __init__(self, text: str) -> None:
-        self.text = text
-        self.tokens: list[tuple[str, str]] = []
-        at = 0
-        stripped = text.rstrip()
-        while at < len(stripped):
-            match = _TOKEN.match(stripped, at)
-            if match is None or match.lastgroup is None:
-                raise self.error()
-            self.tokens.append((match.lastgroup, match.group(match.lastgroup)))
-            at = match.end()
-        self.at = 0
-
-    def error(self) -> ValueError:
-        return ValueError(f"not a dimension: {self.text!r}")
-
-    def accept(self, *ops: str) -> str | None:
-        if self.at < len(self.tokens) and self.tokens[self.at][0] == "op" and self.tokens[self.at][1] in ops:
-            self.at += 1
-            return self.tokens[self.at - 1][1]
-        return None
-
-    def expect(self, op: str) -> None:
-        if self.accept(op) is None:
-            raise self.error()
-
-    def whole(self) -> Dim:
-        result = self.sum()
-        if self.at != len(self.tokens):
-            raise self.error()
-        return result
-
-    def sum(self) -> Dim:
-        result = self.product()
-        while op := self.accept("+", "-"):
-            other = self.product()
-            result = result + other if op == "+" else result - other
-        return result
-
-    def product(self) -> Dim:
-        result = self.unary()
-        while op := self.accept("*", "//", "%"):
-            other = self.unary()
-            try:
-                result = result * other if op == "*" else result // other if op == "//" else result % other
-            except ZeroDivisionError:
-                raise self.error() from None
-        return result
-
-    def unary(self) -> Dim:
-        return -self.unary() if self.accept("-") else self.primary()
-
-    def primary(self) -> Dim:
-        if self.accept("("):
-            result = self.sum()
-            self.expect(")")
-            return result
-        if self.at >= len(self.tokens):
-            raise self.error()
-        kind, text = self.tokens[self.at]
-        self.at += 1
-        if kind == "int":
-            return int(text)
-        if kind == "op":
-            raise self.error()
-        if kind == "name" and text in (*_FUNCTIONS, "ceildiv"):
-            return self.call(text)
-        return symbol(text)
-
-    def call(self, name: str) -> Dim:
-        self.expect("(")
-        args = [self.sum()]
-        while self.accept(","):
-            args.append(self.sum())
-        self.expect(")")
-        if name == "ceildiv":
-            if len(args) != 2 or args[1] == 0:
-                raise self.error()
-            return ceildiv(*args)
-        result = {"max": maximum, "min": minimum, "bcast": broadcast_dims}[name](*args)
-        if result is None:
-            raise self.error()
-        return result
+    return DimParser(text).whole()

@@ -323,21 +323,6 @@ def dft_20(node: Node, ctx: Context) -> list[Node] | None:
     return [with_inputs(with_attrs(node, ("axis",)), node.inputs[0], get(node, 1), axis)]
 
 
-@up(21, "GroupNormalization")
-def group_normalization_21(node: Node, ctx: Context) -> list[Node] | None:
-    """Scale and bias are for each channel instead of each group: constant ones are repeated."""
-    scale, bias = ctx.constant(node.inputs[1]), ctx.constant(node.inputs[2])
-    shape, groups = ctx.type(node.inputs[0]).shape, node.attrs.get("num_groups")
-    if scale is None or bias is None or shape is None or not isinstance(groups, int) or not isinstance(shape[1], int):
-        return None
-    times = shape[1] // groups
-    names = [
-        ctx.add_constant(np.repeat(c.array, times), name)
-        for c, name in zip((scale, bias), node.inputs[1:3], strict=True)
-    ]
-    return [with_inputs(with_attrs(node, stash_type=1), node.inputs[0], *names)]
-
-
 @up(11, "Scatter")
 def scatter_11(node: Node, ctx: Context) -> list[Node] | None:
     """ScatterElements takes over."""
