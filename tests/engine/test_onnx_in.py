@@ -1,0 +1,366 @@
+"""Reading models: what comes in as what, and what is refused."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+from rewrite.engine import onnx_in, onnx_out
+from rewrite.engine.graph import DType, Graph, OtherType
+from rewrite.errors import UserError
+
+from .models import BOOL, FLOAT, INT64, model, run
+
+x23 = ("x", FLOAT, (2, 3))
+y23 = ("y", FLOAT, (2, 3))
+
+
+def simple(**options: Any) -> Any:
+    return model([helper.make_node("Relu", ["x"], ["y"], name="act")], [x23], [y23], **options)
+
+
+# --- what comes in ----------------------------------------------------------------------------------------------------
+
+
+def test_path_bytes_and_model_are_the_same(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    onnx.save(simple(), path)
+    graphs = [onnx_in.read(source) for source in (path, str(path), path.read_bytes(), simple())]
+    assert len({str(g.nodes) for g in graphs}) == 1
+    assert graphs[0].inputs == ("x",)
+    assert graphs[0].nodes[0].origins == ("act",)
+    assert str(graphs[0].type("y")) == "f32[2, 3]"
+
+
+def test_constants_and_identities_go() -> None:
+    two = onnx.numpy_helper.from_array(np.float32(2))
+    nodes = [
+        helper.make_node("Constant", [], ["c"], value=two),
+        helper.make_node("Identity", ["x"], ["i"]),
+        helper.make_node("Mul", ["i", "c"], ["m"]),
+        helper.make_node("Identity", ["m"], ["y"]),
+    ]
+    graph = onnx_in.read(model(nodes, [x23], [y23]))
+    assert [n.op for n in graph.nodes] == ["Mul"]
+    assert graph.nodes[0].inputs == ("x", "c")
+    assert graph.nodes[0].outputs == ("y",)
+    assert set(graph.constants) == {"c"}
+
+
+def test_outputs_that_are_inputs_or_constants() -> None:
+    nodes = [
+        helper.make_node("Identity", ["x"], ["same"]),
+        helper.make_node("Identity", ["k"], ["const"]),
+        helper.make_node("Relu", ["x"], ["y"]),
+        helper.make_node("Identity", ["y"], ["again"]),
+    ]
+    outputs = [(name, FLOAT, (2, 3)) for name in ("same", "const", "y", "again")]
+    proto = model(nodes, [x23], outputs, {"k": np.ones((2, 3), np.float32)})
+    graph = onnx_in.read(proto)
+    assert graph.outputs == ("same", "const", "y", "again")
+    feeds = {"x": np.array([[1, -2, 3], [-4, 5, -6]], np.float32)}
+    written = onnx_out.write(graph)
+    onnx.checker.check_model(written)
+    for got, want in zip(run(written, feeds), run(proto, feeds), strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+def test_output_that_is_an_initialiser_or_an_input_itself() -> None:
+    proto = model([], [x23], [x23, ("k", FLOAT, (3,))], {"k": np.arange(3, dtype=np.float32)})
+    graph = onnx_in.read(proto)
+    assert graph.outputs == ("x", "k")
+    written = onnx_out.write(graph)
+    onnx.checker.check_model(written)
+    got = run(written, {"x": np.ones((2, 3), np.float32)})
+    np.testing.assert_array_equal(got[1], np.arange(3))
+
+
+@pytest.mark.parametrize(("ir_version", "inputs"), [(3, ("x",)), (8, ("x", "k"))])
+def test_initialisers_among_the_inputs(ir_version: int, inputs: tuple[str, ...]) -> None:
+    proto = model(
+        [helper.make_node("Add", ["x", "k"], ["y"])],
+        [x23, ("k", FLOAT, (3,))],
+        [y23],
+        {"k": np.ones(3, np.float32)},
+        opset=8,
+        ir_version=ir_version,
+    )
+    graph = onnx_in.read(proto)
+    assert graph.inputs == inputs
+    assert ("k" in graph.constants) == (ir_version < 4)
+    assert ("k" in graph.defaults) == (ir_version >= 4)
+    written = onnx_out.write(graph)
+    onnx.checker.check_model(written)
+    x = np.zeros((2, 3), np.float32)
+    np.testing.assert_array_equal(run(written, {"x": x})[0], x + 1)
+    if ir_version >= 4:
+        np.testing.assert_array_equal(run(written, {"x": x, "k": np.full(3, 5, np.float32)})[0], x + 5)
+
+
+def test_dims_by_name_and_by_number() -> None:
+    nodes = [helper.make_node("Relu", ["x"], ["y"])]
+    shape = ("batch size", None, "?", "?")
+    proto = model(nodes, [("x", FLOAT, shape)], [("y", FLOAT, None)])
+    free = onnx_in.read(proto).type("x").shape
+    assert free is not None
+    assert str(free[0]) == "'batch size'"
+    assert len(set(free)) == 4
+    fixed = onnx_in.read(proto, shapes={"batch size": 4, "x:1": 7})
+    assert fixed.type("y").shape is not None
+    assert fixed.type("y").shape[:2] == (4, 7)
+    with pytest.raises(UserError, match="no input has a dimension 'N'"):
+        onnx_in.read(proto, shapes={"N": 4})
+
+
+def test_names_that_look_like_ours_give_way() -> None:
+    proto = model([helper.make_node("Relu", ["x"], ["y"])], [("x", FLOAT, ("_d1", None))], [("y", FLOAT, None)])
+    shape = onnx_in.read(proto).type("x").shape
+    assert shape is not None
+    assert shape[0] != shape[1]
+
+
+def test_functions_are_inlined() -> None:
+    function = helper.make_function(
+        "local", "AddTwice", ["a", "b"], ["c"],
+        [helper.make_node("Add", ["a", "b"], ["t"]), helper.make_node("Add", ["t", "b"], ["c"])],
+        [helper.make_opsetid("", 17)],
+    )  # fmt: skip
+    node = helper.make_node("AddTwice", ["x", "k"], ["y"], domain="local")
+    proto = model([node], [x23], [y23], {"k": np.ones(3, np.float32)}, functions=[function], domains={"local": 1})
+    graph = onnx_in.read(proto)
+    assert [n.op for n in graph.nodes] == ["Add", "Add"]
+    x = np.zeros((2, 3), np.float32)
+    np.testing.assert_array_equal(run(onnx_out.write(graph), {"x": x})[0], x + 2)
+
+
+def branch(name: str, op: str) -> Any:
+    # Both branches use the names `t` and `y`, as they may.
+    return helper.make_graph(
+        [helper.make_node(op, ["x"], ["t"]), helper.make_node("Identity", ["t"], ["y"])],
+        name, [], [helper.make_tensor_value_info("y", FLOAT, (2, 3))],
+    )  # fmt: skip
+
+
+def test_subgraphs_capture_and_have_unique_names() -> None:
+    nodes = [helper.make_node("If", ["c"], ["y"], then_branch=branch("a", "Relu"), else_branch=branch("b", "Neg"))]
+    proto = model(nodes, [("c", BOOL, ()), x23], [y23])
+    graph = onnx_in.read(proto)
+    bodies = [body for _, body in graph.nodes[0].subgraphs()]
+    assert all(isinstance(b, Graph) and b.captures() == ("x",) for b in bodies)
+    names = [o for b in bodies for n in b.nodes for o in n.outputs]
+    assert len(set(names) | {"y"}) == len(names) + 1
+    assert str(graph.type("y")) == "f32[2, 3]"
+    written = onnx_out.write(graph)
+    onnx.checker.check_model(written, full_check=True)
+    x = np.array([[1, -2, 3], [-4, 5, -6]], np.float32)
+    for flag in (True, False):
+        feeds = {"c": np.array(flag), "x": x}
+        np.testing.assert_array_equal(run(written, feeds)[0], run(proto, feeds)[0])
+
+
+def test_carried_values_of_a_loop_may_change_shape() -> None:
+    body = helper.make_graph(
+        [
+            helper.make_node("Concat", ["v", "v"], ["w"], axis=0),
+            helper.make_node("Identity", ["cond"], ["cond_out"]),
+        ],
+        "body",
+        [
+            helper.make_tensor_value_info("i", INT64, ()),
+            helper.make_tensor_value_info("cond", BOOL, ()),
+            helper.make_tensor_value_info("v", FLOAT, None),
+        ],
+        [helper.make_tensor_value_info("cond_out", BOOL, ()), helper.make_tensor_value_info("w", FLOAT, None)],
+    )  # fmt: skip
+    constants = {"n": np.array(2, np.int64), "yes": np.array(True)}
+    proto = model([helper.make_node("Loop", ["n", "yes", "x"], ["y"], body=body)], [("x", FLOAT, (3,))],
+                  [("y", FLOAT, None)], constants)  # fmt: skip
+    graph = onnx_in.read(proto)
+    assert graph.type("y").shape != (3,)
+    assert graph.type("y").dtype is DType.F32
+    x = np.arange(3, dtype=np.float32)
+    np.testing.assert_array_equal(run(onnx_out.write(graph), {"x": x})[0], np.tile(x, 4))
+
+
+def test_sequences_pass_as_opaque_values() -> None:
+    nodes = [
+        helper.make_node("SequenceConstruct", ["x", "x"], ["s"]),
+        helper.make_node("SequenceAt", ["s", "i"], ["y"]),
+    ]
+    proto = model(nodes, [x23], [y23], {"i": np.array(1, np.int64)})
+    graph = onnx_in.read(proto)
+    assert isinstance(graph.types["s"], OtherType)
+    x = np.ones((2, 3), np.float32)
+    np.testing.assert_array_equal(run(onnx_out.write(graph), {"x": x})[0], x)
+
+
+def test_sparse_initialisers_become_dense() -> None:
+    values = helper.make_tensor("k", FLOAT, [2], [5.0, 7.0])
+    for indices in (helper.make_tensor("", INT64, [2], [1, 5]), helper.make_tensor("", INT64, [2, 2], [0, 1, 1, 2])):
+        proto = model([helper.make_node("Add", ["x", "k"], ["y"])], [x23], [y23])
+        proto.graph.sparse_initializer.append(helper.make_sparse_tensor(values, indices, [2, 3]))
+        found = onnx_in.read(proto).constants["k"].array
+        np.testing.assert_array_equal(found, [[0, 5, 0], [0, 0, 7]])
+
+
+@pytest.mark.parametrize("dtype", [d for d in DType if d.onnx <= onnx.TensorProto.DataType.Value("FLOAT4E2M1")])
+def test_every_element_type_passes(dtype: DType) -> None:
+    if dtype is DType.STRING:
+        array = np.array(["a", "ü", ""], object)
+        tensor = helper.make_tensor("k", dtype.onnx, [3], [s.encode() for s in array])
+    else:
+        array = np.array([0, 1, 1], np.float32).astype(dtype.numpy)
+        tensor = onnx.numpy_helper.from_array(array, "k")
+    proto = model([helper.make_node("Identity", ["k"], ["y"])], [], [("y", dtype.onnx, (3,))], opset=23, ir_version=11)
+    proto.graph.initializer.append(tensor)
+    graph = onnx_in.read(proto)
+    assert graph.type("k").dtype is dtype
+    again = onnx_in.read(onnx_out.write(graph).SerializeToString())
+    assert again.constants["k"] == graph.constants["k"]
+    assert again.constants["k"].array.tolist() == array.tolist()
+
+
+def test_unsorted_nodes_are_sorted() -> None:
+    nodes = [helper.make_node("Neg", ["t"], ["y"]), helper.make_node("Relu", ["x"], ["t"])]
+    assert [n.op for n in onnx_in.read(model(nodes, [x23], [y23])).nodes] == ["Relu", "Neg"]
+
+
+def test_unread_optional_outputs_go() -> None:
+    proto = model([helper.make_node("MaxPool", ["x"], ["y", "where"], kernel_shape=[1, 1])],
+                  [("x", FLOAT, (1, 1, 2, 2))], [("y", FLOAT, None)])  # fmt: skip
+    assert onnx_in.read(proto).nodes[0].outputs == ("y",)
+
+
+# --- external data ----------------------------------------------------------------------------------------------------
+
+
+def external(tmp_path: Path, location: str = "weights.bin", offset: int = 16) -> Path:
+    proto = model([helper.make_node("Add", ["x", "k"], ["y"])], [x23], [y23])
+    tensor = proto.graph.initializer.add(name="k", data_type=FLOAT, dims=[3])
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    for key, value in (("location", location), ("offset", offset), ("length", 12)):
+        tensor.external_data.add(key=key, value=str(value))
+    path = tmp_path / "m.onnx"
+    path.write_bytes(proto.SerializeToString())
+    return path
+
+
+def test_external_data_is_mapped(tmp_path: Path) -> None:
+    path = external(tmp_path)
+    (tmp_path / "weights.bin").write_bytes(bytes(16) + np.array([1, 2, 3], np.float32).tobytes())
+    found = onnx_in.read(path).constants["k"].array
+    assert found.tolist() == [1, 2, 3]
+    assert not found.flags.writeable
+
+
+def test_external_data_missing_truncated_or_without_path(tmp_path: Path) -> None:
+    path = external(tmp_path)
+    with pytest.raises(UserError, match=r"'weights\.bin' is missing"):
+        onnx_in.read(path)
+    (tmp_path / "weights.bin").write_bytes(bytes(20))
+    with pytest.raises(UserError, match="has 4 bytes from offset 16 on, 12 are needed"):
+        onnx_in.read(path)
+    with pytest.raises(UserError, match="given without a path"):
+        onnx_in.read(path.read_bytes())
+
+
+@pytest.mark.parametrize("location", ["../secret.bin", "/etc/hostname", "sub/../../secret.bin", "link.bin", ""])
+def test_external_data_outside_the_directory_is_refused(tmp_path: Path, location: str) -> None:
+    (tmp_path / "secret.bin").write_bytes(bytes(64))
+    inner = tmp_path / "model"
+    inner.mkdir()
+    (inner / "link.bin").symlink_to(tmp_path / "secret.bin")
+    with pytest.raises(UserError, match="outside the model's directory"):
+        onnx_in.read(external(inner, location, 0))
+
+
+def test_large_models_are_saved_with_external_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(onnx_out, "LARGE", 1000)
+    weights = np.random.default_rng(0).random((300, 3), np.float32)
+    proto = model([helper.make_node("MatMul", ["w", "x"], ["y"])], [("x", FLOAT, (3, 2))], [("y", FLOAT, (300, 2))],
+                  {"w": weights})  # fmt: skip
+    path = tmp_path / "big.onnx"
+    onnx_out.save(onnx_out.write(onnx_in.read(proto)), path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["big.onnx", "big.onnx.data"]
+    onnx.checker.check_model(str(path))
+    np.testing.assert_array_equal(onnx_in.read(path).constants["w"].array, weights)
+
+
+def test_saving_fails_cleanly(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be written"):
+        onnx_out.save(simple(), tmp_path / "missing" / "m.onnx")
+    assert list(tmp_path.iterdir()) == []
+
+
+# --- what is refused --------------------------------------------------------------------------------------------------
+
+
+def test_files_that_are_no_models(tmp_path: Path) -> None:
+    whole = simple(opset=17).SerializeToString()
+    for content in (b"", whole[: len(whole) // 2], b"PK\3\4 something", b"{}", b"\0" * 100, b"hello, world"):
+        path = tmp_path / "m.onnx"
+        path.write_bytes(content)
+        with pytest.raises(UserError, match=r"not an ONNX model|the file is empty|no outputs") as caught:
+            onnx_in.read(path)
+        assert str(path) in str(caught.value)
+    with pytest.raises(UserError, match="no such file"):
+        onnx_in.read(tmp_path / "none.onnx")
+    with pytest.raises(UserError, match="directory"):
+        onnx_in.read(tmp_path)
+
+
+def test_empty_graph() -> None:
+    with pytest.raises(UserError, match="no outputs"):
+        onnx_in.read(model([], [], []))
+
+
+def test_cycle_is_named() -> None:
+    nodes = [helper.make_node("Add", ["x", "b"], ["a"], name="one"), helper.make_node("Relu", ["a"], ["b"], name="two")]
+    with pytest.raises(UserError, match=r"cyclic: node '(one|two)'.* → node '(one|two)'.* → node"):
+        onnx_in.read(model(nodes, [x23], [("b", FLOAT, None)]))
+
+
+@pytest.mark.parametrize(
+    ("node", "message"),
+    [
+        (helper.make_node("Rulu", ["x"], ["y"], name="n"), r"node 'n'.*unknown operator Rulu(.|\n)*Did you mean.*Relu"),
+        (helper.make_node("Gelu", ["x"], ["y"]), "Gelu does not exist at opset 17, only from 20 on"),
+        (helper.make_node("Relu", ["nope"], ["y"]), "reads the value 'nope'"),
+        (helper.make_node("Relu", ["x", "x"], ["y"]), "has 2 inputs"),
+        (helper.make_node("Relu", ["x"], ["y"], alpha=1), "no attribute 'alpha'"),
+        (helper.make_node("Concat", ["x"], ["y"]), "attribute 'axis' is missing"),
+        (helper.make_node("Concat", ["x"], ["y"], axis=1.5), "not of the kind INT"),
+        (helper.make_node("Relu", ["x"], ["x"]), "made twice"),
+        (helper.make_node("Conv", ["x", ""], ["y"]), "input 'W' is missing"),
+        (helper.make_node("Foo", ["x"], ["y"], domain="unsaid"), "which version of the domain 'unsaid'"),
+    ],
+)
+def test_bad_nodes(node: Any, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        onnx_in.read(model([node], [x23], [y23]))
+
+
+def test_output_that_nothing_makes() -> None:
+    with pytest.raises(UserError, match="'z' is made by no node"):
+        onnx_in.read(model([helper.make_node("Relu", ["x"], ["y"])], [x23], [("z", FLOAT, None)]))
+
+
+def test_opset_of_the_future() -> None:
+    proto = simple()
+    proto.opset_import[0].version = 1000
+    with pytest.raises(UserError, match="opset 1000 is newer"):
+        onnx_in.read(proto)
+
+
+def test_custom_operators_pass() -> None:
+    node = helper.make_node("Magic", ["x"], ["y"], domain="com.example", power=2.0)
+    graph = onnx_in.read(model([node], [x23], [y23], domains={"com.example": 3}))
+    assert graph.nodes[0].op == "com.example.Magic"
+    assert str(graph.type("y")) == "f32[2, 3]"  # as the model says
+    written = onnx_out.write(graph)
+    assert written.graph.node[0].attribute[0].f == 2.0
+    assert {o.domain: o.version for o in written.opset_import} == {"": 17, "com.example": 3}
