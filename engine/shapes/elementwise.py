@@ -209,7 +209,7 @@ def _fits(d: Dim, dtype: DType) -> bool:
     """Whether the dim certainly has its own value as this integer type; a size is taken to fit 31 bits."""
     signed: bool = dtype.value[0] == "i"
     if isinstance(d, int):
-        return (-(2 ** (dtype.bits - 1)) if signed else 0) <= d < 2 ** (dtype.bits - signed)
+        return (-(1 << dtype.bits - 1) if signed else 0) <= d < 1 << (dtype.bits - signed)
     return bool(dtype.bits >= 32 and (signed or at_least(d, 0)))
 
 
