@@ -145,6 +145,10 @@ class EGraph:
         """The nodes of a class."""
         return self._members[self.find(handle)]
 
+    def users(self, handle: int) -> list[int]:
+        """The nodes that read a class."""
+        return self._users[self.find(handle)]
+
     def is_output(self, handle: int, whole: int, index: int) -> bool:
         """Whether a class is output `index` of the tuple `whole`."""
         return any(
@@ -192,7 +196,7 @@ class EGraph:
     def fresh(self) -> Dim:
         """A dim of which nothing is known but that it is one."""
         self._fresh += 1
-        return symbol(f"u{self._fresh}")
+        return symbol(f"_e{self._fresh}")  # models have no names that begin with an underscore
 
     def add_input(self, name: str, type_: ValueType) -> int:
         """The class of a graph input (or of a value captured from around the graph)."""

@@ -310,8 +310,8 @@ class Saturator:
     def _collect(self, rule: CompiledRule, env: dict[str, Value], root: int) -> bool:
         """Adds a match to its group: those that agree on every variable that is not indexed."""
         made = [self.egraph.made_by[h] for h in self.egraph.members(root)]
-        if any(m == rule.name for m in made):
-            return False  # what the rule itself has made is not merged again
+        if rule.name in made or None not in made:
+            return False  # what the rule itself has made is not merged again, nor are values that the model has not
         shared = tuple(sorted((k, _key(self, v)) for k, v in env.items() if k not in rule.indexed))
         self._groups.setdefault(rule.name, {}).setdefault(shared, {})[root] = env
         return False
@@ -323,12 +323,22 @@ class Saturator:
                 continue
             for shared, members in list(self._groups.get(rule.name, {}).items()):
                 members = {self.egraph.find(root): env for root, env in sorted(members.items())}
+                members = {root: env for root, env in members.items() if not self._superseded(root, members)}
                 key = (rule.name, shared, tuple(members))
                 if len(members) < 2 or key in self._done_groups:
                     continue
                 self._done_groups.add(key)
                 changed |= self._apply_group(rule, members)
         return changed
+
+    def _superseded(self, root: int, members: Mapping[int, dict[str, Value]]) -> bool:
+        """Whether the model reads a value only to make other members of the group of it.
+
+        A convolution before its normalisation is: the folded one is in the group too, and merging both is waste."""
+        users = [u for u in self.egraph.users(root) if self.egraph.made_by[u] is None]
+        if not users or root in {self.egraph.find(r) for r in self.egraph.roots.values()}:
+            return False
+        return all(self.egraph.find(u) in members for u in users)
 
     def _apply_group(self, rule: CompiledRule, members: Mapping[int, dict[str, Value]]) -> bool:
         first = next(iter(members.values()))
