@@ -21,7 +21,7 @@ from .epilogue import Axes, Epilogue, of_group
 from .matmul import SMALL_WORK, kernel_weight, pack_columns, tile_params
 from .slide import slide
 from .tiles import Tiles
-from .window import Window, geometry, window_of
+from .window import Window, geometry, number, window_of
 
 SMALL = 256
 """Images of at most so many pixels may be done by vectors of channels."""
@@ -41,7 +41,7 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
     if x.shape is None or out.shape is None:
         return None
     w = weights.array
-    groups = int(node.attrs.get("group", 1))  # type: ignore[call-overload]
+    groups = number(node, "group", 1)
     shape = window_of(node, x, out, w.shape[2:])
     if shape is None or not w.size:
         return None

@@ -14,7 +14,7 @@ from ..iteration import Extents
 from ..lower import Context, Group, Kernel, Step, lowering
 from .conv import conv_step
 from .epilogue import IDENTITY, Axes, of_group
-from .window import Window, geometry, ints
+from .window import Window, geometry, ints, number
 
 
 @lowering("ConvTranspose")
@@ -29,7 +29,7 @@ def lower_conv_transpose(group: Group, ctx: Context) -> list[Step] | None:
     if x.shape is None or out.shape is None or not weights.array.size:
         return None
     w = weights.array
-    groups = int(node.attrs.get("group", 1))  # type: ignore[call-overload]
+    groups = number(node, "group", 1)
     shape = _window(node, x, out, w.shape[2:])
     if shape is None:
         return None

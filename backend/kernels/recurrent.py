@@ -46,8 +46,9 @@ def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
     late = op == "GRU" and not node.attrs.get("linear_before_reset", 0)
 
     w, r = (c.array.reshape(directions, count, hidden, -1) for c in constants[:2] if c is not None)
-    zeros = np.zeros((2, directions, count, hidden), np.float32)
-    biases = zeros if constants[2] is None else constants[2].array.reshape(directions, 2, count, hidden).swapaxes(0, 1)
+    biases: NDArray[Any] = np.zeros((2, directions, count, hidden), np.float32)
+    if constants[2] is not None:
+        biases = constants[2].array.reshape(directions, 2, count, hidden).swapaxes(0, 1)
     wb, rb = biases
     bias = wb + rb
     if op == "GRU" and not late:

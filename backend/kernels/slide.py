@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...engine.graph import DType
-from ...engine.symbolic import Dim, ceildiv, product
+from ...engine.symbolic import Dim, at_least, ceildiv, product
 from ..iteration import Extents
 from ..lower import Context, Group, Kernel, Step, lowering
 from .epilogue import Axes, Epilogue, of_group
@@ -93,17 +93,14 @@ def slide(
     reach = (shape.kernel[2] - 1) * shape.dilation[2] // shape.stride[2]
     # what a vector reads beyond its row doesn't matter: lanes behind the last output are dropped
     pitch = width + reach
-    if not (isinstance(pitch, int) and pitch < 2 * lanes):
+    if not (isinstance(pitch, int) and pitch <= lanes):
         pitch = ceildiv(pitch, lanes) * lanes
-    band = rows
+    band = rows * 2
     if isinstance(height, int) and isinstance(pitch, int):
-        limit = ctx.target.l1 // 2
-        while band + rows <= height and _floats(shape, band + rows, pitch) * 4 <= limit:
-            band += rows
-        band = min(height, band) if band + rows > height and _floats(shape, height, pitch) * 4 <= limit else band
-    else:
-        band = rows * 2
-    floats = _floats(shape, band, pitch) + lanes
+        band = _band(shape, rows, height, pitch, ctx.target.l1 // 2)
+    item = _floats(shape, band, pitch) + lanes
+    ahead = 4 if isinstance(item, int) and item * 16 <= ctx.target.l1 // 2 else 1
+    floats = item * ahead
     if extra["counted"]:
         floats = floats + width + lanes
     scratch = ceildiv(floats * 4, 64) * 64
@@ -123,6 +120,9 @@ def slide(
         "pitch": extents(pitch),
         "scratch": extents(scratch),
         "unrolled": unrolled,
+        "ahead": ahead,
+        "item": extents(item),
+        "short": _short(shape, pitch, lanes),
         "epilogue": epilogue.params(extents),
         **extra,
     }
@@ -139,10 +139,30 @@ def slide(
     )
 
 
+def _band(shape: Window, rows: int, height: int, pitch: int, limit: int) -> int:
+    """How many output rows to do at once: whole tiles whose input lines fit `limit` bytes, or all."""
+    fits = [b for b in range(rows, height + rows, rows) if at_least(limit, _floats(shape, b, pitch) * 4)]
+    return min(height, fits[-1]) if fits else rows
+
+
 def _floats(shape: Window, band: int, pitch: Dim) -> Dim:
     """The size of a band's input lines in scratch."""
     lines = (band - 1) * shape.stride[1] + (shape.kernel[1] - 1) * shape.dilation[1] + 1
     return pitch * (shape.kernel[0] * lines * shape.stride[2])
+
+
+def _short(shape: Window, pitch: Dim, lanes: int) -> bool:
+    """Whether a line of the input (of one phase) and the padding on either side of it are at most one vector each."""
+    width, pad, stride = shape.inputs[2], shape.pad[2], shape.stride[2]
+    if not (isinstance(pitch, int) and isinstance(width, int) and isinstance(pad, int)):
+        return False
+    return (
+        pitch <= 2 * lanes
+        and width > pad
+        and width + pad <= lanes * min(stride, 2)
+        and pad <= lanes
+        and pitch - (width + pad - stride + 1) // stride <= lanes
+    )
 
 
 def _rows(height: Dim, most: int, shape: Window) -> int:

@@ -91,3 +91,10 @@ def geometry(shape: Window, channels: int, extents: Extents) -> dict[str, Any]:
         "pad_end": extents.all(shape.pad_end),
         "channels": channels,
     }
+
+
+def number(node: Node, name: str, default: int) -> int:
+    """An integer attribute."""
+    found = node.attrs.get(name, default)
+    assert isinstance(found, int), f"{name} is an integer"
+    return found
