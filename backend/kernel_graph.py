@@ -209,7 +209,8 @@ class Group:
 class ModelPlan:
     """A graph ready to be built: its interface, and the items in the order they run.
 
-    `constants` holds only what items read or outputs are, packed weights among them; `types` has every value."""
+    `constants` holds only what items read or outputs are, packed weights among them; `types` has every value;
+    `defaults` the contents of the inputs that need not be given."""
 
     name: str
     inputs: tuple[str, ...]
@@ -218,6 +219,7 @@ class ModelPlan:
     constants: Mapping[str, Constant]
     types: Mapping[str, ValueType]
     symbols: tuple[str, ...] = ()  # of a body: the extents that it needs from around it
+    defaults: Mapping[str, Constant] = field(default_factory=dict)
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:

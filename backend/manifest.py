@@ -72,6 +72,7 @@ def dump_plan(plan: ModelPlan, kernels: Mapping[Kernel, str], weights: Weights) 
         "symbols": list(plan.symbols),
         "types": {name: _dump_type(kind) for name, kind in plan.types.items()},
         "constants": {name: weights.add(constant) for name, constant in plan.constants.items()},
+        "defaults": {name: weights.add(constant) for name, constant in plan.defaults.items()},
         "items": [_dump_item(item, kernels, weights) for item in plan.items],
     }
 
@@ -84,6 +85,7 @@ def load_plan(data: Json, kernels: Mapping[str, Kernel], weights: NDArray[np.uin
         outputs=tuple(data["outputs"]),
         items=tuple(_load_item(item, kernels, weights) for item in data["items"]),
         constants={name: read_constant(constant, weights) for name, constant in data["constants"].items()},
+        defaults={name: read_constant(constant, weights) for name, constant in data["defaults"].items()},
         types={name: _load_type(kind) for name, kind in data["types"].items()},
         symbols=tuple(data["symbols"]),
     )

@@ -45,6 +45,7 @@ def plan_graph(
         items=tuple(items),
         constants={name: constant for name, constant in constants.items() if name in used},
         types={v: t for v, t in types.items() if v in used},
+        defaults=dict(graph.defaults),
         symbols=tuple(
             sorted({s for item in items for d in extents_of(item, types) for s in symbolic.symbols(d)} & set(symbols))
         ),

@@ -326,7 +326,7 @@ class Program:
 
         Raises UserError for missing or unknown names, and for arrays of another dtype, rank or size than declared."""
         if inputs.keys() != self._names:
-            self._wrong_names(inputs)
+            inputs = self._completed(inputs)
         found = self.call([inputs[port.name] for port in self.inputs])
         named = dict(zip(self.plan.outputs, found, strict=True))
         if outputs is None:
@@ -345,7 +345,7 @@ class Program:
 
         Every step is launched by itself here, which a run doesn't do: for the shares, not for the sum."""
         if inputs.keys() != self._names:
-            self._wrong_names(inputs)
+            inputs = self._completed(inputs)
         times: list[StepTime] = []
         self._execute([inputs[port.name] for port in self.inputs], times)
         return times
@@ -416,6 +416,13 @@ class Program:
             found = run.get(value)
             return np.array(found) if isinstance(found, np.ndarray) else found
         return run.arrays[value]
+
+    def _completed(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The inputs with the model's own values for those that need not be given; UserError for wrong names."""
+        found = {**{name: constant.array for name, constant in self.plan.defaults.items()}, **inputs}
+        if found.keys() != self._names:
+            self._wrong_names(found)
+        return found
 
     def _wrong_names(self, inputs: Mapping[str, Any]) -> None:
         for name in inputs:

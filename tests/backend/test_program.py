@@ -12,7 +12,7 @@ import pytest
 from rewrite.backend import harness
 from rewrite.backend.pipeline import FallbackWarning, compile_graph
 from rewrite.backend.program import Program
-from rewrite.engine.graph import Graph, Node
+from rewrite.engine.graph import Constant, Graph, Node
 from rewrite.errors import RewriteError, UserError
 
 from . import models
@@ -252,3 +252,16 @@ def test_if_and_loop_run_over_compiled_bodies() -> None:
     x = np.array([1, -2, 3, -4], np.float32)
     np.testing.assert_array_equal(program.run({"x": x, "go": np.bool_(True)})["y"], np.maximum(-x, 0))
     np.testing.assert_array_equal(program.run({"x": x, "go": np.bool_(False)})["y"], -8 * x)
+
+
+def test_an_input_with_a_default_need_not_be_given() -> None:
+    graph = harness.make_graph(
+        [Node("Add", ("x", "c"), ("y",), name="n")],
+        {"x": np.ones(3, np.float32), "c": np.ones(3, np.float32)},
+        outputs=["y"],
+    )
+    x = np.ones(3, np.float32)
+    graph.defaults = {"c": Constant(x * 2)}
+    program = compile_graph(graph)
+    assert program.run({"x": x})["y"].tolist() == [3.0, 3.0, 3.0]
+    assert program.run({"x": x, "c": x})["y"].tolist() == [2.0, 2.0, 2.0]
