@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..grammar import ast
+from .conditions import FUNCTIONS
 from .egraph import ABSENT, EGraph, IllTyped
 from .graph import AttrValue, Constant, DType, TensorType
 from .operators import OWN_DOMAIN, normalise_attrs, signature
@@ -183,8 +184,6 @@ class Evaluator:
 
     def _call(self, expr: ast.Call, env: dict[str, Value]) -> Value:
         if expr.kind is None and expr.head not in env and not expr.is_operator:
-            from .conditions import FUNCTIONS
-
             function = FUNCTIONS.get(expr.head)
             if function is None:
                 raise Unprovable(f"there is no function {expr.head}")

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..evaluate import Evaluator
 from ..graph import DType
+from ..scope import Scope
 from ..values import Unprovable
 from .registry import function
 
@@ -18,13 +18,13 @@ def as_dtype(t: Any) -> DType:
 
 
 @function
-def is_float(ev: Evaluator, t: Any) -> bool:
+def is_float(ev: Scope, t: Any) -> bool:
     """Whether an element type is floating-point."""
     return as_dtype(t).is_float
 
 
 @function
-def is_integer(ev: Evaluator, t: Any) -> bool:
+def is_integer(ev: Scope, t: Any) -> bool:
     """Whether an element type is an integer type."""
     return as_dtype(t).is_integer
 
@@ -34,7 +34,7 @@ _EXPONENT = {DType.F64: 11, DType.F32: 8, DType.F16: 5, DType.BF16: 8}
 
 
 @function
-def lossless(ev: Evaluator, source: Any, target: Any) -> bool:
+def lossless(ev: Scope, source: Any, target: Any) -> bool:
     """Whether every value of one element type is a value of the other."""
     a, b = as_dtype(source), as_dtype(target)
     if a == b:
@@ -54,7 +54,7 @@ def lossless(ev: Evaluator, source: Any, target: Any) -> bool:
 
 
 @function
-def limits(ev: Evaluator, t: Any) -> list[float | int]:
+def limits(ev: Scope, t: Any) -> list[float | int]:
     """The lowest and the highest finite value of an element type."""
     found = as_dtype(t)
     if found.is_integer:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from .. import symbolic
-from ..evaluate import Evaluator
+from ..scope import Scope
 from ..symbolic import Dim
 from ..values import TensorRef, Unprovable, Value, arithmetic
 from .registry import FUNCTIONS, Function, function
@@ -16,13 +16,13 @@ from .tensors import bound, scalar
 
 
 @function
-def known(ev: Evaluator, d: Value) -> bool:
+def known(ev: Scope, d: Value) -> bool:
     """Whether a dim, or every dim of a list, is a known number."""
     return all(symbolic.known(v) for v in d) if isinstance(d, list) else symbolic.known(d)
 
 
 @function
-def broadcast(ev: Evaluator, *shapes: list[Dim]) -> list[Dim]:
+def broadcast(ev: Scope, *shapes: list[Dim]) -> list[Dim]:
     """The shape that shapes broadcast to."""
     found = symbolic.broadcast(*(tuple(s) for s in shapes))
     if found is None:
@@ -31,7 +31,7 @@ def broadcast(ev: Evaluator, *shapes: list[Dim]) -> list[Dim]:
 
 
 @function
-def product(ev: Evaluator, items: list[Dim]) -> Dim:
+def product(ev: Scope, items: list[Dim]) -> Dim:
     """The product of dims."""
     return symbolic.product(items)
 
@@ -40,7 +40,7 @@ FUNCTIONS["prod"] = product
 
 
 @function
-def sum_(ev: Evaluator, items: list[Any]) -> Any:
+def sum_(ev: Scope, items: list[Any]) -> Any:
     """The sum of numbers or dims."""
     total: Any = 0
     for item in items:
@@ -49,19 +49,19 @@ def sum_(ev: Evaluator, items: list[Any]) -> Any:
 
 
 @function
-def floordiv(ev: Evaluator, a: Dim, b: Dim) -> Dim:
+def floordiv(ev: Scope, a: Dim, b: Dim) -> Dim:
     """The quotient rounded down."""
     return a // b
 
 
 @function
-def ceildiv(ev: Evaluator, a: Dim, b: Dim) -> Dim:
+def ceildiv(ev: Scope, a: Dim, b: Dim) -> Dim:
     """The quotient rounded up."""
     return symbolic.ceildiv(a, b)
 
 
 def _extreme(name: str, dims_: Function, plain: Function, array: Function) -> None:
-    def implementation(ev: Evaluator, *args: Any) -> Any:
+    def implementation(ev: Scope, *args: Any) -> Any:
         items = list(args[0]) if len(args) == 1 and isinstance(args[0], (list, tuple)) else list(args)
         if len(items) == 1 and isinstance(items[0], (TensorRef, np.ndarray)):
             return bound(ev, items[0], low=name == "min")
@@ -86,7 +86,7 @@ _extreme("max", symbolic.maximum, max, lambda items: np.maximum.reduce(np.broadc
 
 
 def _numeric(name: str, op: str, plain: Function, array: Function) -> None:
-    def implementation(ev: Evaluator, x: Any) -> Any:
+    def implementation(ev: Scope, x: Any) -> Any:
         if isinstance(x, TensorRef):
             return array(ev.contents(x)) if ev.proving else ev.node(op, {}, [x])
         if isinstance(x, np.ndarray):
@@ -106,6 +106,6 @@ _numeric("ceil", "Ceil", math.ceil, np.ceil)
 
 
 @function
-def close(ev: Evaluator, a: Any, b: Any, rtol: float = 1e-6) -> bool:
+def close(ev: Scope, a: Any, b: Any, rtol: float = 1e-6) -> bool:
     """Whether two numbers differ by at most `rtol` of the second."""
     return bool(abs(scalar(ev, a) - scalar(ev, b)) <= rtol * abs(scalar(ev, b)))

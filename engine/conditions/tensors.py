@@ -7,8 +7,8 @@ import numpy as np
 from .. import symbolic
 from ..constants import ConstantInfo
 from ..egraph import ABSENT
-from ..evaluate import Evaluator
 from ..graph import DType
+from ..scope import Scope
 from ..symbolic import Dim
 from ..values import OpRef, TensorRef, Unprovable, Value
 from .lists import at
@@ -16,7 +16,7 @@ from .registry import function
 
 
 @function
-def shape(ev: Evaluator, x: Value) -> list[Dim]:
+def shape(ev: Scope, x: Value) -> list[Dim]:
     """The dims of a tensor."""
     found = ev.type(x).shape
     if found is None:
@@ -25,19 +25,19 @@ def shape(ev: Evaluator, x: Value) -> list[Dim]:
 
 
 @function
-def rank(ev: Evaluator, x: Value) -> int:
+def rank(ev: Scope, x: Value) -> int:
     """The number of dims of a tensor."""
     return len(shape(ev, x))
 
 
 @function
-def dim(ev: Evaluator, x: Value, index: int) -> Dim:
+def dim(ev: Scope, x: Value, index: int) -> Dim:
     """One dim of a tensor; negative indices count from the end."""
     return at(shape(ev, x), index)
 
 
 @function
-def dtype(ev: Evaluator, x: Value) -> DType:
+def dtype(ev: Scope, x: Value) -> DType:
     """The element type of a tensor."""
     found = ev.type(x).dtype
     if found is None:
@@ -46,13 +46,13 @@ def dtype(ev: Evaluator, x: Value) -> DType:
 
 
 @function
-def size(ev: Evaluator, x: Value) -> Dim:
+def size(ev: Scope, x: Value) -> Dim:
     """The number of elements of a tensor."""
     return symbolic.product(shape(ev, x))
 
 
 @function
-def dims(ev: Evaluator, t: Value) -> list[Dim]:
+def dims(ev: Scope, t: Value) -> list[Dim]:
     """The contents of an integer tensor of rank 0 or 1 as dims, of which some may be symbolic."""
     if isinstance(t, list):
         return t
@@ -65,7 +65,7 @@ def dims(ev: Evaluator, t: Value) -> list[Dim]:
 
 
 @function
-def ints(ev: Evaluator, t: Value) -> list[int]:
+def ints(ev: Scope, t: Value) -> list[int]:
     """The contents of an integer tensor, all of them known."""
     if isinstance(t, TensorRef) and ev.egraph.value(t.handle) is None:
         array = ev.contents(t)
@@ -79,7 +79,7 @@ def ints(ev: Evaluator, t: Value) -> list[int]:
 
 
 @function
-def scalar(ev: Evaluator, c: Value) -> float | int:
+def scalar(ev: Scope, c: Value) -> float | int:
     """The only element of a constant."""
     if isinstance(c, (int, float)):
         return c
@@ -90,7 +90,7 @@ def scalar(ev: Evaluator, c: Value) -> float | int:
 
 
 @function
-def values(ev: Evaluator, c: Value) -> list[float | int]:
+def values(ev: Scope, c: Value) -> list[float | int]:
     """The elements of a constant, row by row; at most 4096."""
     array = ev.contents(c)
     if array.size > 4096:
@@ -99,13 +99,13 @@ def values(ev: Evaluator, c: Value) -> list[float | int]:
 
 
 @function
-def is_const(ev: Evaluator, x: Value) -> bool:
+def is_const(ev: Scope, x: Value) -> bool:
     """Whether a tensor is computed from constants only."""
     return not isinstance(x, TensorRef) or ev.egraph.is_const(x.handle)
 
 
 @function
-def uniform(ev: Evaluator, c: Value) -> bool:
+def uniform(ev: Scope, c: Value) -> bool:
     """Whether all elements of a constant are equal (and there is one)."""
     info = _info(ev, c)
     if info is not None and info.elements is None:
@@ -115,30 +115,30 @@ def uniform(ev: Evaluator, c: Value) -> bool:
 
 
 @function
-def splat(ev: Evaluator, c: Value) -> float | int:
+def splat(ev: Scope, c: Value) -> float | int:
     """The value that all elements of a constant have."""
     if not uniform(ev, c):
         raise Unprovable("its elements differ")
     return ev.contents(c).reshape(-1)[0].item()  # type: ignore[no-any-return]
 
 
-def _info(ev: Evaluator, c: Value) -> ConstantInfo | None:
+def _info(ev: Scope, c: Value) -> ConstantInfo | None:
     return ev.egraph.constant(c.handle) if isinstance(c, TensorRef) else None
 
 
 @function
-def min_value(ev: Evaluator, c: Value) -> float | int:
+def min_value(ev: Scope, c: Value) -> float | int:
     """The least element of a constant."""
     return bound(ev, c, low=True)
 
 
 @function
-def max_value(ev: Evaluator, c: Value) -> float | int:
+def max_value(ev: Scope, c: Value) -> float | int:
     """The greatest element of a constant."""
     return bound(ev, c, low=False)
 
 
-def bound(ev: Evaluator, c: Value, *, low: bool) -> float | int:
+def bound(ev: Scope, c: Value, *, low: bool) -> float | int:
     """The least or greatest element of a constant, which must be ordered."""
     info = _info(ev, c)
     if info is None and not isinstance(c, (np.ndarray, int, float)):
@@ -192,14 +192,14 @@ _KEEPS_SIGN = {
 
 
 @function
-def nonnegative(ev: Evaluator, x: Value) -> bool:
+def nonnegative(ev: Scope, x: Value) -> bool:
     """Whether no element is below zero (or NaN): of a constant by its contents, else by the operators it is made of."""
     if isinstance(x, TensorRef) and _info(ev, x) is None:
         return _structurally_nonnegative(ev, x.handle, 8)
     return bound(ev, x, low=True) >= 0
 
 
-def _structurally_nonnegative(ev: Evaluator, handle: int, depth: int) -> bool:
+def _structurally_nonnegative(ev: Scope, handle: int, depth: int) -> bool:
     eg = ev.egraph
     if depth == 0 or handle == ABSENT:
         return False
@@ -225,13 +225,13 @@ def _structurally_nonnegative(ev: Evaluator, handle: int, depth: int) -> bool:
 
 
 @function
-def positive(ev: Evaluator, c: Value) -> bool:
+def positive(ev: Scope, c: Value) -> bool:
     """Whether every element of a constant is above zero."""
     return bound(ev, c, low=True) > 0
 
 
 @function
-def finite(ev: Evaluator, c: Value) -> bool:
+def finite(ev: Scope, c: Value) -> bool:
     """Whether a constant holds neither NaN nor infinity (integers never do)."""
     if isinstance(c, TensorRef):
         found = ev.type(c).dtype
@@ -245,14 +245,14 @@ def finite(ev: Evaluator, c: Value) -> bool:
 
 
 @function
-def is_iota(ev: Evaluator, c: Value) -> bool:
+def is_iota(ev: Scope, c: Value) -> bool:
     """Whether a constant vector holds 0, 1, 2, …"""
     array = ev.contents(c)
     return array.ndim == 1 and bool((array == np.arange(len(array))).all())
 
 
 @function
-def same(ev: Evaluator, x: Value, y: Value) -> bool:
+def same(ev: Scope, x: Value, y: Value) -> bool:
     """Whether two tensors are known to be the same value."""
     if isinstance(x, TensorRef) and isinstance(y, TensorRef):
         return ev.egraph.find(x.handle) == ev.egraph.find(y.handle)
@@ -260,7 +260,7 @@ def same(ev: Evaluator, x: Value, y: Value) -> bool:
 
 
 @function
-def op_name(ev: Evaluator, f: Value) -> str:
+def op_name(ev: Scope, f: Value) -> str:
     """The name of a bound operator."""
     if not isinstance(f, OpRef):
         raise Unprovable("no operator")
