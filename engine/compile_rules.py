@@ -257,13 +257,12 @@ class Compiler:
         root, attrs, node = before.fresh("n"), before.fresh("a"), before.fresh("i")
         states: list[tuple[_State, list[Part]]] = [(before, [])]
         for arg in call.args:
-            starred = isinstance(arg, ast.Subscript) and isinstance(arg.index, ast.All)
-            if starred and isinstance(arg.base, ast.Name):  # type: ignore[union-attr]
-                name = arg.base.id  # type: ignore[union-attr]
+            starred = arg.base if isinstance(arg, ast.Subscript) and isinstance(arg.index, ast.All) else None
+            if isinstance(starred, ast.Name):
+                name = starred.id
                 states = [(s, [*parts, Part(name=name)]) for s, parts in states]
-            elif starred:  # all outputs of one node, in order; the matcher looks at the first
-                base = arg.base  # type: ignore[union-attr]
-                states = [found for s, parts in states for found in self._first_output(base, s, parts)]
+            elif starred is not None:  # all outputs of one node, in order; the matcher looks at the first
+                states = [found for s, parts in states for found in self._first_output(starred, s, parts)]
             else:
                 states = [
                     (after, [*parts, Part(variable=v, position=after.fresh("i"))])
@@ -403,7 +402,7 @@ def _attributes(
         raise Unprovable(f"{demand.op} has {egraph.outputs_of(attr_id)} outputs")
     if demand.index is not None:
         if attrs["index"] != demand.index:
-            raise Unprovable(f"it is output {attrs['index']}, not {demand.index}")
+            raise Unprovable(f"it is output {attrs['index']!r}, not {demand.index}")
         return
     if demand.kind is not None:
         return

@@ -6,6 +6,7 @@ large constant (`all(c == 1)`, `finite(c)`, `positive(c)`) are decided from a su
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,7 +36,7 @@ class ConstantInfo:
     @property
     def size(self) -> int:
         """The number of elements."""
-        return int(np.prod(self.type.shape or (1,), dtype=np.int64)) if self.type.shape != () else 1
+        return math.prod(int(d) for d in self.type.shape or () if isinstance(d, int))
 
     def contents(self) -> NDArray[np.generic] | None:
         """The elements, if they are few or all equal (then as a broadcast view); else None."""

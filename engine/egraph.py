@@ -17,6 +17,7 @@ from functools import cache
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .constants import SMALL, ConstantInfo, summarise
 from .graph import AttrValue, Constant, Graph, OtherType, TensorType, ValueType
@@ -344,7 +345,7 @@ class EGraph:
         if type_.is_static and np.prod(type_.shape or (1,), dtype=np.int64) > SMALL:  # type: ignore[arg-type]
             return None
         node = self.nodes[handle]
-        arrays = []
+        arrays: list[NDArray[Any] | None] = []
         for child in node.children:
             if child == ABSENT:
                 arrays.append(None)

@@ -16,9 +16,10 @@ import numpy as np
 
 from ..grammar import ast
 from .conditions import FUNCTIONS
-from .egraph import ABSENT, EGraph, IllTyped
+from .egraph import ABSENT, EGraph
 from .graph import AttrValue, Constant, DType, TensorType
 from .operators import OWN_DOMAIN, normalise_attrs, signature
+from .shapes import IllTyped
 from .symbolic import Expr as DimExpr
 from .values import OpRef, RestRef, TensorRef, Unprovable, Value, arithmetic, as_attribute, compare
 

@@ -11,16 +11,18 @@ import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from ..errors import RewriteError
 from ..grammar import ast
 from ..grammar.library import Library
 from .compile_rules import Unsupported
-from .egraph import EGraph, IllTyped
+from .egraph import EGraph
 from .evaluate import Evaluator
 from .instances import Operands, evaluate_members, unequal
 from .library import compiled, load_rules, recognition, rule_set
 from .saturate import Limits, Saturator
+from .shapes import IllTyped
 from .values import TensorRef, Unprovable, Value
 
 
@@ -155,6 +157,7 @@ def _ways(expr: ast.Expr | ast.Roots) -> list[ast.Expr | ast.Roots]:
             elif isinstance(value, ast.Syntax):
                 choices.append(list(expand(value)))
                 names.append(f.name)
-        return [dataclasses.replace(node, **dict(zip(names, way, strict=True))) for way in itertools.product(*choices)]
+        ways = [dict[str, Any](zip(names, way, strict=True)) for way in itertools.product(*choices)]
+        return [dataclasses.replace(node, **fields) for fields in ways]
 
     return expand(expr)[:16]  # type: ignore[return-value]

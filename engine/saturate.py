@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 
 from ..grammar import ast
 from .compile_rules import CompiledRule, Compiler, Variant, bind, heads
-from .egraph import EGraph, IllTyped
+from .egraph import EGraph
 from .evaluate import Evaluator
 from .given import check_given
 from .matcher import Row
 from .operators import OWN_DOMAIN
+from .shapes import IllTyped
 from .values import TensorRef, Unprovable, Value
 
 PHASES = ("simplify", "explore", "lower")

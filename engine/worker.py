@@ -9,8 +9,10 @@ unpickled.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import pickle
+import signal
 import subprocess
 import sys
 import threading
@@ -20,13 +22,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..errors import RewriteError
+from .. import transient
+from ..errors import RewriteError, UserError
 from .bodies import all_bodies, body_number
 from .constants import ConstantInfo, summarise
 from .cost import CostModel
-from .egraph import EGraph, ENode
+from .egraph import EGraph
 from .encode import encode
-from .extract import Extraction, extract
+from .extract import ENodeLike, Extraction, extract
 from .graph import Graph
 from .library import RuleSet, load_rules, rule_set
 from .operators import OWN_DOMAIN
@@ -35,6 +38,10 @@ from .saturate import Limits, Saturation, Saturator
 Progress = Callable[[str, Mapping[str, Any]], None]
 _GRACE = 10.0
 """Seconds that the child may take beyond its time limit, for the last iteration and extraction."""
+MEMORY = 4 << 30
+"""The bytes that the child may use where nothing else is said."""
+_NO_MEMORY = 12
+"""How the child ends when Python gets no memory; egglog's libraries abort then, and the system may kill it."""
 
 
 @dataclass(slots=True)
@@ -51,7 +58,7 @@ class Job:
     disabled: tuple[str, ...]
     limits: Limits
     costs: dict[str, CostModel]
-    memory: int = 4 << 30
+    memory: int = MEMORY
 
 
 @dataclass(slots=True)
@@ -64,8 +71,8 @@ class Outcome:
     seconds: dict[str, float] = field(default_factory=dict)
 
 
-class OutOfBounds(RewriteError):
-    """The child was stopped hard (time or memory) before it had a result."""
+class OutOfBounds(UserError):
+    """The child was stopped hard (time or memory) before it had a result: the rules make too much of the model."""
 
 
 def job(graph: Graph, **settings: Any) -> Job:
@@ -107,9 +114,7 @@ def _optimise(
             if progress is not None:
                 progress("saturate", {"iteration": iteration, "nodes": nodes})
 
-        saturation = Saturator(
-            egraph, rules.rules, rules.kinds, limits, declared=rules.declared, progress=tell
-        ).run()
+        saturation = Saturator(egraph, rules.rules, rules.kinds, limits, declared=rules.declared, progress=tell).run()
     finally:
         egraph.matcher.close()
     seconds["saturate"] = saturation.seconds
@@ -121,7 +126,7 @@ def _optimise(
     return Outcome(egraph, extractions, saturation, seconds)
 
 
-def _admissible(graph: Graph, cost: CostModel) -> Callable[[ENode], bool]:
+def _admissible(graph: Graph, cost: CostModel) -> Callable[[ENodeLike], bool]:
     """Whether a node may be in the result: for an ONNX file, whether it can be written at the model's opset."""
     from .onnx_out import can_write
 
@@ -134,51 +139,68 @@ def run(task: Job, progress: Progress | None = None) -> list[Outcome]:
     """Does a job in a child process, within its limits of time and memory.
 
     Raises `OutOfBounds` if the child had to be stopped, and what the child raised. An interrupt stops the child."""
-    root = Path(__file__).resolve().parent.parent
-    # the package may be importable here under a path set by the caller's program
-    env = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p), REWRITE_PACKAGE=str(root))
-    child = subprocess.Popen(
-        [sys.executable, "-c", f"from {__package__}.worker import main; main()"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=env,
-    )  # fmt: skip
-    timer = threading.Timer(task.limits.seconds + _GRACE, child.kill)
-    timer.start()
-    try:
-        assert child.stdin is not None
-        assert child.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            pickle.dump(task, child.stdin, protocol=pickle.HIGHEST_PROTOCOL)
-            child.stdin.close()
-        while True:
-            try:
-                kind, value = pickle.load(child.stdout)
-            except (EOFError, pickle.UnpicklingError):
-                raise OutOfBounds(
-                    "saturation was stopped hard: it went past its limit of "
-                    + ("time" if not timer.is_alive() else f"memory ({task.memory >> 20} MiB)"),
-                    hint="Lower --node-limit, or leave out rules that explore.",
-                ) from None
-            if kind == "result":
-                return value  # type: ignore[no-any-return]
-            if kind == "error":
-                raise value
-            if progress is not None:
-                progress(*value)
-    finally:
-        timer.cancel()
-        child.kill()
-        child.wait()
-        for pipe in (child.stdin, child.stdout):
-            if pipe is not None:
-                with contextlib.suppress(OSError):
-                    pipe.close()
+    with transient.directory("saturate") as folder, (folder / "said").open("wb") as said:
+        # the package may be importable here under a path set by the caller's program
+        env = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p), TMPDIR=str(folder))
+        child = transient.start(
+            [sys.executable, "-c", f"from {__package__}.worker import main; main()"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, env=env,
+        )  # fmt: skip
+        late = threading.Event()
+
+        def stop() -> None:
+            late.set()
+            child.kill()
+
+        timer = threading.Timer(task.limits.seconds + _GRACE, stop)
+        timer.daemon = True
+        timer.start()
+        try:
+            assert child.stdin is not None
+            assert child.stdout is not None
+            with contextlib.suppress(BrokenPipeError):
+                pickle.dump(task, child.stdin, protocol=pickle.HIGHEST_PROTOCOL)
+                child.stdin.close()
+            while True:
+                try:
+                    kind, value = pickle.load(child.stdout)
+                except (EOFError, pickle.UnpicklingError):
+                    code = child.wait()
+                    raise _stopped(task, code, late.is_set(), (folder / "said").read_text(errors="replace")) from None
+                if kind == "result":
+                    return value  # type: ignore[no-any-return]
+                if kind == "error":
+                    raise value
+                if progress is not None:
+                    progress(*value)
+        finally:
+            timer.cancel()
+            transient.end(child)
+
+
+def _stopped(task: Job, code: int, late: bool, said: str) -> RewriteError:
+    """The error for a child that ended without a result."""
+    hint = "Some rules make ever more terms of this model. Leave them out, or lower --node-limit"
+    if late:
+        return OutOfBounds(
+            f"saturation was stopped hard: it did not come back {_GRACE:.0f} s after its time limit of "
+            f"{task.limits.seconds:g} s",
+            hint=f"{hint}.",
+        )
+    if code in (_NO_MEMORY, -signal.SIGABRT, -signal.SIGKILL):
+        return OutOfBounds(
+            f"saturation was stopped hard: it went past its memory limit of {task.memory >> 20} MiB",
+            hint=f"{hint}, or raise --memory-limit.",
+        )
+    last = said.strip().splitlines()[-1:] or [f"it ended with {code}"]
+    return RewriteError(f"saturation broke down: {last[0]}")
 
 
 def main() -> None:
     """The child: one job from standard input, its messages to standard output."""
     import resource
-    import signal
 
+    transient.die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not get between the messages
@@ -194,8 +216,10 @@ def main() -> None:
         outcome = perform(task, lambda stage, facts: send("progress", (stage, dict(facts))))
         send("result", outcome)
     except MemoryError:
-        os._exit(1)
+        os._exit(_NO_MEMORY)
     except Exception as error:
+        if isinstance(error, OSError) and error.errno == errno.ENOMEM:
+            os._exit(_NO_MEMORY)
         try:
             send("error", error)
         except Exception:

@@ -61,6 +61,6 @@ def limits(ev: Scope, t: Any) -> list[float | int]:
         signed = found.value[0] == "i"
         return [-(2 ** (found.bits - 1)) if signed else 0, 2 ** (found.bits - signed) - 1]
     if found in (DType.F64, DType.F32, DType.F16):
-        info = np.finfo(found.numpy)  # type: ignore[arg-type]
+        info = np.finfo(found.value.replace("f", "float"))
         return [float(info.min), float(info.max)]
     raise Unprovable(f"{found} has no limits")

@@ -30,13 +30,14 @@ def like(ev: Scope, value: Any, x: Value) -> TensorRef:
 
 
 def _full(ev: Scope, shape_: list[Dim], value: Any, t: Any) -> TensorRef:
-    if not all(symbolic.known(d) for d in shape_):
+    sizes = [d for d in shape_ if isinstance(d, int)]
+    if len(sizes) != len(shape_):
         raise Unprovable("its shape is not known")
     found = as_dtype(t)
-    if math.prod(shape_) > 4096:  # type: ignore[arg-type]
-        target = TensorRef(ev.constant(list(shape_), DType.I64))
+    if math.prod(sizes) > 4096:
+        target = TensorRef(ev.constant(sizes, DType.I64))
         return ev.node("Expand", {}, [TensorRef(ev.constant(value, found)), target])
-    return TensorRef(ev.constant(np.full(tuple(shape_), value), found))  # type: ignore[arg-type]
+    return TensorRef(ev.constant(np.full(tuple(sizes), value), found))
 
 
 @function

@@ -33,7 +33,8 @@ def rank(ev: Scope, x: Value) -> int:
 @function
 def dim(ev: Scope, x: Value, index: int) -> Dim:
     """One dim of a tensor; negative indices count from the end."""
-    return at(shape(ev, x), index)
+    found: Dim = at(shape(ev, x), index)
+    return found
 
 
 @function
@@ -75,7 +76,7 @@ def ints(ev: Scope, t: Value) -> list[int]:
     found = dims(ev, t)
     if not all(symbolic.known(d) for d in found):
         raise Unprovable("not all of it is known")
-    return [int(d) for d in found]  # type: ignore[call-overload]
+    return [d for d in found if isinstance(d, int)]
 
 
 @function
