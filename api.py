@@ -25,6 +25,7 @@ def optimize(
     shapes: Mapping[str, int] | None = None,
     time_limit: float | None = None,
     node_limit: int | None = None,
+    memory_limit: int | None = None,
     disabled: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Optimized:
@@ -38,6 +39,7 @@ def optimize(
         shapes: sizes for symbolic dimensions of the inputs, by name; the result is then made for these only.
         time_limit: seconds for saturation and extraction; the best graph found by then is the result.
         node_limit: the most e-nodes to make.
+        memory_limit: the most memory for saturation, in MiB; a rule set that wants more is an error.
         disabled: names of rules to leave out.
         progress: called with the name of a stage and figures about it.
 
@@ -49,7 +51,8 @@ def optimize(
     """
     from .engine import pipeline
 
-    limits = {"time_limit": time_limit, "node_limit": node_limit}
+    memory = memory_limit << 20 if memory_limit is not None else None
+    limits = {"time_limit": time_limit, "node_limit": node_limit, "memory_limit": memory}
     return pipeline.optimize(
         Path(model) if isinstance(model, str | PathLike) else model,
         rules=[Path(path) for path in rules],

@@ -13,7 +13,6 @@ import math
 import os
 import subprocess
 import sysconfig
-import tempfile
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import redirect_stderr, redirect_stdout
@@ -22,6 +21,7 @@ from io import StringIO
 from pathlib import Path
 from types import ModuleType
 
+from .. import transient
 from ..errors import RewriteError, UserError
 from .cache import Cache
 from .kernel_graph import Kernel, Target
@@ -122,6 +122,7 @@ def compile_modules(
         nonlocal done
         name, library, members, process = running[0]
         _, errors = process.communicate()
+        transient.end(process)
         running.popleft()
         if process.returncode:
             raise _failed(compiler, library.with_suffix(".c"), errors.decode(errors="replace"))
@@ -130,12 +131,12 @@ def compile_modules(
         if progress:
             progress("compile", done, total)
 
-    with tempfile.TemporaryDirectory(prefix="rewrite-build-") as temporary:
+    with transient.directory("build") as temporary:
         try:
             for chunk in chunks:
                 text = render_module(chunk)
                 name = module_name(text)
-                source = Path(temporary) / f"{name}.pyx"
+                source = temporary / f"{name}.pyx"
                 source.write_text(text)
                 if keep_source is not None:
                     keep_source.mkdir(parents=True, exist_ok=True)
@@ -149,8 +150,7 @@ def compile_modules(
                 finish()
         finally:
             for _, _, _, process in running:
-                process.kill()
-                process.communicate()
+                transient.end(process)
     return modules
 
 
@@ -180,7 +180,10 @@ def module_name(text: str) -> str:
 def compile_source(source: Path, compiler: Compiler, headers: Path) -> bytes:
     """Compiles one `.pyx` whose headers are in a directory; the shared library's bytes."""
     process = _compile(_cythonize(source), compiler, headers)
-    _, errors = process.communicate()
+    try:
+        _, errors = process.communicate()
+    finally:
+        transient.end(process)
     if process.returncode:
         raise _failed(compiler, source, errors.decode(errors="replace"))
     return source.with_suffix(".so").read_bytes()
@@ -199,8 +202,12 @@ def _compile(source: Path, compiler: Compiler, headers: Path = TEMPLATES) -> sub
         "-lm",
     ]
     try:
-        return subprocess.Popen(
-            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={**os.environ, "LC_ALL": "C"}
+        return transient.start(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "LC_ALL": "C", "TMPDIR": str(source.parent)},
         )
     except OSError as error:
         raise UserError(f"the C compiler does not run: {error}") from error

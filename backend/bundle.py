@@ -15,13 +15,13 @@ import json
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from .. import transient
 from ..errors import UserError
 from ..version import VERSION
 from .build import compile_source, load_module, module_name
@@ -46,23 +46,21 @@ def save(program: Program, path: Path | str, *, cache_dir: Path | str | None = N
     target = detect()
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}-"))
+        with transient.directory_beside(path) as temporary:
+            fresh, old = temporary / "fresh", temporary / "old"
+            fresh.mkdir()
+            _write(program, fresh, target, Cache(cache_dir))
+            if path.exists():
+                os.rename(path, old)
+            try:
+                os.rename(fresh, path)
+            except BaseException:
+                if old.exists():
+                    os.rename(old, path)
+                raise
     except OSError as error:
-        raise UserError(f"the bundle cannot be written: {error.strerror}", where=str(path)) from error
-    try:
-        _write(program, temporary, target, Cache(cache_dir))
-        temporary.chmod(0o755)
-        if path.exists():
-            old = Path(tempfile.mkdtemp(dir=path.parent, prefix=f".{path.name}-"))
-            os.rename(path, old / path.name)
-            os.rename(temporary, path)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            os.rename(temporary, path)
-    except OSError as error:
-        raise UserError(f"the bundle cannot be written: {error.strerror}", where=str(path)) from error
-    finally:
-        shutil.rmtree(temporary, ignore_errors=True)
+        reason = error.strerror or str(error)
+        raise UserError(f"the bundle cannot be written: {reason}", where=str(path)) from error
     return path
 
 
@@ -197,8 +195,8 @@ def _rebuild(path: Path, manifest: Mapping[str, Any], target: Target, cache: Cac
     for module, members in manifest["sources"].items():
         found = room.find(members)
         if module not in found:
-            with tempfile.TemporaryDirectory(prefix="rewrite-build-") as temporary:
-                source = Path(temporary) / f"{module}.pyx"
+            with transient.directory("build") as temporary:
+                source = temporary / f"{module}.pyx"
                 shutil.copyfile(path / "kernels" / source.name, source)
                 found = {module: room.store(module, compile_source(source, compiler, path / "kernels"), members)}
         table.update(load_module(module, found[module]).table())

@@ -17,12 +17,12 @@ import json
 import os
 import shutil
 import stat
-import tempfile
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from .. import transient
 from ..errors import UserError
 
 LIMIT = 512 << 20
@@ -189,15 +189,8 @@ _ELSEWHERE = "Set REWRITE_CACHE_DIR to a directory that you can write to."
 
 def write_atomic(path: Path, data: bytes) -> None:
     """Writes a file that appears complete or not at all. Raises OSError."""
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".tmp-")
-    try:
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
-        raise
+    with transient.replacing(path, private=True) as file:
+        file.write(data)
 
 
 def _checksum(data: bytes) -> str:

@@ -40,6 +40,17 @@ class Runner:
         return [np.asarray(v) if isinstance(v, np.generic | int | float | bool) else v for v in found]
 
 
+def computable(node: Node) -> bool:
+    """Whether an implementation is known."""
+    if node.op in _OPTIONALS:
+        return True
+    try:
+        _evaluator(node)
+    except UserError:
+        return False
+    return True
+
+
 _OPTIONALS = frozenset({"Optional", "OptionalGetElement", "OptionalHasElement"})
 
 

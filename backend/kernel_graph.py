@@ -8,7 +8,7 @@ Everything here is plain data.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
@@ -240,11 +240,15 @@ class ModelPlan:
     def fallbacks(self) -> dict[str, int]:
         """The operators without a native kernel and how many nodes of each there are, bodies included."""
         found: dict[str, int] = {}
+        for node in self.fallback_nodes():
+            found[node.op] = found.get(node.op, 0) + 1
+        return found
+
+    def fallback_nodes(self) -> Iterator[Node]:
+        """The nodes without a native kernel, bodies included."""
         for item in self.items:
             if isinstance(item, Fallback):
-                found[item.node.op] = found.get(item.node.op, 0) + 1
+                yield item.node
             elif isinstance(item, Control):
                 for body in item.bodies:
-                    for op, count in body.fallbacks().items():
-                        found[op] = found.get(op, 0) + count
-        return found
+                    yield from body.fallback_nodes()

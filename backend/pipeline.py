@@ -8,9 +8,11 @@ from functools import lru_cache
 from pathlib import Path
 
 from ..engine.graph import Graph
+from ..errors import UserError
 from ..grammar.library import Library as Rules
 from .build import build
 from .cache import Cache
+from .fallback import computable
 from .group import FusePolicy, policy
 from .kernel_graph import ModelPlan
 from .plan import plan_graph
@@ -43,6 +45,7 @@ def compile_graph(
     target = detect()
     count = threads or cores()
     plan = plan_graph(graph, policy(library) if library is not None else standard_policy(), target, count)
+    refuse_unknown(plan)
     kernels = build(
         plan.kernels,
         target,
@@ -60,6 +63,19 @@ def standard_policy() -> FusePolicy:
     from ..engine.library import load_rules
 
     return policy(load_rules())
+
+
+def refuse_unknown(plan: ModelPlan) -> None:
+    """Raises UserError for operators that neither a kernel nor the reference implementation computes, naming all."""
+    first = {node.op: node for node in reversed(list(plan.fallback_nodes()))}
+    unknown = {op: node for op, node in sorted(first.items()) if not computable(node)}
+    if unknown:
+        nodes = ", ".join(f"node {node.name or node.outputs[0]} ({op})" for op, node in unknown.items())
+        raise UserError(
+            f"no implementation is known of the operator{'s' * (len(unknown) > 1)} {', '.join(unknown)}",
+            where=nodes,
+            hint="The optimised ONNX model runs wherever the operators are known: rewrite MODEL.onnx --emit onnx",
+        )
 
 
 def warn_of_fallbacks(plan: ModelPlan) -> None:

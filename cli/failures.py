@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RewriteError
+from ..transient import remove_all
 
 INTERNAL_ERROR = 3
 INTERRUPTED = 130
@@ -132,7 +133,7 @@ def _leave_soon_after_interrupt(grace: float = 0.8) -> None:
 
     Python raises KeyboardInterrupt only between two of its own instructions, which can be long in coming inside a
     library; if the process is still there after `grace` seconds, a watching thread ends it. Files are written to a
-    temporary name and renamed, so nothing half-written takes an output's place.
+    temporary name and renamed, so nothing half-written takes an output's place; what is temporary is removed.
     """
     if threading.current_thread() is not threading.main_thread() or os.name != "posix":
         return
@@ -143,6 +144,7 @@ def _leave_soon_after_interrupt(grace: float = 0.8) -> None:
         while number := os.read(reader, 1):
             if number[0] == signal.SIGINT:
                 time.sleep(grace)
+                remove_all()
                 os.write(2, b"\n")
                 os._exit(INTERRUPTED)
 

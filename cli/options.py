@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Literal
@@ -51,6 +52,10 @@ TimeLimit = Annotated[
 NodeLimit = Annotated[
     int | None, typer.Option(metavar="N", min=1, help="The most e-nodes to make.", rich_help_panel=RULES_PANEL)
 ]
+MemoryLimit = Annotated[
+    int | None,
+    typer.Option(metavar="MB", min=64, help="The most memory for saturation.", rich_help_panel=RULES_PANEL),
+]
 Threads = Annotated[int | None, typer.Option(metavar="N", min=1, help="Threads of one run; default: all usable cores.")]
 Json = Annotated[
     Path | None,
@@ -87,6 +92,15 @@ def parse_pairs(texts: Sequence[str], option: str) -> dict[str, Path]:
             raise UserError(f"{option} names {name!r} twice")
         pairs[name] = Path(path)
     return pairs
+
+
+def writable(path: Path) -> None:
+    """Check, as far as can be before the work begins, that a file can be made at `path`; a UserError if not."""
+    folder = path.parent
+    if not folder.is_dir():
+        raise UserError("no such directory", where=str(folder), hint=f"It is where {path.name} would be written.")
+    if not os.access(folder, os.W_OK):
+        raise UserError("cannot be written to", where=str(folder), hint=f"Name another place for {path.name}.")
 
 
 def existing_model(path: Path) -> Path:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import sys
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from .. import transient
+from ..errors import UserError
 
 if TYPE_CHECKING:
     from .measure import Timing
@@ -27,18 +28,12 @@ def write_json(data: Mapping[str, Any], target: Path) -> None:
 
 
 def write_text(text: str, target: Path) -> None:
-    """Write `text` so that `target` holds either all of it or what it held before."""
-    handle, temporary = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}-")
+    """Write `text` so that `target` holds either all of it or what it held before; a UserError if it cannot be."""
     try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        mask = os.umask(0)
-        os.umask(mask)
-        os.chmod(temporary, 0o666 & ~mask)
-        os.replace(temporary, target)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+        with transient.replacing(target) as file:
+            file.write(text.encode())
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror or error}", where=str(target)) from None
 
 
 def finite(value: Any) -> Any:

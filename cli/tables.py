@@ -54,6 +54,21 @@ def rules(report: Report, *, everything: bool = False) -> Table | None:
     return table
 
 
+_LIMITS = {
+    "time_limit": "its time limit (--time-limit)",
+    "node_limit": "its limit of e-nodes (--node-limit)",
+    "iteration_limit": "its limit of iterations",
+}
+
+
+def stopped(report: Report) -> str:
+    """Why saturation ended before nothing new came, as a sentence; empty if it did not."""
+    reason = report.egraph["stop_reason"]
+    if reason not in _LIMITS:
+        return ""
+    return f"saturation met {_LIMITS[reason]}: the result is the best graph found until then"
+
+
 def timings(measured: Mapping[str, Any], base: str) -> Table:
     """Median times of several engines, and how many times faster `base` is than each."""
     table = simple("engine", "median", "10 %", "90 %", "runs", f"{base} is", numbers=(1, 2, 3, 4, 5))

@@ -9,13 +9,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-import os
 import platform
 import re
-import tempfile
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
+
+from .. import transient
 
 FORMAT = 1
 """The version of the stored file; another version is measured anew."""
@@ -185,15 +185,8 @@ def store(machine: Machine, path: Path | None = None) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     data = {"format": FORMAT, **dataclasses.asdict(machine)}
     del data["source"]
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".machine-", suffix=".json")  # mode 0600
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump(data, file, indent=2)
-            file.write("\n")
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    with transient.replacing(path, private=True) as file:
+        file.write(json.dumps(data, indent=2).encode() + b"\n")
     return path
 
 

@@ -20,12 +20,12 @@ milliseconds each), matches are read with `freeze()`.
 
 from __future__ import annotations
 
-import shutil
-import tempfile
+import contextlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
+
+from .. import transient
 
 Row = tuple[int, ...]
 
@@ -81,7 +81,8 @@ class Matcher:
     def __init__(self) -> None:
         from egglog.bindings import EGraph
 
-        self._directory = Path(tempfile.mkdtemp(prefix="rewrite-egraph-"))
+        self._stack = contextlib.ExitStack()
+        self._directory = self._stack.enter_context(transient.directory("egraph"))
         self._egraph: Any = EGraph(fact_directory=self._directory)
         self._arities: set[int] = set()
         self._rulesets: set[str] = set()
@@ -112,7 +113,7 @@ class Matcher:
 
     def close(self) -> None:
         """Removes the files that facts are passed through."""
-        shutil.rmtree(self._directory, ignore_errors=True)
+        self._stack.close()
 
     def new_user(self) -> str:
         """A prefix for the names of rulesets and queries that nobody else uses."""

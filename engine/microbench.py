@@ -16,11 +16,10 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
-from pathlib import Path
 from typing import Any
 
+from .. import transient
 from .machine import Machine
 
 _ONE_THREAD = dict.fromkeys(
@@ -189,21 +188,15 @@ def _compiled(base: Machine, sizes: list[int], share: float) -> dict[str, Any] |
     if command is None:
         return None
     width = {"avx512": 16, "avx2": 8}.get(base.isa, 4)
-    with tempfile.TemporaryDirectory(prefix="rewrite-calibrate-") as folder:
-        source, binary = Path(folder, "bench.c"), Path(folder, "bench")
+    with transient.directory("calibrate") as folder:
+        source, binary = folder / "bench.c", folder / "bench"
         source.write_text(_PROGRAM, encoding="utf-8")
         flags = ["-O3", "-march=native", "-ffp-contract=fast", f"-DWIDTH={width}", "-pthread"]
         try:
-            subprocess.run(
-                [*command, *flags, str(source), "-o", str(binary)], check=True, capture_output=True, timeout=120
-            )
-            out = subprocess.run(
-                [str(binary), f"{share:.3f}", *map(str, sizes)],
-                check=True,
-                capture_output=True,
-                timeout=20 * share + 60,
-            ).stdout
-            found = json.loads(out)
+            transient.run([*command, *flags, str(source), "-o", str(binary)], seconds=120).check_returncode()
+            done = transient.run([str(binary), f"{share:.3f}", *map(str, sizes)], seconds=20 * share + 60)
+            done.check_returncode()
+            found = json.loads(done.stdout)
         except (OSError, subprocess.SubprocessError, ValueError):
             return None
     return found if isinstance(found, dict) else None
@@ -213,14 +206,10 @@ def _interpreted(sizes: list[int], share: float) -> dict[str, Any]:
     """The same by NumPy, in a child whose BLAS is held to one thread."""
     code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import _child; _child({sizes!r}, {share!r})"
     try:
-        out = subprocess.run(
-            [sys.executable, "-c", code],
-            check=True,
-            capture_output=True,
-            timeout=20 * share + 60,
-            env={**os.environ, **_ONE_THREAD},
-        ).stdout
-        found = json.loads(out)
+        environment = {**os.environ, **_ONE_THREAD}
+        done = transient.run([sys.executable, "-c", code], seconds=20 * share + 60, env=environment)
+        done.check_returncode()
+        found = json.loads(done.stdout)
     except (OSError, subprocess.SubprocessError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

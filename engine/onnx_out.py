@@ -7,12 +7,11 @@ least one that has. Every node carries the rules that made it and the original n
 
 from __future__ import annotations
 
-import os
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from .. import transient
 from ..errors import RewriteError, UserError
 from .graph import Attrs, Graph, Node, OtherType, TensorType, ValueType
 from .operators import (
@@ -246,18 +245,9 @@ def save(model: Any, path: str | Path) -> None:
 
 
 def _replace(path: Path, chunks: Any) -> None:
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "wb") as file:
-            for chunk in chunks:
-                file.write(chunk)
-        umask = os.umask(0)
-        os.umask(umask)
-        os.chmod(temporary, 0o666 & ~umask)
-        os.replace(temporary, path)
-    except BaseException:
-        os.unlink(temporary)
-        raise
+    with transient.replacing(path) as file:
+        for chunk in chunks:
+            file.write(chunk)
 
 
 def _save_large(model: Any, path: Path) -> None:

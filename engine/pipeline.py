@@ -62,6 +62,7 @@ def optimize(
     shapes: Mapping[str, int] | None = None,
     time_limit: float = 20.0,
     node_limit: int = 200_000,
+    memory_limit: int = worker.MEMORY,
     cost: str = "latency",
     threads: int = 1,
     disabled: Sequence[str] = (),
@@ -70,7 +71,8 @@ def optimize(
     """Optimises a model with the standard rules and those in `rules`.
 
     `model` is a path, bytes, a `ModelProto` or a `Graph`; `shapes` gives symbolic dims their numbers; `time_limit` is
-    in seconds, `node_limit` in e-nodes. Raises `UserError` for bad models and rules, with all that is wrong."""
+    in seconds, `node_limit` in e-nodes, `memory_limit` in bytes. Raises `UserError` for bad models and rules, with all
+    that is wrong."""
     seconds: dict[str, float] = {}
     tell = progress or (lambda stage, facts: None)
 
@@ -94,6 +96,7 @@ def optimize(
         "disabled": tuple(disabled),
         "limits": Limits(seconds=time_limit, nodes=node_limit),
         "costs": costs,
+        "memory": memory_limit,
     }
     marked = bodies.mark_bodies(graph_in)
     outcomes = timed("saturate", lambda: worker.run(worker.job(marked, **settings), tell))

@@ -11,11 +11,12 @@ import importlib.util
 import pickle
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from .. import transient
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -111,14 +112,13 @@ def reference_evaluator(model: ModelProto | Path | bytes, *, seconds: float = 60
             raise Unavailable("its BatchNormalization before opset 14 is not to be relied on") from error
 
     def run(feeds: Feeds) -> dict[str, Any]:
-        with tempfile.TemporaryDirectory(prefix="rewrite-reference-") as folder:
-            place = Path(folder)
+        with transient.directory("reference") as place:
             onnx.save_model(proto, place / "model.onnx", save_as_external_data=proto.ByteSize() > _TWO_GIB)
             # pickles, since no array format of NumPy's keeps bfloat16; only this process and its child touch them
             (place / "inputs").write_bytes(pickle.dumps(dict(feeds)))
-            code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import _child; _child({folder!r})"
+            code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import _child; _child({str(place)!r})"
             try:
-                done = subprocess.run([sys.executable, "-c", code], capture_output=True, timeout=seconds)
+                done = transient.run([sys.executable, "-c", code], seconds=seconds)
             except subprocess.TimeoutExpired:
                 raise Unavailable(f"the reference evaluator did not finish in {seconds:.0f} s") from None
             if done.returncode:
@@ -135,6 +135,7 @@ def _child(folder: str) -> None:
     import onnx
     from onnx.reference import ReferenceEvaluator
 
+    transient.die_with_parent()
     place = Path(folder)
     evaluator = ReferenceEvaluator(onnx.load(place / "model.onnx"))
     feeds = pickle.loads((place / "inputs").read_bytes())
@@ -164,10 +165,10 @@ def _loadable(model: ModelProto | Path | bytes) -> Iterator[str | bytes]:
         return
     import onnx
 
-    with tempfile.TemporaryDirectory(prefix="rewrite-model-") as folder:
+    with transient.directory("model") as folder:
         copy = type(model)()
         copy.CopyFrom(model)
-        path = Path(folder, "model.onnx")
+        path = folder / "model.onnx"
         onnx.save_model(copy, path, save_as_external_data=True, location="model.data")
         yield str(path)
 

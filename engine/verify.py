@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .. import transient
 from ..errors import UserError
 from .compare import TOLERANCES, Difference, compare, worst
 from .graph import Graph
@@ -283,8 +282,9 @@ def write_reproducer(
     import onnx
 
     folder.parent.mkdir(parents=True, exist_ok=True)
-    place = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-    try:
+    with transient.directory_beside(folder) as temporary:
+        place = temporary / folder.name
+        place.mkdir()
         source = _source(original)
         if isinstance(source, Path):
             source = onnx.load(source)
@@ -302,7 +302,6 @@ def write_reproducer(
             )
         about = {**verification.as_json(), "rules": list(rules), "sizes": dict(verification.sizes)}
         (place / "failure.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
-        place.chmod(0o755)
         number = 0
         while True:
             target = folder if not number else folder.with_name(f"{folder.name}-{number}")
@@ -311,6 +310,3 @@ def write_reproducer(
                     os.rename(place, target)
                     return target
             number += 1
-    except BaseException:
-        shutil.rmtree(place, ignore_errors=True)
-        raise

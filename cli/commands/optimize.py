@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,6 +12,7 @@ import typer
 from ...errors import UserError
 from ..options import (
     Json,
+    MemoryLimit,
     NodeLimit,
     Numerics,
     NumericsOption,
@@ -24,6 +24,7 @@ from ..options import (
     TimeLimit,
     existing_model,
     parse_shapes,
+    writable,
 )
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ def command(
     numerics: NumericsOption = Numerics.REASSOC,
     time_limit: TimeLimit = None,
     node_limit: NodeLimit = None,
+    memory_limit: MemoryLimit = None,
     keep_source: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the generated kernels here.")] = None,
     report: Annotated[
         Path | None, typer.Option(metavar="FILE.html", help="Write a report to read in a browser.")
@@ -64,7 +66,11 @@ def command(
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
     verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List all rules and fallbacks.")] = False,
 ) -> None:
-    """Rewrite a model's graph by rules, compile it to native code, verify both and write them."""
+    """Rewrite a model's graph by rules, compile it to native code, verify both and write them.
+
+    Where no program can be made (no C compiler, an operator that nothing computes), the optimised model is written all
+    the same, and then the error is told.
+    """
     from ... import api
     from .. import verification
     from ..progress import Stages
@@ -73,7 +79,7 @@ def command(
     job = _targets(model, emit, output, program)
     for file in (report, json_file):
         if file is not None and str(file) != "-":
-            _writable(file)
+            writable(file)
     used = threads or api.usable_cores()
     sizes = parse_shapes(shape)
     with Stages(quiet=quiet) as stages:
@@ -87,18 +93,28 @@ def command(
                 shapes=sizes,
                 time_limit=time_limit,
                 node_limit=node_limit,
+                memory_limit=memory_limit,
                 disabled=disabled,
                 progress=stages,
             )
             if job.program is None and not bench:
                 return result, None
             stages("plan", {})
-            program = api.compile_optimized(
-                result, threads=used, rules=rules, std_rules=std_rules, keep_source=keep_source, progress=stages
-            )
+            try:
+                program = api.compile_optimized(
+                    result, threads=used, rules=rules, std_rules=std_rules, keep_source=keep_source, progress=stages
+                )
+            except UserError as error:
+                if job.onnx is None:
+                    raise
+                problems.append(error)
+                return result, None
             return result, program
 
+        problems: list[UserError] = []
         result, compiled = make(())
+        if compiled is None:
+            job = replace(job, program=None)
         if verify:
             stages("verify", {})
             found = verification.check(result, model, compiled, numerics=numerics.value, shapes=sizes)
@@ -121,6 +137,10 @@ def command(
         write_report(finished.as_json(), report)
     if not quiet and str(json_file) != "-":
         finished.show(verbose=verbose)
+    if problems:
+        error = problems[0]
+        hints = (error.hint, f"The optimised model was written: {job.onnx}")
+        raise UserError(f"no program was made: {error.message}", where=error.where, hint="\n".join(filter(None, hints)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +192,8 @@ class Finished:
             console.print(f"operators without a native kernel: {names}", soft_wrap=True)
         if self.measured:
             console.print(tables.timings(self.measured, "rewrite"))
+        if early := tables.stopped(report):
+            console.print(early, markup=False, soft_wrap=True)
         console.print(self.verdict, markup=False, soft_wrap=True)
         for kind, path in report.outputs.items():
             console.print(f"{kind:<8} {path}", markup=False, soft_wrap=True)
@@ -190,32 +212,27 @@ def _targets(model: Path, emit: str, output: Path | None, program: Path | None) 
             raise UserError("the output would replace the model itself", where=str(onnx_file))
         if onnx_file.is_dir():
             raise UserError("is a directory; --output wants a file", where=str(onnx_file))
-        _writable(onnx_file)
+        writable(onnx_file)
     if folder is not None:
         if folder.exists() and not folder.is_dir():
             raise UserError("is a file; --program wants a directory", where=str(folder))
-        _writable(folder)
+        if folder.exists() and not (folder / "manifest.json").is_file() and any(folder.iterdir()):
+            raise UserError("exists and is no program of rewrite", where=str(folder), hint="Choose another.")
+        writable(folder)
     return Targets(onnx_file, folder)
 
 
-def _writable(path: Path) -> None:
-    folder = path.parent
-    if not folder.is_dir():
-        raise UserError("no such directory", where=str(folder), hint=f"It is where {path.name} would be written.")
-    if not os.access(folder, os.W_OK):
-        raise UserError("cannot be written to", where=str(folder), hint="Name other places with -o and --program.")
-
-
 def _write(result: Optimized, compiled: Program | None, job: Targets, stages: Stages) -> None:
+    """The program first: it is the larger, so that a disk that gets full leaves both outputs as they were."""
     stages("write", {})
-    if job.onnx is not None:
-        from ...engine import onnx_out
-
-        onnx_out.save(result.model, job.onnx)
     if job.program is not None and compiled is not None:
         from ...backend import bundle
 
         bundle.save(compiled, job.program)
+    if job.onnx is not None:
+        from ...engine import onnx_out
+
+        onnx_out.save(result.model, job.onnx)
 
 
 def _bench(model: Path, compiled: Program, shapes: dict[str, int], threads: int, stages: Stages) -> dict[str, Timing]:

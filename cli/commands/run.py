@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ... import transient
 from ...errors import UserError
-from ..options import Threads, existing_model, parse_pairs
+from ..options import Threads, existing_model, parse_pairs, writable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,6 +34,8 @@ def command(
     arrays = {name: read_array(path, name) for name, path in parse_pairs(inputs or [], "--input").items()}
     if output is not None and output.suffix != ".npz":
         raise UserError("--output wants a file name that ends in .npz", where=str(output))
+    if output is not None:
+        writable(output)
     results = load_program(program, threads).run(arrays)
     if output is not None:
         write_arrays(output, results)
@@ -76,20 +79,14 @@ def read_array(path: Path, name: str) -> np.ndarray:
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write named arrays as `.npz`, by way of a temporary file."""
-    import os
-    import tempfile
-
+    """Write named arrays as `.npz`, by way of a temporary file; a UserError if that fails."""
     import numpy as np
 
-    handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".npz")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with transient.replacing(path) as file:
             np.savez(file, **arrays)  # type: ignore[arg-type]
-        os.replace(temporary, path)
-    except BaseException:
-        Path(temporary).unlink(missing_ok=True)
-        raise
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror or error}", where=str(path)) from None
 
 
 def _glance(array: np.ndarray) -> tuple[str, str, str]:

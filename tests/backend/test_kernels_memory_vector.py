@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import platform
 import shutil
 import subprocess
@@ -94,10 +95,7 @@ def _samples() -> NDArray[np.float32]:
 
 
 def _erf64(x: NDArray[np.float64]) -> NDArray[np.float64]:
-    import torch
-
-    result: NDArray[np.float64] = torch.erf(torch.from_numpy(x)).numpy()
-    return result
+    return np.fromiter(map(math.erf, x.tolist()), np.float64, x.size)
 
 
 def _sigmoid64(x: NDArray[np.float64]) -> NDArray[np.float64]:

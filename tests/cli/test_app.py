@@ -128,8 +128,9 @@ def test_an_interrupt_ends_within_a_second(tmp_path: Path, stuck: bool) -> None:
         "c.Cache.info = busy\napp.main(['cache', 'info'])"
     )
     child = subprocess.Popen(
-        [sys.executable, "-P", "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-    )
+        [sys.executable, "-P", "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored where tests run in the background
+    )  # fmt: skip
     assert child.stdout is not None
     assert child.stdout.readline() == b"ready\n"
     start = time.monotonic()
