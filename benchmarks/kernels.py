@@ -136,7 +136,7 @@ def measure(layer: Layer, threads: int, seconds: float) -> dict[str, Any]:
         feeds[name][...] = array
     graph = harness.make_graph(layer.nodes, layer.inputs, constants=layer.constants)
     program = compile_graph(graph, threads=threads)
-    made = [onnx.helper.make_node(n.op, n.inputs, n.outputs, **n.attrs) for n in layer.nodes]
+    made = [onnx.helper.make_node(n.op, n.inputs, n.outputs, **dict[str, Any](n.attrs)) for n in layer.nodes]
     infos = [onnx.helper.make_tensor_value_info(k, 1, v.shape) for k, v in layer.inputs.items()]
     stored = [onnx.numpy_helper.from_array(v, k) for k, v in layer.constants.items()]
     result = onnx.helper.make_graph(made, "layer", infos, [onnx.helper.make_tensor_value_info("y", 1, None)], stored)

@@ -180,17 +180,17 @@ def run(task: Job, progress: Progress | None = None) -> list[Outcome]:
 
 def _stopped(task: Job, code: int, late: bool, said: str) -> RewriteError:
     """The error for a child that ended without a result."""
-    hint = "Some rules make ever more terms of this model. Leave them out, or lower --node-limit"
+    hint = "Some rules make ever more terms of this model: leave them out"
     if late:
         return OutOfBounds(
             f"saturation was stopped hard: it did not come back {_GRACE:.0f} s after its time limit of "
             f"{task.limits.seconds:g} s",
-            hint=f"{hint}.",
+            hint=f"{hint}, or lower --node-limit.",
         )
     if code in (_NO_MEMORY, -signal.SIGABRT, -signal.SIGKILL):
         return OutOfBounds(
             f"saturation was stopped hard: it went past its memory limit of {task.memory >> 20} MiB",
-            hint=f"{hint}, or raise --memory-limit.",
+            hint=f"{hint}, lower --node-limit or raise --memory-limit.",
         )
     last = said.strip().splitlines()[-1:] or [f"it ended with {code}"]
     return RewriteError(f"saturation broke down: {last[0]}")
