@@ -1,7 +1,8 @@
 """When two results count as equal, by numerics class.
 
 Floating-point results of the classes `reassoc` and `fast` are compared by their scaled error: |a − b| at most
-`tolerance` times the largest finite magnitude in the reference. Not a number and the infinities must stand in the same
+`tolerance` times the largest finite magnitude in the reference, or at most two units in the last place of 1: a
+probability near 0 is computed from numbers near 1, and keeps no more of them. Not a number and the infinities must stand in the same
 places. `exact` asks for the same bits but for the payload of a NaN and the sign of zero (which rules may waive by
 name). Integers are always exact, but that rounding may move an 8-bit one (a quantised value) by one step.
 """
@@ -20,6 +21,9 @@ TOLERANCES: dict[str, dict[str, float]] = {
     "fast": {"float64": 1e-3, "float32": 1e-2, "float16": 3e-2, "bfloat16": 1e-1},
 }
 """The scaled error that is allowed, by numerics class and element type; other floats take the loosest of the class."""
+
+_ROUNDING = {"float64": 2.0**-51, "float32": 2.0**-22, "float16": 2.0**-9, "bfloat16": 2.0**-6}
+"""Two units in the last place of 1, by element type."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +108,7 @@ def _floats(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], numerics: str) -> 
     largest = float(gap.max())
     scale = float(np.abs(x[finite]).max())
     scaled = largest / scale if scale else (0.0 if not largest else np.inf)
-    if scaled <= tolerance:
+    if scaled <= tolerance or (tolerance and scale and largest <= _ROUNDING.get(a.dtype.name, 0.0)):
         return Difference(largest, scaled)
     place = tuple(int(i) for i in np.argwhere(finite)[int(gap.argmax())])
     return Difference(

@@ -24,7 +24,7 @@ from .graph import AttrValue, Constant, Graph, OtherType, TensorType, ValueType
 from .matcher import Matcher, Row
 from .operators import is_pure, signature
 from .shapes import IllTyped, SymbolicValue, infer
-from .symbolic import Dim, known, same, symbol
+from .symbolic import Dim, known, same, symbol, symbols
 
 ABSENT = 0
 """The handle of an absent optional input."""
@@ -490,8 +490,16 @@ def _refine(a: ValueType, b: ValueType) -> ValueType:
     if a.shape is None:
         shape = b.shape
     elif b.shape is not None and len(a.shape) == len(b.shape):
-        shape = tuple(y if not known(x) and known(y) else x for x, y in zip(a.shape, b.shape, strict=True))
+        shape = tuple(y if _openness(y) < _openness(x) else x for x, y in zip(a.shape, b.shape, strict=True))
     return TensorType(a.dtype or b.dtype, shape)
+
+
+def _openness(dim: Dim) -> int:
+    """How little a dim says: a number says most, then one in the model's own symbols, then those that stand for sizes
+    the model left open, then those that inference made up while rewriting."""
+    if known(dim):
+        return 0
+    return 1 + sum(2 if name.startswith("_e") else name.startswith("_") for name in symbols(dim))
 
 
 def _agree(a: tuple[ValueType, ...], b: tuple[ValueType, ...], *, loose: bool = False) -> bool:

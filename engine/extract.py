@@ -10,7 +10,8 @@ Cost counts shared work once (DAG cost), which makes the optimum NP-hard to find
    that is taken in order of cost is final when taken. Each node is priced once, and since a derivation is made of
    classes taken before, the result is acyclic by construction.
 3. Local improvement by reference counts: one class, or all the users of one unused class together (consumers that pay
-   only when they switch as one, such as merged products), change their node when that lowers the cost of the whole.
+   only when they switch as one, such as merged products), or all those of a used one, which then goes, change their
+   node when that lowers the cost of the whole.
 
 Ties go to the lower handle everywhere, so that the same e-graph gives the same result.
 """
@@ -494,11 +495,40 @@ class _Solution:
             if self.counts.get(c) and self.pick[c] != handle:
                 back.append((c, self.pick[c]))
                 change += self._switch(c, handle)
+        return self._settled(change, back)
+
+    def _settled(self, change: float, back: list[tuple[int, int]]) -> bool:
+        """Keeps what was switched if the whole costs less by it; else switches back."""
         if change < -1e-9 * self.scale and self._acyclic():
             return True
         for c, handle in reversed(back):
             self._switch(c, handle)
         return False
+
+    def _without(self, gone: int, readers: Iterable[int], options: Mapping[int, list[int]]) -> bool:
+        """Computes every class that reads `gone` without it, if that is cheaper: one reader alone gains nothing."""
+        deps = self.problem.deps
+        back: list[tuple[int, int]] = []
+        change = 0.0
+        for c in readers:
+            before = self.pick[c]
+            if not self.counts.get(c) or gone not in deps[before]:
+                continue
+            cheapest, at = float("inf"), before
+            for handle in options[c]:
+                if gone in deps[handle]:
+                    continue
+                cost = self._switch(c, handle)
+                self._switch(c, before)
+                if cost < cheapest:
+                    cheapest, at = cost, handle
+            if at == before:
+                break
+            back.append((c, before))
+            change += self._switch(c, at)
+        else:
+            return self._settled(change, back)
+        return self._settled(float("inf"), back)
 
     def improve(self, budget: int) -> bool:
         """Moves that lower the cost, until there is none or the budget of steps is used up."""
@@ -522,6 +552,12 @@ class _Solution:
                 moves = [(c, h) for c, h in by_child[child] if self.counts.get(c)]
                 distinct = dict(reversed(moves))  # the lowest handle of each class
                 if len(distinct) > 1 and self._try(sorted(distinct.items())):
+                    improved = True
+            for child in sorted(by_child):
+                if not self.counts.get(child) or child in self.problem.leaf or self.steps > budget:
+                    continue
+                readers = sorted({c for c, h in by_child[child] if self.counts.get(c) and self.pick[c] == h})
+                if len(readers) > 1 and self._without(child, readers, options):
                     improved = True
             for c in sorted(options):
                 for handle in options[c]:

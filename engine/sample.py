@@ -7,20 +7,21 @@ are small and not negative, floats are drawn from the normal distribution.
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError
 from .graph import DType, Graph, TensorType
-from .symbolic import evaluate, symbols
+from .symbolic import Dim, evaluate, symbols
 
 Array = NDArray[np.generic]
 
 _STEPS = frozenset(("Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Expand", "Slice"))
 """Operators that leave the values of an index alone."""
 _SMALL = 8
+_LENGTHS = (576, 512, 48, 1024, 320, 256, 16, 4096, 16000)
 
 
 def free_symbols(graph: Graph) -> dict[str, bool]:
@@ -36,24 +37,52 @@ def free_symbols(graph: Graph) -> dict[str, bool]:
 def assignments(graph: Graph, shapes: Mapping[str, int] | None = None) -> Iterator[dict[str, int]]:
     """Sizes for the symbolic dims, by name: several choices, the likely and small ones first.
 
-    Which sizes a model can run on is not known beforehand (images want a multiple of 32, some dims must be equal), so
-    whoever runs it takes the first ones that work. `shapes` are sizes that are given."""
+    Which sizes a model can run on is not known beforehand (images want a multiple of 32, a signal whole frames, some
+    dims must be equal), so whoever runs it takes the first ones that work. Sizes at which some tensor of the model would
+    be empty are left out: there, what operators do is not defined alike everywhere. `shapes` are sizes that are given."""
     given = dict(shapes or {})
     free = {name: first for name, first in free_symbols(graph).items() if name not in given}
     if not free:
         yield given
         return
-    images = any((graph.type(v).rank or 0) >= 4 for v in graph.inputs)
+    shown = [type_.shape or () for type_ in graph.types.values() if isinstance(type_, TensorType)]
+    dims = [d for d in dict.fromkeys(d for s in shown for d in s) if symbols(d) and symbols(d) <= {*free, *given}]
+    seen: list[dict[str, int]] = []
+    for sizes in _choices(graph, free):
+        sizes |= given
+        if sizes not in seen and _suits(dims, sizes):
+            seen.append(dict(sizes))
+            yield sizes
+    if not seen:
+        yield {**dict.fromkeys(free, 1), **given}
+
+
+def _suits(dims: Iterable[Dim], sizes: Mapping[str, int]) -> bool:
+    try:
+        return all(evaluate(dim, sizes) > 0 for dim in dims)
+    except (ArithmeticError, ValueError):  # a size that no tensor can have
+        return False
+
+
+def _choices(graph: Graph, free: Mapping[str, bool]) -> Iterator[dict[str, int]]:
     choices = [(1, 3, 2), (2, 6, 0), (2, 8, 8), (2, 32, 32), (1, 64, 64), (1, 224, 0), (1, 1, 0)]
-    if images:
+    if any((graph.type(v).rank or 0) >= 4 for v in graph.inputs):
         choices = [(1, 32, 32), (2, 64, 0), *choices[4:], *choices[:3]]
     for batch, start, step in choices:
-        sizes = dict(given)
         others = 0
+        sizes = {}
         for name, first in free.items():
             sizes[name] = batch if first else start + others * step
             others += not first
         yield sizes
+    # some are the batch in another place, the rest is the length of a signal
+    elsewhere = [name for name, first in free.items() if not first]
+    for length in _LENGTHS:
+        for batch in (2, 1):
+            for mask in range(1, 1 << min(len(elsewhere), 3)):
+                sizes = dict.fromkeys(free, batch)
+                sizes |= {name: length for i, name in enumerate(elsewhere) if mask >> i & 1}
+                yield sizes
 
 
 def make_inputs(graph: Graph, shapes: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, Array]:
@@ -83,6 +112,9 @@ def _draw(graph: Graph, name: str, sizes: Mapping[str, int], seed: int) -> Array
             low, high = (low, high) if _bound(graph, name) is None else (0, min(high, _bound(graph, name) or 1))
         elif _is_extent(graph, name):
             low, high = 1, 3
+        elif choices := _compared(graph, name):  # which way a model takes may hang on it
+            ways = [*choices, max(choices) + 1]  # an only element takes every way in turn, as the seed goes on
+            return np.asarray(random.choice(ways, shape) if shape else ways[seed % len(ways)]).astype(dtype.numpy)
         else:
             low, high = 0, _bound(graph, name) or _SMALL
         return np.asarray(random.integers(low, max(high, low + 1), shape)).astype(dtype.numpy)
@@ -101,6 +133,16 @@ def _reached(graph: Graph, name: str) -> Iterator[tuple[str, int, int]]:
                 yield node.op, index, number
                 if node.op in _STEPS and index == 0:
                     values.update(node.outputs)
+
+
+def _compared(graph: Graph, name: str) -> list[int]:
+    """The constants that an integer input is compared with."""
+    found: dict[int, None] = {}
+    for op, index, number in _reached(graph, name):
+        other = graph.nodes[number].inputs[1 - index] if op == "Equal" else ""
+        if other in graph.constants:
+            found.update(dict.fromkeys(int(v) for v in graph.constants[other].array.reshape(-1)[:_SMALL]))
+    return sorted(found)
 
 
 def _bound(graph: Graph, name: str) -> int | None:

@@ -227,6 +227,18 @@ def test_twenty_thousand_nodes_in_time_and_always_the_same() -> None:
     assert seconds < 5  # 0.5 on an idle machine
 
 
+def test_readers_leave_a_value_together() -> None:
+    e, type_ = HandEGraph(), f32(1, 8, 64, 64)
+    x, w, b, c = e.input("x", type_), *(e.const(np.zeros(s, np.float32)) for s in ((8, 8, 1, 1), (8,), (8, 1, 1)))
+    plain = e.add("Conv", (x, w), type_)
+    biased = e.add("Add", (plain, c), type_)
+    e.add("Conv", (x, w, b), type_, equals=biased)
+    deeper = e.add("Conv", (plain, w, b), type_)
+    e.add("Conv", (biased, w, b), type_, equals=deeper)
+    e.roots = {"y": e.add("Add", (biased, deeper), type_)}
+    assert ops(e, extract(e, model())) == ["Add", "Conv", "Conv"]
+
+
 def acyclic_iterative(egraph: HandEGraph, choice: dict[int, int]) -> bool:
     waiting = {c: sum(d in choice for d in dependencies(egraph, h)) for c, h in choice.items()}
     users: dict[int, list[int]] = {}

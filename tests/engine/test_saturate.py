@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from rewrite.engine.egraph import EGraph
 from rewrite.engine.graph import Constant, DType, TensorType
 from rewrite.engine.library import RuleSet, load_rules, rule_set
@@ -81,6 +80,16 @@ def test_shape_arithmetic_is_followed_through_symbols(egraph: EGraph) -> None:
     assert value.dims == (symbol("N"),)
     width = node(egraph, "Gather", shape, constant(egraph, 1, np.int64))
     assert egraph.find(width) == egraph.find(constant(egraph, 6, np.int64))
+
+
+def test_a_dim_is_described_by_what_the_model_knows(egraph: EGraph) -> None:
+    n = symbol("N")
+    vague = egraph.add_input("a", TensorType(DType.F32, (egraph.fresh(), egraph.fresh(), 2)))
+    exact = egraph.add_input("b", TensorType(DType.F32, (2 * n, egraph.fresh(), 2)))
+    relu = egraph.add("Relu", {}, (vague,))
+    egraph.union(vague, exact)
+    assert egraph.type(relu).shape[0] == 2 * n
+    assert egraph.type(vague).shape[2] == 2
 
 
 def test_a_rule_with_different_types_on_its_sides_does_not_fire(egraph: EGraph, rules) -> None:

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from rewrite.engine.compare import compare
 from rewrite.engine.graph import Constant, DType, Graph, Node, TensorType
+from rewrite.engine.onnx_in import read
 from rewrite.engine.reference import Unavailable, onnx_runtime, reference_evaluator, runner
 from rewrite.engine.sample import assignments, make_inputs
 from rewrite.engine.symbolic import parse, symbol
@@ -146,6 +147,9 @@ def arr(*values: float, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
         (arr(np.inf), arr(-np.inf), "fast", False),
         (arr(np.inf, 1), arr(np.inf, 1), "exact", True),
         (arr(0, 0), arr(0, 1e-9), "reassoc", False),
+        (arr(3e-8, 0), arr(6e-8, 0), "reassoc", True),  # what is left of probabilities computed near 1
+        (arr(3e-8, 0), arr(6e-8, 0), "exact", False),
+        (arr(3e-6, 0), arr(6e-6, 0), "reassoc", False),
         (arr(1, dtype=np.int64), arr(2, dtype=np.int64), "fast", False),
         (arr(100, dtype=np.uint8), arr(101, dtype=np.uint8), "reassoc", True),
         (arr(100, dtype=np.uint8), arr(101, dtype=np.uint8), "exact", False),
@@ -195,6 +199,30 @@ def test_sizes_are_consistent_and_inputs_repeatable() -> None:
     chosen = [s["N"] for s in assignments(graph)]
     assert len(set(chosen)) >= 2
     assert list(assignments(graph, sizes)) == [sizes]
+
+
+def test_sizes_at_which_a_tensor_is_empty_are_passed_over() -> None:
+    graph = Graph(
+        inputs=("x",),
+        types={"x": TensorType(F32, (1, 3, symbol("H"), 8)), "pooled": TensorType(F32, (1, 3, parse("H//64"), 8))},
+    )
+    found = [s["H"] for s in assignments(graph)]
+    assert found[0] == 64
+    assert min(found) >= 64
+    assert [s["H"] for s in assignments(graph, {"H": 8})] == [8]
+
+
+def test_sizes_of_a_signal_and_its_state_are_found() -> None:
+    x, state = TensorType(F32, (symbol("_d0"), symbol("_d1"))), TensorType(F32, (2, symbol("_d2"), 128))
+    found = list(assignments(Graph(inputs=("x", "state"), types={"x": x, "state": state})))
+    assert {"_d0": 2, "_d1": 576, "_d2": 2} in found
+    assert {"_d0": 1, "_d1": 512, "_d2": 1} in found
+    assert len(found) < 100
+
+
+def test_an_input_that_is_compared_takes_every_way_in_turn() -> None:
+    graph = read(model("g (int64 rate) => (bool y) { c = Constant<value_int=16000>() y = Equal(rate, c) }"))
+    assert [int(make_inputs(graph, seed=seed)["rate"]) for seed in (0, 1, 2)] == [16000, 16001, 16000]
 
 
 def test_unknown_types_are_refused() -> None:
