@@ -131,6 +131,8 @@ def compile_modules(
         if progress:
             progress("compile", done, total)
 
+    if progress:
+        progress("compile", 0, total)
     with transient.directory("build") as temporary:
         try:
             for chunk in chunks:

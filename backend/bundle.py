@@ -33,6 +33,7 @@ from .render import ABI, TEMPLATES, render_kernel, render_module
 from .target import detect, find_compiler
 
 FORMAT = 1
+_MAKE = "A bundle is the directory that `rewrite MODEL.onnx` writes."
 _AGAIN = "Compile the model again with this version of rewrite on this machine."
 
 
@@ -150,16 +151,18 @@ def is_bundle(path: Path | str) -> bool:
 
 def _read_manifest(path: Path) -> Mapping[str, Any]:
     if not path.exists():
-        raise UserError("there is no such bundle", where=str(path))
+        raise UserError("there is no such bundle", where=str(path), hint=_MAKE)
     if not is_bundle(path):
-        raise UserError("this is no bundle: it has no manifest.json", where=str(path))
+        raise UserError("this is no bundle: it has no manifest.json", where=str(path), hint=_MAKE)
     try:
         manifest = json.loads((path / "manifest.json").read_bytes())
         found = (manifest["format"], manifest["abi"])
     except OSError as error:
         raise UserError(f"the bundle cannot be read: {error.strerror}", where=str(path)) from error
     except (ValueError, KeyError, TypeError) as error:
-        raise UserError("the bundle is damaged: its manifest is no valid JSON of that kind", where=str(path)) from error
+        raise UserError(
+            "the bundle is damaged: its manifest is no valid JSON of that kind", where=str(path), hint=_AGAIN
+        ) from error
     if found != (FORMAT, ABI):
         raise UserError(
             f"the bundle was made by version {manifest.get('version')} of rewrite, this is {VERSION}",

@@ -83,13 +83,13 @@ def test_stages_are_timed_and_printed_once(capsys: pytest.CaptureFixture[str]) -
         stages("saturate", {"iteration": 1, "nodes": 1200})
         time.sleep(0.01)
         stages("saturate", {"iteration": 2, "nodes": 3400})
-        stages("build", {"done": 3, "total": 4})
+        stages("compile", {"done": 3, "total": 4})
     err.cache_clear()
     lines = capsys.readouterr().err.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["read model", "saturate", "compile kernels"]
     assert "2 iteration, 3,400 nodes" in lines[1]
     assert lines[2].endswith("3/4")
-    assert list(stages.seconds) == ["read", "saturate", "build"]
+    assert list(stages.seconds) == ["read", "saturate", "compile"]
     assert stages.seconds["saturate"] >= 0.01
 
 
