@@ -255,7 +255,8 @@ class Graph:
 
     `types` holds what is known of every value: inputs, constants and node outputs. A subgraph may name values of the
     graphs around it; `captures()` lists them. `opset` maps each domain to the version that the *original model*
-    imports, the target of `onnx_out`. An input in `defaults` need not be given when the graph is run."""
+    imports, the target of `onnx_out`. An input in `defaults` need not be given when the graph is run. `written` counts
+    the nodes of the model that the graph was read from, before reading leaves out what it can; 0 if it was not read."""
 
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
@@ -268,6 +269,7 @@ class Graph:
     doc: str = ""
     ir_version: int = 0
     defaults: dict[str, Constant] = field(default_factory=dict)
+    written: int = 0
 
     def type(self, value: str) -> TensorType:
         """The tensor type of a value; all unknown if nothing was noted or the value is no tensor."""

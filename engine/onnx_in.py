@@ -1,7 +1,8 @@
 """ONNX models into graphs.
 
 Functions are inlined, every operator is taken to the working opset (`opsets`), defaults of attributes are filled in,
-`Constant` nodes become constants, `Identity` nodes go, types and symbolic shapes are inferred.
+`Constant` nodes become constants, `Identity` nodes go, an `If` whose condition is known becomes the branch that it takes,
+types and symbolic shapes are inferred.
 
 What a model leaves open is decided as ONNX Runtime does: an initialiser that is listed among the inputs is a
 default that callers may override (`Graph.defaults`), except before IR version 4, when every initialiser had to be
@@ -11,7 +12,7 @@ only where inference leaves it open.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -30,7 +31,8 @@ from .symbolic import Dim, symbol
 def read(source: Any, *, shapes: Mapping[str, int] | None = None) -> Graph:
     """Reads a model: a path, the bytes of a file, or a `ModelProto`.
 
-    `shapes` gives numbers to symbolic dims, by name (`N`) or by input and axis (`x:0`, for dims without a name).
+    `shapes` gives numbers to symbolic dims, by name (`N`) or by input and axis (`x:0` or `x.0`; a dim that has a name
+    gets the number wherever the name stands).
     Raises `UserError` for what is no valid model, naming the node."""
     model, directory, where = load(source)
     opset = _opsets(model, where)
@@ -108,6 +110,39 @@ def _inlined(model: Any, where: str) -> Any:
     return result
 
 
+_RESULT = "\0"
+"""Stands for a result of a branch that is read in place; no value of a model has that name."""
+def given_dims(ports: Iterable[Any], shapes: Mapping[str, int], where: str) -> dict[str, int]:
+    """`shapes` with each dim called as the reader knows it: by its name, or `INPUT:AXIS` if it has none.
+
+    Raises `UserError` for a dim that no input has, for one that the model fixes at another number, and for two numbers
+    for one dim."""
+    called: dict[str, str] = {}  # what a user may call a dim -> what the reader calls it
+    fixed: dict[str, int] = {}
+    told: dict[str, None] = {}
+    for port in ports:
+        for axis, dim in enumerate(port.type.tensor_type.shape.dim):
+            own = f"{port.name}:{axis}"
+            name = dim.dim_param if dim.dim_param not in ("", *_NAMELESS) else own
+            for alias in (own, f"{port.name}.{axis}"):
+                called.setdefault(alias, name)
+                if dim.HasField("dim_value"):
+                    fixed[alias] = dim.dim_value
+            if not dim.HasField("dim_value"):
+                told[name] = None
+    called |= {name: name for name in told}
+    found: dict[str, int] = {}
+    for name, number in shapes.items():
+        if name not in called:
+            hint = f"Free dimensions: {', '.join(told)}" if told else "All dimensions of the inputs are fixed."
+            raise UserError(f"no input has a dimension {name!r}", where=where, hint=hint)
+        if fixed.get(name, number) != number:
+            raise UserError(f"the model fixes dimension {name} at {fixed[name]}, not {number}", where=where)
+        if name not in fixed and found.setdefault(called[name], number) != number:
+            raise UserError(f"two numbers, {found[called[name]]} and {number}, for dimension {name}", where=where)
+    return found
+
+
 _NAMELESS = ("?", "None", "-1", "*", "unk", "unknown")
 
 
@@ -127,10 +162,11 @@ class _Reader:
         self.dims: dict[str, Dim] = {}
         self.count = 0
         self.graph = Graph()
+        self.inlining = 0
 
     def claim(self, name: str, graph: Graph) -> str:
         """The name in the result of a value that the model calls so: its own in the main graph, else a unique one."""
-        return name if graph is self.graph else self.known.new_value(name)
+        return name if graph is self.graph and not self.inlining else self.known.new_value(name)
 
     def main(self, model: Any) -> Graph:
         """The main graph."""
@@ -148,6 +184,8 @@ class _Reader:
                 defaults[name] = constant
             else:
                 self.define(graph, names, name, constant)
+        ports = [value for value in proto.input if value.name not in names]
+        self.shapes = given_dims(ports, self.shapes, self.where)
         for value in proto.input:
             if value.name not in names:
                 if not value.name:
@@ -156,21 +194,10 @@ class _Reader:
                 found = type_from_proto(value.type, self.dim, self.known.fresh)
                 self.known.types[value.name] = self.numbered(value.name, found)
                 graph.inputs += (value.name,)
-        self.check_shapes(graph)
         self.body(proto, graph, names, {})
         graph.defaults = defaults
+        graph.written = _count_nodes(proto)
         return graph
-
-    def check_shapes(self, graph: Graph) -> None:
-        """Refuses a name in `shapes` that no dim of an input has."""
-        numbered = {f"{name}:{i}" for name in graph.inputs for i in range(self.known.type(name).rank or 0)}
-        for name in self.shapes:
-            if name not in self.dims and name not in numbered:
-                raise UserError(
-                    f"no input has a dimension {name!r}",
-                    where=self.where,
-                    hint="Symbolic dimensions: " + (", ".join(self.dims) or "none, but INPUT:AXIS names one too"),
-                )
 
     def dim(self, name: str) -> Dim:
         """The dim that a name in an input's type stands for. Names that look like ours give way.
@@ -273,6 +300,9 @@ class _Reader:
         inputs = [scope[name] if name else "" for name in proto.input]
         if op == "Identity" and self.drop_identity(proto, graph, scope, outputs, renamed, inputs[0]):
             return
+        if op == "If" and (way := self.known.small(inputs[0])) is not None and way.size == 1:
+            self.inline(proto, graph, scope, outputs, renamed, bool(way))
+            return
         attrs = self.attributes(proto, scope, inputs, where)
         results = []
         for name in proto.output:
@@ -310,6 +340,31 @@ class _Reader:
         renamed[source] = scope[name]
         self.known.alias(scope[name], source)
         return True
+
+    def inline(
+        self, proto: Any, graph: Graph, scope: dict[str, str], outputs: set[str], renamed: dict[str, str], way: bool
+    ) -> None:
+        """Reads the branch that an If takes in the place of the If."""
+        from onnx import helper
+
+        (branch,) = (a.g for a in proto.attribute if a.name == ("then_branch" if way else "else_branch"))
+        names: dict[str, str] = {}
+        self.inlining += 1
+        for name, constant in self.initialisers(branch):
+            self.define(graph, names, name, constant)
+        inner = {**scope, **names}
+        declared = {v.name: v.type for v in (*branch.value_info, *branch.output)}
+        nodes = sorted_nodes(branch, frozenset(scope), self.where)
+        self.check(nodes)
+        for node in nodes:
+            self.node(node, graph, inner, set(), declared, renamed)
+        self.inlining -= 1
+        for name, result in zip(proto.output, branch.output, strict=False):
+            if name:
+                scope[_RESULT] = inner[result.name]
+                identity = helper.make_node("Identity", [_RESULT], [name], name=f"{proto.name}_{name}")
+                self.node(identity, graph, scope, outputs, {}, renamed)
+                del scope[_RESULT]
 
     def constant(self, proto: Any, where: str) -> Constant:
         """The contents of a `Constant` node."""
@@ -372,6 +427,12 @@ class _Reader:
             graph.inputs += (mine,)
         self.body(proto, graph, names, outer)
         return graph
+
+
+def _count_nodes(proto: Any) -> int:
+    """The nodes of a graph and of the graphs inside it; `Constant` is but another way to write an initialiser."""
+    bodies = (g for node in proto.node for a in node.attribute if a.type in (5, 10) for g in (a.g, *a.graphs))
+    return sum(node.op_type != "Constant" for node in proto.node) + sum(_count_nodes(g) for g in bodies)
 
 
 def _all_reads(proto: Any) -> set[str]:

@@ -76,7 +76,7 @@ def make_report(
     ]  # fmt: skip
     saturation, extraction = outcome.saturation, outcome.extractions["portable"]
     return Report(
-        nodes_before=count_nodes(before),
+        nodes_before=before.written or count_nodes(before),
         nodes_after=count_nodes(after),
         cost_before=cost.graph_cost(before),
         cost_after=cost.graph_cost(after),

@@ -38,8 +38,8 @@ def assignments(graph: Graph, shapes: Mapping[str, int] | None = None) -> Iterat
     """Sizes for the symbolic dims, by name: several choices, the likely and small ones first.
 
     Which sizes a model can run on is not known beforehand (images want a multiple of 32, a signal whole frames, some
-    dims must be equal), so whoever runs it takes the first ones that work. Sizes at which some tensor of the model would
-    be empty are left out: there, what operators do is not defined alike everywhere. `shapes` are sizes that are given."""
+    dims must be equal), so whoever runs it takes the first ones that work. Sizes at which some tensor would be empty
+    are left out: there, what operators do is not defined alike everywhere. `shapes` are sizes that are given."""
     given = dict(shapes or {})
     free = {name: first for name, first in free_symbols(graph).items() if name not in given}
     if not free:

@@ -36,6 +36,41 @@ def test_path_bytes_and_model_are_the_same(tmp_path: Path) -> None:
     assert str(graphs[0].type("y")) == "f32[2, 3]"
 
 
+def test_an_if_whose_condition_is_known_is_the_branch_it_takes() -> None:
+    def deeper(op: str) -> Any:
+        nodes = [
+            helper.make_node("Size", ["dims"], ["rank"]),
+            helper.make_node("Equal", ["rank", "two"], ["flat"]),
+            helper.make_node("If", ["flat"], ["r"], then_branch=branch(op, "h"), else_branch=branch("Neg", "h")),
+        ]
+        return helper.make_graph(nodes, op, [], [helper.make_tensor_value_info("r", FLOAT, None)])
+
+    def branch(op: str, name: str) -> Any:
+        nodes = [helper.make_node(op, ["x"], [name]), helper.make_node("Add", [name, "k"], ["t"])]
+        constants = [onnx.numpy_helper.from_array(np.array([len(op)], np.float32), "k")]
+        return helper.make_graph(nodes, op, [], [helper.make_tensor_value_info("t", FLOAT, None)], constants)
+
+    proto = model(
+        [
+            helper.make_node("Shape", ["x"], ["dims"]),
+            helper.make_node("If", ["yes"], ["h"], then_branch=deeper("Exp"), else_branch=deeper("Sin")),
+            helper.make_node("If", ["no"], ["y"], then_branch=deeper("Cos"), else_branch=deeper("Relu")),
+            helper.make_node("Mul", ["h", "y"], ["z"]),
+        ],
+        [("x", FLOAT, ("N", 3))],
+        [("y", FLOAT, None), ("z", FLOAT, None)],
+        {"yes": np.array(True), "no": np.array([False]), "two": np.array(2)},
+        opset=16,
+    )
+    graph = onnx_in.read(proto)
+    assert [n.op for n in graph.nodes if n.op not in ("Shape", "Size", "Equal")] == ["Exp", "Add", "Relu", "Add", "Mul"]
+    assert str(graph.type("z")) == "f32[N, 3]"
+    assert graph.written == 32
+    feeds = {"x": np.linspace(-1, 1, 6, dtype=np.float32).reshape(2, 3)}
+    for a, b in zip(run(proto, feeds), run(onnx_out.write(graph), feeds), strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
 def test_constants_and_identities_go() -> None:
     two = onnx.numpy_helper.from_array(np.float32(2))
     nodes = [
