@@ -1,8 +1,8 @@
 """ONNX models into graphs.
 
 Functions are inlined, every operator is taken to the working opset (`opsets`), defaults of attributes are filled in,
-`Constant` nodes become constants, `Identity` nodes go, an `If` whose condition is known becomes the branch that it takes,
-types and symbolic shapes are inferred.
+`Constant` nodes become constants, `Identity` nodes go, an `If` whose condition is known becomes the branch that it
+takes, types and symbolic shapes are inferred.
 
 What a model leaves open is decided as ONNX Runtime does: an initialiser that is listed among the inputs is a
 default that callers may override (`Graph.defaults`), except before IR version 4, when every initialiser had to be
@@ -12,12 +12,13 @@ only where inference leaves it open.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
 from ..errors import UserError
+from .fixed_dims import NAMELESS, fixed_dims
 from .graph import Constant, Graph, Node, OtherType, TensorType, ValueType
 from .model_file import constant_from_proto, load, sparse_constant
 from .operators import STANDARD_DOMAINS, qualified, signature, suggestions
@@ -112,38 +113,6 @@ def _inlined(model: Any, where: str) -> Any:
 
 _RESULT = "\0"
 """Stands for a result of a branch that is read in place; no value of a model has that name."""
-def given_dims(ports: Iterable[Any], shapes: Mapping[str, int], where: str) -> dict[str, int]:
-    """`shapes` with each dim called as the reader knows it: by its name, or `INPUT:AXIS` if it has none.
-
-    Raises `UserError` for a dim that no input has, for one that the model fixes at another number, and for two numbers
-    for one dim."""
-    called: dict[str, str] = {}  # what a user may call a dim -> what the reader calls it
-    fixed: dict[str, int] = {}
-    told: dict[str, None] = {}
-    for port in ports:
-        for axis, dim in enumerate(port.type.tensor_type.shape.dim):
-            own = f"{port.name}:{axis}"
-            name = dim.dim_param if dim.dim_param not in ("", *_NAMELESS) else own
-            for alias in (own, f"{port.name}.{axis}"):
-                called.setdefault(alias, name)
-                if dim.HasField("dim_value"):
-                    fixed[alias] = dim.dim_value
-            if not dim.HasField("dim_value"):
-                told[name] = None
-    called |= {name: name for name in told}
-    found: dict[str, int] = {}
-    for name, number in shapes.items():
-        if name not in called:
-            hint = f"Free dimensions: {', '.join(told)}" if told else "All dimensions of the inputs are fixed."
-            raise UserError(f"no input has a dimension {name!r}", where=where, hint=hint)
-        if fixed.get(name, number) != number:
-            raise UserError(f"the model fixes dimension {name} at {fixed[name]}, not {number}", where=where)
-        if name not in fixed and found.setdefault(called[name], number) != number:
-            raise UserError(f"two numbers, {found[called[name]]} and {number}, for dimension {name}", where=where)
-    return found
-
-
-_NAMELESS = ("?", "None", "-1", "*", "unk", "unknown")
 
 
 class _Reader:
@@ -185,7 +154,7 @@ class _Reader:
             else:
                 self.define(graph, names, name, constant)
         ports = [value for value in proto.input if value.name not in names]
-        self.shapes = given_dims(ports, self.shapes, self.where)
+        self.shapes = fixed_dims(ports, self.shapes, self.where)
         for value in proto.input:
             if value.name not in names:
                 if not value.name:
@@ -203,7 +172,7 @@ class _Reader:
         """The dim that a name in an input's type stands for. Names that look like ours give way.
 
         Equal names mean equal sizes, except of the signs that exporters write for "any": `?`, `None`, `-1`."""
-        if name in _NAMELESS:
+        if name in NAMELESS:
             return cast("Dim", self.known.fresh())
         if name not in self.dims:
             mine = name
@@ -432,7 +401,8 @@ class _Reader:
 def _count_nodes(proto: Any) -> int:
     """The nodes of a graph and of the graphs inside it; `Constant` is but another way to write an initialiser."""
     bodies = (g for node in proto.node for a in node.attribute if a.type in (5, 10) for g in (a.g, *a.graphs))
-    return sum(node.op_type != "Constant" for node in proto.node) + sum(_count_nodes(g) for g in bodies)
+    here = sum(1 for node in proto.node if node.op_type != "Constant")
+    return here + sum(_count_nodes(g) for g in bodies)
 
 
 def _all_reads(proto: Any) -> set[str]:
