@@ -76,7 +76,7 @@ def feeds_for(program: Any, model: Path, shapes: Mapping[str, int], given: list[
     from ...engine import onnx_in, sample
     from .run import read_array
 
-    graph = onnx_in.read(model)
+    graph = onnx_in.read(model, shapes=shapes)
     files = parse_pairs(given, "--input")
     if lost := [name for name in files if name not in graph.inputs]:
         raise UserError(f"the model has no input {lost[0]!r}; it has {', '.join(graph.inputs)}", where=str(model))

@@ -47,7 +47,7 @@ class Running:
             text=True,
             preexec_fn=lambda: signal.signal(
                 signal.SIGINT, signal.SIG_DFL
-            ),  # ignored where tests run in the background
+            ),  # else ignored in the background
         )
 
     def wait_for(self, text: str) -> None:

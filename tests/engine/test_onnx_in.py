@@ -147,8 +147,24 @@ def test_dims_by_name_and_by_number() -> None:
     fixed = onnx_in.read(proto, shapes={"batch size": 4, "x:1": 7})
     assert fixed.type("y").shape is not None
     assert fixed.type("y").shape[:2] == (4, 7)
-    with pytest.raises(UserError, match="no input has a dimension 'N'"):
+    assert onnx_in.read(proto, shapes={"x.0": 4, "batch size": 4}).type("y").shape == (4, *free[1:])
+    with pytest.raises(
+        UserError, match="no input has a dimension 'N'\nFree dimensions: batch size \\(x:0\\), x:1, x:2"
+    ):
         onnx_in.read(proto, shapes={"N": 4})
+    with pytest.raises(UserError, match="two numbers are given for dimension x:0: 4 and 5"):
+        onnx_in.read(proto, shapes={"batch size": 4, "x:0": 5})
+
+
+def test_a_dim_that_has_a_name_is_fixed_wherever_it_stands() -> None:
+    nodes = [helper.make_node("Add", ["x", "b"], ["y"])]
+    proto = model(nodes, [("x", FLOAT, ("N", 3)), ("b", FLOAT, ("N", 1))], [("y", FLOAT, None)])
+    graph = onnx_in.read(proto, shapes={"b:0": 5, "x.1": 3})
+    assert [str(graph.type(name)) for name in ("x", "b", "y")] == ["f32[5, 3]", "f32[5, 1]", "f32[5, 3]"]
+    with pytest.raises(UserError, match="the model itself fixes dimension x:1: 3 and 4"):
+        onnx_in.read(proto, shapes={"x:1": 4})
+    with pytest.raises(UserError, match="no input has a dimension 'x:2'"):
+        onnx_in.read(proto, shapes={"x:2": 4})
 
 
 def test_names_that_look_like_ours_give_way() -> None:
