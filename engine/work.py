@@ -174,6 +174,11 @@ class Estimator:
         op = op.partition("@")[0]
         reads = tuple(self.nbytes(t) for t in inputs)
         writes = sum(self.nbytes(t) for t in outputs)
+        # a sequence does not tell its size: what goes into it is copied, and what comes out of it
+        if any(isinstance(t, OtherType) for t in outputs):
+            writes = max(writes, sum(reads))
+        elif any(isinstance(t, OtherType) for t in inputs):
+            reads = tuple(max(r, writes) if isinstance(t, OtherType) else r for r, t in zip(reads, inputs, strict=True))
         size = sum(self.elements(t) for t in outputs)
         first = self.elements(inputs[0]) if inputs else 0.0
         if op in _VIEWS:

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from rewrite.engine.cost import MODELS, CostModel
-from rewrite.engine.graph import AttrValue, Constant, DType, Graph, Node, TensorType
+from rewrite.engine.graph import AttrValue, Constant, DType, Graph, Node, OtherType, TensorType
 from rewrite.engine.machine import Machine
 from rewrite.engine.work import Estimator, Kind
 
@@ -35,6 +35,14 @@ def test_arithmetic_of_the_heavy_operators() -> None:
 def test_gathering_reads_what_it_needs_and_not_the_whole_table() -> None:
     found = Estimator().work("Gather", {}, [t(30_000, 768), t(8, dtype=DType.I64)], [t(8, 768)])
     assert found.bytes < 200_000
+
+
+def test_a_sequence_costs_what_goes_in_and_out_of_it() -> None:
+    x, part, number, sequence = t(64, 2304), t(64, 768), t(dtype=DType.I64), OtherType(b"")
+    whole = Estimator().work("Split", {"axis": 1}, [x], [part] * 3).bytes
+    cut = Estimator().work("SplitToSequence", {"axis": 1, "keepdims": 1}, [x, number], [sequence]).bytes
+    taken = Estimator().work("SequenceAt", {}, [sequence, number], [part]).bytes
+    assert cut + 3 * taken > 1.9 * whole
 
 
 def test_operators_marked_with_a_version_are_known() -> None:
