@@ -265,4 +265,4 @@ def unequal(a: Array, b: Array, rule: ast.Rule) -> str:
     if bool(ok.all()):
         return ""
     at = tuple(int(i) for i in np.argwhere(~ok)[0])
-    return f"{x[at]!r} and {y[at]!r} at {list(at)}"
+    return f"{float(x[at])!r} and {float(y[at])!r} at {list(at)}"
