@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .graph import AttrValue, Constant, DType, Graph, OtherType
-from .operators import WORKING_OPSET, find_schema, is_pure, split_name
+from .operators import WORKING_OPSET, find_schema, is_pure, signature, split_name
 
 Array = NDArray[Any]
 Attrs = Mapping[str, AttrValue]
@@ -609,13 +609,21 @@ def _reference(op: str, attrs: Attrs, arrays: Sequence[Array | None], n_outputs:
     names = ["" if a is None else f"i{i}" for i, a in enumerate(arrays)]
     outs = [f"o{i}" for i in range(n_outputs)]
     node = onnx.helper.make_node(name, names, outs, domain=domain)
-    node.attribute.extend(attribute(key, value) for key, value in attrs.items() if not key.startswith("$"))
-    graph = onnx.helper.make_graph(
-        [node],
-        "fold",
-        [onnx.ValueInfoProto(name=n) for n in names if n],
-        [onnx.ValueInfoProto(name=n) for n in outs],
-    )
+    known = signature(op)
+    formals = known.attributes if known is not None else {}
+    for key, value in attrs.items():
+        # a default is left out: the implementation may not know an attribute that came with a newer opset
+        if not key.startswith("$") and (key not in formals or formals[key].default != value):
+            node.attribute.append(attribute(key, value))
+    try:  # typed: an operator that is defined as a function of others is expanded for the types it meets
+        inputs = [
+            onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+            for n, a in zip(names, arrays, strict=True)
+            if a is not None
+        ]
+    except (KeyError, ValueError) as error:
+        raise _Refused from error
+    graph = onnx.helper.make_graph([node], "fold", inputs, [onnx.ValueInfoProto(name=n) for n in outs])
     schema = find_schema(op)
     assert schema is not None
     current = WORKING_OPSET if not domain else schema.since_version
