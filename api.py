@@ -119,6 +119,8 @@ def compile_optimized(
         if progress is not None:
             progress(stage, {"done": done, "total": total})
 
+    if progress is not None:
+        progress("plan", {})
     return compile_graph(
         optimized.native,
         threads=threads or usable_cores(),

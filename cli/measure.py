@@ -6,7 +6,6 @@ turns. An engine's own threads may spin for a while after its last run; a pause 
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -61,24 +60,33 @@ def interleave(
 
 
 def _timing(times: Sequence[float]) -> Timing:
+    import statistics  # not at the top: every start of the command line would pay for it
+
     ordered = sorted(times)
     last = len(ordered) - 1
     return Timing(statistics.median(ordered), ordered[round(0.1 * last)], ordered[round(0.9 * last)], len(ordered))
+
+
+def check_peers(names: Sequence[str]) -> None:
+    """Refuse, before any work, an engine that is not known or not installed; a UserError."""
+    from importlib.util import find_spec
+
+    for name in names:
+        if name not in PEERS:
+            raise UserError(f"no engine {name!r} to compare with", hint=f"Known are: {', '.join(PEERS)}")
+        if find_spec(name) is None:
+            raise UserError(f"{name} is not installed", hint=f"pip install {name}, or leave it out: --against none")
 
 
 def peer(name: str, model: Path | bytes, threads: int) -> Runner:
     """A runner for the engine `name` of `PEERS` at its defaults for low latency, in f32.
 
     Raises:
-        UserError: the engine is not installed, or cannot run the model.
+        UserError: the engine cannot load the model.
     """
     makers: dict[str, Callable[[Path | bytes, int], Runner]] = {"onnxruntime": _onnxruntime, "openvino": _openvino}
-    if name not in makers:
-        raise UserError(f"no engine {name!r} to compare with", hint=f"Known are: {', '.join(PEERS)}")
     try:
         return makers[name](model, threads)
-    except ImportError as error:
-        raise UserError(f"{name} is not installed", hint=f"pip install {name}") from error
     except Exception as error:
         where = str(model) if isinstance(model, Path) else ""
         raise UserError(f"{name} cannot load the model: {error}", where=where) from error

@@ -112,7 +112,7 @@ def _optimise(
 
         def tell(iteration: int, nodes: int) -> None:
             if progress is not None:
-                progress("saturate", {"iteration": iteration, "nodes": nodes})
+                progress("saturate", {"iterations": iteration, "nodes": nodes})
 
         saturation = Saturator(egraph, rules.rules, rules.kinds, limits, declared=rules.declared, progress=tell).run()
     finally:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import RewriteError, UserError
-from ..measure import PEERS, Timing, interleave, peer
+from ..measure import PEERS, Timing, check_peers, interleave, peer
 from ..options import Json, Shape, Threads, existing_model, parse_pairs, parse_shapes
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ def command(
 
     existing_model(model)
     peers = [name for name in against.split(",") if name and name != "none"]
+    check_peers(peers)
     used = threads or api.usable_cores()
     sizes = parse_shapes(shape)
     with Stages() as stages:

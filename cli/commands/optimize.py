@@ -99,7 +99,6 @@ def command(
             )
             if job.program is None and not bench:
                 return result, None
-            stages("plan", {})
             try:
                 program = api.compile_optimized(
                     result, threads=used, rules=rules, std_rules=std_rules, keep_source=keep_source, progress=stages

@@ -45,9 +45,7 @@ class Running:
             stderr=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
-            preexec_fn=lambda: signal.signal(
-                signal.SIGINT, signal.SIG_DFL
-            ),  # else ignored in the background
+            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # else ignored in the background
         )
 
     def wait_for(self, text: str) -> None:

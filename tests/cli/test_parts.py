@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from rewrite.cli import tables
 from rewrite.cli.commands.run import read_array, write_arrays
-from rewrite.cli.measure import interleave, peer
+from rewrite.cli.measure import check_peers, interleave, peer
 from rewrite.cli.options import parse_pairs, parse_shapes
 from rewrite.cli.progress import Stages
 from rewrite.cli.results import finite, write_json, write_text
@@ -80,14 +80,14 @@ def test_stages_are_timed_and_printed_once(capsys: pytest.CaptureFixture[str]) -
     err.cache_clear()
     with Stages() as stages:
         stages("read", {})
-        stages("saturate", {"iteration": 1, "nodes": 1200})
+        stages("saturate", {"iterations": 1, "nodes": 1200})
         time.sleep(0.01)
-        stages("saturate", {"iteration": 2, "nodes": 3400})
+        stages("saturate", {"iterations": 2, "nodes": 3400})
         stages("compile", {"done": 3, "total": 4})
     err.cache_clear()
     lines = capsys.readouterr().err.splitlines()
     assert [line.split("  ")[0] for line in lines] == ["read model", "saturate", "compile kernels"]
-    assert "2 iteration, 3,400 nodes" in lines[1]
+    assert "2 iterations, 3,400 nodes" in lines[1]
     assert lines[2].endswith("3/4")
     assert list(stages.seconds) == ["read", "saturate", "compile"]
     assert stages.seconds["saturate"] >= 0.01
@@ -113,7 +113,9 @@ def test_interleaving_gives_each_runner_its_time() -> None:
 
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(UserError, match="no engine 'tvm' to compare with"):
-        peer("tvm", Path("m.onnx"), 1)
+        check_peers(["onnxruntime", "tvm"])
+    with pytest.raises(UserError, match="m.onnx: onnxruntime cannot load the model"):
+        peer("onnxruntime", Path("m.onnx"), 1)
 
 
 def test_units_that_read_well() -> None:

@@ -1,0 +1,102 @@
+"""docs/json.md describes what `--json` writes, field by field."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import rewrite as package
+from onnx import TensorProto, helper
+
+from .command import rewrite
+
+DOCS = Path(package.__file__).parent / "docs" / "json.md"
+TYPES: dict[str, tuple[type, ...]] = {
+    "int": (int,), "string": (str,), "number": (int, float, type(None)), "object": (dict,), "array": (list,),
+    "bool or null": (bool, type(None)),
+}  # fmt: skip
+
+
+def described() -> list[dict[str, str]]:
+    """The tables of the document, in order: the type of each field."""
+    tables: list[dict[str, str]] = []
+    for line in DOCS.read_text().splitlines():
+        if line.startswith("| field"):
+            tables.append({})
+        elif line.startswith("| `"):
+            first, kinds = (cell.strip() for cell in line.split("|")[1:3])
+            names = re.findall("`([^`]+)`", first)
+            each = [kind.strip() for kind in kinds.split(",")]
+            tables[-1].update(zip(names, each if len(each) == len(names) else each * len(names), strict=True))
+    return tables
+
+
+def agrees(data: dict[str, Any], fields: dict[str, str]) -> None:
+    assert set(data) == set(fields)
+    for name, kind in fields.items():
+        assert isinstance(data[name], TYPES[kind]), name
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("json")
+    nodes = [
+        helper.make_node("Mul", ["x", "one"], ["a"]),
+        helper.make_node("MatMul", ["a", "W"], ["b"]),
+        helper.make_node("Det", ["b"], ["y"]),
+    ]
+    weights = {"one": np.ones((), np.float32), "W": np.eye(4, dtype=np.float32)}
+    graph = helper.make_graph(
+        nodes, "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ("N", 4, 4))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ("N",))],
+        [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), place / "m.onnx")
+    return place
+
+
+@pytest.fixture(scope="module")
+def result(folder: Path) -> dict[str, Any]:
+    done = rewrite("m.onnx", "--json", "-", "--bench", "--shape", "N=2", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, Any] = json.loads(done.stdout)
+    return found
+
+
+def test_the_fields_are_those_described(result: dict[str, Any]) -> None:
+    whole, rule, verify = described()
+    agrees(result, whole)
+    assert result["schema"] == 1
+    for found in result["rules"]:
+        agrees(found, rule)
+    agrees(result["verify"], verify)
+    assert {"classes", "nodes", "iterations", "stop_reason", "limited"} == set(result["egraph"])
+    assert {"method", "bound", "gap"} == set(result["extraction"])
+
+
+def test_what_it_says_is_so(result: dict[str, Any]) -> None:
+    assert result["nodes_before"] == 3
+    assert result["nodes_after"] == 2
+    assert next(rule for rule in result["rules"] if rule["name"] == "mul_one")["applied"] == 1
+    assert result["outputs"] == {"onnx": "m.opt.onnx", "program": "m.rewrite"}
+    assert result["fallbacks"] == {"Det": 1}
+    assert result["verify"]["ok"] is True
+    assert result["verify"]["compared"] == 1
+    assert {"rules", "read", "saturate", "extract", "plan", "verify", "write", "bench"} <= set(result["seconds"])
+    assert all(set(t) == {"median", "p10", "p90", "runs"} for t in result["bench"]["engines"].values())
+
+
+def test_a_measurement_by_itself(folder: Path) -> None:
+    options = ("--against", "none", "--seconds", "0.2", "--shape", "N=2", "--json", "b.json")
+    done = rewrite("bench", "m.onnx", *options, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((folder / "b.json").read_text())
+    assert set(found) == {"schema", "model", "bench"}
+    assert set(found["bench"]) == {"threads", "engines"}
+    assert set(found["bench"]["engines"]) == {"rewrite"}
