@@ -85,7 +85,8 @@ class Saturator:
     """Runs rules on one e-graph.
 
     `kinds` gives the kind of each operator, `declared` the operators that rule files define. Terms over constants only
-    are left as they are unless `constants`: they are evaluated once whatever their form."""
+    are left as they are unless `constants`: they are evaluated once whatever their form. But where a rule finds that
+    one is just a part of itself (c · 1) it is applied: else rules that rearrange constants would make ever new ones."""
 
     def __init__(
         self,
@@ -240,7 +241,8 @@ class Saturator:
         evaluator.index = rule.index
         at = dict(zip((*variant.query.classes, *variant.query.integers), row, strict=True))
         roots = [at[r] for r in variant.roots]
-        if not self.constants and all(self.egraph.is_const(r) for r in roots):
+        rearranges = not isinstance(rule.rhs, ast.Name)
+        if rearranges and not self.constants and all(self.egraph.is_const(r) for r in roots):
             self._done.add(key)
             return False
         try:

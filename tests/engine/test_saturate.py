@@ -152,6 +152,21 @@ def test_a_rule_set_that_never_saturates_is_stopped(egraph: EGraph, rules) -> No
     assert saturate(egraph, grow, nodes=200).stop_reason in ("node_limit", "iteration_limit")
 
 
+def test_rules_do_not_rearrange_constants_without_end(egraph: EGraph, rules) -> None:
+    x, a = egraph.add_input("x", f32(300)), constant(egraph, np.linspace(1, 2, 300))
+    one = constant(egraph, 1.0)
+    node(egraph, "Mul", node(egraph, "Add", x, a), one)
+    found = saturate(
+        egraph,
+        rules("""
+rule mul_one           x * c  =>  x  where all(c == 1)  class exact
+rule shift_then_scale  (x + a) * b  =>  x * b + a * b  given a, b: const  class reassoc
+"""),
+    )
+    assert found.stop_reason == "saturated"
+    assert found.nodes < 12
+
+
 def test_time_runs_out_between_matches(egraph: EGraph, rules) -> None:
     x = egraph.add_input("x", f32(3))
     node(egraph, "Relu", x)
