@@ -114,7 +114,7 @@ def test_interleaving_gives_each_runner_its_time() -> None:
 def test_an_unknown_engine_is_refused() -> None:
     with pytest.raises(UserError, match="no engine 'tvm' to compare with"):
         check_peers(["onnxruntime", "tvm"])
-    with pytest.raises(UserError, match="m.onnx: onnxruntime cannot load the model"):
+    with pytest.raises(UserError, match=r"m\.onnx: onnxruntime cannot load the model"):
         peer("onnxruntime", Path("m.onnx"), 1)
 
 
