@@ -153,7 +153,7 @@ def test_a_rule_set_that_never_saturates_is_stopped(egraph: EGraph, rules) -> No
 
 
 def test_rules_do_not_rearrange_constants_without_end(egraph: EGraph, rules) -> None:
-    x, a = egraph.add_input("x", f32(300)), constant(egraph, np.linspace(1, 2, 300))
+    x, a = egraph.add_input("x", f32(9000)), constant(egraph, np.linspace(1, 2, 9000))
     one = constant(egraph, 1.0)
     node(egraph, "Mul", node(egraph, "Add", x, a), one)
     found = saturate(
