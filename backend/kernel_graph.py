@@ -206,11 +206,30 @@ class Group:
 
 
 @dataclass(frozen=True)
+class Guard:
+    """A question about sizes: whether two dims are equal (or, with `equal` false, different)."""
+
+    left: Dim
+    right: Dim
+    equal: bool = True
+
+
+@dataclass(frozen=True)
+class Version:
+    """The plan of a graph for the sizes on which all guards hold; `fails` if running it ends in an error for sure."""
+
+    guards: tuple[Guard, ...]
+    plan: ModelPlan
+    fails: bool = False
+
+
+@dataclass(frozen=True)
 class ModelPlan:
     """A graph ready to be built: its interface, and the items in the order they run.
 
     `constants` holds only what items read or outputs are, packed weights among them; `types` has every value;
-    `defaults` the contents of the inputs that need not be given."""
+    `defaults` the contents of the inputs that need not be given. With `versions` there are no items: one of them is
+    run, chosen by the extents that the inputs tell."""
 
     name: str
     inputs: tuple[str, ...]
@@ -220,6 +239,7 @@ class ModelPlan:
     types: Mapping[str, ValueType]
     symbols: tuple[str, ...] = ()  # of a body: the extents that it needs from around it
     defaults: Mapping[str, Constant] = field(default_factory=dict)
+    versions: tuple[Version, ...] = ()
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -230,6 +250,8 @@ class ModelPlan:
                 found[item.kernel] = None
             elif isinstance(item, Control):
                 found.update(dict.fromkeys(k for body in item.bodies for k in body.kernels))
+        for version in self.versions:
+            found.update(dict.fromkeys(version.plan.kernels))
         return tuple(found)
 
     def type(self, value: str) -> TensorType:
@@ -238,14 +260,27 @@ class ModelPlan:
         return found if isinstance(found, TensorType) else TensorType()
 
     def fallbacks(self) -> dict[str, int]:
-        """The operators without a native kernel and how many nodes of each there are, bodies included."""
+        """The operators without a native kernel and how many nodes of each there are, bodies included.
+
+        Of several versions each operator is counted where it is most frequent."""
         found: dict[str, int] = {}
-        for node in self.fallback_nodes():
-            found[node.op] = found.get(node.op, 0) + 1
+        for item in self.items:
+            if isinstance(item, Fallback):
+                found[item.node.op] = found.get(item.node.op, 0) + 1
+            elif isinstance(item, Control):
+                for body in item.bodies:
+                    for op, count in body.fallbacks().items():
+                        found[op] = found.get(op, 0) + count
+        for version in self.versions:
+            if not version.fails:
+                for op, count in version.plan.fallbacks().items():
+                    found[op] = max(found.get(op, 0), count)
         return found
 
     def fallback_nodes(self) -> Iterator[Node]:
-        """The nodes without a native kernel, bodies included."""
+        """The nodes without a native kernel, bodies and versions included."""
+        for version in self.versions:
+            yield from version.plan.fallback_nodes()
         for item in self.items:
             if isinstance(item, Fallback):
                 yield item.node

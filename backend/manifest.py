@@ -13,7 +13,7 @@ from ..engine import symbolic
 from ..engine.graph import Constant, DType, Graph, Node, OtherType, TensorType, ValueType
 from ..engine.symbolic import Dim
 from ..errors import UserError
-from .kernel_graph import ALIGNMENT, SLACK, Control, Fallback, Item, Kernel, ModelPlan, Shape, Step, View
+from .kernel_graph import ALIGNMENT, SLACK, Control, Fallback, Guard, Item, Kernel, ModelPlan, Shape, Step, Version, View
 
 Json = Any
 
@@ -74,6 +74,14 @@ def dump_plan(plan: ModelPlan, kernels: Mapping[Kernel, str], weights: Weights) 
         "constants": {name: weights.add(constant) for name, constant in plan.constants.items()},
         "defaults": {name: weights.add(constant) for name, constant in plan.defaults.items()},
         "items": [_dump_item(item, kernels, weights) for item in plan.items],
+        "versions": [
+            {
+                "guards": [[_dump_dim(g.left), _dump_dim(g.right), g.equal] for g in version.guards],
+                "plan": dump_plan(version.plan, kernels, weights),
+                "fails": version.fails,
+            }
+            for version in plan.versions
+        ],
     }
 
 
@@ -88,6 +96,14 @@ def load_plan(data: Json, kernels: Mapping[str, Kernel], weights: NDArray[np.uin
         defaults={name: read_constant(constant, weights) for name, constant in data["defaults"].items()},
         types={name: _load_type(kind) for name, kind in data["types"].items()},
         symbols=tuple(data["symbols"]),
+        versions=tuple(
+            Version(
+                tuple(Guard(_load_dim(a), _load_dim(b), bool(equal)) for a, b, equal in version["guards"]),
+                load_plan(version["plan"], kernels, weights),
+                bool(version["fails"]),
+            )
+            for version in data["versions"]
+        ),
     )
 
 

@@ -11,8 +11,9 @@ from ..engine.graph import Constant, DType, Graph, Node, TensorType, ValueType
 from ..engine.shapes.core import IllTyped
 from ..engine.symbolic import Dim
 from .group import FusePolicy, group_nodes, split
-from .kernel_graph import Control, Fallback, Group, Item, ModelPlan, Shape, Step, Target, extents_of, reads, writes
+from .kernel_graph import Control, Fallback, Group, Item, ModelPlan, Shape, Step, Target, Version, extents_of, reads, writes
 from .lower import Context, lowerer_of
+from .versions import versions_of
 from .views import views_of
 
 _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
@@ -24,6 +25,29 @@ def plan_graph(
     """Plans a graph: the main one, or a body whose captured values have been made inputs.
 
     `symbols` are the extents that are known around a body."""
+    bound = {*symbols, *(s for value in graph.inputs for s in _plain_symbols(graph.types.get(value)))}
+    versions = versions_of(graph, bound)
+    if len(versions) == 1:
+        return _plan(versions[0].graph, policy, target, threads, symbols)
+    plans = tuple(Version(v.guards, _plan(v.graph, policy, target, threads, symbols), v.fails) for v in versions)
+    asked = {s for v in versions for g in v.guards for d in (g.left, g.right) for s in symbolic.symbols(d)}
+    return ModelPlan(
+        name=graph.name,
+        inputs=graph.inputs,
+        outputs=graph.outputs,
+        items=(),
+        constants={},
+        types={v: graph.types[v] for v in (*graph.inputs, *graph.outputs) if v in graph.types},
+        defaults=dict(graph.defaults),
+        symbols=tuple(sorted((asked & set(symbols)) | {s for version in plans for s in version.plan.symbols})),
+        versions=plans,
+    )
+
+
+def _plan(
+    graph: Graph, policy: FusePolicy, target: Target, threads: int, symbols: Collection[str]
+) -> ModelPlan:
+    """The plan of one version of a graph."""
     graph = _without_dead(graph)
     contents = _contents(graph)
     context = Context(graph, target, threads, contents)

@@ -66,6 +66,19 @@ class _Bound:
 
     layout: Layout
     bindings: list[Any]
+    made: list[_Made]
+
+
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """An output of the model that a stage's kernels write straight into an array, which is root to other values."""
+
+    value: str
+    root: str
+    base: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    root_shape: tuple[int, ...]
 
 
 class _Stage:
@@ -95,12 +108,12 @@ class _Run:
 
     def get(self, value: str) -> Any:
         """A value as an array (of memory that the run may use again: to be copied if kept) or other object."""
+        if value in self.arrays:
+            return self.arrays[value]
         program = self.program
         constant = program.plan.constants.get(value)
         if constant is not None:
             return constant.array
-        if value in self.arrays:
-            return self.arrays[value]
         at = program.storage.locate(value)
         if at.root in program.numbers:
             whole = shape_value(program.plan, program.numbers[at.root], self.extents)
@@ -132,10 +145,11 @@ class _Run:
             return np.empty(shape, dtype)
         return np.frombuffer(self.frame.memory(program.storage.base[at.root], address, size), dtype).reshape(shape)
 
-    def put(self, value: str, found: Any) -> None:
+    def put(self, value: str, found: Any, *, own: bool = False) -> None:
         """Notes a value made in Python, checks it against its type and learns the extents it tells.
 
-        Raises RewriteError if it isn't what was inferred."""
+        The run keeps an array as it is if it is its `own`: nobody else has it. Raises RewriteError if it isn't what was
+        inferred."""
         kind = self.program.plan.types.get(value)
         if isinstance(found, np.ndarray) and isinstance(kind, TensorType):
             if kind.dtype is not None and kind.dtype is not DType.STRING and found.dtype != kind.dtype.numpy:
@@ -143,9 +157,10 @@ class _Run:
             if kind.shape is not None:
                 self._learn(value, kind.shape, found.shape)
             base = self.program.storage.base.get(value)
-            fresh = aligned(found.shape, found.dtype) if found.dtype.kind != "O" else np.empty(found.shape, object)
-            fresh[...] = found
-            found = fresh
+            if not own or (base is not None and not is_aligned(found)):
+                fresh = aligned(found.shape, found.dtype) if found.dtype.kind != "O" else np.empty(found.shape, object)
+                fresh[...] = found
+                found = fresh
             if base is not None:
                 self.frame.set(base, found.__array_interface__["data"][0])
         elif isinstance(found, list):
@@ -156,6 +171,8 @@ class _Run:
         if len(shape) != len(actual):
             raise RewriteError(f"value {value} has rank {len(actual)}, inferred was {len(shape)}")
         for dim, extent in zip(shape, actual, strict=True):
+            if dim == extent:
+                continue
             name = symbolic.symbol_name(dim)
             if name is not None and name not in self.extents:
                 self.extents[name] = extent
@@ -188,6 +205,9 @@ class Program:
         self._specs = [_InputSpec(port, self.storage.base.get(port.name)) for port in self.inputs]
         self._names = frozenset(plan.inputs)
         self._stages = [self._make_stage(number) for number in range(len(self.storage.stages))]
+        self._versions = [Program(v.plan, addresses, threads=threads) for v in plan.versions]
+        self._chosen: OrderedDict[tuple[int, ...], Program] = OrderedDict()
+        self._choosing = threading.Lock()
 
     # --- making -----------------------------------------------------------------------------------------------------
 
@@ -243,6 +263,8 @@ class Program:
             return fall_back
         bodies = [Program(body, self._addresses, threads=self.threads) for body in item.bodies]
 
+        own = item.op == "If"  # the outputs of a body are fresh arrays; what loops give may be what they were given
+
         def control(run: _Run) -> None:
             operands = [run.get(v) if v else None for v in item.inputs]
             captured = [[run.get(v) for v in values] for values in item.captures]
@@ -250,7 +272,7 @@ class Program:
             found = run_control(item, operands, captured, calls)
             for value, result in zip(item.outputs, found, strict=False):
                 if value:
-                    run.put(value, result)
+                    run.put(value, result, own=own)
 
         return control
 
@@ -284,12 +306,21 @@ class Program:
                 dims += [symbolic.evaluate(d, extents) for d in step.dims]
                 active.append(any(symbolic.evaluate(nbytes(self.plan.type(v)), extents) > 0 for v in step.outputs))
             bindings.append(Binding(walk, offsets, dims, active))
-        found = _Bound(layout, bindings)
+        found = _Bound(layout, bindings, [self._made(root, extents) for root in stage.outputs])
         with stage.lock:
             stage.bound[key] = found
             while len(stage.bound) > LAYOUTS:
                 stage.bound.popitem(last=False)
         return found
+
+    def _made(self, root: str, extents: Mapping[str, int]) -> _Made:
+        value = self.storage.outputs[root]
+        kind = self.plan.type(value)
+        assert kind.shape is not None
+        assert kind.dtype is not None
+        shape = tuple([symbolic.evaluate(d, extents) for d in kind.shape])
+        own = tuple([symbolic.evaluate(d, extents) for d in self.plan.type(root).shape or ()])
+        return _Made(value, root, self.storage.base[root], kind.dtype.numpy, shape, own)
 
     def _offset(self, value: str, layout: Layout, number: int, extents: Mapping[str, int]) -> int:
         at = self.storage.locate(value)
@@ -353,6 +384,8 @@ class Program:
     def _execute(
         self, values: Sequence[Any], times: list[StepTime] | None, extents: Mapping[str, int] | None = None
     ) -> list[Any]:
+        if self._versions:
+            return self._version(values, extents)._execute(values, times, extents)
         try:
             frame = self._frames.pop()
         except IndexError:
@@ -372,6 +405,31 @@ class Program:
         finally:
             self._frames.append(frame)
 
+    def _version(self, values: Sequence[Any], extents: Mapping[str, int] | None) -> Program:
+        """The version for these inputs, found by their extents or remembered."""
+        sizes = [extents[s] for s in self.plan.symbols] if extents is not None else []
+        for spec, value in zip(self._specs, values, strict=True):
+            sizes += spec.sizes(value)
+        key = tuple(sizes)
+        found = self._chosen.get(key)
+        if found is None:
+            known = {s: extents[s] for s in self.plan.symbols} if extents is not None else {}
+            for spec, value in zip(self._specs, values, strict=True):
+                spec.check(value, known)
+            [found] = [
+                program
+                for version, program in zip(self.plan.versions, self._versions, strict=True)
+                if all(
+                    (symbolic.evaluate(g.left, known) == symbolic.evaluate(g.right, known)) == g.equal
+                    for g in version.guards
+                )
+            ]
+            with self._choosing:
+                self._chosen[key] = found
+                while len(self._chosen) > LAYOUTS:
+                    self._chosen.popitem(last=False)
+        return found
+
     def _run_stage(self, run: _Run, number: int, stage: _Stage) -> None:
         bound = self._bind(number, run.extents)
         layout, frame = bound.layout, run.frame
@@ -380,16 +438,11 @@ class Program:
             frame.reserve(SCRATCH + 1 + number, layout.placement.size)
         if layout.scratch:
             frame.reserve(SCRATCH, layout.scratch * self.threads)
-        for root in stage.outputs:
-            kind = self.plan.type(self.storage.outputs[root])
-            assert kind.shape is not None
-            assert kind.dtype is not None
-            shape = tuple([d if isinstance(d, int) else symbolic.evaluate(d, run.extents) for d in kind.shape])
-            array = run.arrays[self.storage.outputs[root]] = aligned(shape, kind.dtype.numpy)
-            if self.storage.outputs[root] != root:
-                own = self.plan.type(root).shape or ()
-                run.arrays[root] = array.reshape(tuple(symbolic.evaluate(d, run.extents) for d in own))
-            frame.set(self.storage.base[root], array.__array_interface__["data"][0])
+        for made in bound.made:
+            array = run.arrays[made.value] = aligned(made.shape, made.dtype)
+            if made.value != made.root:
+                run.arrays[made.root] = array.reshape(made.root_shape)
+            frame.set(made.base, array.__array_interface__["data"][0])
         for action, binding, label in zip(stage.actions, bound.bindings, stage.labels, strict=True):
             if isinstance(action, tuple):
                 seconds = action[0].run(binding, frame, self.threads, run.times is not None)
@@ -473,13 +526,32 @@ class _InputSpec:
         self.free = [] if shape is None else [(i, d, symbolic.symbol_name(d)) for i, d in enumerate(shape)
                                               if not isinstance(d, int)]  # fmt: skip
 
+    def sizes(self, value: Any) -> list[int]:
+        """The extents of an input that may vary, none if its rank is wrong."""
+        if not self.free:
+            return []
+        shape = np.shape(value)
+        return [shape[axis] for axis, _, _ in self.free] if len(shape) == self.rank else []
+
     def take(self, run: _Run, value: Any) -> None:
         """Checks a value, learns the extents it tells, and puts its address into the frame.
 
         Raises UserError for a wrong dtype, rank or size."""
+        array = self.check(value, run.extents)
+        run.arrays[self.name] = array
+        if self.base is not None:
+            if is_aligned(array):
+                run.frame.set(self.base, array.__array_interface__["data"][0])
+            elif array.nbytes:
+                array = np.ascontiguousarray(array)
+                run.frame.copy_in(self.base, array.__array_interface__["data"][0], array.nbytes)
+
+    def check(self, value: Any, extents: dict[str, int]) -> Any:
+        """The value as an array if the input is a tensor; adds the extents it tells.
+
+        Raises UserError for a wrong dtype, rank or size."""
         if self.tensor is None or (self.dtype is None and self.rank is None):
-            run.arrays[self.name] = value
-            return
+            return value
         array = np.asarray(value)
         if (
             self.dtype is not None
@@ -499,7 +571,6 @@ class _InputSpec:
                 raise UserError(
                     f"dim {axis} of input {self.name!r} is {shape[axis]}, the model wants {extent}", hint=self._want()
                 )
-        extents = run.extents
         for axis, dim, name in self.free:
             if name is not None:
                 if extents.setdefault(name, shape[axis]) != shape[axis]:
@@ -514,13 +585,7 @@ class _InputSpec:
                     f"{symbolic.evaluate(dim, extents)}",
                     hint=self._want(),
                 )
-        run.arrays[self.name] = array
-        if self.base is not None:
-            if is_aligned(array):
-                run.frame.set(self.base, array.__array_interface__["data"][0])
-            elif array.nbytes:
-                array = np.ascontiguousarray(array)
-                run.frame.copy_in(self.base, array.__array_interface__["data"][0], array.nbytes)
+        return array
 
     def _want(self) -> str:
         return f"The model declares {self.name}: {self.tensor}."

@@ -11,7 +11,7 @@ import enum
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TypeAlias
 
 import numpy as np
@@ -66,11 +66,7 @@ class DType(enum.StrEnum):
     @property
     def numpy(self) -> np.dtype[np.generic]:
         """The NumPy dtype that holds it (`ml_dtypes` for the small floats; strings as `object`)."""
-        import onnx
-
-        if self is DType.STRING:
-            return np.dtype(object)
-        return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(self.onnx))
+        return _numpy_dtype(self)
 
     @classmethod
     def from_numpy(cls, dtype: np.dtype[np.generic] | type) -> DType:
@@ -126,6 +122,17 @@ _ONNX = {
     DType.U2: 25,
     DType.I2: 26,
 }
+
+
+@cache
+def _numpy_dtype(dtype: DType) -> np.dtype[np.generic]:
+    import onnx
+
+    if dtype is DType.STRING:
+        return np.dtype(object)
+    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(dtype.onnx))
+
+
 _BITS = {
     dtype: {"bool": 8, "string": 64, "c64": 64, "c128": 128, "bf16": 16}.get(dtype.value)
     or int("".join(c for c in dtype.value[1:3] if c.isdigit()) if dtype.value[2:3].isdigit() else dtype.value[1])
