@@ -308,7 +308,7 @@ class EGraph:
         inference = infer(
             node.op,
             node.attrs,
-            [None if k is None else k.types[0] if isinstance(k.types[0], TensorType) else TensorType() for k in kids],
+            [None if k is None else k.types[0] for k in kids],
             [None if k is None else k.value for k in kids],
             node.outputs,
             constants=[_contents(k) for k in kids],
