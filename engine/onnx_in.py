@@ -267,10 +267,10 @@ class _Reader:
             self.known.add(graph, scope[name], self.constant(proto, where))
             return
         inputs = [scope[name] if name else "" for name in proto.input]
-        if op == "Identity" and self.drop_identity(proto, graph, scope, outputs, renamed, inputs[0]):
+        if op == "Identity" and self.drop_identity(proto, graph, scope, outputs, declared, renamed):
             return
         if op == "If" and (way := self.known.small(inputs[0])) is not None and way.size == 1:
-            self.inline(proto, graph, scope, outputs, renamed, bool(way))
+            self.inline(proto, graph, scope, outputs, declared, renamed, bool(way))
             return
         attrs = self.attributes(proto, scope, inputs, where)
         results = []
@@ -294,10 +294,16 @@ class _Reader:
             graph.nodes.append(self.known.infer(made_node, graph, final))
 
     def drop_identity(
-        self, proto: Any, graph: Graph, scope: dict[str, str], outputs: set[str], renamed: dict[str, str], source: str
+        self,
+        proto: Any,
+        graph: Graph,
+        scope: dict[str, str],
+        outputs: set[str],
+        declared: Mapping[str, Any],
+        renamed: dict[str, str],
     ) -> bool:
         """Makes the output of an Identity node another name of its input, where outputs of the graph permit."""
-        name = proto.output[0]
+        name, source = proto.output[0], scope[proto.input[0]]
         if name not in outputs:
             scope[name] = source
             return True
@@ -307,11 +313,20 @@ class _Reader:
             return False
         scope[name] = self.claim(name, graph)
         renamed[source] = scope[name]
+        if name in declared:
+            self.known.types[source] = self.known.refined(self.known.types.get(source, TensorType()), declared[name])
         self.known.alias(scope[name], source)
         return True
 
     def inline(
-        self, proto: Any, graph: Graph, scope: dict[str, str], outputs: set[str], renamed: dict[str, str], way: bool
+        self,
+        proto: Any,
+        graph: Graph,
+        scope: dict[str, str],
+        outputs: set[str],
+        declared: Mapping[str, Any],
+        renamed: dict[str, str],
+        way: bool,
     ) -> None:
         """Reads the branch that an If takes in the place of the If."""
         from onnx import helper
@@ -322,17 +337,17 @@ class _Reader:
         for name, constant in self.initialisers(branch):
             self.define(graph, names, name, constant)
         inner = {**scope, **names}
-        declared = {v.name: v.type for v in (*branch.value_info, *branch.output)}
+        stated = {v.name: v.type for v in (*branch.value_info, *branch.output)}
         nodes = sorted_nodes(branch, frozenset(scope), self.where)
         self.check(nodes)
         for node in nodes:
-            self.node(node, graph, inner, set(), declared, renamed)
+            self.node(node, graph, inner, set(), stated, renamed)
         self.inlining -= 1
         for name, result in zip(proto.output, branch.output, strict=False):
             if name:
                 scope[_RESULT] = inner[result.name]
                 identity = helper.make_node("Identity", [_RESULT], [name], name=f"{proto.name}_{name}")
-                self.node(identity, graph, scope, outputs, {}, renamed)
+                self.node(identity, graph, scope, outputs, declared, renamed)
                 del scope[_RESULT]
 
     def constant(self, proto: Any, where: str) -> Constant:

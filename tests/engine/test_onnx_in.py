@@ -36,6 +36,18 @@ def test_path_bytes_and_model_are_the_same(tmp_path: Path) -> None:
     assert str(graphs[0].type("y")) == "f32[2, 3]"
 
 
+def test_what_an_output_is_declared_as_is_believed_behind_an_identity() -> None:
+    nodes = [
+        helper.make_node("Squeeze", ["x"], ["h"], name="squeeze"),  # drops the axes of extent 1, whichever they are
+        helper.make_node("Identity", ["h"], ["y"]),
+    ]
+    graph = onnx_in.read(model(nodes, [("x", FLOAT, ("N", "M", 3))], [("y", FLOAT, (None, 3))]))
+    assert [n.op for n in graph.nodes] == ["Squeeze"]
+    assert graph.type("y").rank == 2
+    assert str(graph.type("y")).endswith(", 3]")
+    onnx.checker.check_model(onnx_out.write(graph), full_check=True)
+
+
 def test_an_if_whose_condition_is_known_is_the_branch_it_takes() -> None:
     def deeper(op: str) -> Any:
         nodes = [
