@@ -131,6 +131,9 @@ def attention(call: Call) -> Types:
 @rule("RNN", "GRU", "LSTM")
 def recurrent(call: Call) -> Types:
     """All states, the last state and, for LSTM, the last cell; batch first with `layout` 1."""
+    for i in (0, 1, 2, 5, 6):
+        if call.rank(i) not in (None, 3):
+            raise refuse(call, f"input {i} has rank {call.rank(i)}, which must be 3")
     x, r = call.shape(0), call.shape(2)
     dtype = call.dtype(0)
     directions = 2 if call.text("direction", "forward") == "bidirectional" else 1
