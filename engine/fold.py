@@ -600,11 +600,24 @@ def attribute(name: str, value: AttrValue) -> Any:
 
 def _reference(op: str, attrs: Attrs, arrays: Sequence[Array | None], n_outputs: int) -> list[Array]:
     """One operator by `onnx.reference`."""
+    if sum(a.size for a in arrays if a is not None) > REFERENCE_LIMIT:
+        raise _Refused
+    try:
+        found = run_reference(op, attrs, arrays, n_outputs)
+    except Exception as error:  # whatever the reference implementation trips over, the operator is not evaluated
+        raise _Refused from error
+    if any(not isinstance(a, np.ndarray | np.generic) for a in found):
+        raise _Refused
+    return [np.asarray(a) for a in found]
+
+
+def run_reference(op: str, attrs: Attrs, arrays: Sequence[Any], n_outputs: int) -> list[Any]:
+    """One operator by `onnx.reference`, on values of any kind (a sequence is a list), None where absent.
+
+    Raises whatever the reference implementation trips over."""
     import onnx
     from onnx.reference import ReferenceEvaluator
 
-    if sum(a.size for a in arrays if a is not None) > REFERENCE_LIMIT:
-        raise _Refused
     domain, name, version = split_name(op)
     names = ["" if a is None else f"i{i}" for i, a in enumerate(arrays)]
     outs = [f"o{i}" for i in range(n_outputs)]
@@ -615,24 +628,18 @@ def _reference(op: str, attrs: Attrs, arrays: Sequence[Array | None], n_outputs:
         # a default is left out: the implementation may not know an attribute that came with a newer opset
         if not key.startswith("$") and (key not in formals or formals[key].default != value):
             node.attribute.append(attribute(key, value))
-    try:  # typed: an operator that is defined as a function of others is expanded for the types it meets
-        inputs = [
-            onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
-            for n, a in zip(names, arrays, strict=True)
-            if a is not None
-        ]
-    except (KeyError, ValueError) as error:
-        raise _Refused from error
+    inputs = []
+    for n, a in zip(names, arrays, strict=True):
+        if isinstance(a, list):
+            inputs.append(onnx.ValueInfoProto(name=n))
+        elif a is not None:  # typed: an operator that is defined as a function of others is expanded for these types
+            kind = onnx.helper.np_dtype_to_tensor_dtype(a.dtype)
+            inputs.append(onnx.helper.make_tensor_value_info(n, kind, a.shape))
     graph = onnx.helper.make_graph([node], "fold", inputs, [onnx.ValueInfoProto(name=n) for n in outs])
     schema = find_schema(op)
     assert schema is not None
     current = WORKING_OPSET if not domain else schema.since_version
     imports = [onnx.helper.make_opsetid(domain, version or current)]
     model = onnx.helper.make_model(graph, opset_imports=imports)
-    try:
-        found = ReferenceEvaluator(model).run(None, {n: a for n, a in zip(names, arrays, strict=True) if a is not None})
-    except Exception as error:  # whatever the reference implementation trips over, the operator is not evaluated
-        raise _Refused from error
-    if any(not isinstance(a, np.ndarray | np.generic) for a in found):
-        raise _Refused
-    return [np.asarray(a) for a in found]
+    given = {n: a for n, a in zip(names, arrays, strict=True) if a is not None}
+    return list(ReferenceEvaluator(model).run(None, given))

@@ -18,6 +18,7 @@ from .operators import OWN_DOMAIN, normalise_attrs, signature
 from .values import OpRef, RestRef, TensorRef, Unprovable, Value, as_attribute
 
 Array = NDArray[Any]
+_SEQUENCES = frozenset({"SplitToSequence", "SequenceConstruct", "SequenceAt"})
 _SIZES = (3, 2, 5, 4, 7)
 """What symbolic dims of operands are set to, in order of appearance."""
 _SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-42, -3.4e38)
@@ -219,7 +220,7 @@ def _class_value(egraph: EGraph, handle: int, values: Mapping[str, Array], memo:
 
 
 def _node_value(egraph: EGraph, handle: int, values: Mapping[str, Array], memo: dict[int, list[Any]]) -> list[Any]:
-    from .fold import evaluate
+    from .fold import evaluate, run_reference
 
     node = egraph.nodes[handle]
     if node.op == "Input":
@@ -237,6 +238,8 @@ def _node_value(egraph: EGraph, handle: int, values: Mapping[str, Array], memo: 
     arrays = [None if c == ABSENT else _class_value(egraph, c, values, memo)[0] for c in node.children]
     if node.op.startswith(f"{OWN_DOMAIN}."):
         return _class_value(egraph, handle, values, memo)  # equal to its definition by declaration
+    if node.op in _SEQUENCES:
+        return run_reference(node.op, node.attrs, arrays, node.outputs)
     result = evaluate(node.op, node.attrs, arrays, node.outputs)
     if result is None:
         raise Unprovable(f"{node.op} cannot be computed on these operands")
