@@ -227,11 +227,13 @@ class EGraph:
         made_by: str | None = None,
         origins: tuple[str, ...] = (),
         types: tuple[ValueType, ...] | None = None,
+        given: bool = False,
     ) -> int:
         """The class of an operator applied to classes, hash-consed.
 
         `attrs` must be normalised (`operators.normalise_attrs`). `types`, if given, are what the model says of the
-        outputs and fill in what inference leaves unknown. Raises `IllTyped` if inference refuses the node."""
+        outputs and fill in what inference leaves unknown. Raises `IllTyped` if inference refuses the node, but not for
+        one that is `given` by the model: it fails if it is run, and may stand in a branch that is never taken."""
         kids = tuple(self.find(c) for c in children)
         if op in self.commutative and len(kids) == 2 and kids[0] > kids[1]:
             kids = (kids[1], kids[0])
@@ -245,7 +247,12 @@ class EGraph:
         if found is not None:
             return found
         node = ENode(op, self._attrs[attr_id], kids, outputs, serial)
-        what = self._infer(node, types)
+        try:
+            what = self._infer(node, types)
+        except IllTyped:
+            if not given:
+                raise
+            what = _Knowledge((TensorType(),) * outputs)
         handle = self._append(node, what, made_by, origins)
         self._memo[key] = handle
         for child in dict.fromkeys(kids):

@@ -45,7 +45,8 @@ def _encode_node(node: Node, graph: Graph, egraph: EGraph, at: dict[str, int]) -
     children += [at[name] for name in captures]
     types = tuple(graph.types.get(out, graph.type(out)) for out in node.outputs)
     origins = node.origins or (node.name,)
-    handle = egraph.add(node.op, attrs, children, max(1, len(node.outputs)), origins=origins, types=types)
+    count = max(1, len(node.outputs))
+    handle = egraph.add(node.op, attrs, children, count, origins=origins, types=types, given=True)
     if len(node.outputs) == 1:
         at[node.outputs[0]] = handle
         return

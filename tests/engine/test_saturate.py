@@ -12,6 +12,7 @@ from rewrite.engine.graph import Constant, DType, TensorType
 from rewrite.engine.library import RuleSet, load_rules, rule_set
 from rewrite.engine.operators import normalise_attrs
 from rewrite.engine.saturate import Limits, Saturation, Saturator
+from rewrite.engine.shapes import IllTyped
 from rewrite.engine.symbolic import symbol
 
 OPS = "op Add commutative kind elementwise\nop Mul commutative kind elementwise\nop Relu kind elementwise\n"
@@ -55,6 +56,13 @@ def test_equal_nodes_are_one_and_commutative_operands_have_no_order(egraph: EGra
     x, y = egraph.add_input("x", f32(2)), egraph.add_input("y", f32(2))
     assert node(egraph, "Add", x, y) == node(egraph, "Add", y, x)
     assert node(egraph, "Sub", x, y) != node(egraph, "Sub", y, x)
+
+
+def test_a_node_that_fails_when_run_may_be_in_the_model_but_in_no_rule(egraph: EGraph) -> None:
+    x, y = egraph.add_input("x", f32(2, 3)), egraph.add_input("y", f32(4, 5))
+    with pytest.raises(IllTyped):
+        egraph.add("MatMul", {}, (x, y))
+    assert egraph.type(egraph.add("MatMul", {}, (x, y), given=True)) == TensorType()
 
 
 def test_random_operators_are_never_merged(egraph: EGraph) -> None:
