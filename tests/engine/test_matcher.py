@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-
 from rewrite.engine.matcher import Atom, Matcher, Query
 
 ADD, RELU = 5, 7
