@@ -8,13 +8,14 @@ JOBS ?= 2
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SOURCES := $(shell find backend engine -name '*.pyx' -o -name '*.pxd')
 
-.PHONY: demo test lint format types bench wheel venv clean
+.PHONY: demo test lint format types docs bench wheel venv clean
 .DEFAULT_GOAL := help
 
 help:
 	@echo 'make demo    set up, then optimise and compile a real model'
 	@echo 'make test    set up, then run all tests'
 	@echo 'make lint    set up, then style (ruff) and types (mypy)'
+	@echo 'make docs    write the generated parts of docs/ anew'
 	@echo 'make bench   set up, then measure against the peers; writes docs/benchmarks.md'
 	@echo 'make wheel   build the wheel into dist/'
 	@echo 'make venv    the environment with everything for development, in $(VENV)'
@@ -48,6 +49,10 @@ format: $(VENV)/.installed-dev
 types: $(VENV)/.installed-dev
 	@mkdir -p build/types && ln -sfn ../.. build/types/rewrite
 	mypy="$$(realpath $(BIN)/mypy)"; cd build/types && MYPYPATH=. "$$mypy" --config-file ../../pyproject.toml --package rewrite
+
+# The parts of docs/ that are made from the code; a test says when they are stale.
+docs: $(VENV)/.installed-dev
+	$(BIN)/python docs/generate.py
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.run $(ARGS)

@@ -62,4 +62,5 @@ def command(
             unchanged += 1
     if table.row_count:
         out().print(table)
-    out().print(f"{table.row_count} nodes made by rules, {unchanged} as in the original")
+    made_count = table.row_count
+    out().print(f"{made_count} node{'s' * (made_count != 1)} made by rules, {unchanged} as in the original")

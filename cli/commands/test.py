@@ -47,7 +47,7 @@ def command(
         )
     rules = len({(result.file, result.rule) for result in results})
     console.print(
-        f"{len(results) - len(failed)} passed, {len(failed)} failed, in {rules} rules",
+        f"{len(results) - len(failed)} passed, {len(failed)} failed, in {rules} rule{'s' * (rules != 1)}",
         style="red" if failed else "green",
     )
     if failed:

@@ -207,14 +207,16 @@ def _structurally_nonnegative(ev: Scope, handle: int, depth: int) -> bool:
     info = eg.constant(handle)
     if info is not None:
         return info.low is not None and info.low >= 0
+    found = ev.type(TensorRef(handle)).dtype
+    wraps = found is None or not found.is_float  # |-128| and 12 · 12 are negative in eight bits
     for node in (eg.nodes[h] for h in eg.members(handle)):
-        if node.op in NONNEGATIVE:
+        if node.op in NONNEGATIVE and (node.op == "Relu" or not wraps):
             return True
         if node.op in _KEEPS_SIGN and _structurally_nonnegative(ev, node.children[0], depth - 1):
             return True
-        if node.op == "Mul" and eg.find(node.children[0]) == eg.find(node.children[1]):
+        if node.op == "Mul" and not wraps and eg.find(node.children[0]) == eg.find(node.children[1]):
             return True
-        if node.op in ("Add", "Mul", "Div", "Max") and all(
+        if node.op in (("Max",) if wraps else ("Add", "Mul", "Div", "Max")) and all(
             _structurally_nonnegative(ev, c, depth - 1) for c in node.children
         ):
             return True

@@ -1,0 +1,81 @@
+"""What the pages show is true: rules pass their tests, consoles print what they show, links lead somewhere."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rewrite.engine.rule_tests import run_tests
+
+from .blocks import ROOT, Block, blocks
+
+PAGES = [ROOT / "README.md", ROOT / "rules" / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+RULES = [b for page in PAGES for b in blocks(page) if b.language == "rules" and not b.words]
+
+
+@pytest.mark.parametrize("block", RULES, ids=lambda b: b.where)
+def test_rules_pass_their_tests(block: Block, tmp_path: Path) -> None:
+    file = tmp_path / "shown.rules"
+    text = re.sub(r"^rule ", "rule shown_", block.text, flags=re.MULTILINE)  # the library may have one of that name
+    file.write_text(text, encoding="utf-8")
+    results = run_tests([file])
+    assert results
+    assert [r.message for r in results if not r.ok] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_lead_somewhere(page: Path) -> None:
+    text = page.read_text(encoding="utf-8")
+    for target in re.findall(r"\]\((?!https?:)([^)#]+)[^)]*\)", text):
+        assert (page.parent / target).exists(), target
+
+
+def test_there_is_something_to_run() -> None:
+    assert len(RULES) > 9
+    kinds = {b.language for b in blocks(ROOT / "docs" / "first-rule.md")}
+    assert kinds == {"rules", "console", "python"}
+
+
+def test_the_first_rule_as_a_newcomer(tmp_path: Path) -> None:
+    """Files are written, commands typed and Python run, in order, in one directory."""
+    shutil.copy(ROOT / "examples" / "make_model.py", tmp_path)
+    environment = os.environ | {
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "REWRITE_CACHE_DIR": str(tmp_path / "cache"),
+        "NO_COLOR": "1",
+        "COLUMNS": "100",
+    }
+    for block in blocks(ROOT / "docs" / "first-rule.md"):
+        if block.language == "rules":
+            (tmp_path / block.words[0]).write_text(block.text, encoding="utf-8")
+            continue
+        commands = (
+            [([sys.executable, "-c", block.text], "")]
+            if block.language == "python"
+            else [(shlex.split(first), rest) for first, _, rest in _commands(block.text)]
+        )
+        for arguments, shown in commands:
+            done = subprocess.run(
+                arguments, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False, timeout=200
+            )
+            printed = _plain(done.stdout + done.stderr)
+            assert done.returncode == ("fails" in block.words), (
+                f"{block.where}: {arguments}\n{done.stdout}{done.stderr}"
+            )
+            for line in shown.splitlines():
+                assert _plain(line) in printed, f"{block.where}: {arguments}\n{done.stdout}"
+
+
+def _commands(text: str) -> list[tuple[str, str, str]]:
+    """Each command with the output shown below it."""
+    return [part.partition("\n") for part in re.split(r"^\$ ", text, flags=re.MULTILINE) if part]
+
+
+def _plain(text: str) -> str:
+    return " ".join(text.split())
