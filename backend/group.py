@@ -9,7 +9,7 @@ a group and comes back, so that groups can be run one after the other.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..engine.graph import Graph, Node
@@ -22,7 +22,7 @@ from .kernel_graph import Group
 ELEMENTWISE = "elementwise"
 OPAQUE = "opaque"
 MAX_NODES = 32  # keeps the registers of a kernel and its compile time in bounds
-MAX_SPAN = 400  # groups reach no further than this many nodes in the graph's order: bounds the work of the cycle check
+MAX_SPAN = 400  # groups reach no further than this many nodes in the graph's order: their values stay in the caches
 
 
 @dataclass(frozen=True)
@@ -73,19 +73,34 @@ def group_nodes(graph: Graph, nodes: Sequence[Node], policy: FusePolicy) -> list
     grouper = _Grouper(graph, nodes, policy)
     grouper.merge_all()
     chosen = set(grouper.free)
+    uses = Uses(graph)
     return [
-        make_group(graph, [graph.nodes[i] for i in members], policy)
-        if members[0] in chosen
-        else graph.nodes[members[0]]
+        make_group(uses, [graph.nodes[i] for i in members], policy) if members[0] in chosen else graph.nodes[members[0]]
         for members in grouper.ordered()
     ]
 
 
-def make_group(graph: Graph, nodes: Sequence[Node], policy: FusePolicy) -> Group:
+class Uses:
+    """Where each node of a graph stands and who reads each value: looked up for every group that is made."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.position = {id(node): i for i, node in enumerate(graph.nodes)}
+        self.readers: dict[str, list[int]] = {}
+        for node in graph.nodes:
+            for value in _reads(node):
+                self.readers.setdefault(value, []).append(id(node))
+        self.outputs = frozenset(graph.outputs)
+
+    def needed_outside(self, value: str, inside: set[int]) -> bool:
+        """Whether a value is read by nodes other than these (given by identity), or is an output of the graph."""
+        return value in self.outputs or any(reader not in inside for reader in self.readers.get(value, ()))
+
+
+def make_group(uses: Uses, nodes: Sequence[Node], policy: FusePolicy) -> Group:
     """A group of these nodes (in the graph's order) with its interface."""
     made = {v for node in nodes for v in node.outputs if v}
     inside = {id(node) for node in nodes}
-    outside = {v for node in graph.nodes if id(node) not in inside for v in _reads(node)} | set(graph.outputs)
+    outside = {v for v in made if uses.needed_outside(v, inside)}
     return _make_group(nodes, made, outside, policy)
 
 
@@ -101,7 +116,7 @@ def _make_group(nodes: Sequence[Node], made: set[str], outside: set[str], policy
     return Group(tuple(nodes), anchor, tuple(inputs), tuple(outputs))
 
 
-def split(graph: Graph, group: Group, policy: FusePolicy) -> list[list[Group]]:
+def split(uses: Uses, group: Group, policy: FusePolicy) -> list[list[Group]]:
     """Ways to run a group as several, to be tried in turn when no kernel takes it whole: more fused ones first.
 
     The last way has each node alone."""
@@ -122,12 +137,10 @@ def split(graph: Graph, group: Group, policy: FusePolicy) -> list[list[Group]]:
             ways.append([after[:half], after[half:]])
     found = [[part for piece in way for part in _components(piece)] for way in ways]
     found.append([[node] for node in group.nodes])
-    return [[make_group(graph, _in_graph_order(graph, part), policy) for part in way] for way in found]
-
-
-def _in_graph_order(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
-    wanted = {id(n) for n in nodes}
-    return [n for n in graph.nodes if id(n) in wanted]
+    return [
+        [make_group(uses, sorted(part, key=lambda node: uses.position[id(node)]), policy) for part in way]
+        for way in found
+    ]
 
 
 def _components(nodes: Sequence[Node]) -> list[list[Node]]:
@@ -163,7 +176,11 @@ def _ancestors(node: Node, nodes: Sequence[Node]) -> set[int]:
 
 
 class _Grouper:
-    """Merges nodes, known by their number in the graph, along edges."""
+    """Merges nodes, known by their number in the graph, along edges.
+
+    `rank` is a topological order of the groups, kept up to date as they merge, so that whether a merge makes a cycle is
+    looked for only among the groups between the two: the algorithm of Pearce and Kelly, "A dynamic topological sort
+    algorithm for directed acyclic graphs" (2006), with contraction in place of insertion."""
 
     def __init__(self, graph: Graph, nodes: Sequence[Node], policy: FusePolicy) -> None:
         self.graph = graph
@@ -176,6 +193,8 @@ class _Grouper:
         self.sources: list[list[int]] = [
             list(dict.fromkeys(maker[v] for v in _reads(node) if v in maker)) for node in graph.nodes
         ]
+        self.rank = {i: i for i in range(len(graph.nodes))}
+        self.outputs = frozenset(graph.outputs)
         self.users: list[list[int]] = [[] for _ in graph.nodes]
         for i, sources in enumerate(self.sources):
             for source in sources:
@@ -209,8 +228,12 @@ class _Grouper:
         merged = sorted(self.members[a] + self.members[b])
         if right is not None and not self._only_feeds(a, set(merged)):
             return  # a prologue that others need too would be computed twice or stored after all
-        if merged[-1] - merged[0] > MAX_SPAN or not self._convex(merged):
+        if merged[-1] - merged[0] > MAX_SPAN:
             return
+        after = self._between(a, b)
+        if after is None:
+            return  # a path leads from one to the other through a third
+        self._reorder(a, b, after)
         self.members[a] = merged
         for m in self.members.pop(b):
             self.leader[m] = a
@@ -269,27 +292,39 @@ class _Grouper:
         return sorted(found)
 
     def _only_feeds(self, group: int, inside: set[int]) -> bool:
-        outputs = set(self.graph.outputs)
         return all(user in inside for m in self.members[group] for user in self.users[m]) and not any(
-            v in outputs for m in self.members[group] for v in self.graph.nodes[m].outputs
+            v in self.outputs for m in self.members[group] for v in self.graph.nodes[m].outputs
         )
 
-    def _convex(self, merged: list[int]) -> bool:
-        """Whether no path from the merged nodes leads outside and back, through groups as a whole."""
-        inside = set(merged)
-        todo = [u for m in merged for u in self.users[m] if u not in inside]
-        seen: set[int] = set()
+    def _between(self, a: int, b: int) -> list[int] | None:
+        """The groups ranked between two that depend on the first; None if the second depends on one of them."""
+        end, found, todo = self.rank[b], set[int](), [a]
         while todo:
-            group = self.leader[todo.pop()]
-            if group in seen:
-                continue
-            seen.add(group)
-            for m in self.members[group]:
-                for user in self.users[m]:
-                    if user in inside:
-                        return False
+            here = todo.pop()
+            for user in self._group_users(here):
+                if user == b:
+                    if here != a:
+                        return None
+                elif self.rank[user] < end and user not in found:
+                    found.add(user)
                     todo.append(user)
-        return True
+        return list(found)
+
+    def _reorder(self, a: int, b: int, after: list[int]) -> None:
+        """Ranks for the groups between two that become one, `a`: what `b` needs, then `a`, then what needs `a`."""
+        start, before, todo = self.rank[a], set[int](), [b]
+        while todo:
+            for source in self._group_sources(todo.pop()):
+                if source != a and self.rank[source] > start and source not in before:
+                    before.add(source)
+                    todo.append(source)
+        order = [*sorted(before, key=self.rank.__getitem__), a, *sorted(after, key=self.rank.__getitem__)]
+        places = sorted(self.rank[g] for g in (*order, b))
+        del self.rank[b]
+        self.rank.update(zip(order, places, strict=False))
+
+    def _group_users(self, group: int) -> set[int]:
+        return {self.leader[u] for m in self.members[group] for u in self.users[m]} - {group}
 
     def ordered(self) -> list[list[int]]:
         """The groups in an order in which each comes after all that it reads; of those ready the first in the graph."""
@@ -300,7 +335,7 @@ class _Grouper:
         while ready:
             _, group = heapq.heappop(ready)
             order.append(self.members[group])
-            for user in sorted({self.leader[u] for m in self.members[group] for u in self.users[m]} - {group}):
+            for user in sorted(self._group_users(group)):
                 waiting[user] -= 1
                 if waiting[user] == 0:
                     heapq.heappush(ready, (self.members[user][0], user))

@@ -13,7 +13,20 @@ from ..engine import symbolic
 from ..engine.graph import Constant, DType, Graph, Node, OtherType, TensorType, ValueType
 from ..engine.symbolic import Dim
 from ..errors import UserError
-from .kernel_graph import ALIGNMENT, SLACK, Control, Fallback, Guard, Item, Kernel, ModelPlan, Shape, Step, Version, View
+from .kernel_graph import (
+    ALIGNMENT,
+    SLACK,
+    Control,
+    Fallback,
+    Guard,
+    Item,
+    Kernel,
+    ModelPlan,
+    Shape,
+    Step,
+    Version,
+    View,
+)
 
 Json = Any
 

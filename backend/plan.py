@@ -10,8 +10,21 @@ from ..engine import shapes, symbolic
 from ..engine.graph import Constant, DType, Graph, Node, TensorType, ValueType
 from ..engine.shapes.core import IllTyped
 from ..engine.symbolic import Dim
-from .group import FusePolicy, group_nodes, split
-from .kernel_graph import Control, Fallback, Group, Item, ModelPlan, Shape, Step, Target, Version, extents_of, reads, writes
+from .group import FusePolicy, Uses, group_nodes, split
+from .kernel_graph import (
+    Control,
+    Fallback,
+    Group,
+    Item,
+    ModelPlan,
+    Shape,
+    Step,
+    Target,
+    Version,
+    extents_of,
+    reads,
+    writes,
+)
 from .lower import Context, lowerer_of
 from .versions import versions_of
 from .views import views_of
@@ -44,18 +57,17 @@ def plan_graph(
     )
 
 
-def _plan(
-    graph: Graph, policy: FusePolicy, target: Target, threads: int, symbols: Collection[str]
-) -> ModelPlan:
+def _plan(graph: Graph, policy: FusePolicy, target: Target, threads: int, symbols: Collection[str]) -> ModelPlan:
     """The plan of one version of a graph."""
     graph = _without_dead(graph)
     contents = _contents(graph)
     context = Context(graph, target, threads, contents)
     fixed, native = _classify(graph, context, policy, symbols)
     items: list[Item] = []
+    uses = Uses(graph)
     for part in group_nodes(graph, native, policy):
         if isinstance(part, Group):
-            items += _lower(graph, part, context, policy)
+            items += _lower(uses, part, context, policy)
         else:
             items += fixed[id(part)]
     types: dict[str, ValueType] = {**graph.types, **context.added_types}
@@ -76,23 +88,23 @@ def _plan(
     )
 
 
-def _lower(graph: Graph, group: Group, context: Context, policy: FusePolicy) -> list[Item]:
+def _lower(uses: Uses, group: Group, context: Context, policy: FusePolicy) -> list[Item]:
     """A group as kernels; split when no kernel takes it whole; a node that none takes alone falls back."""
     found = _native(group, context)
     if found is not None:
         return found
     if len(group.nodes) == 1:
         return [Fallback(group.nodes[0])]
-    *ways, alone = split(graph, group, policy)
+    *ways, alone = split(uses, group, policy)
     for way in ways:
         parts = [_native(part, context) for part in way]
         if parts[0] is not None and all(p is not None or len(g.nodes) > 1 for p, g in zip(parts, way, strict=True)):
             return [
                 item
                 for part, lowered in zip(way, parts, strict=True)
-                for item in (lowered if lowered is not None else _lower(graph, part, context, policy))
+                for item in (lowered if lowered is not None else _lower(uses, part, context, policy))
             ]
-    return [item for part in alone for item in _lower(graph, part, context, policy)]
+    return [item for part in alone for item in _lower(uses, part, context, policy)]
 
 
 def _native(group: Group, context: Context) -> list[Item] | None:

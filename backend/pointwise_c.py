@@ -118,7 +118,7 @@ SCALAR_INTEGER = {
     "BitwiseXor": "({T})({0} ^ {1})",
     "BitwiseNot": "({T})(~{0})",
     "ShiftLeft": "({T})((uint64_t){1} > {top} ? 0 : ({U}){0} << {1})",
-    "ShiftRight": "({T})((uint64_t){1} > {top} ? 0 : ({U}){0} >> {1})",
+    "ShiftRight": "({T})((uint64_t){1} > {top} ? ({0} < 0 ? -1 : 0) : {0} >> {1})",
 }
 SCALAR_COMPARE = {
     "Less": "{0} < {1}",
