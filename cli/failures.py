@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import RewriteError
-from ..transient import remove_all
+from ..transient import remove_all, replacing
 
 INTERNAL_ERROR = 3
 INTERRUPTED = 130
@@ -94,11 +94,12 @@ def crashed(error: BaseException, arguments: Sequence[str]) -> int:
     where: Path | None = None
     for folder in (Path.cwd(), Path(tempfile.gettempdir())):
         try:
+            with replacing(folder / name) as file:
+                file.write(text.encode())
             where = folder / name
-            where.write_text(text, encoding="utf-8")
             break
         except OSError:
-            where = None
+            continue
     what = f"{type(error).__name__}: {error}".splitlines()[0]
     complain(
         f"internal error: {what}\n"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from ..errors import UserError
 from ..grammar.library import Library
 from .cost import CostModel
 from .graph import Graph
@@ -67,6 +68,8 @@ def make_report(
                 made[rule] = made.get(rule, 0) + 1
     places = {rule.name: rule.span for rule in library.rules}
     places |= {f"recognise_{op.name}": op.span for op in library.ops}
+    if not outcome.saturation.counts.keys() <= places.keys():
+        raise UserError("a rule file was changed while it was in use", hint="Run again.")
     rules = [
         RuleReport(
             name, places[name].file, places[name].line, count.matches, count.applied, made.get(name, 0), count.seconds,

@@ -57,20 +57,14 @@ def load(name: str, path: str) -> RuleFile | None:
 
 def store(name: str, file: RuleFile) -> None:
     """Keep an entry. Where that is impossible (a full disk, a directory of others) there will be none."""
-    import tempfile
+    from .. import transient
 
     payload = json.dumps(_encode(file), separators=(",", ":"), ensure_ascii=False).encode()
     with contextlib.suppress(OSError):
         folder = directory()
         folder.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=folder, suffix=".part")
-        try:
-            with os.fdopen(handle, "wb") as out:
-                out.write(hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
-            os.replace(temporary, folder / f"{name}.json")
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        with transient.replacing(folder / f"{name}.json", private=True) as out:
+            out.write(hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
         _forget(folder)
 
 
