@@ -2,8 +2,8 @@
 
 Floating-point results of the classes `reassoc` and `fast` are compared by their scaled error: |a − b| at most
 `tolerance` times the largest finite magnitude in the reference, or at most two units in the last place of 1: a
-probability near 0 is computed from numbers near 1, and keeps no more of them. Not a number and the infinities must stand in the same
-places. `exact` asks for the same bits but for the payload of a NaN and the sign of zero (which rules may waive by
+probability near 0 is computed from numbers near 1, and keeps no more of them. Not a number and the infinities must
+stand in the same places. `exact` asks for the same bits but for the payload of a NaN and the sign of zero (which rules may waive by
 name). Integers are always exact, but that rounding may move an 8-bit one (a quantised value) by one step.
 """
 
@@ -28,11 +28,15 @@ _ROUNDING = {"float64": 2.0**-51, "float32": 2.0**-22, "float16": 2.0**-9, "bflo
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """How two values differ: the largest absolute and scaled error, and what is wrong (empty if nothing is)."""
+    """How two values differ: the largest absolute and scaled error, and what is wrong (empty if nothing is).
+
+    `faint` says that nothing is wrong only because the values are so near 0; it tells little, and their scaled error
+    nothing, which is left out."""
 
     max_abs: float = 0.0
     max_rel: float = 0.0
     problem: str = ""
+    faint: bool = False
 
 
 def compare(reference: Any, found: Any, numerics: str) -> Difference:
@@ -57,6 +61,7 @@ def worst(differences: Sequence[Difference]) -> Difference:
         max((d.max_abs for d in differences), default=0.0),
         max((d.max_rel for d in differences), default=0.0),
         next((d.problem for d in differences if d.problem), ""),
+        any(d.faint for d in differences),
     )
 
 
@@ -108,8 +113,10 @@ def _floats(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], numerics: str) -> 
     largest = float(gap.max())
     scale = float(np.abs(x[finite]).max())
     scaled = largest / scale if scale else (0.0 if not largest else np.inf)
-    if scaled <= tolerance or (tolerance and scale and largest <= _ROUNDING.get(a.dtype.name, 0.0)):
+    if scaled <= tolerance:
         return Difference(largest, scaled)
+    if tolerance and largest <= _ROUNDING.get(a.dtype.name, 0.0):
+        return Difference(largest, faint=True)
     place = tuple(int(i) for i in np.argwhere(finite)[int(gap.argmax())])
     return Difference(
         largest,

@@ -47,6 +47,20 @@ def test_a_wrong_model_fails_with_its_output_and_sizes_named() -> None:
     assert found.max_rel > 1e-2
 
 
+def test_outputs_near_zero_tell_little_and_other_sizes_are_tried() -> None:
+    def near(scale: str) -> onnx.ModelProto:
+        return model(
+            f"main (float[N, 4] x) => (float[N, 4] y) <float k = {{{scale}}}, float o = {{1}}>"
+            "{ s = Sigmoid(x) h = Mul(s, k) p = Add(h, o) y = Sub(p, o) }"
+        )
+
+    found = check_model(near("3e-7"), near("2e-7"), GRAPH)
+    assert found.ok
+    assert found.compared > 2
+    assert "near 0" in str(found)
+    assert not check_model(near("3e-4"), near("2e-4"), GRAPH).ok
+
+
 def test_a_model_that_is_right_only_for_one_size_fails() -> None:
     fixed = model("main (float[N, 4] x) => (float[N, 4] y) <int64[2] s = {1, 4}> { h = Mul(x, x) y = Reshape(h, s) }")
     found = check_model(RELU, fixed, GRAPH)
@@ -146,7 +160,8 @@ def arr(*values: float, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
         (arr(np.nan, 1), arr(1, 1), "fast", False),
         (arr(np.inf), arr(-np.inf), "fast", False),
         (arr(np.inf, 1), arr(np.inf, 1), "exact", True),
-        (arr(0, 0), arr(0, 1e-9), "reassoc", False),
+        (arr(0, 0), arr(0, 1e-6), "reassoc", False),
+        (arr(0, 0), arr(0, 1e-9), "exact", False),
         (arr(3e-8, 0), arr(6e-8, 0), "reassoc", True),  # what is left of probabilities computed near 1
         (arr(3e-8, 0), arr(6e-8, 0), "exact", False),
         (arr(3e-6, 0), arr(6e-6, 0), "reassoc", False),
