@@ -3,8 +3,8 @@
 Floating-point results of the classes `reassoc` and `fast` are compared by their scaled error: |a − b| at most
 `tolerance` times the largest finite magnitude in the reference, or at most two units in the last place of 1: a
 probability near 0 is computed from numbers near 1, and keeps no more of them. Not a number and the infinities must
-stand in the same places. `exact` asks for the same bits but for the payload of a NaN and the sign of zero (which rules may waive by
-name). Integers are always exact, but that rounding may move an 8-bit one (a quantised value) by one step.
+stand in the same places. `exact` asks for the same bits but for the payload of a NaN and the sign of zero (which rules
+may waive by name). Integers are always exact, but that rounding may move an 8-bit one (a quantised value) by one step.
 """
 
 from __future__ import annotations
