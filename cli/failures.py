@@ -1,6 +1,6 @@
 """What a run of the command line ends with: exit codes, messages for people, a reproducer for our own mistakes.
 
-0 done; 1 a check, test or verification failed; 2 bad input or usage; 3 internal error; 130 interrupted.
+0 done; 1 a check, test or verification failed; 2 bad input or usage; 3 internal error; 130 interrupted, 143 terminated.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 from ..errors import RewriteError
 from ..transient import remove_all, replacing
 
 INTERNAL_ERROR = 3
 INTERRUPTED = 130
+TERMINATED = 143
+_terminated = threading.Event()
 REPORT_TO = "the issue tracker of the project (see README)"
 
 # What the operating system says about a file or a disk is the user's business, not a mistake in the program.
@@ -36,10 +39,12 @@ def guarded(app: Callable[..., Any], arguments: Sequence[str]) -> int:
     warnings.showwarning = _warn
     try:
         code = app(args=list(arguments), prog_name="rewrite", standalone_mode=False)
+        if code == INTERRUPTED:  # what Typer makes of a KeyboardInterrupt
+            _leave()
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except KeyboardInterrupt:
-        return INTERRUPTED
+        _leave()
     except RewriteError as error:
         complain(str(error))
         return error.exit_code
@@ -58,8 +63,14 @@ def guarded(app: Callable[..., Any], arguments: Sequence[str]) -> int:
             error.show()  # type: ignore[attr-defined]
             return 2
         if type(error).__name__ == "Abort":
-            return INTERRUPTED
+            _leave()
         return crashed(error, arguments)
+
+
+def _leave() -> NoReturn:
+    """End the process now: the interpreter's own end, with all its memory to free, can take seconds."""
+    remove_all()
+    os._exit(TERMINATED if _terminated.is_set() else INTERRUPTED)
 
 
 def complain(message: str) -> None:
@@ -130,7 +141,7 @@ def _is_usage_error(error: Exception) -> bool:
 
 
 def _leave_soon_after_interrupt(grace: float = 0.8) -> None:
-    """Make Ctrl-C end the process within a second.
+    """Make Ctrl-C and SIGTERM end the process within a second.
 
     Python raises KeyboardInterrupt only between two of its own instructions, which can be long in coming inside a
     library; if the process is still there after `grace` seconds, a watching thread ends it. Files are written to a
@@ -143,11 +154,16 @@ def _leave_soon_after_interrupt(grace: float = 0.8) -> None:
 
     def watch() -> None:
         while number := os.read(reader, 1):
-            if number[0] == signal.SIGINT:
+            if number[0] in (signal.SIGINT, signal.SIGTERM):
                 time.sleep(grace)
                 remove_all()
                 os.write(2, b"\n")
-                os._exit(INTERRUPTED)
+                os._exit(INTERRUPTED if number[0] == signal.SIGINT else TERMINATED)
 
+    def terminate(number: int, frame: FrameType | None) -> None:
+        _terminated.set()
+        raise KeyboardInterrupt  # the same way out as after Ctrl-C
+
+    signal.signal(signal.SIGTERM, terminate)
     signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
     threading.Thread(target=watch, name="interrupt-watch", daemon=True).start()

@@ -58,10 +58,10 @@ class Running:
                 return
         raise AssertionError(f"ended with {self.child.wait()} before {text!r}: {''.join(seen)}")
 
-    def interrupt(self) -> tuple[int, float, str]:
+    def interrupt(self, number: int = signal.SIGINT) -> tuple[int, float, str]:
         """Sends what Ctrl-C sends: the exit code, how long it took, and the rest of standard error."""
         start = time.monotonic()
-        self.child.send_signal(signal.SIGINT)
+        self.child.send_signal(number)
         _, errors = self.child.communicate(timeout=30)
         return self.child.returncode, time.monotonic() - start, errors
 
