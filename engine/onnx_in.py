@@ -42,6 +42,10 @@ def read(source: Any, *, shapes: Mapping[str, int] | None = None) -> Graph:
     model = _inlined(model, where)
     reader = _Reader(directory, where, opset, dict(shapes or {}), model.ir_version)
     graph = reader.main(model)
+    if reader.inlined and reader.known.refused:
+        # what no shapes fit is let pass where they are out of sight, and refused by others when branches are in place
+        reader = _Reader(directory, where, opset, dict(shapes or {}), model.ir_version, inline=False)
+        graph = reader.main(model)
     return replace(
         graph,
         opset=opset,
@@ -119,7 +123,14 @@ class _Reader:
     """One reading of one model; knows all values of all graphs in it, whose names are made unique."""
 
     def __init__(
-        self, directory: Path | None, where: str, opset: dict[str, int], shapes: dict[str, int], ir_version: int
+        self,
+        directory: Path | None,
+        where: str,
+        opset: dict[str, int],
+        shapes: dict[str, int],
+        ir_version: int,
+        *,
+        inline: bool = True,
     ) -> None:
         self.directory = directory
         self.where = where
@@ -131,7 +142,8 @@ class _Reader:
         self.dims: dict[str, Dim] = {}
         self.count = 0
         self.graph = Graph()
-        self.inlining = 0
+        self.may_inline = inline
+        self.inlining = self.inlined = 0
 
     def claim(self, name: str, graph: Graph) -> str:
         """The name in the result of a value that the model calls so: its own in the main graph, else a unique one."""
@@ -269,7 +281,7 @@ class _Reader:
         inputs = [scope[name] if name else "" for name in proto.input]
         if op == "Identity" and self.drop_identity(proto, graph, scope, outputs, declared, renamed):
             return
-        if op == "If" and (way := self.known.small(inputs[0])) is not None and way.size == 1:
+        if op == "If" and self.may_inline and (way := self.known.small(inputs[0])) is not None and way.size == 1:
             self.inline(proto, graph, scope, outputs, declared, renamed, bool(way))
             return
         attrs = self.attributes(proto, scope, inputs, where)
@@ -334,6 +346,7 @@ class _Reader:
         (branch,) = (a.g for a in proto.attribute if a.name == ("then_branch" if way else "else_branch"))
         names: dict[str, str] = {}
         self.inlining += 1
+        self.inlined += 1
         for name, constant in self.initialisers(branch):
             self.define(graph, names, name, constant)
         inner = {**scope, **names}

@@ -28,6 +28,8 @@ class Knowledge:
     constants: dict[str, Constant] = field(default_factory=dict)
     contents: dict[str, SymbolicValue] = field(default_factory=dict)
     fresh: Any = field(default_factory=lambda: fresh_dims("_d"))
+    refused: int = 0
+    """How many nodes fail on all inputs of the types that theirs have."""
 
     def type(self, value: str) -> TensorType:
         """The tensor type of a value; all unknown if nothing else is."""
@@ -80,6 +82,7 @@ class Knowledge:
         except IllTyped:
             # It fails if it is run; that is for whoever runs it to say, it may be in a branch never taken.
             found, values = (TensorType(),) * len(node.outputs), (None,) * len(node.outputs)
+            self.refused += 1
         for name, what, value in zip(node.outputs, found, values, strict=True):
             if name:
                 stated = (declared or {}).get(name)

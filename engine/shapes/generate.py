@@ -73,6 +73,8 @@ def constant_of_shape(call: Call) -> Types:
 def range_(call: Call) -> Types:
     """`max(ceil((limit - start) / delta), 0)` numbers."""
     dtype = call.dtype(0) or call.dtype(1) or call.dtype(2)
+    if any(call.rank(i) not in (None, 0) for i in range(3)):
+        raise refuse(call, "its operands must be scalars")
     start, limit, delta = (call.dims(i) for i in range(3))
     n: Dim | None = None
     if start and limit and delta and isinstance(delta[0], int) and delta[0]:

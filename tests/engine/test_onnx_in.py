@@ -36,6 +36,19 @@ def test_path_bytes_and_model_are_the_same(tmp_path: Path) -> None:
     assert str(graphs[0].type("y")) == "f32[2, 3]"
 
 
+def test_branches_stay_where_reading_them_in_place_shows_what_no_shapes_fit() -> None:
+    result = [helper.make_tensor_value_info("r", INT64, None)]
+    then = helper.make_graph([helper.make_node("Range", ["zero", "n", "one"], ["r"])], "then", [], result)
+    other = helper.make_graph([helper.make_node("Neg", ["n"], ["r"])], "else", [], result)
+    proto = model(
+        [helper.make_node("If", ["yes"], ["y"], then_branch=then, else_branch=other)],
+        [("n", INT64, (1,))],  # ONNX Runtime takes one number for a scalar where it cannot see the shape
+        [("y", INT64, ("K",))],
+        {"yes": np.array(True), "zero": np.array(0), "one": np.array(1)},
+    )
+    assert [n.op for n in onnx_in.read(proto).nodes] == ["If"]
+
+
 def test_what_an_output_is_declared_as_is_believed_behind_an_identity() -> None:
     nodes = [
         helper.make_node("Squeeze", ["x"], ["h"], name="squeeze"),  # drops the axes of extent 1, whichever they are
