@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 from ..grammar import ast
 from .egraph import EGraph
@@ -82,6 +83,7 @@ class _State:
     kinds: list[tuple[str, str]] = field(default_factory=list)
     fixed: list[str] = field(default_factory=list)
     spreads: list[tuple[str, tuple[Part, ...]]] = field(default_factory=list)
+    seen: dict[tuple[Any, ...], str] = field(default_factory=dict)
     counter: int = 0
 
     def copy(self) -> _State:
@@ -96,6 +98,7 @@ class _State:
             list(self.kinds),
             list(self.fixed),
             list(self.spreads),
+            dict(self.seen),
             self.counter,
         )
 
@@ -215,7 +218,17 @@ class Compiler:
             return
         for before, children in self._inputs(call, state):
             after = before.copy()
+            # What is written twice is one node, for equal nodes share a class: fewer atoms, and no join of each of
+            # them with all the others. Not so where attributes are left open, or operands may be swapped.
+            key = (call.head, tuple(children), call.attributes, call.rest, outputs)
+            settled = call.kind is None and (call.rest is None or call.rest.name is not None)
+            settled = settled and call.head not in self.commutative
+            if settled and key in after.seen:
+                yield after, after.seen[key]
+                continue
             root, attrs = after.fresh("n"), after.fresh("a")
+            if settled:
+                after.seen[key] = root
             if call.kind is not None:
                 op: int | str = after.fresh("o")
                 assert isinstance(op, str)
@@ -340,7 +353,7 @@ def bind(rule: CompiledRule, variant: Variant, row: Row, evaluator: Evaluator) -
         if demand.literal is not None:
             evaluator.match_literal(demand.literal, at[demand.variable], exact=rule.rule.numerics == "exact")
         else:
-            _attributes(demand, at, env, egraph, later)
+            _attributes(demand, at, env, evaluator, later)
     for name, default in variant.defaults.items():
         if name not in env:
             env[name] = evaluator.evaluate(default, env)
@@ -392,10 +405,11 @@ def _attributes(
     demand: Demand,
     at: Mapping[str, int],
     env: Binding,
-    egraph: EGraph,
+    evaluator: Evaluator,
     later: list[tuple[ast.Expr, object, str]],
 ) -> None:
     """Checks an e-node's outputs and attributes and binds the variables there; comparisons go to `later`."""
+    egraph = evaluator.egraph
     attr_id = at[demand.variable]
     attrs = egraph.attrs_of(attr_id)
     if demand.outputs is not None and egraph.outputs_of(attr_id) != demand.outputs:
@@ -424,7 +438,7 @@ def _attributes(
             if env.setdefault(call.rest.name, RestRef(others)) != RestRef(others):
                 raise Unprovable(f"the other attributes of {demand.op} differ")
         return
-    defaults = _defaults(demand.op)
+    defaults = evaluator.own_defaults(demand.op) or _defaults(demand.op)
     for name, value in others.items():
         if name not in defaults or defaults[name] != value:
             raise Unprovable(f"{demand.op}'s {name} is {value!r}")

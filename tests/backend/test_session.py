@@ -70,7 +70,7 @@ def test_it_describes_itself(session: InferenceSession) -> None:
 
 
 def test_wrong_names_are_told(session: InferenceSession) -> None:
-    with pytest.raises(UserError, match="(?s)no output 'totals'.*Did you mean 'total'"):
+    with pytest.raises(UserError, match=r"(?s)no output 'totals'.*Did you mean 'total'"):
         session.run(["totals"], {"x": X})
     with pytest.raises(UserError, match="no input 'z'"):
         session.run(None, {"z": X})

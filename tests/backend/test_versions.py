@@ -118,7 +118,7 @@ def test_bundles_hold_all_versions(tmp_path: Path) -> None:
 def test_wrong_inputs_are_told_as_ever() -> None:
     program = compiled(squeezed())
     for bad in (np.zeros((2, 4), np.float32), np.zeros(5, np.float32), np.zeros((1, 5))):
-        with pytest.raises(UserError, match="input 'x' has|of input 'x' is"):
+        with pytest.raises(UserError, match=r"input .x. (has|is)|of input .x. is"):
             program.run({"x": bad})
 
 
