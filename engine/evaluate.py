@@ -276,6 +276,13 @@ class Evaluator:
         self.egraph.union(handle, meaning.handle)
         return TensorRef(handle)
 
+    def own_defaults(self, op: str) -> dict[str, AttrValue]:
+        """The default attributes of an operator that a rule file declares; empty for any other."""
+        if op not in self.declared:
+            return {}
+        params = self.declared[op].params or ()
+        return {p.name: as_attribute(self.evaluate(p.attribute, {})) for p in params if p.attribute is not None}
+
     def _operand(self, op: str, index: int, value: Value, like: DType | None) -> int:
         if isinstance(value, TensorRef):
             return value.handle

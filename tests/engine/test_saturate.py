@@ -217,3 +217,12 @@ def test_declared_operators_equal_their_definition(egraph: EGraph, rules) -> Non
         egraph.nodes[h].attrs for h in egraph.members(root) if "QuickGelu" in egraph.nodes[h].op
     ]
     assert attrs == [{"alpha": pytest.approx(1.702)}]
+
+
+def test_a_pattern_of_a_declared_operator_means_its_default_attributes(egraph: EGraph, rules) -> None:
+    x = egraph.add_input("x", f32(3))
+    declared = "op QuickGelu(x, alpha: 1.702) = x * Sigmoid(alpha * x) kind elementwise class reassoc\n"
+    found = rules(declared + "rule mark QuickGelu(x) => Swish(x, alpha: 1.702) class reassoc")
+    node(egraph, "Mul", x, node(egraph, "Sigmoid", node(egraph, "Mul", x, constant(egraph, 1.702))))
+    node(egraph, "Mul", x, node(egraph, "Sigmoid", node(egraph, "Mul", x, constant(egraph, 1.5))))
+    assert saturate(egraph, found).counts["mark"].applied == 1
