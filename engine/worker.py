@@ -37,7 +37,9 @@ from .saturate import Limits, Saturation, Saturator
 
 Progress = Callable[[str, Mapping[str, Any]], None]
 _GRACE = 10.0
-"""Seconds that the child may take beyond its time limit, for the last iteration and extraction."""
+"""Seconds that the child may take beyond its time limit, for the last iteration and extraction …"""
+_GRACE_PER_NODE = 0.004
+"""… and for each node of the model, for a large one on a busy machine must not be lost after all the work."""
 MEMORY = 4 << 30
 """The bytes that the child may use where nothing else is said."""
 _NO_MEMORY = 12
@@ -152,7 +154,7 @@ def run(task: Job, progress: Progress | None = None) -> list[Outcome]:
             late.set()
             child.kill()
 
-        timer = threading.Timer(task.limits.seconds + _GRACE, stop)
+        timer = threading.Timer(task.limits.seconds + _grace(task), stop)
         timer.daemon = True
         timer.start()
         try:
@@ -178,12 +180,16 @@ def run(task: Job, progress: Progress | None = None) -> list[Outcome]:
             transient.end(child)
 
 
+def _grace(task: Job) -> float:
+    return _GRACE + _GRACE_PER_NODE * sum(len(graph.nodes) for graph in task.graphs)
+
+
 def _stopped(task: Job, code: int, late: bool, said: str) -> RewriteError:
     """The error for a child that ended without a result."""
     hint = "Some rules make ever more terms of this model: leave them out"
     if late:
         return OutOfBounds(
-            f"saturation was stopped hard: it did not come back {_GRACE:.0f} s after its time limit of "
+            f"saturation was stopped hard: it did not come back {_grace(task):.0f} s after its time limit of "
             f"{task.limits.seconds:g} s",
             hint=f"{hint}, or lower --node-limit.",
         )
