@@ -43,9 +43,7 @@ NumericsOption = Annotated[
 ]
 Shape = Annotated[
     list[str],
-    typer.Option(
-        "--shape", metavar="NAME=DIM", help="Fix a free dimension, by name or place: batch=1, x:0=1."
-    ),
+    typer.Option("--shape", metavar="NAME=DIM", help="Fix a free dimension, by name or place: batch=1, x:0=1."),
 ]
 TimeLimit = Annotated[
     float | None,
