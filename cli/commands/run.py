@@ -39,7 +39,9 @@ def command(
     results = load_program(program, threads).run(arrays)
     if output is not None:
         write_arrays(output, results)
-        out().print(f"{len(results)} outputs written to {output}", markup=False, soft_wrap=True)
+        out().print(
+            f"{len(results)} output{'' if len(results) == 1 else 's'} written to {output}", markup=False, soft_wrap=True
+        )
         return
     table = tables.simple("output", "type", "shape", "min", "max", "first values")
     for name, array in results.items():
