@@ -27,6 +27,7 @@ def optimize(
     node_limit: int | None = None,
     memory_limit: int | None = None,
     disabled: Sequence[str] = (),
+    why_not: str | None = None,
     progress: Progress | None = None,
 ) -> Optimized:
     """Rewrite the graph of `model` (a file or a `ModelProto`) into the cheapest equal one that the rules reach.
@@ -41,6 +42,8 @@ def optimize(
         node_limit: the most e-nodes to make.
         memory_limit: the most memory for saturation, in MiB; a rule set that wants more is an error.
         disabled: names of rules to leave out.
+        why_not: a rule to look into: `.why_not` of the result tells where it came nearest to firing, and what was
+            missing there.
         progress: called with the name of a stage and figures about it.
 
     Returns:
@@ -60,6 +63,7 @@ def optimize(
         numerics=numerics,
         shapes=dict(shapes) if shapes else None,
         disabled=disabled,
+        why_not=why_not,
         progress=progress,
         **{name: limit for name, limit in limits.items() if limit is not None},  # type: ignore[arg-type]
     )

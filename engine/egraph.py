@@ -271,6 +271,11 @@ class EGraph:
         """The attributes that a number of the matcher stands for."""
         return self._attrs[attr_id]
 
+    def attrs_id(self, handle: int) -> int:
+        """The number that stands for the attributes of a node in the matcher; not known in another process."""
+        node = self.nodes[handle]
+        return self._intern(node.attrs, node.outputs, node.serial)
+
     def outputs_of(self, attr_id: int) -> int:
         """The number of outputs of the e-nodes with that attribute number."""
         return self._outputs[attr_id]

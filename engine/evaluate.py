@@ -58,12 +58,16 @@ class Evaluator:
 
     def prove(self, condition: ast.Expr, env: dict[str, Value]) -> None:
         """Raises `Unprovable` unless the condition holds for sure."""
-        with self._mode(True):
-            value = self.evaluate(condition, env)
+        value = self.in_condition(condition, env)
         if isinstance(value, np.ndarray):
             value = bool(value.all())
         if value is not True and value is not np.True_:
             raise Unprovable("it does not hold")
+
+    def in_condition(self, expr: ast.Expr, env: dict[str, Value]) -> Value:
+        """The value of an expression where a tensor's name stands for its contents."""
+        with self._mode(True):
+            return self.evaluate(expr, env)
 
     @contextmanager
     def _mode(self, proving: bool) -> Iterator[None]:

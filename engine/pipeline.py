@@ -11,16 +11,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..errors import UserError
 from . import bodies, decode, onnx_in, onnx_out, worker
 from .cost import CostModel
 from .graph import Graph
-from .library import load_rules
+from .library import NUMERICS, load_rules, recognitions
+from .nearest import WhyNot, combined
 from .report import Report, make_report
 from .saturate import Limits
 from .verify import Verification, check_model
 
 if TYPE_CHECKING:
     from onnx import ModelProto
+
+    from ..grammar.library import Library
 
 Progress = Callable[[str, Mapping[str, Any]], None]
 Model = "str | Path | bytes | ModelProto | Graph"
@@ -31,12 +35,14 @@ class Optimized:
     """What optimising a model gives.
 
     `graph_in` is the model as read, `portable` the graph that `model` was written from (standard operators at the
-    input's opset), `native` the one for our own kernels, `report` what happened."""
+    input's opset), `native` the one for our own kernels, `report` what happened; `why_not` is where the rule that was
+    asked for holds, and where it came nearest to it."""
 
     graph_in: Graph
     portable: Graph
     native: Graph
     report: Report
+    why_not: WhyNot | None = None
     _model: Any = field(default=None, repr=False)
 
     @property
@@ -66,13 +72,14 @@ def optimize(
     cost: str = "latency",
     threads: int = 1,
     disabled: Sequence[str] = (),
+    why_not: str | None = None,
     progress: Progress | None = None,
 ) -> Optimized:
     """Optimises a model with the standard rules and those in `rules`.
 
     `model` is a path, bytes, a `ModelProto` or a `Graph`; `shapes` gives symbolic dims their numbers; `time_limit` is
-    in seconds, `node_limit` in e-nodes, `memory_limit` in bytes. Raises `UserError` for bad models and rules, with all
-    that is wrong."""
+    in seconds, `node_limit` in e-nodes, `memory_limit` in bytes; `why_not` names a rule to look into. Raises
+    `UserError` for bad models and rules, with all that is wrong."""
     seconds: dict[str, float] = {}
     tell = progress or (lambda stage, facts: None)
 
@@ -84,6 +91,8 @@ def optimize(
         return result
 
     library = timed("rules", lambda: load_rules(rules, std=std_rules))
+    if why_not is not None:
+        _check_asked(library, why_not, numerics)
     graph_in: Graph = timed("read", lambda: model if isinstance(model, Graph) else onnx_in.read(model, shapes=shapes))
     costs = {
         target: CostModel(model=cost, target=target, threads=threads)  # type: ignore[arg-type]
@@ -97,6 +106,7 @@ def optimize(
         "limits": Limits(seconds=time_limit, nodes=node_limit),
         "costs": costs,
         "memory": memory_limit,
+        "why_not": why_not,
     }
     marked = bodies.mark_bodies(graph_in)
     outcomes = timed("saturate", lambda: worker.run(worker.job(marked, **settings), tell))
@@ -114,7 +124,24 @@ def optimize(
     outcome = outcomes[0]
     seconds |= {f"saturate.{k}": v for k, v in outcome.seconds.items()}
     report = make_report(library, graph_in, portable, native, outcome, costs["portable"], seconds)
-    return Optimized(graph_in, portable, native, report)
+    return Optimized(graph_in, portable, native, report, combined([o.why_not for o in outcomes if o.why_not]))
+
+
+def _check_asked(library: Library, name: str, numerics: str) -> None:
+    """Raises `UserError` unless a rule is there and its class is admitted."""
+    every = [*library.rules, *recognitions(library)]
+    rule = next((r for r in every if r.name == name), None)
+    if rule is None:
+        import difflib
+
+        near = difflib.get_close_matches(name, [r.name for r in every], 3)
+        hint = f"Did you mean {', '.join(near)}?" if near else "`rewrite rules` lists all rules."
+        raise UserError(f"there is no rule {name!r}", hint=hint)
+    if NUMERICS.index(rule.numerics) > NUMERICS.index(numerics):
+        raise UserError(
+            f"rule {name!r} takes no part: it is of class {rule.numerics}, and the run admits {numerics}",
+            hint=f"Say --numerics {rule.numerics}.",
+        )
 
 
 def verify(optimized: Optimized, original: Any, *, numerics: str = "reassoc", seconds: float = 60.0) -> Verification:

@@ -32,6 +32,7 @@ from .encode import encode
 from .extract import ENodeLike, Extraction, extract
 from .graph import Graph
 from .library import RuleSet, load_rules, rule_set
+from .nearest import WhyNot, why_not
 from .operators import OWN_DOMAIN
 from .saturate import Limits, Saturation, Saturator
 
@@ -50,7 +51,8 @@ _NO_MEMORY = 12
 class Job:
     """What the child is asked to do, for each of `graphs` (a model's main graph and the bodies in it).
 
-    The main graph comes without its constants, which `constants` summarises."""
+    The main graph comes without its constants, which `constants` summarises. `why_not` names a rule whose nearest
+    misses are asked for."""
 
     graphs: tuple[Graph, ...]
     constants: dict[str, ConstantInfo]
@@ -61,16 +63,19 @@ class Job:
     limits: Limits
     costs: dict[str, CostModel]
     memory: int = MEMORY
+    why_not: str | None = None
 
 
 @dataclass(slots=True)
 class Outcome:
-    """What comes back: the e-graph's tables, an extraction for each cost model, and how saturation went."""
+    """What comes back: the e-graph's tables, an extraction for each cost model, how saturation went, and why a rule
+    that was asked for did not fire."""
 
     egraph: EGraph
     extractions: dict[str, Extraction]
     saturation: Saturation
     seconds: dict[str, float] = field(default_factory=dict)
+    why_not: WhyNot | None = None
 
 
 class OutOfBounds(UserError):
@@ -116,16 +121,21 @@ def _optimise(
             if progress is not None:
                 progress("saturate", {"iterations": iteration, "nodes": nodes})
 
-        saturation = Saturator(egraph, rules.rules, rules.kinds, limits, declared=rules.declared, progress=tell).run()
+        saturator = Saturator(egraph, rules.rules, rules.kinds, limits, declared=rules.declared, progress=tell)
+        saturation = saturator.run()
+        seconds["saturate"] = saturation.seconds
+        start = time.perf_counter()
+        extractions = {
+            name: extract(egraph, cost, admissible=_admissible(graph, cost)) for name, cost in task.costs.items()
+        }
+        seconds["extract"] = time.perf_counter() - start
+        outcome = Outcome(egraph, extractions, saturation, seconds)
+        asked = [rule for rule in rules.rules if rule.name == task.why_not]
+        if asked:  # after extraction, for it adds the right sides that it tries
+            outcome.why_not = why_not(egraph, asked, saturator.evaluator, rules.kinds)
     finally:
         egraph.matcher.close()
-    seconds["saturate"] = saturation.seconds
-    start = time.perf_counter()
-    extractions = {
-        name: extract(egraph, cost, admissible=_admissible(graph, cost)) for name, cost in task.costs.items()
-    }
-    seconds["extract"] = time.perf_counter() - start
-    return Outcome(egraph, extractions, saturation, seconds)
+    return outcome
 
 
 def _admissible(graph: Graph, cost: CostModel) -> Callable[[ENodeLike], bool]:
