@@ -67,6 +67,11 @@ def supports(op: str) -> bool:
     return split_name(op)[0] in ("", "ai.onnx.ml") and find_schema(op) is not None
 
 
+def by_numpy(op: str) -> bool:
+    """Whether an operator is evaluated here, and not by the reference implementation."""
+    return op in _FAST
+
+
 class _Call:
     """The operands of one evaluation."""
 
