@@ -1,4 +1,4 @@
-"""From a rule's left side to queries for the matcher, and from a match back to the rule's variables.
+"""From a rule's left side to queries for the matcher.
 
 A pattern becomes a conjunctive query over e-nodes. What the matcher cannot see (literals, attributes, operator kinds,
 types) becomes a list of demands that `bind` checks on each match. Operators are padded to their full number of inputs
@@ -10,64 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache
 from typing import Any
 
 from ..grammar import ast
-from .egraph import EGraph
-from .evaluate import INFIX, Evaluator, is_literal
-from .matcher import Atom, Query, Row, Spread
-from .operators import normalise_attrs, signature
-from .values import OpRef, RestRef, TensorRef, Unprovable, Value
-
-
-class Unsupported(Exception):
-    """A pattern that cannot be compiled; the message says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class Demand:
-    """What a match must show besides its structure.
-
-    `attributes` of the e-node with attribute variable `attrs`; or, with `literal`, the contents of class `variable`."""
-
-    variable: str
-    call: ast.Call | None = None
-    op: str = ""
-    literal: ast.Expr | None = None
-    outputs: int | None = 1
-    index: int | None = None
-    kind: str | None = None
-
-
-@dataclass(slots=True)
-class Variant:
-    """One query of a rule with what its match means.
-
-    `tensors` maps rule variables to class variables (a list for `xs[*]`), `defaults` optional inputs to their
-    default."""
-
-    query: Query
-    roots: tuple[str, ...]
-    tensors: dict[str, str | list[str]]
-    defaults: dict[str, ast.Expr]
-    heads: dict[str, tuple[str, str]]
-    demands: tuple[Demand, ...]
-    spreads: tuple[tuple[str, tuple[Part, ...]], ...]
-
-
-@dataclass(slots=True)
-class CompiledRule:
-    """One direction of a rule. `index` and `indexed` are set for group rules: `i` and the variables that it indexes."""
-
-    rule: ast.Rule
-    lhs: ast.Expr | ast.Roots
-    rhs: ast.Expr | ast.Roots
-    name: str
-    ruleset: str
-    index: str | None = None
-    indexed: frozenset[str] = frozenset()
-    heads: tuple[str, ...] | None = None
+from .evaluate import INFIX, is_literal
+from .matcher import Atom, Query, Spread
+from .operators import signature
+from .patterns import CompiledRule, Demand, Part, Unsupported, Variant
 
 
 @dataclass(slots=True)
@@ -299,19 +248,6 @@ class Compiler:
             yield after, [*parts, Part(variable=root, position=after.fresh("i"), whole=whole)]
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One argument of a variadic operator in a pattern.
-
-    A starred variable has a `name`; any other the class `variable` and the variable of its `position`, and for all
-    outputs of a node also the class `whole` of their tuple."""
-
-    name: str = ""
-    variable: str = ""
-    position: str = ""
-    whole: str = ""
-
-
 def _call(op: str, span: ast.Span, *args: ast.Expr) -> ast.Call:
     return ast.Call(span=span, head=op, args=args)
 
@@ -323,122 +259,3 @@ def heads(rule: CompiledRule) -> tuple[str, ...]:
         names += [INFIX[e.operator] for e in rule.lhs.walk() if isinstance(e, ast.Binary) and e.operator in INFIX]
         rule.heads = tuple(sorted({*names, "Neg", "Proj"}))
     return rule.heads
-
-
-Binding = dict[str, Value]
-
-
-def bind(rule: CompiledRule, variant: Variant, row: Row, evaluator: Evaluator) -> Binding:
-    """The rule's variables for one match. Raises `Unprovable` with the reason if a demand is not met."""
-    egraph = evaluator.egraph
-    names = (*variant.query.classes, *variant.query.integers)
-    at = dict(zip(names, row, strict=True))
-    env: Binding = {}
-    for name, variable in variant.tensors.items():
-        if isinstance(variable, list):
-            env[name] = [TensorRef(egraph.find(at[v])) for v in variable]
-        else:
-            handle = egraph.find(at[variable])
-            if handle == 0:
-                if name not in variant.defaults:
-                    raise Unprovable(f"{name} is absent")
-                continue
-            env[name] = TensorRef(handle)
-    for node, parts in variant.spreads:
-        _spread(at, at[node], parts, env, egraph)
-    for name, (op, attrs) in variant.heads.items():
-        env[name] = OpRef(egraph.op_name(at[op]), egraph.attrs_of(at[attrs]))
-    later: list[tuple[ast.Expr, object, str]] = []
-    for demand in variant.demands:
-        if demand.literal is not None:
-            evaluator.match_literal(demand.literal, at[demand.variable], exact=rule.rule.numerics == "exact")
-        else:
-            _attributes(demand, at, env, evaluator, later)
-    for name, default in variant.defaults.items():
-        if name not in env:
-            env[name] = evaluator.evaluate(default, env)
-    for expr, value, what in later:
-        if not evaluator.equal(evaluator.evaluate(expr, env), value):
-            raise Unprovable(f"{what} is {value!r}")
-    return env
-
-
-def _spread(at: Mapping[str, int], node: int, parts: tuple[Part, ...], env: Binding, egraph: EGraph) -> None:
-    """Binds the starred variables of a variadic operator to the inputs between those that were matched."""
-    children = [egraph.find(c) for c in egraph.nodes[node].children]
-    start = 0
-    for i, part in enumerate(parts):
-        if part.name:
-            following = next((p for p in parts[i + 1 :]), None)
-            if following is not None and following.name:
-                raise Unsupported("two starred variables in a row")
-            end = len(children) if following is None else at[following.position]
-            if end < start or (end == start and len(parts) == 1):
-                raise Unprovable(f"nothing is left for {part.name}")
-            found = [TensorRef(c) for c in children[start:end]]
-            if env.setdefault(part.name, found) != found:
-                raise Unprovable(f"{part.name} stands for other inputs elsewhere")
-            start = end
-            continue
-        if at[part.position] != start:
-            raise Unprovable("an input is at another position")
-        if part.whole:
-            whole = egraph.find(at[part.whole])
-            count = len(egraph.types(whole))
-            if not all(
-                start + k < len(children) and egraph.is_output(children[start + k], whole, k) for k in range(count)
-            ):
-                raise Unprovable("its inputs are not all the outputs of one node in order")
-            start += count
-        else:
-            start += 1
-    if start != len(children):
-        raise Unprovable("it has more inputs")
-
-
-@cache
-def _defaults(op: str) -> Mapping[str, object]:
-    return normalise_attrs(op, {})
-
-
-def _attributes(
-    demand: Demand,
-    at: Mapping[str, int],
-    env: Binding,
-    evaluator: Evaluator,
-    later: list[tuple[ast.Expr, object, str]],
-) -> None:
-    """Checks an e-node's outputs and attributes and binds the variables there; comparisons go to `later`."""
-    egraph = evaluator.egraph
-    attr_id = at[demand.variable]
-    attrs = egraph.attrs_of(attr_id)
-    if demand.outputs is not None and egraph.outputs_of(attr_id) != demand.outputs:
-        raise Unprovable(f"{demand.op} has {egraph.outputs_of(attr_id)} outputs")
-    if demand.index is not None:
-        if attrs["index"] != demand.index:
-            raise Unprovable(f"it is output {attrs['index']!r}, not {demand.index}")
-        return
-    if demand.kind is not None:
-        return
-    call = demand.call
-    assert call is not None
-    named = {a.name: a.value for a in call.attributes}
-    for name, expr in named.items():
-        if name not in attrs:
-            raise Unprovable(f"{demand.op} has no {name}")
-        value = attrs[name]
-        if isinstance(expr, ast.Name) and not is_literal(expr.id):
-            if expr.id not in env:
-                env[expr.id] = list(value) if isinstance(value, tuple) else value
-                continue
-        later.append((expr, value, f"{demand.op}'s {name}"))
-    others = {k: v for k, v in attrs.items() if k not in named}
-    if call.rest is not None:
-        if call.rest.name is not None:
-            if env.setdefault(call.rest.name, RestRef(others)) != RestRef(others):
-                raise Unprovable(f"the other attributes of {demand.op} differ")
-        return
-    defaults = evaluator.own_defaults(demand.op) or _defaults(demand.op)
-    for name, value in others.items():
-        if name not in defaults or defaults[name] != value:
-            raise Unprovable(f"{demand.op}'s {name} is {value!r}")

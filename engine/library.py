@@ -9,8 +9,8 @@ from typing import Any
 
 from ..grammar import ast
 from ..grammar.library import Library, load
-from .compile_rules import CompiledRule
 from .operators import signature, standard_names
+from .patterns import CompiledRule
 
 STANDARD = Path(__file__).resolve().parent.parent / "rules"
 NUMERICS = ("exact", "reassoc", "fast")

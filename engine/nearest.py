@@ -16,12 +16,14 @@ from dataclasses import dataclass, replace
 from ..grammar import ast
 from ..grammar.diagnostics import Diagnostic
 from ..grammar.printer import print_expr
-from .compile_rules import CompiledRule, Compiler, Demand, Variant, bind, heads
+from .bind import bind
+from .compile_rules import Compiler, heads
 from .egraph import ABSENT, EGraph
 from .evaluate import Evaluator
 from .given import check_given
 from .matcher import Atom, Query, Spread
 from .operators import OWN_DOMAIN
+from .patterns import CompiledRule, Demand, Variant
 from .shapes import IllTyped
 from .values import TensorRef, Unprovable, Value
 

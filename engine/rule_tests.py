@@ -16,11 +16,11 @@ from typing import Any
 from ..errors import RewriteError
 from ..grammar import ast
 from ..grammar.library import Library
-from .compile_rules import Unsupported
 from .egraph import EGraph
 from .evaluate import Evaluator
 from .instances import Operands, evaluate_members, unequal
 from .library import compiled, load_rules, recognition, rule_set
+from .patterns import Unsupported
 from .saturate import Limits, Saturator
 from .shapes import IllTyped
 from .values import TensorRef, Unprovable, Value

@@ -13,12 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..grammar import ast
-from .compile_rules import CompiledRule, Compiler, Variant, bind, heads
+from .bind import bind
+from .compile_rules import Compiler, heads
 from .egraph import EGraph
 from .evaluate import Evaluator
 from .given import check_given
 from .matcher import Row
 from .operators import OWN_DOMAIN
+from .patterns import CompiledRule, Variant
 from .shapes import IllTyped
 from .values import TensorRef, Unprovable, Value
 
