@@ -122,6 +122,16 @@ class Operands:
             shape.append(value)
         return TensorType(element, tuple(shape))
 
+    def names(self) -> dict[int, str]:
+        """The tensor operands by the canonical handle of their class, as they are written in a test."""
+        found: dict[int, str] = {}
+        for name, value in self.env.items():
+            for i, item in enumerate(value if isinstance(value, list) else [value]):
+                if isinstance(item, TensorRef):
+                    written = f"{name}[{i}]" if isinstance(value, list) else name
+                    found.setdefault(self.evaluator.egraph.find(item.handle), written)
+        return found
+
     def _dim(self, dim: symbolic.Dim) -> int:
         for name in sorted(symbolic.symbols(dim)):
             self.dims.setdefault(name, _SIZES[len(self.dims) % len(_SIZES)])

@@ -66,12 +66,19 @@ class WhyNot:
 
 
 def why_not(
-    egraph: EGraph, rules: Sequence[CompiledRule], evaluator: Evaluator, kinds: Mapping[str, str], *, most: int = 5
+    egraph: EGraph,
+    rules: Sequence[CompiledRule],
+    evaluator: Evaluator,
+    kinds: Mapping[str, str],
+    *,
+    most: int = 5,
+    constants: bool = False,
 ) -> WhyNot:
     """Where the directions of one rule hold in an e-graph that has its matcher, and the `most` nearest misses.
 
-    A place where it has already been applied counts as one where it holds."""
-    search = _Search(egraph, evaluator, kinds)
+    A place where it has already been applied counts as one where it holds. With `constants` terms over constants are
+    looked at too; saturation leaves them as they are."""
+    search = _Search(egraph, evaluator, kinds, constants)
     for number, rule in enumerate(rules):
         search.rule(rule, f"why{number}")
     misses = sorted((m for root, m in search.best.items() if root not in search.fired), key=_nearest_first)
@@ -102,7 +109,8 @@ def combined(found: Sequence[WhyNot]) -> WhyNot | None:
 class _Search:
     """Tries every node as the root of the rules' patterns; `best` holds the furthest failure of each."""
 
-    def __init__(self, egraph: EGraph, evaluator: Evaluator, kinds: Mapping[str, str]) -> None:
+    def __init__(self, egraph: EGraph, evaluator: Evaluator, kinds: Mapping[str, str], constants: bool) -> None:
+        self.constants = constants
         self.egraph = egraph
         self.evaluator = evaluator
         self.kinds = kinds
@@ -152,7 +160,7 @@ class _Tries:
             root = self.egraph.find(handle)
             if self.egraph.made_by[handle] == self.rule.name or not self._is(first, handle, {}):
                 continue
-            if self.egraph.is_const(root):
+            if not self.search.constants and self.egraph.is_const(root):
                 continue  # no rule is applied to terms over constants: they are evaluated
             tried += 1
             if tried > _ROOTS:

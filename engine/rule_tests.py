@@ -7,7 +7,10 @@ the rule claims, so that a rule that fires wrongly fails its own tests.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,19 +19,27 @@ from typing import Any
 from ..errors import RewriteError
 from ..grammar import ast
 from ..grammar.library import Library
+from ..grammar.parse import read
+from ..grammar.printer import print_expr
 from .egraph import EGraph
 from .evaluate import Evaluator
-from .instances import Operands, evaluate_members, unequal
+from .instances import Array, Operands, evaluate_members, unequal
 from .library import compiled, load_rules, recognition, rule_set
-from .patterns import Unsupported
+from .nearest import why_not
+from .patterns import CompiledRule, Unsupported
+from .processes import in_order
 from .saturate import Limits, Saturator
 from .shapes import IllTyped
+from .terms import Unprintable, different, node_term, term
 from .values import TensorRef, Unprovable, Value
 
 
 @dataclass(frozen=True, slots=True)
 class TestResult:
-    """The outcome of one test. `kind` is `fires` or `refuses`; `message` says what went wrong."""
+    """The outcome of one test. `kind` is `fires` or `refuses`; `message` says what went wrong.
+
+    Where the result is another than the one after `gives`, `actual` is the text of the result and `expected` the place
+    of what the test says."""
 
     __test__ = False
 
@@ -38,6 +49,17 @@ class TestResult:
     kind: str
     ok: bool
     message: str = ""
+    seconds: float = 0.0
+    actual: str = ""
+    expected: ast.Span | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """What is wrong, and what a test that gives something else gives."""
+
+    message: str
+    actual: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +70,44 @@ class _Suite:
     declared: dict[str, ast.Op]
 
 
-def run_tests(paths: Iterable[str | Path], select: str | None = None, *, std: bool = True) -> list[TestResult]:
+def run_tests(
+    paths: Iterable[str | Path], select: str | None = None, *, std: bool = True, jobs: int = 1
+) -> list[TestResult]:
     """Runs the tests in rule files (directories stand for the `*.rules` in them); those of rule `select` only, if
-    given.
+    given; in `jobs` processes.
 
     Operators declared by the standard library are known if `std`. Raises `RuleErrors` for files that are not right."""
     wanted = [f for p in map(Path, paths) for f in (sorted(p.glob("*.rules")) if p.is_dir() else [p])]
     library = load_rules(wanted, std=std)
     files = {str(Path(f).resolve()) for f in wanted}
-    return [
-        run_test(suite, test)
-        for suite in suites(library)
+    numbers = [
+        number
+        for number, suite in enumerate(suites(library))
         if str(Path(suite.rule.span.file).resolve()) in files and (select is None or suite.rule.name == select)
-        for test in suite.rule.tests
-    ]
+        and suite.rule.tests
+    ]  # fmt: skip
+    # small parcels, for some rules take much longer than others
+    parcels = [_Parcel(tuple(wanted), std, tuple(numbers[i : i + 8])) for i in range(0, len(numbers), 8)]
+    return [result for results in in_order(_run_parcel, parcels, jobs=jobs) for result in results]
+
+
+@dataclass(frozen=True, slots=True)
+class _Parcel:
+    """Some of the suites of a library, by their numbers: what one process runs at a time."""
+
+    files: tuple[Path, ...]
+    std: bool
+    numbers: tuple[int, ...]
+
+
+def _run_parcel(parcel: _Parcel) -> list[TestResult]:
+    every = _loaded(parcel.files, parcel.std)
+    return [run_test(every[number], test) for number in parcel.numbers for test in every[number].rule.tests]
+
+
+@functools.lru_cache(maxsize=1)
+def _loaded(files: tuple[Path, ...], std: bool) -> list[_Suite]:
+    return suites(load_rules(files, std=std))
 
 
 def suites(library: Library) -> list[_Suite]:
@@ -74,27 +120,32 @@ def suites(library: Library) -> list[_Suite]:
 
 def run_test(suite: _Suite, test: ast.RuleTest) -> TestResult:
     """Runs one test, once for each way that alternatives in the pattern leave."""
-    rule = suite.rule
+    start = time.perf_counter()
+    failure = _first_failure(suite, test)
+    place = test.gives.span if test.gives is not None and failure is not None and failure.actual else None
+    return TestResult(
+        suite.rule.span.file, suite.rule.name, test.span.line, test.verdict, failure is None,
+        failure.message if failure is not None else "", time.perf_counter() - start,
+        failure.actual if failure is not None else "", place,
+    )  # fmt: skip
 
-    def result(ok: bool, message: str = "") -> TestResult:
-        return TestResult(rule.span.file, rule.name, test.span.line, test.verdict, ok, message)
 
+def _first_failure(suite: _Suite, test: ast.RuleTest) -> _Failure | None:
     try:
-        for lhs in _ways(rule.lhs):
-            message = _run(suite, test, lhs)
-            if message:
-                return result(False, message)
+        for lhs in _ways(suite.rule.lhs):
+            failure = _run(suite, test, lhs)
+            if failure is not None:
+                return failure
     except (Unprovable, IllTyped) as why:
-        return result(False, f"the left side cannot be built from these operands: {why}")
+        return _Failure(f"the left side cannot be built from these operands: {why}")
     except Unsupported as why:
-        return result(False, f"the pattern cannot be matched: {why}")
+        return _Failure(f"the pattern cannot be matched: {why}")
     except RewriteError as error:
-        return result(False, str(error))
-    return result(True)
+        return _Failure(str(error))
+    return None
 
 
-def _run(suite: _Suite, test: ast.RuleTest, lhs: ast.Expr | ast.Roots) -> str:
-    """What is wrong, or an empty string."""
+def _run(suite: _Suite, test: ast.RuleTest, lhs: ast.Expr | ast.Roots) -> _Failure | None:
     rule = suite.rule
     egraph = EGraph.create(suite.commutative)
     assert egraph.matcher is not None
@@ -109,25 +160,61 @@ def _run(suite: _Suite, test: ast.RuleTest, lhs: ast.Expr | ast.Roots) -> str:
         report = Saturator(egraph, forward, suite.kinds, limits, declared=suite.declared, constants=True).run()
         count = report.counts[rule.name]
         if test.verdict == "refuses":
-            return f"it was applied {count.applied} times" if count.applied else ""
+            return _refuses(egraph, operands, roots, rule.name) if count.applied else None
         if not count.applied:
-            return "it was not applied: " + (count.reason or "the pattern does not match")
+            return _Failure(_not_applied(egraph, forward, evaluator, suite, count.reason))
         for trial in range(2):
             values = operands.values(trial)
             for root in before.values():
-                found = evaluate_members(egraph, root, values)
-                for other in found[1:]:
-                    message = unequal(found[0], other, rule)
-                    if message:
-                        return f"the two sides differ: {message}"
+                failure = _differ(egraph, root, evaluate_members(egraph, root, values), operands)
+                if failure is not None:
+                    return failure
         return _gives(test, evaluator, operands, roots)
     finally:
         egraph.matcher.close()
 
 
-def _gives(test: ast.RuleTest, evaluator: Evaluator, operands: Operands, roots: Sequence[int]) -> str:
+def _not_applied(
+    egraph: EGraph, forward: Sequence[CompiledRule], evaluator: Evaluator, suite: _Suite, reason: str
+) -> str:
+    """That a rule was not applied, with the part of it that came nearest to a match and failed."""
+    answer = why_not(egraph, forward, evaluator, suite.kinds, most=1, constants=True)
+    if not answer.misses:
+        return "it was not applied: " + (reason or "the pattern does not match")
+    miss = answer.misses[0]
+    shown = miss.diagnostic().render({miss.span.file: read(miss.span.file)}).split("\n")[1:]
+    return "\n".join([f"it was not applied: {miss.reason}", *shown])
+
+
+def _refuses(egraph: EGraph, operands: Operands, roots: Sequence[int], rule: str) -> _Failure:
+    """A rule that was applied where it must not be, with what it made."""
+    names = operands.names()
+    lines = ["it was applied"]
+    for root in roots:
+        with contextlib.suppress(Unprintable):
+            before = node_term(egraph, root, names)
+            lines += [f"  {print_expr(before)}", f"    =>  {print_expr(term(egraph, root, names, made_by=rule))}"]
+    return _Failure("\n".join(lines))
+
+
+def _differ(egraph: EGraph, root: int, found: Sequence[Array], operands: Operands) -> _Failure | None:
+    """Where two forms of a value are not equal, with both."""
+    members = egraph.members(root)
+    for handle, other in zip(members[1:], found[1:], strict=True):
+        message = unequal(found[0], other, operands.rule)
+        if not message:
+            continue
+        lines = [f"the two sides differ: {message}"]
+        names = operands.names()
+        with contextlib.suppress(Unprintable):
+            lines += [f"  {print_expr(node_term(egraph, h, names))}" for h in (members[0], handle)]
+        return _Failure("\n".join(lines))
+    return None
+
+
+def _gives(test: ast.RuleTest, evaluator: Evaluator, operands: Operands, roots: Sequence[int]) -> _Failure | None:
     if test.gives is None:
-        return ""
+        return None
     egraph = evaluator.egraph
     value: Value = evaluator.evaluate(test.gives, dict(operands.env))
     expected = value if isinstance(value, list) else [value]
@@ -135,8 +222,17 @@ def _gives(test: ast.RuleTest, evaluator: Evaluator, operands: Operands, roots: 
     for root, item in zip(roots, expected, strict=False):
         handle = item.handle if isinstance(item, TensorRef) else evaluator.constant(item, egraph.type(root).dtype)
         if egraph.find(handle) != egraph.find(root):
-            return "it does not give the expected expression"
-    return ""
+            return _gives_another(test.gives, egraph, root, operands)
+    return None
+
+
+def _gives_another(gives: ast.Expr, egraph: EGraph, root: int, operands: Operands) -> _Failure:
+    says = "the result is another than expected"
+    try:
+        actual = term(egraph, root, operands.names(), made_by=operands.rule.name)
+    except Unprintable as why:
+        return _Failure(f"{says}, and cannot be written as an expression: {why}")
+    return _Failure("\n".join([says, *different(gives, actual)]), print_expr(actual))
 
 
 def _ways(expr: ast.Expr | ast.Roots) -> list[ast.Expr | ast.Roots]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from ..grammar import ast
+from ..grammar.printer import print_expr
 from .egraph import ABSENT, EGraph
 from .evaluate import INFIX
 from .graph import AttrValue, DType, Graph
@@ -29,6 +31,39 @@ def term(egraph: EGraph, handle: int, names: Mapping[int, str], *, made_by: str 
     `names` gives the classes that are variables their names, by canonical handle. Of the class itself a node made by
     rule `made_by` is taken if there is one. Raises `Unprintable`."""
     return _Terms(egraph, names).root(handle, made_by)
+
+
+def node_term(egraph: EGraph, handle: int, names: Mapping[int, str]) -> ast.Expr:
+    """A node as an expression, with the smallest term of each of its operands. Raises `Unprintable`."""
+    return _Terms(egraph, names).node(handle)
+
+
+def different(expected: ast.Expr, actual: ast.Expr) -> list[str]:
+    """Two expressions one below the other, with a mark where they part; over several lines if they are long."""
+    first, second = print_expr(expected), print_expr(actual)
+    if max(len(first), len(second)) <= 96:
+        at = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), None)
+        at = min(len(first), len(second)) if at is None else at
+        return [f"  expected  {first}", f"  found     {second}", " " * (12 + at) + "^"]
+    lines = difflib.ndiff(list(_outline(expected)), list(_outline(actual)))
+    return ["  (- expected, + found)", *(f"  {line}" for line in lines if not line.startswith("?"))]
+
+
+def _outline(expr: ast.Expr, depth: int = 0) -> Iterator[str]:
+    """An expression with one operator to a line, its operands further in."""
+    pad = "  " * depth
+    match expr:
+        case ast.Binary():
+            yield f"{pad}{expr.operator}"
+            yield from _outline(expr.left, depth + 1)
+            yield from _outline(expr.right, depth + 1)
+        case ast.Call() if expr.args:
+            named = ", ".join(f"{a.name}: {print_expr(a.value)}" for a in expr.attributes)
+            yield f"{pad}{expr.head}" + f"  {named}" * bool(named)
+            for arg in expr.args:
+                yield from _outline(arg, depth + 1)
+        case _:
+            yield pad + print_expr(expr)
 
 
 class _Terms:
