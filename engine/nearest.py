@@ -24,7 +24,6 @@ from .given import check_given
 from .matcher import Atom, Query, Spread
 from .operators import OWN_DOMAIN
 from .patterns import CompiledRule, Demand, Variant
-from .patterns import CompiledRule, Demand, Variant
 from .shapes import IllTyped
 from .values import TensorRef, Unprovable, Value
 
