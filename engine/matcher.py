@@ -89,6 +89,8 @@ class Matcher:
         self._queries: dict[str, list[Query]] = {}
         self._files = 0
         self._users = 0
+        self.seconds: dict[str, float] = {}
+        """How long each query has taken so far."""
         self._run("""
             (sort T)
             (constructor H (i64) T)
@@ -213,7 +215,9 @@ class Matcher:
         """The new matches of each query of the ruleset since it was last asked, each list sorted."""
         if ruleset not in self._rulesets:
             return {}
-        self._run(f"(run {ruleset} 1)")
+        for output in self._egraph.run_program(*self._egraph.parse_program(f"(run {ruleset} 1)")):
+            for query_name, took in output.report.search_and_apply_time_per_rule.items():
+                self.seconds[query_name] = self.seconds.get(query_name, 0.0) + took.total_seconds()
         functions = self._egraph.freeze().functions
         number = self._egraph.value_to_i64
         found = {}

@@ -43,7 +43,7 @@ class Limits:
 
 @dataclass(slots=True)
 class RuleCount:
-    """How often a rule matched, and how often that changed the e-graph.
+    """How often a rule matched, how often that changed the e-graph, and how long matching and applying it took.
 
     `reason` says why it did not fire where it came nearest to firing: `nearness` is 0 while binding, 1 at a condition,
     2 when only the types of the two sides did not agree."""
@@ -137,6 +137,9 @@ class Saturator:
             self.report.stop_reason = str(stop)
         self.egraph.rebuild()
         self.report.seconds = time.perf_counter() - self._start
+        assert self.egraph.matcher is not None
+        for name, (rule, _) in self._by_query.items():
+            self.report.counts[rule.name].seconds += self.egraph.matcher.seconds.get(name, 0.0)
         self.report.nodes = len(self.egraph.nodes)
         self.report.classes = len(self.egraph.classes())
         return self.report
@@ -166,7 +169,9 @@ class Saturator:
         for key, pending in retry.items():
             # a failed condition is worth another look only when more is known of what it is about
             if self.egraph.changed_since(pending.knowledge, pending.row[: len(pending.variant.query.classes)]):
+                start = time.perf_counter()
                 changed |= self._apply(pending.rule, pending.variant, pending.row, phase)
+                self.report.counts[pending.rule.name].seconds += time.perf_counter() - start
             else:
                 self._failed[phase].setdefault(key, pending)
         if self.progress:
