@@ -318,7 +318,8 @@ class Evaluator:
                 return number
         if outputs is None:
             raise Unprovable(f"the number of outputs of {op} is not known")
-        return outputs
+        sig = signature(op)
+        return outputs if sig is None else max(outputs, sig.min_outputs)  # TopK has two, whichever is wanted
 
     def outputs(self, node: TensorRef, index: int | None) -> Value:
         """Output `index` of a built e-node, or all of them for None."""
