@@ -37,14 +37,22 @@ def bind(rule: CompiledRule, variant: Variant, row: Row, evaluator: Evaluator) -
     for name, (op, attrs) in variant.heads.items():
         env[name] = OpRef(egraph.op_name(at[op]), egraph.attrs_of(at[attrs]))
     later: list[tuple[ast.Expr, object, str]] = []
+    missing: list[ast.Attribute] = []
     for demand in variant.demands:
         if demand.literal is not None:
             evaluator.match_literal(demand.literal, at[demand.variable], exact=rule.rule.numerics == "exact")
         else:
-            _attributes(demand, at, env, evaluator, later)
+            _attributes(demand, at, env, evaluator, later, missing)
     for name, default in variant.defaults.items():
         if name not in env:
             env[name] = evaluator.evaluate(default, env)
+    for attribute in missing:
+        assert attribute.default is not None
+        value = evaluator.evaluate(attribute.default, env)
+        if isinstance(attribute.value, ast.Name) and attribute.value.id not in env:
+            env[attribute.value.id] = value
+        else:
+            later.append((attribute.value, value, f"the default of {attribute.name}"))
     for expr, value, what in later:
         if not evaluator.equal(evaluator.evaluate(expr, env), value):
             raise Unprovable(f"{what} is {value!r}")
@@ -95,8 +103,10 @@ def _attributes(
     env: Binding,
     evaluator: Evaluator,
     later: list[tuple[ast.Expr, object, str]],
+    missing: list[ast.Attribute],
 ) -> None:
-    """Checks an e-node's outputs and attributes and binds the variables there; comparisons go to `later`."""
+    """Checks an e-node's outputs and attributes and binds the variables there; comparisons go to `later`, attributes
+    that are absent and have a default to `missing`."""
     egraph = evaluator.egraph
     attr_id = at[demand.variable]
     attrs = egraph.attrs_of(attr_id)
@@ -110,9 +120,13 @@ def _attributes(
         return
     call = demand.call
     assert call is not None
-    named = {a.name: a.value for a in call.attributes}
-    for name, expr in named.items():
+    named = {a.name: a for a in call.attributes}
+    for name, attribute in named.items():
+        expr = attribute.value
         if name not in attrs:
+            if attribute.default is not None:
+                missing.append(attribute)
+                continue
             raise Unprovable(f"{demand.op} has no {name}")
         value = attrs[name]
         if isinstance(expr, ast.Name) and not is_literal(expr.id):

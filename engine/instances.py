@@ -143,6 +143,8 @@ class Operands:
         for node in lhs.walk():
             if isinstance(node, ast.Optional):
                 env.setdefault(node.name, None)
+            elif isinstance(node, ast.Attribute) and node.default is not None and isinstance(node.value, ast.Name):
+                env.setdefault(node.value.id, None)  # an attribute that is not there
         if isinstance(lhs, ast.Roots):
             roots = []
             for binding in lhs.bindings:

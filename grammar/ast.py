@@ -143,10 +143,11 @@ class Compare(Expr):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribute(Syntax):
-    """`name: value` inside an operator's parentheses."""
+    """`name: value` inside an operator's parentheses; in a pattern `name: q = default` for one that may be absent."""
 
     name: str
     value: Expr
+    default: Expr | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

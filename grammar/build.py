@@ -447,8 +447,9 @@ class Builder(Transformer[Token, Any]):
         return ast.Optional(span=self._span(children), name=str(children[0]), default=children[2])
 
     def attribute(self, children: list[Any]) -> ast.Attribute:
-        """`axis: a`."""
-        return ast.Attribute(span=self._span(children), name=str(children[0]), value=children[2])
+        """`axis: a`, `pads: p = [0, 0]`."""
+        default = children[4] if len(children) > 3 else None
+        return ast.Attribute(span=self._span(children), name=str(children[0]), value=children[2], default=default)
 
     def rest(self, children: list[Any]) -> ast.Rest:
         """`..a`."""

@@ -169,9 +169,11 @@ class _Checker:
                 self._complain("condition-in-pattern", message, pattern.span)
             case ast.Alternatives():
                 self._alternatives(pattern)
-            case ast.Attribute(value=value):
+            case ast.Attribute(value=value, default=default):
                 if not isinstance(value, ast.Name):
                     self._names(value)
+                if default is not None:
+                    self._names(default)
                 return
             case ast.Optional(default=default):  # computed when the input is absent, not matched
                 self._names(default)
@@ -300,6 +302,9 @@ class _Checker:
             match node:
                 case ast.Optional(name=name):
                     message = f"`{name} = ..` gives a default in a pattern; here an input is passed by its place"
+                    self._complain("default-outside-pattern", message, node.span)
+                case ast.Attribute(name=name, default=ast.Expr()):
+                    message = f"`{name}: .. = ..` gives a default in a pattern; here an attribute has one value"
                     self._complain("default-outside-pattern", message, node.span)
                 case ast.Alternatives():
                     self._complain("alternatives-outside-pattern", "`(a | b)` is for patterns only", node.span)

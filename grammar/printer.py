@@ -220,9 +220,14 @@ def _binary(expr: ast.Binary) -> tuple[str, int]:
     return f"{left} {expr.operator} {right}", strength
 
 
+def _attribute(attribute: ast.Attribute) -> str:
+    default = f" = {print_expr(attribute.default)}" if attribute.default is not None else ""
+    return f"{attribute.name}: {print_expr(attribute.value)}{default}"
+
+
 def _call(call: ast.Call) -> str:
     parts = [print_expr(arg) for arg in call.args]
-    parts += [f"{attribute.name}: {print_expr(attribute.value)}" for attribute in call.attributes]
+    parts += [_attribute(attribute) for attribute in call.attributes]
     if call.rest is not None:
         parts.append(print_expr(call.rest))
     kind = f"{call.kind} " if call.kind else ""
