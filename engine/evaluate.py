@@ -97,6 +97,10 @@ class Evaluator:
                 return list(range(low, high + 1))
             case ast.Comprehension():
                 return self._comprehension(expr, env)
+            case ast.Conditional():
+                with self._mode(True):
+                    holds = self._truth(self.evaluate(expr.condition, env))
+                return self.evaluate(expr.then if holds else expr.otherwise, env)
             case ast.Unary(operator="not"):
                 return not self._truth(self.evaluate(expr.operand, env))
             case ast.Unary():

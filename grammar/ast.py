@@ -104,6 +104,15 @@ class Comprehension(Expr):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Conditional(Expr):
+    """`(then if condition else otherwise)`; only one of the two is evaluated."""
+
+    then: Expr
+    condition: Expr
+    otherwise: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Range(Expr):
     """`low .. high`: the integers from `low` to `high`, both included."""
 

@@ -398,6 +398,11 @@ class Builder(Transformer[Token, Any]):
         """`(a | b)`."""
         return ast.Alternatives(span=self._span(children), options=_nodes(children))
 
+    def conditional(self, children: list[Any]) -> ast.Conditional:
+        """`(then if condition else otherwise)`."""
+        then, condition, otherwise = _nodes(children)
+        return ast.Conditional(span=self._span(children), then=then, condition=condition, otherwise=otherwise)
+
     def list_literal(self, children: list[Any]) -> ast.ListExpr:
         """`[a, b]`."""
         return ast.ListExpr(span=self._span(children), items=_nodes(children))

@@ -159,7 +159,7 @@ class _Checker:
                     message = f"`{pattern.head}` is a function; a pattern is made of operators"
                     self._complain("function-in-pattern", message, pattern.span, hint=hint)
                 return
-            case ast.Compare() | ast.Range() | ast.Comprehension() | ast.Unary(operator="not"):
+            case ast.Compare() | ast.Range() | ast.Comprehension() | ast.Conditional() | ast.Unary(operator="not"):
                 self._complain(
                     "condition-in-pattern", "this cannot be matched; conditions go into `where`", pattern.span
                 )

@@ -206,6 +206,8 @@ def _expr(expr: ast.Expr) -> tuple[str, int]:
             return f"{print_expr(base, _POSTFIX)}[{print_expr(index)}]", _POSTFIX
         case ast.Alternatives(options=options):
             return f"({' | '.join(map(print_expr, options))})", _POSTFIX
+        case ast.Conditional(then=then, condition=condition, otherwise=otherwise):
+            return f"({print_expr(then)} if {print_expr(condition)} else {print_expr(otherwise)})", _POSTFIX
         case ast.Call():
             return _call(expr), _POSTFIX
     raise TypeError(f"{type(expr).__name__} is no expression")

@@ -18,13 +18,13 @@ ITEMS = ("rule", "op", "fuse", "def", "use")
 CLAUSES = ("given", "where", "let", "class", "direction", "test", "kind", "commutative", "impure", "shape")
 LATER = ("fold", "ruleset", "schedule", "phase", "equals")
 RESERVED = frozenset(
-    (*ITEMS, *LATER, *(c for c in CLAUSES if c != "shape"), "and", "or", "not", "is", "in", "for", "if")
+    (*ITEMS, *LATER, *(c for c in CLAUSES if c != "shape"), "and", "or", "not", "is", "in", "for", "if", "else")
 ) | {"fires", "refuses", "gives", "complex", "elementwise", "injective", "opaque", "reduction"}
 
 _CLOSERS = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
 _SIGNS = {
     "RPAR": "`)`", "RSQB": "`]`", "RBRACE": "`}`", "LPAR": "`(`", "LSQB": "`[`", "COMMA": "`,`", "COLON": "`:`",
-    "EQUAL": "`=`", "ARROW": "`=>` or `<=>`", "FOR": "`for`", "IN": "`in`", "FIRES": "`fires` or `refuses`",
+    "EQUAL": "`=`", "ARROW": "`=>` or `<=>`", "FOR": "`for`", "ELSE": "`else`", "IN": "`in`", "FIRES": "`fires` or `refuses`",
     "STRING": "a string in double quotes", "ELEMENTWISE": "a kind (elementwise, injective, reduction, complex, opaque)",
 }  # fmt: skip
 _CHARACTERS = {

@@ -59,3 +59,25 @@ rule twice_turned
 """,
         6,
     )
+
+
+def test_a_conditional_evaluates_one_branch_only(check) -> None:
+    check(
+        """
+rule halves
+  x * c  =>  (x if all(c == 1) else x / full(shape(c), 1 / splat(c)))
+  given c: const
+  class fast
+  test fires    x: f32[2], c = [1, 1]  gives x
+  test fires    x: f32[2], c = [4, 4]  gives x / full(shape(c), 0.25)
+  test refuses  x: f32[2], c = [4, 2]
+
+rule undecided
+  Transpose(x, perm: p)  =>  (x if dim(x, 0) == 1 else Identity(x))
+  where p == [0, 1]
+  class exact
+  test fires    x: f32[3, 2], p = [0, 1]
+  test refuses  x: f32[N, 2], p = [0, 1]
+""",
+        5,
+    )

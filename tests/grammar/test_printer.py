@@ -59,6 +59,7 @@ def test_files_round_trip(path: Path) -> None:
         "[i + 1 for i in p if i > 0 or i < 0]",
         '["x", none, -1.5e-07]',
         "f(x, [y])[0]",
+        "(a if b or c else d)[0] + (a if (b if c else d) else e)",
     ],
 )
 def test_expressions_round_trip_with_the_least_parentheses(text: str) -> None:
@@ -142,6 +143,7 @@ def larger(inner: Any) -> Any:
         node(ast.ListExpr, items=several(inner)),
         node(ast.Comprehension, item=inner, variable=NAMES, iterable=inner, condition=st.none() | inner),
         node(ast.Alternatives, options=several(inner, 2)),
+        node(ast.Conditional, then=inner, condition=inner, otherwise=inner),
         call(inner),
     )
 
