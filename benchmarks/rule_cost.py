@@ -1,0 +1,88 @@
+"""What each rule costs and gives on one model. `rules` starts this in a process of its own.
+
+    python -m benchmarks.rule_cost bert_base.ts.raw
+
+Prints one JSON object: for each rule that was matched, how often, how often it changed the e-graph, the seconds that
+matching and applying it took, the nodes of the two results that it made, and, for those that made any, the predicted
+cost of the result without the rule as a ratio to the cost with it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from dataclasses import replace
+from typing import Any
+
+from . import models
+
+
+def measure(name: str, seconds: float) -> dict[str, Any]:
+    """The record of one model; leaving out rules one at a time stops after `seconds`."""
+    from rewrite.engine import bodies, decode, onnx_in, worker
+    from rewrite.engine.cost import CostModel
+    from rewrite.engine.saturate import Limits
+
+    graph = onnx_in.read(models.path(name))
+    marked = bodies.mark_bodies(graph)
+    originals = [graph, *sorted(bodies.all_bodies(marked), key=bodies.body_number)]
+    costs = {target: CostModel(target=target) for target in ("portable", "native")}
+    task = worker.job(
+        marked, rules=(), std=True, numerics="reassoc", disabled=(), limits=Limits(seconds=60), costs=costs
+    )  # fmt: skip
+    start = time.perf_counter()
+    outcomes = worker.perform(task)
+    whole = time.perf_counter() - start
+    rules: dict[str, dict[str, Any]] = {}
+    for outcome in outcomes:
+        for rule, count in outcome.saturation.counts.items():
+            found = rules.setdefault(rule, {"matches": 0, "applied": 0, "seconds": 0.0, "in_result": 0})
+            found["matches"] += count.matches
+            found["applied"] += count.applied
+            found["seconds"] += count.seconds
+    for target in costs:
+        for outcome, original in zip(outcomes, originals, strict=True):
+            for node in decode.decode(outcome.egraph, outcome.extractions[target], original).nodes:
+                for rule in node.rules:
+                    if rule in rules:
+                        rules[rule]["in_result"] += 1
+    before = _costs(outcomes)
+    left_out = 0
+    for rule, found in rules.items():
+        if not found["in_result"]:
+            continue
+        if time.perf_counter() - start > seconds:
+            left_out += 1
+            continue
+        after = _costs(worker.perform(replace(task, disabled=(rule,))))
+        found["without"] = {target: after[target] / before[target] for target in before if before[target]}
+    return {
+        "nodes": sum(len(original.nodes) for original in originals),
+        "saturate": sum(outcome.saturation.seconds for outcome in outcomes),
+        "whole": whole,
+        "rules": {rule: found for rule, found in rules.items() if found["matches"] or found["seconds"] > 1e-4},
+        "not_left_out": left_out,
+    }
+
+
+def _costs(outcomes: Any) -> dict[str, float]:
+    return {
+        target: sum(float(outcome.extractions[target].cost) for outcome in outcomes)
+        for target in ("portable", "native")
+    }
+
+
+def main() -> None:
+    """Measure one model and print its record."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("name")
+    parser.add_argument("--seconds", type=float, default=120.0, help="for leaving out rules")
+    options = parser.parse_args()
+    json.dump(measure(options.name, options.seconds), sys.stdout)
+    print()
+
+
+if __name__ == "__main__":
+    main()
