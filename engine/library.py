@@ -9,7 +9,9 @@ from typing import Any
 
 from ..grammar import ast
 from ..grammar.library import Library, load
-from .operators import signature, standard_names
+from . import opsets
+from .operators import STANDARD_DOMAINS, signature, split_name, standard_names
+from .opsets import newest_opset
 from .patterns import CompiledRule
 
 STANDARD = Path(__file__).resolve().parent.parent / "rules"
@@ -39,6 +41,17 @@ class OperatorTable:
         return _Signature(
             inputs, found.attributes, found.min_inputs, 1 << 30 if found.max_inputs is None else found.max_inputs
         )
+
+    def missing(self, op: str, attribute: str | None, low: int, high: int | None) -> str:
+        """What is not there of an operator at opsets `low` to `high`; see `opsets.missing`."""
+        domain = split_name(op)[0]
+        if signature(op) is None or domain not in STANDARD_DOMAINS:
+            return ""
+        return opsets.missing(op, attribute, low, newest_opset(domain) if high is None else high)
+
+    def newest(self, domain: str) -> int | None:
+        """The newest opset of a standard domain."""
+        return newest_opset(domain) if domain in STANDARD_DOMAINS else None
 
     def names(self) -> list[str]:
         """The names of the standard operators."""

@@ -290,11 +290,17 @@ class Operand(Syntax):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleTest(Syntax):
-    """`test fires|refuses operands [gives expr]`: the left side, built of the operands, is saturated with the rule."""
+    """`test fires|refuses operands [gives expr]`: the left side, built of the operands, is saturated with the rule.
+
+    `test equals left == right for operands` has the verdict `equals` and its two sides in `equals`.
+    `test fires|refuses model "path" [times N]` has the path in `model`."""
 
     verdict: str
-    operands: tuple[Operand, ...]
+    operands: tuple[Operand, ...] = ()
     gives: Expr | None = None
+    equals: tuple[Expr, ...] = ()
+    model: str | None = None
+    times: int | None = None
 
 
 # --- items ----------------------------------------------------------------------------------------------------------
@@ -324,7 +330,13 @@ class Rule(Item):
     numerics: str = "exact"
     relaxations: tuple[str, ...] = ()
     direction: str = "simplify"
+    joins: str | None = None
     tests: tuple[RuleTest, ...] = ()
+
+    @property
+    def ruleset(self) -> str:
+        """The ruleset that the rule is in: the one it joins, else the one of its direction."""
+        return self.joins or ("simplify" if self.direction == "canonical" else self.direction)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -344,13 +356,14 @@ class Fuse(Item):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Param(Syntax):
-    """A parameter of an `op` or `def` declaration: input `x`, `x = default` (optional input), `epsilon: 1e-5`
-    (attribute with default) or `xs[*]` (variadic; `variadic` set)."""
+    """A parameter of an `op` declaration: input `x` or `x: f32[N]`, `x = default` (optional input), `epsilon: 1e-5`
+    (attribute with default) or `xs[*]` (variadic; `variadic` set). Inputs may have a type."""
 
     name: str
     default: Expr | None = None
     attribute: Expr | None = None
     variadic: bool = False
+    type: TypeExpr | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,7 +371,8 @@ class Op(Item):
     """`op Gelu(x, approximate: "none") = definition  kind elementwise  commutative`.
 
     Declares properties of an ONNX operator (parameters may be left out) or a new operator (parameters needed).
-    `kind` is `elementwise`, `injective`, `reduction`, `complex` or `opaque`."""
+    `results` are the types of the outputs, `-> T[N]` or `-> (T[N], i64)`; empty where not written. The definition of
+    an operator with several outputs is a list. `kind` is `elementwise`, `injective`, `reduction`, `complex` or `opaque`."""
 
     name: str
     params: tuple[Param, ...] | None = None
@@ -366,7 +380,7 @@ class Op(Item):
     kind: str | None = None
     commutative: bool = False
     impure: bool = False
-    shape: Expr | None = None
+    results: tuple[TypeExpr, ...] = ()
     given: tuple[Given, ...] = ()
     where: tuple[Expr, ...] = ()
     numerics: str = "reassoc"
@@ -384,9 +398,75 @@ class Def(Item):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use(Item):
-    """`use "other.rules"`: the items of another file, found beside this one."""
+    """`use "other.rules"`: the items of another file, found beside this one; with `names` only these rules of it."""
 
     path: str
+    names: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UseDomain(Item):
+    """`use onnx(13 .. 24)`: the versions of a domain's operators that the file is for.
+
+    `domain` is as written (`onnx`, `com.acme`); `high` is None for all from `low` on (`onnx(13 ..)`)."""
+
+    domain: str
+    low: int
+    high: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limit(Syntax):
+    """`matches 1000` of a ruleset."""
+
+    name: str
+    value: int | float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruleset(Item):
+    """`ruleset NAME limits joins OTHER`: rules that are run together, within limits.
+
+    `joins` is the ruleset that runs this one along with its own rules."""
+
+    name: str
+    limits: tuple[Limit, ...] = ()
+    joins: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step(Syntax):
+    """A step of a schedule."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run(Step):
+    """`explore`: one iteration of a ruleset."""
+
+    ruleset: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saturate(Step):
+    """`saturate(steps)`: again and again, until nothing changes."""
+
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repeat(Step):
+    """`repeat N (steps)`: at most N times, until nothing changes."""
+
+    count: int
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Schedule(Item):
+    """`schedule NAME = step; step`: which rulesets are run, and in what order."""
+
+    name: str
+    steps: tuple[Step, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,13 +16,13 @@ from lark import Token, Transformer
 
 from . import ast
 from .ast import Span
-from .builtins import CLASSES, DIRECTIONS, RELAXATIONS
+from .builtins import CLASSES, DIRECTIONS, LIMITS, RELAXATIONS, WORDS
 from .diagnostics import Diagnostic, Label, did_you_mean
 
 _CLAUSES = {
-    "rule": ("given", "where", "let", "class", "direction", "test"),
+    "rule": ("given", "where", "let", "class", "direction", "joins", "test"),
     "fuse": ("given", "where", "test"),
-    "op": ("kind", "commutative", "impure", "shape", "given", "where", "class", "test"),
+    "op": ("kind", "commutative", "impure", "given", "where", "class", "test"),
 }
 
 
@@ -97,6 +97,7 @@ class Builder(Transformer[Token, Any]):
             numerics=numerics[0],
             relaxations=numerics[1:],
             direction=clauses.get("direction", "simplify"),
+            joins=clauses.get("joins"),
             tests=clauses["test"],
         )
 
@@ -122,7 +123,7 @@ class Builder(Transformer[Token, Any]):
         """`op NAME(params) = definition clauses`."""
         span = self._span(children)
         parts = [c for c in children if isinstance(c, Part)]
-        head = {p.what: p.value for p in parts if p.what in ("params", "definition")}
+        head = {p.what: p.value for p in parts if p.what in ("params", "results", "definition")}
         clauses = self._clauses("op", [p for p in parts if p.what not in head])
         numerics = clauses.get("class", ("reassoc",))
         if numerics[1:]:
@@ -137,7 +138,7 @@ class Builder(Transformer[Token, Any]):
             kind=clauses.get("kind"),
             commutative=clauses.get("commutative", False),
             impure=clauses.get("impure", False),
-            shape=clauses.get("shape"),
+            results=head.get("results", ()),
             given=clauses.get("given", ()),
             where=clauses.get("where", ()),
             numerics=numerics[0],
@@ -154,9 +155,80 @@ class Builder(Transformer[Token, Any]):
         )
 
     def use(self, children: list[Any]) -> ast.Use:
-        """`use "path"`."""
+        """`use "path"`, `use "path" (rule, Operator)`."""
         span = self._span(children)
-        return ast.Use(span=span, doc=self._item_doc(children, span), path=str(children[1])[1:-1])
+        names = tuple(str(c) for c in children[2:] if c.type in ("NAME", "QNAME"))
+        return ast.Use(span=span, doc=self._item_doc(children, span), path=str(children[1])[1:-1], names=names)
+
+    def domain(self, children: list[Any]) -> ast.UseDomain:
+        """`use onnx(13)`, `use onnx(13 ..)`, `use onnx(13 .. 24)`."""
+        span = self._span(children)
+        versions = [self._whole(c, "a version") for c in children if _is(c, "NUMBER")]
+        open_end = len(versions) == 1 and any(c == ".." for c in children)
+        high = None if open_end else versions[-1]
+        doc = self._item_doc(children, span)
+        return ast.UseDomain(span=span, doc=doc, domain=str(children[1]), low=versions[0], high=high)
+
+    def _whole(self, token: Token, what: str) -> int:
+        """A number that has to be a whole one, 1 or more."""
+        if token.isdigit() and len(token) < 10 and int(token):
+            return int(token)
+        self._complain("bad-number", f"{what} is a whole number from 1 on", self._span([token]))
+        return 1
+
+    def ruleset(self, children: list[Any]) -> ast.Ruleset:
+        """`ruleset NAME limits`."""
+        span = self._span(children)
+        joins = [c for c in children if isinstance(c, Part)]
+        if joins[1:]:
+            first = Label(joins[0].span, "the first one is here")
+            self._complain("duplicate-clause", "`joins` is given twice", joins[1].span, first)
+        return ast.Ruleset(
+            span=span, doc=self._item_doc(children, span), name=str(children[1]), limits=_nodes(children),
+            joins=joins[0].value if joins else None,
+        )  # fmt: skip
+
+    def limit(self, children: list[Any]) -> ast.Limit:
+        """`matches 1000`."""
+        name, number = str(children[0]), children[1]
+        if name == "seconds":
+            value: int | float = float(number)
+            if not 0 < value < math.inf:
+                self._complain("bad-number", "`seconds` is a number above 0", self._span([number]))
+        else:
+            value = self._whole(number, f"`{name}`")
+        self._one_of("unknown-limit", "limit", children[0], LIMITS)
+        return ast.Limit(span=self._span(children), name=name, value=value)
+
+    def part_of(self, children: list[Any]) -> Part:
+        """`joins NAME` of a ruleset."""
+        return Part("joins", str(children[1]), self._span(children))
+
+    def schedule(self, children: list[Any]) -> ast.Schedule:
+        """`schedule NAME = steps`."""
+        span = self._span(children)
+        doc = self._item_doc(children, span)
+        return ast.Schedule(span=span, doc=doc, name=str(children[1]), steps=_nodes(children))
+
+    def run(self, children: list[Any]) -> ast.Run:
+        """The name of a ruleset."""
+        return ast.Run(span=self._span(children), ruleset=str(children[0]))
+
+    def saturate(self, children: list[Any]) -> ast.Saturate:
+        """`saturate(steps)`."""
+        self._word(children[0], "saturate", "to run steps until nothing changes is written `saturate(..)`")
+        return ast.Saturate(span=self._span(children), steps=_nodes(children))
+
+    def repeated(self, children: list[Any]) -> ast.Repeat:
+        """`repeat N (steps)`."""
+        self._word(children[0], "repeat", "to run steps several times is written `repeat 3 (..)`")
+        count = self._whole(children[1], "how often to repeat")
+        return ast.Repeat(span=self._span(children), count=count, steps=_nodes(children))
+
+    def _word(self, token: Token, word: str, hint: str) -> None:
+        """Complain of a word that is not the only one which may stand there."""
+        if token != word:
+            self._complain("unknown-word", f"`{token}` means nothing here", self._span([token]), hint=hint)
 
     def _item_doc(self, children: list[Any], span: Span) -> str:
         for child in children:
@@ -216,12 +288,32 @@ class Builder(Transformer[Token, Any]):
         return ast.Param(span=self._span(children), name=str(children[0]), default=children[2])
 
     def variadic_param(self, children: list[Any]) -> ast.Param:
-        """`xs[*]`."""
-        return ast.Param(span=self._span(children), name=str(children[0]), variadic=True)
+        """`xs[*]`, `xs[*]: T[N]`."""
+        type_ = self._param_type(children[5:]) if len(children) > 5 else None
+        return ast.Param(span=self._span(children), name=str(children[0]), variadic=True, type=type_)
 
     def attribute_param(self, children: list[Any]) -> ast.Param:
         """`alpha: default`."""
         return ast.Param(span=self._span(children), name=str(children[0]), attribute=children[2])
+
+    def typed_param(self, children: list[Any]) -> ast.Param:
+        """`x: f32[N]`, `b: T[N] = none`; `flag: true` is an attribute, since `true` is no type."""
+        span, name = self._span(children), str(children[0])
+        default = children[-1] if _is(children[-2], "EQUAL") else None
+        parts = [c for c in children if isinstance(c, Part)]
+        if len(parts) == 1 and parts[0].value in WORDS and default is None:
+            return ast.Param(span=span, name=name, attribute=ast.Name(span=parts[0].span, id=parts[0].value))
+        return ast.Param(span=span, name=name, default=default, type=self._param_type(parts))
+
+    def _param_type(self, parts: Sequence[Part]) -> ast.TypeExpr:
+        """The type of a parameter from its element and shape."""
+        shape = parts[1].value if len(parts) > 1 else None
+        span = parts[0].span.to(parts[-1].span)
+        return ast.TypeExpr(span=span, const=False, element=parts[0].value, shape=shape)
+
+    def results(self, children: list[Any]) -> Part:
+        """`-> T[N]`, `-> (T[N], i64)`."""
+        return Part("results", _nodes(children), self._span(children))
 
     def definition(self, children: list[Any]) -> Part:
         """`= expr` of an operator."""
@@ -273,9 +365,9 @@ class Builder(Transformer[Token, Any]):
         """`impure`."""
         return Part("impure", True, self._span(children))
 
-    def shape_function(self, children: list[Any]) -> Part:
-        """`shape expr`."""
-        return Part("shape", children[1], self._span(children))
+    def joins(self, children: list[Any]) -> Part:
+        """`joins NAME` of a rule."""
+        return Part("joins", str(children[1]), self._span(children))
 
     def test(self, children: list[Any]) -> Part:
         """`test fires operands gives expr`."""
@@ -288,6 +380,32 @@ class Builder(Transformer[Token, Any]):
                 gives = part.value
         span = self._span(children)
         return Part("test", ast.RuleTest(span=span, verdict=str(children[1]), operands=operands, gives=gives), span)
+
+    def test_model(self, children: list[Any]) -> Part:
+        """`test fires model "file.onnx" times 3`."""
+        span = self._span(children)
+        self._word(children[2], "model", 'a test on a model is written `test fires model "file.onnx"`')
+        times = None
+        if len(children) > 4:
+            self._word(children[4], "times", "how often the rule is applied is written `times 3`")
+            times = self._whole(children[5], "`times`")
+            if children[1] == "refuses":
+                message = "a test that refuses has no number of times"
+                self._complain("bad-operand", message, self._span(children[4:]), hint="drop it or write `fires`")
+        test = ast.RuleTest(span=span, verdict=str(children[1]), model=str(children[3])[1:-1], times=times)
+        return Part("test", test, span)
+
+    def test_equals(self, children: list[Any]) -> Part:
+        """`test equals left == right for operands`."""
+        span, claim = self._span(children), children[2]
+        sides: tuple[ast.Expr, ...] = ()
+        if isinstance(claim, ast.Compare) and claim.operator == "==":
+            sides = (claim.left, claim.right)
+        else:
+            hint = "such as `test equals x * 1 == x for x: f32[2,3]`"
+            self._complain("bad-operand", "a test `equals` compares two terms by `==`", claim.span, hint=hint)
+        operands = children[4].value if len(children) > 4 else ()
+        return Part("test", ast.RuleTest(span=span, verdict="equals", operands=operands, equals=sides), span)
 
     def operands(self, children: list[Any]) -> Part:
         """The operands of a test."""

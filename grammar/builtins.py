@@ -22,6 +22,10 @@ KINDS = ("elementwise", "injective", "reduction", "complex", "opaque")
 CLASSES = ("exact", "reassoc", "fast")
 RELAXATIONS = ("signed_zero",)
 DIRECTIONS = ("simplify", "canonical", "explore", "lower")
+RULESETS = ("simplify", "explore", "lower")
+"""The rulesets of rules that join none; `canonical` rules are with those that simplify."""
+LIMITS = ("iterations", "matches", "nodes", "seconds")
+"""What a ruleset may be limited in."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ FORMAT = 1
 MAX_ENTRIES = 512
 """How many entries are kept; the oldest go first."""
 
-_SCALARS = ("str", "bool", "int | float", "str | None")
+_SCALARS = ("str", "bool", "int", "int | float", "str | None", "int | None")
 
 
 def directory() -> Path:

@@ -12,16 +12,28 @@ from . import ast
 from .ast import Span
 from .builtins import DTYPE_CLASSES, DTYPES, WORDS
 from .check_calls import Operators, check_calls
+from .check_ops import check_op_types, definition_cycles
+from .check_schedules import check_schedules, check_versions
 from .diagnostics import Diagnostic, Label, did_you_mean
 from .operator_info import OperatorInfo
-from .scope import TENSORS, Scope, Sort, bind_given, bind_pattern, free_names, is_dtype_variable, is_word
+from .scope import (
+    TENSORS,
+    Scope,
+    Sort,
+    bind_given,
+    bind_pattern,
+    free_names,
+    is_dtype_variable,
+    is_word,
+    param_types,
+)
 
 
 def check(items: Sequence[ast.Item], operators: OperatorInfo | None) -> list[Diagnostic]:
     """Everything that is wrong with the items. Without `operators` the standard's operators are taken on trust.
 
     A call of a `def` that could not be expanded has been complained about before, so it is passed over."""
-    found = _unique_names(items)
+    found = [*_unique_names(items), *check_schedules(items), *definition_cycles(items)]
     definitions = frozenset(item.name for item in items if isinstance(item, ast.Def))
     table = Operators([item for item in items if isinstance(item, ast.Op)], operators, definitions)
     found += table.diagnostics
@@ -32,6 +44,7 @@ def check(items: Sequence[ast.Item], operators: OperatorInfo | None) -> list[Dia
             found += _Checker(table).fuse(item)
         elif isinstance(item, ast.Op):
             found += _Checker(table).op(item)
+    found += check_versions(items, operators)
     return list(dict.fromkeys(found))
 
 
@@ -116,14 +129,19 @@ class _Checker:
         if op.definition is not None and op.params is None:
             self._complain("missing-parameters", f"`{op.name}` has a definition but no parameters", op.definition.span)
         bind_given(op.given, self.scope)
+        bind_given(param_types(op), self.scope)
         self._given(op.given)
+        for typed in param_types(op):
+            self._type(typed.type)
+        self.found += check_op_types(op, self.operators.info, self.scope)
+        for type_ in op.results:
+            self._type(type_)
+            for dim in type_.shape or ():
+                if isinstance(dim, ast.Expr):
+                    self._uses(dim)
         if op.definition is not None:
             self._uses(op.definition)
-            for node in op.definition.walk():
-                if isinstance(node, ast.Call) and node.head == op.name and op.shape is None:
-                    if not any(a for a in node.attributes):
-                        self._complain("op-cycle", f"`{op.name}` is defined by itself", node.span)
-        for expr in (*op.where, *([] if op.shape is None else [op.shape])):
+        for expr in op.where:
             self._uses(expr)
         for test in op.tests:
             self._test(test, [op.definition] if op.definition is not None else [])
@@ -330,6 +348,9 @@ class _Checker:
     # --- tests
 
     def _test(self, test: ast.RuleTest, patterns: Sequence[ast.Expr | ast.Roots]) -> None:
+        if test.model is not None:
+            self._model_path(test.model, test.span)
+            return
         calls = [n for p in patterns for n in p.walk() if isinstance(n, ast.Call)]
         open_calls = [c for c in calls if c.rest is not None or c.kind is not None]
         seen: dict[str, Span] = {}
@@ -344,7 +365,7 @@ class _Checker:
                     label = Label(seen[name], "the first one is here")
                     self._complain("duplicate-name", f"`{name}` is given twice", target.span, label)
                 seen[name] = target.span
-            known = name in parts or self.scope.sort(name) not in (None, Sort.LET)
+            known = bool(test.equals) or name in parts or self.scope.sort(name) not in (None, Sort.LET)
             if not known and not self.operators.may_take(open_calls, name):
                 choices = [n for n in self.scope.names() if self.scope.sort(n) is not Sort.LET]
                 hint = did_you_mean(name, choices)
@@ -356,11 +377,24 @@ class _Checker:
                 self._operand_type(operand.type)
             if operand.value is not None:
                 self._operand_value(operand.value, given, is_head=self.scope.sort(name) is Sort.OPERATOR)
+        for side in test.equals:
+            self._operand_value(side, given, is_head=False)
         if test.gives is not None:
             if test.verdict == "refuses":
                 message = "a test that refuses gives nothing"
                 self._complain("bad-operand", message, test.gives.span, hint="drop `gives` or write `fires`")
             self._uses(test.gives)
+
+    def _model_path(self, path: str, span: Span) -> None:
+        """A model lies below the directory of the rule file that names it."""
+        depth = 0
+        for part in path.split("/"):
+            depth += -1 if part == ".." else part not in ("", ".")
+            if depth < 0:
+                break
+        if depth < 0 or not path or path.startswith("/") or "\\" in path or ":" in path:
+            message = f'`model "{path}"` leads out of the directory of the rules'
+            self._complain("model-outside", message, span, hint="paths begin at the directory of the rule file")
 
     def _operand_type(self, type_: ast.TypeExpr) -> None:
         if type_.element is not None and not is_word(type_.element):

@@ -37,5 +37,12 @@ class OperatorInfo(Protocol):
     def signature(self, op: str) -> OperatorSignature | None:
         """The signature of `op` (`Conv`, `com.microsoft.Gelu`), or None when there is no such operator."""
 
+    def missing(self, op: str, attribute: str | None, low: int, high: int | None) -> str:
+        """How an operator (or attribute of it) fails to be there with one meaning at the versions `low` to `high` of
+        its domain, as the end of a sentence (“exists from opset 20 on”); empty if it does not fail."""
+
+    def newest(self, domain: str) -> int | None:
+        """The newest version of a domain that is known; None for one of which nothing is."""
+
     def names(self) -> Iterable[str]:
         """All operator names, for “did you mean”."""

@@ -133,6 +133,15 @@ def bind_given(given: tuple[ast.Given, ...], scope: Scope) -> None:
                 scope.bind(dim.name, Sort.DIMS, dim.span)
 
 
+def param_types(op: ast.Op) -> tuple[ast.Given, ...]:
+    """The types in an operator's parameter list, as the `given` clause that says the same."""
+    return tuple(
+        ast.Given(span=p.span, targets=(ast.Target(span=p.span, name=p.name),), type=p.type)
+        for p in op.params or ()
+        if p.type is not None
+    )
+
+
 def free_names(expr: ast.Syntax, bound: Mapping[str, object] | frozenset[str] = frozenset()) -> Iterator[ast.Name]:
     """The names that an expression takes from its surroundings, in source order; `bound` are not counted.
 

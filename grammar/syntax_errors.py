@@ -14,17 +14,18 @@ from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedTok
 from .ast import Span
 from .diagnostics import Diagnostic, Label, did_you_mean
 
-ITEMS = ("rule", "op", "fuse", "def", "use")
-CLAUSES = ("given", "where", "let", "class", "direction", "test", "kind", "commutative", "impure", "shape")
-LATER = ("fold", "ruleset", "schedule", "phase", "equals")
+ITEMS = ("rule", "op", "fuse", "def", "use", "ruleset", "schedule")
+CLAUSES = ("given", "where", "let", "class", "direction", "joins", "test", "kind", "commutative", "impure")
+LATER = ("fold", "phase")
 RESERVED = frozenset(
-    (*ITEMS, *LATER, *(c for c in CLAUSES if c != "shape"), "and", "or", "not", "is", "in", "for", "if", "else")
-) | {"fires", "refuses", "gives", "complex", "elementwise", "injective", "opaque", "reduction"}
+    (*ITEMS, *LATER, *CLAUSES, "and", "or", "not", "is", "in", "for", "if", "else")
+) | {"equals", "fires", "refuses", "gives", "complex", "elementwise", "injective", "opaque", "reduction"}
 
 _CLOSERS = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
 _SIGNS = {
     "RPAR": "`)`", "RSQB": "`]`", "RBRACE": "`}`", "LPAR": "`(`", "LSQB": "`[`", "COMMA": "`,`", "COLON": "`:`",
-    "EQUAL": "`=`", "ARROW": "`=>` or `<=>`", "FOR": "`for`", "ELSE": "`else`", "IN": "`in`", "FIRES": "`fires` or `refuses`",
+    "EQUAL": "`=`", "ARROW": "`=>` or `<=>`", "FOR": "`for`", "ELSE": "`else`", "IN": "`in`",
+    "FIRES": "`fires` or `refuses`",
     "STRING": "a string in double quotes", "ELEMENTWISE": "a kind (elementwise, injective, reduction, complex, opaque)",
 }  # fmt: skip
 _CHARACTERS = {
@@ -33,7 +34,7 @@ _CHARACTERS = {
     "÷": "write `/`", "−": "write `-`", "≤": "write `<=`", "≥": "write `>=`", "≠": "write `!=`",
     "&": "conditions are joined by `and` or a comma", "!": "write `not`, or `!=`", "^": "powers are written `**`",
     ".": "a number needs a digit before the point, and `..` is two points",
-    ";": "items need no semicolon", "_": "names begin with a letter; `_` alone is any dim of a shape",
+    "_": "names begin with a letter; `_` alone is any dim of a shape",
 }  # fmt: skip
 
 
@@ -108,11 +109,13 @@ def _between(token: Token, at: Span, at_start: bool, said: str) -> Diagnostic:
     """The parser could have begun an item, or a clause of the item before."""
     word = str(token)
     choices = ITEMS if at_start else (*CLAUSES, *ITEMS)
+    if word == ";":
+        return Diagnostic("syntax", "unexpected `;`", at, hint="items need no semicolon")
     if word == "=":
         return Diagnostic("syntax", "unexpected `=`", at, hint="two things are compared by `==`")
     what = "an item" if at_start else "a clause or the next item"
     hint = did_you_mean(word, choices) if token.type == "NAME" else ""
-    listed = ", ".join(f"`{c}`" for c in choices if c not in ("kind", "commutative", "impure", "shape"))
+    listed = ", ".join(f"`{c}`" for c in choices if c not in ("kind", "commutative", "impure"))
     return Diagnostic("syntax", f"{said}; expected {what}", at, hint=hint or f"that begins with {listed}")
 
 

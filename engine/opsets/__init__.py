@@ -31,9 +31,9 @@ from .down import DOWN, LOWEST
 from .up import UP, for_use
 
 if TYPE_CHECKING:
-    from ..graph import Attrs, Node
+    from ..graph import Attrs, AttrValue, Node
 
-__all__ = ["Context", "NotExpressible", "can_express", "downgrade", "upgrade", "version_at"]
+__all__ = ["Context", "NotExpressible", "can_express", "downgrade", "missing", "newest_opset", "upgrade", "version_at"]
 
 UNLIKE = frozenset(
     {
@@ -205,6 +205,36 @@ def downgrade(node: Node, opset: int, ctx: Context) -> list[Node]:
         else:
             current = [v for v in versions(plain) if v < current][-1]
     return nodes
+
+
+def missing(op: str, attribute: str | None, low: int, high: int) -> str:
+    """How an operator, or an attribute of it, is not there with one meaning at all opsets from `low` to `high`.
+
+    An operator means what it means at the working opset. It is there at another one if what is written for it there
+    means the same, be it another form of it or another operator. Empty if nothing is missing."""
+    domain = split_name(op)[0]
+    attrs: dict[str, AttrValue] = {} if attribute is None else {attribute: _ANY}
+    wrong = [v for v in range(low, high + 1) if not can_express(op, attrs, {domain: v})]
+    if not wrong:
+        return ""
+    first = next((v for v in range(wrong[0], newest_opset(domain) + 1) if can_express(op, attrs, {domain: v})), None)
+    if first is not None and first > low:
+        known = attribute is None and version_at(op, low) is not None
+        return f"{'has its present meaning' if known else 'exists'} from opset {first} on"
+    return f"does not exist at opset {wrong[0]}"
+
+
+_ANY = "\0"
+"""The value of an attribute that may have any but the default."""
+
+
+def newest_opset(domain: str) -> int:
+    """The newest opset of a standard domain that the installed package `onnx` knows."""
+    from onnx import defs
+
+    if domain == "":
+        return defs.onnx_opset_version()
+    return max(s.since_version for s in defs.get_all_schemas() if s.domain == domain)
 
 
 def can_express(op: str, attrs: Attrs, opsets: Mapping[str, int]) -> bool:

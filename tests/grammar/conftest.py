@@ -36,6 +36,12 @@ class Schemas:
         inputs = tuple((i.name, i.option.name == "Optional", i.option.name == "Variadic") for i in schema.inputs)
         return Signature(inputs, schema.attributes, schema.min_input, schema.max_input)
 
+    def missing(self, op: str, attribute: str | None, low: int, high: int | None) -> str:
+        return f"exists from {s.since_version} on" if (s := self._all[op]).since_version > low else ""
+
+    def newest(self, domain: str) -> int | None:
+        return 24 if domain == "" else None
+
     def names(self) -> Iterable[str]:
         return self._all
 

@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 
 import pytest
-from rewrite.grammar import build, check, check_calls, expand, library, parse, syntax_errors
+from rewrite.grammar import build, check, check_calls, check_ops, check_schedules, expand, library, parse, syntax_errors
 from rewrite.grammar.diagnostics import RuleErrors
 from rewrite.grammar.library import load
 from rewrite.grammar.operator_info import OperatorInfo
@@ -33,7 +33,7 @@ def test_errors_are_as_expected(file: Path, operators: OperatorInfo, monkeypatch
 
 def test_every_code_has_an_example() -> None:
     codes = set()
-    for module in (build, check, check_calls, expand, library, parse, syntax_errors):
+    for module in (build, check, check_calls, check_ops, check_schedules, expand, library, parse, syntax_errors):
         text = Path(module.__file__).read_text(encoding="utf-8")
         codes |= set(re.findall(r'(?:Diagnostic|_complain)\(\s*"([a-z-]+)"', text))
     shown = set()
