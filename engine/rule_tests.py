@@ -153,7 +153,7 @@ def _run(suite: _Suite, test: ast.RuleTest, lhs: ast.Expr | ast.Roots) -> _Failu
         evaluator = Evaluator(egraph)
         evaluator.declared = suite.declared
         operands = Operands(rule, test, evaluator)
-        roots = operands.build(lhs)
+        roots = operands.build(lhs if test.term is None else test.term)
         before = {egraph.find(r): r for r in roots}
         forward = list(compiled(rule))[:1]
         limits = Limits(seconds=10, nodes=20_000, iterations=8)

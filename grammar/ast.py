@@ -293,11 +293,13 @@ class RuleTest(Syntax):
     """`test fires|refuses operands [gives expr]`: the left side, built of the operands, is saturated with the rule.
 
     `test equals left == right for operands` has the verdict `equals` and its two sides in `equals`.
+    `test fires|refuses in term for operands` has another term than the left side in `term`.
     `test fires|refuses model "path" [times N]` has the path in `model`."""
 
     verdict: str
     operands: tuple[Operand, ...] = ()
     gives: Expr | None = None
+    term: Expr | None = None
     equals: tuple[Expr, ...] = ()
     model: str | None = None
     times: int | None = None

@@ -395,6 +395,13 @@ class Builder(Transformer[Token, Any]):
         test = ast.RuleTest(span=span, verdict=str(children[1]), model=str(children[3])[1:-1], times=times)
         return Part("test", test, span)
 
+    def test_term(self, children: list[Any]) -> Part:
+        """`test refuses in term for operands`."""
+        operands = children[5].value if len(children) > 5 else ()
+        span = self._span(children)
+        test = ast.RuleTest(span=span, verdict=str(children[1]), operands=operands, term=children[3])
+        return Part("test", test, span)
+
     def test_equals(self, children: list[Any]) -> Part:
         """`test equals left == right for operands`."""
         span, claim = self._span(children), children[2]

@@ -365,7 +365,7 @@ class _Checker:
                     label = Label(seen[name], "the first one is here")
                     self._complain("duplicate-name", f"`{name}` is given twice", target.span, label)
                 seen[name] = target.span
-            known = bool(test.equals) or name in parts or self.scope.sort(name) not in (None, Sort.LET)
+            known = bool(test.equals) or test.term is not None or name in parts or self.scope.sort(name) not in (None, Sort.LET)
             if not known and not self.operators.may_take(open_calls, name):
                 choices = [n for n in self.scope.names() if self.scope.sort(n) is not Sort.LET]
                 hint = did_you_mean(name, choices)
@@ -377,7 +377,7 @@ class _Checker:
                 self._operand_type(operand.type)
             if operand.value is not None:
                 self._operand_value(operand.value, given, is_head=self.scope.sort(name) is Sort.OPERATOR)
-        for side in test.equals:
+        for side in (*test.equals, *((test.term,) if test.term is not None else ())):
             self._operand_value(side, given, is_head=False)
         if test.gives is not None:
             if test.verdict == "refuses":
