@@ -330,6 +330,8 @@ class EGraph:
         if declared is not None:
             types = tuple(_refine(a, b) for a, b in zip(types, declared, strict=False))
         value = inference.values[0] if node.outputs == 1 and inference.values else None
+        if value is not None and not _holds(types[0], value):
+            value = None  # dims are whole numbers without bounds; this sum or product of them wraps around
         return _Knowledge(types, None, value, is_const)
 
     def _settle(self, handle: int) -> None:
@@ -486,6 +488,14 @@ def _symbolic(info: ConstantInfo) -> SymbolicValue | None:
     if array is None or array.ndim > 1 or array.size > 64 or array.dtype.kind not in "iu":
         return None
     return SymbolicValue(tuple(int(v) for v in array.reshape(-1)), array.ndim)
+
+
+def _holds(type_: ValueType, value: SymbolicValue) -> bool:
+    """Whether an element type can hold contents, as far as they are known numbers."""
+    if not isinstance(type_, TensorType) or type_.dtype is None or type_.dtype.numpy.kind not in "iu":
+        return True
+    limits = np.iinfo(type_.dtype.numpy)
+    return all(limits.min <= d <= limits.max for d in value.dims if isinstance(d, int))
 
 
 def _contents(what: _Knowledge | None) -> Constant | None:

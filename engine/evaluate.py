@@ -307,10 +307,16 @@ class Evaluator:
         items = value if isinstance(value, list) else [value]
         if any(isinstance(v, DimExpr) for v in items):
             raise Unprovable("a constant cannot hold an unknown dim")
-        array = np.array(value, dtype=np.float64 if dtype.is_float else None)
-        if dtype.is_integer and array.dtype.kind == "f" and array.size:
-            raise Unprovable(f"{value!r} is no integer")
-        return self.egraph.add_constant(Constant(array.astype(dtype.numpy)))
+        try:
+            array = np.array(value, dtype=np.float64 if dtype.is_float else None)
+            if dtype.is_integer and array.dtype.kind == "f" and array.size:
+                raise Unprovable(f"{value!r} is no integer")
+            found = array.astype(dtype.numpy)
+        except (OverflowError, TypeError, ValueError) as error:  # numbers too large, lists of unequal lengths
+            raise Unprovable(f"{value!r} is no {dtype} constant: {error}") from error
+        if dtype.is_integer and (found.astype(object) != array.astype(object)).any():
+            raise Unprovable(f"{value!r} is beyond the range of {dtype}")
+        return self.egraph.add_constant(Constant(found))
 
     def _output_count(self, op: str, attrs: Mapping[str, AttrValue], children: list[int], outputs: int | None) -> int:
         if op == "Split":

@@ -227,6 +227,8 @@ def slice_(call: Call) -> Types:
     if axes is None:
         return [TensorType(call.dtype(), call.unknown_dims(len(shape)))]
     axes = axes_of(call, axes, len(shape))
+    if any(given is not None and len(given) != len(axes) for given in (starts, ends, steps)):
+        raise refuse(call, "its starts, ends, axes and steps differ in number")
     result = list(shape)
     for i, axis in enumerate(axes):
         step = 1 if not call.present(4) else steps[i] if steps is not None else None

@@ -54,7 +54,7 @@ def windows(call: Call, spatial: Shape, kernel: Shape) -> Shape:
 def _convolve(call: Call, x: Shape | None, w: Shape | None) -> Shape | None:
     if x is None:
         return None
-    if len(x) < 3 and call.op != "Conv":
+    if len(x) < (2 if call.op == "Conv" else 3):
         raise refuse(call, f"rank {len(x)}")
     if w is None:
         return (x[0], *(call.unknown_dims(len(x) - 1) or ()))
