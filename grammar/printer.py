@@ -1,236 +1,449 @@
 """From syntax trees back to text in the project's layout: what is printed parses to an equal tree.
 
-Parentheses stand only where the tree needs them. Comments other than an item's doc are not part of the tree.
+Parentheses stand where the tree needs them. With the `Source` that a tree was read from, comments stay where they were,
+and so do parentheses within expressions, the spelling of numbers, and clauses that say what holds without them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from typing import TYPE_CHECKING
 
 from . import ast
+from .builtins import WORDS
+from .layout import (
+    WIDTH,
+    Align,
+    Doc,
+    EndComment,
+    Group,
+    Line,
+    LineComment,
+    Nest,
+    Newline,
+    align_comments,
+    fill,
+    fits,
+    flat,
+    joined,
+    rendered,
+)
 
-WIDTH = 100
-_INDENT = "  "
+if TYPE_CHECKING:
+    from .comments import Source
+
+_INDENT = 2
+_TEST = 14  # where the operands of a test begin, from the word `test`
 
 # Binding strength, loosest first; an operand that binds looser than its place asks for gets parentheses.
 _OR, _AND, _NOT, _COMPARE, _RANGE, _SUM, _TERM, _UNARY, _POWER, _POSTFIX = range(10)
 _BINARY = {"or": _OR, "and": _AND, "+": _SUM, "-": _SUM, "*": _TERM, "/": _TERM, "%": _TERM, "@": _TERM, "**": _POWER}
 
 
-def print_file(file: ast.RuleFile) -> str:
-    """The text of a whole file, ending in a newline."""
-    blocks = [f'"""{file.doc}"""'] if file.doc else []
-    blocks += [print_rule(item) for item in file.items]
-    return "\n\n".join(blocks) + "\n" if blocks else ""
+def print_file(file: ast.RuleFile, source: Source | None = None) -> str:
+    """The text of a whole file, ending in a newline; with `source` as its author would have laid it out."""
+    from .print_file import FilePrinter
+
+    return FilePrinter(source).file(file)
 
 
 def print_rule(item: ast.Item) -> str:
     """The text of one item, several lines without a final newline."""
-    match item:
-        case ast.Rule():
-            arrow = "<=>" if item.bidirectional else "=>"
-            head = _head(f"rule {item.name}", item.doc)
-            return "\n".join([*head, *_sides(item.lhs, arrow, item.rhs), *_clauses(item)])
-        case ast.Fuse():
-            head = _head(f"fuse {item.name}", item.doc)
-            return "\n".join([*head, *_sides(item.lhs, "=>", item.rhs), *_clauses(item)])
-        case ast.Op():
-            return _op(item)
-        case ast.Def():
-            return _one_line(f"def {item.name}({', '.join(item.params)})", f" = {print_expr(item.body)}", item.doc)
-        case ast.Use():
-            return _one_line(f'use "{item.path}"', "", item.doc if "\n" not in item.doc else "")
-    raise TypeError(f"{type(item).__name__} is no item")
-
-
-def _head(opening: str, doc: str) -> list[str]:
-    """An item's first line with its doc as a comment, or as a docstring if it has several lines."""
-    if not doc:
-        return [opening]
-    if "\n" in doc:
-        lines = doc.split("\n")
-        return [opening, f'{_INDENT}"""{lines[0]}', *(f"{_INDENT}{line}".rstrip() for line in lines[1:-1]),
-                f'{_INDENT}{lines[-1]}"""']  # fmt: skip
-    return [f"{opening.ljust(46)} # {doc}"]
-
-
-def _one_line(opening: str, rest: str, doc: str) -> str:
-    if "\n" in doc:
-        return "\n".join(_head(opening, doc)) + rest
-    return f"{opening}{rest}  # {doc}" if doc else opening + rest
-
-
-def _op(op: ast.Op) -> str:
-    opening = f"op {op.name}"
-    if op.params is not None:
-        opening += f"({', '.join(_param(p) for p in op.params)})"
-    rest = f" = {print_expr(op.definition)}" if op.definition is not None else ""
-    rest += f"  kind {op.kind}" if op.kind else ""
-    rest += "  commutative" if op.commutative else ""
-    rest += "  impure" if op.impure else ""
-    lines = [_one_line(opening, rest, op.doc)]
-    if op.shape is not None:
-        lines.append(f"{_INDENT}shape {print_expr(op.shape)}")
-    return "\n".join([*lines, *_clauses(op)])
-
-
-def _param(param: ast.Param) -> str:
-    if param.variadic:
-        return f"{param.name}[*]"
-    if param.attribute is not None:
-        return f"{param.name}: {print_expr(param.attribute)}"
-    return f"{param.name} = {print_expr(param.default)}" if param.default is not None else param.name
-
-
-def _sides(lhs: ast.Expr | ast.Roots, arrow: str, rhs: ast.Expr | ast.Roots) -> list[str]:
-    left, right = _side(lhs), _side(rhs)
-    line = f"{_INDENT}{left}  {arrow}  {right}"
-    if len(line) <= WIDTH:
-        return [line]
-    return [_INDENT + left, f"{_INDENT}{_INDENT}{arrow}", _INDENT + right]
-
-
-def _side(side: ast.Expr | ast.Roots) -> str:
-    if isinstance(side, ast.Roots):
-        return f"{{ {', '.join(_binding(b) for b in side.bindings)} }}"
-    return print_expr(side)
-
-
-def _binding(binding: ast.Binding) -> str:
-    return f"{_target(binding.target)} = {print_expr(binding.value)}"
-
-
-def _target(target: ast.Target) -> str:
-    return target.name if target.index is None else f"{target.name}[{print_expr(target.index)}]"
-
-
-def _clauses(item: ast.Rule | ast.Fuse | ast.Op) -> list[str]:
-    lines = _listed("given", [f"{', '.join(map(_target, g.targets))}: {print_type(g.type)}" for g in item.given])
-    lines += _listed("where", [print_expr(condition) for condition in item.where])
-    if isinstance(item, ast.Rule):
-        lines += _listed("let", [_binding(b) for b in item.let])
-        lines.append(f"class {' '.join((item.numerics, *item.relaxations))}")
-        if item.direction != "simplify":
-            lines.append(f"direction {item.direction}")
-    if isinstance(item, ast.Op) and item.numerics != "reassoc":
-        lines.append(f"class {item.numerics}")
-    lines += [_test(test) for test in item.tests]
-    return [_INDENT + line for line in lines]
-
-
-def _listed(word: str, parts: Sequence[str]) -> list[str]:
-    """A clause with its parts, on as many lines as they need."""
-    lines: list[str] = []
-    current = word
-    for i, part in enumerate(parts):
-        text = part if i == len(parts) - 1 else part + ","
-        if len(current) + len(text) + 3 > WIDTH and current.strip() and current != word:
-            lines.append(current)
-            current = " " * len(word)
-        current += " " + text
-    return [*lines, current] if parts else []
-
-
-def _test(test: ast.RuleTest) -> str:
-    parts = [f"test {test.verdict}".ljust(12), ", ".join(_operand(o) for o in test.operands)]
-    if test.gives is not None:
-        parts.append(f"gives {print_expr(test.gives)}")
-    return "  ".join(p for p in parts if p).rstrip()
-
-
-def _operand(operand: ast.Operand) -> str:
-    kind = f": {print_type(operand.type)}" if operand.type is not None else ""
-    value = f" = {print_expr(operand.value)}" if operand.value is not None else ""
-    return _target(operand.target) + kind + value
+    return "\n".join(align_comments(rendered(Printer().item(item))))
 
 
 def print_type(type_: ast.TypeExpr) -> str:
     """`const f32[N, ..s]`."""
-    shape = "" if type_.shape is None else f"[{', '.join(_dim(d) for d in type_.shape)}]"
-    if type_.element is None and type_.const and shape:
-        return f"const {shape}"
-    return " ".join(part for part in ("const" * type_.const, (type_.element or "") + shape) if part)
-
-
-def _dim(dim: ast.Expr | ast.ShapeRest | ast.AnyDim) -> str:
-    match dim:
-        case ast.AnyDim():
-            return "_"
-        case ast.ShapeRest():
-            return f"..{dim.name or ''}"
-    return print_expr(dim)
+    return flat(Printer().type(type_))
 
 
 def print_expr(expr: ast.Expr, at_least: int = _OR) -> str:
-    """An expression or pattern, in parentheses if it binds looser than `at_least`."""
-    text, strength = _expr(expr)
-    return f"({text})" if strength < at_least else text
+    """An expression or pattern on one line, in parentheses if it binds looser than `at_least`."""
+    return flat(Printer().expr(expr, at_least))
 
 
-def _expr(expr: ast.Expr) -> tuple[str, int]:
-    match expr:
-        case ast.Number(value=value):
-            text = repr(value)
-            return text, _UNARY if text.startswith("-") else _POSTFIX
-        case ast.String(value=text):
-            return f'"{text}"', _POSTFIX
-        case ast.Name(id=name):
-            return name, _POSTFIX
-        case ast.ListExpr(items=items):
-            return f"[{', '.join(map(print_expr, items))}]", _POSTFIX
-        case ast.Comprehension():
-            condition = f" if {print_expr(expr.condition)}" if expr.condition is not None else ""
-            item, iterable = print_expr(expr.item), print_expr(expr.iterable)
-            return f"[{item} for {expr.variable} in {iterable}{condition}]", _POSTFIX
-        case ast.Range(low=low, high=high):
-            return f"{print_expr(low, _SUM)} .. {print_expr(high, _SUM)}", _RANGE
-        case ast.Unary(operator="not", operand=ast.Compare(operator="in", left=left, right=right)):
-            return f"{print_expr(left, _RANGE)} not in {print_expr(right, _RANGE)}", _COMPARE
-        case ast.Unary(operator="not", operand=operand):
-            return f"not {print_expr(operand, _NOT)}", _NOT
-        case ast.Unary(operand=operand):
-            # A minus before a bare literal would be read as part of it.
-            literal = isinstance(operand, ast.Number)
-            return f"-{print_expr(operand, _POSTFIX + 1 if literal else _UNARY)}", _UNARY
-        case ast.Binary():
-            return _binary(expr)
-        case ast.Compare(operator=operator, left=left, right=right):
-            return f"{print_expr(left, _RANGE)} {operator} {print_expr(right, _RANGE)}", _COMPARE
-        case ast.Optional(name=name, default=default):
-            return f"{name} = {print_expr(default)}", _OR
-        case ast.Rest(name=name):
-            return f"..{name or ''}", _OR
-        case ast.All():
-            return "*", _POSTFIX
-        case ast.Subscript(base=base, index=index):
-            return f"{print_expr(base, _POSTFIX)}[{print_expr(index)}]", _POSTFIX
-        case ast.Alternatives(options=options):
-            return f"({' | '.join(map(print_expr, options))})", _POSTFIX
-        case ast.Conditional(then=then, condition=condition, otherwise=otherwise):
-            return f"({print_expr(then)} if {print_expr(condition)} else {print_expr(otherwise)})", _POSTFIX
-        case ast.Call():
-            return _call(expr), _POSTFIX
-    raise TypeError(f"{type(expr).__name__} is no expression")
+class Printer:
+    """Makes the document of an item and of each of its parts."""
+
+    def __init__(self, source: Source | None = None) -> None:
+        self.source = source
+
+    def around(self, key: Hashable, doc: Doc) -> Doc:
+        """A document with the comments that belong to it."""
+        before, after = self._comments(key)
+        return (*before, doc, *after) if before or after else doc
+
+    def _comments(self, key: Hashable) -> tuple[tuple[Doc, ...], tuple[Doc, ...]]:
+        """The comments before and after a part."""
+        if self.source is None:
+            return (), ()
+        found = self.source.attached(key)
+        before: list[Doc] = []
+        for comment in found.before:
+            before += [LineComment(comment.text)] if comment.own_line else [EndComment(comment.text), Newline()]
+        end = tuple(EndComment(c.text) for c in found.end)
+        return tuple(before), (*end, *(LineComment(c.text) for c in found.after))
+
+    # --- items
+
+    def item(self, item: ast.Item) -> Doc:
+        """A whole item. The comments before it are for whoever places it."""
+        match item:
+            case ast.Rule():
+                arrow = "<=>" if item.bidirectional else "=>"
+                opening = self._head(item, f"rule {item.name}")
+                return (*opening, self._sides(item.lhs, arrow, item.rhs), *self._clauses(item))
+            case ast.Fuse():
+                opening = self._head(item, f"fuse {item.name}")
+                return (*opening, self._sides(item.lhs, "=>", item.rhs), *self._clauses(item))
+            case ast.Op():
+                return self._op(item)
+            case ast.Def():
+                return self._defined(item, f"def {item.name}({', '.join(item.params)})", self.expr(item.body), _INDENT)
+            case ast.Use():
+                names = f" ({', '.join(item.names)})" if item.names else ""
+                return (f'use "{item.path}"{names}', *self._comment(item, _one_line(item.doc)))
+            case ast.UseDomain():
+                return (f"use {item.domain}({_versions(item)})", *self._comment(item, _one_line(item.doc)))
+            case ast.Ruleset():
+                return self._ruleset(item)
+            case ast.Schedule():
+                return self._defined(item, f"schedule {item.name}", self._steps(item.steps), _INDENT)
+        raise TypeError(f"{type(item).__name__} is no item")
+
+    def _head(self, item: ast.Item, opening: Doc) -> tuple[Doc, ...]:
+        """An item's first line with its doc as a comment, or as a docstring if it is one or has several lines."""
+        lines = self._docstring(item)
+        doc = "" if lines else item.doc
+        return (opening, *self._comment(item, doc), Nest(_INDENT, tuple(lines)))
+
+    def _comment(self, item: ast.Item, doc: str) -> tuple[Doc, ...]:
+        """The comments of an item's first line, or its doc where there is no source."""
+        if self.source is None:
+            return (EndComment(f"# {doc}"),) if doc else ()
+        found = self.source.attached((id(item), "head"))
+        return tuple(EndComment(c.text) for c in found.end) + tuple(LineComment(c.text) for c in found.after)
+
+    def _docstring(self, item: ast.Item) -> list[Doc]:
+        """The lines of a docstring, each after a newline."""
+        if self.source is None:
+            if "\n" not in item.doc:
+                return []
+            first, *lines = f'"""{item.doc}"""'.split("\n")
+        else:
+            written = self.source.docstring(item)
+            if written is None:
+                return []
+            first, *lines = written.split("\n")
+        common = min((len(s) - len(s.lstrip()) for s in lines if s.strip()), default=0)
+        out: list[Doc] = [Newline(), first.rstrip()]
+        for line in lines:
+            text = line.strip()
+            out.append(Nest(max(len(line) - len(line.lstrip()) - common, 0), (Newline(blank=True), text)))
+        return out
+
+    def _defined(self, item: ast.Item, opening: Doc, value: Doc, indent: int) -> Doc:
+        """`opening = value`, on one line if it fits, with the item's doc."""
+        if self._docstring(item):
+            return (*self._head(item, opening), Nest(_INDENT, (Newline(), "= ", Align(value))))
+        doc = self._comment(item, item.doc)
+        if fits((opening, " = ", value), WIDTH):
+            return (opening, " = ", value, *doc)
+        return (opening, " =", *doc, Nest(indent, (Newline(), value)))
+
+    def _ruleset(self, item: ast.Ruleset) -> Doc:
+        head = self._head(item, f"ruleset {item.name}")
+        limits = [Nest(_INDENT, (Newline(), self.around(id(x), f"{x.name} {_number(x.value)}"))) for x in item.limits]
+        joins = [self._clause(item, "joins", f"joins {item.joins}")] if item.joins is not None else []
+        return (*head, *limits, *joins)
+
+    def _steps(self, steps: Sequence[ast.Step]) -> Doc:
+        return Align(fill([self._step(step) for step in steps], after=" ;"))
+
+    def _step(self, step: ast.Step) -> Doc:
+        match step:
+            case ast.Run(ruleset=name):
+                doc: Doc = name
+            case ast.Saturate(steps=steps):
+                doc = ("saturate(", self._steps(steps), ")")
+            case ast.Repeat(count=count, steps=steps):
+                doc = (f"repeat {count} (", self._steps(steps), ")")
+            case _:
+                raise TypeError(f"{type(step).__name__} is no step")
+        return self.around(id(step), doc)
+
+    def _op(self, op: ast.Op) -> Doc:
+        opening: Doc = f"op {op.name}"
+        if op.params is not None:
+            opening = (opening, "(", Align(fill([self._param(p) for p in op.params])), ")")
+        if op.results:
+            types = [self.type(t) for t in op.results]
+            opening = (opening, " -> ", types[0] if len(types) == 1 else ("(", Align(fill(types)), ")"))
+        clauses = self._clauses(op)
+        words = [f"kind {op.kind}"] * bool(op.kind) + ["commutative"] * op.commutative + ["impure"] * op.impure
+        if op.definition is None and not clauses and not self._docstring(op) and self._are_bare(op):
+            return (joined([opening, *words], " "), *self._comment(op, op.doc))
+        first = [self._clause(op, word.partition(" ")[0], word) for word in words]
+        if op.definition is None:
+            return (*self._head(op, opening), *first, *clauses)
+        return (self._defined(op, opening, self.expr(op.definition), 2 * _INDENT), *first, *clauses)
+
+    def _are_bare(self, op: ast.Op) -> bool:
+        """Whether no comment belongs to the words after an operator's name."""
+        return self.source is None or not any(
+            (found := self.source.attached((id(op), word))).before or found.end or found.after
+            for word in ("kind", "commutative", "impure")
+        )
+
+    def _param(self, param: ast.Param) -> Doc:
+        doc: Doc = f"{param.name}[*]" if param.variadic else param.name
+        if param.attribute is not None:
+            doc = (doc, ": ", self.expr(param.attribute))
+        if param.type is not None:
+            doc = (doc, ": ", self.type(param.type))
+        if param.default is not None:
+            doc = (doc, " = ", self.expr(param.default))
+        return self.around(id(param), doc)
+
+    # --- sides
+
+    def _sides(self, lhs: ast.Expr | ast.Roots, arrow: str, rhs: ast.Expr | ast.Roots) -> Doc:
+        left, right = self._bare_side(lhs), self._bare_side(rhs)
+        above, left_end = self._comments(id(lhs))
+        between, end = self._comments(id(rhs))
+        if not left_end and not between and fits((left, "  ", arrow, "  ", right), WIDTH - _INDENT):
+            return Nest(_INDENT, (Newline(), *above, left, f"  {arrow}  ", right, *end))
+        middle = Nest(_INDENT, (Newline(), arrow))
+        return Nest(_INDENT, (Newline(), *above, left, *left_end, middle, Newline(), *between, right, *end))
+
+    def _bare_side(self, side: ast.Expr | ast.Roots) -> Doc:
+        if isinstance(side, ast.Roots):
+            return ("{ ", Align(fill([self._binding(b) for b in side.bindings])), " }")
+        return self._expr(side)[0]
+
+    def _binding(self, binding: ast.Binding) -> Doc:
+        return self.around(id(binding), (self._target(binding.target), " = ", Align(self.expr(binding.value))))
+
+    def _target(self, target: ast.Target) -> Doc:
+        if target.index is None:
+            return self.around(id(target), target.name)
+        return self.around(id(target), (target.name, "[", self.expr(target.index), "]"))
+
+    # --- clauses
+
+    def _clauses(self, item: ast.Rule | ast.Fuse | ast.Op) -> tuple[Doc, ...]:
+        """The clauses in their order, each on lines of its own."""
+        out: list[Doc] = []
+        if isinstance(item, ast.Rule):
+            out += self._listed(item, "let", [self._binding(b) for b in item.let])
+        out += self._listed(item, "given", [self._given(g) for g in item.given])
+        out += self._listed(item, "where", [self.expr(condition) for condition in item.where])
+        if isinstance(item, ast.Rule):
+            if self._says(item, "class", item.numerics != "exact" or bool(item.relaxations) or self.source is None):
+                out.append(self._clause(item, "class", f"class {' '.join((item.numerics, *item.relaxations))}"))
+            if self._says(item, "direction", item.direction != "simplify"):
+                out.append(self._clause(item, "direction", f"direction {item.direction}"))
+            if item.joins is not None:
+                out.append(self._clause(item, "joins", f"joins {item.joins}"))
+        if isinstance(item, ast.Op) and self._says(item, "class", item.numerics != "reassoc"):
+            out.append(self._clause(item, "class", f"class {item.numerics}"))
+        out += [Nest(_INDENT, (Newline(), self._test(test))) for test in item.tests]
+        return tuple(out)
+
+    def _says(self, item: ast.Item, word: str, needed: bool) -> bool:
+        """Whether a clause is printed: where it says what does not hold anyway, or its author wrote it."""
+        return needed or (self.source is not None and self.source.has_clause(item, word))
+
+    def _clause(self, item: ast.Item, word: str, doc: Doc) -> Doc:
+        return Nest(_INDENT, (Newline(), self.around((id(item), word), doc)))
+
+    def _listed(self, item: ast.Item, word: str, parts: Sequence[Doc]) -> list[Doc]:
+        """A clause with its parts, on as many lines as they need."""
+        return [self._clause(item, word, (word, " ", Align(fill(parts))))] if parts else []
+
+    def _given(self, given: ast.Given) -> Doc:
+        targets = joined([self._target(t) for t in given.targets], ", ")
+        return self.around(id(given), (targets, ": ", self.type(given.type)))
+
+    def _test(self, test: ast.RuleTest) -> Doc:
+        opening = f"test {test.verdict}"
+        parts = [self._operand(o) for o in test.operands]
+        gives: Doc = ""
+        if test.equals:
+            left, right = (self.operand(side, _RANGE) for side in test.equals)
+            claim = Align((left, Nest(_INDENT, Group((Line(), "== ", right)))))
+            operands = Group((Line("  "), "for ", Align(fill(parts)))) if parts else ""
+            return self.around(id(test), (opening.ljust(12) + "  ", claim, Nest(_TEST, operands)))
+        if test.term is not None:
+            operands = Group((Line("  "), "for ", Align(fill(parts)))) if parts else ""
+            return self.around(
+                id(test), (opening.ljust(12) + "  in ", Align(self.expr(test.term)), Nest(_TEST, operands))
+            )
+        if test.model is not None:
+            times = f" times {test.times}" if test.times is not None else ""
+            return self.around(id(test), f'{opening.ljust(12)}  model "{test.model}"{times}')
+        if test.gives is not None:
+            gives = Group((Line("  "), "gives ", Align(self.expr(test.gives))))
+        body: Doc = (opening.ljust(12) + "  ", Align((fill(parts), gives))) if parts else (opening, gives)
+        return self.around(id(test), body)
+
+    def _operand(self, operand: ast.Operand) -> Doc:
+        kind: Doc = (": ", self.type(operand.type, is_operand=True)) if operand.type is not None else ""
+        value: Doc = (" = ", Align(self.expr(operand.value))) if operand.value is not None else ""
+        return self.around(id(operand), (self._target(operand.target), kind, value))
+
+    # --- types
+
+    def type(self, type_: ast.TypeExpr, *, is_operand: bool = False) -> Doc:
+        """`const f32[N, ..s]`; close together in operands, `f32[2,3]`."""
+        shape: Doc = ""
+        if type_.shape is not None:
+            close = is_operand and all(isinstance(d, ast.Number | ast.Name) for d in type_.shape)
+            shape = ("[", self._items([self._dim(d) for d in type_.shape], close), "]")
+        words = ("const " if type_.element or type_.shape is not None else "const") if type_.const else ""
+        return self.around(id(type_), (words, type_.element or "", shape))
+
+    def _items(self, parts: Sequence[Doc], close: bool) -> Doc:
+        if close:
+            return Align(joined(parts, (",", Group(Line("")))))
+        return Align(fill(parts))
+
+    def _dim(self, dim: ast.Expr | ast.ShapeRest | ast.AnyDim) -> Doc:
+        match dim:
+            case ast.AnyDim():
+                return self.around(id(dim), "_")
+            case ast.ShapeRest():
+                return self.around(id(dim), f"..{dim.name or ''}")
+        return self.expr(dim)
+
+    # --- expressions
+
+    def expr(self, expr: ast.Expr, at_least: int = _OR) -> Doc:
+        """An expression or pattern, in parentheses if it binds looser than `at_least`."""
+        doc, strength = self._expr(expr)
+        if strength < at_least:
+            doc = ("(", Align(doc), ")")
+        return self.around(id(expr), doc)
+
+    def operand(self, expr: ast.Expr, at_least: int) -> Doc:
+        """An operand of an operator: parentheses that the author set for the reader stay."""
+        doc, strength = self._expr(expr)
+        if strength < at_least or self._is_bracketed(expr, strength):
+            doc = ("(", Align(doc), ")")
+        return self.around(id(expr), doc)
+
+    def _is_bracketed(self, expr: ast.Expr, strength: int) -> bool:
+        return strength < _POSTFIX and self.source is not None and self.source.is_parenthesised(expr)
+
+    def _expr(self, expr: ast.Expr) -> tuple[Doc, int]:
+        match expr:
+            case ast.Number():
+                text = (self.source.spelling(expr) if self.source is not None else None) or _number(expr.value)
+                return text, _UNARY if text.startswith("-") else _POSTFIX
+            case ast.String(value=text):
+                return f'"{text}"', _POSTFIX
+            case ast.Name(id=name):
+                return name, _POSTFIX
+            case ast.ListExpr(items=items):
+                return ("[", self._items([self.expr(i) for i in items], _is_literal(expr)), "]"), _POSTFIX
+            case ast.Comprehension():
+                return self._comprehension(expr), _POSTFIX
+            case ast.Range(low=low, high=high):
+                return (self.operand(low, _SUM), " .. ", self.operand(high, _SUM)), _RANGE
+            case ast.Unary(operator="not", operand=ast.Compare(operator="in", left=left, right=right)):
+                return (self.operand(left, _RANGE), " not in ", self.operand(right, _RANGE)), _COMPARE
+            case ast.Unary(operator="not", operand=operand):
+                return ("not ", self.operand(operand, _NOT)), _NOT
+            case ast.Unary(operand=operand):
+                # A minus before a bare literal would be read as part of it.
+                literal = isinstance(operand, ast.Number)
+                return ("-", self.operand(operand, _POSTFIX + 1 if literal else _UNARY)), _UNARY
+            case ast.Binary(operator="**"):  # to the right; its left side is atomic
+                return (self.operand(expr.left, _POSTFIX), " ** ", self.operand(expr.right, _UNARY)), _POWER
+            case ast.Binary():
+                return self._chain(expr)
+            case ast.Compare(operator=operator, left=left, right=right):
+                tail = Group((Line(), f"{operator} ", self.operand(right, _RANGE)))
+                return (self.operand(left, _RANGE), Nest(_INDENT, tail)), _COMPARE
+            case ast.Optional(name=name, default=default):
+                return (f"{name} = ", self.expr(default)), _OR
+            case ast.Rest(name=name):
+                return f"..{name or ''}", _OR
+            case ast.All():
+                return "*", _POSTFIX
+            case ast.Subscript(base=base, index=index):
+                return (self.operand(base, _POSTFIX), "[", self.expr(index), "]"), _POSTFIX
+            case ast.Alternatives(options=options):
+                body = fill([Align(self.expr(o)) for o in options], before="| ", after="")
+                return ("(", Align(body), ")"), _POSTFIX
+            case ast.Conditional(then=then, condition=condition, otherwise=otherwise):
+                choices: list[Doc] = [
+                    self.expr(then), ("if ", self.expr(condition)), ("else ", self.expr(otherwise))
+                ]  # fmt: skip
+                return ("(", Align(fill(choices, after="")), ")"), _POSTFIX
+            case ast.Call():
+                return self._call(expr), _POSTFIX
+        raise TypeError(f"{type(expr).__name__} is no expression")
+
+    def _chain(self, expr: ast.Binary) -> tuple[Doc, int]:
+        """Operands joined by operators that bind alike, from left to right."""
+        strength = _BINARY[expr.operator]
+        links: list[ast.Binary] = [expr]
+        while (
+            isinstance(left := links[-1].left, ast.Binary)
+            and _BINARY[left.operator] == strength
+            and not self._is_bracketed(left, strength)
+        ):
+            links.append(left)
+        links.reverse()
+        doc: Doc = self.operand(links[0].left, strength)
+        for link in links:
+            right = self.operand(link.right, strength + 1)
+            doc = (doc, Nest(_INDENT, Group((Line(), f"{link.operator} ", Group(right)))))
+            if link is not expr:
+                doc = self.around(id(link), doc)
+        return doc, strength
+
+    def _comprehension(self, expr: ast.Comprehension) -> Doc:
+        parts: list[Doc] = [self.expr(expr.item), (f"for {expr.variable} in ", self.expr(expr.iterable))]
+        if expr.condition is not None:
+            parts.append(("if ", self.expr(expr.condition)))
+        return ("[", Align(fill(parts, after="")), "]")
+
+    def _call(self, call: ast.Call) -> Doc:
+        parts = [self.expr(arg) for arg in call.args]
+        for attribute in call.attributes:
+            value: Doc = self.expr(attribute.value)
+            if attribute.default is not None:
+                value = (value, " = ", self.expr(attribute.default))
+            parts.append(self.around(id(attribute), (f"{attribute.name}: ", Align(value))))
+        if call.rest is not None:
+            parts.append(self.expr(call.rest))
+        kind = f"{call.kind} " if call.kind else ""
+        return (f"{kind}{call.head}(", Align(fill(parts)), ")")
 
 
-def _binary(expr: ast.Binary) -> tuple[str, int]:
-    strength = _BINARY[expr.operator]
-    if expr.operator == "**":  # to the right; its left side is atomic
-        left, right = print_expr(expr.left, _POSTFIX), print_expr(expr.right, _UNARY)
-    else:
-        left, right = print_expr(expr.left, strength), print_expr(expr.right, strength + 1)
-    return f"{left} {expr.operator} {right}", strength
+def _one_line(doc: str) -> str:
+    """A doc that can only be a comment, or nothing."""
+    return doc if "\n" not in doc else ""
 
 
-def _attribute(attribute: ast.Attribute) -> str:
-    default = f" = {print_expr(attribute.default)}" if attribute.default is not None else ""
-    return f"{attribute.name}: {print_expr(attribute.value)}{default}"
+def _versions(item: ast.UseDomain) -> str:
+    if item.high is None:
+        return f"{item.low} .."
+    return str(item.low) if item.low == item.high else f"{item.low} .. {item.high}"
 
 
-def _call(call: ast.Call) -> str:
-    parts = [print_expr(arg) for arg in call.args]
-    parts += [_attribute(attribute) for attribute in call.attributes]
-    if call.rest is not None:
-        parts.append(print_expr(call.rest))
-    kind = f"{call.kind} " if call.kind else ""
-    return f"{kind}{call.head}({', '.join(parts)})"
+def _number(value: int | float) -> str:
+    """The shortest spelling: `1e-5`, not `1e-05`."""
+    mantissa, e, exponent = repr(value).partition("e")
+    return f"{mantissa}e{int(exponent)}" if e else mantissa
+
+
+def _is_literal(expr: ast.Expr) -> bool:
+    """Whether an expression is a number, a word such as `true`, or a list of such, which is written close together."""
+    if isinstance(expr, ast.ListExpr):
+        return all(_is_literal(item) for item in expr.items)
+    if isinstance(expr, ast.Unary):
+        return expr.operator == "-" and _is_literal(expr.operand)
+    return isinstance(expr, ast.Number) or (isinstance(expr, ast.Name) and expr.id in WORDS)

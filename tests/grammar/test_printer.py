@@ -70,15 +70,15 @@ def test_expressions_round_trip_with_the_least_parentheses(text: str) -> None:
 
 
 def test_layout() -> None:
-    text = """rule conv_bn                                   # γ(Wx+B-μ)/√(σ²+ε)+β
+    text = """rule conv_bn                                           # γ(Wx+B-μ)/√(σ²+ε)+β
   BatchNormalization(Conv(x, W, B = 0, ..a), gamma, beta, mu, var, epsilon: eps, training_mode: 0)
     =>
   Conv(x, W * expand_dims(k, 1 .. rank(W) - 1), (B - mu) * k + beta, ..a)
-  given W, B, gamma, beta, mu, var: const
   let k = gamma / sqrt(var + eps)
+  given W, B, gamma, beta, mu, var: const
   class reassoc
   direction canonical
-  test fires    x: f32[1, 3, 8, 8], W: const f32[4, 3, 3, 3], pads = [1, 1, 1, 1]  gives Conv(x, W)
+  test fires    x: f32[1,3,8,8], W: const f32[4,3,3,3], pads = [1,1,1,1]  gives Conv(x, W)
   test refuses  x: f32[1]"""
     assert print_rule(parse_text(text).items[0]) == text
 
