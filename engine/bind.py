@@ -8,6 +8,7 @@ from functools import cache
 from ..grammar import ast
 from .egraph import EGraph
 from .evaluate import Evaluator, is_literal
+from .graph import AttrValue
 from .matcher import Row
 from .operators import normalise_attrs
 from .patterns import CompiledRule, Demand, Part, Unsupported, Variant
@@ -116,10 +117,9 @@ def _attributes(
         if attrs["index"] != demand.index:
             raise Unprovable(f"it is output {attrs['index']!r}, not {demand.index}")
         return
-    if demand.kind is not None:
-        return
     call = demand.call
     assert call is not None
+    what = demand.op or call.head
     named = {a.name: a for a in call.attributes}
     for name, attribute in named.items():
         expr = attribute.value
@@ -127,20 +127,32 @@ def _attributes(
             if attribute.default is not None:
                 missing.append(attribute)
                 continue
-            raise Unprovable(f"{demand.op} has no {name}")
+            raise Unprovable(f"{what} has no {name}")
         value = attrs[name]
         if isinstance(expr, ast.Name) and not is_literal(expr.id):
             if expr.id not in env:
                 env[expr.id] = list(value) if isinstance(value, tuple) else value
                 continue
-        later.append((expr, value, f"{demand.op}'s {name}"))
+        later.append((expr, value, f"{what}'s {name}"))
     others = {k: v for k, v in attrs.items() if k not in named}
+    if demand.kind is not None:
+        _same_head(env[call.head], others)
     if call.rest is not None:
         if call.rest.name is not None:
             if env.setdefault(call.rest.name, RestRef(others)) != RestRef(others):
-                raise Unprovable(f"the other attributes of {demand.op} differ")
+                raise Unprovable(f"the other attributes of {what} differ")
+        return
+    if demand.kind is not None:
         return
     defaults = evaluator.own_defaults(demand.op) or _defaults(demand.op)
     for name, value in others.items():
         if name not in defaults or defaults[name] != value:
             raise Unprovable(f"{demand.op}'s {name} is {value!r}")
+
+
+def _same_head(bound: Value, others: Mapping[str, AttrValue]) -> None:
+    """An operator that a pattern names twice has equal attributes, those apart that the pattern names."""
+    assert isinstance(bound, OpRef)
+    for name, value in others.items():
+        if name in bound.attrs and bound.attrs[name] != value:
+            raise Unprovable(f"{bound.op} has another {name} elsewhere")

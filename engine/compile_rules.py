@@ -186,7 +186,7 @@ class Compiler:
                     op = bound[0]
                 else:
                     after.heads[call.head] = (op, attrs)
-                after.demands.append(Demand(attrs, op=op, outputs=outputs, kind=call.kind))
+                after.demands.append(Demand(attrs, call, outputs=outputs, kind=call.kind))
                 after.kinds.append((op, call.kind))
                 after.atoms.append(Atom(root, op, attrs, tuple(children)))
             else:

@@ -221,7 +221,7 @@ class Evaluator:
             for attribute in expr.attributes:
                 named[attribute.name] = self.evaluate(attribute.value, env)
         for name, value in named.items():
-            if value is not None:
+            if value is not None and not (isinstance(head, OpRef) and name in head.fixed):
                 attrs[name] = as_attribute(value)
         return self._node(op, attrs, inputs, outputs)
 

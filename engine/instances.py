@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -42,6 +43,7 @@ class Operands:
         }  # fmt: skip
         self._rests = {n.rest.name for n in nodes if isinstance(n, ast.Call) and n.rest is not None and n.rest.name}
         self._heads = {n.head for n in nodes if isinstance(n, ast.Call) and n.kind is not None}
+        self._fixed: dict[str, frozenset[str]] = {}
         rest: dict[str, Any] = {}
         for operand in test.operands:
             self._bind(operand, rest)
@@ -53,6 +55,8 @@ class Operands:
         if name in self._heads:
             assert operand.value is not None
             self.env[name] = self._operator(operand.value)
+            if isinstance(operand.value, ast.Call):
+                self._fixed[name] = frozenset(a.name for a in operand.value.attributes)
         elif name in self._tensors or operand.type is not None:
             if index is None:
                 self.env[name] = self._tensor(name, operand)
@@ -140,6 +144,8 @@ class Operands:
     def build(self, lhs: ast.Expr | ast.Roots) -> list[int]:
         """Adds the left side to the e-graph; the classes of its roots."""
         env = dict(self.env)
+        for name, fixed in self._fixed.items():
+            env[name] = replace(env[name], fixed=fixed)
         for node in lhs.walk():
             if isinstance(node, ast.Optional):
                 env.setdefault(node.name, None)

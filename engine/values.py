@@ -33,10 +33,13 @@ class TensorRef:
 
 @dataclass(frozen=True, slots=True)
 class OpRef:
-    """An operator bound by a class head, with its attributes."""
+    """An operator bound by a class head, with its attributes.
+
+    Those in `fixed` stay what they are where an application names others: an operand of a test says what it says."""
 
     op: str
     attrs: Mapping[str, AttrValue]
+    fixed: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)

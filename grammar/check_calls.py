@@ -72,6 +72,17 @@ class Operators:
             return Interface(None, 0, None, True)
         return None
 
+    def attributes_of_kind(self, kind: str) -> frozenset[str] | None:
+        """The attributes of all operators declared to be of a kind; None where anything goes."""
+        found: frozenset[str] = frozenset()
+        members = [op.name for ops in self._declared.values() for op in ops if op.kind == kind]
+        for name in members:
+            interface = self.interface(name)
+            if interface is None or interface.attributes is None:
+                return None
+            found |= interface.attributes
+        return found if members else None
+
     def suggestion(self, name: str) -> str:
         """“did you mean” for an unknown operator, or nothing."""
         known = {*self._declared, *(self.info.names() if self.info is not None else ())} - {name}
@@ -115,10 +126,24 @@ def check_calls(
                         f"`{node.kind} {node.head}(..)` binds an operator in a pattern; here write `{node.head}(..)`"
                     )
                     found.append(Diagnostic("class-head-outside-pattern", message, node.span))
+                else:
+                    found += _class_attributes(node, operators)
             elif node.head[:1].isupper() or "." in node.head:
                 found += _operator(node, scope, operators, pattern, head)
             elif scope.sort(node.head) is not Sort.OPERATOR:
                 found += _function(node, scope, operators, table)
+    return found
+
+
+def _class_attributes(call: ast.Call, operators: Operators) -> list[Diagnostic]:
+    """Attributes that no operator of the kind has."""
+    known = operators.attributes_of_kind(call.kind or "")
+    found = []
+    for attribute in call.attributes:
+        if known is not None and attribute.name not in known:
+            hint = did_you_mean(attribute.name, sorted(known))
+            message = f"no {call.kind} operator has an attribute `{attribute.name}`"
+            found.append(Diagnostic("unknown-attribute", message, attribute.span, hint=hint))
     return found
 
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from rewrite.engine.egraph import EGraph
+from rewrite.engine.graph import DType, TensorType
+from rewrite.engine.library import load_rules, rule_set
+from rewrite.engine.operators import normalise_attrs
 from rewrite.engine.rule_tests import run_tests
+from rewrite.engine.saturate import Limits, Saturator
 
 OPERATORS = """
 op Add kind elementwise commutative
@@ -81,3 +86,44 @@ rule undecided
 """,
         5,
     )
+
+
+def test_class_heads_have_attributes(check) -> None:
+    check(
+        """
+rule keep_reduced
+  reduction f(x, axes, keepdims: 0, ..a)  =>  Squeeze(f(x, axes, keepdims: 1, ..a), axes)
+  class exact
+  test fires    x: f32[2, 3], axes: i64 = [1], f = ReduceMax(keepdims: 0)
+  test refuses  x: f32[2, 3], axes: i64 = [1], f = ReduceMax(keepdims: 1)
+
+rule last_index
+  reduction f(x, select_last_index: s = 0, axis: k, ..)  =>  Squeeze(f(x, keepdims: 1), [k])
+  where s == 0, op_name(f) == "ArgMax"
+  class exact
+  test fires    x: f32[2, 3], k = 1, f = ArgMax(axis: 1, keepdims: 0)
+  test refuses  x: f32[2, 3], k = 1, f = ArgMax(axis: 1, keepdims: 0, select_last_index: 1)
+""",
+        4,
+    )
+
+
+@pytest.mark.parametrize(("slope", "fires"), [(0.25, True), (0.5, False)])
+def test_an_operator_that_stands_twice_has_equal_attributes(tmp_path: Path, slope: float, fires: bool) -> None:
+    path = tmp_path / "choice.rules"
+    path.write_text(
+        "op LeakyRelu kind elementwise\n"
+        "rule choose Where(p, elementwise f(x), elementwise f(y)) => f(Where(p, x, y)) class exact"
+    )
+    rules = rule_set(load_rules([path], std=False))
+    egraph = EGraph.create()
+    x, y = (egraph.add_input(name, TensorType(DType.F32, (2, 3))) for name in "xy")
+    p = egraph.add_input("p", TensorType(DType.BOOL, (2, 3)))
+    left = egraph.add("LeakyRelu", normalise_attrs("LeakyRelu", {"alpha": 0.25}), [x])
+    right = egraph.add("LeakyRelu", normalise_attrs("LeakyRelu", {"alpha": slope}), [y])
+    egraph.roots = {"out": egraph.add("Where", {}, [p, left, right])}
+    report = Saturator(egraph, rules.rules, rules.kinds, Limits()).run()
+    assert egraph.matcher is not None
+    egraph.matcher.close()
+    assert report.counts["choose"].applied == fires
+    assert report.counts["choose"].reason == ("" if fires else "LeakyRelu has another alpha elsewhere")
