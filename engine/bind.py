@@ -33,6 +33,9 @@ def bind(rule: CompiledRule, variant: Variant, row: Row, evaluator: Evaluator) -
                     raise Unprovable(f"{name} is absent")
                 continue
             env[name] = TensorRef(handle)
+    if isinstance(rule.lhs, ast.Roots):
+        for binding, root in zip(rule.lhs.bindings, variant.roots, strict=True):
+            env[binding.target.name] = TensorRef(egraph.find(at[root]))
     for node, parts in variant.spreads:
         _spread(at, at[node], parts, env, egraph)
     for name, (op, attrs) in variant.heads.items():

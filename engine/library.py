@@ -140,7 +140,7 @@ def compiled(rule: ast.Rule) -> Sequence[CompiledRule]:
         indexed: frozenset[str] = frozenset()
         if isinstance(lhs, ast.Roots) and isinstance(lhs.bindings[0].target.index, ast.Name):
             index = lhs.bindings[0].target.index.id
-            indexed = frozenset(
+            indexed = frozenset(b.target.name for b in lhs.bindings) | frozenset(
                 e.base.id
                 for b in lhs.bindings
                 for e in b.value.walk()

@@ -60,7 +60,7 @@ def _unique_names(items: Iterable[ast.Item]) -> list[Diagnostic]:
     return found
 
 
-_SINGLE = (Sort.TENSOR, Sort.DIM, Sort.DTYPE, Sort.OPERATOR, Sort.REST)
+_SINGLE = (Sort.TENSOR, Sort.ROOT, Sort.DIM, Sort.DTYPE, Sort.OPERATOR, Sort.REST)
 
 
 class _Checker:
@@ -152,6 +152,12 @@ class _Checker:
     def _left(self, lhs: ast.Expr | ast.Roots) -> None:
         bind_pattern(lhs, self.scope)
         patterns = [b.value for b in lhs.bindings] if isinstance(lhs, ast.Roots) else [lhs]
+        for binding in lhs.bindings if isinstance(lhs, ast.Roots) else ():
+            name, span = binding.target.name, binding.target.span
+            if self.scope.sort(name) not in (None, Sort.ROOT, Sort.ROOTS):
+                label = Label(self.scope.span(name), "bound here")
+                self._complain("duplicate-name", f"root `{name}` is also a variable", span, label)
+            self.scope.bind(name, Sort.ROOT if binding.target.index is None else Sort.ROOTS, span)
         for pattern in patterns:
             self._root(pattern)
             self._pattern(pattern)
@@ -284,9 +290,6 @@ class _Checker:
                         self._complain("duplicate-name", f"root `{target.name}` is given twice", target.span, label)
                     seen.setdefault(target.name, target.span)
         for name in left:
-            if name in self.scope:
-                label = Label(self.scope.span(name), "bound here")
-                self._complain("duplicate-name", f"root `{name}` is also a variable", left[name].span, label)
             if name not in right:
                 self._complain("unequal-roots", f"root `{name}` has no right side", left[name].span)
         for name, target in right.items():
@@ -309,7 +312,7 @@ class _Checker:
         bind_given(rule.given, right)
         lets = {b.target.name for b in rule.let}
         for name in left.names():
-            if name not in right and name not in lets:
+            if name not in right and name not in lets and left.sort(name) not in (Sort.ROOT, Sort.ROOTS):
                 message = f"`<=>` goes both ways, but only the left side binds `{name}`"
                 self._complain("unequal-sides", message, left.span(name), Label(rule.rhs.span, "not bound here"))
 
@@ -365,7 +368,8 @@ class _Checker:
                     label = Label(seen[name], "the first one is here")
                     self._complain("duplicate-name", f"`{name}` is given twice", target.span, label)
                 seen[name] = target.span
-            known = bool(test.equals) or test.term is not None or name in parts or self.scope.sort(name) not in (None, Sort.LET)
+            unbound = (None, Sort.LET, Sort.ROOT, Sort.ROOTS)
+            known = bool(test.equals) or test.term is not None or name in parts or self.scope.sort(name) not in unbound
             if not known and not self.operators.may_take(open_calls, name):
                 choices = [n for n in self.scope.names() if self.scope.sort(n) is not Sort.LET]
                 hint = did_you_mean(name, choices)

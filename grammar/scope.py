@@ -28,9 +28,11 @@ class Sort(Enum):
     DTYPE = "element type"
     LET = "let"
     INDEX = "index of a group"
+    ROOT = "root"
+    ROOTS = "root of each member of a group"
 
 
-TENSORS = (Sort.TENSOR, Sort.VARIADIC, Sort.GROUP)
+TENSORS = (Sort.TENSOR, Sort.VARIADIC, Sort.GROUP, Sort.ROOT, Sort.ROOTS)
 
 
 @dataclass(slots=True)

@@ -127,3 +127,26 @@ def test_an_operator_that_stands_twice_has_equal_attributes(tmp_path: Path, slop
     egraph.matcher.close()
     assert report.counts["choose"].applied == fires
     assert report.counts["choose"].reason == ("" if fires else "LeakyRelu has another alpha elsewhere")
+
+
+def test_a_root_has_a_name(check) -> None:
+    check(
+        """
+rule empty_sum
+  { y = ReduceMean(x + c, axes, ..a) }  =>  { y = zeros(shape(y), dtype(y)) }
+  given c: const, y: float[N, ..]
+  let n = rank(y)
+  where all(c == 0), N == 2, n == 2, dim(x, 0) == 0
+  class exact
+  test refuses  x: f32[2, 3], c = 0, axes: i64 = [1]
+
+rule add_zeros
+  { y = x + c }  =>  { y = (x if shape(y) == shape(x) else Expand(x, shape(y))) }
+  where all(c == 0), size(y) == size(c)
+  class exact signed_zero
+  test fires    x: f32[3], c = zeros(2, 3)  gives Expand(x, shape(c))
+  test fires    x: f32[2, 3], c = zeros(2, 3)  gives x
+  test refuses  x: f32[2, 3], c = zeros(1, 3)
+""",
+        4,
+    )
