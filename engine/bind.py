@@ -8,7 +8,7 @@ from functools import cache
 from ..grammar import ast
 from .egraph import EGraph
 from .evaluate import Evaluator, is_literal
-from .graph import AttrValue
+from .graph import AttrValue, Constant
 from .matcher import Row
 from .operators import normalise_attrs
 from .patterns import CompiledRule, Demand, Part, Unsupported, Variant
@@ -42,11 +42,12 @@ def bind(rule: CompiledRule, variant: Variant, row: Row, evaluator: Evaluator) -
         env[name] = OpRef(egraph.op_name(at[op]), egraph.attrs_of(at[attrs]))
     later: list[tuple[ast.Expr, object, str]] = []
     missing: list[ast.Attribute] = []
+    exact = rule.rule.numerics == "exact"
     for demand in variant.demands:
         if demand.literal is not None:
-            evaluator.match_literal(demand.literal, at[demand.variable], exact=rule.rule.numerics == "exact")
+            evaluator.match_literal(demand.literal, at[demand.variable], exact=exact)
         else:
-            _attributes(demand, at, env, evaluator, later, missing)
+            _attributes(demand, at, env, evaluator, later, missing, exact=exact)
     for name, default in variant.defaults.items():
         if name not in env:
             env[name] = evaluator.evaluate(default, env)
@@ -108,6 +109,8 @@ def _attributes(
     evaluator: Evaluator,
     later: list[tuple[ast.Expr, object, str]],
     missing: list[ast.Attribute],
+    *,
+    exact: bool,
 ) -> None:
     """Checks an e-node's outputs and attributes and binds the variables there; comparisons go to `later`, attributes
     that are absent and have a default to `missing`."""
@@ -132,6 +135,9 @@ def _attributes(
                 continue
             raise Unprovable(f"{what} has no {name}")
         value = attrs[name]
+        if isinstance(value, Constant):
+            _tensor_attribute(attribute, egraph.add_constant(value), env, evaluator, exact=exact)
+            continue
         if isinstance(expr, ast.Name) and not is_literal(expr.id):
             if expr.id not in env:
                 env[expr.id] = list(value) if isinstance(value, tuple) else value
@@ -151,6 +157,19 @@ def _attributes(
     for name, value in others.items():
         if name not in defaults or defaults[name] != value:
             raise Unprovable(f"{demand.op}'s {name} is {value!r}")
+
+
+def _tensor_attribute(
+    attribute: ast.Attribute, handle: int, env: Binding, evaluator: Evaluator, *, exact: bool
+) -> None:
+    """An attribute that holds a tensor is a constant: bound, the same as one that is bound, or equal to a literal."""
+    expr = attribute.value
+    if not isinstance(expr, ast.Name) or is_literal(expr.id):
+        evaluator.match_literal(expr, handle, exact=exact)
+        return
+    known = env.setdefault(expr.id, TensorRef(handle))
+    if not isinstance(known, TensorRef) or evaluator.egraph.find(known.handle) != evaluator.egraph.find(handle):
+        raise Unprovable(f"{attribute.name} is another constant than {expr.id}")
 
 
 def _same_head(bound: Value, others: Mapping[str, AttrValue]) -> None:

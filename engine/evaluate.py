@@ -18,7 +18,7 @@ from ..grammar import ast
 from .conditions import FUNCTIONS
 from .egraph import ABSENT, EGraph
 from .graph import AttrValue, Constant, DType, TensorType
-from .operators import OWN_DOMAIN, normalise_attrs, signature
+from .operators import OWN_DOMAIN, is_tensor_attribute, normalise_attrs, signature
 from .shapes import IllTyped
 from .symbolic import Expr as DimExpr
 from .values import OpRef, RestRef, TensorRef, Unprovable, Value, arithmetic, as_attribute, compare
@@ -53,6 +53,7 @@ class Evaluator:
         self.declared: Mapping[str, ast.Op] = {}
         self.index: str | None = None
         self.proving = False
+        self.assumed: DType | None = None
 
     # --- conditions ---
 
@@ -222,8 +223,18 @@ class Evaluator:
                 named[attribute.name] = self.evaluate(attribute.value, env)
         for name, value in named.items():
             if value is not None and not (isinstance(head, OpRef) and name in head.fixed):
-                attrs[name] = as_attribute(value)
+                attrs[name] = self._attribute(op, name, value)
         return self._node(op, attrs, inputs, outputs)
+
+    def _attribute(self, op: str, name: str, value: Value) -> AttrValue:
+        """A value as an attribute; where the operator wants a tensor there, a constant's contents."""
+        if isinstance(value, Constant) or not is_tensor_attribute(op, name):
+            return as_attribute(value)
+        if isinstance(value, TensorRef):
+            return Constant(self.contents(value))
+        if self.assumed is None:
+            raise Unprovable(f"{name} is a tensor: write its element type, as in const({value!r}, f32)")
+        return Constant(np.atleast_1d(np.array(value)).astype(self.assumed.numpy))
 
     def node(self, op: str, attrs: Mapping[str, AttrValue], inputs: list[Value]) -> TensorRef:
         """The class of a single-output operator over values, which become constants where they are no tensors."""

@@ -15,7 +15,7 @@ from . import symbolic
 from .egraph import ABSENT, EGraph
 from .evaluate import Evaluator
 from .graph import Constant, DType, TensorType
-from .operators import OWN_DOMAIN, normalise_attrs, signature
+from .operators import OWN_DOMAIN, is_tensor_attribute, normalise_attrs, signature
 from .values import OpRef, RestRef, TensorRef, Unprovable, Value, as_attribute
 
 Array = NDArray[Any]
@@ -40,6 +40,10 @@ class Operands:
         self._attributes = {
             name for n in nodes if isinstance(n, ast.Call) and n.is_operator and n.kind is None
             for name in (signature(n.head).attributes if signature(n.head) else ())  # type: ignore[union-attr]
+        }  # fmt: skip
+        self._tensors |= {
+            a.value.id for n in nodes if isinstance(n, ast.Call) for a in n.attributes
+            if isinstance(a.value, ast.Name) and is_tensor_attribute(n.head, a.name)
         }  # fmt: skip
         self._rests = {n.rest.name for n in nodes if isinstance(n, ast.Call) and n.rest is not None and n.rest.name}
         self._heads = {n.head for n in nodes if isinstance(n, ast.Call) and n.kind is not None}
@@ -151,6 +155,13 @@ class Operands:
                 env.setdefault(node.name, None)
             elif isinstance(node, ast.Attribute) and node.default is not None and isinstance(node.value, ast.Name):
                 env.setdefault(node.value.id, None)  # an attribute that is not there
+        self.evaluator.assumed = DType.F32
+        try:
+            return self._roots(lhs, env)
+        finally:
+            self.evaluator.assumed = None
+
+    def _roots(self, lhs: ast.Expr | ast.Roots, env: dict[str, Value]) -> list[int]:
         if isinstance(lhs, ast.Roots):
             roots = []
             for binding in lhs.bindings:

@@ -10,7 +10,7 @@ from typing import Any
 from ..grammar import ast
 from ..grammar.library import Library, load
 from . import opsets
-from .operators import STANDARD_DOMAINS, signature, split_name, standard_names
+from .operators import STANDARD_DOMAINS, is_tensor_attribute, signature, split_name, standard_names
 from .opsets import newest_opset
 from .patterns import CompiledRule
 
@@ -52,6 +52,10 @@ class OperatorTable:
     def newest(self, domain: str) -> int | None:
         """The newest opset of a standard domain."""
         return newest_opset(domain) if domain in STANDARD_DOMAINS else None
+
+    def is_tensor(self, op: str, attribute: str) -> bool:
+        """Whether an attribute of an operator holds a tensor."""
+        return is_tensor_attribute(op, attribute)
 
     def names(self) -> list[str]:
         """The names of the standard operators."""

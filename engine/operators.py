@@ -127,6 +127,12 @@ def _history() -> dict[tuple[str, str], list[Any]]:
     return found
 
 
+def is_tensor_attribute(op: str, name: str) -> bool:
+    """Whether the schema of an operator says that this attribute holds a tensor."""
+    found = signature(op)
+    return found is not None and name in found.attributes and found.attributes[name].kind == "TENSOR"
+
+
 def standard_names() -> list[str]:
     """The names of all operators that the standard domains have or had, in order."""
     return sorted(qualified(domain, name) for domain, name in _history() if domain in STANDARD_DOMAINS)

@@ -151,6 +151,7 @@ class _Checker:
 
     def _left(self, lhs: ast.Expr | ast.Roots) -> None:
         bind_pattern(lhs, self.scope)
+        self._tensor_attributes(lhs)
         patterns = [b.value for b in lhs.bindings] if isinstance(lhs, ast.Roots) else [lhs]
         for binding in lhs.bindings if isinstance(lhs, ast.Roots) else ():
             name, span = binding.target.name, binding.target.span
@@ -162,6 +163,14 @@ class _Checker:
             self._root(pattern)
             self._pattern(pattern)
             self.found += check_calls(pattern, self.scope, self.operators, pattern=True)
+
+    def _tensor_attributes(self, lhs: ast.Expr | ast.Roots) -> None:
+        """Variables of attributes that hold tensors stand for constants."""
+        for call in lhs.walk():
+            for attribute in call.attributes if isinstance(call, ast.Call) else ():
+                name = attribute.value.id if isinstance(attribute.value, ast.Name) else ""
+                if self.scope.sort(name) is Sort.ATTRIBUTE and self.operators.is_tensor(call.head, attribute.name):
+                    self.scope.variables[name] = (Sort.TENSOR, attribute.value.span)
 
     def _root(self, pattern: ast.Expr) -> None:
         match pattern:

@@ -83,6 +83,10 @@ class Operators:
             found |= interface.attributes
         return found if members else None
 
+    def is_tensor(self, op: str, attribute: str) -> bool:
+        """Whether an attribute holds a tensor."""
+        return self.info is not None and self.info.is_tensor(op, attribute)
+
     def suggestion(self, name: str) -> str:
         """“did you mean” for an unknown operator, or nothing."""
         known = {*self._declared, *(self.info.names() if self.info is not None else ())} - {name}

@@ -44,5 +44,8 @@ class OperatorInfo(Protocol):
     def newest(self, domain: str) -> int | None:
         """The newest version of a domain that is known; None for one of which nothing is."""
 
+    def is_tensor(self, op: str, attribute: str) -> bool:
+        """Whether an attribute of `op` holds a tensor, which a pattern binds as a constant."""
+
     def names(self) -> Iterable[str]:
         """All operator names, for “did you mean”."""

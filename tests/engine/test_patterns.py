@@ -150,3 +150,25 @@ rule add_zeros
 """,
         4,
     )
+
+
+def test_attributes_that_hold_tensors_are_constants(check) -> None:
+    check(
+        """
+rule filled
+  ConstantOfShape(s, value: v) + c  =>  ConstantOfShape(s, value: const([scalar(v) + scalar(c)], dtype(v)))
+  given c: const scalar, v: integer
+  where scalar(v) != 2
+  class exact
+  test fires    s: i64 = [2, 3], v: i64 = [3], c: i64 = 4
+  test refuses  s: i64 = [2, 3], v: f32[1] = [3], c: f32 = 4
+  test refuses  s: i64 = [2, 3], v: i64 = [2], c: i64 = 4
+
+rule ones_times
+  ConstantOfShape(s, value: 1) * x  =>  x
+  where shape(x) == dims(s)
+  class exact
+  test fires    s: i64 = [2, 3], x: f32[2, 3]
+""",
+        4,
+    )

@@ -42,6 +42,11 @@ class Schemas:
     def newest(self, domain: str) -> int | None:
         return 24 if domain == "" else None
 
+    def is_tensor(self, op: str, attribute: str) -> bool:
+        schema = self._all.get(op)
+        found = schema.attributes.get(attribute) if schema is not None else None
+        return found is not None and found.type == onnx.defs.OpSchema.AttrType.TENSOR
+
     def names(self) -> Iterable[str]:
         return self._all
 
