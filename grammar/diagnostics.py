@@ -22,18 +22,30 @@ class Label:
 
 
 @dataclass(frozen=True, slots=True)
+class Fix:
+    """A change to the text that would mend it: `replacement` in the place of `span`."""
+
+    span: Span
+    replacement: str
+
+
+@dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One finding in a rule file. `code` is a stable word such as `unbound-variable`."""
+    """One finding in a rule file. `code` is a stable word such as `unbound-variable`.
+
+    `severity` is `error`, or `warning` for what stops nobody. `fix` is what an editor can do about it at once."""
 
     code: str
     message: str
     span: Span
     labels: tuple[Label, ...] = ()
     hint: str = ""
+    severity: str = "error"
+    fix: Fix | None = None
 
     def render(self, sources: Mapping[str, str]) -> str:
         """The finding as text. `sources` maps file names to their contents; a file not in it is shown without lines."""
-        out = [f"error[{self.code}]: {self.message}", *_excerpt(self.span, sources, "^", "")]
+        out = [f"{self.severity}[{self.code}]: {self.message}", *_excerpt(self.span, sources, "^", "")]
         for label in self.labels:
             out += _excerpt(label.span, sources, "-", label.text)
         if self.hint:

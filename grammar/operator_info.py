@@ -31,8 +31,70 @@ class OperatorSignature(Protocol):
         """How many inputs it takes."""
 
 
+class FormalParameter(Protocol):
+    """One formal input or output of an operator.
+
+    `type` is a type variable of the schema (`T`) or a concrete type (`tensor(int64)`); `dtypes` are the element types
+    that are allowed; `others` says whether sequences, optionals or maps are allowed too."""
+
+    @property
+    def variadic(self) -> bool:
+        """Whether it stands for any number of values; only the last may."""
+
+    @property
+    def homogeneous(self) -> bool:
+        """Whether the values of a variadic one have one type."""
+
+    @property
+    def type(self) -> str:
+        """The type as the schema writes it."""
+
+    @property
+    def dtypes(self) -> frozenset[str]:
+        """The element types that are allowed."""
+
+    @property
+    def others(self) -> bool:
+        """Whether it may be no tensor."""
+
+
+class FormalAttribute(Protocol):
+    """One formal attribute. `kind` is the ONNX name of its type (`INT`, `FLOATS`, …)."""
+
+    @property
+    def kind(self) -> str:
+        """The kind of its values."""
+
+    @property
+    def default(self) -> Any:
+        """Its default, None if there is none."""
+
+    @property
+    def required(self) -> bool:
+        """Whether it must be there."""
+
+
+class OperatorSchema(Protocol):
+    """The types of one operator of the standard."""
+
+    @property
+    def inputs(self) -> Sequence[FormalParameter]:
+        """The formal inputs in order."""
+
+    @property
+    def outputs(self) -> Sequence[FormalParameter]:
+        """The formal outputs in order."""
+
+    @property
+    def attributes(self) -> Mapping[str, FormalAttribute]:
+        """The formal attributes by name."""
+
+
 class OperatorInfo(Protocol):
     """A table of operators."""
+
+    def schema(self, op: str) -> OperatorSchema | None:
+        """The types of an operator's inputs, outputs and attributes, or None if no schema describes it."""
 
     def signature(self, op: str) -> OperatorSignature | None:
         """The signature of `op` (`Conv`, `com.microsoft.Gelu`), or None when there is no such operator."""

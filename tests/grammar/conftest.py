@@ -9,6 +9,8 @@ from typing import Any
 
 import onnx
 import pytest
+from rewrite.engine.operators import Signature as Schema
+from rewrite.engine.operators import signature
 from rewrite.grammar.ast import RuleFile
 from rewrite.grammar.parse import parse_file
 
@@ -35,6 +37,9 @@ class Schemas:
             return None
         inputs = tuple((i.name, i.option.name == "Optional", i.option.name == "Variadic") for i in schema.inputs)
         return Signature(inputs, schema.attributes, schema.min_input, schema.max_input)
+
+    def schema(self, op: str) -> Schema | None:
+        return signature(op)
 
     def missing(self, op: str, attribute: str | None, low: int, high: int | None) -> str:
         return f"exists from {s.since_version} on" if (s := self._all[op]).since_version > low else ""
