@@ -27,6 +27,7 @@ def optimize(
     node_limit: int | None = None,
     memory_limit: int | None = None,
     disabled: Sequence[str] = (),
+    schedule: str = "standard",
     why_not: str | None = None,
     progress: Progress | None = None,
 ) -> Optimized:
@@ -42,6 +43,7 @@ def optimize(
         node_limit: the most e-nodes to make.
         memory_limit: the most memory for saturation, in MiB; a rule set that wants more is an error.
         disabled: names of rules to leave out.
+        schedule: the schedule to run, of those that the rule files hold.
         why_not: a rule to look into: `.why_not` of the result tells where it came nearest to firing, and what was
             missing there.
         progress: called with the name of a stage and figures about it.
@@ -63,6 +65,7 @@ def optimize(
         numerics=numerics,
         shapes=dict(shapes) if shapes else None,
         disabled=disabled,
+        schedule=schedule,
         why_not=why_not,
         progress=progress,
         **{name: limit for name, limit in limits.items() if limit is not None},  # type: ignore[arg-type]

@@ -34,6 +34,14 @@ StdRules = Annotated[
     bool,
     typer.Option("--std-rules/--no-std-rules", help="Use the standard library of rules.", rich_help_panel=RULES_PANEL),
 ]
+Schedule = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Which rulesets are run, and in what order; rule files hold more.",
+        rich_help_panel=RULES_PANEL,
+    ),
+]
 NumericsOption = Annotated[
     Numerics,
     typer.Option(

@@ -62,11 +62,17 @@ _LIMITS = {
 
 
 def stopped(report: Report) -> str:
-    """Why saturation ended before nothing new came, as a sentence; empty if it did not."""
+    """What kept saturation from finding all that the rules reach, in lines; empty if nothing did."""
     reason = report.egraph["stop_reason"]
-    if reason not in _LIMITS:
-        return ""
-    return f"saturation met {_LIMITS[reason]}: the result is the best graph found until then"
+    lines = []
+    if reason in _LIMITS:
+        lines.append(f"saturation met {_LIMITS[reason]}: the result is the best graph found until then")
+    for met in report.egraph["limits"]:
+        who = f"rule {met['rule']}" if met["rule"] else f"ruleset {met['ruleset']}"
+        lines.append(f"{who} met its limit of {met['limit']}" + (f" ({met['ruleset']})" if met["rule"] else ""))
+    for name in report.egraph["unscheduled"]:
+        lines.append(f"ruleset {name} is not in the schedule: its rules were not run")
+    return "\n".join(lines)
 
 
 def timings(measured: Mapping[str, Any], base: str) -> Table:

@@ -3,20 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from ..grammar import ast
+from ..grammar.check_schedules import domain_name
 from ..grammar.library import Library, load
 from . import opsets
-from .operators import STANDARD_DOMAINS, is_tensor_attribute, signature, split_name, standard_names
+from .operators import STANDARD_DOMAINS, Signature, is_tensor_attribute, signature, split_name, standard_names
 from .opsets import newest_opset
 from .patterns import CompiledRule
+from .schedule import STANDARD as STANDARD_SCHEDULE
+from .schedule import Plan, make_plan
 
 STANDARD = Path(__file__).resolve().parent.parent / "rules"
 NUMERICS = ("exact", "reassoc", "fast")
-_RULESET = {"simplify": "simplify", "canonical": "simplify", "explore": "explore", "lower": "lower"}
+SCHEDULES = "schedule.rules"
+"""The file of the standard library with the schedules, which is always there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +32,7 @@ class RuleSet:
     kinds: dict[str, str]
     commutative: frozenset[str]
     declared: dict[str, ast.Op]
+    plan: Plan = field(default_factory=lambda: standard_plan())
 
 
 class OperatorTable:
@@ -41,6 +47,10 @@ class OperatorTable:
         return _Signature(
             inputs, found.attributes, found.min_inputs, 1 << 30 if found.max_inputs is None else found.max_inputs
         )
+
+    def schema(self, op: str) -> Signature | None:
+        """The types of an operator's inputs, outputs and attributes, or None if no schema describes it."""
+        return signature(op)
 
     def missing(self, op: str, attribute: str | None, low: int, high: int | None) -> str:
         """What is not there of an operator at opsets `low` to `high`; see `opsets.missing`."""
@@ -76,17 +86,35 @@ def standard_files() -> list[Path]:
 
 
 def load_rules(paths: Iterable[str | Path] = (), *, std: bool = True) -> Library:
-    """Parses and checks rule files (directories stand for the `*.rules` in them), after the standard library if `std`.
+    """Parses and checks rule files (directories stand for the `*.rules` below them), after the standard library if
+    `std`, and in any case after the standard schedules.
 
     Raises `grammar.diagnostics.RuleErrors` with everything that is wrong in them."""
-    files: list[str | Path] = list(standard_files()) if std else []
-    for path in map(Path, paths):
-        files.extend(sorted(path.glob("*.rules")) if path.is_dir() else [path])
-    return load(list(dict.fromkeys(files)), OperatorTable())
+    files: list[str | Path] = list(standard_files()) if std else [STANDARD / SCHEDULES]
+    return load([*files, *paths], OperatorTable())
 
 
-def rule_set(library: Library, numerics: str = "reassoc", disabled: Iterable[str] = ()) -> RuleSet:
-    """The rules of a library admitted by a numerics class, without those named in `disabled`."""
+@cache
+def standard_plan() -> Plan:
+    """The standard schedule."""
+    library = load_rules(std=False)
+    return make_plan(STANDARD_SCHEDULE, library.schedules, library.rulesets)
+
+
+def rule_set(
+    library: Library,
+    numerics: str = "reassoc",
+    disabled: Iterable[str] = (),
+    *,
+    schedule: str = STANDARD_SCHEDULE,
+    opsets: Mapping[str, int] | None = None,
+) -> RuleSet:
+    """The rules of a library admitted by a numerics class, without those named in `disabled`.
+
+    `opsets` are those of the model: rules and operators of files that are for other versions are left out. Raises
+    `UserError` if there is no such schedule."""
+    library = fitting(library, opsets or {})
+    plan = make_plan(schedule, library.schedules, library.rulesets)
     admitted = NUMERICS[: NUMERICS.index(numerics) + 1]
     off = set(disabled)
     rules = [
@@ -97,6 +125,25 @@ def rule_set(library: Library, numerics: str = "reassoc", disabled: Iterable[str
         {op.name: op.kind for op in library.ops if op.kind},
         frozenset(op.name for op in library.ops if op.commutative),
         {op.name: op for op in library.ops if op.definition is not None and signature(op.name) is None},
+        plan,
+    )
+
+
+def fitting(library: Library, opsets: Mapping[str, int]) -> Library:
+    """The library without the files that are for other versions of a domain than the model uses."""
+    others = {
+        use.span.file
+        for use in library.domains
+        if (version := opsets.get(domain_name(use.domain))) is not None
+        and not use.low <= version <= (version if use.high is None else use.high)
+    }
+    if not others:
+        return library
+    return replace(
+        library,
+        rules=tuple(r for r in library.rules if r.span.file not in others),
+        ops=tuple(o for o in library.ops if o.span.file not in others),
+        fuses=tuple(f for f in library.fuses if f.span.file not in others),
     )
 
 
@@ -151,5 +198,5 @@ def compiled(rule: ast.Rule) -> Sequence[CompiledRule]:
                 if isinstance(e, ast.Subscript) and isinstance(e.base, ast.Name)
                 and isinstance(e.index, ast.Name) and e.index.id == index
             )  # fmt: skip
-        out.append(CompiledRule(rule, lhs, rhs, rule.name, _RULESET[rule.direction], index, indexed))
+        out.append(CompiledRule(rule, lhs, rhs, rule.name, rule.ruleset, index, indexed))
     return out

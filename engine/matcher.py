@@ -155,7 +155,7 @@ class Matcher:
         """Registers a query; its first `matches` sees the whole e-graph, later ones what is new."""
         if query.ruleset not in self._rulesets:
             self._rulesets.add(query.ruleset)
-            self._run(f"(ruleset {query.ruleset}) (ruleset {query.ruleset}_clear)")
+            self._run(f"(ruleset {query.ruleset}) (ruleset clear_{query.ruleset})")
         facts = [f"(= {variable} (H 0))" for variable in query.absent]
         facts += [f'(Kind "{kind}" {op})' for op, kind in query.kinds]
         facts += [f"(Fixed {variable})" for variable in query.fixed]
@@ -178,7 +178,7 @@ class Matcher:
         self._run(f"""
             (relation {query.name} ({" ".join("i64" for _ in (*query.classes, *query.integers))}))
             (rule ({" ".join(facts)}) (({query.name} {row})) :ruleset {query.ruleset} :name "{query.name}")
-            (rule (({query.name} {row})) ((delete ({query.name} {row}))) :ruleset {query.ruleset}_clear)
+            (rule (({query.name} {row})) ((delete ({query.name} {row}))) :ruleset clear_{query.ruleset})
         """)
         self._queries.setdefault(query.ruleset, []).append(query)
 
@@ -226,7 +226,7 @@ class Matcher:
             if rows:
                 found[query.name] = sorted(tuple(number(v) for v in row.inputs) for row in rows)
         if found:
-            self._run(f"(run {ruleset}_clear 1)")
+            self._run(f"(run clear_{ruleset} 1)")
         return found
 
     def canonical(self) -> dict[int, int]:

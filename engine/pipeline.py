@@ -19,6 +19,8 @@ from .library import NUMERICS, load_rules, recognitions
 from .nearest import WhyNot, combined
 from .report import Report, make_report
 from .saturate import Limits
+from .schedule import STANDARD as STANDARD_SCHEDULE
+from .schedule import make_plan
 from .verify import Verification, check_model
 
 if TYPE_CHECKING:
@@ -72,14 +74,15 @@ def optimize(
     cost: str = "latency",
     threads: int = 1,
     disabled: Sequence[str] = (),
+    schedule: str = STANDARD_SCHEDULE,
     why_not: str | None = None,
     progress: Progress | None = None,
 ) -> Optimized:
     """Optimises a model with the standard rules and those in `rules`.
 
     `model` is a path, bytes, a `ModelProto` or a `Graph`; `shapes` gives symbolic dims their numbers; `time_limit` is
-    in seconds, `node_limit` in e-nodes, `memory_limit` in bytes; `why_not` names a rule to look into. Raises
-    `UserError` for bad models and rules, with all that is wrong."""
+    in seconds, `node_limit` in e-nodes, `memory_limit` in bytes; `schedule` names the schedule to run, `why_not` a rule
+    to look into. Raises `UserError` for bad models and rules, with all that is wrong."""
     seconds: dict[str, float] = {}
     tell = progress or (lambda stage, facts: None)
 
@@ -91,6 +94,7 @@ def optimize(
         return result
 
     library = timed("rules", lambda: load_rules(rules, std=std_rules))
+    make_plan(schedule, library.schedules, library.rulesets)  # so that a wrong name is told at once
     if why_not is not None:
         _check_asked(library, why_not, numerics)
     graph_in: Graph = timed("read", lambda: model if isinstance(model, Graph) else onnx_in.read(model, shapes=shapes))
@@ -107,6 +111,7 @@ def optimize(
         "costs": costs,
         "memory": memory_limit,
         "why_not": why_not,
+        "schedule": schedule,
     }
     marked = bodies.mark_bodies(graph_in)
     outcomes = timed("saturate", lambda: worker.run(worker.job(marked, **settings), tell))

@@ -90,6 +90,8 @@ def make_report(
             "iterations": saturation.iterations,
             "stop_reason": saturation.stop_reason,
             "limited": saturation.limited,
+            "limits": [asdict(met) for met in saturation.limits],
+            "unscheduled": list(saturation.unscheduled),
         },
         rules=rules,
         extraction={"method": extraction.method, "bound": extraction.bound, "gap": _gap(extraction)},

@@ -29,6 +29,7 @@ from .nearest import why_not
 from .patterns import CompiledRule, Unsupported
 from .processes import in_order
 from .saturate import Limits, Saturator
+from .schedule import plan_for
 from .shapes import IllTyped
 from .terms import Unprintable, different, node_term, term
 from .values import TensorRef, Unprovable, Value
@@ -157,7 +158,9 @@ def _run(suite: _Suite, test: ast.RuleTest, lhs: ast.Expr | ast.Roots) -> _Failu
         before = {egraph.find(r): r for r in roots}
         forward = list(compiled(rule))[:1]
         limits = Limits(seconds=10, nodes=20_000, iterations=8)
-        report = Saturator(egraph, forward, suite.kinds, limits, declared=suite.declared, constants=True).run()
+        report = Saturator(
+            egraph, forward, suite.kinds, limits, plan=plan_for(rule.ruleset), declared=suite.declared, constants=True
+        ).run()
         count = report.counts[rule.name]
         if test.verdict == "refuses":
             return _refuses(egraph, operands, roots, rule.name) if count.applied else None

@@ -1,8 +1,8 @@
-"""Saturation: rules are matched and applied, phase by phase, until nothing new comes or a limit is met.
+"""Saturation: rules are matched and applied as a schedule says, until nothing new comes or a limit is met.
 
-In each iteration the matcher finds all new matches of a phase's rules at once; then they are bound, their conditions
+In each iteration the matcher finds all new matches of a ruleset's rules at once; then they are bound, their conditions
 proved and their right sides built here, in a fixed order. A match whose condition was not provable is kept and tried
-again when more is known. What explores is budgeted: a rule that matches too often sits out for growing times, like
+again when more is known. Where a ruleset limits matches, a rule that matches too often sits out for growing times, like
 egg's back-off scheduler (Willsey et al., POPL 2021, section 5).
 """
 
@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..grammar import ast
+from ..grammar.builtins import RULESETS
 from .bind import bind
 from .compile_rules import Compiler, heads
 from .egraph import EGraph
@@ -21,24 +22,29 @@ from .given import check_given
 from .matcher import Row
 from .operators import OWN_DOMAIN
 from .patterns import CompiledRule, Variant
+from .schedule import Budget, Plan, Run, Saturate, Step, names_of
 from .shapes import IllTyped
 from .values import TensorRef, Unprovable, Value
-
-PHASES = ("simplify", "explore", "lower")
-"""The phases in order. `canonical` rules run with `simplify`; both also run between the rounds of `explore`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What saturation may use: seconds, e-nodes, and iterations per phase.
+    """What saturation may use in all: seconds, e-nodes, and iterations on the way to one fixpoint.
 
-    `budget` is how many matches of one exploring rule are applied in one iteration before it sits out."""
+    Rulesets have budgets besides (`schedule.Budget`)."""
 
     seconds: float = 20.0
     nodes: int = 200_000
     iterations: int = 40
-    explore_rounds: int = 3
-    budget: int = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class LimitMet:
+    """A budget of a ruleset that was used up: which (`matches`, `nodes`, …), and by which rule if it is one rule's."""
+
+    ruleset: str
+    limit: str
+    rule: str | None = None
 
 
 @dataclass(slots=True)
@@ -57,7 +63,9 @@ class RuleCount:
 
 @dataclass(slots=True)
 class Saturation:
-    """How saturation went. `stop_reason` is `saturated`, `time_limit`, `node_limit` or `iteration_limit`."""
+    """How saturation went. `stop_reason` is `saturated`, `time_limit`, `node_limit` or `iteration_limit`.
+
+    `unscheduled` are rulesets, other than the standard ones, with rules that the schedule does not run."""
 
     stop_reason: str = "saturated"
     iterations: int = 0
@@ -65,7 +73,25 @@ class Saturation:
     classes: int = 0
     nodes: int = 0
     counts: dict[str, RuleCount] = field(default_factory=dict)
-    limited: list[str] = field(default_factory=list)
+    limits: list[LimitMet] = field(default_factory=list)
+    unscheduled: tuple[str, ...] = ()
+
+    @property
+    def limited(self) -> list[str]:
+        """The rules that sat out for a time."""
+        return [met.rule for met in self.limits if met.rule is not None]
+
+
+@dataclass(slots=True)
+class _Spent:
+    """What a ruleset has used of its budget; `all` if it is used up."""
+
+    budget: Budget
+    nodes: int = 0
+    seconds: float = 0.0
+    all: bool = False
+    nodes_at: int = 0
+    start: float = 0.0
 
 
 class _Stop(Exception):
@@ -86,7 +112,8 @@ class _Pending:
 class Saturator:
     """Runs rules on one e-graph.
 
-    `kinds` gives the kind of each operator, `declared` the operators that rule files define. Terms over constants only
+    `plan` is the schedule, by default the standard one; rules of rulesets that are not in it are not run. `kinds` gives
+    the kind of each operator, `declared` the operators that rule files define. Terms over constants only
     are left as they are unless `constants`: they are evaluated once whatever their form. But where a rule finds that
     one is just a part of itself (c · 1) it is applied: else rules that rearrange constants would make ever new ones."""
 
@@ -97,6 +124,7 @@ class Saturator:
         kinds: Mapping[str, str],
         limits: Limits,
         *,
+        plan: Plan | None = None,
         declared: Mapping[str, ast.Op] | None = None,
         constants: bool = False,
         progress: Callable[[int, int], None] | None = None,
@@ -105,19 +133,30 @@ class Saturator:
         self.rules = list(rules)
         self.kinds = kinds
         self.limits = limits
+        if plan is None:
+            from .library import standard_plan
+
+            plan = standard_plan()
+        self.plan = plan
         self.constants = constants
         self.progress = progress
-        self.report = Saturation(counts={r.name: RuleCount() for r in rules})
+        run = {*RULESETS, *self.plan.rulesets()}
+        unscheduled = dict.fromkeys(r.ruleset for r in rules if r.ruleset not in run)
+        self.report = Saturation(counts={r.name: RuleCount() for r in rules}, unscheduled=tuple(unscheduled))
         self.evaluator = Evaluator(egraph)
         self.evaluator.declared = declared or {}
         self._by_query: dict[str, tuple[CompiledRule, Variant]] = {}
         self._seen_variants: set[tuple[object, ...]] = set()
-        self._failed: dict[str, dict[_Key, _Pending]] = {phase: {} for phase in PHASES}
+        self._failed: dict[str, dict[_Key, _Pending]] = {}
         self._done: set[_Key] = set()
         self._groups: dict[str, dict[tuple[object, ...], dict[int, dict[str, Value]]]] = {}
         self._done_groups: set[tuple[object, ...]] = set()
         self._banned: dict[str, int] = {}
         self._bans: dict[str, int] = {}
+        self._applied: dict[str, int] = {}
+        self._spent: dict[str, _Spent] = {}
+        self._fixed: dict[Step, int] = {}
+        self._changes = 0
         self._kinds_declared: set[str] = set()
         self._compiled: dict[int, tuple[str, ...]] = {}
         self._start = time.perf_counter()
@@ -127,12 +166,7 @@ class Saturator:
     def run(self) -> Saturation:
         """Saturates and says how it went; the e-graph is rebuilt whatever the reason for stopping."""
         try:
-            self._fixpoint("simplify")
-            for _ in range(self.limits.explore_rounds):
-                if not self._round("explore") and not self._banned:
-                    break
-                self._fixpoint("simplify")
-            self._fixpoint("lower")
+            self._steps(self.plan.steps)
         except _Stop as stop:
             self.report.stop_reason = str(stop)
         self.egraph.rebuild()
@@ -144,16 +178,55 @@ class Saturator:
         self.report.classes = len(self.egraph.classes())
         return self.report
 
-    def _fixpoint(self, phase: str) -> None:
-        for _ in range(self.limits.iterations):
-            if not self._round(phase):
+    def _steps(self, steps: Sequence[Step]) -> bool:
+        """Runs steps in order; whether they changed anything."""
+        before = self._changes
+        for step in steps:
+            if isinstance(step, Run):
+                for ruleset in step.rulesets:
+                    self._round(ruleset)
+            elif isinstance(step, Saturate):
+                self._fixpoint(step)
+            else:
+                for _ in range(step.count):
+                    if not self._steps(step.steps) and not self._wake():
+                        break
+        return self._changes > before
+
+    def _fixpoint(self, step: Saturate) -> None:
+        if self._fixed.get(step) == self._changes:
+            return  # nothing has changed since it was reached
+        for _ in range(min(step.iterations, self.limits.iterations)):
+            if not self._steps(step.steps) and not self._wake():
+                self._fixed[step] = self._changes
                 return
         if self.report.stop_reason == "saturated":
             self.report.stop_reason = "iteration_limit"
+        for ruleset in dict.fromkeys(name for inner in step.steps for name in names_of(inner)):
+            self._met(ruleset, "iterations")
+
+    def _wake(self) -> bool:
+        """Ends the time that rules sit out when nothing else is left to do; whether there were such rules."""
+        sleeping = [rule for rule, until in self._banned.items() if until > self.report.iterations]
+        for rule in sleeping:
+            self._banned[rule] = self.report.iterations
+        return bool(sleeping)
+
+    def _met(self, ruleset: str, limit: str, rule: str | None = None) -> None:
+        """Notes that a limit was met."""
+        met = LimitMet(ruleset, limit, rule)
+        if met not in self.report.limits:
+            self.report.limits.append(met)
 
     def _round(self, phase: str) -> bool:
-        """One iteration; whether it changed anything."""
+        """One iteration of a ruleset; whether it changed anything."""
         self._check()
+        spent = self._spent.setdefault(phase, _Spent(self.plan.budgets.get(phase, Budget())))
+        if spent.all:
+            return False
+        spent.start, spent.nodes_at = time.perf_counter(), len(self.egraph.nodes)
+        self._failed.setdefault(phase, {})
+        self._applied.clear()
         self.egraph.rebuild()
         self._compile(phase)
         assert self.egraph.matcher is not None
@@ -164,19 +237,54 @@ class Saturator:
         changed = False
         for name, rows in found.items():
             rule, variant = self._by_query[name]
-            changed |= self._apply_all(rule, variant, rows, phase)
+            changed |= self._apply_all(rule, variant, rows, phase, spent)
         changed |= self._apply_groups(phase)
         for key, pending in retry.items():
             # a failed condition is worth another look only when more is known of what it is about
-            if self.egraph.changed_since(pending.knowledge, pending.row[: len(pending.variant.query.classes)]):
-                start = time.perf_counter()
-                changed |= self._apply(pending.rule, pending.variant, pending.row, phase)
-                self.report.counts[pending.rule.name].seconds += time.perf_counter() - start
-            else:
+            classes = pending.row[: len(pending.variant.query.classes)]
+            if not self.egraph.changed_since(pending.knowledge, classes):
                 self._failed[phase].setdefault(key, pending)
+            elif spent.all or self._sits_out(pending.rule, spent.budget):
+                pending.knowledge = -1
+                self._failed[phase].setdefault(key, pending)
+            else:
+                began = time.perf_counter()
+                changed |= self._apply(pending.rule, pending.variant, pending.row, phase)
+                self.report.counts[pending.rule.name].seconds += time.perf_counter() - began
+                self._spend(spent, phase)
+        spent.nodes += len(self.egraph.nodes) - nodes
+        spent.seconds += time.perf_counter() - spent.start
         if self.progress:
             self.progress(self.report.iterations, len(self.egraph.nodes))
-        return changed or self.egraph.knowledge != knowledge or len(self.egraph.nodes) != nodes
+        changed = changed or self.egraph.knowledge != knowledge or len(self.egraph.nodes) != nodes
+        self._changes += changed
+        return changed
+
+    def _spend(self, spent: _Spent, phase: str) -> None:
+        """Notes if the ruleset has used up its budget."""
+        budget = spent.budget
+        if budget.nodes is not None and spent.nodes + len(self.egraph.nodes) - spent.nodes_at >= budget.nodes:
+            spent.all = True
+            self._met(phase, "nodes")
+        if budget.seconds is not None and spent.seconds + time.perf_counter() - spent.start >= budget.seconds:
+            spent.all = True
+            self._met(phase, "seconds")
+
+    def _sits_out(self, rule: CompiledRule, budget: Budget) -> bool:
+        """Whether a rule is not to be applied now; counts that it is."""
+        if budget.matches is None:
+            return False
+        now = self.report.iterations
+        if self._banned.get(rule.name, 0) > now:
+            return True
+        used = self._applied.get(rule.name, 0)
+        if used < budget.matches << self._bans.get(rule.name, 0):
+            self._applied[rule.name] = used + 1
+            return False
+        self._bans[rule.name] = self._bans.get(rule.name, 0) + 1
+        self._banned[rule.name] = now + (1 << self._bans[rule.name])
+        self._met(rule.ruleset, "matches", rule.name)
+        return True
 
     def _compile(self, phase: str) -> None:
         """Registers the queries of a phase's rules; again when operators have come up that they name."""
@@ -206,24 +314,17 @@ class Saturator:
         if len(self.egraph.nodes) > self.limits.nodes:
             raise _Stop("node_limit")
 
-    def _apply_all(self, rule: CompiledRule, variant: Variant, rows: Sequence[Row], phase: str) -> bool:
-        explores = phase == "explore"
-        if explores and self._banned.get(rule.name, 0) > self.report.iterations:
-            self._postpone(rule, variant, rows, phase)
-            return False
+    def _apply_all(self, rule: CompiledRule, variant: Variant, rows: Sequence[Row], phase: str, spent: _Spent) -> bool:
         changed = False
         start = time.perf_counter()
         for i, row in enumerate(rows):
-            if explores and i >= self.limits.budget << self._bans.get(rule.name, 0):
-                self._bans[rule.name] = self._bans.get(rule.name, 0) + 1
-                self._banned[rule.name] = self.report.iterations + (1 << self._bans[rule.name])
-                if rule.name not in self.report.limited:
-                    self.report.limited.append(rule.name)
+            if spent.all or self._sits_out(rule, spent.budget):
                 self._postpone(rule, variant, rows[i:], phase)
                 break
             if i % 256 == 255:
                 self._check()
             changed |= self._apply(rule, variant, row, phase)
+            self._spend(spent, phase)
         self.report.counts[rule.name].seconds += time.perf_counter() - start
         return changed
 

@@ -35,6 +35,7 @@ from .library import RuleSet, load_rules, rule_set
 from .nearest import WhyNot, why_not
 from .operators import OWN_DOMAIN
 from .saturate import Limits, Saturation, Saturator
+from .schedule import STANDARD as STANDARD_SCHEDULE
 
 Progress = Callable[[str, Mapping[str, Any]], None]
 _GRACE = 10.0
@@ -64,6 +65,7 @@ class Job:
     costs: dict[str, CostModel]
     memory: int = MEMORY
     why_not: str | None = None
+    schedule: str = STANDARD_SCHEDULE
 
 
 @dataclass(slots=True)
@@ -92,7 +94,8 @@ def job(graph: Graph, **settings: Any) -> Job:
 def perform(task: Job, progress: Progress | None = None) -> list[Outcome]:
     """Does a job in this process; an outcome for each of its graphs."""
     library = load_rules(task.rules, std=task.std)
-    rules = rule_set(library, task.numerics, task.disabled)
+    opsets = task.graphs[0].opset
+    rules = rule_set(library, task.numerics, task.disabled, schedule=task.schedule, opsets=opsets)
     end = time.perf_counter() + task.limits.seconds
     outcomes = []
     for i, graph in enumerate(task.graphs):
@@ -121,7 +124,9 @@ def _optimise(
             if progress is not None:
                 progress("saturate", {"iterations": iteration, "nodes": nodes})
 
-        saturator = Saturator(egraph, rules.rules, rules.kinds, limits, declared=rules.declared, progress=tell)
+        saturator = Saturator(
+            egraph, rules.rules, rules.kinds, limits, plan=rules.plan, declared=rules.declared, progress=tell
+        )
         saturation = saturator.run()
         seconds["saturate"] = saturation.seconds
         start = time.perf_counter()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import errors
-from .ast import Def, Fuse, Op, Rule, RuleFile, Span, Use
+from .ast import Def, Fuse, Op, Rule, RuleFile, Ruleset, Schedule, Span, Use, UseDomain
 from .check import check
 from .diagnostics import Diagnostic, Label, RuleErrors
 from .expand import collect, expand
@@ -24,6 +24,9 @@ class Library:
     ops: tuple[Op, ...]
     fuses: tuple[Fuse, ...]
     defs: tuple[Def, ...]
+    rulesets: tuple[Ruleset, ...] = ()
+    schedules: tuple[Schedule, ...] = ()
+    domains: tuple[UseDomain, ...] = ()
 
 
 def load(paths: Iterable[str | Path], operators: OperatorInfo | None = None) -> Library:
@@ -54,6 +57,9 @@ def load(paths: Iterable[str | Path], operators: OperatorInfo | None = None) -> 
         ops=tuple(i for i in items if isinstance(i, Op)),
         fuses=tuple(i for i in items if isinstance(i, Fuse)),
         defs=tuple(i for i in items if isinstance(i, Def)),
+        rulesets=tuple(i for i in items if isinstance(i, Ruleset)),
+        schedules=tuple(i for i in items if isinstance(i, Schedule)),
+        domains=tuple(i for i in items if isinstance(i, UseDomain)),
     )
 
 

@@ -18,6 +18,7 @@ from ..options import (
     NumericsOption,
     Precision,
     Rules,
+    Schedule,
     Shape,
     StdRules,
     Threads,
@@ -55,6 +56,7 @@ def command(
     rules: Rules = [],  # noqa: B006
     std_rules: StdRules = True,
     numerics: NumericsOption = Numerics.REASSOC,
+    schedule: Schedule = "standard",
     time_limit: TimeLimit = None,
     node_limit: NodeLimit = None,
     memory_limit: MemoryLimit = None,
@@ -95,6 +97,7 @@ def command(
                 node_limit=node_limit,
                 memory_limit=memory_limit,
                 disabled=disabled,
+                schedule=schedule,
                 progress=stages,
             )
             if job.program is None and not bench:

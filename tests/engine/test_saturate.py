@@ -11,9 +11,10 @@ from rewrite.engine.egraph import EGraph
 from rewrite.engine.graph import Constant, DType, TensorType
 from rewrite.engine.library import RuleSet, load_rules, rule_set
 from rewrite.engine.operators import normalise_attrs
-from rewrite.engine.saturate import Limits, Saturation, Saturator
+from rewrite.engine.saturate import LimitMet, Limits, Saturation, Saturator
 from rewrite.engine.shapes import IllTyped
 from rewrite.engine.symbolic import symbol
+from rewrite.errors import UserError
 
 OPS = "op Add commutative kind elementwise\nop Mul commutative kind elementwise\nop Relu kind elementwise\n"
 
@@ -28,10 +29,10 @@ def egraph() -> Iterator[EGraph]:
 
 @pytest.fixture
 def rules(tmp_path: Path):
-    def load(text: str, numerics: str = "reassoc") -> RuleSet:
+    def load(text: str, numerics: str = "reassoc", **settings: str) -> RuleSet:
         path = tmp_path / "test.rules"
         path.write_text(OPS + text)
-        return rule_set(load_rules([path], std=False), numerics)
+        return rule_set(load_rules([path], std=False), numerics, **settings)
 
     return load
 
@@ -49,7 +50,8 @@ def constant(egraph: EGraph, value: object, dtype: type = np.float32) -> int:
 
 
 def saturate(egraph: EGraph, rules: RuleSet, **limits: float) -> Saturation:
-    return Saturator(egraph, rules.rules, rules.kinds, Limits(**limits), declared=rules.declared).run()  # type: ignore[arg-type]
+    limited = Limits(**limits)  # type: ignore[arg-type]
+    return Saturator(egraph, rules.rules, rules.kinds, limited, plan=rules.plan, declared=rules.declared).run()
 
 
 def test_equal_nodes_are_one_and_commutative_operands_have_no_order(egraph: EGraph) -> None:
@@ -185,9 +187,55 @@ def test_an_exploring_rule_that_matches_too_often_sits_out(egraph: EGraph, rules
     x = egraph.add_input("x", f32(3))
     for i in range(20):
         node(egraph, "Relu", node(egraph, "Add", x, constant(egraph, [i, i, i])))
-    text = "rule move Relu(x + c) => Relu(c + x + 0) class exact direction explore"
-    found = saturate(egraph, rules(text), budget=5)
+    text = "rule move Relu(x + c) => Relu(c + x + 0) class exact joins few  ruleset few matches 5 joins explore"
+    found = saturate(egraph, rules(text))
     assert found.limited == ["move"]
+    assert found.limits == [LimitMet("few", "matches", "move")]
+    assert found.counts["move"].matches >= 20  # in the end all came to be applied
+
+
+GROW = "rule grow Relu(x) => Relu(x + 1) class exact joins growth "
+
+
+@pytest.mark.parametrize(
+    ("limit", "nodes"), [("nodes 10", range(10, 16)), ("iterations 3", range(6, 11)), ("seconds 1e-9", range(3, 7))]
+)
+def test_a_ruleset_stops_at_its_limits(egraph: EGraph, rules, limit: str, nodes: range) -> None:
+    node(egraph, "Relu", egraph.add_input("x", f32(3)))
+    text = f"{GROW} ruleset growth {limit} schedule grow = saturate(growth)"
+    found = saturate(egraph, rules(text, schedule="grow"))
+    assert found.limits == [LimitMet("growth", limit.split()[0])]
+    assert found.nodes in nodes
+    assert found.stop_reason == ("iteration_limit" if limit == "iterations 3" else "saturated")
+
+
+def test_a_schedule_says_what_is_run_and_how_often(rules) -> None:
+    def nodes(schedule: str) -> int:
+        egraph = EGraph.create()
+        assert egraph.matcher is not None
+        node(egraph, "Relu", egraph.add_input("x", f32(3)))
+        found = saturate(egraph, rules(f"{GROW} ruleset growth schedule mine = {schedule}", schedule="mine"))
+        egraph.matcher.close()
+        return found.nodes
+
+    none, once, three = nodes("saturate(simplify)"), nodes("growth"), nodes("repeat 3 (growth ; simplify)")
+    assert none < once < three
+    assert nodes("growth ; growth ; growth") == three
+    assert nodes("repeat 3 (saturate(simplify) ; growth)") == three
+
+
+def test_a_schedule_that_there_is_none_of_is_refused(rules) -> None:
+    with pytest.raises(UserError, match="no schedule 'quik'") as caught:
+        rules("schedule quick = simplify", schedule="quik")
+    assert "quick" in caught.value.hint
+
+
+def test_rules_of_a_file_for_other_versions_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "new.rules"
+    path.write_text("use onnx(20 ..)  rule twice Relu(Relu(x)) => Relu(x) class exact")
+    library = load_rules([path], std=False)
+    names = [[r.name for r in rule_set(library, opsets=opsets).rules] for opsets in ({"": 19}, {"": 20}, {"ml": 1}, {})]
+    assert names == [[], ["twice"], ["twice"], ["twice"]]
 
 
 def test_the_same_run_gives_the_same_e_graph(rules) -> None:
