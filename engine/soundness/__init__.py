@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .report import Budget, Counterexample, RuleReport
+from .report import DEFAULT, Budget, Counterexample, RuleReport
 
 if TYPE_CHECKING:
     from ...grammar import ast
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Budget", "Counterexample", "RuleReport", "check", "check_rule"]
 
 
-def check_rule(rule: ast.Rule, library: Library, *, budget: Budget = Budget()) -> RuleReport:
+def check_rule(rule: ast.Rule, library: Library, *, budget: Budget = DEFAULT) -> RuleReport:
     """Checks one rule against drawn instances; the same budget gives the same report, time aside.
 
     `rule` need not be one of `library`, which says what operators mean (`op` declarations)."""
@@ -39,7 +39,7 @@ def check(
     library: Library,
     rules: Iterable[ast.Rule] | None = None,
     *,
-    budget: Budget = Budget(),
+    budget: Budget = DEFAULT,
     workers: int | None = None,
     prove: bool = True,
     cache: Path | None = None,

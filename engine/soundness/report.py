@@ -28,6 +28,9 @@ class Budget:
     shrink: bool = True
 
 
+DEFAULT = Budget()
+
+
 @dataclass(frozen=True, slots=True)
 class Counterexample:
     """Operands on which the two sides of a rule differ.

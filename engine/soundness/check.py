@@ -1,0 +1,162 @@
+"""Checking one rule: instances are drawn in rounds, each from those that were seen to fire.
+
+The first round holds the rule's own tests and what is drawn from the pattern alone; every later one changes instances
+on which the rule fires, one to three things at a time, as a fuzzer does that is guided by coverage. So most instances
+are either accepted by the rule or only just refused.
+"""
+
+from __future__ import annotations
+
+import time
+import zlib
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...grammar import ast
+from ...grammar.library import Library
+from .draw import drawn
+from .instance import Instance, seeds
+from .perturb import Changer
+from .report import Budget, Counterexample, RuleReport
+from .run import Outcome, Subject, run, subjects
+from .shrink import shrink
+
+ROUND = 48
+"""Instances in a round."""
+
+
+@dataclass
+class _Tally:
+    """What was found so far."""
+
+    instances: int = 0
+    fired: int = 0
+    near_misses: int = 0
+    compared: int = 0
+    bits: dict[str, int] = field(default_factory=dict)
+    uncomputed: set[str] = field(default_factory=set)
+    odd: set[str] = field(default_factory=set)
+    failure: str = ""
+    reason: str = ""
+    counterexample: Counterexample | None = None
+
+
+def check_rule(rule: ast.Rule, library: Library, budget: Budget) -> RuleReport:
+    """Checks one rule; see `soundness.check_rule`."""
+    start = time.perf_counter()
+    tally = _Tally()
+    ways = subjects(rule, library)
+    for number, subject in enumerate(ways):
+        share = start + budget.seconds * (number + 1) / len(ways)
+        limit = budget.instances * (number + 1) // len(ways)
+        _explore(subject, budget, tally, share, limit)
+        if tally.counterexample is not None and budget.stop:
+            break
+    return _report(rule, tally, time.perf_counter() - start)
+
+
+def _explore(subject: Subject, budget: Budget, tally: _Tally, until: float, limit: int) -> None:
+    rng = np.random.default_rng([budget.seed, zlib.crc32(subject.rule.name.encode())])
+    changer = Changer(subject, rng)
+    known: set[str] = set()
+    alive: list[Instance] = []
+    spare: list[Instance] = []
+    pending = list(seeds(subject.pattern, subject.declared))
+    pending += drawn(subject, rng, 24 if len(pending) < 4 else 10)
+    tries = 0
+    while pending and time.perf_counter() < until:
+        fresh = []
+        for instance in pending:
+            if (key := instance.key()) not in known:
+                known.add(key)
+                fresh.append(instance)
+        batch = run(subject, fresh, seed=budget.seed, seconds=max(until - time.perf_counter(), 0.5))
+        tally.reason = tally.reason or batch.reason
+        for outcome in batch.outcomes:
+            _count(outcome, tally, alive, spare)
+        found = [o for o in batch.outcomes if o.difference is not None]
+        if found and tally.counterexample is None:
+            simplest = min(found, key=lambda o: (o.instance.steps, len(o.instance.key())))
+            tally.counterexample = shrink(subject, simplest, budget)
+        tries += 1
+        if (found and budget.stop) or tally.instances >= limit or tries > 40:
+            return
+        parents = alive or spare
+        pending = _children(changer, parents, rng, ROUND) if parents else []
+        if not pending:
+            pending = list(drawn(subject, rng, 24))
+
+
+def _count(outcome: Outcome, tally: _Tally, alive: list[Instance], spare: list[Instance]) -> None:
+    if not outcome.built:
+        return
+    tally.instances += 1
+    tally.fired += outcome.fired
+    tally.near_misses += not outcome.fired and outcome.instance.steps > 0
+    tally.compared += outcome.compared
+    tally.uncomputed |= outcome.uncomputed
+    tally.odd |= outcome.odd
+    if outcome.failure and not tally.failure:
+        tally.failure = f"{outcome.failure} ({outcome.instance.key()[:400]})"
+    if outcome.fired:
+        tally.bits[outcome.bits] = tally.bits.get(outcome.bits, 0) + 1
+        alive.append(outcome.instance)
+    elif outcome.instance.steps <= 1:
+        spare.append(outcome.instance)
+
+
+def _children(changer: Changer, parents: list[Instance], rng: np.random.Generator, count: int) -> list[Instance]:
+    """Changed instances: of the first parents (the tests) as often as of all that came later."""
+    found = []
+    for _ in range(count):
+        pool = parents[:4] if rng.random() < 0.5 else parents
+        child: Instance | None = pool[int(rng.integers(len(pool)))]
+        for _ in range(int(rng.choice([1, 2, 3], p=[0.6, 0.25, 0.15]))):
+            assert child is not None
+            child = changer.change(child) or child
+        assert child is not None
+        found.append(child)
+    return found
+
+
+def _report(rule: ast.Rule, tally: _Tally, seconds: float) -> RuleReport:
+    problems: list[str] = []
+    notes: list[str] = []
+    if tally.failure:
+        problems.append(f"the engine failed on an instance: {tally.failure}")
+    if not tally.instances:
+        problems.append("vacuous: no instance of the pattern could be built" + _because(tally.reason))
+    elif not tally.fired:
+        problems.append(f"vacuous: it fired on none of {tally.instances} instances" + _because(tally.reason))
+    elif not tally.compared:
+        what = ", ".join(sorted(tally.uncomputed)) or "its operators"
+        problems.append(f"nothing could be compared: there is no reference for {what}")
+    elif tally.uncomputed:
+        notes.append(f"not computed on some instances: {', '.join(sorted(tally.uncomputed))}")
+    if rule.numerics != "exact" and tally.fired >= 8 and tally.compared and not tally.counterexample:
+        if not tally.bits.get("different"):
+            claim = "exact signed_zero" if tally.bits.get("zeros") else "exact"
+            notes.append(f"the two sides never differed in a bit: it may be `class {claim}`")
+    elif "signed_zero" in rule.relaxations and tally.fired >= 8 and not tally.counterexample:
+        if not tally.bits.get("zeros"):
+            notes.append("the sign of a zero never differed: it may be `class exact`")
+    sound = tally.counterexample is None and not problems
+    return RuleReport(
+        name=rule.name,
+        file=rule.span.file,
+        line=rule.span.line,
+        numerics=" ".join((rule.numerics, *rule.relaxations)),
+        layer=2 if sound else 1,
+        instances=tally.instances,
+        fired=tally.fired,
+        near_misses=tally.near_misses,
+        seconds=seconds,
+        counterexample=tally.counterexample,
+        problems=tuple(problems),
+        notes=tuple(notes),
+    )
+
+
+def _because(reason: str) -> str:
+    return f" ({reason})" if reason else ""

@@ -1,0 +1,198 @@
+"""The values of e-nodes, by NumPy and the reference implementation, independent of what the compiler makes of them.
+
+Each class is computed from its oldest node, which is the model's own; every other node of the class from the same
+inputs. So one pass over an e-graph holds every equality in it against the original.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .. import fold
+from ..egraph import ABSENT, EGraph
+from ..graph import AttrValue, DType
+from ..operators import OWN_DOMAIN, WORKING_OPSET, find_schema, signature, split_name
+from . import kernels
+
+Array = NDArray[Any]
+_LIMIT = 1 << 22
+_REFERENCE_LIMIT = 20_000
+
+
+class Undefined(Exception):
+    """The operator has no value on these operands, or none that can be computed here."""
+
+    def __init__(self, op: str, *, certain: bool) -> None:
+        super().__init__(op)
+        self.op = op
+        self.certain = certain
+        """Whether it is the standard that gives no value, and not just that nothing here computes the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """The outputs of a class. `peak` is the largest finite magnitude on the way to it."""
+
+    arrays: tuple[Any, ...]
+    peak: float
+
+
+class Values:
+    """The values of the classes of an e-graph for one choice of its inputs."""
+
+    def __init__(self, egraph: EGraph, inputs: Mapping[str, Array]) -> None:
+        self.egraph = egraph
+        self.inputs = inputs
+        self._memo: dict[int, Computed | Undefined] = {}
+
+    def of_class(self, handle: int) -> Computed:
+        """The value of a class. Raises `Undefined`."""
+        handle = self.egraph.find(handle)
+        found = self._memo.get(handle)
+        if found is None:
+            try:
+                found = self.of_node(handle)
+            except Undefined as undefined:
+                found = undefined
+            self._memo[handle] = found
+        if isinstance(found, Undefined):
+            raise found
+        return found
+
+    def of_node(self, handle: int) -> Computed:
+        """The value of one node, from the values of its inputs' classes. Raises `Undefined`."""
+        node = self.egraph.nodes[handle]
+        if node.op == "Input":
+            name = str(node.attrs["name"])
+            if name not in self.inputs:
+                raise Undefined("Input", certain=False)
+            return _computed([self.inputs[name]], 0.0)
+        if node.op == "Const":
+            contents = self.egraph.constants[str(node.attrs["digest"])].contents()
+            if contents is None:
+                raise Undefined("Const", certain=False)
+            return _computed([np.asarray(contents)], 0.0)
+        if node.op == "Proj":
+            whole = self.of_class(node.children[0])
+            index = node.attrs["index"]
+            assert isinstance(index, int)
+            if index >= len(whole.arrays):
+                raise Undefined("Proj", certain=False)
+            return Computed((whole.arrays[index],), whole.peak)
+        if node.op.startswith(f"{OWN_DOMAIN}.") or node.serial:
+            raise Undefined(node.op, certain=False)  # it is equal to its definition by declaration
+        peak = 0.0
+        arrays: list[Any] = []
+        for child in node.children:
+            if child == ABSENT:
+                arrays.append(None)
+                continue
+            below = self.of_class(child)
+            peak = max(peak, below.peak)
+            arrays.append(below.arrays[0])
+        return _computed(apply(node.op, node.attrs, arrays, node.outputs), peak)
+
+
+def _computed(arrays: Sequence[Any], peak: float) -> Computed:
+    for array in arrays:
+        if isinstance(array, np.ndarray) and array.size and array.dtype.kind in "fiuV":
+            numbers = np.abs(array.astype(np.float64))
+            finite = numbers[np.isfinite(numbers)]
+            if finite.size:
+                peak = max(peak, float(finite.max()))
+    return Computed(tuple(arrays), peak)
+
+
+_PARTIAL = frozenset({"Div", "Mod", "Pow", "Cast", "CastLike", "Gather", "GatherElements", "Reshape", "Split", "Tile"})
+"""Operators without a value on some operands; NumPy computes them on all others."""
+
+
+def apply(op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Any], outputs: int) -> list[Any]:
+    """The outputs of an operator. Raises `Undefined`."""
+    with np.errstate(all="ignore"):
+        kernel = kernels.KERNELS.get(op)
+        if kernel is not None:
+            try:
+                found = kernel(attrs, arrays)
+            except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+                raise Undefined(op, certain=False) from error
+            if found is not None and len(found) >= outputs and all(a is not None for a in found[:outputs]):
+                return found[:outputs]
+        if fold.by_numpy(op):
+            computed = fold.evaluate(op, attrs, arrays, outputs, limit=_LIMIT)
+            if computed is not None:
+                return list(computed)
+            if op in _PARTIAL and all(_ordinary(a) for a in arrays if a is not None):
+                raise Undefined(op, certain=True)
+        return _reference(op, attrs, arrays, outputs)
+
+
+def _ordinary(array: Any) -> bool:
+    return isinstance(array, np.ndarray) and array.dtype.name in {
+        "float16", "float32", "float64", "int8", "int16", "int32", "int64",
+        "uint8", "uint16", "uint32", "uint64", "bool",
+    }  # fmt: skip
+
+
+_EVALUATORS: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+
+
+def _reference(op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Any], outputs: int) -> list[Any]:
+    """An operator by `onnx.reference`. The evaluators of single nodes are kept: making one is most of the work."""
+    if find_schema(op) is None or sum(a.size for a in arrays if isinstance(a, np.ndarray)) > _REFERENCE_LIMIT:
+        raise Undefined(op, certain=False)
+    key = (
+        op, outputs, repr(sorted(attrs.items())),
+        *(None if a is None else (a.dtype.str, a.dtype.name, a.ndim) if isinstance(a, np.ndarray) else "s"
+          for a in arrays),
+    )  # fmt: skip
+    evaluator = _EVALUATORS.get(key)
+    try:
+        if evaluator is None:
+            evaluator = _EVALUATORS[key] = _evaluator(op, attrs, arrays, outputs)
+            if len(_EVALUATORS) > 2000:
+                _EVALUATORS.popitem(last=False)
+        found = evaluator.run(None, {f"i{i}": a for i, a in enumerate(arrays) if a is not None})
+    except Exception as error:  # whatever the reference implementation trips over
+        raise Undefined(op, certain=False) from error
+    return [a if isinstance(a, list) else np.asarray(a) for a in found]
+
+
+def _evaluator(op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Any], outputs: int) -> Any:
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    domain, name, version = split_name(op)
+    names = ["" if a is None else f"i{i}" for i, a in enumerate(arrays)]
+    outs = [f"o{i}" for i in range(outputs)]
+    node = onnx.helper.make_node(name, names, outs, domain=domain)
+    known = signature(op)
+    formals = known.attributes if known is not None else {}
+    for key, value in attrs.items():
+        # a default is left out: the implementation may not know an attribute that came with a newer opset
+        if not key.startswith("$") and (key not in formals or formals[key].default != value):
+            node.attribute.append(fold.attribute(key, value))
+    inputs = []
+    for n, a in zip(names, arrays, strict=True):
+        if isinstance(a, list):
+            inputs.append(onnx.ValueInfoProto(name=n))
+        elif a is not None:
+            kind = onnx.helper.np_dtype_to_tensor_dtype(a.dtype)
+            inputs.append(onnx.helper.make_tensor_value_info(n, kind, [None] * a.ndim))
+    graph = onnx.helper.make_graph([node], "one", inputs, [onnx.ValueInfoProto(name=n) for n in outs])
+    schema = find_schema(op)
+    assert schema is not None
+    current = WORKING_OPSET if not domain else schema.since_version
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid(domain, version or current)])
+    return ReferenceEvaluator(model)
+
+
+def is_float(dtype: DType | None) -> bool:
+    """Whether an element type, if known, is a real floating-point type."""
+    return dtype is not None and dtype.is_float

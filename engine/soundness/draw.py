@@ -1,0 +1,5 @@
+"""placeholder"""
+
+
+def drawn(subject, rng, count):
+    return []

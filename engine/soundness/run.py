@@ -1,0 +1,339 @@
+"""Running a rule on many instances at once, and comparing all that it equates.
+
+The instances stand side by side in one e-graph, which the rule alone saturates; making an e-graph and compiling the
+queries is most of the cost of one. Then every class in which the rule had a hand is computed in all its forms, for each
+style of values that the numerics class is held to.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...errors import RewriteError
+from ...grammar import ast
+from ...grammar.library import Library
+from .. import symbolic
+from ..egraph import EGraph
+from ..evaluate import Evaluator
+from ..library import RuleSet, compiled, rule_set
+from ..patterns import CompiledRule, Unsupported
+from ..saturate import Limits, Saturator
+from ..schedule import Plan, Repeat, Run
+from ..shapes import IllTyped
+from ..symbolic import Dim
+from ..values import Unprovable
+from .compare import same_bits, unequal
+from .compute import Computed, Undefined, Values
+from .instance import Built, Instance, Pattern, Tensor, build, prepare
+from .valid import invalid
+from .values import PLAIN, draw, trials
+
+Array = NDArray[Any]
+NOT_BUILT = (
+    Unprovable, IllTyped, Unsupported, RewriteError,
+    ArithmeticError, LookupError, TypeError, ValueError, AssertionError, AttributeError, RecursionError,
+)  # fmt: skip
+"""What building an instance may raise: operands that operators do not take, drawn blindly."""
+SIZES = (3, 1, 2, 4, 5)
+"""What symbolic dims are set to: one size more for each trial."""
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A rule in one direction, ready to be run."""
+
+    rule: ast.Rule
+    pattern: Pattern
+    compiled: tuple[CompiledRule, ...]
+    library: RuleSet
+
+    @property
+    def declared(self) -> Mapping[str, ast.Op]:
+        """The operators that rule files define."""
+        return self.library.declared
+
+
+def subjects(rule: ast.Rule, library: Library) -> list[Subject]:
+    """The rule as it is applied: for `<=>` in both directions."""
+    rules = _rules(library)
+    found = []
+    for one in compiled(rule):
+        as_left = replace(rule, lhs=one.lhs, rhs=one.rhs, bidirectional=False)
+        found.append(Subject(rule, prepare(as_left), (one,), rules))
+    return found
+
+
+_RULES: dict[int, tuple[Library, RuleSet]] = {}
+
+
+def _rules(library: Library) -> RuleSet:
+    """What the library says of operators; made once for a library."""
+    held = _RULES.get(id(library))
+    if held is None or held[0] is not library:
+        _RULES.clear()
+        held = _RULES[id(library)] = (library, rule_set(library, "fast"))
+    return held[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """Two forms of one class that have other values, and the inputs on which they do."""
+
+    root: int
+    other: int
+    inputs: Mapping[str, Array]
+    left: Any
+    right: Any
+    message: str
+    style: str
+
+
+@dataclass(slots=True)
+class Outcome:
+    """What became of one instance. `bits` says how the results compare bit for bit: `same`, `zeros`, `different`."""
+
+    instance: Instance
+    built: bool = False
+    fired: bool = False
+    difference: Difference | None = None
+    bits: str = "same"
+    compared: int = 0
+    failure: str = ""
+    uncomputed: set[str] = field(default_factory=set)
+    odd: set[str] = field(default_factory=set)
+    """Operators whose result has another shape than was inferred: the instance is not valid after all."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """An e-graph with the instances in it, and what became of each."""
+
+    egraph: EGraph
+    built: list[Built]
+    outcomes: list[Outcome]
+    reason: str = ""
+
+
+def run(subject: Subject, instances: Sequence[Instance], *, seed: int = 0, seconds: float = 5.0) -> Batch:
+    """Applies the rule to instances and compares what it equates.
+
+    If the engine itself fails, the instance that makes it fail is found and says so."""
+    try:
+        return _run(subject, instances, seed, seconds)
+    except _Failed as failure:
+        if len(instances) == 1:
+            outcome = Outcome(instances[0], built=True, failure=str(failure))
+            return Batch(failure.egraph, [], [outcome])
+        middle = len(instances) // 2
+        first = run(subject, instances[:middle], seed=seed, seconds=seconds)
+        second = run(subject, instances[middle:], seed=seed, seconds=seconds)
+        return Batch(first.egraph, [], [*first.outcomes, *second.outcomes], first.reason or second.reason)
+
+
+class _Failed(Exception):
+    """The engine raised what it should not have."""
+
+    def __init__(self, error: Exception, egraph: EGraph) -> None:
+        super().__init__(f"{type(error).__name__}: {error}")
+        self.egraph = egraph
+
+
+def _run(subject: Subject, instances: Sequence[Instance], seed: int, seconds: float) -> Batch:
+    egraph = EGraph.create(subject.library.commutative)
+    assert egraph.matcher is not None
+    try:
+        evaluator = Evaluator(egraph)
+        evaluator.declared = subject.declared
+        outcomes = [Outcome(i) for i in instances]
+        built: list[Built] = []
+        owner: list[Outcome] = []
+        for number, outcome in enumerate(outcomes):
+            try:
+                made = build(subject.pattern, outcome.instance, evaluator, f"{number}.")
+            except NOT_BUILT:
+                continue
+            if invalid(egraph, made.nodes):
+                continue
+            outcome.built = True
+            built.append(made)
+            owner.append(outcome)
+        try:
+            reason = _saturate(subject, egraph, seconds)
+        except NOT_BUILT as error:
+            raise _Failed(error, egraph) from error
+        batch = Batch(egraph, built, outcomes, reason)
+        _compare(subject, batch, owner, seed)
+        return batch
+    finally:
+        egraph.matcher.close()
+
+
+def _saturate(subject: Subject, egraph: EGraph, seconds: float) -> str:
+    """Applies the rule twice over; why it did not fire where it came nearest."""
+    limits = Limits(seconds=seconds, nodes=40 * len(egraph.nodes) + 10_000)
+    rulesets = tuple(dict.fromkeys(rule.ruleset for rule in subject.compiled))
+    plan = Plan("check", (Repeat((Run(rulesets),), 2),))
+    saturator = Saturator(
+        egraph, subject.compiled, subject.library.kinds, limits,
+        plan=plan, declared=subject.declared, constants=True,
+    )  # fmt: skip
+    report = saturator.run()
+    return "; ".join(c.reason for c in report.counts.values() if c.reason)
+
+
+def _compare(subject: Subject, batch: Batch, owner: Sequence[Outcome], seed: int) -> None:
+    egraph, rule = batch.egraph, subject.rule
+    touched: dict[int, None] = {}
+    for a, _, by in egraph.unions:
+        if by == rule.name:
+            touched[egraph.find(a)] = None
+    if not touched:
+        return
+    owners = _owners(egraph, batch, owner, touched)
+    for outcome in {id(o): o for o in owners.values()}.values():
+        outcome.fired = True
+    for number, style in enumerate(trials(rule.numerics)):
+        inputs, types = _inputs(batch, style, number, seed)
+        values = Values(egraph, inputs)
+        for root in touched:
+            outcome = owners.get(root)
+            if outcome is None or outcome.difference is not None:
+                continue
+            coarse = types.get(id(outcome), "")
+            trial = _Trial(inputs, style, number, coarse)
+            _compare_class(values, root, rule, outcome, trial)
+
+
+def _owners(egraph: EGraph, batch: Batch, owner: Sequence[Outcome], touched: Mapping[int, None]) -> dict[int, Outcome]:
+    """The instance that each class in question belongs to: the first that has a node in it."""
+    at: dict[int, Outcome] = {}
+    for built, outcome in zip(batch.built, owner, strict=True):
+        pending = [egraph.find(r) for r in built.roots]
+        seen: set[int] = set()
+        while pending:
+            handle = pending.pop()
+            if handle in seen:
+                continue
+            seen.add(handle)
+            if handle in touched:
+                at.setdefault(handle, outcome)
+            for member in egraph.members(handle):
+                pending.extend(egraph.find(c) for c in egraph.nodes[member].children if c)
+    return at
+
+
+def _inputs(batch: Batch, style: str, number: int, seed: int) -> tuple[dict[str, Array], dict[int, str]]:
+    """Values for all inputs of all instances, and the narrowest floating-point type that each instance has."""
+    arrays: dict[str, Array] = {}
+    narrow: dict[int, str] = {}
+    by_instance = {id(o.instance): id(o) for o in batch.outcomes}
+    for built in batch.built:
+        key = by_instance[id(built.instance)]
+        for name, tensor in built.inputs.items():
+            plain = name.partition(".")[2]
+            rng = np.random.default_rng(zlib.crc32(f"{seed}:{plain}:{tensor.type}:{style}".encode()))
+            shape = tuple(size(d, number) for d in tensor.shape)
+            arrays[name] = draw(tensor.dtype, shape, rng, style)
+        for tensor in _tensors(built.instance.operands.values()):
+            if tensor.dtype.is_float and tensor.dtype.bits < {"": 99, "float16": 16, "bfloat16": 16}.get(
+                narrow.get(key, ""), 32
+            ):
+                narrow[key] = tensor.dtype.numpy.name
+    return arrays, narrow
+
+
+def _tensors(values: Any) -> list[Tensor]:
+    found: list[Tensor] = []
+    for value in values:
+        if isinstance(value, Tensor):
+            found.append(value)
+        elif isinstance(value, list):
+            found += _tensors(value)
+    return found
+
+
+def size(dim: Dim, number: int) -> int:
+    """The size that a dim has in a trial; symbols differ among each other and from trial to trial."""
+    if isinstance(dim, int):
+        return dim
+    sizes = {name: SIZES[(zlib.crc32(name.encode()) + number) % len(SIZES)] for name in symbolic.symbols(dim)}
+    return max(symbolic.evaluate(dim, sizes), 0)
+
+
+@dataclass(frozen=True, slots=True)
+class _Trial:
+    """One choice of values. `coarse` names the narrowest floating-point type of the instance's operands."""
+
+    inputs: Mapping[str, Array]
+    style: str
+    number: int
+    coarse: str
+
+
+def _compare_class(values: Values, root: int, rule: ast.Rule, outcome: Outcome, trial: _Trial) -> None:
+    egraph, inputs, style, number = values.egraph, trial.inputs, trial.style, trial.number
+    signed_zero = "signed_zero" in rule.relaxations
+    try:
+        original = values.of_class(root)
+        for member in egraph.members(root):
+            if egraph.made_by[member] is None:
+                values.of_node(member)  # the model itself has to have a value
+    except Undefined as undefined:
+        if not undefined.certain:
+            outcome.uncomputed.add(undefined.op)
+        return
+    if not _as_inferred(egraph, root, original, number):
+        outcome.odd.add(egraph.nodes[egraph.find(root)].op)
+        return
+    if style != PLAIN and rule.numerics == "fast" and not _finite(original):
+        return
+    for member in egraph.members(root):
+        if member == egraph.find(root):
+            continue
+        try:
+            other = values.of_node(member)
+        except Undefined as undefined:
+            if undefined.certain:
+                message = f"the left is defined, on the right {undefined.op} has no value"
+                nothing = np.zeros(0)
+                outcome.difference = Difference(root, member, inputs, original.arrays[0], nothing, message, style)
+                return
+            outcome.uncomputed.add(undefined.op)
+            continue
+        outcome.compared += 1
+        for left, right in zip(original.arrays, other.arrays, strict=False):
+            if outcome.bits != "different":
+                outcome.bits = max(outcome.bits, same_bits(left, right), key=("same", "zeros", "different").index)
+            peak = max(original.peak, other.peak)
+            message = unequal(left, right, rule.numerics, signed_zero=signed_zero, peak=peak, coarse=trial.coarse)
+            if message:
+                outcome.difference = Difference(root, member, inputs, left, right, message, style)
+                return
+
+
+def _as_inferred(egraph: EGraph, root: int, value: Computed, number: int) -> bool:
+    """Whether a result has the shape that the engine has inferred, as far as that is known."""
+    for array, type_ in zip(value.arrays, egraph.types(root), strict=False):
+        shape = getattr(type_, "shape", None)
+        if not isinstance(array, np.ndarray) or shape is None:
+            continue
+        if len(shape) != array.ndim:
+            return False
+        for dim, extent in zip(shape, array.shape, strict=True):
+            made_up = any(name.startswith("_") for name in symbolic.symbols(dim))
+            if not made_up and size(dim, number) != extent:
+                return False
+    return True
+
+
+def _finite(value: Computed) -> bool:
+    return all(
+        not isinstance(a, np.ndarray) or a.dtype.kind not in "fV" or bool(np.isfinite(a.astype(np.float64)).all())
+        for a in value.arrays
+    )

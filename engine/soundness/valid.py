@@ -1,0 +1,98 @@
+"""Whether an instance is a model that ONNX allows: only of such does a rule have to hold.
+
+Types are held against the operators' schemas, and attributes against what their descriptions say in words; shapes are
+the business of the engine's inference, which building an instance goes through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..egraph import ABSENT, EGraph, ENode
+from ..operators import signature
+from .attributes import FLAGS
+
+_POSITIVE = frozenset({"strides", "dilations", "kernel_shape", "group", "num_groups", "blocksize", "num_outputs"})
+_POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
+_SCALARS = {
+    "Clip": (1, 2), "Pad": (2,), "Range": (0, 1, 2), "OneHot": (1,), "CumSum": (1,), "Trilu": (1,), "TopK": (1,),
+    "SequenceAt": (1,), "Dropout": (1, 2),
+}  # fmt: skip
+"""Inputs of one element (rank 0, or 1 as implementations take it)."""
+_VECTORS = {
+    "Reshape": (1,), "Expand": (1,), "Tile": (1,), "Slice": (1, 2, 3, 4), "Pad": (1, 3), "Squeeze": (1,),
+    "Unsqueeze": (1,), "Split": (1,), "ConstantOfShape": (0,), "Resize": (1, 2, 3), "ReduceSum": (1,),
+    "ReduceMean": (1,), "ReduceMax": (1,), "ReduceMin": (1,), "ReduceProd": (1,), "ReduceL1": (1,), "ReduceL2": (1,),
+    "ReduceLogSum": (1,), "ReduceLogSumExp": (1,), "ReduceSumSquare": (1,),
+}  # fmt: skip
+"""Inputs of rank 1."""
+
+
+def invalid(egraph: EGraph, handles: Iterable[int]) -> str:
+    """What is wrong with the first node that is not right; empty if all are."""
+    for handle in handles:
+        node = egraph.nodes[handle]
+        if node.op in ("Input", "Const", "Absent", "Proj"):
+            continue
+        message = _types(egraph, node) or _attributes(node) or _ranks(egraph, node)
+        if message:
+            return f"{node.op}: {message}"
+    return ""
+
+
+def _types(egraph: EGraph, node: ENode) -> str:
+    found = signature(node.op)
+    if found is None or not found.inputs:
+        return ""
+    bound: dict[str, Any] = {}
+    for index, child in enumerate(node.children):
+        if child == ABSENT:
+            continue
+        formal = found.inputs[min(index, len(found.inputs) - 1)]
+        dtype = egraph.type(child).dtype
+        if dtype is None:
+            continue
+        if formal.dtypes and str(dtype) not in formal.dtypes:
+            return f"input {index} is {dtype}"
+        if formal.homogeneous and bound.setdefault(formal.type, dtype) != dtype:
+            return f"inputs are {bound[formal.type]} and {dtype}"
+    return ""
+
+
+def _attributes(node: ENode) -> str:
+    for name, value in node.attrs.items():
+        items = value if isinstance(value, tuple) else (value,)
+        if name in FLAGS and value not in (0, 1):
+            return f"{name} is {value}"
+        if name in _POSITIVE and any(isinstance(v, int) and v < 1 for v in items):
+            return f"{name} is {value}"
+        if name == "pads" and any(isinstance(v, int) and v < 0 for v in items):
+            return f"{name} is {value}"
+    if node.op in _POOLS:
+        return _pads(node.attrs)
+    return ""
+
+
+def _pads(attrs: Mapping[str, Any]) -> str:
+    pads, kernel = attrs.get("pads"), attrs.get("kernel_shape")
+    if isinstance(pads, tuple) and isinstance(kernel, tuple):
+        if len(pads) != 2 * len(kernel) or any(p >= kernel[i % len(kernel)] for i, p in enumerate(pads)):
+            return f"pads are {pads} of a window {kernel}"
+    return ""
+
+
+def _ranks(egraph: EGraph, node: ENode) -> str:
+    if node.op in ("Conv", "ConvTranspose") and any(0 in (egraph.type(c).shape or ())[k:] for k, c in zip(
+            (1, 0), node.children, strict=False)):  # fmt: skip
+        return "there are no channels, or no extent"
+    for wanted, table in (((0, 1), _SCALARS), ((1,), _VECTORS)):
+        for index in table.get(node.op, ()):
+            if index >= len(node.children) or node.children[index] == ABSENT:
+                continue
+            type_ = egraph.type(node.children[index])
+            if type_.rank is not None and type_.rank not in wanted:
+                return f"input {index} has rank {type_.rank}"
+            if wanted == (0, 1) and type_.shape and type_.shape != (1,):
+                return f"input {index} is no scalar"
+    return ""
