@@ -112,28 +112,51 @@ def _parse(text: str, path: str) -> Parsed:
 
 def _parse_items(parser: Lark, builder: Builder, text: str, path: str) -> Parsed:
     """Parse a file item by item."""
+    found: list[Diagnostic] = []
+    items: list[Item] = []
+    is_closed = True
+    doc = ""
+    for word, start, end in split_items(text):
+        # Blank lines stand for what is before the item, so that positions are those of the file.
+        part = _parse_item("\n" * text.count("\n", 0, start) + text[start:end], path, word, parser, builder)
+        found += part.diagnostics
+        items += part.file.items
+        doc = doc or part.file.doc
+        is_closed &= part.is_closed
+    file = RuleFile(span=Span(path, 1, 1, 1, 1), path=path, doc=doc, items=tuple(items))
+    return Parsed(*_too_deep(file, text, found), is_closed)
+
+
+def split_items(text: str) -> list[tuple[str, int, int]]:
+    """The items of a text, well formed or not: the word that opens each, and from where to where it goes.
+
+    The first has no word: it is what stands before all items."""
+    boundaries = [m for m in _BOUNDARY.finditer(text) if m["item"]]
+    words = ["", *(m["item"] for m in boundaries)]
+    starts = [0, *(m.start() for m in boundaries), len(text)]
+    return [(word, *bounds) for word, bounds in zip(words, itertools.pairwise(starts), strict=True)]
+
+
+def parse_item(text: str, path: str, word: str) -> Parsed:
+    """Parse what `split_items` has found, as if it stood at the beginning of the file."""
+    parser, builder = _machinery()
+    parsed = _parse_item(text, path, word, parser, builder)
+    return Parsed(*_too_deep(parsed.file, text, parsed.diagnostics), parsed.is_closed)
+
+
+def _parse_item(text: str, path: str, word: str, parser: Lark, builder: Builder) -> Parsed:
     from lark.exceptions import UnexpectedInput
 
     from .syntax_errors import explain
 
-    boundaries = [m for m in _BOUNDARY.finditer(text) if m["item"]]
-    words = ["", *(m["item"] for m in boundaries)]
-    starts = [0, *(m.start() for m in boundaries), len(text)]
-    found: list[Diagnostic] = []
-    items: list[Item] = []
-    is_closed = True
-    for word, (start, end) in zip(words, itertools.pairwise(starts), strict=True):
-        # Blank lines stand for what is before the item, so that positions are those of the file.
-        part = "\n" * text.count("\n", 0, start) + text[start:end]
-        builder.begin(path)
-        try:
-            items += cast(RuleFile, parser.parse(part)).items
-        except UnexpectedInput as error:
-            found.append(explain(error, _tokens(parser, part), path, is_head=not word))
-            is_closed &= word in ("rule", "fuse")
-        found += builder.diagnostics
-    file = RuleFile(span=Span(path, 1, 1, 1, 1), path=path, items=tuple(items))
-    return Parsed(*_too_deep(file, text, found), is_closed)
+    builder.begin(path)
+    try:
+        file = cast(RuleFile, parser.parse(text))
+    except UnexpectedInput as error:
+        file = RuleFile(span=Span(path, 1, 1, 1, 1), path=path)
+        complaint = explain(error, _tokens(parser, text), path, is_head=not word)
+        return Parsed(file, (complaint, *builder.diagnostics), word in ("rule", "fuse"))
+    return Parsed(file, tuple(builder.diagnostics))
 
 
 def _too_deep(file: RuleFile, text: str, found: list[Diagnostic]) -> tuple[RuleFile, tuple[Diagnostic, ...]]:
