@@ -153,6 +153,8 @@ class Operands:
         for node in lhs.walk():
             if isinstance(node, ast.Optional):
                 env.setdefault(node.name, None)
+            elif isinstance(node, ast.Subscript) and isinstance(node.index, ast.All) and isinstance(node.base, ast.Name):
+                env.setdefault(node.base.id, [])
             elif isinstance(node, ast.Attribute) and node.default is not None and isinstance(node.value, ast.Name):
                 env.setdefault(node.value.id, None)  # an attribute that is not there
         self.evaluator.assumed = DType.F32
