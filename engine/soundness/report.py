@@ -37,7 +37,8 @@ class Counterexample:
 
     `operands` are the rule's variables in the notation of its tests (`x: f32[2, 3], p = [1, 0]`), so that they can be
     pasted behind `test refuses`. `model` is the left side in ONNX's text format and `rewritten` the right side, both
-    over the same `inputs`; `left` and `right` are what they compute, `message` where these differ."""
+    over the same `inputs`; `left` and `right` are what they compute, `message` where these differ. `models` are both as
+    serialised `ModelProto`s, empty where one cannot be written."""
 
     operands: str
     model: str
@@ -46,6 +47,7 @@ class Counterexample:
     left: Array
     right: Array
     message: str
+    models: tuple[bytes, bytes] = (b"", b"")
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,6 +196,7 @@ def _compare(subject: Subject, batch: Batch, owner: Sequence[Outcome], seed: int
     if not touched:
         return
     owners = _owners(egraph, batch, owner, touched)
+    originals = {egraph.find(r): r for built in reversed(batch.built) for r in reversed(built.roots)}
     for outcome in {id(o): o for o in owners.values()}.values():
         outcome.fired = True
     for number, style in enumerate(trials(rule.numerics)):
@@ -207,7 +208,7 @@ def _compare(subject: Subject, batch: Batch, owner: Sequence[Outcome], seed: int
                 continue
             coarse = types.get(id(outcome), "")
             trial = _Trial(inputs, style, number, coarse)
-            _compare_class(values, root, rule, outcome, trial)
+            _compare_class(values, originals.get(root, root), rule, outcome, trial)
 
 
 def _owners(egraph: EGraph, batch: Batch, owner: Sequence[Outcome], touched: Mapping[int, None]) -> dict[int, Outcome]:
@@ -276,25 +277,26 @@ class _Trial:
     coarse: str
 
 
-def _compare_class(values: Values, root: int, rule: ast.Rule, outcome: Outcome, trial: _Trial) -> None:
+def _compare_class(values: Values, base: int, rule: ast.Rule, outcome: Outcome, trial: _Trial) -> None:
+    """Holds all nodes of a class against `base`, the model's own."""
     egraph, inputs, style, number = values.egraph, trial.inputs, trial.style, trial.number
     signed_zero = "signed_zero" in rule.relaxations
     try:
-        original = values.of_class(root)
-        for member in egraph.members(root):
+        original = values.of_node(base)
+        for member in egraph.members(base):
             if egraph.made_by[member] is None:
                 values.of_node(member)  # the model itself has to have a value
     except Undefined as undefined:
         if not undefined.certain:
             outcome.uncomputed.add(undefined.op)
         return
-    if not _as_inferred(egraph, root, original, number):
-        outcome.odd.add(egraph.nodes[egraph.find(root)].op)
+    if not _as_inferred(egraph, base, original, number):
+        outcome.odd.add(egraph.nodes[base].op)
         return
     if style != PLAIN and rule.numerics == "fast" and not _finite(original):
         return
-    for member in egraph.members(root):
-        if member == egraph.find(root):
+    for member in egraph.members(base):
+        if member == base:
             continue
         try:
             other = values.of_node(member)
@@ -302,7 +304,7 @@ def _compare_class(values: Values, root: int, rule: ast.Rule, outcome: Outcome, 
             if undefined.certain:
                 message = f"the left is defined, on the right {undefined.op} has no value"
                 nothing = np.zeros(0)
-                outcome.difference = Difference(root, member, inputs, original.arrays[0], nothing, message, style)
+                outcome.difference = Difference(base, member, inputs, original.arrays[0], nothing, message, style)
                 return
             outcome.uncomputed.add(undefined.op)
             continue
@@ -313,7 +315,7 @@ def _compare_class(values: Values, root: int, rule: ast.Rule, outcome: Outcome, 
             peak = max(original.peak, other.peak)
             message = unequal(left, right, rule.numerics, signed_zero=signed_zero, peak=peak, coarse=trial.coarse)
             if message:
-                outcome.difference = Difference(root, member, inputs, left, right, message, style)
+                outcome.difference = Difference(base, member, inputs, left, right, message, style)
                 return
 
 

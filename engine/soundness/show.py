@@ -33,6 +33,14 @@ def model_of(graph: Graph) -> Any:
     return write(graph, own_operators=True)
 
 
+def bytes_of(graph: Graph) -> bytes:
+    """The graph as a serialised model; empty if it cannot be written."""
+    try:
+        return bytes(model_of(graph).SerializeToString(deterministic=True))
+    except RewriteError:
+        return b""
+
+
 def text_of(graph: Graph) -> str:
     """The graph in ONNX's text format."""
     import onnx

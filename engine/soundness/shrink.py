@@ -19,7 +19,7 @@ from .instance import Instance, Tensor, Term, operands_text
 from .perturb import resize, retype, tensors
 from .report import Budget, Counterexample
 from .run import Batch, Difference, Outcome, Subject, run
-from .show import graph_of, text_of
+from .show import bytes_of, graph_of, text_of
 
 Array = NDArray[Any]
 _AT_ONCE = 32
@@ -272,7 +272,7 @@ def _differs(subject: Subject, batch: Batch, before: Difference, inputs: Mapping
     values = Values(batch.egraph, inputs)
     rule = subject.rule
     try:
-        left = values.of_class(before.root)
+        left = values.of_node(before.root)
     except Undefined:
         return None
     if rule.numerics == "fast" and not all(np.isfinite(a).all() for a in left.arrays if a.dtype.kind == "f"):
@@ -298,7 +298,7 @@ def _describe(subject: Subject, batch: Batch, instance: Instance, found: Differe
     egraph = batch.egraph
     names = {Constant(t.array).digest: f"{n}" if i is None else f"{n}{i}"
              for (n, i), t in tensors(instance) if t.array is not None}  # fmt: skip
-    model = graph_of(egraph, _original(batch, found), names)
+    model = graph_of(egraph, found.root, names)
     rewritten = graph_of(egraph, found.other, names)
     wanted = {*model.inputs, *rewritten.inputs}
     inputs = {name.partition(".")[2]: array for name, array in found.inputs.items()}
@@ -310,16 +310,5 @@ def _describe(subject: Subject, batch: Batch, instance: Instance, found: Differe
         np.asarray(found.left),
         np.asarray(found.right),
         found.message,
+        (bytes_of(model), bytes_of(rewritten)),
     )
-
-
-def _original(batch: Batch, found: Difference) -> int:
-    """The model's own node of the class in question: a root of the instance, if there is one in it."""
-    egraph = batch.egraph
-    root = egraph.find(found.root)
-    for built in batch.built:
-        for handle in built.roots:
-            if egraph.find(handle) == root:
-                own = [h for h in egraph.members(root) if egraph.made_by[h] is None and h != found.other]
-                return next((h for h in own if h == handle), own[0] if own else root)
-    return root
