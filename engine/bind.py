@@ -11,7 +11,7 @@ from .evaluate import Evaluator, is_literal
 from .graph import AttrValue, Constant
 from .matcher import Row
 from .operators import normalise_attrs
-from .patterns import CompiledRule, Demand, Part, Unsupported, Variant
+from .patterns import WHOLE, CompiledRule, Demand, Part, Unsupported, Variant
 from .values import OpRef, RestRef, TensorRef, Unprovable, Value
 
 Binding = dict[str, Value]
@@ -36,6 +36,8 @@ def bind(rule: CompiledRule, variant: Variant, row: Row, evaluator: Evaluator) -
     if isinstance(rule.lhs, ast.Roots):
         for binding, root in zip(rule.lhs.bindings, variant.roots, strict=True):
             env[binding.target.name] = TensorRef(egraph.find(at[root]))
+    if variant.whole is not None:
+        env[WHOLE] = TensorRef(egraph.find(at[variant.whole]))
     for node, parts in variant.spreads:
         _spread(at, at[node], parts, env, egraph)
     for name, (op, attrs) in variant.heads.items():
@@ -54,8 +56,9 @@ def bind(rule: CompiledRule, variant: Variant, row: Row, evaluator: Evaluator) -
     for attribute in missing:
         assert attribute.default is not None
         value = evaluator.evaluate(attribute.default, env)
-        if isinstance(attribute.value, ast.Name) and attribute.value.id not in env:
-            env[attribute.value.id] = value
+        variable = _variable(attribute.value)
+        if variable is not None and variable not in env:
+            env[variable] = value
         else:
             later.append((attribute.value, value, f"the default of {attribute.name}"))
     for expr, value, what in later:
@@ -119,6 +122,11 @@ def _attributes(
     attrs = egraph.attrs_of(attr_id)
     if demand.outputs is not None and egraph.outputs_of(attr_id) != demand.outputs:
         raise Unprovable(f"{demand.op} has {egraph.outputs_of(attr_id)} outputs")
+    if demand.any_index:
+        number = attrs["index"]
+        if env.setdefault(demand.any_index, number) != number:
+            raise Unprovable(f"it is output {number!r}, not {env[demand.any_index]}")
+        return
     if demand.index is not None:
         if attrs["index"] != demand.index:
             raise Unprovable(f"it is output {attrs['index']!r}, not {demand.index}")
@@ -138,10 +146,10 @@ def _attributes(
         if isinstance(value, Constant):
             _tensor_attribute(attribute, egraph.add_constant(value), env, evaluator, exact=exact)
             continue
-        if isinstance(expr, ast.Name) and not is_literal(expr.id):
-            if expr.id not in env:
-                env[expr.id] = list(value) if isinstance(value, tuple) else value
-                continue
+        variable = _variable(expr)
+        if variable is not None and variable not in env:
+            env[variable] = list(value) if isinstance(value, tuple) else value
+            continue
         later.append((expr, value, f"{what}'s {name}"))
     others = {k: v for k, v in attrs.items() if k not in named}
     if demand.kind is not None:
@@ -159,17 +167,24 @@ def _attributes(
             raise Unprovable(f"{demand.op}'s {name} is {value!r}")
 
 
+def _variable(expr: ast.Expr) -> str | None:
+    """The variable that an attribute's pattern is: `a`, or `t` for the `t[i]` of one member of a group."""
+    if isinstance(expr, ast.Subscript) and isinstance(expr.index, ast.Name):
+        expr = expr.base
+    return expr.id if isinstance(expr, ast.Name) and not is_literal(expr.id) else None
+
+
 def _tensor_attribute(
     attribute: ast.Attribute, handle: int, env: Binding, evaluator: Evaluator, *, exact: bool
 ) -> None:
     """An attribute that holds a tensor is a constant: bound, the same as one that is bound, or equal to a literal."""
-    expr = attribute.value
-    if not isinstance(expr, ast.Name) or is_literal(expr.id):
-        evaluator.match_literal(expr, handle, exact=exact)
+    variable = _variable(attribute.value)
+    if variable is None:
+        evaluator.match_literal(attribute.value, handle, exact=exact)
         return
-    known = env.setdefault(expr.id, TensorRef(handle))
+    known = env.setdefault(variable, TensorRef(handle))
     if not isinstance(known, TensorRef) or evaluator.egraph.find(known.handle) != evaluator.egraph.find(handle):
-        raise Unprovable(f"{attribute.name} is another constant than {expr.id}")
+        raise Unprovable(f"{attribute.name} is another constant than {variable}")
 
 
 def _same_head(bound: Value, others: Mapping[str, AttrValue]) -> None:

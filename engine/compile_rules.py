@@ -33,6 +33,7 @@ class _State:
     fixed: list[str] = field(default_factory=list)
     spreads: list[tuple[str, tuple[Part, ...]]] = field(default_factory=list)
     seen: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    wholes: dict[str, str] = field(default_factory=dict)
     counter: int = 0
 
     def copy(self) -> _State:
@@ -48,6 +49,7 @@ class _State:
             list(self.fixed),
             list(self.spreads),
             dict(self.seen),
+            dict(self.wholes),
             self.counter,
         )
 
@@ -105,7 +107,14 @@ class Compiler:
             tuple(dict.fromkeys(state.kinds)),
         )
         return Variant(
-            query, roots, state.tensors, state.defaults, state.heads, tuple(state.demands), tuple(state.spreads)
+            query,
+            roots,
+            state.tensors,
+            state.defaults,
+            state.heads,
+            tuple(state.demands),
+            tuple(state.spreads),
+            state.wholes.get(rule.index or ""),
         )
 
     def _match(self, expr: ast.Expr, state: _State) -> Iterator[tuple[_State, str]]:
@@ -129,6 +138,13 @@ class Compiler:
                     root, attrs = after.fresh("p"), after.fresh("a")
                     after.atoms.append(Atom(root, self.op_id["Proj"], attrs, (whole,)))
                     after.demands.append(Demand(attrs, op="Proj", index=int(index.value)))
+                    yield after, root
+            case ast.Subscript(base=ast.Call() as call, index=ast.Name(id=name)):  # any output
+                for after, whole in self._operator(call, state.copy(), outputs=None):
+                    root, attrs = after.fresh("p"), after.fresh("a")
+                    after.atoms.append(Atom(root, self.op_id["Proj"], attrs, (whole,)))
+                    after.demands.append(Demand(attrs, op="Proj", any_index=name))
+                    after.wholes[name] = whole
                     yield after, root
             case ast.Unary(operator="-", operand=ast.Number()) | ast.Number() | ast.ListExpr() | ast.Name():
                 state = state.copy()

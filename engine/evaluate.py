@@ -42,6 +42,11 @@ def is_literal(name: str) -> bool:
     return name in _LITERALS
 
 
+def count_of(index: str) -> str:
+    """The name under which a binding keeps how many members index `index` numbers."""
+    return f"*{index}"
+
+
 class Evaluator:
     """Evaluates expressions in one e-graph, on behalf of the rule named `made_by`."""
 
@@ -51,7 +56,7 @@ class Evaluator:
         self.origins: tuple[str, ...] = ()
         self.lets: dict[str, ast.Expr] = {}
         self.declared: Mapping[str, ast.Op] = {}
-        self.index: str | None = None
+        self.indices: tuple[str, ...] = ()
         self.proving = False
         self.assumed: DType | None = None
 
@@ -59,6 +64,11 @@ class Evaluator:
 
     def prove(self, condition: ast.Expr, env: dict[str, Value]) -> None:
         """Raises `Unprovable` unless the condition holds for sure."""
+        index = self._open_index(condition, env, in_lists=False) if self.indices else None
+        if index is not None:
+            for i in range(env[count_of(index)]):
+                self.prove(condition, {**env, index: i})
+            return
         value = self.in_condition(condition, env)
         if isinstance(value, np.ndarray):
             value = bool(value.all())
@@ -99,8 +109,7 @@ class Evaluator:
             case ast.Comprehension():
                 return self._comprehension(expr, env)
             case ast.Conditional():
-                with self._mode(True):
-                    holds = self._truth(self.evaluate(expr.condition, env))
+                holds = self._truth(self.in_condition(expr.condition, env))
                 return self.evaluate(expr.then if holds else expr.otherwise, env)
             case ast.Unary(operator="not"):
                 return not self._truth(self.evaluate(expr.operand, env))
@@ -135,13 +144,18 @@ class Evaluator:
         for item in expr.items:
             if isinstance(item, ast.Subscript) and isinstance(item.index, ast.All):
                 items.extend(self.evaluate(item, env))
-            elif self.index is not None and self.index not in env and _mentions(item, self.index):
-                # `[dim(W[i], -1)]` in a group rule: one item for each member
-                count = len(env["*"])
-                items.extend(self.evaluate(item, {**env, self.index: i}) for i in range(count))
+            elif index := self._open_index(item, env):  # `[dim(W[i], -1)]`: one item for each member
+                items.extend(self.evaluate(item, {**env, index: i}) for i in range(env[count_of(index)]))
             else:
                 items.append(self.evaluate(item, env))
         return items
+
+    def _open_index(self, expr: ast.Syntax, env: dict[str, Value], *, in_lists: bool = True) -> str | None:
+        """The index over which an expression has a value for each member; None for one that has a single value."""
+        for index in self.indices:
+            if index not in env and count_of(index) in env and _mentions(expr, index, in_lists=in_lists):
+                return index
+        return None
 
     def _comprehension(self, expr: ast.Comprehension, env: dict[str, Value]) -> list[Value]:
         out = []
@@ -235,6 +249,15 @@ class Evaluator:
         if self.assumed is None:
             raise Unprovable(f"{name} is a tensor: write its element type, as in const({value!r}, f32)")
         return Constant(np.atleast_1d(np.array(value)).astype(self.assumed.numpy))
+
+    def all_outputs(self, expr: ast.Expr, env: dict[str, Value], count: int) -> list[Value]:
+        """All outputs of an application with `count` of them, or the elements of a list."""
+        if isinstance(expr, ast.Conditional):
+            holds = self._truth(self.in_condition(expr.condition, env))
+            return self.all_outputs(expr.then if holds else expr.otherwise, env, count)
+        if isinstance(expr, ast.Call) and (expr.is_operator or isinstance(env.get(expr.head), OpRef)):
+            return list(self.outputs(self.built(expr, env, count), None))
+        return self._iterable(self.evaluate(expr, env))
 
     def node(self, op: str, attrs: Mapping[str, AttrValue], inputs: list[Value]) -> TensorRef:
         """The class of a single-output operator over values, which become constants where they are no tensors."""
@@ -424,8 +447,13 @@ class Evaluator:
             raise Unprovable(f"the constant is not {wanted}")
 
 
-def _mentions(expr: ast.Syntax, name: str) -> bool:
-    return any(isinstance(e, ast.Name) and e.id == name for e in expr.walk())
+def _mentions(expr: ast.Syntax, name: str, *, in_lists: bool) -> bool:
+    """Whether an expression uses a name; without `in_lists` elsewhere than in a list, which has an item for each."""
+    if isinstance(expr, ast.Name):
+        return expr.id == name
+    if isinstance(expr, ast.ListExpr) and not in_lists:
+        return False
+    return any(_mentions(child, name, in_lists=in_lists) for child in expr.children())
 
 
 @cache

@@ -74,8 +74,10 @@ class Operands:
             value = self.evaluator.evaluate(operand.value, self.env)
             if name not in self._variables() and name in self._attributes:
                 rest[name] = as_attribute(value)
-            else:
+            elif index is None:
                 self.env[name] = value
+            else:
+                self.env.setdefault(name, []).append(value)
 
     def _variables(self) -> set[str]:
         return {n.id for n in self.rule.lhs.walk() if isinstance(n, ast.Name)}
@@ -168,13 +170,26 @@ class Operands:
             roots = []
             for binding in lhs.bindings:
                 if isinstance(binding.target.index, ast.Name):
-                    count = max((len(v) for v in env.values() if isinstance(v, list)), default=2)
                     index = binding.target.index.id
+                    count = self._count(binding.value, index, env)
                     roots += [self._root(binding.value, {**env, index: i}) for i in range(count)]
                 else:
                     roots.append(self._root(binding.value, env))
             return roots
         return [self._root(lhs, env)]
+
+    def _count(self, pattern: ast.Expr, index: str, env: dict[str, Value]) -> int:
+        """How many members a group has: as many as the operands say, or the node whose outputs they are."""
+        counts = []
+        for node in pattern.walk():
+            if not isinstance(node, ast.Subscript) or not isinstance(node.index, ast.Name) or node.index.id != index:
+                continue
+            if isinstance(node.base, ast.Name):
+                items = env.get(node.base.id)
+                counts += [len(items)] if isinstance(items, list) else []
+            else:
+                counts.append(len(self.evaluator.all_outputs(node.base, env, 2)))
+        return max(counts, default=2)
 
     def _root(self, expr: ast.Expr, env: dict[str, Value]) -> int:
         value = self.evaluator.evaluate(expr, env)

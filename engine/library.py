@@ -14,7 +14,7 @@ from ..grammar.library import Library, load
 from . import opsets
 from .operators import STANDARD_DOMAINS, Signature, is_tensor_attribute, signature, split_name, standard_names
 from .opsets import newest_opset
-from .patterns import CompiledRule
+from .patterns import CompiledRule, indexing
 from .schedule import STANDARD as STANDARD_SCHEDULE
 from .schedule import Plan, make_plan
 
@@ -187,16 +187,5 @@ def compiled(rule: ast.Rule) -> Sequence[CompiledRule]:
         ways.append((rule.rhs, rule.lhs))
     out = []
     for lhs, rhs in ways:
-        index = None
-        indexed: frozenset[str] = frozenset()
-        if isinstance(lhs, ast.Roots) and isinstance(lhs.bindings[0].target.index, ast.Name):
-            index = lhs.bindings[0].target.index.id
-            indexed = frozenset(b.target.name for b in lhs.bindings) | frozenset(
-                e.base.id
-                for b in lhs.bindings
-                for e in b.value.walk()
-                if isinstance(e, ast.Subscript) and isinstance(e.base, ast.Name)
-                and isinstance(e.index, ast.Name) and e.index.id == index
-            )  # fmt: skip
-        out.append(CompiledRule(rule, lhs, rhs, rule.name, rule.ruleset, index, indexed))
+        out.append(CompiledRule(rule, lhs, rhs, rule.name, rule.ruleset, *indexing(lhs)))
     return out

@@ -21,6 +21,7 @@ from .compile_rules import Compiler, heads
 from .egraph import ABSENT, EGraph
 from .evaluate import Evaluator
 from .given import check_given
+from .groups import Groups
 from .matcher import Atom, Query, Spread
 from .operators import OWN_DOMAIN
 from .patterns import CompiledRule, Demand, Variant
@@ -273,7 +274,7 @@ class _Tries:
         row = tuple(found.get(name, ABSENT) for name in (*query.classes, *query.integers))
         done = len(self.atoms)
         evaluator.lets = {b.target.name: b.value for b in rule.rule.let}
-        evaluator.index = rule.index
+        evaluator.indices = rule.indices
         try:
             env = bind(rule, self.variant, row, evaluator)
         except (Unprovable, IllTyped) as why:
@@ -313,15 +314,18 @@ class _Tries:
         """Tries the rest of a group rule on matches that agree in all that is not indexed."""
         rule = self.rule
         done = len(self.atoms) + 1 + len(rule.rule.given)
-        every = [env for _, env in members.values()]
-        env = {k: v for k, v in every[0].items() if k not in rule.indexed}
-        env |= {name: [one[name] for one in every if name in one] for name in rule.indexed}
-        env["*"] = list(members)
+        groups = Groups(self.search.evaluator)
+        found = {root: env for root, (_, env) in members.items()}
         for self.at, (self.name, _) in members.items():
-            if len(members) > 1:
-                self._conditions(done, dict(env))
-            else:
+            if len(members) == 1:
                 self._fail(done, "no other match agrees with it in what is not indexed", self._side().span)
+                continue
+            try:
+                _, env = groups.together(rule, found)
+            except (Unprovable, IllTyped) as why:
+                self._fail(done, str(why), (rule.rule.order or self._side()).span)
+                continue
+            self._conditions(done, env)
 
     def _key(self, value: Value) -> str:
         return str(self.egraph.find(value.handle)) if isinstance(value, TensorRef) else repr(value)

@@ -8,15 +8,34 @@ from ..grammar import ast
 from .matcher import Query
 
 
+WHOLE = "#outputs"
+"""Under this name a match keeps the node whose outputs the members of its group are."""
+
+
 class Unsupported(Exception):
     """A pattern that cannot be compiled; the message says why."""
+
+
+def indexing(lhs: ast.Expr | ast.Roots) -> tuple[str | None, frozenset[str], tuple[str, ...]]:
+    """The fields `index`, `indexed` and `indices` of a `CompiledRule` with this left side."""
+    subscripts = [
+        (e.base, e.index.id) for e in lhs.walk() if isinstance(e, ast.Subscript) and isinstance(e.index, ast.Name)
+    ]
+    targets = lhs.bindings if isinstance(lhs, ast.Roots) else ()
+    index = next((b.target.index.id for b in targets if isinstance(b.target.index, ast.Name)), None)
+    indices = tuple(dict.fromkeys(([index] if index else []) + [name for _, name in subscripts]))
+    if index is None:
+        return None, frozenset(), indices
+    names = {base.id for base, name in subscripts if isinstance(base, ast.Name) and name == index}
+    return index, frozenset({index, *names, *(b.target.name for b in targets)}), indices
 
 
 @dataclass(frozen=True, slots=True)
 class Demand:
     """What a match must show besides its structure.
 
-    `attributes` of the e-node with attribute variable `attrs`; or, with `literal`, the contents of class `variable`."""
+    `attributes` of the e-node with attribute variable `attrs`; or, with `literal`, the contents of class `variable`.
+    Of an output, its number `index`, or the variable `any_index` that is bound to it."""
 
     variable: str
     call: ast.Call | None = None
@@ -24,6 +43,7 @@ class Demand:
     literal: ast.Expr | None = None
     outputs: int | None = 1
     index: int | None = None
+    any_index: str = ""
     kind: str | None = None
 
 
@@ -32,7 +52,7 @@ class Variant:
     """One query of a rule with what its match means.
 
     `tensors` maps rule variables to class variables (a list for `xs[*]`), `defaults` optional inputs to their
-    default."""
+    default. `whole` is the class of the node whose outputs are the members of a group."""
 
     query: Query
     roots: tuple[str, ...]
@@ -41,11 +61,14 @@ class Variant:
     heads: dict[str, tuple[str, str]]
     demands: tuple[Demand, ...]
     spreads: tuple[tuple[str, tuple[Part, ...]], ...]
+    whole: str | None = None
 
 
 @dataclass(slots=True)
 class CompiledRule:
-    """One direction of a rule. `index` and `indexed` are set for group rules: `i` and the variables that it indexes."""
+    """One direction of a rule. `index` and `indexed` are set for group rules: `i` and what differs among the members.
+
+    `indices` are all names that number something: of a group, of inputs matched one by one."""
 
     rule: ast.Rule
     lhs: ast.Expr | ast.Roots
@@ -54,6 +77,7 @@ class CompiledRule:
     ruleset: str
     index: str | None = None
     indexed: frozenset[str] = frozenset()
+    indices: tuple[str, ...] = ()
     heads: tuple[str, ...] | None = None
 
 

@@ -19,6 +19,7 @@ from .compile_rules import Compiler, heads
 from .egraph import EGraph
 from .evaluate import Evaluator
 from .given import check_given
+from .groups import Groups, Members
 from .matcher import Row
 from .operators import OWN_DOMAIN
 from .patterns import CompiledRule, Variant
@@ -149,8 +150,7 @@ class Saturator:
         self._seen_variants: set[tuple[object, ...]] = set()
         self._failed: dict[str, dict[_Key, _Pending]] = {}
         self._done: set[_Key] = set()
-        self._groups: dict[str, dict[tuple[object, ...], dict[int, dict[str, Value]]]] = {}
-        self._done_groups: set[tuple[object, ...]] = set()
+        self._groups = Groups(self.evaluator)
         self._banned: dict[str, int] = {}
         self._bans: dict[str, int] = {}
         self._applied: dict[str, int] = {}
@@ -344,9 +344,7 @@ class Saturator:
             return False
         count = self.report.counts[rule.name]
         evaluator = self.evaluator
-        evaluator.made_by = rule.name
-        evaluator.lets = {b.target.name: b.value for b in rule.rule.let}
-        evaluator.index = rule.index
+        self._speak_for(rule)
         at = dict(zip((*variant.query.classes, *variant.query.integers), row, strict=True))
         roots = [at[r] for r in variant.roots]
         rearranges = not isinstance(rule.rhs, ast.Name)
@@ -360,7 +358,8 @@ class Saturator:
             count.matches += 1
             if rule.index is not None:
                 check_given(rule.rule.given, env, evaluator)
-                return self._collect(rule, env, roots[0])
+                self._groups.add(rule, env, roots[0])
+                return False
             self._conditions(rule, env)
             nearness = 2
             evaluator.origins = self._origins(roots)
@@ -418,66 +417,31 @@ class Saturator:
 
     # --- groups: `{ y[i] = P } => { y[*] = Q }` ---
 
-    def _collect(self, rule: CompiledRule, env: dict[str, Value], root: int) -> bool:
-        """Adds a match to its group: those that agree on every variable that is not indexed."""
-        made = [self.egraph.made_by[h] for h in self.egraph.members(root)]
-        if rule.name in made or None not in made:
-            return False  # what the rule itself has made is not merged again, nor are values that the model has not
-        shared = tuple(sorted((k, _key(self, v)) for k, v in env.items() if k not in rule.indexed))
-        self._groups.setdefault(rule.name, {}).setdefault(shared, {})[root] = env
-        return False
-
     def _apply_groups(self, phase: str) -> bool:
         changed = False
         for rule in self.rules:
-            if rule.ruleset != phase or rule.index is None:
-                continue
-            for shared, members in list(self._groups.get(rule.name, {}).items()):
-                members = {self.egraph.find(root): env for root, env in sorted(members.items())}
-                members = {root: env for root, env in members.items() if not self._superseded(root, members)}
-                key = (rule.name, shared, tuple(members))
-                if len(members) < 2 or key in self._done_groups:
-                    continue
-                self._done_groups.add(key)
-                changed |= self._apply_group(rule, members)
+            if rule.ruleset == phase and rule.index is not None:
+                for members in self._groups.new(rule):
+                    changed |= self._apply_group(rule, members)
         return changed
 
-    def _superseded(self, root: int, members: Mapping[int, dict[str, Value]]) -> bool:
-        """Whether the model reads a value only to make other members of the group of it.
-
-        A convolution before its normalisation is: the folded one is in the group too, and merging both is waste."""
-        users = [u for u in self.egraph.users(root) if self.egraph.made_by[u] is None]
-        if not users or root in {self.egraph.find(r) for r in self.egraph.roots.values()}:
-            return False
-        return all(self.egraph.find(u) in members for u in users)
-
-    def _apply_group(self, rule: CompiledRule, members: Mapping[int, dict[str, Value]]) -> bool:
-        first = next(iter(members.values()))
-        env: dict[str, Value] = {k: v for k, v in first.items() if k not in rule.indexed}
-        for name in rule.indexed:
-            env[name] = [m[name] for m in members.values() if name in m]
-        env["*"] = list(members)
+    def _apply_group(self, rule: CompiledRule, members: Members) -> bool:
         evaluator = self.evaluator
-        evaluator.made_by, evaluator.index = rule.name, rule.index
-        evaluator.lets = {b.target.name: b.value for b in rule.rule.let}
+        self._speak_for(rule)
         evaluator.origins = self._origins(list(members))
         try:
+            roots, env = self._groups.together(rule, members)
             for condition in rule.rule.where:
                 evaluator.prove(condition, env)
-            assert isinstance(rule.rhs, ast.Roots)
-            value = rule.rhs.bindings[0].value
-            built = evaluator.outputs(evaluator.built(value, env, len(members)), None)  # type: ignore[arg-type]
-            if len(built) != len(members):
-                raise Unprovable("it has another number of outputs than the group has members")
-            changed = self._unite(rule, list(zip(members, built, strict=True)))
+            changed = self._unite(rule, list(zip(roots, self._groups.right_sides(rule, env, roots), strict=True)))
             self.report.counts[rule.name].applied += changed
             return changed
         except (Unprovable, IllTyped) as why:
             self.report.counts[rule.name].reason = str(why)
             return False
 
-
-def _key(saturator: Saturator, value: Value) -> object:
-    if isinstance(value, TensorRef):
-        return saturator.egraph.find(value.handle)
-    return repr(value)
+    def _speak_for(self, rule: CompiledRule) -> None:
+        """Has the evaluator evaluate on behalf of a rule."""
+        self.evaluator.made_by = rule.name
+        self.evaluator.lets = {b.target.name: b.value for b in rule.rule.let}
+        self.evaluator.indices = rule.indices

@@ -333,6 +333,7 @@ class Rule(Item):
     relaxations: tuple[str, ...] = ()
     direction: str = "simplify"
     joins: str | None = None
+    order: Expr | None = None
     tests: tuple[RuleTest, ...] = ()
 
     @property

@@ -20,7 +20,7 @@ from .builtins import CLASSES, DIRECTIONS, LIMITS, RELAXATIONS, WORDS
 from .diagnostics import Diagnostic, Label, did_you_mean
 
 _CLAUSES = {
-    "rule": ("given", "where", "let", "class", "direction", "joins", "test"),
+    "rule": ("given", "where", "let", "class", "direction", "joins", "order", "test"),
     "fuse": ("given", "where", "test"),
     "op": ("kind", "commutative", "impure", "given", "where", "class", "test"),
 }
@@ -98,6 +98,7 @@ class Builder(Transformer[Token, Any]):
             relaxations=numerics[1:],
             direction=clauses.get("direction", "simplify"),
             joins=clauses.get("joins"),
+            order=clauses.get("order"),
             tests=clauses["test"],
         )
 
@@ -364,6 +365,10 @@ class Builder(Transformer[Token, Any]):
     def impure(self, children: list[Any]) -> Part:
         """`impure`."""
         return Part("impure", True, self._span(children))
+
+    def order(self, children: list[Any]) -> Part:
+        """`order key`."""
+        return Part("order", children[1], self._span(children))
 
     def joins(self, children: list[Any]) -> Part:
         """`joins NAME` of a rule."""

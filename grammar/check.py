@@ -87,6 +87,8 @@ class _Checker:
         self._uses(rule.rhs)
         for condition in rule.where:
             self._uses(condition)
+        if rule.order is not None:
+            self._order(rule, rule.order)
         if rule.bidirectional:
             self._both_ways(rule, pattern)
         self._unused_lets(rule)
@@ -275,7 +277,7 @@ class _Checker:
     def _unused_lets(self, rule: ast.Rule) -> None:
         table = {b.target.name: b for b in rule.let}
         needed: set[str] = set()
-        for part in (rule.rhs, *rule.where):
+        for part in (rule.rhs, *rule.where, *((rule.order,) if rule.order is not None else ())):
             needed |= _needs(part, table)
         for binding in rule.let:
             if binding.target.name not in needed:
@@ -298,6 +300,9 @@ class _Checker:
                         label = Label(seen[target.name], "the first one is here")
                         self._complain("duplicate-name", f"root `{target.name}` is given twice", target.span, label)
                     seen.setdefault(target.name, target.span)
+        if left and len(left) > 1 and any(isinstance(t.index, ast.Name) for t in left.values()):
+            extra = list(left.values())[1]
+            self._complain("group-and-roots", "a group has one root", extra.span, hint="or none has an index")
         for name in left:
             if name not in right:
                 self._complain("unequal-roots", f"root `{name}` has no right side", left[name].span)
@@ -310,6 +315,15 @@ class _Checker:
                 self._complain(
                     "star-without-group", f"`{name}[*]` needs a group `{name}[i]` on the left", target.span, label
                 )
+
+    def _order(self, rule: ast.Rule, key: ast.Expr) -> None:
+        indices = self.scope.names(Sort.INDEX)
+        if not isinstance(rule.lhs, ast.Roots) or rule.lhs.bindings[0].target.index is None:
+            self._complain("order-without-group", "only a group `{ y[i] = .. }` has members to order", key.span)
+        elif not any(isinstance(n, ast.Name) and n.id in indices for n in key.walk()):
+            message = "the key is the same for all members: it does not mention the index"
+            self._complain("order-without-group", message, key.span)
+        self._uses(key)
 
     def _both_ways(self, rule: ast.Rule, left: Scope) -> None:
         right = Scope()

@@ -239,6 +239,8 @@ class Printer:
         out += self._listed(item, "given", [self._given(g) for g in item.given])
         out += self._listed(item, "where", [self.expr(condition) for condition in item.where])
         if isinstance(item, ast.Rule):
+            if item.order is not None:
+                out.append(self._clause(item, "order", ("order ", self.expr(item.order))))
             if self._says(item, "class", item.numerics != "exact" or bool(item.relaxations) or self.source is None):
                 out.append(self._clause(item, "class", f"class {' '.join((item.numerics, *item.relaxations))}"))
             if self._says(item, "direction", item.direction != "simplify"):

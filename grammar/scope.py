@@ -21,6 +21,7 @@ class Sort(Enum):
     VARIADIC = "list of tensors"
     GROUP = "tensor of each member of a group"
     ATTRIBUTE = "attribute"
+    ATTRIBUTES = "attribute of each member of a group"
     REST = "rest of the attributes"
     OPERATOR = "operator"
     DIM = "dim"
@@ -95,6 +96,9 @@ def _bound(pattern: ast.Expr) -> Iterator[tuple[str, Sort, Span]]:
         case ast.Subscript(base=ast.Name(id=name, span=span), index=ast.Name(id=index)):
             yield name, Sort.GROUP, span
             yield index, Sort.INDEX, pattern.index.span
+        case ast.Subscript(base=base, index=ast.Name(id=index)) if not is_word(index):  # any output
+            yield from _bound(base)
+            yield index, Sort.INDEX, pattern.index.span
         case ast.Subscript(base=base):
             yield from _bound(base)
         case ast.Unary(operand=operand):
@@ -118,6 +122,10 @@ def _bound_by_call(call: ast.Call) -> Iterator[tuple[str, Sort, Span]]:
         value = attribute.value
         if isinstance(value, ast.Name) and not is_word(value.id):
             yield value.id, Sort.ATTRIBUTE, value.span
+        elif (
+            isinstance(value, ast.Subscript) and isinstance(value.base, ast.Name) and isinstance(value.index, ast.Name)
+        ):
+            yield value.base.id, Sort.ATTRIBUTES, value.base.span
     if call.rest is not None and call.rest.name is not None:
         yield call.rest.name, Sort.REST, call.rest.span
 

@@ -15,11 +15,19 @@ from .ast import Span
 from .diagnostics import Diagnostic, Label, did_you_mean
 
 ITEMS = ("rule", "op", "fuse", "def", "use", "ruleset", "schedule")
-CLAUSES = ("given", "where", "let", "class", "direction", "joins", "test", "kind", "commutative", "impure")
+CLAUSES = ("given", "where", "let", "class", "direction", "joins", "order", "test", "kind", "commutative", "impure")
 LATER = ("fold", "phase")
-RESERVED = frozenset(
-    (*ITEMS, *LATER, *CLAUSES, "and", "or", "not", "is", "in", "for", "if", "else")
-) | {"equals", "fires", "refuses", "gives", "complex", "elementwise", "injective", "opaque", "reduction"}
+RESERVED = frozenset((*ITEMS, *LATER, *CLAUSES, "and", "or", "not", "is", "in", "for", "if", "else")) | {
+    "equals",
+    "fires",
+    "refuses",
+    "gives",
+    "complex",
+    "elementwise",
+    "injective",
+    "opaque",
+    "reduction",
+}
 
 _CLOSERS = {"LPAR": "RPAR", "LSQB": "RSQB", "LBRACE": "RBRACE"}
 _SIGNS = {

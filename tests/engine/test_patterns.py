@@ -172,3 +172,93 @@ rule ones_times
 """,
         4,
     )
+
+
+def test_members_of_a_group_have_an_order(check) -> None:
+    check(
+        """
+rule slices_are_a_split
+  { y[i] = Slice(x, starts[i], ends[i], axes, none) }
+    =>
+  { y[*] = Split(x, [scalar(ends[i]) - scalar(starts[i])], axis: scalar(axes)) }
+  given starts[i], ends[i], axes: const i64[1]
+  where scalar(starts[i]) == (0 if i == 0 else scalar(ends[i - 1])),
+        scalar(ends[len(y[*]) - 1]) == dim(x, scalar(axes))
+  class exact
+  order scalar(starts[i])
+  direction explore
+  test fires    x: f32[2, 6], starts[0]: i64 = [4], starts[1]: i64 = [1], starts[2]: i64 = [0], ends[0]: i64 = [6],
+                ends[1]: i64 = [4], ends[2]: i64 = [1], axes: i64 = [1]
+  test refuses  x: f32[2, 6], starts[0]: i64 = [3], starts[1]: i64 = [0], ends[0]: i64 = [6], ends[1]: i64 = [4],
+                axes: i64 = [1]
+""",
+        2,
+    )
+
+
+def test_attributes_of_members_may_differ(check) -> None:
+    check(
+        """
+rule casts_of_one
+  { y[i] = Cast(x[i], to: t[i]) }  =>  { y[i] = Relu(Cast(x[i], to: t[i])) }
+  given x[i]: bool
+  where t[i] in [1, 10], len(unique(t[*])) == 2
+  class exact
+  direction explore
+  test fires    x[0]: bool[2], x[1]: bool[3], t[0] = 1, t[1] = 10
+  test refuses  x[0]: bool[2], x[1]: bool[3], t[0] = 1, t[1] = 1
+  test refuses  x[0]: bool[2], x[1]: bool[3], t[0] = 1, t[1] = 7
+""",
+        3,
+    )
+
+
+def test_outputs_are_a_group(check) -> None:
+    check(
+        """
+rule relu_before_split
+  { y[i] = Relu(Split(x, s, axis: a)[i]) }  =>  { y[*] = Split(Relu(x), s, axis: a) }
+  class exact
+  test fires    x: f32[2, 6], s: i64 = [1, 2, 3], a = 1
+
+rule scale_before_split
+  { y[i] = Split(x, s, axis: 0)[i] * c[i] }  =>  { y[i] = Split(x * Concat(c[*], axis: 0), s, axis: 0)[i] }
+  given c[i]: const f32[1]
+  where dim(Split(x, s, axis: 0)[i], 0) == 1, rank(x) == 1, i < 3
+  class exact
+  test fires    x: f32[3], s: i64 = [1, 1, 1], c[0] = [2], c[1] = [3], c[2] = [4]
+  test refuses  x: f32[4], s: i64 = [2, 1, 1], c[0] = [2], c[1] = [3], c[2] = [4]
+
+rule any_output
+  Relu(Split(x, s, axis: 1)[i])  =>  Slice(Relu(x), [2 * i], [2 * i + 2], [1])
+  where dims(s) == [2, 2, 2]
+  class exact
+  test fires    x: f32[2, 6], s: i64 = [2, 2, 2], i = 2
+  test refuses  x: f32[2, 6], s: i64 = [2, 1, 3], i = 1
+""",
+        5,
+    )
+
+
+def test_a_group_of_forty_is_rewritten_once(tmp_path: Path) -> None:
+    path = tmp_path / "merge.rules"
+    path.write_text(
+        """
+rule side_by_side
+  { y[i] = x @ W[i] }  =>  { y[*] = Split(x @ Concat(W[*], axis: 1), [dim(W[i], 1)], axis: 1) }
+  given W[i]: [K, _]
+  class reassoc
+"""
+    )
+    rules = rule_set(load_rules([path], std=False))
+    egraph = EGraph.create()
+    x = egraph.add_input("x", TensorType(DType.F32, (2, 3)))
+    for i in range(40):
+        w = egraph.add_input(f"w{i}", TensorType(DType.F32, (3, i + 1)))
+        egraph.roots[f"y{i}"] = egraph.add("MatMul", {}, [x, w])
+    before = len(egraph.nodes)
+    report = Saturator(egraph, rules.rules, rules.kinds, Limits()).run()
+    assert egraph.matcher is not None
+    egraph.matcher.close()
+    assert report.counts["side_by_side"].applied == 1
+    assert len(egraph.nodes) == before + 44  # Concat, MatMul, the sizes, Split and its 40 outputs
