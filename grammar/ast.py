@@ -305,6 +305,14 @@ class RuleTest(Syntax):
     times: int | None = None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Allow(Syntax):
+    """`allow overlap "reason"`: a warning about the rule that its author knows of."""
+
+    code: str
+    reason: str
+
+
 # --- items ----------------------------------------------------------------------------------------------------------
 
 
@@ -333,7 +341,11 @@ class Rule(Item):
     relaxations: tuple[str, ...] = ()
     direction: str = "simplify"
     joins: str | None = None
+<<<<<<< /tmp/v2/cur
+    allows: tuple[Allow, ...] = ()
+=======
     order: Expr | None = None
+>>>>>>> /tmp/v2/mine
     tests: tuple[RuleTest, ...] = ()
 
     @property

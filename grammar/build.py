@@ -16,11 +16,15 @@ from lark import Token, Transformer
 
 from . import ast
 from .ast import Span
-from .builtins import CLASSES, DIRECTIONS, LIMITS, RELAXATIONS, WORDS
+from .builtins import CLASSES, DIRECTIONS, LIMITS, RELAXATIONS, WARNINGS, WORDS
 from .diagnostics import Diagnostic, Label, did_you_mean
 
 _CLAUSES = {
+<<<<<<< /tmp/v2/cur
+    "rule": ("given", "where", "let", "class", "direction", "joins", "allow", "test"),
+=======
     "rule": ("given", "where", "let", "class", "direction", "joins", "order", "test"),
+>>>>>>> /tmp/v2/mine
     "fuse": ("given", "where", "test"),
     "op": ("kind", "commutative", "impure", "given", "where", "class", "test"),
 }
@@ -98,7 +102,11 @@ class Builder(Transformer[Token, Any]):
             relaxations=numerics[1:],
             direction=clauses.get("direction", "simplify"),
             joins=clauses.get("joins"),
+<<<<<<< /tmp/v2/cur
+            allows=clauses["allow"],
+=======
             order=clauses.get("order"),
+>>>>>>> /tmp/v2/mine
             tests=clauses["test"],
         )
 
@@ -241,6 +249,7 @@ class Builder(Transformer[Token, Any]):
         """The clauses of an item by name, tests as a tuple; complains about the second of a kind and misplaced ones."""
         found: dict[str, Part] = {}
         tests = []
+        allows = []
         for clause in clauses:
             if clause.what not in _CLAUSES[item]:
                 self._complain(
@@ -251,12 +260,14 @@ class Builder(Transformer[Token, Any]):
                 )
             elif clause.what == "test":
                 tests.append(clause.value)
+            elif clause.what == "allow":
+                allows.append(clause.value)
             elif clause.what in found:
                 first = Label(found[clause.what].span, "the first one is here")
                 self._complain("duplicate-clause", f"`{clause.what}` is given twice", clause.span, first)
             else:
                 found[clause.what] = clause
-        return {**{name: clause.value for name, clause in found.items()}, "test": tuple(tests)}
+        return {**{name: clause.value for name, clause in found.items()}, "test": tuple(tests), "allow": tuple(allows)}
 
     def roots(self, children: list[Any]) -> ast.Roots:
         """`{ a = .., b = .. }`."""
@@ -366,9 +377,20 @@ class Builder(Transformer[Token, Any]):
         """`impure`."""
         return Part("impure", True, self._span(children))
 
+<<<<<<< /tmp/v2/cur
+    def allow(self, children: list[Any]) -> Part:
+        """`allow overlap "reason"`."""
+        self._one_of("unknown-warning", "warning", children[1], WARNINGS)
+        span = self._span(children)
+        reason = str(children[2])[1:-1].strip()
+        if not reason:
+            self._complain("unknown-warning", "a warning is allowed for a reason", self._span(children[2:]))
+        return Part("allow", ast.Allow(span=span, code=str(children[1]), reason=reason), span)
+=======
     def order(self, children: list[Any]) -> Part:
         """`order key`."""
         return Part("order", children[1], self._span(children))
+>>>>>>> /tmp/v2/mine
 
     def joins(self, children: list[Any]) -> Part:
         """`joins NAME` of a rule."""

@@ -22,6 +22,8 @@ KINDS = ("elementwise", "injective", "reduction", "complex", "opaque")
 CLASSES = ("exact", "reassoc", "fast")
 RELAXATIONS = ("signed_zero",)
 DIRECTIONS = ("simplify", "canonical", "explore", "lower")
+WARNINGS = ("overlap", "duplicate", "shadowed", "loop", "growth", "redundant", "unused", "dead")
+"""What the warnings are about that a rule may `allow`; see `warnings`."""
 RULESETS = ("simplify", "explore", "lower")
 """The rulesets of rules that join none; `canonical` rules are with those that simplify."""
 LIMITS = ("iterations", "matches", "nodes", "seconds")

@@ -247,6 +247,9 @@ class Printer:
                 out.append(self._clause(item, "direction", f"direction {item.direction}"))
             if item.joins is not None:
                 out.append(self._clause(item, "joins", f"joins {item.joins}"))
+            for allow in item.allows:
+                doc = self.around(id(allow), f'allow {allow.code} "{allow.reason}"')
+                out.append(Nest(_INDENT, (Newline(), doc)))
         if isinstance(item, ast.Op) and self._says(item, "class", item.numerics != "reassoc"):
             out.append(self._clause(item, "class", f"class {item.numerics}"))
         out += [Nest(_INDENT, (Newline(), self._test(test))) for test in item.tests]
