@@ -43,7 +43,7 @@ class Changer:
         self.rng = rng
         styles = {"exact": values.EXTREME, "reassoc": values.SPECIAL}
         self._style = styles.get(subject.rule.numerics, values.SMALL)
-        self.pool = _literals(subject.rule)
+        self.pool = numbers_of(subject.rule)
         """Numbers that the rule speaks of."""
         self._moves: tuple[tuple[int, Callable[[Instance], Instance | None]], ...] = (
             (4, self.dims), (4, self.dim), (3, self.rank), (3, self.dtypes), (1, self.dtype), (2, self.constness),
@@ -190,7 +190,7 @@ class Changer:
 
     def _retype(self, name: str, tensor: Tensor, dtype: DType) -> Tensor:
         """The tensor with another element type; a literal's value is rounded anew."""
-        number = _number_of(self.subject.pattern.literals.get(name))
+        number = literal_value(self.subject.pattern.literals.get(name))
         if number is not None and tensor.array is not None:
             return Tensor.of(_cast(np.full(tensor.array.shape, number), dtype.numpy))
         return retype(tensor, dtype)
@@ -283,7 +283,7 @@ class Changer:
         """A literal of the pattern stands for a tensor of some shape, all of whose elements have its value."""
         name = self._pick(sorted(self.subject.pattern.literals))
         expr = self.subject.pattern.literals.get(name) if name else None
-        number = _number_of(expr)
+        number = literal_value(expr)
         if name is None or number is None:
             return None
         found = [t for _, t in tensors(instance)]
@@ -481,14 +481,15 @@ def _is_tensor_list(value: Any) -> bool:
     return isinstance(value, list) and bool(value) and all(v is None or isinstance(v, Tensor | Term) for v in value)
 
 
-def _number_of(expr: ast.Expr | None) -> float | None:
+def literal_value(expr: ast.Expr | None) -> float | None:
+    """The number that a literal of a pattern is, if it is one that can be told without the engine."""
     sign = 1.0
     if isinstance(expr, ast.Unary) and expr.operator == "-":
         sign, expr = -1.0, expr.operand
     if isinstance(expr, ast.Number):
         return sign * float(expr.value)
     if isinstance(expr, ast.Call) and expr.head == "sqrt" and len(expr.args) == 1:
-        inner = _number_of(expr.args[0])
+        inner = literal_value(expr.args[0])
         return None if inner is None or inner < 0 else sign * math.sqrt(inner)
     if isinstance(expr, ast.Name):
         named: Mapping[str, float] = {"inf": math.inf, "nan": math.nan, "pi": math.pi}
@@ -496,7 +497,7 @@ def _number_of(expr: ast.Expr | None) -> float | None:
     return None
 
 
-def _literals(rule: ast.Rule) -> list[float]:
+def numbers_of(rule: ast.Rule) -> list[float]:
     """The numbers that a rule's conditions and sides mention, and their negatives."""
     found: dict[float, None] = {}
     parts: list[ast.Syntax] = [rule.lhs, rule.rhs, *rule.where, *(b.value for b in rule.let)]
