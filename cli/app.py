@@ -9,7 +9,7 @@ from typing import Annotated, Any, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from .commands import bench, cache, calibrate, check, explain, optimize, rules, run, test
+from .commands import bench, cache, calibrate, check, explain, fmt, lsp, optimize, rules, run, test
 
 MAIN_COMMAND = "optimize"
 _GROUP_OPTIONS = {"--help", "-h", "--version", "--install-completion", "--show-completion"}
@@ -57,6 +57,8 @@ app.command("run")(run.command)
 app.command("bench")(bench.command)
 app.command("test")(test.command)
 app.command("check")(check.command)
+app.command("fmt")(fmt.command)
+app.command("lsp")(lsp.command)
 app.command("rules")(rules.command)
 app.command("explain")(explain.command)
 app.command("calibrate")(calibrate.command)

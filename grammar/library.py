@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,17 +29,20 @@ class Library:
     domains: tuple[UseDomain, ...] = ()
 
 
-def load(paths: Iterable[str | Path], operators: OperatorInfo | None = None) -> Library:
+def load(
+    paths: Iterable[str | Path], operators: OperatorInfo | None = None, *, texts: Mapping[Path, str] | None = None
+) -> Library:
     """Read, resolve and check rule files.
 
     A directory stands for all `*.rules` below it, in the order of their names. With `operators` (the engine's table of
-    ONNX signatures) operator names, arities and attributes are checked too.
+    ONNX signatures) operator names, arities and attributes are checked too. `texts` holds the contents of files, by
+    resolved path, that are to be read as they are there and not as on disk.
 
     Raises:
         RuleErrors: everything that is wrong in any of the files.
         UserError: a path that does not exist or cannot be read.
     """
-    reader = _Reader()
+    reader = _Reader(texts or {})
     for path in paths:
         reader.add(Path(path))
     files = tuple(reader.files.values())
@@ -66,7 +69,8 @@ def load(paths: Iterable[str | Path], operators: OperatorInfo | None = None) -> 
 class _Reader:
     """Reads files once each, used files first, and keeps the errors of all of them."""
 
-    def __init__(self) -> None:
+    def __init__(self, texts: Mapping[Path, str]) -> None:
+        self.texts = texts
         self.files: dict[Path, RuleFile] = {}
         self.sources: dict[str, str] = {}
         self.diagnostics: list[Diagnostic] = []
@@ -90,7 +94,7 @@ class _Reader:
         if key in self._seen:
             return
         name = str(path)
-        self.sources[name] = text = read(path)
+        self.sources[name] = text = self.texts[key] if key in self.texts else read(path)
         parsed = parse_leniently(text, name)
         self.diagnostics += parsed.diagnostics
         self.is_closed &= parsed.is_closed

@@ -1,3 +1,3 @@
 """One module per command; each imports what it needs when it runs, so that `rewrite --help` is fast."""
 
-NAMES = ("bench", "cache", "calibrate", "check", "explain", "optimize", "rules", "run", "test")
+NAMES = ("bench", "cache", "calibrate", "check", "explain", "fmt", "lsp", "optimize", "rules", "run", "test")

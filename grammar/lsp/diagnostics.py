@@ -1,0 +1,72 @@
+"""Diagnostics as editors show them, and the fixes that they bring along."""
+
+from __future__ import annotations
+
+from lsprotocol import types as lsp
+
+from ..diagnostics import Diagnostic
+from .document import Document
+from .workspace import Workspace
+
+SOURCE = "rewrite"
+
+
+def diagnostics(workspace: Workspace, document: Document) -> list[lsp.Diagnostic]:
+    """All findings in a document."""
+    return [_diagnostic(workspace, document, found) for found in workspace.problems(document)]
+
+
+def _diagnostic(workspace: Workspace, document: Document, found: Diagnostic) -> lsp.Diagnostic:
+    labels = []
+    for label in found.labels:
+        other = document if label.span.file == str(document.path) else _by_name(workspace, label.span.file)
+        if other is not None:
+            place = lsp.Location(other.uri, other.span_range(label.span))
+            labels.append(lsp.DiagnosticRelatedInformation(place, label.text or found.message))
+    severity = lsp.DiagnosticSeverity.Warning if found.severity == "warning" else lsp.DiagnosticSeverity.Error
+    faded = found.code in ("unused-let", "dead-alternative")
+    return lsp.Diagnostic(
+        range=document.span_range(found.span),
+        message=f"{found.message}\n{found.hint}" if found.hint else found.message,
+        severity=severity,
+        code=found.code,
+        source=SOURCE,
+        related_information=labels or None,
+        tags=[lsp.DiagnosticTag.Unnecessary] if faded else None,
+    )
+
+
+def _by_name(workspace: Workspace, name: str) -> Document | None:
+    from pathlib import Path
+
+    return workspace.document(Path(name))
+
+
+def fixes(workspace: Workspace, document: Document, where: lsp.Range) -> list[lsp.CodeAction]:
+    """The fixes for what is wrong within a range."""
+    start, end = document.offset(where.start), document.offset(where.end)
+    found = []
+    for problem in workspace.problems(document):
+        first, last = document.lines.range(problem.span)
+        if problem.fix is None or last < start or first > end:
+            continue
+        edit = lsp.TextEdit(document.span_range(problem.fix.span), problem.fix.replacement)
+        found.append(
+            lsp.CodeAction(
+                title=_title(document, problem),
+                kind=lsp.CodeActionKind.QuickFix,
+                diagnostics=[_diagnostic(workspace, document, problem)],
+                is_preferred=True,
+                edit=lsp.WorkspaceEdit(changes={document.uri: [edit]}),
+            )
+        )
+    return found
+
+
+def _title(document: Document, problem: Diagnostic) -> str:
+    assert problem.fix is not None
+    start, end = document.lines.range(problem.fix.span)
+    before, after = document.text[start:end].strip(), problem.fix.replacement.strip()
+    if not after:
+        return f"Remove `{before}`"
+    return f"Replace `{before}` by `{after}`" if before else f"Insert `{after}`"
