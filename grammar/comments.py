@@ -16,11 +16,7 @@ from . import ast
 from .tokens import CLOSERS, OPENERS, Lines, Token, tokens
 
 CLAUSE_WORDS = frozenset(
-<<<<<<< /tmp/v2/cur
-    ("given", "where", "let", "class", "direction", "joins", "allow", "test", "kind", "commutative", "impure")
-=======
-    ("given", "where", "let", "class", "direction", "joins", "order", "test", "kind", "commutative", "impure")
->>>>>>> /tmp/v2/mine
+    ("given", "where", "let", "class", "direction", "joins", "order", "allow", "test", "kind", "commutative", "impure")
 )
 """Words that open a clause."""
 _JOINING = frozenset(("and", "or", "not", "in", "is", "if", "for", "else"))

@@ -141,7 +141,7 @@ def parse_item(text: str, path: str, word: str) -> Parsed:
     """Parse what `split_items` has found, as if it stood at the beginning of the file."""
     parser, builder = _machinery()
     parsed = _parse_item(text, path, word, parser, builder)
-    return Parsed(*_too_deep(parsed.file, text, parsed.diagnostics), parsed.is_closed)
+    return Parsed(*_too_deep(parsed.file, text, list(parsed.diagnostics)), parsed.is_closed)
 
 
 def _parse_item(text: str, path: str, word: str, parser: Lark, builder: Builder) -> Parsed:
