@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import errors
+from .analysis import analyse
 from .ast import Def, Fuse, Op, Rule, RuleFile, Ruleset, Schedule, Span, Use, UseDomain
 from .check import check
 from .diagnostics import Diagnostic, Label, RuleErrors
@@ -27,6 +28,7 @@ class Library:
     rulesets: tuple[Ruleset, ...] = ()
     schedules: tuple[Schedule, ...] = ()
     domains: tuple[UseDomain, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()
 
 
 def load(
@@ -50,8 +52,13 @@ def load(
     definitions, found = collect(item for item in written if isinstance(item, Def))
     found += reader.diagnostics
     items = [item if isinstance(item, Def) else expand(item, definitions, found) for item in written]
+    warnings: list[Diagnostic] = []
     if reader.is_closed:  # else every mention of what is missing would be an error
         found += check(items, operators)
+        analysed = analyse(items, operators, reader.sources, keep=not found)
+        known = {(d.code, d.span) for d in found}
+        found += [d for d in analysed if d.severity == "error" and (d.code, d.span) not in known]
+        warnings = [d for d in analysed if d.severity == "warning"]
     if found:
         raise RuleErrors(dict.fromkeys(found), reader.sources)
     return Library(
@@ -63,6 +70,7 @@ def load(
         rulesets=tuple(i for i in items if isinstance(i, Ruleset)),
         schedules=tuple(i for i in items if isinstance(i, Schedule)),
         domains=tuple(i for i in items if isinstance(i, UseDomain)),
+        warnings=tuple(warnings),
     )
 
 

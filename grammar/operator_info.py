@@ -109,5 +109,8 @@ class OperatorInfo(Protocol):
     def is_tensor(self, op: str, attribute: str) -> bool:
         """Whether an attribute of `op` holds a tensor, which a pattern binds as a constant."""
 
+    def version(self) -> str:
+        """A word that changes whenever the answers of the table may have changed, for what is kept by content."""
+
     def names(self) -> Iterable[str]:
         """All operator names, for “did you mean”."""

@@ -109,7 +109,7 @@ def _best(
     if types is None:
         return first or ({}, [])
     dead = [
-        Diagnostic("dead-alternative", f"this alternative never matches: {problems[0].message}", option.span,
+        Diagnostic("dead", f"this alternative never matches: {problems[0].message}", option.span,
                    problems[0].labels, severity="warning")
         for key, (option, problems) in options.items() if key not in alive
     ]  # fmt: skip

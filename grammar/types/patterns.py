@@ -38,7 +38,7 @@ def match(context: Context, pattern: ast.Syntax) -> Tensor:
         case ast.Optional(name=name, default=default):
             return _optional(context, name, default)
         case ast.Number(value=value):
-            return context.literal(Value("number", fraction=value != int(value)), pattern=True)
+            return context.literal(Value("number", fraction=not float(value).is_integer()), pattern=True)
         case ast.Name(id=name):
             return context.literal(Value("number", fraction=name == "pi"), pattern=True)
         case ast.Subscript(base=ast.Name(id=name), index=ast.Name() | ast.All()):
@@ -189,7 +189,7 @@ def literal(context: Context, value: ast.Syntax) -> Value:
         case ast.Number(value=number):
             if isinstance(number, int):
                 return context.integer(number)
-            return Value("float", fraction=number != int(number))
+            return Value("float", fraction=not number.is_integer())
         case ast.String(value=text):
             return Value("string", text=text)
         case ast.Name(id=name) if name in DTYPES:

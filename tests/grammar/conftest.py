@@ -52,6 +52,9 @@ class Schemas:
         found = schema.attributes.get(attribute) if schema is not None else None
         return found is not None and found.type == onnx.defs.OpSchema.AttrType.TENSOR
 
+    def version(self) -> str:
+        return str(onnx.__version__)
+
     def names(self) -> Iterable[str]:
         return self._all
 
