@@ -434,11 +434,12 @@ class Evaluator:
         if isinstance(wanted, list):
             ok = array.shape == (len(wanted),) and bool((array == np.array(wanted)).all())
         elif exact or array.dtype.kind != "f":
-            ok = (
-                array.size > 0
-                and bool((array == np.asarray(wanted).astype(array.dtype)).all())
-                and (array.dtype.kind == "f" or float(wanted) == int(wanted))
-            )
+            number = np.asarray(wanted).astype(array.dtype)
+            ok = array.size > 0 and bool((array == number).all())
+            if array.dtype.kind in "iub":  # -1 is no 255, and 0.5 no 0
+                ok = ok and float(number) == float(wanted)
+            elif exact and wanted == 0:
+                ok = ok and not np.signbit(array).any()
         else:
             ok = array.size > 0 and bool(
                 (np.abs(array.astype(np.float64) - wanted) <= LITERAL_TOLERANCE * abs(wanted)).all()

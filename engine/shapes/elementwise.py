@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from ..graph import DType, TensorType
 from ..symbolic import Dim, at_least, broadcast_dims, certainly_differ, maximum, minimum, same
-from .core import MAX_ELEMENTS, Call, SymbolicValue, Types, dtype_attr, join_shapes, like, rule
+from .core import MAX_ELEMENTS, Call, SymbolicValue, Types, dtype_attr, join_shapes, like, refuse, rule
 
 SAME_TYPE = (
     "Abs",
@@ -74,13 +74,27 @@ SAME_TYPE = (
 
 @rule(*SAME_TYPE)
 def same_type(call: Call) -> Types:
-    """One output of the type of the first input. (The slope of PRelu must broadcast to its first input.)"""
+    """One output of the type of the first input. The slope of PRelu broadcasts to its first input."""
+    if call.op == "PRelu":
+        _slope(call)
     value = call.value(0)
     if value is not None:
         result = _UNARY[call.op](value.dims) if call.op in _UNARY else None
         if result is not None:
             call.contents[0] = SymbolicValue(result, value.rank)
     return [like(call)]
+
+
+def _slope(call: Call) -> None:
+    """Refuses a slope that would enlarge the result."""
+    x, slope = call.shape(0), call.shape(1)
+    if x is None or slope is None:
+        return
+    if len(slope) > len(x):
+        raise refuse(call, f"a slope of rank {len(slope)} for data of rank {len(x)}")
+    for size, whole in zip(reversed(slope), reversed(x), strict=False):
+        if certainly_differ(size, 1) and certainly_differ(size, whole):
+            raise refuse(call, f"the slope has {size} where the data has {whole}")
 
 
 def _absolute(dims: tuple[Dim, ...]) -> tuple[Dim, ...] | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..graph import DType, TensorType
-from ..symbolic import Dim, broadcast_dims
+from ..symbolic import Dim, broadcast_dims, certainly_differ
 from .core import Call, Shape, Types, agree, dtype_attr, join_shapes, refuse, rule
 
 
@@ -49,6 +49,12 @@ def gemm(call: Call) -> Types:
     columns = None if b is None else b[0 if call.integer("transB") else 1]
     if a is not None and b is not None:
         agree(call, a[0 if call.integer("transA") else 1], b[1 if call.integer("transB") else 0], "inner dims")
+    c = call.shape(2) if call.present(2) else None
+    for size, whole in zip(reversed(c or ()), (columns, rows), strict=False):  # C never enlarges the product
+        if whole is not None and certainly_differ(size, 1) and certainly_differ(size, whole):
+            raise refuse(call, f"C has {size} where the product has {whole}")
+    if c is not None and len(c) > 2:
+        raise refuse(call, f"C has rank {len(c)}")
     return [
         TensorType(
             call.dtype(0) or call.dtype(1),

@@ -67,7 +67,18 @@ def _convolve(call: Call, x: Shape | None, w: Shape | None) -> Shape | None:
 @rule("Conv")
 def conv(call: Call) -> Types:
     """A convolution."""
-    return [TensorType(call.dtype(0) or call.dtype(1), _convolve(call, call.shape(0), call.shape(1)))]
+    w = call.shape(1)
+    _bias(call, w[0] if w else None)
+    return [TensorType(call.dtype(0) or call.dtype(1), _convolve(call, call.shape(0), w))]
+
+
+def _bias(call: Call, channels: Dim | None) -> None:
+    """Refuses a bias that does not hold one number for each channel."""
+    bias = call.shape(2) if call.present(2) else None
+    if bias is not None and len(bias) != 1:
+        raise refuse(call, f"a bias of rank {len(bias)}")
+    if bias is not None and channels is not None:
+        agree(call, bias[0], channels, "numbers in the bias")
 
 
 @rule("ConvInteger")
@@ -98,6 +109,7 @@ def conv_transpose(call: Call) -> Types:
     if len(w) != len(x):
         raise refuse(call, f"weights of rank {len(w)} on data of rank {len(x)}")
     agree(call, x[1], w[0], "channels")
+    _bias(call, w[1] * call.integer("group", 1))
     n = len(x) - 2
     strides = call.int_list("strides") or (1,) * n
     dilations = call.int_list("dilations") or (1,) * n
