@@ -341,11 +341,8 @@ class Rule(Item):
     relaxations: tuple[str, ...] = ()
     direction: str = "simplify"
     joins: str | None = None
-<<<<<<< /tmp/v2/cur
     allows: tuple[Allow, ...] = ()
-=======
     order: Expr | None = None
->>>>>>> /tmp/v2/mine
     tests: tuple[RuleTest, ...] = ()
 
     @property

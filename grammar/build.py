@@ -20,11 +20,7 @@ from .builtins import CLASSES, DIRECTIONS, LIMITS, RELAXATIONS, WARNINGS, WORDS
 from .diagnostics import Diagnostic, Label, did_you_mean
 
 _CLAUSES = {
-<<<<<<< /tmp/v2/cur
-    "rule": ("given", "where", "let", "class", "direction", "joins", "allow", "test"),
-=======
-    "rule": ("given", "where", "let", "class", "direction", "joins", "order", "test"),
->>>>>>> /tmp/v2/mine
+    "rule": ("given", "where", "let", "class", "direction", "joins", "order", "allow", "test"),
     "fuse": ("given", "where", "test"),
     "op": ("kind", "commutative", "impure", "given", "where", "class", "test"),
 }
@@ -102,11 +98,8 @@ class Builder(Transformer[Token, Any]):
             relaxations=numerics[1:],
             direction=clauses.get("direction", "simplify"),
             joins=clauses.get("joins"),
-<<<<<<< /tmp/v2/cur
             allows=clauses["allow"],
-=======
             order=clauses.get("order"),
->>>>>>> /tmp/v2/mine
             tests=clauses["test"],
         )
 
@@ -377,7 +370,10 @@ class Builder(Transformer[Token, Any]):
         """`impure`."""
         return Part("impure", True, self._span(children))
 
-<<<<<<< /tmp/v2/cur
+    def order(self, children: list[Any]) -> Part:
+        """`order key`."""
+        return Part("order", children[1], self._span(children))
+
     def allow(self, children: list[Any]) -> Part:
         """`allow overlap "reason"`."""
         self._one_of("unknown-warning", "warning", children[1], WARNINGS)
@@ -386,11 +382,6 @@ class Builder(Transformer[Token, Any]):
         if not reason:
             self._complain("unknown-warning", "a warning is allowed for a reason", self._span(children[2:]))
         return Part("allow", ast.Allow(span=span, code=str(children[1]), reason=reason), span)
-=======
-    def order(self, children: list[Any]) -> Part:
-        """`order key`."""
-        return Part("order", children[1], self._span(children))
->>>>>>> /tmp/v2/mine
 
     def joins(self, children: list[Any]) -> Part:
         """`joins NAME` of a rule."""

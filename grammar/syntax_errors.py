@@ -15,11 +15,10 @@ from .ast import Span
 from .diagnostics import Diagnostic, Label, did_you_mean
 
 ITEMS = ("rule", "op", "fuse", "def", "use", "ruleset", "schedule")
-<<<<<<< /tmp/v2/cur
-CLAUSES = ("given", "where", "let", "class", "direction", "joins", "allow", "test", "kind", "commutative", "impure")
-=======
-CLAUSES = ("given", "where", "let", "class", "direction", "joins", "order", "test", "kind", "commutative", "impure")
->>>>>>> /tmp/v2/mine
+CLAUSES = (
+    *("given", "where", "let", "class", "direction", "joins", "order", "allow", "test"),
+    *("kind", "commutative", "impure"),
+)
 LATER = ("fold", "phase")
 RESERVED = frozenset((*ITEMS, *LATER, *CLAUSES, "and", "or", "not", "is", "in", "for", "if", "else")) | {
     "equals",
