@@ -25,7 +25,14 @@ def check(
 
     others = {"the program": lambda feeds: program.run(dict(feeds))} if program is not None else {}
     return check_model(
-        model, result.model, result.graph_in, numerics=numerics, seconds=BUDGET, others=others, shapes=dict(shapes)
+        model,
+        result.model,
+        result.graph_in,
+        numerics=numerics,
+        seconds=BUDGET,
+        others=others,
+        shapes=dict(shapes),
+        expand=result.expanded,
     )
 
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cache
 
 from ..grammar import ast
 from .egraph import EGraph
 from .evaluate import Evaluator, is_literal
 from .graph import AttrValue, Constant
 from .matcher import Row
-from .operators import normalise_attrs
+from .operators import default_attrs
 from .patterns import WHOLE, CompiledRule, Demand, Part, Unsupported, Variant
 from .values import OpRef, RestRef, TensorRef, Unprovable, Value
 
@@ -100,11 +99,6 @@ def _spread(at: Mapping[str, int], node: int, parts: tuple[Part, ...], env: Bind
         raise Unprovable("it has more inputs")
 
 
-@cache
-def _defaults(op: str) -> Mapping[str, object]:
-    return normalise_attrs(op, {})
-
-
 def _attributes(
     demand: Demand,
     at: Mapping[str, int],
@@ -161,7 +155,7 @@ def _attributes(
         return
     if demand.kind is not None:
         return
-    defaults = evaluator.own_defaults(demand.op) or _defaults(demand.op)
+    defaults = evaluator.own_defaults(demand.op) or default_attrs(demand.op)
     for name, value in others.items():
         if name not in defaults or defaults[name] != value:
             raise Unprovable(f"{demand.op}'s {name} is {value!r}")

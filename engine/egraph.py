@@ -11,7 +11,7 @@ later is carried on to the parents.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
@@ -85,6 +85,7 @@ class EGraph:
     _fresh: int = 0
     _serials: int = 0
     matcher: Matcher | None = None
+    source: Callable[[], Dim] | None = None
     _stamps: list[int] = field(default_factory=list)
     _new_fixed: list[int] = field(default_factory=list)
     _new_variadic: list[Row] = field(default_factory=list)
@@ -101,6 +102,13 @@ class EGraph:
         egraph.matcher.declare_commutative([egraph.op_id(op) for op in sorted(egraph.commutative)])
         egraph._append(ENode("Absent", {}, ()), _Knowledge((TensorType(),)), None, ())
         egraph._new_leaves.append(ABSENT)
+        return egraph
+
+    @classmethod
+    def scratch(cls, fresh: Callable[[], Dim]) -> EGraph:
+        """An empty e-graph to compute types in, without matching; `fresh` gives dims of which nothing is known."""
+        egraph = cls(source=fresh)
+        egraph._append(ENode("Absent", {}, ()), _Knowledge((TensorType(),)), None, ())
         return egraph
 
     def __getstate__(self) -> dict[str, Any]:
@@ -196,12 +204,14 @@ class EGraph:
 
     def fresh(self) -> Dim:
         """A dim of which nothing is known but that it is one."""
+        if self.source is not None:
+            return self.source()
         self._fresh += 1
         return symbol(f"_e{self._fresh}")  # models have no names that begin with an underscore
 
-    def add_input(self, name: str, type_: ValueType) -> int:
-        """The class of a graph input (or of a value captured from around the graph)."""
-        return self._add_leaf(ENode("Input", {"name": name}, ()), _Knowledge((type_,)))
+    def add_input(self, name: str, type_: ValueType, value: SymbolicValue | None = None) -> int:
+        """The class of a graph input (or of a value captured from around the graph); `value` is what it holds."""
+        return self._add_leaf(ENode("Input", {"name": name}, ()), _Knowledge((type_,), None, value))
 
     def add_constant(self, constant: Constant | ConstantInfo) -> int:
         """The class of a constant; equal constants share one."""

@@ -16,9 +16,10 @@ import numpy as np
 
 from ..grammar import ast
 from .conditions import FUNCTIONS
+from .declared import bind as bind_declared
 from .egraph import ABSENT, EGraph
 from .graph import AttrValue, Constant, DType, TensorType
-from .operators import OWN_DOMAIN, is_tensor_attribute, normalise_attrs, signature
+from .operators import graph_name, is_tensor_attribute, normalise_attrs, signature
 from .shapes import IllTyped
 from .symbolic import Expr as DimExpr
 from .values import OpRef, RestRef, TensorRef, Unprovable, Value, arithmetic, as_attribute, compare
@@ -265,7 +266,7 @@ class Evaluator:
 
     def _node(self, op: str, attrs: Mapping[str, AttrValue], inputs: list[Value], outputs: int | None) -> TensorRef:
         if op in self.declared:
-            return self._declared(self.declared[op], attrs, inputs)
+            return self._declared(self.declared[op], attrs, inputs, outputs)
         sig = signature(op)
         if sig is None:
             raise Unprovable(f"there is no operator {op}")
@@ -282,46 +283,77 @@ class Evaluator:
             raise Unprovable(f"{op} would be invalid: {error}") from error
         return TensorRef(handle)
 
-    def _declared(self, op: ast.Op, attrs: Mapping[str, AttrValue], inputs: list[Value]) -> TensorRef:
-        """An operator of our own, equal to its definition; the definition gives it its type."""
+    def _declared(
+        self, op: ast.Op, attrs: Mapping[str, AttrValue], inputs: list[Value], outputs: int | None
+    ) -> TensorRef:
+        """An operator that a rule file defines, equal to its definition, which gives it its type."""
+        env = bind_declared(op, inputs, attrs, self)
+        meanings = self.meanings(op, env)
+        name = graph_name(op.name)
+        if name == op.name:
+            full = normalise_attrs(name, attrs)
+        else:
+            given = {p.name: env[p.name] for p in op.params or () if p.attribute is not None}
+            full = {name: as_attribute(value) for name, value in given.items() if value is not None}
+        like = next((self.egraph.type(v.handle).dtype for v in inputs if isinstance(v, TensorRef)), None)
+        children = [self._operand(name, i, v, like) for i, v in enumerate(inputs)]
+        sig = signature(name)
+        if sig is not None and sig.max_inputs is not None:
+            children += [ABSENT] * (sig.max_inputs - len(children))
+        count = len(meanings) if outputs is None else min(outputs, len(meanings))
+        types = tuple(
+            self.egraph.types(m.handle)[0] if isinstance(m, TensorRef) else TensorType() for m in meanings[:count]
+        )
+        try:
+            handle = self.egraph.add(
+                name, full, children, count, made_by=self.made_by, origins=self.origins, types=types
+            )
+        except IllTyped as error:
+            raise Unprovable(f"{op.name} would be invalid: {error}") from error
+        self.equate(handle, meanings[:count], None)
+        return TensorRef(handle)
+
+    def meanings(self, op: ast.Op, env: dict[str, Value]) -> list[Value]:
+        """What the definition of a declared operator says of each of its outputs; None where it says nothing."""
         assert op.definition is not None
-        formal = list(op.params or ())
-        env: dict[str, Value] = {}
-        full: dict[str, AttrValue] = {}
-        values = iter(inputs)
-        for param in formal:
-            if param.attribute is not None:
-                value = attrs.get(param.name, self.evaluate(param.attribute, {}))
-                env[param.name] = full[param.name] = as_attribute(value)
-            elif param.variadic:
-                env[param.name] = list(values)
-            else:
-                env[param.name] = next(values, None)
-                if env[param.name] is None and param.default is not None:
-                    env[param.name] = self.evaluate(param.default, {})
         lets, self.lets = self.lets, {}
         try:
-            meaning = self.evaluate(op.definition, env)
+            with self._mode(False):
+                if isinstance(op.definition, ast.ListExpr):
+                    found = [self.evaluate(item, env) for item in op.definition.items]
+                else:
+                    found = [self.evaluate(op.definition, env)]
         finally:
             self.lets = lets
-        if not isinstance(meaning, TensorRef):
-            raise Unprovable(f"{op.name} of these inputs is no tensor")
-        children = [v.handle if isinstance(v, TensorRef) else ABSENT for v in inputs]
-        handle = self.egraph.add(
-            f"{OWN_DOMAIN}.{op.name}",
-            full,
-            children,
-            made_by=self.made_by,
-            origins=self.origins,
-            types=self.egraph.types(meaning.handle),
-        )
-        self.egraph.union(handle, meaning.handle)
-        return TensorRef(handle)
+        for value in found:
+            if value is not None and not isinstance(value, TensorRef):
+                raise Unprovable(f"{op.name} of these inputs is no tensor")
+        return found
+
+    def equate(self, handle: int, meanings: list[Value], rule: str | None) -> bool:
+        """Makes the outputs of a node equal to values, as far as there are some."""
+        outputs = self.egraph.nodes[handle].outputs
+        pairs: list[tuple[int, int]] = []
+        for i, meaning in enumerate(meanings):
+            if not isinstance(meaning, TensorRef):
+                continue
+            made = {"made_by": self.made_by, "origins": self.origins}
+            output = handle if outputs == 1 else self.egraph.add("Proj", {"index": i}, (handle,), **made)  # type: ignore[arg-type]
+            if not self.egraph.can_union(output, meaning.handle):
+                ours, theirs = self.egraph.type(output), self.egraph.type(meaning.handle)
+                raise Unprovable(f"its definition is {theirs} where it is {ours}")
+            pairs.append((output, meaning.handle))
+        changed = False
+        for output, meaning_handle in pairs:
+            changed |= self.egraph.union(output, meaning_handle, rule)
+        return changed
 
     def own_defaults(self, op: str) -> dict[str, AttrValue]:
         """The default attributes of an operator that a rule file declares; empty for any other."""
         if op not in self.declared:
             return {}
+        if graph_name(op) == op:
+            return normalise_attrs(op, {})
         params = self.declared[op].params or ()
         return {p.name: as_attribute(self.evaluate(p.attribute, {})) for p in params if p.attribute is not None}
 

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from ..grammar import ast
 from ..grammar.check_schedules import domain_name
 from ..grammar.library import Library, load
-from . import opsets
-from .operators import STANDARD_DOMAINS, Signature, is_tensor_attribute, signature, split_name, standard_names
+from . import opsets as versions
+from .declared import declarations
+from .operators import STANDARD_DOMAINS, Declared, Signature, is_tensor_attribute, signature, split_name, standard_names
 from .opsets import newest_opset
 from .patterns import CompiledRule, indexing
 from .schedule import STANDARD as STANDARD_SCHEDULE
@@ -57,7 +59,7 @@ class OperatorTable:
         domain = split_name(op)[0]
         if signature(op) is None or domain not in STANDARD_DOMAINS:
             return ""
-        return opsets.missing(op, attribute, low, newest_opset(domain) if high is None else high)
+        return versions.missing(op, attribute, low, newest_opset(domain) if high is None else high)
 
     def newest(self, domain: str) -> int | None:
         """The newest opset of a standard domain."""
@@ -66,6 +68,11 @@ class OperatorTable:
     def is_tensor(self, op: str, attribute: str) -> bool:
         """Whether an attribute of an operator holds a tensor."""
         return is_tensor_attribute(op, attribute)
+
+    def version(self) -> str:
+        """The version of the `onnx` package, told without importing it."""
+        found = find_spec("onnx")
+        return str(Path(found.origin).stat().st_mtime_ns) if found is not None and found.origin is not None else ""
 
     def names(self) -> list[str]:
         """The names of the standard operators."""
@@ -117,16 +124,32 @@ def rule_set(
     plan = make_plan(schedule, library.schedules, library.rulesets)
     admitted = NUMERICS[: NUMERICS.index(numerics) + 1]
     off = set(disabled)
-    rules = [
-        rule for rule in (*recognitions(library), *library.rules) if rule.numerics in admitted and rule.name not in off
-    ]
+    known = [r for r in recognitions(library) if opsets is None or domain_of(r) in ("", *opsets)]
+    rules = [rule for rule in (*known, *library.rules) if rule.numerics in admitted and rule.name not in off]
     return RuleSet(
         tuple(c for rule in rules for c in compiled(rule)),
         {op.name: op.kind for op in library.ops if op.kind},
         frozenset(op.name for op in library.ops if op.commutative),
-        {op.name: op for op in library.ops if op.definition is not None and signature(op.name) is None},
+        {op.name: op for op in library.ops if _is_defined(op, admitted, off)},
         plan,
     )
+
+
+def _is_defined(op: ast.Op, admitted: Sequence[str], disabled: Container[str]) -> bool:
+    """Whether an operator that is not in the standard is to be equal to its definition."""
+    if op.definition is None or ("." not in op.name and signature(op.name) is not None):
+        return False
+    return "." not in op.name or (op.numerics in admitted and f"define_{op.name}" not in disabled)
+
+
+def domain_of(rule: ast.Rule) -> str:
+    """The domain of the operator that a rule recognises; empty for one of the standard or of our own."""
+    return rule.rhs.head.rpartition(".")[0] if isinstance(rule.rhs, ast.Call) else ""
+
+
+def operators_of(library: Library, opsets: Mapping[str, int]) -> dict[str, Declared]:
+    """The operators of domains of their own that a library declares for a model that uses these opsets."""
+    return declarations(fitting(library, opsets).ops)
 
 
 def fitting(library: Library, opsets: Mapping[str, int]) -> Library:
@@ -151,7 +174,20 @@ def recognitions(library: Library) -> list[ast.Rule]:
     """The rule that recognises each operator by its definition.
 
     A numeric attribute in a definition stands for any scalar constant there."""
-    return [recognition(op) for op in library.ops if op.definition is not None]
+    return [recognition(op) for op in library.ops if op.definition is not None and _is_pattern(op)]
+
+
+def _is_pattern(op: ast.Op) -> bool:
+    """Whether an operator can be recognised by its definition: one output, made of operators without a choice."""
+    assert op.definition is not None
+    params = {p.name for p in op.params or ()}
+
+    def fine(node: ast.Syntax) -> bool:
+        if isinstance(node, ast.Call) and not node.is_operator:  # a number, such as sqrt(2)
+            return not any(isinstance(n, ast.Name) and n.id in params for n in node.walk())
+        return not isinstance(node, ast.Conditional | ast.Compare | ast.Comprehension | ast.Range)
+
+    return isinstance(op.definition, ast.Call | ast.Binary | ast.Unary) and all(map(fine, op.definition.walk()))
 
 
 def recognition(op: ast.Op) -> ast.Rule:

@@ -23,7 +23,7 @@ from .evaluate import Evaluator
 from .given import check_given
 from .groups import Groups
 from .matcher import Atom, Query, Spread
-from .operators import OWN_DOMAIN
+from .operators import graph_name
 from .patterns import CompiledRule, Demand, Variant
 from .shapes import IllTyped
 from .values import TensorRef, Unprovable, Value
@@ -125,7 +125,7 @@ class _Search:
         for op in (*heads(rule), "Proj"):
             ops[op] = egraph.op_id(op)
         for name in self.evaluator.declared:
-            ops[name] = egraph.op_id(f"{OWN_DOMAIN}.{name}")
+            ops[name] = egraph.op_id(graph_name(name))
         for variant in Compiler(ops, egraph.commutative, prefix).variants(rule, set()):
             tries = _Tries(self, rule, variant)
             tries.run()

@@ -12,7 +12,7 @@ only where inference leaves it open.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
@@ -21,7 +21,16 @@ from ..errors import UserError
 from .fixed_dims import NAMELESS, fixed_dims
 from .graph import Constant, Graph, Node, OtherType, TensorType, ValueType
 from .model_file import constant_from_proto, load, sparse_constant
-from .operators import STANDARD_DOMAINS, qualified, signature, suggestions
+from .operators import (
+    STANDARD_DOMAINS,
+    Declared,
+    declaring,
+    find_declared,
+    normalise_attrs,
+    qualified,
+    signature,
+    suggestions,
+)
 from .opsets import upgrade, version_at
 from .protos import attribute_from_proto, type_from_proto
 from .reading import Knowledge, rename_values
@@ -29,23 +38,30 @@ from .sorting import describe, sorted_nodes
 from .symbolic import Dim, symbol
 
 
-def read(source: Any, *, shapes: Mapping[str, int] | None = None) -> Graph:
+def read(
+    source: Any,
+    *,
+    shapes: Mapping[str, int] | None = None,
+    declared: Callable[[Mapping[str, int]], Mapping[str, Declared]] | None = None,
+) -> Graph:
     """Reads a model: a path, the bytes of a file, or a `ModelProto`.
 
     `shapes` gives numbers to symbolic dims, by name (`N`) or by input and axis (`x:0` or `x.0`; a dim that has a name
     gets the number wherever the name stands).
+    `declared` gives the operators of other domains that are known for a model of given opsets.
     Raises `UserError` for what is no valid model, naming the node."""
     model, directory, where = load(source)
     opset = _opsets(model, where)
     if not model.graph.output:
         raise UserError("the graph has no outputs", where=where)
     model = _inlined(model, where)
-    reader = _Reader(directory, where, opset, dict(shapes or {}), model.ir_version)
-    graph = reader.main(model)
-    if reader.inlined and reader.known.refused:
-        # what no shapes fit is let pass where they are out of sight, and refused by others when branches are in place
-        reader = _Reader(directory, where, opset, dict(shapes or {}), model.ir_version, inline=False)
+    with declaring(declared(opset) if declared is not None else {}):
+        reader = _Reader(directory, where, opset, dict(shapes or {}), model.ir_version)
         graph = reader.main(model)
+        if reader.inlined and reader.known.refused:
+            # what no shapes fit is let pass where they are out of sight, and refused when branches are in place
+            reader = _Reader(directory, where, opset, dict(shapes or {}), model.ir_version, inline=False)
+            graph = reader.main(model)
     return replace(
         graph,
         opset=opset,
@@ -241,6 +257,8 @@ class _Reader:
             if domain not in self.opset:
                 raise UserError(f"the model does not say which version of the domain {domain!r} it uses", where=where)
             if domain not in STANDARD_DOMAINS:
+                if find_declared(op) is not None:
+                    _check_interface(node, op, where)
                 continue
             version = version_at(op, self.opset[domain])
             if version is None:
@@ -285,6 +303,8 @@ class _Reader:
             self.inline(proto, graph, scope, outputs, declared, renamed, bool(way))
             return
         attrs = self.attributes(proto, scope, inputs, where)
+        if find_declared(op) is not None:
+            attrs = normalise_attrs(op, attrs)
         results = []
         for name in proto.output:
             if name:
@@ -475,7 +495,7 @@ def _check_interface(node: Any, op: str, where: str) -> None:
         if formal_attribute is None:
             raise UserError(f"{node.op_type} has no attribute {attribute.name!r}", where=where)
         kinds = attribute.AttributeType
-        if attribute.type and kinds.Name(attribute.type) != formal_attribute.kind:
+        if attribute.type and formal_attribute.kind and kinds.Name(attribute.type) != formal_attribute.kind:
             raise UserError(f"its attribute {attribute.name!r} is not of the kind {formal_attribute.kind}", where=where)
     for name, formal_attribute in found.attributes.items():
         if formal_attribute.required and name not in given:

@@ -8,7 +8,9 @@ version whose meaning differs and that has no translation (see `opsets`), the op
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
@@ -16,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from ..grammar import ast
     from .graph import Attrs, AttrValue
 
 WORKING_OPSET = 24
@@ -75,11 +78,46 @@ class Signature:
     deprecated: bool
 
 
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """An operator of a domain of its own, as a rule file declares it (`op`); see `declared`.
+
+    `pure` says that equal inputs give equal outputs; `defined` are all operators that have a definition."""
+
+    signature: Signature
+    pure: bool
+    op: ast.Op
+    defined: Mapping[str, ast.Op]
+
+
+_DECLARED: ContextVar[Mapping[str, Declared]] = ContextVar("_DECLARED", default={})  # noqa: B039  never changed
+
+
+@contextmanager
+def declaring(table: Mapping[str, Declared]) -> Iterator[None]:
+    """Within it, these operators are known besides those of the standard."""
+    token = _DECLARED.set(table)
+    try:
+        yield
+    finally:
+        _DECLARED.reset(token)
+
+
+def find_declared(op: str) -> Declared | None:
+    """What rule files declare of an operator of a domain of its own, or None."""
+    return _DECLARED.get().get(op)
+
+
 def split_name(op: str) -> tuple[str, str, int | None]:
     """`(domain, name, version)` of an operator's name; the version is None unless marked: `Scatter@9`."""
     name, _, version = op.partition("@")
     domain, _, name = name.rpartition(".")
     return domain, name, int(version) if version else None
+
+
+def graph_name(declared: str) -> str:
+    """How graphs call an operator that a rule file declares: one without a domain is in that of our own."""
+    return declared if "." in declared else f"{OWN_DOMAIN}.{declared}"
 
 
 def qualified(domain: str, name: str, version: int | None = None) -> str:
@@ -89,12 +127,17 @@ def qualified(domain: str, name: str, version: int | None = None) -> str:
     return (f"{domain}." if domain else "") + name + (f"@{version}" if version else "")
 
 
-@cache
 def signature(op: str) -> Signature | None:
-    """The interface of a standard operator at its version; None for one that no schema describes.
+    """The interface of a standard operator at its version, or of one that is declared; None for any other.
 
     That version is the mark in the name, else that of the working opset; an operator that is newer than the working
     opset has the first version there is."""
+    declared = _DECLARED.get().get(op)
+    return _standard_signature(op) if declared is None else declared.signature
+
+
+@cache
+def _standard_signature(op: str) -> Signature | None:
     schema = find_schema(op)
     return None if schema is None else _convert(op, schema)
 
@@ -221,6 +264,16 @@ def normalise_attrs(op: str, attrs: Attrs) -> dict[str, AttrValue]:
     return dict(sorted(result.items()))
 
 
+def default_attrs(op: str) -> Mapping[str, AttrValue]:
+    """The attributes that an operator has where none are given."""
+    return _standard_defaults(op) if find_declared(op) is None else normalise_attrs(op, {})
+
+
+@cache
+def _standard_defaults(op: str) -> Mapping[str, AttrValue]:
+    return normalise_attrs(op, {})
+
+
 def _normal(value: Any, kind: str) -> Any:
     if isinstance(value, list | tuple):
         return tuple(_normal(item, kind[:-1]) for item in value)
@@ -238,6 +291,9 @@ def is_pure(op: str, attrs: Attrs | None = None) -> bool:
     domain, name, version = split_name(op)
     if domain == OWN_DOMAIN:
         return True
+    declared = _DECLARED.get().get(op)
+    if declared is not None:
+        return declared.pure
     if name in _RANDOM or (name == "Dropout" and version is not None) or find_schema(op) is None:
         return False
     return all(is_pure(node.op, node.attrs) for graph in _graphs(attrs or {}) for node in graph.nodes)

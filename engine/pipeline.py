@@ -15,8 +15,9 @@ from ..errors import UserError
 from . import bodies, decode, onnx_in, onnx_out, worker
 from .cost import CostModel
 from .graph import Graph
-from .library import NUMERICS, load_rules, recognitions
+from .library import NUMERICS, load_rules, operators_of, recognitions
 from .nearest import WhyNot, combined
+from .operators import Declared, declaring
 from .report import Report, make_report
 from .saturate import Limits
 from .schedule import STANDARD as STANDARD_SCHEDULE
@@ -45,6 +46,7 @@ class Optimized:
     native: Graph
     report: Report
     why_not: WhyNot | None = None
+    declared: Mapping[str, Declared] = field(default_factory=dict, repr=False)
     _model: Any = field(default=None, repr=False)
 
     @property
@@ -53,6 +55,15 @@ class Optimized:
         if self._model is None:
             self._model = onnx_out.write(self.portable)
         return self._model  # type: ignore[no-any-return]
+
+    def expanded(self) -> tuple[ModelProto, ModelProto]:
+        """The original and the result with operators from outside the standard replaced by their definitions.
+
+        Raises `UserError` if one has none."""
+        from .expansion import expanded
+
+        before, after = (onnx_out.write(expanded(g, self.declared)) for g in (self.graph_in, self.portable))
+        return before, after
 
     def explain(self, node: str) -> list[str]:
         """How a node of the result, or one of the original model, came to be, as lines of text."""
@@ -97,7 +108,7 @@ def optimize(
     make_plan(schedule, library.schedules, library.rulesets)  # so that a wrong name is told at once
     if why_not is not None:
         _check_asked(library, why_not, numerics)
-    graph_in: Graph = timed("read", lambda: model if isinstance(model, Graph) else onnx_in.read(model, shapes=shapes))
+    graph_in: Graph = timed("read", lambda: graph_of(model, shapes, library))
     costs = {
         target: CostModel(model=cost, target=target, threads=threads)  # type: ignore[arg-type]
         for target in ("portable", "native")
@@ -117,19 +128,30 @@ def optimize(
     outcomes = timed("saturate", lambda: worker.run(worker.job(marked, **settings), tell))
     originals = [graph_in, *sorted(bodies.all_bodies(marked), key=bodies.body_number)]
 
+    known = operators_of(library, graph_in.opset)
+
     def decoded(target: str) -> Graph:
-        graphs = [
-            decode.decode(outcome.egraph, outcome.extractions[target], original)
-            for outcome, original in zip(outcomes, originals, strict=True)
-        ]
+        with declaring(known):
+            graphs = [
+                decode.decode(outcome.egraph, outcome.extractions[target], original)
+                for outcome, original in zip(outcomes, originals, strict=True)
+            ]
         return bodies.replace_bodies(graphs[0], lambda number: graphs[number + 1])
 
     portable = timed("extract", lambda: decoded("portable"))
     native = timed("extract", lambda: decoded("native"))
     outcome = outcomes[0]
     seconds |= {f"saturate.{k}": v for k, v in outcome.seconds.items()}
-    report = make_report(library, graph_in, portable, native, outcome, costs["portable"], seconds)
-    return Optimized(graph_in, portable, native, report, combined([o.why_not for o in outcomes if o.why_not]))
+    with declaring(known):
+        report = make_report(library, graph_in, portable, native, outcome, costs["portable"], seconds)
+    return Optimized(graph_in, portable, native, report, combined([o.why_not for o in outcomes if o.why_not]), known)
+
+
+def graph_of(model: Any, shapes: Mapping[str, int] | None, library: Library) -> Graph:
+    """A model as a graph, the operators known that a library declares."""
+    if isinstance(model, Graph):
+        return model
+    return onnx_in.read(model, shapes=shapes, declared=lambda opsets: operators_of(library, opsets))
 
 
 def _check_asked(library: Library, name: str, numerics: str) -> None:
@@ -151,4 +173,6 @@ def _check_asked(library: Library, name: str, numerics: str) -> None:
 
 def verify(optimized: Optimized, original: Any, *, numerics: str = "reassoc", seconds: float = 60.0) -> Verification:
     """Runs the original and the optimised model on the same inputs and compares; see `verify`."""
-    return check_model(original, optimized.model, optimized.graph_in, numerics=numerics, seconds=seconds)
+    return check_model(
+        original, optimized.model, optimized.graph_in, numerics=numerics, seconds=seconds, expand=optimized.expanded
+    )

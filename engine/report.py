@@ -67,7 +67,7 @@ def make_report(
             for rule in node.rules:
                 made[rule] = made.get(rule, 0) + 1
     places = {rule.name: rule.span for rule in library.rules}
-    places |= {f"recognise_{op.name}": op.span for op in library.ops}
+    places |= {f"{way}_{op.name}": op.span for op in library.ops for way in ("recognise", "define")}
     if not outcome.saturation.counts.keys() <= places.keys():
         raise UserError("a rule file was changed while it was in use", hint="Run again.")
     rules = [

@@ -16,12 +16,13 @@ from ..grammar import ast
 from ..grammar.builtins import RULESETS
 from .bind import bind
 from .compile_rules import Compiler, heads
+from .declared import define
 from .egraph import EGraph
 from .evaluate import Evaluator
 from .given import check_given
 from .groups import Groups, Members
 from .matcher import Row
-from .operators import OWN_DOMAIN
+from .operators import graph_name
 from .patterns import CompiledRule, Variant
 from .schedule import Budget, Plan, Run, Saturate, Step, names_of
 from .shapes import IllTyped
@@ -157,6 +158,8 @@ class Saturator:
         self._spent: dict[str, _Spent] = {}
         self._fixed: dict[Step, int] = {}
         self._changes = 0
+        self._looked_at = 0
+        self._undefined: list[tuple[int, int]] = []
         self._kinds_declared: set[str] = set()
         self._compiled: dict[int, tuple[str, ...]] = {}
         self._start = time.perf_counter()
@@ -227,6 +230,7 @@ class Saturator:
         spent.start, spent.nodes_at = time.perf_counter(), len(self.egraph.nodes)
         self._failed.setdefault(phase, {})
         self._applied.clear()
+        self._define()
         self.egraph.rebuild()
         self._compile(phase)
         assert self.egraph.matcher is not None
@@ -286,12 +290,36 @@ class Saturator:
         self._met(rule.ruleset, "matches", rule.name)
         return True
 
+    def _define(self) -> None:
+        """Makes nodes of the model equal to the definitions that rule files give of their operators, once proved."""
+        nodes = self.egraph.nodes
+        while self._looked_at < len(nodes):
+            node = nodes[self._looked_at]
+            if node.op in self.evaluator.declared:
+                self._undefined.append((self._looked_at, -1))
+            self._looked_at += 1
+        waiting, self._undefined = self._undefined, []
+        for handle, knowledge in waiting:
+            if knowledge >= 0 and not self.egraph.changed_since(knowledge, nodes[handle].children):
+                self._undefined.append((handle, knowledge))
+                continue
+            op = self.evaluator.declared[nodes[handle].op]
+            name = f"define_{op.name}"
+            count = self.report.counts.setdefault(name, RuleCount())
+            count.matches += 1
+            self.evaluator.made_by, self.evaluator.origins = name, self._origins([handle])
+            try:
+                count.applied += define(self.evaluator, handle, op)
+            except (Unprovable, IllTyped) as why:
+                count.reason = str(why)
+                self._undefined.append((handle, self.egraph.knowledge))
+
     def _compile(self, phase: str) -> None:
         """Registers the queries of a phase's rules; again when operators have come up that they name."""
         present = {node.op: None for node in self.egraph.nodes}
         ops = {op: self.egraph.op_id(op) for op in (*present, "Proj")}
         for name in self.evaluator.declared:  # rules write `Name` for what graphs hold as `rewrite.Name`
-            ops[name] = self.egraph.op_id(f"{OWN_DOMAIN}.{name}")
+            ops[name] = self.egraph.op_id(graph_name(name))
         assert self.egraph.matcher is not None
         for op, number in ops.items():
             if op in self.kinds and op not in self._kinds_declared:

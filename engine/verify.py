@@ -7,7 +7,7 @@ import json
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,9 +17,10 @@ import numpy as np
 from .. import transient
 from ..errors import UserError
 from .compare import TOLERANCES, Difference, compare, worst
+from .expansion import foreign
 from .graph import Graph
 from .operators import is_pure
-from .reference import Runner, Unavailable, runner
+from .reference import Runner, Unavailable, onnx_runtime, runner
 from .sample import Array, assignments, free_symbols, make_inputs
 
 if TYPE_CHECKING:
@@ -88,14 +89,23 @@ def check_model(
     seconds: float = 60.0,
     others: Mapping[str, Callable[[Mapping[str, Array]], Mapping[str, Any]]] | None = None,
     shapes: Mapping[str, int] | None = None,
+    expand: Callable[[], tuple[ModelProto, ModelProto]] | None = None,
 ) -> Verification:
     """Compares a model (and `others`: further implementations of it, by name) with the original.
 
     `graph` is the original as read: it says what the inputs are. Both models are run by the same program, ONNX Runtime
-    if it takes the original, else `onnx.reference`."""
+    if it takes the original, else `onnx.reference`. `expand` gives the original and the candidate with operators from
+    outside the standard replaced by their definitions, for when no program here knows them."""
+    named = foreign(graph)
+    note = ""
     try:
-        oracle = runner(_source(original), seconds=max(seconds / 2, 1.0))
+        if named:
+            oracle, candidate, note = _knowing(named, original, candidate, expand)
+        else:
+            oracle = runner(_source(original), seconds=max(seconds / 2, 1.0))
     except Unavailable as error:
+        if named:
+            return _nothing(str(error), numerics)
         return _nothing(f"nothing here runs the original ({error})", numerics)
     candidates: dict[str, Callable[[Mapping[str, Array]], Mapping[str, Any]]] = {}
     try:
@@ -104,7 +114,31 @@ def check_model(
         problem = f"the optimised model does not load in {oracle.name}: {error}"
         return Verification(False, np.inf, np.inf, 0, oracle.name, numerics, failures=(problem,))
     candidates.update(others or {})
-    return verify(oracle, candidates, graph, numerics=numerics, seconds=seconds, shapes=shapes)
+    found = verify(oracle, candidates, graph, numerics=numerics, seconds=seconds, shapes=shapes)
+    return replace(found, oracle=f"{found.oracle}{note}")
+
+
+def _knowing(
+    named: Sequence[str],
+    original: ModelProto | Path | str | bytes | Graph,
+    candidate: ModelProto,
+    expand: Callable[[], tuple[ModelProto, ModelProto]] | None,
+) -> tuple[Runner, ModelProto, str]:
+    """What runs a model with operators from outside the standard, the candidate in a form that it runs too, and a note.
+
+    Raises `Unavailable` if nothing does."""
+    listed = ", ".join(named)
+    try:
+        return onnx_runtime(_source(original)), candidate, ""
+    except Unavailable as error:
+        unknown = f"ONNX Runtime does not run them ({error})"
+    if expand is None:
+        raise Unavailable(f"the model has {listed}, and {unknown}")
+    try:
+        whole, optimised = expand()
+    except UserError as error:
+        raise Unavailable(f"nothing here computes {listed}: {error.message}, and {unknown}") from None
+    return runner(whole), optimised, f" with {listed} by definition"
 
 
 def _source(original: ModelProto | Path | str | bytes | Graph) -> ModelProto | Path | bytes:

@@ -31,9 +31,9 @@ from .egraph import EGraph
 from .encode import encode
 from .extract import ENodeLike, Extraction, extract
 from .graph import Graph
-from .library import RuleSet, load_rules, rule_set
+from .library import RuleSet, load_rules, operators_of, rule_set
 from .nearest import WhyNot, why_not
-from .operators import OWN_DOMAIN
+from .operators import OWN_DOMAIN, declaring
 from .saturate import Limits, Saturation, Saturator
 from .schedule import STANDARD as STANDARD_SCHEDULE
 
@@ -98,9 +98,10 @@ def perform(task: Job, progress: Progress | None = None) -> list[Outcome]:
     rules = rule_set(library, task.numerics, task.disabled, schedule=task.schedule, opsets=opsets)
     end = time.perf_counter() + task.limits.seconds
     outcomes = []
-    for i, graph in enumerate(task.graphs):
-        left = replace(task.limits, seconds=max(0.0, end - time.perf_counter()))
-        outcomes.append(_optimise(graph, task.constants if i == 0 else {}, rules, task, left, progress))
+    with declaring(operators_of(library, opsets)):
+        for i, graph in enumerate(task.graphs):
+            left = replace(task.limits, seconds=max(0.0, end - time.perf_counter()))
+            outcomes.append(_optimise(graph, task.constants if i == 0 else {}, rules, task, left, progress))
     return outcomes
 
 
@@ -131,7 +132,7 @@ def _optimise(
         seconds["saturate"] = saturation.seconds
         start = time.perf_counter()
         extractions = {
-            name: extract(egraph, cost, admissible=_admissible(graph, cost)) for name, cost in task.costs.items()
+            name: extract(egraph, cost, admissible=_admissible(graph, cost, rules)) for name, cost in task.costs.items()
         }
         seconds["extract"] = time.perf_counter() - start
         outcome = Outcome(egraph, extractions, saturation, seconds)
@@ -143,12 +144,13 @@ def _optimise(
     return outcome
 
 
-def _admissible(graph: Graph, cost: CostModel) -> Callable[[ENodeLike], bool]:
+def _admissible(graph: Graph, cost: CostModel, rules: RuleSet) -> Callable[[ENodeLike], bool]:
     """Whether a node may be in the result: for an ONNX file, whether it can be written at the model's opset."""
     from .onnx_out import can_write
 
     if cost.target == "native":
-        return lambda node: not node.op.startswith(f"{OWN_DOMAIN}.")  # their definition stands beside them
+        own = f"{OWN_DOMAIN}."  # a definition stands beside those that have one
+        return lambda node: not node.op.startswith(own) and node.op not in rules.declared
     return lambda node: can_write(node.op, node.attrs, graph.opset)
 
 

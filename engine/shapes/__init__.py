@@ -12,7 +12,7 @@ import itertools
 from collections.abc import Callable, Sequence
 
 from ..graph import Attrs, Constant, DType, TensorType, ValueType
-from ..operators import OWN_DOMAIN, split_name
+from ..operators import OWN_DOMAIN, find_declared, split_name
 from ..symbolic import Dim, symbol
 from . import control, elementwise, generate, linear, movement, reduce, spatial
 from .core import MAX_ELEMENTS, RULES, Call, IllTyped, Inference, SymbolicValue
@@ -76,6 +76,10 @@ def infer(
         found = rule(call)
     elif split_name(op)[0] == OWN_DOMAIN:
         found = ()
+    elif (declared := find_declared(op)) is not None:
+        from ..declared import infer_declared  # which builds on this
+
+        found = infer_declared(call, declared)
     else:
         found = infer_by_schema(call)
     result = [*found, *(TensorType() for _ in range(n_outputs - len(found)))][:n_outputs]
