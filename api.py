@@ -132,6 +132,7 @@ def compile_optimized(
         optimized.native,
         threads=threads or usable_cores(),
         keep_source=Path(keep_source) if keep_source is not None else None,
+        reassociate=optimized.numerics != "exact",
         library=load_rules([Path(path) for path in rules], std=std_rules) if rules or not std_rules else None,
         progress=count,
     )

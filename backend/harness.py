@@ -152,10 +152,12 @@ def group_of(graph: Graph) -> Group:
     return Group(tuple(graph.nodes), anchor, tuple(inputs), tuple(order))
 
 
-def lower(graph: Graph, *, threads: int = 1, target: Target | None = None) -> tuple[list[Item] | None, Context]:
+def lower(
+    graph: Graph, *, threads: int = 1, target: Target | None = None, reassociate: bool = True
+) -> tuple[list[Item] | None, Context]:
     """The items that the graph's nodes become as one group (None: the lowerer refuses), and the context after it."""
     group = group_of(graph)
-    context = Context(graph, target or detect(), threads)
+    context = Context(graph, target or detect(), threads, reassociate=reassociate)
     lowerer = lowerer_of(group.op)
     found = None if lowerer is None else lowerer(group, context)
     return (None if found is None else list(found)), context

@@ -57,7 +57,8 @@ def lowerer_of(op: str) -> Lowerer | None:
 class Context:
     """What a lowerer may know of the model and the machine, and where it puts packed weights and temporaries.
 
-    `threads` is how many the program will most likely run with; kernels must be right with any number."""
+    `threads` is how many the program will most likely run with; kernels must be right with any number. `reassociate`
+    says whether results may be rounded otherwise than by the plain order of operations."""
 
     def __init__(
         self,
@@ -65,10 +66,12 @@ class Context:
         target: Target,
         threads: int = 1,
         contents: Mapping[str, tuple[Dim, ...]] | None = None,
+        reassociate: bool = True,
     ) -> None:
         self.graph = graph
         self.target = target
         self.threads = threads
+        self.reassociate = reassociate
         self.added_constants: dict[str, Constant] = {}
         self.added_types: dict[str, TensorType] = {}
         self._contents = dict(contents or {})

@@ -32,19 +32,22 @@ def compile_graph(
     threads: int | None = None,
     cache_dir: Path | str | None = None,
     keep_source: Path | str | None = None,
+    reassociate: bool = True,
     library: Rules | None = None,
     progress: Progress | None = None,
 ) -> Program:
     """Compiles a graph to native code, ready to run.
 
     `threads` is how many a run uses (all cores if None); `cache_dir` is where compiled kernels are kept (the user's
-    cache if None); `keep_source` is a directory for the generated `.pyx`; `library` has the rules whose `op` and `fuse`
-    declarations say what is grouped (the standard ones if None). `progress` is called with a stage, how much is done,
+    cache if None); `keep_source` is a directory for the generated `.pyx`; without `reassociate` no algorithm is used
+    that rounds otherwise than the plain one (Winograd's); `library` has the rules whose `op` and `fuse` declarations
+    say what is grouped (the standard ones if None). `progress` is called with a stage, how much is done,
     and of what. Raises UserError if there is no compiler and kernels are missing; warns with FallbackWarning about
     operators without a kernel."""
     target = detect()
     count = threads or cores()
-    plan = plan_graph(graph, policy(library) if library is not None else standard_policy(), target, count)
+    fusing = policy(library) if library is not None else standard_policy()
+    plan = plan_graph(graph, fusing, target, count, reassociate=reassociate)
     refuse_unknown(plan)
     kernels = build(
         plan.kernels,

@@ -33,16 +33,28 @@ _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 
 
 def plan_graph(
-    graph: Graph, policy: FusePolicy, target: Target, threads: int, symbols: Collection[str] = ()
+    graph: Graph,
+    policy: FusePolicy,
+    target: Target,
+    threads: int,
+    symbols: Collection[str] = (),
+    *,
+    reassociate: bool = True,
 ) -> ModelPlan:
     """Plans a graph: the main one, or a body whose captured values have been made inputs.
 
-    `symbols` are the extents that are known around a body."""
+    `symbols` are the extents that are known around a body; without `reassociate` no algorithm is used that rounds
+    otherwise than the plain order of operations."""
+
+    def plan(one: Graph) -> ModelPlan:
+        one = _without_dead(one)
+        return _plan(Context(one, target, threads, _contents(one), reassociate), policy, symbols)
+
     bound = {*symbols, *(s for value in graph.inputs for s in _plain_symbols(graph.types.get(value)))}
     versions = versions_of(graph, bound)
     if len(versions) == 1:
-        return _plan(versions[0].graph, policy, target, threads, symbols)
-    plans = tuple(Version(v.guards, _plan(v.graph, policy, target, threads, symbols), v.fails) for v in versions)
+        return plan(versions[0].graph)
+    plans = tuple(Version(v.guards, plan(v.graph), v.fails) for v in versions)
     asked = {s for v in versions for g in v.guards for d in (g.left, g.right) for s in symbolic.symbols(d)}
     return ModelPlan(
         name=graph.name,
@@ -57,11 +69,9 @@ def plan_graph(
     )
 
 
-def _plan(graph: Graph, policy: FusePolicy, target: Target, threads: int, symbols: Collection[str]) -> ModelPlan:
+def _plan(context: Context, policy: FusePolicy, symbols: Collection[str]) -> ModelPlan:
     """The plan of one version of a graph."""
-    graph = _without_dead(graph)
-    contents = _contents(graph)
-    context = Context(graph, target, threads, contents)
+    graph = context.graph
     fixed, native = _classify(graph, context, policy, symbols)
     items: list[Item] = []
     uses = Uses(graph)
@@ -184,7 +194,8 @@ def _control(graph: Graph, node: Node, policy: FusePolicy, context: Context, bou
     for key, value in sorted(node.attrs.items(), key=lambda kv: (kv[0] != "then_branch", kv[0])):
         if isinstance(value, Graph):
             body, captured = closed(value, graph)
-            bodies.append(plan_graph(body, policy, context.target, context.threads, bound))
+            settings = (policy, context.target, context.threads, bound)
+            bodies.append(plan_graph(body, *settings, reassociate=context.reassociate))
             captures.append(captured)
         else:
             plain[key] = value

@@ -39,7 +39,7 @@ class Optimized:
 
     `graph_in` is the model as read, `portable` the graph that `model` was written from (standard operators at the
     input's opset), `native` the one for our own kernels, `report` what happened; `why_not` is where the rule that was
-    asked for holds, and where it came nearest to it."""
+    asked for holds, and where it came nearest to it. `numerics` is the widest class of rules that was admitted."""
 
     graph_in: Graph
     portable: Graph
@@ -47,6 +47,7 @@ class Optimized:
     report: Report
     why_not: WhyNot | None = None
     declared: Mapping[str, Declared] = field(default_factory=dict, repr=False)
+    numerics: str = "reassoc"
     _model: Any = field(default=None, repr=False)
 
     @property
@@ -144,7 +145,8 @@ def optimize(
     seconds |= {f"saturate.{k}": v for k, v in outcome.seconds.items()}
     with declaring(known):
         report = make_report(library, graph_in, portable, native, outcome, costs["portable"], seconds)
-    return Optimized(graph_in, portable, native, report, combined([o.why_not for o in outcomes if o.why_not]), known)
+    missed = combined([o.why_not for o in outcomes if o.why_not])
+    return Optimized(graph_in, portable, native, report, missed, known, numerics)
 
 
 def graph_of(model: Any, shapes: Mapping[str, int] | None, library: Library) -> Graph:

@@ -17,6 +17,7 @@ from ...engine.symbolic import Dim, product
 from ..iteration import Extents
 from ..lower import Context, Group, Kernel, Step, lowering
 from . import tiles as tiling
+from . import winograd
 from .epilogue import Axes, Epilogue, of_group
 from .matmul import SMALL_WORK, kernel_weight, pack_columns, tile_params
 from .slide import slide
@@ -25,6 +26,8 @@ from .window import Window, geometry, number, window_of
 
 SMALL = 256
 """Images of at most so many pixels may be done by vectors of channels."""
+WEIGHTS = 4 / 7.0
+"""What a weight costs that comes from memory, in cycles."""
 GATHER, TURN = 2.0, 3.0
 """What a vector of gathered inputs costs, and an element of the output that has to be turned, in cycles."""
 
@@ -84,6 +87,9 @@ def conv_step(
         batch=groups * (images if isinstance(images, int) and images > 0 else 1),
         packing=0.0 if direct else GATHER,
     )
+    if ctx.reassociate and (way := winograd.plan(ctx, shape, images, groups, m, channels)):
+        if way.cycles < 0.8 * (choice.cycles + WEIGHTS * w.size):
+            return winograd.winograd_step(group, ctx, shape, epilogue, images, w, x, way)
     if isinstance(pixels, int) and pixels > 0 and (small := _small(ctx, shape, images, groups, m, pixels, k, direct)):
         if small[1].cycles < 0.96 * choice.cycles:  # the model is no more exact than that
             return _small_step(group, ctx, shape, epilogue, images, groups, w, x, *small)
