@@ -8,17 +8,19 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 from pathlib import Path
 
-from rewrite.grammar import builtins
+from rewrite.grammar import builtins, codes
 
 HERE = Path(__file__).parent
 FAILING = HERE.parent / "tests" / "rules_fail"
 BEGIN, END = "<!-- begin: functions, made by generate.py -->", "<!-- end: functions -->"
 ERRORS = """# Messages about rule files
 
-All that is wrong in a file is told at once, each with a code, the place, and often a guess at what was meant. One
-example of each code; this page is made from `tests/rules_fail` by `docs/generate.py`.
+All that is wrong in a file is told at once, each with a code, the place, and often a guess at what was meant. Errors
+stop a run; warnings stop nobody, unless asked for by `--strict`, and a rule can allow one: `allow loop "the reason"`.
+One example of each code; this page is made from `tests/rules_fail` by `docs/generate.py`.
 
 """
 TITLES = ("Tensors", "Numbers and dims", "Lists", "Permutations and axes", "Element types", "Making tensors")
@@ -49,14 +51,22 @@ def errors() -> str:
     """`errors.md`: the shortest message of each code."""
     examples: dict[str, str] = {}
     for file in sorted(FAILING.glob("*.expected")):
-        for message in re.split(r"\n\n(?=error\[)", file.read_text(encoding="utf-8").strip()):
-            match = re.match(r"error\[([a-z-]+)\]", message)
+        for message in re.split(r"\n\n(?=error\[|warning\[)", file.read_text(encoding="utf-8").strip()):
+            match = re.match(r"(?:error|warning)\[([a-z-]+)\]", message)
             if match is None:
                 continue
-            shown = re.split(r"\n\n(?!error\[)", message)[0]
+            shown = re.split(r"\n\n(?!error\[|warning\[)", message)[0]
             if len(shown) < len(examples.get(match[1], shown + " ")):
                 examples[match[1]] = shown
-    return ERRORS + "\n".join(f"## {code}\n\n```text\n{text}\n```\n" for code, text in sorted(examples.items()))
+    return ERRORS + "\n".join(
+        f"## {code}\n\n{wrapped(codes.CODES[code])}\n\n```text\n{text}\n```\n"
+        for code, text in sorted(examples.items())
+    )
+
+
+def wrapped(text: str) -> str:
+    """Prose on lines of the pages' width."""
+    return textwrap.fill(text, 118, break_long_words=False, break_on_hyphens=False)
 
 
 def main(arguments: list[str]) -> int:

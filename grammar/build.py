@@ -17,7 +17,7 @@ from lark import Token, Transformer
 from . import ast
 from .ast import Span
 from .builtins import CLASSES, DIRECTIONS, LIMITS, RELAXATIONS, WARNINGS, WORDS
-from .diagnostics import Diagnostic, Label, did_you_mean
+from .diagnostics import Diagnostic, Fix, Label, did_you_mean
 
 _CLAUSES = {
     "rule": ("given", "where", "let", "class", "direction", "joins", "order", "allow", "test"),
@@ -108,7 +108,9 @@ class Builder(Transformer[Token, Any]):
         at = next(i for i, c in enumerate(children) if _is(c, "ARROW"))
         span = self._span(children)
         if children[at] != "=>":
-            self._complain("misplaced-arrow", "a `fuse` goes one way: write `=>`", self._span(children[at : at + 1]))
+            arrow = self._span(children[at : at + 1])
+            message = "a `fuse` goes one way: write `=>`"
+            self.diagnostics.append(Diagnostic("misplaced-arrow", message, arrow, fix=Fix(arrow, "=>")))
         clauses = self._clauses("fuse", children[at + 2 :])
         return ast.Fuse(
             span=span,

@@ -14,7 +14,7 @@ from .builtins import DTYPE_CLASSES, DTYPES, WORDS
 from .check_calls import Operators, check_calls
 from .check_ops import check_op_types, definition_cycles
 from .check_schedules import check_schedules, check_versions
-from .diagnostics import Diagnostic, Label, did_you_mean
+from .diagnostics import Diagnostic, Fix, Label, did_you_mean
 from .operator_info import OperatorInfo
 from .scope import (
     TENSORS,
@@ -346,7 +346,8 @@ class _Checker:
             match node:
                 case ast.Optional(name=name):
                     message = f"`{name} = ..` gives a default in a pattern; here an input is passed by its place"
-                    self._complain("default-outside-pattern", message, node.span)
+                    fix = Fix(node.span, name)
+                    self.found.append(Diagnostic("default-outside-pattern", message, node.span, fix=fix))
                 case ast.Attribute(name=name, default=ast.Expr()):
                     message = f"`{name}: .. = ..` gives a default in a pattern; here an attribute has one value"
                     self._complain("default-outside-pattern", message, node.span)
@@ -354,7 +355,8 @@ class _Checker:
                     self._complain("alternatives-outside-pattern", "`(a | b)` is for patterns only", node.span)
                 case ast.Subscript(base=ast.Name(id=name), index=ast.All()) if self.scope.sort(name) in _SINGLE:
                     hint = f"`{name}` is bound to one value on the left"
-                    self._complain("star-without-group", f"`{name}[*]` needs several `{name}`", node.span, hint=hint)
+                    message, fix = f"`{name}[*]` needs several `{name}`", Fix(node.span, name)
+                    self.found.append(Diagnostic("star-without-group", message, node.span, hint=hint, fix=fix))
         self.found += check_calls(part, self.scope, self.operators, pattern=False)
 
     def _names(self, part: ast.Expr | ast.Roots) -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from . import ast
 from .ast import Span
 from .builtins import Function, functions, operand_functions
-from .diagnostics import Diagnostic, Label, did_you_mean
+from .diagnostics import Diagnostic, Fix, Label, did_you_mean, guessed
 from .operator_info import OperatorInfo
 from .scope import TENSORS, Scope, Sort, is_word
 
@@ -64,7 +64,7 @@ class Operators:
         params = next((op.params for op in declared if op.params is not None), None)
         if params is not None:
             inputs = [p for p in params if p.attribute is None]
-            needed = sum(p.default is None and not p.variadic for p in inputs)
+            needed = max((i + 1 for i, p in enumerate(inputs) if p.default is None and not p.variadic), default=0)
             variadic = any(p.variadic for p in inputs)
             names = frozenset(p.name for p in params if p.attribute is not None)
             return Interface(names, needed, None if variadic else len(inputs), variadic)
@@ -129,7 +129,9 @@ def check_calls(
                     message = (
                         f"`{node.kind} {node.head}(..)` binds an operator in a pattern; here write `{node.head}(..)`"
                     )
-                    found.append(Diagnostic("class-head-outside-pattern", message, node.span))
+                    at = node.span
+                    kind = Span(at.file, at.line, at.column, at.line, at.column + len(node.kind) + 1)
+                    found.append(Diagnostic("class-head-outside-pattern", message, node.span, fix=Fix(kind, "")))
                 else:
                     found += _class_attributes(node, operators)
             elif node.head[:1].isupper() or "." in node.head:
@@ -147,7 +149,8 @@ def _class_attributes(call: ast.Call, operators: Operators) -> list[Diagnostic]:
         if known is not None and attribute.name not in known:
             hint = did_you_mean(attribute.name, sorted(known))
             message = f"no {call.kind} operator has an attribute `{attribute.name}`"
-            found.append(Diagnostic("unknown-attribute", message, attribute.span, hint=hint))
+            fix = guessed(hint, attribute.name, attribute.span)
+            found.append(Diagnostic("unknown-attribute", message, attribute.span, hint=hint, fix=fix))
     return found
 
 
@@ -203,7 +206,8 @@ def _attributes(call: ast.Call, interface: Interface) -> list[Diagnostic]:
             if not hint and known:
                 hint = "it has " + ", ".join(f"`{a}`" for a in sorted(known))
             message = f"`{call.head}` has no attribute `{attribute.name}`"
-            found.append(Diagnostic("unknown-attribute", message, attribute.span, hint=hint))
+            fix = guessed(hint, attribute.name, attribute.span)
+            found.append(Diagnostic("unknown-attribute", message, attribute.span, hint=hint, fix=fix))
     return found
 
 

@@ -6,6 +6,7 @@ Stages collect diagnostics and go on, so that one run shows every error of a fil
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -33,7 +34,8 @@ class Fix:
 class Diagnostic:
     """One finding in a rule file. `code` is a stable word such as `unbound-variable`.
 
-    `severity` is `error`, or `warning` for what stops nobody. `fix` is what an editor can do about it at once."""
+    `severity` is `error`, or `warning` for what stops nobody. `fix` is what an editor can do about it at once; where
+    the hint has one guess at a misspelt word that is the whole of `span`, it is that guess."""
 
     code: str
     message: str
@@ -42,6 +44,13 @@ class Diagnostic:
     hint: str = ""
     severity: str = "error"
     fix: Fix | None = None
+
+    def __post_init__(self) -> None:
+        if self.fix is None and self.hint.startswith("did you mean"):
+            words = re.findall(r"`([^`]+)`", self.message)
+            meant = next((w for w in words if _is_whole(w, self.span)), None)
+            if meant is not None:
+                object.__setattr__(self, "fix", guessed(self.hint, meant, self.span))
 
     def render(self, sources: Mapping[str, str]) -> str:
         """The finding as text. `sources` maps file names to their contents; a file not in it is shown without lines."""
@@ -59,9 +68,30 @@ class RuleErrors(UserError):
     def __init__(self, diagnostics: Iterable[Diagnostic], sources: Mapping[str, str]) -> None:
         self.diagnostics = sorted(diagnostics, key=_place)
         self.sources = dict(sources)
-        count = len(self.diagnostics)
-        rendered = [diagnostic.render(self.sources) for diagnostic in self.diagnostics]
-        super().__init__("\n\n".join([*rendered, f"{count} error{'s' * (count != 1)}"]))
+        super().__init__(report(self.diagnostics, self.sources))
+
+
+def report(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str]) -> str:
+    """All findings as text, in source order, with their number at the end."""
+    found = sorted(diagnostics, key=_place)
+    rendered = [diagnostic.render(sources) for diagnostic in found]
+    counts = [(word, sum(d.severity == word for d in found)) for word in ("error", "warning")]
+    said = ", ".join(f"{count} {word}{'s' * (count != 1)}" for word, count in counts if count)
+    return "\n\n".join([*rendered, said or "no errors"])
+
+
+def guessed(hint: str, word: str, span: Span) -> Fix | None:
+    """The change of a word at the start of a span into the guess of a hint, if it has one only."""
+    guess = re.fullmatch(r"did you mean (?:the operator )?`([^`]+)`\?", hint)
+    if guess is None:
+        return None
+    end = span.column + len(word)
+    at = Span(span.file, span.line, span.column, span.line, end)
+    return Fix(at, (".." if word.startswith("..") else "") + guess[1])
+
+
+def _is_whole(word: str, span: Span) -> bool:
+    return span.line == span.end_line and span.end_column - span.column == len(word)
 
 
 def _place(diagnostic: Diagnostic) -> tuple[str, int, int, str, str]:

@@ -6,13 +6,14 @@ clause”), and common slips get a message of their own.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from lark import Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
 from .ast import Span
-from .diagnostics import Diagnostic, Label, did_you_mean
+from .diagnostics import Diagnostic, Fix, Label, did_you_mean
 
 ITEMS = ("rule", "op", "fuse", "def", "use", "ruleset", "schedule")
 CLAUSES = (
@@ -67,7 +68,9 @@ def _character(error: UnexpectedCharacters, before: list[Token], path: str) -> D
             return Diagnostic("syntax", "this docstring is not closed", _span(last, path).to(at))
         return Diagnostic("syntax", "this string is not closed", at, hint="a string ends on its line")
     hint = _CHARACTERS.get(error.char, "")
-    return Diagnostic("syntax", f"`{error.char}` has no meaning here", at, hint=hint)
+    written = re.fullmatch(r"write `([^`]+)`", hint)
+    fix = None if written is None else Fix(at, written[1])
+    return Diagnostic("syntax", f"`{error.char}` has no meaning here", at, hint=hint, fix=fix)
 
 
 def _before(token: Token, tokens: Iterable[Token]) -> list[Token]:
@@ -106,7 +109,7 @@ def _token(error: UnexpectedToken, before: list[Token], path: str, is_head: bool
     if "RULE" in expected and "NUMBER" not in expected:  # between clauses or items
         return _between(token, at, is_head and not before, said)
     if word == "=" and "CMP" in expected:
-        return Diagnostic("syntax", "`=` binds a name; two things are compared by `==`", at)
+        return Diagnostic("syntax", "`=` binds a name; two things are compared by `==`", at, fix=Fix(at, "=="))
     if "ARROW" in expected:
         return Diagnostic("syntax", f"{said}; expected `=>` and the right side", at, labels)
     misused = token if "NAME" in expected else before[-1] if expected == {"COLON"} and before else None

@@ -58,9 +58,7 @@ def _item(
         return _best(_ways(item.lhs, declared, operators), item, item.lhs, None)
     types, found = _best(_ways(item.lhs, declared, operators), item, item.lhs, item.rhs)
     if item.bidirectional:
-        back = _best(_ways(item.rhs, declared, operators), item, item.rhs, item.lhs)[1]
-        places = {d.span for d in found}
-        found = found + [d for d in back if d.span not in places]
+        found = found or _best(_ways(item.rhs, declared, operators), item, item.rhs, item.lhs)[1]
     return types, found
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from .. import ast
 from ..ast import Span
-from ..diagnostics import Diagnostic, Label
+from ..diagnostics import Diagnostic, Fix, Label
 from ..operator_info import FormalParameter, OperatorInfo, OperatorSchema
 from .linear import Linear
 from .shapes import RULES, Application
@@ -49,9 +49,11 @@ class Context:
     done: dict[tuple[str, bool], Value] = field(default_factory=dict)
     applications: list[Application] = field(default_factory=list)
 
-    def problem(self, code: str, message: str, span: Span, *labels: Label, hint: str = "") -> None:
+    def problem(
+        self, code: str, message: str, span: Span, *labels: Label, hint: str = "", fix: Fix | None = None
+    ) -> None:
         """Note what is wrong."""
-        found = Diagnostic(code, message, span, labels, hint)
+        found = Diagnostic(code, message, span, labels, hint, fix=fix)
         if all((p.code, p.span) != (code, span) for p in self.problems):
             self.problems.append(found)
 

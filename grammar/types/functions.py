@@ -326,7 +326,9 @@ def joined(context: Context, operator: str, values: list[Value], expr: ast.Synta
     """`+` of two lists."""
     for value, part in zip(values, parts, strict=True):
         if not value.is_list:
-            context.problem("wrong-operand", f"`+` joins lists; this is {said(value)}", part.span, hint="[..]")
+            context.problem(
+                "wrong-operand", f"`+` joins lists; this is {said(value)}", part.span, hint="put it into brackets"
+            )
             return unknown()
     left, right = values
     if left.items is not None and right.items is not None:
@@ -349,7 +351,7 @@ def element(context: Context, base: Value, index: Value, expr: ast.Subscript) ->
         if not store.at_least(base.length, needed):
             low, high = store.bounds(base.length)
             count = str(high) if low == high else f"at most {high}"
-            context.problem("rank-conflict", f"there is no element {known} in a list of {count}", expr.span)
+            context.problem("wrong-operand", f"there is no element {known} in a list of {count}", expr.span)
             return unknown()
     if base.shape is not None and known is not None and context.certain:
         out = context.of_sort("dim")

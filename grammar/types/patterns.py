@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from .. import ast
 from ..builtins import DTYPES
+from ..diagnostics import Fix
+from ..printer import print_expr
 from ..scope import is_word
 from .context import Context, Operand
 from .linear import Linear
@@ -216,14 +218,16 @@ def check_attribute(
     kind = {"int": "an integer", "ints": "a list of integers", "float": "a number", "floats": "a list of numbers",
             "string": "a string", "strings": "a list of strings", "tensor": "a tensor's contents",
             "dtype": "an element type", "graph": "a graph"}.get(wanted.sort, wanted.sort)  # fmt: skip
-    hint = ""
-    if wanted.sort in ("int", "float") and found.items is not None and len(found.items) == 1:
-        hint = "drop the brackets"
-    elif wanted.sort == "ints" and found.sort == "int":
-        hint = "put it into brackets"
+    hint, fix = "", None
+    if wanted.sort in ("int", "float") and isinstance(at, ast.ListExpr) and len(at.items) == 1:
+        hint, fix = "drop the brackets", Fix(at.span, print_expr(at.items[0]))
+    elif wanted.sort == "ints" and found.sort == "int" and isinstance(at, ast.Expr):
+        hint, fix = "put it into brackets", Fix(at.span, f"[{print_expr(at)}]")
     elif found.sort in ("tensor", "tensors"):
         hint = "`scalar(..)` or `ints(..)` takes the contents of a constant"
-    context.problem("wrong-attribute", f"`{name}` of `{op}` is {kind}; this is {said(found)}", at.span, hint=hint)
+    context.problem(
+        "wrong-attribute", f"`{name}` of `{op}` is {kind}; this is {said(found)}", at.span, hint=hint, fix=fix
+    )
 
 
 def fits(wanted: Value, found: Value, *, built: bool) -> bool:

@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
+from ..diagnostics import Label
 from .linear import Linear
-from .terms import Origin, Shapes, Tensor
+from .terms import Conflict, Origin, Shapes, Tensor
 from .values import Value
 
 Rule = Callable[["Application"], None]
@@ -75,7 +76,24 @@ class Application:
 
     def equal(self, left: Linear, right: Linear) -> None:
         """Two dims must be equal."""
-        self.shapes.equal_dim(left, right, self.origin)
+        try:
+            self.shapes.equal_dim(left, right, self.origin)
+        except Conflict as conflict:
+            conflict.labels = conflict.labels or self._places(left, right)
+            raise
+
+    def _places(self, *dims: Linear) -> tuple[Label, ...]:
+        """Where the dims were written."""
+        store = self.shapes.store
+        wanted = [store.resolve(d) for d in dims]
+        found: dict[Label, None] = {}
+        for tensor in (*self.present(), *self.outputs):
+            shape = tensor.shape.end()
+            for place, origin in shape.places.items():
+                dim = shape.dims.get(place)
+                if dim is not None and store.resolve(dim) in wanted:
+                    found[Label(origin.span, origin.text)] = None
+        return tuple(found)
 
     def number(self, name: str) -> int | None:
         """The number that an attribute is, if known."""
@@ -250,7 +268,7 @@ def _conv(app: Application) -> None:
     for name, factor in (("pads", 2), ("strides", 1), ("dilations", 1), ("kernel_shape", 1), ("output_padding", 1)):
         length = app.length(name)
         if length is not None:
-            app.rank(out, _divided(app, length, factor).plus(Linear(2)))
+            app.rank(out, _divided(app, name, length, factor).plus(Linear(2)))
     kernel = app.items("kernel_shape")
     if kernel is not None and w is not None:
         for i, size in enumerate(kernel):
@@ -276,12 +294,15 @@ def _conv(app: Application) -> None:
                 app.equal(app.dim(bias, 0), app.dim(w, 1).times(group))
 
 
-def _divided(app: Application, length: Linear, factor: int) -> Linear:
+def _divided(app: Application, name: str, length: Linear, factor: int) -> Linear:
     """`length / factor`, which must be whole."""
     if factor == 1:
         return length
     part = app.shapes.store.fresh()
-    app.equal(part.times(factor), length)
+    if not app.shapes.store.equate(part.times(factor), length):
+        has = app.shapes.describe(length)
+        message = f"`{name}` of `{app.op}` has {factor} numbers for each spatial axis; this has {has} in all"
+        raise Conflict("rank-conflict", message)
     return part
 
 
@@ -293,7 +314,7 @@ def _pool(app: Application) -> None:
     for name, factor in (("pads", 2), ("strides", 1), ("dilations", 1), ("kernel_shape", 1)):
         length = app.length(name)
         if length is not None:
-            app.rank(app.out, _divided(app, length, factor).plus(Linear(2)))
+            app.rank(app.out, _divided(app, name, length, factor).plus(Linear(2)))
     if x is not None:
         for place in (0, 1):
             app.equal(app.dim(app.out, place), app.dim(x, place))
