@@ -10,9 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeGuard
 
 from ..grammar import ast
+from ..grammar.scope import indices_in
 from .evaluate import INFIX, is_literal
 from .matcher import Atom, Query, Spread
 from .operators import signature
@@ -178,7 +179,10 @@ class Compiler:
         return state, bound
 
     def _operator(self, call: ast.Call, state: _State, outputs: int | None = 1) -> Iterator[tuple[_State, str]]:
-        if any(isinstance(a, ast.Subscript) and isinstance(a.index, ast.All) for a in call.args):
+        if any(
+            isinstance(a, ast.Each) or (isinstance(a, ast.Subscript) and isinstance(a.index, ast.All))
+            for a in call.args
+        ):
             yield from self._variadic(call, state, outputs)
             return
         for before, children in self._inputs(call, state):
@@ -239,6 +243,8 @@ class Compiler:
             if isinstance(starred, ast.Name):
                 name = starred.id
                 states = [(s, [*parts, Part(name=name)]) for s, parts in states]
+            elif isinstance(arg, ast.Each):
+                states = [found for s, parts in states for found in self._one_of_each(arg.value, s, parts)]
             elif starred is not None:  # all outputs of one node, in order; the matcher looks at the first
                 states = [found for s, parts in states for found in self._first_output(starred, s, parts)]
             else:
@@ -254,6 +260,20 @@ class Compiler:
             after.spreads.append((node, tuple(parts)))
             yield after, root
 
+    def _one_of_each(self, each: ast.Expr, state: _State, parts: list[Part]) -> Iterator[tuple[_State, list[Part]]]:
+        """The matcher looks for any one of the inputs; all of them are looked at when it is found."""
+        index = indices_in(each)[0]
+        own = {n.base.id: None for n in each.walk() if _is_indexed_by(n, index)}
+        for found, variable in self._match(each, _State(counter=state.counter)):
+            after = state.copy()
+            after.counter = found.counter
+            after.atoms += found.atoms
+            after.absent += found.absent
+            after.kinds += found.kinds
+            after.fixed += found.fixed
+            part = Part(variable=variable, position=after.fresh("i"), each=each, index=index, own=tuple(own))
+            yield after, [*parts, part]
+
     def _first_output(self, base: ast.Expr, state: _State, parts: list[Part]) -> Iterator[tuple[_State, list[Part]]]:
         if not isinstance(base, ast.Call):
             raise Unsupported("only an operator has outputs")
@@ -262,6 +282,10 @@ class Compiler:
             after.atoms.append(Atom(root, self.op_id["Proj"], attrs, (whole,)))
             after.demands.append(Demand(attrs, op="Proj", index=0))
             yield after, [*parts, Part(variable=root, position=after.fresh("i"), whole=whole)]
+
+
+def _is_indexed_by(node: ast.Syntax, index: str) -> TypeGuard[ast.Subscript]:
+    return isinstance(node, ast.Subscript) and isinstance(node.index, ast.Name) and node.index.id == index
 
 
 def _call(op: str, span: ast.Span, *args: ast.Expr) -> ast.Call:

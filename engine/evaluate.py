@@ -57,6 +57,7 @@ class Evaluator:
         self.origins: tuple[str, ...] = ()
         self.lets: dict[str, ast.Expr] = {}
         self.declared: Mapping[str, ast.Op] = {}
+        self.kinds: Mapping[str, str] = {}
         self.indices: tuple[str, ...] = ()
         self.proving = False
         self.assumed: DType | None = None
@@ -109,6 +110,8 @@ class Evaluator:
                 return list(range(low, high + 1))
             case ast.Comprehension():
                 return self._comprehension(expr, env)
+            case ast.Each():
+                return self._each(expr.value, env)
             case ast.Conditional():
                 holds = self._truth(self.in_condition(expr.condition, env))
                 return self.evaluate(expr.then if holds else expr.otherwise, env)
@@ -143,13 +146,20 @@ class Evaluator:
     def _list(self, expr: ast.ListExpr, env: dict[str, Value]) -> list[Value]:
         items: list[Value] = []
         for item in expr.items:
-            if isinstance(item, ast.Subscript) and isinstance(item.index, ast.All):
+            if isinstance(item, ast.Each) or (isinstance(item, ast.Subscript) and isinstance(item.index, ast.All)):
                 items.extend(self.evaluate(item, env))
-            elif index := self._open_index(item, env):  # `[dim(W[i], -1)]`: one item for each member
-                items.extend(self.evaluate(item, {**env, index: i}) for i in range(env[count_of(index)]))
+            elif self._open_index(item, env) is not None:  # `[dim(W[i], -1)]`: one item for each member
+                items.extend(self._each(item, env))
             else:
                 items.append(self.evaluate(item, env))
         return items
+
+    def _each(self, expr: ast.Expr, env: dict[str, Value]) -> list[Value]:
+        """The values of an expression for each member of what its index numbers."""
+        index = self._open_index(expr, env)
+        if index is None:
+            raise Unprovable("there is nothing here to have one for each of")
+        return [self.evaluate(expr, {**env, index: i}) for i in range(env[count_of(index)])]
 
     def _open_index(self, expr: ast.Syntax, env: dict[str, Value], *, in_lists: bool = True) -> str | None:
         """The index over which an expression has a value for each member; None for one that has a single value."""
@@ -232,7 +242,7 @@ class Evaluator:
             inputs: list[Value] = []
             for arg in expr.args:
                 value = self.evaluate(arg, env)
-                many = isinstance(arg, ast.Subscript) and isinstance(arg.index, ast.All)
+                many = isinstance(arg, ast.Each) or (isinstance(arg, ast.Subscript) and isinstance(arg.index, ast.All))
                 inputs.extend(value) if many else inputs.append(value)
             for attribute in expr.attributes:
                 named[attribute.name] = self.evaluate(attribute.value, env)

@@ -11,11 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..grammar import ast
+from ..grammar.scope import indices_in
 from . import symbolic
 from .egraph import ABSENT, EGraph
-from .evaluate import Evaluator
+from .evaluate import Evaluator, count_of
 from .graph import Constant, DType, TensorType
 from .operators import OWN_DOMAIN, is_tensor_attribute, normalise_attrs, signature
+from .patterns import indexing
 from .values import OpRef, RestRef, TensorRef, Unprovable, Value, as_attribute
 
 Array = NDArray[Any]
@@ -155,10 +157,17 @@ class Operands:
         for node in lhs.walk():
             if isinstance(node, ast.Optional):
                 env.setdefault(node.name, None)
-            elif isinstance(node, ast.Subscript) and isinstance(node.index, ast.All) and isinstance(node.base, ast.Name):
+            elif (
+                isinstance(node, ast.Subscript) and isinstance(node.index, ast.All) and isinstance(node.base, ast.Name)
+            ):
                 env.setdefault(node.base.id, [])
             elif isinstance(node, ast.Attribute) and node.default is not None and isinstance(node.value, ast.Name):
                 env.setdefault(node.value.id, None)  # an attribute that is not there
+        for node in lhs.walk():
+            if isinstance(node, ast.Each):
+                index = indices_in(node.value)[0]
+                self.env[count_of(index)] = env[count_of(index)] = self._count(node.value, index, env)
+        self.evaluator.indices = indexing(lhs)[2]
         self.evaluator.assumed = DType.F32
         try:
             return self._roots(lhs, env)

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from ..grammar import ast
 from .matcher import Query
 
-
 WHOLE = "#outputs"
 """Under this name a match keeps the node whose outputs the members of its group are."""
 
@@ -63,6 +62,11 @@ class Variant:
     spreads: tuple[tuple[str, tuple[Part, ...]], ...]
     whole: str | None = None
 
+    @property
+    def runs(self) -> tuple[str, ...]:
+        """The indices of the parts that stand for each of many inputs."""
+        return tuple(part.index for _, parts in self.spreads for part in parts if part.each is not None)
+
 
 @dataclass(slots=True)
 class CompiledRule:
@@ -86,9 +90,13 @@ class Part:
     """One argument of a variadic operator in a pattern.
 
     A starred variable has a `name`; any other the class `variable` and the variable of its `position`, and for all
-    outputs of a node also the class `whole` of their tuple."""
+    outputs of a node also the class `whole` of their tuple. One that stands for as many inputs as there are has the
+    pattern `each` of them, its `index`, and the names `own` that every input binds for itself."""
 
     name: str = ""
     variable: str = ""
     position: str = ""
     whole: str = ""
+    each: ast.Expr | None = None
+    index: str = ""
+    own: tuple[str, ...] = ()

@@ -26,6 +26,7 @@ from .operators import graph_name
 from .patterns import CompiledRule, Variant
 from .schedule import Budget, Plan, Run, Saturate, Step, names_of
 from .shapes import IllTyped
+from .spread import START
 from .values import TensorRef, Unprovable, Value
 
 
@@ -147,6 +148,7 @@ class Saturator:
         self.report = Saturation(counts={r.name: RuleCount() for r in rules}, unscheduled=tuple(unscheduled))
         self.evaluator = Evaluator(egraph)
         self.evaluator.declared = declared or {}
+        self.evaluator.kinds = kinds
         self._by_query: dict[str, tuple[CompiledRule, Variant]] = {}
         self._seen_variants: set[tuple[object, ...]] = set()
         self._failed: dict[str, dict[_Key, _Pending]] = {}
@@ -384,6 +386,11 @@ class Saturator:
             env = bind(rule, variant, row, evaluator)
             nearness = 1
             count.matches += 1
+            if variant.runs:
+                run = self._run_key(variant, at, env)
+                if run in self._done:
+                    self._done.add(key)
+                    return False
             if rule.index is not None:
                 check_given(rule.rule.given, env, evaluator)
                 self._groups.add(rule, env, roots[0])
@@ -397,12 +404,19 @@ class Saturator:
             if changed or len(self.egraph.nodes) > nodes:
                 count.applied += 1
             self._done.add(key)
+            if variant.runs:
+                self._done.add(self._run_key(variant, at, env))
             return changed
         except (Unprovable, IllTyped) as why:
             if nearness >= count.nearness:
                 count.reason, count.nearness = str(why), nearness
             self._failed[phase][key] = _Pending(rule, variant, row, self.egraph.knowledge)
             return False
+
+    def _run_key(self, variant: Variant, at: Mapping[str, int], env: Mapping[str, Value]) -> _Key:
+        """What names a match of many inputs: whichever of them the matcher has found, it is one match."""
+        nodes = [at[node] for node, _ in variant.spreads]
+        return f"{variant.query.name} {variant.runs}", (*nodes, *(env[START + index] for index in variant.runs))
 
     def _origins(self, roots: Sequence[int]) -> tuple[str, ...]:
         names: dict[str, None] = {}

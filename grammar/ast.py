@@ -168,6 +168,14 @@ class Optional(Expr):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Each(Expr):
+    """`P ...` among an operator's inputs: one or more inputs in a row, each of this form; on the right, and in lists,
+    one for each member of the index that stands in it."""
+
+    value: Expr
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rest(Expr):
     """`..a`: among attributes all the others; `..` alone: any attributes (pattern) or none named (class heads)."""
 

@@ -592,6 +592,10 @@ class Builder(Transformer[Token, Any]):
         """All that stands in an operator's or function's parentheses."""
         return Part("arguments", _nodes(children), self._span(children))
 
+    def each(self, children: list[Any]) -> ast.Each:
+        """`P ...`."""
+        return ast.Each(span=self._span(children), value=children[0])
+
     def default(self, children: list[Any]) -> ast.Optional:
         """`B = 0`."""
         return ast.Optional(span=self._span(children), name=str(children[0]), default=children[2])

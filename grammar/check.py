@@ -23,6 +23,7 @@ from .scope import (
     bind_given,
     bind_pattern,
     free_names,
+    indices_in,
     is_dtype_variable,
     is_word,
     param_types,
@@ -70,6 +71,7 @@ class _Checker:
         self.operators = operators
         self.found: list[Diagnostic] = []
         self.scope = Scope()
+        self.members: frozenset[str] = frozenset()
 
     def _complain(self, code: str, message: str, span: Span, *labels: Label, hint: str = "") -> None:
         self.found.append(Diagnostic(code, message, span, labels, hint))
@@ -161,6 +163,8 @@ class _Checker:
                 label = Label(self.scope.span(name), "bound here")
                 self._complain("duplicate-name", f"root `{name}` is also a variable", span, label)
             self.scope.bind(name, Sort.ROOT if binding.target.index is None else Sort.ROOTS, span)
+        targets = [b.target.index for b in lhs.bindings] if isinstance(lhs, ast.Roots) else []
+        self.members = frozenset(t.id for t in targets if isinstance(t, ast.Name))
         for pattern in patterns:
             self._root(pattern)
             self._pattern(pattern)
@@ -204,6 +208,17 @@ class _Checker:
                 self._complain("condition-in-pattern", message, pattern.span)
             case ast.Alternatives():
                 self._alternatives(pattern)
+            case ast.Each(value=value):
+                self._each(pattern)
+                before, self.members = self.members, self.members | frozenset(indices_in(value))
+                self._pattern(value)
+                self.members = before
+                return
+            case ast.Subscript(base=ast.Name(id=name), index=ast.Name(id=index)):
+                self._indexed(name, index, pattern.span)
+            case ast.Attribute(value=ast.Subscript(base=ast.Name(id=name), index=ast.Name(id=index)), default=None):
+                self._indexed(name, index, pattern.span)
+                return
             case ast.Attribute(value=value, default=default):
                 if not isinstance(value, ast.Name):
                     self._names(value)
@@ -215,6 +230,21 @@ class _Checker:
                 return
         for child in pattern.children():
             self._pattern(child)
+
+    def _each(self, each: ast.Each) -> None:
+        indices = indices_in(each.value)
+        if len(indices) != 1 or indices[0] in self.members:
+            message = "what each input binds has an index of its own, as `x[i]` in `Relu(x[i]) ...`"
+            self._complain("each-without-index", message, each.span)
+        for inner in each.value.walk():
+            if isinstance(inner, ast.Each) or (isinstance(inner, ast.Subscript) and isinstance(inner.index, ast.All)):
+                message = "inside of a pattern of each input there is no other of many inputs"
+                self._complain("each-in-each", message, inner.span)
+
+    def _indexed(self, name: str, index: str, span: Span) -> None:
+        if index not in self.members:
+            message = f"`{name}[{index}]` is one of many: of a group `{{ y[{index}] = .. }}`, or of each input `P ...`"
+            self._complain("index-without-group", message, span)
 
     def _alternatives(self, pattern: ast.Alternatives) -> None:
         bound = []
@@ -351,6 +381,11 @@ class _Checker:
                 case ast.Attribute(name=name, default=ast.Expr()):
                     message = f"`{name}: .. = ..` gives a default in a pattern; here an attribute has one value"
                     self._complain("default-outside-pattern", message, node.span)
+                case ast.Each(value=value) if not any(
+                    n.id in self.scope.names(Sort.INDEX) for n in value.walk() if isinstance(n, ast.Name)
+                ):
+                    message = "`...` makes one for each member: it needs the index of a group or of inputs"
+                    self._complain("each-without-index", message, node.span)
                 case ast.Alternatives():
                     self._complain("alternatives-outside-pattern", "`(a | b)` is for patterns only", node.span)
                 case ast.Subscript(base=ast.Name(id=name), index=ast.All()) if self.scope.sort(name) in _SINGLE:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -183,15 +184,40 @@ def _operator(call: ast.Call, scope: Scope, operators: Operators, pattern: bool,
     found += _attributes(call, interface)
     if head:
         return found
-    stars = [a for a in call.args if isinstance(a, ast.Subscript) and isinstance(a.index, ast.All)]
+    stars = [a for a in call.args if _is_many(a)]
+    if pattern:
+        found += _side_by_side(call)
     if stars and not interface.variadic:
         message = f"`{call.head}` has a fixed number of inputs"
-        found += [Diagnostic("wrong-arity", message, s.span) for s in stars if isinstance(s.base, ast.Name)]
+        named = [
+            s
+            for s in stars
+            if isinstance(s, ast.Each) or (isinstance(s, ast.Subscript) and isinstance(s.base, ast.Name))
+        ]
+        found += [Diagnostic("wrong-arity", message, s.span) for s in named]
     elif not stars:
         count, low, high = len(call.args), interface.min_inputs, interface.max_inputs
         if count < low or (high is not None and count > high):
             message = f"`{call.head}` takes {_count(low, high)} input{'s' * ((high or low) != 1)}, here it has {count}"
             found.append(Diagnostic("wrong-arity", message, call.span))
+    return found
+
+
+def _is_many(argument: ast.Expr) -> bool:
+    """Whether an argument stands for any number of inputs."""
+    return isinstance(argument, ast.Each) or (
+        isinstance(argument, ast.Subscript) and isinstance(argument.index, ast.All)
+    )
+
+
+def _side_by_side(call: ast.Call) -> list[Diagnostic]:
+    """Neighbours of which it is not clear where the one ends and the other begins."""
+    found = []
+    for left, right in itertools.pairwise(call.args):
+        starred = [isinstance(a, ast.Subscript) and isinstance(a.base, ast.Name) and _is_many(a) for a in (left, right)]
+        if all(starred) or (isinstance(left, ast.Each) and isinstance(right, ast.Each)):
+            message = "it is not clear where these inputs end and the next begin"
+            found.append(Diagnostic("many-side-by-side", message, left.span, (Label(right.span, "the next"),)))
     return found
 
 
@@ -229,6 +255,10 @@ def _function(call: ast.Call, scope: Scope, operators: Operators, table: Mapping
     if not spread and (count < low or (high is not None and count > high)):
         message = f"`{call.head}` takes {_count(low, high)} argument{'s' * ((high or low) != 1)}, here it has {count}"
         found.append(Diagnostic("wrong-arity", message, call.span, hint=function.signature))
+    for argument in call.args:
+        if isinstance(argument, ast.Each):
+            message = f"`{call.head}` is a function: write a list, `[.. ...]`"
+            found.append(Diagnostic("wrong-argument", message, argument.span, hint=function.signature))
     for parameter, argument in zip(function.parameters, call.args, strict=False):
         if parameter.sort == "tensor" and _is_no_tensor(argument, scope):
             message = f"`{call.head}` asks for a tensor here"

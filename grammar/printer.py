@@ -372,6 +372,8 @@ class Printer:
                 return (self.operand(left, _RANGE), Nest(_INDENT, tail)), _COMPARE
             case ast.Optional(name=name, default=default):
                 return (f"{name} = ", self.expr(default)), _OR
+            case ast.Each(value=value):
+                return (self.operand(value, _OR), " ..."), _OR
             case ast.Rest(name=name):
                 return f"..{name or ''}", _OR
             case ast.All():

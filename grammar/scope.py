@@ -91,6 +91,8 @@ def _bound(pattern: ast.Expr) -> Iterator[tuple[str, Sort, Span]]:
             yield name, Sort.TENSOR, pattern.span
         case ast.Optional(name=name):
             yield name, Sort.TENSOR, pattern.span
+        case ast.Each(value=value):
+            yield from _bound(value)
         case ast.Subscript(base=ast.Name(id=name, span=span), index=ast.All()):
             yield name, Sort.VARIADIC, span
         case ast.Subscript(base=ast.Name(id=name, span=span), index=ast.Name(id=index)):
@@ -128,6 +130,15 @@ def _bound_by_call(call: ast.Call) -> Iterator[tuple[str, Sort, Span]]:
             yield value.base.id, Sort.ATTRIBUTES, value.base.span
     if call.rest is not None and call.rest.name is not None:
         yield call.rest.name, Sort.REST, call.rest.span
+
+
+def indices_in(pattern: ast.Expr) -> list[str]:
+    """The indices of what a pattern binds for each member: `i` for `x[i]` and `to: t[i]`."""
+    found: dict[str, None] = {}
+    for node in pattern.walk():
+        if isinstance(node, ast.Subscript) and isinstance(node.base, ast.Name) and isinstance(node.index, ast.Name):
+            found[node.index.id] = None
+    return list(found)
 
 
 def bind_given(given: tuple[ast.Given, ...], scope: Scope) -> None:

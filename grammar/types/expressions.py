@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from .. import ast
 from ..builtins import DTYPES
-from ..scope import free_names, is_word
+from ..scope import free_names, indices_in, is_word
 from . import functions
 from .context import MAX_DEPTH, Context, Operand
 from .linear import Linear
@@ -98,9 +98,10 @@ def _list(context: Context, expr: ast.ListExpr, proving: bool) -> Value:
     is_open = False
     for item in expr.items:
         items.append(evaluate(context, item, proving=proving))
-        starred = isinstance(item, ast.Subscript) and isinstance(item.index, ast.All)
+        starred = isinstance(item, ast.Each) or (isinstance(item, ast.Subscript) and isinstance(item.index, ast.All))
         index = context.index
         grouped = index is not None and any(n.id == index for n in free_names(item))
+        grouped = grouped or any(name not in context.env for name in indices_in(item))
         is_open |= starred or grouped
     if is_open:
         element = items[0] if len(items) == 1 else unknown()

@@ -155,10 +155,8 @@ def _rest(context: Context, call: ast.Call) -> None:
 def _attribute(context: Context, op: str, attribute: ast.Attribute) -> Value:
     wanted = context.attribute(op, attribute.name) if op else unknown()
     value = attribute.value
-    default = None
-    if isinstance(value, ast.Optional):
-        name, default = value.name, value.default
-    elif isinstance(value, ast.Name) and not is_word(value.id):
+    default = attribute.default
+    if isinstance(value, ast.Name) and not is_word(value.id):
         name = value.id
     else:
         found = literal(context, value)

@@ -262,3 +262,64 @@ rule side_by_side
     egraph.matcher.close()
     assert report.counts["side_by_side"].applied == 1
     assert len(egraph.nodes) == before + 44  # Concat, MatMul, the sizes, Split and its 40 outputs
+
+
+def test_each_input_has_a_form(check) -> None:
+    check(
+        """
+rule concat_of_transposed
+  Concat(Transpose(x[i], perm: p) ..., axis: a)  =>  Transpose(Concat(x[*], axis: p[axis(a, len(p))]), perm: p)
+  class exact
+  test fires    x[0]: f32[2, 3], x[1]: f32[2, 4], x[2]: f32[2, 1], p = [1, 0], a = 0
+  test fires    x[0]: f32[2, 3], p = [1, 0], a = 0
+
+rule sum_of_products
+  Sum(Mul(x[i], c) ..., ys[*])  =>  Mul(Sum(x[*]), c) + Sum(ys[*])
+  given c: const
+  where len(ys[*]) > 0, len(x[*]) >= 2
+  class reassoc
+  test fires    x[0]: f32[2], x[1]: f32[2], c = 3, ys[0]: f32[2], ys[1]: f32[1]
+  test refuses  x[0]: f32[2], c = 3, ys[0]: f32[2], ys[1]: f32[1]
+
+rule relu_of_each
+  Concat(a, Relu(x[i]) ..., b, axis: k)  =>  Concat(a, Relu(Concat(x[*], axis: k)), b, axis: k)
+  where len(x[*]) > 1, [dim(x[i], 0) ...] == [1, 2], rank(x[i]) == 1
+  class exact
+  test fires    x[0]: f32[1], x[1]: f32[2], a: f32[4], b: f32[5], k = 0
+  test refuses  x[0]: f32[2], x[1]: f32[2], a: f32[4], b: f32[5], k = 0
+
+rule absolute_values
+  Concat(Relu(x[i]) ..., axis: k)  =>  Concat(Relu(Abs(x[i])) ..., axis: k)
+  where nonnegative(x[i])
+  class exact
+  direction explore
+  test fires    z: f32[2], x[0] = Sigmoid(z), x[1] = Exp(z), k = 0
+  test refuses  z: f32[2], x[0] = Sigmoid(z), x[1] = Neg(z), k = 0
+
+rule casts_of_each
+  Concat(Cast(x[i], to: t[i]) ..., axis: k)  =>  Cast(Concat(x[*], axis: k), to: t[0])
+  where all([v == t[0] for v in t[*]])
+  class exact
+  test fires    x[0]: i64[2], x[1]: i64[2], t[0] = 1, t[1] = 1, k = 0
+""",
+        9,
+    )
+
+
+@pytest.mark.parametrize(("left", "right"), [((1, 0), True), ((0, 1), False)])
+def test_each_input_agrees_in_what_has_no_index(tmp_path: Path, left: tuple[int, ...], right: bool) -> None:
+    path = tmp_path / "each.rules"
+    path.write_text(
+        "rule turned Concat(Transpose(x[i], perm: p) ..., axis: 0) => Transpose(Concat(x[*], axis: p[0]), perm: p)"
+    )
+    rules = rule_set(load_rules([path], std=False))
+    egraph = EGraph.create()
+    parts = []
+    for i in range(40):
+        x = egraph.add_input(f"x{i}", TensorType(DType.F32, (3, 3)))
+        parts.append(egraph.add("Transpose", {"perm": left if i == 30 else (1, 0)}, [x]))
+    egraph.roots = {"out": egraph.add("Concat", {"axis": 0}, parts)}
+    report = Saturator(egraph, rules.rules, rules.kinds, Limits()).run()
+    assert egraph.matcher is not None
+    egraph.matcher.close()
+    assert report.counts["turned"].applied == right
