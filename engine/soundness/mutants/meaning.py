@@ -1,0 +1,52 @@
+"""What a rule's class promises, as a test on two results.
+
+`exact`: the same bits, the payload of a NaN apart and, with `signed_zero`, the sign of a zero. `reassoc`: where the
+original is finite the result is finite and equal but for rounding; where it is not the result is not. `fast`: the same
+within a looser tolerance wherever the original is finite. Integers and booleans are the same, always.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....grammar import ast
+
+Array = NDArray[Any]
+TOLERANCE = {
+    "reassoc": {"float64": 1e-7, "float32": 1e-3, "float16": 5e-2},
+    "fast": {"float64": 1e-2, "float32": 1e-2, "float16": 1e-1},
+}
+"""The allowed error relative to the largest magnitude in the original. Rules compute with constants of single
+precision (attributes are), hence no less than 1e-7; in single precision cancellation costs digits."""
+
+
+def differs(left: Array, right: Array, rule: ast.Rule) -> str:
+    """How the right side breaks the promise of the rule's class; empty if it does not."""
+    if left.dtype != right.dtype or left.shape != right.shape:
+        return f"{right.dtype}{list(right.shape)} instead of {left.dtype}{list(left.shape)}"
+    if left.dtype.kind != "f":
+        return _first(np.asarray(left != right), left, right) if left.dtype.kind in "biu" else ""
+    with np.errstate(all="ignore"):
+        x, y = left.astype(np.float64), right.astype(np.float64)
+        if rule.numerics == "exact":
+            wrong = ~((x == y) | (np.isnan(x) & np.isnan(y)))
+            if "signed_zero" not in rule.relaxations:
+                wrong |= ~np.isnan(x) & (np.signbit(x) != np.signbit(y))
+            return _first(wrong, left, right)
+        finite = np.isfinite(x)
+        scale = max(float(np.max(np.abs(x[finite]), initial=0.0)), 1e-3)
+        tolerance = TOLERANCE[rule.numerics][left.dtype.name] * scale
+        wrong = finite & ~(np.abs(x - y) <= tolerance)
+        if rule.numerics == "reassoc":
+            wrong |= ~finite & np.isfinite(y)
+    return _first(wrong, left, right)
+
+
+def _first(wrong: Array, left: Array, right: Array) -> str:
+    if not wrong.any():
+        return ""
+    at = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return f"{right[at].item()!r} instead of {left[at].item()!r} at {list(at)}"

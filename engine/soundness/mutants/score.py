@@ -1,0 +1,246 @@
+"""The score of the checker: of the mutants that are wrong, how many does it catch?
+
+Each mutant goes through the layers in order. What the static checks refuse is caught there. The rest is put to the
+oracle; where it has a witness, layer 2 must find a counterexample. A mutant that it passes is missed, and is a defect
+of the checker; one that layer 3 *proves* is worse, a defect of the prover. Mutants without a witness count as sound;
+with `thorough` the checker is asked about them too, and what it refutes counts as caught.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+from ....grammar import ast
+from ....grammar.check import check as check_items
+from ....grammar.library import Library
+from ....grammar.printer import print_rule
+from ... import processes
+from ...library import OperatorTable, load_rules, recognitions
+from .. import Budget, check_rule
+from ..proof import prove_report
+from .mutate import Mutant, mutants
+from .search import VERSION, Verdict, Witness, oracles
+from .store import Store, key, sources
+
+CAUGHT = ("static", "tested")
+"""Who may catch a mutant: the checks when it is loaded, layer 2."""
+BUDGET = Budget(shrink=False)
+"""What layer 2 may spend on a mutant: as much as on a rule, but for shrinking."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of one mutant. `caught` is one of `CAUGHT`, `missed`, `proved` (missed, and proved by layer 3), or
+    `sound` (nothing shows that it is not).
+
+    `evidence` is what caught it, or the oracle's witness; `error` what the engine said if it could not run it."""
+
+    file: str
+    rule: str
+    line: int
+    kind: str
+    description: str
+    text: str
+    caught: str
+    evidence: str = ""
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RuleScore:
+    """The outcomes of one rule's mutants, and the oracle's witness against the rule itself, if it has one."""
+
+    rule: str
+    file: str
+    outcomes: tuple[Outcome, ...]
+    unsound: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    name: str
+    thorough: bool
+
+
+def score(
+    paths: Sequence[Path],
+    select: str | None = None,
+    *,
+    std: bool = True,
+    jobs: int = 1,
+    thorough: bool = False,
+    progress: Callable[[RuleScore], None] | None = None,
+) -> list[RuleScore]:
+    """Scores the rules in files, or the one named `select`, in their order; results are kept between runs."""
+    library = load_rules(paths, std=std)
+    files = {str(Path(f).resolve()) for p in paths for f in (sorted(p.glob("*.rules")) if p.is_dir() else [p])}
+    names = [
+        rule.name
+        for rule in all_rules(library)
+        if str(Path(rule.span.file).resolve()) in files and select in (None, rule.name)
+    ]
+    found = []
+    start = partial(_open, tuple(map(str, paths)), std)
+    for one in processes.in_order(_score_named, [_Task(n, thorough) for n in names], jobs=jobs, start=start):
+        found.append(one)
+        if progress is not None:
+            progress(one)
+    return found
+
+
+def all_rules(library: Library) -> list[ast.Rule]:
+    """The rules of a library and those that recognise operators by their definition."""
+    return [*library.rules, *recognitions(library)]
+
+
+_opened: dict[str, tuple[Library, dict[str, ast.Rule]]] = {}
+
+
+def _open(paths: tuple[str, ...], std: bool) -> None:
+    library = load_rules(paths, std=std)
+    _opened["library"] = (library, {rule.name: rule for rule in all_rules(library)})
+
+
+def _score_named(task: _Task) -> RuleScore:
+    library, rules = _opened["library"]
+    return score_rule(rules[task.name], library, thorough=task.thorough)
+
+
+def score_rule(
+    rule: ast.Rule, library: Library, *, chosen: Sequence[Mutant] | None = None, thorough: bool = False
+) -> RuleScore:
+    """Scores the mutants of one rule, or those `chosen` of them."""
+    every = list(mutants(rule) if chosen is None else chosen)
+    refusals = {i: said for i, m in enumerate(every) if (said := refusal(m.rule, library))}
+    store = Store(key(rule.name, Path(rule.span.file).name)[:24])
+    declared = _declared(library)
+    asked = [Mutant("none", "the rule itself", rule), *(m for i, m in enumerate(every) if i not in refusals)]
+    names = [key("oracle", str(VERSION), sources(False), declared, print_rule(rule), _text(m)) for m in asked]
+    left = [i for i, name in enumerate(names) if store.get(name) is None]
+    if left:
+        for i, verdict in zip(left, oracles(rule, [asked[i].rule for i in left], library), strict=True):
+            store.put(names[i], _as_json(verdict))
+    verdicts = [_from_json(store.get(name)) for name in names]
+    outcomes: dict[int, Outcome] = {}
+    for i, said in refusals.items():
+        outcomes[i] = _outcome(rule, every[i], "static", said)
+    wanted = list(names)
+    at = (i for i in range(len(every)) if i not in refusals)
+    for i, verdict in zip(at, verdicts[1:], strict=True):
+        outcomes[i], name = _judge(rule, every[i], verdict, library, store, declared, thorough)
+        wanted.append(name)
+    store.write(wanted)
+    against = verdicts[0].witness
+    return RuleScore(
+        rule.name, rule.span.file, tuple(outcomes[i] for i in range(len(every))), _said(against) if against else ""
+    )
+
+
+def _judge(
+    rule: ast.Rule, mutant: Mutant, verdict: Verdict, library: Library, store: Store, declared: str, thorough: bool
+) -> tuple[Outcome, str]:
+    name = key("checker", repr(BUDGET), sources(True), declared, print_rule(rule), _text(mutant))
+    if verdict.error:
+        return dataclasses.replace(_outcome(rule, mutant, "sound", ""), error=verdict.error), name
+    if verdict.witness is None and not thorough:
+        return _outcome(rule, mutant, "sound", ""), name
+    if store.get(name) is None:
+        store.put(name, list(checked(mutant.rule, library)))
+    evidence, proof = store.get(name)
+    if verdict.witness is None:
+        return _outcome(rule, mutant, "tested" if evidence else "sound", evidence), name
+    if proof:
+        return _outcome(rule, mutant, "proved", f"{_said(verdict.witness)}; {proof}"), name
+    return _outcome(rule, mutant, "tested" if evidence else "missed", evidence or _said(verdict.witness)), name
+
+
+def checked(rule: ast.Rule, library: Library) -> tuple[str, str]:
+    """What layer 2 has against a rule, and what layer 3 says if it proves it (asked whatever layer 2 says); empty
+    strings for nothing."""
+    report = check_rule(rule, library, budget=BUDGET)
+    evidence = "; ".join(report.problems) if report.fired else ""
+    if report.counterexample is not None:
+        evidence = f"{report.counterexample.operands}: {report.counterexample.message}"
+    report = prove_report(dataclasses.replace(report, layer=2), rule, library)
+    return evidence, report.proof if report.layer > 2 else ""
+
+
+def refusal(rule: ast.Rule, library: Library) -> str:
+    """The first thing that is statically wrong with a rule, or an empty string."""
+    found = check_items([*library.ops, dataclasses.replace(rule, tests=())], _table())
+    errors = [d for d in found if getattr(d, "severity", "error") == "error"]
+    return f"{errors[0].code}: {errors[0].message}" if errors else ""
+
+
+@cache
+def _table() -> OperatorTable:
+    return OperatorTable()
+
+
+def _declared(library: Library) -> str:
+    return key(*(print_rule(op) for op in library.ops))
+
+
+def _text(mutant: Mutant) -> str:
+    return f"{mutant.kind}: {print_rule(dataclasses.replace(mutant.rule, tests=()))}"
+
+
+def _outcome(rule: ast.Rule, mutant: Mutant, caught: str, evidence: str) -> Outcome:
+    text = print_rule(dataclasses.replace(mutant.rule, tests=()))
+    file = Path(rule.span.file).name
+    return Outcome(file, rule.name, rule.span.line, mutant.kind, mutant.description, text, caught, evidence)
+
+
+def _said(witness: Witness) -> str:
+    return f"{witness.message} on {witness.inputs}: {witness.graph}"
+
+
+def _as_json(verdict: Verdict) -> dict[str, Any]:
+    return dataclasses.asdict(verdict)
+
+
+def _from_json(value: dict[str, Any]) -> Verdict:
+    witness = value["witness"]
+    return Verdict(
+        None if witness is None else Witness(**witness), value["equations"], value["compared"], value["error"]
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One row of the table: how many mutants, and what became of them."""
+
+    name: str
+    mutants: int
+    static: int
+    tested: int
+    missed: int
+    proved: int
+    sound: int
+
+    @property
+    def score(self) -> float:
+        """The share of the unsound that is caught; 1 if there are none."""
+        caught = self.static + self.tested
+        unsound = caught + self.missed + self.proved
+        return caught / unsound if unsound else 1.0
+
+
+def lines(outcomes: Iterable[Outcome], field: str) -> Iterator[Line]:
+    """The table by `kind` or `file`, in the order of their names."""
+    groups: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault(getattr(outcome, field), []).append(outcome)
+    for name in sorted(groups):
+        yield line(name, groups[name])
+
+
+def line(name: str, outcomes: Sequence[Outcome]) -> Line:
+    """The row of some outcomes."""
+    count = {what: sum(o.caught == what for o in outcomes) for what in (*CAUGHT, "missed", "proved", "sound")}
+    return Line(name, len(outcomes), **count)

@@ -1,0 +1,275 @@
+"""The brute-force oracle: a rule, or a mutant of one, applied to every small graph near its tests.
+
+The graphs (`neighbours`) of all tests of a rule are put into one e-graph, and the rule and all its mutants are matched
+against it by the engine, once. What a rule calls equal is written down and not believed: no class is merged, so that
+one wrong mutant does not lend its error to the next. Then both sides of every equation are computed on drawn inputs
+and compared under the class that the rule claims (`meaning`). A mutant is called unsound only with a witness: a graph,
+inputs, and two results that differ, in `onnx.reference` too if that can compute them.
+
+Bounds: `MOST_GRAPHS` graphs a rule; `MOST_EQUATIONS` equations and `SECONDS` seconds a mutant.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import random
+import time
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ....errors import RewriteError
+from ....grammar import ast
+from ....grammar.library import Library
+from ...egraph import EGraph
+from ...evaluate import Evaluator
+from ...instances import Operands
+from ...library import compiled, rule_set
+from ...patterns import Unsupported
+from ...saturate import Limits, Saturator
+from ...schedule import Plan, Run
+from ...shapes import IllTyped
+from ...values import Unprovable
+from .graphs import SmallGraph, insert, read
+from .meaning import differs
+from .neighbours import element_types, neighbours, shapes, whole_numbers
+from .sites import sites
+from .values import DRAWS, Uncomputed, Values
+
+MOST_GRAPHS = 800
+"""Graphs tried for a rule and its mutants together."""
+MOST_EQUATIONS = 400
+"""Equations computed for one mutant, spread evenly over all it makes."""
+SECONDS = 20.0
+"""Time for the equations of one mutant in one e-graph, hardly ever needed: what is found must not hang on it."""
+VERSION = 1
+"""To be raised when the oracle would answer otherwise than before."""
+CHUNK = 200
+"""Graphs that are put into one e-graph; joins over more cost more than they share."""
+
+
+@dataclass(frozen=True, slots=True)
+class Witness:
+    """A graph on which a rule is wrong: the left side in words, which draw of inputs, and how the results differ."""
+
+    graph: str
+    inputs: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What the oracle says of one rule: a witness or none, how many equations it made and how many were computed.
+
+    `error` is what the engine said if it could not run the rule at all."""
+
+    witness: Witness | None
+    equations: int
+    compared: int
+    error: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class _Setting:
+    kinds: Mapping[str, str]
+    commutative: frozenset[str]
+    declared: Mapping[str, ast.Op]
+
+
+def oracle(rule: ast.Rule, library: Library) -> Witness | None:
+    """A witness against a rule, or None if none was found. Graphs are made from the rule's own tests."""
+    return oracles(rule, [rule], library)[0].witness
+
+
+def oracles(original: ast.Rule, rules: Sequence[ast.Rule], library: Library) -> list[Verdict]:
+    """Verdicts on rules, mutants of `original`, whose tests the graphs are made from."""
+    rules_ = rule_set(library, "fast")
+    setting = _Setting(rules_.kinds, rules_.commutative, rules_.declared)
+    graphs = list(itertools.islice(small_graphs(original, setting), MOST_GRAPHS))
+    count = -(-len(graphs) // CHUNK)
+    verdicts = [Verdict(None, 0, 0) for _ in rules]
+    for number in range(count):
+        left = [i for i, v in enumerate(verdicts) if v.witness is None]
+        found = _verdicts([rules[i] for i in left], graphs[number::count], setting, MOST_EQUATIONS // count)
+        for i, new in zip(left, found, strict=True):
+            old = verdicts[i]
+            equations, compared = old.equations + new.equations, old.compared + new.compared
+            verdicts[i] = Verdict(new.witness, equations, compared, old.error or new.error)
+    return verdicts
+
+
+# --- the graphs ------------------------------------------------------------------------------------------------------
+
+
+def small_graphs(rule: ast.Rule, setting: _Setting) -> Iterator[SmallGraph]:
+    """The graphs of a rule's tests and all graphs near them, without repetition and in a fixed order."""
+    seen: set[str] = set()
+
+    def new(graphs: Iterator[SmallGraph]) -> Iterator[SmallGraph]:
+        for graph in graphs:
+            key = graph.key()
+            if key not in seen:
+                seen.add(key)
+                yield graph
+
+    heads = any(isinstance(n, ast.Call) and n.kind is not None for n in rule.lhs.walk())
+    seeds = list(new(_seeds(rule, setting)))
+    yield from seeds
+    near: list[list[SmallGraph]] = []
+    for seed in seeds:
+        others = list(new(element_types(seed)))
+        yield from others
+        near.append(list(new(neighbours(seed, heads=heads))))
+    for found in near:
+        yield from _spread(found, max(900 // len(near), 60))
+    for seed in seeds[:2]:
+        yield from new(shapes(seed, 160))
+    rng = random.Random(rule.name)
+    for seed in seeds:
+        yield from new(itertools.islice(whole_numbers(seed, rng), 600 // len(seeds)))
+    while seeds and any(near):  # two changes at once
+        first = rng.choice(rng.choice([n for n in near if n]))
+        second = list(itertools.islice(neighbours(first, heads=heads), 1500))
+        if not second:
+            return
+        yield from new(iter(rng.sample(second, min(8, len(second)))))
+
+
+def _spread(found: list[SmallGraph], most: int) -> list[SmallGraph]:
+    return found if len(found) <= most else [found[i * len(found) // most] for i in range(most)]
+
+
+def _seeds(rule: ast.Rule, setting: _Setting) -> Iterator[SmallGraph]:
+    sides = [rule.lhs, rule.rhs] if rule.bidirectional else [rule.lhs]
+    for test in rule.tests:
+        for side in sides:
+            for way in _ways(side):
+                graph = _built(rule, test, way, setting)
+                if graph is not None:
+                    yield graph
+
+
+def _ways(side: Any) -> list[Any]:
+    """A pattern with every alternative chosen in turn."""
+    for node, put in sites(side):
+        if isinstance(node, ast.Alternatives):
+            return [way for option in node.options for way in _ways(put(option))][:8]
+    return [side]
+
+
+def _built(rule: ast.Rule, test: ast.RuleTest, side: Any, setting: _Setting) -> SmallGraph | None:
+    egraph = EGraph.create(setting.commutative)
+    try:
+        evaluator = Evaluator(egraph)
+        evaluator.declared = setting.declared
+        return read(egraph, Operands(rule, test, evaluator).build(side))
+    except (Unprovable, IllTyped, RewriteError, KeyError):
+        return None  # such as a test on a model: it has no operands
+    finally:
+        assert egraph.matcher is not None
+        egraph.matcher.close()
+
+
+# --- what the rules say of them --------------------------------------------------------------------------------------
+
+
+class _Notes(EGraph):
+    """An e-graph that writes down what rules equate, `(rule, left, right)`, and merges nothing on their behalf."""
+
+    equations: dict[str, dict[tuple[int, int], None]]
+
+    def union(self, a: int, b: int, rule: str | None = None) -> bool:
+        """Notes the equation of a rule; merges what is equal by definition."""
+        if rule is None:
+            return EGraph.union(self, a, b)
+        if self.find(a) == self.find(b):
+            return False
+        self.equations.setdefault(rule, {})[a, b] = None
+        return True
+
+
+def _verdicts(rules: Sequence[ast.Rule], graphs: Sequence[SmallGraph], setting: _Setting, most: int) -> list[Verdict]:
+    if not rules:
+        return []
+    named = [dataclasses.replace(rule, name=f"{rule.name}~{i}", tests=()) for i, rule in enumerate(rules)]
+    egraph = _Notes.create(setting.commutative)
+    assert isinstance(egraph, _Notes)
+    assert egraph.matcher is not None
+    egraph.equations = {}
+    try:
+        evaluator = Evaluator(egraph)
+        evaluator.declared = setting.declared
+        of_root: dict[int, SmallGraph] = {}
+        for number, graph in enumerate(graphs):
+            for root in insert(graph, egraph, evaluator, f"g{number}") or ():
+                of_root.setdefault(egraph.find(root), graph)
+        limits = Limits(seconds=120, nodes=400_000)
+        try:
+            run = [c for rule in named for c in compiled(rule)]
+            once = Plan("once", (Run(tuple(dict.fromkeys(c.ruleset for c in run))),))
+            Saturator(egraph, run, setting.kinds, limits, plan=once, declared=setting.declared, constants=True).run()
+        except (MemoryError, RecursionError):
+            raise
+        except Exception as error:  # some mutant is beyond the engine; which one?
+            if len(rules) == 1:
+                why = str(error) if isinstance(error, Unsupported) else f"{type(error).__name__}: {error}"
+                return [Verdict(None, 0, 0, why)]
+            half = len(rules) // 2
+            return [*_verdicts(rules[:half], graphs, setting, most), *_verdicts(rules[half:], graphs, setting, most)]
+        values = {number: Values(egraph, number) for number in range(5)}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the reference implementation, about means of nothing
+            return [_verdict(rule, egraph, values, of_root, most) for rule in named]
+    finally:
+        egraph.matcher.close()
+
+
+def _verdict(
+    rule: ast.Rule, egraph: _Notes, values: Mapping[int, Values], of_root: Mapping[int, SmallGraph], most: int
+) -> Verdict:
+    every = list(egraph.equations.get(rule.name, ()))
+    chosen = every
+    if len(every) > most:
+        chosen = [every[i * len(every) // most] for i in range(most)]
+    compared = 0
+    start = time.perf_counter()
+    for left, right in chosen:
+        if time.perf_counter() - start > SECONDS:
+            break
+        graph = of_root.get(egraph.find(left))
+        if graph is None or (rule.numerics != "exact" and graph.is_extreme(rule.numerics == "fast")):
+            continue
+        for number in DRAWS[rule.numerics]:
+            try:
+                x, y = values[number].of_class(left), values[number].of(right)
+            except Uncomputed:
+                continue
+            compared += 1
+            message = "" if _is_rounding(x, number, rule) else differs(x, y, rule)
+            if message and _confirmed(egraph, left, right, number, rule):
+                return Verdict(Witness(graph.describe(), _NAMES[number], message), len(every), compared)
+    return Verdict(None, len(every), compared)
+
+
+_NAMES = (
+    "normal numbers", "small whole numbers", "NaN and infinities", "positive numbers", "ends of the range",
+)  # fmt: skip
+
+
+def _is_rounding(left: np.ndarray[Any, Any], number: int, rule: ast.Rule) -> bool:
+    """Whether an integer result may be that of rounding what the class allows to be a little off: not on whole
+    numbers and infinities, where ties are many."""
+    return rule.numerics != "exact" and left.dtype.kind in "iub" and number in (1, 2)
+
+
+def _confirmed(egraph: _Notes, left: int, right: int, number: int, rule: ast.Rule) -> bool:
+    """Whether `onnx.reference` finds the same, or cannot tell."""
+    values = Values(egraph, number, reference=True)
+    try:
+        return bool(differs(values.of_class(left), values.of(right), rule))
+    except Uncomputed:
+        return True

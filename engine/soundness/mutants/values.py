@@ -1,0 +1,207 @@
+"""Values of terms for the search: inputs drawn, operators computed with NumPy or `onnx.reference`."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ... import symbolic
+from ...egraph import ABSENT, EGraph
+from ...fold import evaluate, run_reference
+from ...graph import Attrs, DType, TensorType, ValueType
+from ...operators import OWN_DOMAIN
+
+Array = NDArray[Any]
+_SIZES = ({"N": 3, "M": 2}, {"N": 2, "M": 3}, {"N": 1, "M": 1}, {"N": 2, "M": 1}, {"N": 4, "M": 2})
+"""What symbolic dims are in each draw; other names take the sizes of N and M in turn."""
+DRAWS = {"exact": (0, 1, 2, 3, 4), "reassoc": (0, 1, 2, 3), "fast": (0, 3)}
+"""Which draws a numerics class is tried on: 0 normal numbers, 1 small whole numbers, 2 NaN and infinities among normal
+numbers, 3 positive numbers, 4 the ends of the range."""
+_SUMS = frozenset(
+    [
+        "MatMul",
+        "Gemm",
+        "Einsum",
+        "Conv",
+        "ConvTranspose",
+        "BatchNormalization",
+        "LayerNormalization",
+        "InstanceNormalization",
+        "Softmax",
+        "GroupNormalization",
+        "RMSNormalization",
+        "LogSoftmax",
+        "AveragePool",
+        "GlobalAveragePool",
+        "LpNormalization",
+        "Attention",
+        "ReduceSum",
+        "ReduceMean",
+        "ReduceSumSquare",
+        "ReduceL1",
+        "ReduceL2",
+        "ReduceLogSum",
+        "ReduceLogSumExp",
+        "ReduceProd",
+    ]
+)
+"""Operators that sum: computed in double precision and rounded once, so that the order of summation does not show."""
+
+
+def draw(type_: TensorType, name: str, number: int) -> Array | None:
+    """The values of an input in a draw; None for types that are not drawn."""
+    if type_.dtype is None or type_.shape is None or type_.dtype is DType.STRING:
+        return None
+    shape = tuple(_extent(d, number) for d in type_.shape)
+    if any(d < 0 for d in shape) or type_.dtype.numpy.kind not in "fiub":
+        return None
+    rng = np.random.default_rng(zlib.crc32(f"{name}:{type_.dtype}:{number}".encode()))
+    dtype = type_.dtype.numpy
+    if dtype.kind == "b":
+        return np.asarray(rng.random(shape) < 0.5)
+    if dtype.kind in "iu":
+        info = np.iinfo(str(dtype))
+        low, high = ((-4, 5), (0, 2), (-100, 100), (1, 5), (0, 1))[number]
+        array = rng.integers(max(low, info.min), high, shape).astype(dtype)
+        return _sprinkled(array, (info.min, info.max, info.max - 1, 0), rng) if number == 4 else array
+    array = rng.standard_normal(shape)
+    if number == 1:
+        array = rng.choice(np.array([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0]), shape)
+    if number == 3:
+        array = np.abs(array) + 0.25
+    array = array.astype(dtype)
+    if number == 2:
+        return _sprinkled(array, (np.nan, np.inf, -np.inf, -0.0, 0.0), rng)
+    if number == 4:
+        limits = np.finfo(str(dtype))
+        ends = (-0.0, 0.0, float(limits.max), float(limits.min), float(limits.tiny) / 4, np.inf, -np.inf, np.nan, 0.5)
+        return _sprinkled(array, ends, rng)
+    return array
+
+
+def _extent(dim: symbolic.Dim, number: int) -> int:
+    names = sorted(symbolic.symbols(dim))
+    sizes = {n: _SIZES[number].get(n, (3, 2, 4, 5)[(i + number) % 4]) for i, n in enumerate(names)}
+    return symbolic.evaluate(dim, sizes)
+
+
+def _sprinkled(array: Array, numbers: Sequence[float], rng: np.random.Generator) -> Array:
+    chosen = rng.choice(np.array(numbers), array.shape).astype(array.dtype)
+    return np.asarray(np.where(rng.random(array.shape) < 0.5, chosen, array))
+
+
+def _leaky_relu(attrs: Attrs, operands: list[Any]) -> list[Any]:
+    x = operands[0]
+    return [np.where(x >= 0, x, x * np.asarray(attrs["alpha"], x.dtype))]
+
+
+_OWN: dict[str, Callable[[Attrs, list[Any]], list[Any]]] = {"LeakyRelu": _leaky_relu}
+"""Operators that `onnx.reference` computes by a formula that turns an infinite attribute into NaN."""
+
+
+_MARKS_WITH_NAN = frozenset(("AveragePool", "LpPool", "MaxPool", "Resize"))
+"""Operators where `onnx.reference` marks padding by NaN or infinities, so that operands must be finite."""
+
+
+def _fits(type_: ValueType, value: Any) -> bool:
+    """Whether a value has the type that inference gives it."""
+    if not isinstance(type_, TensorType) or not isinstance(value, np.ndarray) or type_.shape is None:
+        return True
+    if len(type_.shape) != value.ndim:
+        return False
+    return all(d == n for d, n in zip(type_.shape, value.shape, strict=True) if isinstance(d, int))
+
+
+class Uncomputed(Exception):
+    """A term that has no value on these inputs, or none that could be computed."""
+
+
+@dataclass(slots=True)
+class Values:
+    """The values of an e-graph's terms in one draw.
+
+    Every class is computed by its oldest e-node. With `reference` all operators are computed by `onnx.reference`."""
+
+    egraph: EGraph
+    number: int
+    reference: bool = False
+    _memo: dict[int, list[Any] | None] = field(default_factory=dict)
+
+    def of(self, handle: int) -> Array:
+        """The value of one e-node. Raises `Uncomputed`."""
+        found = self._node(handle)
+        if found is None or not isinstance(found[0], np.ndarray):
+            raise Uncomputed
+        return found[0]
+
+    def of_class(self, handle: int) -> Array:
+        """The value of a class, by its oldest e-node. Raises `Uncomputed`."""
+        return self.of(self.egraph.find(handle))
+
+    def _node(self, handle: int) -> list[Any] | None:
+        if handle not in self._memo:
+            self._memo[handle] = None
+            self._memo[handle] = self._compute(handle)
+        return self._memo[handle]
+
+    def _compute(self, handle: int) -> list[Any] | None:
+        egraph = self.egraph
+        node = egraph.nodes[handle]
+        if node.op == "Input":
+            name = str(node.attrs["name"])
+            array = draw(egraph.type(handle), name.partition(".")[2], self.number)
+            return None if array is None else [array]
+        if node.op == "Const":
+            contents = egraph.constants[str(node.attrs["digest"])].contents()
+            return None if contents is None else [contents]
+        if node.op.startswith(f"{OWN_DOMAIN}."):  # equal to its definition, which is as old or older
+            at = egraph.find(handle)
+            return None if at == handle else self._node(at)
+        operands: list[Any] = []
+        for child in node.children:
+            if child == ABSENT:
+                operands.append(None)
+                continue
+            values = self._node(egraph.find(child))
+            if values is None:
+                return None
+            operands.append(values if node.op == "Proj" else values[0])
+        if node.op == "Proj":
+            index = node.attrs["index"]
+            assert isinstance(index, int)
+            return [operands[0][index]] if index < len(operands[0]) else None
+        found = self._apply(node.op, node.attrs, operands, node.outputs)
+        if found is None or not all(map(_fits, egraph.types(handle), found)):
+            return None  # the reference implementation strays from the standard here
+        return found
+
+    def _apply(self, op: str, attrs: Attrs, operands: list[Any], outputs: int) -> list[Any] | None:
+        if self.reference or any(isinstance(o, list) for o in operands):
+            return _by_reference(op, attrs, operands, outputs)
+        if op in _MARKS_WITH_NAN and any(
+            o is not None and o.dtype.kind == "f" and not np.isfinite(o).all() for o in operands
+        ):
+            return None
+        if op in _OWN:
+            with np.errstate(all="ignore"):
+                return _OWN[op](attrs, operands)
+        narrow = next((o.dtype for o in operands if o is not None and o.dtype.kind == "f"), None)
+        if op not in _SUMS or narrow is None or narrow == np.float64:
+            return evaluate(op, attrs, operands, outputs)
+        wide = [o.astype(np.float64) if o is not None and o.dtype.kind == "f" else o for o in operands]
+        found = evaluate(op, attrs, wide, outputs)
+        with np.errstate(all="ignore"):
+            return None if found is None else [a.astype(narrow) if a.dtype == np.float64 else a for a in found]
+
+
+def _by_reference(op: str, attrs: Attrs, operands: list[Any], outputs: int) -> list[Any] | None:
+    try:
+        with np.errstate(all="ignore"):
+            return run_reference(op, attrs, operands, outputs)
+    except Exception:  # whatever the reference implementation trips over
+        return None
