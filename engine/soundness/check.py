@@ -16,6 +16,7 @@ import numpy as np
 from ...grammar import ast
 from ...grammar.library import Library
 from .. import fold
+from ..egraph import LEAVES
 from .draw import drawn
 from .instance import Instance, seeds
 from .kernels import KERNELS
@@ -134,7 +135,7 @@ def _report(rule: ast.Rule, tally: _Tally, seconds: float) -> RuleReport:
     elif not tally.compared:
         what = ", ".join(sorted(tally.uncomputed)) or "its operators"
         problems.append(f"nothing could be compared: there is no reference for {what}")
-    elif never := sorted(op for op in tally.uncomputed if not fold.by_numpy(op) and op not in KERNELS):
+    elif never := sorted(op for op in tally.uncomputed - set(LEAVES) if not fold.by_numpy(op) and op not in KERNELS):
         notes.append(f"not computed on some instances: {', '.join(never)}")
     if rule.numerics != "exact" and tally.fired >= 8 and tally.compared and not tally.counterexample:
         if not tally.bits.get("different"):

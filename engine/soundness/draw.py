@@ -67,6 +67,8 @@ class _Drawer:
         self.rank = int(rng.choice([0, 1, 2, 2, 3, 3, 4, 5]))
         extents = [2, 3, 4, 5, 1] if rng.random() < 0.8 else [0, 1, 2, 3, 7]
         self.dims = (*map(int, rng.choice(extents, 2, replace=False)), int(rng.choice([1, 2, 3])))
+        if rng.random() < 0.3:
+            self.dims = (self.dims[0],) * 3  # types do not tell axes apart
         self.given = {t.name: g.type for g in subject.rule.given for t in g.targets}
         self.pool = numbers_of(subject.rule)
         self.judged = {n.id for c in subject.rule.where for n in c.walk() if isinstance(n, ast.Name)}

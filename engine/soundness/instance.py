@@ -289,14 +289,12 @@ class Built:
     instance: Instance
     roots: tuple[int, ...]
     inputs: Mapping[str, Tensor]
-    nodes: range
 
 
 def build(pattern: Pattern, instance: Instance, evaluator: Evaluator, prefix: str = "") -> Built:
     """Adds the left side of an instance to an e-graph, its inputs named with a prefix. Raises what the evaluator
     raises for operands that the pattern's operators do not take."""
     egraph = evaluator.egraph
-    start = len(egraph.nodes)
     inputs: dict[str, Tensor] = {}
     env: dict[str, Value] = {}
 
@@ -320,7 +318,7 @@ def build(pattern: Pattern, instance: Instance, evaluator: Evaluator, prefix: st
     operands = Operands(pattern.rule, nothing, evaluator)
     operands.env = env
     roots = operands.build(pattern.left(instance))
-    return Built(instance, tuple(roots), inputs, range(start, len(egraph.nodes)))
+    return Built(instance, tuple(roots), inputs)
 
 
 # --- to text ---

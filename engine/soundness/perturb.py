@@ -45,19 +45,20 @@ class Changer:
         self._style = styles.get(subject.rule.numerics, values.SMALL)
         self.pool = numbers_of(subject.rule)
         """Numbers that the rule speaks of."""
-        self._moves: tuple[tuple[int, Callable[[Instance], Instance | None]], ...] = (
-            (4, self.dims), (4, self.dim), (3, self.rank), (3, self.dtypes), (1, self.dtype), (2, self.constness),
-            (5, self.contents), (3, self.constant_shape), (5, self.attribute), (3, self.rest), (2, self.optional),
-            (3, self.head), (2, self.count), (1, self.alias), (2, self.wrap), (1, self.way), (3, self.literal),
-            (1, self.symbols),
-        )  # fmt: skip
-        weights = np.array([w for w, _ in self._moves], dtype=np.float64)
+        moves = {
+            self.dims: 4, self.dim: 4, self.rank: 3, self.square: 3, self.across: 3, self.symbols: 1,
+            self.dtypes: 3, self.dtype: 1, self.constness: 2, self.contents: 5, self.constant_shape: 3,
+            self.literal: 3, self.attribute: 5, self.rest: 3, self.optional: 2, self.head: 3, self.count: 2,
+            self.alias: 1, self.wrap: 2, self.way: 1,
+        }  # fmt: skip
+        self._moves: tuple[Callable[[Instance], Instance | None], ...] = tuple(moves)
+        weights = np.array(list(moves.values()), dtype=np.float64)
         self._weights = weights / weights.sum()
 
     def change(self, instance: Instance, *, tries: int = 12) -> Instance | None:
         """The instance with one thing changed; None if no change was found."""
         for _ in range(tries):
-            move = self._moves[int(self.rng.choice(len(self._moves), p=self._weights))][1]
+            move = self._moves[int(self.rng.choice(len(self._moves), p=self._weights))]
             changed = move(instance)
             if changed is not None and changed.key() != instance.key() and self._reasonable(changed):
                 return changed
@@ -116,6 +117,38 @@ class Changer:
             return None
         shape = (*tensor.shape[:axis], new, *tensor.shape[axis + 1 :])
         return self._put(instance, slot, resize(tensor, shape, self.rng), f"dim {axis} of {slot[0]} becomes {new}")
+
+    def square(self, instance: Instance) -> Instance | None:
+        """All extents but those of 1 are the same, so that types no longer tell axes apart."""
+        found = tensors(instance)
+        if not found:
+            return None
+        new = int(self._pick([2, 2, 3]))
+        every = bool(self.rng.random() < 0.3)
+        chosen = found if self.rng.random() < 0.8 else [self._pick(found)]
+        for slot, tensor in chosen:
+            if tensor.array is not None and tensor.dtype.is_integer and tensor.array.size <= 8:
+                continue  # more likely a shape or a list of axes
+            shape = tuple(new if every or d != 1 else 1 for d in tensor.shape)
+            instance = self._put(instance, slot, resize(tensor, shape, self.rng), f"all extents are {new}")
+        return instance
+
+    def across(self, instance: Instance) -> Instance | None:
+        """One tensor has extent 1 where another, of its shape otherwise, has more."""
+        found = tensors(instance)
+        if len(found) < 2:
+            return None
+        (slot, tensor), (other_slot, other) = (found[int(i)] for i in self.rng.permutation(len(found))[:2])
+        if not tensor.shape:
+            return None
+        axis = int(self.rng.integers(len(tensor.shape)))
+        before, after = tensor.shape[:axis], tensor.shape[axis + 1 :]
+        size = int(self._pick([2, 3]))
+        wide: tuple[Dim, ...] = (*before, size, *after) if self.rng.random() < 0.5 else (size, *[1] * len(after))
+        if other.is_const and not all(isinstance(d, int) for d in wide):
+            return None
+        changed = self._put(instance, slot, resize(tensor, (*before, 1, *after), self.rng), "")
+        return self._put(changed, other_slot, resize(other, wide, self.rng), f"{other_slot[0]} widens {slot[0]}")
 
     def symbols(self, instance: Instance) -> Instance | None:
         """An extent of the inputs is not known."""

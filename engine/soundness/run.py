@@ -120,19 +120,22 @@ class Batch:
     reason: str = ""
 
 
-def run(subject: Subject, instances: Sequence[Instance], *, seed: int = 0, seconds: float = 5.0) -> Batch:
+def run(
+    subject: Subject, instances: Sequence[Instance], *, seed: int = 0, seconds: float = 5.0, repeats: int = 1
+) -> Batch:
     """Applies the rule to instances and compares what it equates.
 
-    If the engine itself fails, the instance that makes it fail is found and says so."""
+    Each style of values is drawn `repeats` times. If the engine itself fails, the instance that makes it fail is found
+    and says so."""
     try:
-        return _run(subject, instances, seed, seconds)
+        return _run(subject, instances, seed, seconds, repeats)
     except _Failed as failure:
         if len(instances) == 1:
             outcome = Outcome(instances[0], built=True, failure=str(failure))
             return Batch(failure.egraph, [], [outcome])
         middle = len(instances) // 2
-        first = run(subject, instances[:middle], seed=seed, seconds=seconds)
-        second = run(subject, instances[middle:], seed=seed, seconds=seconds)
+        first = run(subject, instances[:middle], seed=seed, seconds=seconds, repeats=repeats)
+        second = run(subject, instances[middle:], seed=seed, seconds=seconds, repeats=repeats)
         return Batch(first.egraph, [], [*first.outcomes, *second.outcomes], first.reason or second.reason)
 
 
@@ -144,7 +147,7 @@ class _Failed(Exception):
         self.egraph = egraph
 
 
-def _run(subject: Subject, instances: Sequence[Instance], seed: int, seconds: float) -> Batch:
+def _run(subject: Subject, instances: Sequence[Instance], seed: int, seconds: float, repeats: int) -> Batch:
     egraph = EGraph.create(subject.library.commutative)
     assert egraph.matcher is not None
     try:
@@ -158,7 +161,7 @@ def _run(subject: Subject, instances: Sequence[Instance], seed: int, seconds: fl
                 made = build(subject.pattern, outcome.instance, evaluator, f"{number}.")
             except NOT_BUILT:
                 continue
-            if invalid(egraph, made.nodes):
+            if invalid(egraph, _below(egraph, made.roots)):
                 continue
             outcome.built = True
             built.append(made)
@@ -168,10 +171,21 @@ def _run(subject: Subject, instances: Sequence[Instance], seed: int, seconds: fl
         except NOT_BUILT as error:
             raise _Failed(error, egraph) from error
         batch = Batch(egraph, built, outcomes, reason)
-        _compare(subject, batch, owner, seed)
+        _compare(subject, batch, owner, seed, repeats)
         return batch
     finally:
         egraph.matcher.close()
+
+
+def _below(egraph: EGraph, roots: Sequence[int]) -> list[int]:
+    """The nodes of the model that roots are made of."""
+    pending, seen = list(roots), dict.fromkeys(roots)
+    while pending:
+        for child in egraph.nodes[pending.pop()].children:
+            if child and child not in seen:
+                seen[child] = None
+                pending.append(child)
+    return list(seen)
 
 
 def _saturate(subject: Subject, egraph: EGraph, seconds: float) -> str:
@@ -187,7 +201,7 @@ def _saturate(subject: Subject, egraph: EGraph, seconds: float) -> str:
     return "; ".join(c.reason for c in report.counts.values() if c.reason)
 
 
-def _compare(subject: Subject, batch: Batch, owner: Sequence[Outcome], seed: int) -> None:
+def _compare(subject: Subject, batch: Batch, owner: Sequence[Outcome], seed: int, repeats: int) -> None:
     egraph, rule = batch.egraph, subject.rule
     touched: dict[int, None] = {}
     for a, _, by in egraph.unions:
@@ -199,7 +213,7 @@ def _compare(subject: Subject, batch: Batch, owner: Sequence[Outcome], seed: int
     originals = {egraph.find(r): r for built in reversed(batch.built) for r in reversed(built.roots)}
     for outcome in {id(o): o for o in owners.values()}.values():
         outcome.fired = True
-    for number, style in enumerate(trials(rule.numerics)):
+    for number, style in enumerate(trials(rule.numerics) * repeats):
         inputs, types = _inputs(batch, style, number, seed)
         values = Values(egraph, inputs)
         for root in touched:
@@ -238,7 +252,7 @@ def _inputs(batch: Batch, style: str, number: int, seed: int) -> tuple[dict[str,
         key = by_instance[id(built.instance)]
         for name, tensor in built.inputs.items():
             plain = name.partition(".")[2]
-            rng = np.random.default_rng(zlib.crc32(f"{seed}:{plain}:{tensor.type}:{style}".encode()))
+            rng = np.random.default_rng(zlib.crc32(f"{seed}:{plain}:{tensor.type}:{style}:{number}".encode()))
             shape = tuple(size(d, number) for d in tensor.shape)
             arrays[name] = draw(tensor.dtype, shape, rng, style)
         for tensor in _tensors(built.instance.operands.values()):

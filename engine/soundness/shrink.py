@@ -23,6 +23,8 @@ from .show import bytes_of, graph_of, text_of
 
 Array = NDArray[Any]
 _AT_ONCE = 32
+_REPEATS = 4
+"""How often values of each style are drawn: of a smaller tensor fewer are special."""
 
 
 def shrink(subject: Subject, outcome: Outcome, budget: Budget) -> Counterexample:
@@ -35,7 +37,7 @@ def shrink(subject: Subject, outcome: Outcome, budget: Budget) -> Counterexample
         if smaller is None:
             break
         best = smaller
-    batch = run(subject, [best.instance], seed=budget.seed)
+    batch = run(subject, [best.instance], seed=budget.seed, repeats=_REPEATS)
     found = batch.outcomes[0].difference
     if found is None:  # it takes the other instances of its batch, which share its constants
         assert outcome.difference is not None
@@ -57,10 +59,13 @@ def _step(subject: Subject, best: Outcome, budget: Budget, rng: np.random.Genera
             candidates.setdefault(candidate.key(), candidate)
     ordered = sorted(candidates.values(), key=cost)
     for start in range(0, len(ordered), _AT_ONCE):
-        batch = run(subject, ordered[start : start + _AT_ONCE], seed=budget.seed)
+        batch = run(subject, ordered[start : start + _AT_ONCE], seed=budget.seed, repeats=_REPEATS)
         found = [o for o in batch.outcomes if o.difference is not None]
-        if found:
-            return min(found, key=lambda o: cost(o.instance))
+        for candidate in sorted(found, key=lambda o: cost(o.instance))[:3]:
+            # by itself: the instances of a batch share their constants
+            alone = run(subject, [candidate.instance], seed=budget.seed, repeats=_REPEATS).outcomes[0]
+            if alone.difference is not None:
+                return alone
     return None
 
 

@@ -1,0 +1,232 @@
+"""Rules that look right and are not, and rules of every kind that are.
+
+Most of the wrong ones stood in some compiler, or were sent in as a change to one.
+"""
+
+UNSOUND = """
+rule broadcast_lost                            # c may make the sum longer
+  ReduceSum(x * c, [0], keepdims: 0)  =>  ReduceSum(x, [0], keepdims: 0)
+  where all(c == 1)
+  class reassoc
+  test fires    x: f32[2, 3], c = [1, 1, 1]
+
+rule my_self_difference                           # NaN - NaN, inf - inf
+  x - x  =>  full(shape(x), 0, dtype(x))
+  class exact
+  test fires    x: f32[2, 3]
+
+rule my_zero_product                              # NaN · 0, -1 · 0
+  x * c  =>  full(shape(x), 0, dtype(x))
+  where all(c == 0)
+  class reassoc
+  test fires    x: f32[2, 3], c = [0]
+
+rule my_self_quotient                             # 0 / 0
+  x / x  =>  full(shape(x), 1, dtype(x))
+  given x: float
+  class reassoc
+  test fires    x: f32[2, 3]
+
+rule starts_added                              # the inner step is forgotten
+  Slice(Slice(x, b, e, a, s), c, f, a, t)
+    =>
+  Slice(x, [ints(b)[0] + ints(c)[0]], [ints(b)[0] + ints(c)[0] + (ints(f)[0] - ints(c)[0]) * ints(s)[0]], a, s)
+  where len(ints(a)) == 1, ints(t) == [1], ints(s)[0] > 0, ints(b)[0] >= 0, ints(c)[0] >= 0, ints(e)[0] >= 0,
+        ints(f)[0] >= 0
+  class exact
+  test fires    x: f32[20, 2], b: i64 = [1], e: i64 = [18], a: i64 = [0], s: i64 = [2], c: i64 = [0], f: i64 = [3],
+                t: i64 = [1]
+
+rule pad_into_average                          # the mean no longer counts the padding
+  AveragePool(Pad(x, p, mode: "constant"), kernel_shape: k, pads: [0, 0, 0, 0], ..a)
+    =>
+  AveragePool(x, kernel_shape: k, pads: [ints(p)[2], ints(p)[3], ints(p)[6], ints(p)[7]], ..a)
+  given x: [_, _, _, _], p: const
+  where slice(ints(p), 0, 2) == [0, 0], slice(ints(p), 4, 6) == [0, 0], all(p >= 0)
+  class reassoc
+  test fires    x: f32[1, 1, 5, 5], p: i64 = [0, 0, 1, 1, 0, 0, 1, 1], k = [3, 3], count_include_pad = 1
+
+rule casts_joined                              # the first may lose what the second cannot bring back
+  Cast(Cast(x, to: a, ..), to: b, ..)  =>  Cast(x, to: b)
+  class exact
+  test fires    x: f32[2, 3], a = 11, b = 1
+
+rule choice_is_min                             # of NaN and 1 the choice is 1
+  Where(Less(x, y), x, y)  =>  Min(x, y)
+  class exact
+  test fires    x: f32[2, 3], y: f32[2, 3]
+
+rule quotient_undone                           # 7 / 2 · 2 = 6
+  (x / c) * c  =>  x
+  given x: integer
+  where all(c > 0)
+  class exact
+  test fires    x: i64[2, 3], c: i64 = [1]
+
+rule scale_on_wrong_axis                       # scales input channels
+  Conv(x, W) * k  =>  Conv(x, W * reshape(k, [1, size(k), 1, 1]))
+  given W, k: const, x: [_, _, _, _]
+  where size(k) == dim(W, 1), size(k) == dim(W, 0), rank(k) == 3, dim(k, 0) == size(k)
+  class reassoc
+  test fires    x: f32[1, 2, 4, 4], W: const f32[2, 2, 3, 3], k: const f32[2, 1, 1]
+
+rule transposes_backwards                      # p after q
+  Transpose(Transpose(x, perm: p), perm: q)  =>  Transpose(x, perm: [q[i] for i in p])
+  class exact
+  test fires    x: f32[2, 3, 4], p = [1, 2, 0], q = [2, 0, 1]
+
+rule root_of_square                            # is the absolute value
+  Sqrt(x * x)  =>  x
+  class fast
+  test fires    z: f32[2, 3], x = Relu(z)
+
+rule relu_past_neg
+  Relu(Neg(x))  =>  Neg(Relu(x))
+  class exact
+
+rule product_turned                            # matrices do not commute
+  x @ y  =>  y @ x
+  given x: f32[N, N], y: f32[N, N]
+  class reassoc
+
+rule softmax_on_old_axis
+  Softmax(Transpose(x, perm: p), axis: a)  =>  Transpose(Softmax(x, axis: a), perm: p)
+  class reassoc
+  test fires    x: f32[2, 3, 4], p = [0, 2, 1], a = 0
+
+rule another_epsilon
+  x / Sqrt(v + 0.00001)  =>  x / Sqrt(v + 0.000012)
+  class reassoc
+  test fires    x: f32[2, 3], z: f32[2, 1], v = Abs(z)
+
+rule sums_rebracketed                          # rounds elsewhere
+  (x + y) + z  =>  x + (y + z)
+  class exact
+  test fires    x: f32[2, 3], y: f32[2, 3], z: f32[2, 3]
+
+rule zero_added                                # -0 + 0 = 0
+  x + c  =>  x
+  where all(c == 0)
+  class exact
+  test fires    x: f32[2, 3], c = [0]
+
+rule copy_of_ones                              # moves the other dims, too
+  Reshape(Transpose(x, perm: p), t)  =>  Reshape(x, t)
+  given x: f32[1, _, _]
+  class exact
+  test fires    x: f32[1, 2, 3], p = [1, 0, 2], t: i64 = [6]
+
+rule cast_of_sum                               # 0.5 + 0.5
+  Cast(x + y, to: 6, ..)  =>  Cast(x, to: 6) + Cast(y, to: 6)
+  class exact
+  test fires    x: f32[2, 3], y: f32[2, 3]
+
+rule not_of_less                                  # of NaN neither holds
+  Not(Less(x, y))  =>  GreaterOrEqual(x, y)
+  class exact
+
+rule clips_joined                              # the intervals need not meet
+  Clip(Clip(x, a, b), c, d)  =>  Clip(x, const(max(scalar(a), scalar(c)), f32), const(min(scalar(b), scalar(d)), f32))
+  given x: f32
+  class exact
+  test fires    x: f32[2, 3], a: f32 = 0, b: f32 = 6, c: f32 = -1, d: f32 = 3
+
+rule function_of_padding                       # f(0) need not be 0
+  elementwise f(Pad(x, p, mode: "constant"))  =>  Pad(f(x), p, mode: "constant")
+  class exact
+  test fires    x: f32[2, 3], p: i64 = [1, 0, 0, 1], f = Relu
+
+rule products_in_wrong_order
+  { a = x @ V, b = x @ W }
+    =>
+  { a = Split(x @ Concat(W, V, axis: 1), [dim(V, 1), dim(W, 1)], axis: -1)[0],
+    b = Split(x @ Concat(W, V, axis: 1), [dim(V, 1), dim(W, 1)], axis: -1)[1] }
+  given x: [_, _], V: const [_, _], W: const [_, _]
+  where not same(V, W)
+  class reassoc
+  test fires    x: f32[2, 3], V: const f32[3, 4], W: const f32[3, 5]
+
+rule mean_of_means                             # of whole numbers: each is cut off
+  ReduceMean(ReduceMean(x, a, keepdims: 1), b, keepdims: 1)  =>  ReduceMean(x, ints(a) + ints(b), keepdims: 1)
+  where not any([i in axes(ints(b), rank(x)) for i in axes(ints(a), rank(x))])
+  class reassoc
+  test fires    x: f32[2, 3, 4], a: i64 = [2], b: i64 = [1]
+
+rule never_fires
+  Relu(x)  =>  x
+  where rank(x) < 0
+  class exact
+"""
+
+SOUND = """
+rule my_transposes                                # data movement
+  Transpose(Transpose(x, perm: p), perm: q)  =>  Transpose(x, perm: [p[i] for i in q])
+  class exact
+  test fires    x: f32[2, 3, 4], p = [1, 2, 0], q = [0, 2, 1]
+
+rule my_untested                                  # no test of its own: all is drawn
+  Neg(Neg(x))  =>  x
+  class exact
+
+rule zero_summand                              # a condition on contents
+  x + c  =>  x
+  where all(c == 0)
+  class exact signed_zero
+  test fires    x: f32[N, 3], c = [[0, 0, 0]]
+
+rule my_either                                    # alternatives
+  (And(x, x) | Or(x, x))  =>  x
+  class exact
+  test fires    x: bool[2, 3]
+
+rule my_through                                   # class heads
+  elementwise f(Transpose(x, perm: p))  =>  Transpose(f(x), perm: p)
+  class exact
+  direction canonical
+  test fires    x: f32[2, 3, 4], p = [1, 2, 0], f = Relu
+
+rule my_joined                                    # variadic inputs
+  Concat(xs[*], Concat(ys[*], axis: a), zs[*], axis: a)  =>  Concat(xs[*], ys[*], zs[*], axis: a)
+  class exact
+  test fires    xs[0]: f32[2, 3], ys[0]: f32[1, 3], ys[1]: f32[4, 3], zs[0]: f32[2, 3], a = 0
+
+rule cut_and_joined                            # several outputs
+  Concat(Split(x, s, axis: a)[*], axis: a)  =>  x
+  class exact
+  test fires    x: f32[2, 6], s: i64 = [2, 4], a = 1
+
+rule side_by_side                              # a group
+  { y[i] = x @ W[i] }
+    =>
+  { y[*] = Split(x @ Concat(W[*], axis: 1), [dim(W[i], 1)], axis: rank(x) - 1) }
+  given W[i]: const [K, _]
+  where rank(x) >= 2
+  class reassoc
+  direction explore
+  test fires    x: f32[2, 3], W[0]: const f32[3, 4], W[1]: const f32[3, 5]
+
+rule scaled_convolution                        # optional inputs, attributes left open
+  Conv(x, W, B = 0, ..a) * k  =>  Conv(x, W * k, B * k, ..a)
+  given W, B: const, k: const scalar
+  where rank(k) <= 1
+  class reassoc
+  test fires    x: f32[1, 2, 5, 5], W: const f32[3, 2, 3, 3], k = [2], B: const f32[3], pads = [1, 1, 1, 1]
+
+rule both_ways
+  Exp(x) * Exp(y)  <=>  Exp(x + y)
+  class fast
+  direction explore
+  test fires    x: f32[2, 3], y: f32[3]
+
+rule reshape_of_reshape                        # that both sides have one type is the engine's to see
+  Reshape(Reshape(x, s), t)  =>  Reshape(x, t)
+  class exact
+  test fires    x: f32[2, 6], s: i64 = [4, 3], t: i64 = [3, 4]
+
+rule factors_gathered                          # constants
+  (x * a) * b  =>  x * (a * b)
+  given a, b: const
+  where not is_const(x)
+  class reassoc
+  test fires    x: f32[2, 3], a = [1, 2, 3], b = [0.5]
+"""
