@@ -10,6 +10,7 @@ import typer
 
 from ...errors import UserError
 from ..options import StdRules
+from ..warnings import Strict, tell
 
 if TYPE_CHECKING:
     from ...engine.soundness import Counterexample, RuleReport
@@ -56,6 +57,7 @@ def command(
     verbose: Annotated[
         bool, typer.Option("--verbose", "-v", help="List every rule, and what is worth knowing.")
     ] = False,
+    strict: Strict = False,
 ) -> None:
     """Check that rules are true: compute both sides of many instances and compare."""
     import time
@@ -64,6 +66,7 @@ def command(
 
     start = time.perf_counter()
     library, rules = _selected(targets or [], std_rules)
+    tell(library, sorted({rule.span.file for rule in rules}), strict=strict)
     limits = Budget(instances=budget, seconds=seconds, seed=seed)
     with _Progress(len(rules), quiet=json == "-") as progress:
         reports = check(

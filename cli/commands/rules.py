@@ -10,6 +10,7 @@ import typer
 
 from ...errors import UserError
 from ..options import Rules, StdRules
+from ..warnings import Strict, tell
 
 if TYPE_CHECKING:
     from ...grammar.ast import RuleFile
@@ -19,11 +20,13 @@ def command(
     name: Annotated[str | None, typer.Argument(metavar="RULE", help="Show this rule; without it, list all.")] = None,
     rules: Rules = [],  # noqa: B006  Typer reads the default, nothing changes it
     std_rules: StdRules = True,
+    strict: Strict = False,
 ) -> None:
     """List the rules, or show one."""
-    from ...engine.library import load_rules
+    from ...engine.library import STANDARD, load_rules
 
     library = load_rules(rules, std=std_rules)
+    tell(library, rules or [STANDARD], strict=strict)
     if name is None:
         _list(library.files)
     else:

@@ -10,6 +10,7 @@ import typer
 
 from ...errors import UserError
 from ..options import StdRules
+from ..warnings import Strict, tell
 
 if TYPE_CHECKING:
     from ...engine.rule_tests import TestResult
@@ -31,10 +32,11 @@ def command(
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", min=1, metavar="N", help="Processes to use; all cores by default.")
     ] = None,
+    strict: Strict = False,
 ) -> None:
     """Run the tests inside rule files."""
     from ...api import usable_cores
-    from ...engine.library import STANDARD
+    from ...engine.library import STANDARD, load_rules
     from ...engine.rule_tests import run_tests
 
     results: list[TestResult] = []
@@ -43,6 +45,7 @@ def command(
         path = Path(name)
         if not path.exists():
             raise UserError("no such file or directory", where=name)
+        tell(load_rules([path], std=std_rules), [path], strict=strict)
         found = run_tests([path], rule or None, std=std_rules, jobs=jobs or usable_cores())
         if rule and not found:
             raise UserError(f"has no rule {rule!r} with tests", where=name)
