@@ -25,19 +25,38 @@ def analyse(
     """Errors of types, and the warnings that no rule allows. `keep` where there were no errors before."""
     name = _key(operators, texts)
     found = _load(name) if keep else None
-    if found is None:
-        from .types import infer
-        from .warnings import find
+    if found is not None:
+        return found
+    from .types import infer
+    from .warnings import find
 
-        found = infer(items, operators).diagnostics
-        if keep and not any(d.severity == "error" for d in found):
-            found = [*found, *find(items, operators)]
-            found = _without_allowed(found, items)
-            _store(name, found)
+    before = _before(operators, texts)
+    fresh = [item for item in items if item.span.file not in before]
+    found = infer(fresh, operators, among=items).diagnostics
+    if keep and not any(d.severity == "error" for d in found):
+        found = [*found, *find(fresh, operators, among=items)]
+        found = [*(d for group in before.values() for d in group), *_without_allowed(found, items, fresh)]
+        _store(name, found)
     return found
 
 
-def _without_allowed(found: Iterable[Diagnostic], items: Iterable[ast.Item]) -> list[Diagnostic]:
+def _before(operators: OperatorInfo | None, texts: Mapping[str, str]) -> dict[str, list[Diagnostic]]:
+    """The files of directories that have been looked at by themselves, with what was found: so that a file that is
+    being written costs no more than itself."""
+    folders: dict[str, dict[str, str]] = {}
+    for path, text in texts.items():
+        folders.setdefault(str(Path(path).parent), {})[path] = text
+    done: dict[str, list[Diagnostic]] = {}
+    for files in folders.values():
+        found = _load(_key(operators, files)) if len(folders) > 1 else None
+        if found is not None:
+            done.update((path, [d for d in found if d.span.file == path]) for path in files)
+    return done
+
+
+def _without_allowed(
+    found: Iterable[Diagnostic], items: Iterable[ast.Item], fresh: Iterable[ast.Item]
+) -> list[Diagnostic]:
     """The warnings that no rule they are about allows, and the permissions that nothing needs."""
     allows = [(item.span, allow) for item in items if isinstance(item, ast.Rule) for allow in item.allows]
     needed: set[Span] = set()
@@ -48,8 +67,9 @@ def _without_allowed(found: Iterable[Diagnostic], items: Iterable[ast.Item]) -> 
         needed.update(a.span for a in by)
         if not by:
             kept.append(diagnostic)
-    for _, allow in allows:
-        if allow.span not in needed:
+    asked = {item.span for item in fresh}
+    for span, allow in allows:
+        if span in asked and allow.span not in needed:
             message = f"there is no `{allow.code}` here to be allowed"
             fix = Fix(allow.span, "")
             kept.append(Diagnostic("unused", message, allow.span, (), "remove it", severity="warning", fix=fix))

@@ -34,10 +34,16 @@ class Typing:
     diagnostics: list[Diagnostic] = field(default_factory=list)
 
 
-def infer(items: Iterable[ast.Item], operators: OperatorInfo | None) -> Typing:
-    """Infer the types of all rules, operators and fuses; `def`s must have been expanded before."""
+def infer(
+    items: Iterable[ast.Item], operators: OperatorInfo | None, *, among: Iterable[ast.Item] | None = None
+) -> Typing:
+    """Infer the types of rules, operators and fuses; `def`s must have been expanded before.
+
+    Operators are looked up `among` these items, if they are more."""
     items = list(items)
-    declared = {i.name: i for i in items if isinstance(i, ast.Op) and i.params is not None}
+    declared = {
+        i.name: i for i in (items if among is None else among) if isinstance(i, ast.Op) and i.params is not None
+    }
     typing = Typing()
     for item in items:
         if isinstance(item, ast.Rule | ast.Fuse | ast.Op):

@@ -20,11 +20,16 @@ from .single import redundant, unused
 from .together import Together
 
 
-def find(items: Iterable[ast.Item], operators: OperatorInfo | None) -> list[Diagnostic]:
-    """All warnings about rules that have no errors; `def`s must have been expanded."""
+def find(
+    items: Iterable[ast.Item], operators: OperatorInfo | None, *, among: Iterable[ast.Item] | None = None
+) -> list[Diagnostic]:
+    """All warnings about rules that have no errors; `def`s must have been expanded.
+
+    The rules are compared with each other and with those `among` these items, if they are more."""
     items = list(items)
-    rules = [i for i in items if isinstance(i, ast.Rule)]
-    ops = [i for i in items if isinstance(i, ast.Op)]
+    every = items if among is None else list(among)
+    rules = [i for i in every if isinstance(i, ast.Rule)]
+    ops = [i for i in every if isinstance(i, ast.Op)]
     declared = {op.name: op for op in ops if op.params is not None}
     matcher = Matcher(frozenset(op.name for op in ops if op.commutative))
     together = Together(operators, declared, matcher)
@@ -44,7 +49,8 @@ def _all(
             yield from unused(item)
         if isinstance(item, ast.Rule):
             yield from redundant(item, operators, declared, together)
-    yield from Pairs(matcher, together).find([way for rule in rules for way in ways(rule)])
+    asked = frozenset(item.span for item in items)
+    yield from Pairs(matcher, together).find([way for rule in rules for way in ways(rule)], asked)
 
 
 __all__ = ["find"]

@@ -22,8 +22,12 @@ class Pairs:
         self.matcher = matcher
         self.together = together
 
-    def find(self, ways: Sequence[Way]) -> Iterator[Diagnostic]:
-        """All warnings about two rules."""
+    def find(self, ways: Sequence[Way], asked: frozenset[Span]) -> Iterator[Diagnostic]:
+        """All warnings about two rules of which one is asked about."""
+
+        def is_asked(*found: Way) -> bool:
+            return any(way.rule.span in asked for way in found)
+
         by_left: dict[Any, list[Way]] = defaultdict(list)
         for way in ways:
             by_left[_head(way.left)].append(way)
@@ -31,13 +35,14 @@ class Pairs:
         for group in by_left.values():
             for specific in group:
                 for general in group:
-                    if general.rule is not specific.rule:
+                    if general.rule is not specific.rule and is_asked(general, specific):
                         yield from self._once(self._covers(general, specific), reported)
         for way in ways:
             for other in by_left.get(_head(way.right), ()):
-                if other.rule is not way.rule:
+                if other.rule is not way.rule and is_asked(way, other):
                     yield from self._once(self._undoes(way, other), reported)
-            yield from self._grows(way)
+            if is_asked(way):
+                yield from self._grows(way)
 
     @staticmethod
     def _once(
