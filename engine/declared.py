@@ -46,7 +46,7 @@ def _signature(op: ast.Op) -> Signature:
         tuple(_parameter(p) for p in inputs),
         tuple(Parameter(f"y{i}", i > 0, False, True, "", frozenset(), False) for i in range(outputs)),
         {p.name: _attribute(p) for p in sorted(params, key=lambda p: p.name) if p.attribute is not None},
-        sum(p.default is None and not p.variadic for p in inputs),
+        max((i + 1 for i, p in enumerate(inputs) if p.default is None and not p.variadic), default=0),
         None if any(p.variadic for p in inputs) else len(inputs),
         1,
         outputs if known else None,

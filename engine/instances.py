@@ -16,7 +16,7 @@ from . import symbolic
 from .egraph import ABSENT, EGraph
 from .evaluate import Evaluator, count_of
 from .graph import Constant, DType, TensorType
-from .operators import OWN_DOMAIN, is_tensor_attribute, normalise_attrs, signature
+from .operators import OWN_DOMAIN, find_declared, is_tensor_attribute, normalise_attrs, signature
 from .patterns import indexing
 from .values import OpRef, RestRef, TensorRef, Unprovable, Value, as_attribute
 
@@ -47,14 +47,19 @@ class Operands:
             a.value.id for n in nodes if isinstance(n, ast.Call) for a in n.attributes
             if isinstance(a.value, ast.Name) and is_tensor_attribute(n.head, a.name)
         }  # fmt: skip
-        self._rests = {n.rest.name for n in nodes if isinstance(n, ast.Call) and n.rest is not None and n.rest.name}
+        self._rests: dict[str, set[str]] = {}
+        """The attributes that each rest `..a` may hold: those of the operators that it stands in."""
+        for n in nodes:
+            if isinstance(n, ast.Call) and n.rest is not None and n.rest.name:
+                found = signature(n.head)
+                self._rests.setdefault(n.rest.name, set()).update(found.attributes if found is not None else ())
         self._heads = {n.head for n in nodes if isinstance(n, ast.Call) and n.kind is not None}
         self._fixed: dict[str, frozenset[str]] = {}
         rest: dict[str, Any] = {}
         for operand in test.operands:
             self._bind(operand, rest)
-        for name in self._rests:
-            self.env.setdefault(name, RestRef(rest))
+        for name, allowed in self._rests.items():
+            self.env.setdefault(name, RestRef({k: v for k, v in rest.items() if k in allowed or not allowed}))
 
     def _bind(self, operand: ast.Operand, rest: dict[str, Any]) -> None:
         name, index = operand.target.name, operand.target.index
@@ -284,6 +289,8 @@ def _node_value(egraph: EGraph, handle: int, values: Mapping[str, Array], memo: 
         info = egraph.constants[str(node.attrs["digest"])]
         array = info.contents()
         if array is None:
+            array = values.get(info.digest)
+        if array is None:
             raise Unprovable("a constant of this test is too large")
         return [array]
     if node.op == "Proj":
@@ -291,14 +298,23 @@ def _node_value(egraph: EGraph, handle: int, values: Mapping[str, Array], memo: 
         assert isinstance(index, int)
         return [_class_value(egraph, node.children[0], values, memo)[index]]
     arrays = [None if c == ABSENT else _class_value(egraph, c, values, memo)[0] for c in node.children]
-    if node.op.startswith(f"{OWN_DOMAIN}."):
-        return _class_value(egraph, handle, values, memo)  # equal to its definition by declaration
+    if node.op.startswith(f"{OWN_DOMAIN}.") or find_declared(node.op) is not None:
+        return _defined(egraph, handle, values, memo)
     if node.op in _SEQUENCES:
         return run_reference(node.op, node.attrs, arrays, node.outputs)
     result = evaluate(node.op, node.attrs, arrays, node.outputs)
     if result is None:
         raise Unprovable(f"{node.op} cannot be computed on these operands")
     return list(result)
+
+
+def _defined(egraph: EGraph, handle: int, values: Mapping[str, Array], memo: dict[int, list[Any]]) -> list[Any]:
+    """The value of a node of a declared operator: that of its definition, which is in its class."""
+    for other in egraph.members(handle):
+        op = egraph.nodes[other].op
+        if not op.startswith(f"{OWN_DOMAIN}.") and find_declared(op) is None:
+            return _node_value(egraph, other, values, memo)
+    raise Unprovable(f"{egraph.nodes[handle].op} has no definition")
 
 
 _RTOL = {"reassoc": 2e-4, "fast": 2e-3}

@@ -12,6 +12,7 @@ from typing import Any
 from ..grammar import ast
 from ..grammar.check_schedules import domain_name
 from ..grammar.library import Library, load
+from ..grammar.scope import param_types
 from . import opsets as versions
 from .declared import declarations
 from .operators import STANDARD_DOMAINS, Declared, Signature, is_tensor_attribute, signature, split_name, standard_names
@@ -196,7 +197,7 @@ def recognition(op: ast.Op) -> ast.Rule:
     span = op.span
     args: list[ast.Expr] = []
     attributes: list[ast.Attribute] = []
-    given = list(op.given)
+    given = [*param_types(op), *op.given]
     used = {e.id for e in op.definition.walk() if isinstance(e, ast.Name)}
     for param in op.params or ():
         name = ast.Name(span=span, id=param.name)

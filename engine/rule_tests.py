@@ -11,7 +11,7 @@ import contextlib
 import functools
 import itertools
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +24,10 @@ from ..grammar.printer import print_expr
 from .egraph import EGraph
 from .evaluate import Evaluator
 from .instances import Array, Operands, evaluate_members, unequal
-from .library import compiled, load_rules, recognition, rule_set
+from .library import compiled, load_rules, operators_of, recognition, rule_set
+from .model_tests import Setting, equals, on_model
 from .nearest import why_not
+from .operators import Declared, declaring
 from .patterns import CompiledRule, Unsupported
 from .processes import in_order
 from .saturate import Limits, Saturator
@@ -37,7 +39,7 @@ from .values import TensorRef, Unprovable, Value
 
 @dataclass(frozen=True, slots=True)
 class TestResult:
-    """The outcome of one test. `kind` is `fires` or `refuses`; `message` says what went wrong.
+    """The outcome of one test. `kind` is `fires`, `refuses` or `equals`; `message` says what went wrong.
 
     Where the result is another than the one after `gives`, `actual` is the text of the result and `expected` the place
     of what the test says."""
@@ -69,6 +71,7 @@ class _Suite:
     kinds: dict[str, str]
     commutative: frozenset[str]
     declared: dict[str, ast.Op]
+    operators: Callable[[Mapping[str, int]], Mapping[str, Declared]]
 
 
 def run_tests(
@@ -78,9 +81,10 @@ def run_tests(
     given; in `jobs` processes.
 
     Operators declared by the standard library are known if `std`. Raises `RuleErrors` for files that are not right."""
-    wanted = [f for p in map(Path, paths) for f in (sorted(p.glob("*.rules")) if p.is_dir() else [p])]
+    wanted = list(map(Path, paths))
     library = load_rules(wanted, std=std)
-    files = {str(Path(f).resolve()) for f in wanted}
+    inside = [sorted(p.rglob("*.rules")) if p.is_dir() else [p] for p in wanted]
+    files = {str(f.resolve()) for found in inside for f in found}
     numbers = [
         number
         for number, suite in enumerate(suites(library))
@@ -116,7 +120,8 @@ def suites(library: Library) -> list[_Suite]:
     recognises them."""
     rules = rule_set(library, "fast")
     every = [*library.rules, *(recognition(op) for op in library.ops if op.definition is not None)]
-    return [_Suite(rule, rules.kinds, rules.commutative, rules.declared) for rule in every]
+    known = functools.partial(operators_of, library)
+    return [_Suite(rule, rules.kinds, rules.commutative, rules.declared, known) for rule in every]
 
 
 def run_test(suite: _Suite, test: ast.RuleTest) -> TestResult:
@@ -132,7 +137,19 @@ def run_test(suite: _Suite, test: ast.RuleTest) -> TestResult:
 
 
 def _first_failure(suite: _Suite, test: ast.RuleTest) -> _Failure | None:
+    with declaring(suite.operators({})):
+        return _found_wrong(suite, test)
+
+
+def _found_wrong(suite: _Suite, test: ast.RuleTest) -> _Failure | None:
     try:
+        if test.equals or test.model is not None:
+            rule = suite.rule
+            setting = Setting(
+                rule, tuple(compiled(rule)), suite.kinds, suite.commutative, suite.declared, suite.operators
+            )
+            message = equals(setting, test) if test.equals else on_model(setting, test)
+            return _Failure(message) if message else None
         for lhs in _ways(suite.rule.lhs):
             failure = _run(suite, test, lhs)
             if failure is not None:

@@ -49,7 +49,7 @@ def check_op_types(op: ast.Op, operators: OperatorInfo | None, scope: Scope) -> 
 
 
 def _order(params: Sequence[ast.Param]) -> Iterator[Diagnostic]:
-    """Inputs come in the order required, optional, variadic."""
+    """A variadic input is the last one."""
     before: ast.Param | None = None
     for param in params:
         if param.attribute is not None:
@@ -57,10 +57,6 @@ def _order(params: Sequence[ast.Param]) -> Iterator[Diagnostic]:
         if before is not None and before.variadic:
             label = Label(before.span, "takes all that are left")
             yield Diagnostic("bad-parameters", "no input comes after a variadic one", param.span, (label,))
-        elif before is not None and before.default is not None and param.default is None and not param.variadic:
-            label = Label(before.span, "may be absent")
-            message = f"`{param.name}` is needed, so it comes before optional inputs"
-            yield Diagnostic("bad-parameters", message, param.span, (label,))
         before = param
 
 
