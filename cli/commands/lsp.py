@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -13,10 +15,15 @@ from ...errors import UserError
 from ..options import StdRules
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import ProcessPoolExecutor
+
     from ...engine.library import OperatorTable
     from ...grammar import ast
     from ...grammar.library import Library
     from ...grammar.lsp.services import Outcome
+
+    Work = Callable[[Sequence[Path], Path, Mapping[Path, str], str], list[Outcome]]
 
 
 def command(
@@ -40,7 +47,10 @@ def command(
 
     if log is not None:
         logging.basicConfig(filename=log, level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
-    RuleServer(Engine(std=std_rules), VERSION).start_io()
+    # What libraries may print must not come between the messages.
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    RuleServer(Engine(std=std_rules), VERSION).start_io(stdout=answers)
 
 
 class Engine:
@@ -48,6 +58,7 @@ class Engine:
 
     def __init__(self, *, std: bool) -> None:
         self.std = std
+        self._worker: ProcessPoolExecutor | None = None
 
     @cache  # noqa: B019  there is one engine, which lives as long as the process
     def operators(self) -> OperatorTable:
@@ -75,35 +86,62 @@ class Engine:
 
     def run_tests(self, path: Path, texts: Mapping[Path, str], rule: str) -> list[Outcome]:
         """Run the tests of a rule in the text as the editor has it."""
-        from ...engine.rule_tests import run_test, suites
-        from ...grammar.lsp.services import Outcome
-
-        found = [s for s in suites(self._library(path, texts)) if _is(s.rule, path, rule)]
-        results = [run_test(suite, test) for suite in found for test in suite.rule.tests]
-        return [Outcome(r.line, r.ok, r.message) for r in results]
+        return self._apart(_run_tests, path, texts, rule)
 
     def check(self, path: Path, texts: Mapping[Path, str], rule: str) -> list[Outcome]:
         """Check the soundness of a rule in the text as the editor has it."""
-        from ...engine.rule_tests import suites
-        from ...engine.soundness import check_rule
-        from ...grammar.lsp.services import Outcome
+        return self._apart(_check, path, texts, rule)
 
-        library = self._library(path, texts)
-        outcomes = []
-        for found in (s.rule for s in suites(library) if _is(s.rule, path, rule)):
-            report = check_rule(found, library)
-            message = f"{report.verdict}: fired on {report.fired} of {report.instances} instances"
-            if report.counterexample is not None:
-                message = f"unsound: {report.counterexample.message}\nfor {report.counterexample.operands}"
-            elif report.problems:
-                message = f"{report.verdict}: {'; '.join(report.problems)}"
-            outcomes.append(Outcome(found.span.line, report.ok, message))
-        return outcomes
+    def _apart(self, work: Work, path: Path, texts: Mapping[Path, str], rule: str) -> list[Outcome]:
+        """Do work in another process: it may take long, and the e-graph must stay in the thread that made it."""
+        import multiprocessing
+        from concurrent.futures import ProcessPoolExecutor
+        from concurrent.futures.process import BrokenProcessPool
 
-    def _library(self, path: Path, texts: Mapping[Path, str]) -> Library:
-        from ...grammar.library import load
+        from ...transient import die_with_parent
 
-        return load([*self.standard_files(), path], self.operators(), texts=texts)
+        if self._worker is None:
+            spawn = multiprocessing.get_context("spawn")
+            self._worker = ProcessPoolExecutor(1, mp_context=spawn, initializer=die_with_parent)
+        try:
+            return self._worker.submit(work, self.standard_files(), path, dict(texts), rule).result()
+        except BrokenProcessPool:
+            self._worker = None
+            raise UserError("the process that ran the rule has ended; try again") from None
+
+
+def _run_tests(standard: Sequence[Path], path: Path, texts: Mapping[Path, str], rule: str) -> list[Outcome]:
+    from ...engine.rule_tests import run_test, suites
+    from ...grammar.lsp.services import Outcome
+
+    found = [s for s in suites(_library(standard, path, texts)) if _is(s.rule, path, rule)]
+    results = [run_test(suite, test) for suite in found for test in suite.rule.tests]
+    return [Outcome(r.line, r.ok, r.message) for r in results]
+
+
+def _check(standard: Sequence[Path], path: Path, texts: Mapping[Path, str], rule: str) -> list[Outcome]:
+    from ...engine.rule_tests import suites
+    from ...engine.soundness import check_rule
+    from ...grammar.lsp.services import Outcome
+
+    library = _library(standard, path, texts)
+    outcomes = []
+    for found in (s.rule for s in suites(library) if _is(s.rule, path, rule)):
+        report = check_rule(found, library)
+        message = f"{report.verdict}: fired on {report.fired} of {report.instances} instances"
+        if report.counterexample is not None:
+            message = f"unsound: {report.counterexample.message}\nfor {report.counterexample.operands}"
+        elif report.problems:
+            message = f"{report.verdict}: {'; '.join(report.problems)}"
+        outcomes.append(Outcome(found.span.line, report.ok, message))
+    return outcomes
+
+
+def _library(standard: Sequence[Path], path: Path, texts: Mapping[Path, str]) -> Library:
+    from ...engine.library import OperatorTable
+    from ...grammar.library import load
+
+    return load([*standard, path], OperatorTable(), texts=texts)
 
 
 def _is(rule: ast.Rule, path: Path, name: str) -> bool:

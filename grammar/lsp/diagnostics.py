@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 from lsprotocol import types as lsp
 
-from ..diagnostics import Diagnostic
+from ..diagnostics import Diagnostic, Fix
 from .document import Document
 from .workspace import Workspace
 
@@ -37,8 +40,6 @@ def _diagnostic(workspace: Workspace, document: Document, found: Diagnostic) -> 
 
 
 def _by_name(workspace: Workspace, name: str) -> Document | None:
-    from pathlib import Path
-
     return workspace.document(Path(name))
 
 
@@ -48,25 +49,38 @@ def fixes(workspace: Workspace, document: Document, where: lsp.Range) -> list[ls
     found = []
     for problem in workspace.problems(document):
         first, last = document.lines.range(problem.span)
-        if problem.fix is None or last < start or first > end:
+        if last < start or first > end:
             continue
-        edit = lsp.TextEdit(document.span_range(problem.fix.span), problem.fix.replacement)
-        found.append(
-            lsp.CodeAction(
-                title=_title(document, problem),
-                kind=lsp.CodeActionKind.QuickFix,
-                diagnostics=[_diagnostic(workspace, document, problem)],
-                is_preferred=True,
-                edit=lsp.WorkspaceEdit(changes={document.uri: [edit]}),
+        choices = [problem.fix] if problem.fix is not None else _meant(document, problem)
+        for fix in choices:
+            edit = lsp.TextEdit(document.span_range(fix.span), fix.replacement)
+            found.append(
+                lsp.CodeAction(
+                    title=_title(document, fix),
+                    kind=lsp.CodeActionKind.QuickFix,
+                    diagnostics=[_diagnostic(workspace, document, problem)],
+                    is_preferred=len(choices) == 1,
+                    edit=lsp.WorkspaceEdit(changes={document.uri: [edit]}),
+                )
             )
-        )
     return found
 
 
-def _title(document: Document, problem: Diagnostic) -> str:
-    assert problem.fix is not None
-    start, end = document.lines.range(problem.fix.span)
-    before, after = document.text[start:end].strip(), problem.fix.replacement.strip()
+def _meant(document: Document, problem: Diagnostic) -> list[Fix]:
+    """The fixes that a hint speaks of: names that may have been meant, for the one that was written."""
+    meant = re.findall(r"`([^`]+)`", problem.hint) if problem.hint.startswith("did you mean") else []
+    written = re.search(r"`([^`]+)`", problem.message)
+    start, end = document.lines.range(problem.span)
+    for token in document.tokens_in(start, end):
+        if written is not None and token.text == written[1]:
+            place = document.lines.span(problem.span.file, token.start, token.end)
+            return [Fix(place, name) for name in meant]
+    return []
+
+
+def _title(document: Document, fix: Fix) -> str:
+    start, end = document.lines.range(fix.span)
+    before, after = document.text[start:end].strip(), fix.replacement.strip()
     if not after:
         return f"Remove `{before}`"
     return f"Replace `{before}` by `{after}`" if before else f"Insert `{after}`"

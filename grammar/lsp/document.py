@@ -7,17 +7,20 @@ takes does not grow with the file, and an item that is broken hides no other.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, TypeVar, cast
 
 from lsprotocol import types as lsp
 
 from .. import ast
 from ..ast import Span
 from ..diagnostics import Diagnostic, Fix, Label
-from ..parse import Parsed, parse_item, split_items
+from ..parse import Parsed, parse_item, parse_leniently, split_items
 from ..tokens import Lines, Token, tokens
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -34,11 +37,13 @@ class Chunk:
 class Document:
     """The current text of a file and what is known of it."""
 
-    def __init__(self, path: Path, uri: str, text: str, encoding: str = "utf-16") -> None:
+    def __init__(self, path: Path, uri: str, text: str, encoding: str = "utf-16", *, is_open: bool = True) -> None:
         self.path = path
+        self.is_open = is_open
         self.uri = uri
         self.encoding = encoding
         self.version: int | None = None
+        self._made: dict[int, tuple[ast.Item, Any]] = {}
         self._parsed: dict[tuple[str, str], list[tuple[int, Parsed]]] = {}
         self.update(text)
 
@@ -46,9 +51,22 @@ class Document:
         """Take a new text."""
         self.text = text
         self.lines = Lines(text)
-        self.tokens: list[Token] = list(tokens(text))
-        self._starts = [t.start for t in self.tokens]
-        self.chunks = list(self._parse())
+        self._tokens: list[Token] | None = None
+        self._starts: list[int] = []
+        self._items: list[ast.Item] | None = None
+        self._kept, self._made = self._made, {}
+        if self.is_open:
+            self.chunks = list(self._parse())
+        else:  # it will not change: in one go, from the cache if it can be
+            self.chunks = [Chunk("", 0, len(text), 0, parse_leniently(text, str(self.path)))]
+
+    @property
+    def tokens(self) -> list[Token]:
+        """All tokens, comments among them."""
+        if self._tokens is None:
+            self._tokens = list(tokens(self.text))
+            self._starts = [t.start for t in self._tokens]
+        return self._tokens
 
     def _parse(self) -> Iterator[Chunk]:
         """The chunks of the text; those that stood in the last text are not parsed again."""
@@ -67,7 +85,9 @@ class Document:
     @property
     def items(self) -> list[ast.Item]:
         """All items that are well formed, in order."""
-        return [item for chunk in self.chunks for item in chunk.parsed.file.items]
+        if self._items is None:
+            self._items = [item for chunk in self.chunks for item in chunk.parsed.file.items]
+        return self._items
 
     @property
     def file(self) -> ast.RuleFile:
@@ -104,13 +124,23 @@ class Document:
 
     def tokens_in(self, start: int, end: int) -> list[Token]:
         """The tokens that begin between two offsets."""
-        return self.tokens[bisect.bisect_left(self._starts, start) : bisect.bisect_left(self._starts, end)]
+        every = self.tokens
+        return every[bisect.bisect_left(self._starts, start) : bisect.bisect_left(self._starts, end)]
 
     def token_at(self, offset: int) -> Token | None:
         """The token that holds an offset, or ends there; a name or number rather than a sign."""
+        every = self.tokens
         i = bisect.bisect_right(self._starts, offset) - 1
-        around = [t for t in self.tokens[max(i - 1, 0) : i + 1] if t.start <= offset <= t.end]
+        around = [t for t in every[max(i - 1, 0) : i + 1] if t.start <= offset <= t.end]
         return max(around, key=lambda t: (t.kind != "sign", t.start)) if around else None
+
+    def kept(self, item: ast.Item, make: Callable[[Document, ast.Item], T]) -> T:
+        """What was made of an item, from the last text if its own text has not changed since."""
+        entry = self._made.get(id(item)) or self._kept.get(id(item))
+        if entry is None or entry[0] is not item:
+            entry = (item, make(self, item))
+        self._made[id(item)] = entry
+        return cast(T, entry[1])
 
     # --- places
 

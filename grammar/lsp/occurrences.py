@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .. import ast
 from ..builtins import DTYPES
@@ -20,8 +20,8 @@ GLOBAL = ("rule", "op", "def", "ruleset", "schedule")
 class Symbol:
     """What a name stands for. `kind` is one of `GLOBAL`, or `variable`, `attribute`, `dtype`, `use`.
 
-    `scope` tells variables of one name apart: the offset of the item, and of what binds it if that is within; of an
-    attribute it is the operator."""
+    `scope` tells variables of one name apart: the item, and what binds it if that is within; of an attribute it is the
+    operator."""
 
     kind: str
     name: str
@@ -41,8 +41,19 @@ class Occurrence:
 
 def occurrences(document: Document) -> list[Occurrence]:
     """All names of a file that mean something, in order."""
-    found = [o for item in document.items for o in _Item(document, item).all()]
-    return sorted(set(found), key=lambda o: (o.start, o.end))
+    found = []
+    for item in document.items:
+        base = document.lines.range(item.span)[0]
+        for o in document.kept(item, _of_item):
+            found.append(Occurrence(o.symbol, base + o.start, base + o.end, o.binds, o.sort))
+    return found
+
+
+def _of_item(document: Document, item: ast.Item) -> list[Occurrence]:
+    """The names of an item, in order, with places counted from its first character."""
+    base = document.lines.range(item.span)[0]
+    found = {replace(o, start=o.start - base, end=o.end - base) for o in _Item(document, item).all()}
+    return sorted(found, key=lambda o: (o.start, o.end))
 
 
 def at(document: Document, offset: int) -> Occurrence | None:
@@ -50,7 +61,11 @@ def at(document: Document, offset: int) -> Occurrence | None:
     item = document.item_at(offset)
     if item is None:
         return None
-    here = [o for o in _Item(document, item).all() if o.start <= offset <= o.end]
+    base = document.lines.range(item.span)[0]
+    inside = [
+        Occurrence(o.symbol, base + o.start, base + o.end, o.binds, o.sort) for o in document.kept(item, _of_item)
+    ]
+    here = [o for o in inside if o.start <= offset <= o.end]
     return min(here, key=lambda o: o.end - o.start, default=None)
 
 
@@ -82,7 +97,7 @@ class _Item:
         self.item = item
         self.start, self.end = document.lines.range(item.span)
         self.scope = scope_of(item)
-        self.local: tuple[int | str, ...] = (self.start,)
+        self.local: tuple[int | str, ...] = (id(item),)
         self.loops: list[tuple[str, int]] = []
         self.in_test = False
         self.binds = False
@@ -180,6 +195,7 @@ class _Item:
     def _comprehension(self, node: ast.Comprehension) -> Iterator[Occurrence]:
         start, end = self.document.lines.range(node.span)
         yield from self._node(node.iterable)
+        start -= self.start
         self.loops.append((node.variable, start))
         item_end = self.document.lines.range(node.item.span)[1]
         for token in self.document.tokens_in(item_end, end):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 from lsprotocol import types as lsp
 
 from .. import ast
@@ -61,8 +63,8 @@ def folding_ranges(document: Document) -> list[lsp.FoldingRange]:
             found.append(lsp.FoldingRange(first - 1, last - 1, kind=lsp.FoldingRangeKind.Comment))
         elif token.kind == "comment" and token.text.startswith("# ---") and document.lines.own_line(token.start):
             headings.append(first)
-    ends = [*(line - 1 for line in headings[1:]), len(document.lines.starts)]
-    for first, last in zip(headings, ends, strict=True):
+    for first, following in itertools.pairwise([*headings, len(document.lines.starts) + 1]):
+        last = following - 1
         while last > first and not document.text[slice(*_line(document, last))].strip():
             last -= 1
         if last > first:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 from pygls.uris import from_fs_path, to_fs_path
 
 from ...errors import UserError
 from .. import ast
+from ..ast import Span
 from ..check import check
 from ..diagnostics import Diagnostic
 from ..expand import collect, expand
@@ -30,6 +33,8 @@ class Workspace:
         self.folders: list[Path] = []
         self.open: dict[Path, Document] = {}
         self._closed: dict[Path, tuple[int, Document]] = {}
+        self._made: dict[tuple[str, int], tuple[ast.Item, Span, tuple[int, ...], Any]] = {}
+        self._used: dict[tuple[str, int], tuple[ast.Item, Span, tuple[int, ...], Any]] = {}
         self._types: dict[tuple[Path, int], dict[str, dict[str, Type]]] = {}
 
     # --- documents
@@ -64,7 +69,7 @@ class Workspace:
             changed = path.stat().st_mtime_ns
             if self._closed.get(path, (None,))[0] != changed:
                 uri = from_fs_path(str(path)) or path.as_uri()
-                self._closed[path] = (changed, Document(path, uri, read(path), self.encoding))
+                self._closed[path] = (changed, Document(path, uri, read(path), self.encoding, is_open=False))
         except (OSError, UserError):
             return None
         return self._closed[path][1]
@@ -130,19 +135,54 @@ class Workspace:
         others = [i for d in self.context(document) for i in d.items if not isinstance(i, ast.Rule | ast.Fuse)]
         written = [*others, *document.items]
         definitions, found = collect(item for item in written if isinstance(item, ast.Def))
-        return [i if isinstance(i, ast.Def) else expand(i, definitions, found) for i in written], found
+        known = tuple(map(id, definitions.values()))
+        expanded: list[ast.Item] = []
+        for item in written:
+            more: list[Diagnostic] = []
+            if not isinstance(item, ast.Def):
+                item, more = self._kept("expand", item, known, partial(_expanded, item, definitions))
+            expanded.append(item)
+            found += more
+        return expanded, found
 
     def problems(self, document: Document) -> list[Diagnostic]:
         """Everything that is wrong with a document, as far as it can be told from the files it refers to."""
         found = [*document.syntax_errors, *self._missing(document)]
         items, more = self.items(document)
         found += more
+        name = str(document.path)
         if document.is_closed:
             found += check(items, self.services.operators())
-            if not any(d.severity == "error" for d in found if d.span.file == str(document.path)):
-                found += infer(_own(items, document), self.services.operators()).diagnostics
-        mine = [d for d in dict.fromkeys(found) if d.span.file == str(document.path)]
+            if not any(d.severity == "error" for d in found if d.span.file == name):
+                ops = _typed_ops(items)
+                known = tuple(map(id, ops))
+                for item in items:
+                    if item.span.file == name and not isinstance(item, ast.Def):
+                        found += self._kept("infer", item, known, partial(self._inferred, item, ops))
+        self._forget()
+        mine = [d for d in dict.fromkeys(found) if d.span.file == name]
         return sorted(mine, key=lambda d: (d.span.line, d.span.column, d.code))
+
+    def _inferred(self, item: ast.Item, ops: list[ast.Op]) -> list[Diagnostic]:
+        own = [] if item in ops else [item]
+        return infer([*ops, *own], self.services.operators()).diagnostics
+
+    def _kept(self, what: str, item: ast.Item, known: tuple[int, ...], make: Callable[[], Any]) -> Any:
+        """What was made of an item before, if neither it nor what it depends on has changed since.
+
+        What names places is made again where the item has moved."""
+        key = (what, id(item))
+        entry = self._made.get(key)
+        stands = entry is not None and entry[0] is item and entry[2] == known
+        if entry is None or not stands or (entry[1] != item.span and entry[3] not in ([], (item, []))):
+            entry = (item, item.span, known, make())
+        self._made[key] = self._used[key] = entry
+        return entry[3]
+
+    def _forget(self) -> None:
+        """Forget what was not asked for lately."""
+        if len(self._made) > 4 * len(self._used):
+            self._made, self._used = self._used, {}
 
     def _missing(self, document: Document) -> Iterator[Diagnostic]:
         for item in document.items:
@@ -165,11 +205,9 @@ def _typed_ops(items: Iterable[ast.Item]) -> list[ast.Op]:
     return [i for i in items if isinstance(i, ast.Op) and i.params is not None]
 
 
-def _own(items: Iterable[ast.Item], document: Document) -> list[ast.Item]:
-    """The items of a document, after the operators that others declare."""
-    items = list(items)
-    own = [i for i in items if i.span.file == str(document.path)]
-    return [*(op for op in _typed_ops(items) if op.span.file != str(document.path)), *own]
+def _expanded(item: ast.Item, definitions: Mapping[str, ast.Def]) -> tuple[ast.Item, list[Diagnostic]]:
+    found: list[Diagnostic] = []
+    return expand(item, definitions, found), found
 
 
 def path_of(uri: str) -> Path:
