@@ -205,7 +205,9 @@ class Evaluator:
             if isinstance(expr.index, ast.All):
                 return self.outputs(self.built(expr.base, env, None), None)
             index = self._int(expr.index, env)
-            return self.outputs(self.built(expr.base, env, index + 1), index)
+            found = signature(expr.base.head)  # one node has them all, whichever of them is asked for
+            count = found.max_outputs if found is not None and found.max_outputs is not None else 0
+            return self.outputs(self.built(expr.base, env, max(index + 1, count)), index)
         base = self.evaluate(expr.base, env)
         if isinstance(expr.index, ast.All):
             return list(self._iterable(base))
