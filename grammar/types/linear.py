@@ -84,6 +84,10 @@ class Store:
         if not self._may_be_zero(gap):
             return False
         unit = next(((u, c) for u, c in gap.terms if abs(c) == 1), None)
+        if unit is None and len(gap.terms) == 1:  # 2·n = 6
+            ((unknown, coefficient),) = gap.terms
+            self._solved[unknown] = Linear(-gap.constant // coefficient)
+            return self._recheck()
         if unit is None:
             if gap.terms:
                 self._pending.append(gap)

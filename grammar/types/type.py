@@ -51,7 +51,8 @@ class Type:
 
     def __str__(self) -> str:
         if self.sort in ("tensor", "tensors"):
-            element = self.variable or dtypes_text(self.dtypes)
+            one = self.dtypes is not None and len(self.dtypes) == 1
+            element = dtypes_text(self.dtypes) if one or not self.variable else self.variable
             if self.dims is not None:
                 shape = f"[{', '.join(self.dims)}]"
             else:
