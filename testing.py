@@ -90,27 +90,52 @@ def assert_unchanged(
         raise AssertionError(f"the model had the operators {_counts(before)} and now has {_counts(after)}")
 
 
-def assert_sound(path: str | PathLike[str], rule: str | None = None) -> None:
-    """Assert that the tests beside the rules in a file (or of one rule of it) pass, and that each rule has some.
+def assert_sound(
+    source: str | PathLike[str], rule: str | None = None, *, std_rules: bool = True, instances: int = 160, seed: int = 0
+) -> None:
+    """Assert that rules are true: that their tests pass, and that no instance was found on which their sides differ.
 
-    Where a test fires, the engine computes both sides on drawn inputs, so that a rule that changes values fails.
+    Args:
+        source: a rule file, a directory of them, or the text of rules.
+        rule: the only rule to check; by default all of them.
+        std_rules: whether what the standard library says of operators is known.
+        instances: how many instances of each rule to try.
+        seed: another seed draws other instances.
     """
     __tracebackhide__ = True
-    from .engine.rule_tests import run_tests
-    from .grammar.ast import Rule
-    from .grammar.parse import parse_file
+    if isinstance(source, str) and ("\n" in source or "=>" in source):
+        from . import transient
 
-    results = run_tests([Path(path)], rule)
+        with transient.directory("rules") as folder:
+            path = folder / "rules.rules"
+            path.write_text(source)
+            _assert_sound(path, rule, std_rules, instances, seed)
+    else:
+        _assert_sound(Path(source), rule, std_rules, instances, seed)
+
+
+def _assert_sound(path: Path, rule: str | None, std_rules: bool, instances: int, seed: int) -> None:
+    __tracebackhide__ = True
+    from .engine.library import load_rules, recognitions
+    from .engine.rule_tests import run_tests
+    from .engine.soundness import Budget, check
+
+    results = run_tests([path], rule, std=std_rules)
     if failed := [result for result in results if not result.ok]:
         lines = [f"{result.file}:{result.line} {result.rule} {result.kind}: {result.message}" for result in failed]
         raise AssertionError("\n".join(lines))
-    fired = {result.rule for result in results if result.kind == "fires"}
-    files = sorted(Path(path).rglob("*.rules")) if Path(path).is_dir() else [Path(path)]
-    named = [item.name for file in files for item in parse_file(file).items if isinstance(item, Rule)]
-    if untested := [name for name in named if name not in fired and rule in (None, name)]:
-        raise AssertionError(f"no test shows that these rules fire: {', '.join(untested)}")
-    if rule is not None and not results:
-        raise AssertionError(f"{path} has no rule {rule!r} with tests")
+    library = load_rules([path], std=std_rules)
+    place = path.resolve()
+    own = [
+        r for r in (*library.rules, *recognitions(library))
+        if (at := Path(r.span.file).resolve()) == place or place in at.parents
+    ]  # fmt: skip
+    wanted = [r for r in own if rule is None or r.name in (rule, f"recognise_{rule}")]
+    if not wanted:
+        raise AssertionError(f"{path} has no rule {rule!r}" if rule else f"there are no rules in {path}")
+    reports = check(library, wanted, budget=Budget(instances=instances, seed=seed), workers=1, prove=False)
+    if wrong := [report for report in reports if not report.ok]:
+        raise AssertionError("\n".join(str(report) for report in wrong))
 
 
 def _proto(model: onnx.ModelProto | str | PathLike[str]) -> onnx.ModelProto:

@@ -13,7 +13,7 @@ from ..options import StdRules
 from ..warnings import Strict, tell
 
 if TYPE_CHECKING:
-    from ...engine.soundness import Counterexample, RuleReport
+    from ...engine.soundness import RuleReport
     from ...grammar import ast
     from ...grammar.library import Library
 
@@ -58,12 +58,31 @@ def command(
         bool, typer.Option("--verbose", "-v", help="List every rule, and what is worth knowing.")
     ] = False,
     strict: Strict = False,
+    mutants: Annotated[
+        bool,
+        typer.Option("--mutants", help="Check the checker: how many altered rules that are wrong does it catch?"),
+    ] = False,
+    page: Annotated[
+        Path | None, typer.Option("--report", metavar="FILE.md", help="With --mutants: write the score as a page.")
+    ] = None,
+    thorough: Annotated[
+        bool, typer.Option("--thorough", help="With --mutants: check those, too, that nothing else shows to be wrong.")
+    ] = False,
 ) -> None:
     """Check that rules are true: compute both sides of many instances and compare."""
     import time
 
     from ...engine.soundness import Budget, check
 
+    if mutants:
+        from ...api import usable_cores
+        from ...engine.library import STANDARD
+        from ..mutation import run
+
+        cores = jobs or usable_cores()
+        if not run(targets or [str(STANDARD)], std=std_rules, jobs=cores, thorough=thorough, report=page):
+            raise typer.Exit(1)
+        return
     start = time.perf_counter()
     library, rules = _selected(targets or [], std_rules)
     tell(library, sorted({rule.span.file for rule in rules}), strict=strict)
@@ -161,9 +180,7 @@ def _print(reports: Sequence[RuleReport], seconds: float, verbose: bool) -> None
     console.print(_by_rule(reports) if verbose or len(reports) <= LISTED else _by_file(reports))
     for report in reports:
         if not report.ok:
-            console.print(f"[red]{report.verdict}[/] {report.file}:{report.line} {report.name}", soft_wrap=True)
-            for line in _explanation(report):
-                console.print(f"  {line}".rstrip(), markup=False, soft_wrap=True)
+            console.print(str(report), markup=False, soft_wrap=True)
             console.print()
     for report in reports if verbose or len(reports) <= LISTED else ():
         for note in report.notes:
@@ -209,39 +226,12 @@ def _by_file(reports: Sequence[RuleReport]) -> Any:
     return table
 
 
-def _explanation(report: RuleReport) -> list[str]:
-    """What is wrong, in lines."""
-    lines = list(report.problems)
-    if report.counterexample is not None:
-        lines += explain(report.counterexample, report.numerics)
-    return lines
-
-
-def explain(found: Counterexample, numerics: str) -> list[str]:
-    """A counterexample for people, in lines."""
-    import numpy as np
-
-    lines = [f"the two sides are not equal as {numerics} promises: {found.message}", f"for   {found.operands}"]
-    for name, value in found.inputs.items():
-        lines.append(
-            f"with  {name} = {np.array2string(value, threshold=40, separator=', ', prefix=f'with  {name} = ')}"
-        )
-    for title, text, value in (
-        ("the model", found.model, found.left),
-        ("becomes", found.rewritten, found.right),
-    ):
-        if text:
-            lines += [title, *(f"  {line}" for line in text.splitlines())]
-            lines.append(f"  = {np.array2string(value, threshold=40, separator=', ', prefix='    ')}")
-    return [part for line in lines for part in line.split("\n")]
-
-
 def _write_junit(path: Path, reports: Sequence[RuleReport]) -> None:
     from .. import junit
 
     cases = [
         junit.Case(Path(r.file).name, r.name, r.file, r.line, r.seconds + r.proved_seconds,
-                   "" if r.ok else "\n".join(_explanation(r)))
+                   "" if r.ok else str(r))
         for r in reports
     ]  # fmt: skip
     junit.write(path, "rewrite check", cases)

@@ -30,7 +30,7 @@ def check_rule(rule: ast.Rule, library: Library, *, budget: Budget = DEFAULT) ->
     """Checks one rule against drawn instances; the same budget gives the same report, time aside.
 
     `rule` need not be one of `library`, which says what operators mean (`op` declarations)."""
-    from .check import check_rule as run
+    from .search import check_rule as run
 
     return run(rule, library, budget)
 

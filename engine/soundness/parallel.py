@@ -18,7 +18,7 @@ from ...grammar import ast
 from ...grammar.library import Library
 from ..library import recognitions
 from ..processes import in_order
-from .check import check_rule
+from .search import check_rule
 from .proof import prove_report
 from .report import Budget, RuleReport
 

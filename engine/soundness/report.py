@@ -49,6 +49,21 @@ class Counterexample:
     message: str
     models: tuple[bytes, bytes] = (b"", b"")
 
+    def lines(self) -> list[str]:
+        """The counterexample in lines, for people."""
+        found = [f"for   {self.operands}"]
+        for name, value in self.inputs.items():
+            start = f"with  {name} = "
+            found += (start + np.array2string(value, threshold=40, separator=", ", prefix=start)).split("\n")
+        for title, text, value in (
+            ("the model", self.model, self.left),
+            ("becomes", self.rewritten, self.right),
+        ):
+            if text:
+                result = np.array2string(value, threshold=40, separator=", ", prefix="    ")
+                found += [title, *(f"  {line}" for line in text.splitlines()), *f"  = {result}".split("\n")]
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class RuleReport:
@@ -78,6 +93,14 @@ class RuleReport:
     def ok(self) -> bool:
         """Whether nothing speaks against the rule and it reached layer 2."""
         return self.counterexample is None and not self.problems and self.layer >= 2
+
+    def __str__(self) -> str:
+        """What there is to say of the rule, for people."""
+        lines = [f"{self.file}:{self.line} {self.name}: {self.verdict}", *self.problems]
+        if self.counterexample is not None:
+            promise = f"the two sides are not equal as {self.numerics} promises"
+            lines += [f"{promise}: {self.counterexample.message}", *self.counterexample.lines()]
+        return "\n  ".join(lines)
 
     @property
     def verdict(self) -> str:

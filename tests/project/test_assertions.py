@@ -39,8 +39,16 @@ def test_a_rule_that_changes_values_is_caught(tmp_path: Path) -> None:
     wrong.write_text("rule drop\n  Relu(Relu(x))  =>  Neg(x)\n  class exact\n")
     with pytest.raises(AssertionError, match="computes other values"):
         assert_rewrites(TWICE, rules=[wrong])
-    with pytest.raises(AssertionError, match="no test shows that these rules fire: drop"):
+    with pytest.raises(AssertionError, match="drop: unsound"):
         assert_sound(wrong)
+
+
+def test_text_of_rules_is_sound_or_not() -> None:
+    assert_sound("rule abs_abs  Abs(Abs(x)) => Abs(x)  class exact", instances=40)
+    with pytest.raises(AssertionError, match=r"neg_abs: unsound(.|\n)*the two sides are not equal as exact promises"):
+        assert_sound("rule neg_abs  Abs(Neg(x)) => Neg(x)  class exact", instances=40)
+    with pytest.raises(AssertionError, match="it fired on none"):
+        assert_sound("rule never  Abs(x) => x  where rank(x) < 0  class exact", instances=40)
 
 
 def test_rule_files_are_sound_if_their_tests_pass(rules: Path, tmp_path: Path) -> None:

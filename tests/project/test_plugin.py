@@ -55,3 +55,16 @@ def test_a_file_that_does_not_parse_shows_its_diagnostics(tmp_path: Path) -> Non
     assert "my.rules:2:" in done.stdout
     assert "^" in done.stdout
     assert "Traceback" not in done.stdout
+
+
+def test_rules_are_checked_where_that_is_asked_for(tmp_path: Path) -> None:
+    wrong = "rule neg_abs\n  Abs(Neg(x))  =>  Neg(Abs(x))\n  class exact\n"
+    (tmp_path / "my.rules").write_text(GOOD + "\n" + wrong)
+    assert "2 passed" not in pytest_run(tmp_path, "my.rules").stdout
+    done = pytest_run(tmp_path, "my.rules", "--rewrite-soundness")
+    assert "my.rules::relu_relu::fires:4 PASSED" in done.stdout
+    assert "my.rules::relu_relu::sound PASSED" in done.stdout
+    assert "my.rules::neg_abs::sound FAILED" in done.stdout
+    assert "the two sides are not equal as exact promises" in done.stdout
+    assert "Traceback" not in done.stdout
+    assert done.returncode == 1
