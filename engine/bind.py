@@ -6,6 +6,7 @@ from ..grammar import ast
 from .attributes import Attributes, Binding
 from .evaluate import Evaluator
 from .matcher import Row
+from .nary import Nary, is_whole
 from .patterns import WHOLE, CompiledRule, Demand, Variant
 from .spread import Spread
 from .values import OpRef, TensorRef, Unprovable
@@ -42,7 +43,12 @@ def bind(rule: CompiledRule, variant: Variant, row: Row, evaluator: Evaluator) -
             _node(demand, at[demand.variable], attributes)
     for node, parts in variant.spreads:
         children = [egraph.find(c) for c in egraph.nodes[at[node]].children]
-        Spread(children, parts, at, env, evaluator, attributes.exact).bind()
+        Spread(children, parts, at, env, evaluator, attributes.exact, rule.rule.given).bind()
+    for variable, call in variant.naries:
+        handle = egraph.find(at[variable])
+        if variable in variant.roots and not is_whole(egraph, handle, call.head):
+            raise Unprovable(f"it is a part of a larger {call.head}")
+        Nary(call, handle, env, evaluator, attributes.exact, rule.rule.given).bind()
     for name, default in variant.defaults.items():
         if name not in env:
             env[name] = evaluator.evaluate(default, env)

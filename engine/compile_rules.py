@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeGuard
+from typing import Any
 
 from ..grammar import ast
-from ..grammar.scope import indices_in
+from ..grammar.builtins import NARY
+from ..grammar.scope import indices_in, owned_by
 from .evaluate import INFIX, is_literal
 from .matcher import Atom, Query, Spread
 from .operators import signature
@@ -35,6 +36,7 @@ class _State:
     spreads: list[tuple[str, tuple[Part, ...]]] = field(default_factory=list)
     seen: dict[tuple[Any, ...], str] = field(default_factory=dict)
     wholes: dict[str, str] = field(default_factory=dict)
+    naries: list[tuple[str, ast.Call]] = field(default_factory=list)
     counter: int = 0
 
     def copy(self) -> _State:
@@ -51,6 +53,7 @@ class _State:
             list(self.spreads),
             dict(self.seen),
             dict(self.wholes),
+            list(self.naries),
             self.counter,
         )
 
@@ -116,6 +119,7 @@ class Compiler:
             tuple(state.demands),
             tuple(state.spreads),
             state.wholes.get(rule.index or ""),
+            tuple(state.naries),
         )
 
     def _match(self, expr: ast.Expr, state: _State) -> Iterator[tuple[_State, str]]:
@@ -179,10 +183,10 @@ class Compiler:
         return state, bound
 
     def _operator(self, call: ast.Call, state: _State, outputs: int | None = 1) -> Iterator[tuple[_State, str]]:
-        if any(
-            isinstance(a, ast.Each) or (isinstance(a, ast.Subscript) and isinstance(a.index, ast.All))
-            for a in call.args
-        ):
+        if call.head in NARY and (call.has_many or len(call.args) > 2):
+            yield from self._nary(call, state)
+            return
+        if call.has_many:
             yield from self._variadic(call, state, outputs)
             return
         for before, children in self._inputs(call, state):
@@ -231,6 +235,17 @@ class Compiler:
                     before.absent.append(children[-1])
             yield before, children
 
+    def _nary(self, call: ast.Call, state: _State) -> Iterator[tuple[_State, str]]:
+        """The tree of an operator: the matcher finds the node where it ends, the rest is for `nary`."""
+        for op in ("Add", "Sub") if call.head == "Add" else (call.head,):
+            if op not in self.op_id:
+                continue
+            after = state.copy()
+            root, attrs, left, right = after.fresh("n"), after.fresh("a"), after.fresh("k"), after.fresh("k")
+            after.atoms.append(Atom(root, self.op_id[op], attrs, (left, right)))
+            after.naries.append((root, call))
+            yield after, root
+
     def _variadic(self, call: ast.Call, state: _State, outputs: int | None) -> Iterator[tuple[_State, str]]:
         """An operator with inputs such as `xs[*], Concat(ys[*]), zs[*]`: any number for each starred one."""
         if call.head not in self.op_id:
@@ -263,7 +278,7 @@ class Compiler:
     def _one_of_each(self, each: ast.Expr, state: _State, parts: list[Part]) -> Iterator[tuple[_State, list[Part]]]:
         """The matcher looks for any one of the inputs; all of them are looked at when it is found."""
         index = indices_in(each)[0]
-        own = {n.base.id: None for n in each.walk() if _is_indexed_by(n, index)}
+        own = owned_by(each, index)
         for found, variable in self._match(each, _State(counter=state.counter)):
             after = state.copy()
             after.counter = found.counter
@@ -284,10 +299,6 @@ class Compiler:
             yield after, [*parts, Part(variable=root, position=after.fresh("i"), whole=whole)]
 
 
-def _is_indexed_by(node: ast.Syntax, index: str) -> TypeGuard[ast.Subscript]:
-    return isinstance(node, ast.Subscript) and isinstance(node.index, ast.Name) and node.index.id == index
-
-
 def _call(op: str, span: ast.Span, *args: ast.Expr) -> ast.Call:
     return ast.Call(span=span, head=op, args=args)
 
@@ -297,5 +308,5 @@ def heads(rule: CompiledRule) -> tuple[str, ...]:
     if rule.heads is None:
         names = [e.head for e in rule.lhs.walk() if isinstance(e, ast.Call)]
         names += [INFIX[e.operator] for e in rule.lhs.walk() if isinstance(e, ast.Binary) and e.operator in INFIX]
-        rule.heads = tuple(sorted({*names, "Neg", "Proj"}))
+        rule.heads = tuple(sorted({*names, "Neg", "Proj", "Sub"}))
     return rule.heads

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from ..grammar import ast
+from ..grammar.builtins import NARY
 from .conditions import FUNCTIONS
 from .declared import bind as bind_declared
 from .egraph import ABSENT, EGraph
@@ -277,6 +278,8 @@ class Evaluator:
         return self._node(op, attrs, inputs, 1)
 
     def _node(self, op: str, attrs: Mapping[str, AttrValue], inputs: list[Value], outputs: int | None) -> TensorRef:
+        if op in NARY and len(inputs) != 2:
+            return self._tree(op, inputs)
         if op in self.declared:
             return self._declared(self.declared[op], attrs, inputs, outputs)
         sig = signature(op)
@@ -294,6 +297,18 @@ class Evaluator:
         except IllTyped as error:
             raise Unprovable(f"{op} would be invalid: {error}") from error
         return TensorRef(handle)
+
+    def _tree(self, op: str, inputs: list[Value]) -> TensorRef:
+        """A sum or product of any number of terms."""
+        if not any(isinstance(v, TensorRef) for v in inputs):
+            raise Unprovable(f"{op} of no terms has no type")
+        if self.assumed is not None:  # in a test: constants apart, else they were one before any rule looks at them
+            inputs = sorted(inputs, key=lambda v: not isinstance(v, TensorRef) or self.egraph.is_const(v.handle))
+        total = inputs[0]
+        for value in inputs[1:]:
+            total = self.node(op, {}, [total, value])
+        assert isinstance(total, TensorRef)
+        return total
 
     def _declared(
         self, op: ast.Op, attrs: Mapping[str, AttrValue], inputs: list[Value], outputs: int | None

@@ -51,7 +51,8 @@ class Variant:
     """One query of a rule with what its match means.
 
     `tensors` maps rule variables to class variables (a list for `xs[*]`), `defaults` optional inputs to their
-    default. `whole` is the class of the node whose outputs are the members of a group."""
+    default. `whole` is the class of the node whose outputs are the members of a group, `naries` the classes where
+    trees end that are matched as sums or products of many terms."""
 
     query: Query
     roots: tuple[str, ...]
@@ -61,6 +62,7 @@ class Variant:
     demands: tuple[Demand, ...]
     spreads: tuple[tuple[str, tuple[Part, ...]], ...]
     whole: str | None = None
+    naries: tuple[tuple[str, ast.Call], ...] = ()
 
     @property
     def runs(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from .evaluate import Evaluator
 from .given import check_given
 from .groups import Groups, Members
 from .matcher import Row
+from .nary import terms
 from .operators import graph_name
 from .patterns import CompiledRule, Variant
 from .schedule import Budget, Plan, Run, Saturate, Step, names_of
@@ -248,7 +249,7 @@ class Saturator:
         for key, pending in retry.items():
             # a failed condition is worth another look only when more is known of what it is about
             classes = pending.row[: len(pending.variant.query.classes)]
-            if not self.egraph.changed_since(pending.knowledge, classes):
+            if not self.egraph.changed_since(pending.knowledge, (*classes, *self._terms(pending.variant, classes))):
                 self._failed[phase].setdefault(key, pending)
             elif spent.all or self._sits_out(pending.rule, spent.budget):
                 pending.knowledge = -1
@@ -412,6 +413,17 @@ class Saturator:
                 count.reason, count.nearness = str(why), nearness
             self._failed[phase][key] = _Pending(rule, variant, row, self.egraph.knowledge)
             return False
+
+    def _terms(self, variant: Variant, classes: Row) -> list[int]:
+        """The terms that a match of a sum or product looks at besides its classes."""
+        at = dict(zip(variant.query.classes, classes, strict=True)) if variant.naries else {}
+        found: list[int] = []
+        for variable, call in variant.naries:
+            try:
+                found += [term.handle for term in terms(self.egraph, at[variable], call.head)]
+            except Unprovable:
+                continue
+        return found
 
     def _run_key(self, variant: Variant, at: Mapping[str, int], env: Mapping[str, Value]) -> _Key:
         """What names a match of many inputs: whichever of them the matcher has found, it is one match."""

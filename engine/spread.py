@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from ..grammar import ast
 from .attributes import Binding
 from .evaluate import Evaluator, count_of
 from .patterns import Part
@@ -25,6 +26,7 @@ class Spread:
     env: Binding
     evaluator: Evaluator
     exact: bool
+    given: Sequence[ast.Given] = ()
 
     def bind(self) -> None:
         """Binds the variables of the parts; raises `Unprovable` where they do not cover the inputs exactly."""
@@ -74,7 +76,7 @@ class Spread:
         seed = self.at[part.position]
         if not low <= seed < high:
             raise Unprovable("an input is at another position")
-        search = Search(self.evaluator, exact=self.exact)
+        search = Search(self.evaluator, exact=self.exact, given=self.given)
         assert part.each is not None
         for env in search.matches(part.each, self.children[seed], self.env):
             own = [{name: env.pop(name) for name in part.own}]

@@ -13,6 +13,7 @@ from ..grammar import ast
 from .attributes import Attributes, Binding
 from .egraph import ABSENT, ENode
 from .evaluate import INFIX, Evaluator, is_literal
+from .given import check_given
 from .operators import OWN_DOMAIN, signature
 from .values import OpRef, TensorRef, Unprovable
 
@@ -29,9 +30,10 @@ class _State:
 
 
 class Search:
-    """One search in the e-graph of an evaluator; `exact` as the rule is."""
+    """One search in the e-graph of an evaluator; `exact` as the rule is, `given` the types that it asks for."""
 
-    def __init__(self, evaluator: Evaluator, *, exact: bool) -> None:
+    def __init__(self, evaluator: Evaluator, *, exact: bool, given: Sequence[ast.Given] = ()) -> None:
+        self.given = given
         self.evaluator = evaluator
         self.egraph = evaluator.egraph
         self.exact = exact
@@ -47,6 +49,9 @@ class Search:
                     if name not in attributes.env:
                         attributes.env[name] = self.evaluator.evaluate(default, attributes.env)
                 attributes.settle()
+                bound = attributes.env.keys() - env.keys()
+                asked = [g for g in self.given if any(t.name in bound for t in g.targets)]
+                check_given(asked, attributes.env, self.evaluator)
             except Unprovable:
                 continue
             yield attributes.env

@@ -203,6 +203,11 @@ class Call(Expr):
     kind: str | None = None
 
     @property
+    def has_many(self) -> bool:
+        """Whether one of the inputs stands for any number of them: `xs[*]` or `P ...`."""
+        return any(isinstance(a, Each) or (isinstance(a, Subscript) and isinstance(a.index, All)) for a in self.args)
+
+    @property
     def is_operator(self) -> bool:
         """Whether the head names (or binds) an operator and not a library function."""
         return self.kind is not None or self.head.rpartition(".")[2][:1].isupper()

@@ -18,6 +18,8 @@ DTYPES = (
     *("c64", "c128", "f8e4m3fn", "f8e4m3fnuz", "f8e5m2", "f8e5m2fnuz", "f8e8m0", "f4e2m1", "i2", "u2"),
 )
 DTYPE_CLASSES = ("float", "integer", "number", "scalar")
+NARY = ("Add", "Mul", "And", "Or", "Xor", "BitwiseAnd", "BitwiseOr", "BitwiseXor")
+"""Operators that rules may apply to any number of inputs: a pattern then means a whole tree of them, in any order."""
 KINDS = ("elementwise", "injective", "reduction", "complex", "opaque")
 CLASSES = ("exact", "reassoc", "fast")
 RELAXATIONS = ("signed_zero",)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from . import ast
 from .ast import Span
-from .builtins import Function, functions, operand_functions
+from .builtins import NARY, Function, functions, operand_functions
 from .diagnostics import Diagnostic, Fix, Label, did_you_mean, guessed
 from .operator_info import OperatorInfo
 from .scope import TENSORS, Scope, Sort, is_word
@@ -185,6 +185,13 @@ def _operator(call: ast.Call, scope: Scope, operators: Operators, pattern: bool,
     if head:
         return found
     stars = [a for a in call.args if _is_many(a)]
+    if call.head in NARY and (stars or len(call.args) > 2):
+        named_stars = [s for s in stars if not isinstance(s, ast.Each)]
+        if pattern and len(named_stars) > 1:
+            message = f"of the terms of one `{call.head}` only one `[*]` can take what is left"
+            label = Label(named_stars[0].span, "the first one is here")
+            found.append(Diagnostic("many-side-by-side", message, named_stars[1].span, (label,)))
+        return found
     if pattern:
         found += _side_by_side(call)
     if stars and not interface.variadic:

@@ -141,6 +141,16 @@ def indices_in(pattern: ast.Expr) -> list[str]:
     return list(found)
 
 
+def owned_by(pattern: ast.Expr, index: str) -> list[str]:
+    """The variables that have this index in a pattern."""
+    found: dict[str, None] = {}
+    for node in pattern.walk():
+        if isinstance(node, ast.Subscript) and isinstance(node.base, ast.Name) and isinstance(node.index, ast.Name):
+            if node.index.id == index:
+                found[node.base.id] = None
+    return list(found)
+
+
 def bind_given(given: tuple[ast.Given, ...], scope: Scope) -> None:
     """Add the dims and element types that `given` clauses bind."""
     for clause in given:

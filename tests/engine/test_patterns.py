@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rewrite.engine.egraph import EGraph
-from rewrite.engine.graph import DType, TensorType
+from rewrite.engine.graph import Constant, DType, TensorType
 from rewrite.engine.library import load_rules, rule_set
 from rewrite.engine.operators import normalise_attrs
 from rewrite.engine.rule_tests import run_tests
@@ -323,3 +324,82 @@ def test_each_input_agrees_in_what_has_no_index(tmp_path: Path, left: tuple[int,
     assert egraph.matcher is not None
     egraph.matcher.close()
     assert report.counts["turned"].applied == right
+
+
+def test_sums_and_products_of_many_terms(check) -> None:
+    check(
+        """
+rule gather_constants
+  Add(c[i] ..., xs[*])  =>  Add(xs[*], Add(c[*]))
+  given c[i]: const
+  where len(c[*]) >= 2, len(xs[*]) >= 1
+  class reassoc
+  test fires    c[0] = [1, 2], c[1] = [3, 4], c[2] = 5, xs[0]: f32[2], xs[1]: f32[2]
+  test fires    z: f32[2], c[0] = [1, 2], c[1] = 5, xs[0]: f32[2], xs[1] = z - [3, 4]
+  test refuses  c[0] = [1, 2], c[1]: f32[2], c[2]: f32[2], xs[0]: f32[2]
+
+rule cancel
+  { y = Add(x, -x, zs[*]) }  =>  { y = Add(zs[*], zeros(shape(y), dtype(y))) }
+  class fast
+  test fires    x: f32[2, 3], zs[0]: f32[3], zs[1]: f32[2, 3]
+  test refuses  x: f32[2, N], zs[0]: f32[1], zs[1]: f32[1]
+
+rule common_factor
+  Add(x * t[i] ..., zs[*])  =>  Add(x * Add(t[*]), zs[*])
+  where len(t[*]) >= 2
+  class reassoc
+  direction explore
+  test fires    x: f32[2, 3], t[0]: f32[3], t[1]: f32[3], t[2]: f32[2, 3], zs[0]: f32[2, 3]
+  test refuses  x: f32[2, 3], t[0]: f32[2, 3], zs[0]: f32[2, 3]
+
+rule gather_factors
+  Relu(Mul(c[i] ..., xs[*]))  =>  Relu(Mul(xs[*], Mul(c[*])))
+  given c[i]: const
+  where len(c[*]) >= 2, len(xs[*]) >= 1
+  class reassoc
+  test fires    c[0] = [1, 2], c[1] = [3, 4], xs[0]: f32[2], xs[1]: f32[2], xs[2]: f32[2]
+
+rule three_of_a_kind
+  Add(x, x, x)  =>  x * 3
+  class reassoc
+  test fires    x: f32[2]
+""",
+        9,
+    )
+
+
+def test_a_sum_of_forty_terms_is_rewritten_once(tmp_path: Path) -> None:
+    path = tmp_path / "sums.rules"
+    path.write_text(
+        """
+op Add kind elementwise commutative
+op Mul kind elementwise commutative
+rule common_factor
+  Add(x * t[i] ..., zs[*])  =>  Add(x * Add(t[*]), zs[*])
+  where len(t[*]) >= 2
+  class reassoc
+rule gather_constants
+  Add(c[i] ..., xs[*])  =>  Add(xs[*], Add(c[*]))
+  given c[i]: const
+  where len(c[*]) >= 2, len(xs[*]) >= 1
+  class reassoc
+"""
+    )
+    rules = rule_set(load_rules([path], std=False))
+    egraph = EGraph.create(rules.commutative)
+    type_ = TensorType(DType.F32, (8,))
+    x = egraph.add_input("x", type_)
+    total = egraph.add_input("y", type_)
+    for i in range(40):
+        other = egraph.add_input(f"t{i}", type_)
+        term = egraph.add("Mul", {}, [x, other]) if i % 2 else egraph.add_constant(Constant(np.full(8, i, np.float32)))
+        total = egraph.add("Add", {}, [total, term])
+    egraph.roots = {"out": total}
+    before = len(egraph.nodes)
+    report = Saturator(egraph, rules.rules, rules.kinds, Limits()).run()
+    assert egraph.matcher is not None
+    egraph.matcher.close()
+    assert report.stop_reason == "saturated"
+    assert 1 <= report.counts["common_factor"].applied <= 4
+    assert 1 <= report.counts["gather_constants"].applied <= 4
+    assert len(egraph.nodes) < before + 250
