@@ -1,0 +1,178 @@
+"""Mutation testing of the checker: what mutants there are, what the oracle says of them, and that layer 2 agrees."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from pathlib import Path
+
+import pytest
+from rewrite.engine.library import load_rules
+from rewrite.engine.soundness.mutants import Mutant, mutants, oracle, oracles, search
+from rewrite.engine.soundness.mutants.markdown import page
+from rewrite.engine.soundness.mutants.score import Outcome, RuleScore, line, refusal, score_rule
+from rewrite.engine.soundness.mutants.store import Store
+from rewrite.grammar import ast
+from rewrite.grammar.library import Library
+from rewrite.grammar.printer import print_rule
+
+TRANSPOSED = """
+rule twice
+  Transpose(Transpose(x, perm: p), perm: q)  =>  Transpose(x, perm: [p[i] for i in q])
+  class exact
+  test fires    x: f32[2, 3, 4], p = [1, 2, 0], q = [0, 2, 1]
+"""
+SCALED = """
+rule scaled
+  (x @ W) * k  =>  x @ (W * reshape(k, [size(k)]))
+  given W: const [_, _], k: const
+  where size(k) == 1 or dim(k, -1) == size(k), rank(x) >= 2
+  class reassoc
+  test fires    x: f32[2,3], W: const f32[3,4], k: const f32[4]
+  test refuses  x: f32[2,3], W: const f32[3,4], k: const f32[2,1]
+"""
+
+
+@pytest.fixture(scope="module")
+def library() -> Library:
+    return load_rules()
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Fewer graphs than a full run has, and nothing kept."""
+    monkeypatch.setattr(search, "MOST_GRAPHS", 240)
+    monkeypatch.setenv("REWRITE_CACHE_DIR", str(tmp_path))
+
+
+def rule(text: str, path: Path) -> ast.Rule:
+    file = path / "mine.rules"
+    file.write_text(text)
+    return next(r for r in load_rules([file]).rules if r.span.file == str(file))
+
+
+def described(found: list[Mutant]) -> dict[str, set[str]]:
+    kinds: dict[str, set[str]] = {}
+    for mutant in found:
+        kinds.setdefault(mutant.kind, set()).add(mutant.description.rpartition(": ")[2])
+    return kinds
+
+
+def test_mutants_of_a_rule_with_conditions(tmp_path: Path) -> None:
+    found = mutants(rule(SCALED, tmp_path))
+    kinds = described(found)
+    assert {"without const", "any shape"} <= kinds["type weakened"]
+    assert "exact for reassoc" in kinds["class strengthened"]
+    assert {"of @", "1 and 2 of reshape"} <= kinds["operands swapped"]
+    assert "> for >=" in kinds["comparison changed"]
+    assert any(d.startswith("without condition 2") for d in kinds["condition dropped"])
+    assert {"condition dropped", "variable mistaken", "constant changed", "application dropped"} <= set(kinds)
+
+
+def test_mutants_are_different_and_always_the_same(tmp_path: Path) -> None:
+    original = rule(SCALED, tmp_path)
+    texts = [print_rule(m.rule) for m in mutants(original)]
+    assert len(set(texts)) == len(texts)
+    assert print_rule(original) not in texts
+    assert texts == [print_rule(m.rule) for m in mutants(original)]
+
+
+def test_what_commutes_is_no_mutant(tmp_path: Path) -> None:
+    found = mutants(
+        rule("rule sums\n  x + y + 1  =>  x + (y + 1)\n  class reassoc\n  test fires x: f32[2], y: f32[2]", tmp_path)
+    )
+    assert "of +" not in described(found).get("operands swapped", set())
+
+
+def test_the_oracle_finds_the_wrong_order_of_two_permutations(tmp_path: Path, library: Library, few: None) -> None:
+    original = rule(TRANSPOSED, tmp_path)
+    wrong = rule(TRANSPOSED.replace("[p[i] for i in q]", "[q[i] for i in p]"), tmp_path)
+    sound, unsound = oracles(original, [original, wrong], library)
+    assert sound.witness is None
+    assert sound.compared > 100
+    assert unsound.witness is not None
+    assert "Transpose(Transpose(" in unsound.witness.graph
+
+
+def test_the_oracle_finds_a_dropped_condition(tmp_path: Path, library: Library, few: None) -> None:
+    original = rule(SCALED, tmp_path)
+    assert oracle(original, library) is None
+    loose = dataclasses.replace(original, where=original.where[1:])
+    assert oracle(loose, library) is not None
+
+
+def test_the_oracle_sees_lost_bits(tmp_path: Path, library: Library, few: None) -> None:
+    text = "rule add_zero\n  x + c  =>  x\n  where all(c == 0)\n  class exact\n  test fires x: f32[2, 3], c = [0]"
+    found = oracle(rule(text, tmp_path), library)
+    assert found is not None
+    assert "-0.0 instead of 0.0" in found.message
+    assert oracle(rule(text.replace("exact", "exact signed_zero"), tmp_path), library) is None
+
+
+def test_static_checks_refuse_what_is_not_bound(tmp_path: Path, library: Library) -> None:
+    original = rule(SCALED, tmp_path)
+    assert refusal(original, library) == ""
+    nonsense = dataclasses.replace(original, rhs=ast.Name(span=original.span, id="nobody"))
+    assert refusal(nonsense, library).startswith("unbound-variable")
+
+
+def test_results_are_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: Library) -> None:
+    monkeypatch.setenv("REWRITE_CACHE_DIR", str(tmp_path))
+    monkeypatch.setattr(search, "MOST_GRAPHS", 60)
+    original = rule(TRANSPOSED, tmp_path)
+    chosen = mutants(original)[:3]
+    first = score_rule(original, library, chosen=chosen)
+
+    def never(*_: object) -> None:
+        raise AssertionError("it was asked again")
+
+    monkeypatch.setattr("rewrite.engine.soundness.mutants.score.oracles", never)
+    monkeypatch.setattr("rewrite.engine.soundness.mutants.score.checked", never)
+    assert score_rule(original, library, chosen=chosen) == first
+
+
+def test_a_damaged_store_is_an_empty_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REWRITE_CACHE_DIR", str(tmp_path))
+    store = Store("rule")
+    store.put("entry", ["value"])
+    store.write(["entry"])
+    assert Store("rule").get("entry") == ["value"]
+    (file,) = tmp_path.rglob("rule.jsonl")
+    file.write_text("[nonsense")
+    assert Store("rule").get("entry") is None
+
+
+def test_the_score_counts_what_is_unsound(tmp_path: Path) -> None:
+    def outcome(caught: str) -> Outcome:
+        return Outcome("a.rules", "r", 1, "kind", "what", "text", caught, "evidence")
+
+    found = [outcome(c) for c in ("static", "tested", "tested", "missed", "sound", "sound")]
+    whole = line("all", found)
+    assert (whole.mutants, whole.static, whole.tested, whole.missed, whole.sound) == (6, 1, 2, 1, 2)
+    assert whole.score == 0.75
+    assert line("none", []).score == 1.0
+    text = page([RuleScore("r", "a.rules", tuple(found))], 100)
+    assert "3 of 4 unsound mutants caught (75.00%)" in text
+    assert "Witness: evidence" in text
+
+
+SAMPLED = 12
+"""Rules of which mutants are sampled, four each."""
+
+
+def sampled(library: Library) -> list[tuple[ast.Rule, list[Mutant]]]:
+    rng = random.Random(0)
+    rules = rng.sample([r for r in library.rules if r.tests], SAMPLED)
+    return [(r, rng.sample(found, min(4, len(found)))) for r in rules if (found := mutants(r))]
+
+
+def test_every_unsound_mutant_of_a_sample_is_caught(library: Library, few: None) -> None:
+    outcomes = [outcome for r, chosen in sampled(library) for outcome in score_rule(r, library, chosen=chosen).outcomes]
+    caught = [o for o in outcomes if o.caught in ("static", "tested")]
+    missed = [
+        f"{o.rule}: {o.kind}, {o.description}: {o.evidence}"
+        for o in outcomes
+        if o.caught not in ("static", "tested", "sound")
+    ]
+    assert missed == []
+    assert len(caught) > 10
