@@ -165,7 +165,7 @@ def alternatives(expr: ast.Expr | ast.Roots, limit: int = 16) -> list[ast.Expr |
                 choices.append(list(expand(value)))
                 names.append(name)
         ways = itertools.islice(itertools.product(*choices), limit)
-        return [dataclasses.replace(node, **dict(zip(names, way, strict=True))) for way in ways]
+        return [dataclasses.replace(node, **dict[str, Any](zip(names, way, strict=True))) for way in ways]
 
     return expand(expr)[:limit]  # type: ignore[return-value]
 

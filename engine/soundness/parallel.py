@@ -18,9 +18,9 @@ from ...grammar import ast
 from ...grammar.library import Library
 from ..library import recognitions
 from ..processes import in_order
-from .search import check_rule
 from .proof import prove_report
 from .report import Budget, RuleReport
+from .search import check_rule
 
 _STORED = ("name", "numerics", "layer", "instances", "fired", "near_misses", "seconds", "problems", "notes", "proof",
            "proved_seconds")  # fmt: skip
@@ -118,7 +118,7 @@ def _load(folder: Path, key: str, rule: ast.Rule) -> RuleReport | None:
         if hashlib.sha256(payload).hexdigest() != checksum.decode():
             return None
         stored: dict[str, Any] = json.loads(payload)
-        values = {name: tuple(v) if isinstance(v := stored[name], list) else v for name in _STORED}
+        values: dict[str, Any] = {name: tuple(v) if isinstance(v := stored[name], list) else v for name in _STORED}
         return RuleReport(file=rule.span.file, line=rule.span.line, **values)
     except (OSError, ValueError, LookupError, TypeError):
         return None

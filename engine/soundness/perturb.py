@@ -107,8 +107,11 @@ class Changer:
 
     def dim(self, instance: Instance) -> Instance | None:
         """One dim of one tensor is another."""
-        slot, tensor = self._pick(tensors(instance)) or (None, None)
-        if slot is None or not tensor.shape:
+        chosen = self._pick(tensors(instance))
+        if chosen is None:
+            return None
+        slot, tensor = chosen
+        if not tensor.shape:
             return None
         axis = int(self.rng.integers(len(tensor.shape)))
         others = [d for _, t in tensors(instance) for d in t.shape]
@@ -215,9 +218,10 @@ class Changer:
 
     def dtype(self, instance: Instance) -> Instance | None:
         """One tensor has another element type."""
-        slot, tensor = self._pick(tensors(instance)) or (None, None)
-        if slot is None:
+        chosen = self._pick(tensors(instance))
+        if chosen is None:
             return None
+        slot, tensor = chosen
         new = self._other_dtype(tensor.dtype)
         return self._put(instance, slot, self._retype(slot[0], tensor, new), f"{slot[0]} becomes {new}")
 
@@ -238,9 +242,10 @@ class Changer:
 
     def constness(self, instance: Instance) -> Instance | None:
         """A constant becomes an input, or an input a constant."""
-        slot, tensor = self._pick(tensors(instance)) or (None, None)
-        if slot is None:
+        chosen = self._pick(tensors(instance))
+        if chosen is None:
             return None
+        slot, tensor = chosen
         if tensor.is_const:
             return self._put(instance, slot, Tensor(tensor.dtype, tensor.shape), f"{slot[0]} is no constant")
         if not all(isinstance(d, int) for d in tensor.shape):
@@ -250,9 +255,10 @@ class Changer:
 
     def contents(self, instance: Instance) -> Instance | None:
         """A constant has other contents."""
-        slot, tensor = self._pick([(s, t) for s, t in tensors(instance) if t.is_const]) or (None, None)
-        if slot is None:
+        chosen = self._pick([(s, t) for s, t in tensors(instance) if t.is_const])
+        if chosen is None:
             return None
+        slot, tensor = chosen
         array = self._contents(tensor.array, instance)
         return None if array is None else self._put(instance, slot, Tensor.of(array), f"other contents of {slot[0]}")
 
@@ -294,14 +300,20 @@ class Changer:
         if dtype.is_float and numerics == "exact":
             general += [1e-42, 1e30]
         elif dtype.is_integer:
-            general += [5.0, -2.0, float(np.iinfo(dtype.numpy).max), float(np.iinfo(dtype.numpy).min)]
+            general += [
+                5.0,
+                -2.0,
+                float(np.iinfo(np.dtype(dtype.numpy.name)).max),
+                float(np.iinfo(np.dtype(dtype.numpy.name)).min),
+            ]
         return float(self._pick(self.pool)) if self.pool and self.rng.random() < 0.5 else float(self._pick(general))
 
     def constant_shape(self, instance: Instance) -> Instance | None:
         """A constant broadcasts in another way."""
-        slot, tensor = self._pick([(s, t) for s, t in tensors(instance) if t.is_const]) or (None, None)
-        if slot is None:
+        chosen = self._pick([(s, t) for s, t in tensors(instance) if t.is_const])
+        if chosen is None:
             return None
+        slot, tensor = chosen
         shape = tuple(int(d) for d in tensor.shape)
         targets: list[tuple[Dim, ...]] = [(), (1,), (1, 1), (1, *shape), (*shape, 1), tuple(d for d in shape if d != 1)]
         targets += [tuple(d for d in t.shape) for _, t in tensors(instance)]
@@ -332,9 +344,10 @@ class Changer:
     def attribute(self, instance: Instance) -> Instance | None:
         """An attribute has another value."""
         plain = [(name, v) for name, v in instance.operands.items() if _is_plain(v)]
-        name, value = self._pick(plain) or (None, None)
-        if name is None:
+        chosen = self._pick(plain)
+        if chosen is None:
             return None
+        name, value = chosen
         ranks = [len(t.shape) for _, t in tensors(instance)]
         new: Any
         if isinstance(value, DType):

@@ -217,12 +217,12 @@ def _compare(subject: Subject, batch: Batch, owner: Sequence[Outcome], seed: int
         inputs, types = _inputs(batch, style, number, seed)
         values = Values(egraph, inputs)
         for root in touched:
-            outcome = owners.get(root)
-            if outcome is None or outcome.difference is not None:
+            owned = owners.get(root)
+            if owned is None or owned.difference is not None:
                 continue
-            coarse = types.get(id(outcome), "")
+            coarse = types.get(id(owned), "")
             trial = _Trial(inputs, style, number, coarse)
-            _compare_class(values, originals.get(root, root), rule, outcome, trial)
+            _compare_class(values, originals.get(root, root), rule, owned, trial)
 
 
 def _owners(egraph: EGraph, batch: Batch, owner: Sequence[Outcome], touched: Mapping[int, None]) -> dict[int, Outcome]:

@@ -61,9 +61,9 @@ def _step(subject: Subject, best: Outcome, budget: Budget, rng: np.random.Genera
     for start in range(0, len(ordered), _AT_ONCE):
         batch = run(subject, ordered[start : start + _AT_ONCE], seed=budget.seed, repeats=_REPEATS)
         found = [o for o in batch.outcomes if o.difference is not None]
-        for candidate in sorted(found, key=lambda o: cost(o.instance))[:3]:
+        for shown in sorted(found, key=lambda o: cost(o.instance))[:3]:
             # by itself: the instances of a batch share their constants
-            alone = run(subject, [candidate.instance], seed=budget.seed, repeats=_REPEATS).outcomes[0]
+            alone = run(subject, [shown.instance], seed=budget.seed, repeats=_REPEATS).outcomes[0]
             if alone.difference is not None:
                 return alone
     return None

@@ -64,11 +64,11 @@ def _attributes(node: ENode) -> str:
     for name, value in node.attrs.items():
         items = value if isinstance(value, tuple) else (value,)
         if name in FLAGS and value not in (0, 1):
-            return f"{name} is {value}"
+            return f"{name} is {value!r}"
         if name in _POSITIVE and any(isinstance(v, int) and v < 1 for v in items):
-            return f"{name} is {value}"
+            return f"{name} is {value!r}"
         if name == "pads" and any(isinstance(v, int) and v < 0 for v in items):
-            return f"{name} is {value}"
+            return f"{name} is {value!r}"
     if node.op in _POOLS:
         return _pads(node.attrs)
     return ""
