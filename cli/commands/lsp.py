@@ -80,10 +80,6 @@ class Engine:
 
         return standard_files() if self.std else [STANDARD / SCHEDULES]
 
-    def statistics(self, rule: str) -> str:
-        """Nothing is kept of rules between runs yet but what the checker has cached."""
-        return ""
-
     def run_tests(self, path: Path, texts: Mapping[Path, str], rule: str) -> list[Outcome]:
         """Run the tests of a rule in the text as the editor has it."""
         return self._apart(_run_tests, path, texts, rule)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from lsprotocol import types as lsp
@@ -14,9 +15,12 @@ from .workspace import Workspace
 SOURCE = "rewrite"
 
 
-def diagnostics(workspace: Workspace, document: Document) -> list[lsp.Diagnostic]:
-    """All findings in a document."""
-    return [_diagnostic(workspace, document, found) for found in workspace.problems(document)]
+def diagnostics(workspace: Workspace, document: Document, warnings: Sequence[Diagnostic] = ()) -> list[lsp.Diagnostic]:
+    """All findings in a document, and `warnings` that are not among them."""
+    found = workspace.problems(document)
+    told = {(d.code, d.span.line, d.span.column) for d in found}
+    more = [d for d in warnings if (d.code, d.span.line, d.span.column) not in told]
+    return [_diagnostic(workspace, document, d) for d in [*found, *more]]
 
 
 def _diagnostic(workspace: Workspace, document: Document, found: Diagnostic) -> lsp.Diagnostic:

@@ -49,17 +49,9 @@ def _symbol(workspace: Workspace, document: Document, found: Occurrence) -> str:
             return _word(symbol.name)
         case "use":
             return f"The items of `{symbol.name}`."
-    item = _item(workspace, document, found)
-    return rule(workspace, item) if item is not None else ""
-
-
-def _item(workspace: Workspace, document: Document, found: Occurrence) -> ast.Item | None:
-    """The item that defines a rule, ruleset or schedule."""
     place = definition(workspace, document, found)
-    if place is None:
-        return None
-    other, occurrence = place
-    return other.item_at(occurrence.start)
+    item = place[0].item_at(place[1].start) if place is not None else None
+    return rule(workspace, place[0], item) if place is not None and item is not None else ""
 
 
 def _variable(workspace: Workspace, document: Document, found: Occurrence) -> str:
@@ -122,8 +114,8 @@ def function(workspace: Workspace, document: Document, name: str) -> str:
     return ""
 
 
-def rule(workspace: Workspace, item: ast.Item) -> str:
-    """A rule or another item: its doc, what it claims, its tests, and what is known of it."""
+def rule(workspace: Workspace, document: Document, item: ast.Item) -> str:
+    """A rule or another item: its doc, what it claims, its tests, and what they and the checker last said."""
     lines = [f"**{getattr(item, 'name', '')}**" + (f": {item.doc}" if item.doc else "")]
     if isinstance(item, ast.Rule):
         lines.append(f"class `{' '.join((item.numerics, *item.relaxations))}`, ruleset `{item.ruleset}`")
@@ -131,9 +123,9 @@ def rule(workspace: Workspace, item: ast.Item) -> str:
         counts = [(verdict, sum(t.verdict == verdict for t in item.tests)) for verdict in words.CHOICES["test"]]
         told = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
         lines.append(f"tests: {told}" if told else "no tests")
-        statistics = workspace.services.statistics(item.name)
-        if statistics:
-            lines.append(statistics)
+        told = workspace.results.told(document, item)
+        if told:
+            lines.append(told)
     if isinstance(item, ast.Ruleset | ast.Schedule):
         lines.append(_code(print_rule(item)))
     return "\n\n".join(lines)

@@ -2,51 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from pathlib import Path
-
 from lsprotocol import types as lsp
 
 from .. import ast
 from .diagnostics import SOURCE
 from .document import Document
+from .results import CHECK, RUN_TESTS, Results
 from .services import Outcome
 
-RUN_TESTS = "rewrite.runTests"
-CHECK = "rewrite.checkRule"
 _TITLES = {RUN_TESTS: "Run tests", CHECK: "Check soundness"}
 
 
-@dataclass(slots=True)
-class Results:
-    """What the last runs of tests and checks said, as long as the rule's text is the same."""
-
-    by_rule: dict[tuple[Path, str, str], tuple[str, list[Outcome]]] = field(default_factory=dict)
-
-    def keep(self, document: Document, rule: str, command: str, outcomes: list[Outcome]) -> None:
-        """Keep the outcomes, with lines counted from the rule's first."""
-        item = document.item_named(rule)
-        if item is not None:
-            start = item.span.line
-            moved = [Outcome(o.line - start, o.ok, o.message) for o in outcomes]
-            self.by_rule[document.path, rule, command] = (_text(document, item), moved)
-
-    def of(self, document: Document, item: ast.Item, command: str) -> list[Outcome]:
-        """What is still true of an item."""
-        text, outcomes = self.by_rule.get((document.path, getattr(item, "name", ""), command), ("", []))
-        if text != _text(document, item):
-            return []
-        return [Outcome(o.line + item.span.line, o.ok, o.message) for o in outcomes]
-
-    def diagnostics(self, document: Document) -> list[lsp.Diagnostic]:
-        """The failures among them, each on the line of its test."""
-        found = []
-        for item in document.items:
-            for command in _TITLES:
-                for outcome in self.of(document, item, command):
-                    if not outcome.ok:
-                        found.append(_failure(document, outcome, command))
-        return found
+def failures(document: Document, results: Results) -> list[lsp.Diagnostic]:
+    """What the last runs found wrong, each on the line of its test."""
+    return [
+        _failure(document, outcome, command)
+        for item in document.items
+        for command in _TITLES
+        for outcome in results.of(document, item, command)
+        if not outcome.ok
+    ]
 
 
 def _failure(document: Document, outcome: Outcome, command: str) -> lsp.Diagnostic:
@@ -61,11 +36,6 @@ def _failure(document: Document, outcome: Outcome, command: str) -> lsp.Diagnost
         code="test-failed" if command == RUN_TESTS else "unsound",
         source=SOURCE,
     )
-
-
-def _text(document: Document, item: ast.Item) -> str:
-    start, end = document.lines.range(item.span)
-    return document.text[start:end]
 
 
 def lenses(document: Document, results: Results) -> list[lsp.CodeLens]:

@@ -15,6 +15,7 @@ from pygls.lsp.server import LanguageServer
 from pygls.uris import to_fs_path
 
 from ...errors import RewriteError
+from ..diagnostics import Diagnostic
 from . import (
     completion,
     diagnostics,
@@ -27,6 +28,7 @@ from . import (
     symbols,
 )
 from .document import Document
+from .results import CHECK, RUN_TESTS
 from .services import Services
 from .workspace import Workspace
 
@@ -44,7 +46,8 @@ class RuleServer(LanguageServer):
         # With whole texts no two opinions on what ends a line can bring editor and server apart.
         super().__init__("rewrite", version, text_document_sync_kind=lsp.TextDocumentSyncKind.Full)
         self.files = Workspace(services)
-        self.results = lenses.Results()
+        self._warnings: dict[Path, tuple[str, list[Diagnostic]]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
         self._due: asyncio.TimerHandle | None = None
         _register(self)
 
@@ -91,13 +94,34 @@ class RuleServer(LanguageServer):
     def publish(self, document: Document) -> None:
         """Send the diagnostics of a file."""
         try:
-            found = diagnostics.diagnostics(self.files, document) + self.results.diagnostics(document)
+            text, warnings = self._warnings.get(document.path, ("", []))
+            more = warnings if text == document.text else []
+            found = diagnostics.diagnostics(self.files, document, more) + lenses.failures(document, self.files.results)
         except Exception as error:
             self.complain("diagnostics", error)
             return
         self.text_document_publish_diagnostics(
             lsp.PublishDiagnosticsParams(uri=document.uri, diagnostics=found, version=document.version)
         )
+
+    def look_for_warnings(self, uri: str) -> None:
+        """Look beside the editing for what is doubtful, and tell it if the text is still the same."""
+        document = self.files.get(uri)
+        if document is not None:
+            task = asyncio.get_running_loop().create_task(self._look_for_warnings(document))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _look_for_warnings(self, document: Document) -> None:
+        text, texts = document.text, self.files.texts()
+        try:
+            found = await asyncio.to_thread(self.files.warnings, document, texts)
+        except Exception as error:
+            self.complain("warnings", error)
+            return
+        self._warnings[document.path] = (text, found)
+        if found and document.text == text:
+            self.publish(document)
 
     # --- tests and checks
 
@@ -108,7 +132,7 @@ class RuleServer(LanguageServer):
             self.say(lsp.MessageType.Warning, "The file is not open.")
             return
         services = self.files.services
-        work = services.run_tests if command == lenses.RUN_TESTS else services.check
+        work = services.run_tests if command == RUN_TESTS else services.check
         texts = self.files.texts()
         try:
             outcomes = await asyncio.to_thread(work, document.path, texts, rule)
@@ -119,7 +143,7 @@ class RuleServer(LanguageServer):
             self.complain(command, error)
             self.say(lsp.MessageType.Error, f"{rule}: {type(error).__name__}: {error}")
             return
-        self.results.keep(document, rule, command, outcomes)
+        self.files.results.keep(document, rule, command, outcomes)
         self.publish(document)
         capabilities = self.client_capabilities.workspace
         if capabilities is not None and capabilities.code_lens and capabilities.code_lens.refresh_support:
@@ -158,6 +182,7 @@ def _register_files(server: RuleServer) -> None:
         document = params.text_document
         files.update(document.uri, document.text, document.version)
         server.publish_all()
+        server.look_for_warnings(document.uri)
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
     @guarded
@@ -168,8 +193,9 @@ def _register_files(server: RuleServer) -> None:
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_SAVE)
     @guarded
-    def did_save(_: lsp.DidSaveTextDocumentParams) -> None:
+    def did_save(params: lsp.DidSaveTextDocumentParams) -> None:
         server.publish_all()
+        server.look_for_warnings(params.text_document.uri)
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
     @guarded
@@ -244,15 +270,15 @@ def _register_reading(server: RuleServer) -> None:
     @guarded
     def on_lenses(params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
         document = files.get(params.text_document.uri)
-        return lenses.lenses(document, server.results) if document else []
+        return lenses.lenses(document, files.results) if document else []
 
-    @server.command(lenses.RUN_TESTS)
+    @server.command(RUN_TESTS)
     async def run_tests(uri: str, rule: str) -> None:
-        await server.run(lenses.RUN_TESTS, uri, rule)
+        await server.run(RUN_TESTS, uri, rule)
 
-    @server.command(lenses.CHECK)
+    @server.command(CHECK)
     async def check_rule(uri: str, rule: str) -> None:
-        await server.run(lenses.CHECK, uri, rule)
+        await server.run(CHECK, uri, rule)
 
 
 def _register_changing(server: RuleServer) -> None:

@@ -1,4 +1,4 @@
-"""What the language server asks of those above it: operators, tests, checks, statistics."""
+"""What the language server asks of those above it: operators, tests, checks."""
 
 from __future__ import annotations
 
@@ -30,9 +30,6 @@ class Services(Protocol):
 
     def standard_files(self) -> Sequence[Path]:
         """The rule files that every file may take operators and definitions from."""
-
-    def statistics(self, rule: str) -> str:
-        """What is known of a rule from runs and checks, as Markdown; empty if nothing is."""
 
     def run_tests(self, path: Path, texts: Mapping[Path, str], rule: str) -> list[Outcome]:
         """Run the tests of a rule. `texts` holds files that an editor has changed."""

@@ -15,9 +15,11 @@ from ..ast import Span
 from ..check import check
 from ..diagnostics import Diagnostic
 from ..expand import collect, expand
+from ..library import load
 from ..parse import read
 from ..types import Type, infer
 from .document import Document
+from .results import Results
 from .services import Services
 
 MAX_FILES = 1000
@@ -29,6 +31,7 @@ class Workspace:
 
     def __init__(self, services: Services) -> None:
         self.services = services
+        self.results = Results()
         self.encoding = "utf-16"
         self.folders: list[Path] = []
         self.open: dict[Path, Document] = {}
@@ -162,6 +165,14 @@ class Workspace:
         self._forget()
         mine = [d for d in dict.fromkeys(found) if d.span.file == name]
         return sorted(mine, key=lambda d: (d.span.line, d.span.column, d.code))
+
+    def warnings(self, document: Document, texts: Mapping[Path, str]) -> list[Diagnostic]:
+        """What is doubtful in a file together with all others; takes a while, so it is not for each keystroke."""
+        try:
+            library = load([*self.services.standard_files(), document.path], self.services.operators(), texts=texts)
+        except UserError:  # its errors are told anyway
+            return []
+        return [d for d in library.warnings if Path(d.span.file).resolve() == document.path]
 
     def _inferred(self, item: ast.Item, ops: list[ast.Op]) -> list[Diagnostic]:
         own = [] if item in ops else [item]

@@ -14,6 +14,7 @@ import pytest_lsp
 from lsprotocol import types as lsp
 from pytest_lsp import ClientServerConfig, LanguageClient, client_capabilities
 from rewrite.grammar.format import format_text
+from rewrite.grammar.lsp.semantic import TYPES
 
 COMMAND = [sys.executable, "-P", "-c", "from rewrite.cli.app import main; main()", "lsp"]
 
@@ -159,7 +160,7 @@ async def test_positions_are_told_in_utf16_units(editor: Editor) -> None:
 @pytest.mark.asyncio
 async def test_hover(editor: Editor) -> None:
     await editor.open()
-    assert "x: T[N, N]" in await editor.hover("Relu(Transpose(¦x, perm: [1,0]))  =>")
+    assert "[N, N]" in await editor.hover("Relu(Transpose(¦x, perm: [1,0]))  =>")
     assert "since version" in await editor.hover("Tran¦spose(Transpose(x")
     assert "perm" in await editor.hover("Tran¦spose(Transpose(x")
     assert "INTS" in await editor.hover("Transpose(Transpose(x, pe¦rm: p)")
@@ -335,6 +336,11 @@ async def test_lenses_run_tests_and_checks(editor: Editor) -> None:
     check = lsp.ExecuteCommandParams("rewrite.checkRule", [editor.uri, "square_only"])
     await editor.client.workspace_execute_command_async(check)
     assert "square_only: sound" in editor.client.messages[-1].message
+    found = await editor.client.text_document_code_lens_async(lsp.CodeLensParams(editor.id))
+    titles = [(lens.command.title, (lens.command.arguments or [])[1]) for lens in found or [] if lens.command]
+    assert ("Run tests: 1 failed", "undo") in titles
+    assert ("Check soundness: passed", "square_only") in titles
+    assert "last check: sound" in await editor.hover("rule square¦_only")
 
 
 @pytest.mark.asyncio
@@ -353,12 +359,18 @@ async def test_fixes_are_offered(editor: Editor) -> None:
 
 
 @pytest.mark.asyncio
+async def test_warnings_of_the_whole_library(client: LanguageClient, tmp_path: Path) -> None:
+    text = "rule a Floor(x) => x where rank(x) >= 1\nrule b Floor(x) => Ceil(x) where rank(x) == 2\n"
+    editor = Editor(client, tmp_path / "overlap.rules", text)
+    found = await editor.open()
+    while "overlap" not in codes(found):
+        found = await editor.diagnostics()
+    assert {d.severity for d in found if d.code == "overlap"} == {lsp.DiagnosticSeverity.Warning}
+
+
+@pytest.mark.asyncio
 async def test_semantic_tokens(editor: Editor) -> None:
     await editor.open()
-    legend = editor.client.protocol  # the legend is the server's; see `grammar.lsp.semantic`
-    assert legend is not None
-    from rewrite.grammar.lsp.semantic import TYPES
-
     found = await editor.client.text_document_semantic_tokens_full_async(lsp.SemanticTokensParams(editor.id))
     assert found is not None
     told: dict[str, set[str]] = {}
