@@ -13,11 +13,12 @@ Made by `rewrite check --mutants --report docs/mutation.md` (`make mutation`).
 Every rule of the standard library is altered in many small ways: a condition dropped, an operand or an axis mistaken, a
 bound off by one, a stronger class claimed. A brute-force oracle applies each mutant to every small graph near the
 rule's tests (at most {graphs} of them: every dim, element, attribute, operand and type altered) and compares what it
-equates on drawn inputs; it shares no code with the generator of instances that is under test. A mutant is unsound when
-the oracle has a witness. It is caught when the static checks refuse it (`static`) or layer 2 of `rewrite check` finds a
-counterexample (`tested`). One that is not caught is `missed`; one that layer 3 proves, `proved`, would be a fault of
-the prover. Most of the rest are true: the engine equates nothing whose element type and shape differ, which defuses many
-a wrong axis.
+equates on drawn inputs. It shares no code with the generator of instances that is under test.
+
+A mutant is unsound when the oracle has a witness. It is caught when the static checks refuse it (`static`) or layer 2
+of `rewrite check` finds a counterexample (`tested`). One that is not caught is `missed`; one that layer 3 proves,
+`proved`, would be a fault of the prover. Most mutants without a witness are true: the engine equates nothing whose
+element type and shape differ, which defuses many a wrong axis.
 
 """
 

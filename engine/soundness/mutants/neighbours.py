@@ -367,7 +367,7 @@ def _supplied(graph: SmallGraph, index: int, node: NodeItem, k: int, array: Arra
 
 
 def _before(graph: SmallGraph, index: int, leaf: InputItem | ConstItem, changed: Any) -> SmallGraph:
-    """The graph with a new leaf as its first item and item `index` made anew from the leaf's number (-2: renumbered)."""
+    """The graph with a new leaf in front, and item `index` made anew from the leaf's number (-2: renumbered)."""
 
     def moved(item: Any) -> Any:
         if isinstance(item, NodeItem):
