@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from .. import fold
 from ..egraph import ABSENT, EGraph
-from ..graph import AttrValue, DType
+from ..graph import AttrValue, ValueType
 from ..operators import OWN_DOMAIN, WORKING_OPSET, find_schema, signature, split_name
 from . import kernels
 
@@ -37,10 +37,12 @@ class Undefined(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """The outputs of a class. `peak` is the largest finite magnitude on the way to it."""
+    """The outputs of a class. `peak` is the largest finite magnitude on the way to it, `finite` whether nothing on the
+    way was NaN or infinite."""
 
     arrays: tuple[Any, ...]
     peak: float
+    finite: bool = True
 
 
 class Values:
@@ -84,29 +86,40 @@ class Values:
             assert isinstance(index, int)
             if index >= len(whole.arrays):
                 raise Undefined("Proj", certain=False)
-            return Computed((whole.arrays[index],), whole.peak)
+            return Computed((whole.arrays[index],), whole.peak, whole.finite)
         if node.op.startswith(f"{OWN_DOMAIN}.") or node.serial:
             raise Undefined(node.op, certain=False)  # it is equal to its definition by declaration
-        peak = 0.0
+        peak, finite = 0.0, True
         arrays: list[Any] = []
         for child in node.children:
             if child == ABSENT:
                 arrays.append(None)
                 continue
             below = self.of_class(child)
-            peak = max(peak, below.peak)
+            peak, finite = max(peak, below.peak), finite and below.finite
             arrays.append(below.arrays[0])
-        return _computed(apply(node.op, node.attrs, arrays, node.outputs), peak)
+        found = apply(node.op, node.attrs, arrays, node.outputs)
+        types = self.egraph.types(handle)
+        return _computed([_as_typed(a, t) for a, t in zip(found, types, strict=False)], peak, finite=finite)
 
 
-def _computed(arrays: Sequence[Any], peak: float) -> Computed:
+def _as_typed(array: Any, type_: ValueType) -> Any:
+    """An array of integers in the element type that it has by inference: the reference sums in wider ones."""
+    dtype = getattr(type_, "dtype", None)
+    if isinstance(array, np.ndarray) and dtype is not None and dtype.is_integer and array.dtype.kind in "iu":
+        return array.astype(dtype.numpy)
+    return array
+
+
+def _computed(arrays: Sequence[Any], peak: float, *, finite: bool = True) -> Computed:
     for array in arrays:
         if isinstance(array, np.ndarray) and array.size and array.dtype.kind in "fiuV":
             numbers = np.abs(array.astype(np.float64))
-            finite = numbers[np.isfinite(numbers)]
-            if finite.size:
-                peak = max(peak, float(finite.max()))
-    return Computed(tuple(arrays), peak)
+            ordinary = numbers[np.isfinite(numbers)]
+            finite = finite and ordinary.size == numbers.size
+            if ordinary.size:
+                peak = max(peak, float(ordinary.max()))
+    return Computed(tuple(arrays), peak, finite)
 
 
 _PARTIAL = frozenset({"Div", "Mod", "Pow", "Cast", "CastLike", "Gather", "GatherElements", "Reshape", "Split", "Tile"})
@@ -191,8 +204,3 @@ def _evaluator(op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Any], o
     current = WORKING_OPSET if not domain else schema.since_version
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid(domain, version or current)])
     return ReferenceEvaluator(model)
-
-
-def is_float(dtype: DType | None) -> bool:
-    """Whether an element type, if known, is a real floating-point type."""
-    return dtype is not None and dtype.is_float

@@ -339,7 +339,19 @@ def _integer_gemm(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
     return [np.asarray(found if c is None else found + number(int(beta)) * c, a.dtype)]
 
 
+def _whole_power(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
+    """A power of whole numbers, whatever the exponent's type; the reference goes by way of reals."""
+    base, exponent = arrays[0], arrays[1]
+    if base.dtype.kind not in "iu" or exponent.dtype.kind in "iu":
+        return None
+    real = exponent.astype(np.float64)
+    if not bool((np.isfinite(real) & (real >= 0) & (real == np.round(real)) & (real < 64)).all()):
+        return None
+    return [np.asarray(np.power(base, real.astype(base.dtype)), base.dtype)]
+
+
 KERNELS: dict[str, Kernel] = {
+    "Pow": _whole_power,
     "Gemm": _integer_gemm,
     "ConvTranspose": _conv_transpose,
     "PRelu": _prelu,

@@ -35,7 +35,7 @@ def invalid(egraph: EGraph, handles: Iterable[int]) -> str:
         node = egraph.nodes[handle]
         if node.op in ("Input", "Const", "Absent", "Proj"):
             continue
-        message = _types(egraph, node) or _attributes(node) or _ranks(egraph, node)
+        message = _types(egraph, node) or _attributes(node) or _ranks(egraph, node) or _channels(egraph, node)
         if message:
             return f"{node.op}: {message}"
     return ""
@@ -79,6 +79,25 @@ def _pads(attrs: Mapping[str, Any]) -> str:
     if isinstance(pads, tuple) and isinstance(kernel, tuple):
         if len(pads) != 2 * len(kernel) or any(p >= kernel[i % len(kernel)] for i, p in enumerate(pads)):
             return f"pads are {pads} of a window {kernel}"
+    return ""
+
+
+_PER_CHANNEL = {"BatchNormalization": (1, 2, 3, 4), "InstanceNormalization": (1, 2), "GroupNormalization": (1, 2)}
+"""Inputs with one element for each channel of the first."""
+
+
+def _channels(egraph: EGraph, node: ENode) -> str:
+    """What is wrong with biases and scales."""
+    shapes = [None if c == ABSENT else egraph.type(c).shape for c in node.children]
+    for index in _PER_CHANNEL.get(node.op, ()):
+        x, own = shapes[0], shapes[index] if index < len(shapes) else None
+        if own is not None and (len(own) != 1 or (x is not None and len(x) > 1 and own[0] != x[1])):
+            return f"input {index} is not one number for each channel"
+    if node.op in ("Conv", "ConvTranspose") and len(shapes) > 2 and shapes[2] is not None:
+        weight, group = shapes[1], node.attrs.get("group", 1)
+        filters = None if weight is None else weight[0] if node.op == "Conv" else weight[1] * group  # type: ignore[operator]
+        if len(shapes[2]) != 1 or (filters is not None and shapes[2][0] != filters):
+            return "the bias is not one number for each filter"
     return ""
 
 

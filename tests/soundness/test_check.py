@@ -79,7 +79,7 @@ def test_the_tests_of_a_rule_are_not_needed_to_find_its_fault(library: Library) 
 
 
 def test_the_same_seed_gives_the_same_report(library: Library) -> None:
-    rule = _rule(library, "starts_added")
+    rule = _rule(library, "quotient_undone")
     budget = Budget(instances=60, seconds=60, shrink_seconds=60)
     one, other = (check_rule(rule, library, budget=budget) for _ in range(2))
     assert one.counterexample is not None
