@@ -41,7 +41,8 @@ class Context:
     shapes: Shapes = field(default_factory=Shapes)
     env: dict[str, Value] = field(default_factory=dict)
     lets: dict[str, ast.Expr] = field(default_factory=dict)
-    index: str | None = None
+    indices: set[str] = field(default_factory=set)
+    """The names that stand for any member of a group."""
     problems: list[Diagnostic] = field(default_factory=list)
     certain: bool = True
     """Whether what is looked at is computed for sure whenever the rule fires."""

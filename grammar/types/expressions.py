@@ -17,6 +17,10 @@ from .values import Value, said, unknown
 def evaluate(context: Context, expr: ast.Syntax, *, proving: bool = False) -> Value:
     """The type of an expression; `proving` in conditions, where a tensor in arithmetic stands for its contents."""
     match expr:
+        case ast.Each(value=value):
+            return evaluate(context, value, proving=proving)
+        case ast.Conditional():
+            return _conditional(context, expr, proving)
         case ast.Number(value=value):
             if isinstance(value, int):
                 return context.integer(value)
@@ -67,6 +71,16 @@ def evaluate(context: Context, expr: ast.Syntax, *, proving: bool = False) -> Va
     return unknown()
 
 
+def _conditional(context: Context, expr: ast.Conditional, proving: bool) -> Value:
+    """`(a if c else b)`: only the condition is computed for sure."""
+    evaluate(context, expr.condition, proving=True)
+    with context.perhaps():
+        found = [evaluate(context, branch, proving=proving) for branch in (expr.then, expr.otherwise)]
+    if all(v.sort == "tensor" for v in found):
+        return Value("tensor", tensor=context.tensor())
+    return Value(found[0].sort) if found[0].sort == found[1].sort and found[0].is_number else unknown()
+
+
 def _is_head(context: Context, call: ast.Call) -> bool:
     found = context.env.get(call.head)
     return found is not None and found.sort == "operator"
@@ -99,8 +113,7 @@ def _list(context: Context, expr: ast.ListExpr, proving: bool) -> Value:
     for item in expr.items:
         items.append(evaluate(context, item, proving=proving))
         starred = isinstance(item, ast.Each) or (isinstance(item, ast.Subscript) and isinstance(item.index, ast.All))
-        index = context.index
-        grouped = index is not None and any(n.id == index for n in free_names(item))
+        grouped = any(n.id in context.indices for n in free_names(item))
         grouped = grouped or any(name not in context.env for name in indices_in(item))
         is_open |= starred or grouped
     if is_open:
@@ -188,7 +201,7 @@ def _subscript(context: Context, expr: ast.Subscript, proving: bool) -> Value:
         return base
     index_value = evaluate(context, expr.index, proving=proving)
     if base.sort == "tensors":
-        if isinstance(expr.index, ast.Name) and expr.index.id == context.index:
+        if isinstance(expr.index, ast.Name) and expr.index.id in context.indices:
             return Value("tensor", tensor=base.tensor, text=base.text)
         return Value("tensor", tensor=context.tensor())
     if base.sort == "any":
@@ -209,7 +222,7 @@ def _call(context: Context, call: ast.Call) -> list[Tensor]:
     """The outputs of an operator that is built."""
     operands = []
     for arg in call.args:
-        starred = isinstance(arg, ast.Subscript) and isinstance(arg.index, ast.All)
+        starred = isinstance(arg, ast.Each) or (isinstance(arg, ast.Subscript) and isinstance(arg.index, ast.All))
         value = evaluate(context, arg)
         if isinstance(arg, ast.Name) and value.text is None and value.sort == "tensor":
             value = Value("tensor", tensor=value.tensor, text=f"`{arg.id}`")

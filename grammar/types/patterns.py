@@ -22,8 +22,7 @@ def bind_roots(context: Context, lhs: ast.Expr | ast.Roots) -> dict[str, Tensor]
         return {"": match(context, lhs)}
     for binding in lhs.bindings:
         if isinstance(binding.target.index, ast.Name):
-            context.index = binding.target.index.id
-            context.env[context.index] = context.integer()
+            _index(context, binding.target.index.id)
     found: dict[str, Tensor] = {}
     for binding in lhs.bindings:
         found.setdefault(binding.target.name, match(context, binding.value))
@@ -43,12 +42,18 @@ def match(context: Context, pattern: ast.Syntax) -> Tensor:
             return context.literal(Value("number", fraction=not float(value).is_integer()), pattern=True)
         case ast.Name(id=name):
             return context.literal(Value("number", fraction=name == "pi"), pattern=True)
-        case ast.Subscript(base=ast.Name(id=name), index=ast.Name() | ast.All()):
+        case ast.Each(value=value):
+            return match(context, value)
+        case ast.Subscript(base=ast.Name(id=name), index=ast.Name() | ast.All() as index):
+            if isinstance(index, ast.Name):
+                _index(context, index.id)
             found = context.env.get(name)
             if found is None:
                 found = context.env[name] = Value("tensors", tensor=context.tensor(), text=f"`{name}`")
             return found.tensor or context.tensor()
         case ast.Subscript(base=ast.Call() as call, index=index):
+            if isinstance(index, ast.Name) and not is_word(index.id):
+                _index(context, index.id)
             outputs = _call(context, call)
             return _output(context, call, outputs, index)
         case ast.Unary(operator="-", operand=operand):
@@ -60,6 +65,11 @@ def match(context: Context, pattern: ast.Syntax) -> Tensor:
         case ast.Call() if pattern.is_operator:
             return _call(context, pattern)[0]
     return context.tensor()
+
+
+def _index(context: Context, name: str) -> None:
+    context.indices.add(name)
+    context.env.setdefault(name, Value("int", number=context.shapes.store.fresh()))
 
 
 def variable(context: Context, name: str) -> Tensor:
@@ -99,7 +109,7 @@ def _operator(context: Context, op: str, at: ast.Syntax, *args: ast.Expr) -> Ten
 def _operand(context: Context, arg: ast.Expr) -> Operand:
     if isinstance(arg, ast.Name) and arg.id == "none":
         return Operand(Value("none"), arg.span)
-    starred = isinstance(arg, ast.Subscript) and isinstance(arg.index, ast.All)
+    starred = isinstance(arg, ast.Each) or (isinstance(arg, ast.Subscript) and isinstance(arg.index, ast.All))
     text = None
     if isinstance(arg, ast.Name | ast.Optional):
         text = f"`{arg.id if isinstance(arg, ast.Name) else arg.name}`"
@@ -154,8 +164,12 @@ def _rest(context: Context, call: ast.Call) -> None:
 
 def _attribute(context: Context, op: str, attribute: ast.Attribute) -> Value:
     wanted = context.attribute(op, attribute.name) if op else unknown()
-    value = attribute.value
-    default = attribute.default
+    value, default = attribute.value, attribute.default
+    if isinstance(value, ast.Subscript) and isinstance(value.base, ast.Name) and isinstance(value.index, ast.Name):
+        _index(context, value.index.id)  # another value for each member of a group
+        every = Value("list", length=context.shapes.store.fresh(), element=wanted, text=f"`{value.base.id}`")
+        context.env.setdefault(value.base.id, every)
+        return unknown()
     if isinstance(value, ast.Name) and not is_word(value.id):
         name = value.id
     else:
@@ -163,6 +177,8 @@ def _attribute(context: Context, op: str, attribute: ast.Attribute) -> Value:
         check_attribute(context, op, attribute.name, wanted, found, value)
         return combine(wanted, found)
     bound = context.env.get(name)
+    if default is not None:
+        check_attribute(context, op, attribute.name, wanted, literal(context, default), default)
     if bound is None:
         bound = wanted
         if default is not None:  # bound, but to something else where the attribute is absent

@@ -34,6 +34,8 @@ class Matcher:
                 yield from self._bind(name, term, bound)
             case ast.Call(), ast.Call() if general.is_operator or general.head == "{}":
                 yield from self._call(general, term, bound)
+            case ast.Each(value=one), ast.Each(value=other):
+                yield from self._match(one, other, bound)
             case ast.Subscript(base=ast.Name(id=name), index=ast.Name(id=i)), ast.Subscript(base=base, index=index):
                 if isinstance(base, ast.Name) and isinstance(index, ast.Name):
                     for found in self._bind(name, base, bound):
@@ -80,7 +82,7 @@ class Matcher:
             yield from self._arguments(general[1:], term[1:], found)
 
     def _attributes(self, general: ast.Call, term: ast.Call, bound: Bound) -> Iterator[Bound]:
-        theirs = {a.name: a.value for a in term.attributes}
+        theirs = {a.name: a for a in term.attributes}
         if general.rest is None and (term.rest is not None or set(theirs) - {a.name for a in general.attributes}):
             return
         found: list[Bound] = [bound]
@@ -88,7 +90,9 @@ class Matcher:
             value = theirs.pop(attribute.name, None)
             if value is None:
                 return
-            found = [after for before in found for after in self._match(attribute.value, value, before)]
+            if value.default != attribute.default:
+                return
+            found = [after for before in found for after in self._match(attribute.value, value.value, before)]
         rest = Open(tuple(a for a in term.attributes if a.name in theirs), term.rest)
         for after in found:
             name = general.rest.name if general.rest is not None else None
