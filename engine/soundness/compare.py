@@ -65,7 +65,7 @@ def _close(
     margins = _MARGIN[numerics]
     relative, absolute = max(margins.get(t, margins["float32"]) for t in (dtype, coarse or dtype))
     with np.errstate(all="ignore"):
-        near = np.abs(x - y) <= relative * scale + absolute * peak
+        near = np.abs(x - y) <= relative * scale + absolute * min(peak, 1e3 * max(scale, 1.0))
     if numerics == "fast" or peak > late:
         return near | ~both
     return np.where(both, near, (finite == np.isfinite(y)) | (~finite & (peak > early)))

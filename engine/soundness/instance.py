@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -245,12 +245,43 @@ def seeds(pattern: Pattern, declared: Mapping[str, ast.Op]) -> Iterator[Instance
             except (Unprovable, ValueError, ArithmeticError, LookupError, TypeError, AssertionError):
                 continue
             operands = _from_environment(found.env, test, egraph)
+            _complete(pattern, operands)
         finally:
             assert egraph.matcher is not None
             egraph.matcher.close()
         own = pattern.terms.get(test.span.line)
         for way in range(pattern.alternatives) if own is None else (own,):
             yield Instance(way, operands, f"the test in line {test.span.line}")
+
+
+def _complete(pattern: Pattern, operands: dict[str, Any]) -> None:
+    """Gives values to the variables that a test leaves out: what stands at the same place elsewhere, or the default."""
+    for node in (n for way in pattern.ways[: pattern.alternatives] for n in way.walk()):
+        if not isinstance(node, ast.Call) or not node.is_operator:
+            continue
+        found = signature(node.head) if node.kind is None else None
+        for attribute in node.attributes:
+            name = attribute.value.id if isinstance(attribute.value, ast.Name) else None
+            if name is None or name in operands or is_literal(name) or attribute.default is not None:
+                continue
+            formal = found.attributes.get(attribute.name) if found is not None else None
+            near = _namesake(name, operands, lambda v: not isinstance(v, Tensor | Term | RestRef | OpRef))
+            value = near if near is not None else None if formal is None else formal.default
+            if value is None and formal is not None:
+                value = {"INT": 0, "FLOAT": 1.0}.get(formal.kind)
+            if value is not None:
+                operands[name] = list(value) if isinstance(value, tuple) else value
+        for arg in node.args:
+            if isinstance(arg, ast.Name) and arg.id not in operands and not is_literal(arg.id) and arg.id != "none":
+                near = _namesake(arg.id, operands, lambda v: isinstance(v, Tensor))
+                if near is not None and arg.id not in pattern.literals:
+                    operands[arg.id] = near
+
+
+def _namesake(name: str, operands: Mapping[str, Any], fits: Callable[[Any], bool]) -> Any:
+    """The operand whose name is the longest beginning of another's."""
+    names = sorted((n for n, v in operands.items() if name.startswith(n) and fits(v)), key=len)
+    return operands[names[-1]] if names else None
 
 
 def _from_environment(env: Mapping[str, Value], test: ast.RuleTest, egraph: EGraph) -> dict[str, Any]:

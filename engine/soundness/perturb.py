@@ -46,9 +46,9 @@ class Changer:
         self.pool = numbers_of(subject.rule)
         """Numbers that the rule speaks of."""
         moves = {
-            self.dims: 4, self.dim: 4, self.rank: 3, self.square: 3, self.across: 3, self.symbols: 1,
-            self.dtypes: 3, self.dtype: 1, self.constness: 2, self.contents: 5, self.constant_shape: 3,
-            self.literal: 3, self.attribute: 5, self.rest: 3, self.optional: 2, self.head: 3, self.count: 2,
+            self.dims: 4, self.dim: 4, self.rank: 3, self.square: 4, self.across: 3, self.single: 2, self.symbols: 1,
+            self.dtypes: 3, self.dtype: 1, self.constness: 2, self.contents: 6, self.constant_shape: 3,
+            self.literal: 3, self.attribute: 6, self.rest: 3, self.optional: 2, self.head: 3, self.count: 2,
             self.alias: 1, self.wrap: 2, self.way: 1,
         }  # fmt: skip
         self._moves: tuple[Callable[[Instance], Instance | None], ...] = tuple(moves)
@@ -134,6 +134,19 @@ class Changer:
                 continue  # more likely a shape or a list of axes
             shape = tuple(new if every or d != 1 else 1 for d in tensor.shape)
             instance = self._put(instance, slot, resize(tensor, shape, self.rng), f"all extents are {new}")
+        return instance
+
+    def single(self, instance: Instance) -> Instance | None:
+        """Tensors have one element: all of them, the inputs, or one."""
+        found = tensors(instance)
+        inputs = [(slot, t) for slot, t in found if not t.is_const]
+        chosen = self._pick([found, inputs, inputs, [self._pick(found)] if found else []])
+        rank = self._pick([0, 0, 1, None])
+        for slot, tensor in chosen:
+            if tensor.array is not None and tensor.dtype.is_integer:
+                continue
+            shape: tuple[Dim, ...] = (1,) * (len(tensor.shape) if rank is None else rank)
+            instance = self._put(instance, slot, resize(tensor, shape, self.rng), "one element")
         return instance
 
     def across(self, instance: Instance) -> Instance | None:
@@ -250,7 +263,8 @@ class Changer:
             return self._put(instance, slot, Tensor(tensor.dtype, tensor.shape), f"{slot[0]} is no constant")
         if not all(isinstance(d, int) for d in tensor.shape):
             return None
-        array = values.draw(tensor.dtype, tensor.shape, self.rng, str(self._pick([values.PLAIN, values.SMALL])))
+        shape = tensor.shape if self.rng.random() < 0.6 else self._pick([(), (1,), (1,) * len(tensor.shape)])
+        array = values.draw(tensor.dtype, shape, self.rng, str(self._pick([values.PLAIN, values.SMALL])))
         return self._put(instance, slot, Tensor.of(array), f"{slot[0]} is a constant")
 
     def contents(self, instance: Instance) -> Instance | None:
@@ -264,7 +278,7 @@ class Changer:
 
     def _contents(self, array: Array, instance: Instance) -> Array | None:
         rng, dtype = self.rng, DType.from_numpy(array.dtype)
-        kind = int(rng.integers(8))
+        kind = int(rng.integers(11))
         if dtype.is_integer and array.ndim <= 1 and kind < 5:
             ranks = [len(t.shape) for _, t in tensors(instance)]
             changed = change_list([int(v) for v in array.reshape(-1)], ranks, self.pool, rng)
@@ -279,7 +293,11 @@ class Changer:
             return values.draw(dtype, array.shape, rng, values.PLAIN)
         if kind == 1:
             return values.draw(dtype, array.shape, rng, self._style)
-        if kind in (2, 3):
+        if kind >= 9:
+            others = [t.array for _, t in tensors(instance) if t.array is not None and t.array.size]
+            source = np.resize(self._pick(others).astype(np.float64), array.shape)
+            return _cast(source * float(self._pick([1, 1, 2, -1])), array.dtype)
+        if kind in (2, 3, 8):
             return _cast(np.full(array.shape, self._number(dtype)), array.dtype)
         found = array.copy()
         if kind == 4 and array.size > 1:
@@ -297,8 +315,9 @@ class Changer:
         numerics = self.subject.rule.numerics
         if dtype.is_float and numerics != "fast":
             general += [np.nan, np.inf, -np.inf, -0.0, 0.5 + 2.0**-20]
-        if dtype.is_float and numerics == "exact":
-            general += [1e-42, 1e30]
+        if dtype in (DType.F32, DType.F64) and numerics != "fast":
+            limits = np.finfo(np.dtype(dtype.numpy.name))
+            general += [float(limits.max), float(limits.min), 1e30] + ([1e-42] if numerics == "exact" else [])
         elif dtype.is_integer:
             general += [
                 5.0,
@@ -317,12 +336,19 @@ class Changer:
         shape = tuple(int(d) for d in tensor.shape)
         targets: list[tuple[Dim, ...]] = [(), (1,), (1, 1), (1, *shape), (*shape, 1), tuple(d for d in shape if d != 1)]
         targets += [tuple(d for d in t.shape) for _, t in tensors(instance)]
+        for _, other in tensors(instance):
+            mask = tuple(d if self.rng.random() < 0.5 else 1 for d in other.shape)
+            targets += [mask, mask[int(self.rng.integers(len(mask) + 1)) :]]
         targets += [(2, *shape), tuple(d if i == len(shape) - 1 else 1 for i, d in enumerate(shape))]
         found = [t for t in targets if all(isinstance(d, int) for d in t) and t != shape and len(t) <= 5]
         target = self._pick(found)
         if target is None:
             return None
-        return self._put(instance, slot, resize(tensor, target, self.rng), f"another shape of {slot[0]}")
+        found_shape = resize(tensor, target, self.rng)
+        if self.rng.random() < 0.4 and not tensor.dtype.is_integer:
+            sizes = tuple(int(d) for d in target)
+            found_shape = Tensor.of(values.draw(tensor.dtype, sizes, self.rng, values.PLAIN))
+        return self._put(instance, slot, found_shape, f"another shape of {slot[0]}")
 
     def literal(self, instance: Instance) -> Instance | None:
         """A literal of the pattern stands for a tensor of some shape, all of whose elements have its value."""

@@ -13,15 +13,16 @@ from .report import RuleReport
 
 def prove_report(report: RuleReport, rule: ast.Rule, library: Library) -> RuleReport:
     """The report with what the prover says; unchanged where there is no solver (the extra `prove`)."""
-    prover = importlib.util.find_spec(".prove", __package__)
-    if importlib.util.find_spec("z3") is None or prover is None or prover.origin is None:
+    if importlib.util.find_spec("z3") is None:
         return report
-    from .prove import NotProved, Proof, prove
+    from .prove import Proof, Refuted, prove
 
     start = time.perf_counter()
     found = prove(rule, library)
     seconds = time.perf_counter() - start
     if isinstance(found, Proof):
         return dataclasses.replace(report, layer=3, proof=str(found), proved_seconds=seconds)
-    assert isinstance(found, NotProved)
+    if isinstance(found, Refuted):
+        problems = (*report.problems, f"refuted by the prover: {found}")
+        return dataclasses.replace(report, layer=1, problems=problems, proved_seconds=seconds)
     return dataclasses.replace(report, proof=f"not proved: {found.reason}", proved_seconds=seconds)
