@@ -79,8 +79,8 @@ def literal(expr: ast.Expr) -> AttrValue | None:
         case ast.Name(id=name):
             return _WORDS.get(name)
         case ast.Unary(operand=operand):
-            value = literal(operand)
-            return -value if isinstance(value, int | float) else None
+            number = literal(operand)
+            return -number if isinstance(number, int | float) else None
         case ast.ListExpr(items=items):
             return tuple(literal(item) for item in items)  # type: ignore[return-value]
     return None

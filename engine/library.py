@@ -2,24 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
 from ..grammar import ast
 from ..grammar.check_schedules import domain_name
-from ..grammar.library import Library, load
+from ..grammar.kept import Entry, load
+from ..grammar.library import Library
 from ..grammar.scope import param_types
-from . import opsets as versions
-from .declared import declarations
-from .operators import STANDARD_DOMAINS, Declared, Signature, is_tensor_attribute, signature, split_name, standard_names
-from .opsets import newest_opset
+from .operator_table import Facts
+from .operator_table import OperatorTable as OperatorTable
 from .patterns import CompiledRule, indexing
 from .schedule import STANDARD as STANDARD_SCHEDULE
 from .schedule import Plan, make_plan
+
+if TYPE_CHECKING:
+    from .operators import Declared
+
 
 STANDARD = Path(__file__).resolve().parent.parent / "rules"
 NUMERICS = ("exact", "reassoc", "fast")
@@ -34,58 +36,8 @@ class RuleSet:
     rules: tuple[CompiledRule, ...]
     kinds: dict[str, str]
     commutative: frozenset[str]
-    declared: dict[str, ast.Op]
-    plan: Plan = field(default_factory=lambda: standard_plan())
-
-
-class OperatorTable:
-    """What the checks of rule files ask about ONNX operators; see `grammar.operator_info`."""
-
-    def signature(self, op: str) -> _Signature | None:
-        """The inputs and attributes of an operator, or None if no schema describes it."""
-        found = signature(op)
-        if found is None:
-            return None
-        inputs = [(p.name, p.optional, p.variadic) for p in found.inputs]
-        return _Signature(
-            inputs, found.attributes, found.min_inputs, 1 << 30 if found.max_inputs is None else found.max_inputs
-        )
-
-    def schema(self, op: str) -> Signature | None:
-        """The types of an operator's inputs, outputs and attributes, or None if no schema describes it."""
-        return signature(op)
-
-    def missing(self, op: str, attribute: str | None, low: int, high: int | None) -> str:
-        """What is not there of an operator at opsets `low` to `high`; see `opsets.missing`."""
-        domain = split_name(op)[0]
-        if signature(op) is None or domain not in STANDARD_DOMAINS:
-            return ""
-        return versions.missing(op, attribute, low, newest_opset(domain) if high is None else high)
-
-    def newest(self, domain: str) -> int | None:
-        """The newest opset of a standard domain."""
-        return newest_opset(domain) if domain in STANDARD_DOMAINS else None
-
-    def is_tensor(self, op: str, attribute: str) -> bool:
-        """Whether an attribute of an operator holds a tensor."""
-        return is_tensor_attribute(op, attribute)
-
-    def version(self) -> str:
-        """The version of the `onnx` package, told without importing it."""
-        found = find_spec("onnx")
-        return str(Path(found.origin).stat().st_mtime_ns) if found is not None and found.origin is not None else ""
-
-    def names(self) -> list[str]:
-        """The names of the standard operators."""
-        return standard_names()
-
-
-@dataclass(frozen=True, slots=True)
-class _Signature:
-    inputs: list[tuple[str, bool, bool]]
-    attributes: Mapping[str, Any]
-    min_inputs: int
-    max_inputs: int
+    declared: Mapping[str, ast.Op]
+    plan: Plan
 
 
 def standard_files() -> list[Path]:
@@ -99,7 +51,7 @@ def load_rules(paths: Iterable[str | Path] = (), *, std: bool = True) -> Library
 
     Raises `grammar.diagnostics.RuleErrors` with everything that is wrong in them."""
     files: list[str | Path] = list(standard_files()) if std else [STANDARD / SCHEDULES]
-    return load([*files, *paths], OperatorTable())
+    return load([*files, *paths], OperatorTable(), Facts())
 
 
 @cache
@@ -121,54 +73,120 @@ def rule_set(
 
     `opsets` are those of the model: rules and operators of files that are for other versions are left out. Raises
     `UserError` if there is no such schedule."""
-    library = fitting(library, opsets or {})
+    entries = _entries(library, opsets or {})
     plan = make_plan(schedule, library.schedules, library.rulesets)
     admitted = NUMERICS[: NUMERICS.index(numerics) + 1]
     off = set(disabled)
-    known = [r for r in recognitions(library) if opsets is None or domain_of(r) in ("", *opsets)]
-    rules = [rule for rule in (*known, *library.rules) if rule.numerics in admitted and rule.name not in off]
+    rules: list[CompiledRule] = []
+    for entry in sorted((e for e in entries if e.kind in ("Derived", "Rule")), key=lambda e: e.kind):
+        domain = entry.facts[2]
+        if entry.facts[0] in admitted and entry.name not in off and (not domain or opsets is None or domain in opsets):
+            rules += (KeptRule.make(entry, way) for way in range(len(entry.facts[3])))
+    ops = [e for e in entries if e.kind == "Op"]
     return RuleSet(
-        tuple(c for rule in rules for c in compiled(rule)),
-        {op.name: op.kind for op in library.ops if op.kind},
-        frozenset(op.name for op in library.ops if op.commutative),
-        {op.name: op for op in library.ops if _is_defined(op, admitted, off)},
+        tuple(rules),
+        {e.name: e.facts[0] for e in ops if e.facts[0]},
+        frozenset(e.name for e in ops if e.facts[1]),
+        _Definitions({e.name: e for e in ops if _is_defined(e, admitted, off)}),
         plan,
     )
 
 
-def _is_defined(op: ast.Op, admitted: Sequence[str], disabled: Container[str]) -> bool:
+class KeptRule(CompiledRule):
+    """A compiled rule whose syntax tree is read when it is asked for."""
+
+    __slots__ = ("_entry", "_way")
+
+    _entry: Entry
+    _way: int
+
+    @classmethod
+    def make(cls, entry: Entry, way: int) -> KeptRule:
+        """One way of the rule of an entry."""
+        rule = cls.__new__(cls)
+        rule._entry, rule._way, rule.name, rule.ruleset = entry, way, entry.name, entry.facts[1]
+        index, indexed, indices, heads, required = entry.facts[3][way]
+        rule.index, rule.indexed, rule.indices = index, frozenset(indexed), tuple(indices)
+        rule.heads, rule.required = tuple(heads), tuple(required)
+        return rule
+
+    @property
+    def rule(self) -> ast.Rule:  # type: ignore[override]
+        """The rule."""
+        return self._entry.item  # type: ignore[no-any-return]
+
+    @property
+    def lhs(self) -> ast.Expr | ast.Roots:  # type: ignore[override]
+        """The side that is matched."""
+        return self.rule.rhs if self._way else self.rule.lhs
+
+    @property
+    def rhs(self) -> ast.Expr | ast.Roots:  # type: ignore[override]
+        """The side that is made equal."""
+        return self.rule.lhs if self._way else self.rule.rhs
+
+
+class _Definitions(Mapping[str, ast.Op]):
+    """Operators by name, read when they are asked for."""
+
+    def __init__(self, entries: Mapping[str, Entry]) -> None:
+        self._entries = entries
+
+    def __getitem__(self, name: str) -> ast.Op:
+        return self._entries[name].item  # type: ignore[no-any-return]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+
+def _entries(library: Library, opsets: Mapping[str, int]) -> list[Entry]:
+    """The items of a library, and the rules that follow from them, of files that are for these opsets."""
+    entries: list[Entry] | None = getattr(library, "entries", None)
+    if entries is None:
+        facts = Facts()
+        items: list[tuple[str, ast.Rule | ast.Op]] = [("Rule", rule) for rule in library.rules]
+        items += [("Op", op) for op in library.ops]
+        items += [("Derived", r) for r in facts.derived(library)]
+        entries = [
+            Entry(kind, item.name, item.span.file, item.span.line, facts.facts(item), b"", item) for kind, item in items
+        ]
+    others = _files_for_others(library, opsets)
+    return [e for e in entries if e.file not in others] if others else entries
+
+
+def _is_defined(entry: Entry, admitted: Sequence[str], disabled: Container[str]) -> bool:
     """Whether an operator that is not in the standard is to be equal to its definition."""
-    if op.definition is None or ("." not in op.name and signature(op.name) is not None):
+    _, _, defined, standard, numerics = entry.facts
+    if not defined or standard:
         return False
-    return "." not in op.name or (op.numerics in admitted and f"define_{op.name}" not in disabled)
-
-
-def domain_of(rule: ast.Rule) -> str:
-    """The domain of the operator that a rule recognises; empty for one of the standard or of our own."""
-    return rule.rhs.head.rpartition(".")[0] if isinstance(rule.rhs, ast.Call) else ""
+    return "." not in entry.name or (numerics in admitted and f"define_{entry.name}" not in disabled)
 
 
 def operators_of(library: Library, opsets: Mapping[str, int]) -> dict[str, Declared]:
     """The operators of domains of their own that a library declares for a model that uses these opsets."""
-    return declarations(fitting(library, opsets).ops)
+    from .declared import declarations
+
+    entries = [e for e in _entries(library, opsets) if e.kind == "Op"]
+    if opsets:
+        domains = {e.name.rpartition(".")[0] for e in entries} & {d for d in opsets if d}
+        entries = [e for e in entries if domains and (e.name.rpartition(".")[0] in ("", *domains))]
+    return declarations([e.item for e in entries])
 
 
-def fitting(library: Library, opsets: Mapping[str, int]) -> Library:
-    """The library without the files that are for other versions of a domain than the model uses."""
-    others = {
+def _files_for_others(library: Library, opsets: Mapping[str, int]) -> set[str]:
+    """The files that are for other versions of a domain than the model uses."""
+    return {
         use.span.file
         for use in library.domains
         if (version := opsets.get(domain_name(use.domain))) is not None
         and not use.low <= version <= (version if use.high is None else use.high)
     }
-    if not others:
-        return library
-    return replace(
-        library,
-        rules=tuple(r for r in library.rules if r.span.file not in others),
-        ops=tuple(o for o in library.ops if o.span.file not in others),
-        fuses=tuple(f for f in library.fuses if f.span.file not in others),
-    )
 
 
 def recognitions(library: Library) -> list[ast.Rule]:

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from ..grammar import ast
-from .matcher import Query
+
+if TYPE_CHECKING:
+    from .matcher import Query
 
 WHOLE = "#outputs"
 """Under this name a match keeps the node whose outputs the members of its group are."""
@@ -74,7 +77,8 @@ class Variant:
 class CompiledRule:
     """One direction of a rule. `index` and `indexed` are set for group rules: `i` and what differs among the members.
 
-    `indices` are all names that number something: of a group, of inputs matched one by one."""
+    `indices` are all names that number something: of a group, of inputs matched one by one. `heads` are the operators
+    that the pattern names, `required` some of them without which it matches nothing."""
 
     rule: ast.Rule
     lhs: ast.Expr | ast.Roots
@@ -85,6 +89,7 @@ class CompiledRule:
     indexed: frozenset[str] = frozenset()
     indices: tuple[str, ...] = ()
     heads: tuple[str, ...] | None = None
+    required: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,13 +66,13 @@ def make_report(
         for node in graph.nodes:
             for rule in node.rules:
                 made[rule] = made.get(rule, 0) + 1
-    places = {rule.name: rule.span for rule in library.rules}
-    places |= {f"{way}_{op.name}": op.span for op in library.ops for way in ("recognise", "define")}
+    places = library.places()
+    places |= {f"{way}_{name}": place for name, place in places.items() for way in ("recognise", "define")}
     if not outcome.saturation.counts.keys() <= places.keys():
         raise UserError("a rule file was changed while it was in use", hint="Run again.")
     rules = [
         RuleReport(
-            name, places[name].file, places[name].line, count.matches, count.applied, made.get(name, 0), count.seconds,
+            name, *places[name], count.matches, count.applied, made.get(name, 0), count.seconds,
             count.reason,
         )
         for name, count in outcome.saturation.counts.items()

@@ -70,7 +70,7 @@ class _Suite:
     rule: ast.Rule
     kinds: dict[str, str]
     commutative: frozenset[str]
-    declared: dict[str, ast.Op]
+    declared: Mapping[str, ast.Op]
     operators: Callable[[Mapping[str, int]], Mapping[str, Declared]]
 
 

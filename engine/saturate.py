@@ -330,7 +330,7 @@ class Saturator:
                 self.egraph.matcher.declare_kind(self.kinds[op], number)
         compiler = Compiler(ops, self.egraph.commutative, self._prefix)
         for number, rule in enumerate(self.rules):
-            if rule.ruleset != phase:
+            if rule.ruleset != phase or not all(op in ops for op in rule.required):
                 continue
             state = tuple(op for op in heads(rule) if op in ops)
             if self._compiled.get(number) != state:

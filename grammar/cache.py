@@ -46,23 +46,33 @@ def key(text: str, grammar: str) -> str:
 def load(name: str, path: str) -> RuleFile | None:
     """The entry of that name with spans in `path`, or None if there is none that can be read."""
     try:
-        checksum, _, payload = (directory() / f"{name}.json").read_bytes().partition(b"\n")
+        entry = directory() / f"{name}.json"
+        if not is_ours(entry):
+            return None
+        checksum, _, payload = entry.read_bytes().partition(b"\n")
         if hashlib.sha256(payload).hexdigest() != checksum.decode():
             return None
-        file = _decode(json.loads(payload), path)
+        file = decode(json.loads(payload), path)
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
     return file if isinstance(file, RuleFile) else None
+
+
+def is_ours(file: Path) -> bool:
+    """Whether only this user could have written a file: it and its directory are theirs, and closed to others."""
+    if not hasattr(os, "getuid"):
+        return True
+    return all(about.st_uid == os.getuid() and not about.st_mode & 0o022 for about in (file.stat(), file.parent.stat()))
 
 
 def store(name: str, file: RuleFile) -> None:
     """Keep an entry. Where that is impossible (a full disk, a directory of others) there will be none."""
     from .. import transient
 
-    payload = json.dumps(_encode(file), separators=(",", ":"), ensure_ascii=False).encode()
+    payload = json.dumps(encode(file, file.path), separators=(",", ":"), ensure_ascii=False).encode()
     with contextlib.suppress(OSError):
         folder = directory()
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with transient.replacing(folder / f"{name}.json", private=True) as out:
             out.write(hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
         _forget(folder)
@@ -98,50 +108,74 @@ def _numbers() -> dict[type[Syntax], int]:
     return {c: i for i, (c, _) in enumerate(_layout())}
 
 
-def _encode(node: Syntax) -> list[Any]:
-    """`[class, line, column, end line, end column, fields ..]`."""
+def encode(node: Syntax, file: str) -> list[Any]:
+    """`[class, line, column, end line, end column, fields ..]`.
+
+    A node from another file than `file`, such as that of a `def` which was put in, has the class's number made negative
+    and the file before the rest."""
     number = _numbers()[type(node)]
-    out: list[Any] = [number]
+    here = node.span.file == file
+    out: list[Any] = [number] if here else [-1 - number, node.span.file]
+    file = node.span.file
     for f, kind in zip(fields(node), _layout()[number][1], strict=True):
         value = getattr(node, f.name)
         if kind == "span":
             out += [value.line, value.column, value.end_line, value.end_column]
         elif kind == "node":
-            out.append(None if value is None else _encode(value))
+            out.append(None if value is None else encode(value, file))
         elif kind == "nodes":
-            out.append(None if value is None else [_encode(v) for v in value])
+            out.append(None if value is None else [encode(v, file) for v in value])
         else:
             out.append(value)
     return out
 
 
 @cache
-def _decoders() -> list[tuple[Callable[..., Syntax], list[tuple[str, str]]]]:
+def _decoders() -> list[tuple[type[Syntax], list[tuple[Callable[[Any, Any], None], str]]]]:
     return [
-        (c, [(f.name, kind) for f, kind in zip(fields(c), kinds, strict=True) if kind != "span"])
+        (c, [(_setter(c, f.name), kind) for f, kind in zip(fields(c), kinds, strict=True) if kind != "span"])
         for c, kinds in _layout()
     ]
 
 
-def _decode(tree: list[Any], path: str) -> Syntax:
+def decode(tree: list[Any], path: str) -> Syntax:
+    """The inverse of `encode`. Raises `ValueError`, `LookupError` or `TypeError` for what is no encoded tree."""
     decoders = _decoders()
+    new = object.__new__
+    new_span = Span
+    set_span = _setter(Syntax, "span")
 
-    def decode(tree: list[Any]) -> Syntax:
-        number, line, column, end_line, end_column, *values = tree
-        make, parts = decoders[number]
-        arguments: dict[str, Any] = {}
-        for (name, kind), value in zip(parts, values, strict=True):
+    def decode(tree: list[Any], path: str) -> Any:
+        number = tree[0]
+        if number >= 0:
+            line, column, end_line, end_column, *values = tree[1:]
+        else:
+            number = -1 - number
+            path, line, column, end_line, end_column, *values = tree[1:]
+        made, parts = decoders[number]
+        node = new(made)
+        set_span(node, new_span(path, line, column, end_line, end_column))
+        for (put, kind), value in zip(parts, values, strict=True):
             if value is None or kind == "scalar":
-                arguments[name] = value
+                put(node, value)
             elif kind == "node":
-                arguments[name] = decode(value)
+                put(node, decode(value, path))
             elif kind == "nodes":
-                arguments[name] = tuple([decode(v) for v in value])
+                put(node, tuple([decode(v, path) for v in value]))
             else:
-                arguments[name] = tuple(value)
-        if make is RuleFile:
-            arguments["path"] = path
-        node: Syntax = make(span=Span(path, line, column, end_line, end_column), **arguments)
+                put(node, tuple(value))
+        if made is RuleFile:
+            _PATH(node, path)
         return node
 
-    return decode(tree)
+    node: Syntax = decode(tree, path)
+    return node
+
+
+def _setter(owner: type[Syntax], name: str) -> Callable[[Any, Any], None]:
+    """Sets a field of new nodes, which nothing else may change."""
+    put: Callable[[Any, Any], None] = getattr(owner, name).__set__
+    return put
+
+
+_PATH = _setter(RuleFile, "path")

@@ -88,6 +88,7 @@ CODES = {
     "unused-let": "What is computed for nothing is mostly a slip.",
     "use-cycle": "Two files use each other.",
     "use-missing": "The file that is used is not there.",
+    "use-unknown": "A `use` names a rule or operator that the file does not have.",
     "use-outside": "Files are used from the same directory or below.",
     "version-range": "At these versions the operator, or an attribute of it, is not there or means something else.",
     "wrong-argument": "The function asks for something else; its signature is shown.",

@@ -7,13 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from .. import errors
-from .analysis import analyse
-from .ast import Def, Fuse, Op, Rule, RuleFile, Ruleset, Schedule, Span, Use, UseDomain
-from .check import check
-from .diagnostics import Diagnostic, Label, RuleErrors
-from .expand import collect, expand
+from .ast import Def, Fuse, Item, Op, Rule, RuleFile, Ruleset, Schedule, Span, Use, UseDomain
+from .diagnostics import Diagnostic, Label, RuleErrors, did_you_mean
 from .operator_info import OperatorInfo
-from .parse import parse_leniently, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +26,11 @@ class Library:
     domains: tuple[UseDomain, ...] = ()
     warnings: tuple[Diagnostic, ...] = ()
 
+    def places(self) -> dict[str, tuple[str, int]]:
+        """The file and line of every rule and operator."""
+        places = {op.name: (op.span.file, op.span.line) for op in self.ops}
+        return places | {rule.name: (rule.span.file, rule.span.line) for rule in self.rules}
+
 
 def load(
     paths: Iterable[str | Path], operators: OperatorInfo | None = None, *, texts: Mapping[Path, str] | None = None
@@ -44,11 +45,22 @@ def load(
         RuleErrors: everything that is wrong in any of the files.
         UserError: a path that does not exist or cannot be read.
     """
+    return load_fresh(paths, operators, texts=texts)[0]
+
+
+def load_fresh(
+    paths: Iterable[str | Path], operators: OperatorInfo | None = None, *, texts: Mapping[Path, str] | None = None
+) -> tuple[Library, dict[str, str]]:
+    """As `load`, with the texts of the files that were read, by path."""
+    from .analysis import analyse
+    from .check import check
+    from .expand import collect, expand
+
     reader = _Reader(texts or {})
     for path in paths:
         reader.add(Path(path))
     files = tuple(reader.files.values())
-    written = [item for file in files for item in file.items]
+    written = reader.items()
     definitions, found = collect(item for item in written if isinstance(item, Def))
     found += reader.diagnostics
     items = [item if isinstance(item, Def) else expand(item, definitions, found) for item in written]
@@ -61,7 +73,7 @@ def load(
         warnings = [d for d in analysed if d.severity == "warning"]
     if found:
         raise RuleErrors(dict.fromkeys(found), reader.sources)
-    return Library(
+    library = Library(
         files=files,
         rules=tuple(i for i in items if isinstance(i, Rule)),
         ops=tuple(i for i in items if isinstance(i, Op)),
@@ -72,6 +84,7 @@ def load(
         domains=tuple(i for i in items if isinstance(i, UseDomain)),
         warnings=tuple(warnings),
     )
+    return library, reader.sources
 
 
 class _Reader:
@@ -85,6 +98,26 @@ class _Reader:
         self._seen: set[Path] = set()
         self.is_closed = True
         self._open: list[tuple[Path, Span]] = []
+        self._whole: set[Path] = set()
+        self._parts: list[tuple[Path, Use]] = []
+
+    def items(self) -> list[Item]:
+        """The items of all files; of files that are used for some names only, these rules and operators."""
+        wanted: dict[Path, set[str]] = {}
+        for path, use in self._parts:
+            known = [item.name for item in self.files[path].items if isinstance(item, Rule | Op | Fuse)]
+            for name in use.names:
+                if name not in known:
+                    hint = did_you_mean(name, known)
+                    message = f"`{use.path}` has no rule or operator `{name}`"
+                    self.diagnostics.append(Diagnostic("use-unknown", message, use.span, hint=hint))
+            wanted.setdefault(path, set()).update(use.names)
+        return [
+            item
+            for path, file in self.files.items()
+            for item in file.items
+            if path in self._whole or not isinstance(item, Rule | Op | Fuse) or item.name in wanted.get(path, ())
+        ]
 
     def add(self, path: Path) -> None:
         """Read a file, or every rule file below a directory; that directory is the root `use` may not leave."""
@@ -97,8 +130,14 @@ class _Reader:
         else:
             self._read(path, path.resolve().parent)
 
-    def _read(self, path: Path, root: Path) -> None:
+    def _read(self, path: Path, root: Path, use: Use | None = None) -> None:
+        from .parse import parse_leniently, read
+
         key = path.resolve()
+        if use is not None and use.names:
+            self._parts.append((key, use))
+        else:
+            self._whole.add(key)
         if key in self._seen:
             return
         name = str(path)
@@ -128,7 +167,7 @@ class _Reader:
             self.is_closed = False
         else:
             self._open.append((path.resolve(), use.span))
-            self._read(target, root)
+            self._read(target, root, use)
             self._open.pop()
 
     def _complain(self, code: str, message: str, span: Span, *labels: Label) -> None:
