@@ -23,7 +23,7 @@ stop a run; warnings stop nobody, unless asked for by `--strict`, and a rule can
 One example of each code; this page is made from `tests/rules_fail` by `docs/generate.py`.
 
 """
-TITLES = ("Tensors", "Numbers and dims", "Lists", "Permutations and axes", "Element types", "Making tensors")
+TITLES = ("Tensors", "Numbers and dims", "Lists", "Permutations and axes", "Element types", "Bodies", "Making tensors")
 
 
 def functions_table() -> str:

@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from ..grammar import ast
+from .egraph import CAPTURES
 from .evaluate import Evaluator, is_literal
-from .graph import AttrValue, Constant
+from .graph import AttrValue, Constant, Graph
 from .operators import default_attrs
-from .values import OpRef, RestRef, TensorRef, Unprovable, Value
+from .values import BodyRef, OpRef, RestRef, TensorRef, Unprovable, Value
 
 Binding = dict[str, Value]
 
@@ -30,6 +31,8 @@ class Attributes:
     def node(self, call: ast.Call, op: str, attrs: Mapping[str, AttrValue]) -> None:
         """Takes the attributes of one e-node, of operator `op` by the name that rules have for it."""
         env = self.env
+        if CAPTURES in attrs:
+            attrs = {name: value for name, value in attrs.items() if name != CAPTURES}
         named = {a.name: a for a in call.attributes}
         for name, attribute in named.items():
             if name not in attrs:
@@ -42,6 +45,11 @@ class Attributes:
                 self._tensor(attribute, self.evaluator.egraph.add_constant(value))
                 continue
             variable = variable_of(attribute.value)
+            if isinstance(value, Graph):
+                if variable is None or variable in env:
+                    raise Unprovable(f"{name} is a body: it can only be named")
+                env[variable] = BodyRef(value, {})
+                continue
             if variable is not None and variable not in env:
                 env[variable] = list(value) if isinstance(value, tuple) else value
                 continue

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from ..grammar import ast
 from .attributes import Attributes, Binding
+from .egraph import CAPTURES
 from .evaluate import Evaluator
+from .graph import AttrValue
 from .matcher import Row
 from .nary import Nary, is_whole
 from .patterns import WHOLE, CompiledRule, Demand, Variant
 from .spread import Spread
-from .values import OpRef, TensorRef, Unprovable
+from .values import BodyRef, OpRef, TensorRef, Unprovable
 
 
 def bind(rule: CompiledRule, variant: Variant, row: Row, evaluator: Evaluator) -> Binding:
@@ -43,6 +47,12 @@ def bind(rule: CompiledRule, variant: Variant, row: Row, evaluator: Evaluator) -
             _node(demand, at[demand.variable], attributes)
     for node, parts in variant.spreads:
         children = [egraph.find(c) for c in egraph.nodes[at[node]].children]
+        captured = egraph.nodes[at[node]].attrs.get(CAPTURES, ())
+        if captured:
+            assert isinstance(captured, tuple)
+            children, values = children[: -len(captured)], children[-len(captured) :]
+            around = {str(name): TensorRef(c) for name, c in zip(captured, values, strict=True)}
+            _give_captures(egraph.nodes[at[node]].attrs, around, env)
         Spread(children, parts, at, env, evaluator, attributes.exact, rule.rule.given).bind()
     for variable, call in variant.naries:
         handle = egraph.find(at[variable])
@@ -54,6 +64,13 @@ def bind(rule: CompiledRule, variant: Variant, row: Row, evaluator: Evaluator) -
             env[name] = evaluator.evaluate(default, env)
     attributes.settle()
     return env
+
+
+def _give_captures(attrs: Mapping[str, AttrValue], around: Mapping[str, TensorRef], env: Binding) -> None:
+    """Says what the bodies of a node read from around it."""
+    for name, value in env.items():
+        if isinstance(value, BodyRef) and any(value.graph is graph for graph in attrs.values()):
+            env[name] = BodyRef(value.graph, around)
 
 
 def _node(demand: Demand, attr_id: int, attributes: Attributes) -> None:

@@ -17,7 +17,7 @@ from ..grammar.builtins import NARY
 from ..grammar.scope import indices_in, owned_by
 from .evaluate import INFIX, is_literal
 from .matcher import Atom, Query, Spread
-from .operators import signature
+from .operators import WITH_BODIES, signature
 from .patterns import CompiledRule, Demand, Part, Unsupported, Variant
 
 
@@ -186,7 +186,7 @@ class Compiler:
         if call.head in NARY and (call.has_many or len(call.args) > 2):
             yield from self._nary(call, state)
             return
-        if call.has_many:
+        if call.has_many or call.head in WITH_BODIES:
             yield from self._variadic(call, state, outputs)
             return
         for before, children in self._inputs(call, state):

@@ -14,7 +14,7 @@ from functools import cache
 import numpy as np
 
 from ..errors import RewriteError
-from .encode import CAPTURES
+from .egraph import CAPTURES
 from .extract import ABSENT, EGraphLike, Extraction, dependencies
 from .fold import Array, evaluate
 from .graph import AttrValue, Constant, Graph, Node, TensorType, ValueType

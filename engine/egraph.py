@@ -22,12 +22,15 @@ from numpy.typing import NDArray
 from .constants import SMALL, ConstantInfo, summarise
 from .graph import AttrValue, Constant, Graph, OtherType, TensorType, ValueType
 from .matcher import Matcher, Row
-from .operators import is_pure, signature
+from .operators import WITH_BODIES, is_pure, signature
 from .shapes import IllTyped, SymbolicValue, infer
 from .symbolic import Dim, known, same, symbol, symbols
 
 ABSENT = 0
 """The handle of an absent optional input."""
+
+CAPTURES = "$captures"
+"""The attribute with the names under which the bodies of a node read values from around them: its last children."""
 
 LEAVES = ("Absent", "Input", "Const")
 
@@ -326,7 +329,9 @@ class EGraph:
             index = node.attrs["index"]
             assert isinstance(index, int)
             return _Knowledge((types[index] if index < len(types) else TensorType(),), is_const=is_const)
-        kids = [None if c == ABSENT else self._known[self.find(c)] for c in node.children]
+        captured = node.attrs.get(CAPTURES, ())
+        inputs = node.children[: len(node.children) - len(captured)] if isinstance(captured, tuple) else ()
+        kids = [None if c == ABSENT else self._known[self.find(c)] for c in inputs]
         inference = infer(
             node.op,
             node.attrs,
@@ -480,7 +485,7 @@ class EGraph:
 @cache
 def _is_variadic(op: str) -> bool:
     found = signature(op)
-    return found is not None and found.max_inputs is None
+    return op in WITH_BODIES or (found is not None and found.max_inputs is None)
 
 
 def _hashable(value: Any) -> Any:

@@ -10,11 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from .constants import ConstantInfo
-from .egraph import ABSENT, EGraph
+from .egraph import ABSENT, CAPTURES, EGraph
 from .graph import Graph, Node
 from .operators import signature
-
-CAPTURES = "$captures"
 
 
 def encode(graph: Graph, egraph: EGraph, constants: Mapping[str, ConstantInfo] | None = None) -> dict[str, int]:

@@ -23,7 +23,7 @@ from .graph import AttrValue, Constant, DType, TensorType
 from .operators import graph_name, is_tensor_attribute, normalise_attrs, signature
 from .shapes import IllTyped
 from .symbolic import Expr as DimExpr
-from .values import OpRef, RestRef, TensorRef, Unprovable, Value, arithmetic, as_attribute, compare
+from .values import BodyRef, OpRef, RestRef, TensorRef, Unprovable, Value, arithmetic, as_attribute, compare
 
 INFIX = {"+": "Add", "-": "Sub", "*": "Mul", "/": "Div", "@": "MatMul", "**": "Pow", "%": "Mod"}
 _LITERALS: dict[str, Value] = {
@@ -374,6 +374,24 @@ class Evaluator:
         for output, meaning_handle in pairs:
             changed |= self.egraph.union(output, meaning_handle, rule)
         return changed
+
+    def inline(self, body: BodyRef, inputs: list[Value]) -> list[TensorRef]:
+        """The outputs of a body with these inputs."""
+        from .inlining import inline
+
+        return inline(self, body, inputs)
+
+    def iterate(self, body: BodyRef, count: int, carried: list[Value]) -> list[Value]:
+        """The outputs of a Loop with this body after `count` runs."""
+        from .inlining import iterate
+
+        return iterate(self, body, count, carried)
+
+    def is_pointwise(self, body: BodyRef) -> bool:
+        """Whether a body computes every element from the same elements of its inputs."""
+        from .inlining import is_pointwise
+
+        return is_pointwise(self, body)
 
     def own_defaults(self, op: str) -> dict[str, AttrValue]:
         """The default attributes of an operator that a rule file declares; empty for any other."""

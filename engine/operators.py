@@ -30,6 +30,9 @@ OWN_DOMAIN = "rewrite"
 """The domain of operators that rule files declare."""
 STANDARD_DOMAINS = ("", ML_DOMAIN, "ai.onnx.preview.training", "ai.onnx.preview")
 
+WITH_BODIES = ("If", "Loop", "Scan")
+"""Operators with graphs among their attributes, which may read any number of values from around them."""
+
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )

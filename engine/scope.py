@@ -9,7 +9,7 @@ import numpy as np
 
 from .egraph import EGraph
 from .graph import AttrValue, DType, TensorType
-from .values import TensorRef, Value
+from .values import BodyRef, TensorRef, Value
 
 
 class Scope(Protocol):
@@ -26,6 +26,15 @@ class Scope(Protocol):
 
     def constant(self, value: Value, dtype: DType | None) -> int:
         """The class of a constant with these contents."""
+
+    def inline(self, body: BodyRef, inputs: list[Value]) -> list[TensorRef]:
+        """The outputs of a body with these inputs."""
+
+    def iterate(self, body: BodyRef, count: int, carried: list[Value]) -> list[Value]:
+        """The outputs of a Loop with this body after `count` runs."""
+
+    def is_pointwise(self, body: BodyRef) -> bool:
+        """Whether a body computes every element from the same elements of its inputs."""
 
     def node(self, op: str, attrs: Mapping[str, AttrValue], inputs: list[Value]) -> TensorRef:
         """The class of an operator over values."""

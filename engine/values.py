@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from . import symbolic
-from .graph import AttrValue, DType
+from .graph import AttrValue, DType, Graph
 from .symbolic import Expr as DimExpr
 
 Value = Any
@@ -47,6 +47,14 @@ class RestRef:
     """The attributes bound by `..a`."""
 
     attrs: Mapping[str, AttrValue]
+
+
+@dataclass(frozen=True, slots=True)
+class BodyRef:
+    """The body of an If, Loop or Scan, with the values that it reads from around it."""
+
+    graph: Graph
+    captures: Mapping[str, TensorRef]
 
 
 def as_attribute(value: Value) -> AttrValue:

@@ -139,6 +139,11 @@ is_integer(t: dtype) -> bool                      Whether an element type is an 
 lossless(from: dtype, to: dtype) -> bool          Whether every value of one element type is a value of the other.
 limits(t: dtype) -> numbers                       The lowest and the highest finite value of an element type.
 
+inline(b: any, ..x: any) -> list                  The outputs of a body (of If, Loop, Scan) with these inputs.
+iterate(b: any, n: int, ..x: any) -> list         The outputs of a Loop after n runs of a body, from these values.
+node_count(b: any) -> int                         How many nodes a body has.
+pointwise(b: any) -> bool                         Whether every element is made of the same elements of the inputs.
+
 expand_dims(x: tensor, axes: any) -> tensor       `Unsqueeze` at these axes.
 reshape(x: tensor, d: dims) -> tensor             `Reshape` to dims of which at most one is not a known number.
 const(v: any, t: dtype) -> tensor                 A constant with these contents and element type.

@@ -27,8 +27,8 @@ CODES = {
     "duplicate-name": "Names are told apart within a rule, and rules and operators within a library.",
     "duplicate-rest": "One `..` takes all that is left, so nothing is left for a second.",
     "each-in-each": "A pattern of each of many inputs holds no other of that kind.",
-    "each-without-index": "What each of many inputs binds has an index of its own; on the right the index says what there "
-    "is one for each of.",
+    "each-without-index": "What each of many inputs binds has an index of its own; on the right the index says what "
+    "there is one for each of.",
     "empty-range": "The range of versions holds none.",
     "function-in-pattern": "A pattern is made of operators; a function computes something that is no node of a model.",
     "group-and-roots": "A group `y[i]` stands for any number of roots, so it stands alone.",
@@ -40,7 +40,8 @@ CODES = {
     "let-cycle": "A `let` is computed when it is used, which would never end.",
     "loop": "Two rules undo each other and both are applied without a budget, so terms are built in both forms. "
     "A warning.",
-    "many-side-by-side": "Two parts that take any number of inputs stand side by side, and where the one ends is not clear.",
+    "many-side-by-side": "Two parts that take any number of inputs stand side by side, and it is not clear where the "
+    "one ends.",
     "misplaced-arrow": "A `fuse` goes one way.",
     "misplaced-clause": "The item has no such clause.",
     "misplaced-type": "A type stands where it says nothing.",

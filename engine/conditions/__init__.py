@@ -5,7 +5,7 @@ value errors, which the evaluator takes for it), and the rule does not fire. Fun
 `abs`) build it when given a tensor on a right side and compute when given numbers or, in conditions, contents.
 """
 
-from . import dtypes, lists, make, numbers, tensors
+from . import bodies, dtypes, lists, make, numbers, tensors
 from .registry import FUNCTIONS
 
-__all__ = ["FUNCTIONS", "dtypes", "lists", "make", "numbers", "tensors"]
+__all__ = ["FUNCTIONS", "bodies", "dtypes", "lists", "make", "numbers", "tensors"]
