@@ -92,7 +92,7 @@ def _conv(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
         part = view[:, g * w.shape[1] : (g + 1) * w.shape[1]]
         own = weights[g * (w.shape[0] // group) : (g + 1) * (w.shape[0] // group)]
         axes = ([1, *range(2 + n, 2 + 2 * n)], [1, *range(2, 2 + n)])
-        outs.append(np.moveaxis(np.tensordot(part, own, axes=axes), -1, 1))
+        outs.append(np.moveaxis(_contract(part, own, axes), -1, 1))
     found = np.concatenate(outs, axis=1)
     if b is not None:
         found = found + b.astype(np.float64).reshape(1, -1, *[1] * n)
@@ -196,7 +196,7 @@ def _layer_norm(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
     if bias is not None:
         found = found + bias.astype(np.float64)
     if found.shape != x.shape:
-        return None
+        raise ValueError("scale and bias have to broadcast to x")
     stash = x.dtype if x.dtype.itemsize == 8 else np.dtype(np.float32)
     return [found.astype(x.dtype), mean.astype(stash), inverse.astype(stash)]
 
@@ -209,7 +209,9 @@ def _rms_norm(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
     wide = x.astype(np.float64)
     square = (wide * wide).mean(axis=tuple(range(axis, x.ndim)), keepdims=True)
     found = wide / np.sqrt(square + float(attrs.get("epsilon", 1e-5))) * scale.astype(np.float64)  # type: ignore[arg-type]
-    return [found.astype(x.dtype)] if found.shape == x.shape else None
+    if found.shape != x.shape:
+        raise ValueError("the scale has to broadcast to x")
+    return [found.astype(x.dtype)]
 
 
 def _instance_norm(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
@@ -286,7 +288,7 @@ def _conv_transpose(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
                 for i in range(n)
             )
             own[(slice(None), slice(None), *place)] += np.moveaxis(
-                np.tensordot(part, taps[(slice(None), slice(None), *at)], axes=([1], [0])), -1, 1
+                _contract(part, taps[(slice(None), slice(None), *at)], ([1], [0])), -1, 1
             )
     crop = tuple(slice(pads[i], full[i] - pads[i + n]) for i in range(n))
     found = out[(slice(None), slice(None), *crop)]
@@ -328,6 +330,44 @@ def _prelu(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
     return [np.where(wide < 0, wide * slope.astype(np.float64), wide).astype(x.dtype)]
 
 
+def _product(a: Array, b: Array) -> Array:
+    """A product of matrices in which 0 · ∞ is NaN; BLAS may leave out a factor of 0."""
+    if np.isfinite(a).all() and np.isfinite(b).all():
+        return np.asarray(np.matmul(a, b))
+    left, right = a[None, :] if a.ndim == 1 else a, b[:, None] if b.ndim == 1 else b
+    found = np.einsum("...ij,...jk->...ik", left, right, optimize=False)
+    found = found[..., 0, :] if a.ndim == 1 else found
+    return np.asarray(found[..., 0] if b.ndim == 1 else found)
+
+
+def _matmul(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
+    a, b = arrays[0], arrays[1]
+    if a.dtype.kind != "f" or a.dtype != b.dtype or not a.ndim or not b.ndim:
+        return None
+    return [_product(a, b).astype(a.dtype)]
+
+
+def _gemm(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
+    a, b, c = arrays[0], arrays[1], arrays[2] if len(arrays) > 2 else None
+    if a.dtype.kind != "f":
+        return _integer_gemm(attrs, arrays)
+    alpha, beta = (np.asarray(_real(attrs, name, 1.0), a.dtype) for name in ("alpha", "beta"))
+    found = alpha * _product(a.T if attrs.get("transA", 0) else a, b.T if attrs.get("transB", 0) else b)
+    return [np.asarray(found if c is None else found + beta * c, dtype=a.dtype)]
+
+
+def _contract(x: Array, w: Array, axes: tuple[list[int], list[int]]) -> Array:
+    """`np.tensordot` in which 0 · ∞ is NaN."""
+    if np.isfinite(x).all() and np.isfinite(w).all():
+        return np.asarray(np.tensordot(x, w, axes=axes))
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    left, right = list(letters[: x.ndim]), list(letters[x.ndim : x.ndim + w.ndim])
+    for i, j in zip(*axes, strict=True):
+        right[j] = left[i]
+    kept = [c for i, c in enumerate(left) if i not in axes[0]] + [c for j, c in enumerate(right) if j not in axes[1]]
+    return np.asarray(np.einsum(f"{''.join(left)},{''.join(right)}->{''.join(kept)}", x, w, optimize=False))
+
+
 def _integer_gemm(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
     a, b, c = arrays[0], arrays[1], arrays[2] if len(arrays) > 2 else None
     alpha, beta = float(attrs.get("alpha", 1.0)), float(attrs.get("beta", 1.0))  # type: ignore[arg-type]
@@ -352,7 +392,8 @@ def _whole_power(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
 
 KERNELS: dict[str, Kernel] = {
     "Pow": _whole_power,
-    "Gemm": _integer_gemm,
+    "Gemm": _gemm,
+    "MatMul": _matmul,
     "ConvTranspose": _conv_transpose,
     "PRelu": _prelu,
     "LeakyRelu": _piecewise(lambda x, a: np.where(x < 0, x * _real(a, "alpha", 0.01), x)),
