@@ -152,10 +152,13 @@ class Printer:
         return (opening, " =", *doc, Nest(indent, (Newline(), value)))
 
     def _ruleset(self, item: ast.Ruleset) -> Doc:
-        head = self._head(item, f"ruleset {item.name}")
-        limits = [Nest(_INDENT, (Newline(), self.around(id(x), f"{x.name} {_number(x.value)}"))) for x in item.limits]
-        joins = [self._clause(item, "joins", f"joins {item.joins}")] if item.joins is not None else []
-        return (*head, *limits, *joins)
+        limits = [self.around(id(limit), f"{limit.name} {_number(limit.value)}") for limit in item.limits]
+        if item.joins is not None:
+            limits.append(self.around((id(item), "joins"), f"joins {item.joins}"))
+        line = joined([f"ruleset {item.name}", *limits], "  ")
+        if not self._docstring(item) and fits(line, WIDTH):
+            return (line, *self._comment(item, item.doc))
+        return (*self._head(item, f"ruleset {item.name}"), *(Nest(_INDENT, (Newline(), limit)) for limit in limits))
 
     def _steps(self, steps: Sequence[ast.Step]) -> Doc:
         return Align(fill([self._step(step) for step in steps], after=" ;"))

@@ -15,11 +15,11 @@ from .workspace import Workspace
 SOURCE = "rewrite"
 
 
-def diagnostics(workspace: Workspace, document: Document, warnings: Sequence[Diagnostic] = ()) -> list[lsp.Diagnostic]:
-    """All findings in a document, and `warnings` that are not among them."""
+def diagnostics(workspace: Workspace, document: Document, others: Sequence[Diagnostic] = ()) -> list[lsp.Diagnostic]:
+    """All findings in a document, and of `others` those that are not among them."""
     found = workspace.problems(document)
     told = {(d.code, d.span.line, d.span.column) for d in found}
-    more = [d for d in warnings if (d.code, d.span.line, d.span.column) not in told]
+    more = [d for d in others if (d.code, d.span.line, d.span.column) not in told]
     return [_diagnostic(workspace, document, d) for d in [*found, *more]]
 
 

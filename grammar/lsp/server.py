@@ -46,7 +46,7 @@ class RuleServer(LanguageServer):
         # With whole texts no two opinions on what ends a line can bring editor and server apart.
         super().__init__("rewrite", version, text_document_sync_kind=lsp.TextDocumentSyncKind.Full)
         self.files = Workspace(services)
-        self._warnings: dict[Path, tuple[str, list[Diagnostic]]] = {}
+        self._found: dict[Path, tuple[str, list[Diagnostic]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._due: asyncio.TimerHandle | None = None
         _register(self)
@@ -94,8 +94,8 @@ class RuleServer(LanguageServer):
     def publish(self, document: Document) -> None:
         """Send the diagnostics of a file."""
         try:
-            text, warnings = self._warnings.get(document.path, ("", []))
-            more = warnings if text == document.text else []
+            text, more = self._found.get(document.path, ("", []))
+            more = more if text == document.text else []
             found = diagnostics.diagnostics(self.files, document, more) + lenses.failures(document, self.files.results)
         except Exception as error:
             self.complain("diagnostics", error)
@@ -104,22 +104,22 @@ class RuleServer(LanguageServer):
             lsp.PublishDiagnosticsParams(uri=document.uri, diagnostics=found, version=document.version)
         )
 
-    def look_for_warnings(self, uri: str) -> None:
-        """Look beside the editing for what is doubtful, and tell it if the text is still the same."""
+    def look_at_all(self, uri: str) -> None:
+        """Look beside the editing at all files together, and tell what is found if the text is still the same."""
         document = self.files.get(uri)
         if document is not None:
-            task = asyncio.get_running_loop().create_task(self._look_for_warnings(document))
+            task = asyncio.get_running_loop().create_task(self._look_at_all(document))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _look_for_warnings(self, document: Document) -> None:
+    async def _look_at_all(self, document: Document) -> None:
         text, texts = document.text, self.files.texts()
         try:
-            found = await asyncio.to_thread(self.files.warnings, document, texts)
+            found = await asyncio.to_thread(self.files.found_in_all, document, texts)
         except Exception as error:
-            self.complain("warnings", error)
+            self.complain("looking at all files", error)
             return
-        self._warnings[document.path] = (text, found)
+        self._found[document.path] = (text, found)
         if found and document.text == text:
             self.publish(document)
 
@@ -182,7 +182,7 @@ def _register_files(server: RuleServer) -> None:
         document = params.text_document
         files.update(document.uri, document.text, document.version)
         server.publish_all()
-        server.look_for_warnings(document.uri)
+        server.look_at_all(document.uri)
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
     @guarded
@@ -195,7 +195,7 @@ def _register_files(server: RuleServer) -> None:
     @guarded
     def did_save(params: lsp.DidSaveTextDocumentParams) -> None:
         server.publish_all()
-        server.look_for_warnings(params.text_document.uri)
+        server.look_at_all(params.text_document.uri)
 
     @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
     @guarded

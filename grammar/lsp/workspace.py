@@ -13,7 +13,7 @@ from ...errors import UserError
 from .. import ast
 from ..ast import Span
 from ..check import check
-from ..diagnostics import Diagnostic
+from ..diagnostics import Diagnostic, RuleErrors
 from ..expand import collect, expand
 from ..library import load
 from ..parse import read
@@ -138,7 +138,7 @@ class Workspace:
         others = [i for d in self.context(document) for i in d.items if not isinstance(i, ast.Rule | ast.Fuse)]
         written = [*others, *document.items]
         definitions, found = collect(item for item in written if isinstance(item, ast.Def))
-        known = tuple(map(id, definitions.values()))
+        known = tuple(id(item) for item in written if isinstance(item, ast.Def))
         expanded: list[ast.Item] = []
         for item in written:
             more: list[Diagnostic] = []
@@ -166,17 +166,19 @@ class Workspace:
         mine = [d for d in dict.fromkeys(found) if d.span.file == name]
         return sorted(mine, key=lambda d: (d.span.line, d.span.column, d.code))
 
-    def warnings(self, document: Document, texts: Mapping[Path, str]) -> list[Diagnostic]:
-        """What is doubtful in a file together with all others; takes a while, so it is not for each keystroke."""
+    def found_in_all(self, document: Document, texts: Mapping[Path, str]) -> list[Diagnostic]:
+        """What is wrong or doubtful in a file together with all others; takes a while, so not for each keystroke."""
         try:
             library = load([*self.services.standard_files(), document.path], self.services.operators(), texts=texts)
-        except UserError:  # its errors are told anyway
+            found: Iterable[Diagnostic] = library.warnings
+        except RuleErrors as errors:
+            found = errors.diagnostics
+        except UserError:  # a file that cannot be read, which is told where it is named
             return []
-        return [d for d in library.warnings if Path(d.span.file).resolve() == document.path]
+        return [d for d in found if Path(d.span.file).resolve() == document.path]
 
     def _inferred(self, item: ast.Item, ops: list[ast.Op]) -> list[Diagnostic]:
-        own = [] if item in ops else [item]
-        return infer([*ops, *own], self.services.operators()).diagnostics
+        return infer([item], self.services.operators(), among=ops).diagnostics
 
     def _kept(self, what: str, item: ast.Item, known: tuple[int, ...], make: Callable[[], Any]) -> Any:
         """What was made of an item before, if neither it nor what it depends on has changed since.
@@ -207,7 +209,7 @@ class Workspace:
         if key not in self._types:
             items, _ = self.items(document)
             chosen = [i for i in items if i.span == item.span]
-            typing = infer([*_typed_ops(items), *chosen], self.services.operators())
+            typing = infer(chosen, self.services.operators(), among=items)
             self._types[key] = typing.types
         return self._types[key].get(getattr(item, "name", ""), {})
 

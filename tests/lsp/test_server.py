@@ -369,6 +369,17 @@ async def test_warnings_of_the_whole_library(client: LanguageClient, tmp_path: P
 
 
 @pytest.mark.asyncio
+async def test_what_only_all_files_together_show(client: LanguageClient, tmp_path: Path) -> None:
+    editor = Editor(
+        client, tmp_path / "more.rules", 'use "other.rules"\n\nrule from_other\n  Abs(Neg(x))  =>  Abs(x)\n'
+    )
+    found = await editor.open()
+    while "duplicate-name" not in codes(found):
+        found = await editor.diagnostics()
+    assert "from_other" in found[0].message
+
+
+@pytest.mark.asyncio
 async def test_semantic_tokens(editor: Editor) -> None:
     await editor.open()
     found = await editor.client.text_document_semantic_tokens_full_async(lsp.SemanticTokensParams(editor.id))
