@@ -1,0 +1,70 @@
+"""The small models that tests in the standard library name: `python -m tests.project.rule_models` writes them anew."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+HEAD = '<ir_version: 10, opset_import: ["" : 21]>\n'
+
+_BRANCHES = """g (bool c, float[2, 2] x, float[2, 2] y) => (float[2, 2] z) {{
+  z = If (c) <then_branch = t () => (float[2, 2] p) {{ p = {then} }},
+              else_branch = e () => (float[2, 2] q) {{ q = {other} }}>
+}}"""
+_BRANCHES_OF_TWO = """g (bool c, float[2] x) => (float[2] z, float[2] w) {{
+  z, w = If (c) <then_branch = t () => (float[2] p, float[2] q) {{ p = Neg (x)  q = {then} (x) }},
+                 else_branch = e () => (float[2] r, float[2] s) {{ r = Abs (x)  s = {other} (x) }}>
+}}"""
+_LOOP = """g (float[2] x, float[2] y) => (float[2] z, float[2] w) <int64 n = {{{times}}}> {{
+  z, w = Loop (n, , x, y) <body = b (int64 i, bool go, float[2] p, float[2] q) => (bool on, float[2] r, float[2] s) {{
+    on = Identity (go)
+    r = Add (p, q)
+    s = Mul (q, x)
+  }}>
+}}"""
+_LOOP_OF_ONE = """g (float[2] x, float[2] y) => (float[2] z) <int64 n = {{{times}}}> {{
+  z = Loop (n, , x) <body = b (int64 i, bool go, float[2] p) => (bool on, float[2] r) {{
+    on = Identity (go)
+    r = Mul (p, y)
+  }}>
+}}"""
+_SCAN = """g (float[5, 2] x, float[5, 2] y, float[{shape}] k) => (float[5, 2] z, float[5, 2] w) {{
+  z, w = Scan <num_scan_inputs = 2, body = b (float[2] p, float[2] q) => (float[2] r, float[2] s) {{
+    r = Add (p, q)
+    s = {op} (r, k)
+  }}> (x, y)
+}}"""
+_SCAN_OF_ONE = """g (float[5, 2] x, float[{shape}] k) => (float[5, 2] z) {{
+  z = Scan <num_scan_inputs = 1, body = b (float[2] p) => (float[2] r) {{ r = {op} (p, k) }}> (x)
+}}"""
+
+MODELS = {
+    "if_same": _BRANCHES.format(then="Add (x, y)", other="Add (x, y)"),
+    "if_pointwise": _BRANCHES.format(then="Add (x, y)", other="Sub (x, y)"),
+    "if_products": _BRANCHES.format(then="MatMul (x, y)", other="Add (x, y)"),
+    "if_same_second": _BRANCHES_OF_TWO.format(then="Relu", other="Relu"),
+    "if_two": _BRANCHES_OF_TWO.format(then="Relu", other="Exp"),
+    "loop_0": _LOOP.format(times=0),
+    "loop_3": _LOOP.format(times=3),
+    "loop_9": _LOOP.format(times=9),
+    "loop_of_one_0": _LOOP_OF_ONE.format(times=0),
+    "loop_of_one_3": _LOOP_OF_ONE.format(times=3),
+    "loop_of_one_9": _LOOP_OF_ONE.format(times=9),
+    "scan_pointwise": _SCAN.format(op="Mul", shape="2"),
+    "scan_products": _SCAN.format(op="MatMul", shape="2, 2"),
+    "scan_of_one_pointwise": _SCAN_OF_ONE.format(op="Mul", shape="2"),
+    "scan_of_one_products": _SCAN_OF_ONE.format(op="MatMul", shape="2, 2"),
+}
+
+
+def contents(text: str) -> bytes:
+    """The file of a model given as ONNX text."""
+    import onnx.parser
+
+    model = onnx.parser.parse_model(HEAD + text)
+    onnx.checker.check_model(model)
+    return model.SerializeToString(deterministic=True)  # type: ignore[no-any-return]
+
+
+if __name__ == "__main__":
+    for name, text in MODELS.items():
+        (Path(__file__).parents[2] / "rules" / "models" / f"{name}.onnx").write_bytes(contents(text))
