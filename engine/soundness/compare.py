@@ -58,7 +58,7 @@ def _close(
 ) -> NDArray[np.bool_]:
     if numerics == "exact":
         same = (x == y) | (np.isnan(x) & np.isnan(y))
-        return same if signed_zero else same & (np.isnan(x) | (np.signbit(x) == np.signbit(y)))
+        return np.asarray(same if signed_zero else same & (np.isnan(x) | (np.signbit(x) == np.signbit(y))))
     finite, both = np.isfinite(x), np.isfinite(x) & np.isfinite(y)
     early, late = _OVERFLOW.get(coarse or dtype, _OVERFLOW["float32"])
     scale = float(np.max(np.abs(x[finite]), initial=0.0))
@@ -67,8 +67,8 @@ def _close(
     with np.errstate(all="ignore"):
         near = np.abs(x - y) <= relative * scale + absolute * min(peak, 1e3 * max(scale, 1.0))
     if numerics == "fast" or peak > late:
-        return near | ~both
-    return np.where(both, near, (finite == np.isfinite(y)) | (~finite & (peak > early)))
+        return np.asarray(near | ~both)
+    return np.asarray(np.where(both, near, (finite == np.isfinite(y)) | (~finite & (peak > early))))
 
 
 def _sequences(left: Any, right: Any, numerics: str, *, signed_zero: bool, peak: float, coarse: str) -> str:

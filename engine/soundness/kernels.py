@@ -62,7 +62,7 @@ def _windows(
             raise ValueError
         widths.append((low, high))
     padded = np.pad(x, widths, constant_values=fill)
-    view = sliding_window_view(padded, tuple(spans), axis=tuple(range(2, 2 + n)))  # type: ignore[call-overload]
+    view = sliding_window_view(padded, tuple(spans), axis=tuple(range(2, 2 + n)))
     for i in range(n):
         at = [slice(None)] * view.ndim
         at[2 + i] = slice(0, (counts[i] - 1) * strides[i] + 1, strides[i])

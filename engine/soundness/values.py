@@ -61,7 +61,7 @@ def _integers(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, st
     low, high = (-4, 5) if style == PLAIN else (-2, 3)
     array = rng.integers(low if signed else 0, high, shape)
     if style in (SPECIAL, EXTREME) and array.size and dtype.bits >= 8:
-        limits = np.iinfo(dtype.numpy)
+        limits = np.iinfo(np.dtype(dtype.numpy.name))
         count = max(1, array.size // 3)
         choices = np.array([limits.max, limits.min, limits.max - 1, limits.max // 2 + 1, 7], dtype=dtype.numpy)
         found = array.astype(dtype.numpy)
