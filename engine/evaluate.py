@@ -196,10 +196,22 @@ class Evaluator:
         return arithmetic(expr.operator, left, right)
 
     def _compare(self, expr: ast.Compare, env: dict[str, Value]) -> Value:
+        form = expr.form
+        if form is not None:
+            return self._has_form(self.evaluate(expr.left, env), form, env) is (expr.operator == "is")
         left, right = self.evaluate(expr.left, env), self.evaluate(expr.right, env)
         if expr.operator in ("is", "is not"):
             return (left is None) is (right is None) and (left is None) if expr.operator == "is" else left is not right
         return compare(expr.operator, self._content(left), self._content(right))
+
+    def _has_form(self, value: Value, form: ast.Expr, env: dict[str, Value]) -> bool:
+        """Whether a tensor is an application of this form, as far as has been found out."""
+        from .submatch import Search
+
+        if not isinstance(value, TensorRef):
+            return False
+        known = {name: bound for name, bound in env.items() if not isinstance(bound, list)}
+        return next(Search(self, exact=True).matches(form, value.handle, known), None) is not None
 
     def _subscript(self, expr: ast.Subscript, env: dict[str, Value]) -> Value:
         if isinstance(expr.base, ast.Call) and expr.base.is_operator:
@@ -518,9 +530,9 @@ class Evaluator:
             elif exact and wanted == 0:
                 ok = ok and not np.signbit(array).any()
         else:
-            ok = array.size > 0 and bool(
-                (np.abs(array.astype(np.float64) - wanted) <= LITERAL_TOLERANCE * abs(wanted)).all()
-            )
+            near = np.abs(array.astype(np.float64) - wanted) <= LITERAL_TOLERANCE * abs(wanted)
+            # half precision rounds 1e-6 by more than the tolerance
+            ok = array.size > 0 and bool((near | (array == np.asarray(wanted).astype(array.dtype))).all())
         if not ok:
             raise Unprovable(f"the constant is not {wanted}")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -231,8 +231,19 @@ def recognition(op: ast.Op) -> ast.Rule:
     rhs = ast.Call(span=span, head=op.name, args=tuple(args), attributes=tuple(attributes))
     return ast.Rule(
         span=span, doc=op.doc, name=f"recognise_{op.name}", lhs=op.definition, rhs=rhs, given=tuple(given),
-        where=op.where, numerics=op.numerics, tests=op.tests,
+        where=op.where, numerics=op.numerics, tests=tuple(_with_defaults(op, test, used) for test in op.tests),
     )  # fmt: skip
+
+
+def _with_defaults(op: ast.Op, test: ast.RuleTest, used: set[str]) -> ast.RuleTest:
+    """A test with the default of each attribute in the definition that its operands do not give."""
+    named = {operand.target.name for operand in test.operands}
+    more = [
+        ast.Operand(span=p.span, target=ast.Target(span=p.span, name=p.name), type=None, value=p.attribute)
+        for p in op.params or ()
+        if p.attribute is not None and p.name in used - named
+    ]
+    return replace(test, operands=(*test.operands, *more)) if more else test
 
 
 def compiled(rule: ast.Rule) -> Sequence[CompiledRule]:

@@ -138,6 +138,9 @@ class Search:
             except Unprovable:
                 continue
             after = _State(env, tuple(attributes.later), tuple(attributes.missing), state.defaults)
+            if not call.args and call.rest is not None and call.rest.name is None:  # `Transpose(..)`: whatever it reads
+                yield after
+                continue
             for children in self._orders(call, node):
                 yield from self._inputs(call.args, children, after)
 

@@ -149,6 +149,12 @@ class Compare(Expr):
     left: Expr
     right: Expr
 
+    @property
+    def form(self) -> Call | None:
+        """The form that `x is Transpose(..)` asks for."""
+        is_form = self.operator in ("is", "is not") and isinstance(self.right, Call) and self.right.is_operator
+        return self.right if is_form and isinstance(self.right, Call) else None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attribute(Syntax):
@@ -397,7 +403,7 @@ class Op(Item):
 
     Declares properties of an ONNX operator (parameters may be left out) or a new operator (parameters needed).
     `results` are the types of the outputs, `-> T[N]` or `-> (T[N], i64)`; empty where not written. The definition of
-    an operator with several outputs is a list. `kind` is `elementwise`, `injective`, `reduction`, `complex` or `opaque`."""
+    an operator with several outputs is a list. `kind` is one of `builtins.KINDS`."""
 
     name: str
     params: tuple[Param, ...] | None = None

@@ -122,8 +122,11 @@ def check_calls(
     `pattern` for left sides, `operand` in tests, `head` for an operator named without its inputs."""
     table = operand_functions() if operand else functions()
     found: list[Diagnostic] = []
+    forms = {id(n.form) for n in part.walk() if isinstance(n, ast.Compare) and n.form is not None}
     for node in part.walk():
-        if isinstance(node, ast.Call):
+        if id(node) in forms and isinstance(node, ast.Call):
+            found += _form(node, scope, operators)
+        elif isinstance(node, ast.Call):
             found += _repeated(node)
             if node.kind is not None:
                 if not pattern:
@@ -153,6 +156,15 @@ def _class_attributes(call: ast.Call, operators: Operators) -> list[Diagnostic]:
             fix = guessed(hint, attribute.name, attribute.span)
             found.append(Diagnostic("unknown-attribute", message, attribute.span, hint=hint, fix=fix))
     return found
+
+
+def _form(call: ast.Call, scope: Scope, operators: Operators) -> list[Diagnostic]:
+    """`x is Transpose(..)`: whatever it reads, if no inputs are written."""
+    found = _repeated(call)
+    if call.kind is not None:
+        return found + _class_attributes(call, operators)
+    is_open = not call.args and call.rest is not None and call.rest.name is None
+    return found + _operator(call, scope, operators, True, is_open)
 
 
 def _repeated(call: ast.Call) -> list[Diagnostic]:

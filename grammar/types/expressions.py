@@ -56,6 +56,9 @@ def evaluate(context: Context, expr: ast.Syntax, *, proving: bool = False) -> Va
             return Value("bool")
         case ast.Binary(operator=operator, left=left, right=right):
             return _arithmetic(context, operator, expr, [left, right], proving)
+        case ast.Compare(left=left) if expr.form is not None:
+            evaluate(context, left, proving=proving)
+            return Value("bool")
         case ast.Compare():
             return functions.compare(context, expr, *_sides(context, expr, proving))
         case ast.Subscript():
@@ -276,6 +279,8 @@ def assume(context: Context, condition: ast.Expr, truth: bool = True) -> None:
             evaluate(context, condition, proving=True)
         case ast.Unary(operator="not", operand=operand):
             assume(context, operand, not truth)
+        case ast.Compare(left=left) if condition.form is not None:
+            evaluate(context, left, proving=True)
         case ast.Compare():
             left_value, right_value = _sides(context, condition, True)
             functions.compare(context, condition, left_value, right_value)

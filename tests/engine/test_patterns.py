@@ -403,3 +403,51 @@ rule gather_constants
     assert 1 <= report.counts["common_factor"].applied <= 4
     assert 1 <= report.counts["gather_constants"].applied <= 4
     assert len(egraph.nodes) < before + 250
+
+
+def test_conditions_ask_for_the_form_of_a_tensor(check) -> None:
+    check(
+        """
+rule form
+  Neg(x)  =>  Identity(Neg(x))
+  where x is not Transpose(..), x is not Relu(..)
+  class exact
+  test fires    x: f32[2, 3]
+  test refuses  z: f32[2, 3], x = Transpose(z, perm: [1, 0])
+  test refuses  z: f32[2, 3], x = Relu(z)
+
+rule of_the_same
+  Add(x, y)  =>  Add(y, x) * 1
+  where y is Relu(x)
+  class reassoc
+  test fires    x: f32[2], y = Relu(x)
+  test refuses  x: f32[2], z: f32[2], y = Relu(z)
+""",
+        5,
+    )
+
+
+@pytest.mark.parametrize("kind", ["exact", "reassoc"])
+def test_numbers_are_what_their_type_rounds_them_to(check, kind: str) -> None:
+    check(
+        f"""
+rule half
+  x + 1e-6  =>  Identity(x) + 1e-6
+  class {kind}
+  direction explore
+  test fires    x: f16[2]
+""",
+        1,
+    )
+
+
+def test_attributes_of_declared_operators_have_defaults_in_tests(check) -> None:
+    check(
+        """
+op MyGelu(x, alpha: 1.702) = x * Sigmoid(alpha * x)
+  class fast
+  test fires  x: f32[2, 3]
+  test fires  x: f32[2, 3], alpha = 2
+""",
+        2,
+    )
