@@ -80,6 +80,7 @@ class Groups:
         whole = next(iter(members.values())).get(WHOLE)
         if whole is None:
             return list(members)
+        assert rule.index is not None
         at = {env[rule.index]: root for root, env in members.items()}
         count = len(self.evaluator.egraph.types(whole.handle))
         if sorted(at) != list(range(count)) or len(members) != count:

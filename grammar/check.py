@@ -172,8 +172,8 @@ class _Checker:
 
     def _tensor_attributes(self, lhs: ast.Expr | ast.Roots) -> None:
         """Variables of attributes that hold tensors stand for constants."""
-        for call in lhs.walk():
-            for attribute in call.attributes if isinstance(call, ast.Call) else ():
+        for call in (node for node in lhs.walk() if isinstance(node, ast.Call)):
+            for attribute in call.attributes:
                 name = attribute.value.id if isinstance(attribute.value, ast.Name) else ""
                 if self.scope.sort(name) is Sort.ATTRIBUTE and self.operators.is_tensor(call.head, attribute.name):
                     self.scope.variables[name] = (Sort.TENSOR, attribute.value.span)
