@@ -59,7 +59,7 @@ class Values:
 
     def each(self, variables: tuple[Any, ...], body: Scalar, env: dict[integers.Atom, int]) -> Any:
         atoms = [integers.as_atom(v) for v in variables]
-        ranges = [range(self.integer(self.path.bounds[a].size, env)) for a in atoms]
+        ranges = [range(self.integer(self.path.bounds[a].extent, env)) for a in atoms]
         for values in itertools.product(*ranges):
             yield self.of(body, {**env, **dict(zip(atoms, values, strict=True))})
 

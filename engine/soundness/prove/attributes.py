@@ -42,7 +42,7 @@ class Attrs:
             return self._memo(("attribute", value.name), value.name, make)
         if value is not self:
             return value
-        if self.rest is not None:
+        if self.rest is not None and name not in self.path.extra.get(("named beside", self.rest), ()):
             return self._memo(("rest", self.rest, name), f"{self.rest}.{name}", make)
         return self.defaults.get(name)
 
@@ -132,6 +132,8 @@ class Attrs:
                 found[name] = value
         if self.rest is not None:
             found[".."] = Opaque(self.rest)
+            beside = self.path.extra.get(("named beside", self.rest), ())
+            found = {**{k: v for k, v in self.defaults.items() if k in beside}, **found}
         elif not any(isinstance(v, Opaque) for v in found.values()):
             found = {**self.defaults, **found}
         return tuple((name, _hashable(value)) for name, value in sorted(found.items()))

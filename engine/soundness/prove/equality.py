@@ -95,8 +95,8 @@ def _same_big(path: Path, a: Scalar, b: Scalar, under: Bool) -> bool:
         x, y = integers.as_atom(v), integers.as_atom(w)
         assert x is not None
         assert y is not None
-        size = integers.substitute(path.bounds[y].size, mapping)
-        if not path.entails(eq(path.bounds[x].size, size), under):
+        size = integers.substitute(path.bounds[y].extent, mapping)
+        if not path.entails(eq(path.bounds[x].extent, size), under):
             return False
         mapping[y] = v
     from .settle import substituted

@@ -111,7 +111,8 @@ class Window:
             path.require(ge(k, 1), "a window is not empty")
         self.strides = attrs.ints("strides", n, 1) or [1] * n
         self.dilations = attrs.ints("dilations", n, 1) or [1] * n
-        if attrs.rest is not None and not {"pads", "auto_pad"} & attrs.named.keys():
+        beside = path.extra.get(("named beside", attrs.rest), frozenset()) | attrs.named.keys()
+        if attrs.rest is not None and not {"pads", "auto_pad"} & beside:
             pads = self._any(attrs.rest)
             self.begin, self.end = pads[:n], pads[n:]
             return

@@ -232,7 +232,7 @@ class Normaliser:
             new_atom = integers.as_atom(mapping[old])
             assert new_atom is not None
             bound = self.path.bounds[old]
-            self.path.bounds[new_atom] = Bound(integers.substitute(bound.size, mapping), bound.summed)
+            self.path.bounds[new_atom] = Bound(integers.substitute(bound.extent, mapping), bound.summed)
         return Term(
             t.factor,
             tuple(substituted(a, mapping) for a in t.atoms),
@@ -352,7 +352,7 @@ class Normaliser:
         assert atom is not None
         if atom.name.startswith("$"):
             return True  # its range is in the guard already
-        return inside(v, self.path.normal(self.path.bounds[atom].size))
+        return inside(v, self.path.normal(self.path.bounds[atom].extent))
 
     def _forced(self, t: Term) -> Term:
         """Variables that the guard leaves one value are replaced by it."""
@@ -397,12 +397,12 @@ class Normaliser:
             if atom.name.startswith("$"):
                 continue
             used = list(integers.cond_ints(t.guard)) + [i for a in t.atoms for i in positions(a)]
-            sizes = [self.path.bounds[b].size for w in t.variables if w != v and (b := integers.as_atom(w)) is not None
+            sizes = [self.path.bounds[b].extent for w in t.variables if w != v and (b := integers.as_atom(w)) is not None
                      and b in self.path.bounds]  # fmt: skip
             if any(a == atom for i in (*used, *sizes) for a in integers.atoms(i)):
                 continue
             rest = Term(t.factor, t.atoms, tuple(w for w in t.variables if w != v), t.guard)
-            return self._product([rest], self.terms(scalars.number(self.path.normal(self.path.bounds[atom].size))))
+            return self._product([rest], self.terms(scalars.number(self.path.normal(self.path.bounds[atom].extent))))
         return None
 
     def _canonical(self, t: Term, *, full: bool = False) -> Term:
@@ -439,7 +439,7 @@ class Normaliser:
 
     def _variable(self, number: int) -> Int:
         atom = Atom(f"${number}")
-        self.path.bounds.setdefault(atom, Bound(0, True))
+        self.path.bounds.setdefault(atom, Bound(None, True))
         return integers.of_atom(atom)
 
     # --- IEEE ---

@@ -39,10 +39,18 @@ class OutOfTime(Exception):
 
 @dataclass(slots=True)
 class Bound:
-    """What is known of an index variable: `0 <= variable < size`. `summed` unless it indexes the result."""
+    """What is known of an index variable: `0 <= variable < size`. `summed` unless it indexes the result.
 
-    size: Int
+    Variables of a normal form have no `size`: the guard that goes with them says where they run."""
+
+    size: Int | None
     summed: bool
+
+    @property
+    def extent(self) -> Int:
+        """The size of a variable that has one."""
+        assert self.size is not None
+        return self.size
 
 
 @dataclass
@@ -201,7 +209,8 @@ class Path:
         self.mapping = {a: integers.substitute(v, {atom: by}, self._again) for a, v in self.mapping.items()}
         self.mapping[atom] = by
         for bound in self.bounds.values():
-            bound.size = self.normal(bound.size)
+            if bound.size is not None:
+                bound.size = self.normal(bound.size)
         self.steps += 1
 
     def normal(self, value: Int) -> Int:
@@ -307,7 +316,7 @@ class Path:
         while todo:
             atom = todo.pop()
             bound = self.bounds.get(atom)
-            if bound is None or atom in seen or not bound.summed:
+            if bound is None or bound.size is None or atom in seen or not bound.summed:
                 continue
             seen.add(atom)
             yield integers.inside(integers.of_atom(atom), bound.size)
@@ -408,7 +417,7 @@ class Path:
         bound = self.bounds[atom]
         if inner is None or inner == 1:
             return False
-        outer = integers.exact_quotient(self.normal(bound.size), inner)
+        outer = integers.exact_quotient(self.normal(bound.extent), inner)
         if outer is None or outer == 1 or not self.entails(integers.ge(inner, 1)):
             return False
         high = self.index(f"{atom.name}/", outer, summed=bound.summed)

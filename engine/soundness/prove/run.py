@@ -648,6 +648,8 @@ class Run:
         return self._operator(expr)[0]
 
     def _literal_of(self, value: Any) -> Tensor:
+        if isinstance(value, Tensor):
+            return value
         found = self._literal(0)
         assert isinstance(found, Leaf)
         self.path.extra[("value of", found.name)] = scalars.number(value)
@@ -669,6 +671,9 @@ class Run:
         rest = None
         if expr.rest is not None:
             rest = expr.rest.name if expr.rest.name is not None else self.path.fresh("..")
+            if pattern:
+                key = ("named beside", rest)
+                self.path.extra[key] = self.path.extra.get(key, frozenset()) | named.keys()
         if expr.kind is not None or isinstance(self.env.get(expr.head), Head):
             return self._head(expr, named, rest, inputs)
         return self.operator(expr.head, named, rest, inputs)

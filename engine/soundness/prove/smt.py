@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from . import extended, types
 from .extended import Extended
-from .normal import definition, snapped
+from .normal import Normaliser, definition, snapped
 from .path import NotModelled, Path
 from .run_types import Predicate
 from .scalars import Scalar, app, walk
@@ -43,8 +43,11 @@ def decided(path: Path, sides: tuple[Scalar, Scalar], normal: tuple[Scalar, Scal
         return "real numbers" if _equal(path, normal, claim, {}, dtype, "real") else ""
     if kind == "float" and claim.numerics == "exact":
         sides = normal
-    elif kind == "float" and _equal(path, sides, claim, {}, dtype, "extended"):
-        return "real numbers, infinities and NaN"
+    elif kind == "float":
+        if _equal(path, sides, claim, {}, dtype, "extended"):
+            return "real numbers, infinities and NaN"
+        ieee = Normaliser(path, ring=False, integer=False, fast=False, signed_zero=True)  # which drops nothing
+        sides = (ieee.normal(sides[0]), ieee.normal(sides[1]))
     elif not any(s.op == "poly" for n in normal for s in walk(n)):
         sides = normal
     for theory in ("abstract", "precise") if kind == "float" else ("precise",):
