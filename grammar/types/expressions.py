@@ -295,7 +295,7 @@ def assume(context: Context, condition: ast.Expr, truth: bool = True) -> None:
 
 
 def _is_condition(context: Context, value: Value, condition: ast.Expr) -> None:
-    if value.sort not in ("bool", "any", "contents"):
+    if value.sort not in ("bool", "any", "contents", "number"):  # a number may be the element of a truth tensor
         context.problem("not-a-condition", f"a condition is true or false; this is {said(value)}", condition.span)
 
 
