@@ -91,7 +91,7 @@ def assert_unchanged(
 
 
 def assert_sound(
-    source: str | PathLike[str], rule: str | None = None, *, std_rules: bool = True, instances: int = 160, seed: int = 0
+    source: str | PathLike[str], rule: str | None = None, *, std_rules: bool = True, instances: int = 400, seed: int = 0
 ) -> None:
     """Assert that rules are true: that their tests pass, and that no instance was found on which their sides differ.
 

@@ -395,16 +395,19 @@ class Changer:
             return None
         op = str(self._pick(self.subject.pattern.rests[name]))
         known = signature(op)
-        attribute = self._pick(sorted(known.attributes)) if known is not None else None
-        ranks = [len(t.shape) for _, t in tensors(instance)]
-        if attribute is None:
-            return None
-        value = draw_attribute(op, attribute, max(ranks, default=2), self.rng)
-        if value is None:
-            return None
+        rank = max((len(t.shape) for _, t in tensors(instance)), default=2)
         before = instance.operands.get(name)
-        attrs = {**(before.attrs if isinstance(before, RestRef) else {}), attribute: value}
-        return instance.replace(f"{attribute} of {op} is set", **{name: RestRef(attrs)})
+        attrs = dict(before.attrs) if isinstance(before, RestRef) else {}
+        changed: list[str] = []
+        for _ in range(int(self._pick([1, 1, 2, 3]))):
+            attribute = self._pick(sorted(known.attributes)) if known is not None else None
+            value = None if attribute is None else draw_attribute(op, attribute, rank, self.rng)
+            if value is not None:
+                attrs[attribute] = value
+                changed.append(attribute)
+        if not changed:
+            return None
+        return instance.replace(f"{' and '.join(changed)} of {op}", **{name: RestRef(attrs)})
 
     def optional(self, instance: Instance) -> Instance | None:
         """An optional input is left out, or given."""

@@ -27,6 +27,7 @@ from .shrink import shrink
 
 ROUND = 48
 """Instances in a round."""
+_SATURATION_SECONDS = 20.0
 
 
 @dataclass
@@ -47,11 +48,11 @@ class _Tally:
 
 def check_rule(rule: ast.Rule, library: Library, budget: Budget) -> RuleReport:
     """Checks one rule; see `soundness.check_rule`."""
-    start = time.perf_counter()
+    start, begun = time.perf_counter(), time.process_time()
     tally = _Tally()
     ways = subjects(rule, library)
     for number, subject in enumerate(ways):
-        share = start + budget.seconds * (number + 1) / len(ways)
+        share = begun + budget.seconds * (number + 1) / len(ways)
         limit = budget.instances * (number + 1) // len(ways)
         _explore(subject, budget, tally, share, limit)
         if tally.counterexample is not None and budget.stop:
@@ -68,13 +69,13 @@ def _explore(subject: Subject, budget: Budget, tally: _Tally, until: float, limi
     pending = list(seeds(subject.pattern, subject.declared))
     pending += drawn(subject, rng, 24 if len(pending) < 4 else 10)
     tries = 0
-    while pending and time.perf_counter() < until:
+    while pending and time.process_time() < until:
         fresh = []
         for instance in pending:
             if (key := instance.key()) not in known:
                 known.add(key)
                 fresh.append(instance)
-        batch = run(subject, fresh, seed=budget.seed, seconds=max(until - time.perf_counter(), 0.5))
+        batch = run(subject, fresh, seed=budget.seed, seconds=_SATURATION_SECONDS)
         tally.reason = tally.reason or batch.reason
         for outcome in batch.outcomes:
             _count(outcome, tally, alive, spare)

@@ -37,7 +37,7 @@ def _rule(library: Library, name: str) -> ast.Rule:
 
 @cache
 def _report(library: Library, name: str) -> RuleReport:
-    return check_rule(_rule(library, name), library, budget=Budget(seconds=60, shrink_seconds=20))
+    return check_rule(_rule(library, name), library, budget=Budget(instances=200, seconds=60, shrink_seconds=20))
 
 
 @pytest.mark.parametrize("name", [n for n in _names(UNSOUND) if n != "never_fires"])
@@ -75,7 +75,7 @@ def test_a_rule_that_never_fires_fails(library: Library) -> None:
 def test_the_tests_of_a_rule_are_not_needed_to_find_its_fault(library: Library) -> None:
     for name in ("transposes_backwards", "choice_is_min", "relu_past_neg", "casts_joined", "quotient_undone"):
         rule = dataclasses.replace(_rule(library, name), tests=())
-        assert check_rule(rule, library, budget=Budget(seconds=60)).verdict == "unsound", name
+        assert check_rule(rule, library, budget=Budget(instances=200, seconds=60)).verdict == "unsound", name
 
 
 def test_the_same_seed_gives_the_same_report(library: Library) -> None:
@@ -92,14 +92,14 @@ def test_the_same_seed_gives_the_same_report(library: Library) -> None:
 
 def test_a_claim_that_is_too_weak_is_noted(library: Library) -> None:
     rule = dataclasses.replace(_rule(library, "my_transposes"), numerics="reassoc")
-    report = check_rule(rule, library, budget=Budget(seconds=60))
+    report = check_rule(rule, library, budget=Budget(instances=200, seconds=60))
     assert report.ok
     assert any("exact" in note for note in report.notes)
 
 
 def test_operators_with_a_definition_are_checked_as_rules(library: Library) -> None:
     rules = {rule.name: rule for rule in recognitions(library)}
-    report = check_rule(rules["recognise_Gelu"], library, budget=Budget(seconds=60))
+    report = check_rule(rules["recognise_Gelu"], library, budget=Budget(instances=200, seconds=60))
     assert report.fired
 
 
