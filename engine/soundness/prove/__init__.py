@@ -64,14 +64,17 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class NotProved:
-    """No proof was found, which says nothing against the rule."""
+    """No proof was found, which says nothing against the rule.
+
+    The reason begins with what kind it is: `not modelled`, `not shown equal`, `right side`, `out of time`, or `failed`
+    for a mistake of the prover's own."""
 
     reason: str
 
 
 @dataclass(frozen=True, slots=True)
 class Refuted:
-    """The sides differ, and computing them on a concrete instance confirms it."""
+    """The sides differ, confirmed by computing them. `prove` looks for proofs only: layer 2 finds counterexamples."""
 
     witness: str
 
@@ -80,11 +83,14 @@ class Refuted:
 
 
 def prove(rule: ast.Rule, library: Library, *, seconds: float = 10.0) -> Proof | NotProved | Refuted:
-    """Proves a rule, in about so many seconds, if it lies in the fragment."""
+    """Proves a rule if it lies in the fragment, in about so many seconds of the processor."""
     try:
         import z3  # noqa: F401
     except ImportError:
         return NotProved("layer 3 needs rewrite[prove]")
     from .prover import prove_rule
 
-    return prove_rule(rule, library, seconds)
+    try:
+        return prove_rule(rule, library, seconds)
+    except Exception as error:  # a check of many rules does not end because one of them is strange
+        return NotProved(f"failed: {type(error).__name__}: {error}")

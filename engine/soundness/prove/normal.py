@@ -397,8 +397,8 @@ class Normaliser:
             if atom.name.startswith("$"):
                 continue
             used = list(integers.cond_ints(t.guard)) + [i for a in t.atoms for i in positions(a)]
-            sizes = [self.path.bounds[b].extent for w in t.variables if w != v and (b := integers.as_atom(w)) is not None
-                     and b in self.path.bounds]  # fmt: skip
+            others = [integers.as_atom(w) for w in t.variables if w != v]
+            sizes = [self.path.bounds[b].extent for b in others if b is not None and not b.name.startswith("$")]
             if any(a == atom for i in (*used, *sizes) for a in integers.atoms(i)):
                 continue
             rest = Term(t.factor, t.atoms, tuple(w for w in t.variables if w != v), t.guard)

@@ -368,7 +368,7 @@ class Path:
         if self.right and not typed and not self.entails(cond):
             if cond is False or self.entails(integers.negate(cond)):
                 raise Infeasible(what)  # the engine refuses to build it
-            raise Failed(f"the right side may be invalid: {what} ({cond})")
+            raise Failed(f"may be invalid: {what} ({cond})")
         self.assume(cond)
 
     def minimum(self, a: Int, b: Int) -> Int:

@@ -18,6 +18,8 @@ from .tensors import Tensor
 SECONDS = 10.0
 HIGHEST = 5
 """The highest rank that is tried."""
+LEAST = 3
+"""A proof that does not reach this rank is none."""
 PATHS = 20_000
 NO_CASE = "no case up to this rank"
 
@@ -204,19 +206,22 @@ def prove_rule(rule: ast.Rule, library: Library, seconds: float) -> Proof | NotP
     except (NotModelled, Failed, Rejected, OutOfTime, RecursionError):
         pass
     found: Tally | None = None
-    reason = "no case up to this rank"
+    reason = f"not modelled: {NO_CASE}"
     for rank in range(2, HIGHEST + 1):
         try:
             found = _all_groups(rule, ops, rank, deadline, groups, pointwise=False)
         except NotModelled as error:
-            reason = str(error)
-            if reason != NO_CASE:
+            reason = f"not modelled: {error}"
+            if str(error) != NO_CASE:
                 return NotProved(reason)
-        except (Failed, Rejected) as error:
-            return NotProved(_short(str(error)))
+        except Failed as error:
+            return NotProved(_short(f"right side: {error}"))
+        except Rejected as error:
+            return NotProved(_short(f"not shown equal: {error}"))
         except (OutOfTime, RecursionError):
-            if found is None:
-                reason = f"out of time at rank {rank}"
+            reason = f"out of time: at rank {rank}"
+            if rank <= LEAST:  # what goes wrong with permutations goes wrong from rank 3 on
+                found = None
             break
     return NotProved(reason) if found is None else _proof(rule, found, tuple(sorted(found.ranks)))
 
