@@ -13,7 +13,8 @@ from ..options import Rules, StdRules
 from ..warnings import Strict, tell
 
 if TYPE_CHECKING:
-    from ...grammar.ast import RuleFile
+    from ...grammar.ast import Item, RuleFile
+    from ...grammar.library import Library
 
 
 def command(
@@ -30,7 +31,7 @@ def command(
     if name is None:
         _list(library.files)
     else:
-        _show(name, [item for file in library.files for item in file.items])
+        _show(name, library)
 
 
 def _list(files: Sequence[RuleFile]) -> None:
@@ -63,21 +64,44 @@ def _list(files: Sequence[RuleFile]) -> None:
     out().print(f"{total} rules in {len(files)} files")
 
 
-def _show(name: str, items: list[object]) -> None:
+def _show(name: str, library: Library) -> None:
+    """The items of that name as they are written, and the types of their variables."""
     import difflib
 
     from ...grammar.ast import Fuse, Op, Rule
-    from ...grammar.printer import print_rule
     from ..console import out
 
-    named = [item for item in items if isinstance(item, Rule | Op | Fuse)]
+    named = [item for file in library.files for item in file.items if isinstance(item, Rule | Op | Fuse)]
     found = [item for item in named if item.name == name or f"recognise_{item.name}" == name]
     if not found:
         near = difflib.get_close_matches(name, [item.name for item in named], 3)
         raise UserError(f"there is no rule {name!r}", hint=f"Did you mean {', '.join(near)}?" if near else "")
     for item in found:
         out().print(f"[dim]{item.span.file}:{item.span.line}[/]", soft_wrap=True)
-        out().print(print_rule(item), markup=False, soft_wrap=True)
+        out().print(_source(item), markup=False, soft_wrap=True)
+        types = _types(item, library)
+        if types:
+            out().print("\n[dim]types that follow[/]")
+            for variable, type_ in types.items():
+                out().print(f"  {variable}: {type_}", markup=False, soft_wrap=True)
+
+
+def _source(item: Item) -> str:
+    """The lines of an item, comments included."""
+    from ...grammar.parse import read
+
+    lines = read(item.span.file).split("\n")
+    return "\n".join(lines[item.span.line - 1 : item.span.end_line])
+
+
+def _types(item: Item, library: Library) -> dict[str, str]:
+    """What the variables of an item stand for, as far as it can be inferred."""
+    from ...engine.library import OperatorTable
+    from ...grammar.types import infer
+
+    checked = [i for i in (*library.rules, *library.ops, *library.fuses) if i.span == item.span]
+    found = infer(checked, OperatorTable(), among=library.ops).types
+    return {variable: str(type_) for types in found.values() for variable, type_ in types.items()}
 
 
 def _first_line(text: str) -> str:
