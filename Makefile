@@ -8,7 +8,7 @@ JOBS ?= 2
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SOURCES := $(shell find backend engine -name '*.pyx' -o -name '*.pxd')
 
-.PHONY: demo test lint format types docs bench wheel venv clean
+.PHONY: demo test lint format types docs mutation bench wheel venv clean
 .DEFAULT_GOAL := help
 
 help:
@@ -53,6 +53,9 @@ types: $(VENV)/.installed-dev
 # The parts of docs/ that are made from the code; a test says when they are stale.
 docs: $(VENV)/.installed-dev
 	$(BIN)/python docs/generate.py
+
+mutation: $(VENV)/.installed-dev
+	$(BIN)/rewrite check --mutants --report docs/mutation.md
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.run $(ARGS)

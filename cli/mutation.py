@@ -28,7 +28,16 @@ def run(targets: Sequence[str], *, std: bool, jobs: int, thorough: bool, report:
         scores += found
     outcomes = [o for s in scores for o in s.outcomes]
     table = simple(
-        "mutants", "made", "static", "tested", "missed", "proved", "no witness", "score", numbers=tuple(range(1, 8))
+        "mutants",
+        "made",
+        "static",
+        "tested",
+        "vacuous",
+        "missed",
+        "proved",
+        "no witness",
+        "score",
+        numbers=tuple(range(1, 9)),
     )
     for row in [*lines(outcomes, "kind"), line("all", outcomes)]:
         table.add_row(*_cells(row))
@@ -47,15 +56,15 @@ def run(targets: Sequence[str], *, std: bool, jobs: int, thorough: bool, report:
 
 
 def _cells(row: Line) -> list[str]:
-    numbers = (row.mutants, row.static, row.tested, row.missed, row.proved, row.sound)
+    numbers = (row.mutants, row.static, row.tested, row.vacuous, row.missed, row.proved, row.sound)
     return [row.name, *map(str, numbers), f"{row.score:.1%}"]
 
 
 def _progress(one: RuleScore) -> None:
     total = line(one.rule, one.outcomes)
-    caught, missed = total.static + total.tested, total.missed + total.proved
+    missed = total.missed + total.proved
     note = f", [red]{missed} missed[/]" if missed else ""
-    err().print(f"[dim]{one.rule}: {total.mutants} mutants, {caught} caught{note}[/]")
+    err().print(f"[dim]{one.rule}: {total.mutants} mutants, {total.caught} caught{note}[/]")
 
 
 def _write(path: Path, scores: Sequence[RuleScore]) -> None:

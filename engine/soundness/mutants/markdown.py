@@ -15,10 +15,10 @@ bound off by one, a stronger class claimed. A brute-force oracle applies each mu
 rule's tests (at most {graphs} of them: every dim, element, attribute, operand and type altered) and compares what it
 equates on drawn inputs. It shares no code with the generator of instances that is under test.
 
-A mutant is unsound when the oracle has a witness. It is caught when the static checks refuse it (`static`) or layer 2
-of `rewrite check` finds a counterexample (`tested`). One that is not caught is `missed`; one that layer 3 proves,
-`proved`, would be a fault of the prover. Most mutants without a witness are true: the engine equates nothing whose
-element type and shape differ, which defuses many a wrong axis.
+A mutant is unsound when the oracle has a witness. It is caught when the static checks refuse it (`static`), or layer 2
+of `rewrite check` finds a counterexample (`tested`) or fails it because it fires on no instance (`vacuous`). One that
+is not caught is `missed`; one that layer 3 proves, `proved`, would be a fault of the prover. Most mutants without a
+witness are true: the engine equates nothing whose element type and shape differ, which defuses many a wrong axis.
 
 """
 
@@ -27,12 +27,10 @@ def page(scores: Sequence[RuleScore], graphs: int) -> str:
     """The page: the score, by kind and by file, and what was missed."""
     outcomes = [o for s in scores for o in s.outcomes]
     whole = line("all", outcomes)
-    caught, unsound = whole.static + whole.tested, whole.static + whole.tested + whole.missed + whole.proved
-    shown = (
-        f"**Score: {caught} of {unsound} unsound mutants caught ({whole.score:.2%})**, of {whole.mutants} mutants of "
-    )
-    shown += f"{len(scores)} rules; of the {whole.tested + whole.missed + whole.proved} that load and have a witness, "
-    shown += f"{whole.tested} are refuted by layer 2.\n\n"
+    loaded = whole.unsound - whole.static
+    shown = f"**Score: {whole.caught} of {whole.unsound} unsound mutants caught ({whole.score:.2%})**, of "
+    shown += f"{whole.mutants} mutants of {len(scores)} rules; of the {loaded} that load and have a witness, layer 2 "
+    shown += f"refutes {whole.tested} and fails {whole.vacuous} because they never fire.\n\n"
     text = _TOP.format(graphs=graphs) + shown
     text += "## By kind\n\n" + _table([*lines(outcomes, "kind"), whole])
     text += "\n## By file\n\n" + _table([*lines(outcomes, "file"), whole])
@@ -41,11 +39,11 @@ def page(scores: Sequence[RuleScore], graphs: int) -> str:
 
 
 def _table(rows: Sequence[Line]) -> str:
-    text = "| | mutants | static | tested | missed | proved | no witness | score |\n"
-    text += "|---|--:|--:|--:|--:|--:|--:|--:|\n"
+    text = "| | mutants | static | tested | vacuous | missed | proved | no witness | score |\n"
+    text += "|---|--:|--:|--:|--:|--:|--:|--:|--:|\n"
     for r in rows:
-        text += f"| {r.name} | {r.mutants} | {r.static} | {r.tested} | {r.missed} | {r.proved} | {r.sound} "
-        text += f"| {r.score:.1%} |\n"
+        numbers = (r.mutants, r.static, r.tested, r.vacuous, r.missed, r.proved, r.sound)
+        text += f"| {r.name} | {' | '.join(map(str, numbers))} | {r.score:.1%} |\n"
     return text
 
 

@@ -1,9 +1,10 @@
 """The score of the checker: of the mutants that are wrong, how many does it catch?
 
 Each mutant goes through the layers in order. What the static checks refuse is caught there. The rest is put to the
-oracle; where it has a witness, layer 2 must find a counterexample. A mutant that it passes is missed, and is a defect
-of the checker; one that layer 3 *proves* is worse, a defect of the prover. Mutants without a witness count as sound;
-with `thorough` the checker is asked about them too, and what it refutes counts as caught.
+oracle; where it has a witness, layer 2 must find a counterexample, or fail the mutant because it never fires. One that
+it passes is missed, and is a defect of the checker; one that layer 3 *proves* is worse, a defect of the prover. Mutants
+without a witness count as sound; with `thorough` the checker is asked about them too, and what it refutes counts as
+caught.
 """
 
 from __future__ import annotations
@@ -27,8 +28,9 @@ from .mutate import Mutant, mutants
 from .search import VERSION, Verdict, Witness, oracles
 from .store import Store, key, sources
 
-CAUGHT = ("static", "tested")
-"""Who may catch a mutant: the checks when it is loaded, layer 2."""
+CAUGHT = ("static", "tested", "vacuous")
+"""Who may catch a mutant: the checks when it is loaded; layer 2 by a counterexample, or because the mutant fires on
+none of its instances, which fails a rule as well."""
 BUDGET = Budget(shrink=False)
 """What layer 2 may spend on a mutant: as much as on a rule, but for shrinking."""
 
@@ -151,23 +153,25 @@ def _judge(
         return _outcome(rule, mutant, "sound", ""), name
     if store.get(name) is None:
         store.put(name, list(checked(mutant.rule, library)))
-    evidence, proof = store.get(name)
+    caught, evidence, proof = store.get(name)
     if verdict.witness is None:
-        return _outcome(rule, mutant, "tested" if evidence else "sound", evidence), name
+        return _outcome(rule, mutant, "tested" if caught == "tested" else "sound", evidence), name
     if proof:
         return _outcome(rule, mutant, "proved", f"{_said(verdict.witness)}; {proof}"), name
-    return _outcome(rule, mutant, "tested" if evidence else "missed", evidence or _said(verdict.witness)), name
+    return _outcome(rule, mutant, caught or "missed", evidence or _said(verdict.witness)), name
 
 
-def checked(rule: ast.Rule, library: Library) -> tuple[str, str]:
-    """What layer 2 has against a rule, and what layer 3 says if it proves it (asked whatever layer 2 says); empty
-    strings for nothing."""
+def checked(rule: ast.Rule, library: Library) -> tuple[str, str, str]:
+    """How layer 2 catches a rule (`tested`, `vacuous`, or empty) and what it says, and what layer 3 says if it proves
+    it, which it is asked whatever layer 2 says."""
     report = check_rule(rule, library, budget=BUDGET)
-    evidence = "; ".join(report.problems) if report.fired else ""
+    caught, evidence = "", "; ".join(report.problems)
     if report.counterexample is not None:
-        evidence = f"{report.counterexample.operands}: {report.counterexample.message}"
+        caught, evidence = "tested", f"{report.counterexample.operands}: {report.counterexample.message}"
+    elif evidence:
+        caught = "tested" if report.fired else "vacuous"
     report = prove_report(dataclasses.replace(report, layer=2), rule, library)
-    return evidence, report.proof if report.layer > 2 else ""
+    return caught, evidence, report.proof if report.layer > 2 else ""
 
 
 def refusal(rule: ast.Rule, library: Library) -> str:
@@ -219,6 +223,7 @@ class Line:
     mutants: int
     static: int
     tested: int
+    vacuous: int
     missed: int
     proved: int
     sound: int
@@ -226,9 +231,17 @@ class Line:
     @property
     def score(self) -> float:
         """The share of the unsound that is caught; 1 if there are none."""
-        caught = self.static + self.tested
-        unsound = caught + self.missed + self.proved
-        return caught / unsound if unsound else 1.0
+        return self.caught / self.unsound if self.unsound else 1.0
+
+    @property
+    def caught(self) -> int:
+        """How many are caught, by whomever."""
+        return self.static + self.tested + self.vacuous
+
+    @property
+    def unsound(self) -> int:
+        """How many are known to be wrong."""
+        return self.caught + self.missed + self.proved
 
 
 def lines(outcomes: Iterable[Outcome], field: str) -> Iterator[Line]:

@@ -196,7 +196,9 @@ class Values:
         wide = [o.astype(np.float64) if o is not None and o.dtype.kind == "f" else o for o in operands]
         found = evaluate(op, attrs, wide, outputs)
         with np.errstate(all="ignore"):
-            return None if found is None else [a.astype(narrow) if a.dtype == np.float64 else a for a in found]
+            if found is None or any(a is None for a in found):
+                return None
+            return [a.astype(narrow) if a.dtype == np.float64 else a for a in found]
 
 
 def _by_reference(op: str, attrs: Attrs, operands: list[Any], outputs: int) -> list[Any] | None:
