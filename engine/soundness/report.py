@@ -17,8 +17,9 @@ LAYERS = ("none", "static", "tested", "proved")
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """How much is spent on a rule: at most `instances` instances and about `seconds` seconds of computing, to
-    which shrinking a counterexample may add `shrink_seconds`; what else the machine does plays no part. `seed` decides what is drawn. `stop` ends at the first counterexample."""
+    """How much is spent on a rule: at most `instances` instances and about `seconds` seconds of computing, to which
+    shrinking a counterexample may add `shrink_seconds`; what else the machine does plays no part. `seed` decides what
+    is drawn. `stop` ends at the first counterexample."""
 
     instances: int = 400
     seconds: float = 8.0
