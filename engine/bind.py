@@ -80,7 +80,7 @@ def _node(demand: Demand, attr_id: int, attributes: Attributes) -> None:
     if demand.outputs is not None and egraph.outputs_of(attr_id) != demand.outputs:
         raise Unprovable(f"{demand.op} has {egraph.outputs_of(attr_id)} outputs")
     if demand.any_index:
-        number = attrs["index"]
+        number = attrs.get("index", 0)  # a node with one output is its own first
         if env.setdefault(demand.any_index, number) != number:
             raise Unprovable(f"it is output {number!r}, not {env[demand.any_index]}")
     elif demand.index is not None:

@@ -138,19 +138,10 @@ class Compiler:
                 yield state, variable
             case ast.Subscript(base=ast.Name(id=name), index=ast.Name()):  # W[i], one for each match of a group
                 yield self._variable(name, state)
-            case ast.Subscript(base=ast.Call() as call, index=index) if isinstance(index, ast.Number):
-                for after, whole in self._operator(call, state.copy(), outputs=None):
-                    root, attrs = after.fresh("p"), after.fresh("a")
-                    after.atoms.append(Atom(root, self.op_id["Proj"], attrs, (whole,)))
-                    after.demands.append(Demand(attrs, op="Proj", index=int(index.value)))
-                    yield after, root
-            case ast.Subscript(base=ast.Call() as call, index=ast.Name(id=name)):  # any output
-                for after, whole in self._operator(call, state.copy(), outputs=None):
-                    root, attrs = after.fresh("p"), after.fresh("a")
-                    after.atoms.append(Atom(root, self.op_id["Proj"], attrs, (whole,)))
-                    after.demands.append(Demand(attrs, op="Proj", any_index=name))
-                    after.wholes[name] = whole
-                    yield after, root
+            case ast.Subscript(base=ast.Call() as call, index=ast.Number() | ast.Name() as index):
+                if call.head in WITH_BODIES:
+                    yield from self._only_output(call, index, state)
+                yield from self._output(call, index, state)
             case ast.Unary(operator="-", operand=ast.Number()) | ast.Number() | ast.ListExpr() | ast.Name():
                 state = state.copy()
                 variable = state.fresh("k")
@@ -174,6 +165,27 @@ class Compiler:
                 yield state, variable
             case _:
                 raise Unsupported("this cannot stand in a pattern")
+
+    def _output(self, call: ast.Call, index: ast.Number | ast.Name, state: _State) -> Iterator[tuple[_State, str]]:
+        """An output by its number, or any for a name."""
+        for after, whole in self._operator(call, state.copy(), outputs=None):
+            root, attrs = after.fresh("p"), after.fresh("a")
+            after.atoms.append(Atom(root, self.op_id["Proj"], attrs, (whole,)))
+            if isinstance(index, ast.Name):
+                after.demands.append(Demand(attrs, op="Proj", any_index=index.id))
+                after.wholes[index.id] = whole
+            else:
+                after.demands.append(Demand(attrs, op="Proj", index=int(index.value)))
+            yield after, root
+
+    def _only_output(self, call: ast.Call, index: ast.Number | ast.Name, state: _State) -> Iterator[tuple[_State, str]]:
+        """The output of a node that happens to have one, where it may have any number."""
+        if isinstance(index, ast.Number) and index.value != 0:
+            return
+        for after, root in self._operator(call, state.copy(), outputs=1):
+            if isinstance(index, ast.Name):
+                after.demands.append(Demand(after.demands[-1].variable, op=call.head, any_index=index.id))
+            yield after, root
 
     def _variable(self, name: str, state: _State) -> tuple[_State, str]:
         state = state.copy()

@@ -91,6 +91,16 @@ def test_a_short_loop_is_written_out(optimised: Callable[..., list[str]]) -> Non
     assert "Loop" in optimised(LOOP.format(times=5), "loop_unroll")
 
 
+def test_a_loop_with_one_output_has_a_first(optimised: Callable[..., list[str]]) -> None:
+    text = """g (float[2] x) => (float[2] z) <int64 n = {2}> {
+  z = Loop (n, , x) <body = b (int64 i, bool go, float[2] p) => (bool on, float[2] q) {
+    on = Identity (go)
+    q = Neg (p)
+  }>
+}"""
+    assert optimised(text, "loop_unroll") == ["Neg", "Neg"]
+
+
 def test_a_loop_that_does_not_run_is_what_it_carries(optimised: Callable[..., list[str]]) -> None:
     text = LOOP.format(times=0).replace(", float[0, 2] s)", ")")
     assert "Loop" not in optimised(text, "loop_dead")
