@@ -144,7 +144,9 @@ class Context:
         """The outputs of an operator; adds what must hold of its inputs. `is_open` if more attributes may be set."""
         schema = self.schema(op)
         if schema is None:
-            return [self.tensor()]
+            from .expressions import declared_outputs
+
+            return declared_outputs(self, op, operands, span)
         origin = Origin(span, f"`{op}` is applied here")
         inputs = self._inputs(op, schema, operands, pattern)
         variables: dict[str, DTypes] = {}

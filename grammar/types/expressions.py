@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from .. import ast
 from ..builtins import DTYPES
 from ..scope import free_names, indices_in, is_word
@@ -242,17 +244,19 @@ def _call(context: Context, call: ast.Call) -> list[Tensor]:
         return class_head(context, "", operands, call)
     declared = context.declared.get(call.head)
     if declared is not None and context.schema(call.head) is None:
-        return _declared(context, declared, operands, attributes)
+        return _declared(context, declared, operands, attributes, call.span)
     required(context, call)
     open_ = call.rest is not None
     return context.apply(call.head, operands, attributes, call.span, is_open=open_, pattern=False)
 
 
-def _declared(context: Context, op: ast.Op, operands: list[Operand], attributes: dict[str, Value]) -> list[Tensor]:
+def _declared(
+    context: Context, op: ast.Op, operands: list[Operand], attributes: dict[str, Value], span: ast.Span
+) -> list[Tensor]:
     """An operator of a rule file's own, by its definition."""
     simple = op.definition is not None and not any(p.variadic for p in op.params or ())
-    if not simple or context.depth >= MAX_DEPTH or any(o.starred for o in operands):
-        return [context.tensor()]
+    if op.results or not simple or context.depth >= MAX_DEPTH or any(o.starred for o in operands):
+        return declared_outputs(context, op.name, operands, span)
     assert op.definition is not None
     inner = Context(context.operators, context.declared, shapes=context.shapes, certain=context.certain)
     inner.depth = context.depth + 1
@@ -266,6 +270,28 @@ def _declared(context: Context, op: ast.Op, operands: list[Operand], attributes:
             inner.env[param.name] = operand.value if operand is not None else unknown()
     result = evaluate(inner, op.definition)
     return [result.tensor if result.sort == "tensor" and result.tensor else context.tensor()]
+
+
+def declared_outputs(context: Context, name: str, operands: Sequence[Operand], span: ast.Span) -> list[Tensor]:
+    """The outputs of an operator without a schema, by the types that an `op` declares."""
+    op = context.declared.get(name)
+    if op is None or not op.results or not context.certain:
+        return [context.tensor()]
+    inner = Context(context.operators, context.declared, shapes=context.shapes)
+    inner.problems, inner.applications = context.problems, context.applications
+    names = dict(context.shapes.store.names)
+    inputs = [p for p in op.params or () if p.attribute is None]
+    for param, operand in zip(inputs, operands, strict=False):
+        if param.variadic or operand.starred:
+            break
+        if param.type is not None and operand.value.sort == "tensor" and operand.value.tensor is not None:
+            declare(inner, operand.value.tensor, param.type, operand.value.text or "this input", operand.span)
+    outputs = []
+    for result in op.results:
+        outputs.append(context.tensor())
+        declare(inner, outputs[-1], result, f"the result of `{name}`", span)
+    context.shapes.store.names = names  # what the operator calls its dims is not what the rule does
+    return outputs
 
 
 def assume(context: Context, condition: ast.Expr, truth: bool = True) -> None:

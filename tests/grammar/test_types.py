@@ -167,6 +167,16 @@ def test_operators_are_typed_by_their_definitions() -> None:
     assert "dtype-conflict" in codes("op Twice(x) = Relu(x) * 2\nrule r Abs(x) => Twice(x) given x: bool")
 
 
+def test_operators_of_other_domains_are_typed_as_they_are_declared() -> None:
+    foo = "op com.acme.Foo(x: float[N, C], w: T[C, K]) -> T[N, K]\n"
+    assert codes(foo + "rule r com.acme.Foo(x, w) => x @ w") == []
+    assert codes(foo + "rule r com.acme.Foo(x, w) => x @ w given x: [_, _, _]") == ["rank-conflict"]
+    assert codes(foo + "rule r com.acme.Foo(x, w) => x @ w given x: [_, 3], w: [4, _]") == ["dim-conflict"]
+    assert "dtype-conflict" in codes(foo + "rule r Abs(x) => com.acme.Foo(x, x) given x: i64")
+    found = typing(foo + "rule r Abs(com.acme.Foo(x, w)) => x @ w given w: f32[3, 5]").types["r"]
+    assert (str(found["x"]), str(found["w"])) == ("f32[_, 3]", "f32[3, 5]")
+
+
 # --- linear arithmetic
 
 
