@@ -82,7 +82,7 @@ class Refuted:
         return self.witness
 
 
-def prove(rule: ast.Rule, library: Library, *, seconds: float = 10.0) -> Proof | NotProved | Refuted:
+def prove(rule: ast.Rule, library: Library, *, seconds: float = 8.0) -> Proof | NotProved | Refuted:
     """Proves a rule if it lies in the fragment, in about so many seconds of the processor."""
     try:
         import z3  # noqa: F401

@@ -16,8 +16,8 @@ from . import integers, models
 from .integers import Atom, Bool, Cond, Int, Poly
 
 T = TypeVar("T")
-QUERY_STEPS = 3_000_000
-"""What the solver may spend on one question: about a second, but counted in its own steps, so that it is the same
+QUERY_STEPS = 1_500_000
+"""What the solver may spend on one question: half a second or so, but counted in its own steps, so that it is the same
 on every machine and under any load."""
 
 

@@ -15,7 +15,6 @@ from .path import Failed, Infeasible, NotModelled, OutOfTime, Path, explore
 from .run import Postponed, Run
 from .tensors import Tensor
 
-SECONDS = 10.0
 HIGHEST = 5
 """The highest rank that is tried."""
 LEAST = 3
@@ -203,7 +202,11 @@ def prove_rule(rule: ast.Rule, library: Library, seconds: float) -> Proof | NotP
     try:
         tally = _all_groups(rule, ops, 0, min(deadline, deadline_in(seconds / 2)), groups, pointwise=True)
         return _proof(rule, tally, None)
-    except (NotModelled, Failed, Rejected, OutOfTime, RecursionError):
+    except Rejected as error:  # shapes would tell no more of a rule that is elementwise
+        return NotProved(_short(f"not shown equal: {error}"))
+    except OutOfTime:
+        return NotProved("out of time: element by element")
+    except (NotModelled, Failed, RecursionError):
         pass
     found: Tally | None = None
     reason = f"not modelled: {NO_CASE}"

@@ -25,7 +25,7 @@ from .tensors import Leaf, Tensor
 if TYPE_CHECKING:
     from .equality import Claim
 
-STEPS = 8_000_000
+STEPS = 2_500_000
 """What the solver may spend on one question, in its own steps."""
 FORMATS = {"f16": (5, 11), "bf16": (8, 8), "f32": (8, 24), "f64": (11, 53)}
 WIDTHS = {"i8": 8, "i16": 16, "i32": 32, "i64": 64, "u8": 8, "u16": 16, "u32": 32, "u64": 64}
