@@ -1,5 +1,7 @@
 """The prover: what is wrong is never proved, whatever else; what is right and within reach is."""
 
+# ruff: noqa: E501  (a rule in a line reads better)
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -10,6 +12,7 @@ pytest.importorskip("z3")
 
 from rewrite.engine.library import load_rules, recognitions
 from rewrite.engine.soundness.prove import NotProved, Proof, prove
+from rewrite.grammar import ast
 from rewrite.grammar.library import Library
 
 WRONG = """
@@ -172,7 +175,7 @@ def names(text: str) -> list[str]:
     return [line.split()[1] for line in text.splitlines() if line.startswith("rule ")]
 
 
-def find(library: Library, name: str):  # noqa: ANN201
+def find(library: Library, name: str) -> ast.Rule:
     return next(r for r in (*recognitions(library), *library.rules) if r.name == name)
 
 
@@ -190,6 +193,7 @@ def test_right_rules_are_proved(right: Library, name: str) -> None:
     assert "proved for all sizes" in str(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STANDARD)
 def test_standard_rules_are_proved(standard: Library, name: str) -> None:
     found = prove(find(standard, name), standard, seconds=30)
