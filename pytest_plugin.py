@@ -117,6 +117,7 @@ class RuleTestItem(pytest.Item):
     def __init__(self, *, line: int, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.line = line
+        self.funcargs: dict[str, Any] = {}  # there are plugins that take every item to be a function
 
     def runtest(self) -> None:
         """Fail with the message of the rule tester when the rule did not do what the clause says."""

@@ -115,7 +115,7 @@ def optimize(
         for target in ("portable", "native")
     }
     settings: dict[str, Any] = {
-        "rules": tuple(Path(p).resolve() for p in rules),
+        "rules": tuple(map(Path, rules)),  # as written: the child finds what this process has kept
         "std": std_rules,
         "numerics": numerics,
         "disabled": tuple(disabled),
