@@ -94,7 +94,7 @@ def test_rules_rewrite_operators_without_a_definition(rules: Path) -> None:
     found = verify(result, before)
     assert found.compared == 0
     assert "com.acme.Foo has no definition" in str(found)
-    with pytest.raises(UserError, match="com.acme.Foo"):
+    with pytest.raises(UserError, match=r"com\.acme\.Foo"):
         compile_model(before, rules=[rules], std_rules=False)
 
 

@@ -37,7 +37,8 @@ CASES = {
     "gemm": ("float[4, 5] x, float[5, 3] w, float[3] b", 'y = com.microsoft.FusedGemm<activation = "Relu">(x, w, b)'),
     "gemm_leaky": (
         "float[5, 4] x, float[3, 5] w, float[3] b",
-        'y = com.microsoft.FusedGemm<activation="LeakyRelu", activation_alpha=0.3, transA=1, transB=1, beta=0.5>(x, w, b)',
+        """y = com.microsoft.FusedGemm
+            <activation="LeakyRelu", activation_alpha=0.3, transA=1, transB=1, beta=0.5>(x, w, b)""",
     ),
     "conv": (
         "float[N, 3, 7, 7] x, float[4, 3, 3, 3] w, float[4] b",
@@ -97,12 +98,20 @@ def test_the_definition_is_what_onnx_runtime_computes(case: str) -> None:
 @pytest.mark.parametrize(
     ("inputs", "body", "expected"),
     [
-        (f"{X}, uint8[6, 1, 8] w, float[6] s", "y = com.microsoft.MatMulNBits<K = 8, N = 6, block_size = 16>(x, w, s)", "[N, 5, 6]"),
-        (f"{X}, float[N, 4, 8] k, float[N, 4, 6] v", "y = com.microsoft.MultiHeadAttention<num_heads = 2>(x, k, v)", "[N, 5, 6]"),
+        (
+            f"{X}, uint8[6, 1, 8] w, float[6] s",
+            "y = com.microsoft.MatMulNBits<K = 8, N = 6, block_size = 16>(x, w, s)",
+            "[N, 5, 6]",
+        ),
+        (
+            f"{X}, float[N, 4, 8] k, float[N, 4, 6] v",
+            "y = com.microsoft.MultiHeadAttention<num_heads = 2>(x, k, v)",
+            "[N, 5, 6]",
+        ),
         (f"{X}, float[8, 24] w, float[24] b", "y = com.microsoft.Attention<num_heads = 2>(x, w, b)", "[N, 5, 8]"),
         ("float[4, 3] x, float[6, 3] z", "y = com.microsoft.CDist(x, z)", "[4, 6]"),
     ],
-)  # fmt: skip
+)
 def test_what_has_no_definition_has_types(inputs: str, body: str, expected: str) -> None:
     graph = graph_of(model(inputs, body), None, load_rules())
     assert str(graph.type("y")) == f"f32{expected}"
