@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from .. import ast
 from ..builtins import DTYPES
 from ..scope import free_names, indices_in, is_word
-from . import functions
+from . import comparisons, functions
 from .context import MAX_DEPTH, Context, Operand
 from .linear import Linear
 from .patterns import INFIX, check_attribute, class_head, combine, member, output, required
@@ -62,7 +62,7 @@ def evaluate(context: Context, expr: ast.Syntax, *, proving: bool = False) -> Va
             evaluate(context, left, proving=proving)
             return Value("bool")
         case ast.Compare():
-            return functions.compare(context, expr, *_sides(context, expr, proving))
+            return comparisons.compare(context, expr, *_sides(context, expr, proving))
         case ast.Subscript():
             return _subscript(context, expr, proving)
         case ast.Call() if expr.is_operator or _is_head(context, expr):
@@ -309,12 +309,12 @@ def assume(context: Context, condition: ast.Expr, truth: bool = True) -> None:
             evaluate(context, left, proving=True)
         case ast.Compare():
             left_value, right_value = _sides(context, condition, True)
-            functions.compare(context, condition, left_value, right_value)
-            functions.relate(context, condition, left_value, right_value, truth)
+            comparisons.compare(context, condition, left_value, right_value)
+            comparisons.relate(context, condition, left_value, right_value, truth)
         case ast.Call() if not condition.is_operator:
             arguments = [(evaluate(context, a, proving=True), a) for a in condition.args]
             value = functions.call(context, condition, arguments, True)
-            functions.imply(context, condition, arguments, truth)
+            comparisons.imply(context, condition, arguments, truth)
             _is_condition(context, value, condition)
         case _:
             _is_condition(context, evaluate(context, condition, proving=True), condition)
