@@ -10,12 +10,14 @@ import pytest
 from lsprotocol import types as lsp
 from rewrite.cli.commands.lsp import Engine
 from rewrite.grammar import ast, parse
-from rewrite.grammar.lsp import completion, diagnostics, hover, lenses, navigation, semantic, signatures, symbols
+from rewrite.grammar.comments import CLAUSE_WORDS
+from rewrite.grammar.lsp import completion, diagnostics, hover, lenses, navigation, semantic, signatures, symbols, words
 from rewrite.grammar.lsp.document import Document
 from rewrite.grammar.lsp.occurrences import occurrences
 from rewrite.grammar.lsp.results import Results
 from rewrite.grammar.lsp.workspace import Workspace, path_of
 from rewrite.grammar.parse import parse_fresh
+from rewrite.grammar.tokens import ITEM_WORDS
 
 RULES = Path(parse.__file__).parent.parent / "rules"
 FILES = [Path(__file__).parent.parent / "grammar" / "sample.rules", *sorted(RULES.rglob("*.rules"))]
@@ -167,6 +169,11 @@ def test_no_feature_fails_on_any_text(seed: int) -> None:
             signatures.signature_help(workspace, d, place)
             navigation.go_to_definition(workspace, d, place)
             navigation.highlights(d, place)
+
+
+def test_every_word_that_opens_something_is_explained() -> None:
+    assert set(words.CLAUSES) == CLAUSE_WORDS
+    assert set(words.ITEMS) == ITEM_WORDS
 
 
 def test_an_untitled_text_has_a_path_of_its_own() -> None:
