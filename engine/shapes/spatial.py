@@ -35,6 +35,8 @@ def windows(call: Call, spatial: Shape, kernel: Shape) -> Shape:
     pads = call.int_list("pads") or (0,) * (2 * n)
     if len(strides) != n or len(dilations) != n or len(pads) != 2 * n:
         raise refuse(call, f"strides, dilations or pads do not fit {n} spatial dims")
+    if any(step < 1 for step in (*strides, *dilations)):
+        raise refuse(call, f"strides {list(strides)} and dilations {list(dilations)}")
     mode = call.text("auto_pad", "NOTSET")
     ceil = bool(call.integer("ceil_mode"))
     result: list[Dim] = []
@@ -116,6 +118,10 @@ def conv_transpose(call: Call) -> Types:
     pads = call.int_list("pads") or (0,) * (2 * n)
     extra = call.int_list("output_padding") or (0,) * n
     wanted = call.int_list("output_shape")
+    if any(len(given) != count for given, count in ((strides, n), (dilations, n), (pads, 2 * n), (extra, n))):
+        raise refuse(call, f"strides, dilations, pads or output_padding do not fit {n} spatial dims")
+    if wanted and len(wanted) < n:
+        raise refuse(call, f"an output_shape of {len(wanted)} dims for {n}")
     mode = call.text("auto_pad", "NOTSET")
     spatial: list[Dim] = []
     for i in range(n):
