@@ -108,13 +108,16 @@ _MARKS_WITH_NAN = frozenset(("AveragePool", "LpPool", "MaxPool", "Resize"))
 """Operators where `onnx.reference` marks padding by NaN or infinities, so that operands must be finite."""
 
 
-def _fits(type_: ValueType, value: Any) -> bool:
-    """Whether a value has the type that inference gives it."""
+def _fits(type_: ValueType, value: Any, number: int) -> bool:
+    """Whether a value has the shape that inference gives it, at the sizes that a draw gives to symbols."""
     if not isinstance(type_, TensorType) or not isinstance(value, np.ndarray) or type_.shape is None:
         return True
     if len(type_.shape) != value.ndim:
         return False
-    return all(d == n for d, n in zip(type_.shape, value.shape, strict=True) if isinstance(d, int))
+    # symbols that inference makes up begin with an underscore: their sizes are not for a draw to choose
+    told = [not any(n.startswith("_") for n in symbolic.symbols(d)) for d in type_.shape]
+    sizes = zip(type_.shape, value.shape, told, strict=True)
+    return all(_extent(d, number) == n for d, n, known in sizes if known)
 
 
 class Uncomputed(Exception):
@@ -176,7 +179,9 @@ class Values:
             assert isinstance(index, int)
             return [operands[0][index]] if index < len(operands[0]) else None
         found = self._apply(node.op, node.attrs, operands, node.outputs)
-        if found is None or not all(map(_fits, egraph.types(handle), found)):
+        if found is None or not all(
+            _fits(t, v, self.number) for t, v in zip(egraph.types(handle), found, strict=False)
+        ):
             return None  # the reference implementation strays from the standard here
         return found
 
