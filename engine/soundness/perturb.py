@@ -52,13 +52,18 @@ class Changer:
             self.alias: 1, self.wrap: 2, self.way: 1,
         }  # fmt: skip
         self._moves: tuple[Callable[[Instance], Instance | None], ...] = tuple(moves)
-        weights = np.array(list(moves.values()), dtype=np.float64)
-        self._weights = weights / weights.sum()
+        self._base = np.array(list(moves.values()), dtype=np.float64)
 
     def change(self, instance: Instance, *, tries: int = 12) -> Instance | None:
         """The instance with one thing changed; None if no change was found."""
+        weights = self._base.copy()
+        # the more constants and attributes there are, the more there is to change in them
+        constants = sum(t.is_const for _, t in tensors(instance))
+        weights[self._moves.index(self.contents)] = 2 + 3 * constants
+        weights[self._moves.index(self.attribute)] = 1 + 3 * sum(map(_is_plain, instance.operands.values()))
+        weights /= weights.sum()
         for _ in range(tries):
-            move = self._moves[int(self.rng.choice(len(self._moves), p=self._weights))]
+            move = self._moves[int(self.rng.choice(len(self._moves), p=weights))]
             changed = move(instance)
             if changed is not None and changed.key() != instance.key() and self._reasonable(changed):
                 return changed
@@ -210,14 +215,20 @@ class Changer:
 
     def dtypes(self, instance: Instance) -> Instance | None:
         """All tensors of one element type have another."""
-        found = tensors(instance)
-        present = sorted({t.dtype for _, t in found})
-        old = self._pick(present)
-        if old is None:
-            return None
-        new = self._other_dtype(old)
+        old = self._pick(sorted({t.dtype for _, t in tensors(instance)}))
+        return None if old is None else self._all_retyped(instance, old, self._other_dtype(old))
+
+    def every_dtype(self, instance: Instance) -> list[Instance]:
+        """The instance with its tensors in each other element type, those of one type together."""
+        found = []
+        for old in sorted({t.dtype for _, t in tensors(instance)}):
+            known = (*FLOATS, *INTEGERS, DType.BOOL)
+            found += [self._all_retyped(instance, old, new) for new in known if new is not old]
+        return found
+
+    def _all_retyped(self, instance: Instance, old: DType, new: DType) -> Instance:
         operands: dict[str, Any] = {}
-        for (name, index), tensor in found:
+        for (name, index), tensor in tensors(instance):
             if tensor.dtype is not old:
                 continue
             changed = self._retype(name, tensor, new)
@@ -279,7 +290,7 @@ class Changer:
     def _contents(self, array: Array, instance: Instance) -> Array | None:
         rng, dtype = self.rng, DType.from_numpy(array.dtype)
         kind = int(rng.integers(11))
-        if dtype.is_integer and array.ndim <= 1 and kind < 5:
+        if dtype.is_integer and array.ndim <= 1 and kind < 8:
             ranks = [len(t.shape) for _, t in tensors(instance)]
             changed = change_list([int(v) for v in array.reshape(-1)], ranks, self.pool, rng)
             if array.ndim == 0:

@@ -67,7 +67,8 @@ def _explore(subject: Subject, budget: Budget, tally: _Tally, until: float, limi
     alive: list[Instance] = []
     spare: list[Instance] = []
     pending = list(seeds(subject.pattern, subject.declared))
-    pending += drawn(subject, rng, 24 if len(pending) < 4 else 10)
+    pending += [retyped for instance in pending[:2] for retyped in changer.every_dtype(instance)]
+    pending += drawn(subject, rng, 24)
     tries = 0
     while pending and time.process_time() < until:
         fresh = []
@@ -86,8 +87,7 @@ def _explore(subject: Subject, budget: Budget, tally: _Tally, until: float, limi
         tries += 1
         if (found and budget.stop) or tally.instances >= limit or tries > 40:
             return
-        parents = alive or spare
-        pending = _children(changer, parents, rng, ROUND) if parents else []
+        pending = _children(changer, alive, spare, rng) if alive or spare else []
         if not pending:
             pending = list(drawn(subject, rng, 24))
 
@@ -110,11 +110,16 @@ def _count(outcome: Outcome, tally: _Tally, alive: list[Instance], spare: list[I
         spare.append(outcome.instance)
 
 
-def _children(changer: Changer, parents: list[Instance], rng: np.random.Generator, count: int) -> list[Instance]:
-    """Changed instances: of the first parents (the tests) as often as of all that came later."""
+def _children(
+    changer: Changer, alive: list[Instance], spare: list[Instance], rng: np.random.Generator
+) -> list[Instance]:
+    """Changed instances: of the first on which the rule fires (the tests) as often as of all that came later, and
+    sometimes of those on which it does not, which may be a step away from where nothing fires yet."""
     found = []
-    for _ in range(count):
-        pool = parents[:4] if rng.random() < 0.5 else parents
+    for _ in range(ROUND):
+        pool = alive[:4] if rng.random() < 0.5 else alive
+        if not alive or (spare and rng.random() < 0.15):
+            pool = spare
         child: Instance | None = pool[int(rng.integers(len(pool)))]
         for _ in range(int(rng.choice([1, 2, 3], p=[0.6, 0.25, 0.15]))):
             assert child is not None
