@@ -197,7 +197,7 @@ def recognitions(library: Library) -> list[ast.Rule]:
 
 
 def _is_pattern(op: ast.Op) -> bool:
-    """Whether an operator can be recognised by its definition: one output, made of operators without a choice."""
+    """Whether an operator can be recognised by its definition: one output, several operators, no choice."""
     assert op.definition is not None
     params = {p.name for p in op.params or ()}
 
@@ -206,7 +206,10 @@ def _is_pattern(op: ast.Op) -> bool:
             return not any(isinstance(n, ast.Name) and n.id in params for n in node.walk())
         return not isinstance(node, ast.Conditional | ast.Compare | ast.Comprehension | ast.Range)
 
-    return isinstance(op.definition, ast.Call | ast.Binary | ast.Unary) and all(map(fine, op.definition.walk()))
+    definition = op.definition
+    if isinstance(definition, ast.Call) and all(isinstance(arg, ast.Name) for arg in definition.args):
+        return False  # another name of the same operator
+    return isinstance(definition, ast.Call | ast.Binary | ast.Unary) and all(map(fine, definition.walk()))
 
 
 def recognition(op: ast.Op) -> ast.Rule:

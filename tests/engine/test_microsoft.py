@@ -54,7 +54,6 @@ CASES = {
     ),
     "trilu": (X, "y = com.microsoft.Trilu<upper = 0>(x)"),
     "expand_dims": (X, "a = Constant<value = int32 {-1}>() y = com.microsoft.ExpandDims(x, a)"),
-    "bias_add": ("float[N, 4, 8] x, float[8] c, float[N, 4, 8] z", "y = com.microsoft.BiasAdd(x, c, z)"),
 }
 """Inputs and body of a model for each case; `y` is its output."""
 
