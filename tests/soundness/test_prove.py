@@ -102,7 +102,6 @@ rule sqrt_square_sign    Sqrt(x * x) => x class fast
 rule prelu_is_commutative PRelu(x, Expand(s, t)) => PRelu(s, x) class exact
 rule cast_narrow         Cast(Cast(x, to: w), to: t) => Cast(x, to: t) where w == i8, t == i64 given x: i64 class exact
 rule squeeze_any         Unsqueeze(Squeeze(x, a), b) => x class exact
-rule expand_drops        elementwise f(Expand(x, t)) => f(x) class exact where rank(x) == 0 and 1 == 2 or rank(x) >= 0
 rule layer_norm_eps      LayerNormalization(x, s, epsilon: e, ..a) => LayerNormalization(x, s, epsilon: 0.5, ..a) class reassoc
 rule wrong_branch        Where(Not(p), x, y) => Where(p, x, y) class exact
 rule xor_is_or           Xor(p, q) => Or(p, q) class exact

@@ -195,7 +195,8 @@ def conv(path: Path, attrs: Attrs, inputs: Inputs) -> list[Tensor]:
     single = groups == 1
     per: Int = w.shape[0]
     if not single:
-        per = path.divide(w.shape[0], groups)[0] if path.right else path.size(f"channels of a group {w.shape[0]}")
+        known = path.right or (isinstance(w.shape[0], int) and isinstance(groups, int))
+        per = path.divide(w.shape[0], groups)[0] if known else path.size(f"channels of a group {w.shape[0]}")
         path.require(eq(w.shape[0], groups * per), "groups of equal size")
     path.require(eq(x.shape[1], groups * w.shape[1]), "as many channels as the weights take")
     window = Window(path, attrs, x.shape[2:], w.shape[2:])

@@ -700,6 +700,8 @@ class Run:
         found_rest = rest if rest is not None and self.env.get(rest) is not None else head.attrs
         if head.op is not None:
             return self.operator(head.op, named, found_rest, inputs)
+        if named:
+            raise NotModelled("an attribute of any operator")
         tensors = [self.tensor(v) for v in inputs if v is not None]
         for t in tensors[1:]:
             types.unify(self.path, tensors[0].dtype, t.dtype)
@@ -731,6 +733,9 @@ class Run:
                 raise NotModelled("a reduction that may be a normalisation")
             if count == 1:
                 raise NotModelled("a reduction of one operand")
+            for op in self.ops.values():
+                if op.kind == "reduction" and op.name not in REDUCTIONS and _reads_integers(op.name):
+                    raise NotModelled(f"the reduction {op.name}")
             return self.path.choose(REDUCTIONS, f"operator {expr.head}")
         raise NotModelled(f"any {expr.kind} operator")
 
@@ -802,6 +807,12 @@ class Run:
             return self.tensor(self.evaluate(op.definition))
         finally:
             self.env, self.lets, self.pattern = outer, lets, pattern
+
+
+def _reads_integers(op: str) -> bool:
+    """Whether the second input of an operator may be a list of integers, as the axes of a reduction are."""
+    found = signature(op)
+    return found is None or (len(found.inputs) > 1 and "i64" in found.inputs[1].dtypes)
 
 
 def _takes(op: str, count: int) -> bool:
