@@ -28,6 +28,8 @@ WORKING_ML_OPSET = 5
 ML_DOMAIN = "ai.onnx.ml"
 OWN_DOMAIN = "rewrite"
 """The domain of operators that rule files declare."""
+KERNEL_OPERATORS = frozenset({f"{OWN_DOMAIN}.ScaledDotProductAttention"})
+"""Operators of the standard library that kernels compute as a whole; any other stands for its definition."""
 STANDARD_DOMAINS = ("", ML_DOMAIN, "ai.onnx.preview.training", "ai.onnx.preview")
 
 WITH_BODIES = ("If", "Loop", "Scan")

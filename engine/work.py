@@ -332,7 +332,10 @@ _COMPLEX: dict[str, _Rule] = {
         ("MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "FusedGemm"), Estimator._matmul
     ),
     "Einsum": Estimator._einsum,
-    **dict.fromkeys(("Attention", "MultiHeadAttention", "GroupQueryAttention"), Estimator._attention),
+    **dict.fromkeys(
+        ("Attention", "rewrite.ScaledDotProductAttention", "MultiHeadAttention", "GroupQueryAttention"),
+        Estimator._attention,
+    ),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), Estimator._recurrent),
     **dict.fromkeys(("AveragePool", "MaxPool", "LpPool"), Estimator._pool),
     "Resize": Estimator._resize,

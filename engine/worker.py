@@ -33,7 +33,7 @@ from .extract import ENodeLike, Extraction, extract
 from .graph import Graph
 from .library import RuleSet, load_rules, operators_of, rule_set
 from .nearest import WhyNot, why_not
-from .operators import OWN_DOMAIN, declaring
+from .operators import KERNEL_OPERATORS, OWN_DOMAIN, declaring
 from .saturate import Limits, Saturation, Saturator
 from .schedule import STANDARD as STANDARD_SCHEDULE
 
@@ -150,7 +150,7 @@ def _admissible(graph: Graph, cost: CostModel, rules: RuleSet) -> Callable[[ENod
 
     if cost.target == "native":
         own = f"{OWN_DOMAIN}."  # a definition stands beside those that have one
-        return lambda node: not node.op.startswith(own) and node.op not in rules.declared
+        return lambda node: node.op in KERNEL_OPERATORS or not node.op.startswith(own) and node.op not in rules.declared
     return lambda node: can_write(node.op, node.attrs, graph.opset)
 
 

@@ -1,4 +1,7 @@
-"""Attention as one kernel: the ONNX operator without a key-value cache, in both of its layouts."""
+"""Attention as one kernel: the ONNX operator without a key-value cache, in both of its layouts, and our own, which is
+its parts and nothing else.
+
+They differ in queries that see no key, whose scores are all -∞: a softmax of those is NaN, the ONNX operator gives zeros."""
 
 from __future__ import annotations
 
@@ -19,7 +22,19 @@ BLOCK = 48  # queries of one head that a task has
 @lowering("Attention")
 def lower_attention(group: Group, ctx: Context) -> list[Step] | None:
     """f32 with a boolean or additive mask, causal or not, with shared key-value heads; no cache, no soft cap."""
+    return _lower(single(group), ctx, "masked")
+
+
+@lowering("rewrite.ScaledDotProductAttention")
+def lower_parts(group: Group, ctx: Context) -> list[Step] | None:
+    """The same as the sum of its parts; with `nan_to_zero` rows of weights that are NaN count as zeros."""
     node = single(group)
+    guarded = node is not None and bool(int_attr(node, "nan_to_zero", 0))
+    return _lower(node, ctx, "nan" if guarded else "")
+
+
+def _lower(node: Node | None, ctx: Context, zeros: str) -> list[Step] | None:
+    """`zeros` says which rows of weights are zeros: `masked` those of queries that see nothing, `nan` all that are NaN."""
     if node is None or any(node.inputs[4:]) or any(node.outputs[1:]) or float_attr(node, "softcap", 0.0):
         return None
     heads, kv_heads = (node.attrs.get(k) for k in ("q_num_heads", "kv_num_heads"))
@@ -46,6 +61,7 @@ def lower_attention(group: Group, ctx: Context) -> list[Step] | None:
     params = {
         "scale": scale,
         "causal": bool(int_attr(node, "is_causal", 0)),
+        "zeros": zeros,
         "block": BLOCK,
         "batch": extents(q.shape[0]),
         "heads": extents(q.shape[1]),

@@ -94,3 +94,27 @@ def test_dims_known_at_run_time() -> None:
         cases.append(_case(b, (2, 2), (x, y), (16, 16), floats(b, 1, 1, y), symbolic=names, types=kind))
     assert t != s
     check(cases)
+
+
+def test_queries_that_see_nothing() -> None:
+    """The ONNX operator gives zeros for them, the parts NaN, and the guarded parts zeros wherever there is NaN."""
+    q, k, v = floats(1, 2, 9, 16), floats(1, 2, 13, 16), floats(1, 2, 13, 16)
+    q[0, 0, 5] = np.nan
+    mask = RNG.random((9, 13)) > 0.4
+    mask[:, 0] = True
+    mask[3] = False
+    with np.errstate(invalid="ignore"):
+        parts = _expected(q, k, v, mask, False, 0.25)
+    assert np.isnan(parts[0, :, 3]).all()
+    onnx, guarded = parts.copy(), np.nan_to_num(parts)
+    onnx[:, :, 3] = 0
+    inputs = {"q": q, "k": k, "v": v, "m": mask}
+    cases = []
+    for op, attrs, y in (
+        ("Attention", {}, onnx),
+        ("rewrite.ScaledDotProductAttention", {}, parts),
+        ("rewrite.ScaledDotProductAttention", {"nan_to_zero": 1}, guarded),
+    ):
+        node = Node(op, tuple(inputs), ("y",), {"scale": 0.25, **attrs})
+        cases.append(Case([node], inputs, expected={"y": y}, rtol=2e-5, atol=2e-5))
+    check(cases)
