@@ -150,7 +150,7 @@ def _admissible(graph: Graph, cost: CostModel, rules: RuleSet) -> Callable[[ENod
 
     if cost.target == "native":
         own = f"{OWN_DOMAIN}."  # a definition stands beside those that have one
-        return lambda node: node.op in KERNEL_OPERATORS or not node.op.startswith(own) and node.op not in rules.declared
+        return lambda node: node.op in KERNEL_OPERATORS or not (node.op.startswith(own) or node.op in rules.declared)
     return lambda node: can_write(node.op, node.attrs, graph.opset)
 
 

@@ -1,7 +1,8 @@
 """Attention as one kernel: the ONNX operator without a key-value cache, in both of its layouts, and our own, which is
 its parts and nothing else.
 
-They differ in queries that see no key, whose scores are all -∞: a softmax of those is NaN, the ONNX operator gives zeros."""
+They differ in queries that see no key, whose scores are all -∞: a softmax of those is NaN, the ONNX operator gives
+zeros."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ def lower_parts(group: Group, ctx: Context) -> list[Step] | None:
 
 
 def _lower(node: Node | None, ctx: Context, zeros: str) -> list[Step] | None:
-    """`zeros` says which rows of weights are zeros: `masked` those of queries that see nothing, `nan` all that are NaN."""
+    """`zeros` says which rows of weights are zeros: `masked` of queries that see nothing, `nan` all that are NaN."""
     if node is None or any(node.inputs[4:]) or any(node.outputs[1:]) or float_attr(node, "softcap", 0.0):
         return None
     heads, kv_heads = (node.attrs.get(k) for k in ("q_num_heads", "kv_num_heads"))
