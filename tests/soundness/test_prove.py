@@ -141,11 +141,10 @@ rule shape_of_turned     Gather(Shape(Transpose(x, perm: [1, 2, 0])), const(0, i
 """
 
 STANDARD = [
-    "mul_one", "add_zero", "pow_zero", "neg_sub", "add_self", "shift_then_scale", "sub_self", "max_max", "not_less", "where_not",
-    "identity", "transpose_noop", "transpose_transpose", "transpose_unary", "reshape_noop", "reshape_unary", "squeeze_unsqueeze",
-    "slice_noop", "concat_concat", "split_concat", "conv_bn", "conv_valid", "conv_same_upper", "conv_zero_bias", "merge_conv",
-    "merge_matmul", "matmul_matmul_const", "gemm_to_matmul", "batch_norm", "reduce_l2", "gelu_erf", "silu",
-    "leaky_relu_max", "global_average_pool", "depth_to_space_dcr", "space_to_depth", "softmax_axis", "cast_noop",
+    "mul_one", "add_zero", "pow_zero", "neg_sub", "add_self", "shift_then_scale", "sub_self", "max_max", "not_less",
+    "where_not", "identity", "transpose_noop", "reshape_noop", "reshape_unary", "conv_bn", "conv_valid",
+    "conv_same_upper", "conv_zero_bias", "merge_conv", "matmul_matmul_const", "gelu_erf", "silu", "leaky_relu_max",
+    "global_average_pool", "softmax_axis", "cast_noop",
 ]  # fmt: skip
 
 
