@@ -299,6 +299,9 @@ class Evaluator:
             raise Unprovable(f"there is no operator {op}")
         like = next((self.egraph.type(v.handle).dtype for v in inputs if isinstance(v, TensorRef)), None)
         children = [self._operand(op, i, v, like) for i, v in enumerate(inputs)]
+        for i, formal in enumerate(sig.inputs):
+            if not (formal.optional or formal.variadic) and (i >= len(children) or children[i] == ABSENT):
+                raise Unprovable(f"{op} has no {formal.name}")
         if sig.max_inputs is not None:
             children += [ABSENT] * (sig.max_inputs - len(children))
         count = self._output_count(op, attrs, children, outputs)

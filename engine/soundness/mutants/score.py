@@ -164,7 +164,10 @@ def _judge(
 def checked(rule: ast.Rule, library: Library) -> tuple[str, str, str]:
     """How layer 2 catches a rule (`tested`, `vacuous`, or empty) and what it says, and what layer 3 says if it proves
     it, which it is asked whatever layer 2 says."""
-    report = check_rule(rule, library, budget=BUDGET)
+    try:
+        report = check_rule(rule, library, budget=BUDGET)
+    except Exception as error:  # a defect of the checker: the mutant is not caught
+        return "", f"the checker failed: {type(error).__name__}: {error}", ""
     caught, evidence = "", "; ".join(report.problems)
     if report.counterexample is not None:
         caught, evidence = "tested", f"{report.counterexample.operands}: {report.counterexample.message}"
