@@ -16,6 +16,7 @@ help:
 	@echo 'make test    set up, then run all tests'
 	@echo 'make lint    set up, then style (ruff) and types (mypy)'
 	@echo 'make docs    write the generated parts of docs/ anew'
+	@echo 'make mutation   check the soundness checker on altered rules; writes docs/mutation.md'
 	@echo 'make bench   set up, then measure against the peers; writes docs/benchmarks.md'
 	@echo 'make wheel   build the wheel into dist/'
 	@echo 'make venv    the environment with everything for development, in $(VENV)'

@@ -28,9 +28,9 @@ from .mutate import Mutant, mutants
 from .search import VERSION, Verdict, Witness, oracles
 from .store import Store, key, sources
 
-CAUGHT = ("static", "tested", "vacuous")
+CAUGHT = ("static", "tested", "vacuous", "refuted")
 """Who may catch a mutant: the checks when it is loaded; layer 2 by a counterexample, or because the mutant fires on
-none of its instances, which fails a rule as well."""
+none of its instances, which fails a rule as well; layer 3 by a refutation."""
 BUDGET = Budget(shrink=False)
 """What layer 2 may spend on a mutant: as much as on a rule, but for shrinking."""
 
@@ -162,8 +162,8 @@ def _judge(
 
 
 def checked(rule: ast.Rule, library: Library) -> tuple[str, str, str]:
-    """How layer 2 catches a rule (`tested`, `vacuous`, or empty) and what it says, and what layer 3 says if it proves
-    it, which it is asked whatever layer 2 says."""
+    """How a rule is caught (`tested`, `vacuous`, `refuted`, or empty), what is said of it, and what layer 3 says if it
+    proves it, which it is asked whatever layer 2 says."""
     try:
         report = check_rule(rule, library, budget=BUDGET)
     except Exception as error:  # a defect of the checker: the mutant is not caught
@@ -173,8 +173,10 @@ def checked(rule: ast.Rule, library: Library) -> tuple[str, str, str]:
         caught, evidence = "tested", f"{report.counterexample.operands}: {report.counterexample.message}"
     elif evidence:
         caught = "tested" if report.fired else "vacuous"
-    report = prove_report(dataclasses.replace(report, layer=2), rule, library)
-    return caught, evidence, report.proof if report.layer > 2 else ""
+    proved = prove_report(dataclasses.replace(report, layer=2, problems=()), rule, library)
+    if proved.problems and not caught:
+        caught, evidence = "refuted", "; ".join(proved.problems)
+    return caught, evidence, proved.proof if proved.layer > 2 else ""
 
 
 def refusal(rule: ast.Rule, library: Library) -> str:
@@ -227,6 +229,7 @@ class Line:
     static: int
     tested: int
     vacuous: int
+    refuted: int
     missed: int
     proved: int
     sound: int
@@ -239,7 +242,7 @@ class Line:
     @property
     def caught(self) -> int:
         """How many are caught, by whomever."""
-        return self.static + self.tested + self.vacuous
+        return self.static + self.tested + self.vacuous + self.refuted
 
     @property
     def unsound(self) -> int:
