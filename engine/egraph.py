@@ -509,7 +509,7 @@ def _holds(type_: ValueType, value: SymbolicValue) -> bool:
     """Whether an element type can hold contents, as far as they are known numbers."""
     if not isinstance(type_, TensorType) or type_.dtype is None or type_.dtype.numpy.kind not in "iu":
         return True
-    limits = np.iinfo(type_.dtype.numpy)
+    limits = np.iinfo(type_.dtype.numpy.name)
     return all(limits.min <= d <= limits.max for d in value.dims if isinstance(d, int))
 
 

@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from .. import fold
 from ..egraph import ABSENT, EGraph
+from ..fold.windows import WINDOWS
 from ..graph import AttrValue, ValueType
 from ..operators import OWN_DOMAIN, WORKING_OPSET, find_schema, signature, split_name
-from . import kernels
 
 Array = NDArray[Any]
 _LIMIT = 1 << 22
@@ -129,7 +129,7 @@ _PARTIAL = frozenset({"Div", "Mod", "Pow", "Cast", "CastLike", "Gather", "Gather
 def apply(op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Any], outputs: int) -> list[Any]:
     """The outputs of an operator. Raises `Undefined`."""
     with np.errstate(all="ignore"):
-        kernel = kernels.KERNELS.get(op)
+        kernel = WINDOWS.get(op)
         if kernel is not None:
             try:
                 found = kernel(attrs, arrays)

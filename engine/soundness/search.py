@@ -17,9 +17,9 @@ from ...grammar import ast
 from ...grammar.library import Library
 from .. import fold
 from ..egraph import LEAVES
+from ..fold.windows import WINDOWS
 from .draw import drawn
 from .instance import Instance, seeds
-from .kernels import KERNELS
 from .perturb import Changer
 from .report import Budget, Counterexample, RuleReport
 from .run import Outcome, Subject, run, subjects
@@ -141,7 +141,7 @@ def _report(rule: ast.Rule, tally: _Tally, seconds: float) -> RuleReport:
     elif not tally.compared:
         what = ", ".join(sorted(tally.uncomputed)) or "its operators"
         problems.append(f"nothing could be compared: there is no reference for {what}")
-    elif never := sorted(op for op in tally.uncomputed - set(LEAVES) if not fold.by_numpy(op) and op not in KERNELS):
+    elif never := sorted(op for op in tally.uncomputed - set(LEAVES) if not fold.by_numpy(op) and op not in WINDOWS):
         notes.append(f"not computed on some instances: {', '.join(never)}")
     if rule.numerics != "exact" and tally.fired >= 8 and tally.compared and not tally.counterexample:
         if not tally.bits.get("different"):

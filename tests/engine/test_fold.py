@@ -197,3 +197,11 @@ def test_bfloat16() -> None:
     (cast,) = evaluate("Cast", {"to": 1}, [x], 1) or [None]
     assert cast is not None
     assert cast.tolist() == [1.5, -2]
+
+
+def test_a_mean_over_windows_keeps_nan() -> None:
+    x = np.array([[[1.0, np.nan, 3.0, 4.0]]], np.float32)
+    found = evaluate("AveragePool", {"kernel_shape": (2,), "strides": (2,)}, [x])
+    assert found is not None
+    assert np.isnan(found[0][0, 0, 0])
+    assert found[0][0, 0, 1] == 3.5

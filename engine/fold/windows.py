@@ -7,17 +7,14 @@ the check wants to tell a wrong constant from rounding. A kernel gives None wher
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
-from numpy.typing import NDArray
 
-from ..graph import AttrValue
+from .call import Array, Attrs
 
-Array = NDArray[Any]
-Attrs = Mapping[str, AttrValue]
 Kernel = Callable[[Attrs, Sequence[Any]], "list[Any] | None"]
 
 
@@ -390,7 +387,7 @@ def _whole_power(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
     return [np.asarray(np.power(base, real.astype(base.dtype)), base.dtype)]
 
 
-KERNELS: dict[str, Kernel] = {
+WINDOWS: dict[str, Kernel] = {
     "Pow": _whole_power,
     "Gemm": _gemm,
     "MatMul": _matmul,

@@ -1,0 +1,76 @@
+"""Operators by the reference implementation that comes with `onnx`: slow, and for whatever has no other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..graph import AttrValue, Constant, Graph, OtherType
+from ..operators import WORKING_OPSET, find_schema, signature, split_name
+from .call import Array, Attrs, Refused
+
+REFERENCE_LIMIT = 1 << 18
+"""The reference implementations are slow; they get at most this many elements."""
+
+
+def attribute(name: str, value: AttrValue) -> Any:
+    """An attribute as an ONNX `AttributeProto`; `Refused` for graphs and types."""
+    import onnx
+
+    if isinstance(value, Graph | OtherType) or (isinstance(value, tuple) and any(isinstance(v, Graph) for v in value)):
+        raise Refused
+    if isinstance(value, Constant):
+        return onnx.helper.make_attribute(name, onnx.numpy_helper.from_array(value.array))
+    if isinstance(value, tuple):
+        kind = onnx.AttributeProto.INTS if not value else None
+        return onnx.helper.make_attribute(name, list(value), attr_type=kind)
+    return onnx.helper.make_attribute(name, value)
+
+
+def by_reference(op: str, attrs: Attrs, arrays: Sequence[Array | None], n_outputs: int) -> list[Array]:
+    """One operator by `onnx.reference`."""
+    if sum(a.size for a in arrays if a is not None) > REFERENCE_LIMIT:
+        raise Refused
+    try:
+        found = run_reference(op, attrs, arrays, n_outputs)
+    except Exception as error:  # whatever the reference implementation trips over, the operator is not evaluated
+        raise Refused from error
+    if any(not isinstance(a, np.ndarray | np.generic) for a in found):
+        raise Refused
+    return [np.asarray(a) for a in found]
+
+
+def run_reference(op: str, attrs: Attrs, arrays: Sequence[Any], n_outputs: int) -> list[Any]:
+    """One operator by `onnx.reference`, on values of any kind (a sequence is a list), None where absent.
+
+    Raises whatever the reference implementation trips over."""
+    import onnx
+    from onnx.reference import ReferenceEvaluator
+
+    domain, name, version = split_name(op)
+    names = ["" if a is None else f"i{i}" for i, a in enumerate(arrays)]
+    outs = [f"o{i}" for i in range(n_outputs)]
+    node = onnx.helper.make_node(name, names, outs, domain=domain)
+    known = signature(op)
+    formals = known.attributes if known is not None else {}
+    for key, value in attrs.items():
+        # a default is left out: the implementation may not know an attribute that came with a newer opset
+        if not key.startswith("$") and (key not in formals or formals[key].default != value):
+            node.attribute.append(attribute(key, value))
+    inputs = []
+    for n, a in zip(names, arrays, strict=True):
+        if isinstance(a, list):
+            inputs.append(onnx.ValueInfoProto(name=n))
+        elif a is not None:  # typed: an operator that is defined as a function of others is expanded for these types
+            kind = onnx.helper.np_dtype_to_tensor_dtype(a.dtype)
+            inputs.append(onnx.helper.make_tensor_value_info(n, kind, a.shape))
+    graph = onnx.helper.make_graph([node], "fold", inputs, [onnx.ValueInfoProto(name=n) for n in outs])
+    schema = find_schema(op)
+    assert schema is not None
+    current = WORKING_OPSET if not domain else schema.since_version
+    imports = [onnx.helper.make_opsetid(domain, version or current)]
+    model = onnx.helper.make_model(graph, opset_imports=imports)
+    given = {n: a for n, a in zip(names, arrays, strict=True) if a is not None}
+    return list(ReferenceEvaluator(model).run(None, given))
