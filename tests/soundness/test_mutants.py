@@ -12,6 +12,7 @@ from rewrite.engine.soundness.mutants import Mutant, mutants, oracle, oracles, s
 from rewrite.engine.soundness.mutants.markdown import page
 from rewrite.engine.soundness.mutants.score import Outcome, RuleScore, line, refusal, score_rule
 from rewrite.engine.soundness.mutants.store import Store
+from rewrite.errors import UserError
 from rewrite.grammar import ast
 from rewrite.grammar.library import Library
 from rewrite.grammar.printer import print_rule
@@ -176,3 +177,23 @@ def test_every_unsound_mutant_of_a_sample_is_caught(library: Library, few: None)
     ]
     assert missed == []
     assert len(caught) > 10
+
+
+def test_the_command_prints_the_table_and_writes_the_page(
+    tmp_path: Path, few: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rewrite.cli import console, mutation
+
+    file = tmp_path / "mine.rules"
+    file.write_text(TRANSPOSED)
+    report = tmp_path / "page.md"
+    console.out.cache_clear()
+    console.err.cache_clear()
+    assert mutation.run([f"{file}::twice"], std=False, jobs=1, thorough=False, report=report)
+    shown = capsys.readouterr().out
+    assert "operands swapped" in shown or "off by one" in shown
+    text = report.read_text()
+    assert "## Missed\n\nNone." in text
+    assert "| all |" in text
+    with pytest.raises(UserError, match="has no rule"):
+        mutation.run([f"{file}::thrice"], std=False, jobs=1, thorough=False, report=None)

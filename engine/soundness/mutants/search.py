@@ -252,6 +252,8 @@ def _verdict(
             except Uncomputed:
                 continue
             compared += 1
+            if rule.numerics == "exact" and x.dtype == np.float64 and values[number].sums(right):
+                continue
             message = "" if _is_rounding(x, number, rule) else differs(x, y, rule)
             if message and _confirmed(egraph, left, right, number, rule):
                 return Verdict(Witness(graph.describe(), _NAMES[number], message), len(every), compared)

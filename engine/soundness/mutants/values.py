@@ -146,6 +146,20 @@ class Values:
         """The value of a class, by its oldest e-node. Raises `Uncomputed`."""
         return self.of(self.egraph.find(handle))
 
+    def sums(self, handle: int) -> bool:
+        """Whether an operator below an e-node sums, so that the last bits of a double are the implementation's."""
+        seen: set[int] = set()
+        open_ = [handle]
+        while open_:
+            at = open_.pop()
+            if at not in seen:
+                seen.add(at)
+                node = self.egraph.nodes[at]
+                if node.op in _SUMS:
+                    return True
+                open_ += [self.egraph.find(c) for c in node.children]
+        return False
+
     def _node(self, handle: int) -> list[Any] | None:
         if handle not in self._memo:
             self._memo[handle] = None
