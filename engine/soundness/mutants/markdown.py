@@ -36,6 +36,13 @@ def page(scores: Sequence[RuleScore], graphs: int) -> str:
     text += "## By kind\n\n" + _table([*lines(outcomes, "kind"), whole])
     text += "\n## By file\n\n" + _table([*lines(outcomes, "file"), whole])
     text += "\n## Missed\n\n" + _missed([o for o in outcomes if o.caught in ("missed", "proved")])
+    text += (
+        "\n## Proved, though the oracle has a witness\n\nProofs are about real numbers and IEEE's operations; what the "
+    )
+    text += (
+        "oracle holds against them is what implementations leave open (the sign of a zero, the order of sums), or NaN "
+    )
+    text += "and infinities, which are for layer 2 to look at.\n\n" + _proved([o for o in outcomes if o.proof])
     return text
 
 
@@ -53,4 +60,12 @@ def _missed(outcomes: Sequence[Outcome]) -> str:
         return "None.\n"
     return "".join(
         f"- `{o.rule}` ({o.file}): {o.kind}, {o.description}. Witness: {o.evidence[:300]}\n" for o in outcomes
+    )
+
+
+def _proved(outcomes: Sequence[Outcome]) -> str:
+    if not outcomes:
+        return "None.\n"
+    return "".join(
+        f"- `{o.rule}` ({o.file}): {o.kind}, {o.description} ({o.caught}). {o.proof[:300]}\n" for o in outcomes
     )

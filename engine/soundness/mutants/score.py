@@ -40,7 +40,8 @@ class Outcome:
     """What became of one mutant. `caught` is one of `CAUGHT`, `missed`, `proved` (missed, and proved by layer 3), or
     `sound` (nothing shows that it is not).
 
-    `evidence` is what caught it, or the oracle's witness; `error` what the engine said if it could not run it."""
+    `evidence` is what caught it, or the oracle's witness; `error` what the engine said if it could not run it; `proof`
+    what layer 3 has to say for it and the oracle against that, whoever caught it before."""
 
     file: str
     rule: str
@@ -51,6 +52,7 @@ class Outcome:
     caught: str
     evidence: str = ""
     error: str = ""
+    proof: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,9 +158,11 @@ def _judge(
     caught, evidence, proof = store.get(name)
     if verdict.witness is None:
         return _outcome(rule, mutant, "tested" if caught == "tested" else "sound", evidence), name
-    if proof:
-        return _outcome(rule, mutant, "proved", f"{_said(verdict.witness)}; {proof}"), name
-    return _outcome(rule, mutant, caught or "missed", evidence or _said(verdict.witness)), name
+    became = caught or ("proved" if proof else "missed")
+    return dataclasses.replace(
+        _outcome(rule, mutant, became, evidence or _said(verdict.witness)),
+        proof=proof and f"{proof}; but {_said(verdict.witness)}",
+    ), name
 
 
 def checked(rule: ast.Rule, library: Library) -> tuple[str, str, str]:
