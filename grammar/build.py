@@ -7,6 +7,7 @@ is found here and kept in `diagnostics`.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -75,7 +76,7 @@ class Builder(Transformer[Token, Any]):
         """The whole file."""
         span = self._span(children) if children else Span(self.path, 1, 1, 1, 1)
         doc = _doc(children[0]) if children and isinstance(children[0], Token) else ""
-        items = tuple(c for c in children if isinstance(c, ast.Item))
+        items = _documented([c for c in children if isinstance(c, ast.Item)])
         return ast.RuleFile(span=span, path=self.path, doc=doc, items=items)
 
     def rule(self, children: list[Any]) -> ast.Rule:
@@ -630,3 +631,12 @@ def _doc(token: Token) -> str:
     """The text of a docstring without its quotes and common indentation."""
     lines = str(token)[3:-3].strip().split("\n")
     return "\n".join(line.strip() for line in lines)
+
+
+def _documented(items: Sequence[ast.Item]) -> tuple[ast.Item, ...]:
+    """The items of a file; where several begin on one line, a comment at its end is the doc of the last."""
+    out = list(items)
+    for i, (item, following) in enumerate(itertools.pairwise(items)):
+        if item.span.line == following.span.line and item.doc and item.doc == following.doc:
+            out[i] = replace(item, doc="")
+    return tuple(out)

@@ -77,6 +77,7 @@ class Source:
         self._attached: dict[Hashable, Attached] = {}
         self._clauses: dict[int, frozenset[str]] = {}
         self._docstrings: dict[int, Token] = {}
+        self._first_lines: dict[Hashable, Comment] = {}
         self.file_docstring = self._code[0] if self._code and self._code[0].kind == "doc" else None
         self._attach(file)
 
@@ -94,6 +95,10 @@ class Source:
         """The docstring of an item as written, quotes included."""
         token = self._docstrings.get(id(item))
         return token.text if token else None
+
+    def on_first_line(self, item: ast.Item) -> Comment | None:
+        """The comment at the end of an item's first line: its doc, if it has no docstring."""
+        return self._first_lines.get(id(item))
 
     def spelling(self, number: ast.Number) -> str | None:
         """How a number is written, if what stands there has its value."""
@@ -125,7 +130,7 @@ class Source:
         for comment in self.comments:
             item = firsts.get(comment.line)
             if item is not None and comment.start > item.start and not comment.own_line:
-                self._at((item.key, "head")).end.append(comment)  # the doc of the item
+                self._first_lines[item.key] = comment  # its doc, where it has no docstring
             elif doc is not None and comment.start < doc.start:
                 self._at("docstring").before.append(comment)
             else:

@@ -49,6 +49,13 @@ def _same(file: RuleFile, source: Source, result: str, path: str) -> RuleFile:
     again = parse_fresh(result, path)
     if again.diagnostics or again.file != file:
         raise FormatError("formatting would change what the rules mean; nothing was written", where=path)
+    if docs(again.file) != docs(file):
+        raise FormatError("formatting would change what documents a rule; nothing was written", where=path)
     if Counter(c.text for c in source.comments) != Counter(c.text for c in find_comments(result)):
         raise FormatError("formatting would lose a comment; nothing was written", where=path)
     return again.file
+
+
+def docs(file: RuleFile) -> list[str]:
+    """The docs of a file and of its items, which take no part in the equality of trees."""
+    return [file.doc, *(item.doc for item in file.items)]

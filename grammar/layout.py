@@ -10,11 +10,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-WIDTH = 100
+WIDTH = 120
 """Where lines end if they can."""
 COMMENT_COLUMN = 55
 """Where comments at the ends of lines begin if the code before them is shorter."""
-_FARTHEST = 92
+_FARTHEST = 110
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,9 +55,10 @@ class Align:
 
 @dataclass(frozen=True, slots=True)
 class EndComment:
-    """A comment at the end of the line that is being written."""
+    """A comment at the end of the line being written, which it ends; if it `waits`, it stands where the line ends."""
 
     text: str
+    waits: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +129,8 @@ def _measure(todo: list[Doc], width: int) -> int | None:
                 width -= len(text)
             case Group(body=body) | Nest(body=body) | Align(body=body):
                 todo.append(body)
+            case EndComment(waits=True):
+                pass
             case _:
                 return None
     return width
@@ -141,6 +144,7 @@ class _Renderer:
         self.lines: list[tuple[str, str]] = []
         self.code = ""
         self.comments: list[str] = []
+        self.waiting: list[str] = []
         self.indent = 0  # of the line being written, as long as nothing stands on it
 
     def run(self, doc: Doc) -> list[tuple[str, str]]:
@@ -167,7 +171,7 @@ class _Renderer:
                 case Newline():
                     self._end(indent, always=part.blank)
                 case EndComment():
-                    self.comments.append(part.text)
+                    (self.waiting if part.waits else self.comments).append(part.text)
                 case LineComment():
                     self._end(indent)
                     self.comments.append(part.text)
@@ -183,11 +187,11 @@ class _Renderer:
 
     def _end(self, indent: int, *, always: bool = False) -> None:
         """End the line if anything stands on it."""
-        if self.code.strip() or self.comments or always:
-            first, *more = self.comments or [""]
+        if self.code.strip() or self.comments or self.waiting or always:
+            first, *more = [*self.waiting, *self.comments] or [""]
             self.lines.append((self.code.rstrip() or " " * self.indent if first else self.code.rstrip(), first))
             self.lines += [(" " * indent, comment) for comment in more]
-        self.code, self.comments, self.indent = "", [], indent
+        self.code, self.comments, self.waiting, self.indent = "", [], [], indent
 
     def _fits(self, body: Doc, rest: list[tuple[int, bool, Doc]]) -> bool:
         """Whether a group and what follows it up to the next place for a newline fit the line."""
@@ -223,6 +227,8 @@ def _until_line(doc: Doc, width: int, is_flat: bool) -> int | None:
                 width -= len(part.flat)
             case Group(body=body) | Nest(body=body) | Align(body=body):
                 todo.append((is_flat, body))
+            case EndComment(waits=True):
+                pass
             case _:
                 return None
     return width

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from . import ast
-from .comments import Comment, Source
+from .comments import Source
 from .layout import align_comments, rendered
 from .printer import Printer
 
@@ -25,12 +25,12 @@ class FilePrinter:
         previous: ast.Item | None = None
         was_single = False
         for item in file.items:
-            lines = self._with_lost_comments(item, rendered(self.printer.item(item)))
+            lines = self._with_lost_comments(item, self._with_doc(item, rendered(self.printer.item(item))))
             is_single = len(lines) == 1
             together = self.source is not None and previous is not None and was_single and is_single
             self._before(item, previous, together)
             self.out += lines
-            self._after(item)
+            self._after(item, is_single)
             previous, was_single = item, is_single
         self._end(file)
         return "\n".join(align_comments(self.out)) + "\n" if self.out else ""
@@ -70,21 +70,18 @@ class FilePrinter:
         if (not comments and not together) or source.has_blank_line(at, start):
             self._blank()
 
-    def _after(self, item: ast.Item) -> None:
-        """The comments at the end of an item and below it."""
+    def _after(self, item: ast.Item, is_single: bool) -> None:
+        """The comments at the end of an item and below it; none comes to its first line, where it would be the doc."""
         if self.source is None:
             return
         found = self.source.attached(id(item))
         for comment in found.end:
-            self._append(comment)
+            code, there = self.out[-1]
+            if there or is_single:
+                self.out.append(("", f"  {comment.text}"))
+            else:
+                self.out[-1] = (code, comment.text)
         self.out += [("", f"  {c.text}") for c in found.after]
-
-    def _append(self, comment: Comment) -> None:
-        code, there = self.out[-1]
-        if there:
-            self.out.append(("", f"  {comment.text}"))
-        else:
-            self.out[-1] = (code, comment.text)
 
     def _end(self, file: ast.RuleFile) -> None:
         """The comments after the last item."""
@@ -99,6 +96,24 @@ class FilePrinter:
     def _blank(self) -> None:
         if self.out:
             self.out.append(("", ""))
+
+    def _with_doc(self, item: ast.Item, lines: Lines) -> Lines:
+        """The lines of an item, its first one with the comment that it had and no other: there it is the doc."""
+        if self.source is None:
+            return lines
+        wanted = self.source.on_first_line(item)
+        text = wanted.text if wanted is not None else ""
+        (code, comment), *more = lines
+        if comment == text:
+            return lines
+        if text:
+            at = next((i for i, (_, c) in enumerate(more) if c == text), None)
+            if at is not None:
+                more[at : at + 1] = [(more[at][0], "")] if more[at][0].strip() else []
+        if not more and not text:
+            return [(code, ""), ("", f"  {comment}")]
+        moved = [("", comment)] if comment else []
+        return [*moved, (code, text), *more]
 
     def _with_lost_comments(self, item: ast.Item, lines: Lines) -> Lines:
         """The lines of an item, led by comments that stood where its printed form has no place for them."""

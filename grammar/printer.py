@@ -91,36 +91,45 @@ class Printer:
         match item:
             case ast.Rule():
                 arrow = "<=>" if item.bidirectional else "=>"
-                opening = self._head(item, f"rule {item.name}")
+                opening = self._head(item, (f"rule {item.name}", *self._doc(item)))
                 return (*opening, self._sides(item.lhs, arrow, item.rhs), *self._clauses(item))
             case ast.Fuse():
-                opening = self._head(item, f"fuse {item.name}")
+                opening = self._head(item, (f"fuse {item.name}", *self._doc(item)))
                 return (*opening, self._sides(item.lhs, "=>", item.rhs), *self._clauses(item))
             case ast.Op():
                 return self._op(item)
             case ast.Def():
-                return self._defined(item, f"def {item.name}({', '.join(item.params)})", self.expr(item.body), _INDENT)
+                opening = (f"def {item.name}({', '.join(item.params)})", *self._doc(item))
+                return self._defined(item, opening, self.expr(item.body), _INDENT)
             case ast.Use():
                 names = f" ({', '.join(item.names)})" if item.names else ""
-                return (f'use "{item.path}"{names}', *self._comment(item, _one_line(item.doc)))
+                return (f'use "{item.path}"{names}', *self._doc(item), *self._below_head(item))
             case ast.UseDomain():
-                return (f"use {item.domain}({_versions(item)})", *self._comment(item, _one_line(item.doc)))
+                return (f"use {item.domain}({_versions(item)})", *self._doc(item), *self._below_head(item))
             case ast.Ruleset():
                 return self._ruleset(item)
             case ast.Schedule():
-                return self._defined(item, f"schedule {item.name}", self._steps(item.steps), _INDENT)
+                opening = (f"schedule {item.name}", *self._doc(item))
+                return self._defined(item, opening, self._steps(item.steps), _INDENT)
         raise TypeError(f"{type(item).__name__} is no item")
 
     def _head(self, item: ast.Item, opening: Doc) -> tuple[Doc, ...]:
-        """An item's first line with its doc as a comment, or as a docstring if it is one or has several lines."""
-        lines = self._docstring(item)
-        doc = "" if lines else item.doc
-        return (opening, *self._comment(item, doc), Nest(_INDENT, tuple(lines)))
+        """What opens an item, and its docstring."""
+        return (opening, *self._below_head(item), Nest(_INDENT, tuple(self._docstring(item))))
 
-    def _comment(self, item: ast.Item, doc: str) -> tuple[Doc, ...]:
-        """The comments of an item's first line, or its doc where there is no source."""
+    def _doc(self, item: ast.Item) -> tuple[Doc, ...]:
+        """The comment at the end of an item's first line: its doc, unless that is a docstring.
+
+        It waits for the end of the line, since on any other it would be no doc."""
         if self.source is None:
-            return (EndComment(f"# {doc}"),) if doc else ()
+            return (EndComment(f"# {item.doc}", waits=True),) if item.doc and "\n" not in item.doc else ()
+        comment = self.source.on_first_line(item)
+        return (EndComment(comment.text, waits=True),) if comment is not None else ()
+
+    def _below_head(self, item: ast.Item) -> tuple[Doc, ...]:
+        """The other comments of what opens an item."""
+        if self.source is None:
+            return ()
         found = self.source.attached((id(item), "head"))
         return tuple(EndComment(c.text) for c in found.end) + tuple(LineComment(c.text) for c in found.after)
 
@@ -143,22 +152,23 @@ class Printer:
         return out
 
     def _defined(self, item: ast.Item, opening: Doc, value: Doc, indent: int) -> Doc:
-        """`opening = value`, on one line if it fits, with the item's doc."""
+        """`opening = value`, on one line if it fits."""
         if self._docstring(item):
             return (*self._head(item, opening), Nest(_INDENT, (Newline(), "= ", Align(value))))
-        doc = self._comment(item, item.doc)
+        below = self._below_head(item)
         if fits((opening, " = ", value), WIDTH):
-            return (opening, " = ", value, *doc)
-        return (opening, " =", *doc, Nest(indent, (Newline(), value)))
+            return (opening, " = ", value, *below)
+        return (opening, " =", *below, Nest(indent, (Newline(), value)))
 
     def _ruleset(self, item: ast.Ruleset) -> Doc:
         limits = [self.around(id(limit), f"{limit.name} {_number(limit.value)}") for limit in item.limits]
         if item.joins is not None:
             limits.append(self.around((id(item), "joins"), f"joins {item.joins}"))
-        line = joined([f"ruleset {item.name}", *limits], "  ")
+        opening: Doc = (f"ruleset {item.name}", *self._doc(item))
+        line = joined([opening, *limits], "  ")
         if not self._docstring(item) and fits(line, WIDTH):
-            return (line, *self._comment(item, item.doc))
-        return (*self._head(item, f"ruleset {item.name}"), *(Nest(_INDENT, (Newline(), limit)) for limit in limits))
+            return (line, *self._below_head(item))
+        return (*self._head(item, opening), *(Nest(_INDENT, (Newline(), limit)) for limit in limits))
 
     def _steps(self, steps: Sequence[ast.Step]) -> Doc:
         return Align(fill([self._step(step) for step in steps], after=" ;"))
@@ -176,16 +186,17 @@ class Printer:
         return self.around(id(step), doc)
 
     def _op(self, op: ast.Op) -> Doc:
-        opening: Doc = f"op {op.name}"
+        opening: Doc = (f"op {op.name}", *self._doc(op))
         if op.params is not None:
             opening = (opening, "(", Align(fill([self._param(p) for p in op.params])), ")")
         if op.results:
             types = [self.type(t) for t in op.results]
-            opening = (opening, " -> ", types[0] if len(types) == 1 else ("(", Align(fill(types)), ")"))
+            results = Group(types[0]) if len(types) == 1 else ("(", Align(fill(types)), ")")
+            opening = (opening, Nest(2 * _INDENT, Group((Line(), "-> ", results))))
         clauses = self._clauses(op)
         words = [f"kind {op.kind}"] * bool(op.kind) + ["commutative"] * op.commutative + ["impure"] * op.impure
-        if op.definition is None and not clauses and not self._docstring(op) and self._are_bare(op):
-            return (joined([opening, *words], " "), *self._comment(op, op.doc))
+        if op.params is None and not op.results and not clauses and not self._docstring(op) and self._are_bare(op):
+            return (joined([opening, *words], " "), *self._below_head(op))
         first = [self._clause(op, word.partition(" ")[0], word) for word in words]
         if op.definition is None:
             return (*self._head(op, opening), *first, *clauses)
@@ -280,13 +291,11 @@ class Printer:
         if test.equals:
             left, right = (self.operand(side, _RANGE) for side in test.equals)
             claim = Align((left, Nest(_INDENT, Group((Line(), "== ", right)))))
-            operands = Group((Line("  "), "for ", Align(fill(parts)))) if parts else ""
-            return self.around(id(test), (opening.ljust(12) + "  ", claim, Nest(_TEST, operands)))
+            operands = Group((Line(), "for ", Align(fill(parts)))) if parts else ""
+            return self.around(id(test), (f"{opening} ", claim, Nest(_TEST, operands)))
         if test.term is not None:
-            operands = Group((Line("  "), "for ", Align(fill(parts)))) if parts else ""
-            return self.around(
-                id(test), (opening.ljust(12) + "  in ", Align(self.expr(test.term)), Nest(_TEST, operands))
-            )
+            operands = Group((Line(), "for ", Align(fill(parts)))) if parts else ""
+            return self.around(id(test), (f"{opening} in ", Align(self.expr(test.term)), Nest(_TEST, operands)))
         if test.model is not None:
             times = f" times {test.times}" if test.times is not None else ""
             return self.around(id(test), f'{opening.ljust(12)}  model "{test.model}"{times}')
@@ -371,7 +380,8 @@ class Printer:
             case ast.Binary():
                 return self._chain(expr)
             case ast.Compare(operator=operator, left=left, right=right):
-                tail = Group((Line(), f"{operator} ", self.operand(right, _RANGE)))
+                listed = isinstance(right, ast.ListExpr | ast.Comprehension)  # broken within
+                tail = Group((" " if listed else Line(), f"{operator} ", self.operand(right, _RANGE)))
                 return (self.operand(left, _RANGE), Nest(_INDENT, tail)), _COMPARE
             case ast.Optional(name=name, default=default):
                 return (f"{name} = ", self.expr(default)), _OR
@@ -431,11 +441,6 @@ class Printer:
             parts.append(self.expr(call.rest))
         kind = f"{call.kind} " if call.kind else ""
         return (f"{kind}{call.head}(", Align(fill(parts)), ")")
-
-
-def _one_line(doc: str) -> str:
-    """A doc that can only be a comment, or nothing."""
-    return doc if "\n" not in doc else ""
 
 
 def _versions(item: ast.UseDomain) -> str:

@@ -155,6 +155,35 @@ ATOMS = st.one_of(
 )
 EXPRESSIONS = st.recursive(ATOMS, larger, max_leaves=20)
 
+DIMS = several(node(ast.Name, id=NAMES) | node(ast.AnyDim) | node(ast.Number, value=st.integers(0, 9)))
+TYPES = node(ast.TypeExpr, const=st.just(False), element=NAMES, shape=st.none() | DIMS)
+PARAMS = st.one_of(
+    node(ast.Param, name=SMALL),
+    node(ast.Param, name=SMALL, variadic=st.just(True), type=TYPES),
+    node(ast.Param, name=SMALL, attribute=node(ast.Number, value=NUMBERS)),
+    node(ast.Param, name=SMALL, type=TYPES, default=st.none() | node(ast.Name, id=st.just("none"))),
+)
+ITEMS = st.one_of(
+    node(
+        ast.Op,
+        name=st.sampled_from(["Op", "com.acme.OperatorWithALongName"]),
+        params=several(PARAMS, 0, 12),
+        results=several(TYPES),
+        definition=st.none() | ATOMS,
+        kind=st.none() | st.sampled_from(KINDS),
+        commutative=st.booleans(),
+        where=several(ATOMS),
+    ),
+    node(ast.Def, name=SMALL, params=several(SMALL), body=EXPRESSIONS),
+    node(ast.Rule, name=SMALL, lhs=EXPRESSIONS, rhs=ATOMS, where=several(ATOMS), bidirectional=st.booleans()),
+    node(ast.Fuse, name=SMALL, lhs=EXPRESSIONS, rhs=ATOMS),
+    node(ast.Ruleset, name=SMALL, joins=st.none() | SMALL),
+    node(ast.Schedule, name=SMALL, steps=several(node(ast.Run, ruleset=NAMES), 1, 9)),
+    node(ast.Use, path=st.just("a.rules"), names=several(NAMES)),
+    node(ast.UseDomain, domain=st.just("com.acme"), low=st.integers(1, 9), high=st.none() | st.integers(1, 9)),
+)
+"""Items of every kind, without docs."""
+
 
 @settings(max_examples=150, deadline=None)
 @given(EXPRESSIONS)
