@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 from rewrite.engine.rule_tests import run_tests
+from rewrite.grammar.format import format_text
 
 from .blocks import ROOT, Block, blocks
 
@@ -27,6 +28,13 @@ def test_rules_pass_their_tests(block: Block, tmp_path: Path) -> None:
     results = run_tests([file])
     assert results
     assert [r.message for r in results if not r.ok] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_rules_are_laid_out_as_the_library(page: Path) -> None:
+    for block in blocks(page):
+        if block.language == "rules":
+            assert format_text(block.text) == block.text, block.where
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
