@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -11,6 +9,7 @@ from typing import Annotated
 import typer
 
 from ...errors import RewriteError, UserError
+from ..rule_files import write
 
 
 def command(
@@ -69,25 +68,9 @@ def _format(path: Path, check: bool, diff: bool) -> bool:
     elif check:
         err().print(f"would reformat {path}", markup=False, soft_wrap=True)
     if not (check or diff):
-        _replace(path, after)
+        write(path, after)
         err().print(f"reformatted {path}", markup=False, soft_wrap=True)
     return True
-
-
-def _replace(path: Path, text: str) -> None:
-    """Put a new text into a file at once, with the ends of lines and the permissions that it had."""
-    from ...transient import replacing
-
-    target = path.resolve()
-    data = text.encode()
-    if b"\r\n" in target.read_bytes():
-        data = data.replace(b"\n", b"\r\n")
-    mode = stat.S_IMODE(target.stat().st_mode)
-    if not os.access(target, os.W_OK):
-        raise UserError("cannot be written to", where=str(path))
-    with replacing(target) as file:
-        file.write(data)
-        os.fchmod(file.fileno(), mode)
 
 
 def _standard_input(check: bool, diff: bool) -> bool:

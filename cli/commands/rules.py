@@ -1,4 +1,4 @@
-"""`rewrite rules`: list the rules, or show one with its documentation and tests."""
+"""`rewrite rules`: list the rules, show one with its documentation and tests, or begin a new one."""
 
 from __future__ import annotations
 
@@ -22,16 +22,35 @@ def command(
     rules: Rules = [],  # noqa: B006  Typer reads the default, nothing changes it
     std_rules: StdRules = True,
     strict: Strict = False,
+    new: Annotated[
+        Path | None,
+        typer.Option("--new", metavar="FILE", help="Append a rule to fill in, named RULE, to this file or make it."),
+    ] = None,
 ) -> None:
-    """List the rules, or show one."""
+    """List the rules, show one, or begin a new one."""
     from ...engine.library import STANDARD, load_rules
 
+    if new is not None:
+        _begin(new, name, load_rules(rules, std=std_rules))
+        return
     library = load_rules(rules, std=std_rules)
     tell(library, rules or [STANDARD], strict=strict)
     if name is None:
         _list(library.files)
     else:
         _show(name, library)
+
+
+def _begin(path: Path, name: str | None, library: Library) -> None:
+    """Append a rule to fill in to a file."""
+    from ..console import out
+    from ..rule_files import add_rule
+
+    if name is None:
+        raise UserError("a new rule needs a name", hint="rewrite rules --new my.rules my_rule")
+    taken = {str(getattr(item, "name", "")) for file in library.files for item in file.items}
+    line = add_rule(path, name, taken)
+    out().print(f"{path}:{line}: {name}, to be filled in", markup=False, soft_wrap=True)
 
 
 def _list(files: Sequence[RuleFile]) -> None:
