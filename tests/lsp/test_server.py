@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,8 @@ from lsprotocol import types as lsp
 from pytest_lsp import ClientServerConfig, LanguageClient, client_capabilities
 from rewrite.grammar.format import format_text
 from rewrite.grammar.lsp.semantic import TYPES
+
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 COMMAND = [sys.executable, "-P", "-c", "from rewrite.cli.app import main; main()", "lsp"]
 
@@ -46,17 +49,33 @@ rule square_only
 OTHER = "def helper(a) = a + 1\n\nrule from_other\n  Neg(Neg(x))  =>  x\n  test fires x: f32[2]\n"
 
 
-@pytest_lsp.fixture(config=ClientServerConfig(server_command=COMMAND))
-async def client(lsp_client: LanguageClient, tmp_path: Path) -> AsyncIterator[None]:
-    (tmp_path / "other.rules").write_text(OTHER)
+@pytest_lsp.fixture(config=ClientServerConfig(server_command=COMMAND), scope="module")
+async def client(lsp_client: LanguageClient, tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[None]:
+    """One server for all tests, each with a folder of its own."""
+    root = tmp_path_factory.getbasetemp() / "workspace"
+    root.mkdir()
     capabilities = client_capabilities("visual-studio-code")
     lsp_client.feature(lsp.WORKSPACE_CODE_LENS_REFRESH)(lambda *_: None)
-    folder = lsp.WorkspaceFolder(tmp_path.as_uri(), "rules")
+    workspace = lsp.WorkspaceFolder(root.as_uri(), "rules")
     await lsp_client.initialize_session(
-        lsp.InitializeParams(capabilities=capabilities, workspace_folders=[folder], root_uri=tmp_path.as_uri())
+        lsp.InitializeParams(capabilities=capabilities, workspace_folders=[workspace], root_uri=root.as_uri())
     )
     yield
     await lsp_client.shutdown_session()
+
+
+@pytest.fixture
+def folder(
+    client: LanguageClient, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Path]:
+    """A new folder in the workspace; gone after the test, and what the test has opened closed."""
+    folder = tmp_path_factory.getbasetemp() / "workspace" / request.node.name
+    folder.mkdir()
+    (folder / "other.rules").write_text(OTHER)
+    yield folder
+    for uri in [path.as_uri() for path in folder.iterdir()]:
+        client.text_document_did_close(lsp.DidCloseTextDocumentParams(lsp.TextDocumentIdentifier(uri)))
+    shutil.rmtree(folder)
 
 
 class Editor:
@@ -86,9 +105,9 @@ class Editor:
     async def diagnostics(self) -> list[lsp.Diagnostic]:
         while True:
             async with asyncio.timeout(60):
-                await self.client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
-            if self.uri in self.client.diagnostics:
-                return list(self.client.diagnostics[self.uri])
+                told = await self.client.wait_for_notification(lsp.TEXT_DOCUMENT_PUBLISH_DIAGNOSTICS)
+            if told.uri == self.uri:
+                return list(told.diagnostics)
 
     def at(self, context: str) -> lsp.Position:
         before, after = context.split("¦")
@@ -122,15 +141,14 @@ class Editor:
 
 
 @pytest.fixture
-def editor(client: LanguageClient, tmp_path: Path) -> Editor:
-    return Editor(client, tmp_path / "own.rules", TEXT)
+def editor(client: LanguageClient, folder: Path) -> Editor:
+    return Editor(client, folder / "own.rules", TEXT)
 
 
 def codes(found: list[lsp.Diagnostic]) -> list[Any]:
     return [d.code for d in found]
 
 
-@pytest.mark.asyncio
 async def test_diagnostics_as_one_types(editor: Editor) -> None:
     found = await editor.open()
     assert codes(found) == ["unused-let"]
@@ -146,7 +164,6 @@ async def test_diagnostics_as_one_types(editor: Editor) -> None:
     assert await editor.change(TEXT.replace("unused = 1, ", "")) == []
 
 
-@pytest.mark.asyncio
 async def test_positions_are_told_in_utf16_units(editor: Editor) -> None:
     await editor.open()
     text = TEXT.replace("rule undo  ", "def f(a) = a + b # 🦀\n\nrule undo  ").replace(
@@ -157,7 +174,6 @@ async def test_positions_are_told_in_utf16_units(editor: Editor) -> None:
     assert any(editor.inside(d.range).startswith("Foo") for d in found if d.code == "unknown-operator")
 
 
-@pytest.mark.asyncio
 async def test_hover(editor: Editor) -> None:
     await editor.open()
     assert "[N, N]" in await editor.hover("Relu(Transpose(¦x, perm: [1,0]))  =>")
@@ -174,7 +190,6 @@ async def test_hover(editor: Editor) -> None:
     assert await editor.hover("# --- ¦rules") == ""
 
 
-@pytest.mark.asyncio
 async def test_go_to_definition(editor: Editor) -> None:
     await editor.open()
 
@@ -190,7 +205,6 @@ async def test_go_to_definition(editor: Editor) -> None:
     assert await target("Re¦lu(Transpose") == ("operators.rules", "")
 
 
-@pytest.mark.asyncio
 async def test_references_and_highlights(editor: Editor) -> None:
     await editor.open()
     at = editor.at("def is_¦square")
@@ -206,7 +220,6 @@ async def test_references_and_highlights(editor: Editor) -> None:
     assert len(shown) == len(re.findall(r"\bx\b", rule))
 
 
-@pytest.mark.asyncio
 async def test_outline_and_folding(editor: Editor) -> None:
     await editor.open()
     found = await editor.client.text_document_document_symbol_async(lsp.DocumentSymbolParams(editor.id))
@@ -220,7 +233,6 @@ async def test_outline_and_folding(editor: Editor) -> None:
     assert {"rule", "#", "op"} <= starts
 
 
-@pytest.mark.asyncio
 async def test_completion(editor: Editor) -> None:
     await editor.open()
     text = TEXT + "\nrule half\n  Conv(x, W, ¦)  =>  x\n  \n  class \n"
@@ -241,7 +253,6 @@ async def test_completion(editor: Editor) -> None:
     assert not await editor.labels("# --- ru¦les")
 
 
-@pytest.mark.asyncio
 async def test_signature_help(editor: Editor) -> None:
     await editor.open()
 
@@ -260,7 +271,6 @@ async def test_signature_help(editor: Editor) -> None:
     assert parameter == "perm: INTS"
 
 
-@pytest.mark.asyncio
 async def test_rename(editor: Editor) -> None:
     await editor.open()
 
@@ -286,8 +296,7 @@ async def test_rename(editor: Editor) -> None:
             await renamed(context, name)
 
 
-@pytest.mark.asyncio
-async def test_rename_goes_through_files(editor: Editor, tmp_path: Path) -> None:
+async def test_rename_goes_through_files(editor: Editor) -> None:
     await editor.open()
     await editor.change(TEXT.replace("r == 2", "helper(r) == 3"))
     params = lsp.RenameParams(new_name="plus_one", text_document=editor.id, position=editor.at("hel¦per(r)"))
@@ -296,7 +305,6 @@ async def test_rename_goes_through_files(editor: Editor, tmp_path: Path) -> None
     assert {Path(uri).name for uri in edit.changes or {}} == {"own.rules", "other.rules"}
 
 
-@pytest.mark.asyncio
 async def test_formatting(editor: Editor) -> None:
     await editor.open()
     messy = TEXT.replace("  =>  ", "=>").replace("\nrule undo", "\n\n\n\nrule   undo") + "\n\n"
@@ -317,7 +325,6 @@ async def test_formatting(editor: Editor) -> None:
     assert not edits
 
 
-@pytest.mark.asyncio
 async def test_lenses_run_tests_and_checks(editor: Editor) -> None:
     await editor.open()
     text = TEXT.replace("q = [0,2,1]\n", "q = [0,2,1]\n  test refuses  x: f32[2,3,4], p = [1,2,0], q = [0,2,1]\n")
@@ -343,7 +350,6 @@ async def test_lenses_run_tests_and_checks(editor: Editor) -> None:
     assert "last check: sound" in await editor.hover("rule square¦_only")
 
 
-@pytest.mark.asyncio
 async def test_fixes_are_offered(editor: Editor) -> None:
     await editor.open()
     await editor.change(TEXT.replace("Relu(x), perm", "Relo(x), perm"))
@@ -358,28 +364,23 @@ async def test_fixes_are_offered(editor: Editor) -> None:
     assert "Relu(x), perm" in editor.apply(list((edit.changes or {})[editor.uri]))
 
 
-@pytest.mark.asyncio
-async def test_warnings_of_the_whole_library(client: LanguageClient, tmp_path: Path) -> None:
+async def test_warnings_of_the_whole_library(client: LanguageClient, folder: Path) -> None:
     text = "rule a Floor(x) => x where rank(x) >= 1\nrule b Floor(x) => Ceil(x) where rank(x) == 2\n"
-    editor = Editor(client, tmp_path / "overlap.rules", text)
+    editor = Editor(client, folder / "overlap.rules", text)
     found = await editor.open()
     while "overlap" not in codes(found):
         found = await editor.diagnostics()
     assert {d.severity for d in found if d.code == "overlap"} == {lsp.DiagnosticSeverity.Warning}
 
 
-@pytest.mark.asyncio
-async def test_what_only_all_files_together_show(client: LanguageClient, tmp_path: Path) -> None:
-    editor = Editor(
-        client, tmp_path / "more.rules", 'use "other.rules"\n\nrule from_other\n  Abs(Neg(x))  =>  Abs(x)\n'
-    )
+async def test_what_only_all_files_together_show(client: LanguageClient, folder: Path) -> None:
+    editor = Editor(client, folder / "more.rules", 'use "other.rules"\n\nrule from_other\n  Abs(Neg(x))  =>  Abs(x)\n')
     found = await editor.open()
     while "duplicate-name" not in codes(found):
         found = await editor.diagnostics()
     assert "from_other" in found[0].message
 
 
-@pytest.mark.asyncio
 async def test_semantic_tokens(editor: Editor) -> None:
     await editor.open()
     found = await editor.client.text_document_semantic_tokens_full_async(lsp.SemanticTokensParams(editor.id))
@@ -400,7 +401,6 @@ async def test_semantic_tokens(editor: Editor) -> None:
     assert "# 🦀 twice is once" in told["comment"]
 
 
-@pytest.mark.asyncio
 async def test_nothing_kills_the_server(editor: Editor) -> None:
     await editor.open()
     for text in ["", "\n", "rule", 'rule r """', "(" * 3000, "rule r Relu(" * 400, "\u2028\x0b\r\n# 🦀", "op " * 50]:
