@@ -58,6 +58,7 @@ class _Knowledge:
     constant: ConstantInfo | None = None
     value: SymbolicValue | None = None
     is_const: bool = False
+    numbers: list[int] = field(default_factory=list, compare=False)
 
 
 @dataclass(slots=True)
@@ -66,7 +67,8 @@ class EGraph:
 
     `made_by[h]` is the rule that first made node `h` (None for a node of the model), `origins[h]` the names of the
     original nodes it stands for. `knowledge` counts what has become known, so that a failed condition can tell whether
-    it is worth another look."""
+    it is worth another look; `touched` lists the classes of which more has become known, one after the other, and both
+    where two have merged."""
 
     nodes: list[ENode] = field(default_factory=list)
     made_by: list[str | None] = field(default_factory=list)
@@ -96,6 +98,8 @@ class EGraph:
     _new_rows: dict[int, list[Row]] = field(default_factory=dict)
     _new_equal: list[tuple[int, int]] = field(default_factory=list)
     _merged: bool = False
+    _numbers: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    touched: list[int] = field(default_factory=list)
 
     @classmethod
     def create(cls, commutative: Iterable[str] = ()) -> EGraph:
@@ -126,15 +130,17 @@ class EGraph:
             "_new_rows",
             "_new_equal",
             "_attr_ids",
+            "_numbers",
+            "touched",
         }
         return {name: getattr(self, name) for name in self.__slots__ if name not in skip}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         for name, value in state.items():
             setattr(self, name, value)
-        self.matcher, self._memo, self._attr_ids = None, {}, {}
+        self.matcher, self._memo, self._attr_ids, self._numbers = None, {}, {}, {}
         self._new_leaves, self._new_rows, self._new_equal = [], {}, []
-        self._new_fixed, self._stamps, self._new_variadic = [], [], []
+        self._new_fixed, self._stamps, self._new_variadic, self.touched = [], [], [], []
 
     # --- reading ---
 
@@ -194,6 +200,19 @@ class EGraph:
     def changed_since(self, knowledge: int, handles: Iterable[int]) -> bool:
         """Whether more has become known of one of these classes since `self.knowledge` had that value."""
         return any(self._stamps[self.find(h)] > knowledge for h in handles)
+
+    def number(self, handle: int, *, contents: bool) -> int:
+        """A number that classes share of which the same is known: their types, and if asked for their contents."""
+        handle = self.find(handle)
+        if handle == ABSENT:
+            return -1
+        what = self._known[handle]
+        if not what.numbers:
+            digest = None if what.constant is None else what.constant.digest
+            plain = (what.types, what.is_const)
+            numbers = self._numbers
+            what.numbers += [numbers.setdefault(k, len(numbers)) for k in (plain, (*plain, digest, what.value))]
+        return what.numbers[contents]
 
     def op_id(self, op: str) -> int:
         """The number that stands for an operator in the matcher."""
@@ -402,6 +421,7 @@ class EGraph:
             self._known[at] = merged
             self.knowledge += 1
             self._stamps[at] = self.knowledge
+            self.touched.append(at)
             if merged.is_const and not what.is_const:
                 self._new_fixed.append(at)
             for user in list(self._users[at]):
@@ -432,6 +452,7 @@ class EGraph:
         self._members[low].extend(self._members[high])
         self.knowledge += 1
         self._stamps[low] = self.knowledge
+        self.touched += (low, high)
         self._merged = True
         before, after = self._known[low], self._known[high]
         self._learn(low, after)

@@ -55,7 +55,8 @@ class Variant:
 
     `tensors` maps rule variables to class variables (a list for `xs[*]`), `defaults` optional inputs to their
     default. `whole` is the class of the node whose outputs are the members of a group, `naries` the classes where
-    trees end that are matched as sums or products of many terms."""
+    trees end that are matched as sums or products of many terms. `evidence` is what decides that a match is refused,
+    where that is known (`evidence.evidence`)."""
 
     query: Query
     roots: tuple[str, ...]
@@ -66,6 +67,7 @@ class Variant:
     spreads: tuple[tuple[str, tuple[Part, ...]], ...]
     whole: str | None = None
     naries: tuple[tuple[str, ast.Call], ...] = ()
+    evidence: tuple[tuple[int, bool], ...] | None = None
 
     @property
     def runs(self) -> tuple[str, ...]:

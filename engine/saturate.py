@@ -19,6 +19,7 @@ from .compile_rules import Compiler, heads
 from .declared import define
 from .egraph import EGraph
 from .evaluate import Evaluator
+from .evidence import evidence
 from .given import check_given
 from .groups import Groups, Members
 from .matcher import Row
@@ -154,6 +155,10 @@ class Saturator:
         self._seen_variants: set[tuple[object, ...]] = set()
         self._failed: dict[str, dict[_Key, _Pending]] = {}
         self._done: set[_Key] = set()
+        self._refused: set[_Key] = set()
+        self._watched: dict[str, dict[int, list[_Key]]] = {}
+        self._noted: dict[str, int] = {}
+        self._due: dict[str, set[_Key]] = {}
         self._groups = Groups(self.evaluator)
         self._banned: dict[str, int] = {}
         self._bans: dict[str, int] = {}
@@ -246,10 +251,11 @@ class Saturator:
             rule, variant = self._by_query[name]
             changed |= self._apply_all(rule, variant, rows, phase, spent)
         changed |= self._apply_groups(phase)
+        due = self._due.setdefault(phase, set())
         for key, pending in retry.items():
+            self._note_touched(phase, due)
             # a failed condition is worth another look only when more is known of what it is about
-            classes = pending.row[: len(pending.variant.query.classes)]
-            if not self.egraph.changed_since(pending.knowledge, (*classes, *self._terms(pending.variant, classes))):
+            if not self._is_due(key, pending, due):
                 self._failed[phase].setdefault(key, pending)
             elif spent.all or self._sits_out(pending.rule, spent.budget):
                 pending.knowledge = -1
@@ -266,6 +272,31 @@ class Saturator:
         changed = changed or self.egraph.knowledge != knowledge or len(self.egraph.nodes) != nodes
         self._changes += changed
         return changed
+
+    def _note_touched(self, phase: str, due: set[_Key]) -> None:
+        """Adds the matches with a class that has been touched since this was last asked."""
+        touched, watched = self.egraph.touched, self._watched.setdefault(phase, {})
+        for i in range(self._noted.get(phase, 0), len(touched)):
+            due.update(watched.get(touched[i], ()))
+        self._noted[phase] = len(touched)
+
+    def _is_due(self, key: _Key, pending: _Pending, due: set[_Key]) -> bool:
+        """Whether more is known than when a match was last looked at."""
+        if pending.knowledge < 0:
+            return True
+        if key in due:
+            due.discard(key)
+        elif not pending.variant.naries:
+            return False
+        classes = pending.row[: len(pending.variant.query.classes)]
+        return self.egraph.changed_since(pending.knowledge, (*classes, *self._terms(pending.variant, classes)))
+
+    def _fail(self, phase: str, key: _Key, rule: CompiledRule, variant: Variant, row: Row) -> None:
+        """Keeps a match that was refused until more is known of its classes."""
+        self._failed[phase][key] = _Pending(rule, variant, row, self.egraph.knowledge)
+        watched = self._watched.setdefault(phase, {})
+        for handle in dict.fromkeys(row[: len(variant.query.classes)]):
+            watched.setdefault(handle, []).append(key)
 
     def _spend(self, spent: _Spent, phase: str) -> None:
         """Notes if the ruleset has used up its budget."""
@@ -336,6 +367,7 @@ class Saturator:
             if self._compiled.get(number) != state:
                 self._compiled[number] = state
                 for variant in compiler.variants(rule, self._seen_variants):
+                    variant.evidence = evidence(rule, variant)
                     self._by_query[variant.query.name] = (rule, variant)
                     self.egraph.matcher.add_query(variant.query)
 
@@ -375,13 +407,21 @@ class Saturator:
             return False
         count = self.report.counts[rule.name]
         evaluator = self.evaluator
-        self._speak_for(rule)
         at = dict(zip((*variant.query.classes, *variant.query.integers), row, strict=True))
         roots = [at[r] for r in variant.roots]
         rearranges = not isinstance(rule.rhs, ast.Name)
         if rearranges and not self.constants and all(self.egraph.is_const(r) for r in roots):
             self._done.add(key)
             return False
+        alike: _Key | None = None
+        if variant.evidence is not None:
+            known = [self.egraph.number(row[i], contents=contents) for i, contents in variant.evidence]
+            alike = (variant.query.name, (*known, *row[len(known) :]))
+            if alike in self._refused:
+                count.matches += 1
+                self._fail(phase, key, rule, variant, row)
+                return False
+        self._speak_for(rule)
         try:
             nearness = 0
             env = bind(rule, variant, row, evaluator)
@@ -411,7 +451,9 @@ class Saturator:
         except (Unprovable, IllTyped) as why:
             if nearness >= count.nearness:
                 count.reason, count.nearness = str(why), nearness
-            self._failed[phase][key] = _Pending(rule, variant, row, self.egraph.knowledge)
+            if alike is not None and nearness < 2:
+                self._refused.add(alike)
+            self._fail(phase, key, rule, variant, row)
             return False
 
     def _terms(self, variant: Variant, classes: Row) -> list[int]:
