@@ -8,7 +8,7 @@ JOBS ?= 2
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SOURCES := $(shell find backend engine -name '*.pyx' -o -name '*.pxd')
 
-.PHONY: demo test lint format types docs mutation bench wheel venv clean
+.PHONY: demo test lint format types docs mutation soundness bench wheel venv clean
 .DEFAULT_GOAL := help
 
 help:
@@ -17,6 +17,7 @@ help:
 	@echo 'make lint    set up, then style (ruff) and types (mypy)'
 	@echo 'make docs    write the generated parts of docs/ anew'
 	@echo 'make mutation   check the soundness checker on altered rules; writes docs/mutation.md'
+	@echo 'make soundness  check all rules, proofs included; writes docs/soundness-report.md'
 	@echo 'make bench   set up, then measure against the peers; writes docs/benchmarks.md'
 	@echo 'make wheel   build the wheel into dist/'
 	@echo 'make venv    the environment with everything for development, in $(VENV)'
@@ -57,6 +58,11 @@ docs: $(VENV)/.installed-dev
 
 mutation: $(VENV)/.installed-dev
 	$(BIN)/rewrite check --mutants --report docs/mutation.md
+
+soundness: $(VENV)/.installed-dev
+	@mkdir -p build
+	$(BIN)/rewrite check rules/ --no-cache --json build/soundness.json
+	$(BIN)/python docs/soundness_report.py build/soundness.json
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.run $(ARGS)

@@ -413,7 +413,7 @@ class Changer:
         for _ in range(int(self._pick([1, 1, 2, 3]))):
             attribute = self._pick(sorted(known.attributes)) if known is not None else None
             value = None if attribute is None else draw_attribute(op, attribute, rank, self.rng)
-            if value is not None:
+            if attribute is not None and value is not None:
                 attrs[attribute] = value
                 changed.append(attribute)
         if not changed:

@@ -15,14 +15,11 @@ def prove_report(report: RuleReport, rule: ast.Rule, library: Library) -> RuleRe
     """The report with what the prover says; unchanged where there is no solver (the extra `prove`)."""
     if importlib.util.find_spec("z3") is None:
         return report
-    from .prove import Proof, Refuted, prove
+    from .prove import Proof, prove
 
     start = time.perf_counter()
     found = prove(rule, library)
     seconds = time.perf_counter() - start
     if isinstance(found, Proof):
         return dataclasses.replace(report, layer=3, proof=str(found), proved_seconds=seconds)
-    if isinstance(found, Refuted):
-        problems = (*report.problems, f"refuted by the prover: {found}")
-        return dataclasses.replace(report, layer=1, problems=problems, proved_seconds=seconds)
     return dataclasses.replace(report, proof=f"not proved: {found.reason}", proved_seconds=seconds)

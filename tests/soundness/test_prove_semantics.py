@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import time
 from fractions import Fraction
 from typing import Any
 
@@ -20,6 +19,7 @@ from rewrite.engine.operators import normalise_attrs
 from rewrite.engine.soundness.prove import integers, movement
 from rewrite.engine.soundness.prove.attributes import Attrs
 from rewrite.engine.soundness.prove.elementwise import ALL
+from rewrite.engine.soundness.prove.meter import Meter
 from rewrite.engine.soundness.prove.path import Path
 from rewrite.engine.soundness.prove.registry import OPERATORS
 from rewrite.engine.soundness.prove.run import CONTENTS
@@ -76,7 +76,7 @@ class Values:
 
 def computed(op: str, attrs: dict[str, Any], inputs: list[np.ndarray | None], outputs: int) -> list[np.ndarray]:
     """The outputs of an operator by the prover's meaning of it."""
-    path = Path([], time.process_time() + 60, {}, 6)
+    path = Path([], Meter(60), {}, 6)
     arrays: dict[str, np.ndarray] = {}
     tensors: list[Tensor | None] = []
     for i, array in enumerate(inputs):
@@ -257,3 +257,23 @@ def test_meaning_is_the_reference(op: str, attrs: dict[str, Any], inputs: list[n
 def test_every_operator_with_a_meaning_of_its_own_is_held_against_the_reference() -> None:
     tried = {op for op, _, _ in CASES} | set(ALL)  # elementwise operators are functions of their name
     assert set(OPERATORS) <= tried
+
+
+@pytest.mark.parametrize(
+    "pads", [(-1, 0, 0, -2), (-1, -1, -1, -1), (2, -1, -3, 1), (-2, 3, 1, -3), (-3, 0, 1, 0), (0, -4, 2, 2)]
+)
+def test_padding_below_zero_cuts_off(pads: tuple[int, ...]) -> None:
+    # ONNX's reference does not compute it, the runtime does
+    onnxruntime = pytest.importorskip("onnxruntime")
+    x, value = f(4, 5), np.array(9, np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Pad", ["x", "p", "v"], ["y"])], "pad",
+        [helper.make_tensor_value_info("x", 1, [4, 5]), helper.make_tensor_value_info("p", 7, [4]),
+         helper.make_tensor_value_info("v", 1, [])],
+        [helper.make_tensor_value_info("y", 1, None)],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    run = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = run.run(None, {"x": x, "p": i(*pads), "v": value})
+    (found,) = computed("Pad", {}, [x, i(*pads), value], 1)
+    np.testing.assert_array_equal(found, expected)

@@ -339,6 +339,15 @@ def map_cond(cond: Bool, change: Callable[[Int], Int]) -> Bool:
 # --- z3 --------------------------------------------------------------------------------------------------------------
 
 
+def forget() -> None:
+    """Forgets all terms, and gives the solver a state of its own: what it answers next depends on nothing before."""
+    import z3.z3 as core
+
+    for known in (_key, _merge, to_z3, _z3_atom, cond_z3):
+        known.cache_clear()
+    core._main_ctx = core.Context()
+
+
 @cache
 def to_z3(value: Int) -> Any:
     """The integer as a term of z3."""

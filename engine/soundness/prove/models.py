@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from . import integers
-from .integers import Atom, Bool, Int, Poly
+from .integers import Atom, Bool, Cond, Int, Poly
 
 KEPT = 40
 _SEEDS = ((1,), (2,), (3, 2, 4, 5, 7), (1, 2, 3), (5, 1, 2), (0, 1, 2), (2, 1))
@@ -23,6 +23,8 @@ class Model(dict[Atom, int]):
         super().__init__(known)
         self.rest = rest
         self.elements: dict[Any, int] = {}
+        self.number = 0
+        self._held: dict[Bool, bool] = {}
 
     def value(self, value: Int) -> int:
         """The value of an integer."""
@@ -54,9 +56,15 @@ class Model(dict[Atom, int]):
         return self.rest[count % len(self.rest)]
 
     def holds(self, cond: Bool) -> bool:
-        """Whether a condition holds."""
+        """Whether a condition holds. What was said of a variable stays, so an answer does too."""
         if isinstance(cond, bool):
             return cond
+        found = self._held.get(cond)
+        if found is None:
+            found = self._held[cond] = self._holds(cond)
+        return found
+
+    def _holds(self, cond: Cond) -> bool:
         match cond.op:
             case "ge":
                 return self.value(cond.args[0]) >= 0
@@ -73,17 +81,23 @@ class Pool:
     """Models that the paths of a proof have met, most useful first."""
 
     def __init__(self) -> None:
-        self.known: list[Model] = [Model({}, seed) for seed in _SEEDS]
+        self.known: list[Model] = []
+        self.met = 0
+        for seed in reversed(_SEEDS):
+            self.add(Model({}, seed))
 
     def add(self, model: Model) -> None:
         """Keeps a model, instead of the one that has been of no use for longest."""
+        self.met += 1
+        model.number = self.met
         self.known.insert(0, model)
         del self.known[KEPT:]
 
     def used(self, model: Model) -> None:
         """Moves a model to the front."""
-        self.known.remove(model)
-        self.known.insert(0, model)
+        if self.known[0] is not model:
+            place = next(i for i, m in enumerate(self.known) if m is model)
+            self.known.insert(0, self.known.pop(place))
 
 
 def from_solver(found: Any, conds: Sequence[Bool]) -> Model:
@@ -95,7 +109,8 @@ def from_solver(found: Any, conds: Sequence[Bool]) -> Model:
             if hasattr(value, "as_long"):
                 known[Atom(declaration.name())] = value.as_long()
     model = Model(known)
-    for atom in {a for c in conds for v in integers.cond_ints(c) for a in integers.atoms(v) if a.kind == "data"}:
+    mentioned = (a for c in conds for v in integers.cond_ints(c) for a in integers.atoms(v) if a.kind == "data")
+    for atom in dict.fromkeys(mentioned):
         value = found.eval(integers.to_z3(integers.of_atom(atom)), model_completion=True)
         try:
             model.elements[(atom.name, tuple(model.value(a) for a in atom.args))] = value.as_long()

@@ -218,6 +218,8 @@ def _wrapped(path: Path, index: Int, size: Int, count: Int) -> Int:
 def concat(path: Path, attrs: Attrs, inputs: Inputs) -> list[Tensor]:
     """One after the other along an axis."""
     parts = [given(inputs, k) for k in range(len(inputs))]
+    if not parts:
+        raise Infeasible("nothing to join")
     axis = attrs.axis("axis", parts[0].rank)
     for other in parts[1:]:
         if other.rank != parts[0].rank:
@@ -290,16 +292,16 @@ def _slab(path: Path, x: Tensor, axis: int, start: Int, size: Int) -> Tensor:
     return Tensor(path, shape, at, dtype=x.dtype)
 
 
+SLICED = 1
+"""Along so many axes at once a slice is looked at where a rule leaves open along how many: there are some fifty ways in
+which start, end and step can lie, for each axis."""
+
+
 @operator("Slice")
 def slice_(path: Path, attrs: Attrs, inputs: Inputs) -> list[Tensor]:
     """From start to end by steps, along some axes; bounds are clamped, negative ones count from the end."""
     x = given(inputs, 0)
-    starts, ends = given(inputs, 1).values(), given(inputs, 2).values()
-    count = len(starts)
-    listed = inputs[3].values() if len(inputs) > 3 and inputs[3] is not None else list(range(count))
-    steps = inputs[4].values() if len(inputs) > 4 and inputs[4] is not None else [1] * count
-    if not len(ends) == len(listed) == len(steps) == count:
-        raise Infeasible("as many ends as starts")
+    starts, ends, listed, steps = _bounds_of(path, inputs)
     axes = axes_of(path, listed, x.rank)
     shape = x.shape
     first: dict[int, tuple[Int, Int]] = {}
@@ -323,6 +325,31 @@ def slice_(path: Path, attrs: Attrs, inputs: Inputs) -> list[Tensor]:
             return [found[begin + i * step] for i in range(number)]
 
     return [Tensor(path, shape, at, dtype=x.dtype, values=values)]
+
+
+def _bounds_of(path: Path, inputs: Inputs) -> list[list[Int]]:
+    """Starts, ends, axes and steps: lists of one length, that of the first whose length is known."""
+    lists = [given(inputs, 1), given(inputs, 2), *(t for t in inputs[3:] if t is not None)]
+    for t in lists:
+        if isinstance(t, Leaf) and t.fixed is None and t._dims is None:
+            t.fixed = 1
+    known = [t for t in lists if not isinstance(t, Leaf) or ("contents", t.name) in path.extra]
+    count = len((known[0] if known else lists[0]).values())
+    if isinstance(lists[0], Leaf):
+        if count > SLICED:
+            raise Infeasible("a slice along so many axes is not looked at")
+        if count == SLICED:
+            path.extra.setdefault("bounded", set()).add("slices along one axis")
+    axes, steps = ((inputs[k] if len(inputs) > k else None) for k in (3, 4))
+    found = [
+        lists[0].values(count),
+        lists[1].values(count),
+        list(range(count)) if axes is None else axes.values(count),
+        [1] * count if steps is None else steps.values(count),
+    ]
+    if any(len(v) != count for v in found):
+        raise Infeasible("as many ends as starts")
+    return [list(v) for v in found]
 
 
 def _span(path: Path, size: Int, start: Int, end: Int, step: Int) -> tuple[Int, Int]:

@@ -7,13 +7,13 @@ way has been taken. So what a run sees are plain values, and a proof is the sum 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from . import integers, models
 from .integers import Atom, Bool, Cond, Int, Poly
+from .meter import Meter, OutOfTime
 
 T = TypeVar("T")
 QUERY_STEPS = 1_500_000
@@ -31,10 +31,6 @@ class NotModelled(Exception):
 
 class Failed(Exception):
     """An obligation of the path could not be discharged; the message says which."""
-
-
-class OutOfTime(Exception):
-    """The time for the rule is over."""
 
 
 @dataclass(slots=True)
@@ -58,7 +54,7 @@ class Path:
     """The facts of one way. `script` says which way to take at each choice; beyond its end the first."""
 
     script: list[int]
-    deadline: float
+    meter: Meter
     memo: dict[Any, Any]
     max_rank: int = 4
     mode: str = "exact"
@@ -146,9 +142,8 @@ class Path:
         return f"{stem}#{self.fresh_names[stem]}"
 
     def tick(self) -> None:
-        """Raises `OutOfTime` past the deadline."""
-        if time.process_time() > self.deadline:
-            raise OutOfTime
+        """A step of work; raises `OutOfTime` if there were too many."""
+        self.meter.spend()
 
     # --- facts ---
 
@@ -215,7 +210,10 @@ class Path:
 
     def normal(self, value: Int) -> Int:
         """The integer with everything put in that equations say."""
-        return integers.substitute(value, self.mapping, self._again) if isinstance(value, Poly) else value
+        if not isinstance(value, Poly):
+            return value
+        self.meter.spend()
+        return integers.substitute(value, self.mapping, self._again)
 
     def _again(self, atom: Atom) -> Int:
         if atom.kind == "div":
@@ -272,6 +270,7 @@ class Path:
                 if fact is not True:
                     solver.add(integers.cond_z3(fact))
             verdict = solver.check()
+            self.meter.solved(solver)
             if verdict == z3.sat:
                 self.pool.add(models.from_solver(solver.model(), [*self.facts, *ranges, under, negated]))
             return bool(verdict == z3.unsat)
@@ -289,6 +288,7 @@ class Path:
     def _refuted(self, conds: Sequence[Bool]) -> bool:
         """Whether a known model satisfies these conditions and the facts of the path."""
         for model in self.pool.known:
+            self.meter.spend()
             try:
                 if all(model.holds(c) for c in conds) and self._alive(model):
                     self.pool.used(model)
@@ -299,14 +299,14 @@ class Path:
 
     def _alive(self, model: models.Model) -> bool:
         """Whether a model satisfies the facts; how far that has been looked at is remembered."""
-        start = self.checked.get(id(model), 0)
+        start = self.checked.get(model.number, 0)
         if start < 0:
             return False
         for fact in self.facts[start:]:
             if not model.holds(fact):
-                self.checked[id(model)] = -1
+                self.checked[model.number] = -1
                 return False
-        self.checked[id(model)] = len(self.facts)
+        self.checked[model.number] = len(self.facts)
         return True
 
     def ranges(self, conds: Sequence[Bool]) -> Iterator[Bool]:
@@ -330,6 +330,8 @@ class Path:
         if key not in self.memo:
             self.tick()
             self.memo[key] = self._refuted([]) or self.solver.check() != z3.unsat
+            if self._solver is not None:
+                self.meter.solved(self._solver)
         return bool(self.memo[key])
 
     # --- arithmetic that needs facts ---

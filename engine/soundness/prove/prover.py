@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Mapping, Sequence
+import gc
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,14 +12,24 @@ from ....grammar import ast
 from ....grammar.library import Library
 from . import NotProved, Proof, integers, types
 from .equality import Claim, equal
-from .path import Failed, Infeasible, NotModelled, OutOfTime, Path, explore
+from .meter import Meter, OutOfTime
+from .path import Failed, Infeasible, NotModelled, Path, explore
 from .run import Postponed, Run
 from .tensors import Tensor
 
 HIGHEST = 5
 """The highest rank that is tried."""
+COLLECTED = 32
+"""After so many cases what they leave behind is collected."""
 LEAST = 3
-"""A proof that does not reach this rank is none."""
+"""The rank that is tried first: a proof that does not reach it is none, since what goes wrong with permutations goes
+wrong from there on."""
+POINTWISE = 0.4
+"""The share of the work that may go into a proof element by element."""
+HIGHER = 0.2
+"""The share of the work that may go into each rank beyond the first that was proved."""
+GROWTH = 4
+"""How many times the work of a rank the next one takes, at least."""
 PATHS = 20_000
 NO_CASE = "no case up to this rank"
 
@@ -43,7 +54,7 @@ def directions(rule: ast.Rule) -> list[tuple[Any, Any]]:
 
 
 def prove_at(
-    rule: ast.Rule, ops: Mapping[str, ast.Op], max_rank: int, deadline: float, *, pointwise: bool, members: int
+    rule: ast.Rule, ops: Mapping[str, ast.Op], max_rank: int, meter: Meter, *, pointwise: bool, members: int
 ) -> Tally:
     """All cases up to a rank; raises `Rejected`, `NotModelled`, `Failed` or `OutOfTime`."""
     tally = Tally()
@@ -52,7 +63,7 @@ def prove_at(
         memo: dict[Any, Any] = {}
 
         def make(script: list[int], memo: dict[Any, Any] = memo) -> Path:
-            path = Path(script, deadline, memo, max_rank)
+            path = Path(script, meter, memo, max_rank)
             if pointwise:
                 path.extra["pointwise"] = True
             return path
@@ -63,8 +74,10 @@ def prove_at(
             except Postponed:
                 raise NotModelled("an attribute that no operator has asked for") from None
 
-        for _, result in explore(case, make, PATHS):
+        for count, (_, result) in enumerate(explore(case, make, PATHS), start=1):
             tally.cases += bool(result)
+            if count % COLLECTED == 0:
+                gc.collect(1)
         if tally.cases == before:
             raise NotModelled(NO_CASE)
     return tally
@@ -195,46 +208,80 @@ def _compare(path: Path, a: Tensor, b: Tensor, claim: Claim, tally: Tally) -> No
 
 
 def prove_rule(rule: ast.Rule, library: Library, seconds: float) -> Proof | NotProved:
-    """A proof at any rank if the rule is elementwise, else rank by rank for as long as there is time."""
-    deadline = deadline_in(seconds)
+    """A proof at any rank if the rule is elementwise, else rank by rank for as long as work is left."""
+    with _alone():
+        return _prove_rule(rule, library, Meter(seconds))
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """A state of the solver of its own, and no collection of garbage but when it is asked for: terms are ordered by
+    when they were made and freed, so what came before would show in what the solver does."""
+    integers.forget()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+def _prove_rule(rule: ast.Rule, library: Library, meter: Meter) -> Proof | NotProved:
     ops = {op.name: op for op in library.ops}
     groups = (2, 3) if _is_group(rule) else (0,)
     try:
-        tally = _all_groups(rule, ops, 0, min(deadline, deadline_in(seconds / 2)), groups, pointwise=True)
-        return _proof(rule, tally, None)
+        with meter.share(POINTWISE):
+            return _proof(rule, _all_groups(rule, ops, 0, meter, groups, pointwise=True), None)
     except Rejected as error:  # shapes would tell no more of a rule that is elementwise
         return NotProved(_short(f"not shown equal: {error}"))
     except OutOfTime:
         return NotProved("out of time: element by element")
     except (NotModelled, Failed, RecursionError):
         pass
+    try:
+        found = _by_rank(rule, ops, meter, groups)
+    except NotModelled as error:
+        return NotProved(_short(f"not modelled: {error}"))
+    except Failed as error:
+        return NotProved(_short(f"right side: {error}"))
+    except Rejected as error:
+        return NotProved(_short(f"not shown equal: {error}"))
+    except (OutOfTime, RecursionError):
+        return NotProved(f"out of time: before rank {LEAST} was done")
+    return _proof(rule, found, tuple(sorted(found.ranks)))
+
+
+def _by_rank(rule: ast.Rule, ops: Mapping[str, ast.Op], meter: Meter, groups: Sequence[int]) -> Tally:
+    """All cases up to the highest rank that there is work for, each rank with those below it."""
     found: Tally | None = None
-    reason = f"not modelled: {NO_CASE}"
-    for rank in range(2, HIGHEST + 1):
-        try:
-            found = _all_groups(rule, ops, rank, deadline, groups, pointwise=False)
-        except NotModelled as error:
-            reason = f"not modelled: {error}"
-            if str(error) != NO_CASE:
-                return NotProved(reason)
-        except Failed as error:
-            return NotProved(_short(f"right side: {error}"))
-        except Rejected as error:
-            return NotProved(_short(f"not shown equal: {error}"))
-        except (OutOfTime, RecursionError):
-            reason = f"out of time: at rank {rank}"
-            if rank <= LEAST:  # what goes wrong with permutations goes wrong from rank 3 on
-                found = None
+    last = 0
+    for rank in range(LEAST, HIGHEST + 1):
+        begun = meter.spent
+        if found is not None and GROWTH * last > HIGHER * meter.limit:
             break
-    return NotProved(reason) if found is None else _proof(rule, found, tuple(sorted(found.ranks)))
+        try:
+            with meter.share(1.0 if found is None else HIGHER):
+                found = _all_groups(rule, ops, rank, meter, groups, pointwise=False)
+        except NotModelled as error:
+            if str(error) != NO_CASE:
+                raise
+        except (OutOfTime, RecursionError):
+            if found is None:
+                raise
+            break
+        last = meter.spent - begun
+    if found is None:
+        raise NotModelled(NO_CASE)
+    return found
 
 
 def _all_groups(
-    rule: ast.Rule, ops: Mapping[str, ast.Op], rank: int, deadline: float, groups: Sequence[int], *, pointwise: bool
+    rule: ast.Rule, ops: Mapping[str, ast.Op], rank: int, meter: Meter, groups: Sequence[int], *, pointwise: bool
 ) -> Tally:
     total = Tally()
     for members in groups:
-        tally = prove_at(rule, ops, rank, deadline, pointwise=pointwise, members=members)
+        tally = prove_at(rule, ops, rank, meter, pointwise=pointwise, members=members)
         total.cases += tally.cases
         total.ranks |= tally.ranks
         total.ways |= tally.ways
@@ -254,8 +301,3 @@ def _is_group(rule: ast.Rule) -> bool:
 
 def _short(text: str) -> str:
     return text if len(text) <= 300 else text[:297] + "..."
-
-
-def deadline_in(seconds: float) -> float:
-    """The time at which so many seconds of the processor are over."""
-    return time.process_time() + seconds

@@ -91,7 +91,9 @@ def _equal(
         solver.add(*facts, *translation.assumed)
         loose = claim.signed_zero or claim.numerics != "exact"
         solver.add(z3.Not(translation.agree(a, b, signed_zero=loose)))
-        return bool(solver.check() == z3.unsat)
+        verdict = solver.check()
+        path.meter.solved(solver)
+        return bool(verdict == z3.unsat)
     except (NotModelled, z3.Z3Exception):
         return False
 
