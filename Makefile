@@ -14,7 +14,7 @@ SOURCES := $(shell find backend engine -name '*.pyx' -o -name '*.pxd')
 help:
 	@echo 'make demo    set up, then optimise and compile a real model'
 	@echo 'make test    set up, then run all tests'
-	@echo 'make lint    set up, then style (ruff) and types (mypy)'
+	@echo 'make lint    set up, then style (ruff, rewrite fmt) and types (mypy)'
 	@echo 'make docs    write the generated parts of docs/ anew'
 	@echo 'make mutation   check the soundness checker on altered rules; writes docs/mutation.md'
 	@echo 'make soundness  check all rules, proofs included; writes docs/soundness-report.md'
@@ -41,11 +41,13 @@ test: $(VENV)/.installed-dev
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/rewrite fmt --check rules examples
 	$(MAKE) --no-print-directory types
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+	$(BIN)/rewrite fmt rules examples
 
 # mypy names a package after its folder; the link gives the checkout the package's name, whatever its own is.
 types: $(VENV)/.installed-dev
