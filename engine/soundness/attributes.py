@@ -31,7 +31,7 @@ FLAGS = frozenset(
     )
 )  # fmt: skip
 _LEFT_ALONE = frozenset(
-    ("training_mode", "output_dtype", "precision", "stash_type", "softmax_precision", "qk_matmul_output_mode", "body",
+    ("training_mode", "output_dtype", "stash_type", "softmax_precision", "qk_matmul_output_mode", "body",
      "num_outputs")
 )  # fmt: skip
 """Attributes that have to fit to others, so that drawn ones would seldom be valid."""
@@ -55,6 +55,8 @@ def draw_attribute(op: str, name: str, rank: int, rng: np.random.Generator) -> A
         return int(rng.integers(2))
     if name in _LEFT_ALONE:
         return None
+    if name == "precision":
+        return int(rng.choice([0, DType.F32.onnx, DType.F16.onnx]))
     if name == "axis":
         return int(rng.integers(-rank, rank)) if rank else 0
     if name == "group":
@@ -120,13 +122,16 @@ def change_number(value: float | int, ranks: Sequence[int], pool: Sequence[float
 def change_list(value: list[Any], ranks: Sequence[int], pool: Sequence[float], rng: np.random.Generator) -> list[Any]:
     """Another list in place of an attribute's or of an integer tensor's contents."""
     found = list(value)
-    kind = rng.integers(8)
+    kind = rng.integers(9)
     if not found or (kind == 0 and len(found) < 8):
         return [*found, int(rng.integers(0, 3))]
     if kind == 1 and len(found) > 1:
         del found[int(rng.integers(len(found)))]
     elif kind in (2, 3) and len(found) > 1:
         found = [found[int(i)] for i in rng.permutation(len(found))]
+    elif kind == 8 and len(found) > 1 and all(type(v) is int for v in found):
+        one, other = (int(i) for i in rng.permutation(len(found))[:2])
+        found[one], found[other] = found[one] + 1, found[other] - 1  # what adds up to the same
     elif kind == 4 and all(isinstance(v, int) for v in found):
         found = [int(v) for v in rng.integers(0, 3, len(found))]
     elif kind == 5 and all(isinstance(v, int) for v in found):

@@ -268,7 +268,7 @@ def _complete(pattern: Pattern, operands: dict[str, Any]) -> None:
             near = _namesake(name, operands, lambda v: not isinstance(v, Tensor | Term | RestRef | OpRef))
             value = near if near is not None else None if formal is None else formal.default
             if value is None and formal is not None:
-                value = {"INT": 0, "FLOAT": 1.0}.get(formal.kind)
+                value = {"INT": 0, "FLOAT": 1.0}.get(formal.kind, _ones(node, operands, attribute.name))
             if value is not None:
                 operands[name] = list(value) if isinstance(value, tuple) else value
         for arg in node.args:
@@ -276,6 +276,19 @@ def _complete(pattern: Pattern, operands: dict[str, Any]) -> None:
                 near = _namesake(arg.id, operands, lambda v: isinstance(v, Tensor))
                 if near is not None and arg.id not in pattern.literals:
                     operands[arg.id] = near
+
+
+def _ones(call: ast.Call, operands: Mapping[str, Any], name: str) -> list[int] | None:
+    """Strides or dilations of 1, as many as another attribute of the operator has spatial dims."""
+    if name not in ("strides", "dilations"):
+        return None
+    for attribute in call.attributes:
+        known = operands.get(attribute.value.id) if isinstance(attribute.value, ast.Name) else None
+        if isinstance(attribute.value, ast.ListExpr):
+            known = attribute.value.items
+        if isinstance(known, list | tuple) and attribute.name in ("kernel_shape", "strides", "dilations", "pads"):
+            return [1] * (len(known) // (2 if attribute.name == "pads" else 1))
+    return None
 
 
 def _namesake(name: str, operands: Mapping[str, Any], fits: Callable[[Any], bool]) -> Any:

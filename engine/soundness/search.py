@@ -1,8 +1,9 @@
 """Checking one rule: instances are drawn in rounds, each from those that were seen to fire.
 
-The first round holds the rule's own tests and what is drawn from the pattern alone; every later one changes instances
-on which the rule fires, one to three things at a time, as a fuzzer does that is guided by coverage. So most instances
-are either accepted by the rule or only just refused.
+The first round holds the rule's own tests and what is drawn from the pattern alone. The next ones hold what is one
+change away from the first of these (`sweep`), at all places in turn; every later one changes instances on which the
+rule fires by chance, one to three things at a time, as a fuzzer does that is guided by coverage. So most instances are
+either accepted by the rule or only just refused.
 """
 
 from __future__ import annotations
@@ -24,9 +25,14 @@ from .perturb import Changer
 from .report import Budget, Counterexample, RuleReport
 from .run import Outcome, Subject, run, subjects
 from .shrink import shrink
+from .sweep import swept
 
 ROUND = 48
 """Instances in a round."""
+SWEPT = (168, 84)
+"""How many changes are tried in turn of the first instances on which a rule fires."""
+REFUSED = (84, 42)
+"""And of the first tests on which it does not: what is one change away from them is easily forgotten."""
 _SATURATION_SECONDS = 20.0
 
 
@@ -63,6 +69,7 @@ def check_rule(rule: ast.Rule, library: Library, budget: Budget) -> RuleReport:
 def _explore(subject: Subject, budget: Budget, tally: _Tally, until: float, limit: int) -> None:
     rng = np.random.default_rng([budget.seed, zlib.crc32(subject.rule.name.encode())])
     changer = Changer(subject, rng)
+    sweeping = np.random.default_rng([budget.seed, zlib.crc32(subject.rule.name.encode()), 1])
     known: set[str] = set()
     alive: list[Instance] = []
     spare: list[Instance] = []
@@ -70,6 +77,7 @@ def _explore(subject: Subject, budget: Budget, tally: _Tally, until: float, limi
     pending += [retyped for instance in pending[:2] for retyped in changer.every_dtype(instance)]
     pending += drawn(subject, rng, 24)
     tries = 0
+    to_sweep: list[tuple[Instance, int]] | None = None
     while pending and time.process_time() < until:
         fresh = []
         for instance in pending:
@@ -87,7 +95,14 @@ def _explore(subject: Subject, budget: Budget, tally: _Tally, until: float, limi
         tries += 1
         if (found and budget.stop) or tally.instances >= limit or tries > 40:
             return
-        pending = _children(changer, alive, spare, rng) if alive or spare else []
+        if to_sweep is None:
+            to_sweep = [*zip(alive, SWEPT, strict=False), *zip(spare, REFUSED, strict=False)]
+        if to_sweep:
+            near, most = to_sweep.pop(0)
+            pending = swept(subject, near, sweeping, most)
+            limit += len(pending) // 2
+        else:
+            pending = _children(changer, alive, spare, rng) if alive or spare else []
         if not pending:
             pending = list(drawn(subject, rng, 24))
 

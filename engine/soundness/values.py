@@ -11,9 +11,10 @@ from ..graph import DType
 
 Array = NDArray[Any]
 
-PLAIN, SPECIAL, EXTREME, SMALL = "plain", "special", "extreme", "small"
-"""Styles of values: ordinary; with NaN, infinities and zeros among them; with the largest and smallest magnitudes, too;
-and small whole numbers, zero often among them."""
+PLAIN, SPECIAL, LONE, EXTREME, SMALL = "plain", "special", "lone", "extreme", "small"
+"""Styles of values: ordinary; with NaN, infinities and zeros among them; with a single NaN or infinity in some inputs,
+so that it shows how far that reaches; with the largest and smallest magnitudes, too; and small whole numbers, zero
+often among them."""
 
 _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0)
 
@@ -21,8 +22,8 @@ _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0)
 def trials(numerics: str) -> tuple[str, ...]:
     """The styles that a numerics class is held to."""
     if numerics == "exact":
-        return (PLAIN, SPECIAL, EXTREME, SMALL)
-    return (PLAIN, SPECIAL, SMALL) if numerics == "reassoc" else (PLAIN, SMALL)
+        return (PLAIN, SPECIAL, LONE, EXTREME, SMALL)
+    return (PLAIN, SPECIAL, LONE, SMALL) if numerics == "reassoc" else (PLAIN, SMALL)
 
 
 def draw(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, style: str = PLAIN) -> Array:
@@ -36,6 +37,8 @@ def draw(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, style: 
     array = rng.standard_normal(shape) * 1.5
     if style == SMALL:
         array = rng.integers(-2, 3, shape).astype(np.float64)
+    if style == LONE and array.size and rng.random() < 0.6:
+        array.reshape(-1)[int(rng.integers(array.size))] = rng.choice(_SPECIAL[:3])
     if style in (SPECIAL, EXTREME) and array.size:
         flat = array.reshape(-1)
         count = max(1, array.size // 3)

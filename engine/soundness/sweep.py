@@ -1,0 +1,246 @@
+"""Changes to one instance, each kind at every place, where `perturb` changes by chance.
+
+What a wrong rule gets wrong often shows at one place only: an axis of one operand, one element of a list of strides, a
+constant that varies along another axis than it should, a sum over nothing. So the first instances on which a rule fires
+are changed at all of them in turn.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ..operators import signature
+from ..values import RestRef
+from . import values
+from .attributes import draw_attribute, other_mode
+from .instance import Instance, Tensor
+from .perturb import Slot, literal_value, resize, tensors
+from .run import Subject
+
+_EXTENTS = (0, 2, 1, 3, 5)
+_RANK = 5
+"""The highest rank of a constant that is given another shape."""
+
+
+def swept(subject: Subject, instance: Instance, rng: np.random.Generator, most: int) -> list[Instance]:
+    """Up to `most` instances one change away, about as many of every kind."""
+    ways = (
+        _extents(instance, rng), _dims(instance, rng), _directions(instance, rng), _numbers(instance, rng),
+        _left_open(subject, instance, rng), _alike(instance, rng), _ranks(instance, rng), _literals(subject, instance),
+    )  # fmt: skip
+    known = {instance.key()}
+    kinds: list[list[Instance]] = []
+    for way in ways:
+        fresh = {key: one for one in way if (key := one.key()) not in known}
+        known |= set(fresh)
+        kinds.append(list(fresh.values()))
+    chosen: list[Instance] = []
+    for number, found in enumerate(sorted(kinds, key=len)):  # what a small kind leaves over goes to the larger ones
+        share = min(len(found), (most - len(chosen)) // (len(kinds) - number))
+        chosen += [found[i * len(found) // share] for i in range(share)]
+    return chosen
+
+
+def _put(instance: Instance, slot: Slot, tensor: Tensor, what: str) -> Instance:
+    name, index = slot
+    value: Any = tensor
+    if index is not None:
+        value = list(instance.operands[name])
+        value[index] = tensor
+    return instance.replace(what, **{name: value})
+
+
+def _data(instance: Instance) -> list[tuple[Slot, Tensor]]:
+    """The tensors that are no lists of axes or shapes."""
+    return [
+        (slot, t)
+        for slot, t in tensors(instance)
+        if t.array is None or not t.dtype.is_integer or t.array.ndim != 1 or t.array.size > 8
+    ]
+
+
+def _extents(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
+    """An extent is another wherever it stands: 0 before all, which makes sums over nothing."""
+    found = _data(instance)
+    for new in _EXTENTS:
+        for old in sorted({d for _, t in found for d in t.shape if isinstance(d, int)} - {new}):
+            changed = instance
+            for slot, tensor in found:
+                if old in tensor.shape:
+                    shape = tuple(new if d == old else d for d in tensor.shape)
+                    changed = _put(changed, slot, resize(tensor, shape, rng), f"extent {old} becomes {new}")
+            yield changed
+
+
+def _dims(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
+    """One dim of one tensor is another; so are those that were equal at the same place of the others."""
+    found = _data(instance)
+    for new in (1, 2, 3, 0):
+        for slot, tensor in found:
+            for axis, old in enumerate(tensor.shape):
+                if old == new or not isinstance(old, int):
+                    continue
+                shape = (*tensor.shape[:axis], new, *tensor.shape[axis + 1 :])
+                what = f"dim {axis} of {slot[0]} becomes {new}"
+                yield _put(instance, slot, resize(tensor, shape, rng), what)
+                if new == 0:
+                    continue
+                together = instance
+                for other_slot, other in found:
+                    at = axis - len(tensor.shape) + len(other.shape)
+                    if at >= 0 and other.shape[at] == old:
+                        wide = (*other.shape[:at], new, *other.shape[at + 1 :])
+                        together = _put(together, other_slot, resize(other, wide, rng), f"{what}, and the like")
+                yield together
+
+
+def _directions(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
+    """A constant varies along another axis than it did, with values that all differ; or has one more axis."""
+    found = _data(instance)
+    sizes = sorted({d for _, t in found for d in t.shape if isinstance(d, int) and 1 < d <= 7})
+    highest = min(max((len(t.shape) for _, t in found), default=1), _RANK)
+    for slot, tensor in found:
+        if tensor.array is None:
+            continue
+        own = [d for d in tensor.array.shape if d > 1]
+        long = own if len(own) == 1 else sizes if not own else []
+        shapes = [(1,) * i + (n,) + (1,) * (r - 1 - i) for n in long for r in range(1, highest + 1) for i in range(r)]
+        if own:
+            shapes += [tensor.array.shape[::-1], (*tensor.array.shape, 1), (1, *tensor.array.shape)]
+        for _, other in found:
+            if len(own) <= 1 and all(isinstance(d, int) for d in other.shape):
+                shapes.append(tuple(int(d) for d in other.shape if isinstance(d, int)))
+        for shape in dict.fromkeys(shapes):
+            if shape != tensor.array.shape and len(shape) <= _RANK and np.prod(shape) <= 256:
+                changed = Tensor.of(_distinct(tensor, shape, rng))
+                yield _put(instance, slot, changed, f"{slot[0]} has shape {list(shape)}")
+        if tensor.dtype.is_float and tensor.array.size > 1:
+            changed = Tensor.of(_distinct(tensor, tensor.array.shape, rng))
+            yield _put(instance, slot, changed, f"{slot[0]} has other values")
+
+
+def _ranks(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
+    """A tensor has another rank: an axis less or more, or what is left of another's shape with an axis of 1 in it."""
+    found = _data(instance)
+    for slot, tensor in found:
+        shape = tensor.shape
+        shapes = [shape[1:], (1, *shape), (2, *shape), (*shape, 1), shape[:-1], (), (1,), shape[2:]]
+        for other in dict.fromkeys(t.shape for _, t in found):
+            for start in range(len(other)):
+                rest = other[start:]
+                shapes += [rest, *((*rest[:i], 1, *rest[i + 1 :]) for i in range(len(rest)))]
+                shapes += [(1,) * i + (rest[i],) + (1,) * (len(rest) - 1 - i) for i in range(len(rest))]
+        for new in dict.fromkeys(shapes):
+            plain = all(isinstance(d, int) for d in new)
+            if new != shape and len(new) <= _RANK and (plain or not tensor.is_const):
+                yield _put(instance, slot, resize(tensor, new, rng), f"{slot[0]} has shape {list(new)}")
+
+
+def _literals(subject: Subject, instance: Instance) -> Iterator[Instance]:
+    """A literal of the pattern stands for a constant that has axes."""
+    found = [t for _, t in tensors(instance)]
+    dtype = next((t.dtype for t in found if t.dtype.is_float), found[0].dtype if found else None)
+    for name, expr in subject.pattern.literals.items():
+        number = literal_value(expr)
+        if number is None or dtype is None:
+            continue
+        for shape in dict.fromkeys([(1,), (1, 1, 1), *(t.shape for t in found), *((2, *t.shape) for t in found)]):
+            if all(isinstance(d, int) for d in shape) and len(shape) <= _RANK:
+                with np.errstate(all="ignore"):
+                    array = np.full(tuple(int(d) for d in shape if isinstance(d, int)), number).astype(dtype.numpy)
+                yield instance.replace(f"the literal {number:g} has shape {list(shape)}", **{name: Tensor.of(array)})
+
+
+def _distinct(tensor: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> Any:
+    """Contents of a shape, those of the tensor if they differ among each other already."""
+    assert tensor.array is not None
+    flat = tensor.array.reshape(-1)
+    if tensor.dtype.is_float and np.unique(flat[: int(np.prod(shape))].astype(np.float64)).size < np.prod(shape):
+        return np.abs(values.draw(tensor.dtype, shape, rng, values.PLAIN)) + tensor.array.dtype.type(0.25)
+    return np.resize(tensor.array, shape)
+
+
+def _numbers(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
+    """An attribute, or one element of a list of them or of a constant that is such a list, is another."""
+    for name, value in instance.operands.items():
+        if isinstance(value, Tensor):
+            if value.array is None or value.array.ndim != 1 or not value.dtype.is_integer or value.array.size > 8:
+                continue
+            for changed in _lists([int(v) for v in value.array]) if value.array.size else ():
+                with np.errstate(all="ignore"):
+                    array = np.array(changed, dtype=np.int64).astype(value.array.dtype)
+                yield instance.replace(f"other contents of {name}", **{name: Tensor.of(array)})
+        elif isinstance(value, list) and value and all(type(v) is int for v in value):
+            for changed in _lists(value):
+                yield instance.replace(f"another {name}", **{name: changed})
+        elif type(value) is int:
+            for number in (value + 1, value - 1, 0, 1, -1, 2):
+                yield instance.replace(f"another {name}", **{name: number})
+        elif isinstance(value, float):
+            for factor in (2.0, -1.0, 0.0):
+                yield instance.replace(f"another {name}", **{name: value * factor})
+        elif type(value) is str and (word := other_mode(value, rng)) is not None:
+            yield instance.replace(f"another {name}", **{name: word})
+
+
+def _lists(items: list[int]) -> Iterator[list[int]]:
+    """A list with one element changed, two exchanged, one larger for another that is smaller; longer; turned around."""
+    for at, value in enumerate(items):
+        for number in (value + 1, value + 2, value - 1):
+            yield [*items[:at], number, *items[at + 1 :]]
+    for at in range(len(items) - 1):
+        yield [*items[:at], items[at + 1], items[at], *items[at + 2 :]]
+    half = len(items) // 2
+    for one, other in itertools.permutations(range(len(items)), 2):
+        if len(items) <= 4 or abs(one - other) in (1, half):  # such as of two neighbours, of begin and end of an axis
+            found = list(items)
+            found[one], found[other] = found[one] + 1, found[other] - 1
+            yield found
+    yield [*items, items[-1] + 1]
+    yield items[:-1]
+    yield [v + 1 for v in items]
+    yield items[::-1]
+
+
+def _left_open(subject: Subject, instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
+    """An attribute that the pattern leaves open is set, each in turn; an optional input is left out."""
+    rank = max((len(t.shape) for _, t in tensors(instance)), default=2)
+    for name, ops in sorted(subject.pattern.rests.items()):
+        before = instance.operands.get(name)
+        attrs = dict(before.attrs) if isinstance(before, RestRef) else {}
+        for op in dict.fromkeys(ops):
+            known = signature(op)
+            for attribute in sorted(known.attributes) if known is not None else ():
+                for _ in range(3):
+                    value = draw_attribute(op, attribute, rank, rng)
+                    if value is not None:
+                        what = f"{attribute} of {op} is {value}"
+                        yield instance.replace(what, **{name: RestRef({**attrs, attribute: value})})
+    for name in sorted(subject.pattern.optional):
+        if instance.operands.get(name) is not None:
+            operands = {k: v for k, v in instance.operands.items() if k != name}
+            yield Instance(instance.way, operands, f"{name} is absent", instance.steps + 1)
+
+
+def _alike(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
+    """All extents but those of 1 are the same, or all, so that types no longer tell axes apart; an operand is a
+    constant, or no longer one."""
+    found = _data(instance)
+    for new, every in ((2, False), (3, False), (2, True), (1, True)):
+        for chosen in (found, *([one] for one in found)):
+            changed = instance
+            for slot, tensor in chosen:
+                shape = tuple(new if every or d != 1 else 1 for d in tensor.shape)
+                changed = _put(changed, slot, resize(tensor, shape, rng), f"all extents are {new}")
+            yield changed
+    for slot, tensor in found:
+        if tensor.array is not None:
+            yield _put(instance, slot, Tensor(tensor.dtype, tensor.shape), f"{slot[0]} is no constant")
+        elif all(isinstance(d, int) and d <= 7 for d in tensor.shape):
+            shape = tuple(int(d) for d in tensor.shape if isinstance(d, int))
+            array = values.draw(tensor.dtype, shape, rng, values.PLAIN)
+            yield _put(instance, slot, Tensor.of(array), f"{slot[0]} is a constant")
