@@ -212,4 +212,5 @@ def _machinery() -> tuple[Lark, Builder]:
             transformer=builder,
             lexer_callbacks={"COMMENT": builder.comment},
         )
+        _local.parser.lexer = _local.parser.parser.lexer  # else each `lex` would build one anew, which takes 0.05 s
     return _local.parser, _local.builder
