@@ -11,7 +11,8 @@ import pytest
 pytest.importorskip("z3")
 
 from rewrite.engine.library import load_rules, recognitions
-from rewrite.engine.soundness.prove import NotProved, Proof, prove
+from rewrite.engine.soundness.prove import NotProved, Proof, prove, prover
+from rewrite.engine.soundness.prove.meter import Meter
 from rewrite.grammar import ast
 from rewrite.grammar.library import Library
 
@@ -145,7 +146,7 @@ STANDARD = [
     "where_not", "identity", "transpose_noop", "transpose_transpose", "transpose_unary", "reshape_noop",
     "reshape_unary", "conv_bn", "conv_valid", "conv_same_upper", "conv_zero_bias", "merge_conv", "merge_matmul",
     "gemm_to_matmul", "matmul_matmul_const", "gelu_erf", "silu", "leaky_relu_max", "global_average_pool",
-    "softmax_axis", "cast_noop", "split_concat",
+    "softmax_axis", "cast_noop", "split_concat", "slice_unary",
 ]  # fmt: skip
 
 
@@ -216,4 +217,26 @@ def test_what_has_no_meaning_is_not_proved(tmp_path: Path) -> None:
 
 def test_the_same_answer_twice(standard: Library) -> None:
     rule = find(standard, "conv_bn")
-    assert str(prove(rule, standard)) == str(prove(rule, standard))
+    found = prove(rule, standard)
+    prove(find(standard, "merge_conv"), standard)
+    assert str(prove(rule, standard)) == str(found)
+
+
+def test_the_work_is_the_same_whatever_was_proved_before(right: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    meters: list[Meter] = []
+
+    def made(seconds: float) -> Meter:
+        meters.append(Meter(seconds))
+        return meters[-1]
+
+    monkeypatch.setattr(prover, "Meter", made)
+    for name in ("turned_twice", "pixels", "turned_twice"):
+        prove(find(right, name), right)
+    first, other, again = (meter.spent for meter in meters)
+    assert first == again != other
+
+
+def test_a_proof_ends_when_the_work_is_done_up(right: Library) -> None:
+    found = prove(find(right, "pixels"), right, seconds=0.001)
+    assert isinstance(found, NotProved)
+    assert found.reason.startswith("out of time")

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import integers, scalars, types
+from .empty import same_reach
 from .integers import Bool, conj, eq, negate
 from .normal import COMMUTATIVE, Normaliser
 from .path import Path
@@ -38,7 +39,7 @@ def equal(path: Path, a: Scalar, b: Scalar, claim: Claim, dtype: str) -> str:
     x, y = normaliser.normal(a), normaliser.normal(b)
     careful = kind == "float" and claim.numerics == "reassoc"
     if x == y or same(path, x, y, True) or (normaliser.ring and _polynomials(path, x, y)):
-        if not careful or normaliser.hides_nothing(x, y):
+        if not careful or (normaliser.hides_nothing(x, y) and same_reach(path, a, b)):
             return "polynomials" if normaliser.ring and x.op == "poly" else "normal forms"
     from .smt import decided
 

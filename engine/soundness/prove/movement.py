@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from . import integers, scalars
 from .attributes import Attrs
-from .integers import Int, conj, eq, ge, inside
+from .integers import Int, conj, disj, eq, ge, inside
 from .path import Infeasible, NotModelled, Path
 from .registry import Inputs, given, operator
 from .scalars import Scalar
@@ -139,14 +139,26 @@ def flatten(path: Path, attrs: Attrs, inputs: Inputs) -> list[Tensor]:
 
 def axes_of(path: Path, listed: Sequence[Int], rank: int) -> list[int]:
     """Axes counted from the front, in the order given; none twice."""
+    if len(listed) > rank:
+        raise Infeasible("an axis is named twice")
     out: list[int] = []
     for a in listed:
         path.require(conj(ge(a, -rank), ge(rank - 1, a)), "an axis exists")
-        found = path.concrete(a, -rank, rank - 1, "axis")
-        out.append(found + rank if found < 0 else found)
-    if len(set(out)) != len(out):
-        raise Infeasible("an axis is named twice")
+        out.append(_axis(path, path.normal(a), rank, out))
     return out
+
+
+def _axis(path: Path, a: Int, rank: int, taken: Sequence[int]) -> int:
+    """Which axis a number means; whether it counts from the front or the back stays open."""
+    if isinstance(a, int):
+        found = a + rank if a < 0 else a
+        if found in taken:
+            raise Infeasible("an axis is named twice")
+        return found
+    means = {k: disj(eq(a, k), eq(a, k - rank)) for k in range(rank) if k not in taken}
+    found = path.choose([k for k, cond in means.items() if not path.entails(integers.negate(cond))], "axis")
+    path.assume(means[found], certain=True)
+    return found
 
 
 @operator("Squeeze")
@@ -335,7 +347,7 @@ def _bounds_of(path: Path, inputs: Inputs) -> list[list[Int]]:
             t.fixed = 1
     known = [t for t in lists if not isinstance(t, Leaf) or ("contents", t.name) in path.extra]
     count = len((known[0] if known else lists[0]).values())
-    if isinstance(lists[0], Leaf):
+    if isinstance(lists[0], Leaf) and not path.extra.get("unclamped"):
         if count > SLICED:
             raise Infeasible("a slice along so many axes is not looked at")
         if count == SLICED:
@@ -355,6 +367,9 @@ def _bounds_of(path: Path, inputs: Inputs) -> list[list[Int]]:
 def _span(path: Path, size: Int, start: Int, end: Int, step: Int) -> tuple[Int, Int]:
     """How many elements a slice takes along one axis, and which is the first."""
     path.require(integers.negate(eq(step, 0)), "a step is not 0")
+    start, end, step, size = (path.normal(v) for v in (start, end, step, size))
+    if path.extra.get("unclamped") and not (isinstance(start, int) and isinstance(end, int)):
+        return _some_span(path, size, start, end, step)
     forward = path.decide(ge(step, 1))
     low, high = (0, size) if forward else (-1, size - 1)
     if not forward and not path.decide(ge(start + size, 0)):
@@ -371,6 +386,17 @@ def _span(path: Path, size: Int, start: Int, end: Int, step: Int) -> tuple[Int, 
     if not path.decide(ge(length, 1)):
         return 0, 0
     count = length if path.normal(stride) == 1 else path.divide(length + stride - 1, stride)[0]
+    return path.normal(count), path.normal(begin)
+
+
+def _some_span(path: Path, size: Int, start: Int, end: Int, step: Int) -> tuple[Int, Int]:
+    """The same without the cases: two numbers of which no more is said than that they depend on the bounds only."""
+    key = ("span", start, end, step, size)
+    if key not in path.extra:
+        name = path.fresh("span")
+        path.extra[key] = path.size(f"{name}.count"), path.size(f"{name}.begin")
+        path.assume(ge(size, path.extra[key][0]), certain=True)
+    count, begin = path.extra[key]
     return path.normal(count), path.normal(begin)
 
 

@@ -461,8 +461,8 @@ class Normaliser:
         values = [self.normal(a) for a in args]
         for simple in _laws(op, values, signed_zero=self.signed_zero, integer=self.integer):
             return self.normal(simple)
-        if op in ("Max", "Min"):
-            values = _flat(op, values)
+        if op in ("Max", "Min"):  # which of two zeros comes out depends on the order
+            values = _flat(op, values) if self.signed_zero else list(dict.fromkeys(values))
             if len(values) == 1:
                 return values[0]
         if op in COMMUTATIVE:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,6 +26,8 @@ LEAST = 3
 wrong from there on."""
 POINTWISE = 0.4
 """The share of the work that may go into a proof element by element."""
+UNCLAMPED = 0.4
+"""The share of the work that may go into a proof that does not ask where the bounds of slices lie."""
 HIGHER = 0.2
 """The share of the work that may go into each rank beyond the first that was proved."""
 GROWTH = 4
@@ -53,10 +55,10 @@ def directions(rule: ast.Rule) -> list[tuple[Any, Any]]:
     return [(rule.lhs, rule.rhs)] + ([(rule.rhs, rule.lhs)] if rule.bidirectional else [])
 
 
-def prove_at(
-    rule: ast.Rule, ops: Mapping[str, ast.Op], max_rank: int, meter: Meter, *, pointwise: bool, members: int
-) -> Tally:
-    """All cases up to a rank; raises `Rejected`, `NotModelled`, `Failed` or `OutOfTime`."""
+def prove_at(rule: ast.Rule, ops: Mapping[str, ast.Op], max_rank: int, meter: Meter, mode: str, members: int) -> Tally:
+    """All cases up to a rank, in a mode of reading operators (`pointwise`, `unclamped` or none).
+
+    Raises `Rejected`, `NotModelled`, `Failed` or `OutOfTime`."""
     tally = Tally()
     for lhs, rhs in directions(rule):
         before = tally.cases
@@ -64,8 +66,8 @@ def prove_at(
 
         def make(script: list[int], memo: dict[Any, Any] = memo) -> Path:
             path = Path(script, meter, memo, max_rank)
-            if pointwise:
-                path.extra["pointwise"] = True
+            if mode:
+                path.extra[mode] = True
             return path
 
         def case(path: Path, lhs: Any = lhs, rhs: Any = rhs) -> bool:
@@ -232,15 +234,19 @@ def _prove_rule(rule: ast.Rule, library: Library, meter: Meter) -> Proof | NotPr
     groups = (2, 3) if _is_group(rule) else (0,)
     try:
         with meter.share(POINTWISE):
-            return _proof(rule, _all_groups(rule, ops, 0, meter, groups, pointwise=True), None)
+            return _proof(rule, _all_groups(rule, ops, 0, meter, groups, "pointwise"), None)
     except Rejected as error:  # shapes would tell no more of a rule that is elementwise
         return NotProved(_short(f"not shown equal: {error}"))
     except OutOfTime:
         return NotProved("out of time: element by element")
     except (NotModelled, Failed, RecursionError):
         pass
+    if _slices(rule):
+        with suppress(NotModelled, Failed, Rejected, OutOfTime, RecursionError), meter.share(UNCLAMPED):
+            found = _by_rank(rule, ops, meter, groups, "unclamped")
+            return _proof(rule, found, tuple(sorted(found.ranks)))
     try:
-        found = _by_rank(rule, ops, meter, groups)
+        found = _by_rank(rule, ops, meter, groups, "")
     except NotModelled as error:
         return NotProved(_short(f"not modelled: {error}"))
     except Failed as error:
@@ -252,7 +258,7 @@ def _prove_rule(rule: ast.Rule, library: Library, meter: Meter) -> Proof | NotPr
     return _proof(rule, found, tuple(sorted(found.ranks)))
 
 
-def _by_rank(rule: ast.Rule, ops: Mapping[str, ast.Op], meter: Meter, groups: Sequence[int]) -> Tally:
+def _by_rank(rule: ast.Rule, ops: Mapping[str, ast.Op], meter: Meter, groups: Sequence[int], mode: str) -> Tally:
     """All cases up to the highest rank that there is work for, each rank with those below it."""
     found: Tally | None = None
     last = 0
@@ -262,7 +268,7 @@ def _by_rank(rule: ast.Rule, ops: Mapping[str, ast.Op], meter: Meter, groups: Se
             break
         try:
             with meter.share(1.0 if found is None else HIGHER):
-                found = _all_groups(rule, ops, rank, meter, groups, pointwise=False)
+                found = _all_groups(rule, ops, rank, meter, groups, mode)
         except NotModelled as error:
             if str(error) != NO_CASE:
                 raise
@@ -277,11 +283,11 @@ def _by_rank(rule: ast.Rule, ops: Mapping[str, ast.Op], meter: Meter, groups: Se
 
 
 def _all_groups(
-    rule: ast.Rule, ops: Mapping[str, ast.Op], rank: int, meter: Meter, groups: Sequence[int], *, pointwise: bool
+    rule: ast.Rule, ops: Mapping[str, ast.Op], rank: int, meter: Meter, groups: Sequence[int], mode: str
 ) -> Tally:
     total = Tally()
     for members in groups:
-        tally = prove_at(rule, ops, rank, meter, pointwise=pointwise, members=members)
+        tally = prove_at(rule, ops, rank, meter, mode, members)
         total.cases += tally.cases
         total.ranks |= tally.ranks
         total.ways |= tally.ways
@@ -297,6 +303,11 @@ def _proof(rule: ast.Rule, tally: Tally, ranks: tuple[int, ...] | None) -> Proof
 
 def _is_group(rule: ast.Rule) -> bool:
     return isinstance(rule.lhs, ast.Roots) and isinstance(rule.lhs.bindings[0].target.index, ast.Name)
+
+
+def _slices(rule: ast.Rule) -> bool:
+    sides = [e for side in (rule.lhs, rule.rhs) for _, e in _roots(side)]
+    return any(isinstance(e, ast.Call) and e.head == "Slice" for side in sides for e in side.walk())
 
 
 def _short(text: str) -> str:

@@ -85,9 +85,13 @@ def choice(cond: Bool, a: Scalar, b: Scalar) -> Scalar:
 
 
 def big(op: str, variables: list[Int], body: Scalar) -> Scalar:
-    """An operator over all values of index variables; those that can only be 0 have been replaced by 0."""
+    """An operator over all values of index variables; those that can only be 0 have been replaced by 0.
+
+    A sum of one number begins at 0, too: of -0 it may be 0."""
     found = tuple(v for v in variables if not isinstance(v, int))
-    return Scalar("big", (op, found, body)) if found else body
+    if found:
+        return Scalar("big", (op, found, body))
+    return app("Add", body, ZERO) if op == "Sum" and variables else body
 
 
 def operands(scalar: Scalar) -> Iterator[Scalar]:

@@ -350,8 +350,8 @@ class Translation:
                 for other in args[1:]:
                     total = self._extreme(op, total, other, t)
                 return total
-            case "Relu":
-                return self._extreme("Max", a, zero, t)
+            case "Relu":  # of -0 it may be either zero, not always the one that Max gives
+                return self._extreme("Relu", a, zero, t)
             case "Sign":
                 one = z3.FPVal(1, self.sort(t))
                 tie = self._function("sign of a zero", (), [a], t)
