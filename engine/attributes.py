@@ -48,7 +48,7 @@ class Attributes:
             if isinstance(value, Graph):
                 if variable is None or variable in env:
                     raise Unprovable(f"{name} is a body: it can only be named")
-                env[variable] = BodyRef(value, {})
+                env[variable] = BodyRef(value, {}, op)
                 continue
             if variable is not None and variable not in env:
                 env[variable] = list(value) if isinstance(value, tuple) else value

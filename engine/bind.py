@@ -8,7 +8,6 @@ from ..grammar import ast
 from .attributes import Attributes, Binding
 from .egraph import CAPTURES
 from .evaluate import Evaluator
-from .graph import AttrValue
 from .matcher import Row
 from .nary import Nary, is_whole
 from .patterns import WHOLE, CompiledRule, Demand, Variant
@@ -52,7 +51,10 @@ def bind(rule: CompiledRule, variant: Variant, row: Row, evaluator: Evaluator) -
             assert isinstance(captured, tuple)
             children, values = children[: -len(captured)], children[-len(captured) :]
             around = {str(name): TensorRef(c) for name, c in zip(captured, values, strict=True)}
-            _give_captures(egraph.nodes[at[node]].attrs, around, env)
+        else:
+            around = {}
+        if CAPTURES in egraph.nodes[at[node]].attrs:
+            _give_surroundings(evaluator, at[node], around, env)
         Spread(children, parts, at, env, evaluator, attributes.exact, rule.rule.given).bind()
     for variable, call in variant.naries:
         handle = egraph.find(at[variable])
@@ -66,11 +68,17 @@ def bind(rule: CompiledRule, variant: Variant, row: Row, evaluator: Evaluator) -
     return env
 
 
-def _give_captures(attrs: Mapping[str, AttrValue], around: Mapping[str, TensorRef], env: Binding) -> None:
-    """Says what the bodies of a node read from around it."""
+def _give_surroundings(evaluator: Evaluator, node: int, around: Mapping[str, TensorRef], env: Binding) -> None:
+    """Says what the bodies of a node read from around it, and which outputs of the node are read."""
+    egraph = evaluator.egraph
+    attrs = egraph.nodes[node].attrs
+    read = {egraph.nodes[user].attrs["index"] for user in egraph.users(node) if egraph.nodes[user].op == "Proj"}
+    places = frozenset(index for index in read if isinstance(index, int))
+    if egraph.nodes[node].outputs == 1:
+        places = frozenset((0,))
     for name, value in env.items():
         if isinstance(value, BodyRef) and any(value.graph is graph for graph in attrs.values()):
-            env[name] = BodyRef(value.graph, around)
+            env[name] = BodyRef(value.graph, around, value.op, places)
 
 
 def _node(demand: Demand, attr_id: int, attributes: Attributes) -> None:

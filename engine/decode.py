@@ -14,7 +14,8 @@ from functools import cache
 import numpy as np
 
 from ..errors import RewriteError
-from .egraph import CAPTURES
+from .bodies import rename_captures
+from .egraph import CAPTURES, LOCAL
 from .extract import ABSENT, EGraphLike, Extraction, dependencies
 from .fold import Array, evaluate
 from .graph import AttrValue, Constant, Graph, Node, TensorType, ValueType
@@ -108,6 +109,8 @@ class _Decoder:
         self.constants: dict[str, Constant] = {}
         self.types: dict[str, ValueType] = {}
         self.names: dict[int, str] = {}
+        self.captured: dict[str, int] = {}
+        """The classes that bodies read under their own names: another one gets another name in a copy of a body."""
         self.fixed = set(extraction.folded)
         self.values: dict[int, Constant] = {}
         stored = {c.digest: c for c in original.constants.values()}
@@ -190,6 +193,8 @@ class _Decoder:
         used.update(self.original.inputs)
         for c in self.order:
             for name, child in self._captures(c):
+                if name.startswith(LOCAL):
+                    continue
                 if child not in self.values:
                     give(child, name)
                 used.add(name)
@@ -264,13 +269,17 @@ class _Decoder:
                 self._node(c, "Identity", {}, (self.names[source],), (self.names[c],))
             self._note(self.names[c], types[0])
             return
+        renamed = {}
         for name, child in self._captures(c):
-            self._alias(child, name)
+            if name.startswith(LOCAL) or self.captured.setdefault(name, child) != child:
+                renamed[name] = self.names[child]
+            else:
+                self._alias(child, name)
         children = node.children[: len(node.children) - len(self._captures(c))]
         inputs = [self.names[self.egraph.find(d)] if d != ABSENT else "" for d in children]
         while inputs and not inputs[-1]:
             inputs.pop()
-        attrs = {key: value for key, value in node.attrs.items() if key != CAPTURES}
+        attrs = {key: _reading(value, renamed) for key, value in node.attrs.items() if key != CAPTURES}
         outputs = (self.names[c],) if node.outputs == 1 else self._outputs(c, node.op, node.outputs)
         for name, type_ in zip(outputs, types, strict=False):
             if name:
@@ -328,6 +337,15 @@ class _Decoder:
     def _defined(self, name: str) -> bool:
         """Whether a name already stands for a value of the result."""
         return name in self.original.inputs or name in self.constants or any(name in n.outputs for n in self.nodes)
+
+
+def _reading(value: AttrValue, renamed: Mapping[str, str]) -> AttrValue:
+    """An attribute whose bodies read what is around them by new names."""
+    if isinstance(value, Graph):
+        return rename_captures(value, renamed)
+    if isinstance(value, tuple) and value and isinstance(value[0], Graph):
+        return tuple(rename_captures(g, renamed) for g in value if isinstance(g, Graph))
+    return value
 
 
 def _optional_outputs(op: str) -> Callable[[int], bool]:

@@ -32,6 +32,9 @@ ABSENT = 0
 CAPTURES = "$captures"
 """The attribute with the names under which the bodies of a node read values from around them: its last children."""
 
+LOCAL = "$"
+"""How the names begin by which bodies that rules have made read what the model's do not."""
+
 LEAVES = ("Absent", "Input", "Const")
 
 

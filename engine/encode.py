@@ -1,13 +1,13 @@
 """Graph → EGraph: every value of the graph becomes a class, every node an e-node.
 
-A node with several outputs becomes one e-node with a tuple as its value and a `Proj` for each output. A node with
-subgraphs (If, Loop, Scan) depends on what its bodies capture: those values are appended to its children, and attribute
-`CAPTURES` keeps the names under which the bodies read them.
+A node with several outputs becomes one e-node with a tuple as its value and a `Proj` for each output that is read. A
+node with subgraphs (If, Loop, Scan) depends on what its bodies capture: those values are appended to its children, and
+attribute `CAPTURES` keeps the names under which the bodies read them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from .constants import ConstantInfo
 from .egraph import ABSENT, CAPTURES, EGraph
@@ -27,13 +27,14 @@ def encode(graph: Graph, egraph: EGraph, constants: Mapping[str, ConstantInfo] |
         at[name] = egraph.add_constant(info)
     for name, constant in graph.constants.items():
         at[name] = egraph.add_constant(constant)
+    read = {*graph.outputs, *graph.consumers()}
     for node in graph.nodes:
-        _encode_node(node, graph, egraph, at)
+        _encode_node(node, graph, egraph, at, read)
     egraph.roots = {name: at[name] for name in graph.outputs}
     return at
 
 
-def _encode_node(node: Node, graph: Graph, egraph: EGraph, at: dict[str, int]) -> None:
+def _encode_node(node: Node, graph: Graph, egraph: EGraph, at: dict[str, int], read: Container[str]) -> None:
     captures = tuple(dict.fromkeys(c for _, body in node.subgraphs() for c in body.captures()))
     attrs = {**node.attrs, CAPTURES: captures} if any(True for _ in node.subgraphs()) else node.attrs
     children = [at[name] for name in node.inputs]
@@ -49,5 +50,5 @@ def _encode_node(node: Node, graph: Graph, egraph: EGraph, at: dict[str, int]) -
         at[node.outputs[0]] = handle
         return
     for index, out in enumerate(node.outputs):
-        if out:
+        if out in read:
             at[out] = egraph.add("Proj", {"index": index}, (handle,), origins=origins)

@@ -18,12 +18,13 @@ from ..grammar import ast
 from ..grammar.builtins import NARY
 from .conditions import FUNCTIONS
 from .declared import bind as bind_declared
-from .egraph import ABSENT, EGraph
-from .graph import AttrValue, Constant, DType, TensorType
+from .egraph import ABSENT, CAPTURES, EGraph
+from .graph import AttrValue, Constant, DType, Graph, TensorType
+from .inlining import output_count, surroundings
 from .operators import graph_name, is_tensor_attribute, normalise_attrs, signature
 from .shapes import IllTyped
 from .symbolic import Expr as DimExpr
-from .values import BodyRef, OpRef, RestRef, TensorRef, Unprovable, Value, arithmetic, as_attribute, compare
+from .values import OpRef, RestRef, TensorRef, Unprovable, Value, arithmetic, as_attribute, compare
 
 INFIX = {"+": "Add", "-": "Sub", "*": "Mul", "/": "Div", "@": "MatMul", "**": "Pow", "%": "Mod"}
 _LITERALS: dict[str, Value] = {
@@ -62,6 +63,8 @@ class Evaluator:
         self.indices: tuple[str, ...] = ()
         self.proving = False
         self.assumed: DType | None = None
+        self.bodies: dict[str, Graph] = {}
+        """The bodies made so far, by content, so that equal ones are one and the same."""
 
     # --- conditions ---
 
@@ -304,6 +307,8 @@ class Evaluator:
                 raise Unprovable(f"{op} has no {formal.name}")
         if sig.max_inputs is not None:
             children += [ABSENT] * (sig.max_inputs - len(children))
+        attrs, around = surroundings(attrs)
+        children += around
         count = self._output_count(op, attrs, children, outputs)
         try:
             handle = self.egraph.add(
@@ -390,24 +395,6 @@ class Evaluator:
             changed |= self.egraph.union(output, meaning_handle, rule)
         return changed
 
-    def inline(self, body: BodyRef, inputs: list[Value]) -> list[TensorRef]:
-        """The outputs of a body with these inputs."""
-        from .inlining import inline
-
-        return inline(self, body, inputs)
-
-    def iterate(self, body: BodyRef, count: int, carried: list[Value]) -> list[Value]:
-        """The outputs of a Loop with this body after `count` runs."""
-        from .inlining import iterate
-
-        return iterate(self, body, count, carried)
-
-    def is_pointwise(self, body: BodyRef) -> bool:
-        """Whether a body computes every element from the same elements of its inputs."""
-        from .inlining import is_pointwise
-
-        return is_pointwise(self, body)
-
     def own_defaults(self, op: str) -> dict[str, AttrValue]:
         """The default attributes of an operator that a rule file declares; empty for any other."""
         if op not in self.declared:
@@ -452,6 +439,8 @@ class Evaluator:
             number = attrs.get("num_outputs")
             if isinstance(number, int):
                 return number
+        if CAPTURES in attrs:
+            outputs = output_count(op, attrs)
         if outputs is None:
             raise Unprovable(f"the number of outputs of {op} is not known")
         sig = signature(op)

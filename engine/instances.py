@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from ..grammar import ast
 from ..grammar.scope import indices_in
-from . import symbolic
-from .egraph import ABSENT, EGraph
+from . import control, symbolic
+from .egraph import ABSENT, CAPTURES, EGraph
 from .evaluate import Evaluator, count_of
 from .graph import Constant, DType, TensorType
 from .operators import OWN_DOMAIN, find_declared, is_tensor_attribute, normalise_attrs, signature
@@ -298,6 +298,12 @@ def _node_value(egraph: EGraph, handle: int, values: Mapping[str, Array], memo: 
         assert isinstance(index, int)
         return [_class_value(egraph, node.children[0], values, memo)[index]]
     arrays = [None if c == ABSENT else _class_value(egraph, c, values, memo)[0] for c in node.children]
+    if CAPTURES in node.attrs:
+        captured = node.attrs[CAPTURES]
+        assert isinstance(captured, tuple)
+        inner = len(arrays) - len(captured)
+        around = {str(name): array for name, array in zip(captured, arrays[inner:], strict=True) if array is not None}
+        return control.run(node.op, node.attrs, arrays[:inner], around)
     if node.op.startswith(f"{OWN_DOMAIN}.") or find_declared(node.op) is not None:
         return _defined(egraph, handle, values, memo)
     if node.op in _SEQUENCES:

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import functools
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from ..grammar.library import Library
 
 Progress = Callable[[str, Mapping[str, Any]], None]
+_ROUNDS = 3
+"""So often bodies are optimised that rules made of bodies, and those made of these."""
 Model = "str | Path | bytes | ModelProto | Graph"
 
 
@@ -125,28 +128,55 @@ def optimize(
         "why_not": why_not,
         "schedule": schedule,
     }
-    marked = bodies.mark_bodies(graph_in)
-    outcomes = timed("saturate", lambda: worker.run(worker.job(marked, **settings), tell))
-    originals = [graph_in, *sorted(bodies.all_bodies(marked), key=bodies.body_number)]
-
     known = operators_of(library, graph_in.opset)
+    parts = bodies.Numbering(bodies.mark_bodies(graph_in))
+    outcomes: list[worker.Outcome] = []
+    graphs: dict[str, list[Graph]] = {target: [] for target in costs}
+    start = time.perf_counter()
+    for task in _tasks(parts, settings, start):
+        outcomes.extend(timed("saturate", functools.partial(worker.run, task, tell)))
+        timed("extract", functools.partial(_decode, parts, outcomes, graphs, known))
 
-    def decoded(target: str) -> Graph:
-        with declaring(known):
-            graphs = [
-                decode.decode(outcome.egraph, outcome.extractions[target], original)
-                for outcome, original in zip(outcomes, originals, strict=True)
-            ]
-        return bodies.replace_bodies(graphs[0], lambda number: graphs[number + 1])
+    def whole(target: str) -> Graph:
+        found = graphs[target]
+        return bodies.replace_bodies(found[0], lambda n: (found if n + 1 < len(found) else parts.graphs)[n + 1])
 
-    portable = timed("extract", lambda: decoded("portable"))
-    native = timed("extract", lambda: decoded("native"))
+    portable = timed("extract", lambda: whole("portable"))
+    native = timed("extract", lambda: whole("native"))
     outcome = outcomes[0]
     seconds |= {f"saturate.{k}": v for k, v in outcome.seconds.items()}
     with declaring(known):
         report = make_report(library, graph_in, portable, native, outcome, costs["portable"], seconds)
     missed = combined([o.why_not for o in outcomes if o.why_not])
     return Optimized(graph_in, portable, native, report, missed, known, numerics)
+
+
+def _tasks(parts: bodies.Numbering, settings: dict[str, Any], start: float) -> Iterator[worker.Job]:
+    """What there is to optimise: the graphs of the model, then the bodies that rules have made of their bodies."""
+    done = len(parts.graphs)
+    yield worker.job(parts.graphs[0], **settings)
+    for _ in range(_ROUNDS):
+        made = parts.graphs[done:]
+        if not made:
+            return
+        done += len(made)
+        limits: Limits = settings["limits"]
+        left = max(0.0, limits.seconds - (time.perf_counter() - start))
+        yield worker.Job(tuple(made), {}, **{**settings, "limits": replace(limits, seconds=left)})
+
+
+def _decode(
+    parts: bodies.Numbering,
+    outcomes: Sequence[worker.Outcome],
+    graphs: Mapping[str, list[Graph]],
+    known: Mapping[str, Declared],
+) -> None:
+    """Adds to the graphs for each target what has come back since."""
+    with declaring(known):
+        for target, found in graphs.items():
+            for number in range(len(found), len(outcomes)):
+                extraction = outcomes[number].extractions[target]
+                found.append(parts.mark(decode.decode(outcomes[number].egraph, extraction, parts.graphs[number])))
 
 
 def graph_of(model: Any, shapes: Mapping[str, int] | None, library: Library) -> Graph:

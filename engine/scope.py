@@ -8,15 +8,22 @@ from typing import Any, Protocol
 import numpy as np
 
 from .egraph import EGraph
-from .graph import AttrValue, DType, TensorType
-from .values import BodyRef, TensorRef, Value
+from .graph import AttrValue, DType, Graph, TensorType
+from .values import TensorRef, Value
 
 
 class Scope(Protocol):
-    """An evaluation in an e-graph; see `evaluate.Evaluator`. `proving` says that it is of a condition."""
+    """An evaluation in an e-graph; see `evaluate.Evaluator`.
+
+    `proving` says that it is of a condition; `made_by` and `origins` are noted of the nodes that are made, `kinds` are
+    those of operators, `bodies` those made so far."""
 
     egraph: EGraph
     proving: bool
+    made_by: str | None
+    origins: tuple[str, ...]
+    kinds: Mapping[str, str]
+    bodies: dict[str, Graph]
 
     def type(self, tensor: Value) -> TensorType:
         """The type of a tensor; `Unprovable` for what is none."""
@@ -26,15 +33,6 @@ class Scope(Protocol):
 
     def constant(self, value: Value, dtype: DType | None) -> int:
         """The class of a constant with these contents."""
-
-    def inline(self, body: BodyRef, inputs: list[Value]) -> list[TensorRef]:
-        """The outputs of a body with these inputs."""
-
-    def iterate(self, body: BodyRef, count: int, carried: list[Value]) -> list[Value]:
-        """The outputs of a Loop with this body after `count` runs."""
-
-    def is_pointwise(self, body: BodyRef) -> bool:
-        """Whether a body computes every element from the same elements of its inputs."""
 
     def node(self, op: str, attrs: Mapping[str, AttrValue], inputs: list[Value]) -> TensorRef:
         """The class of an operator over values."""

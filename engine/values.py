@@ -51,10 +51,14 @@ class RestRef:
 
 @dataclass(frozen=True, slots=True)
 class BodyRef:
-    """The body of an If, Loop or Scan, with the values that it reads from around it."""
+    """The body of an operator `op` (If, Loop or Scan), with the values that it reads from around it.
+
+    `read` are the outputs of its node that something reads."""
 
     graph: Graph
     captures: Mapping[str, TensorRef]
+    op: str = ""
+    read: frozenset[int] = frozenset()
 
 
 def as_attribute(value: Value) -> AttrValue:

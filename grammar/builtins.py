@@ -143,6 +143,13 @@ inline(b: any, ..x: any) -> list                  The outputs of a body (of If, 
 iterate(b: any, n: int, ..x: any) -> list         The outputs of a Loop after n runs of a body, from these values.
 node_count(b: any) -> int                         How many nodes a body has.
 pointwise(b: any) -> bool                         Whether every element is made of the same elements of the inputs.
+hoisted(b: any) -> any                            A body without what no run changes: that is computed before it.
+unchanged(b: any) -> ints                         The carried values that every run of a Loop passes on as they came.
+captured(b: any, p: ints, v: list) -> any         A Loop's body that reads these unchanged values from around it.
+unread(b: any) -> ints                            Which outputs of a Loop nothing reads or needs for what is read.
+without(b: any, p: ints) -> any                   A Loop's body without these outputs and what is carried for them.
+twins(b: any, v: list) -> ints                    For each carried value the first one that is equal in every run.
+merged(b: any, v: list) -> any                    A Loop's body that carries one value for all that are always equal.
 
 expand_dims(x: tensor, axes: any) -> tensor       `Unsqueeze` at these axes.
 reshape(x: tensor, d: dims) -> tensor             `Reshape` to dims of which at most one is not a known number.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .. import carried, inlining
 from ..scope import Scope
 from ..values import BodyRef, TensorRef, Unprovable, Value
 from .registry import function
@@ -22,13 +23,13 @@ def _flat(values: tuple[Any, ...]) -> list[Value]:
 @function
 def inline(ev: Scope, b: Value, *inputs: Value) -> list[TensorRef]:
     """The outputs of a body with these inputs."""
-    return ev.inline(_body(b), _flat(inputs))
+    return inlining.inline(ev, _body(b), _flat(inputs))
 
 
 @function
-def iterate(ev: Scope, b: Value, count: int, *carried: Value) -> list[Value]:
+def iterate(ev: Scope, b: Value, count: int, *values: Value) -> list[Value]:
     """The outputs of a Loop with this body after so many runs."""
-    return ev.iterate(_body(b), count, _flat(carried))
+    return inlining.iterate(ev, _body(b), count, _flat(values))
 
 
 @function
@@ -44,4 +45,46 @@ def _count(graph: Any) -> int:
 @function
 def pointwise(ev: Scope, b: Value) -> bool:
     """Whether a body computes every element from the same elements of its inputs."""
-    return ev.is_pointwise(_body(b))
+    return inlining.is_pointwise(ev, _body(b))
+
+
+@function
+def hoisted(ev: Scope, b: Value) -> BodyRef:
+    """A body without what is the same in every run of it, which is computed where its node stands."""
+    return carried.hoisted(ev, _body(b))
+
+
+@function
+def unchanged(ev: Scope, b: Value) -> list[int]:
+    """The places of the carried values that each run of a Loop's body passes on as they came."""
+    return carried.unchanged(_body(b))
+
+
+@function
+def captured(ev: Scope, b: Value, places: list[int], values: list[Value]) -> BodyRef:
+    """A Loop's body that reads carried values which no run changes from around it."""
+    return carried.captured(ev, _body(b), places, values)
+
+
+@function
+def unread(ev: Scope, b: Value) -> list[int]:
+    """The places of a Loop's outputs that nothing reads and nothing read is computed from."""
+    return carried.unread(_body(b))
+
+
+@function
+def without(ev: Scope, b: Value, places: list[int]) -> BodyRef:
+    """A Loop's body without these outputs, and without what is carried for them."""
+    return carried.without(ev, _body(b), places)
+
+
+@function
+def twins(ev: Scope, b: Value, values: list[Value]) -> list[int]:
+    """For each carried value of a Loop the place of the first one that is always equal to it."""
+    return carried.twins(ev, _body(b), values)
+
+
+@function
+def merged(ev: Scope, b: Value, values: list[Value]) -> BodyRef:
+    """A Loop's body that carries one value for all those that are always equal."""
+    return carried.merged(ev, _body(b), values)

@@ -6,12 +6,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import onnx.parser
 import pytest
 import rewrite
 
-HEAD = '<ir_version: 10, opset_import: ["" : 21]>\n'
+from ..project.rule_models import HEAD, MODELS
+
 RULES = """
 rule if_to_where                               # cheap branches run both
   If(c, then_branch: a, else_branch: b)  =>  Where(c, inline(a)[0], inline(b)[0])
@@ -118,3 +120,116 @@ SCAN = """g (float[5, 2] x, float[5, 2] y, float[{shape}] k) => (float[5, 2] z, 
 def test_elementwise_runs_are_one_application(optimised: Callable[..., list[str]]) -> None:
     assert sorted(optimised(SCAN.format(op="Mul", shape="2"), "scan_to_vector")) == ["Add", "Mul"]
     assert optimised(SCAN.format(op="MatMul", shape="2, 2"), "scan_to_vector") == ["Scan"]
+
+
+def run(model: onnx.ModelProto) -> list[np.ndarray[Any, Any]]:
+    """The outputs of a model on fixed inputs, computed by ONNX Runtime."""
+    import onnxruntime
+
+    rng = np.random.default_rng(0)
+    feeds: dict[str, Any] = {}
+    for value in model.graph.input:
+        shape = [d.dim_value for d in value.type.tensor_type.shape.dim]
+        boolean = value.type.tensor_type.elem_type == onnx.TensorProto.BOOL
+        feeds[value.name] = np.ones(shape, bool) if boolean else rng.standard_normal(shape).astype(np.float32)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return list(session.run(None, feeds))
+
+
+def optimised_as_before(text: str, **options: Any) -> onnx.GraphProto:
+    """The graph of a model after the standard rules, or others, its results being those of the original."""
+    model = onnx.parser.parse_model(HEAD + text)
+    result: Any = rewrite.optimize(model, **options).model
+    onnx.checker.check_model(result, full_check=True)
+    for before, after in zip(run(model), run(result), strict=True):
+        np.testing.assert_allclose(before, after, rtol=1e-5)
+    return result.graph
+
+
+def body_of(graph: onnx.GraphProto) -> onnx.GraphProto:
+    """The body of the only Loop of a graph."""
+    (loop,) = (node for node in graph.node if node.op_type == "Loop")
+    return next(a.g for a in loop.attribute if a.name == "body")
+
+
+def operators(graph: onnx.GraphProto) -> list[str]:
+    return sorted(node.op_type for node in graph.node if node.op_type != "Identity")
+
+
+def test_bodies_written_out_read_each_their_own_values() -> None:
+    graph = optimised_as_before("""g (float[4, 4] x, bool c) => (float[4, 4] z) <int64 n = {3}> {
+  z = Loop (n, , x) <body = b (int64 i, bool go, float[4, 4] p) => (bool on, float[4, 4] r) {
+    on = Identity (go)
+    s = Sin (p)
+    r = If (c) <then_branch = t () => (float[4, 4] a) { a = MatMul (s, p) },
+                else_branch = e () => (float[4, 4] d) { d = MatMul (p, s) }>
+  }>
+}""")
+    assert operators(graph) == ["If", "If", "If", "Sin", "Sin", "Sin"]
+
+
+@pytest.mark.parametrize(
+    ("name", "outside", "inside", "carried"),
+    [
+        ("loop_invariant", ["Loop", "MatMul", "Softmax"], ["Add", "Mul"], 2),
+        ("loop_unchanged", ["Loop", "Sin"], ["Add"], 1),
+        ("loop_unread", ["Loop"], ["Sin"], 1),
+        ("loop_twins", ["Loop"], ["Add", "Sin"], 2),
+    ],
+)
+def test_a_loop_gets_another_body(name: str, outside: list[str], inside: list[str], carried: int) -> None:
+    rules = [str(Path(rewrite.__file__).parent / "rules" / "control.rules")]
+    graph = optimised_as_before(MODELS[name], rules=rules, std_rules=False)
+    assert operators(graph) == outside
+    assert operators(body_of(graph)) == inside
+    assert len(body_of(graph).input) == 2 + carried
+
+
+def test_what_is_taken_out_of_an_inner_loop_is_in_the_outer_one() -> None:
+    graph = optimised_as_before("""g (float[8, 8] x) => (float[8, 8] z) <int64 n = {9}> {
+  z = Loop (n, , x) <body = b (int64 i, bool go, float[8, 8] p) => (bool on, float[8, 8] r) {
+    on = Identity (go)
+    m = Constant <value_int = 7> ()
+    q = Tanh (p)
+    r = Loop (m, , q) <body = c (int64 j, bool going, float[8, 8] s) => (bool more, float[8, 8] u) {
+      more = Identity (going)
+      t = Softmax (q)
+      u = Add (s, t)
+    }>
+  }>
+}""")
+    assert operators(body_of(graph)) == ["Loop", "Softmax", "Tanh"]
+    assert operators(body_of(body_of(graph))) == ["Add"]
+
+
+@pytest.mark.parametrize(
+    ("name", "right"),
+    [
+        ("loop_invariant", "Loop(n, c, drop(v[*], [0])[*], body: captured(b, [0], v[*]))[i]"),
+        ("loop_unchanged", "Loop(n, c, drop(v[*], [1])[*], body: without(b, [1]))[0]"),
+        ("loop_no_twins", "Loop(n, c, drop(v[*], [1])[*], body: merged(b, v[*]))[i]"),
+        ("loop_9", "Loop(n, c, v[*], body: hoisted(b))[i]"),
+    ],
+)
+def test_a_body_is_not_made_that_would_compute_something_else(tmp_path: Path, name: str, right: str) -> None:
+    path = tmp_path / "wrong.rules"
+    path.write_text(f"rule wrong\n  Loop(n, c = none, v[*], body: b)[i]  =>  {right}\n  class exact\n")
+    model = onnx.parser.parse_model(HEAD + MODELS[name])
+    result: Any = rewrite.optimize(model, rules=[str(path)], std_rules=False)
+    assert [rule.applied for rule in result.report.rules if rule.name == "wrong"] == [0]
+
+
+def test_what_differs_from_run_to_run_stays_in_the_loop() -> None:
+    model = onnx.parser.parse_model(
+        HEAD
+        + """g (float[2] x) => (float[2] z) <int64 n = {9}> {
+  z = Loop (n, , x) <body = b (int64 i, bool go, float[2] p) => (bool on, float[2] r) {
+    on = Identity (go)
+    t = RandomNormalLike (x)
+    r = Add (p, t)
+  }>
+}"""
+    )
+    graph = rewrite.optimize(model).model.graph
+    assert operators(graph) == ["Loop"]
+    assert operators(body_of(graph)) == ["Add", "RandomNormalLike"]

@@ -36,6 +36,49 @@ _SCAN = """g (float[5, 2] x, float[5, 2] y, float[{shape}] k) => (float[5, 2] z,
 _SCAN_OF_ONE = """g (float[5, 2] x, float[{shape}] k) => (float[5, 2] z) {{
   z = Scan <num_scan_inputs = 1, body = b (float[2] p) => (float[2] r) {{ r = {op} (p, k) }}> (x)
 }}"""
+_LOOP_INVARIANT = """g (float[4, 4] x, float[4, 4] y{given}) => (float[4, 4] z, float[4, 4] w){constant} {{
+  z, w = Loop (n, , x, y) <body = b (int64 i, bool go, float[4, 4] p, float[4, 4] q)
+      => (bool on, float[4, 4] r, float[4, 4] s) {{
+    on = Identity (go)
+    t = MatMul (x, y)
+    u = Softmax (t)
+    r = Add (p, u)
+    s = Mul (q, t)
+  }}>
+}}"""
+_LOOP_UNCHANGED = """g (float[2] x, float[2] y) => (float[2] z, float[2] w) <int64 n = {9}> {
+  z, w = Loop (n, , x, y) <body = b (int64 i, bool go, float[2] p, float[2] q) => (bool on, float[2] r, float[2] s) {
+    on = Identity (go)
+    t = Sin (q)
+    r = Add (p, t)
+    s = Identity (q)
+  }>
+}"""
+_LOOP_UNREAD = """g (float[2] x, float[2] y) => (float[2] z) <int64 n = {9}> {
+  z, w, o = Loop (n, , x, y) <body = b (int64 i, bool go, float[2] p, float[2] q)
+      => (bool on, float[2] r, float[2] s, float[2] m) {
+    on = Identity (go)
+    r = Sin (p)
+    s = Add (p, q)
+    m = Exp (q)
+  }>
+}"""
+_LOOP_TWINS = """g (float[2] x, float[2] y) => (float[2] z, float[2] w, float[2] k) <int64 n = {{9}}> {{
+  z, w, k = Loop (n, , x, x, y) <body = b (int64 i, bool go, float[2] p, float[2] q, float[2] l)
+      => (bool on, float[2] r, float[2] s, float[2] m) {{
+    on = Identity (go)
+    r = Sin (p)
+    s = {op} (q)
+    m = Add (p, q)
+  }}>
+}}"""
+_SCAN_INVARIANT = """g (float[5, 2] x, float[2, 2] k, float[2] y) => (float[2] z, float[5, 2] w) {
+  z, w = Scan <num_scan_inputs = 1, body = b (float[2] p, float[2] q) => (float[2] r, float[2] s) {
+    t = MatMul (y, k)
+    r = Add (p, t)
+    s = Mul (q, t)
+  }> (y, x)
+}"""
 
 MODELS = {
     "if_same": _BRANCHES.format(then="Add (x, y)", other="Add (x, y)"),
@@ -49,6 +92,14 @@ MODELS = {
     "loop_of_one_0": _LOOP_OF_ONE.format(times=0),
     "loop_of_one_3": _LOOP_OF_ONE.format(times=3),
     "loop_of_one_9": _LOOP_OF_ONE.format(times=9),
+    "loop_invariant": _LOOP_INVARIANT.format(given="", constant=" <int64 n = {9}>"),
+    "loop_invariant_0": _LOOP_INVARIANT.format(given="", constant=" <int64 n = {0}>"),
+    "loop_invariant_n": _LOOP_INVARIANT.format(given=", int64 n", constant=""),
+    "loop_unchanged": _LOOP_UNCHANGED,
+    "loop_unread": _LOOP_UNREAD,
+    "loop_twins": _LOOP_TWINS.format(op="Sin"),
+    "loop_no_twins": _LOOP_TWINS.format(op="Cos"),
+    "scan_invariant": _SCAN_INVARIANT,
     "scan_pointwise": _SCAN.format(op="Mul", shape="2"),
     "scan_products": _SCAN.format(op="MatMul", shape="2, 2"),
     "scan_of_one_pointwise": _SCAN_OF_ONE.format(op="Mul", shape="2"),

@@ -1,0 +1,98 @@
+"""If, Loop and Scan computed with NumPy: what tests of rules that look into bodies compare."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .fold import evaluate
+from .graph import AttrValue, Graph
+from .values import Unprovable
+
+Array = NDArray[Any]
+MOST_RUNS = 1000
+"""A body is run at most so often."""
+
+
+def run(
+    op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Array | None], around: Mapping[str, Array]
+) -> list[Array]:
+    """The outputs of a node with bodies; `around` is what these read from around them.
+
+    Raises `Unprovable` for what cannot be computed."""
+    if op == "If":
+        condition = _given(arrays, 0)
+        assert condition is not None
+        return _body(attrs["then_branch" if condition.all() else "else_branch"], (), around)
+    if op == "Loop":
+        return _loop(attrs["body"], arrays, around)
+    if op == "Scan":
+        return _scan(attrs, arrays, around)
+    raise Unprovable(f"{op} cannot be computed")
+
+
+def _given(arrays: Sequence[Array | None], index: int) -> Array | None:
+    return arrays[index] if index < len(arrays) else None
+
+
+def _body(body: AttrValue, inputs: Sequence[Array], around: Mapping[str, Array]) -> list[Array]:
+    """The outputs of one run of a body."""
+    assert isinstance(body, Graph)
+    known: dict[str, Array] = {**around, **dict(zip(body.inputs, inputs, strict=True))}
+    known |= {name: constant.array for name, constant in body.constants.items()}
+    for node in body.nodes:
+        arrays = [known[name] if name else None for name in node.inputs]
+        found: Sequence[Array] | None
+        if any(True for _ in node.subgraphs()):
+            found = run(node.op, node.attrs, arrays, known)
+        else:
+            found = evaluate(node.op, node.attrs, arrays, len(node.outputs))
+        if found is None:
+            raise Unprovable(f"{node.op} of the body cannot be computed on these operands")
+        known.update((name, array) for name, array in zip(node.outputs, found, strict=False) if name)
+    return [known[name] for name in body.outputs]
+
+
+def _stacked(runs: list[list[Array]], count: int) -> list[Array]:
+    """What each run adds, put together."""
+    if count and not runs:
+        raise Unprovable("what no run adds has no type")
+    return [np.stack([found[i] for found in runs]) for i in range(count)]
+
+
+def _loop(body: AttrValue, arrays: Sequence[Array | None], around: Mapping[str, Array]) -> list[Array]:
+    assert isinstance(body, Graph)
+    most, first = _given(arrays, 0), _given(arrays, 1)
+    goes_on = first is None or bool(first.all())
+    carried = [a for a in arrays[2:] if a is not None]
+    added: list[list[Array]] = []
+    while goes_on and (most is None or len(added) < int(most.reshape(()))):
+        if len(added) == MOST_RUNS:
+            raise Unprovable("this Loop runs too often")
+        number = np.array(len(added), np.int64)
+        condition, *found = _body(body, [number, np.array(True), *carried], around)
+        goes_on, carried = bool(condition.all()), found[: len(carried)]
+        added.append(found[len(carried) :])
+    return [*carried, *_stacked(added, len(body.outputs) - 1 - len(carried))]
+
+
+def _scan(attrs: Mapping[str, AttrValue], arrays: Sequence[Array | None], around: Mapping[str, Array]) -> list[Array]:
+    body, count = attrs["body"], attrs["num_scan_inputs"]
+    assert isinstance(body, Graph)
+    assert isinstance(count, int)
+    options = ("scan_input_axes", "scan_output_axes", "scan_input_directions", "scan_output_directions")
+    for name in options:
+        value = attrs.get(name, ())
+        if isinstance(value, tuple) and any(value):
+            raise Unprovable(f"a Scan with {name} is not computed here")
+    given = [a for a in arrays if a is not None]
+    states, scanned = given[: len(given) - count], given[len(given) - count :]
+    added: list[list[Array]] = []
+    for items in zip(*scanned, strict=True):
+        found = _body(body, [*states, *map(np.asarray, items)], around)
+        states = found[: len(states)]
+        added.append(found[len(states) :])
+    return [*states, *_stacked(added, len(body.outputs) - len(states))]
