@@ -21,7 +21,6 @@ from .instance import Instance, Tensor
 from .perturb import Slot, literal_value, resize, tensors
 from .run import Subject
 
-_EXTENTS = (0, 2, 1, 3, 5)
 _RANK = 5
 """The highest rank of a constant that is given another shape."""
 
@@ -29,8 +28,9 @@ _RANK = 5
 def swept(subject: Subject, instance: Instance, rng: np.random.Generator, most: int) -> list[Instance]:
     """Up to `most` instances one change away, about as many of every kind."""
     ways = (
-        _extents(instance, rng), _dims(instance, rng), _directions(instance, rng), _numbers(instance, rng),
-        _left_open(subject, instance, rng), _alike(instance, rng), _ranks(instance, rng), _literals(subject, instance),
+        _extents(instance, rng, (0,)), _extents(instance, rng, (2, 1, 3, 5)), _dims(instance, rng),
+        _directions(instance, rng), _ranks(instance, rng), _alike(instance, rng), _numbers(instance, rng),
+        _left_open(subject, instance, rng), _literals(subject, instance),
     )  # fmt: skip
     known = {instance.key()}
     kinds: list[list[Instance]] = []
@@ -63,10 +63,10 @@ def _data(instance: Instance) -> list[tuple[Slot, Tensor]]:
     ]
 
 
-def _extents(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
-    """An extent is another wherever it stands: 0 before all, which makes sums over nothing."""
+def _extents(instance: Instance, rng: np.random.Generator, extents: tuple[int, ...]) -> Iterator[Instance]:
+    """An extent is another wherever it stands; 0 makes sums over nothing."""
     found = _data(instance)
-    for new in _EXTENTS:
+    for new in extents:
         for old in sorted({d for _, t in found for d in t.shape if isinstance(d, int)} - {new}):
             changed = instance
             for slot, tensor in found:
@@ -74,6 +74,24 @@ def _extents(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]
                     shape = tuple(new if d == old else d for d in tensor.shape)
                     changed = _put(changed, slot, resize(tensor, shape, rng), f"extent {old} becomes {new}")
             yield changed
+            if new == 0:
+                yield from _around_nothing(changed, rng)
+
+
+def _around_nothing(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
+    """Constants beside a sum over nothing are not finite; or an operand has an axis more."""
+    special = instance
+    for slot, tensor in _data(instance):
+        if tensor.array is not None and tensor.array.size and tensor.dtype.is_float:
+            array = values.draw(tensor.dtype, tensor.array.shape, rng, values.PLAIN)
+            array.reshape(-1)[:: max(array.size - 1, 1)] = np.inf
+            special = _put(special, slot, Tensor.of(array), f"{slot[0]} is infinite in places")
+    if special is not instance:
+        yield special
+    for slot, tensor in _data(instance):
+        shape = (1, *tensor.shape)
+        if len(shape) <= _RANK:
+            yield _put(instance, slot, resize(tensor, shape, rng), f"{slot[0]} has shape {list(shape)}")
 
 
 def _dims(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:

@@ -81,6 +81,10 @@ rule times_reciprocal    x * y / y => x given x: float class reassoc
 rule not_less_float      Not(Less(x, y)) => LessOrEqual(y, x) given x: float class exact
 rule equal_self_float    Equal(x, x) => full(shape(x), 1, bool) given x: float class exact
 rule associate_exact     (x + y) + z => x + (y + z) given x: float class exact
+rule associate_empty     (x @ y) @ z => x @ (y @ z) given x: [_, _], y: [_, _], z: [_, _]
+                         where dim(y, 0) > 0 class reassoc
+rule one_term_exact      x @ y => x * y where dim(x, -1) == 1, dim(y, -2) == 1, rank(x) >= 2 class exact
+rule max_zero_exact      Max(x, c) => Relu(x) given x: float where all(c == 0) class exact
 rule distribute_exact    x * y + x * z => x * (y + z) given x: float class exact
 rule relu_where_nan      Where(Less(0, x), x, c) => Relu(x) given x: float where all(c == 0) class exact
 rule relu_where_reassoc  Where(Less(0, x), x, c) => Relu(x) given x: float where all(c == 0) class reassoc
@@ -120,7 +124,8 @@ rule sum_over_concat     ReduceSum(Concat(x, y, axis: 1), [1], keepdims: 1)
                            => ReduceSum(x, [1], keepdims: 1) + ReduceSum(y, [1], keepdims: 1) class reassoc
 rule product_of_concat   Concat(x, y, axis: 1) @ Concat(v, w, axis: 0) => x @ v + y @ w
                          given x: [M, K], y: [M, L], v: [K, N], w: [L, N] class reassoc
-rule associate           (x @ y) @ z => x @ (y @ z) given x: [_, _], y: [_, _], z: [_, _] class reassoc
+rule associate           (x @ y) @ z => x @ (y @ z) given x: [_, _], y: [_, _], z: [_, _]
+                         where dim(y, 0) > 0, dim(y, 1) > 0 class reassoc
 rule turned_product      Transpose(x @ y, perm: [1, 0]) => Transpose(y, perm: [1, 0]) @ Transpose(x, perm: [1, 0]) class reassoc
 rule sum_of_square       ReduceSum(x * x, a) => ReduceSumSquare(x, a) class reassoc
 rule pointwise_conv      Conv(x, W, pads: [0, 0, 0, 0], strides: [1, 1], dilations: [1, 1], kernel_shape: [1, 1], group: 1)

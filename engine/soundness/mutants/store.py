@@ -1,12 +1,13 @@
 """Results kept between runs, by content: nothing is asked twice that would be answered alike.
 
 An entry is a line of JSON in the user's cache directory. Its key covers the text of what was asked and the sources of
-whoever answered, so that a change to engine, checker or oracle asks anew; a run that was interrupted goes on where it
-stopped.
+whoever answered, with all that they import of the engine, so that a change to one of these asks anew and a change to
+another module does not; a run that was interrupted goes on where it stopped.
 """
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import hashlib
 import json
@@ -28,14 +29,39 @@ def directory() -> Path:
 
 @cache
 def sources(checker: bool) -> str:
-    """A digest of the sources that the answers depend on: the engine's, and the oracle's or the checker's."""
-    found = [p for p in _ENGINE.rglob("*.py") if "soundness" not in p.parts]
-    soundness = list((_ENGINE / "soundness").rglob("*.py"))
-    found += [p for p in soundness if p.name == "valid.py" or ("mutants" in p.parts) is not checker]
+    """A digest of the sources that the answers depend on: the checker's with the prover, or the oracle's."""
+    soundness = _ENGINE / "soundness"
+    starts = (
+        (soundness / "search.py", soundness / "prove" / "prover.py")
+        if checker
+        else (soundness / "mutants" / "search.py",)
+    )
     whole = hashlib.sha256()
-    for path in sorted(found):
+    for path in sorted(imported(starts)):
         whole.update(path.read_bytes())
     return whole.hexdigest()
+
+
+def imported(starts: Iterable[Path]) -> set[Path]:
+    """Modules of the engine with all others that they import, wherever in their text; of a package that is imported
+    itself, all modules."""
+    found: set[Path] = set()
+    pending = list(starts)
+    while pending:
+        path = pending.pop()
+        if path in found:
+            continue
+        found.add(path)
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if not isinstance(node, ast.ImportFrom) or not node.level:
+                continue
+            base = path.parents[node.level - 1].joinpath(*(node.module or "").split("."))
+            for place in (base, *(base / alias.name for alias in node.names)):
+                if place.with_suffix(".py").is_file() and _ENGINE in place.parents:
+                    pending.append(place.with_suffix(".py"))
+                elif place.is_dir() and _ENGINE in place.parents and place.name not in ("soundness", "mutants"):
+                    pending += place.rglob("*.py")
+    return found
 
 
 def key(*parts: str) -> str:

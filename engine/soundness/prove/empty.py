@@ -62,7 +62,8 @@ def _reach(path: Path, s: Scalar, doubtful: dict[Int, Int]) -> Reach:
         return frozenset(doubtful[v] for v in around if v in doubtful and integers.as_atom(v) not in used)
 
     visit(s, ())
-    return frozenset(found)
+    # what is looked at anyway need not be said again
+    return frozenset((name, left) for name, left in found if not any(n == name and less < left for n, less in found))
 
 
 def _named(part: Scalar) -> Scalar:
