@@ -85,15 +85,26 @@ def run_tests(
     library = load_rules(wanted, std=std)
     inside = [sorted(p.rglob("*.rules")) if p.is_dir() else [p] for p in wanted]
     files = {str(f.resolve()) for found in inside for f in found}
+    every = suites(library)
     numbers = [
         number
-        for number, suite in enumerate(suites(library))
-        if str(Path(suite.rule.span.file).resolve()) in files and (select is None or suite.rule.name == select)
+        for number, suite in enumerate(every)
+        if str(Path(suite.rule.span.file).resolve()) in files
+        and (select is None or suite.rule.name == select)
         and suite.rule.tests
-    ]  # fmt: skip
-    # small parcels, for some rules take much longer than others
-    parcels = [_Parcel(tuple(wanted), std, tuple(numbers[i : i + 8])) for i in range(0, len(numbers), 8)]
+    ]
+    if jobs <= 1 or len(numbers) <= _PARCEL:
+        return _run_suites(every[number] for number in numbers)
+    parcels = [_Parcel(tuple(wanted), std, tuple(numbers[i : i + _PARCEL])) for i in range(0, len(numbers), _PARCEL)]
     return [result for results in in_order(_run_parcel, parcels, jobs=jobs) for result in results]
+
+
+_PARCEL = 8
+"""How many rules one process tests at a time: few, for some take much longer than others."""
+
+
+def _run_suites(chosen: Iterable[_Suite]) -> list[TestResult]:
+    return [run_test(suite, test) for suite in chosen for test in suite.rule.tests]
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +118,12 @@ class _Parcel:
 
 def _run_parcel(parcel: _Parcel) -> list[TestResult]:
     every = _loaded(parcel.files, parcel.std)
-    return [run_test(every[number], test) for number in parcel.numbers for test in every[number].rule.tests]
+    return _run_suites(every[number] for number in parcel.numbers)
 
 
 @functools.lru_cache(maxsize=1)
 def _loaded(files: tuple[Path, ...], std: bool) -> list[_Suite]:
+    """In a process that lives for one run only: the files are those of its start."""
     return suites(load_rules(files, std=std))
 
 

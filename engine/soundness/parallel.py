@@ -75,7 +75,12 @@ def _prepare(library: Library, budget: Budget, prove: bool) -> None:
 
 
 def _check_one(rule: ast.Rule) -> RuleReport:
-    report = check_rule(rule, _STATE["library"], _STATE["budget"])
+    try:
+        report = check_rule(rule, _STATE["library"], _STATE["budget"])
+    except Exception as error:  # a fault of the checker or the engine must not cost the reports of all other rules
+        problem = f"the checker failed: {type(error).__name__}: {error}"
+        claim = " ".join((rule.numerics, *rule.relaxations))
+        return RuleReport(rule.name, rule.span.file, rule.span.line, claim, 1, 0, 1, 0, 0.0, problems=(problem,))
     if not _STATE["prove"] or not report.ok:
         return report
     return prove_report(report, rule, _STATE["library"])

@@ -205,3 +205,10 @@ def test_a_mean_over_windows_keeps_nan() -> None:
     assert found is not None
     assert np.isnan(found[0][0, 0, 0])
     assert found[0][0, 0, 1] == 3.5
+
+
+def test_a_maximum_over_windows_takes_nan() -> None:
+    x = np.array([[[1.0, np.nan, 3.0, 4.0]]], np.float32)
+    found = evaluate("MaxPool", {"kernel_shape": (1,)}, [x])
+    assert found is not None
+    np.testing.assert_array_equal(found[0], x)
