@@ -30,7 +30,7 @@ def swept(subject: Subject, instance: Instance, rng: np.random.Generator, most: 
     ways = (
         _extents(instance, rng, (0,)), _extents(instance, rng, (2, 1, 3, 5)), _dims(instance, rng),
         _directions(instance, rng), _ranks(instance, rng), _alike(instance, rng), _numbers(instance, rng),
-        _left_open(subject, instance, rng), _literals(subject, instance),
+        _left_open(subject, instance, rng), _literals(subject, instance), _turned(instance, rng),
     )  # fmt: skip
     known = {instance.key()}
     kinds: list[list[Instance]] = []
@@ -141,6 +141,12 @@ def _directions(instance: Instance, rng: np.random.Generator) -> Iterator[Instan
             yield _put(instance, slot, changed, f"{slot[0]} has other values")
 
 
+def _turned(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
+    """A constant varies along another axis, where all axes are equally long."""
+    for alike in itertools.islice(_alike(instance, rng), 1):
+        yield from _directions(alike, rng)
+
+
 def _ranks(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
     """A tensor has another rank: an axis less or more, or what is left of another's shape with an axis of 1 in it."""
     found = _data(instance)
@@ -236,7 +242,7 @@ def _left_open(subject: Subject, instance: Instance, rng: np.random.Generator) -
                 for _ in range(3):
                     value = draw_attribute(op, attribute, rank, rng)
                     if value is not None:
-                        what = f"{attribute} of {op} is {value}"
+                        what = f"{attribute} of {op} is {value!r}"
                         yield instance.replace(what, **{name: RestRef({**attrs, attribute: value})})
     for name in sorted(subject.pattern.optional):
         if instance.operands.get(name) is not None:
