@@ -76,7 +76,9 @@ def test_the_fields_are_those_described(result: dict[str, Any]) -> None:
     for found in result["rules"]:
         agrees(found, rule)
     agrees(result["verify"], verify)
-    assert {"classes", "nodes", "iterations", "stop_reason", "limited", "limits", "unscheduled"} == set(result["egraph"])
+    assert {"classes", "nodes", "iterations", "stop_reason", "limited", "limits", "unscheduled"} == set(
+        result["egraph"]
+    )
     assert {"method", "bound", "gap"} == set(result["extraction"])
 
 

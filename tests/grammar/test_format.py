@@ -65,6 +65,13 @@ def test_files(path: Path) -> None:
     assert [c.text for c in find_comments(holds(text))] == [c.text for c in find_comments(text)]
 
 
+def test_rules_are_laid_out() -> None:
+    """What the library and the examples look like is what `rewrite fmt` makes of them."""
+    files = [*RULES.rglob("*.rules"), *(ROOT / "examples").rglob("*.rules")]
+    astray = [str(path.relative_to(ROOT)) for path in files if formatted(path.read_text()) != path.read_text()]
+    assert not astray, "run `rewrite fmt rules examples`"
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda p: p.stem)
 def test_tokens_are_the_parsers(path: Path) -> None:
     text = path.read_text()
