@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import functools
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -101,10 +100,10 @@ def optimize(
     seconds: dict[str, float] = {}
     tell = progress or (lambda stage, facts: None)
 
-    def timed(stage: str, work: Callable[[], Any]) -> Any:
+    def timed(stage: str, work: Callable[..., Any], *args: Any) -> Any:
         tell(stage, {})
         start = time.perf_counter()
-        result = work()
+        result = work(*args)
         seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start
         return result
 
@@ -134,8 +133,8 @@ def optimize(
     graphs: dict[str, list[Graph]] = {target: [] for target in costs}
     start = time.perf_counter()
     for task in _tasks(parts, settings, start):
-        outcomes.extend(timed("saturate", functools.partial(worker.run, task, tell)))
-        timed("extract", functools.partial(_decode, parts, outcomes, graphs, known))
+        outcomes.extend(timed("saturate", worker.run, task, tell))
+        timed("extract", _decode, parts, outcomes, graphs, known)
 
     def whole(target: str) -> Graph:
         found = graphs[target]
