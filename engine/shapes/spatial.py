@@ -191,9 +191,15 @@ def resize(call: Call) -> Types:
     return [TensorType(call.dtype(), tuple(result))]
 
 
+_MOST = float(1 << 31)
+"""No image is made larger than by this."""
+
+
 def _scaled(call: Call, size: Dim, scale: float | None) -> Dim:
     if scale is None:
         return call.fresh()
+    if not 0 < scale < _MOST:
+        raise refuse(call, f"a scale of {scale:g}")
     if isinstance(size, int):
         return math.floor(size * scale)
     return size * int(scale) if scale == int(scale) else call.fresh()
