@@ -70,6 +70,17 @@ class Kernel:
 
 
 @dataclass(frozen=True)
+class Origin:
+    """A node that a step implements, with what its work depends on: operator, attributes, types (None: absent)."""
+
+    op: str
+    name: str
+    attrs: Mapping[str, Any]
+    inputs: tuple[ValueType | None, ...]
+    outputs: tuple[ValueType | None, ...]
+
+
+@dataclass(frozen=True)
 class Step:
     """One launch of a kernel: `NAME(bufs, dims, tid, nth)` on every thread, with a barrier after it.
 
@@ -85,6 +96,7 @@ class Step:
     in_place: tuple[tuple[int, int], ...] = ()  # (input number, output number) that may be the same buffer
     threads: int = 0  # at most so many threads take part; 0 is all, 1 suits work below some 10 µs
     nodes: tuple[str, ...] = ()  # the nodes that it implements, for reports
+    origins: tuple[Origin, ...] = ()  # the same in full; steps that share a group's work have it equal
 
 
 @dataclass(frozen=True)

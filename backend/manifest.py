@@ -22,6 +22,7 @@ from .kernel_graph import (
     Item,
     Kernel,
     ModelPlan,
+    Origin,
     Shape,
     Step,
     Version,
@@ -154,6 +155,7 @@ def _dump_item(item: Item, kernels: Mapping[Kernel, str], weights: Weights) -> J
                 "in_place": [list(pair) for pair in item.in_place],
                 "threads": item.threads,
                 "nodes": list(item.nodes),
+                "origins": [_dump_origin(origin, weights) for origin in item.origins],
             }
         case View():
             return {
@@ -196,6 +198,7 @@ def _load_item(data: Json, kernels: Mapping[str, Kernel], weights: NDArray[np.ui
             in_place=tuple((int(a), int(b)) for a, b in data["in_place"]),
             threads=int(data["threads"]),
             nodes=tuple(data["nodes"]),
+            origins=tuple(_load_origin(origin, weights) for origin in data["origins"]),
         )
     if "view" in data:
         return View(data["view"], data["output"], _load_dim(data["offset"]), tuple(data["nodes"]))
@@ -208,6 +211,26 @@ def _load_item(data: Json, kernels: Mapping[str, Kernel], weights: NDArray[np.ui
     bodies = tuple(load_plan(body, kernels, weights) for body in data["bodies"])
     captures = tuple(tuple(values) for values in data["captures"])
     return Control(data["control"], inputs, outputs, attrs, bodies, captures, data["name"])
+
+
+def _dump_origin(origin: Origin, weights: Weights) -> Json:
+    return {
+        "op": origin.op,
+        "name": origin.name,
+        "attrs": {key: _dump_attr(value, weights, origin.op) for key, value in origin.attrs.items()},
+        "inputs": [kind and _dump_type(kind) for kind in origin.inputs],
+        "outputs": [kind and _dump_type(kind) for kind in origin.outputs],
+    }
+
+
+def _load_origin(data: Json, weights: NDArray[np.uint8]) -> Origin:
+    return Origin(
+        data["op"],
+        data["name"],
+        {key: _load_attr(value, weights) for key, value in data["attrs"].items()},
+        tuple(kind and _load_type(kind) for kind in data["inputs"]),
+        tuple(kind and _load_type(kind) for kind in data["outputs"]),
+    )
 
 
 def _dump_attr(value: Any, weights: Weights, op: str) -> Json:

@@ -17,6 +17,7 @@ from .kernel_graph import (
     Group,
     Item,
     ModelPlan,
+    Origin,
     Shape,
     Step,
     Target,
@@ -123,7 +124,28 @@ def _native(group: Group, context: Context) -> list[Item] | None:
     if found is None:
         return None
     names = tuple(n.name or n.outputs[0] for n in group.nodes)
-    return [replace(item, nodes=item.nodes or names) if isinstance(item, Step) else item for item in found]
+    origins = tuple(_origin(node, context) for node in group.nodes)
+    return [
+        replace(item, nodes=item.nodes or names, origins=item.origins or origins) if isinstance(item, Step) else item
+        for item in found
+    ]
+
+
+def _origin(node: Node, context: Context) -> Origin:
+    """A node as reports want it: without tensors and bodies among its attributes."""
+    return Origin(
+        node.op,
+        node.name or node.outputs[0],
+        {key: value for key, value in node.attrs.items() if _is_plain(value)},
+        tuple(context.graph.types.get(v, TensorType()) if v else None for v in node.inputs),
+        tuple(context.graph.types.get(v, TensorType()) if v else None for v in node.outputs),
+    )
+
+
+def _is_plain(value: object) -> bool:
+    if isinstance(value, tuple):
+        return all(_is_plain(v) for v in value)
+    return isinstance(value, str | int | float)
 
 
 def _classify(

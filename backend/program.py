@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +26,10 @@ from .control import run_control
 from .fallback import Runner
 from .kernel_graph import Control, Fallback, Kernel, ModelPlan, Shape, Step, writes
 from .storage import SCRATCH, Layout, Storage, aligned, is_aligned, lay_out, make_storage, nbytes, shape_value
+
+if TYPE_CHECKING:
+    from ..engine.machine import Machine
+    from .profile import Profile
 
 Array = NDArray[Any]
 LAYOUTS = 16  # layouts kept for each stage: programs are run with few different extents
@@ -51,13 +55,18 @@ class Port:
 
 
 @dataclass(frozen=True, slots=True)
-class StepTime:
-    """How long one step of a run took: of a kernel, or of a node without one."""
+class Launch:
+    """One step of a recorded run: of a kernel, or of a node that Python runs.
 
-    label: str
-    nodes: tuple[str, ...]
-    seconds: float
-    native: bool
+    `spans` [threads, 2] says when each thread began and ended it, in seconds of the monotonic clock (zeros: it took no
+    part); `buffers` what a kernel reads and then writes, each as (address, bytes, whether it is written); `extents` the
+    sizes of the run."""
+
+    item: Step | Fallback | Control
+    spans: NDArray[np.float64]
+    buffers: tuple[tuple[int, int, bool], ...]
+    extents: Mapping[str, int]
+    plan: ModelPlan
 
 
 @dataclass(slots=True)
@@ -87,7 +96,7 @@ class _Stage:
     def __init__(self, symbols: tuple[str, ...]) -> None:
         self.symbols = symbols
         self.actions: list[tuple[Any, list[Step]] | Callable[[_Run], None]] = []
-        self.labels: list[str] = []
+        self.hosts: list[Fallback | Control | None] = []  # what each action is; None: a walk
         self.outputs: list[str] = []  # roots that are made straight in an output array
         self.bound: OrderedDict[tuple[int, ...], _Bound] = OrderedDict()
         self.lock = threading.Lock()
@@ -96,7 +105,7 @@ class _Stage:
 class _Run:
     """One run in progress: extents, values that live in Python, and the frame."""
 
-    __slots__ = ("arrays", "extents", "frame", "layouts", "program", "times")
+    __slots__ = ("arrays", "extents", "frame", "layouts", "program", "record")
 
     def __init__(self, program: Program, frame: Any) -> None:
         self.program = program
@@ -104,7 +113,7 @@ class _Run:
         self.extents: dict[str, int] = {}
         self.arrays: dict[str, Any] = {}  # inputs, results of fallbacks, outputs made in place
         self.layouts: list[Layout] = []
-        self.times: list[StepTime] | None = None
+        self.record: list[Launch] | None = None
 
     def get(self, value: str) -> Any:
         """A value as an array (of memory that the run may use again: to be copied if kept) or other object."""
@@ -219,7 +228,7 @@ class Program:
         def flush() -> None:
             if steps:
                 stage.actions.append((self._walk(steps), list(steps)))
-                stage.labels.append("")
+                stage.hosts.append(None)
                 steps.clear()
 
         for item in planned.items:
@@ -229,8 +238,7 @@ class Program:
             elif isinstance(item, Fallback | Control):
                 flush()
                 stage.actions.append(self._host(item))
-                node = item.node if isinstance(item, Fallback) else item
-                stage.labels.append(node.name or node.op)
+                stage.hosts.append(item)
         flush()
         return stage
 
@@ -371,21 +379,28 @@ class Program:
         """Like `run`, by position. `extents` are those known around a body."""
         return self._execute(values, None, extents)
 
-    def profile(self, inputs: Mapping[str, Any]) -> list[StepTime]:
-        """Runs the model step by step and tells how long each took, in order.
+    def profile(self, inputs: Mapping[str, Any], *, seconds: float = 1.0, machine: Machine | None = None) -> Profile:
+        """Runs the model for about `seconds` and tells how long each step took, and how near it came to the machine's
+        limits, which `machine` has (by default the profile that `rewrite calibrate` stored, or the shipped one).
 
-        Every step is launched by itself here, which a run doesn't do: for the shares, not for the sum."""
+        Raises UserError as `run` does."""
+        from .profile import profile
+
+        return profile(self, inputs, seconds=seconds, machine=machine)
+
+    def record(self, inputs: Mapping[str, Any]) -> list[Launch]:
+        """Runs the model once, as `run` does, and tells when each thread began and ended each step, in order."""
         if inputs.keys() != self._names:
             inputs = self._completed(inputs)
-        times: list[StepTime] = []
-        self._execute([inputs[port.name] for port in self.inputs], times)
-        return times
+        launches: list[Launch] = []
+        self._execute([inputs[port.name] for port in self.inputs], launches)
+        return launches
 
     def _execute(
-        self, values: Sequence[Any], times: list[StepTime] | None, extents: Mapping[str, int] | None = None
+        self, values: Sequence[Any], record: list[Launch] | None, extents: Mapping[str, int] | None = None
     ) -> list[Any]:
         if self._versions:
-            return self._version(values, extents)._execute(values, times, extents)
+            return self._version(values, extents)._execute(values, record, extents)
         try:
             frame = self._frames.pop()
         except IndexError:
@@ -394,7 +409,7 @@ class Program:
             frame = Frame(self.storage.bases)
         try:
             run = _Run(self, frame)
-            run.times = times
+            run.record = record
             if extents is not None:
                 run.extents.update({s: extents[s] for s in self.plan.symbols})
             for spec, value in zip(self._specs, values, strict=True):
@@ -443,26 +458,36 @@ class Program:
             if made.value != made.root:
                 run.arrays[made.root] = array.reshape(made.root_shape)
             frame.set(made.base, array.__array_interface__["data"][0])
-        for action, binding, label in zip(stage.actions, bound.bindings, stage.labels, strict=True):
-            if isinstance(action, tuple):
-                seconds = action[0].run(binding, frame, self.threads, run.times is not None)
-                if run.times is not None:
-                    run.times += [
-                        StepTime(s.kernel.template, s.nodes, t, True) for s, t in zip(action[1], seconds, strict=True)
-                    ]
+        for action, binding, host in zip(stage.actions, bound.bindings, stage.hosts, strict=True):
+            if not isinstance(action, tuple):
+                self._run_host(run, action, host)
+            elif run.record is None:
+                action[0].run(binding, frame, self.threads)
             else:
-                self._run_host(run, action, label)
+                times = action[0].run(binding, frame, self.threads, True)
+                spans = np.frombuffer(times).reshape(len(action[1]), -1, 2)
+                run.record += [self._launch(run, s, t, number) for s, t in zip(action[1], spans, strict=True)]
 
-    @staticmethod
-    def _run_host(run: _Run, action: Callable[[_Run], None], label: str) -> None:
-        if run.times is None:
+    def _launch(self, run: _Run, step: Step, spans: NDArray[np.float64], number: int) -> Launch:
+        """A step of a recorded run, with the places of its buffers."""
+        buffers = []
+        for value in (*step.inputs, *step.outputs):
+            address = self._offset(value, run.layouts[number], number, run.extents) + run.frame.base(self._base(value))
+            size = symbolic.evaluate(nbytes(self.plan.type(value)), run.extents)
+            buffers.append((address, size, value in step.outputs))
+        return Launch(step, spans, tuple(buffers), run.extents, self.plan)
+
+    def _run_host(self, run: _Run, action: Callable[[_Run], None], item: Fallback | Control | None) -> None:
+        if run.record is None:
             action(run)
             return
         import time
 
-        start = time.perf_counter()
+        assert item is not None
+        start = time.monotonic()
         action(run)
-        run.times.append(StepTime("python", (label,), time.perf_counter() - start, False))
+        spans = np.array([[start, time.monotonic()]])
+        run.record.append(Launch(item, spans, (), run.extents, self.plan))
 
     def _output(self, run: _Run, value: str) -> Any:
         if value in self.plan.inputs or value not in run.arrays:

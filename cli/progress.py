@@ -22,6 +22,8 @@ TITLES = {
     "verify": "verify",
     "write": "write outputs",
     "bench": "measure",
+    "calibrate": "measure machine",
+    "profile": "profile",
 }
 
 

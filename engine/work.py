@@ -96,7 +96,7 @@ _MOVEMENT = frozenset(
 """
     )
 )
-_PARTIAL = frozenset(
+PARTIAL = frozenset(
     _names(
         """
         Slice Gather GatherElements GatherND SequenceAt Compress Trilu OneHot EyeLike Range
@@ -186,7 +186,7 @@ class Estimator:
         if op in _POINTWISE:
             return Work(Kind.POINTWISE, _POINTWISE[op] * size, 0.25, reads, writes)
         if op in _MOVEMENT:
-            if op in _PARTIAL:
+            if op in PARTIAL:
                 reads = (min(reads[0], writes), *reads[1:]) if reads else reads
             # a transposition or gather touches memory in short runs
             slow = 2.0 if op in ("Transpose", "DepthToSpace", "SpaceToDepth") or op.startswith("Gather") else 1.0

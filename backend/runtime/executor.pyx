@@ -6,6 +6,7 @@ offset of the binding; base 0 is the address 0, whose offsets are addresses.
 """
 
 from cpython.buffer cimport PyBUF_READ
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.memoryview cimport PyMemoryView_FromMemory
 from libc.stdint cimport int32_t, int64_t, uintptr_t
@@ -49,6 +50,8 @@ cdef struct job_t:
     int count
     void** bufs
     const int64_t* dims
+    double* times   # of a profiled run: begin and end of each step on each thread
+    int stride      # threads that `times` has room for
 
 
 cdef void _walk(void* context, int tid, int nth) noexcept nogil:
@@ -66,6 +69,28 @@ cdef void _walk(void* context, int tid, int nth) noexcept nogil:
         since = 2 if n > 1 else 1
         if tid < n:
             step.kernel(job.bufs + step.bufs, job.dims + step.dims, tid, n)
+
+
+cdef void _walk_timed(void* context, int tid, int nth) noexcept nogil:
+    """Like `_walk`, with the same barriers, and notes when each thread begins and ends each step."""
+    cdef job_t* job = <job_t*> context
+    cdef const step_t* step
+    cdef double* mine
+    cdef int i, n
+    cdef int since = 0
+    for i in range(job.count):
+        if not job.active[i]:
+            continue
+        step = &job.steps[i]
+        n = step.threads if 0 < step.threads < nth else nth
+        if since == 2 or (since == 1 and n > 1):
+            pool_barrier(nth)
+        since = 2 if n > 1 else 1
+        if tid < n:
+            mine = job.times + 2 * (<int64_t> i * job.stride + tid)
+            mine[0] = walk_clock()
+            step.kernel(job.bufs + step.bufs, job.dims + step.dims, tid, n)
+            mine[1] = walk_clock()
 
 
 cdef class Walk:
@@ -113,49 +138,35 @@ cdef class Walk:
         PyMem_Free(self.bases)
 
     def run(self, Binding binding, Frame frame, int threads, bint timed=False):
-        """Runs the steps on up to `threads` threads; the seconds of each (0 if not run) if `timed`, else None.
+        """Runs the steps on up to `threads` threads. None, or if `timed` the bytes of doubles [step, thread, 2]: when
+        each thread began and ended each step, in seconds of the monotonic clock; zeros where it took no part.
 
         The caller has set the bases of the frame, to memory that holds what the binding's offsets assume."""
         cdef job_t job
         cdef void** bufs
-        cdef double* seconds = NULL
+        cdef bytes record = None
         cdef int i
         if binding.walk is not self:
             raise ValueError("a binding of another walk")
         if frame.count < self.frame_bases:
             raise ValueError("the frame has too few bases")
         bufs = <void**> frame.pointers(self.pointers)
+        job.steps = self.steps
+        job.active = binding.active
+        job.count = self.count
+        job.bufs = bufs
+        job.dims = binding.extents
+        job.times = NULL
+        job.stride = max(1, threads)
         if timed:
-            seconds = <double*> PyMem_Malloc(max(1, self.count) * sizeof(double))
-            if seconds == NULL:
-                raise MemoryError
-            memset(seconds, 0, self.count * sizeof(double))
+            record = PyBytes_FromStringAndSize(NULL, <Py_ssize_t> self.count * job.stride * 2 * sizeof(double))
+            job.times = <double*> PyBytes_AS_STRING(record)
+            memset(job.times, 0, len(record))
         with nogil:
             for i in range(self.pointers):
                 bufs[i] = <void*> (frame.bases[self.bases[i]] + binding.offsets[i])
-            job.active = binding.active
-            job.dims = binding.extents
-            if timed:
-                # One launch for each step: its time includes the launch.
-                for i in range(self.count):
-                    if binding.active[i]:
-                        job.steps = self.steps + i
-                        job.active = binding.active + i
-                        job.count = 1
-                        job.bufs = bufs
-                        seconds[i] = walk_clock()
-                        pool_run(_walk, &job, threads)
-                        seconds[i] = walk_clock() - seconds[i]
-            else:
-                job.steps = self.steps
-                job.count = self.count
-                job.bufs = bufs
-                pool_run(_walk, &job, threads)
-        if timed:
-            result = [seconds[i] for i in range(self.count)]
-            PyMem_Free(seconds)
-            return result
-        return None
+            pool_run(_walk_timed if timed else _walk, &job, threads)
+        return record
 
 
 cdef class Binding:
