@@ -21,12 +21,16 @@ import numpy as np
 from . import light, packaged
 from .inputs import make_inputs, page
 
-# What `make bench` measures: one raw export of each network, the classic networks and the trained models.
+# What `make bench` measures: one raw export of each network and a folded one of some, the classic networks and the
+# trained models.
 MEASURED = (
     *light.NAMES,
     "resnet18.dynamo.raw", "resnet50.dynamo.raw", "resnet50.ts.opt", "mobilenet_v2.ts.raw", "mobilenet_v3_large.ts.raw",
     "mobilenet_v3_small.dynamo.raw", "efficientnet_b0.ts.raw", "vit_small.dynamo.raw", "vit_base.ts.raw",
     "bert_mini.dynamo.dyn", "bert_base.ts.raw", "bert_base.dynamo.opt", "gpt2.dynamo.raw", "gpt2.ts.dyn",
+    "convnext_tiny.ts.raw", "convnext_tiny.dynamo.opt", "swin_tiny.dynamo.raw", "swin_tiny.dynamo.opt", "unet.ts.raw",
+    "yolo.dynamo.raw", "yolo.ts.opt", "minilm.ts.raw", "minilm.dynamo.opt", "distilbert.dynamo.raw",
+    "t5_encoder.dynamo.raw", "whisper_encoder.ts.raw", "lstm.ts.raw", "mlp.ts.raw",
     *packaged.NAMES,
 )  # fmt: skip
 

@@ -7,7 +7,6 @@ from the `transformers` package by configuration, never with downloaded weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 
 import torch
@@ -241,24 +240,6 @@ def gpt2(attention: str) -> nn.Module:
     return Output(GPT2LMHeadModel(config), ("input_ids", "attention_mask"), ("logits",), use_cache=False)
 
 
-IMAGE_NETS: dict[str, Callable[[], nn.Module]] = {
-    "resnet18": lambda: ResNet(BasicBlock, [2, 2, 2, 2]),
-    "resnet50": lambda: ResNet(Bottleneck, [3, 4, 6, 3]),
-    "mobilenet_v2": mobilenet_v2,
-    "mobilenet_v3_small": lambda: mobilenet_v3(large=False),
-    "mobilenet_v3_large": lambda: mobilenet_v3(large=True),
-    "efficientnet_b0": efficientnet_b0,
-}
-# Built for one implementation of attention: "eager" (matrix products and softmax) or "sdpa" (one operator).
-TRANSFORMERS: dict[str, Callable[[str], nn.Module]] = {
-    "vit_small": lambda attention: vit(384, 6, attention),
-    "vit_base": lambda attention: vit(768, 12, attention),
-    "bert_mini": lambda attention: bert(256, 4, 4, attention),
-    "bert_base": lambda attention: bert(768, 12, 12, attention),
-    "gpt2": gpt2,
-}
-
-
 @torch.no_grad()  # type: ignore[untyped-decorator,unused-ignore]
 def build(name: str, attention: str = "eager") -> nn.Module:
     """The network `name` in evaluation mode, with seeded weights that leave nothing trivial.
@@ -266,10 +247,12 @@ def build(name: str, attention: str = "eager") -> nn.Module:
     Scales, offsets and running statistics that start as ones and zeros are drawn at random, so that folding them is
     really tested; batch statistics are those of a random batch, which keeps the activations near one.
     """
+    from .zoo import NETS
+
     torch.manual_seed(7)
-    model = IMAGE_NETS[name]() if name in IMAGE_NETS else TRANSFORMERS[name](attention)
+    model = NETS[name].make(attention)
     for module in model.modules():
-        if isinstance(module, nn.Conv2d) and module.bias is None:
+        if isinstance(module, nn.Conv2d) and module.bias is None and not getattr(module, "fixed", False):
             nn.init.normal_(module.weight, 0, math.sqrt(2 * module.groups / (module.weight[0].numel() * 1.0)) * 0.7)
         elif isinstance(module, nn.BatchNorm2d | nn.LayerNorm):
             nn.init.uniform_(module.weight, 0.6, 1.4)

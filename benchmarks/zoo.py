@@ -1,0 +1,89 @@
+"""The networks that are exported: how each is made, and what it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from . import nets, nets_dense, nets_sequence
+
+SEQUENCE = 64  # tokens in exports of fixed size
+IMAGE, TOKENS, FLOATS = "image", "tokens", "floats"
+
+
+@dataclass(frozen=True)
+class Net:
+    """A network of the zoo: `make` takes the implementation of attention, "eager" (matrix products and softmax) or
+    "sdpa" (one operator), which networks without attention ignore.
+
+    `kind` says what the inputs are; `shape` is that of an image or of floats without the batch. `dynamic` are the
+    names of the axes that `dyn` exports leave open."""
+
+    make: Callable[[str], nn.Module]
+    kind: str
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...] = ("logits",)
+    shape: tuple[int, ...] = ()
+    dynamic: tuple[str, ...] = ("batch",)
+    pooled: tuple[str, ...] = ()  # outputs without a sequence axis
+
+    def arguments(self, batch: int) -> tuple[Tensor, ...]:
+        """Example values of the inputs, seeded."""
+        generator = torch.Generator().manual_seed(11)
+        if self.kind != TOKENS:
+            return (torch.randn(batch, *self.shape, generator=generator),)
+        tokens = torch.randint(0, 1000, (batch, SEQUENCE), generator=generator)
+        mask = torch.ones_like(tokens)
+        mask[:, -SEQUENCE // 4 :] = 0
+        return (tokens, mask, torch.zeros_like(tokens))[: len(self.inputs)]
+
+
+def _image(make: Callable[[], nn.Module], size: int = 224, output: str = "logits") -> Net:
+    return Net(lambda _: make(), IMAGE, ("image",), (output,), (3, size, size))
+
+
+def _pixels(make: Callable[[str], nn.Module]) -> Net:
+    return Net(make, IMAGE, ("pixel_values",), shape=(3, 224, 224))
+
+
+def _text(
+    make: Callable[[str], nn.Module], outputs: tuple[str, ...] = ("last_hidden_state",), *, types: bool = False,
+    pooled: tuple[str, ...] = (),
+) -> Net:  # fmt: skip
+    inputs = ("input_ids", "attention_mask", *(("token_type_ids",) if types else ()))
+    return Net(make, TOKENS, inputs, outputs, dynamic=("batch", "sequence"), pooled=pooled)
+
+
+def _bert(width: int, layers: int, heads: int) -> Net:
+    outputs = ("last_hidden_state", "pooler_output")
+    return _text(lambda a: nets.bert(width, layers, heads, a), outputs, types=True, pooled=outputs[1:])
+
+
+NETS: dict[str, Net] = {
+    "resnet18": _image(lambda: nets.ResNet(nets.BasicBlock, [2, 2, 2, 2])),
+    "resnet50": _image(lambda: nets.ResNet(nets.Bottleneck, [3, 4, 6, 3])),
+    "mobilenet_v2": _image(nets.mobilenet_v2),
+    "mobilenet_v3_small": _image(lambda: nets.mobilenet_v3(large=False)),
+    "mobilenet_v3_large": _image(lambda: nets.mobilenet_v3(large=True)),
+    "efficientnet_b0": _image(nets.efficientnet_b0),
+    "vit_small": _pixels(lambda a: nets.vit(384, 6, a)),
+    "vit_base": _pixels(lambda a: nets.vit(768, 12, a)),
+    "bert_mini": _bert(256, 4, 4),
+    "bert_base": _bert(768, 12, 12),
+    "gpt2": _text(nets.gpt2, ("logits",)),
+    "convnext_tiny": _pixels(nets_sequence.convnext),
+    "swin_tiny": _pixels(nets_sequence.swin),
+    "unet": _image(lambda: nets_dense.UNet(32, 2), 256, "masks"),
+    "yolo": _image(nets_dense.Detector, 640, "boxes"),
+    "minilm": _bert(384, 6, 12),
+    "distilbert": _text(nets_sequence.distilbert),
+    "t5_encoder": _text(nets_sequence.t5_encoder),
+    "whisper_encoder": Net(
+        nets_sequence.whisper_encoder, FLOATS, ("input_features",), ("last_hidden_state",), (80, 3000)
+    ),
+    "lstm": Net(lambda _: nets_sequence.Recurrent(), FLOATS, ("signal",), shape=(64, 64)),
+    "mlp": Net(lambda _: nets_sequence.mlp(), FLOATS, ("features",), shape=(784,)),
+}
