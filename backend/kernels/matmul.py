@@ -163,6 +163,7 @@ def lower_product(work: Product, epilogue: Epilogue, group: Group, ctx: Context)
         "batch": batch,
         "packed": panels,
         "kc": kc,
+        "ahead": lines_ahead(choice, ctx.target, m, n, k) if panels else 0,
         "tiles": tile_params(choice, a_row, a_k, f"{choice.mr} * (int64_t)({a_row})", b_k, tail_k),
         "epilogue": epilogue.params(extents),
     }
@@ -179,6 +180,20 @@ def lower_product(work: Product, epilogue: Epilogue, group: Group, ctx: Context)
         )
     )
     return steps
+
+
+def lines_ahead(choice: Tiles, target: Target, m: Dim, n: Dim, k: Dim) -> int:
+    """How many cache lines of the next panel of B a tile should fetch in each step of k; 0: none.
+
+    Weights larger than the second-level cache come from memory once per run; the hardware's prefetchers stop at the
+    ends of pages and see a panel only when its first tile has begun. Spread over all tiles of a panel, fetching the next
+    one costs a load a step. With one tile of rows there is no time to fetch in: then it is the memory that decides."""
+    if isinstance(n, int) and isinstance(k, int) and n * k * 4 <= target.l2 // 4:
+        return 0
+    if not isinstance(m, int):
+        return 2
+    blocks = -(-m // choice.mr)
+    return 0 if blocks < 2 else max(1, -(-choice.nv * target.vector_bytes // (64 * blocks)))
 
 
 def tile_params(choice: Tiles, a_row: str, a_k: str, a_step: str, b_k: str | int, tail_k: str | int) -> dict[str, Any]:

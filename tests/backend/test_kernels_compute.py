@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 from rewrite.backend import harness
 from rewrite.backend.kernel_graph import Target
-from rewrite.backend.kernels import tiles
+from rewrite.backend.kernels import matmul, tiles
 from rewrite.engine.graph import Node
+from rewrite.engine.symbolic import symbol
 
 from .oracle import Array, Case, check
 
@@ -98,6 +99,23 @@ def test_matmul_with_dims_of_run_time() -> None:
 
 def test_matmul_in_parts_of_k_and_packed_at_run_time() -> None:
     check([product((30, 8000), (8000, 50)), product((64, 700), (700, 300), constant=False)])
+
+
+def test_panels_fetched_ahead() -> None:
+    """Weights that the second-level cache does not hold: the next panel is fetched while one is worked on."""
+    sizes = [(9, 520, 540), (16, 600, 500), (70, 512, 520), (64, 9000, 50)]
+    cases = [product((m, k), (k, n)) for m, k, n in sizes]
+    cases += [product((m, 520), (520, 540), symbolic={"x": ("M", 520)}) for m in (1, 2, 35)]
+    check(cases)
+
+
+def test_how_many_lines_are_fetched_ahead() -> None:
+    target = Target("avx512", 64, l2=1 << 20)
+    tile = tiles.shape(target, 8, 3, 64, 768)
+    ahead = [matmul.lines_ahead(tile, target, m, 768, 768) for m in (8, 9, 16, 24, 64, 1000)]
+    assert ahead == [0, 2, 2, 1, 1, 1], "enough for a whole panel over all tiles but one alone"
+    assert matmul.lines_ahead(tile, target, symbol("M"), 768, 768) == 2
+    assert matmul.lines_ahead(tile, target, 64, 48, 64) == 0, "small weights stay in the cache"
 
 
 @pytest.mark.parametrize("flip_a", [0, 1])
