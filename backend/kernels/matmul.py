@@ -186,8 +186,8 @@ def lines_ahead(choice: Tiles, target: Target, m: Dim, n: Dim, k: Dim) -> int:
     """How many cache lines of the next panel of B a tile should fetch in each step of k; 0: none.
 
     Weights larger than the second-level cache come from memory once per run; the hardware's prefetchers stop at the
-    ends of pages and see a panel only when its first tile has begun. Spread over all tiles of a panel, fetching the next
-    one costs a load a step. With one tile of rows there is no time to fetch in: then it is the memory that decides."""
+    ends of pages and see a panel only when its first tile has begun. Spread over all tiles of a panel, fetching the
+    next one costs a load a step. With one tile of rows there is no time to fetch in: the memory decides."""
     if isinstance(n, int) and isinstance(k, int) and n * k * 4 <= target.l2 // 4:
         return 0
     if not isinstance(m, int):
