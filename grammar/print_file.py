@@ -30,7 +30,7 @@ class FilePrinter:
             together = self.source is not None and previous is not None and was_single and is_single
             self._before(item, previous, together)
             self.out += lines
-            self._after(item, is_single)
+            self._after(item, sum(bool(code.strip()) for code, _ in lines) == 1)
             previous, was_single = item, is_single
         self._end(file)
         return "\n".join(align_comments(self.out)) + "\n" if self.out else ""
@@ -70,14 +70,14 @@ class FilePrinter:
         if (not comments and not together) or source.has_blank_line(at, start):
             self._blank()
 
-    def _after(self, item: ast.Item, is_single: bool) -> None:
+    def _after(self, item: ast.Item, is_first_line: bool) -> None:
         """The comments at the end of an item and below it; none comes to its first line, where it would be the doc."""
         if self.source is None:
             return
         found = self.source.attached(id(item))
         for comment in found.end:
             code, there = self.out[-1]
-            if there or is_single:
+            if there or is_first_line:
                 self.out.append(("", f"  {comment.text}"))
             else:
                 self.out[-1] = (code, comment.text)
@@ -120,7 +120,8 @@ class FilePrinter:
         if self.source is None:
             return lines
         start, end = self.source.lines.range(item.span)
-        kept = [comment for _, comment in lines]
+        around = self.source.attached(id(item))
+        kept = [comment.strip() for _, comment in lines] + [c.text for c in (*around.before, *around.end, *around.after)]
         lost: Lines = []
         for comment in self.source.comments:
             if start <= comment.start < end:
