@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,24 +13,30 @@ from .graph import AttrValue, Graph
 from .values import Unprovable
 
 Array = NDArray[Any]
+Compute = Callable[[str, Mapping[str, AttrValue], Sequence[Array | None], int], "Sequence[Array] | None"]
+"""The outputs of a node, given its operator, attributes, inputs and number of outputs; None if it has none."""
 MOST_RUNS = 1000
 """A body is run at most so often."""
 
 
 def run(
-    op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Array | None], around: Mapping[str, Array]
+    op: str,
+    attrs: Mapping[str, AttrValue],
+    arrays: Sequence[Array | None],
+    around: Mapping[str, Array],
+    compute: Compute = evaluate,
 ) -> list[Array]:
-    """The outputs of a node with bodies; `around` is what these read from around them.
+    """The outputs of a node with bodies; `around` is what these read from around them, `compute` computes their nodes.
 
     Raises `Unprovable` for what cannot be computed."""
     if op == "If":
         condition = _given(arrays, 0)
         assert condition is not None
-        return _body(attrs["then_branch" if condition.all() else "else_branch"], (), around)
+        return _body(attrs["then_branch" if condition.all() else "else_branch"], (), around, compute)
     if op == "Loop":
-        return _loop(attrs["body"], arrays, around)
+        return _loop(attrs["body"], arrays, around, compute)
     if op == "Scan":
-        return _scan(attrs, arrays, around)
+        return _scan(attrs, arrays, around, compute)
     raise Unprovable(f"{op} cannot be computed")
 
 
@@ -38,7 +44,7 @@ def _given(arrays: Sequence[Array | None], index: int) -> Array | None:
     return arrays[index] if index < len(arrays) else None
 
 
-def _body(body: AttrValue, inputs: Sequence[Array], around: Mapping[str, Array]) -> list[Array]:
+def _body(body: AttrValue, inputs: Sequence[Array], around: Mapping[str, Array], compute: Compute) -> list[Array]:
     """The outputs of one run of a body."""
     assert isinstance(body, Graph)
     known: dict[str, Array] = {**around, **dict(zip(body.inputs, inputs, strict=True))}
@@ -47,9 +53,9 @@ def _body(body: AttrValue, inputs: Sequence[Array], around: Mapping[str, Array])
         arrays = [known[name] if name else None for name in node.inputs]
         found: Sequence[Array] | None
         if any(True for _ in node.subgraphs()):
-            found = run(node.op, node.attrs, arrays, known)
+            found = run(node.op, node.attrs, arrays, known, compute)
         else:
-            found = evaluate(node.op, node.attrs, arrays, len(node.outputs))
+            found = compute(node.op, node.attrs, arrays, len(node.outputs))
         if found is None:
             raise Unprovable(f"{node.op} of the body cannot be computed on these operands")
         known.update((name, array) for name, array in zip(node.outputs, found, strict=False) if name)
@@ -63,7 +69,9 @@ def _stacked(runs: list[list[Array]], count: int) -> list[Array]:
     return [np.stack([found[i] for found in runs]) for i in range(count)]
 
 
-def _loop(body: AttrValue, arrays: Sequence[Array | None], around: Mapping[str, Array]) -> list[Array]:
+def _loop(
+    body: AttrValue, arrays: Sequence[Array | None], around: Mapping[str, Array], compute: Compute
+) -> list[Array]:
     assert isinstance(body, Graph)
     most, first = _given(arrays, 0), _given(arrays, 1)
     goes_on = first is None or bool(first.all())
@@ -73,13 +81,15 @@ def _loop(body: AttrValue, arrays: Sequence[Array | None], around: Mapping[str, 
         if len(added) == MOST_RUNS:
             raise Unprovable("this Loop runs too often")
         number = np.array(len(added), np.int64)
-        condition, *found = _body(body, [number, np.array(True), *carried], around)
+        condition, *found = _body(body, [number, np.array(True), *carried], around, compute)
         goes_on, carried = bool(condition.all()), found[: len(carried)]
         added.append(found[len(carried) :])
     return [*carried, *_stacked(added, len(body.outputs) - 1 - len(carried))]
 
 
-def _scan(attrs: Mapping[str, AttrValue], arrays: Sequence[Array | None], around: Mapping[str, Array]) -> list[Array]:
+def _scan(
+    attrs: Mapping[str, AttrValue], arrays: Sequence[Array | None], around: Mapping[str, Array], compute: Compute
+) -> list[Array]:
     body, count = attrs["body"], attrs["num_scan_inputs"]
     assert isinstance(body, Graph)
     assert isinstance(count, int)
@@ -92,7 +102,7 @@ def _scan(attrs: Mapping[str, AttrValue], arrays: Sequence[Array | None], around
     states, scanned = given[: len(given) - count], given[len(given) - count :]
     added: list[list[Array]] = []
     for items in zip(*scanned, strict=True):
-        found = _body(body, [*states, *map(np.asarray, items)], around)
+        found = _body(body, [*states, *map(np.asarray, items)], around, compute)
         states = found[: len(states)]
         added.append(found[len(states) :])
     return [*states, *_stacked(added, len(body.outputs) - len(states))]

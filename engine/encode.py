@@ -15,14 +15,16 @@ from .graph import Graph, Node
 from .operators import signature
 
 
-def encode(graph: Graph, egraph: EGraph, constants: Mapping[str, ConstantInfo] | None = None) -> dict[str, int]:
+def encode(
+    graph: Graph, egraph: EGraph, constants: Mapping[str, ConstantInfo] | None = None, *, prefix: str = ""
+) -> dict[str, int]:
     """Adds a graph to an e-graph and gives the class of every value by name; `egraph.roots` gets the outputs.
 
     `constants` may give summaries in place of the graph's constants. Values that the graph captures from around it
-    become inputs."""
+    become inputs, before whose names `prefix` is set."""
     at: dict[str, int] = {"": ABSENT}
     for name in (*graph.inputs, *graph.captures()):
-        at[name] = egraph.add_input(name, graph.types.get(name, graph.type(name)))
+        at[name] = egraph.add_input(prefix + name, graph.types.get(name, graph.type(name)))
     for name, info in (constants or {}).items():
         at[name] = egraph.add_constant(info)
     for name, constant in graph.constants.items():

@@ -82,7 +82,7 @@ def _operators(test: ast.RuleTest) -> list[str]:
 def on_model(setting: Setting, test: ast.RuleTest) -> str:
     """What is wrong with the claim that the rule is, or is not, applied to a model; empty if nothing is."""
     assert test.model is not None
-    graph = onnx_in.read(_path(setting.rule.span.file, test.model), declared=setting.operators)
+    graph = onnx_in.read(model_path(setting.rule.span.file, test.model), declared=setting.operators)
     egraph = EGraph.create(setting.commutative)
     assert egraph.matcher is not None
     try:
@@ -100,7 +100,7 @@ def on_model(setting: Setting, test: ast.RuleTest) -> str:
         egraph.matcher.close()
 
 
-def _path(file: str, model: str) -> Path:
+def model_path(file: str, model: str) -> Path:
     """The path of a model, which lies below the directory of the rule file, links followed."""
     root = Path(file).resolve().parent
     path = (root / model).resolve()

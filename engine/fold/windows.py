@@ -120,6 +120,9 @@ def _pool(attrs: Attrs, x: Array) -> tuple[Any, ...] | None:
 
 def _max_pool(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
     x = arrays[0]
+    if x.dtype.name == "bfloat16":
+        found = _max_pool(attrs, [x.astype(np.float32)])
+        return None if found is None else [found[0].astype(x.dtype)]
     layout = _pool(attrs, x) if x.ndim > 2 and 0 not in x.shape[2:] else None
     if layout is None or x.dtype.kind not in "fiu":
         return None
@@ -127,8 +130,8 @@ def _max_pool(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
     fill = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
     view = _windows(x, spans, strides, dilations, pads, fill, counts)
     n = x.ndim - 2
-    found = view.max(axis=tuple(range(2 + n, 2 + 2 * n)))
-    return [np.asarray(found, x.dtype)]
+    largest = view.max(axis=tuple(range(2 + n, 2 + 2 * n)))
+    return [np.asarray(largest, x.dtype)]
 
 
 def _max_pool_one(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
@@ -328,13 +331,49 @@ def _prelu(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
 
 
 def _product(a: Array, b: Array) -> Array:
-    """A product of matrices in which 0 · ∞ is NaN; BLAS may leave out a factor of 0."""
-    if np.isfinite(a).all() and np.isfinite(b).all():
-        return np.asarray(np.matmul(a, b))
+    """A product of matrices in which 0 · ∞ is NaN (BLAS may leave out a factor of 0), the same however they lie in
+    memory: narrow types are summed in double precision, and double precision without any rounding but the last."""
     left, right = a[None, :] if a.ndim == 1 else a, b[:, None] if b.ndim == 1 else b
-    found = np.einsum("...ij,...jk->...ik", left, right, optimize=False)
-    found = found[..., 0, :] if a.ndim == 1 else found
-    return np.asarray(found[..., 0] if b.ndim == 1 else found)
+    with np.errstate(all="ignore"):
+        wide = [np.ascontiguousarray(m, dtype=np.float64) for m in (left, right)]
+        finite = np.isfinite(wide[0]).all() and np.isfinite(wide[1]).all()
+        found = np.matmul(*wide) if finite else np.einsum("...ij,...jk->...ik", *wide, optimize=False)
+        if a.dtype.itemsize == 8:
+            found = _exact_product(wide[0], wide[1], found)
+        found = found[..., 0, :] if a.ndim == 1 else found
+        return np.asarray(found[..., 0] if b.ndim == 1 else found).astype(a.dtype)
+
+
+_SPLIT = 2.0**27 + 1
+_EXACTLY = 1 << 15
+"""So many products are summed without rounding; it takes Python a while."""
+
+
+def _exact_product(a: Array, b: Array, otherwise: Array) -> Array:
+    """The product of matrices whose elements are sums rounded once; `otherwise` where that is too much or where numbers
+    are so large or small that it cannot be done.
+
+    Each product of two numbers is written as two numbers, by Veltkamp's and Dekker's method, and all of a sum are
+    added up by `math.fsum`."""
+    if a.shape[-1] != b.shape[-2] or math.prod(a.shape) * b.shape[-1] > _EXACTLY or b.ndim > 2:
+        return otherwise
+    ordinary = [(m == 0) | ((np.abs(m) > 1e-100) & (np.abs(m) < 1e100)) for m in (a, b)]
+    left, right = np.where(ordinary[0], a, 0)[..., :, :, None], np.where(ordinary[1], b, 0)[None, :, :]
+    high = left * right
+    (x, y), (z, w) = _halves(left), _halves(right)
+    low = ((x * z - high) + x * w + y * z) + y * w
+    terms = np.moveaxis(np.concatenate([high, low], axis=-2), -2, -1)
+    shape = terms.shape[:-1]
+    flat = terms.reshape(math.prod(shape), terms.shape[-1])
+    found = np.array([math.fsum(row) for row in flat.tolist()], np.float64).reshape(shape)
+    return np.where(ordinary[0].all(axis=-1)[..., None] & ordinary[1].all(axis=-2), found, otherwise)
+
+
+def _halves(x: Array) -> tuple[Array, Array]:
+    """A number as the sum of two with half its digits."""
+    scaled = _SPLIT * x
+    high = scaled - (scaled - x)
+    return high, x - high
 
 
 def _matmul(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:

@@ -29,13 +29,15 @@ _OVERFLOW = {"float64": (500.0, 1e100), "float32": (60.0, 1e12), "bfloat16": (60
 products may."""
 
 
-def unequal(left: Any, right: Any, numerics: str, *, signed_zero: bool, peak: float, coarse: str = "") -> str:
+def unequal(
+    left: Any, right: Any, numerics: str, *, signed_zero: bool, peak: float, lost: float = 0.0, coarse: str = ""
+) -> str:
     """How two results differ beyond what the class allows; empty if they do not.
 
-    `peak` is the largest magnitude that came up; `coarse` names the narrowest floating-point type of the operands,
-    where that is narrower than the result's."""
+    `peak` is the largest magnitude that came up, `lost` the largest that a sum cancelled; `coarse` names the narrowest
+    floating-point type of the operands, where that is narrower than the result's."""
     if isinstance(left, list) or isinstance(right, list):
-        return _sequences(left, right, numerics, signed_zero=signed_zero, peak=peak, coarse=coarse)
+        return _sequences(left, right, numerics, signed_zero=signed_zero, peak=peak, lost=lost, coarse=coarse)
     if left.dtype != right.dtype or left.shape != right.shape:
         return f"the left is {left.dtype}{list(left.shape)}, the right {right.dtype}{list(right.shape)}"
     if left.dtype.kind == "O":
@@ -48,7 +50,7 @@ def unequal(left: Any, right: Any, numerics: str, *, signed_zero: bool, peak: fl
         ok = np.asarray(left == right)
     else:
         x, y = left.astype(np.float64), right.astype(np.float64)
-        ok = _close(x, y, numerics, left.dtype.name, signed_zero=signed_zero, peak=peak, coarse=coarse)
+        ok = _close(x, y, numerics, left.dtype.name, signed_zero=signed_zero, peak=peak, lost=lost, coarse=coarse)
     if bool(ok.all()):
         return ""
     at = tuple(int(i) for i in np.argwhere(~ok)[0])
@@ -57,7 +59,7 @@ def unequal(left: Any, right: Any, numerics: str, *, signed_zero: bool, peak: fl
 
 
 def _close(
-    x: Array, y: Array, numerics: str, dtype: str, *, signed_zero: bool, peak: float, coarse: str
+    x: Array, y: Array, numerics: str, dtype: str, *, signed_zero: bool, peak: float, lost: float, coarse: str
 ) -> NDArray[np.bool_]:
     if numerics == "exact":
         same = (x == y) | (np.isnan(x) & np.isnan(y))
@@ -68,17 +70,19 @@ def _close(
     margins = _MARGIN[numerics]
     relative, absolute = max(margins.get(t, margins["float32"]) for t in (dtype, coarse or dtype))
     with np.errstate(all="ignore"):
-        near = np.abs(x - y) <= relative * scale + absolute * min(peak, 1e3 * max(scale, 1.0))
+        near = np.abs(x - y) <= relative * scale + absolute * max(min(peak, 1e3 * max(scale, 1.0)), lost)
     if numerics == "fast" or peak > late:
         return np.asarray(near | ~both)
     return np.asarray(np.where(both, near, (finite == np.isfinite(y)) | (~finite & (peak > early))))
 
 
-def _sequences(left: Any, right: Any, numerics: str, *, signed_zero: bool, peak: float, coarse: str) -> str:
+def _sequences(
+    left: Any, right: Any, numerics: str, *, signed_zero: bool, peak: float, lost: float, coarse: str
+) -> str:
     if not isinstance(left, list) or not isinstance(right, list) or len(left) != len(right):
         return "one is a sequence of another length"
     for a, b in zip(left, right, strict=True):
-        message = unequal(a, b, numerics, signed_zero=signed_zero, peak=peak, coarse=coarse)
+        message = unequal(a, b, numerics, signed_zero=signed_zero, peak=peak, lost=lost, coarse=coarse)
         if message:
             return message
     return ""

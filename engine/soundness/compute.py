@@ -1,5 +1,7 @@
 """The values of e-nodes, by NumPy and the reference implementation, independent of what the compiler makes of them.
 
+Bodies are run, and operators that rule files define are computed by their definition.
+
 Each class is computed from its oldest node, which is the model's own; every other node of the class from the same
 inputs. So one pass over an e-graph holds every equality in it against the original.
 """
@@ -14,11 +16,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import fold
-from ..egraph import ABSENT, EGraph
+from ...grammar import ast
+from .. import control, fold
+from ..declared import bind
+from ..egraph import ABSENT, CAPTURES, EGraph, ENode
+from ..evaluate import Evaluator
 from ..fold.windows import WINDOWS
-from ..graph import AttrValue, ValueType
+from ..graph import AttrValue, Constant, DType, TensorType, ValueType
 from ..operators import OWN_DOMAIN, WORKING_OPSET, find_schema, signature, split_name
+from ..shapes import IllTyped, fresh_dims
+from ..values import TensorRef, Unprovable, Value
 
 Array = NDArray[Any]
 _LIMIT = 1 << 22
@@ -38,19 +45,26 @@ class Undefined(Exception):
 @dataclass(frozen=True, slots=True)
 class Computed:
     """The outputs of a class. `peak` is the largest finite magnitude on the way to it, `finite` whether nothing on the
-    way was NaN or infinite."""
+    way was NaN or infinite, `lost` the largest magnitude that a sum on the way cancelled: what is below the rounding of
+    that is anyone's."""
 
     arrays: tuple[Any, ...]
     peak: float
     finite: bool = True
+    lost: float = 0.0
 
 
 class Values:
-    """The values of the classes of an e-graph for one choice of its inputs."""
+    """The values of the classes of an e-graph for one choice of its inputs.
 
-    def __init__(self, egraph: EGraph, inputs: Mapping[str, Array]) -> None:
+    `declared` are the operators that rule files define, by their names there."""
+
+    def __init__(
+        self, egraph: EGraph, inputs: Mapping[str, Array], declared: Mapping[str, ast.Op] | None = None
+    ) -> None:
         self.egraph = egraph
         self.inputs = inputs
+        self.declared = declared or {}
         self._memo: dict[int, Computed | Undefined] = {}
 
     def of_class(self, handle: int) -> Computed:
@@ -86,21 +100,73 @@ class Values:
             assert isinstance(index, int)
             if index >= len(whole.arrays):
                 raise Undefined("Proj", certain=False)
-            return Computed((whole.arrays[index],), whole.peak, whole.finite)
-        if node.op.startswith(f"{OWN_DOMAIN}.") or node.serial:
-            raise Undefined(node.op, certain=False)  # it is equal to its definition by declaration
-        peak, finite = 0.0, True
+            return Computed((whole.arrays[index],), whole.peak, whole.finite, whole.lost)
+        if node.serial:
+            raise Undefined(node.op, certain=False)
+        peak, finite, lost = 0.0, True, 0.0
         arrays: list[Any] = []
         for child in node.children:
             if child == ABSENT:
                 arrays.append(None)
                 continue
             below = self.of_class(child)
-            peak, finite = max(peak, below.peak), finite and below.finite
+            peak, finite, lost = max(peak, below.peak), finite and below.finite, max(lost, below.lost)
             arrays.append(below.arrays[0])
-        found = apply(node.op, node.attrs, arrays, node.outputs)
+        own = self.declared.get(node.op.removeprefix(f"{OWN_DOMAIN}."))
+        if own is not None or node.op.startswith(f"{OWN_DOMAIN}."):
+            return self._defined(node, own, arrays)
+        if CAPTURES in node.attrs:
+            found = _with_bodies(node, arrays)
+        else:
+            found = apply(node.op, node.attrs, arrays, node.outputs)
         types = self.egraph.types(handle)
-        return _computed([_as_typed(a, t) for a, t in zip(found, types, strict=False)], peak, finite=finite)
+        typed = [_as_typed(a, t) for a, t in zip(found, types, strict=False)]
+        if node.op in ("Add", "Sub", "Sum"):
+            lost = max(lost, _cancelled(arrays, typed[0]))
+        return _computed(typed, peak, finite=finite, lost=lost)
+
+    def _defined(self, node: ENode, op: ast.Op | None, arrays: Sequence[Any]) -> Computed:
+        """The outputs of a declared operator, by its definition on operands of these types."""
+        if op is None or op.definition is None or any(isinstance(a, list) for a in arrays):
+            raise Undefined(node.op, certain=False)
+        egraph = EGraph.scratch(fresh_dims("_d"))
+        evaluator = Evaluator(egraph)
+        evaluator.declared = self.declared
+        inputs: list[Value] = []
+        for i, (child, array) in enumerate(zip(node.children, arrays, strict=True)):
+            if array is None:
+                inputs.append(None)
+            elif self.egraph.is_const(child):
+                inputs.append(TensorRef(egraph.add_constant(Constant(array))))
+            else:
+                type_ = TensorType(DType.from_numpy(array.dtype), array.shape)
+                inputs.append(TensorRef(egraph.add_input(f"i{i}", type_)))
+        try:
+            meanings = evaluator.meanings(op, bind(op, inputs, node.attrs, evaluator))[: node.outputs]
+        except (Unprovable, IllTyped) as error:
+            raise Undefined(node.op, certain=False) from error
+        inner = Values(egraph, {f"i{i}": a for i, a in enumerate(arrays) if a is not None}, self.declared)
+        found = [inner.of_class(m.handle) for m in meanings if isinstance(m, TensorRef)]
+        if len(found) < node.outputs:
+            raise Undefined(node.op, certain=False)
+        return Computed(
+            tuple(c.arrays[0] for c in found), max(c.peak for c in found), all(c.finite for c in found),
+            max(c.lost for c in found),
+        )  # fmt: skip
+
+
+def _with_bodies(node: ENode, arrays: Sequence[Any]) -> list[Any]:
+    """The outputs of an If, Loop or Scan."""
+    captured = node.attrs[CAPTURES]
+    assert isinstance(captured, tuple)
+    inner = len(arrays) - len(captured)
+    around = {str(name): array for name, array in zip(captured, arrays[inner:], strict=True) if array is not None}
+    try:
+        return control.run(node.op, node.attrs, arrays[:inner], around, apply)
+    except Unprovable as error:
+        raise Undefined(node.op, certain=False) from error
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:  # operands that its bodies do not take
+        raise Undefined(node.op, certain=False) from error
 
 
 def _as_typed(array: Any, type_: ValueType) -> Any:
@@ -111,7 +177,25 @@ def _as_typed(array: Any, type_: ValueType) -> Any:
     return array
 
 
-def _computed(arrays: Sequence[Any], peak: float, *, finite: bool = True) -> Computed:
+_CANCELLED = 1e-3
+"""A sum that is smaller than a term by this factor has lost digits of it."""
+
+
+def _cancelled(terms: Sequence[Any], total: Any) -> float:
+    """The largest magnitude that terms of a sum have where they cancel."""
+    if not isinstance(total, np.ndarray) or not (total.dtype.kind == "f" or total.dtype.name == "bfloat16"):
+        return 0.0
+    found = 0.0
+    with np.errstate(all="ignore"):
+        result = np.abs(total.astype(np.float64))
+        for term in terms:
+            size = np.broadcast_to(np.abs(np.asarray(term).astype(np.float64)), result.shape)
+            gone = size[np.isfinite(size) & (result < _CANCELLED * size)]
+            found = max(found, float(gone.max(initial=0.0)))
+    return found
+
+
+def _computed(arrays: Sequence[Any], peak: float, *, finite: bool = True, lost: float = 0.0) -> Computed:
     for array in arrays:
         if isinstance(array, np.ndarray) and array.size and array.dtype.kind in "fiuV":
             numbers = np.abs(array.astype(np.float64))
@@ -119,11 +203,15 @@ def _computed(arrays: Sequence[Any], peak: float, *, finite: bool = True) -> Com
             finite = finite and ordinary.size == numbers.size
             if ordinary.size:
                 peak = max(peak, float(ordinary.max()))
-    return Computed(tuple(arrays), peak, finite)
+    return Computed(tuple(arrays), peak, finite, lost)
 
 
 _PARTIAL = frozenset({"Div", "Mod", "Pow", "Cast", "CastLike", "Gather", "GatherElements", "Reshape", "Split", "Tile"})
 """Operators without a value on some operands; NumPy computes them on all others."""
+
+
+_MOVING = frozenset({"Gather", "GatherElements", "Reshape", "Split", "Tile"})
+"""Those that move their first input's elements, whatever they are."""
 
 
 def apply(op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Any], outputs: int) -> list[Any]:
@@ -141,7 +229,8 @@ def apply(op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Any], output
             computed = fold.evaluate(op, attrs, arrays, outputs, limit=_LIMIT)
             if computed is not None:
                 return list(computed)
-            if op in _PARTIAL and all(_ordinary(a) for a in arrays if a is not None):
+            moved = 1 if op in _MOVING else 0  # the type of what is only moved plays no part
+            if op in _PARTIAL and all(_ordinary(a) for a in arrays[moved:] if a is not None):
                 raise Undefined(op, certain=True)
         return _reference(op, attrs, arrays, outputs)
 

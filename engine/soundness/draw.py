@@ -19,7 +19,8 @@ from ..operators import normalise_attrs, signature
 from ..values import OpRef, RestRef, TensorRef, Unprovable
 from . import values
 from .attributes import draw_attribute, draw_attributes, operators_of
-from .instance import LITERAL, Instance, Tensor
+from .instance import LITERAL, Instance
+from .operand import Tensor
 from .perturb import literal_value, numbers_of
 from .propose import Site, contents_for, dtype_for, shape_for
 from .run import NOT_BUILT, Subject

@@ -21,53 +21,24 @@ from ...grammar.printer import print_expr
 from .. import symbolic
 from ..egraph import EGraph
 from ..evaluate import Evaluator, is_literal
-from ..graph import Constant, DType, TensorType
+from ..graph import Constant, DType
 from ..instances import Operands
 from ..operators import signature
-from ..symbolic import Dim
 from ..values import OpRef, RestRef, TensorRef, Unprovable, Value
+from .models import Model, models
+from .operand import Tensor, Term
 
 Array = NDArray[Any]
 LITERAL, REST = "_k", "_r"
 """What the names of variables begin with that stand for literals and for attributes left open."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Tensor:
-    """A tensor operand: an input of the model, or a constant if it has an `array`."""
-
-    dtype: DType
-    shape: tuple[Dim, ...]
-    array: Array | None = None
-
-    @classmethod
-    def of(cls, array: Array) -> Tensor:
-        """The constant with these contents."""
-        return cls(DType.from_numpy(array.dtype), tuple(array.shape), array)
-
-    @property
-    def is_const(self) -> bool:
-        """Whether it is a constant."""
-        return self.array is not None
-
-    @property
-    def type(self) -> TensorType:
-        """Its tensor type."""
-        return TensorType(self.dtype, self.shape)
-
-
-@dataclass(frozen=True, slots=True)
-class Term:
-    """A tensor operand computed from the operands named before it."""
-
-    expr: ast.Expr
-
-
 @dataclass(frozen=True)
 class Instance:
     """One way to fill in a rule's pattern.
 
-    `way` is the number of the pattern's alternative; `operands` are in order, terms after what they are made of.
+    `way` is the number of the pattern's alternative, or of a model behind them; `operands` are in order, terms after
+    what they are made of.
     `origin` says how it came about; `steps` is how many changes lie between it and a test of the rule."""
 
     way: int
@@ -102,6 +73,7 @@ class Pattern:
     """A left side with its alternatives told apart and what it leaves open named.
 
     The first `alternatives` of the `ways` are the pattern's own, the others the terms of tests, `terms` by their line.
+    `models` are counted on from there: those that tests name, and those made of them.
     `literals` gives the literal that each variable made for one stands for, `rests` the operators that leave
     attributes open by the variable for them, `heads` the kind and the number of inputs of class heads."""
 
@@ -113,7 +85,13 @@ class Pattern:
     rests: Mapping[str, list[str]]
     heads: Mapping[str, tuple[str, int]]
     optional: frozenset[str]
+    models: tuple[Model, ...] = ()
     _cache: dict[tuple[int, frozenset[str]], Any] = field(default_factory=dict)
+
+    def model(self, instance: Instance) -> Model | None:
+        """The model that an instance fills in, None if it is the pattern."""
+        number = instance.way - len(self.ways)
+        return self.models[number] if number >= 0 else None
 
     def left(self, instance: Instance) -> ast.Expr | ast.Roots:
         """The left side for an instance: literals stand as they are written unless it binds them."""
@@ -144,7 +122,7 @@ def prepare(rule: ast.Rule) -> Pattern:
             heads[node.head] = (node.kind, len(node.args))
         if isinstance(node, ast.Call) and node.rest is not None and node.rest.name is not None and node.kind is None:
             rests.setdefault(node.rest.name, []).append(node.head)
-    return Pattern(rule, ways, number, terms, namer.literals, rests, heads, frozenset(optional))
+    return Pattern(rule, ways, number, terms, namer.literals, rests, heads, frozenset(optional), models(rule))
 
 
 def alternatives(expr: ast.Expr | ast.Roots, limit: int = 16) -> list[ast.Expr | ast.Roots]:
@@ -252,6 +230,9 @@ def seeds(pattern: Pattern, declared: Mapping[str, ast.Op]) -> Iterator[Instance
         own = pattern.terms.get(test.span.line)
         for way in range(pattern.alternatives) if own is None else (own,):
             yield Instance(way, operands, f"the test in line {test.span.line}")
+    for number, model in enumerate(pattern.models, len(pattern.ways)):
+        changed = int(model.name not in {t.model for t in pattern.rule.tests})
+        yield Instance(number, model.operands, f"the model {model.name}", changed)
 
 
 def _complete(pattern: Pattern, operands: dict[str, Any]) -> None:
@@ -339,6 +320,9 @@ def build(pattern: Pattern, instance: Instance, evaluator: Evaluator, prefix: st
     """Adds the left side of an instance to an e-graph, its inputs named with a prefix. Raises what the evaluator
     raises for operands that the pattern's operators do not take."""
     egraph = evaluator.egraph
+    if (model := pattern.model(instance)) is not None:
+        found, names = model.build(instance.operands, egraph, prefix)
+        return Built(instance, found, {prefix + name: instance.operands[name] for name in names})
     inputs: dict[str, Tensor] = {}
     env: dict[str, Value] = {}
 
@@ -370,7 +354,8 @@ def build(pattern: Pattern, instance: Instance, evaluator: Evaluator, prefix: st
 
 def operands_text(pattern: Pattern, instance: Instance) -> str:
     """An instance as the operands of a test."""
-    parts: list[str] = []
+    model = pattern.model(instance)
+    parts: list[str] = [] if model is None else [f"model {model.name}"]
     for name, value in instance.operands.items():
         if isinstance(value, RestRef):
             parts += [f"{key} = {_plain(v)}" for key, v in value.attrs.items() if not isinstance(v, Constant)]

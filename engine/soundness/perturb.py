@@ -21,7 +21,8 @@ from ..symbolic import Dim
 from ..values import OpRef, RestRef
 from . import values
 from .attributes import change_list, change_number, draw_attribute, draw_attributes, operators_of, other_mode
-from .instance import Instance, Tensor, Term
+from .instance import Instance
+from .operand import Tensor, Term
 from .run import Subject
 
 Array = NDArray[Any]

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..graph import DType, TensorType
 from ..operators import signature
-from .instance import Tensor
+from .operand import Tensor
 
 Shape = tuple[int, ...]
 _PREFERRED = (

@@ -30,7 +30,8 @@ from ..symbolic import Dim
 from ..values import Unprovable
 from .compare import same_bits, unequal
 from .compute import Computed, Undefined, Values
-from .instance import Built, Instance, Pattern, Tensor, build, prepare
+from .instance import Built, Instance, Pattern, build, prepare
+from .operand import Tensor
 from .valid import invalid
 from .values import draw, trials
 
@@ -217,7 +218,7 @@ def _compare(subject: Subject, batch: Batch, owner: Sequence[Outcome], seed: int
         outcome.fired = True
     for number, style in enumerate(trials(rule.numerics) * repeats):
         inputs, types = _inputs(batch, style, number, seed)
-        values = Values(egraph, inputs)
+        values = Values(egraph, inputs, subject.declared)
         for root in touched:
             owned = owners.get(root)
             if owned is None or owned.difference is not None:
@@ -332,7 +333,10 @@ def _compare_class(values: Values, base: int, rule: ast.Rule, outcome: Outcome, 
             if outcome.bits != "different":
                 outcome.bits = max(outcome.bits, same_bits(left, right), key=("same", "zeros", "different").index)
             peak = max(original.peak, other.peak)
-            message = unequal(left, right, rule.numerics, signed_zero=signed_zero, peak=peak, coarse=trial.coarse)
+            lost = max(original.lost, other.lost)
+            message = unequal(
+                left, right, rule.numerics, signed_zero=signed_zero, peak=peak, lost=lost, coarse=trial.coarse
+            )
             if message:
                 outcome.difference = Difference(base, member, inputs, left, right, message, style)
                 return

@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from ...errors import RewriteError
-from ..egraph import ABSENT, EGraph
-from ..graph import Constant, Graph, Node
+from ..bodies import rename_captures
+from ..egraph import ABSENT, CAPTURES, EGraph
+from ..graph import AttrValue, Constant, Graph, Node
 from ..operators import WORKING_OPSET
 
 
@@ -93,14 +94,26 @@ class _Builder:
             index = node.attrs["index"]
             assert isinstance(index, int)
             return (self.of_class(node.children[0])[index],)
-        inputs = [self.of_class(c)[0] for c in node.children]
+        captured = node.attrs.get(CAPTURES, ())
+        assert isinstance(captured, tuple)
+        inner = len(node.children) - len(captured)
+        around = {str(n): self.of_class(c)[0] for n, c in zip(captured, node.children[inner:], strict=True)}
+        attrs = {name: self._body(value, around) for name, value in node.attrs.items() if name != CAPTURES}
+        inputs = [self.of_class(c)[0] for c in node.children[:inner]]
         while inputs and not inputs[-1]:
             inputs.pop()
         outputs = tuple(self._fresh(f"t{len(self.taken) + 1}") for _ in range(node.outputs))
         for name, type_ in zip(outputs, self.egraph.types(handle), strict=False):
             self.graph.types[name] = type_
-        self.graph.nodes.append(Node(node.op, tuple(inputs), outputs, dict(node.attrs)))
+        self.graph.nodes.append(Node(node.op, tuple(inputs), outputs, attrs))
         return outputs
+
+    def _body(self, value: AttrValue, around: Mapping[str, str]) -> AttrValue:
+        """An attribute; a body reads what is around it by its new names, and its own names are taken."""
+        if not isinstance(value, Graph):
+            return value
+        self.taken |= {*value.inputs, *value.constants, *(name for node in value.nodes for name in node.outputs)}
+        return rename_captures(value, around)
 
     def _fresh(self, name: str) -> str:
         found, number = name, 1

@@ -15,7 +15,8 @@ from ..graph import Constant, DType
 from ..values import OpRef, RestRef
 from .compare import unequal
 from .compute import Undefined, Values
-from .instance import Instance, Tensor, Term, operands_text
+from .instance import Instance, operands_text
+from .operand import Tensor, Term
 from .perturb import resize, retype, tensors
 from .report import Budget, Counterexample
 from .run import Batch, Difference, Outcome, Subject, run
@@ -274,7 +275,7 @@ def _simpler_values(subject: Subject, batch: Batch, found: Difference, until: fl
 
 
 def _differs(subject: Subject, batch: Batch, before: Difference, inputs: Mapping[str, Array]) -> Difference | None:
-    values = Values(batch.egraph, inputs)
+    values = Values(batch.egraph, inputs, subject.declared)
     rule = subject.rule
     try:
         left = values.of_node(before.root)
@@ -293,7 +294,8 @@ def _differs(subject: Subject, batch: Batch, before: Difference, inputs: Mapping
     peak = max(left.peak, right.peak)
     signed_zero = "signed_zero" in rule.relaxations
     for a, b in zip(left.arrays, right.arrays, strict=False):
-        message = unequal(a, b, rule.numerics, signed_zero=signed_zero, peak=peak)
+        lost = max(left.lost, right.lost)
+        message = unequal(a, b, rule.numerics, signed_zero=signed_zero, peak=peak, lost=lost)
         if message:
             return Difference(before.root, before.other, inputs, a, b, message, before.style)
     return None

@@ -17,7 +17,8 @@ from ..operators import signature
 from ..values import RestRef
 from . import values
 from .attributes import draw_attribute, other_mode
-from .instance import Instance, Tensor
+from .instance import Instance
+from .operand import Tensor
 from .perturb import Slot, literal_value, resize, tensors
 from .run import Subject
 

@@ -6,10 +6,11 @@ the business of the engine's inference, which building an instance goes through.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ..egraph import ABSENT, EGraph, ENode
+from ..egraph import ABSENT, CAPTURES, EGraph, ENode
+from ..graph import DType, Graph, Node, TensorType
 from ..operators import signature
 from .attributes import FLAGS
 
@@ -17,7 +18,7 @@ _POSITIVE = frozenset({"strides", "dilations", "kernel_shape", "group", "num_gro
 _POOLS = frozenset({"MaxPool", "AveragePool", "LpPool"})
 _SCALARS = {
     "Clip": (1, 2), "Pad": (2,), "Range": (0, 1, 2), "OneHot": (1,), "CumSum": (1,), "Trilu": (1,), "TopK": (1,),
-    "SequenceAt": (1,), "Dropout": (1, 2),
+    "SequenceAt": (1,), "Dropout": (1, 2), "If": (0,), "Loop": (0, 1),
 }  # fmt: skip
 """Inputs of one element (rank 0, or 1 as implementations take it)."""
 _VECTORS = {
@@ -35,24 +36,30 @@ def invalid(egraph: EGraph, handles: Iterable[int]) -> str:
         node = egraph.nodes[handle]
         if node.op in ("Input", "Const", "Absent", "Proj"):
             continue
-        message = _types(egraph, node) or _attributes(node) or _ranks(egraph, node) or _channels(egraph, node)
+        message = _types(node.op, _dtypes(egraph, node)) or _attributes(node) or _ranks(egraph, node)
+        message = message or _channels(egraph, node) or _bodies(egraph, node)
         if message:
             return f"{node.op}: {message}"
     return ""
 
 
-def _types(egraph: EGraph, node: ENode) -> str:
-    found = signature(node.op)
+def _dtypes(egraph: EGraph, node: ENode) -> list[DType | None]:
+    """The element types of a node's inputs, without what its bodies read."""
+    captured = node.attrs.get(CAPTURES, ())
+    assert isinstance(captured, tuple)
+    children = node.children[: len(node.children) - len(captured)]
+    return [None if c == ABSENT else egraph.type(c).dtype for c in children]
+
+
+def _types(op: str, dtypes: Sequence[DType | None]) -> str:
+    found = signature(op)
     if found is None or not found.inputs:
         return ""
     bound: dict[str, Any] = {}
-    for index, child in enumerate(node.children):
-        if child == ABSENT:
-            continue
-        formal = found.inputs[min(index, len(found.inputs) - 1)]
-        dtype = egraph.type(child).dtype
+    for index, dtype in enumerate(dtypes):
         if dtype is None:
             continue
+        formal = found.inputs[min(index, len(found.inputs) - 1)]
         if formal.dtypes and str(dtype) not in formal.dtypes:
             return f"input {index} is {dtype}"
         if formal.homogeneous and bound.setdefault(formal.type, dtype) != dtype:
@@ -60,7 +67,58 @@ def _types(egraph: EGraph, node: ENode) -> str:
     return ""
 
 
-def _attributes(node: ENode) -> str:
+def _bodies(egraph: EGraph, node: ENode) -> str:
+    """What is wrong with the bodies of a node."""
+    captured = node.attrs.get(CAPTURES)
+    if not isinstance(captured, tuple):
+        return ""
+    inner = len(node.children) - len(captured)
+    around = {str(n): egraph.type(c) for n, c in zip(captured, node.children[inner:], strict=True)}
+    given = [TensorType() if c == ABSENT else egraph.type(c) for c in node.children[:inner]]
+    return _own_bodies(node.op, node.attrs, given, around)
+
+
+def _own_bodies(
+    op: str, attrs: Mapping[str, Any], given: Sequence[TensorType], around: Mapping[str, TensorType]
+) -> str:
+    graphs = {name: value for name, value in attrs.items() if isinstance(value, Graph)}
+    for graph in graphs.values():
+        if message := _body(graph, around):
+            return message
+    if op == "If":
+        branches = [[graph.type(name).dtype for name in graph.outputs] for graph in graphs.values()]
+        return "" if all(found == branches[0] for found in branches) else "the branches have outputs of other types"
+    body = graphs.get("body")
+    if body is None:
+        return ""
+    if op == "Loop":
+        carried, inputs, outputs = given[2:], body.inputs[2:], body.outputs[1:]
+        if body.type(body.outputs[0]).dtype not in (None, DType.BOOL):
+            return "the condition is no truth value"
+    else:
+        count = attrs.get("num_scan_inputs", 0)
+        carried = given[: len(given) - (count if isinstance(count, int) else 0)]
+        inputs, outputs = body.inputs, body.outputs
+    for first, before, after in zip(carried, inputs, outputs, strict=False):
+        types = (first, body.type(before), body.type(after))
+        if len({t.dtype for t in types} - {None}) > 1 or (op == "Scan" and len({t.shape for t in types} - {None}) > 1):
+            return f"{before} is {types[0]} at first, {types[2]} after a run"
+    return ""
+
+
+def _body(graph: Graph, around: Mapping[str, TensorType]) -> str:
+    """What is wrong with the nodes of a body."""
+    known = {**around, **{name: graph.type(name) for name in graph.types}}
+    for node in graph.nodes:
+        given = [known.get(name, TensorType()) for name in node.inputs]
+        message = _types(node.op, [t.dtype for t in given]) or _attributes(node)
+        message = message or _own_bodies(node.op, node.attrs, given, known)
+        if message:
+            return f"{node.op} in a body: {message}"
+    return ""
+
+
+def _attributes(node: ENode | Node) -> str:
     for name, value in node.attrs.items():
         items = value if isinstance(value, tuple) else (value,)
         if name in FLAGS and value not in (0, 1):
