@@ -21,11 +21,14 @@ from ..engine.symbolic import Dim
 class Settled:
     """A graph whose decided `If`s are inlined, with the contents of its small integer tensors.
 
-    `fails` says that a node outside all bodies is given operands on which its operator is not defined."""
+    `fails` says that a node outside all bodies is given operands on which its operator is not defined; `inside` has the
+    contents for each branch of an `If` that is left, by the identity of its graph (what is known around it included).
+    """
 
     graph: Graph
     contents: dict[str, SymbolicValue]
     fails: bool
+    inside: dict[int, dict[str, SymbolicValue]]
 
 
 def settle(graph: Graph) -> Settled:
@@ -34,8 +37,8 @@ def settle(graph: Graph) -> Settled:
     The types that were known before fill in what isn't inferred."""
     settler = _Settler(_names(graph), _symbols(graph))
     contents: dict[str, SymbolicValue] = {}
-    found = settler.settle(graph, {}, contents, {}, outermost=True)
-    return Settled(found, contents, settler.fails)
+    found = settler.settle(graph, {}, contents, {})
+    return Settled(found, contents, id(found) in settler.failing, settler.inside)
 
 
 def substitute(graph: Graph, numbers: Mapping[str, Dim]) -> Graph:
@@ -46,7 +49,7 @@ def substitute(graph: Graph, numbers: Mapping[str, Dim]) -> Graph:
             return kind
         return TensorType(kind.dtype, tuple(symbolic.substitute(d, numbers) for d in kind.shape))
 
-    nodes = [_with_bodies(node, lambda body: substitute(body, numbers)) for node in graph.nodes]
+    nodes = [with_bodies(node, lambda body: substitute(body, numbers)) for node in graph.nodes]
     return replace(graph, nodes=nodes, types={v: change(kind) for v, kind in graph.types.items()})
 
 
@@ -56,7 +59,8 @@ class _Settler:
 
     taken: set[str]
     symbols: set[str]
-    fails: bool = False
+    failing: set[int] = field(default_factory=set)  # identities of settled graphs that fail whenever they are run
+    inside: dict[int, dict[str, SymbolicValue]] = field(default_factory=dict)
     _fresh: set[str] = field(default_factory=set)
     _count: int = 0
 
@@ -66,8 +70,6 @@ class _Settler:
         around: Mapping[str, ValueType],
         contents: dict[str, SymbolicValue],
         constants: Mapping[str, Constant],
-        *,
-        outermost: bool = False,
     ) -> Graph:
         """The graph settled, `around` and `constants` being those of what it captures; fills in `contents`."""
         made = {v for node in graph.nodes for v in node.outputs}
@@ -90,10 +92,23 @@ class _Settler:
                 todo += nodes[::-1]
                 continue
             if node.op == "If":
-                node = _with_bodies(node, lambda body: self.settle(body, types, dict(contents), known))
+                node = with_bodies(node, lambda body: self._settle_inside(body, types, contents, known))
             result.nodes.append(node)
-            self._infer(node, types, contents, known, before, outermost)
+            if not self._infer(node, types, contents, known, before):
+                self.failing.add(id(result))
         return result
+
+    def _settle_inside(
+        self,
+        body: Graph,
+        around: Mapping[str, ValueType],
+        contents: Mapping[str, SymbolicValue],
+        constants: Mapping[str, Constant],
+    ) -> Graph:
+        own = dict(contents)
+        found = self.settle(body, around, own, constants)
+        self.inside[id(found)] = own
+        return found
 
     def _decided(
         self,
@@ -157,8 +172,9 @@ class _Settler:
         contents: dict[str, SymbolicValue],
         constants: Mapping[str, Constant],
         before: Mapping[str, ValueType],
-        outermost: bool,
-    ) -> None:
+    ) -> bool:
+        """Adds what is known of a node's outputs; False if its operator is not defined on its operands."""
+        defined = True
         found: tuple[ValueType, ...] = tuple(TensorType() for _ in node.outputs)
         values: tuple[SymbolicValue | None, ...] = (None,) * len(node.outputs)
         try:
@@ -173,12 +189,31 @@ class _Settler:
             )
             found, values = inference.types, inference.values
         except IllTyped:
-            self.fails = self.fails or outermost
+            defined = False
+        if node.op == "If":
+            found = self._joined(node, found, types)
         for value, kind, content in zip(node.outputs, found, values, strict=False):
             if value:
                 types[value] = self._merged(kind, before.get(value, TensorType()))
                 if content is not None:
                     contents[value] = content
+        return defined
+
+    def _joined(
+        self, node: Node, found: tuple[ValueType, ...], types: Mapping[str, ValueType]
+    ) -> tuple[ValueType, ...]:
+        """The types of an If's outputs where its branches agree in dims that are known around it, or one branch never
+        ends but in an error."""
+        branches = [node.attrs["then_branch"], node.attrs["else_branch"]]
+        ending = [b for b in branches if isinstance(b, Graph) and id(b) not in self.failing]
+        known = {s for kind in types.values() for s in _symbols_of(kind)}
+        result = list(found)
+        for i in range(len(result) if ending else 0):
+            kinds = [b.types.get(b.outputs[i], TensorType()) for b in ending]
+            if all(k == kinds[0] for k in kinds) and isinstance(kinds[0], TensorType):
+                if kinds[0].shape is not None and _symbols_of(kinds[0]) <= known:
+                    result[i] = kinds[0]
+        return tuple(result)
 
     def _merged(self, inferred: ValueType, before: ValueType) -> ValueType:
         """What was inferred, completed by what was known before."""
@@ -211,7 +246,7 @@ def rename(node: Node, names: Mapping[str, str]) -> Node:
             types={outer.get(v, v): kind for v, kind in body.types.items()},
         )
 
-    node = _with_bodies(node, inside)
+    node = with_bodies(node, inside)
     return replace(
         node,
         inputs=tuple(names.get(v, v) for v in node.inputs),
@@ -219,7 +254,7 @@ def rename(node: Node, names: Mapping[str, str]) -> Node:
     )
 
 
-def _with_bodies(node: Node, change: Any) -> Node:
+def with_bodies(node: Node, change: Any) -> Node:
     """The node with each graph in it changed."""
     if not any(True for _ in node.subgraphs()):
         return node
@@ -271,14 +306,13 @@ def _names(graph: Graph) -> set[str]:
     return found
 
 
+def _symbols_of(kind: ValueType) -> set[str]:
+    shape = kind.shape if isinstance(kind, TensorType) else None
+    return {s for d in shape or () for s in symbolic.symbols(d)}
+
+
 def _symbols(graph: Graph) -> set[str]:
-    found = {
-        s
-        for kind in graph.types.values()
-        if isinstance(kind, TensorType)
-        for d in kind.shape or ()
-        for s in symbolic.symbols(d)
-    }
+    found = {s for kind in graph.types.values() for s in _symbols_of(kind)}
     for node in graph.nodes:
         for _, body in node.subgraphs():
             found |= _symbols(body)

@@ -32,7 +32,7 @@ from .program import Program
 from .render import ABI, TEMPLATES, render_kernel, render_module
 from .target import detect, find_compiler
 
-FORMAT = 2
+FORMAT = 3
 _MAKE = "A bundle is the directory that `rewrite MODEL.onnx` writes."
 _AGAIN = "Compile the model again with this version of rewrite on this machine."
 

@@ -22,6 +22,8 @@ def run_control(
     if item.op == "If":
         branch = 0 if bool(np.asarray(inputs[0]).reshape(-1)[0]) else 1
         return bodies[branch](list(captured[branch]))
+    if item.op == "Branch":
+        return bodies[0](list(captured[0]))
     if item.op == "Loop":
         return _loop(item, inputs, captured[0], bodies[0])
     if item.op == "Scan":

@@ -80,13 +80,19 @@ class Origin:
     outputs: tuple[ValueType | None, ...]
 
 
+Guarded = tuple[tuple[str, bool], ...]
+"""Conditions (one-element booleans) with what each has to be for an item to run."""
+
+
 @dataclass(frozen=True)
 class Step:
     """One launch of a kernel: `NAME(bufs, dims, tid, nth)` on every thread, with a barrier after it.
 
     `bufs` holds the `inputs`, then the `outputs`, then, if `scratch` is not 0, one pointer to `scratch * nth` bytes, of
     which thread `tid` owns the part from `scratch * tid` on. Outputs are never aliased with inputs except as `in_place`
-    allows; their contents are undefined at the start. Values are names in the graph or from `Context.new_value`."""
+    allows; their contents are undefined at the start. Values are names in the graph or from `Context.new_value`.
+
+    A value may be made by several steps if at most one of them runs: `when` has the conditions on which one does."""
 
     kernel: Kernel
     inputs: tuple[str, ...]
@@ -97,6 +103,7 @@ class Step:
     threads: int = 0  # at most so many threads take part; 0 is all, 1 suits work below some 10 µs
     nodes: tuple[str, ...] = ()  # the nodes that it implements, for reports
     origins: tuple[Origin, ...] = ()  # the same in full; steps that share a group's work have it equal
+    when: Guarded = ()
 
 
 @dataclass(frozen=True)
@@ -130,7 +137,8 @@ class Control:
     """An If, Loop, Scan or SequenceMap, driven from Python over its bodies, which are compiled programs.
 
     The inputs of a body are those it has in the model, then the values that it captures: `captures`, one list for each
-    body. `attrs` are the operator's other attributes."""
+    body. `attrs` are the operator's other attributes. "Branch" is one branch of an `If`, run only on the conditions
+    `when`: its outputs may be those of steps."""
 
     op: str
     inputs: tuple[str, ...]
@@ -139,6 +147,7 @@ class Control:
     bodies: tuple[ModelPlan, ...]
     captures: tuple[tuple[str, ...], ...]
     name: str = ""
+    when: Guarded = ()
 
 
 Item = Step | View | Shape | Fallback | Control
@@ -147,13 +156,14 @@ Item = Step | View | Shape | Fallback | Control
 def reads(item: Item) -> tuple[str, ...]:
     """The values that an item reads; absent inputs left out."""
     if isinstance(item, Step):
-        return item.inputs
+        return (*item.inputs, *(v for v, _ in item.when)) if item.when else item.inputs
     if isinstance(item, View):
         return (item.input,)
     if isinstance(item, Fallback):
         return tuple(v for v in item.node.inputs if v)
     if isinstance(item, Control):
-        return tuple(dict.fromkeys(v for vs in (item.inputs, *item.captures) for v in vs if v))
+        conditions = [v for v, _ in item.when]
+        return tuple(dict.fromkeys(v for vs in (item.inputs, *item.captures, conditions) for v in vs if v))
     return ()
 
 
@@ -241,7 +251,7 @@ class ModelPlan:
 
     `constants` holds only what items read or outputs are, packed weights among them; `types` has every value;
     `defaults` the contents of the inputs that need not be given. With `versions` there are no items: one of them is
-    run, chosen by the extents that the inputs tell."""
+    run, chosen by the extents that the inputs tell. `fails` says that running it ends in an error for sure."""
 
     name: str
     inputs: tuple[str, ...]
@@ -252,6 +262,7 @@ class ModelPlan:
     symbols: tuple[str, ...] = ()  # of a body: the extents that it needs from around it
     defaults: Mapping[str, Constant] = field(default_factory=dict)
     versions: tuple[Version, ...] = ()
+    fails: bool = False
 
     @property
     def kernels(self) -> tuple[Kernel, ...]:
@@ -281,7 +292,7 @@ class ModelPlan:
                 found[item.node.op] = found.get(item.node.op, 0) + 1
             elif isinstance(item, Control):
                 for body in item.bodies:
-                    for op, count in body.fallbacks().items():
+                    for op, count in body.fallbacks().items() if not body.fails else ():
                         found[op] = found.get(op, 0) + count
         for version in self.versions:
             if not version.fails:

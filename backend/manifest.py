@@ -19,6 +19,7 @@ from .kernel_graph import (
     Control,
     Fallback,
     Guard,
+    Guarded,
     Item,
     Kernel,
     ModelPlan,
@@ -96,6 +97,7 @@ def dump_plan(plan: ModelPlan, kernels: Mapping[Kernel, str], weights: Weights) 
             }
             for version in plan.versions
         ],
+        "fails": plan.fails,
     }
 
 
@@ -118,6 +120,7 @@ def load_plan(data: Json, kernels: Mapping[str, Kernel], weights: NDArray[np.uin
             )
             for version in data["versions"]
         ),
+        fails=bool(data["fails"]),
     )
 
 
@@ -156,6 +159,7 @@ def _dump_item(item: Item, kernels: Mapping[Kernel, str], weights: Weights) -> J
                 "threads": item.threads,
                 "nodes": list(item.nodes),
                 "origins": [_dump_origin(origin, weights) for origin in item.origins],
+                "when": [list(guard) for guard in item.when],
             }
         case View():
             return {
@@ -184,6 +188,7 @@ def _dump_item(item: Item, kernels: Mapping[Kernel, str], weights: Weights) -> J
                 "bodies": [dump_plan(body, kernels, weights) for body in item.bodies],
                 "captures": [list(values) for values in item.captures],
                 "name": item.name,
+                "when": [list(guard) for guard in item.when],
             }
 
 
@@ -199,6 +204,7 @@ def _load_item(data: Json, kernels: Mapping[str, Kernel], weights: NDArray[np.ui
             threads=int(data["threads"]),
             nodes=tuple(data["nodes"]),
             origins=tuple(_load_origin(origin, weights) for origin in data["origins"]),
+            when=_load_guards(data["when"]),
         )
     if "view" in data:
         return View(data["view"], data["output"], _load_dim(data["offset"]), tuple(data["nodes"]))
@@ -210,7 +216,11 @@ def _load_item(data: Json, kernels: Mapping[str, Kernel], weights: NDArray[np.ui
         return Fallback(Node(data["fallback"], inputs, outputs, attrs, data["name"]))
     bodies = tuple(load_plan(body, kernels, weights) for body in data["bodies"])
     captures = tuple(tuple(values) for values in data["captures"])
-    return Control(data["control"], inputs, outputs, attrs, bodies, captures, data["name"])
+    return Control(data["control"], inputs, outputs, attrs, bodies, captures, data["name"], _load_guards(data["when"]))
+
+
+def _load_guards(data: Json) -> Guarded:
+    return tuple((str(value), bool(wanted)) for value, wanted in data)
 
 
 def _dump_origin(origin: Origin, weights: Weights) -> Json:

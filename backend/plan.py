@@ -10,6 +10,7 @@ from ..engine import shapes, symbolic
 from ..engine.graph import Constant, DType, Graph, Node, TensorType, ValueType
 from ..engine.shapes.core import IllTyped
 from ..engine.symbolic import Dim
+from .conditional import Conditionals
 from .group import FusePolicy, Uses, group_nodes, split
 from .kernel_graph import (
     Control,
@@ -49,7 +50,9 @@ def plan_graph(
 
     def plan(one: Graph) -> ModelPlan:
         one = _without_dead(one)
-        return _plan(Context(one, target, threads, _contents(one), reassociate), policy, symbols)
+        contents, fails = _contents(one)
+        found = _plan(Context(one, target, threads, contents, reassociate), policy, symbols)
+        return replace(found, fails=True) if fails else found
 
     bound = {*symbols, *(s for value in graph.inputs for s in _plain_symbols(graph.types.get(value)))}
     versions = versions_of(graph, bound)
@@ -82,9 +85,10 @@ def _plan(context: Context, policy: FusePolicy, symbols: Collection[str]) -> Mod
         else:
             items += fixed[id(part)]
     types: dict[str, ValueType] = {**graph.types, **context.added_types}
+    constants = {**graph.constants, **context.added_constants}
+    items = _inlined(items, Conditionals(types, constants))
     items = _needed(items, graph.outputs, types)
     used = {v for item in items for v in (*reads(item), *writes(item))} | {*graph.inputs, *graph.outputs}
-    constants = {**graph.constants, **context.added_constants}
     return ModelPlan(
         name=graph.name,
         inputs=graph.inputs,
@@ -97,6 +101,15 @@ def _plan(context: Context, policy: FusePolicy, symbols: Collection[str]) -> Mod
             sorted({s for item in items for d in extents_of(item, types) for s in symbolic.symbols(d)} & set(symbols))
         ),
     )
+
+
+def _inlined(items: Sequence[Item], conditionals: Conditionals) -> list[Item]:
+    """The items with guarded steps in place of the `If`s that allow it."""
+    found: list[Item] = []
+    for item in items:
+        steps = conditionals.inline(item) if isinstance(item, Control) and item.op == "If" else None
+        found += [item] if steps is None else steps
+    return found
 
 
 def _lower(uses: Uses, group: Group, context: Context, policy: FusePolicy) -> list[Item]:
@@ -254,8 +267,10 @@ def _without_dead(graph: Graph) -> Graph:
     return replace(graph, nodes=kept[::-1], types=dict(graph.types))
 
 
-def _contents(graph: Graph) -> dict[str, tuple[Dim, ...]]:
-    """The small integer tensors whose elements are known in terms of dims; completes missing types on the way."""
+def _contents(graph: Graph) -> tuple[dict[str, tuple[Dim, ...]], bool]:
+    """The small integer tensors whose elements are known in terms of dims, and whether some operator is not defined on
+    its operands; completes missing types on the way."""
+    fails = False
     taken = {s for kind in graph.types.values() for s in _symbols(kind)}
     fresh_names: set[str] = set()
 
@@ -282,6 +297,7 @@ def _contents(graph: Graph) -> dict[str, tuple[Dim, ...]]:
                 fresh=fresh,
             )
         except IllTyped:  # it fails whenever it is run: it may stand in a branch that never is
+            fails = True
             continue
         for value, kind, content in zip(node.outputs, found.types, found.values, strict=False):
             if not value:
@@ -291,11 +307,12 @@ def _contents(graph: Graph) -> dict[str, tuple[Dim, ...]]:
                 graph.types[value] = kind
             if content is not None:
                 values[value] = content
-    return {
+    contents = {
         value: content.dims
         for value, content in values.items()
         if not {s for d in content.dims for s in symbolic.symbols(d)} & fresh_names
     }
+    return contents, fails
 
 
 def _needed(items: Sequence[Item], outputs: Sequence[str], types: Mapping[str, ValueType]) -> list[Item]:

@@ -24,7 +24,7 @@ from ..engine.graph import DType, TensorType, ValueType
 from ..errors import RewriteError, UserError
 from .control import run_control
 from .fallback import Runner
-from .kernel_graph import Control, Fallback, Kernel, ModelPlan, Shape, Step, writes
+from .kernel_graph import Control, Fallback, Guarded, Kernel, ModelPlan, Shape, Step, writes
 from .storage import SCRATCH, Layout, Storage, aligned, is_aligned, lay_out, make_storage, nbytes, shape_value
 
 if TYPE_CHECKING:
@@ -176,6 +176,19 @@ class _Run:
             found = [np.array(v) if isinstance(v, np.ndarray) else v for v in found]
         self.arrays[value] = found
 
+    def fill(self, value: str, found: Any) -> None:
+        """Copies an array made in Python into the buffer that steps make this value in on other conditions.
+
+        Raises RewriteError if it isn't what was inferred."""
+        import ctypes
+
+        target = self.get(value)
+        if not isinstance(found, np.ndarray) or found.dtype != target.dtype or found.shape != target.shape:
+            raise RewriteError(f"value {value} is not the {target.dtype}{list(target.shape)} that was inferred")
+        found = np.ascontiguousarray(found)
+        to, source = target.__array_interface__["data"][0], found.__array_interface__["data"][0]
+        ctypes.memmove(to, source, found.nbytes)
+
     def _learn(self, value: str, shape: Sequence[symbolic.Dim], actual: Sequence[int]) -> None:
         if len(shape) != len(actual):
             raise RewriteError(f"value {value} has rank {len(actual)}, inferred was {len(shape)}")
@@ -234,7 +247,7 @@ class Program:
         for item in planned.items:
             if isinstance(item, Step):
                 steps.append(item)
-                stage.outputs += [v for v in item.outputs if v in self.storage.outputs]
+                stage.outputs += [v for v in item.outputs if v in self.storage.outputs and v not in stage.outputs]
             elif isinstance(item, Fallback | Control):
                 flush()
                 stage.actions.append(self._host(item))
@@ -246,13 +259,16 @@ class Program:
         from .runtime.executor import Walk
 
         rows, bases = [], []
+        groups: dict[Guarded, int] = {(): 0}
         for step in steps:
             pointers = [*(self._base(v) for v in (*step.inputs, *step.outputs))]
             if step.scratch != 0:
                 pointers.append(SCRATCH)
+            pointers += [self._base(v) for v, _ in step.when]
             bases += pointers
             address = self._addresses[step.kernel]
-            rows.append((address, len(pointers), len(step.dims), step.threads))
+            group = groups.setdefault(step.when, len(groups))
+            rows.append((address, len(pointers), len(step.dims), step.threads, group, [w for _, w in step.when]))
         return Walk(rows, bases)
 
     def _base(self, value: str) -> int:
@@ -271,7 +287,10 @@ class Program:
             return fall_back
         bodies = [Program(body, self._addresses, threads=self.threads) for body in item.bodies]
 
-        own = item.op == "If"  # the outputs of a body are fresh arrays; what loops give may be what they were given
+        own = item.op in (
+            "If",
+            "Branch",
+        )  # the outputs of a body are fresh arrays; what loops give may be what they were given
 
         def control(run: _Run) -> None:
             operands = [run.get(v) if v else None for v in item.inputs]
@@ -279,7 +298,9 @@ class Program:
             calls = [partial(body.call, extents=run.extents) for body in bodies]
             found = run_control(item, operands, captured, calls)
             for value, result in zip(item.outputs, found, strict=False):
-                if value:
+                if value and item.op == "Branch" and self.storage.lifetime.get(value) is not None:
+                    run.fill(value, result)
+                elif value:
                     run.put(value, result, own=own)
 
         return control
@@ -299,9 +320,10 @@ class Program:
             return found
         layout = lay_out(self.storage, number, extents)
         bindings: list[Any] = []
-        for action in stage.actions:
+        for action, host in zip(stage.actions, stage.hosts, strict=True):
             if not isinstance(action, tuple):
-                bindings.append(None)
+                guards = host.when if isinstance(host, Control) else ()
+                bindings.append([(self._base(v), self._offset(v, layout, number, extents), w) for v, w in guards])
                 continue
             walk, steps = action
             offsets: list[int] = []
@@ -311,6 +333,7 @@ class Program:
                 offsets += [self._offset(v, layout, number, extents) for v in (*step.inputs, *step.outputs)]
                 if step.scratch != 0:
                     offsets.append(0)
+                offsets += [self._offset(v, layout, number, extents) for v, _ in step.when]
                 dims += [symbolic.evaluate(d, extents) for d in step.dims]
                 active.append(any(symbolic.evaluate(nbytes(self.plan.type(v)), extents) > 0 for v in step.outputs))
             bindings.append(Binding(walk, offsets, dims, active))
@@ -460,7 +483,8 @@ class Program:
             frame.set(made.base, array.__array_interface__["data"][0])
         for action, binding, host in zip(stage.actions, bound.bindings, stage.hosts, strict=True):
             if not isinstance(action, tuple):
-                self._run_host(run, action, host)
+                if not binding or all(frame.flag(base, at) == wanted for base, at, wanted in binding):
+                    self._run_host(run, action, host)
             elif run.record is None:
                 action[0].run(binding, frame, self.threads)
             else:

@@ -10,6 +10,7 @@ scratch memory, then come an arena for each stage, then the values whose address
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -103,7 +104,7 @@ def make_storage(plan: ModelPlan) -> Storage:
         )
         if root in made and whole and root not in outputs:
             outputs[root] = value
-    lifetime = _lifetimes(plan, stages, places)
+    lifetime = _lifetimes(plan, stages, places, made)
     shared = _share(plan, places, outputs, lifetime, made)
     base: dict[str, int] = {}
     bases = SCRATCH + 1 + len(stages)
@@ -111,9 +112,10 @@ def make_storage(plan: ModelPlan) -> Storage:
         for item in stage.items:
             if isinstance(item, Step):
                 base.update(dict.fromkeys(item.outputs, SCRATCH + 1 + number))
-    touched = {root_of(v) for item in plan.items if isinstance(item, Step) for v in item.inputs}
-    hosts = {v for item in plan.items if isinstance(item, Fallback | Control) for v in writes(item)}
-    for root in (*plan.inputs, *(v for item in plan.items for v in writes(item))):
+    touched = {root_of(v) for item in plan.items if isinstance(item, Step) for v in reads(item)}
+    touched |= {root_of(v) for item in plan.items if isinstance(item, Control) for v, _ in item.when}
+    hosts = {v for item in plan.items if isinstance(item, Fallback | Control) for v in writes(item)} - made
+    for root in dict.fromkeys((*plan.inputs, *(v for item in plan.items for v in writes(item)))):
         if root in outputs or ((root in plan.inputs or root in hosts) and root in touched):
             base[root] = bases
             bases += 1
@@ -160,7 +162,9 @@ def _places(plan: ModelPlan) -> dict[str, Place]:
     return places
 
 
-def _lifetimes(plan: ModelPlan, stages: Sequence[Stage], places: Mapping[str, Place]) -> dict[str, tuple[int, int]]:
+def _lifetimes(
+    plan: ModelPlan, stages: Sequence[Stage], places: Mapping[str, Place], made: set[str]
+) -> dict[str, tuple[int, int]]:
     """From which item to which each buffer that a step makes is in use. What a later stage or the caller reads lives to
     the end of its stage: arenas of earlier stages stay as they are."""
     stage_of = {}
@@ -181,10 +185,12 @@ def _lifetimes(plan: ModelPlan, stages: Sequence[Stage], places: Mapping[str, Pl
         for value in reads(item):
             if not isinstance(item, View):
                 use(value, number)
-        if isinstance(item, Step):
-            for value in item.outputs:
-                lifetime[value] = (number, number)
-                maker[value] = stage_of[number]
+        if isinstance(item, Step) or (isinstance(item, Control) and item.when):
+            for value in item.outputs:  # may be made by another, on other conditions
+                if value in made:
+                    lifetime.setdefault(value, (number, number))
+                    maker.setdefault(value, stage_of[number])
+                    use(value, number)
     for value in plan.outputs:
         use(value, None)
     return lifetime
@@ -199,6 +205,7 @@ def _share(
 ) -> dict[str, str]:
     """Results that take over the buffer of an operand that dies with the step; lifetimes are joined."""
     shared: dict[str, str] = {}
+    makers = Counter(v for item in plan.items if not isinstance(item, View) for v in writes(item))
 
     def holder(root: str) -> str:
         while root in shared:
@@ -216,6 +223,7 @@ def _share(
             others = [v for i, v in enumerate(item.inputs) if i != source]
             if (
                 target in done
+                or makers[result] > 1  # its buffer is the same whichever makes it
                 or at.root not in made
                 or operand in outputs
                 or lifetime[operand][1] != number
@@ -240,15 +248,17 @@ def lay_out(storage: Storage, number: int, extents: Mapping[str, int]) -> Layout
     """Sizes and offsets of a stage for these extents (of its symbols at least)."""
     plan, stage = storage.plan, storage.stages[number]
     buffers = []
+    done: set[str] = set()
     scratch = 0
     for item in stage.items:
         if isinstance(item, Step):
             scratch = max(scratch, symbolic.evaluate(item.scratch, extents))
             for value in item.outputs:
-                if value not in storage.shared and value not in storage.outputs:
+                if value not in storage.shared and value not in storage.outputs and value not in done:
                     first, last = storage.lifetime[value]
                     size = symbolic.evaluate(nbytes(plan.type(value)), extents)
                     buffers.append(Buffer(value, size, first, last))
+                    done.add(value)
     shapes = {item.output: shape_value(plan, item, extents) for item in stage.numbers}
     placement = place(buffers)
     return Layout(placement, placement.offsets, shapes, padded(scratch))

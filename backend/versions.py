@@ -16,7 +16,7 @@ import numpy as np
 from ..engine import symbolic
 from ..engine.graph import Constant, DType, Graph, Node
 from ..engine.shapes import SymbolicValue
-from .branches import Settled, settle, substitute
+from .branches import Settled, settle, substitute, with_bodies
 from .kernel_graph import Guard
 
 MAX_VERSIONS = 8
@@ -46,53 +46,76 @@ def versions_of(graph: Graph, symbols: Collection[str]) -> list[VersionGraph]:
     while todo:
         guards, here = todo.pop()
         settled = settle(here)
-        choice = None if len(done) + len(todo) + 2 > MAX_VERSIONS else _choice(settled, set(symbols))
-        if choice is None:
+        full = len(done) + len(todo) + 2 > MAX_VERSIONS
+        guard = None if full else _choice(_outermost(settled), settled, set(symbols))
+        if guard is None:
             done.append(VersionGraph(guards, settled.graph, settled.contents, settled.fails))
             continue
-        value, guard = choice
         for holds in (False, True):  # the last is taken up next
             fact = guard if holds else replace(guard, equal=not guard.equal)
-            todo.append(((*guards, fact), _assume(settled, value, guard, holds)))
+            todo.append(((*guards, fact), _assume(settled, guard, holds)))
     return done
 
 
-def _choice(settled: Settled, symbols: set[str]) -> tuple[str, Guard] | None:
-    """The condition of the first `If` that sizes decide, and what it asks."""
-    makers = settled.graph.producers()
-    for node in settled.graph.nodes:
-        if node.op == "If":
-            guard = _guard(node.inputs[0], makers, settled, symbols)
-            if guard is not None and _is_single(settled.graph, node.inputs[0]):
-                return node.inputs[0], guard
+@dataclass(frozen=True)
+class _Scope:
+    """A graph with what is known of its values, those that it captures among them."""
+
+    graph: Graph
+    makers: Mapping[str, Node]
+    constants: Mapping[str, Constant]
+    contents: Mapping[str, SymbolicValue]
+
+    def inside(self, body: Graph, settled: Settled) -> _Scope:
+        """The scope of a branch of one of the graph's `If`s."""
+        contents = settled.inside.get(id(body), self.contents)
+        return _Scope(body, {**self.makers, **body.producers()}, {**self.constants, **body.constants}, contents)
+
+
+def _outermost(settled: Settled) -> _Scope:
+    return _Scope(settled.graph, settled.graph.producers(), settled.graph.constants, settled.contents)
+
+
+def _choice(scope: _Scope, settled: Settled, symbols: set[str]) -> Guard | None:
+    """What the condition of the first `If` that sizes decide asks, those in branches of other `If`s among them."""
+    for node in scope.graph.nodes:
+        if node.op != "If":
+            continue
+        guard = _guard(node.inputs[0], scope, symbols)
+        if guard is not None and _is_single(scope.graph, node.inputs[0]):
+            return guard
+        for _, body in node.subgraphs():
+            guard = _choice(scope.inside(body, settled), settled, symbols)
+            if guard is not None:
+                return guard
     return None
 
 
-def _guard(value: str, makers: Mapping[str, Node], settled: Settled, symbols: set[str]) -> Guard | None:
+def _guard(value: str, scope: _Scope, symbols: set[str]) -> Guard | None:
     """What a condition asks for, if that is whether two numbers made of these symbols are equal."""
-    node = makers.get(value)
+    node = scope.makers.get(value)
     if node is None:
         return None
     if node.op == "Not":
-        inner = _guard(node.inputs[0], makers, settled, symbols)
+        inner = _guard(node.inputs[0], scope, symbols)
         return None if inner is None else replace(inner, equal=not inner.equal)
     if node.op in _SAME:
-        return _guard(node.inputs[0], makers, settled, symbols)
+        return _guard(node.inputs[0], scope, symbols)
     if node.op != "Equal":
         return None
-    sides = [_number(v, settled) for v in node.inputs]
+    sides = [_number(v, scope) for v in node.inputs]
     if sides[0] is None or sides[1] is None or not (symbolic.symbols(sides[0]) | symbolic.symbols(sides[1])) <= symbols:
         return None
     return Guard(sides[0], sides[1], True)
 
 
-def _number(value: str, settled: Settled) -> symbolic.Dim | None:
+def _number(value: str, scope: _Scope) -> symbolic.Dim | None:
     """The one element of an integer tensor in terms of dims."""
-    constant = settled.graph.constants.get(value)
+    constant = scope.constants.get(value)
     if constant is not None:
         array = constant.array
         return int(array.reshape(-1)[0]) if array.size == 1 and array.dtype.kind in "iu" else None
-    found = settled.contents.get(value)
+    found = scope.contents.get(value)
     return found.dims[0] if found is not None and len(found.dims) == 1 else None
 
 
@@ -102,23 +125,33 @@ def _is_single(graph: Graph, value: str) -> bool:
     return kind.dtype is DType.BOOL and kind.shape is not None and all(d == 1 for d in kind.shape)
 
 
-def _assume(settled: Settled, value: str, guard: Guard, holds: bool) -> Graph:
-    """The graph with a condition and all that ask the same made constants, and what follows for the dims."""
-    graph = settled.graph
-    makers = graph.producers()
-    constants = dict(graph.constants)
+def _assume(settled: Settled, guard: Guard, holds: bool) -> Graph:
+    """The graph with all conditions that ask the same made constants, and what follows for the dims."""
     symbols = set(symbolic.symbols(guard.left) | symbolic.symbols(guard.right))
-    for node in graph.nodes:
-        for out in node.outputs:
-            other = _guard(out, makers, settled, symbols) if _is_single(graph, out) else None
-            if other is not None and {other.left, other.right} == {guard.left, guard.right}:
-                shape = tuple(1 for _ in graph.type(out).shape or ())
-                constants[out] = Constant(np.full(shape, holds == (other.equal == guard.equal)))
-    nodes = [n for n in graph.nodes if not any(v in constants for v in n.outputs)]
-    result = replace(graph, nodes=nodes, constants=constants)
+    result = _answered(_outermost(settled), settled, guard, holds, symbols)
     if holds == guard.equal:
         for name, number in ((guard.left, guard.right), (guard.right, guard.left)):
             symbol = symbolic.symbol_name(name)
             if symbol is not None and isinstance(number, int):
                 return substitute(result, {symbol: number})
     return result
+
+
+def _answered(scope: _Scope, settled: Settled, guard: Guard, holds: bool, symbols: set[str]) -> Graph:
+    """The scope's graph with the answer in place of what asks for it, in branches too."""
+    graph = scope.graph
+    constants = dict(graph.constants)
+    nodes = []
+    for node in graph.nodes:
+        answers: dict[str, Constant] = {}
+        for out in node.outputs:
+            other = _guard(out, scope, symbols) if _is_single(graph, out) else None
+            if other is not None and {other.left, other.right} == {guard.left, guard.right}:
+                shape = tuple(1 for _ in graph.type(out).shape or ())
+                answers[out] = Constant(np.full(shape, holds == (other.equal == guard.equal)))
+        constants.update(answers)
+        if node.op == "If":
+            node = with_bodies(node, lambda b: _answered(scope.inside(b, settled), settled, guard, holds, symbols))
+        if not answers:
+            nodes.append(node)
+    return replace(graph, nodes=nodes, constants=constants)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ...engine.graph import Node
+from ...engine.graph import Node, TensorType
 from ...engine.symbolic import Dim, at_least, exact_div, maximum, minimum, product, same, total
 from ..iteration import Access, Extents, collapse, contiguous
 from ..kernel_graph import Group, Kernel, Step
@@ -55,6 +55,19 @@ def copy_step(node: Node, ctx: Context, parts: Sequence[tuple[Access, Access]]) 
             nodes=(node.name,),
         )
     ]
+
+
+def copy_values(source: str, target: str, kind: TensorType) -> Step:
+    """The step that copies a tensor of this type, whose dims and dtype are known."""
+    assert kind.shape is not None
+    assert kind.dtype is not None
+    extents = Extents()
+    read, write = contiguous(source, kind.shape), contiguous(target, kind.shape)
+    part = _part(read, write, extents) | {"source": 0, "target": 0}
+    params = {"c": WORDS[kind.dtype.bits], "sources": 1, "parts": [part]}
+    return Step(
+        Kernel("copy", params), (source,), (target,), dims=tuple(extents.dims), threads=threads(kind.shape), nodes=()
+    )
 
 
 def _part(read: Access, write: Access, extents: Extents) -> dict[str, Any]:

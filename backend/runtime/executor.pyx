@@ -9,7 +9,7 @@ from cpython.buffer cimport PyBUF_READ
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.memoryview cimport PyMemoryView_FromMemory
-from libc.stdint cimport int32_t, int64_t, uintptr_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uintptr_t
 from libc.stdlib cimport free
 from libc.string cimport memcpy, memset
 
@@ -43,6 +43,10 @@ cdef struct step_t:
     int32_t bufs    # its first pointer among those of the walk
     int32_t dims    # its first dim
     int32_t threads # at most so many; 0 is all
+    int32_t guards  # how many conditions it has: the flags that the pointers from `first` on lead to
+    int32_t first
+    int32_t group   # of steps with the same conditions; 0: none
+    uint32_t wanted # what each condition has to be, a bit for each
 
 cdef struct job_t:
     const step_t* steps
@@ -54,19 +58,47 @@ cdef struct job_t:
     int stride      # threads that `times` has room for
 
 
+cdef inline bint _holds(const job_t* job, const step_t* step) noexcept nogil:
+    """Whether all conditions of a step are as wanted."""
+    cdef int g
+    for g in range(step.guards):
+        if ((<const char*> job.bufs[step.first + g])[0] != 0) != ((step.wanted >> g) & 1):
+            return False
+    return True
+
+
+cdef inline bint _begin(const job_t* job, int i, int nth, int* since, int* group) noexcept nogil:
+    """Whether step i is to be run, after the barrier that it needs.
+
+    `since` is 0 if nobody has worked since the last barrier, 1 if only thread 0 has, 2 if several have; `group` that of
+    the step before: a condition is read once all threads can see it."""
+    cdef const step_t* step = &job.steps[i]
+    if not job.active[i]:
+        return False
+    if step.group != group[0]:
+        group[0] = step.group
+        if step.guards and since[0] and nth > 1:
+            pool_barrier(nth)
+            since[0] = 0
+    if step.guards and not _holds(job, step):
+        return False
+    cdef bint alone = step.threads == 1 or nth == 1
+    if since[0] == 2 or (since[0] == 1 and not alone):
+        pool_barrier(nth)
+    since[0] = 1 if alone else 2
+    return True
+
+
 cdef void _walk(void* context, int tid, int nth) noexcept nogil:
     cdef job_t* job = <job_t*> context
     cdef const step_t* step
     cdef int i, n
-    cdef int since = 0  # since the last barrier nobody has worked, only thread 0 (1), or several (2)
+    cdef int since = 0, group = 0
     for i in range(job.count):
-        if not job.active[i]:
+        if not _begin(job, i, nth, &since, &group):
             continue
         step = &job.steps[i]
         n = step.threads if 0 < step.threads < nth else nth
-        if since == 2 or (since == 1 and n > 1):
-            pool_barrier(nth)
-        since = 2 if n > 1 else 1
         if tid < n:
             step.kernel(job.bufs + step.bufs, job.dims + step.dims, tid, n)
 
@@ -77,15 +109,12 @@ cdef void _walk_timed(void* context, int tid, int nth) noexcept nogil:
     cdef const step_t* step
     cdef double* mine
     cdef int i, n
-    cdef int since = 0
+    cdef int since = 0, group = 0
     for i in range(job.count):
-        if not job.active[i]:
+        if not _begin(job, i, nth, &since, &group):
             continue
         step = &job.steps[i]
         n = step.threads if 0 < step.threads < nth else nth
-        if since == 2 or (since == 1 and n > 1):
-            pool_barrier(nth)
-        since = 2 if n > 1 else 1
         if tid < n:
             mine = job.times + 2 * (<int64_t> i * job.stride + tid)
             mine[0] = walk_clock()
@@ -96,7 +125,9 @@ cdef void _walk_timed(void* context, int tid, int nth) noexcept nogil:
 cdef class Walk:
     """A stretch of steps.
 
-    Made from rows `(address, number of pointers, number of dims, threads)`, and the base of each pointer in order."""
+    Made from rows `(address, number of pointers, number of dims, threads, group, wanted)`, and the base of each pointer
+    in order. A step's last pointers lead to the flags of its conditions, as many as `wanted` has; steps of a group have
+    the same conditions, those of group 0 none."""
 
     cdef step_t* steps
     cdef int32_t* bases
@@ -113,16 +144,22 @@ cdef class Walk:
         self.bases = <int32_t*> PyMem_Malloc(max(1, self.pointers) * sizeof(int32_t))
         if self.steps == NULL or self.bases == NULL:
             raise MemoryError
-        for address, pointers, dims, threads in rows:
+        for address, pointers, dims, threads, group, wanted in rows:
+            if len(wanted) > 32 or len(wanted) > pointers:
+                raise ValueError("too many conditions")
             self.steps[i].kernel = <kernel_t> <uintptr_t> address
             self.steps[i].threads = threads
+            self.steps[i].group = group
+            self.steps[i].guards = len(wanted)
+            self.steps[i].wanted = sum([1 << g for g, flag in enumerate(wanted) if flag])
             i += 1
         i = 0
         cdef int at = 0, dim = 0
-        for _, pointers, dims, _ in rows:
+        for _, pointers, dims, _, _, wanted in rows:
             self.steps[i].bufs = at
             self.steps[i].dims = dim
             at += pointers
+            self.steps[i].first = at - len(wanted)
             dim += dims
             i += 1
         if at != self.pointers:
@@ -252,6 +289,12 @@ cdef class Frame:
         if not 0 <= base < self.count:
             raise IndexError(base)
         return self.bases[base]
+
+    def flag(self, int base, int64_t offset):
+        """Whether the byte at an offset from a base isn't 0."""
+        if not 0 <= base < self.count or self.bases[base] + offset == 0:
+            raise IndexError(base)
+        return (<const char*> <uintptr_t> (self.bases[base] + offset))[0] != 0
 
     def reserve(self, int base, size_t size):
         """Points a base at a block of at least `size` bytes, 64-byte aligned and with 64 bytes of slack; its contents
