@@ -28,9 +28,9 @@ from .mutate import Mutant, mutants
 from .search import VERSION, Verdict, Witness, oracles
 from .store import Store, key, sources
 
-CAUGHT = ("static", "tested", "vacuous", "refuted")
+CAUGHT = ("static", "tested", "vacuous")
 """Who may catch a mutant: the checks when it is loaded; layer 2 by a counterexample, or because the mutant fires on
-none of its instances, which fails a rule as well; layer 3 by a refutation."""
+none of its instances, which fails a rule as well."""
 BUDGET = Budget(shrink=False)
 """What layer 2 may spend on a mutant: as much as on a rule, but for shrinking."""
 
@@ -166,7 +166,7 @@ def _judge(
 
 
 def checked(rule: ast.Rule, library: Library) -> tuple[str, str, str]:
-    """How a rule is caught (`tested`, `vacuous`, `refuted`, or empty), what is said of it, and what layer 3 says if it
+    """How a rule is caught (`tested`, `vacuous`, or empty), what is said of it, and what layer 3 says if it
     proves it, which it is asked whatever layer 2 says."""
     try:
         report = check_rule(rule, library, budget=BUDGET)
@@ -178,8 +178,6 @@ def checked(rule: ast.Rule, library: Library) -> tuple[str, str, str]:
     elif evidence:
         caught = "tested" if report.fired else "vacuous"
     proved = prove_report(dataclasses.replace(report, layer=2, problems=()), rule, library)
-    if proved.problems and not caught:
-        caught, evidence = "refuted", "; ".join(proved.problems)
     return caught, evidence, proved.proof if proved.layer > 2 else ""
 
 
@@ -233,7 +231,6 @@ class Line:
     static: int
     tested: int
     vacuous: int
-    refuted: int
     missed: int
     proved: int
     sound: int
@@ -246,7 +243,7 @@ class Line:
     @property
     def caught(self) -> int:
         """How many are caught, by whomever."""
-        return self.static + self.tested + self.vacuous + self.refuted
+        return self.static + self.tested + self.vacuous
 
     @property
     def unsound(self) -> int:
