@@ -308,7 +308,8 @@ class Changer:
         if kind >= 9:
             others = [t.array for _, t in tensors(instance) if t.array is not None and t.array.size]
             source = np.resize(self._pick(others).astype(np.float64), array.shape)
-            return _cast(source * float(self._pick([1, 1, 2, -1])), array.dtype)
+            with np.errstate(all="ignore"):
+                return _cast(source * float(self._pick([1, 1, 2, -1])), array.dtype)
         if kind in (2, 3, 8):
             return _cast(np.full(array.shape, self._number(dtype)), array.dtype)
         found = array.copy()
