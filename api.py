@@ -76,6 +76,7 @@ def compile(
     model: str | PathLike[str] | onnx.ModelProto,
     *,
     threads: int | None = None,
+    target: str = "native",
     rules: Sequence[str | PathLike[str]] = (),
     std_rules: bool = True,
     numerics: str = "reassoc",
@@ -89,6 +90,8 @@ def compile(
     Args:
         model: as for `optimize`, like the arguments that are not listed here.
         threads: threads that one run uses; by default as many as this process may use.
+        target: the CPUs to compile for: `native` (this one), `avx512`, `avx2`, `portable`, or several with commas
+            between them, all of which `program.save` writes; the best that this CPU can run is run.
 
     Returns:
         A program: `.run({name: array})` gives a dict of output arrays.
@@ -96,6 +99,9 @@ def compile(
     Raises:
         rewrite.errors.UserError: the model or a rule file cannot be used, or there is no C compiler.
     """
+    from .backend.target import parse_targets
+
+    parse_targets(target)  # a wrong name is told before the work begins
     optimized = optimize(
         model,
         rules=rules,
@@ -106,13 +112,16 @@ def compile(
         node_limit=node_limit,
         progress=progress,
     )
-    return compile_optimized(optimized, threads=threads, rules=rules, std_rules=std_rules, progress=progress)
+    return compile_optimized(
+        optimized, threads=threads, target=target, rules=rules, std_rules=std_rules, progress=progress
+    )
 
 
 def compile_optimized(
     optimized: Optimized,
     *,
     threads: int | None = None,
+    target: str = "native",
     rules: Sequence[str | PathLike[str]] = (),
     std_rules: bool = True,
     keep_source: str | PathLike[str] | None = None,
@@ -131,6 +140,7 @@ def compile_optimized(
     return compile_graph(
         optimized.native,
         threads=threads or usable_cores(),
+        target=target,
         keep_source=Path(keep_source) if keep_source is not None else None,
         reassociate=optimized.numerics != "exact",
         library=load_rules([Path(path) for path in rules], std=std_rules) if rules or not std_rules else None,

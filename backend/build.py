@@ -24,9 +24,10 @@ from types import ModuleType
 from .. import transient
 from ..errors import RewriteError, UserError
 from .cache import Cache
+from .compiler import Compiler, find_compiler
 from .kernel_graph import Kernel, Target
 from .render import TEMPLATES, Rendered, kernel_name, render_kernel, render_module
-from .target import Compiler, cores, find_compiler
+from .target import cores, runs_here
 
 Progress = Callable[[str, int, int], None]
 MODULE_WEIGHT = 6.0  # kernels of this weight are worth a compiler process of their own
@@ -35,9 +36,9 @@ LARGEST_MODULE = 60.0  # modules beyond this weight are cut, so that compilers s
 
 @dataclass
 class Library:
-    """Loaded kernels: `addresses` by kernel name; `files` are the shared libraries they come from, by module name.
+    """Kernels: `addresses` by kernel name; `files` are the shared libraries they come from, by module name.
 
-    The modules are kept alive as long as this value is, and in fact as long as the process."""
+    There are no addresses of kernels for another machine. Modules that are loaded stay so as long as the process."""
 
     addresses: dict[str, int] = field(default_factory=dict)
     files: dict[str, Path] = field(default_factory=dict)
@@ -57,7 +58,8 @@ def build(
     keep_source: Path | None = None,
     progress: Progress | None = None,
 ) -> Library:
-    """Loads the kernels, compiling those that the cache doesn't have.
+    """Loads the kernels, compiling those that the cache doesn't have. Those for a CPU that isn't this one are compiled
+    only: even loading them could need instructions that it lacks.
 
     `keep_source` is a directory that the generated `.pyx` of newly compiled kernels are copied to; asking for it
     compiles all of them. Raises UserError if a compiler is needed and there is none, RewriteError if it rejects the
@@ -67,29 +69,31 @@ def build(
     if not names:
         return library
     compiler = compiler or find_compiler()
-    room = cache.room(f"{target.isa}-{target.cpu}-{compiler.key}")
+    room = cache.room(f"{target.machine}-{target.isa}-{compiler.key(target)}")
+    runs = runs_here(target)
     missing = dict(names)
     if keep_source is None:
-        for module, path in room.find(names).items():
-            try:
-                table = load_module(module, path).table()
-            except (ImportError, OSError) as error:
-                room.discard(module, str(error))
-                continue
+        for module, (path, members) in room.find(names).items():
+            if runs:
+                try:
+                    table = load_module(module, path).table()
+                except (ImportError, OSError) as error:
+                    room.discard(module, str(error))
+                    continue
+                members = tuple(table)
+                library.addresses.update((name, table[name]) for name in missing if name in table)
             library.files[module] = path
-            for name in table:
-                if name in missing:
-                    library.addresses[name] = table[name]
-                    del missing[name]
+            for name in members:
+                missing.pop(name, None)
     if missing:
         rendered = [render_kernel(kernel, target) for kernel in missing.values()]
-        built = compile_modules(_chunks(rendered), compiler, keep_source=keep_source, progress=progress)
+        built = compile_modules(_chunks(rendered), compiler, target, keep_source=keep_source, progress=progress)
         for module, (data, members) in built.items():
             path = room.store(module, data, members)
-            table = load_module(module, path).table()
             library.files[module] = path
-            library.addresses.update(table)
             library.compiled += len(members)
+            if runs:
+                library.addresses.update(load_module(module, path).table())
     return library
 
 
@@ -109,6 +113,7 @@ def _chunks(kernels: Sequence[Rendered]) -> list[list[Rendered]]:
 def compile_modules(
     chunks: Sequence[Sequence[Rendered]],
     compiler: Compiler,
+    target: Target,
     *,
     keep_source: Path | None = None,
     progress: Progress | None = None,
@@ -147,7 +152,7 @@ def compile_modules(
                 while len(running) >= cores():
                     finish()
                 members = tuple(k.name for k in chunk)
-                running.append((name, source.with_suffix(".so"), members, _compile(translated, compiler)))
+                running.append((name, source.with_suffix(".so"), members, _compile(translated, compiler, target)))
             while running:
                 finish()
         finally:
@@ -179,24 +184,12 @@ def module_name(text: str) -> str:
     return "k" + hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
 
 
-def compile_source(source: Path, compiler: Compiler, headers: Path) -> bytes:
-    """Compiles one `.pyx` whose headers are in a directory; the shared library's bytes."""
-    process = _compile(_cythonize(source), compiler, headers)
-    try:
-        _, errors = process.communicate()
-    finally:
-        transient.end(process)
-    if process.returncode:
-        raise _failed(compiler, source, errors.decode(errors="replace"))
-    return source.with_suffix(".so").read_bytes()
-
-
-def _compile(source: Path, compiler: Compiler, headers: Path = TEMPLATES) -> subprocess.Popen[bytes]:
+def _compile(source: Path, compiler: Compiler, target: Target) -> subprocess.Popen[bytes]:
     command = [
         *compiler.command,
-        *compiler.flags,
+        *compiler.flags(target),
         f"-I{sysconfig.get_paths()['include']}",
-        f"-I{headers}",
+        f"-I{TEMPLATES}",
         "-DCYTHON_CLINE_IN_TRACEBACK=0",
         str(source),
         "-o",

@@ -113,9 +113,10 @@ class Room:
     cache: Cache
     path: Path
 
-    def find(self, kernels: Iterable[str]) -> dict[str, Path]:
-        """The modules that have any of these kernels, checked against their checksums: file by module name."""
-        modules: dict[str, Path] = {}
+    def find(self, kernels: Iterable[str]) -> dict[str, tuple[Path, tuple[str, ...]]]:
+        """The modules that have any of these kernels, checked against their checksums: file and all kernels in it, by
+        module name."""
+        modules: dict[str, tuple[Path, tuple[str, ...]]] = {}
         bad: set[str] = set()
         if not self.path.is_dir():
             return modules
@@ -127,33 +128,38 @@ class Room:
                 continue
             if module in modules or module in bad:
                 continue
-            problem = self._problem(module)
-            if problem is None:
-                modules[module] = self._library(module)
-                with contextlib.suppress(OSError):
-                    os.utime(modules[module])
-            else:
+            try:
+                members = self._members(module)
+            except _Damage as damage:
                 bad.add(module)
-                if problem:
-                    self.discard(module, problem)
+                self.discard(module, str(damage))
+                continue
+            if members is None:
+                bad.add(module)
+                continue
+            modules[module] = (self._library(module), members)
+            with contextlib.suppress(OSError):
+                os.utime(self._library(module))
         return modules
 
     def _library(self, module: str) -> Path:
         return self.path / f"{module}.so"
 
-    def _problem(self, module: str) -> str | None:
-        """What is wrong with a module; None for nothing, empty if it just isn't there (evicted)."""
+    def _members(self, module: str) -> tuple[str, ...] | None:
+        """The kernels of a module, None if it isn't there (evicted). Raises _Damage."""
         if not module.isalnum():
-            return "its index is damaged"
+            raise _Damage("its index is damaged")
         try:
             manifest = json.loads((self.path / f"{module}.json").read_bytes())
             data = self._library(module).read_bytes()
-            checksum = manifest["checksum"]
+            checksum, members = manifest["checksum"], tuple(map(str, manifest["kernels"]))
         except FileNotFoundError:
-            return ""
-        except (OSError, ValueError, KeyError, TypeError):
-            return "its manifest is damaged"
-        return None if _checksum(data) == checksum else "its checksum is wrong"
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise _Damage("its manifest is damaged") from error
+        if _checksum(data) != checksum:
+            raise _Damage("its checksum is wrong")
+        return members
 
     def store(self, module: str, data: bytes, kernels: Sequence[str]) -> Path:
         """Adds a module; its file. Raises UserError if the cache can't be written."""
@@ -182,6 +188,10 @@ class Room:
         for suffix in (".so", ".json"):
             with contextlib.suppress(OSError):
                 (self.path / f"{module}{suffix}").unlink()
+
+
+class _Damage(Exception):
+    """A module that cannot be used, and why."""
 
 
 _ELSEWHERE = "Set REWRITE_CACHE_DIR to a directory that you can write to."

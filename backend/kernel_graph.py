@@ -33,7 +33,8 @@ class Target:
     l1: int = 32 << 10
     l2: int = 512 << 10
     l3: int = 8 << 20
-    cpu: str = ""  # the model's name and its features, hashed: two machines with equal `cpu` run each other's kernels
+    features: tuple[str, ...] = ()  # that kernels may use beyond those of the ISA: "avx512_vnni", "avx512_bf16" ..
+    machine: str = "x86_64"  # the architecture
 
     @property
     def lanes(self) -> int:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -31,6 +33,8 @@ from .kernel_graph import (
 )
 
 Json = Any
+FORMAT = 4
+"""The version of bundles: what another version has written is not read."""
 
 
 class Weights:
@@ -59,6 +63,12 @@ class Weights:
             data = np.ascontiguousarray(constant.array).tobytes()
             file.write(data)
             file.write(bytes(-(-(len(data) + SLACK) // ALIGNMENT) * ALIGNMENT - len(data)))
+
+
+def checksum(path: Path) -> str:
+    """The SHA-256 of a file. Raises OSError."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_constant(data: Json, weights: NDArray[np.uint8]) -> Constant:

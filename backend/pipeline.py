@@ -17,7 +17,7 @@ from .group import FusePolicy, policy
 from .kernel_graph import ModelPlan
 from .plan import plan_graph
 from .program import Program
-from .target import cores, detect
+from .target import cores, parse_targets, runs_here
 
 Progress = Callable[[str, int, int], None]
 
@@ -30,6 +30,7 @@ def compile_graph(
     graph: Graph,
     *,
     threads: int | None = None,
+    target: str = "native",
     cache_dir: Path | str | None = None,
     keep_source: Path | str | None = None,
     reassociate: bool = True,
@@ -38,26 +39,27 @@ def compile_graph(
 ) -> Program:
     """Compiles a graph to native code, ready to run.
 
-    `threads` is how many a run uses (all cores if None); `cache_dir` is where compiled kernels are kept (the user's
-    cache if None); `keep_source` is a directory for the generated `.pyx`; without `reassociate` no algorithm is used
-    that rounds otherwise than the plain one (Winograd's); `library` has the rules whose `op` and `fuse` declarations
-    say what is grouped (the standard ones if None). `progress` is called with a stage, how much is done,
-    and of what. Raises UserError if there is no compiler and kernels are missing; warns with FallbackWarning about
-    operators without a kernel."""
-    target = detect()
+    `threads` is how many a run uses (all cores if None); `target` names what to compile for
+    (see `target.parse_targets`): a bundle of the program holds all of them, the best is run here; `cache_dir` is where
+    compiled kernels are kept (the user's cache if None); `keep_source` is a directory for the generated `.pyx`; without
+    `reassociate` no algorithm is used that rounds otherwise than the plain one (Winograd's); `library` has the rules
+    whose `op` and `fuse` declarations say what is grouped (the standard ones if None). `progress` is called with a
+    stage, how much is done, and of what. Raises UserError if there is no compiler and kernels are missing, and if no
+    target runs here; warns with FallbackWarning about operators without a kernel."""
     count = threads or cores()
     fusing = policy(library) if library is not None else standard_policy()
-    plan = plan_graph(graph, fusing, target, count, reassociate=reassociate)
-    refuse_unknown(plan)
-    kernels = build(
-        plan.kernels,
-        target,
-        Cache(cache_dir),
-        keep_source=Path(keep_source) if keep_source is not None else None,
-        progress=progress,
-    )
-    warn_of_fallbacks(plan)
-    return Program(plan, {k: kernels.address(k, target) for k in plan.kernels}, threads=count)
+    source = Path(keep_source) if keep_source is not None else None
+    variants, linked = [], None
+    for kind in parse_targets(target):
+        plan = plan_graph(graph, fusing, kind, count, reassociate=reassociate)
+        refuse_unknown(plan)
+        kernels = build(plan.kernels, kind, Cache(cache_dir), keep_source=source, progress=progress)
+        variants.append((kind, plan))
+        if linked is None and runs_here(kind):
+            linked = plan, {k: kernels.address(k, kind) for k in plan.kernels}
+    assert linked is not None
+    warn_of_fallbacks(linked[0])
+    return Program(*linked, threads=count, variants=variants)
 
 
 @lru_cache(maxsize=1)

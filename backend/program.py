@@ -24,7 +24,7 @@ from ..engine.graph import DType, TensorType, ValueType
 from ..errors import RewriteError, UserError
 from .control import run_control
 from .fallback import Runner
-from .kernel_graph import Control, Fallback, Guarded, Kernel, ModelPlan, Shape, Step, writes
+from .kernel_graph import Control, Fallback, Guarded, Kernel, ModelPlan, Shape, Step, Target, writes
 from .storage import SCRATCH, Layout, Storage, aligned, is_aligned, lay_out, make_storage, nbytes, shape_value
 
 if TYPE_CHECKING:
@@ -211,11 +211,20 @@ class Program:
         inputs, outputs: the interface, in the model's order.
     """
 
-    def __init__(self, plan: ModelPlan, addresses: Mapping[Kernel, int], *, threads: int = 1) -> None:
+    def __init__(
+        self,
+        plan: ModelPlan,
+        addresses: Mapping[Kernel, int],
+        *,
+        threads: int = 1,
+        variants: Sequence[tuple[Target, ModelPlan]] = (),
+    ) -> None:
         """Links a plan with its kernels: `addresses` has the address of each one's function.
 
-        The modules that these come from must stay loaded."""
+        The modules that these come from must stay loaded. `variants` are what `save` writes: the plans for all targets
+        that the model was compiled for, this one's among them."""
         self.plan = plan
+        self.variants = tuple(variants)
         self.threads = max(1, threads)
         self.inputs = tuple(Port(v, plan.types.get(v, TensorType())) for v in plan.inputs)
         self.outputs = tuple(Port(v, plan.types.get(v, TensorType())) for v in plan.outputs)
@@ -537,10 +546,12 @@ class Program:
         )
 
     def save(self, path: Path | str) -> Path:
-        """Writes the program as a bundle (see `bundle.save`); its path."""
-        from .bundle import save
+        """Writes the program as a bundle, for all targets that it was compiled for; its path.
 
-        return save(self, path)
+        Raises UserError if something else is there, or it can't be written."""
+        from .bundle_write import save
+
+        return save(self.variants, path, threads=self.threads)
 
     def fallbacks(self) -> dict[str, int]:
         """The operators that run without a native kernel, and how many nodes of each there are."""

@@ -54,7 +54,7 @@ class Rendered:
 def kernel_name(kernel: Kernel, target: Target) -> str:
     """The name of the kernel's function: the template's, and a hash of all that its text depends on."""
     digest = hashlib.blake2b(digest_size=10)
-    for part in (str(ABI), kernel.canonical, target.isa, *_closure(kernel.template)):
+    for part in (str(ABI), kernel.canonical, target.machine, target.isa, *target.features, *_closure(kernel.template)):
         digest.update(part.encode())
         digest.update(b"\0")
     return f"{kernel.template.replace('/', '_')}_{digest.hexdigest()}"

@@ -1,14 +1,10 @@
-"""Detection of the machine and of a C compiler."""
+"""What kernels are made for: this machine or a named kind of CPU, and the flags that make a C compiler do so."""
 
 from __future__ import annotations
 
-import hashlib
 import os
 import platform
-import shlex
-import shutil
-import subprocess
-import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -16,32 +12,107 @@ from pathlib import Path
 from ..errors import UserError
 from .kernel_graph import Target
 
-_CPU = Path("/sys/devices/system/cpu")
-_AVX512 = {"avx512f", "avx512dq", "avx512bw", "avx512vl"}
-_AVX2 = {"avx2", "fma"}
+NAMES = ("native", "avx512", "avx2", "portable")
+"""The targets that a user can name, `native` being this machine with all that it can do."""
+
+_SYSTEM = Path("/sys/devices/system/cpu")
+
+
+@dataclass(frozen=True, slots=True)
+class _Isa:
+    """An instruction set: the features that a CPU needs for it, and those beyond it that kernels make use of."""
+
+    vector_bytes: int
+    needs: frozenset[str]
+    extras: tuple[str, ...] = ()
+
+
+_V3 = frozenset({"avx2", "fma", "f16c", "movbe", "lzcnt", "bmi1", "bmi2"})
+_ISAS: Mapping[str, _Isa] = {  # best first
+    "avx512": _Isa(
+        64, _V3 | {"avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl"}, ("avx512_bf16", "avx512_vnni")
+    ),
+    "avx2": _Isa(32, _V3, ("avx_vnni",)),
+    "portable": _Isa(16, frozenset()),  # SSE2 on x86, NEON on aarch64: what every CPU of the architecture has
+}
 
 
 @cache
 def detect() -> Target:
     """This machine as a target."""
-    flags, model = _cpu_info()
-    if flags >= _AVX512:
-        isa, width = "avx512", 64
-    elif flags >= _AVX2:
-        isa, width = "avx2", 32
+    return make_target("native")
+
+
+def make_target(name: str) -> Target:
+    """The target that a user names; one that isn't `native` has no features but those that its name stands for.
+
+    Sizes of caches and the number of cores are this machine's: they decide what is fast, not what is right. Raises
+    UserError for an unknown name."""
+    found = cpu_features()
+    if name == "native":
+        isa = next(isa for isa, kind in _ISAS.items() if kind.needs <= found)
+        features = tuple(f for f in _ISAS[isa].extras if f in found)
+    elif name in _ISAS and (name == "portable" or machine() == "x86_64"):
+        isa, features = name, ()
     else:
-        isa, width = "portable", 16
+        raise UserError(
+            f"there is no target {name!r} on {machine()}",
+            hint="Known are " + ", ".join(n for n in NAMES if machine() == "x86_64" or not n.startswith("avx")) + ".",
+        )
     sizes = _cache_sizes()
-    cpu = hashlib.blake2b(repr((platform.machine(), model, sorted(flags))).encode(), digest_size=8).hexdigest()
     return Target(
         isa=isa,
-        vector_bytes=width,
+        vector_bytes=_ISAS[isa].vector_bytes,
+        features=features,
+        machine=machine(),
         cores=cores(),
         l1=sizes.get(1, 32 << 10),
         l2=sizes.get(2, 512 << 10),
         l3=sizes.get(3, 8 << 20),
-        cpu=cpu,
     )
+
+
+def parse_targets(text: str) -> list[Target]:
+    """The targets in a list with commas (`avx2,avx512`), best first. Raises UserError for an unknown name, and if this
+    CPU can run none of them."""
+    found = sorted({make_target(name.strip()) for name in text.split(",")}, key=rank)
+    if not any(map(runs_here, found)):
+        raise UserError(
+            f"this CPU can run none of the targets: {', '.join(map(describe, found))}",
+            hint="Name one more that it can, `native` for instance: a program is tried before it is written.",
+        )
+    return found
+
+
+def runs_here(target: Target) -> bool:
+    """Whether this CPU has all that kernels of a target use."""
+    kind = _ISAS.get(target.isa)
+    return kind is not None and target.machine == machine() and kind.needs | set(target.features) <= cpu_features()
+
+
+def rank(target: Target) -> tuple[int, int]:
+    """An order of targets, best first."""
+    return (list(_ISAS).index(target.isa), -len(target.features))
+
+
+def describe(target: Target) -> str:
+    """A target for messages: `avx512 with avx512_bf16`."""
+    where = f" on {target.machine}" if target.machine != machine() else ""
+    return target.isa + (f" with {' and '.join(target.features)}" if target.features else "") + where
+
+
+def machine() -> str:
+    """This computer's architecture: `x86_64`, `aarch64` …"""
+    found = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(found, found)
+
+
+@cache
+def cpu_features() -> frozenset[str]:
+    """What this CPU can do beyond its architecture's least, as far as kernels care."""
+    from .runtime.cpu import features
+
+    return frozenset(features())
 
 
 def cores() -> int:
@@ -52,26 +123,10 @@ def cores() -> int:
         return os.cpu_count() or 1
 
 
-def _cpu_info() -> tuple[frozenset[str], str]:
-    """The CPU's features and the name of its model, as the kernel tells them; both empty where it doesn't."""
-    flags: frozenset[str] = frozenset()
-    model = platform.processor()
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return flags, model
-    fields = [(key.strip(), value.strip()) for key, _, value in (line.partition(":") for line in text.splitlines())]
-    for key, value in fields:
-        if key in ("flags", "Features") and not flags:
-            flags = frozenset(value.split())
-    names = {"vendor_id", "cpu family", "model", "model name", "stepping", "CPU part"}
-    return flags, "/".join(dict.fromkeys(value for key, value in fields if key in names))
-
-
 def _cache_sizes() -> dict[int, int]:
     """Bytes of the data cache of each level of the first CPU."""
     sizes: dict[int, int] = {}
-    for index in sorted((_CPU / "cpu0/cache").glob("index*")):
+    for index in sorted((_SYSTEM / "cpu0/cache").glob("index*")):
         try:
             kind = (index / "type").read_text().strip()
             level = int((index / "level").read_text())
@@ -81,61 +136,3 @@ def _cache_sizes() -> dict[int, int]:
         if kind != "Instruction" and text[:-1].isdigit():
             sizes[level] = int(text[:-1]) << {"K": 10, "M": 20}.get(text[-1], 0)
     return sizes
-
-
-@dataclass(frozen=True, slots=True)
-class Compiler:
-    """A C compiler: the command, what it says of itself, and the flags for kernels."""
-
-    command: tuple[str, ...]
-    version: str
-    flags: tuple[str, ...]
-
-    @property
-    def key(self) -> str:
-        """A hash of version and flags."""
-        return hashlib.blake2b(repr((self.version, self.flags)).encode(), digest_size=8).hexdigest()
-
-
-_FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing", "-fPIC", "-shared", "-w", "-g0")
-
-
-@cache
-def find_compiler() -> Compiler:
-    """The C compiler to use: $CC, else cc, gcc, clang, else the clang in the `ziglang` wheel.
-
-    Raises UserError, saying what to do, if there is none."""
-    tried = []
-    for command in _candidates():
-        version = _version(command)
-        if version is None:
-            tried.append(shlex.join(command))
-            continue
-        native = ("-march=native", "-mprefer-vector-width=512") if platform.machine() == "x86_64" else ("-mcpu=native",)
-        return Compiler(command, version, (*_FLAGS, *native))
-    if os.environ.get("CC"):
-        raise UserError(f"the C compiler named by $CC does not run: {tried[0]}", hint="Correct CC, or unset it.")
-    raise UserError(
-        "no C compiler found",
-        hint="Install gcc or clang, or `pip install onnx-rewrite[zig]`, which brings one along. "
-        "Without a compiler, `rewrite MODEL.onnx --emit onnx` still writes the optimised model.",
-    )
-
-
-def _candidates() -> list[tuple[str, ...]]:
-    if os.environ.get("CC"):
-        return [tuple(shlex.split(os.environ["CC"]))]
-    found: list[tuple[str, ...]] = [(c,) for c in ("cc", "gcc", "clang") if shutil.which(c)]
-    from importlib.util import find_spec
-
-    if find_spec("ziglang"):
-        found.append((sys.executable, "-m", "ziglang", "cc"))
-    return found
-
-
-def _version(command: tuple[str, ...]) -> str | None:
-    try:
-        done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=False)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return done.stdout.strip() if done.returncode == 0 else None

@@ -65,6 +65,13 @@ MemoryLimit = Annotated[
     typer.Option(metavar="MB", min=64, help="The most memory for saturation.", rich_help_panel=RULES_PANEL),
 ]
 Threads = Annotated[int | None, typer.Option(metavar="N", min=1, help="Threads of one run; default: all usable cores.")]
+Target = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME,..",
+        help="CPUs to compile for: native (this one), avx512, avx2, portable; the best of several is loaded.",
+    ),
+]
 Json = Annotated[
     Path | None,
     typer.Option("--json", metavar="FILE", help="Write the results as JSON; - is standard output (docs/json.md)."),

@@ -21,6 +21,7 @@ from ..options import (
     Schedule,
     Shape,
     StdRules,
+    Target,
     Threads,
     TimeLimit,
     existing_model,
@@ -47,6 +48,7 @@ def command(
     ] = None,
     emit: Annotated[str, typer.Option(metavar="WHAT", help="What to write: onnx, program, or both.")] = "onnx,program",
     threads: Threads = None,
+    target: Target = "native",
     shape: Shape = [],  # noqa: B006
     precision: Precision = "f32",
     verify: Annotated[
@@ -74,10 +76,12 @@ def command(
     the same, and then the error is told.
     """
     from ... import api
+    from ...backend.target import parse_targets
     from .. import verification
     from ..progress import Stages
 
     existing_model(model)
+    parse_targets(target)
     job = _targets(model, emit, output, program)
     for file in (report, json_file):
         if file is not None and str(file) != "-":
@@ -104,7 +108,13 @@ def command(
                 return result, None
             try:
                 program = api.compile_optimized(
-                    result, threads=used, rules=rules, std_rules=std_rules, keep_source=keep_source, progress=stages
+                    result,
+                    threads=used,
+                    target=target,
+                    rules=rules,
+                    std_rules=std_rules,
+                    keep_source=keep_source,
+                    progress=stages,
                 )
             except UserError as error:
                 if job.onnx is None:
@@ -228,9 +238,7 @@ def _write(result: Optimized, compiled: Program | None, job: Targets, stages: St
     """The program first: it is the larger, so that a disk that gets full leaves both outputs as they were."""
     stages("write", {})
     if job.program is not None and compiled is not None:
-        from ...backend import bundle
-
-        bundle.save(compiled, job.program)
+        compiled.save(job.program)
     if job.onnx is not None:
         from ...engine import onnx_out
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -11,8 +12,8 @@ from numpy.typing import NDArray
 from rewrite.backend import harness
 from rewrite.backend.build import build
 from rewrite.backend.cache import Cache
-from rewrite.backend.kernel_graph import Step
-from rewrite.backend.target import detect
+from rewrite.backend.kernel_graph import Step, Target
+from rewrite.backend.target import make_target, runs_here
 from rewrite.engine.graph import DType, Node, TensorType
 
 Array = NDArray[Any]
@@ -92,12 +93,23 @@ def _plain(value: Any) -> Any:
 
 
 def check(cases: Sequence[Case]) -> None:
-    """Lowers all cases, builds their kernels at once, runs each on several numbers of threads, and compares."""
-    target, cache = detect(), Cache()
+    """Lowers all cases, builds their kernels at once, runs each on several numbers of threads, and compares: for each
+    target that this CPU runs. With $REWRITE_TEST_TARGETS (names with commas between) for these."""
+    wanted = os.environ.get("REWRITE_TEST_TARGETS", "native,avx2,portable").split(",")
+    answers = [oracle(case) for case in cases]
+    wrong = []
+    for name in wanted:
+        target = make_target(name)
+        if runs_here(target):
+            wrong += [f"{name}: {problem}" for problem in _problems(cases, answers, target)]
+    assert not wrong, f"{len(wrong)} wrong\n" + "\n".join(wrong[:8])
+
+
+def _problems(cases: Sequence[Case], answers: Sequence[dict[str, Array]], target: Target) -> list[str]:
+    cache = Cache()
     prepared = []
     kernels = []
-    for number, case in enumerate(cases):
-        expected = oracle(case)
+    for number, (case, expected) in enumerate(zip(cases, answers, strict=True)):
         types = {k: TensorType(DType.from_numpy(v.dtype), v.shape) for k, v in expected.items()} | dict(case.types)
         graph = harness.make_graph(
             list(case.nodes),
@@ -112,7 +124,7 @@ def check(cases: Sequence[Case]) -> None:
         kernels += [item.kernel for item in items if isinstance(item, Step)]
         prepared.append((number, case, graph, expected))
     build(kernels, target, cache)
-    wrong = []
+    wrong: list[str] = []
     for number, case, graph, expected in prepared:
         for threads in case.threads:
             got = harness.run(graph, case.inputs, threads=threads, target=target, cache=cache)
@@ -122,7 +134,7 @@ def check(cases: Sequence[Case]) -> None:
                     np.testing.assert_allclose(array, expected[name], rtol=case.rtol, atol=case.atol, equal_nan=True)
                 except AssertionError as error:
                     wrong.append(f"case {number} ({_label(case)}), {threads} threads, {name}:\n{error}")
-    assert not wrong, f"{len(wrong)} wrong\n" + "\n".join(wrong[:8])
+    return wrong
 
 
 def _label(case: Case) -> str:

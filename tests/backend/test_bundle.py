@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rewrite.backend import bundle
+from rewrite.backend import target as targeting
 from rewrite.backend.pipeline import compile_graph
-from rewrite.backend.target import detect
+from rewrite.backend.target import cpu_features, make_target, runs_here
 from rewrite.errors import UserError
 
 from . import models
@@ -110,7 +111,7 @@ def test_a_broken_manifest(copy: Path, text: str) -> None:
         bundle.load(copy)
 
 
-@pytest.mark.parametrize("key", ["plan", "files", "kernels", "target", "threads"])
+@pytest.mark.parametrize("key", ["variants", "files", "threads"])
 def test_a_manifest_without_a_part(copy: Path, key: str) -> None:
     edit(copy, **{key: {"nonsense": []}})
     with pytest.raises(UserError, match="damaged"):
@@ -123,18 +124,45 @@ def test_another_format(copy: Path) -> None:
         bundle.load(copy)
 
 
-def test_another_kind_of_cpu(copy: Path) -> None:
-    edit(copy, target={"isa": "sparc", "cpu": "x"})
-    with pytest.raises(UserError, match="made for a CPU with sparc"):
+def retarget(path: Path, **changes: object) -> None:
+    manifest = json.loads((path / "manifest.json").read_text())
+    for variant in manifest["variants"]:
+        variant["target"].update(changes)
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({"isa": "vax"}, "vax"),
+        ({"machine": "sparc"}, "on sparc"),
+        ({"features": ["avx512_vnni", "amx"]}, "with avx512_vnni and amx"),
+    ],
+)
+def test_a_cpu_that_runs_no_variant_is_told_in_one_message(copy: Path, changes: dict[str, object], wanted: str) -> None:
+    retarget(copy, **changes)
+    with pytest.raises(UserError, match=f"can run none of the kernels in the bundle: .*{wanted}") as caught:
         bundle.load(copy)
+    assert "--target" in str(caught.value)
 
 
-def test_another_cpu_of_the_same_kind_rebuilds_from_the_sources(copy: Path, tmp_path: Path) -> None:
-    edit(copy, target={"isa": detect().isa, "cpu": "another"})
-    x = RNG.standard_normal((3, 8), np.float32)
-    program = bundle.load(copy, cache_dir=tmp_path / "cache")
-    np.testing.assert_array_equal(program.run({"x": x})["f"], models.mixed_reference(x)["f"])
-    assert list((tmp_path / "cache").rglob("*.so"))
+def test_one_bundle_for_several_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = [name for name in ("portable", "avx2", "avx512") if runs_here(make_target(name))]
+    program = compile_graph(models.long_chain(2), threads=1, target=",".join(targets))
+    path = program.save(tmp_path / "m.rewrite")
+    x = RNG.standard_normal((7, 64), np.float32)
+    expected = models.long_chain_reference(x, 2)
+    machine = cpu_features()
+    for isa in targets[::-1]:
+        loaded = bundle.load(path)
+        [(target, _)] = loaded.variants
+        assert target.isa == isa
+        np.testing.assert_allclose(loaded.run({"v0": x})["v2"], expected, rtol=1e-4, atol=1e-5)
+        machine = machine - {f for f in machine if f.startswith(isa)}  # what it would be on a lesser CPU
+        monkeypatch.setattr(targeting, "cpu_features", lambda less=machine: less)
+        targeting.detect.cache_clear()
+    monkeypatch.undo()
+    targeting.detect.cache_clear()
 
 
 def test_paths_cannot_lead_out(copy: Path) -> None:

@@ -193,23 +193,23 @@ def test_an_operator_that_fails_is_named() -> None:
 
 
 def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from rewrite.backend import target
+    from rewrite.backend import compiler
 
-    target.find_compiler.cache_clear()
+    compiler.find_compiler.cache_clear()
     try:
-        monkeypatch.setattr(target, "_candidates", list)
+        monkeypatch.setattr(compiler, "_candidates", list)
         monkeypatch.delenv("CC", raising=False)
         with pytest.raises(UserError, match="no C compiler found") as caught:
             compile_graph(models.chain(), cache_dir=tmp_path)
         assert "onnx-rewrite[zig]" in str(caught.value)
         monkeypatch.undo()
-        target.find_compiler.cache_clear()
+        compiler.find_compiler.cache_clear()
         monkeypatch.setenv("CC", "/no/such/compiler")
         with pytest.raises(UserError, match="does not run"):
             compile_graph(models.chain(), cache_dir=tmp_path)
     finally:
         monkeypatch.undo()
-        target.find_compiler.cache_clear()
+        compiler.find_compiler.cache_clear()
 
 
 def branches() -> Graph:
