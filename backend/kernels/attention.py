@@ -57,7 +57,7 @@ def _lower(node: Node | None, ctx: Context, zeros: str) -> list[Step] | None:
     if scale is None or (masked and mask is None):
         return None
     extents = Extents()
-    wide = ctx.target.lanes * (4 if ctx.target.isa == "avx512" else 2)
+    wide = ctx.target.lanes * (2 if ctx.target.isa == "avx2" else 4)  # of a panel: 16 keys are packed at a time
     scratch: Dim = ceildiv(keys, wide) * wide * 4 * (depth + BLOCK)
     params = {
         "scale": scale,
