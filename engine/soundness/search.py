@@ -29,7 +29,7 @@ from .sweep import swept
 
 ROUND = 48
 """Instances in a round."""
-SWEPT = (168, 84)
+SWEPT = (240, 96)
 """How many changes are tried in turn of the first instances on which a rule fires."""
 REFUSED = (84, 42)
 """And of the first tests on which it does not: what is one change away from them is easily forgotten."""

@@ -19,7 +19,7 @@ from . import values
 from .attributes import draw_attribute, other_mode
 from .instance import Instance
 from .operand import Tensor
-from .perturb import Slot, literal_value, resize, tensors
+from .perturb import Slot, literal_value, numbers_of, resize, tensors
 from .run import Subject
 
 _RANK = 5
@@ -32,6 +32,7 @@ def swept(subject: Subject, instance: Instance, rng: np.random.Generator, most: 
         _extents(instance, rng, (0,)), _extents(instance, rng, (2, 1, 3, 5)), _dims(instance, rng),
         _directions(instance, rng), _ranks(instance, rng), _alike(instance, rng), _numbers(instance, rng),
         _left_open(subject, instance, rng), _literals(subject, instance), _turned(instance, rng),
+        _in_one_place(subject, instance, rng), _filled(subject, instance, rng),
     )  # fmt: skip
     known = {instance.key()}
     kinds: list[list[Instance]] = []
@@ -148,6 +149,48 @@ def _turned(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
         yield from _directions(alike, rng)
 
 
+def _in_one_place(subject: Subject, instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
+    """A constant is another number in one place, in its own shape or in that of another operand: what is asked of all
+    its elements holds for the others only."""
+    found = _data(instance)
+    for slot, tensor in found:
+        if tensor.array is None or not tensor.array.size or tensor.array.dtype.kind not in "iuf":
+            continue
+        shapes = [tensor.array.shape, *(t.shape for _, t in found if all(isinstance(d, int) for d in t.shape))]
+        for shape in dict.fromkeys(shapes):
+            base = np.resize(tensor.array, tuple(int(d) for d in shape if isinstance(d, int)))
+            if not 1 < base.size <= 256:
+                continue
+            others = [float(base.reshape(-1)[-1]) + 2]
+            if tensor.dtype.is_float and subject.rule.numerics != "fast":
+                others += [-np.inf, np.inf, np.nan]
+            for number in others:
+                array = base.copy()
+                with np.errstate(all="ignore"):
+                    array.reshape(-1)[-1] = number
+                yield _put(instance, slot, Tensor.of(array), f"{slot[0]} is {number:g} in one place")
+
+
+def _filled(subject: Subject, instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
+    """An operand is a constant of one of the rule's own numbers, as a condition may ask; the other constants are as they
+    were, or are not."""
+    numbers = [*dict.fromkeys((*numbers_of(subject.rule), 0.0, 1.0))][:6]
+    found = _data(instance)
+    for slot, tensor in found:
+        if tensor.array is None and all(isinstance(d, int) and d <= 7 for d in tensor.shape):
+            shape = tuple(int(d) for d in tensor.shape if isinstance(d, int))
+            for number in numbers:
+                with np.errstate(all="ignore"):
+                    array = np.full(shape, number).astype(tensor.dtype.numpy)
+                filled = _put(instance, slot, Tensor.of(array), f"{slot[0]} is a constant, {number:g}")
+                yield filled
+                for other_slot, other in found:
+                    if other.array is not None:
+                        drawn = Tensor.of(values.draw(other.dtype, other.array.shape, rng, values.PLAIN))
+                        filled = _put(filled, other_slot, drawn, f"{other_slot[0]} has other values")
+                yield filled
+
+
 def _ranks(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
     """A tensor has another rank: an axis less or more, or what is left of another's shape with an axis of 1 in it."""
     found = _data(instance)
@@ -203,7 +246,7 @@ def _numbers(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]
             for changed in _lists(value):
                 yield instance.replace(f"another {name}", **{name: changed})
         elif type(value) is int:
-            for number in (value + 1, value - 1, 0, 1, -1, 2):
+            for number in (value + 1, value - 1, 0, 1, -1, 2, -2):
                 yield instance.replace(f"another {name}", **{name: number})
         elif isinstance(value, float):
             for factor in (2.0, -1.0, 0.0):
