@@ -172,8 +172,8 @@ def _in_one_place(subject: Subject, instance: Instance, rng: np.random.Generator
 
 
 def _filled(subject: Subject, instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
-    """An operand is a constant of one of the rule's own numbers, as a condition may ask; the other constants are as they
-    were, or are not."""
+    """An operand is a constant of one of the rule's own numbers, as a condition may ask; the other constants are as
+    they were, or are not."""
     numbers = [*dict.fromkeys((*numbers_of(subject.rule), 0.0, 1.0))][:6]
     found = _data(instance)
     for slot, tensor in found:
