@@ -28,9 +28,9 @@ def make(name: str, path: Path) -> None:
 
     net, exporter, variant = name.split(".")
     dynamic = variant == "dyn"
-    # The newer exporter keeps fused attention as one torch operator and decomposes it itself.
-    model = build(net, attention="sdpa" if exporter == "dynamo" else "eager")
     known = NETS[net]
+    # The newer exporter keeps fused attention as one torch operator and decomposes it itself.
+    model = build(net, attention="sdpa" if exporter == "dynamo" and known.fused else "eager")
     inputs, outputs = list(known.inputs), list(known.outputs)
     arguments = known.arguments(batch=2 if dynamic else 1)
     axes = dict(enumerate(known.dynamic))

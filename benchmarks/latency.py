@@ -1,8 +1,11 @@
 """One model, measured by turns on all engines: what `run` starts in a process of its own for each model.
 
     python -m benchmarks.latency resnet50.dynamo.raw --threads 1,2
+    python -m benchmarks.latency --models 'resnet*' 'bert*' --threads 2 --passes 3
 
-Prints one JSON object.
+The first form prints one JSON object. The second measures the models that match, one process each, all of them once in
+a pass, and prints a line for each: times at two threads hang on the state of the machine, which lasts for minutes, so
+passes are apart and all are shown.
 """
 
 from __future__ import annotations
@@ -12,7 +15,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -22,8 +25,10 @@ from rewrite.errors import RewriteError
 
 from . import models
 
+F32 = tuple(name for name in PEERS if not name.endswith("bf16"))
 
-def measure(name: str, threads: list[int], seconds: float) -> dict[str, Any]:
+
+def measure(name: str, threads: Sequence[int], seconds: float, engines: Sequence[str] = F32) -> dict[str, Any]:
     """Medians by number of threads and engine, our stages' times, and how far our results are from ONNX Runtime's."""
     import rewrite
     from rewrite.backend.pipeline import compile_graph
@@ -43,18 +48,22 @@ def measure(name: str, threads: list[int], seconds: float) -> dict[str, Any]:
         record["fallbacks"] = program.fallbacks()
         runners: dict[str, Runner] = {"rewrite": partial(_run, program)}
         missing: dict[str, str] = {}
-        for engine in PEERS:
+        for engine in engines:
             try:
                 runners[engine] = peer(engine, file, count)
                 runners[engine](feeds)
             except Exception as error:  # a peer that cannot run a model is a result, not an end
                 runners.pop(engine, None)
                 missing[engine] = " ".join(str(error).split())[:200]
+        ours = list(runners["rewrite"](feeds).values())
         if "onnxruntime" in runners:
-            record["difference"] = difference(list(runners["rewrite"](feeds).values()), runners["onnxruntime"](feeds))
+            record["difference"] = difference(ours, runners["onnxruntime"](feeds))
         timings = interleave(runners, feeds, seconds=seconds)
         record["threads"][str(count)] = {engine: timing.median for engine, timing in timings.items()}
         record["missing"] = missing
+    arena = program.memory()
+    if arena is not None:
+        record["arena"], record["arena_bound"] = arena
     return record
 
 
@@ -77,17 +86,43 @@ def failure(error: BaseException) -> Mapping[str, str]:
     return {"error": f"{type(error).__name__}: {error}"[:500]}
 
 
+def passes(names: Sequence[str], threads: str, seconds: float, count: int, *, bf16: bool, limit: float = 600.0) -> None:
+    """Measures models in processes of their own, `count` times over, and prints ratios (above 1: we are faster)."""
+    from .run import start
+
+    settings = ["--threads", threads, "--seconds", str(seconds), *(["--bf16"] if bf16 else [])]
+    for number in range(count):
+        for name in names:
+            record = start("latency", [name, *settings], limit)
+            words = [record["error"]] if "error" in record else []
+            for wide, medians in record.get("threads", {}).items():
+                ours = medians["rewrite"]
+                ratios = (f"{engine} {t / ours:.2f}×" for engine, t in medians.items() if engine != "rewrite")
+                words.append(f"{wide} thread{'s' * (wide != '1')}: {ours * 1e3:.3f} ms, {', '.join(ratios)}")
+            print(f"pass {number + 1} {name:28} " + "; ".join(words), flush=True)
+
+
 def main() -> None:
-    """Measure one model and print the record."""
+    """Measure one model and print the record, or several and print lines."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("name")
+    parser.add_argument("name", nargs="?")
+    parser.add_argument("--models", nargs="+", metavar="PATTERN", help="shell patterns: several models, in passes")
+    parser.add_argument("--passes", type=int, default=1, help="with --models")
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--seconds", type=float, default=3.0)
+    parser.add_argument("--bf16", action="store_true", help="OpenVINO at bf16 besides, where the machine has it")
     options = parser.parse_args()
+    if (options.name is None) == (options.models is None):
+        parser.error("give a model, or --models")
+    if options.models:
+        names = models.select(options.models)
+        passes(names, options.threads, options.seconds, options.passes, bf16=options.bf16)
+        return
+    engines = PEERS if options.bf16 else F32
     with contextlib.redirect_stdout(sys.stderr):
         try:
             record: Mapping[str, Any] = measure(
-                options.name, [int(n) for n in options.threads.split(",")], options.seconds
+                options.name, [int(n) for n in options.threads.split(",")], options.seconds, engines
             )
         except RewriteError as error:
             record = failure(error)

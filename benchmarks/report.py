@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import platform
-from collections.abc import Iterable, Mapping
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 PACKAGES = ("onnxruntime", "openvino", "onnxsim", "onnxslim", "onnxoptimizer", "onnxscript", "onnx", "torch")
 OPTIMISERS = ("rewrite", "onnxruntime basic", "onnxsim", "onnxslim", "onnxoptimizer", "onnxscript")
+LEVELS = ("L1", "L2", "L3", "DRAM")
 Records = Mapping[str, Mapping[str, Any]]
 
 
@@ -23,15 +25,35 @@ def line(name: str, record: Mapping[str, Any]) -> str:
         words.append(f"nodes {graphs['before']} -> " + " ".join(f"{key} {n}" for key, n in nodes.items()))
     for count, medians in latency.get("threads", {}).items():
         words.append(f"{count} threads " + " ".join(f"{key} {t * 1e3:.2f} ms" for key, t in medians.items()))
-    words += [part["error"] for part in (graphs, latency) if "error" in part]
+    memory, exact = record.get("memory", {}), record.get("exact", {})
+    if "rewrite" in memory:
+        words.append(" ".join(f"{key} {memory[key] >> 20} MiB" for key in ("rewrite", "onnxruntime")))
+    if "rewrite" in exact:
+        words.append(f"error {exact['rewrite']:.1e} ({exact['onnxruntime']:.1e})")
+    words += [part["error"] for part in (graphs, latency, memory, exact) if "error" in part]
     return f"{name:30} " + "; ".join(words)
 
 
-def render(records: Records) -> str:
-    """The whole document."""
-    counts = sorted({n for r in records.values() for n in r.get("latency", {}).get("threads", {})}, key=int)
-    parts = [_head(), *(_latency(records, n) for n in counts), _compile(records), _nodes(records), _times(records)]
-    return "\n".join(parts)
+def render(records: Records, layers: Mapping[str, Any] | None = None) -> str:
+    """The whole document: models, and `layers` as `kernels` gives them."""
+    measured = (
+        found for r in records.values() for found in (r.get("latency", {}).get("threads", {}), *r.get("passes", []))
+    )
+    counts = sorted({count for found in measured for count in found}, key=int)
+    parts = [_head(), *(_latency(records, n) for n in counts), _bf16(records, counts), _memory(records)]
+    parts += [_exact(records), _compile(records), _kernels(layers or {}), _nodes(records), _times(records)]
+    return "\n".join(part for part in parts if part)
+
+
+def _passes(record: Mapping[str, Any], count: str) -> list[Mapping[str, float]]:
+    """The medians by engine of each pass at `count` threads."""
+    found = [p[count] for p in record.get("passes", []) if count in p]
+    alone = record.get("latency", {}).get("threads", {})
+    return found or ([alone[count]] if count in alone else [])
+
+
+def _middle(values: Iterable[float]) -> float:
+    return statistics.median(list(values))
 
 
 def _head() -> str:
@@ -69,24 +91,131 @@ def _cpu() -> str:
 def _latency(records: Records, count: str) -> str:
     rows: list[list[str]] = []
     ratios: dict[str, list[float]] = {"onnxruntime": [], "openvino": []}
+    several = max((len(_passes(record, count)) for record in records.values()), default=0) > 1
     for name, record in records.items():
         found = record.get("latency", {})
-        medians = found.get("threads", {}).get(count)
-        if medians is None:
+        passes = _passes(record, count)
+        if not passes:
             if "error" in found:
-                rows.append([name, f"failed: {_cell(found['error'])}", "", "", "", ""])
+                rows.append([name, f"failed: {_cell(found['error'])}", *[""] * (4 + several)])
             continue
-        row = [name, f"{medians['rewrite'] * 1e3:.3f}"]
+        row = [name, f"{_middle(p['rewrite'] for p in passes) * 1e3:.3f}"]
         for peer in ratios:
-            row.append(f"{medians[peer] * 1e3:.3f}" if peer in medians else "cannot run it")
+            times = [p[peer] for p in passes if peer in p]
+            row.append(f"{_middle(times) * 1e3:.3f}" if times else "cannot run it")
         for peer, values in ratios.items():
-            ratio = medians[peer] / medians["rewrite"] if peer in medians else None
-            row.append(f"{ratio:.2f}" if ratio else "")
-            values += [ratio] if ratio else []
+            each = [p[peer] / p["rewrite"] for p in passes if peer in p]
+            row.append(f"{_middle(each):.2f}" if each else "")
+            values += [_middle(each)] if each else []
+        if several:
+            row.append(
+                "; ".join(" ".join(f"{p[q] / p['rewrite']:.2f}" if q in p else "-" for q in ratios) for p in passes)
+            )
         rows.append(row)
-    rows.append(["**geometric mean**", "", "", "", *(f"**{_mean(values):.2f}**" for values in ratios.values())])
+    mean = ["**geometric mean**", "", "", "", *(f"**{_mean(values):.2f}**" for values in ratios.values())]
+    rows.append([*mean, *([""] if several else [])])
     head = ["model", "rewrite, ms", "ONNX Runtime, ms", "OpenVINO, ms", "vs ONNX Runtime", "vs OpenVINO"]
-    return f"## Latency, f32, {count} thread{'s' * (count != '1')}\n\n{_table(head, rows)}"
+    note = ""
+    if several:
+        head.append("each pass: vs ONNX Runtime, vs OpenVINO")
+        note = "Passes are minutes apart; times and ratios are medians over them.\n\n"
+    return f"## Latency, f32, {count} thread{'s' * (count != '1')}\n\n{note}{_table(head, rows)}"
+
+
+def _bf16(records: Records, counts: Sequence[str]) -> str:
+    """Our f32 (and, where measured, bf16) beside OpenVINO's bf16; empty if it was not measured."""
+    rows = []
+    for name, record in records.items():
+        for count in counts:
+            for engine in ("rewrite", "rewrite-bf16"):
+                found = [p for p in _passes(record, count) if {engine, "openvino-bf16"} <= p.keys()]
+                if found:
+                    theirs, ours = _middle(p["openvino-bf16"] for p in found), _middle(p[engine] for p in found)
+                    ratio = _middle(p["openvino-bf16"] / p[engine] for p in found)
+                    cells = [f"{ours * 1e3:.3f}", f"{theirs * 1e3:.3f}", f"{ratio:.2f}"]
+                    rows.append([name, count, engine.replace("-", " ") if "-" in engine else "rewrite f32", *cells])
+    head = ["model", "threads", "", "ours, ms", "OpenVINO bf16, ms", "ratio"]
+    return f"## Beside OpenVINO's bf16\n\n{_table(head, rows)}" if rows else ""
+
+
+def _memory(records: Records) -> str:
+    """Peaks of memory; empty if they were not measured."""
+    rows, ratios = [], []
+    for name, record in records.items():
+        found = record.get("memory", {})
+        latency = record.get("latency", {})
+        if "rewrite" in found and "onnxruntime" in found:
+            ours, theirs = found["rewrite"], found["onnxruntime"]
+            ratios.append(theirs / ours)
+            arena = latency.get("arena", 0) / max(latency.get("arena_bound", 0), 1)
+            over = f"{100 * (arena - 1):.1f} %" if latency.get("arena_bound") else ""
+            rows.append([name, f"{ours / 2**20:.0f}", f"{theirs / 2**20:.0f}", f"{theirs / ours:.2f}", over])
+        elif "error" in found:
+            rows.append([name, f"failed: {_cell(found['error'])}", "", "", ""])
+    if not rows:
+        return ""
+    rows.append(["**geometric mean**", "", "", f"**{_mean(ratios):.2f}**", ""])
+    base = [r["memory"]["nothing"] for r in records.values() if "nothing" in r.get("memory", {})]
+    note = (
+        "The largest resident set of a process that loads the compiled bundle, or the model, and runs it three times "
+        f"at one thread, Python and NumPy ({_middle(base) / 2**20:.0f} MiB) and mapped files included. The arena "
+        "is what intermediate values take; its bound is the most that is alive at once.\n\n"
+    )
+    head = ["model", "rewrite, MiB", "ONNX Runtime, MiB", "ratio", "arena above its bound"]
+    return f"## Memory of a run\n\n{note}{_table(head, rows)}"
+
+
+def _exact(records: Records) -> str:
+    """Errors against f64; empty if they were not measured."""
+    rows = []
+    for name, record in records.items():
+        found = record.get("exact", {})
+        if "rewrite" in found:
+            rows.append([name, f"{found['rewrite']:.1e}", f"{found['onnxruntime']:.1e}"])
+        elif "error" in found:
+            rows.append([name, f"not computed: {_cell(found['error'])}", ""])
+    note = (
+        "The largest difference from the model's own graph computed in f64, relative to the largest value of the "
+        "output. ONNX's reference evaluator computes it, with convolutions and pooling by PyTorch in f64 "
+        "(`benchmarks/exact.py`).\n\n"
+    )
+    return f"## Errors\n\n{note}{_table(['model', 'rewrite', 'ONNX Runtime'], rows)}" if rows else ""
+
+
+def _kernels(layers: Mapping[str, Any]) -> str:
+    """Single layers beside the peers' same operators; empty if they were not measured."""
+    found = layers.get("layers", [])
+    parts = []
+    for threads in sorted({layer["threads"] for layer in found}):
+        rows = []
+        ratios: dict[str, list[float]] = {"onnxruntime": [], "openvino": []}
+        for layer in (one for one in found if one["threads"] == threads):
+            row = [layer["layer"], f"{layer['rewrite'] * 1e6:.1f}", _of_limit(layer)]
+            for peer, values in ratios.items():
+                ratio = layer[peer] / layer["rewrite"] if peer in layer else None
+                row.append(f"{ratio:.2f}" if ratio else "")
+                values += [ratio] if ratio else []
+            rows.append([*row, f"{layer['difference']:.0e}"])
+        rows.append(["**geometric mean**", "", "", *(f"**{_mean(values):.2f}**" for values in ratios.values()), ""])
+        head = ["layer", "rewrite, µs", "of the limit", "vs ONNX Runtime", "vs OpenVINO", "error"]
+        parts.append(f"### {threads} thread{'s' * (threads != 1)}\n\n{_table(head, rows)}")
+    if not parts:
+        return ""
+    machine = layers["machine"]
+    rates = ", ".join(f"{level} {rate / 1e9:.0f}" for level, rate in zip(LEVELS, machine["bandwidths"], strict=True))
+    note = (
+        f"The limit of a layer is the peak of fused multiply-adds ({machine['flops'] / 1e9:.0f} GFLOP/s a thread) or "
+        f"the bandwidth (GB/s: {rates}) of the smallest memory that holds its operands, whichever takes longer. "
+        "Winograd's algorithm may pass the first. Errors are against f64, relative to the largest value.\n"
+    )
+    return "\n".join(["## Single layers, f32\n", note, *parts])
+
+
+def _of_limit(layer: Mapping[str, Any]) -> str:
+    share = max(layer["least_compute"], layer["least_memory"]) / layer["rewrite"]
+    return f"{share:.0%} {'compute' if layer['least_compute'] >= layer['least_memory'] else layer['level']}".replace(
+        "%", " %"
+    )
 
 
 def _compile(records: Records) -> str:

@@ -1,9 +1,12 @@
-"""All measurements: latency against ONNX Runtime and OpenVINO, graphs against the graph optimisers.
+"""All measurements: latency, memory and errors against ONNX Runtime and OpenVINO, graphs against the graph optimisers.
 
-    python -m benchmarks.run                          everything; writes docs/benchmarks.md
-    python -m benchmarks.run 'resnet*' --threads 1    some models; their rows are renewed, the others stay
+    python -m benchmarks.run                                 everything; writes docs/benchmarks.md
+    python -m benchmarks.run 'resnet*' --threads 1           some models; their rows are renewed, the others stay
+    python -m benchmarks.run --only latency --passes 5       one kind of measurement
 
-Each model is measured in a process of its own, in which the engines take turns. Records are kept beside the models.
+Each model is measured in a process of its own, in which the engines take turns. The first pass goes over all models at
+one and at two threads; more passes measure two threads again, later, since the machine may then be in another state.
+Records are kept beside the models.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from typing import Any
 from . import models, report
 
 ROOT = Path(__file__).resolve().parent.parent
+KINDS = ("latency", "memory", "exact", "graphs", "kernels")
 
 
 def records_file() -> Path:
@@ -54,7 +58,9 @@ def main() -> None:
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--seconds", type=float, default=3.0, help="per engine and number of threads")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds that one model may take")
-    parser.add_argument("--only", choices=("latency", "graphs"))
+    parser.add_argument("--passes", type=int, default=3, help="of those with several threads")
+    parser.add_argument("--bf16", action="store_true", help="measure OpenVINO at bf16 besides")
+    parser.add_argument("--only", choices=KINDS, action="append", help="some kinds of measurement; may be repeated")
     parser.add_argument("--output", type=Path, default=ROOT / "docs/benchmarks.md")
     options = parser.parse_args()
     patterns = options.patterns
@@ -62,19 +68,45 @@ def main() -> None:
     if not names:
         raise SystemExit("no model of the zoo matches; see python -m benchmarks.models --list")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    kinds = set(options.only or KINDS)
     records = load_records()
     for name in names:
         models.path(name)
         record = records.setdefault(name, {})
-        if options.only != "latency":
+        if "graphs" in kinds:
             record["graphs"] = start("graphs", [name], options.limit)
-        if options.only != "graphs":
-            settings = ["--threads", options.threads, "--seconds", str(options.seconds)]
-            record["latency"] = start("latency", [name, *settings], options.limit)
-        records_file().write_text(json.dumps(records, indent=1), encoding="utf-8")
+        if "latency" in kinds:
+            record["latency"] = start("latency", [name, *_settings(options, options.threads)], options.limit)
+            record["passes"] = [record["latency"]["threads"]] if "threads" in record["latency"] else []
+        if "memory" in kinds:
+            record["memory"] = start("memory", [name], options.limit)
+        if "exact" in kinds:
+            record["exact"] = start("exact", [name], options.limit)
+        _store(records)
         print(report.line(name, record), flush=True)
-    options.output.write_text(report.render(records), encoding="utf-8")
+    several = ",".join(n for n in options.threads.split(",") if n != "1")
+    for number in range(2, options.passes + 1 if "latency" in kinds and several else 0):
+        for name in names:
+            if records[name].get("passes"):
+                found = start("latency", [name, *_settings(options, several)], options.limit)
+                records[name]["passes"] += [found["threads"]] if "threads" in found else []
+                _store(records)
+                print(f"pass {number}: {report.line(name, {'latency': found})}", flush=True)
+    if "kernels" in kinds and not patterns:
+        layers = start("kernels", ["--json"], 4 * options.limit)
+        records_file().with_name("kernels.json").write_text(json.dumps(layers, indent=1), encoding="utf-8")
+    layers_file = records_file().with_name("kernels.json")
+    layers = json.loads(layers_file.read_text(encoding="utf-8")) if layers_file.exists() else {}
+    options.output.write_text(report.render(records, layers), encoding="utf-8")
     print(f"written to {options.output}")
+
+
+def _settings(options: argparse.Namespace, threads: str) -> list[str]:
+    return ["--threads", threads, "--seconds", str(options.seconds), *(["--bf16"] if options.bf16 else [])]
+
+
+def _store(records: dict[str, dict[str, Any]]) -> None:
+    records_file().write_text(json.dumps(records, indent=1), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ class Net:
     shape: tuple[int, ...] = ()
     dynamic: tuple[str, ...] = ("batch",)
     pooled: tuple[str, ...] = ()  # outputs without a sequence axis
+    fused: bool = True  # whether the newer exporter can write its attention as one operator
 
     def arguments(self, batch: int) -> tuple[Tensor, ...]:
         """Example values of the inputs, seeded."""
@@ -45,16 +46,16 @@ def _image(make: Callable[[], nn.Module], size: int = 224, output: str = "logits
     return Net(lambda _: make(), IMAGE, ("image",), (output,), (3, size, size))
 
 
-def _pixels(make: Callable[[str], nn.Module]) -> Net:
-    return Net(make, IMAGE, ("pixel_values",), shape=(3, 224, 224))
+def _pixels(make: Callable[[str], nn.Module], *, fused: bool = True) -> Net:
+    return Net(make, IMAGE, ("pixel_values",), shape=(3, 224, 224), fused=fused)
 
 
 def _text(
     make: Callable[[str], nn.Module], outputs: tuple[str, ...] = ("last_hidden_state",), *, types: bool = False,
-    pooled: tuple[str, ...] = (),
+    pooled: tuple[str, ...] = (), fused: bool = True,
 ) -> Net:  # fmt: skip
     inputs = ("input_ids", "attention_mask", *(("token_type_ids",) if types else ()))
-    return Net(make, TOKENS, inputs, outputs, dynamic=("batch", "sequence"), pooled=pooled)
+    return Net(make, TOKENS, inputs, outputs, dynamic=("batch", "sequence"), pooled=pooled, fused=fused)
 
 
 def _bert(width: int, layers: int, heads: int) -> Net:
@@ -75,12 +76,12 @@ NETS: dict[str, Net] = {
     "bert_base": _bert(768, 12, 12),
     "gpt2": _text(nets.gpt2, ("logits",)),
     "convnext_tiny": _pixels(nets_sequence.convnext),
-    "swin_tiny": _pixels(nets_sequence.swin),
+    "swin_tiny": _pixels(nets_sequence.swin, fused=False),
     "unet": _image(lambda: nets_dense.UNet(32, 2), 256, "masks"),
     "yolo": _image(nets_dense.Detector, 640, "boxes"),
     "minilm": _bert(384, 6, 12),
     "distilbert": _text(nets_sequence.distilbert),
-    "t5_encoder": _text(nets_sequence.t5_encoder),
+    "t5_encoder": _text(nets_sequence.t5_encoder, fused=False),
     "whisper_encoder": Net(
         nets_sequence.whisper_encoder, FLOATS, ("input_features",), ("last_hidden_state",), (80, 3000)
     ),

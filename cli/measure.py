@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,8 @@ Feeds = Mapping[str, "np.ndarray"]
 Runner = Callable[[Feeds], Any]
 
 PAUSE = 0.03
-PEERS = ("onnxruntime", "openvino")
+PEERS = ("onnxruntime", "openvino", "openvino-bf16")
+"""Engines to compare with; the last computes in bf16 where the machine has it, the others in f32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,17 +76,24 @@ def check_peers(names: Sequence[str]) -> None:
     for name in names:
         if name not in PEERS:
             raise UserError(f"no engine {name!r} to compare with", hint=f"Known are: {', '.join(PEERS)}")
-        if find_spec(name) is None:
-            raise UserError(f"{name} is not installed", hint=f"pip install {name}, or leave it out: --against none")
+        package = name.partition("-")[0]
+        if find_spec(package) is None:
+            raise UserError(
+                f"{package} is not installed", hint=f"pip install {package}, or leave it out: --against none"
+            )
 
 
 def peer(name: str, model: Path | bytes, threads: int) -> Runner:
-    """A runner for the engine `name` of `PEERS` at its defaults for low latency, in f32.
+    """A runner for the engine `name` of `PEERS` at its defaults for low latency.
 
     Raises:
         UserError: the engine cannot load the model.
     """
-    makers: dict[str, Callable[[Path | bytes, int], Runner]] = {"onnxruntime": _onnxruntime, "openvino": _openvino}
+    makers: dict[str, Callable[[Path | bytes, int], Runner]] = {
+        "onnxruntime": _onnxruntime,
+        "openvino": _openvino,
+        "openvino-bf16": partial(_openvino, precision="bf16"),
+    }
     try:
         return makers[name](model, threads)
     except Exception as error:
@@ -104,11 +113,11 @@ def _onnxruntime(model: Path | bytes, threads: int) -> Runner:
     return lambda feeds: session.run(None, dict(feeds))
 
 
-def _openvino(model: Path | bytes, threads: int) -> Runner:
+def _openvino(model: Path | bytes, threads: int, precision: str = "f32") -> Runner:
     import openvino
 
     settings = {
-        "INFERENCE_PRECISION_HINT": "f32",  # its default is bf16 on machines that have it
+        "INFERENCE_PRECISION_HINT": precision,  # its default is bf16 on machines that have it
         "INFERENCE_NUM_THREADS": str(threads),
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": "1",

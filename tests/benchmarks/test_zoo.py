@@ -85,3 +85,38 @@ def test_the_report_has_ratios_and_failures() -> None:
     assert "**4.00** | **0.50**" in text
     assert "failed: a / b" in text
     assert "| b | 9 | 4 | failed | 3 (wrong) |" in text
+
+
+def test_the_report_shows_every_pass_and_their_middle() -> None:
+    times = [{"rewrite": 1.0, "onnxruntime": t, "openvino": 1.0} for t in (2.0, 9.0, 3.0)]
+    records = {
+        "a": {
+            "latency": {"threads": {"1": times[0]}},
+            "passes": [{"1": times[0], "2": times[0]}, *({"2": t} for t in times[1:])],
+        }
+    }
+    text = report.render(records)
+    assert "| a | 1000.000 | 2000.000 | 1000.000 | 2.00 | 1.00 |\n" in text
+    assert "| a | 1000.000 | 3000.000 | 1000.000 | 3.00 | 1.00 | 2.00 1.00; 9.00 1.00; 3.00 1.00 |" in text
+
+
+def test_the_report_shows_memory_errors_and_layers() -> None:
+    records = {
+        "a": {
+            "latency": {"arena": 110, "arena_bound": 100},
+            "memory": {"nothing": 30 << 20, "rewrite": 50 << 20, "onnxruntime": 100 << 20},
+            "exact": {"rewrite": 1.5e-6, "onnxruntime": 2e-6},
+        },
+        "b": {"memory": {"error": "no"}, "exact": {"error": "slow"}},
+    }
+    layer = {
+        "layer": "gemm", "threads": 1, "rewrite": 2e-6, "onnxruntime": 4e-6, "difference": 1e-7, "least_compute": 1e-6,
+        "least_memory": 5e-7, "level": "L2",
+    }  # fmt: skip
+    layers = {"machine": {"flops": 1e11, "bandwidths": [4e11, 2e11, 1e11, 5e10]}, "layers": [layer]}
+    text = report.render(records, layers)
+    assert "| a | 50 | 100 | 2.00 | 10.0 % |" in text
+    assert "| b | failed: no |" in text
+    assert "| a | 1.5e-06 | 2.0e-06 |" in text
+    assert "| b | not computed: slow |" in text
+    assert "| gemm | 2.0 | 50 % compute | 2.00 |  | 1e-07 |" in text
