@@ -39,20 +39,24 @@ class Difference:
     faint: bool = False
 
 
-def compare(reference: Any, found: Any, numerics: str) -> Difference:
-    """Compares a value (an array, a sequence of values, or None for an empty optional) with the reference's."""
+def compare(reference: Any, found: Any, numerics: str, computed: str = "") -> Difference:
+    """Compares a value (an array, a sequence of values, or None for an empty optional) with the reference's.
+
+    `computed` is the coarsest float type that the value was computed in, where this is not its own: a result of f32
+    arithmetic that is cast to f64 is no more exact for it."""
     if reference is None or found is None:
         return Difference(problem="" if reference is found else "one is an empty optional, the other is not")
     if isinstance(reference, list | tuple):
         if not isinstance(found, list | tuple) or len(found) != len(reference):
             return Difference(problem="the sequences differ in length")
-        return worst([compare(a, b, numerics) for a, b in zip(reference, found, strict=True)])
+        return worst([compare(a, b, numerics, computed) for a, b in zip(reference, found, strict=True)])
     if isinstance(reference, dict):
         same = isinstance(found, dict) and list(reference) == list(found)
         if not same:
             return Difference(problem="the maps differ in their keys")
-        return worst([compare(np.asarray(reference[k]), np.asarray(found[k]), numerics) for k in reference])
-    return _arrays(np.asarray(reference), np.asarray(found), numerics)
+        pairs = [(np.asarray(reference[k]), np.asarray(found[k])) for k in reference]
+        return worst([compare(a, b, numerics, computed) for a, b in pairs])
+    return _arrays(np.asarray(reference), np.asarray(found), numerics, computed)
 
 
 def worst(differences: Sequence[Difference]) -> Difference:
@@ -65,7 +69,7 @@ def worst(differences: Sequence[Difference]) -> Difference:
     )
 
 
-def _arrays(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], numerics: str) -> Difference:
+def _arrays(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], numerics: str, computed: str) -> Difference:
     if a.dtype.kind in "OUS" and b.dtype.kind in "OUS":
         same = a.shape == b.shape and bool((a.astype(object) == b.astype(object)).all())
         return Difference(problem="" if same else "the strings differ")
@@ -78,8 +82,8 @@ def _arrays(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], numerics: str) -> 
     if a.dtype.kind in "iub":
         return _integers(a, b, numerics)
     if a.dtype.kind == "c":
-        return worst([_arrays(a.real, b.real, numerics), _arrays(a.imag, b.imag, numerics)])
-    return _floats(a, b, numerics)
+        return worst([_arrays(x, y, numerics, computed) for x, y in ((a.real, b.real), (a.imag, b.imag))])
+    return _floats(a, b, numerics, computed)
 
 
 def _integers(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], numerics: str) -> Difference:
@@ -95,9 +99,9 @@ def _integers(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], numerics: str) -
     return Difference(gap, gap / scale, "" if fine else f"{count} of {a.size} elements differ, by up to {gap:g}")
 
 
-def _floats(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], numerics: str) -> Difference:
+def _floats(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], numerics: str, computed: str) -> Difference:
     limits = TOLERANCES[numerics]
-    tolerance = limits.get(a.dtype.name, max(limits.values(), default=0.0))
+    tolerance = max(limits.get(a.dtype.name, max(limits.values(), default=0.0)), limits.get(computed, 0.0))
     x, y = a.astype(np.float64), b.astype(np.float64)
     if (np.isnan(x) != np.isnan(y)).any():
         count = int((np.isnan(x) != np.isnan(y)).sum())
@@ -115,7 +119,7 @@ def _floats(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], numerics: str) -> 
     scaled = largest / scale if scale else (0.0 if not largest else np.inf)
     if scaled <= tolerance:
         return Difference(largest, scaled)
-    if tolerance and largest <= _ROUNDING.get(a.dtype.name, 0.0):
+    if tolerance and largest <= max(_ROUNDING.get(a.dtype.name, 0.0), _ROUNDING.get(computed, 0.0)):
         return Difference(largest, faint=True)
     place = tuple(int(i) for i in np.argwhere(finite)[int(gap.argmax())])
     return Difference(

@@ -22,6 +22,7 @@ from .graph import Graph
 from .operators import is_pure
 from .reference import Runner, Unavailable, onnx_runtime, runner
 from .sample import Array, assignments, free_symbols, make_inputs
+from .work import only_moves
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -183,6 +184,7 @@ def verify(
     found: list[Difference] = []
     refused = ""
     compared = faint = 0
+    computed = computed_in(graph)
     wanted = _WANTED if any(name not in (shapes or {}) for name in free_symbols(graph)) else 1
     fitting: list[dict[str, int]] = []
     again = (fitting[i % len(fitting)] for i in range(_FAINT) if fitting)
@@ -209,7 +211,7 @@ def verify(
         if not compared and _is_random(graph, oracle, feeds, expected):
             return _nothing("the model draws random numbers", numerics, oracle.name)
         for name, candidate in candidates.items():
-            differences, failure = _check(name, candidate, feeds, expected, numerics)
+            differences, failure = _check(name, candidate, feeds, expected, numerics, computed)
             found.append(differences)
             if failure:
                 total = worst(found)
@@ -236,6 +238,7 @@ def _check(
     feeds: Mapping[str, Array],
     expected: Mapping[str, Any],
     numerics: str,
+    computed: Mapping[str, str],
 ) -> tuple[Difference, str]:
     """One candidate on one set of inputs: how far off it is and what is wrong with it, if anything."""
     bad = Difference(np.inf, np.inf)
@@ -249,11 +252,29 @@ def _check(
         return bad, f"{name} has the outputs {', '.join(got)} instead of {', '.join(expected)}"
     differences = []
     for output, value in expected.items():
-        difference = compare(value, got[output], numerics)
+        difference = compare(value, got[output], numerics, computed.get(output, ""))
         if difference.problem:
             return difference, f"{name} differs in output {output!r}: {difference.problem}"
         differences.append(difference)
     return worst(differences), ""
+
+
+def computed_in(graph: Graph) -> dict[str, str]:
+    """The coarsest float type that each float value of a graph was computed in, by its NumPy name; none is told of
+    values that only move inputs and constants about. Integers end it: they are exact, or differ visibly. Bodies are not
+    looked into: their results count in their own types."""
+    order = list(TOLERANCES["reassoc"])
+    found: dict[str, str] = {}
+    for node in graph.nodes:
+        captured = (c for _, body in node.subgraphs() for c in body.captures())
+        inherited = [found[v] for v in (*node.inputs, *captured) if v in found]
+        for value in node.outputs:
+            dtype = graph.type(value).dtype
+            name = "" if dtype is None else dtype.numpy.name
+            own = [name] if name in order and not only_moves(node.op) else []
+            if name in order and (own or inherited):
+                found[value] = max((*own, *inherited), key=order.index)
+    return found
 
 
 def _is_random(graph: Graph, oracle: Runner, feeds: Mapping[str, Array], expected: Mapping[str, Any]) -> bool:

@@ -127,6 +127,11 @@ UNKNOWN_ELEMENTS = 4096.0
 """The size that a tensor of unknown shape is taken to have."""
 
 
+def only_moves(op: str) -> bool:
+    """Whether an operator gives elements of its inputs as they are, but perhaps in another type."""
+    return op in _VIEWS or op in _MOVEMENT or op in ("Cast", "CastLike")
+
+
 class Estimator:
     """Estimates work, with symbolic dims taken at `hints[name]` where given and at `nominal` elsewhere."""
 

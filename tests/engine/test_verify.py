@@ -14,7 +14,7 @@ from rewrite.engine.onnx_in import read
 from rewrite.engine.reference import Unavailable, onnx_runtime, reference_evaluator, runner
 from rewrite.engine.sample import assignments, make_inputs
 from rewrite.engine.symbolic import parse, symbol
-from rewrite.engine.verify import Verification, check_model, culprit, write_reproducer
+from rewrite.engine.verify import Verification, check_model, computed_in, culprit, write_reproducer
 from rewrite.errors import UserError
 
 F32 = DType.F32
@@ -181,6 +181,28 @@ def test_compare(a: Any, b: Any, numerics: str, fine: bool) -> None:
 
 
 # --- made-up inputs ---
+
+
+def test_a_type_that_is_finer_than_the_arithmetic_promises_nothing() -> None:
+    exact, rounded = np.array([1.0, 2.0]), np.array([1.0, 2.00002])
+    assert compare(exact, rounded, "reassoc").problem
+    assert not compare(exact, rounded, "reassoc", "float32").problem
+    assert compare(exact, np.array([1.0, 2.01]), "reassoc", "float32").problem
+    assert compare(exact, rounded, "exact", "float32").problem
+
+
+def test_the_coarsest_arithmetic_behind_each_value() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[4] x, double[4] d, bool c) => (double[4] far) {'
+        " moved = Cast <to = 11> (x) plain = Add(moved, d)"
+        " small = Exp(x) wide = Cast <to = 11> (small) far = Mul(wide, d)"
+        " place = ArgMax(small) count = Cast <to = 11> (place) shifted = Add(count, d) }"
+    )
+    found = computed_in(read(model))
+    assert {v: found.get(v, "") for v in ("moved", "plain", "small", "wide", "far", "place", "count", "shifted")} == {
+        "moved": "", "plain": "float64", "small": "float32", "wide": "float32", "far": "float32", "place": "",
+        "count": "", "shifted": "float64",
+    }  # fmt: skip
 
 
 def test_indices_lie_within_what_they_index() -> None:
