@@ -28,6 +28,7 @@ def optimize(
     memory_limit: int | None = None,
     disabled: Sequence[str] = (),
     schedule: str = "standard",
+    precision: str = "f32",
     why_not: str | None = None,
     progress: Progress | None = None,
 ) -> Optimized:
@@ -44,6 +45,8 @@ def optimize(
         memory_limit: the most memory for saturation, in MiB; a rule set that wants more is an error.
         disabled: names of rules to leave out.
         schedule: the schedule to run, of those that the rule files hold.
+        precision: `f32`, or `bf16` for native products of operands rounded to that where it is faster; `.model` keeps
+            f32. How far results are off is for who asks for it to see: `rewrite MODEL --precision bf16` tells.
         why_not: a rule to look into: `.why_not` of the result tells where it came nearest to firing, and what was
             missing there.
         progress: called with the name of a stage and figures about it.
@@ -66,6 +69,7 @@ def optimize(
         shapes=dict(shapes) if shapes else None,
         disabled=disabled,
         schedule=schedule,
+        precision=precision,
         why_not=why_not,
         progress=progress,
         **{name: limit for name, limit in limits.items() if limit is not None},  # type: ignore[arg-type]
@@ -80,6 +84,7 @@ def compile(
     rules: Sequence[str | PathLike[str]] = (),
     std_rules: bool = True,
     numerics: str = "reassoc",
+    precision: str = "f32",
     shapes: Mapping[str, int] | None = None,
     time_limit: float | None = None,
     node_limit: int | None = None,
@@ -107,6 +112,7 @@ def compile(
         rules=rules,
         std_rules=std_rules,
         numerics=numerics,
+        precision=precision,
         shapes=shapes,
         time_limit=time_limit,
         node_limit=node_limit,

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 
     from ..engine.report import Report
 
+PROGRAM = "the program"
 SHOWN_RULES = 10
 
 
@@ -52,6 +53,28 @@ def rules(report: Report, *, everything: bool = False) -> Table | None:
     if len(shown) < len(used):
         table.add_row(f"[dim]and {len(used) - len(shown)} more (-v lists them)[/]", "", "", "")
     return table
+
+
+def precision(report: Report) -> str:
+    """How many products are done in the precision that was asked for and how far off that makes the program; empty for
+    f32."""
+    found = report.precision
+    if found["asked"] == "f32":
+        return ""
+    low, all_ = found["lowered"], found["lowered"] + found["kept"]
+    text = f"{low} of {all_} products in {found['asked']}"
+    if not low:
+        return f"{text}: for none of them is that predicted to be faster here"
+    error = report.verify.get("errors", {}).get(PROGRAM)
+    if error is None:
+        return f"{text}; their error is not known: nothing was compared"
+    return (
+        f"{text}: the program's largest error is {_error(error['max_abs'])} absolute, {_error(error['max_rel'])} scaled"
+    )
+
+
+def _error(value: float | None) -> str:
+    return "no number" if value is None else f"{value:.2g}"
 
 
 _LIMITS = {

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import CheckFailed, RewriteError
+from .tables import PROGRAM
 
 if TYPE_CHECKING:
     from ..backend.program import Program
@@ -20,10 +21,12 @@ TRIALS = 40  # comparisons in the search for the rule to blame
 def check(
     result: Optimized, model: Path, program: Program | None, *, numerics: str, shapes: Mapping[str, int]
 ) -> Verification:
-    """Compare the optimised model, and the program if there is one, with the original."""
+    """Compare the optimised model, and the program if there is one, with the original; a program of lower precision
+    within the wide margin of that."""
     from ..engine.verify import check_model
 
-    others = {"the program": lambda feeds: program.run(dict(feeds))} if program is not None else {}
+    others = {PROGRAM: lambda feeds: program.run(dict(feeds))} if program is not None else {}
+    asked = result.report.precision["asked"]
     return check_model(
         model,
         result.model,
@@ -33,6 +36,7 @@ def check(
         others=others,
         shapes=dict(shapes),
         expand=result.expanded,
+        classes={PROGRAM: asked} if asked != "f32" else None,
     )
 
 

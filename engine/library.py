@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 STANDARD = Path(__file__).resolve().parent.parent / "rules"
 NUMERICS = ("exact", "reassoc", "fast")
+PRECISIONS = ("f32", "bf16")
+"""The precisions of products that may be asked for; each but the first names the ruleset that it runs."""
 SCHEDULES = "schedule.rules"
 """The file of the standard library with the schedules, which is always there."""
 
@@ -68,11 +70,13 @@ def rule_set(
     *,
     schedule: str = STANDARD_SCHEDULE,
     opsets: Mapping[str, int] | None = None,
+    precision: str | None = "f32",
 ) -> RuleSet:
     """The rules of a library admitted by a numerics class, without those named in `disabled`.
 
-    `opsets` are those of the model: rules and operators of files that are for other versions are left out. Raises
-    `UserError` if there is no such schedule."""
+    `opsets` are those of the model: rules and operators of files that are for other versions are left out. Rules of the
+    ruleset that `precision` names are admitted whatever their class, those of other precisions left out (none
+    with None). Raises `UserError` if there is no such schedule."""
     entries = _entries(library, opsets or {})
     plan = make_plan(schedule, library.schedules, library.rulesets)
     admitted = NUMERICS[: NUMERICS.index(numerics) + 1]
@@ -80,7 +84,9 @@ def rule_set(
     rules: list[CompiledRule] = []
     for entry in sorted((e for e in entries if e.kind in ("Derived", "Rule")), key=lambda e: e.kind):
         domain = entry.facts[2]
-        if entry.facts[0] in admitted and entry.name not in off and (not domain or opsets is None or domain in opsets):
+        ruleset = entry.facts[1]
+        fits = precision in (ruleset, None) if ruleset in PRECISIONS else entry.facts[0] in admitted
+        if fits and entry.name not in off and (not domain or opsets is None or domain in opsets):
             rules += (KeptRule.make(entry, way) for way in range(len(entry.facts[3])))
     ops = [e for e in entries if e.kind == "Op"]
     return RuleSet(

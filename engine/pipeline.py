@@ -15,7 +15,7 @@ from ..errors import UserError
 from . import bodies, decode, onnx_in, onnx_out, worker
 from .cost import CostModel
 from .graph import Graph
-from .library import NUMERICS, load_rules, operators_of, recognitions
+from .library import NUMERICS, PRECISIONS, load_rules, operators_of, recognitions
 from .nearest import WhyNot, combined
 from .operators import Declared, declaring
 from .report import Report, make_report
@@ -89,14 +89,16 @@ def optimize(
     threads: int = 1,
     disabled: Sequence[str] = (),
     schedule: str = STANDARD_SCHEDULE,
+    precision: str = "f32",
     why_not: str | None = None,
     progress: Progress | None = None,
 ) -> Optimized:
     """Optimises a model with the standard rules and those in `rules`.
 
     `model` is a path, bytes, a `ModelProto` or a `Graph`; `shapes` gives symbolic dims their numbers; `time_limit` is
-    in seconds, `node_limit` in e-nodes, `memory_limit` in bytes; `schedule` names the schedule to run, `why_not` a rule
-    to look into. Raises `UserError` for bad models and rules, with all that is wrong."""
+    in seconds, `node_limit` in e-nodes, `memory_limit` in bytes; `schedule` names the schedule to run, `precision` the
+    ruleset that lowers the precision of products (`f32`: none), `why_not` a rule to look into. Raises
+    `UserError` for bad models and rules, with all that is wrong."""
     seconds: dict[str, float] = {}
     tell = progress or (lambda stage, facts: None)
 
@@ -109,6 +111,8 @@ def optimize(
 
     library = timed("rules", lambda: load_rules(rules, std=std_rules))
     make_plan(schedule, library.schedules, library.rulesets)  # so that a wrong name is told at once
+    if precision not in PRECISIONS:
+        raise UserError(f"there is no precision {precision!r}", hint=f"There are {', '.join(PRECISIONS)}.")
     if why_not is not None:
         _check_asked(library, why_not, numerics)
     graph_in: Graph = timed("read", lambda: graph_of(model, shapes, library))
@@ -126,6 +130,7 @@ def optimize(
         "memory": memory_limit,
         "why_not": why_not,
         "schedule": schedule,
+        "precision": precision,
     }
     known = operators_of(library, graph_in.opset)
     parts = bodies.Numbering(bodies.mark_bodies(graph_in))
@@ -145,7 +150,7 @@ def optimize(
     outcome = outcomes[0]
     seconds |= {f"saturate.{k}": v for k, v in outcome.seconds.items()}
     with declaring(known):
-        report = make_report(library, graph_in, portable, native, outcome, costs["portable"], seconds)
+        report = make_report(library, graph_in, portable, native, outcome, costs["portable"], seconds, precision)
     missed = combined([o.why_not for o in outcomes if o.why_not])
     return Optimized(graph_in, portable, native, report, missed, known, numerics)
 

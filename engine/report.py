@@ -9,6 +9,7 @@ from ..errors import UserError
 from ..grammar.library import Library
 from .cost import CostModel
 from .graph import Graph
+from .operators import LOWER_PRECISION
 from .worker import Outcome
 
 
@@ -38,6 +39,7 @@ class Report:
     egraph: dict[str, Any]
     rules: list[RuleReport]
     extraction: dict[str, Any]
+    precision: dict[str, Any]
     verify: dict[str, Any] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
 
@@ -59,8 +61,11 @@ def make_report(
     outcome: Outcome,
     cost: CostModel,
     seconds: dict[str, float],
+    precision: str = "f32",
 ) -> Report:
-    """The report of a run. `in_result` counts the nodes of both results that carry the rule's name."""
+    """The report of a run, with how many products are done in the `precision` asked for.
+
+    `in_result` counts the nodes of both results that carry the rule's name."""
     made: dict[str, int] = {}
     for graph in (after, native):
         for node in graph.nodes:
@@ -95,7 +100,18 @@ def make_report(
         },
         rules=rules,
         extraction={"method": extraction.method, "bound": extraction.bound, "gap": _gap(extraction)},
+        precision={"asked": precision, **_products(native)},
     )
+
+
+_PRODUCTS = ("MatMul", "Gemm", "Conv")
+
+
+def _products(graph: Graph) -> dict[str, int]:
+    """How many products with constants the native graph has in lower precision, and how many in f32."""
+    ops = [node.op for node in graph.nodes if any(v in graph.constants for v in node.inputs)]
+    low = sum(op in LOWER_PRECISION for op in ops)
+    return {"lowered": low, "kept": sum(op.rpartition(".")[2].endswith(_PRODUCTS) for op in ops)}
 
 
 def _gap(extraction: Any) -> float | None:

@@ -130,7 +130,7 @@ def _loaded(files: tuple[Path, ...], std: bool) -> list[_Suite]:
 def suites(library: Library) -> list[_Suite]:
     """All rules of a library with what their tests need; operators with a definition as the rule that
     recognises them."""
-    rules = rule_set(library, "fast")
+    rules = rule_set(library, "fast", precision=None)
     every = [*library.rules, *(recognition(op) for op in library.ops if op.definition is not None)]
     known = functools.partial(operators_of, library)
     return [_Suite(rule, rules.kinds, rules.commutative, rules.declared, known) for rule in every]

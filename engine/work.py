@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from .graph import AttrValue, Graph, OtherType, TensorType, ValueType
+from .operators import LOWER_PRECISION
 from .symbolic import Dim, evaluate, symbols
 
 Attrs = Mapping[str, AttrValue]
@@ -133,10 +134,15 @@ def only_moves(op: str) -> bool:
 
 
 class Estimator:
-    """Estimates work, with symbolic dims taken at `hints[name]` where given and at `nominal` elsewhere."""
+    """Estimates work, with symbolic dims taken at `hints[name]` where given and at `nominal` elsewhere.
 
-    def __init__(self, hints: Mapping[str, int] | None = None, nominal: int = 64) -> None:
+    `rates` are how many times faster than f32 the machine multiplies narrower numbers (`bf16`), 1 where not given."""
+
+    def __init__(
+        self, hints: Mapping[str, int] | None = None, nominal: int = 64, rates: Mapping[str, float] | None = None
+    ) -> None:
         self._hints = dict(hints or {})
+        self._rates = dict(rates or {})
         self._nominal = nominal
         self._dims: dict[Dim, float] = {}
 
@@ -206,6 +212,8 @@ class Estimator:
             return self._control(attrs, inputs, reads, writes, op)
         known = _COMPLEX.get(op.removeprefix("com.microsoft."))
         if known is not None:
+            if op in LOWER_PRECISION:  # weights are stored as they are multiplied
+                reads = (reads[0], reads[1] / 2, *reads[2:])
             flops, efficiency = known(self, attrs, inputs, outputs)
             return Work(Kind.COMPLEX, flops, efficiency, reads, writes)
         return Work(Kind.OPAQUE, 10.0 * (size + sum(self.elements(t) for t in inputs)), 0.1, reads, writes)
@@ -263,6 +271,15 @@ class Estimator:
         if shape:
             depth = shape[0] if attrs.get("transA") and len(shape) > 1 else shape[-1]
         return 2.0 * self.elements(outputs[0]) * max(depth, 1.0), 0.8
+
+    def _matmul_bf16(
+        self, attrs: Attrs, inputs: Sequence[ValueType | None], outputs: Sequence[ValueType | None]
+    ) -> tuple[float, float]:
+        """Matrix products of operands that are rounded first: a pass over the left one, two operations an element."""
+        flops, efficiency = self._matmul(attrs, inputs, outputs)
+        efficiency *= self._rates.get("bf16", 1.0)
+        rounding = 2.0 * self.elements(inputs[0]) / 0.25
+        return flops, flops / (flops / efficiency + rounding)
 
     def _einsum(
         self, attrs: Attrs, inputs: Sequence[ValueType | None], outputs: Sequence[ValueType | None]
@@ -336,6 +353,7 @@ _COMPLEX: dict[str, _Rule] = {
     **dict.fromkeys(
         ("MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "FusedGemm"), Estimator._matmul
     ),
+    "rewrite.MatMulBf16": Estimator._matmul_bf16,
     "Einsum": Estimator._einsum,
     **dict.fromkeys(
         ("Attention", "rewrite.ScaledDotProductAttention", "MultiHeadAttention", "GroupQueryAttention"),

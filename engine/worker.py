@@ -31,11 +31,12 @@ from .egraph import EGraph
 from .encode import encode
 from .extract import ENodeLike, Extraction, extract
 from .graph import Graph
-from .library import RuleSet, load_rules, operators_of, rule_set
+from .library import PRECISIONS, RuleSet, load_rules, operators_of, rule_set
 from .nearest import WhyNot, why_not
 from .operators import KERNEL_OPERATORS, OWN_DOMAIN, declaring
 from .saturate import Limits, Saturation, Saturator
 from .schedule import STANDARD as STANDARD_SCHEDULE
+from .schedule import Plan, Run
 
 Progress = Callable[[str, Mapping[str, Any]], None]
 _GRACE = 10.0
@@ -66,6 +67,7 @@ class Job:
     memory: int = MEMORY
     why_not: str | None = None
     schedule: str = STANDARD_SCHEDULE
+    precision: str = "f32"
 
 
 @dataclass(slots=True)
@@ -95,7 +97,9 @@ def perform(task: Job, progress: Progress | None = None) -> list[Outcome]:
     """Does a job in this process; an outcome for each of its graphs."""
     library = load_rules(task.rules, std=task.std)
     opsets = task.graphs[0].opset
-    rules = rule_set(library, task.numerics, task.disabled, schedule=task.schedule, opsets=opsets)
+    rules = rule_set(
+        library, task.numerics, task.disabled, schedule=task.schedule, opsets=opsets, precision=task.precision
+    )
     end = time.perf_counter() + task.limits.seconds
     outcomes = []
     with declaring(operators_of(library, opsets)):
@@ -125,15 +129,18 @@ def _optimise(
             if progress is not None:
                 progress("saturate", {"iterations": iteration, "nodes": nodes})
 
+        general = [rule for rule in rules.rules if rule.ruleset not in PRECISIONS]
         saturator = Saturator(
-            egraph, rules.rules, rules.kinds, limits, plan=rules.plan, declared=rules.declared, progress=tell
+            egraph, general, rules.kinds, limits, plan=rules.plan, declared=rules.declared, progress=tell
         )
         saturation = saturator.run()
         seconds["saturate"] = saturation.seconds
         start = time.perf_counter()
-        extractions = {
-            name: extract(egraph, cost, admissible=_admissible(graph, cost, rules)) for name, cost in task.costs.items()
-        }
+        extractions: dict[str, Extraction] = {}
+        for name, cost in sorted(task.costs.items(), key=lambda item: item[1].target == "native"):
+            if cost.target == "native" and task.precision != "f32":  # what is written as ONNX keeps the precision
+                _lower_precision(egraph, rules, task, limits, saturation)
+            extractions[name] = extract(egraph, cost, admissible=_admissible(graph, cost, rules))
         seconds["extract"] = time.perf_counter() - start
         outcome = Outcome(egraph, extractions, saturation, seconds)
         asked = [rule for rule in rules.rules if rule.name == task.why_not]
@@ -142,6 +149,17 @@ def _optimise(
     finally:
         egraph.matcher.close()
     return outcome
+
+
+def _lower_precision(egraph: EGraph, rules: RuleSet, task: Job, limits: Limits, saturation: Saturation) -> None:
+    """Runs the ruleset of the precision that is asked for once; what its rules did is added to the report."""
+    chosen = [rule for rule in rules.rules if rule.ruleset == task.precision]
+    plan = Plan(task.precision, (Run((task.precision,)),), rules.plan.budgets)
+    limits = Limits(max(limits.seconds, _GRACE / 2), len(egraph.nodes) + limits.nodes, limits.iterations)
+    found = Saturator(egraph, chosen, rules.kinds, limits, plan=plan, declared=rules.declared).run()
+    saturation.counts |= found.counts
+    saturation.seconds += found.seconds
+    saturation.nodes, saturation.classes = found.nodes, found.classes
 
 
 def _admissible(graph: Graph, cost: CostModel, rules: RuleSet) -> Callable[[ENodeLike], bool]:

@@ -10,7 +10,7 @@ import typer
 
 from ...errors import RewriteError, UserError
 from ..measure import PEERS, Timing, check_peers, interleave, peer
-from ..options import Json, Shape, Threads, parse_pairs, parse_shapes, writable
+from ..options import Json, Precision, Shape, Threads, parse_pairs, parse_shapes, writable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -35,6 +35,7 @@ def command(
     ] = None,
     shape: Shape = [],  # noqa: B006
     threads: Threads = None,
+    precision: Precision = "f32",
     seconds: Annotated[float, typer.Option(metavar="S", min=0.1, help="How long to measure each engine.")] = 3.0,
     profile: Annotated[
         bool,
@@ -65,7 +66,7 @@ def command(
     if trace is not None:
         writable(trace)
     sizes = parse_shapes(shape)
-    program = load_program(model, threads)
+    program = load_program(model, threads, precision)
     result: dict[str, Any] = {"schema": 1, "model": str(model)}
     lines: list[Any] = []
     with Stages() as stages:
@@ -84,7 +85,8 @@ def command(
             result["bench"] = timings_json(measured, program.threads)
             lines += [
                 tables.timings(measured, "rewrite"),
-                f"{program.threads} thread{'s' * (program.threads != 1)}, f32",
+                f"{program.threads} thread{'s' * (program.threads != 1)}, {precision}"
+                + (", the others as they are named" if precision != "f32" and peers else ""),
             ]
     if str(json_file) != "-":
         for line in lines:

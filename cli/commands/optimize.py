@@ -102,6 +102,7 @@ def command(
                 memory_limit=memory_limit,
                 disabled=disabled,
                 schedule=schedule,
+                precision=precision,
                 progress=stages,
             )
             if job.program is None and not bench:
@@ -206,6 +207,8 @@ class Finished:
             console.print(tables.timings(self.measured, "rewrite"))
         if early := tables.stopped(report):
             console.print(early, markup=False, soft_wrap=True)
+        if lowered := tables.precision(report):
+            console.print(lowered, markup=False, soft_wrap=True)
         console.print(self.verdict, markup=False, soft_wrap=True)
         for kind, path in report.outputs.items():
             console.print(f"{kind:<8} {path}", markup=False, soft_wrap=True)

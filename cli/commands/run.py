@@ -9,7 +9,7 @@ import typer
 
 from ... import transient
 from ...errors import UserError
-from ..options import Threads, existing_model, parse_pairs, writable
+from ..options import Precision, Threads, existing_model, parse_pairs, writable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,6 +26,7 @@ def command(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write all outputs here, as .npz.")
     ] = None,
     threads: Threads = None,
+    precision: Precision = "f32",
 ) -> None:
     """Run a bundle or a model on given inputs."""
     from .. import tables
@@ -36,7 +37,7 @@ def command(
         raise UserError("--output wants a file name that ends in .npz", where=str(output))
     if output is not None:
         writable(output)
-    results = load_program(program, threads).run(arrays)
+    results = load_program(program, threads, precision).run(arrays)
     if output is not None:
         write_arrays(output, results)
         out().print(
@@ -49,16 +50,26 @@ def command(
     out().print(table)
 
 
-def load_program(path: Path, threads: int | None) -> Program:
-    """The program of a bundle directory, or of an ONNX model compiled now."""
+def load_program(path: Path, threads: int | None, precision: str = "f32") -> Program:
+    """The program of a bundle directory, or of an ONNX model compiled now.
+
+    Raises:
+        UserError: a precision for a bundle, which is compiled with its own.
+    """
     from ... import api
 
     if path.is_dir():
+        if precision != "f32":
+            raise UserError(
+                "a bundle keeps the precision it was compiled with",
+                where=str(path),
+                hint=f"Compile the model again: rewrite MODEL.onnx --precision {precision}",
+            )
         return api.load(path, threads=threads)
     from ..progress import Stages
 
     with Stages() as stages:
-        return api.compile(existing_model(path), threads=threads, progress=stages)
+        return api.compile(existing_model(path), threads=threads, precision=precision, progress=stages)
 
 
 def read_array(path: Path, name: str) -> np.ndarray:

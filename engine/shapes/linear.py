@@ -21,7 +21,7 @@ def _matmul(call: Call, a: Shape | None, b: Shape | None) -> Shape | None:
     return (*batch, *((left[-2],) if len(a) > 1 else ()), *((right[-1],) if len(b) > 1 else ()))
 
 
-@rule("MatMul")
+@rule("MatMul", "rewrite.MatMulBf16")
 def matmul(call: Call) -> Types:
     """A matrix product with broadcast batch dims."""
     return [TensorType(call.dtype(0) or call.dtype(1), _matmul(call, call.shape(0), call.shape(1)))]

@@ -21,7 +21,7 @@ from ...grammar.library import Library
 from .. import symbolic
 from ..egraph import EGraph
 from ..evaluate import Evaluator
-from ..library import RuleSet, compiled, rule_set
+from ..library import PRECISIONS, RuleSet, compiled, rule_set
 from ..patterns import CompiledRule, Unsupported
 from ..saturate import Limits, Saturator
 from ..schedule import Plan, Repeat, Run
@@ -78,7 +78,7 @@ def _rules(library: Library) -> RuleSet:
     held = _RULES.get(id(library))
     if held is None or held[0] is not library:
         _RULES.clear()
-        held = _RULES[id(library)] = (library, rule_set(library, "fast"))
+        held = _RULES[id(library)] = (library, rule_set(library, "fast", precision=None))
     return held[1]
 
 
@@ -223,7 +223,7 @@ def _compare(subject: Subject, batch: Batch, owner: Sequence[Outcome], seed: int
             owned = owners.get(root)
             if owned is None or owned.difference is not None:
                 continue
-            coarse = types.get(id(owned), "")
+            coarse = "bfloat16" if rule.ruleset in PRECISIONS else types.get(id(owned), "")
             trial = _Trial(inputs, style, number, coarse, by_rule)
             _compare_class(values, originals.get(root, root), rule, owned, trial)
 

@@ -87,7 +87,7 @@ def oracle(rule: ast.Rule, library: Library) -> Witness | None:
 
 def oracles(original: ast.Rule, rules: Sequence[ast.Rule], library: Library) -> list[Verdict]:
     """Verdicts on rules, mutants of `original`, whose tests the graphs are made from."""
-    rules_ = rule_set(library, "fast")
+    rules_ = rule_set(library, "fast", precision=None)
     setting = _Setting(rules_.kinds, rules_.commutative, rules_.declared)
     # constants of which the engine folds equal terms become one: what no rule of the class has to bear stays out
     far = original.numerics != "exact"

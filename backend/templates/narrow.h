@@ -1,0 +1,78 @@
+/* Vectors of narrow numbers in words of 32 bits, and the dot products of the register tile on them.
+ *
+ * A word holds two bf16, the one of the smaller k in its low half. f32 becomes bf16 by rounding to nearest, ties to even.
+ * With AVX512-BF16 the machine multiplies pairs (denormals count as zeros there); elsewhere a bf16 is widened, which is
+ * exact, and two fused multiply-adds take its place, so that all machines give the same up to the rounding of sums. */
+#ifndef REWRITE_NARROW_H
+#define REWRITE_NARROW_H
+
+#include "kernel.h"
+
+#if defined(V_AVX512) && defined(__AVX512BF16__)
+#define N_BF16 1
+#endif
+
+/* c + a.low * b.low + a.high * b.high, lane by lane */
+V_INLINE vf v_dot_bf16(vf c, vf a, vf b) {
+#ifdef N_BF16
+  return (vf)_mm512_dpbf16_ps((__m512)c, (__m512bh)b, (__m512bh)a);
+#else
+  const vf low = c + (vf)((vi)a << 16) * (vf)((vi)b << 16);
+  return low + (vf)((vi)a & (int32_t)0xffff0000) * (vf)((vi)b & (int32_t)0xffff0000);
+#endif
+}
+
+/* f32 rounded to bf16, in the upper halves; the lower ones hold rubbish */
+V_INLINE vi n_rounded(vf x) {
+  const vi bits = (vi)x, nan = (vi)(x != x);
+  return (bits + 0x7fff + ((bits >> 16) & 1) & ~nan) | ((bits | 0x00400000) & nan);
+}
+
+/* the words whose low halves are of a, and the high ones of b */
+V_INLINE vf v_pair_bf16(vf a, vf b) {
+#ifdef N_BF16
+  const vi order = {0x00100000, 0x00110001, 0x00120002, 0x00130003, 0x00140004, 0x00150005, 0x00160006, 0x00170007,
+                    0x00180008, 0x00190009, 0x001a000a, 0x001b000b, 0x001c000c, 0x001d000d, 0x001e000e, 0x001f000f};
+  return (vf)_mm512_permutexvar_epi16((__m512i)order, (__m512i)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a));
+#else
+  return (vf)(((n_rounded(a) >> 16) & 0xffff) | (n_rounded(b) & (int32_t)0xffff0000));
+#endif
+}
+
+/* 2 * VL numbers in order as VL words */
+V_INLINE vf v_row_bf16(vf first, vf second) {
+#ifdef N_BF16
+  return (vf)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
+#else
+  vf low, high;
+  for (int l = 0; l < VL / 2; l++) {
+    low[l] = first[2 * l], low[l + VL / 2] = second[2 * l];
+    high[l] = first[2 * l + 1], high[l + VL / 2] = second[2 * l + 1];
+  }
+  return v_pair_bf16(low, high);
+#endif
+}
+
+/* `n` numbers as (n + 1) / 2 words; an odd one is followed by a zero */
+K_INLINE void n_row_bf16(const float *restrict from, float *restrict to, int64_t n) {
+  int64_t i = 0;
+  for (; i + 2 * VL <= n; i += 2 * VL, to += VL) vstore(to, v_row_bf16(vload(from + i), vload(from + i + VL)));
+  if (i == n) return;
+  const int left = (int)(n - i), second = left > VL ? left - VL : 0;
+  const vf a = vload_n(from + i, left - second), b = second ? vload_n(from + i + VL, second) : vzero();
+  vstore_n(to, v_row_bf16(a, b), (left + 1) / 2);
+}
+
+/* Rows k and k + 1 of `kn` rows of `columns` numbers as (kn + 1) / 2 rows of words. Rows lie `row` apart, those of words
+   `pitch`. Whole vectors are read and written: up to VL - 1 elements past the end of a row. An odd last row is paired
+   with zeros. */
+K_INLINE void n_pairs_bf16(
+    const float *restrict from, int64_t row, float *restrict to, int64_t pitch, int64_t kn, int64_t columns) {
+  int64_t k = 0;
+  for (; k + 2 <= kn; k += 2, from += 2 * row, to += pitch)
+    for (int64_t j = 0; j < columns; j += VL) vstore(to + j, v_pair_bf16(vload(from + j), vload(from + row + j)));
+  if (k < kn)
+    for (int64_t j = 0; j < columns; j += VL) vstore(to + j, v_pair_bf16(vload(from + j), vzero()));
+}
+
+#endif

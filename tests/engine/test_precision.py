@@ -1,0 +1,82 @@
+"""`precision`: products are lowered where that is faster, in the native graph only, and the report tells how many."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+import rewrite
+from onnx import TensorProto, helper, numpy_helper
+from rewrite.engine import machine
+from rewrite.engine.compare import compare
+from rewrite.errors import UserError
+
+
+def mlp(width: int = 256) -> onnx.ModelProto:
+    """Two layers with a softmax, and a product that is too small to gain anything."""
+    rng = np.random.default_rng(0)
+    weights = {
+        "A": rng.standard_normal((width, width)).astype(np.float32) / 16,
+        "B": rng.standard_normal((width, width)).astype(np.float32) / 16,
+        "C": rng.standard_normal((width, 4)).astype(np.float32) / 16,
+        "b": rng.standard_normal(width).astype(np.float32),
+    }
+    nodes = [
+        helper.make_node("MatMul", ["x", "A"], ["p"]),
+        helper.make_node("Add", ["p", "b"], ["q"]),
+        helper.make_node("Relu", ["q"], ["r"]),
+        helper.make_node("Gemm", ["r", "B", "b"], ["s"], transB=1),
+        helper.make_node("Softmax", ["s"], ["t"]),
+        helper.make_node("MatMul", ["t", "C"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "mlp",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [64, width])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [64, 4])],
+        [numpy_helper.from_array(v, k) for k, v in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+@pytest.fixture
+def fast_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    if machine.rates()["bf16"] <= 1:
+        pytest.skip("the machine has no product of bf16")
+
+
+@pytest.mark.usefixtures("fast_bf16")
+def test_products_are_lowered_in_the_native_graph_only() -> None:
+    result = rewrite.optimize(mlp(), precision="bf16")
+    native = [node.op for node in result.native.nodes]
+    assert native.count("rewrite.MatMulBf16") == 2
+    assert native.count("MatMul") == 1
+    assert not [node for node in result.model.graph.node if node.domain == "rewrite"]
+    assert result.report.precision == {"asked": "bf16", "lowered": 2, "kept": 1}
+    assert {rule.name for rule in result.report.rules if rule.in_result} >= {"matmul_bf16", "gemm_bf16"}
+
+
+@pytest.mark.usefixtures("fast_bf16")
+def test_the_program_is_off_by_rounding_and_no_more() -> None:
+    x = np.random.default_rng(1).standard_normal((64, 256)).astype(np.float32)
+    exact = rewrite.compile(mlp()).run({"x": x})["y"]
+    rounded = rewrite.compile(mlp(), precision="bf16").run({"x": x})["y"]
+    error = np.abs(exact - rounded).max() / np.abs(exact).max()
+    assert 1e-6 < error < 2e-2
+
+
+def test_f32_and_unknown_precisions() -> None:
+    result = rewrite.optimize(mlp())
+    assert result.report.precision == {"asked": "f32", "lowered": 0, "kept": 3}
+    with pytest.raises(UserError, match="there is no precision 'bf17'"):
+        rewrite.optimize(mlp(), precision="bf17")
+
+
+def test_what_a_lower_precision_may_change() -> None:
+    a = np.array([1.0, 2.0], np.float32)
+    assert not compare(a, a * np.float32(1.05), "bf16").problem
+    assert compare(a, a * np.float32(1.5), "bf16").problem
+    assert compare(a, np.array([1.0, np.nan], np.float32), "bf16").problem
+    found = compare(np.array([3, 5]), np.array([3, 9]), "bf16")
+    assert not found.problem
+    assert found.max_abs == 4
