@@ -221,3 +221,172 @@ def verify(
         for name, candidate in candidates.items():
             numerics_class = (classes or {}).get(name, numerics)
             differences, failure = _check(name, candidate, feeds, expected, numerics_class, computed)
+            found.append(differences)
+            by_name[name].append(differences)
+            if failure:
+                total = worst(found)
+                return Verification(
+                    False, total.max_abs, total.max_rel, compared + 1, oracle.name, numerics, tuple(skipped),
+                    (failure + (f" (sizes {_text(sizes)})" if sizes else ""),), sizes, feeds,
+                )  # fmt: skip
+        compared += 1
+        fitting += [sizes] if sizes not in fitting else []
+        faint += any(d.faint for d in found[-len(candidates) :])
+    if not compared:
+        return _nothing(f"{oracle.name} computes none of the inputs made up: {refused}", numerics, oracle.name)
+    if len(fitting) < wanted and not skipped:
+        skipped.append(f"a second choice of sizes: {oracle.name} refused those tried")
+    if compared == faint:
+        skipped.append("much: the outputs are too near 0 on the inputs made up")
+    total = worst(found)
+    each = {name: worst(differences) for name, differences in by_name.items()}
+    errors = {name: (d.max_abs, d.max_rel) for name, d in each.items()}
+    return Verification(
+        True, total.max_abs, total.max_rel, compared, oracle.name, numerics, tuple(skipped), errors=errors
+    )
+
+
+def _check(
+    name: str,
+    candidate: Callable[[Mapping[str, Array]], Mapping[str, Any]],
+    feeds: Mapping[str, Array],
+    expected: Mapping[str, Any],
+    numerics: str,
+    computed: Mapping[str, str],
+) -> tuple[Difference, str]:
+    """One candidate on one set of inputs: how far off it is and what is wrong with it, if anything."""
+    bad = Difference(np.inf, np.inf)
+    try:
+        got = candidate({k: v.copy() for k, v in feeds.items()})
+    except Unavailable as error:
+        return bad, f"{name} fails where the original runs: {error}"
+    except Exception as error:  # a program that breaks down is a finding, whatever it raises
+        return bad, f"{name} fails where the original runs: {type(error).__name__}: {error}"
+    if list(got) != list(expected):
+        return bad, f"{name} has the outputs {', '.join(got)} instead of {', '.join(expected)}"
+    differences = []
+    for output, value in expected.items():
+        difference = compare(value, got[output], numerics, computed.get(output, ""))
+        if difference.problem:
+            return difference, f"{name} differs in output {output!r}: {difference.problem}"
+        differences.append(difference)
+    return worst(differences), ""
+
+
+def computed_in(graph: Graph) -> dict[str, str]:
+    """The coarsest float type that each float value of a graph was computed in, by its NumPy name; none is told of
+    values that only move inputs and constants about. Integers end it: they are exact, or differ visibly. Bodies are not
+    looked into: their results count in their own types."""
+    order = list(TOLERANCES["reassoc"])
+    found: dict[str, str] = {}
+    for node in graph.nodes:
+        captured = (c for _, body in node.subgraphs() for c in body.captures())
+        inherited = [found[v] for v in (*node.inputs, *captured) if v in found]
+        for value in node.outputs:
+            dtype = graph.type(value).dtype
+            name = "" if dtype is None else dtype.numpy.name
+            own = [name] if name in order and not only_moves(node.op) else []
+            if name in order and (own or inherited):
+                found[value] = max((*own, *inherited), key=order.index)
+    return found
+
+
+def _is_random(graph: Graph, oracle: Runner, feeds: Mapping[str, Array], expected: Mapping[str, Any]) -> bool:
+    """Whether the original gives other results for the same inputs; only asked if it has impure operators."""
+    if all(is_pure(node.op, node.attrs) for node in graph.nodes):
+        return False
+    again = oracle.run(feeds)
+    return any(compare(value, again[name], "exact").problem for name, value in expected.items())
+
+
+def _text(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{k} = {v}" for k, v in sizes.items())
+
+
+# --- who is to blame ---------------------------------------------------------------------------------------------
+
+
+def culprit(rules: Sequence[str], fails: Callable[[frozenset[str]], bool], *, tests: int = 200) -> tuple[str, ...]:
+    """A smallest set of rules that makes verification fail: delta debugging (Zeller, Hildebrandt, TSE 2002).
+
+    `fails(disabled)` optimises without the rules `disabled` and says whether that fails. In the set that is returned no
+    single rule can be left out (unless `tests` calls were not enough); it is empty if it fails without any rule.
+    Raises `ValueError` if it does not fail with all of them."""
+    calls = 0
+    everything = frozenset(rules)
+    known: dict[frozenset[str], bool] = {}
+
+    def fail(enabled: Sequence[str]) -> bool:
+        nonlocal calls
+        disabled = everything - frozenset(enabled)
+        if disabled not in known:
+            calls += 1
+            known[disabled] = fails(disabled)
+        return known[disabled]
+
+    current = list(dict.fromkeys(rules))
+    if not fail(current):
+        raise ValueError("nothing fails with all rules enabled")
+    if fail([]):
+        return ()
+    parts = 2
+    while len(current) > 1 and calls < tests:
+        size = -(-len(current) // parts)
+        chunks = [current[i : i + size] for i in range(0, len(current), size)]
+        for index, chunk in enumerate(chunks):
+            rest = [r for i, c in enumerate(chunks) if i != index for r in c]
+            if fail(chunk):
+                current, parts = chunk, 2
+                break
+            if len(chunks) > 2 and fail(rest):
+                current, parts = rest, max(parts - 1, 2)
+                break
+        else:
+            if parts >= len(current):
+                break
+            parts = min(2 * parts, len(current))
+    return tuple(current)
+
+
+def write_reproducer(
+    folder: Path,
+    original: ModelProto | Path | str | bytes | Graph,
+    candidate: ModelProto | None,
+    verification: Verification,
+    rules: Sequence[str] = (),
+) -> Path:
+    """Writes what is needed to see a failure again: both models, the inputs, and what was found.
+
+    The directory appears as a whole or not at all; if `folder` exists a number is added to its name. Gives the
+    directory that was written. Raises `OSError`."""
+    import onnx
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with transient.directory_beside(folder) as temporary:
+        place = temporary / folder.name
+        place.mkdir()
+        source = _source(original)
+        if isinstance(source, Path):
+            source = onnx.load(source)
+        elif isinstance(source, bytes):
+            source = onnx.load_model_from_string(source)
+        for name, model in (("original", source), ("optimised", candidate)):
+            if model is not None:
+                large = model.ByteSize() > (1 << 31) - (1 << 20)
+                copy = type(model)()
+                copy.CopyFrom(model)
+                onnx.save_model(copy, place / f"{name}.onnx", save_as_external_data=large, location=f"{name}.data")
+        for index, (name, array) in enumerate((verification.inputs or {}).items()):
+            (place / f"input_{index}.pb").write_bytes(
+                onnx.numpy_helper.from_array(np.asarray(array), name).SerializeToString()
+            )
+        about = {**verification.as_json(), "rules": list(rules), "sizes": dict(verification.sizes)}
+        (place / "failure.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+        number = 0
+        while True:
+            target = folder if not number else folder.with_name(f"{folder.name}-{number}")
+            if not target.exists():
+                with contextlib.suppress(FileExistsError):
+                    os.rename(place, target)
+                    return target
+            number += 1
