@@ -12,7 +12,7 @@ from .iteration import Access, Extents, contiguous
 from .pointwise import Pointwise
 from .pointwise_c import C_TYPES, emit, vectorisable
 
-HEAVY = frozenset({"Exp", "Log", "Log1p", "Erf", "Tanh", "Sigmoid", "Pow", "Sin", "Cos", "Tan", "Fmod"})
+HEAVY = frozenset({"Exp", "Log", "Log1p", "Erf", "Tanh", "Sigmoid", "Gelu", "Pow", "Sin", "Cos", "Tan", "Fmod"})
 """Primitives that take about ten times as long as an addition."""
 
 SERIAL_WORK = 16_384

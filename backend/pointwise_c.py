@@ -53,6 +53,7 @@ VECTOR = {
     "Erf": "verf({0})",
     "Tanh": "vtanh({0})",
     "Sigmoid": "vsigmoid({0})",
+    "Gelu": "vgelu({0})",
     "Floor": "vfloor({0})",
     "Ceil": "vceil({0})",
     "Round": "vround({0})",
@@ -92,6 +93,7 @@ SCALAR_FLOAT = {
     "Sign": "({0} != {0} ? {0} : ({T})(({0} > 0) - ({0} < 0)))",
     "Reciprocal": "1 / {0}",
     "Sigmoid": "1 / (1 + exp{f}(-{0}))",
+    "Gelu": "{0} / 2 * (1 + erf{f}({0} * ({T})0.70710678118654752440))",
     "Round": "rint{f}({0})",
     **{
         op: f"{op.lower()}{{f}}({{0}})"

@@ -139,8 +139,8 @@ def _mish(b: Builder, x: int, node: Node) -> int:
 
 
 def _gelu_erf(b: Builder, x: int) -> int:
-    phi = b.op("Add", b.op("Erf", b.op("Mul", x, b.like(math.sqrt(0.5), x))), b.like(1, x))
-    return b.op("Mul", b.op("Mul", x, b.like(0.5, x)), phi)
+    """x / 2 * (1 + erf(x / sqrt(2)))."""
+    return b.op("Gelu", x)
 
 
 def _gelu_tanh(b: Builder, x: int) -> int:

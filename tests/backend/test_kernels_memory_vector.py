@@ -32,7 +32,7 @@ SOURCE = """
       vload_n(z + i, n - i < VL ? (int)(n - i) : VL)), n - i < VL ? (int)(n - i) : VL); \\
   }
 LOOP(f_exp, vexp) LOOP(f_log, vlog) LOOP(f_log1p, vlog1p) LOOP(f_erf, verf) LOOP(f_tanh, vtanh)
-LOOP(f_sigmoid, vsigmoid) LOOP(f_sign, vsign) LOOP(f_round, vround) LOOP(f_floor, vfloor) LOOP(f_ceil, vceil)
+LOOP(f_sigmoid, vsigmoid) LOOP(f_gelu, vgelu) LOOP(f_sign, vsign) LOOP(f_round, vround) LOOP(f_floor, vfloor) LOOP(f_ceil, vceil)
 LOOP(f_sqrt, vsqrt) LOOP(f_abs, vabs) LOOP(f_sin, vsin)
 LOOP2(f_min, vmin) LOOP2(f_max, vmax) LOOP2(f_min_nan, vmin_nan) LOOP2(f_max_nan, vmax_nan)
 void f_less(const float *x, const float *z, uint8_t *y, long n) {
@@ -131,6 +131,23 @@ def test_error_bound(lib: ctypes.CDLL, name: str) -> None:
     x = _samples()
     with np.errstate(all="ignore"):
         assert _ulps(_call(lib, f"f_{name}", x), exact(x.astype(np.float64))) <= bound
+
+
+def test_gelu(lib: ctypes.CDLL) -> None:
+    x = np.concatenate([_samples(), np.linspace(-8, 8, 400_001, dtype=np.float32)])
+    x = x[np.isfinite(x)]
+    wide = x.astype(np.float64)
+    exact = wide / 2 * np.fromiter((math.erfc(v) for v in (-wide * math.sqrt(0.5)).tolist()), np.float64, x.size)
+    got = _call(lib, "f_gelu", x)
+    error, size = np.abs(got - exact), np.abs(exact)
+    ulps = error / np.spacing(size.astype(np.float32))
+    assert ulps[x >= 0].max() <= 2.5
+    assert ulps[(x < 0) & (x >= -1)].max() <= 4.0
+    middle = (x < -1) & (x >= -6.2)
+    assert (error[middle] / size[middle]).max() <= 6e-6
+    assert error[x < -6.2].max() <= 1e-13
+    special = np.array([np.inf, np.nan, 0.0, -0.0, -1e30, 1e30], np.float32)
+    np.testing.assert_array_equal(_call(lib, "f_gelu", special), [np.inf, np.nan, 0, 0, 0, np.float32(1e30)])
 
 
 def test_log1p(lib: ctypes.CDLL) -> None:
