@@ -195,6 +195,9 @@ def run(
 
     for item in items:
         if isinstance(item, Step):
+            most = item.most_threads(bound)
+            if not most:
+                continue
             outputs = []
             for name in item.outputs:
                 dtype = context.type(name).dtype
@@ -207,7 +210,7 @@ def run(
                 outputs,
                 dims=[symbolic.evaluate(d, bound) for d in item.dims],
                 scratch=symbolic.evaluate(item.scratch, bound),
-                threads=min(threads, item.threads) if item.threads else threads,
+                threads=min(threads, most),
                 target=target,
                 cache=cache,
             )

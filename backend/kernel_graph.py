@@ -14,7 +14,7 @@ from functools import cached_property
 from typing import Any
 
 from ..engine.graph import Constant, Node, TensorType, ValueType
-from ..engine.symbolic import Dim, symbol
+from ..engine.symbolic import Dim, evaluate, symbol
 
 ALIGNMENT = 64
 """Every buffer a kernel gets starts at a multiple of this many bytes …"""
@@ -81,6 +81,12 @@ class Origin:
     outputs: tuple[ValueType | None, ...]
 
 
+SERIAL_WORK = 16_384
+"""Kernels with fewer simple operations run on one thread: they take less than a few microseconds."""
+
+ALL = 255
+"""Stands for any number of threads."""
+
 Guarded = tuple[tuple[str, bool], ...]
 """Conditions (one-element booleans) with what each has to be for an item to run."""
 
@@ -93,7 +99,9 @@ class Step:
     which thread `tid` owns the part from `scratch * tid` on. Outputs are never aliased with inputs except as `in_place`
     allows; their contents are undefined at the start. Values are names in the graph or from `Context.new_value`.
 
-    A value may be made by several steps if at most one of them runs: `when` has the conditions on which one does."""
+    A value may be made by several steps if at most one of them runs: `when` has the conditions on which one does, and
+    `only` pairs of dims of which the first must not be larger than the second. Where `threads` depends on symbols it
+    tells the amount of work: one thread does less than `SERIAL_WORK`."""
 
     kernel: Kernel
     inputs: tuple[str, ...]
@@ -101,10 +109,20 @@ class Step:
     dims: tuple[Dim, ...] = ()  # evaluated at run time, passed as int64
     scratch: Dim = 0  # bytes per thread, a multiple of 64
     in_place: tuple[tuple[int, int], ...] = ()  # (input number, output number) that may be the same buffer
-    threads: int = 0  # at most so many threads take part; 0 is all, 1 suits work below some 10 µs
+    threads: Dim = 0  # at most so many threads take part; 0 is all; for an `Expr` see below
     nodes: tuple[str, ...] = ()  # the nodes that it implements, for reports
     origins: tuple[Origin, ...] = ()  # the same in full; steps that share a group's work have it equal
     when: Guarded = ()
+    only: tuple[tuple[Dim, Dim], ...] = ()
+
+    def most_threads(self, extents: Mapping[str, int]) -> int:
+        """How many threads may take part for these extents: 0 if the step is not to be run at all, ALL if any number
+        may."""
+        if any(evaluate(low, extents) > evaluate(high, extents) for low, high in self.only):
+            return 0
+        if isinstance(self.threads, int):
+            return self.threads or ALL
+        return 1 if evaluate(self.threads, extents) < SERIAL_WORK else ALL
 
 
 @dataclass(frozen=True)
@@ -185,7 +203,8 @@ def extents_of(item: Item, types: Mapping[str, ValueType]) -> list[Dim]:
         return [d for kind in kinds if isinstance(kind, TensorType) for d in kind.shape or ()]
 
     if isinstance(item, Step):
-        return [*shapes((*item.inputs, *item.outputs)), *item.dims, item.scratch]
+        pairs = [d for pair in item.only for d in pair]
+        return [*shapes((*item.inputs, *item.outputs)), *item.dims, item.scratch, item.threads, *pairs]
     if isinstance(item, View):
         return [*shapes((item.input, item.output)), item.offset]
     if isinstance(item, Shape):

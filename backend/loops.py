@@ -9,14 +9,12 @@ from typing import Any
 from ..engine.graph import DType, Node
 from ..engine.symbolic import Dim, product
 from .iteration import Access, Extents, contiguous
+from .kernel_graph import SERIAL_WORK
 from .pointwise import Pointwise
 from .pointwise_c import C_TYPES, emit, vectorisable
 
 HEAVY = frozenset({"Exp", "Log", "Log1p", "Erf", "Tanh", "Sigmoid", "Gelu", "Pow", "Sin", "Cos", "Tan", "Fmod"})
 """Primitives that take about ten times as long as an addition."""
-
-SERIAL_WORK = 16_384
-"""Kernels with fewer simple operations run on one thread: they take less than a few microseconds."""
 
 
 def operand(name: str, dtype: DType, strides: Sequence[Dim], extents: Extents, offset: Dim = 0) -> dict[str, Any]:
@@ -59,10 +57,17 @@ def cost(program: Pointwise) -> int:
     return scale * (len(program.inputs) + len(program.outputs) + own)
 
 
-def threads(shape: Sequence[Dim], per_element: int = 2) -> int:
-    """The step's `threads` for so much work on each element: 1 if there is little of it for sure, else 0 (all)."""
-    total = product(shape)
-    return 1 if isinstance(total, int) and total * per_element < SERIAL_WORK else 0
+def threads(shape: Sequence[Dim], per_element: int = 2) -> Dim:
+    """The step's `threads` for so much work on each element: 1 if there is little of it for sure, else 0 (all), or the
+    amount of work where only run time knows it."""
+    return serial_below(product(shape) * per_element, SERIAL_WORK)
+
+
+def serial_below(work: Dim, limit: int) -> Dim:
+    """A step's `threads` if less than `limit` of some kind of work is for one thread."""
+    if isinstance(work, int):
+        return 1 if work < limit else 0
+    return work * SERIAL_WORK // limit
 
 
 def int_attr(node: Node, name: str, default: int | None = None) -> int:

@@ -33,7 +33,7 @@ from .kernel_graph import (
 )
 
 Json = Any
-FORMAT = 4
+FORMAT = 5
 """The version of bundles: what another version has written is not read."""
 
 
@@ -166,7 +166,8 @@ def _dump_item(item: Item, kernels: Mapping[Kernel, str], weights: Weights) -> J
                 "dims": [_dump_dim(d) for d in item.dims],
                 "scratch": _dump_dim(item.scratch),
                 "in_place": [list(pair) for pair in item.in_place],
-                "threads": item.threads,
+                "threads": _dump_dim(item.threads),
+                "only": [[_dump_dim(low), _dump_dim(high)] for low, high in item.only],
                 "nodes": list(item.nodes),
                 "origins": [_dump_origin(origin, weights) for origin in item.origins],
                 "when": [list(guard) for guard in item.when],
@@ -211,7 +212,8 @@ def _load_item(data: Json, kernels: Mapping[str, Kernel], weights: NDArray[np.ui
             dims=tuple(_load_dim(d) for d in data["dims"]),
             scratch=_load_dim(data["scratch"]),
             in_place=tuple((int(a), int(b)) for a, b in data["in_place"]),
-            threads=int(data["threads"]),
+            threads=_load_dim(data["threads"]),
+            only=tuple((_load_dim(low), _load_dim(high)) for low, high in data["only"]),
             nodes=tuple(data["nodes"]),
             origins=tuple(_load_origin(origin, weights) for origin in data["origins"]),
             when=_load_guards(data["when"]),

@@ -24,7 +24,7 @@ from ..engine.graph import DType, TensorType, ValueType
 from ..errors import RewriteError, UserError
 from .control import run_control
 from .fallback import Runner
-from .kernel_graph import Control, Fallback, Guarded, Kernel, ModelPlan, Shape, Step, Target, writes
+from .kernel_graph import ALL, Control, Fallback, Guarded, Kernel, ModelPlan, Shape, Step, Target, writes
 from .storage import SCRATCH, Layout, Storage, aligned, is_aligned, lay_out, make_storage, nbytes, shape_value
 
 if TYPE_CHECKING:
@@ -277,7 +277,7 @@ class Program:
             bases += pointers
             address = self._addresses[step.kernel]
             group = groups.setdefault(step.when, len(groups))
-            rows.append((address, len(pointers), len(step.dims), step.threads, group, [w for _, w in step.when]))
+            rows.append((address, len(pointers), len(step.dims), group, [w for _, w in step.when]))
         return Walk(rows, bases)
 
     def _base(self, value: str) -> int:
@@ -337,15 +337,16 @@ class Program:
             walk, steps = action
             offsets: list[int] = []
             dims: list[int] = []
-            active: list[bool] = []
+            threads: list[int] = []
             for step in steps:
                 offsets += [self._offset(v, layout, number, extents) for v in (*step.inputs, *step.outputs)]
                 if step.scratch != 0:
                     offsets.append(0)
                 offsets += [self._offset(v, layout, number, extents) for v, _ in step.when]
                 dims += [symbolic.evaluate(d, extents) for d in step.dims]
-                active.append(any(symbolic.evaluate(nbytes(self.plan.type(v)), extents) > 0 for v in step.outputs))
-            bindings.append(Binding(walk, offsets, dims, active))
+                full = any(symbolic.evaluate(nbytes(self.plan.type(v)), extents) > 0 for v in step.outputs)
+                threads.append(min(step.most_threads(extents), ALL) if full else 0)
+            bindings.append(Binding(walk, offsets, dims, threads))
         found = _Bound(layout, bindings, [self._made(root, extents) for root in stage.outputs])
         with stage.lock:
             stage.bound[key] = found

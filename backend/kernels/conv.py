@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ...engine.graph import DType, TensorType
 from ...engine.symbolic import Dim, product
 from ..iteration import Extents
+from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step, lowering
 from . import tiles as tiling
 from . import winograd
@@ -60,7 +61,11 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
         extra = {"kind": "depthwise", "counted": False, "include_pad": False}
         inputs = (node.inputs[0], node.inputs[1])
         return [slide(group, ctx, shape, epilogue, images, groups, w.shape[0] // groups, inputs, extra)]
-    return [conv_step(group, ctx, shape, epilogue, images, groups, w, node.inputs[0])]
+    step = conv_step(group, ctx, shape, epilogue, images, groups, w, node.inputs[0])
+    pixels = product(shape.outputs)
+    if isinstance(pixels, int) or w.ndim > 3:
+        return [step]
+    return _by_length(step, group, ctx, shape, epilogue, images, groups, w, pixels)
 
 
 def conv_step(
@@ -123,9 +128,39 @@ def conv_step(
         dims=tuple(extents.dims),
         scratch=scratch,
         in_place=() if kc else epilogue.in_place(2),
-        threads=1 if isinstance(macs, int) and macs < SMALL_WORK else 0,
+        threads=serial_below(macs, SMALL_WORK),
         nodes=tuple(n.name for n in group.nodes),
     )
+
+
+def _by_length(
+    step: Step,
+    group: Group,
+    ctx: Context,
+    shape: Window,
+    epilogue: Epilogue,
+    images: Dim,
+    groups: int,
+    w: NDArray[Any],
+    pixels: Dim,
+) -> list[Step]:
+    """A step for signals of any length as two: where less than a vector of samples comes out, vectors run over
+    channels."""
+    lanes, direct = ctx.target.lanes, shape.is_pointwise
+    m, k = w.shape[0] // groups, w.shape[1] * shape.taps
+    columns = tiling.choose(ctx.target, m, None, k, packing=0.0 if direct else GATHER).cycles
+    found = None
+    for count in (lanes // 4, lanes // 2, lanes):
+        small = _small(ctx, shape, images, groups, m, count, k, direct)
+        if small is None or small[1].cycles > 0.8 * columns * lanes / tiling.NOMINAL_COLUMNS:
+            break
+        found = small
+    if found is None:
+        return [step]
+    block, choice = found
+    choice = replace(choice, rest=tuple(r for r in (4, 2, 1) if r < choice.mr))
+    few = _small_step(group, ctx, shape, epilogue, images, groups, w, step.inputs[0], block, choice)
+    return [replace(few, only=((pixels, block),), in_place=()), replace(step, only=((block + 1, pixels),), in_place=())]
 
 
 def _small(
@@ -178,7 +213,7 @@ def _small_step(
         "images": extents(images),
         "groups": groups,
         "m": m,
-        "pixels": pixels,
+        "pixels": extents(pixels),
         "k": k,
         "kc": kc,
         "direct": direct,
@@ -198,6 +233,7 @@ def _small_step(
         dims=tuple(extents.dims),
         scratch=int(params["scratch"]),
         in_place=epilogue.in_place(2),
+        threads=serial_below(product((images, w.shape[0], pixels, k)), SMALL_WORK // 2),
         nodes=tuple(n.name for n in group.nodes),
     )
 

@@ -18,6 +18,7 @@ from ...engine.graph import DType, TensorType
 from ...engine.symbolic import Dim, ceildiv, product, same
 from ..iteration import Access, Extents, collapse, contiguous
 from ..kernel_graph import Target
+from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step, lowering
 from . import tiles as tiling
 from .epilogue import Axes, Epilogue, of_group
@@ -175,7 +176,7 @@ def lower_product(work: Product, epilogue: Epilogue, group: Group, ctx: Context)
             (epilogue.output,),
             dims=tuple(extents.dims),
             in_place=() if kc else epilogue.in_place(2),
-            threads=1 if isinstance(macs, int) and macs < SMALL_WORK else 0,
+            threads=serial_below(macs, SMALL_WORK),
             nodes=names,
         )
     )

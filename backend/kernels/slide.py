@@ -7,6 +7,7 @@ from typing import Any
 from ...engine.graph import DType
 from ...engine.symbolic import Dim, at_least, ceildiv, product
 from ..iteration import Extents
+from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step, lowering
 from .epilogue import Axes, Epilogue, of_group
 from .window import Window, geometry, ints, window_of
@@ -68,7 +69,7 @@ def lower_global_pool(group: Group, ctx: Context) -> list[Step] | None:
             (node.inputs[0], *epilogue.values),
             (epilogue.output,),
             dims=tuple(extents.dims),
-            threads=1 if isinstance(work, int) and work < SMALL_PLANES else 0,
+            threads=serial_below(work, SMALL_PLANES),
             nodes=tuple(n.name for n in group.nodes),
         )
     ]
@@ -134,7 +135,7 @@ def slide(
         dims=tuple(extents.dims),
         scratch=scratch,
         in_place=epilogue.in_place(len(inputs)),
-        threads=1 if isinstance(work, int) and work < SMALL_PLANES else 0,
+        threads=serial_below(work, SMALL_PLANES),
         nodes=tuple(n.name for n in group.nodes),
     )
 

@@ -42,7 +42,6 @@ cdef struct step_t:
     kernel_t kernel
     int32_t bufs    # its first pointer among those of the walk
     int32_t dims    # its first dim
-    int32_t threads # at most so many; 0 is all
     int32_t guards  # how many conditions it has: the flags that the pointers from `first` on lead to
     int32_t first
     int32_t group   # of steps with the same conditions; 0: none
@@ -50,7 +49,7 @@ cdef struct step_t:
 
 cdef struct job_t:
     const step_t* steps
-    const char* active
+    const unsigned char* limits
     int count
     void** bufs
     const int64_t* dims
@@ -73,7 +72,7 @@ cdef inline bint _begin(const job_t* job, int i, int nth, int* since, int* group
     `since` is 0 if nobody has worked since the last barrier, 1 if only thread 0 has, 2 if several have; `group` that of
     the step before: a condition is read once all threads can see it."""
     cdef const step_t* step = &job.steps[i]
-    if not job.active[i]:
+    if not job.limits[i]:
         return False
     if step.group != group[0]:
         group[0] = step.group
@@ -82,7 +81,7 @@ cdef inline bint _begin(const job_t* job, int i, int nth, int* since, int* group
             since[0] = 0
     if step.guards and not _holds(job, step):
         return False
-    cdef bint alone = step.threads == 1 or nth == 1
+    cdef bint alone = job.limits[i] == 1 or nth == 1
     if since[0] == 2 or (since[0] == 1 and not alone):
         pool_barrier(nth)
     since[0] = 1 if alone else 2
@@ -98,7 +97,7 @@ cdef void _walk(void* context, int tid, int nth) noexcept nogil:
         if not _begin(job, i, nth, &since, &group):
             continue
         step = &job.steps[i]
-        n = step.threads if 0 < step.threads < nth else nth
+        n = min(nth, <int> job.limits[i]) if job.limits[i] < 255 else nth
         if tid < n:
             step.kernel(job.bufs + step.bufs, job.dims + step.dims, tid, n)
 
@@ -114,7 +113,7 @@ cdef void _walk_timed(void* context, int tid, int nth) noexcept nogil:
         if not _begin(job, i, nth, &since, &group):
             continue
         step = &job.steps[i]
-        n = step.threads if 0 < step.threads < nth else nth
+        n = min(nth, <int> job.limits[i]) if job.limits[i] < 255 else nth
         if tid < n:
             mine = job.times + 2 * (<int64_t> i * job.stride + tid)
             mine[0] = walk_clock()
@@ -125,7 +124,7 @@ cdef void _walk_timed(void* context, int tid, int nth) noexcept nogil:
 cdef class Walk:
     """A stretch of steps.
 
-    Made from rows `(address, number of pointers, number of dims, threads, group, wanted)`, and the base of each pointer
+    Made from rows `(address, number of pointers, number of dims, group, wanted)`, and the base of each pointer
     in order. A step's last pointers lead to the flags of its conditions, as many as `wanted` has; steps of a group have
     the same conditions, those of group 0 none."""
 
@@ -144,18 +143,17 @@ cdef class Walk:
         self.bases = <int32_t*> PyMem_Malloc(max(1, self.pointers) * sizeof(int32_t))
         if self.steps == NULL or self.bases == NULL:
             raise MemoryError
-        for address, pointers, dims, threads, group, wanted in rows:
+        for address, pointers, dims, group, wanted in rows:
             if len(wanted) > 32 or len(wanted) > pointers:
                 raise ValueError("too many conditions")
             self.steps[i].kernel = <kernel_t> <uintptr_t> address
-            self.steps[i].threads = threads
             self.steps[i].group = group
             self.steps[i].guards = len(wanted)
             self.steps[i].wanted = sum([1 << g for g, flag in enumerate(wanted) if flag])
             i += 1
         i = 0
         cdef int at = 0, dim = 0
-        for _, pointers, dims, _, _, wanted in rows:
+        for _, pointers, dims, _, wanted in rows:
             self.steps[i].bufs = at
             self.steps[i].dims = dim
             at += pointers
@@ -189,7 +187,7 @@ cdef class Walk:
             raise ValueError("the frame has too few bases")
         bufs = <void**> frame.pointers(self.pointers)
         job.steps = self.steps
-        job.active = binding.active
+        job.limits = binding.limits
         job.count = self.count
         job.bufs = bufs
         job.dims = binding.extents
@@ -207,34 +205,35 @@ cdef class Walk:
 
 
 cdef class Binding:
-    """Offsets of the pointers, values of the dims, and which steps have work, for one set of extents."""
+    """Offsets of the pointers, values of the dims, and how many threads each step may have (0: it isn't run; 255: any
+    number), for one set of extents."""
 
     cdef Walk walk
     cdef int64_t* offsets
     cdef int64_t* extents
-    cdef char* active
+    cdef unsigned char* limits
 
-    def __cinit__(self, Walk walk, offsets, extents, active):
+    def __cinit__(self, Walk walk, offsets, extents, limits):
         cdef Py_ssize_t i
         self.walk = walk
-        if len(offsets) != walk.pointers or len(extents) != walk.dims or len(active) != walk.count:
-            raise ValueError("a binding has an offset for each pointer, a value for each dim, a flag for each step")
+        if len(offsets) != walk.pointers or len(extents) != walk.dims or len(limits) != walk.count:
+            raise ValueError("a binding has an offset for each pointer, a value for each dim, a limit for each step")
         self.offsets = <int64_t*> PyMem_Malloc(max(1, walk.pointers) * sizeof(int64_t))
         self.extents = <int64_t*> PyMem_Malloc(max(1, walk.dims) * sizeof(int64_t))
-        self.active = <char*> PyMem_Malloc(max(1, walk.count))
-        if self.offsets == NULL or self.extents == NULL or self.active == NULL:
+        self.limits = <unsigned char*> PyMem_Malloc(max(1, walk.count))
+        if self.offsets == NULL or self.extents == NULL or self.limits == NULL:
             raise MemoryError
         for i, offset in enumerate(offsets):
             self.offsets[i] = offset
         for i, extent in enumerate(extents):
             self.extents[i] = extent
-        for i, flag in enumerate(active):
-            self.active[i] = 1 if flag else 0
+        for i, most in enumerate(limits):
+            self.limits[i] = most
 
     def __dealloc__(self):
         PyMem_Free(self.offsets)
         PyMem_Free(self.extents)
-        PyMem_Free(self.active)
+        PyMem_Free(self.limits)
 
 
 cdef class Frame:

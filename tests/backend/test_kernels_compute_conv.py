@@ -110,6 +110,20 @@ def test_conv_with_dims_of_run_time() -> None:
     check(cases)
 
 
+def test_signals_of_any_length() -> None:
+    """Few samples are done by another kernel than many; the same values come out either way."""
+    cases = []
+    for n, length in ((1, 1), (2, 3), (1, 7), (1, 16), (1, 17), (3, 40)):
+        signal: Symbolic = {"x": ("N", 129, "L")}
+        wide = conv((n, 129, length), (128, 129, 3), "Relu", pads=(1, 1), symbolic=signal)
+        one = conv((n, 64, length), (100, 32, 1), group=2, symbolic={"x": ("N", 64, "L")})
+        long = conv((n, 1, 128 * length + 200), (258, 1, 256), strides=(128,), symbolic={"x": ("N", 1, "L")})
+        both = {"x": ("N", 64, "L"), "r": ("N", 64, "L")}
+        added = conv((n, 64, length), (64, 64, 3), pads=(1, 1), residual=(n, 64, length), symbolic=both)
+        cases += [wide, one, long, added]
+    check(cases)
+
+
 def test_depthwise() -> None:
     check(
         [
