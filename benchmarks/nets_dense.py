@@ -146,7 +146,11 @@ class Detector(nn.Module):
         places, strides = [], []
         for x, stride in zip(levels, self.STRIDES, strict=True):
             height, width = x.shape[2], x.shape[3]
-            ys, xs = torch.meshgrid(torch.arange(height) + 0.5, torch.arange(width) + 0.5, indexing="ij")
+            ys, xs = torch.meshgrid(self._middles(height), self._middles(width), indexing="ij")
             places.append(torch.stack([xs.flatten(), ys.flatten()]))
             strides.append(torch.full((1, height * width), float(stride)))
         return torch.cat(places, 1)[None], torch.cat(strides, 1)[None]
+
+    @staticmethod
+    def _middles(count: int) -> Tensor:
+        return torch.arange(count, dtype=torch.float32) + 0.5
