@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...engine.graph import DType
+from ...engine.graph import DType, Node
 from ...engine.symbolic import Dim, at_least, ceildiv, product
 from ..iteration import Extents
 from ..loops import serial_below
@@ -33,14 +33,18 @@ def lower_pool(group: Group, ctx: Context) -> list[Step] | None:
     epilogue = of_group(group, ctx, Axes(out.shape, 1, 2))
     if epilogue is None:
         return None
-    if node.op == "MaxPool":
-        extra: dict[str, Any] = {"kind": "max", "counted": False, "include_pad": False}
-    else:
-        include = bool(node.attrs.get("count_include_pad", 0))
-        padded = any(p != 0 for p in (*shape.pad, *shape.pad_end))
-        counted = (padded and not include) or bool(node.attrs.get("ceil_mode", 0))
-        extra = {"kind": "mean", "counted": counted, "include_pad": include}
+    extra = pool_kind(node, shape, node.op == "MaxPool")
     return [slide(group, ctx, shape, epilogue, x.shape[0], channels, 1, (node.inputs[0],), extra)]
+
+
+def pool_kind(node: Node, shape: Window, largest: bool) -> dict[str, Any]:
+    """What the templates want to know of a pooling node: the kind, whether counts vary, whether padding counts."""
+    if largest:
+        return {"kind": "max", "counted": False, "include_pad": False}
+    include = bool(node.attrs.get("count_include_pad", 0))
+    padded = any(p != 0 for p in (*shape.pad, *shape.pad_end))
+    counted = (padded and not include) or bool(node.attrs.get("ceil_mode", 0))
+    return {"kind": "mean", "counted": counted, "include_pad": include}
 
 
 @lowering("GlobalAveragePool", "GlobalMaxPool")

@@ -42,6 +42,8 @@ _G = {
 _TRANSFORM = {2: (40.0, 30.0), 4: (150.0, 130.0)}
 """What the transforms of the inputs and of the outputs of one tile cost for one vector of channels, in cycles, with
 turning."""
+_LAST = {2: (20.0, 20.0), 4: (75.0, 65.0)}
+"""The same where channels lie last."""
 _MEMORY, _L3 = 7.0, 16.0
 """Bytes that come in a cycle from memory and from the third-level cache."""
 _BLOCKS = (8, 14, 28, 56, 84)
@@ -61,19 +63,24 @@ class Winograd:
     cycles: float
 
 
-def plan(ctx: Context, shape: Window, images: Dim, groups: int, m: int, c: int) -> Winograd | None:
-    """The fastest way by the model; None where it cannot be done: other filters, strides, few or odd channels."""
+def plan(
+    ctx: Context, shape: Window, images: Dim, groups: int, m: int, c: int, *, last: bool = False
+) -> Winograd | None:
+    """The fastest way by the model; None where it cannot be done: other filters, strides, few or odd channels.
+
+    `last` is for channels that lie last; any number of them will do."""
     lanes = ctx.target.lanes
     fits = shape.kernel == (1, 3, 3) and shape.stride == (1, 1, 1) and shape.dilation == (1, 1, 1) and groups == 1
     known = all(isinstance(d, int) and d > 0 for d in (*shape.inputs, *shape.outputs)) and shape.outputs[0] == 1
-    if not fits or not known or c % lanes or m < 2 * lanes or not all(isinstance(p, int) for p in shape.pad):
+    few = c < lanes // 2 or m < lanes if last else c % lanes != 0 or m < 2 * lanes
+    if not fits or not known or few or not all(isinstance(p, int) for p in shape.pad):
         return None
     number = images if isinstance(images, int) and images > 0 else 1
-    ways = [way(ctx, shape, number, m, c, t, most) for t in (4, 2) for most in _BLOCKS]
+    ways = [way(ctx, shape, number, m, c, t, most, last=last) for t in (4, 2) for most in _BLOCKS]
     return min(ways, key=lambda way: way.cycles)
 
 
-def way(ctx: Context, shape: Window, images: int, m: int, c: int, t: int, most: int) -> Winograd:
+def way(ctx: Context, shape: Window, images: int, m: int, c: int, t: int, most: int, *, last: bool = False) -> Winograd:
     """The way with blocks of about `most` tiles, with its time: that of the products and transforms, and half of that
     of what comes from beyond the second-level cache, which they hide in part."""
     lanes, xis = ctx.target.lanes, (t + 2) ** 2
@@ -85,9 +92,9 @@ def way(ctx: Context, shape: Window, images: int, m: int, c: int, t: int, most: 
     choice = replace(choice, rest=tuple(r for r in (4, 2, 1) if r < choice.mr))
     panels = math.ceil(m / (choice.nv * lanes))
     parts = 1 if blocks >= 4 * ctx.threads or blocks % ctx.threads == 0 else min(ctx.threads, panels)
-    into, out = _TRANSFORM[t]
+    into, out = (_LAST if last else _TRANSFORM)[t]
     work = xis * choice.cycles * blocks
-    work += down * across * images * (into * c / lanes * parts + out * math.ceil(m / lanes))
+    work += down * across * images * (into * math.ceil(c / lanes) * parts + out * math.ceil(m / lanes))
     uneven = math.ceil(blocks * parts / ctx.threads) * ctx.threads / (blocks * parts)
     weights, inputs = xis * c * m * 4, xis * rows * columns * c * 4
     traffic = 0.0
@@ -114,14 +121,19 @@ def winograd_step(
     w: NDArray[Any],
     x: str,
     way: Winograd,
+    *,
+    last: bool = False,
 ) -> Step:
-    """The step that convolves the value `x` with weights [M, C, 1, 3, 3] or [M, C, 3, 3] in that way."""
+    """The step that convolves the value `x` with weights [M, C, 1, 3, 3] or [M, C, 3, 3] in that way.
+
+    `last` says that the channels of `x` and of the output lie last."""
     t, lanes, choice = way.t, ctx.target.lanes, way.tiles
     xis, m, c = (t + 2) ** 2, w.shape[0], w.shape[1]
     nr, most = choice.nv * lanes, way.rows * way.columns
     down, across = _tiles(shape, t)
     turned = (way.rows * t + 2) * (way.columns * t + 2 + lanes) * lanes
-    floats = xis * most * (c + 16 + nr) + turned + lanes * lanes
+    ldv = -(-c // lanes) * lanes + 16
+    floats = xis * most * (ldv + nr) + (ldv if last else turned + lanes * lanes)
     extents = Extents()
     params = {
         "images": extents(images),
@@ -140,11 +152,12 @@ def winograd_step(
         "across": across,
         "parts": way.parts,
         "scratch": -(-floats * 4 // 64) * 64,
-        "tiles": tile_params(choice, str(c + 16), "1", str(choice.mr * (c + 16)), nr, choice.tail * lanes),
+        "ldv": ldv,
+        "tiles": tile_params(choice, str(ldv), "1", str(choice.mr * ldv), nr, choice.tail * lanes),
         "epilogue": epilogue.params(extents),
     }
     return Step(
-        Kernel("winograd", params, kernel_weight(choice) + 3),
+        Kernel("winograd_last" if last else "winograd", params, kernel_weight(choice) + 3),
         (x, ctx.add_constant(transformed(w, t, nr, lanes), "packed"), *epilogue.values),
         (epilogue.output,),
         dims=tuple(extents.dims),

@@ -1,0 +1,136 @@
+"""Lowering of what slides over single planes where channels lie last: depthwise convolution (called by
+`channels_last`), ChannelsLastMaxPool and ChannelsLastAveragePool. Vectors run over channels."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...engine.graph import DType, TensorType
+from ...engine.symbolic import Dim, product
+from ..iteration import Extents
+from ..lower import Context, Group, Kernel, Step, lowering
+from .epilogue import Axes, Epilogue, of_group
+from .slide import SMALL_PLANES, UNROLLED, pool_kind
+from .window import Window, geometry, ints, window_of
+
+CODE = 220
+"""About as many multiply-adds a tile may have."""
+
+
+def channels_first(kind: TensorType) -> TensorType:
+    """The type that a tensor with its channels last has with them in front of its spatial dims."""
+    assert kind.shape is not None
+    n, *spatial, c = kind.shape
+    return TensorType(kind.dtype, (n, c, *spatial))
+
+
+@lowering("rewrite.ChannelsLastMaxPool", "rewrite.ChannelsLastAveragePool")
+def lower_pool(group: Group, ctx: Context) -> list[Step] | None:
+    """MaxPool (without indices) and AveragePool over one to three spatial dims."""
+    node = group.anchor
+    assert node is not None
+    x, out = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
+    if x.dtype is not DType.F32 or x.shape is None or out.shape is None or any(node.outputs[1:]) or len(x.shape) < 3:
+        return None
+    shape = window_of(node, channels_first(x), channels_first(out), ints(node, "kernel_shape", ()))
+    channels = x.shape[-1]
+    if shape is None or not isinstance(channels, int) or not channels:
+        return None
+    epilogue = of_group(group, ctx, Axes(out.shape, 1, len(out.shape) - 1))
+    if epilogue is None:
+        return None
+    extra = pool_kind(node, shape, "MaxPool" in node.op)
+    return [slide_last(group, ctx, shape, epilogue, x.shape[0], channels, (node.inputs[0],), extra)]
+
+
+def depthwise(
+    group: Group, ctx: Context, shape: Window, epilogue: Epilogue, images: Dim, w: NDArray[Any], x: str
+) -> Step:
+    """The step that convolves each channel of `x` with a filter of its own: weights [C, 1, *kernel]."""
+    lanes, channels = ctx.target.lanes, w.shape[0]
+    padded = np.zeros((shape.taps, -(-channels // lanes) * lanes), np.float32)
+    padded[:, :channels] = w.reshape(channels, -1).T
+    extra = {"kind": "depthwise", "counted": False, "include_pad": False}
+    inputs = (x, ctx.add_constant(padded.reshape(-1), "packed"))
+    return slide_last(group, ctx, shape, epilogue, images, channels, inputs, extra)
+
+
+def slide_last(
+    group: Group,
+    ctx: Context,
+    shape: Window,
+    epilogue: Epilogue,
+    images: Dim,
+    channels: int,
+    inputs: tuple[str, ...],
+    extra: dict[str, Any],
+) -> Step:
+    """The step of the `slide_last` kernel: `inputs` are x and, for a depthwise convolution, its weights."""
+    lanes = ctx.target.lanes
+    unrolled = shape.taps <= UNROLLED
+    rows, columns = _tile(shape, ctx) if unrolled else (1, 1)
+    padded = -(-channels // lanes) * lanes
+    extents = Extents()
+    params: dict[str, Any] = {
+        "images": extents(images),
+        "channels": channels,
+        "padded": padded,
+        "g": {
+            **geometry(shape, channels, extents),
+            "taps": list(shape.kernel),
+            "stride": list(shape.stride),
+            "dilation": list(shape.dilation),
+        },
+        "rows": _pieces(shape.outputs[1], rows),
+        "columns": _pieces(shape.outputs[2], columns),
+        "unrolled": unrolled,
+        "scratch": -(-(padded + lanes) * 4 // 64) * 64,
+        "epilogue": epilogue.params(extents),
+        **extra,
+    }
+    work = product((images, channels, *shape.outputs, shape.taps))
+    sizes = len(params["rows"]) * len(params["columns"])
+    return Step(
+        Kernel("slide_last", params, 2.0 + (sizes * rows * columns * shape.taps / 60 if unrolled else 0.5)),
+        (*inputs, *epilogue.values),
+        (epilogue.output,),
+        dims=tuple(extents.dims),
+        scratch=int(params["scratch"]),
+        in_place=epilogue.in_place(len(inputs)),
+        threads=1 if isinstance(work, int) and work < SMALL_PLANES else 0,
+        nodes=tuple(n.name for n in group.nodes),
+    )
+
+
+def _pieces(extent: Dim, size: int) -> list[int]:
+    """The sizes that an extent is cut into, descending: the full one, and that of what is left."""
+    if not isinstance(extent, int):
+        return [size] if size == 1 else [size, 1]
+    return [size, extent % size] if extent % size and size < extent else [min(size, max(1, extent))]
+
+
+def _tile(shape: Window, ctx: Context) -> tuple[int, int]:
+    """Rows and columns of a tile: as many sums as the registers hold, few inputs for each, little left over."""
+    sums = 16 if ctx.target.registers >= 32 else 8
+    _, height, width = shape.outputs
+    _, kh, kw = shape.kernel
+    best = (math.inf, 1, 1)
+    for r in range(1, 5):
+        for t in range(1, 9):
+            weights = kw * min(r, kh)
+            room = ctx.target.registers - 1 if ctx.target.registers >= 32 else 2 * sums
+            if r * t > sums or r * t + weights > room or (r * t > 1 and r * t * shape.taps > CODE):
+                continue
+            inputs = ((r - 1) * shape.stride[1] + (kh - 1) * shape.dilation[1] + 1) * (
+                (t - 1) * shape.stride[2] + (kw - 1) * shape.dilation[2] + 1
+            )
+            loads = inputs * 2 / 3 + r * t + shape.taps / 2
+            cycles = max(r * t * shape.taps / 2, 4 * shape.taps / max(1, 4 // (r * t)) / 2) + loads
+            high = math.ceil(height / r) * r / height if isinstance(height, int) and height else 1
+            wide = math.ceil(width / t) * t / width if isinstance(width, int) and width else 1
+            best = min(best, (cycles / (r * t) * high * wide, r, t))
+    return best[1], best[2]
