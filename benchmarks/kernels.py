@@ -1,10 +1,11 @@
-"""Single layers against ONNX Runtime's same operators, with the fraction of the machine's peak.
+"""Single layers beside ONNX Runtime's and OpenVINO's same operators, with the share of what the machine allows.
 
-    python -m benchmarks.kernels [gemm resnet50 mobile depthwise pool] --threads 1,2 [--seconds 0.5]
+    python -m benchmarks.kernels [gemm resnet50 mobile depthwise pool rows attention] --threads 1,2 [--seconds 0.5]
 
-Each line is one layer with its bias and activation: our time, its share of the peak (or the bytes moved per second for
-layers bound by memory), ONNX Runtime's time, and their ratio (more than 1: we are faster). The peak is measured first,
-by a large GEMM. Engines run by turns in one process.
+Each line is one layer, with its bias and activation where it has them: our time, its share of the limit (the peak of
+fused multiply-adds, or the bandwidth of the smallest memory that holds the operands, whichever takes longer; see
+`rewrite bench --profile`), how many times as long the peers take, and our error against the layer computed in f64.
+Layers go through the whole optimiser and are measured through `Program.run`; engines run by turns in one process.
 """
 
 from __future__ import annotations
@@ -12,15 +13,21 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from rewrite.api import compile_optimized
+from rewrite.cli import profiling
+from rewrite.errors import UserError
 
 if TYPE_CHECKING:
+    import onnx
     from numpy.typing import NDArray
     from rewrite.engine.graph import Node
+    from rewrite.engine.machine import Machine
 
     Array = NDArray[Any]
 
@@ -29,13 +36,12 @@ RNG = np.random.default_rng(11)
 
 @dataclass(frozen=True)
 class Layer:
-    """Some nodes from the value `x` (and other inputs) on, and the multiply-adds and bytes that they take."""
+    """Some nodes from the value `x` (and other inputs) to the value `y`."""
 
     label: str
     nodes: Sequence[Node]
     inputs: dict[str, Array]
     constants: dict[str, Array]
-    macs: int
 
 
 def _floats(*shape: int) -> Array:
@@ -51,7 +57,7 @@ def gemm(m: int, n: int, k: int) -> Layer:
         Node("Add", ("product", "b"), ("sum",)),
         Node("Relu", ("sum",), ("y",)),
     ]
-    return Layer(f"gemm {m}x{n}x{k}", nodes, {"x": _floats(m, k)}, {"w": _floats(k, n), "b": _floats(n)}, m * n * k)
+    return Layer(f"gemm {m}x{n}x{k}", nodes, {"x": _floats(m, k)}, {"w": _floats(k, n), "b": _floats(n)})
 
 
 def conv(c: int, m: int, size: int, kernel: int, stride: int = 1, group: int = 1) -> Layer:
@@ -61,10 +67,9 @@ def conv(c: int, m: int, size: int, kernel: int, stride: int = 1, group: int = 1
     pad = kernel // 2
     attrs: Any = {"kernel_shape": (kernel,) * 2, "strides": (stride,) * 2, "pads": (pad,) * 4, "group": group}
     nodes = [Node("Conv", ("x", "w", "b"), ("sum",), attrs), Node("Relu", ("sum",), ("y",))]
-    out = (size + 2 * pad - kernel) // stride + 1
     label = f"{'depthwise' if group > 1 else 'conv'} {kernel}x{kernel}/{stride} {c}->{m} {size}x{size}"
     weights = {"w": _floats(m, c // group, kernel, kernel), "b": _floats(m)}
-    return Layer(label, nodes, {"x": _floats(1, c, size, size)}, weights, m * out * out * (c // group) * kernel**2)
+    return Layer(label, nodes, {"x": _floats(1, c, size, size)}, weights)
 
 
 def pool(op: str, c: int, size: int, kernel: int, stride: int) -> Layer:
@@ -73,7 +78,7 @@ def pool(op: str, c: int, size: int, kernel: int, stride: int) -> Layer:
 
     attrs: Any = {"kernel_shape": (kernel,) * 2, "strides": (stride,) * 2}
     label = f"{op} {kernel}x{kernel}/{stride} {c} {size}x{size}"
-    return Layer(label, [Node(op, ("x",), ("y",), attrs)], {"x": _floats(1, c, size, size)}, {}, 0)
+    return Layer(label, [Node(op, ("x",), ("y",), attrs)], {"x": _floats(1, c, size, size)}, {})
 
 
 def lstm(time: int, batch: int, width: int, hidden: int) -> Layer:
@@ -87,8 +92,40 @@ def lstm(time: int, batch: int, width: int, hidden: int) -> Layer:
         "b": _floats(1, 8 * hidden),
     }
     nodes = [Node("LSTM", ("x", "w", "r", "b"), ("y",), {"hidden_size": hidden})]
-    macs = time * batch * 4 * hidden * (width + hidden)
-    return Layer(f"lstm {time}x{batch} {width}->{hidden}", nodes, {"x": _floats(time, batch, width)}, weights, macs)
+    return Layer(f"lstm {time}x{batch} {width}->{hidden}", nodes, {"x": _floats(time, batch, width)}, weights)
+
+
+def node(op: str, *shape: int, constants: dict[str, Array] | None = None, **attributes: Any) -> Layer:
+    """One operator on `x`, with further operands that are constants."""
+    from rewrite.engine.graph import Node
+
+    further = constants or {}
+    label = f"{op} {'x'.join(map(str, shape))}"
+    return Layer(label, [Node(op, ("x", *further), ("y",), attributes)], {"x": _floats(*shape)}, further)
+
+
+def add(*shape: int) -> Layer:
+    """relu(x + z), both from memory."""
+    from rewrite.engine.graph import Node
+
+    nodes = [Node("Add", ("x", "z"), ("sum",)), Node("Relu", ("sum",), ("y",))]
+    return Layer(f"Add Relu {'x'.join(map(str, shape))}", nodes, {"x": _floats(*shape), "z": _floats(*shape)}, {})
+
+
+def attention(heads: int, queries: int, keys: int, width: int) -> Layer:
+    """softmax(Q Kᵀ / √d) V for every head, as exporters write it."""
+    from rewrite.engine.graph import Node
+
+    nodes = [
+        Node("Transpose", ("k",), ("kt",), {"perm": (0, 1, 3, 2)}),
+        Node("MatMul", ("x", "kt"), ("scores",)),
+        Node("Mul", ("scores", "scale"), ("scaled",)),
+        Node("Softmax", ("scaled",), ("weights",), {"axis": -1}),
+        Node("MatMul", ("weights", "v"), ("y",)),
+    ]
+    inputs = {"x": _floats(1, heads, queries, width), **{n: _floats(1, heads, keys, width) for n in ("k", "v")}}
+    scale = {"scale": np.array(1 / math.sqrt(width), np.float32)}
+    return Layer(f"attention {heads} heads {queries}x{keys}x{width}", nodes, inputs, scale)
 
 
 _MATRICES = (
@@ -121,41 +158,73 @@ SETS: dict[str, Callable[[], list[Layer]]] = {
         lstm(50, 1, 128, 128),
         lstm(20, 16, 256, 256),
     ],
+    "rows": lambda: [
+        node("Softmax", 12, 128, 128, axis=-1),
+        node("LayerNormalization", 128, 768, constants={"scale": _floats(768), "bias": _floats(768)}, axis=-1),
+        node("LayerNormalization", 3136, 96, constants={"scale": _floats(96), "bias": _floats(96)}, axis=-1),
+        node("Gelu", 128, 3072),
+        node("Sigmoid", 1, 96, 56, 56),
+        add(1, 256, 56, 56),
+        node("ReduceMean", 1, 1280, 7, 7, constants={"axes": np.array([2, 3])}, keepdims=1),
+        node("Transpose", 1, 12, 128, 64, perm=(0, 2, 1, 3)),
+        node("Transpose", 1, 96, 56, 56, perm=(0, 2, 3, 1)),
+    ],
+    "attention": lambda: [attention(*s) for s in ((12, 128, 128, 64), (6, 1500, 1500, 64), (12, 1, 512, 64))],
 }
 
 
-def measure(layer: Layer, threads: int, seconds: float) -> dict[str, Any]:
-    """Both engines' median seconds for a layer, and how far the results are apart, relative to the largest."""
+def as_model(layer: Layer) -> onnx.ModelProto:
+    """The layer as a model in ONNX."""
     import onnx
+
+    made = [onnx.helper.make_node(n.op, n.inputs, n.outputs, **dict[str, Any](n.attrs)) for n in layer.nodes]
+    infos = [onnx.helper.make_tensor_value_info(k, 1, v.shape) for k, v in layer.inputs.items()]
+    stored = [onnx.numpy_helper.from_array(v, k) for k, v in layer.constants.items()]
+    graph = onnx.helper.make_graph(made, "layer", infos, [onnx.helper.make_tensor_value_info("y", 1, None)], stored)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 20)], ir_version=9)
+    shape = onnx.shape_inference.infer_shapes(model).graph.output[0]
+    model.graph.output[0].CopyFrom(shape)
+    return model
+
+
+def measure(layer: Layer, counts: Sequence[int], seconds: float, machine: Machine) -> list[dict[str, Any]]:
+    """For each number of threads all engines' median seconds for a layer, the least that the machine allows, and our
+    error against f64, relative to the largest value."""
+    import rewrite
     from rewrite.backend import harness
-    from rewrite.backend.pipeline import compile_graph
-    from rewrite.cli.measure import interleave, peer
+    from rewrite.cli.measure import Runner, interleave, peer
+
+    from . import exact
 
     feeds = {name: harness.aligned(array.shape, array.dtype) for name, array in layer.inputs.items()}
     for name, array in layer.inputs.items():  # aligned ones are read where they lie
         feeds[name][...] = array
-    graph = harness.make_graph(layer.nodes, layer.inputs, constants=layer.constants)
-    program = compile_graph(graph, threads=threads)
-    made = [onnx.helper.make_node(n.op, n.inputs, n.outputs, **dict[str, Any](n.attrs)) for n in layer.nodes]
-    infos = [onnx.helper.make_tensor_value_info(k, 1, v.shape) for k, v in layer.inputs.items()]
-    stored = [onnx.numpy_helper.from_array(v, k) for k, v in layer.constants.items()]
-    result = onnx.helper.make_graph(made, "layer", infos, [onnx.helper.make_tensor_value_info("y", 1, None)], stored)
-    model = onnx.helper.make_model(result, opset_imports=[onnx.helper.make_opsetid("", 21)], ir_version=10)
-    theirs = peer("onnxruntime", model.SerializeToString(), threads)
-    ours: Any = program.run
-    expected = theirs(feeds)
-    expected = next(iter(expected.values())) if isinstance(expected, dict) else expected[0]
-    got = ours(feeds)["y"]
-    times = interleave({"rewrite": ours, "onnxruntime": theirs}, feeds, seconds=seconds, rounds=4)
-    return {
-        "layer": layer.label,
-        "threads": threads,
-        "rewrite": times["rewrite"].median,
-        "onnxruntime": times["onnxruntime"].median,
-        "difference": float(np.abs(got - expected).max() / max(1e-30, np.abs(expected).max())),
-        "bytes": sum(a.nbytes for a in (*layer.inputs.values(), *layer.constants.values(), got)),
-        "flops": 2 * layer.macs,
-    }
+    model = as_model(layer)
+    expected = exact.evaluate(model, layer.inputs)
+    optimized = rewrite.optimize(model)
+    records = []
+    for threads in counts:
+        program = compile_optimized(optimized, threads=threads)
+        runners: dict[str, Runner] = {"rewrite": program.run}
+        for engine in ("onnxruntime", "openvino"):
+            try:
+                runners[engine] = peer(engine, model.SerializeToString(), threads)
+            except UserError:
+                continue  # not installed, or it does not have the operator
+        times = interleave(runners, feeds, seconds=seconds, rounds=4)
+        rows = program.profile(feeds, seconds=seconds / 10, machine=machine).rows
+        records.append(
+            {
+                "layer": layer.label,
+                "threads": threads,
+                **{engine: timing.median for engine, timing in times.items()},
+                "difference": exact.error([program.run(feeds)["y"]], expected),
+                "least_compute": sum(row.compute for row in rows),
+                "least_memory": sum(row.memory for row in rows),
+                "level": max(rows, key=lambda row: row.memory).level,
+            }
+        )
+    return records
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -163,32 +232,39 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sets", nargs="*", default=list(SETS), help=f"some of {', '.join(SETS)}; all by default")
     parser.add_argument("--threads", default="1,2")
-    parser.add_argument("--seconds", type=float, default=0.5, help="for each layer and number of threads")
-    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--seconds", type=float, default=0.5, help="for each layer, engine and number of threads")
+    parser.add_argument("--json", action="store_true", help="one object, as `report` takes it")
     options = parser.parse_args(arguments)
     unknown = [name for name in options.sets if name not in SETS]
     if unknown:
         parser.error(f"no set {unknown[0]!r}; there are {', '.join(SETS)}")
-    for threads in (int(t) for t in options.threads.split(",")):
-        top = measure(gemm(128, 1536, 768), threads, options.seconds)
-        peak = top["flops"] / top["rewrite"]
-        ratios = []
-        for name in options.sets:
-            for layer in SETS[name]():
-                record = measure(layer, threads, options.seconds)
-                ratios.append(record["onnxruntime"] / record["rewrite"])
-                print(json.dumps(record) if options.json else _line(record, peak, ratios[-1]), flush=True)
-        if not options.json:
-            print(f"{threads} threads: geometric mean {math.exp(sum(map(math.log, ratios)) / len(ratios)):.2f}")
+    machine = profiling.machine()
+    counts = [int(n) for n in options.threads.split(",")]
+    records: list[dict[str, Any]] = []
+    for name in options.sets:
+        for layer in SETS[name]():
+            for record in measure(layer, counts, options.seconds, machine):
+                records.append(record)
+                print(_line(record), flush=True, file=sys.stderr if options.json else sys.stdout)
+    if options.json:
+        told = {"flops": machine.flops, "sizes": machine.sizes, "bandwidths": machine.bandwidths}
+        print(json.dumps({"machine": told, "layers": records}))
+        return
+    for threads in counts:
+        for engine in ("onnxruntime", "openvino"):
+            found = [r[engine] / r["rewrite"] for r in records if r["threads"] == threads and engine in r]
+            if found:
+                mean = math.exp(sum(map(math.log, found)) / len(found))
+                print(f"{threads} threads, vs {engine}: geometric mean {mean:.2f}")
 
 
-def _line(record: dict[str, Any], peak: float, ratio: float) -> str:
+def _line(record: dict[str, Any]) -> str:
     ours = record["rewrite"]
-    share = record["flops"] / ours / peak
+    least, level = max((record["least_compute"], "compute"), (record["least_memory"], record["level"]))
+    peers = (f"{engine} {record[engine] / ours:5.2f}x" for engine in ("onnxruntime", "openvino") if engine in record)
     return (
-        f"{record['layer']:34} {record['threads']} threads {ours * 1e6:9.1f} us {share:6.0%} of peak"
-        f" {record['bytes'] / ours * 1e-9:6.1f} GB/s | onnxruntime {record['onnxruntime'] * 1e6:9.1f} us"
-        f"  {ratio:5.2f}x  difference {record['difference']:.0e}"
+        f"{record['layer']:38} {record['threads']} threads {ours * 1e6:9.1f} us {least / ours:6.0%} of {level:8}"
+        f" {'  '.join(peers)}  error {record['difference']:.0e}"
     )
 
 
