@@ -10,7 +10,7 @@ import math
 from collections.abc import Sequence
 
 from ..engine.graph import DType
-from .pointwise import Instruction, Pointwise
+from .pointwise_program import Instruction, Pointwise
 
 C_TYPES = {
     DType.F32: "float",

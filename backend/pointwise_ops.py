@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..engine.graph import DType, Node, TensorType
-from .pointwise import Builder, Unsupported
+from .pointwise_program import Builder, Unsupported
 
 LIBRARY_DOMAINS = ("", "com.microsoft", "rewrite")
 """The domains whose operators of these names mean what is written here."""

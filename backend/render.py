@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .kernel_graph import Kernel, Target
 
@@ -75,25 +75,6 @@ def render_module(kernels: Sequence[Rendered]) -> str:
     return _HEADER + "\n\n".join(k.source for k in kernels) + table
 
 
-_HELPERS: dict[str, tuple[Callable[..., Any], tuple[Path, ...]]] = {}
-
-
-def template_function(*sources: Path | str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Makes a Python function callable from templates under its own name.
-
-    `sources` are the files (beside `__file__` of the function's module, which is always one) whose text decides what
-    it gives: they become part of the name of each kernel whose template mentions the function."""
-
-    def register(function: Callable[..., Any]) -> Callable[..., Any]:
-        own = Path(function.__code__.co_filename)
-        _HELPERS[function.__name__] = (function, (own, *(own.parent / s for s in sources)))
-        _environment.cache_clear()
-        _closure.cache_clear()
-        return function
-
-    return register
-
-
 @cache
 def _environment() -> jinja2.Environment:
     import jinja2
@@ -108,13 +89,12 @@ def _environment() -> jinja2.Environment:
         extensions=["jinja2.ext.do", "jinja2.ext.loopcontrols"],
     )
     environment.filters["c_float"] = c_float
-    environment.globals.update({name: function for name, (function, _) in _HELPERS.items()})
     return environment
 
 
 @cache
 def _closure(template: str) -> tuple[str, ...]:
-    """The texts that a template's output depends on: its own, those it includes, headers, and helper functions."""
+    """The texts that a template's output depends on: its own, those it includes, and headers."""
     texts: list[str] = []
     todo, seen = [f"{template}.pyx.j2", "kernel.h"], set[str]()
     while todo:
@@ -126,9 +106,6 @@ def _closure(template: str) -> tuple[str, ...]:
         texts.append(text)
         todo += re.findall(r"""{%-?\s*(?:include|import|from|extends)\s*["']([^"']+)["']""", text)
         todo += re.findall(r"""#\s*include\s*"([^"]+)\"""", text)
-        for helper in sorted(_HELPERS):
-            if re.search(rf"\b{helper}\b", text):
-                texts += [path.read_text() for path in _HELPERS[helper][1]]
     return tuple(texts)
 
 

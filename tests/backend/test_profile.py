@@ -81,7 +81,7 @@ def test_a_bundle_tells_the_same_work(tmp_path: object) -> None:
     program = matmul(5, 48, 80)
     feeds = {"x": np.ones((5, 48), np.float32)}
     [row] = program.profile(feeds, seconds=0.01, machine=MACHINE).rows
-    [loaded] = bundle.load(bundle.save(program, f"{tmp_path}/b")).profile(feeds, seconds=0.01, machine=MACHINE).rows
+    [loaded] = bundle.load(program.save(f"{tmp_path}/b")).profile(feeds, seconds=0.01, machine=MACHINE).rows
     assert (loaded.ops, loaded.nodes, loaded.flops, loaded.kernels) == (row.ops, row.nodes, row.flops, row.kernels)
 
 

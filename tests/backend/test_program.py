@@ -259,3 +259,208 @@ def test_an_input_with_a_default_need_not_be_given() -> None:
     program = compile_graph(graph)
     assert program.run({"x": x})["y"].tolist() == [3.0, 3.0, 3.0]
     assert program.run({"x": x, "c": x})["y"].tolist() == [2.0, 2.0, 2.0]
+
+
+def outputs_of(program: Program, feeds: dict[str, np.ndarray], runs: int = 3) -> list[dict[str, np.ndarray]]:
+    """The last of several runs: the first plans, later ones go straight through the runtime."""
+    found: list[dict[str, np.ndarray]] = []
+    for _ in range(runs):
+        found = [*found[-2:], program.run(feeds)]
+    return found
+
+
+def test_outputs_are_written_to_given_arrays(chain: Program) -> None:
+    x = RNG.standard_normal((6, 8), np.float32)
+    expected = models.chain_reference(x)
+    for kind in (dict, list):
+        for place in (harness.aligned((6, 8), np.float32), np.frombuffer(bytearray(6 * 32 + 4), np.float32)[1:]):
+            y = place.reshape(6, 8)
+            for _ in range(3):
+                y[...] = 0
+                found = chain.run({"x": x}, out={"y": y} if kind is dict else [y])
+                assert np.shares_memory(found["y"], y)
+                np.testing.assert_allclose(y, expected, rtol=1e-5, atol=1e-6)
+    assert chain.run({"x": x}, out=[None])["y"].shape == (6, 8)
+
+
+def test_an_output_may_be_written_over_an_input(long_chain: Program) -> None:
+    x = RNG.standard_normal((9, 64), np.float32)
+    expected = models.long_chain_reference(x)
+    for _ in range(3):
+        both = harness.aligned((9, 64), np.float32)
+        both[...] = x
+        long_chain.run({"v0": both}, out={"v12": both})
+        np.testing.assert_allclose(both, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_outputs_of_hosts_are_written_to_given_arrays() -> None:
+    with pytest.warns(FallbackWarning, match="NonZero"):
+        program = compile_graph(models.mixed(), threads=1)
+    x = RNG.standard_normal((4, 8), np.float32)
+    expected = program.run({"x": x})
+    out = {name: np.zeros_like(array) for name, array in expected.items()}
+    found = program.run({"x": x}, out=out)
+    for name, array in expected.items():
+        assert found[name] is out[name]
+        np.testing.assert_array_equal(out[name], array)
+
+
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize(
+    ("out", "message"),
+    [
+        ({"y": np.zeros((4, 8))}, r"'y' is float64\[4, 8\], the model gives float32\[4, 8\]"),
+        ({"y": np.zeros((4, 9), np.float32)}, r"'y' is float32\[4, 9\], the model gives float32\[4, 8\]"),
+        ({"y": np.zeros((8, 4), np.float32).T}, "'y' is not C-contiguous"),
+        ({"z": np.zeros((4, 8), np.float32)}, "no output 'z'"),
+        ([], "`out` has 0 arrays, the model 1 outputs"),
+        ({"y": np.broadcast_to(np.float32(0), (4, 8))}, "'y' is read-only"),
+    ],
+)
+def test_arrays_that_outputs_do_not_fit_are_told(chain: Program, warm: bool, out: object, message: str) -> None:
+    x = np.zeros((4, 8), np.float32)
+    if warm:
+        outputs_of(chain, {"x": x})
+    with pytest.raises(UserError, match=message):
+        chain.run({"x": x}, out=out)  # type: ignore[arg-type]
+
+
+def test_two_outputs_cannot_be_one_array() -> None:
+    nodes = [Node("Relu", ("x",), ("a",), name="a"), Node("Neg", ("x",), ("b",), name="b")]
+    graph = harness.make_graph(nodes, {"x": np.zeros((3, 4), np.float32)}, outputs=["a", "b"])
+    program = compile_graph(graph, threads=1)
+    x, y = RNG.standard_normal((3, 4), np.float32), np.zeros((3, 4), np.float32)
+    with pytest.raises(UserError, match="shares memory with that for another output"):
+        program.run({"x": x}, out=[y, y])
+    found = program.run({"x": x}, out={"b": y})
+    np.testing.assert_array_equal(found["a"], np.maximum(x, 0))
+    np.testing.assert_array_equal(y, -x)
+
+
+@pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.parametrize(
+    ("feeds", "message"),
+    [
+        ({"x": np.zeros((4, 8))}, "dtype float64"),
+        ({"x": np.zeros((4, 8), ">f4")}, "dtype >f4"),
+        ({"x": np.zeros((4, 8), np.int32)}, "dtype int32"),
+        ({"x": np.zeros((4, 8, 1), np.float32)}, "rank 3"),
+        ({"x": None}, "dtype object"),
+        ({"x": np.zeros((4, 8), np.float32), "y": 1}, "no input 'y'"),
+    ],
+)
+def test_wrong_inputs_are_told_after_right_ones_too(
+    chain: Program, warm: bool, feeds: dict[str, np.ndarray], message: str
+) -> None:
+    if warm:
+        outputs_of(chain, {"x": np.zeros((4, 8), np.float32)})
+    with pytest.raises(UserError, match=message):
+        chain.run(feeds)
+
+
+class Foreign:
+    """A tensor of another library: it exports its memory by DLPack."""
+
+    def __init__(self, array: np.ndarray, device: int = 1) -> None:
+        self.array, self.device = array, device
+
+    def __dlpack__(self, **options: object) -> object:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return (self.device, 0)
+
+
+def test_tensors_of_other_libraries(chain: Program) -> None:
+    x, y = harness.aligned((5, 8), np.float32), harness.aligned((5, 8), np.float32)
+    x[...] = RNG.standard_normal((5, 8), np.float32)
+    for _ in range(3):
+        y[...] = 0
+        chain.run({"x": Foreign(x)}, out={"y": Foreign(y)})
+        np.testing.assert_allclose(y, models.chain_reference(x), rtol=1e-5, atol=1e-6)
+    with pytest.raises(UserError, match="input 'x' is on another device"):
+        chain.run({"x": Foreign(x, device=2)})
+    with pytest.raises(UserError, match="output 'y' is on another device"):
+        chain.run({"x": x}, out={"y": Foreign(y, device=2)})
+
+
+def test_torch_tensors_are_read_and_written_where_they_are(chain: Program) -> None:
+    torch = pytest.importorskip("torch")
+    x, y = torch.randn(5, 8), torch.zeros(5, 8)
+    for _ in range(3):
+        chain.run({"x": x}, out=[y])
+    np.testing.assert_allclose(y.numpy(), models.chain_reference(x.numpy()), rtol=1e-5, atol=1e-6)
+    assert torch.from_dlpack(chain.run({"x": x})["y"]).shape == (5, 8)
+    with pytest.raises(UserError, match="input 'x' cannot be read as an array"):
+        chain.run({"x": torch.randn(5, 8, requires_grad=True)})
+
+
+def test_a_bound_run_reads_and_writes_the_same_arrays(long_chain: Program) -> None:
+    x = RNG.standard_normal((7, 64), np.float32)
+    bound = long_chain.bind({"v0": x})
+    [y] = bound.outputs.values()
+    for scale in (1, 2, 3):
+        x *= scale
+        assert bound()["v12"] is y
+        np.testing.assert_allclose(y, models.long_chain_reference(x), rtol=1e-4, atol=1e-5)
+    with pytest.raises(UserError, match="rank 1"):
+        long_chain.bind({"v0": x[0]})
+
+
+def test_runs_of_several_sizes_by_turns(long_chain: Program) -> None:
+    for _ in range(3):
+        for n in range(1, 40):  # more than are kept
+            x = RNG.standard_normal((n, 64), np.float32)
+            np.testing.assert_allclose(
+                long_chain.run({"v0": x})["v12"], models.long_chain_reference(x), rtol=1e-4, atol=1e-5
+            )
+
+
+def test_memory_of_outputs_is_used_again_only_when_they_are_gone(long_chain: Program) -> None:
+    x = RNG.standard_normal((33, 64), np.float32)
+    kept = [long_chain.run({"v0": x * i})["v12"] for i in range(6)]
+    views = [long_chain.run({"v0": x * i})["v12"][1:] for i in range(6)]
+    for i in range(6):
+        expected = models.long_chain_reference(x * i)
+        np.testing.assert_allclose(kept[i], expected, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(views[i], expected[1:], rtol=1e-4, atol=1e-5)
+    address = views[-1].__array_interface__["data"][0]
+    del kept, views
+    addresses = {long_chain.run({"v0": x})["v12"].__array_interface__["data"][0] for _ in range(4)}
+    assert len(addresses) <= 2
+    assert address  # the memory is still the program's
+
+
+def test_a_steady_state_takes_no_memory(long_chain: Program) -> None:
+    import tracemalloc
+
+    x = RNG.standard_normal((64, 64), np.float32)
+    bound = long_chain.bind({"v0": x})
+    bound()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        for _ in range(100):
+            bound()
+        now, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert now - before < 512
+    assert peak - before < 4096  # lists and tuples of a call, no arrays
+
+
+def test_an_interrupt_leaves_the_program_usable(long_chain: Program) -> None:
+    import signal
+
+    x = RNG.standard_normal((64, 64), np.float32)
+    expected = long_chain.run({"v0": x})["v12"]
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            outputs_of(long_chain, {"v0": x}, 1 << 30)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    np.testing.assert_array_equal(long_chain.run({"v0": x})["v12"], expected)
