@@ -138,6 +138,7 @@ def profile_json(profile: Profile) -> dict[str, Any]:
         "threads": profile.threads,
         "runs": profile.runs,
         "seconds": profile.seconds,
+        "between": profile.between,
         "machine": {"flops": machine.flops, "sizes": machine.sizes, "bandwidths": machine.bandwidths},
         "kernels": [
             {

@@ -102,3 +102,26 @@ def test_a_measurement_by_itself(folder: Path) -> None:
     assert set(found) == {"schema", "model", "bench"}
     assert set(found["bench"]) == {"threads", "engines"}
     assert set(found["bench"]["engines"]) == {"rewrite"}
+
+
+def test_a_profile_of_a_bundle_and_its_trace(folder: Path) -> None:
+    assert rewrite("m.onnx", "--emit", "program", "--program", "p.rewrite", cwd=folder).returncode == 0
+    options = ("--profile", "--seconds", "0.2", "--threads", "2", "--json", "p.json", "--trace", "t.json")
+    done = rewrite("bench", "p.rewrite", *options, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((folder / "p.json").read_text())
+    _, _, _, fields, *_ = described()
+    assert set(found) == {"schema", "model", "profile"}
+    agrees(found["profile"], fields)
+    assert {"python: Det"} <= {name for row in found["profile"]["kernels"] for name in row["kernels"]}
+    assert "python: Det" in done.stdout
+    assert "GFLOP/s" in done.stdout
+    trace = json.loads((folder / "t.json").read_text())
+    assert {event["ph"] for event in trace["traceEvents"]} == {"M", "X"}
+
+
+def test_a_bundle_is_not_compared_with_other_engines(folder: Path) -> None:
+    (folder / "some.rewrite").mkdir(exist_ok=True)
+    done = rewrite("bench", "some.rewrite", "--against", "onnxruntime", cwd=folder)
+    assert done.returncode == 2
+    assert "other engines cannot run a bundle" in done.stderr
