@@ -80,7 +80,13 @@ def plan(
     return min(ways, key=lambda way: way.cycles)
 
 
+<<<<<<< HEAD
 def way(ctx: Context, shape: Window, images: int, m: int, c: int, t: int, most: int, *, last: bool = False) -> Winograd:
+=======
+def way(
+    ctx: Context, shape: Window, images: int, m: int, c: int, t: int, most: int, *, last: bool = False
+) -> Winograd:
+>>>>>>> 0c2b5cb (wip channels last)
     """The way with blocks of about `most` tiles, with its time: that of the products and transforms, and half of that
     of what comes from beyond the second-level cache, which they hide in part."""
     lanes, xis = ctx.target.lanes, (t + 2) ** 2
