@@ -210,7 +210,7 @@ def _row(
     item, native = first.item, isinstance(first.item, Step)
     origins = item.origins if isinstance(item, Step) else (_origin(first),)
     estimator = Estimator(first.extents)
-    flops = sum(estimator.work(o.op, o.attrs, o.inputs, o.outputs).flops for o in origins)
+    flops = sum(estimator.work(_plain(o.op), o.attrs, o.inputs, o.outputs).flops for o in origins)
     threads = max(int((launch.spans[:, 1] > 0).sum()) for launch in launches)
     nbytes = memory = 0.0
     levels: dict[str, float] = {}
@@ -234,6 +234,16 @@ def _row(
         level=max(levels, key=lambda level: (levels[level], LEVELS.index(level))),
         native=native,
     )
+
+
+def _plain(op: str) -> str:
+    """The standard operator that does the same arithmetic: `Conv` for `rewrite.ChannelsLastConv`, whose weights have
+    the same order, `MatMul` for `rewrite.MatMulBf16`."""
+    domain, _, name = op.rpartition(".")
+    if domain != "rewrite":
+        return op
+    plain = name.removeprefix("ChannelsLast").removesuffix("Bf16")
+    return plain if plain != name else op
 
 
 def _origin(launch: Launch) -> Origin:

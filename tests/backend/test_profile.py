@@ -13,7 +13,7 @@ from rewrite.backend.kernel_graph import Kernel, ModelPlan, Step
 from rewrite.backend.pipeline import compile_graph
 from rewrite.backend.profile import locate
 from rewrite.backend.program import Launch, Program
-from rewrite.engine.graph import Node
+from rewrite.engine.graph import DType, Node, TensorType
 from rewrite.engine.machine import Machine
 
 from . import models
@@ -75,6 +75,16 @@ def test_the_work_is_that_of_the_extents(m: int) -> None:
     assert row.nbytes >= 4 * (m * 48 + 48 * 80 + m * 80)
     assert row.compute == pytest.approx(row.flops / (row.threads * 1e9))
     assert row.bound in ("compute", "L1", "L2", "launch")
+
+
+def test_other_layouts_count_the_same_arithmetic() -> None:
+    x, w = np.ones((1, 6, 6, 16), np.float32), np.ones((32, 16, 3, 3), np.float32)
+    attrs = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}
+    node = Node("rewrite.ChannelsLastConv", ("x", "w"), ("y",), attrs, name="conv")
+    kinds = {"y": TensorType(DType.F32, (1, 6, 6, 32))}
+    program = compile_graph(harness.make_graph([node], {"x": x}, constants={"w": w}, types=kinds), threads=1)
+    [row] = program.profile({"x": x}, seconds=0.01, machine=MACHINE).rows
+    assert row.flops == 2 * (6 * 6 * 32) * 16 * 9
 
 
 def test_a_bundle_tells_the_same_work(tmp_path: object) -> None:
