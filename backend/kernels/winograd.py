@@ -80,13 +80,7 @@ def plan(
     return min(ways, key=lambda way: way.cycles)
 
 
-<<<<<<< HEAD
 def way(ctx: Context, shape: Window, images: int, m: int, c: int, t: int, most: int, *, last: bool = False) -> Winograd:
-=======
-def way(
-    ctx: Context, shape: Window, images: int, m: int, c: int, t: int, most: int, *, last: bool = False
-) -> Winograd:
->>>>>>> 0c2b5cb (wip channels last)
     """The way with blocks of about `most` tiles, with its time: that of the products and transforms, and half of that
     of what comes from beyond the second-level cache, which they hide in part."""
     lanes, xis = ctx.target.lanes, (t + 2) ** 2
@@ -176,14 +170,17 @@ def winograd_step(
 def transformed(w: NDArray[Any], t: int, nr: int, lanes: int) -> NDArray[Any]:
     """Filters [M, C, 3, 3] as G w G', packed `[panel][xi][C][nr]`, flat; the last panel has only whole vectors, with
     zeros for the channels that are missing."""
-    m, c, xis = w.shape[0], w.shape[1], (t + 2) ** 2
-    both = np.einsum("ia,jb->ijab", _G[t], _G[t]).reshape(xis, 9)
-    taps = w.reshape(m, c, 9).transpose(2, 1, 0).astype(np.float64)  # rounded once, at the end
-    panels = []
+    m, c, e = w.shape[0], w.shape[1], t + 2
+    g = _G[t].astype(np.float32)
+    packed = np.empty(e * e * c * -(-m // lanes) * lanes, np.float32)
+    at = 0
     for j in range(0, m, nr):
-        part = np.ascontiguousarray(taps[:, :, j : j + nr])
-        count = part.shape[2]
-        panel = np.zeros((xis, c, -(-count // lanes) * lanes), np.float32)
-        panel[:, :, :count] = (both @ part.reshape(9, -1)).reshape(xis, c, count)
-        panels.append(panel.reshape(-1))
-    return np.concatenate(panels)
+        count = min(nr, m - j)
+        taps = np.zeros((3, 3, c, -(-count // lanes) * lanes), np.float32)
+        taps[..., :count] = w[j : j + count].reshape(count, c, 3, 3).transpose(2, 3, 1, 0)
+        flat = taps.reshape(3, 3, -1)
+        panel = packed[at : at + e * e * flat.shape[2]].reshape(e, e, -1)
+        # not by matrix products: for these shapes BLAS takes longer to share the work than to do it
+        np.einsum("jb,ibn->ijn", g, np.einsum("ia,abn->ibn", g, flat), out=panel)
+        at += panel.size
+    return packed
