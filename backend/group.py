@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from ..engine.graph import Graph, Node
+from ..engine.operators import graph_name
 from ..engine.symbolic import Dim
 from ..errors import UserError
 from ..grammar import ast
@@ -50,7 +51,7 @@ def policy(library: Library) -> FusePolicy:
 
     A `fuse` pattern is a consumer over a producer, each an operator or a class head: `elementwise f(complex g(..))`.
     Raises UserError for a pattern of another form."""
-    kinds = {op.name: op.kind for op in library.ops if op.kind}
+    kinds = {name: op.kind for op in library.ops if op.kind for name in (op.name, graph_name(op.name))}
     pairs = set()
     for fuse in library.fuses:
         consumer = fuse.lhs

@@ -28,7 +28,7 @@ WORKING_ML_OPSET = 5
 ML_DOMAIN = "ai.onnx.ml"
 OWN_DOMAIN = "rewrite"
 """The domain of operators that rule files declare."""
-LOWER_PRECISION = frozenset(f"{OWN_DOMAIN}.{name}" for name in ("MatMulBf16",))
+LOWER_PRECISION = frozenset(f"{OWN_DOMAIN}.{name}" for name in ("MatMulBf16", "ConvBf16"))
 """Operators of the standard library that multiply in a lower precision than that of their operands."""
 KERNEL_OPERATORS = frozenset({f"{OWN_DOMAIN}.ScaledDotProductAttention", *LOWER_PRECISION})
 """Operators of the standard library that kernels compute as a whole; any other stands for its definition."""

@@ -272,6 +272,15 @@ class Estimator:
             depth = shape[0] if attrs.get("transA") and len(shape) > 1 else shape[-1]
         return 2.0 * self.elements(outputs[0]) * max(depth, 1.0), 0.8
 
+    def _conv_bf16(
+        self, attrs: Attrs, inputs: Sequence[ValueType | None], outputs: Sequence[ValueType | None]
+    ) -> tuple[float, float]:
+        """A convolution of operands that are rounded first, the inputs as they are gathered."""
+        flops, efficiency = self._conv(attrs, inputs, outputs)
+        efficiency *= self._rates.get("bf16", 1.0)
+        rounding = 2.0 * self.elements(inputs[0]) / 0.25
+        return flops, flops / (flops / efficiency + rounding)
+
     def _matmul_bf16(
         self, attrs: Attrs, inputs: Sequence[ValueType | None], outputs: Sequence[ValueType | None]
     ) -> tuple[float, float]:
@@ -354,6 +363,7 @@ _COMPLEX: dict[str, _Rule] = {
         ("MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "FusedGemm"), Estimator._matmul
     ),
     "rewrite.MatMulBf16": Estimator._matmul_bf16,
+    "rewrite.ConvBf16": Estimator._conv_bf16,
     "Einsum": Estimator._einsum,
     **dict.fromkeys(
         ("Attention", "rewrite.ScaledDotProductAttention", "MultiHeadAttention", "GroupQueryAttention"),

@@ -16,11 +16,12 @@ from ...engine.graph import DType, TensorType
 from ...engine.symbolic import Dim, product
 from ..iteration import Extents
 from ..loops import serial_below
-from ..lower import Context, Group, Kernel, Step, lowering
+from ..lower import Context, Group, Kernel, Step, Target, lowering
 from . import tiles as tiling
 from . import winograd
 from .epilogue import Axes, Epilogue, of_group
 from .matmul import SMALL_WORK, kernel_weight, pack_columns, tile_params
+from .matmul_bf16 import pair_rows
 from .slide import slide
 from .tiles import Tiles
 from .window import Window, geometry, number, window_of
@@ -29,15 +30,20 @@ SMALL = 256
 """Images of at most so many pixels may be done by vectors of channels."""
 WEIGHTS = 4 / 7.0
 """What a weight costs that comes from memory, in cycles."""
-GATHER, TURN = 2.0, 3.0
-"""What a vector of gathered inputs costs, and an element of the output that has to be turned, in cycles."""
+GATHER, TURN, PAIR = 2.0, 3.0, 1.5
+"""What a vector of gathered inputs costs, an element of the output that has to be turned, and a vector of inputs that
+is rounded to bf16 and paired, in cycles."""
+CHUNK = 64
+"""So many rows of inputs are gathered before they are rounded to bf16."""
 
 
-@lowering("Conv")
+@lowering("Conv", "rewrite.ConvBf16")
 def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
-    """Conv of any geometry over one to three spatial dims, with constant weights."""
+    """Conv of any geometry over one to three spatial dims, with constant weights; in f32, or of operands rounded to
+    bf16."""
     node = group.anchor
     assert node is not None
+    words = node.op == "rewrite.ConvBf16"
     x, out = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
     weights = ctx.constant(node.inputs[1])
     if weights is None or x.dtype is not DType.F32 or weights.type.dtype is not DType.F32:
@@ -61,9 +67,9 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
         extra = {"kind": "depthwise", "counted": False, "include_pad": False}
         inputs = (node.inputs[0], node.inputs[1])
         return [slide(group, ctx, shape, epilogue, images, groups, w.shape[0] // groups, inputs, extra)]
-    step = conv_step(group, ctx, shape, epilogue, images, groups, w, node.inputs[0])
+    step = conv_step(group, ctx, shape, epilogue, images, groups, w, node.inputs[0], words)
     pixels = product(shape.outputs)
-    if isinstance(pixels, int) or w.ndim > 3:
+    if isinstance(pixels, int) or w.ndim > 3 or words:
         return [step]
     return _by_length(step, group, ctx, shape, epilogue, images, groups, w, pixels)
 
@@ -77,35 +83,41 @@ def conv_step(
     groups: int,
     w: NDArray[Any],
     x: str,
+    words: bool = False,
 ) -> Step:
-    """The step that convolves the value `x` with weights [M, C / groups, *kernel] in an implicit GEMM."""
+    """The step that convolves the value `x` with weights [M, C / groups, *kernel] in an implicit GEMM; with `words`
+    both rounded to bf16, unless Winograd's algorithm in f32 is faster."""
     pixels = product(shape.outputs)
     m, channels = w.shape[0] // groups, w.shape[1]
     k = channels * shape.taps
-    direct = shape.is_pointwise
+    direct = shape.is_pointwise and not words
+    gathering = GATHER * (not shape.is_pointwise) + PAIR if words else GATHER
     choice = tiling.choose(
         ctx.target,
         m,
         pixels if isinstance(pixels, int) else None,
-        k,
+        -(-k // 2) if words else k,
         threads=ctx.threads,
         batch=groups * (images if isinstance(images, int) and images > 0 else 1),
-        packing=0.0 if direct else GATHER,
+        packing=0.0 if direct else gathering * (1 + words),
     )
     if ctx.reassociate and (way := winograd.plan(ctx, shape, images, groups, m, channels)):
-        if way.cycles < 0.8 * (choice.cycles + WEIGHTS * w.size):
+        margin = 0.9 if words else 0.8
+        if way.cycles < margin * (choice.cycles + WEIGHTS * w.size / (1 + words)):
             return winograd.winograd_step(group, ctx, shape, epilogue, images, w, x, way)
-    if isinstance(pixels, int) and pixels > 0 and (small := _small(ctx, shape, images, groups, m, pixels, k, direct)):
+    if (
+        isinstance(pixels, int)
+        and pixels > 0
+        and (small := _small(ctx, shape, images, groups, m, pixels, k, direct, gathering, words))
+    ):
         if small[1].cycles < 0.96 * choice.cycles:  # the model is no more exact than that
-            return _small_step(group, ctx, shape, epilogue, images, groups, w, x, *small)
+            return _small_step(group, ctx, shape, epilogue, images, groups, w, x, *small, words)
     nr = choice.nv * ctx.target.lanes
-    kc = 0
-    if not direct:
-        kc = tiling.k_block(ctx.target, k, nr, None)
-        kc = 0 if kc >= k else kc
+    kc = 0 if direct else _parts(ctx.target, k, nr, words)
     extents = Extents()
     b_k = extents(pixels) if direct else nr
-    scratch = 0 if direct else -(-((kc or k) * nr + ctx.target.lanes) * 4 // 64) * 64
+    gathered = _gathered(shape, kc or k, nr, ctx.target.lanes, words)
+    scratch = 0 if direct else -(-gathered["floats"] * 4 // 64) * 64
     params = {
         "images": extents(images),
         "groups": groups,
@@ -117,13 +129,17 @@ def conv_step(
         "scratch": scratch,
         "g": geometry(shape, channels, extents),
         **_gathering(shape, ctx.target.lanes),
-        "tiles": tile_params(choice, "1", str(choice.mr), str(choice.mr * k), b_k, b_k),
+        **gathered,
+        "tiles": {
+            **tile_params(choice, "1", str(choice.mr), str(choice.mr * (-(-k // 2) if words else k)), b_k, b_k),
+            "dot": "bf16" if words else "",
+        },
         "epilogue": epilogue.params(extents),
     }
     macs = product((images, w.shape[0], pixels, k))
     return Step(
         Kernel("conv", params, kernel_weight(choice) + (not direct)),
-        (x, ctx.add_constant(pack_rows(w, groups, choice.mr), "packed"), *epilogue.values),
+        (x, ctx.add_constant(pack_rows(w, groups, choice.mr, words), "packed"), *epilogue.values),
         (epilogue.output,),
         dims=tuple(extents.dims),
         scratch=scratch,
@@ -151,7 +167,7 @@ def _by_length(
     columns = tiling.choose(ctx.target, m, None, k, packing=0.0 if direct else GATHER).cycles
     found = None
     for count in (lanes // 4, lanes // 2, lanes):
-        small = _small(ctx, shape, images, groups, m, count, k, direct)
+        small = _small(ctx, shape, images, groups, m, count, k, direct, GATHER, False)
         if small is None or small[1].cycles > 0.8 * columns * lanes / tiling.NOMINAL_COLUMNS:
             break
         found = small
@@ -159,12 +175,21 @@ def _by_length(
         return [step]
     block, choice = found
     choice = replace(choice, rest=tuple(r for r in (4, 2, 1) if r < choice.mr))
-    few = _small_step(group, ctx, shape, epilogue, images, groups, w, step.inputs[0], block, choice)
+    few = _small_step(group, ctx, shape, epilogue, images, groups, w, step.inputs[0], block, choice, False)
     return [replace(few, only=((pixels, block),), in_place=()), replace(step, only=((block + 1, pixels),), in_place=())]
 
 
 def _small(
-    ctx: Context, shape: Window, images: Dim, groups: int, m: int, pixels: int, k: int, direct: bool
+    ctx: Context,
+    shape: Window,
+    images: Dim,
+    groups: int,
+    m: int,
+    pixels: int,
+    k: int,
+    direct: bool,
+    gather: float,
+    words: bool,
 ) -> tuple[int, Tiles] | None:
     """The block of pixels and the tiles with which the kernel for small images would do it, with its modelled time."""
     if m < 2 * ctx.target.lanes or pixels > SMALL:
@@ -172,12 +197,14 @@ def _small(
     blocks = -(-pixels // 64)
     block = -(-pixels // blocks)
     batch = blocks * groups * (images if isinstance(images, int) and images > 0 else 1)
-    choice = tiling.choose(ctx.target, block, m, k, threads=ctx.threads, batch=batch)
+    choice = tiling.choose(ctx.target, block, m, -(-k // 2) if words else k, threads=ctx.threads, batch=batch)
     vectors = -(-block // ctx.target.lanes) * batch
-    gathering = 0.0 if direct else GATHER * k * vectors * max(1, -(-ctx.threads // batch))
+    gathering = 0.0 if direct else gather * k * vectors * max(1, -(-ctx.threads // batch))
     turning = TURN * block * m * batch
     if pixels % block:
         choice = replace(choice, rest=tuple(r for r in (4, 2, 1) if r < choice.mr))
+    if words:  # as of one image and group, which is what the other kernel's time is of
+        return block, replace(choice, cycles=blocks * (choice.cycles + (gathering + turning) / batch))
     return block, replace(choice, cycles=choice.cycles + gathering + turning)
 
 
@@ -192,19 +219,18 @@ def _small_step(
     x: str,
     block: int,
     choice: Tiles,
+    words: bool,
 ) -> Step:
     """The step of the kernel for images of few pixels."""
     lanes = ctx.target.lanes
     m, channels = w.shape[0] // groups, w.shape[1]
     k, pixels = channels * shape.taps, product(shape.outputs)
-    direct = shape.is_pointwise
+    direct = shape.is_pointwise and not words
     nr, pitch = choice.nv * lanes, -(-block // lanes) * lanes
-    kc = 0
-    if not direct:
-        kc = tiling.k_block(ctx.target, k, max(pitch, nr), None)
-        kc = 0 if kc >= k else kc
+    kc = 0 if direct else _parts(ctx.target, k, max(pitch, nr), words)
     depth = -(-m // nr) if kc else 1
-    floats = depth * pitch * nr + (0 if direct else (kc or k) * pitch + lanes)
+    gathered = _gathered(shape, kc or k, pitch, lanes, words)
+    floats = depth * pitch * nr + (0 if direct else gathered["floats"])
     extents = Extents()
     a_k = extents(pixels) if direct else str(pitch)
     last = choice.tail * lanes
@@ -223,12 +249,17 @@ def _small_step(
         "scratch": -(-floats * 4 // 64) * 64,
         "g": geometry(shape, channels, extents),
         **_gathering(shape, lanes),
-        "tiles": tile_params(choice, "1", a_k, str(choice.mr), nr, last),
+        **gathered,
+        "tiles": {**tile_params(choice, "1", a_k, str(choice.mr), nr, last), "dot": "bf16" if words else ""},
         "epilogue": epilogue.params(extents),
     }
     return Step(
         Kernel("conv_small", params, kernel_weight(choice) + 1 + (not direct)),
-        (x, ctx.add_constant(pack_columns(columns, nr, lanes), "packed"), *epilogue.values),
+        (
+            x,
+            ctx.add_constant(pack_columns(pair_rows(columns) if words else columns, nr, lanes), "packed"),
+            *epilogue.values,
+        ),
         (epilogue.output,),
         dims=tuple(extents.dims),
         scratch=int(params["scratch"]),
@@ -249,11 +280,34 @@ def _gathering(shape: Window, lanes: int) -> dict[str, int]:
     return {"pieces": pieces if pieces <= 4 else 0, "at_least": 0}
 
 
-def pack_rows(w: NDArray[Any], groups: int, mr: int) -> NDArray[Any]:
-    """Weights [M, C, *kernel] as `[group][M / mr][tap, C][mr]`, flat; missing rows of the last block are zero."""
+def _parts(target: Target, k: int, columns: int, words: bool) -> int:
+    """How much of k is gathered and done at once, in elements; 0: all."""
+    kc = 2 * tiling.k_block(target, -(-k // 2), columns, None) if words else tiling.k_block(target, k, columns, None)
+    return 0 if kc >= k else kc
+
+
+def _gathered(shape: Window, k: int, pitch: int, lanes: int, words: bool) -> dict[str, Any]:
+    """What the templates want to know of the panel that is gathered, of k rows, and how many floats it takes."""
+    if not words:
+        return {"words": False, "floats": k * pitch + lanes}
+    panel, chunk = -(-k // 2) * pitch, min(CHUNK, k + k % 2)
+    return {
+        "words": True,
+        "pointwise": shape.is_pointwise,
+        "chunk": chunk,
+        "rows_at": panel,
+        "floats": panel + (0 if shape.is_pointwise else chunk * pitch + lanes),
+    }
+
+
+def pack_rows(w: NDArray[Any], groups: int, mr: int, words: bool = False) -> NDArray[Any]:
+    """Weights [M, C, *kernel] as `[group][M / mr][tap, C][mr]`, flat; missing rows of the last block are zero. With
+    `words` pairs that follow each other along [tap, C] become words of two bf16."""
     m, channels = w.shape[0] // groups, w.shape[1]
     by_tap = w.reshape(groups, m, channels, -1).transpose(0, 1, 3, 2).reshape(groups, m, -1)
+    if words:
+        by_tap = pair_rows(by_tap.transpose(0, 2, 1)).transpose(0, 2, 1)
     blocks = -(-m // mr)
-    padded = np.zeros((groups, blocks * mr, by_tap.shape[2]), w.dtype)
+    padded = np.zeros((groups, blocks * mr, by_tap.shape[2]), by_tap.dtype)
     padded[:, :m] = by_tap
     return np.ascontiguousarray(padded.reshape(groups, blocks, mr, -1).transpose(0, 1, 3, 2)).reshape(-1)

@@ -97,8 +97,8 @@ def to_bf16(array: NDArray[Any]) -> NDArray[np.uint16]:
 
 
 def pair_rows(matrix: NDArray[Any]) -> NDArray[np.uint32]:
-    """f32 [K, N] as words [(K + 1) / 2, N] of two bf16, the one of the smaller k in the low half."""
-    k, n = matrix.shape
-    bits = np.zeros((k + k % 2, n), np.uint16)
-    bits[:k] = to_bf16(matrix)
-    return bits[::2].astype(np.uint32) | bits[1::2].astype(np.uint32) << np.uint32(16)
+    """f32 [.., K, N] as words [.., (K + 1) / 2, N] of two bf16, the one of the smaller k in the low half."""
+    *batch, k, n = matrix.shape
+    bits = np.zeros((*batch, k + k % 2, n), np.uint16)
+    bits[..., :k, :] = to_bf16(matrix)
+    return bits[..., ::2, :].astype(np.uint32) | bits[..., 1::2, :].astype(np.uint32) << np.uint32(16)

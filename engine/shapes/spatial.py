@@ -66,7 +66,7 @@ def _convolve(call: Call, x: Shape | None, w: Shape | None) -> Shape | None:
     return (x[0], w[0], *windows(call, x[2:], w[2:]))
 
 
-@rule("Conv")
+@rule("Conv", "rewrite.ConvBf16")
 def conv(call: Call) -> Types:
     """A convolution."""
     w = call.shape(1)

@@ -264,7 +264,7 @@ def _declared(
     values = iter(operands)
     for param in op.params or ():
         if param.attribute is not None:
-            inner.env[param.name] = attributes.get(param.name, Value("number"))
+            inner.env[param.name] = attributes.get(param.name, unknown())  # one of `..a` perhaps
         else:
             operand = next(values, None)
             inner.env[param.name] = operand.value if operand is not None else unknown()

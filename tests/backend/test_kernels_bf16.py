@@ -2,51 +2,41 @@
 
 from __future__ import annotations
 
-import platform
 from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from rewrite.backend import build as building
 from rewrite.backend import harness
-from rewrite.backend.kernel_graph import Target
+from rewrite.backend.kernel_graph import Step, Target
 from rewrite.backend.kernels.matmul_bf16 import pair_rows, to_bf16
-from rewrite.backend.target import Compiler, detect, find_compiler
+from rewrite.backend.target import detect
 from rewrite.engine.graph import DType, Node, TensorType
 
 F32 = NDArray[np.float32]
 RNG = np.random.default_rng(11)
-FLAGS = {
-    "avx512_bf16": (64, ["-march=native"]),
-    "avx512": (64, ["-march=native", "-mno-avx512bf16"]),
-    "avx2": (32, ["-mavx2", "-mfma"]),
-    "portable": (16, ["-msse2"]),
+ISAS = {
+    "portable": ("portable", 16, ()),
+    "avx2": ("avx2", 32, ()),
+    "avx512": ("avx512", 64, ()),
+    "avx512_bf16": ("avx512", 64, ("avx512_bf16",)),
 }
 
 
 def _machines() -> list[str]:
-    if platform.machine() != "x86_64":
+    here = detect()
+    if here.machine != "x86_64":
         return ["portable"]
-    here = {"avx512": 3, "avx2": 2}.get(detect().isa, 1)
-    names = ["portable", "avx2", "avx512"][:here]
-    from rewrite.engine.machine import rates
-
-    return [*names, "avx512_bf16"] if rates()["bf16"] > 1 else names
+    names = ["portable", "avx2", "avx512"][: {"avx512": 3, "avx2": 2}.get(here.isa, 1)]
+    return [*names, *(["avx512_bf16"] if "avx512_bf16" in here.features else [])]
 
 
 @pytest.fixture(params=_machines())
-def machine(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Target:
-    """A target, with kernels compiled for it."""
-    if platform.machine() != "x86_64":
-        return detect()
-    width, flags = FLAGS[request.param]
-    usual = find_compiler()
-    plain = tuple(flag for flag in usual.flags if not flag.startswith("-m"))
-    compiler = Compiler(usual.command, usual.version, (*plain, *flags, "-Wno-psabi"))
-    monkeypatch.setattr(building, "find_compiler", lambda: compiler)
-    return replace(detect(), isa=request.param.removesuffix("_bf16"), vector_bytes=width)
+def machine(request: pytest.FixtureRequest) -> Target:
+    """A target that this machine runs kernels of."""
+    isa, width, features = ISAS[request.param]
+    return replace(detect(), isa=isa, vector_bytes=width, features=features)
 
 
 def widened(x: F32) -> NDArray[np.float64]:
@@ -100,6 +90,66 @@ def test_matmul_with_epilogue_and_rows_of_run_time(machine: Target) -> None:
         )
         got = harness.run(graph, {"x": x, "z": z}, threads=2, target=machine)["y"]
         np.testing.assert_allclose(got, np.maximum(widened(x) @ widened(w) + bias + z, 0), rtol=1e-5, atol=2e-5)
+
+
+def convolved(x: F32, w: F32, stride: int, pad: int, group: int) -> NDArray[np.float64]:
+    """The convolution of rounded operands in float64."""
+    x64 = np.pad(widened(x), ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    w64 = widened(w)
+    m, k = w.shape[0], w.shape[2]
+    views = np.lib.stride_tricks.sliding_window_view(x64, (k, k), (2, 3))[:, :, ::stride, ::stride]
+    share, each = x.shape[1] // group, m // group
+    parts = [
+        np.einsum("nchwij,mcij->nmhw", views[:, g * share : (g + 1) * share], w64[g * each : (g + 1) * each])
+        for g in range(group)
+    ]
+    return np.concatenate(parts, 1)
+
+
+@pytest.mark.parametrize(
+    ("x_shape", "m", "kernel", "stride", "pad", "group", "template"),
+    [
+        ((1, 33, 9, 11), 20, 1, 1, 0, 1, "conv"),
+        ((2, 16, 30, 31), 18, 3, 2, 1, 1, "conv"),
+        ((1, 16, 20, 21), 24, 1, 2, 0, 1, "conv"),
+        ((1, 48, 20, 20), 64, 5, 1, 2, 2, "conv"),
+        ((1, 600, 20, 20), 30, 3, 2, 1, 1, "conv"),
+        ((2, 64, 7, 7), 512, 1, 1, 0, 1, "conv_small"),
+        ((1, 250, 7, 7), 256, 3, 2, 1, 1, "conv_small"),
+    ],
+)
+def test_conv(
+    machine: Target,
+    x_shape: Sequence[int],
+    m: int,
+    kernel: int,
+    stride: int,
+    pad: int,
+    group: int,
+    template: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if template == "conv_small":  # whatever the model of their times says
+        monkeypatch.setattr("rewrite.backend.kernels.conv.TURN", -1e3)
+    else:
+        monkeypatch.setattr("rewrite.backend.kernels.conv.SMALL", 0)
+    share = x_shape[1] // group
+    x, w = floats(*x_shape), floats(m, share, kernel, kernel) / np.float32(np.sqrt(share * kernel * kernel))
+    bias = floats(m)
+    expected = np.maximum(convolved(x, w, stride, pad, group) + bias.reshape(-1, 1, 1), 0)
+    attrs = {"group": group, "kernel_shape": (kernel,) * 2, "pads": (pad,) * 4, "strides": (stride,) * 2}
+    graph = harness.make_graph(
+        [Node("rewrite.ConvBf16", ("x", "w", "b"), ("c",), attrs), Node("Relu", ("c",), ("y",))],
+        {"x": x},
+        constants={"w": w, "b": bias},
+        types={v: TensorType(DType.F32, expected.shape) for v in "cy"},
+    )
+    items, _ = harness.lower(graph, target=machine)
+    assert items is not None
+    assert [item.kernel.template for item in items if isinstance(item, Step)] == [template]
+    for threads in (1, 3):
+        got = harness.run(graph, {"x": x}, threads=threads, target=machine)["y"]
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=3e-5)
 
 
 def test_products_that_it_does_not_take() -> None:
