@@ -18,7 +18,7 @@ from ..engine import symbolic
 from ..engine.graph import Constant, DType, Graph, Node, TensorType
 from .build import build
 from .cache import Cache
-from .kernel_graph import ALIGNMENT, SLACK, Group, Item, Kernel, Shape, Step, Target, View
+from .kernel_graph import ALIGNMENT, SERIAL_WORK, SLACK, Group, Item, Kernel, Shape, Step, Target, View
 from .lower import Context, lowerer_of
 from .target import detect
 
@@ -195,8 +195,8 @@ def run(
 
     for item in items:
         if isinstance(item, Step):
-            most = item.most_threads(bound)
-            if not most:
+            work = item.work(bound)
+            if not work:
                 continue
             outputs = []
             for name in item.outputs:
@@ -210,7 +210,7 @@ def run(
                 outputs,
                 dims=[symbolic.evaluate(d, bound) for d in item.dims],
                 scratch=symbolic.evaluate(item.scratch, bound),
-                threads=min(threads, most),
+                threads=1 if work < SERIAL_WORK else threads,
                 target=target,
                 cache=cache,
             )

@@ -84,8 +84,11 @@ class Origin:
 SERIAL_WORK = 16_384
 """Kernels with fewer simple operations run on one thread: they take less than a few microseconds."""
 
-ALL = 255
-"""Stands for any number of threads."""
+LAUNCH_WORK = 8 * SERIAL_WORK
+"""Other threads are called only if there is more work than this for them between two calls from Python: in a small
+model it takes them as long to wake up as one thread needs for all of it."""
+
+MUCH = 1 << 62
 
 Guarded = tuple[tuple[str, bool], ...]
 """Conditions (one-element booleans) with what each has to be for an item to run."""
@@ -100,8 +103,7 @@ class Step:
     allows; their contents are undefined at the start. Values are names in the graph or from `Context.new_value`.
 
     A value may be made by several steps if at most one of them runs: `when` has the conditions on which one does, and
-    `only` pairs of dims of which the first must not be larger than the second. Where `threads` depends on symbols it
-    tells the amount of work: one thread does less than `SERIAL_WORK`."""
+    `only` pairs of dims of which the first must not be larger than the second."""
 
     kernel: Kernel
     inputs: tuple[str, ...]
@@ -109,20 +111,17 @@ class Step:
     dims: tuple[Dim, ...] = ()  # evaluated at run time, passed as int64
     scratch: Dim = 0  # bytes per thread, a multiple of 64
     in_place: tuple[tuple[int, int], ...] = ()  # (input number, output number) that may be the same buffer
-    threads: Dim = 0  # at most so many threads take part; 0 is all; for an `Expr` see below
+    threads: Dim = 0  # its work, in simple operations: one thread does less than `SERIAL_WORK`; 0 is much
     nodes: tuple[str, ...] = ()  # the nodes that it implements, for reports
     origins: tuple[Origin, ...] = ()  # the same in full; steps that share a group's work have it equal
     when: Guarded = ()
     only: tuple[tuple[Dim, Dim], ...] = ()
 
-    def most_threads(self, extents: Mapping[str, int]) -> int:
-        """How many threads may take part for these extents: 0 if the step is not to be run at all, ALL if any number
-        may."""
+    def work(self, extents: Mapping[str, int]) -> int:
+        """Its work for these extents, `MUCH` where nothing is said; 0 if it is not to be run at all."""
         if any(evaluate(low, extents) > evaluate(high, extents) for low, high in self.only):
             return 0
-        if isinstance(self.threads, int):
-            return self.threads or ALL
-        return 1 if evaluate(self.threads, extents) < SERIAL_WORK else ALL
+        return max(1, evaluate(self.threads, extents)) if self.threads != 0 else MUCH
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engine import symbolic
-from .kernel_graph import ALL, Control, Fallback, Guarded, Kernel, ModelPlan, Shape, Step
+from .kernel_graph import LAUNCH_WORK, SERIAL_WORK, Control, Fallback, Guarded, Kernel, ModelPlan, Shape, Step
 from .storage import SCRATCH, Layout, Storage, aligned, is_aligned, lay_out, make_storage, nbytes
 
 Array = NDArray[Any]
 LAYOUTS = 16  # kept for each stage: programs are run with few different extents
+ANY_NUMBER = 255  # of threads, to the executor
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -130,7 +131,7 @@ class Link:
             walk, steps = action
             offsets: list[int] = []
             dims: list[int] = []
-            threads: list[int] = []
+            work: list[int] = []
             for step in steps:
                 offsets += [self.offset(v, layout, number, extents) for v in (*step.inputs, *step.outputs)]
                 if step.scratch != 0:
@@ -138,8 +139,10 @@ class Link:
                 offsets += [self.offset(v, layout, number, extents) for v, _ in step.when]
                 dims += [symbolic.evaluate(d, extents) for d in step.dims]
                 full = any(symbolic.evaluate(nbytes(self.plan.type(v)), extents) > 0 for v in step.outputs)
-                threads.append(min(step.most_threads(extents), ALL) if full else 0)
-            bindings.append(Binding(walk, offsets, dims, threads))
+                work.append(step.work(extents) if full else 0)
+            alone = sum(w for w in work if w >= SERIAL_WORK) < LAUNCH_WORK
+            limits = [min(w, 1) if alone or w < SERIAL_WORK else ANY_NUMBER for w in work]
+            bindings.append(Binding(walk, offsets, dims, limits))
         found = Bound(layout, bindings, [self._made(root, extents) for root in stage.outputs])
         remember(stage.bound, key, found)
         stage.latest = found

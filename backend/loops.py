@@ -58,16 +58,14 @@ def cost(program: Pointwise) -> int:
 
 
 def threads(shape: Sequence[Dim], per_element: int = 2) -> Dim:
-    """The step's `threads` for so much work on each element: 1 if there is little of it for sure, else 0 (all), or the
-    amount of work where only run time knows it."""
+    """The step's `threads` for so many simple operations on each element."""
     return serial_below(product(shape) * per_element, SERIAL_WORK)
 
 
 def serial_below(work: Dim, limit: int) -> Dim:
-    """A step's `threads` if less than `limit` of some kind of work is for one thread."""
-    if isinstance(work, int):
-        return 1 if work < limit else 0
-    return work * SERIAL_WORK // limit
+    """A step's `threads` where less than `limit` of some kind of work is for one thread."""
+    found = work * SERIAL_WORK // limit
+    return max(1, found) if isinstance(found, int) else found
 
 
 def int_attr(node: Node, name: str, default: int | None = None) -> int:
