@@ -101,7 +101,9 @@ def _own_attention() -> Any:
     class ScaledDotProductAttention(OpRun):
         op_domain = OWN_DOMAIN
 
-        def _run(self, q: Any, k: Any, v: Any, m: Any = None, scale: float = 1.0, nan_to_zero: int = 0) -> Any:
+        def _run(
+            self, q: Any, k: Any, v: Any, m: Any = None, scale: float = 1.0, nan_to_zero: int = 0, rows: int = 0
+        ) -> Any:
             share = q.shape[1] // k.shape[1]
             k, v = np.repeat(k, share, axis=1), np.repeat(v, share, axis=1)
             scores = q @ np.swapaxes(k, 2, 3) * np.asarray(scale, q.dtype)
@@ -111,7 +113,8 @@ def _own_attention() -> Any:
             weights /= weights.sum(axis=3, keepdims=True)
             if nan_to_zero:
                 weights = np.where(np.isnan(weights), np.zeros((), q.dtype), weights)
-            return ((weights @ v).astype(q.dtype),)
+            found = (weights @ v).astype(q.dtype)
+            return (found.swapaxes(1, 2) if rows else found,)
 
     return ScaledDotProductAttention
 

@@ -74,6 +74,8 @@ class Context:
         self.reassociate = reassociate
         self.added_constants: dict[str, Constant] = {}
         self.added_types: dict[str, TensorType] = {}
+        self.made: set[str] = set()  # what the items planned so far write
+        self._makers: dict[str, Node] | None = None
         self._contents = dict(contents or {})
         self._by_digest: dict[tuple[str, str], str] = {}
         self._taken = {*graph.types, *graph.inputs, *graph.constants}
@@ -97,6 +99,16 @@ class Context:
         if found is not None and found.array.ndim <= 1 and found.array.dtype.kind in "iu" and found.array.size <= 64:
             return tuple(int(v) for v in found.array.ravel().tolist())
         return self._contents.get(value)
+
+    def maker(self, value: str, /) -> Node | None:
+        """The node of the graph that makes a value, None if none does."""
+        if self._makers is None:
+            self._makers = {v: node for node in self.graph.nodes for v in node.outputs if v}
+        return self._makers.get(value)
+
+    def in_memory(self, value: str, /) -> bool:
+        """Whether a value is there as a tensor when the group being lowered runs: none that lies within a kernel."""
+        return value in self.made or value in self.graph.constants or value in self.graph.inputs
 
     def add_constant(self, array: NDArray[np.generic], hint: str = "packed") -> str:
         """A new constant with these contents (packed weights); its name. Equal contents give the same name."""

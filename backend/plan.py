@@ -80,10 +80,9 @@ def _plan(context: Context, policy: FusePolicy, symbols: Collection[str]) -> Mod
     items: list[Item] = []
     uses = Uses(graph)
     for part in group_nodes(graph, native, policy):
-        if isinstance(part, Group):
-            items += _lower(uses, part, context, policy)
-        else:
-            items += fixed[id(part)]
+        found = _lower(uses, part, context, policy) if isinstance(part, Group) else fixed[id(part)]
+        items += found
+        context.made.update(v for item in found for v in writes(item))
     types: dict[str, ValueType] = {**graph.types, **context.added_types}
     constants = {**graph.constants, **context.added_constants}
     items = _inlined(items, Conditionals(types, constants))

@@ -139,7 +139,7 @@ def _mish(b: Builder, x: int, node: Node) -> int:
 
 
 def _gelu_erf(b: Builder, x: int) -> int:
-    """x / 2 * (1 + erf(x / sqrt(2)))."""
+    """By the primitive: x / 2 * (1 + erf(x / sqrt(2)))."""
     return b.op("Gelu", x)
 
 

@@ -1,5 +1,6 @@
 """Attention as one kernel: the ONNX operator without a key-value cache, in both of its layouts, and our own, which is
-its parts and nothing else.
+its parts and nothing else. Operands are read where a projection has left them, however their heads were split off, and
+our own puts the heads of its result side by side if asked to: nothing is transposed outside the kernel.
 
 They differ in queries that see no key, whose scores are all -∞: a softmax of those is NaN, the ONNX operator gives
 zeros."""
@@ -15,6 +16,7 @@ from ..kernel_graph import Group, Kernel, Step
 from ..loops import float_attr, int_attr, operand, threads
 from ..lower import Context, lowering
 from ..render import c_float
+from ..sources import sources
 from .movement import single
 
 BLOCK = 48  # queries of one head that a task has
@@ -39,9 +41,9 @@ def _lower(node: Node | None, ctx: Context, zeros: str) -> list[Step] | None:
     if node is None or any(node.inputs[4:]) or any(node.outputs[1:]) or float_attr(node, "softcap", 0.0):
         return None
     heads, kv_heads = (node.attrs.get(k) for k in ("q_num_heads", "kv_num_heads"))
-    q = _heads(node.inputs[0], ctx, heads)
-    k, v = (_heads(value, ctx, kv_heads) for value in node.inputs[1:3])
-    y = _heads(node.outputs[0], ctx, heads)
+    q = _operand(node.inputs[0], ctx, heads)
+    k, v = (_operand(value, ctx, kv_heads) for value in node.inputs[1:3])
+    y = _result(node, ctx, heads)
     if q is None or k is None or v is None or y is None:
         return None
     share = exact_div(q.shape[1], k.shape[1])
@@ -58,7 +60,7 @@ def _lower(node: Node | None, ctx: Context, zeros: str) -> list[Step] | None:
         return None
     extents = Extents()
     wide = ctx.target.lanes * (2 if ctx.target.isa == "avx2" else 4)  # of a panel: 16 keys are packed at a time
-    scratch: Dim = ceildiv(keys, wide) * wide * 4 * (depth + BLOCK)
+    scratch: Dim = ceildiv(keys, wide) * wide * 4 * (depth + BLOCK + v.shape[3])
     params = {
         "scale": scale,
         "causal": bool(int_attr(node, "is_causal", 0)),
@@ -76,11 +78,13 @@ def _lower(node: Node | None, ctx: Context, zeros: str) -> list[Step] | None:
     }
     for name, access in (("q", q), ("k", k), ("v", v), ("y", y)):
         params[name] = dict(zip("bhs", extents.all(access.strides[:3]), strict=True))
+        if name != "y":
+            params[name]["o"] = extents(access.offset)
     work = (q.shape[0], q.shape[1], queries, keys)
     return [
         Step(
             Kernel("attention", params, weight=4.0),
-            inputs=tuple(value for value in node.inputs if value),
+            inputs=(q.value, k.value, v.value, *(m for m in node.inputs[3:4] if m)),
             outputs=node.outputs[:1],
             dims=tuple(extents.dims),
             scratch=scratch,
@@ -90,17 +94,29 @@ def _lower(node: Node | None, ctx: Context, zeros: str) -> list[Step] | None:
     ]
 
 
-def _heads(value: str, ctx: Context, heads: object) -> Access | None:
-    """A tensor seen as [batch, heads, length, size]; one of rank 3 has the heads side by side in its last dim."""
-    kind = ctx.type(value)
+def _operand(value: str, ctx: Context, heads: object) -> Access | None:
+    """A tensor seen as [batch, heads, length, size] where its elements lie before they are moved to it."""
+    if ctx.type(value).dtype is not DType.F32:
+        return None
+    found = (_heads(access, heads) for access in sources(value, ctx))
+    return next((access for access in found if access is not None and same(access.strides[3], 1)), None)
+
+
+def _result(node: Node, ctx: Context, heads: object) -> Access | None:
+    kind = ctx.type(node.outputs[0])
     if kind.dtype is not DType.F32 or kind.shape is None:
         return None
-    access = contiguous(value, kind.shape)
-    if len(kind.shape) == 4:
+    whole = contiguous(node.outputs[0], kind.shape)
+    return whole.permuted((0, 2, 1, 3)) if int_attr(node, "rows", 0) else _heads(whole, heads)
+
+
+def _heads(access: Access, heads: object) -> Access | None:
+    """A tensor seen as [batch, heads, length, size]; one of rank 3 has the heads side by side in its last dim."""
+    if len(access.shape) == 4:
         return access
-    if len(kind.shape) != 3 or not isinstance(heads, int) or heads < 1:
+    if len(access.shape) != 3 or not isinstance(heads, int) or heads < 1:
         return None
-    size = exact_div(kind.shape[2], heads)
+    size = exact_div(access.shape[2], heads)
     return None if size is None else access.split(2, (heads, size)).permuted((0, 2, 1, 3))
 
 

@@ -126,6 +126,8 @@ def attention(call: Call) -> Types:
         past = call.shape(4)
         length = call.fresh() if past is None else past[2] + length
     result = (q[0], q[1], heads * values[3]) if len(q) == 3 else (*queries[:3], values[3])
+    if call.integer("rows"):
+        result = (q[0], q[2], q[1], values[3])
     return [
         TensorType(dtype, result),
         TensorType(call.dtype(1), (keys[0], keys[1], length, keys[3])),

@@ -32,7 +32,8 @@ SOURCE = """
       vload_n(z + i, n - i < VL ? (int)(n - i) : VL)), n - i < VL ? (int)(n - i) : VL); \\
   }
 LOOP(f_exp, vexp) LOOP(f_log, vlog) LOOP(f_log1p, vlog1p) LOOP(f_erf, verf) LOOP(f_tanh, vtanh)
-LOOP(f_sigmoid, vsigmoid) LOOP(f_gelu, vgelu) LOOP(f_sign, vsign) LOOP(f_round, vround) LOOP(f_floor, vfloor) LOOP(f_ceil, vceil)
+LOOP(f_sigmoid, vsigmoid) LOOP(f_gelu, vgelu) LOOP(f_exp2, vexp2) LOOP(f_sign, vsign)
+LOOP(f_round, vround) LOOP(f_floor, vfloor) LOOP(f_ceil, vceil)
 LOOP(f_sqrt, vsqrt) LOOP(f_abs, vabs) LOOP(f_sin, vsin)
 LOOP2(f_min, vmin) LOOP2(f_max, vmax) LOOP2(f_min_nan, vmin_nan) LOOP2(f_max_nan, vmax_nan)
 void f_less(const float *x, const float *z, uint8_t *y, long n) {
@@ -148,6 +149,14 @@ def test_gelu(lib: ctypes.CDLL) -> None:
     assert error[x < -6.2].max() <= 1e-13
     special = np.array([np.inf, np.nan, 0.0, -0.0, -1e30, 1e30], np.float32)
     np.testing.assert_array_equal(_call(lib, "f_gelu", special), [np.inf, np.nan, 0, 0, 0, np.float32(1e30)])
+
+
+def test_exp2(lib: ctypes.CDLL) -> None:
+    x = _samples()
+    x = x[x <= 100]
+    got = _call(lib, "f_exp2", x)
+    assert _ulps(got, np.exp2(np.maximum(x, np.float32(-200)).astype(np.float64))) <= 1.5
+    np.testing.assert_array_equal(_call(lib, "f_exp2", np.array([-np.inf, np.nan, 0], np.float32)), [0, np.nan, 1])
 
 
 def test_log1p(lib: ctypes.CDLL) -> None:
