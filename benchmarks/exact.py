@@ -183,8 +183,7 @@ def evaluate(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[An
     inputs = {name: a.astype(np.float64) if a.dtype == np.float32 else a for name, a in feeds.items()}
     with np.errstate(all="ignore"):
         session = ReferenceEvaluator(in_double(model), new_ops=[Conv, MaxPool, AveragePool, Erf, Gelu])
-        found: list[Any] = session.run(None, inputs)
-    return found
+        return list(session.run(None, inputs))
 
 
 def error(found: Sequence[Any], exact: Sequence[Any]) -> float:
