@@ -15,7 +15,7 @@ from functools import cache
 import numpy as np
 from numpy.typing import NDArray
 
-from ..engine.graph import Constant, DType, Graph, TensorType
+from ..engine.graph import Constant, DType, Graph, Node, TensorType
 from ..engine.symbolic import Dim
 from .kernel_graph import Group, Item, Kernel, Shape, Step, Target, View
 

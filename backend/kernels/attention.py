@@ -77,9 +77,7 @@ def _lower(node: Node | None, ctx: Context, zeros: str) -> list[Step] | None:
         "mask": operand("mask", mask[0], mask[1].strides, extents) if mask else None,
     }
     for name, access in (("q", q), ("k", k), ("v", v), ("y", y)):
-        params[name] = dict(zip("bhs", extents.all(access.strides[:3]), strict=True))
-        if name != "y":
-            params[name]["o"] = extents(access.offset)
+        params[name] = {"o": extents(access.offset), **dict(zip("bhs", extents.all(access.strides[:3]), strict=True))}
     work = (q.shape[0], q.shape[1], queries, keys)
     return [
         Step(
