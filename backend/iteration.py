@@ -1,6 +1,6 @@
 """Iteration spaces: how a loop nest walks the tensors it touches.
 
-An `Access` is a strided way to see a tensor; transposing, slicing, splitting and broadcasting one
+An `Access` is a strided way to see a tensor; transposing, slicing, broadcasting and (where strides allow) reshaping one
 gives another without moving data. `collapse` merges the dims of a space that all accesses walk as one, so that kernels
 see few, long loops. Extents and strides are `Dim`s; `Extents` writes them as C, known ones as literals, others as
 entries of the `dims` that the step passes at run time.
@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from ..engine.symbolic import Dim, minimum, product, same
+from ..engine.symbolic import Dim, exact_div, minimum, product, same
 
 
 @dataclass(frozen=True)
@@ -61,6 +61,35 @@ class Access:
             else:
                 strides.append(stride if isinstance(have, int) else stride * minimum(1, have - 1))
         return replace(self, shape=tuple(shape), strides=tuple(strides))
+
+    def reshaped(self, shape: Sequence[Dim]) -> Access | None:
+        """The access with another shape of as many elements, None where strides alone cannot express it."""
+        dims = [(d, s) for d, s in zip(self.shape, self.strides, strict=True) if d != 1]
+        strides: list[Dim] = []
+        k = 0
+        rest: Dim = 1  # what is left of the source dim that is being cut up, and the stride of that part as a whole
+        stride: Dim = 1
+        wanted = [d for d in shape if d != 1]
+        for n, want in enumerate(wanted):
+            if rest == 1:
+                if k == len(dims):
+                    return None
+                rest, stride = dims[k]
+                k += 1
+            while (quotient := exact_div(rest, want)) is None:
+                # the source dims have to be merged: only if they are walked as one
+                if k == len(dims) or not same(stride, dims[k][0] * dims[k][1]):
+                    return None
+                rest, stride = rest * dims[k][0], dims[k][1]
+                k += 1
+            strides.append(stride * quotient)
+            rest = quotient
+            if n + 1 == len(wanted) and (k < len(dims) or rest != 1):
+                return None
+        if not wanted and dims:
+            return None
+        found = iter(strides)
+        return replace(self, shape=tuple(shape), strides=tuple(0 if d == 1 else next(found) for d in shape))
 
 
 def contiguous(value: str, shape: Sequence[Dim]) -> Access:
