@@ -37,14 +37,15 @@ class Conditionals:
         if not all(self._agree(item, body) for body, whole in zip(item.bodies, native, strict=True) if whole):
             return None
         found: list[Item] = []
+        rest: list[Item] = []  # comes last: a run that doesn't need it ends there
         for number, (body, captured) in enumerate(zip(item.bodies, item.captures, strict=True)):
             guard = (condition, number == 0)
             if native[number]:
                 found += self._steps(item, body, captured, guard)
             else:
                 name = f"{item.name} ({'then' if number == 0 else 'else'})"
-                found.append(Control("Branch", (), item.outputs, {}, (body,), (captured,), name, (guard,)))
-        return found
+                rest.append(Control("Branch", (), item.outputs, {}, (body,), (captured,), name, (guard,)))
+        return [*found, *rest]
 
     def _agree(self, item: Control, body: ModelPlan) -> bool:
         """Whether a branch gives dense tensors of the types that the `If` has around it."""

@@ -280,15 +280,18 @@ class Program:
         return run.arrays[value]
 
     def _remember(self, run: Run, bound: Bound) -> None:
-        """Notes a run as a call of the runtime for inputs of the same sizes, if it is one walk and nothing else, and
-        kernels write all outputs where they are wanted."""
+        """Notes a run as a call of the runtime for inputs of the same sizes, if it is one walk and kernels write all
+        outputs where they are wanted; what follows on rare conditions is left to a run from Python."""
         from .runtime.executor import Call
 
         stages, plan = self._link.stages, self.plan
         made = {m.value: m for m in bound.made}
-        if len(stages) != 1 or len(stages[0].actions) != 1 or plan.symbols or made.keys() != set(plan.outputs):
+        if len(stages) != 1 or plan.symbols or made.keys() != set(plan.outputs) or len(made) != len(plan.outputs):
             return
-        if not isinstance(stages[0].actions[0], tuple) or len(made) != len(plan.outputs):
+        first = stages[0].actions[0] if stages[0].actions else None
+        if not isinstance(first, tuple):
+            return
+        if not all(isinstance(item, Control) and item.when for item in stages[0].actions[1:]):
             return
         base = self._link.storage.base
         inputs = []
@@ -303,9 +306,9 @@ class Program:
             (m.value, m.dtype.kind, m.dtype.itemsize, m.shape, m.base, m.dtype, m.store)
             for m in (made[value] for value in plan.outputs)
         ]
-        walk, binding = stages[0].actions[0][0], bound.bindings[0]
+        (walk, _), (binding, *conditions) = first, bound.bindings
         settings = (self._frames, self._link.storage.bases, self.threads)
-        call = Call(walk, binding, *settings, inputs, outputs, self._blocks(bound, 0), bound)
+        call = Call(walk, binding, *settings, inputs, outputs, self._blocks(bound, 0), bound, conditions)
         self._calls = (call, *self._calls)[:LAYOUTS]
 
     def save(self, path: Path | str) -> Path:

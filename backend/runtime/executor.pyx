@@ -462,7 +462,9 @@ cdef bint _overlap(const Py_buffer* a, const Py_buffer* b) noexcept:
 
 
 cdef class Call:
-    """A run for inputs of given types and sizes, of a program that is one walk: from arrays to arrays in one step.
+    """A run for inputs of given types and sizes, of a program that is one walk: from arrays to arrays in one step. What
+    comes after the walk in rare cases is not done here: `rest` has the conditions of each such item, rows `(base,
+    offset, wanted)`, and if all of one are met there is no result.
 
     `inputs` are rows `(name, kind, itemsize, shape, base)`, `outputs` rows `(name, kind, itemsize, shape, base, dtype,
     store)` with bases of their own; `frames` has those that are free, of so many `bases`; `blocks` are rows `(base,
@@ -483,10 +485,13 @@ cdef class Call:
     cdef tuple dtypes
     cdef tuple stores
     cdef tuple blocks
+    cdef tuple rest
     cdef object make
     cdef object keep
 
-    def __cinit__(self, Walk walk, Binding binding, list frames, int bases, int threads, inputs, outputs, blocks, keep):
+    def __cinit__(
+        self, Walk walk, Binding binding, list frames, int bases, int threads, inputs, outputs, blocks, keep, rest=()
+    ):
         from numpy import ndarray
 
         cdef int i = 0, axis
@@ -506,6 +511,7 @@ cdef class Call:
         self.dtypes = tuple([row[5] for row in outputs])
         self.stores = tuple([row[6] for row in outputs])
         self.blocks = tuple([(int(base), int(size)) for base, size in blocks])
+        self.rest = tuple([tuple(rows) for rows in rest])
         self.ins, self.outs = len(self.names), len(self.out_names)
         self.ports = <port_t*> PyMem_Malloc(max(1, self.ins + self.outs) * sizeof(port_t))
         if self.ports == NULL:
@@ -575,6 +581,8 @@ cdef class Call:
     cdef list go(self, Frame frame, list values, tuple out):
         cdef Py_buffer* views = frame.buffers(self.ins + self.outs)
         cdef int taken = 0
+        if self.rest and out is not None:
+            return None  # an array given for an output may be an input, which has to be whole for what comes then
         try:
             try:
                 for value in values:
@@ -593,6 +601,8 @@ cdef class Call:
             if not self.place(frame, views, out is not None):
                 return None
             self.walk.launch(self.binding, frame, self.threads, NULL)
+            if self.rest and self.unfinished(frame):
+                return None
             if out is not None:
                 self.copy_out(frame, views)
             return found
@@ -600,6 +610,16 @@ cdef class Call:
             while taken:
                 taken -= 1
                 PyBuffer_Release(&views[taken])
+
+    cdef bint unfinished(self, Frame frame) except -1:
+        """Whether something is to be done after the walk."""
+        for rows in self.rest:
+            for base, offset, wanted in rows:
+                if frame.flag(base, offset) != wanted:
+                    break
+            else:
+                return True
+        return False
 
     cdef list targets(self, tuple out):
         """The arrays for outputs: those given, else fresh ones."""

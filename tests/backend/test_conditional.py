@@ -153,9 +153,13 @@ def test_a_branch_without_kernels_is_run_when_it_is_taken() -> None:
     [control] = controls(program.plan)
     assert control.op == "Branch"
     assert program.fallbacks() == {"Det": 1}
-    for turn in range(6):
+    for turn in range(12):
         x = RNG.standard_normal((turn % 3 + 1, 4, 4), np.float32) * 0.3
         agree(program, MIXED, {"x": x, "c": np.array(turn % 2 == 0)})
+        out = np.empty(len(x), np.float32)
+        found = program.run({"x": x, "c": np.array(turn % 2 == 1)}, out={"y": out})["y"]
+        assert found is out
+        np.testing.assert_array_equal(program.run({"x": x, "c": np.array(turn % 2 == 1)})["y"], out)
 
 
 def test_branches_of_different_shapes_stay_programs() -> None:
