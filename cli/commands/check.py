@@ -29,7 +29,7 @@ def command(
     std_rules: StdRules = True,
     budget: Annotated[
         int, typer.Option("--budget", min=1, metavar="N", help="Instances to try for each rule.", show_default=True)
-    ] = 400,
+    ] = 600,
     seconds: Annotated[
         float, typer.Option("--seconds", min=0.1, metavar="S", help="Seconds to spend on each rule at most.")
     ] = 8.0,

@@ -190,13 +190,16 @@ def _below(egraph: EGraph, roots: Sequence[int]) -> list[int]:
 
 
 def _saturate(subject: Subject, egraph: EGraph, seconds: float) -> str:
-    """Applies the rule twice over; why it did not fire where it came nearest."""
+    """Applies the rule twice over; why it did not fire where it came nearest.
+
+    Terms over constants only are rewritten as well where both sides promise the same bits. Elsewhere an overflow that
+    one side avoids would make the constants inf and 1e30 equal for all that follows; the compiler rewrites none."""
     limits = Limits(seconds=seconds, nodes=40 * len(egraph.nodes) + 10_000)
     rulesets = tuple(dict.fromkeys(rule.ruleset for rule in subject.compiled))
     plan = Plan("check", (Repeat((Run(rulesets),), 2),))
     saturator = Saturator(
         egraph, subject.compiled, subject.library.kinds, limits,
-        plan=plan, declared=subject.declared, constants=True,
+        plan=plan, declared=subject.declared, constants=subject.rule.numerics == "exact",
     )  # fmt: skip
     report = saturator.run()
     return "; ".join(c.reason for c in report.counts.values() if c.reason)

@@ -9,6 +9,7 @@ either accepted by the rule or only just refused.
 from __future__ import annotations
 
 import time
+import warnings
 import zlib
 from dataclasses import dataclass, field
 
@@ -29,7 +30,7 @@ from .sweep import swept
 
 ROUND = 48
 """Instances in a round."""
-SWEPT = (240, 96)
+SWEPT = (360, 120)
 """How many changes are tried in turn of the first instances on which a rule fires."""
 REFUSED = (84, 42)
 """And of the first tests on which it does not: what is one change away from them is easily forgotten."""
@@ -54,6 +55,12 @@ class _Tally:
 
 def check_rule(rule: ast.Rule, library: Library, budget: Budget) -> RuleReport:
     """Checks one rule; see `soundness.check_rule`."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # of NumPy, about overflow and means of nothing: wanted here
+        return _check_rule(rule, library, budget)
+
+
+def _check_rule(rule: ast.Rule, library: Library, budget: Budget) -> RuleReport:
     start, begun = time.perf_counter(), time.process_time()
     tally = _Tally()
     ways = subjects(rule, library)

@@ -161,7 +161,8 @@ def _in_one_place(subject: Subject, instance: Instance, rng: np.random.Generator
             base = np.resize(tensor.array, tuple(int(d) for d in shape if isinstance(d, int)))
             if not 1 < base.size <= 256:
                 continue
-            others = [float(base.reshape(-1)[-1]) + 2]
+            last = float(base.reshape(-1)[-1])
+            others = [last - 2 if last > 100 else last + 2]
             if tensor.dtype.is_float and subject.rule.numerics != "fast":
                 others += [-np.inf, np.inf, np.nan]
             for number in others:
@@ -177,7 +178,7 @@ def _filled(subject: Subject, instance: Instance, rng: np.random.Generator) -> I
     numbers = [*dict.fromkeys((*numbers_of(subject.rule), 0.0, 1.0))][:6]
     found = _data(instance)
     for slot, tensor in found:
-        if tensor.array is None and all(isinstance(d, int) and d <= 7 for d in tensor.shape):
+        if all(isinstance(d, int) and d <= 7 for d in tensor.shape):
             shape = tuple(int(d) for d in tensor.shape if isinstance(d, int))
             for number in numbers:
                 with np.errstate(all="ignore"):
@@ -185,7 +186,7 @@ def _filled(subject: Subject, instance: Instance, rng: np.random.Generator) -> I
                 filled = _put(instance, slot, Tensor.of(array), f"{slot[0]} is a constant, {number:g}")
                 yield filled
                 for other_slot, other in found:
-                    if other.array is not None:
+                    if other.array is not None and other_slot != slot:
                         drawn = Tensor.of(values.draw(other.dtype, other.array.shape, rng, values.PLAIN))
                         filled = _put(filled, other_slot, drawn, f"{other_slot[0]} has other values")
                 yield filled

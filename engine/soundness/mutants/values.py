@@ -100,8 +100,13 @@ def _leaky_relu(attrs: Attrs, operands: list[Any]) -> list[Any]:
     return [np.where(x >= 0, x, x * np.asarray(attrs["alpha"], x.dtype))]
 
 
-_OWN: dict[str, Callable[[Attrs, list[Any]], list[Any]]] = {"LeakyRelu": _leaky_relu}
-"""Operators that `onnx.reference` computes by a formula that turns an infinite attribute into NaN."""
+def _prelu(attrs: Attrs, operands: list[Any]) -> list[Any]:
+    x, slope = operands
+    return [np.where(x >= 0, x, x * slope)]
+
+
+_OWN: dict[str, Callable[[Attrs, list[Any]], list[Any]]] = {"LeakyRelu": _leaky_relu, "PRelu": _prelu}
+"""Operators that `onnx.reference` computes by a formula that turns 0 into NaN where the slope is infinite."""
 
 
 _MARKS_WITH_NAN = frozenset(("AveragePool", "LpPool", "MaxPool", "Resize"))
