@@ -116,11 +116,35 @@ def compile(
         shapes=shapes,
         time_limit=time_limit,
         node_limit=node_limit,
-        progress=progress,
+        progress=warming(progress),
     )
     return compile_optimized(
         optimized, threads=threads, target=target, rules=rules, std_rules=std_rules, progress=progress
     )
+
+
+def warming(progress: Progress | None = None) -> Progress:
+    """A `progress` for `optimize` that gets the compiler ready while a child process saturates and this one waits."""
+    import threading
+
+    done: list[threading.Thread] = []
+
+    def warm_up() -> None:
+        import contextlib
+
+        with contextlib.suppress(Exception):  # what is wrong comes up again where it can be told
+            from .backend.pipeline import warm_up
+
+            warm_up()
+
+    def tell(stage: str, facts: Mapping[str, Any]) -> None:
+        if stage == "saturate" and not done:
+            done.append(threading.Thread(target=warm_up, daemon=True))
+            done[0].start()
+        if progress is not None:
+            progress(stage, facts)
+
+    return tell
 
 
 def compile_optimized(

@@ -13,9 +13,10 @@ import math
 import os
 import subprocess
 import sysconfig
+import threading
 from collections import deque
-from collections.abc import Callable, Sequence
-from contextlib import redirect_stderr, redirect_stdout
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
@@ -23,7 +24,7 @@ from types import ModuleType
 
 from .. import transient
 from ..errors import RewriteError, UserError
-from .cache import Cache
+from .cache import Cache, Room
 from .compiler import Compiler, find_compiler
 from .kernel_graph import Kernel, Target
 from .render import TEMPLATES, Rendered, kernel_name, render_kernel, render_module
@@ -31,6 +32,8 @@ from .target import cores, runs_here
 
 Progress = Callable[[str, int, int], None]
 MODULE_WEIGHT = 6.0  # kernels of this weight are worth a compiler process of their own
+FIRST_MODULE = 12.0  # so much is compiled while there may be more to come, …
+EARLY_MODULE = 40.0  # … and then so much: each module costs a compiler 0.2 s by itself
 LARGEST_MODULE = 60.0  # modules beyond this weight are cut, so that compilers stay small
 
 
@@ -58,43 +61,107 @@ def build(
     keep_source: Path | None = None,
     progress: Progress | None = None,
 ) -> Library:
-    """Loads the kernels, compiling those that the cache doesn't have. Those for a CPU that isn't this one are compiled
-    only: even loading them could need instructions that it lacks.
+    """Loads the kernels, compiling those that the cache doesn't have; see `Builder`."""
+    with Builder(target, cache, compiler=compiler, keep_source=keep_source) as builder:
+        for kernel in kernels:
+            builder.add(kernel)
+        return builder.finish(progress)
+
+
+class Builder:
+    """Loads kernels as they come, and has those that the cache lacks compiled meanwhile. Those for another CPU than
+    this one are compiled only: even loading them could need instructions that it lacks.
 
     `keep_source` is a directory that the generated `.pyx` of newly compiled kernels are copied to; asking for it
-    compiles all of them. Raises UserError if a compiler is needed and there is none, RewriteError if it rejects the
-    generated code."""
-    library = Library()
-    names = {kernel_name(k, target): k for k in dict.fromkeys(kernels)}
-    if not names:
-        return library
-    compiler = compiler or find_compiler()
-    room = cache.room(f"{target.machine}-{target.isa}-{compiler.key(target)}")
-    runs = runs_here(target)
-    missing = dict(names)
-    if keep_source is None:
-        for module, (path, members) in room.find(names).items():
-            if runs:
-                try:
-                    table = load_module(module, path).table()
-                except (ImportError, OSError) as error:
-                    room.discard(module, str(error))
-                    continue
-                members = tuple(table)
-                library.addresses.update((name, table[name]) for name in missing if name in table)
-            library.files[module] = path
-            for name in members:
-                missing.pop(name, None)
-    if missing:
-        rendered = [render_kernel(kernel, target) for kernel in missing.values()]
-        built = compile_modules(_chunks(rendered), compiler, target, keep_source=keep_source, progress=progress)
-        for module, (data, members) in built.items():
-            path = room.store(module, data, members)
-            library.files[module] = path
-            library.compiled += len(members)
-            if runs:
-                library.addresses.update(load_module(module, path).table())
-    return library
+    compiles all of them. Its methods raise UserError if a compiler is needed and there is none, RewriteError if it
+    rejects the generated code. To be used in a `with` block, which ends compilers that still run."""
+
+    def __init__(
+        self, target: Target, cache: Cache, *, compiler: Compiler | None = None, keep_source: Path | None = None
+    ) -> None:
+        self._target = target
+        self._cache = cache
+        self._compiler = compiler
+        self._keep_source = keep_source
+        self._runs = runs_here(target)
+        self._stack = ExitStack()
+        self._room: Room | None = None
+        self._batch: Batch | None = None
+        self._seen: set[str] = set()
+        self._found: set[str] = set()  # kernels that modules of the cache have
+        self._waiting: list[Rendered] = []
+        self._total = 0
+        self.library = Library()
+
+    def __enter__(self) -> Builder:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def add(self, kernel: Kernel) -> None:
+        """Notes a kernel; starts a compiler when there is enough for one."""
+        name = kernel_name(kernel, self._target)
+        if name in self._seen:
+            return
+        self._seen.add(name)
+        if self._keep_source is None and self._cached(name):
+            return
+        self._total += 1
+        self._waiting.append(render_kernel(kernel, self._target))
+        if sum(k.weight for k in self._waiting) >= (FIRST_MODULE if self._batch is None else EARLY_MODULE):
+            self._compile([self._waiting])
+            self._waiting = []
+
+    def finish(self, progress: Progress | None = None) -> Library:
+        """Compiles what is left, waits for the compilers, and loads all."""
+        if self._total and progress:
+            progress("compile", 0, self._total)
+        if self._waiting:
+            self._compile(_chunks(self._waiting))
+        if self._batch is not None:
+            for module, data, members in self._batch.results():
+                path = self._place().store(module, data, members)
+                self.library.files[module] = path
+                self.library.compiled += len(members)
+                if self._runs:
+                    self.library.addresses.update(load_module(module, path).table())
+                if progress:
+                    progress("compile", self.library.compiled, self._total)
+        return self.library
+
+    def _place(self) -> Room:
+        if self._room is None:
+            self._compiler = self._compiler or find_compiler()
+            self._room = self._cache.room(
+                f"{self._target.machine}-{self._target.isa}-{self._compiler.key(self._target)}"
+            )
+        return self._room
+
+    def _cached(self, name: str) -> bool:
+        """Whether the cache has a kernel; its module is loaded then."""
+        if name not in self._found:
+            for module, (path, members) in self._place().find([name]).items():
+                if self._runs:
+                    try:
+                        table = load_module(module, path).table()
+                    except (ImportError, OSError) as error:
+                        self._place().discard(module, str(error))
+                        continue
+                    members = tuple(table)
+                    self.library.addresses.update(table)
+                self.library.files[module] = path
+                self._found.update(members)
+        return name in self._found
+
+    def _compile(self, chunks: Sequence[Sequence[Rendered]]) -> None:
+        self._place()
+        assert self._compiler is not None
+        if self._batch is None:
+            folder = self._stack.enter_context(transient.directory("build"))
+            self._batch = self._stack.enter_context(Batch(folder, self._compiler, self._target))
+        for chunk in chunks:
+            self._batch.start(chunk, self._keep_source)
 
 
 def _chunks(kernels: Sequence[Rendered]) -> list[list[Rendered]]:
@@ -110,73 +177,87 @@ def _chunks(kernels: Sequence[Rendered]) -> list[list[Rendered]]:
     return [chunk for chunk in chunks if chunk]
 
 
-def compile_modules(
-    chunks: Sequence[Sequence[Rendered]],
-    compiler: Compiler,
-    target: Target,
-    *,
-    keep_source: Path | None = None,
-    progress: Progress | None = None,
-) -> dict[str, tuple[bytes, tuple[str, ...]]]:
-    """Compiles one extension module for each chunk: the shared library's bytes and its kernels, by module name."""
-    modules: dict[str, tuple[bytes, tuple[str, ...]]] = {}
-    running: deque[tuple[str, Path, tuple[str, ...], subprocess.Popen[bytes]]] = deque()
-    done, total = 0, sum(map(len, chunks))
+class Batch:
+    """Extension modules that are compiled side by side in a directory, as many at a time as there are cores."""
 
-    def finish() -> None:
-        nonlocal done
-        name, library, members, process = running[0]
+    def __init__(self, folder: Path, compiler: Compiler, target: Target) -> None:
+        self._folder = folder
+        self._compiler = compiler
+        self._target = target
+        self._running: deque[tuple[str, Path, tuple[str, ...], subprocess.Popen[bytes]]] = deque()
+        self._done: list[tuple[str, bytes, tuple[str, ...]]] = []
+
+    def __enter__(self) -> Batch:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        for _name, _path, _members, process in self._running:
+            transient.end(process)
+
+    def start(self, kernels: Sequence[Rendered], keep_source: Path | None = None) -> None:
+        """Translates a module with these kernels, and starts to compile it."""
+        text = render_module(kernels)
+        name = module_name(text)
+        source = self._folder / f"{name}.pyx"
+        source.write_text(text)
+        if keep_source is not None:
+            keep_source.mkdir(parents=True, exist_ok=True)
+            (keep_source / source.name).write_text(text)
+        translated = _cythonize(source)
+        while len(self._running) >= cores():
+            self._done.append(self._next())
+        members = tuple(k.name for k in kernels)
+        process = _compile(translated, self._compiler, self._target)
+        self._running.append((name, source.with_suffix(".so"), members, process))
+
+    def results(self) -> Iterator[tuple[str, bytes, tuple[str, ...]]]:
+        """The modules as they are done: name, the shared library's bytes, its kernels."""
+        while self._done or self._running:
+            yield self._done.pop(0) if self._done else self._next()
+
+    def _next(self) -> tuple[str, bytes, tuple[str, ...]]:
+        name, library, members, process = self._running[0]
         _, errors = process.communicate()
         transient.end(process)
-        running.popleft()
+        self._running.popleft()
         if process.returncode:
-            raise _failed(compiler, library.with_suffix(".c"), errors.decode(errors="replace"))
-        modules[name] = (library.read_bytes(), members)
-        done += len(members)
-        if progress:
-            progress("compile", done, total)
-
-    if progress:
-        progress("compile", 0, total)
-    with transient.directory("build") as temporary:
-        try:
-            for chunk in chunks:
-                text = render_module(chunk)
-                name = module_name(text)
-                source = temporary / f"{name}.pyx"
-                source.write_text(text)
-                if keep_source is not None:
-                    keep_source.mkdir(parents=True, exist_ok=True)
-                    (keep_source / source.name).write_text(text)
-                translated = _cythonize(source)
-                while len(running) >= cores():
-                    finish()
-                members = tuple(k.name for k in chunk)
-                running.append((name, source.with_suffix(".so"), members, _compile(translated, compiler, target)))
-            while running:
-                finish()
-        finally:
-            for _, _, _, process in running:
-                transient.end(process)
-    return modules
+            raise _failed(self._compiler, library.with_suffix(".c"), errors.decode(errors="replace"))
+        return name, library.read_bytes(), members
 
 
 def _cythonize(source: Path) -> Path:
     """Translates a `.pyx` to C beside it, in this process. Raises RewriteError with Cython's messages."""
-    from Cython.Compiler.Errors import CompileError
-    from Cython.Compiler.Main import compile_single
-    from Cython.Compiler.Options import CompilationOptions, default_options
+    with _CYTHON:
+        from Cython.Compiler.Errors import CompileError
+        from Cython.Compiler.Main import compile_single
+        from Cython.Compiler.Options import CompilationOptions, default_options
 
-    options = CompilationOptions(default_options, language_level=3)
-    said = StringIO()
-    try:
-        with redirect_stderr(said), redirect_stdout(said):
-            result = compile_single(str(source), options, source.stem)
-    except CompileError as error:
-        raise RewriteError(f"Cython rejects generated code: {error}\n{said.getvalue()}") from error
+        options = CompilationOptions(default_options, language_level=3)
+        said = StringIO()
+        try:
+            with redirect_stderr(said), redirect_stdout(said):
+                result = compile_single(str(source), options, source.stem)
+        except CompileError as error:
+            raise RewriteError(f"Cython rejects generated code: {error}\n{said.getvalue()}") from error
     if result.num_errors:
         raise RewriteError(f"Cython rejects generated code:\n{said.getvalue()}")
     return source.with_suffix(".c")
+
+
+_CYTHON = threading.Lock()  # it keeps state of its own, and is not made for several threads
+
+
+def warm_up() -> None:
+    """Loads Cython and what it reads before its first module. For a thread that has nothing better to do: translating
+    the first kernels is faster by that."""
+    with _CYTHON, transient.directory("warm") as folder:
+        from Cython.Compiler.Main import compile_single
+        from Cython.Compiler.Options import CompilationOptions, default_options
+
+        source = folder / "warm.pyx"
+        source.write_text(render_module([Rendered("nothing", "cdef void nothing() noexcept nogil:\n    pass\n", 1.0)]))
+        compile_single(str(source), CompilationOptions(default_options, language_level=3), source.stem)
+    find_compiler()
 
 
 def module_name(text: str) -> str:

@@ -13,8 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engine import symbolic
+from .arrays import aligned, usable
 from .kernel_graph import LAUNCH_WORK, SERIAL_WORK, Control, Fallback, Guarded, Kernel, ModelPlan, Shape, Step
-from .storage import SCRATCH, Layout, Storage, aligned, is_aligned, lay_out, make_storage, nbytes
+from .storage import SCRATCH, Layout, Storage, lay_out, make_storage, nbytes
 
 Array = NDArray[Any]
 LAYOUTS = 16  # kept for each stage: programs are run with few different extents
@@ -182,8 +183,7 @@ class Link:
         """A constant where kernels can read it."""
         if name not in self._weights:
             array = self.plan.constants[name].array
-            mapped = isinstance(array.base, np.memmap)  # from a bundle: laid out for kernels, with slack after each
-            if not mapped and not is_aligned(array):
+            if not usable(array):
                 copy = aligned(array.shape, array.dtype)
                 copy[...] = array
                 array = copy

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from ..engine.graph import Constant, DType, Graph, Node, TensorType
 from ..engine.symbolic import Dim
+from .arrays import Contents, aligned, usable
 from .kernel_graph import Group, Item, Kernel, Shape, Step, Target, View
 
 __all__ = ["Context", "Group", "Kernel", "Lowerer", "Shape", "Step", "Target", "View", "lowerer_of", "lowering"]
@@ -77,7 +78,7 @@ class Context:
         self.made: set[str] = set()  # what the items planned so far write
         self._makers: dict[str, Node] | None = None
         self._contents = dict(contents or {})
-        self._by_digest: dict[tuple[str, str], str] = {}
+        self._contents_known = Contents()
         self._taken = {*graph.types, *graph.inputs, *graph.constants}
 
     def type(self, value: str, /) -> TensorType:
@@ -112,13 +113,15 @@ class Context:
 
     def add_constant(self, array: NDArray[np.generic], hint: str = "packed") -> str:
         """A new constant with these contents (packed weights); its name. Equal contents give the same name."""
-        constant = Constant(np.ascontiguousarray(array) if array.ndim else array)
-        key = (constant.digest, "constant")
-        if key not in self._by_digest:
-            name = self._by_digest[key] = self._fresh(hint)
-            self.added_constants[name] = constant
+        if not usable(array):
+            copy = aligned(array.shape, array.dtype)
+            copy[...] = array
+            array = copy
+        name = self._contents_known.name(array, fresh := self._fresh(hint))
+        if name == fresh:
+            constant = self.added_constants[name] = Constant(array)
             self.added_types[name] = constant.type
-        return self._by_digest[key]
+        return name
 
     def new_value(self, type: TensorType, hint: str = "temp") -> str:  # noqa: A002
         """A new intermediate value that some step writes and later ones read; its name."""

@@ -15,6 +15,7 @@ from ..engine import symbolic
 from ..engine.graph import Constant, DType, Graph, Node, OtherType, TensorType, ValueType
 from ..engine.symbolic import Dim
 from ..errors import UserError
+from .arrays import Contents
 from .kernel_graph import (
     ALIGNMENT,
     SLACK,
@@ -41,8 +42,9 @@ class Weights:
     """The constants of a bundle: each distinct one once, at a multiple of the alignment, with slack behind it."""
 
     def __init__(self) -> None:
+        self._known = Contents()
         self._offsets: dict[str, int] = {}
-        self._constants: list[Constant] = []
+        self._arrays: list[NDArray[Any]] = []
         self.size = 0
 
     def add(self, constant: Constant) -> Json:
@@ -50,19 +52,20 @@ class Weights:
         array = constant.array
         if array.dtype.kind == "O":
             return {"strings": [v if isinstance(v, str) else str(v) for v in array.ravel()], "shape": list(array.shape)}
-        if constant.digest not in self._offsets:
-            self._offsets[constant.digest] = self.size
-            self._constants.append(constant)
+        name = self._known.name(array, fresh := str(len(self._arrays)))
+        if name == fresh:
+            self._offsets[name] = self.size
+            self._arrays.append(array)
             self.size += -(-(array.nbytes + SLACK) // ALIGNMENT) * ALIGNMENT
         dtype = DType.from_numpy(array.dtype).value
-        return {"dtype": dtype, "shape": list(array.shape), "offset": self._offsets[constant.digest]}
+        return {"dtype": dtype, "shape": list(array.shape), "offset": self._offsets[name]}
 
     def write(self, file: BinaryIO) -> None:
         """Writes all of them in order."""
-        for constant in self._constants:
-            data = np.ascontiguousarray(constant.array).tobytes()
-            file.write(data)
-            file.write(bytes(-(-(len(data) + SLACK) // ALIGNMENT) * ALIGNMENT - len(data)))
+        for array in self._arrays:
+            data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            file.write(data.data)
+            file.write(bytes(-(-(data.nbytes + SLACK) // ALIGNMENT) * ALIGNMENT - data.nbytes))
 
 
 def checksum(path: Path) -> str:

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..engine.graph import Graph
 from ..errors import UserError
 from ..grammar.library import Library as Rules
-from .build import build
+from .build import Builder
 from .cache import Cache
 from .fallback import computable
 from .group import FusePolicy, policy
@@ -51,15 +51,27 @@ def compile_graph(
     source = Path(keep_source) if keep_source is not None else None
     variants, linked = [], None
     for kind in parse_targets(target):
-        plan = plan_graph(graph, fusing, kind, count, reassociate=reassociate)
-        refuse_unknown(plan)
-        kernels = build(plan.kernels, kind, Cache(cache_dir), keep_source=source, progress=progress)
+        with Builder(kind, Cache(cache_dir), keep_source=source) as builder:
+            plan = plan_graph(graph, fusing, kind, count, reassociate=reassociate, announce=builder.add)
+            refuse_unknown(plan)
+            for kernel in plan.kernels:
+                builder.add(kernel)
+            kernels = builder.finish(progress)
         variants.append((kind, plan))
         if linked is None and runs_here(kind):
             linked = plan, {k: kernels.address(k, kind) for k in plan.kernels}
     assert linked is not None
     warn_of_fallbacks(linked[0])
     return Program(*linked, threads=count, variants=variants)
+
+
+def warm_up() -> None:
+    """Loads what compiling needs. For a thread beside one that waits, as it does for saturation."""
+    from .build import warm_up as load_cython
+    from .lower import lowerer_of
+
+    lowerer_of("")
+    load_cython()
 
 
 @lru_cache(maxsize=1)

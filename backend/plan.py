@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from .kernel_graph import (
     Fallback,
     Group,
     Item,
+    Kernel,
     ModelPlan,
     Origin,
     Shape,
@@ -42,16 +43,19 @@ def plan_graph(
     symbols: Collection[str] = (),
     *,
     reassociate: bool = True,
+    announce: Callable[[Kernel], None] | None = None,
 ) -> ModelPlan:
     """Plans a graph: the main one, or a body whose captured values have been made inputs.
 
     `symbols` are the extents that are known around a body; without `reassociate` no algorithm is used that rounds
-    otherwise than the plain order of operations."""
+    otherwise than the plain order of operations. `announce` is called with kernels of the main graph as soon as they
+    are known, when other constants have not been packed yet."""
 
     def plan(one: Graph) -> ModelPlan:
         one = _without_dead(one)
         contents, fails = _contents(one)
-        found = _plan(Context(one, target, threads, contents, reassociate), policy, symbols)
+        context = Context(one, target, threads, contents, reassociate)
+        found = _plan(context, policy, symbols, announce or (lambda kernel: None))
         return replace(found, fails=True) if fails else found
 
     bound = {*symbols, *(s for value in graph.inputs for s in _plain_symbols(graph.types.get(value)))}
@@ -73,7 +77,9 @@ def plan_graph(
     )
 
 
-def _plan(context: Context, policy: FusePolicy, symbols: Collection[str]) -> ModelPlan:
+def _plan(
+    context: Context, policy: FusePolicy, symbols: Collection[str], announce: Callable[[Kernel], None]
+) -> ModelPlan:
     """The plan of one version of a graph."""
     graph = context.graph
     fixed, native = _classify(graph, context, policy, symbols)
@@ -83,6 +89,10 @@ def _plan(context: Context, policy: FusePolicy, symbols: Collection[str]) -> Mod
         found = _lower(uses, part, context, policy) if isinstance(part, Group) else fixed[id(part)]
         items += found
         context.made.update(v for item in found for v in writes(item))
+        if isinstance(part, Group):
+            for item in found:
+                if isinstance(item, Step):
+                    announce(item.kernel)
     types: dict[str, ValueType] = {**graph.types, **context.added_types}
     constants = {**graph.constants, **context.added_constants}
     items = _inlined(items, Conditionals(types, constants))

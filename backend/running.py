@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 from ..engine import symbolic
 from ..engine.graph import DType, TensorType
 from ..errors import RewriteError
+from .arrays import aligned, is_aligned
 from .kernel_graph import Control, Fallback, ModelPlan, Step
 from .link import Link
-from .storage import SCRATCH, Layout, aligned, is_aligned, shape_value
+from .storage import SCRATCH, Layout, shape_value
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from ..engine import symbolic
 from ..engine.graph import TensorType
 from ..engine.symbolic import Dim
-from .kernel_graph import ALIGNMENT, Control, Fallback, Item, ModelPlan, Shape, Step, View, extents_of, reads, writes
+from .arrays import aligned
+from .kernel_graph import Control, Fallback, Item, ModelPlan, Shape, Step, View, extents_of, reads, writes
 from .memory import Buffer, Placement, padded, place
 
 Array = NDArray[Any]
@@ -272,21 +273,3 @@ def shape_value(plan: ModelPlan, item: Shape, extents: Mapping[str, int]) -> Arr
     array = aligned(tuple(symbolic.evaluate(d, extents) for d in kind.shape), kind.dtype.numpy)
     array[...] = np.array([symbolic.evaluate(d, extents) for d in item.dims]).reshape(array.shape)
     return array
-
-
-def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """An uninitialised array that begins at a multiple of the alignment and may be read past its end."""
-    size = dtype.itemsize
-    for d in shape:
-        size *= d
-    raw = np.empty(size + 2 * ALIGNMENT, np.uint8)
-    start = -raw.__array_interface__["data"][0] % ALIGNMENT
-    return np.ndarray(shape, dtype, raw, start)
-
-
-def is_aligned(array: Array) -> bool:
-    """Whether kernels may read the array's memory as it is: it is contiguous, aligned, and 64 bytes past its end are on
-    a page that it is on itself."""
-    address = array.__array_interface__["data"][0]
-    end = (address + array.nbytes) % 4096
-    return bool(array.flags.c_contiguous and address % ALIGNMENT == 0 and 0 < end <= 4096 - ALIGNMENT)

@@ -75,6 +75,11 @@ class Query:
     kinds: tuple[tuple[str, str], ...] = ()
 
 
+def preload() -> None:
+    """Imports egglog, which takes a while, before it is needed."""
+    import egglog.bindings  # noqa: F401
+
+
 class Matcher:
     """An egglog e-graph of e-nodes and registered queries. To be used from one thread; `close` removes its files."""
 

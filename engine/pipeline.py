@@ -109,37 +109,40 @@ def optimize(
         seconds[stage] = seconds.get(stage, 0.0) + time.perf_counter() - start
         return result
 
-    library = timed("rules", lambda: load_rules(rules, std=std_rules))
-    make_plan(schedule, library.schedules, library.rulesets)  # so that a wrong name is told at once
-    if precision not in PRECISIONS:
-        raise UserError(f"there is no precision {precision!r}", hint=f"There are {', '.join(PRECISIONS)}.")
-    if why_not is not None:
-        _check_asked(library, why_not, numerics)
-    graph_in: Graph = timed("read", lambda: graph_of(model, shapes, library))
-    costs = {
-        target: CostModel(model=cost, target=target, threads=threads)  # type: ignore[arg-type]
-        for target in ("portable", "native")
-    }
-    settings: dict[str, Any] = {
-        "rules": tuple(map(Path, rules)),  # as written: the child finds what this process has kept
-        "std": std_rules,
-        "numerics": numerics,
-        "disabled": tuple(disabled),
-        "limits": Limits(seconds=time_limit, nodes=node_limit),
-        "costs": costs,
-        "memory": memory_limit,
-        "why_not": why_not,
-        "schedule": schedule,
-        "precision": precision,
-    }
-    known = operators_of(library, graph_in.opset)
-    parts = bodies.Numbering(bodies.mark_bodies(graph_in))
-    outcomes: list[worker.Outcome] = []
-    graphs: dict[str, list[Graph]] = {target: [] for target in costs}
-    start = time.perf_counter()
-    for task in _tasks(parts, settings, start):
-        outcomes.extend(timed("saturate", worker.run, task, tell))
-        timed("extract", _decode, parts, outcomes, graphs, known)
+    child: worker.Child | None
+    with worker.start() as child:  # it gets ready while rules and model are read
+        library = timed("rules", lambda: load_rules(rules, std=std_rules))
+        make_plan(schedule, library.schedules, library.rulesets)  # so that a wrong name is told at once
+        if precision not in PRECISIONS:
+            raise UserError(f"there is no precision {precision!r}", hint=f"There are {', '.join(PRECISIONS)}.")
+        if why_not is not None:
+            _check_asked(library, why_not, numerics)
+        graph_in: Graph = timed("read", lambda: graph_of(model, shapes, library))
+        costs = {
+            target: CostModel(model=cost, target=target, threads=threads)  # type: ignore[arg-type]
+            for target in ("portable", "native")
+        }
+        settings: dict[str, Any] = {
+            "rules": tuple(map(Path, rules)),  # as written: the child finds what this process has kept
+            "std": std_rules,
+            "numerics": numerics,
+            "disabled": tuple(disabled),
+            "limits": Limits(seconds=time_limit, nodes=node_limit),
+            "costs": costs,
+            "memory": memory_limit,
+            "why_not": why_not,
+            "schedule": schedule,
+            "precision": precision,
+        }
+        known = operators_of(library, graph_in.opset)
+        parts = bodies.Numbering(bodies.mark_bodies(graph_in))
+        outcomes: list[worker.Outcome] = []
+        graphs: dict[str, list[Graph]] = {target: [] for target in costs}
+        start = time.perf_counter()
+        for task in _tasks(parts, settings, start):
+            outcomes.extend(timed("saturate", worker.run, task, tell, child))
+            child = None
+            timed("extract", _decode, parts, outcomes, graphs, known)
 
     def whole(target: str) -> Graph:
         found = graphs[target]

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ from .encode import encode
 from .extract import ENodeLike, Extraction, extract
 from .graph import Graph
 from .library import PRECISIONS, RuleSet, load_rules, operators_of, rule_set
+from .matcher import preload
 from .nearest import WhyNot, why_not
 from .operators import KERNEL_OPERATORS, OWN_DOMAIN, declaring
 from .saturate import Limits, Saturation, Saturator
@@ -172,47 +173,68 @@ def _admissible(graph: Graph, cost: CostModel, rules: RuleSet) -> Callable[[ENod
     return lambda node: can_write(node.op, node.attrs, graph.opset)
 
 
-def run(task: Job, progress: Progress | None = None) -> list[Outcome]:
-    """Does a job in a child process, within its limits of time and memory.
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A child process that waits for its job; what it says to its standard error goes to a file."""
 
-    Raises `OutOfBounds` if the child had to be stopped, and what the child raised. An interrupt stops the child."""
+    process: subprocess.Popen[bytes]
+    said: Path
+
+
+@contextlib.contextmanager
+def start() -> Iterator[Child]:
+    """A child process, to be given to `run` once: it gets ready while this process does something else, and is ended
+    with the block. Raises OSError."""
     with transient.directory("saturate") as folder, (folder / "said").open("wb") as said:
         # the package may be importable here under a path set by the caller's program
         env = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p), TMPDIR=str(folder))
-        child = transient.start(
+        process = transient.start(
             [sys.executable, "-c", f"from {__package__}.worker import main; main()"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said, env=env,
         )  # fmt: skip
-        late = threading.Event()
-
-        def stop() -> None:
-            late.set()
-            child.kill()
-
-        timer = threading.Timer(task.limits.seconds + _grace(task), stop)
-        timer.daemon = True
-        timer.start()
         try:
-            assert child.stdin is not None
-            assert child.stdout is not None
-            with contextlib.suppress(BrokenPipeError):
-                pickle.dump(task, child.stdin, protocol=pickle.HIGHEST_PROTOCOL)
-                child.stdin.close()
-            while True:
-                try:
-                    kind, value = pickle.load(child.stdout)
-                except (EOFError, pickle.UnpicklingError):
-                    code = child.wait()
-                    raise _stopped(task, code, late.is_set(), (folder / "said").read_text(errors="replace")) from None
-                if kind == "result":
-                    return value  # type: ignore[no-any-return]
-                if kind == "error":
-                    raise value
-                if progress is not None:
-                    progress(*value)
+            yield Child(process, folder / "said")
         finally:
-            timer.cancel()
-            transient.end(child)
+            transient.end(process)
+
+
+def run(task: Job, progress: Progress | None = None, child: Child | None = None) -> list[Outcome]:
+    """Does a job in a child process (the one given, or one of its own), within its limits of time and memory.
+
+    Raises `OutOfBounds` if the child had to be stopped, and what the child raised. An interrupt stops the child."""
+    if child is None:
+        with start() as child:
+            return run(task, progress, child)
+    process = child.process
+    late = threading.Event()
+
+    def stop() -> None:
+        late.set()
+        process.kill()
+
+    timer = threading.Timer(task.limits.seconds + _grace(task), stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            pickle.dump(task, process.stdin, protocol=pickle.HIGHEST_PROTOCOL)
+            process.stdin.close()
+        while True:
+            try:
+                kind, value = pickle.load(process.stdout)
+            except (EOFError, pickle.UnpicklingError):
+                code = process.wait()
+                raise _stopped(task, code, late.is_set(), child.said.read_text(errors="replace")) from None
+            if kind == "result":
+                return value  # type: ignore[no-any-return]
+            if kind == "error":
+                raise value
+            if progress is not None:
+                progress(*value)
+    finally:
+        timer.cancel()
 
 
 def _grace(task: Job) -> float:
@@ -245,6 +267,7 @@ def main() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not get between the messages
+    preload()
     task: Job = pickle.load(sys.stdin.buffer)
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_DATA, (task.memory, task.memory))

@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from ...engine.graph import DType, TensorType
 from ...engine.symbolic import Dim, ceildiv, product, same
+from ..arrays import aligned
 from ..iteration import Access, Extents, collapse, contiguous
 from ..kernel_graph import Target
 from ..loops import serial_below
@@ -225,14 +225,16 @@ def pack_columns(matrices: NDArray[Any], nr: int, lanes: int) -> NDArray[Any]:
     stack = matrices.reshape(-1, k, n)
     full, rest = divmod(n, nr)
     count = len(stack)
-    panels = stack[:, :, : full * nr].reshape(count, k, full, nr).transpose(0, 2, 1, 3)
-    parts = [panels.reshape(count, full * k * nr)]
+    width = -(-rest // lanes) * lanes
+    packed = aligned((count * k * (full * nr + width),), matrices.dtype)
+    each = packed.reshape(count, -1)
+    panels = each[:, : full * k * nr].reshape(count, full, k, nr)
+    panels[...] = stack[:, :, : full * nr].reshape(count, k, full, nr).transpose(0, 2, 1, 3)
     if rest:
-        width = -(-rest // lanes) * lanes
-        last = np.zeros((count, k, width), matrices.dtype)
+        last = each[:, full * k * nr :].reshape(count, k, width)
         last[:, :, :rest] = stack[:, :, full * nr :]
-        parts.append(last.reshape(count, k * width))
-    return np.ascontiguousarray(np.concatenate(parts, axis=1)).reshape(-1)
+        last[:, :, rest:] = 0
+    return packed
 
 
 def _constant_matrices(array: NDArray[Any], b: Matrices, k: int, n: int) -> NDArray[Any]:

@@ -103,7 +103,7 @@ def command(
                 disabled=disabled,
                 schedule=schedule,
                 precision=precision,
-                progress=stages,
+                progress=api.warming(stages) if job.program is not None or bench else stages,
             )
             if job.program is None and not bench:
                 return result, None

@@ -278,7 +278,7 @@ transient.open = full
 """
 FULL_BUNDLE = """
 import errno
-import rewrite.backend.bundle as bundle
+import rewrite.backend.bundle_write as bundle
 def full(self, file):
     raise OSError(errno.ENOSPC, "No space left on device")
 bundle.Weights.write = full
