@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import math
 import os
 import pickle
 import signal
@@ -46,6 +47,8 @@ _GRACE_PER_NODE = 0.004
 """… and for each node of the model, for a large one on a busy machine must not be lost after all the work."""
 MEMORY = 4 << 30
 """The bytes that the child may use where nothing else is said."""
+_BUSY = 5
+"""Times that limit in all by the clock: so much slower may a busy machine be."""
 _NO_MEMORY = 12
 """How the child ends when Python gets no memory; egglog's libraries abort then, and the system may kill it."""
 
@@ -101,11 +104,11 @@ def perform(task: Job, progress: Progress | None = None) -> list[Outcome]:
     rules = rule_set(
         library, task.numerics, task.disabled, schedule=task.schedule, opsets=opsets, precision=task.precision
     )
-    end = time.perf_counter() + task.limits.seconds
+    end = time.process_time() + task.limits.seconds
     outcomes = []
     with declaring(operators_of(library, opsets)):
         for i, graph in enumerate(task.graphs):
-            left = replace(task.limits, seconds=max(0.0, end - time.perf_counter()))
+            left = replace(task.limits, seconds=max(0.0, end - time.process_time()))
             outcomes.append(_optimise(graph, task.constants if i == 0 else {}, rules, task, left, progress))
     return outcomes
 
@@ -212,7 +215,7 @@ def run(task: Job, progress: Progress | None = None, child: Child | None = None)
         late.set()
         process.kill()
 
-    timer = threading.Timer(task.limits.seconds + _grace(task), stop)
+    timer = threading.Timer(_BUSY * (task.limits.seconds + _grace(task)), stop)
     timer.daemon = True
     timer.start()
     try:
@@ -244,7 +247,7 @@ def _grace(task: Job) -> float:
 def _stopped(task: Job, code: int, late: bool, said: str) -> RewriteError:
     """The error for a child that ended without a result."""
     hint = "Some rules make ever more terms of this model: leave them out"
-    if late:
+    if late or code == -signal.SIGXCPU:
         return OutOfBounds(
             f"saturation was stopped hard: it did not come back {_grace(task):.0f} s after its time limit of "
             f"{task.limits.seconds:g} s",
@@ -259,18 +262,26 @@ def _stopped(task: Job, code: int, late: bool, said: str) -> RewriteError:
     return RewriteError(f"saturation broke down: {last[0]}")
 
 
-def main() -> None:
-    """The child: one job from standard input, its messages to standard output."""
+def limit(task: Job) -> None:
+    """Bounds this process: its memory, and the time it computes, by which the system ends it inside one call of the
+    engine even (SIGXCPU)."""
     import resource
 
+    spent = math.ceil(time.process_time() + task.limits.seconds + _grace(task))
+    for what, bounds in ((resource.RLIMIT_DATA, (task.memory,) * 2), (resource.RLIMIT_CPU, (spent, spent + 2))):
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(what, bounds)
+
+
+def main() -> None:
+    """The child: one job from standard input, its messages to standard output."""
     transient.die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not get between the messages
     preload()
     task: Job = pickle.load(sys.stdin.buffer)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_DATA, (task.memory, task.memory))
+    limit(task)
 
     def send(kind: str, value: Any) -> None:
         pickle.dump((kind, value), out, protocol=pickle.HIGHEST_PROTOCOL)

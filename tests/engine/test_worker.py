@@ -1,0 +1,28 @@
+"""The bounds of the process that saturates."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import pytest
+from rewrite.engine import worker
+from rewrite.engine.saturate import Limits
+
+JOB = worker.Job((), {}, (), True, "default", (), Limits(seconds=0.0), {})
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such limits there")
+def test_the_system_ends_what_computes_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "_GRACE", 0.0)
+    child = os.fork()
+    if child == 0:
+        worker.limit(JOB)
+        while True:
+            pass
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    assert code == -signal.SIGXCPU
+    error = worker._stopped(JOB, code, late=False, said="")
+    assert isinstance(error, worker.OutOfBounds)
+    assert "stopped hard" in str(error)
