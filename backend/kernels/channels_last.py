@@ -17,11 +17,12 @@ from numpy.typing import NDArray
 from ...engine.graph import DType, TensorType
 from ...engine.symbolic import Dim, product
 from ..iteration import Extents, contiguous
+from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step, lowering
 from . import tiles as tiling
 from . import winograd
 from .epilogue import Axes, Epilogue, of_group
-from .matmul import SMALL_WORK, Matrices, Product, kernel_weight, lower_product, pack_columns
+from .matmul import SMALL_WORK, Matrices, Product, kernel_weight, lines_ahead, lower_product, pack_columns
 from .slide_last import channels_first, depthwise
 from .tiles import Tiles
 from .window import Window, geometry, number, window_of
@@ -66,7 +67,10 @@ def lower_channels_last(group: Group, ctx: Context) -> list[Step] | None:
     if groups > 1 and w.shape[0] == groups == x.shape[-1]:
         return [depthwise(group, ctx, shape, epilogue, x.shape[0], w, node.inputs[0])]
     if ctx.reassociate and (way := winograd.plan(ctx, shape, x.shape[0], groups, w.shape[0], w.shape[1], last=True)):
-        return [winograd.winograd_step(group, ctx, shape, epilogue, x.shape[0], w, node.inputs[0], way, last=True)]
+        images = x.shape[0] if isinstance(x.shape[0], int) and x.shape[0] > 0 else 1
+        plain = _blocks(ctx, shape, w.shape[0], shape.taps, w.shape[1], images, copied=False)[1]
+        if way.cycles < 0.9 * plain.cycles:
+            return [winograd.winograd_step(group, ctx, shape, epilogue, x.shape[0], w, node.inputs[0], way, last=True)]
     return [conv_step(group, ctx, shape, epilogue, x.shape[0], groups, w, node.inputs[0])]
 
 
@@ -131,6 +135,9 @@ def conv_step(
         "runs": runs,
         "length": run_length,
         "part": part,
+        "ahead": lines_ahead(
+            choice, target, min(block, pixels) if isinstance(pixels, int) else block, m, runs * run_length
+        ),
         "block": block,
         "copied": copied,
         "planar": planar,
@@ -157,7 +164,7 @@ def conv_step(
         dims=tuple(extents.dims),
         scratch=int(params["scratch"]),
         in_place=() if part < runs else epilogue.in_place(2),
-        threads=1 if isinstance(macs, int) and macs < SMALL_WORK else 0,
+        threads=serial_below(macs, SMALL_WORK),
         nodes=tuple(n.name for n in group.nodes),
     )
 

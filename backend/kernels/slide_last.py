@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ...engine.graph import DType, TensorType
 from ...engine.symbolic import Dim, product
 from ..iteration import Extents
+from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step, lowering
 from .epilogue import Axes, Epilogue, of_group
 from .slide import SMALL_PLANES, UNROLLED, pool_kind
@@ -101,7 +102,7 @@ def slide_last(
         dims=tuple(extents.dims),
         scratch=int(params["scratch"]),
         in_place=epilogue.in_place(len(inputs)),
-        threads=1 if isinstance(work, int) and work < SMALL_PLANES else 0,
+        threads=serial_below(work, SMALL_PLANES),
         nodes=tuple(n.name for n in group.nodes),
     )
 

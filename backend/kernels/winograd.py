@@ -9,6 +9,7 @@ rounding. After Lavin and Gray, "Fast Algorithms for Convolutional Neural Networ
 from __future__ import annotations
 
 import math
+from collections import Counter
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from ..iteration import Extents
 from ..lower import Context, Group, Kernel, Step
 from . import tiles as tiling
 from .epilogue import Epilogue
-from .matmul import kernel_weight, tile_params
+from .matmul import kernel_weight, lines_ahead, tile_params
 from .tiles import Tiles
 from .window import Window
 
@@ -39,12 +40,12 @@ _G = {
 }
 """The filter transforms for the points 0, 1, -1, inf and 0, 1, -1, 2, -2, inf."""
 
-_TRANSFORM = {2: (40.0, 30.0), 4: (150.0, 130.0)}
+_TRANSFORM = {2: (85.0, 65.0), 4: (190.0, 130.0)}
 """What the transforms of the inputs and of the outputs of one tile cost for one vector of channels, in cycles, with
 turning."""
-_LAST = {2: (20.0, 20.0), 4: (75.0, 65.0)}
+_LAST = {2: (60.0, 45.0), 4: (150.0, 100.0)}
 """The same where channels lie last."""
-_MEMORY, _L3 = 7.0, 16.0
+_MEMORY, _L3 = 9.0, 24.0
 """Bytes that come in a cycle from memory and from the third-level cache."""
 _BLOCKS = (8, 14, 28, 56, 84)
 """About how many tiles a block may have."""
@@ -81,28 +82,41 @@ def plan(
 
 
 def way(ctx: Context, shape: Window, images: int, m: int, c: int, t: int, most: int, *, last: bool = False) -> Winograd:
-    """The way with blocks of about `most` tiles, with its time: that of the products and transforms, and half of that
-    of what comes from beyond the second-level cache, which they hide in part."""
+    """The way with blocks of about `most` tiles, with its time: that of the products and transforms, and a quarter of
+    that of what comes from beyond the second-level cache, which is fetched meanwhile; or the other way round."""
     lanes, xis = ctx.target.lanes, (t + 2) ** 2
     down, across = _tiles(shape, t)
     columns = across if across <= most else math.ceil(across / math.ceil(across / most))
     rows = math.ceil(down / math.ceil(down / min(down, max(1, most // columns))))
-    blocks = math.ceil(down / rows) * math.ceil(across / columns) * images
+    sizes = Counter(
+        min(rows, down - i) * min(columns, across - j) for i in range(0, down, rows) for j in range(0, across, columns)
+    )
+    blocks = sizes.total() * images
     choice = tiling.choose(ctx.target, rows * columns, m, c)
-    choice = replace(choice, rest=tuple(r for r in (4, 2, 1) if r < choice.mr))
-    panels = math.ceil(m / (choice.nv * lanes))
+    rest = {size % choice.mr for size in sizes} - {0}
+    choice = replace(choice, rest=tuple(sorted(rest, reverse=True)))
+    vectors = math.ceil(m / lanes)
+    panels = math.ceil(vectors / choice.nv)
     parts = 1 if blocks >= 4 * ctx.threads or blocks % ctx.threads == 0 else min(ctx.threads, panels)
+    widths = [choice.nv] * (panels - 1) + [vectors - (panels - 1) * choice.nv]
+    heights = [
+        (h, n * images)
+        for size, n in sizes.items()
+        for h in (*[choice.mr] * (size // choice.mr), size % choice.mr)
+        if h
+    ]
+    products = sum(n * tiling.tile_cycles(h, v, c) for h, n in heights for v in widths)
     into, out = (_LAST if last else _TRANSFORM)[t]
-    work = xis * choice.cycles * blocks
-    work += down * across * images * (into * math.ceil(c / lanes) * parts + out * math.ceil(m / lanes))
-    uneven = math.ceil(blocks * parts / ctx.threads) * ctx.threads / (blocks * parts)
-    weights, inputs = xis * c * m * 4, xis * rows * columns * c * 4
+    work = xis * products + down * across * images * (into * math.ceil(c / lanes) * parts + out * vectors)
+    work *= math.ceil(blocks * parts / ctx.threads) * ctx.threads / (blocks * parts)
+    weights, inputs, sums = (xis * 4 * n for n in (c * m, rows * columns * c, rows * columns * choice.nv * lanes))
     traffic = 0.0
     if weights > ctx.target.l2 // 2:
-        traffic += weights / _MEMORY + weights * (blocks - 1) / _L3
-    if inputs > ctx.target.l2 // 2:
-        traffic += inputs * blocks * panels / _L3
-    return Winograd(t, rows, columns, parts, choice, work * uneven + traffic / 2)
+        traffic += weights / _MEMORY * ctx.threads
+    if weights + inputs + sums > ctx.target.l2:
+        again = weights * (blocks - 1) if weights > inputs else inputs * blocks * (panels - 1)
+        traffic += again / _L3
+    return Winograd(t, rows, columns, parts, choice, max(work, traffic) + min(work, traffic) / 4)
 
 
 def _tiles(shape: Window, t: int) -> tuple[int, int]:
@@ -153,6 +167,7 @@ def winograd_step(
         "parts": way.parts,
         "scratch": -(-floats * 4 // 64) * 64,
         "ldv": ldv,
+        "ahead": lines_ahead(choice, ctx.target, most, xis * m, c),
         "tiles": tile_params(choice, str(ldv), "1", str(choice.mr * ldv), nr, choice.tail * lanes),
         "epilogue": epilogue.params(extents),
     }
