@@ -1,7 +1,9 @@
-"""Operators without a native kernel: one node by the reference implementation that comes with `onnx`."""
+"""Operators without a native kernel: one node by the reference implementation that comes with `onnx`, or by what is
+here where that is simple and the result's size hangs on data."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,6 +13,7 @@ from ..engine.graph import Node
 from ..engine.operators import KERNEL_OPERATORS, OWN_DOMAIN, WORKING_OPSET, find_schema, signature, split_name
 from ..engine.protos import attribute_to_proto
 from ..errors import RewriteError, UserError
+from .kernel_graph import HOST_OPERATORS
 
 
 class Runner:
@@ -20,7 +23,7 @@ class Runner:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self._evaluator = None if node.op in _OPTIONALS else _evaluator(node)
+        self._evaluator = None if node.op in _OPTIONALS or node.op in HOST_OPERATORS else _evaluator(node)
 
     def run(self, values: Sequence[Any]) -> list[Any]:
         """The outputs (those that have names) on values for the inputs that are there, in order.
@@ -29,6 +32,8 @@ class Runner:
         implementation fails: most often the operator is not defined on these operands."""
         present = [v for v in self.node.inputs if v]
         where = f"node {self.node.name or self.node.outputs[0]} ({self.node.op})"
+        if self.node.op == "Range":
+            return [number_range(*(np.asarray(v).reshape(()) for v in values), where=where)]
         if self._evaluator is None:
             return [_optional(self.node.op, values[0] if values else None, where)]
         feeds = dict(zip(present, values, strict=True))
@@ -42,7 +47,7 @@ class Runner:
 
 def computable(node: Node) -> bool:
     """Whether an implementation is known."""
-    if node.op in _OPTIONALS:
+    if node.op in _OPTIONALS or node.op in HOST_OPERATORS:
         return True
     try:
         _evaluator(node)
@@ -61,6 +66,22 @@ def _optional(op: str, value: Any, where: str) -> Any:
     if op == "OptionalGetElement" and value is None:
         raise RewriteError("the optional is empty", where=where)
     return value
+
+
+def number_range(first: Any, last: Any, step: Any, *, where: str = "") -> Any:
+    """Range, whose length only its operands tell: arrays of one number, of one dtype; first + i * step in that dtype.
+
+    The length is ⌈(last - first) / step⌉: exact for integers; for floats the difference is one of the dtype, the
+    quotient of double precision, as in ONNX Runtime. Raises RewriteError for a step of 0 and for what isn't finite."""
+    a, b, d = first.item(), last.item(), step.item()
+    if not d or not np.isfinite([a, b, d]).all():
+        raise RewriteError(f"there is no Range from {a} to {b} by {d}", where=where)
+    count = -((a - b) // d) if isinstance(a, int) else math.ceil(float(last - first) / d)
+    dtype = first.dtype
+    found = np.arange(max(0, count), dtype=dtype)
+    found *= step
+    found += first
+    return found
 
 
 def opset_of(node: Node) -> dict[str, int]:

@@ -90,6 +90,9 @@ model it takes them as long to wake up as one thread needs for all of it."""
 
 MUCH = 1 << 62
 
+HOST_OPERATORS = frozenset({"Range"})
+"""Operators that are done at once in Python, where they have no kernel: a few numbers, whose count hangs on data."""
+
 Guarded = tuple[tuple[str, bool], ...]
 """Conditions (one-element booleans) with what each has to be for an item to run."""
 
@@ -307,7 +310,7 @@ class ModelPlan:
         Of several versions each operator is counted where it is most frequent."""
         found: dict[str, int] = {}
         for item in self.items:
-            if isinstance(item, Fallback):
+            if isinstance(item, Fallback) and item.node.op not in HOST_OPERATORS:
                 found[item.node.op] = found.get(item.node.op, 0) + 1
             elif isinstance(item, Control):
                 for body in item.bodies:

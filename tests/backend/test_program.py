@@ -12,7 +12,8 @@ import pytest
 from rewrite.backend import harness
 from rewrite.backend.pipeline import FallbackWarning, compile_graph
 from rewrite.backend.program import Program
-from rewrite.engine.graph import Constant, Graph, Node
+from rewrite.engine.graph import Constant, DType, Graph, Node, TensorType
+from rewrite.engine.symbolic import symbol
 from rewrite.errors import RewriteError, UserError
 
 from . import models
@@ -140,6 +141,25 @@ def test_fallbacks_views_and_extents_that_depend_on_data() -> None:
             found = program.run({"x": x})[name]
             assert found.dtype == expected.dtype
             np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize(
+    ("start", "limit", "delta"),
+    [(0.0, 7.0, 1.0), (-1.5, 3.2, 0.3), (5.0, 5.0, 2.0), (2.0, -9.0, -2.5), (4, -7, -2), (1, 20, 3), (3, 0, 1)],
+)
+def test_ranges_of_numbers_that_only_data_tell(start: float, limit: float, delta: float) -> None:
+    dtype = np.float32 if isinstance(start, float) else np.int64
+    feeds = {name: np.array(v, dtype) for name, v in (("a", start), ("b", limit), ("c", delta))}
+    nodes = [Node("Range", ("a", "b", "c"), ("r",), name="range"), Node("Add", ("r", "a"), ("y",))]
+    kinds = {v: TensorType(DType.from_numpy(np.dtype(dtype)), (symbol("M"),)) for v in ("r", "y")}
+    program = compile_graph(harness.make_graph(nodes, feeds, types=kinds), threads=1)
+    assert program.fallbacks() == {}
+    expected = np.arange(start, limit, delta) + start
+    found = program.run(feeds)["y"]
+    assert found.shape == expected.shape
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(RewriteError, match="range"):
+        program.run({**feeds, "c": np.zeros((), dtype)})
 
 
 def test_an_input_that_is_an_output_is_copied() -> None:
