@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from ...engine.graph import DType, TensorType
 from ...engine.symbolic import Dim, product
+from ..arrays import aligned
 from ..iteration import Extents
 from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step, lowering
@@ -53,8 +54,9 @@ def depthwise(
 ) -> Step:
     """The step that convolves each channel of `x` with a filter of its own: weights [C, 1, *kernel]."""
     lanes, channels = ctx.target.lanes, w.shape[0]
-    padded = np.zeros((shape.taps, -(-channels // lanes) * lanes), np.float32)
+    padded = aligned((shape.taps, -(-channels // lanes) * lanes), np.dtype(np.float32))
     padded[:, :channels] = w.reshape(channels, -1).T
+    padded[:, channels:] = 0
     extra = {"kind": "depthwise", "counted": False, "include_pad": False}
     inputs = (x, ctx.add_constant(padded.reshape(-1), "packed"))
     return slide_last(group, ctx, shape, epilogue, images, channels, inputs, extra)

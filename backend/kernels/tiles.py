@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
+from itertools import pairwise
 
 from ..kernel_graph import Target
 
@@ -76,14 +77,29 @@ def choose(
         row = [(mr, m // mr), (m % mr, 1 if m % mr else 0)]
         total = sum(tile_cycles(r, v, k) * count_r * count_v for v, count_v in column for r, count_r in row)
         total += packing * k * sum(v * count for v, count in column) * (1 if panels * batch >= threads else threads)
-        items = blocks * panels * batch
-        uneven = math.ceil(items / threads) * threads / items
-        cost = total * uneven
+        share = [sum(tile_cycles(r, v, k) * count for r, count in row) + packing * k * v for v, _ in column]
+        cost = total * _uneven(blocks, panels, batch, share[0], share[1], threads)
         if best is None or cost < best[0] * 0.995:
             best = cost, (mr, nv)
     assert best is not None
     mr, nv = best[1]
     return replace(shape(target, mr, nv, rows, columns), cycles=best[0])
+
+
+def _uneven(blocks: int, panels: int, batch: int, full: float, last: float, threads: int) -> float:
+    """How much longer the slowest thread takes than if all had the same to do. Tiles are dealt out in stretches of
+    equal number, panel by panel; those of the last panel of each matrix are narrower: `last` a panel, not `full`."""
+    if threads == 1:
+        return 1.0
+    items = blocks * panels * batch
+
+    def until(item: int) -> float:
+        whole, rest = divmod(item, blocks * panels)
+        wide = min(rest, blocks * (panels - 1))
+        return whole * (full * (panels - 1) + last) + (wide * full + (rest - wide) * last) / blocks
+
+    ends = [until(items * t // threads) for t in range(threads + 1)]
+    return max(b - a for a, b in pairwise(ends)) * threads / ends[-1]
 
 
 def shape(target: Target, mr: int, nv: int, rows: int | None, columns: int | None) -> Tiles:

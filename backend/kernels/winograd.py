@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...engine.symbolic import Dim
+from ..arrays import aligned
 from ..iteration import Extents
 from ..lower import Context, Group, Kernel, Step
 from . import tiles as tiling
@@ -187,7 +188,7 @@ def transformed(w: NDArray[Any], t: int, nr: int, lanes: int) -> NDArray[Any]:
     zeros for the channels that are missing."""
     m, c, e = w.shape[0], w.shape[1], t + 2
     g = _G[t].astype(np.float32)
-    packed = np.empty(e * e * c * -(-m // lanes) * lanes, np.float32)
+    packed = aligned((e * e * c * -(-m // lanes) * lanes,), np.dtype(np.float32))
     at = 0
     for j in range(0, m, nr):
         count = min(nr, m - j)
