@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -92,6 +93,8 @@ def compile(
 ) -> Program:
     """Optimise `model` and compile it to native code.
 
+    A model in a file is kept in the user's cache as it was compiled, and loaded from there the next time.
+
     Args:
         model: as for `optimize`, like the arguments that are not listed here.
         threads: threads that one run uses; by default as many as this process may use.
@@ -104,9 +107,23 @@ def compile(
     Raises:
         rewrite.errors.UserError: the model or a rule file cannot be used, or there is no C compiler.
     """
+    from .backend.pipeline import warn_of_fallbacks
+    from .backend.programs import Programs
     from .backend.target import parse_targets
 
     parse_targets(target)  # a wrong name is told before the work begins
+    used = threads or usable_cores()
+    known, key = Programs(), None
+    if isinstance(model, str | PathLike) and Path(model).is_file():
+        limits = {"time_limit": time_limit, "node_limit": node_limit}
+        settings: dict[str, Any] = {"threads": used, "target": target, "std_rules": std_rules, "numerics": numerics}
+        settings |= {"precision": precision, "shapes": sorted((shapes or {}).items()), **limits}
+        with contextlib.suppress(OSError):  # told where the file is read
+            key = known.key(Path(model), settings, [Path(path) for path in rules])
+        found = known.find(key, threads=used) if key is not None else None
+        if found is not None:
+            warn_of_fallbacks(found.plan)
+            return found
     optimized = optimize(
         model,
         rules=rules,
@@ -118,9 +135,12 @@ def compile(
         node_limit=node_limit,
         progress=warming(progress),
     )
-    return compile_optimized(
-        optimized, threads=threads, target=target, rules=rules, std_rules=std_rules, progress=progress
+    program = compile_optimized(
+        optimized, threads=used, target=target, rules=rules, std_rules=std_rules, progress=progress
     )
+    if key is not None and optimized.report.egraph["stop_reason"] != "time_limit":  # the same whenever it is made
+        known.store(key, program)
+    return program
 
 
 def warming(progress: Progress | None = None) -> Progress:
@@ -130,8 +150,6 @@ def warming(progress: Progress | None = None) -> Progress:
     done: list[threading.Thread] = []
 
     def warm_up() -> None:
-        import contextlib
-
         with contextlib.suppress(Exception):  # what is wrong comes up again where it can be told
             from .backend.pipeline import warm_up
 

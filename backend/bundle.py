@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from .program import Program
 from .render import ABI
 from .target import describe, detect, rank, runs_here
 
+WEIGHTS = "weights.bin"
 _MAKE = "A bundle is the directory that `rewrite MODEL.onnx` writes."
 _AGAIN = "Compile the model again with this version of rewrite on this machine."
 
@@ -39,19 +41,12 @@ def load(path: Path | str, *, threads: int | None = None) -> Program:
     path = Path(path)
     manifest = _read_manifest(path)
     try:
-        for name, digest in manifest["files"].items():
-            if not re.fullmatch(r"[\w.]+(/[\w.]+)?", name) or ".." in name:
-                raise UserError("the bundle is damaged: a file's name is wrong", where=str(path), hint=_AGAIN)
-            if checksum(path / name) != digest:
-                raise UserError(f"the bundle is damaged: {name} has changed", where=str(path), hint=_AGAIN)
-        target, variant = _choose(path, manifest["variants"])
-        table = _modules(path, variant["modules"], manifest["files"])
-        size = (path / "weights.bin").stat().st_size
-        weights = np.memmap(path / "weights.bin", np.uint8, "r") if size else np.empty(0, np.uint8)
-        kernels = {n: Kernel(k["template"], k["params"], k["weight"]) for n, k in variant["kernels"].items()}
-        plan = load_plan(variant["plan"], kernels, weights)
-        addresses = {kernel: table[name] for name, kernel in kernels.items()}
-        return Program(plan, addresses, threads=threads or int(manifest["threads"]), variants=[(target, plan)])
+        with ThreadPoolExecutor(2) as pool:  # of weights while the rest is loaded
+            _check(path, {n: d for n, d in manifest["files"].items() if n != WEIGHTS})
+            weighed = pool.submit(_check, path, {n: d for n, d in manifest["files"].items() if n == WEIGHTS})
+            program = _link(path, manifest, threads)
+            weighed.result()
+        return program
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UserError(
             f"the bundle is damaged: its manifest is wrong ({error})", where=str(path), hint=_AGAIN
@@ -61,6 +56,29 @@ def load(path: Path | str, *, threads: int | None = None) -> Program:
         raise UserError(f"the bundle is damaged: {name} is missing", where=str(path), hint=_AGAIN) from error
     except OSError as error:
         raise UserError(f"the bundle cannot be read: {error.strerror or error}", where=str(path)) from error
+
+
+def _check(path: Path, files: Mapping[str, str]) -> None:
+    """Raises UserError for a file that isn't as it was written."""
+    for name, digest in files.items():
+        if not re.fullmatch(r"[\w.]+(/[\w.]+)?", name) or ".." in name:
+            raise UserError("the bundle is damaged: a file's name is wrong", where=str(path), hint=_AGAIN)
+        if checksum(path / name) != digest:
+            raise UserError(f"the bundle is damaged: {name} has changed", where=str(path), hint=_AGAIN)
+
+
+def _link(path: Path, manifest: Mapping[str, Any], threads: int | None) -> Program:
+    """The program of the best variant, its weights mapped."""
+    if WEIGHTS not in manifest["files"]:
+        raise KeyError(WEIGHTS)
+    target, variant = _choose(path, manifest["variants"])
+    table = _modules(path, variant["modules"], manifest["files"])
+    size = (path / WEIGHTS).stat().st_size
+    weights = np.memmap(path / WEIGHTS, np.uint8, "r") if size else np.empty(0, np.uint8)
+    kernels = {n: Kernel(k["template"], k["params"], k["weight"]) for n, k in variant["kernels"].items()}
+    plan = load_plan(variant["plan"], kernels, weights)
+    addresses = {kernel: table[name] for name, kernel in kernels.items()}
+    return Program(plan, addresses, threads=threads or int(manifest["threads"]), variants=[(target, plan)])
 
 
 def is_bundle(path: Path | str) -> bool:
@@ -112,7 +130,8 @@ def _read_manifest(path: Path) -> Mapping[str, Any]:
         ) from error
     if found != (FORMAT, ABI):
         raise UserError(
-            f"the bundle was made by version {manifest.get('version')} of rewrite, this is {VERSION}",
+            f"the bundle was made by version {manifest.get('version')} of rewrite (format {found[0]}.{found[1]}), "
+            f"this is {VERSION} (format {FORMAT}.{ABI})",
             where=str(path),
             hint=_AGAIN,
         )

@@ -3,6 +3,7 @@
     ROOT/kernels/TOOLCHAIN/MODULE.so        a compiled module
     ROOT/kernels/TOOLCHAIN/MODULE.json      its checksum and the kernels in it
     ROOT/kernels/TOOLCHAIN/index/KERNEL     the name of a module that has the kernel
+    ROOT/programs/                          whole programs: see `programs`
 
 ROOT is private to the user (mode 0700; one owned by another user is refused: what is in it is executed). Files appear
 atomically. What doesn't match its checksum is removed with a warning, and so made anew. When the whole outgrows its
@@ -85,10 +86,11 @@ class Cache:
 
     def clear(self) -> int:
         """Removes everything; the number of bytes freed. Raises UserError if something can't be removed."""
-        freed = sum(_size(path) for path in (self.root / "kernels").rglob("*") if path.is_file())
+        rooms = [room for room in (self.root / "kernels", self.root / "programs") if room.exists()]
+        freed = sum(_size(path) for room in rooms for path in room.rglob("*") if path.is_file())
         try:
-            if (self.root / "kernels").exists():
-                shutil.rmtree(self.root / "kernels")
+            for room in rooms:
+                shutil.rmtree(room)
         except OSError as error:
             raise UserError(f"the cache cannot be cleared: {error}", where=str(self.root)) from error
         return freed

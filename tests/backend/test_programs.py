@@ -1,0 +1,103 @@
+"""The cache of programs: what was compiled is loaded, and nothing else is taken for it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+import rewrite
+from rewrite.backend.cache import Cache
+from rewrite.backend.programs import Programs
+from rewrite.engine import pipeline
+
+MODEL = '<ir_version: 10, opset_import: ["" : 21]> g (float[N, 4] x) => (float[N, 4] y) { t = Exp(x) y = Relu(t) }'
+X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A cache with nothing but compiled kernels from the user's, which are slow to make."""
+    root = tmp_path / "cache"
+    root.mkdir(mode=0o700)
+    if (Cache().root / "kernels").is_dir():
+        (root / "kernels").symlink_to(Cache().root / "kernels")
+    monkeypatch.setenv("REWRITE_CACHE_DIR", str(root))
+    return root
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx.parser.parse_model(MODEL), path)
+    return path
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise AssertionError("it was optimised again")
+
+
+def test_a_model_is_compiled_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = rewrite.compile(model, threads=1)
+    monkeypatch.setattr(pipeline, "optimize", refuse)
+    again = rewrite.compile(model, threads=1)
+    np.testing.assert_array_equal(again.run({"x": X})["y"], first.run({"x": X})["y"])
+    np.testing.assert_allclose(again.run({"x": X})["y"], np.exp(X), rtol=1e-6)
+    assert (again.threads, len(Programs().entries())) == (1, 1)
+
+
+@pytest.mark.parametrize("change", ["threads", "numerics", "shapes", "target", "rules", "model", "rule file"])
+def test_anything_else_is_compiled_anew(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    rules = tmp_path / "own.rules"
+    rules.write_text('"""Own rules."""\n\nrule own\n  Relu(Exp(x))  =>  Exp(x)\n  class exact\n')
+    given: dict[str, object] = {"threads": 1, "rules": [rules] if change == "rule file" else []}
+    rewrite.compile(model, **given)  # type: ignore[arg-type]
+    monkeypatch.setattr(pipeline, "optimize", refuse)
+    if change == "model":
+        onnx.save(onnx.parser.parse_model(MODEL.replace("Exp", "Sin")), model)
+    elif change == "rule file":
+        rules.write_text(rules.read_text().replace("Own", "Other"))
+    else:
+        others = {"threads": 2, "numerics": "exact", "shapes": {"N": 3}, "target": "portable", "rules": [rules]}
+        given[change] = others[change]
+    with pytest.raises(AssertionError, match="optimised again"):
+        rewrite.compile(model, **given)  # type: ignore[arg-type]
+
+
+def test_a_damaged_program_is_made_anew(model: Path) -> None:
+    rewrite.compile(model, threads=1)
+    [entry] = Programs().entries()
+    (entry / "weights.bin").write_bytes(b"?")
+    with pytest.warns(UserWarning, match=r"cached program is unusable .*weights\.bin has changed"):
+        again = rewrite.compile(model, threads=1)
+    np.testing.assert_allclose(again.run({"x": X})["y"], np.exp(X), rtol=1e-6)
+    assert Programs().entries() == [entry]
+
+
+def test_models_with_data_elsewhere_are_not_kept(model: Path) -> None:
+    loaded = onnx.load(model)
+    loaded.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(2000, np.float32), "w"))
+    onnx.save(loaded, model, save_as_external_data=True, location="w.bin")
+    assert Programs().key(model, {}) is None
+
+
+def test_the_oldest_go_when_it_is_full(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = rewrite.compile(model, threads=1)
+    [first] = Programs().entries()
+    monkeypatch.setattr(Cache, "limit", 0, raising=False)
+    programs = Programs()
+    programs.limit = Programs().size() + 1000
+    programs.store("second", program)
+    assert [entry.name for entry in programs.entries()] == ["second"]
+    assert not first.exists()
+
+
+def test_clearing_removes_programs(model: Path, own_cache: Path) -> None:
+    rewrite.compile(model, threads=1)
+    (own_cache / "kernels").unlink(missing_ok=True)
+    Cache().clear()
+    assert Programs().entries() == []
