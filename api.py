@@ -46,8 +46,8 @@ def optimize(
         memory_limit: the most memory for saturation, in MiB; a rule set that wants more is an error.
         disabled: names of rules to leave out.
         schedule: the schedule to run, of those that the rule files hold.
-        precision: `f32`, or `bf16` for native products of operands rounded to that where it is faster; `.model` keeps
-            f32. How far results are off is for who asks for it to see: `rewrite MODEL --precision bf16` tells.
+        precision: `f32`, or `bf16` or `int8` for native products of operands rounded to that where it is faster;
+            `.model` keeps f32. `rewrite MODEL --precision bf16` tells how far results are off.
         why_not: a rule to look into: `.why_not` of the result tells where it came nearest to firing, and what was
             missing there.
         progress: called with the name of a stage and figures about it.

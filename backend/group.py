@@ -22,6 +22,7 @@ from .kernel_graph import Group
 
 ELEMENTWISE = "elementwise"
 OPAQUE = "opaque"
+_SCALED = ("QuantizeLinear", "DequantizeLinear")  # elementwise to kernels, but not to rules, for they have an axis
 MAX_NODES = 32  # keeps the registers of a kernel and its compile time in bounds
 MAX_SPAN = 400  # groups reach no further than this many nodes in the graph's order: their values stay in the caches
 
@@ -64,6 +65,7 @@ def policy(library: Library) -> FusePolicy:
             )
         producer = producers[0]
         pairs.add((producer.kind or producer.head, consumer.kind or consumer.head))
+    kinds |= dict.fromkeys(_SCALED, ELEMENTWISE)
     return FusePolicy(kinds, frozenset(pairs))
 
 

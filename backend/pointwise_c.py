@@ -136,12 +136,15 @@ SCALAR_COMPARE = {
 }
 
 
-def vectorisable(program: Pointwise) -> bool:
-    """Whether all of a program can be emitted on vectors: f32 and bool values only, no primitive of integers."""
+def vectorisable(program: Pointwise, *, narrow: bool = False) -> bool:
+    """Whether all of a program can be emitted on vectors: f32 and bool values only, no primitive of integers.
+
+    With `narrow` operands may be i32 and results bytes: on vectors these are `vi`, and `vf` that hold whole numbers."""
     values = [program.dtype(i) for i in range(len(program.inputs))]
-    if not all(d in (DType.F32, DType.BOOL) for d in values):
+    allowed = (DType.F32, DType.BOOL, *((DType.I32,) if narrow else ()))
+    if not all(d in allowed for d in values):
         return False
-    return all(_vector(program, i) is not None for i in program.instructions)
+    return all(_vector(program, i, narrow) is not None for i in program.instructions)
 
 
 def computable(program: Pointwise) -> bool:
@@ -150,16 +153,16 @@ def computable(program: Pointwise) -> bool:
 
 
 def emit(
-    program: Pointwise, operands: Sequence[str], *, vector: bool, prefix: str = "t"
+    program: Pointwise, operands: Sequence[str], *, vector: bool, prefix: str = "t", narrow: bool = False
 ) -> tuple[list[str], list[str]]:
     """A program as C: the statements, each defining one new variable `<prefix><number>`, and the results' expressions.
 
     `operands` are C expressions without side effects for the program's inputs: on vectors `vf` (f32) or `vm` (bool), on
-    scalars of the C type. Raises ValueError where `vectorisable` (or `computable`) is false."""
+    scalars of the C type. `narrow` as for `vectorisable`. Raises ValueError where that (or `computable`) is false."""
     names = list(operands)
     statements = []
     for index, instruction in enumerate(program.instructions):
-        text = (_vector if vector else _scalar)(program, instruction)
+        text = _vector(program, instruction, narrow) if vector else _scalar(program, instruction)
         if text is None:
             raise ValueError(f"no {'vector' if vector else 'scalar'} code for {instruction.op} on {instruction.dtype}")
         expression = text.format(*(names[a] for a in instruction.args))
@@ -197,10 +200,14 @@ def literal(value: float | int | str, dtype: DType) -> str:
     return f"({number!r}{suffix})"
 
 
-def _vector(program: Pointwise, instruction: Instruction) -> str | None:
+def _vector(program: Pointwise, instruction: Instruction, narrow: bool = False) -> str | None:
     """The format of one instruction on vectors, None if there is none."""
     op, dtype = instruction.op, instruction.dtype
     sources = [program.dtype(a) for a in instruction.args]
+    if narrow and op == "Narrow":
+        return "{0}"
+    if DType.I32 in sources or DType.U8 in sources or DType.I8 in sources:
+        return "__builtin_convertvector({0}, vf)" if op == "Cast" and sources[0] is DType.I32 and narrow else None
     if dtype not in (DType.F32, DType.BOOL):
         return None
     if op == "Const":
@@ -225,6 +232,8 @@ def _scalar(program: Pointwise, instruction: Instruction) -> str | None:
         return literal(instruction.attr("value"), dtype)
     if op == "Cast":
         return _cast(sources[0], dtype)
+    if op == "Narrow":
+        return f"({C_TYPES[dtype]})(int32_t){{0}}"
     if op == "Select":
         return "({0} ? {1} : {2})"
     if op == "Pow":

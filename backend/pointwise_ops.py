@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ..engine.graph import DType, Node, TensorType
-from .pointwise_program import Builder, Unsupported
+from .pointwise_program import Builder, Unsupported, uniform
 
 LIBRARY_DOMAINS = ("", "com.microsoft", "rewrite")
 """The domains whose operators of these names mean what is written here."""
@@ -273,6 +273,63 @@ def _per_channel(b: Builder, value: str, rank: int) -> int:
     return b.operand(value, TensorType(type_.dtype, (*type_.shape, *(1,) * (rank - 2))))
 
 
+def _along(b: Builder, value: str, shape: tuple[Any, ...], axis: int) -> int:
+    """A scale or zero point: one number, or one for each index of an axis."""
+    handle = b.read(value)
+    kind = b.ctx.type(value)
+    if getattr(b.handles[handle], "op", "") == "Const" or kind.shape in ((), (1,)):
+        return handle
+    axis += len(shape) if axis < 0 else 0
+    if kind.shape is None or len(kind.shape) != 1 or not 0 <= axis < len(shape):
+        raise Unsupported(value)
+    return b.operand(value, TensorType(kind.dtype, (*kind.shape, *(1,) * (len(shape) - axis - 1))))
+
+
+def _scale_and_zero(b: Builder, node: Node) -> tuple[int, int | None]:
+    """The scale of a linear quantisation, and its zero point as f32 (None for 0)."""
+    shape = b.ctx.type(node.inputs[0]).shape
+    if shape is None or _attr(node, "block_size", 0):
+        raise Unsupported(node.op)
+    axis = int(_attr(node, "axis", 1))
+    scale = _along(b, node.inputs[1], shape, axis)
+    if b.dtype(scale) is not DType.F32:
+        raise Unsupported(node.op)
+    if len(node.inputs) < 3 or not node.inputs[2]:
+        return scale, None
+    constant = b.ctx.constant(node.inputs[2])
+    if constant is not None and not constant.array.any():
+        return scale, None
+    if constant is not None and (common := uniform(constant)) is not None:
+        return scale, b.const(float(common), DType.F32)
+    return scale, b.op("Cast", _along(b, node.inputs[2], shape, axis), dtype=DType.F32)
+
+
+def _quantize(b: Builder, node: Node) -> int:
+    """saturate(round(x / scale) + zero), rounded half to even; f32 holds all numbers on the way exactly that matter."""
+    target = b.ctx.type(node.outputs[0]).dtype
+    x = b.read(node.inputs[0])
+    if target not in (DType.U8, DType.I8) or b.dtype(x) is not DType.F32:
+        raise Unsupported(node.op)
+    scale, zero = _scale_and_zero(b, node)
+    y = b.op("Round", b.op("Div", x, scale))
+    if zero is not None:
+        y = b.op("Add", y, zero)
+    low, high = (0, 255) if target is DType.U8 else (-128, 127)
+    return b.op("Narrow", b.op("AtMost", b.op("AtLeast", y, b.like(low, y)), b.like(high, y)), dtype=target)
+
+
+def _dequantize(b: Builder, node: Node) -> int:
+    """(x - zero) * scale; exact in f32 for bytes."""
+    x = b.read(node.inputs[0])
+    if b.dtype(x) not in (DType.U8, DType.I8, DType.I32) or b.ctx.type(node.outputs[0]).dtype is not DType.F32:
+        raise Unsupported(node.op)
+    scale, zero = _scale_and_zero(b, node)
+    if zero is not None and b.dtype(x) is DType.I32:
+        raise Unsupported(node.op)
+    y = b.op("Cast", x, dtype=DType.F32)
+    return b.op("Mul", y if zero is None else b.op("Sub", y, zero), scale)
+
+
 _FLOAT_FUNCTIONS = ("Sqrt", "Exp", "Log", "Erf", "Tanh", "Sigmoid", "Floor", "Ceil", "Round", "Reciprocal")
 _CURVES = ("Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh")
 _PLAIN = ("Add", "Sub", "Mul", "Div", "Neg", "Abs", "Sign", "And", "Or", "Xor", "Not")
@@ -317,5 +374,7 @@ EXPANSIONS: dict[str, Expansion] = {
     "Identity": _identity,
     "Dropout": _dropout,
     "BatchNormalization": _batch_normalization,
+    "QuantizeLinear": _quantize,
+    "DequantizeLinear": _dequantize,
 }
 """Every operator that can be part of a pointwise program."""

@@ -22,7 +22,7 @@ class Numerics(enum.StrEnum):
 
 
 Precision = Annotated[
-    Literal["f32", "bf16"],
+    Literal["f32", "bf16", "int8"],
     typer.Option(help="The precision of products in native kernels where a lower one is faster; the error is told."),
 ]
 RULES_PANEL = "Rules and limits"

@@ -23,7 +23,7 @@ TOLERANCES: dict[str, dict[str, float]] = {
     "exact": {},
     "reassoc": {"float64": 1e-9, "float32": 1e-4, "float16": 1e-2, "bfloat16": 6e-2},
     "fast": {"float64": 1e-3, "float32": 1e-2, "float16": 3e-2, "bfloat16": 1e-1},
-    "bf16": {"float64": 0.2, "float32": 0.2, "float16": 0.2, "bfloat16": 0.2},
+    **{p: {"float64": 0.3, "float32": 0.3, "float16": 0.3, "bfloat16": 0.3} for p in PRECISIONS[1:]},
 }
 """The scaled error that is allowed, by numerics class and element type; other floats take the loosest of the class."""
 

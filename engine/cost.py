@@ -55,7 +55,7 @@ class CostModel:
             raise ValueError(f"unknown cost model {self.model!r}; there are {', '.join(MODELS)}")
         if self.target not in ("portable", "native"):
             raise ValueError(f"unknown target {self.target!r}")
-        self._estimator = Estimator(self.hints, self.nominal, machines.rates())
+        self._estimator = Estimator(self.hints, self.nominal, machines.rates() if self.target == "native" else None)
 
     def node_cost(
         self,

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
 STANDARD = Path(__file__).resolve().parent.parent / "rules"
 NUMERICS = ("exact", "reassoc", "fast")
-PRECISIONS = ("f32", "bf16")
+QUANTISED = "quantised"
+"""The ruleset that is run for native kernels on models that hold quantised tensors."""
+PRECISIONS = ("f32", "bf16", "int8")
 """The precisions of products that may be asked for; each but the first names the ruleset that it runs."""
 SCHEDULES = "schedule.rules"
 """The file of the standard library with the schedules, which is always there."""

@@ -100,18 +100,24 @@ def make_report(
         },
         rules=rules,
         extraction={"method": extraction.method, "bound": extraction.bound, "gap": _gap(extraction)},
-        precision={"asked": precision, **_products(native)},
+        precision={"asked": precision, **_products(native, precision)},
     )
 
 
 _PRODUCTS = ("MatMul", "Gemm", "Conv")
 
 
-def _products(graph: Graph) -> dict[str, int]:
-    """How many products with constants the native graph has in lower precision, and how many in f32."""
+_BYTES = ("MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv")
+
+
+def _products(graph: Graph, precision: str) -> dict[str, int]:
+    """How many products with constants the native graph has in that precision, and how many in f32."""
     ops = [node.op for node in graph.nodes if any(v in graph.constants for v in node.inputs)]
-    low = sum(op in LOWER_PRECISION for op in ops)
-    return {"lowered": low, "kept": sum(op.rpartition(".")[2].endswith(_PRODUCTS) for op in ops)}
+    low = {"bf16": LOWER_PRECISION, "int8": _BYTES}.get(precision, ())
+    return {
+        "lowered": sum(op in low for op in ops),
+        "kept": sum(op.rpartition(".")[2].endswith(_PRODUCTS) for op in ops),
+    }
 
 
 def _gap(extraction: Any) -> float | None:

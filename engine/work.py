@@ -136,7 +136,8 @@ def only_moves(op: str) -> bool:
 class Estimator:
     """Estimates work, with symbolic dims taken at `hints[name]` where given and at `nominal` elsewhere.
 
-    `rates` are how many times faster than f32 the machine multiplies narrower numbers (`bf16`), 1 where not given."""
+    `rates` are how many times faster than f32 the machine multiplies narrower numbers (`bf16`, `int8`), 1 where not
+    given."""
 
     def __init__(
         self, hints: Mapping[str, int] | None = None, nominal: int = 64, rates: Mapping[str, float] | None = None
@@ -215,6 +216,8 @@ class Estimator:
             if op in LOWER_PRECISION:  # weights are stored as they are multiplied
                 reads = (reads[0], reads[1] / 2, *reads[2:])
             flops, efficiency = known(self, attrs, inputs, outputs)
+            if op in _OF_BYTES:
+                efficiency *= self._rates.get("int8", 1.0)
             return Work(Kind.COMPLEX, flops, efficiency, reads, writes)
         return Work(Kind.OPAQUE, 10.0 * (size + sum(self.elements(t) for t in inputs)), 0.1, reads, writes)
 
@@ -353,6 +356,7 @@ class Estimator:
         return flops, 0.1
 
 
+_OF_BYTES = frozenset(_names("MatMulInteger ConvInteger QLinearMatMul QLinearConv"))
 _Rule = Callable[[Estimator, Attrs, Sequence[ValueType | None], Sequence[ValueType | None]], tuple[float, float]]
 _COMPLEX: dict[str, _Rule] = {
     **dict.fromkeys(("Conv", "ConvInteger", "FusedConv"), Estimator._conv),

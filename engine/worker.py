@@ -32,7 +32,7 @@ from .egraph import EGraph
 from .encode import encode
 from .extract import ENodeLike, Extraction, extract
 from .graph import Graph
-from .library import PRECISIONS, RuleSet, load_rules, operators_of, rule_set
+from .library import PRECISIONS, QUANTISED, RuleSet, load_rules, operators_of, rule_set
 from .matcher import preload
 from .nearest import WhyNot, why_not
 from .operators import KERNEL_OPERATORS, OWN_DOMAIN, declaring
@@ -133,7 +133,7 @@ def _optimise(
             if progress is not None:
                 progress("saturate", {"iterations": iteration, "nodes": nodes})
 
-        general = [rule for rule in rules.rules if rule.ruleset not in PRECISIONS]
+        general = [rule for rule in rules.rules if rule.ruleset not in (QUANTISED, *PRECISIONS)]
         saturator = Saturator(
             egraph, general, rules.kinds, limits, plan=rules.plan, declared=rules.declared, progress=tell
         )
@@ -142,7 +142,7 @@ def _optimise(
         start = time.perf_counter()
         extractions: dict[str, Extraction] = {}
         for name, cost in sorted(task.costs.items(), key=lambda item: item[1].target == "native"):
-            if cost.target == "native" and task.precision != "f32":  # what is written as ONNX keeps the precision
+            if cost.target == "native":  # what is written as ONNX keeps the precision
                 _lower_precision(egraph, rules, task, limits, saturation)
             extractions[name] = extract(egraph, cost, admissible=_admissible(graph, cost, rules))
         seconds["extract"] = time.perf_counter() - start
@@ -156,9 +156,14 @@ def _optimise(
 
 
 def _lower_precision(egraph: EGraph, rules: RuleSet, task: Job, limits: Limits, saturation: Saturation) -> None:
-    """Runs the ruleset of the precision that is asked for once; what its rules did is added to the report."""
-    chosen = [rule for rule in rules.rules if rule.ruleset == task.precision]
-    plan = Plan(task.precision, (Run((task.precision,)),), rules.plan.budgets)
+    """Runs the rulesets about the precision of products once: the one that is asked for, and that of quantised tensors
+    if there are any. What their rules did is added to the report."""
+    quantised = any(node.op == "DequantizeLinear" for node in egraph.nodes)
+    names = (*([QUANTISED] if quantised else []), *([task.precision] if task.precision != "f32" else []))
+    chosen = [rule for rule in rules.rules if rule.ruleset in names]
+    if not chosen:
+        return
+    plan = Plan("precision", tuple(Run((name,)) for name in names), rules.plan.budgets)
     limits = Limits(max(limits.seconds, _GRACE / 2), len(egraph.nodes) + limits.nodes, limits.iterations)
     found = Saturator(egraph, chosen, rules.kinds, limits, plan=plan, declared=rules.declared).run()
     saturation.counts |= found.counts

@@ -84,9 +84,12 @@ def conv_step(
     w: NDArray[Any],
     x: str,
     words: bool = False,
+    out: str = "",
 ) -> Step:
-    """The step that convolves the value `x` with weights [M, C / groups, *kernel] in an implicit GEMM; with `words`
-    both rounded to bf16, unless Winograd's algorithm in f32 is faster."""
+    """The step that convolves the value `x` with weights [M, C / groups, *kernel] in an implicit GEMM.
+
+    With `words` both are rounded to bf16, unless Winograd's algorithm in f32 is faster. With `out`, a C type, both are
+    words of four bytes (`integer.py`), and the epilogue's results are of that type."""
     pixels = product(shape.outputs)
     m, channels = w.shape[0] // groups, w.shape[1]
     k = channels * shape.taps
@@ -101,7 +104,7 @@ def conv_step(
         batch=groups * (images if isinstance(images, int) and images > 0 else 1),
         packing=0.0 if direct else gathering * (1 + words),
     )
-    if ctx.reassociate and (way := winograd.plan(ctx, shape, images, groups, m, channels)):
+    if not out and ctx.reassociate and (way := winograd.plan(ctx, shape, images, groups, m, channels)):
         margin = 0.9 if words else 0.8
         if way.cycles < margin * (choice.cycles + WEIGHTS * w.size / (1 + words)):
             return winograd.winograd_step(group, ctx, shape, epilogue, images, w, x, way)
@@ -111,9 +114,9 @@ def conv_step(
         and (small := _small(ctx, shape, images, groups, m, pixels, k, direct, gathering, words))
     ):
         if small[1].cycles < 0.96 * choice.cycles:  # the model is no more exact than that
-            return _small_step(group, ctx, shape, epilogue, images, groups, w, x, *small, words)
+            return _small_step(group, ctx, shape, epilogue, images, groups, w, x, *small, words, out)
     nr = choice.nv * ctx.target.lanes
-    kc = 0 if direct else _parts(ctx.target, k, nr, words)
+    kc = 0 if direct or out else _parts(ctx.target, k, nr, words)
     extents = Extents()
     b_k = extents(pixels) if direct else nr
     gathered = _gathered(shape, kc or k, nr, ctx.target.lanes, words)
@@ -132,7 +135,8 @@ def conv_step(
         **gathered,
         "tiles": {
             **tile_params(choice, "1", str(choice.mr), str(choice.mr * (-(-k // 2) if words else k)), b_k, b_k),
-            "dot": "bf16" if words else "",
+            "dot": "s8u8" if out else "bf16" if words else "",
+            "out": out or "float",
         },
         "epilogue": epilogue.params(extents),
     }
@@ -220,6 +224,7 @@ def _small_step(
     block: int,
     choice: Tiles,
     words: bool,
+    out: str = "",
 ) -> Step:
     """The step of the kernel for images of few pixels."""
     lanes = ctx.target.lanes
@@ -250,7 +255,11 @@ def _small_step(
         "g": geometry(shape, channels, extents),
         **_gathering(shape, lanes),
         **gathered,
-        "tiles": {**tile_params(choice, "1", a_k, str(choice.mr), nr, last), "dot": "bf16" if words else ""},
+        "tiles": {
+            **tile_params(choice, "1", a_k, str(choice.mr), nr, last),
+            "dot": "u8s8" if out else "bf16" if words else "",
+            "out": out or "float",
+        },
         "epilogue": epilogue.params(extents),
     }
     return Step(

@@ -142,6 +142,67 @@ def of_group(
     return Epilogue(tuple(operands), (*lines, *statements), results[0], output, tuple(elementwise))
 
 
+@dataclass(frozen=True)
+class Sums:
+    """What integer sums are before the group's other nodes see them: `addends` (i32 values with the types they are seen
+    with) are added; with `scale` they are quantised anew: round(sum * scale), then `zero`, between `low` and `high`."""
+
+    addends: tuple[tuple[str, TensorType], ...] = ()
+    scale: tuple[str, TensorType] | None = None
+    zero: float = 0.0
+    low: float = 0.0
+    high: float = 0.0
+
+
+def of_sums(group: Group, ctx: Context, axes: Axes, sums: Sums) -> tuple[Epilogue, DType] | None:
+    """The epilogue of a group whose anchor sums integers, and the type of its result: bytes, i32 or f32.
+
+    None as for `of_group`, and where nodes follow an anchor that quantises."""
+    anchor = group.anchor
+    if anchor is None or group.prologue or len(group.outputs) != 1:
+        return None
+    made, output = anchor.outputs[0], group.outputs[0]
+    dtype = ctx.type(output).dtype
+    if dtype not in (DType.F32, DType.I32, DType.U8, DType.I8) or not _same_shape(ctx.type(output).shape, axes.shape):
+        return None
+    operands: list[Operand] = []
+
+    def operand(value: str, kind: TensorType, wanted: DType = DType.F32) -> str | None:
+        strides = None if kind.dtype is not wanted or kind.shape is None else _strides(value, kind.shape, axes)
+        if strides is None:
+            return None
+        operands.append(Operand(value, strides))
+        return f"e{len(operands) - 1}"
+
+    terms = ["(vi)x"]
+    for value, kind in sums.addends:
+        name = operand(value, kind, DType.I32)
+        if name is None:
+            return None
+        terms.append(f"(vi){name}")
+    lines = [f"const vi n = {' + '.join(terms)};"]
+    if sums.scale is not None:
+        name = operand(*sums.scale)
+        if name is None or group.epilogue:
+            return None
+        whole = f"vround(__builtin_convertvector(n, vf) * {name}) + {_number(sums.zero)}"
+        result = f"vmin({_number(sums.high)}, vmax({_number(sums.low)}, {whole}))"
+        return Epilogue(tuple(operands), tuple(lines), result, output, ()), dtype
+    if not group.epilogue:
+        return Epilogue(tuple(operands), tuple(lines), "(vf)n", output, ()), dtype
+    program = from_nodes(group.epilogue, [made], [output], ctx)
+    if program is None or dtype is DType.I32 or not vectorisable(program, narrow=True):
+        return None
+    names = []
+    for item in program.inputs:
+        name = "n" if item.value == made else operand(item.value, item.type)
+        if name is None:
+            return None
+        names.append(name)
+    statements, results = emit(program, names, vector=True, narrow=True)
+    return Epilogue(tuple(operands), (*lines, *statements), results[0], output, ()), dtype
+
+
 def _number(value: float) -> str:
     from ..render import c_float
 

@@ -9,6 +9,7 @@ from ...engine.symbolic import Dim, at_least, ceildiv, product
 from ..iteration import Extents
 from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step, lowering
+from .byte_pool import byte_pool
 from .epilogue import Axes, Epilogue, of_group
 from .window import Window, geometry, ints, window_of
 
@@ -23,13 +24,16 @@ def lower_pool(group: Group, ctx: Context) -> list[Step] | None:
     node = group.anchor
     assert node is not None
     x, out = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
-    if x.dtype is not DType.F32 or x.shape is None or out.shape is None or any(node.outputs[1:]):
+    bytes_ = node.op == "MaxPool" and x.dtype in (DType.U8, DType.I8)
+    if (x.dtype is not DType.F32 and not bytes_) or x.shape is None or out.shape is None or any(node.outputs[1:]):
         return None
     kernel = ints(node, "kernel_shape", ())
     shape = window_of(node, x, out, kernel)
     channels = x.shape[1] if len(x.shape) > 1 else None
     if shape is None or not isinstance(channels, int):
         return None
+    if bytes_:
+        return byte_pool(group, ctx, shape)
     epilogue = of_group(group, ctx, Axes(out.shape, 1, 2))
     if epilogue is None:
         return None

@@ -75,4 +75,53 @@ K_INLINE void n_pairs_bf16(
     for (int64_t j = 0; j < columns; j += VL) vstore(to + j, v_pair_bf16(vload(from + j), vzero()));
 }
 
+/* ---- words of four bytes ---- */
+
+/* c + the four products of the bytes of u, unsigned, and s, signed; exact, wraps at 32 bits */
+V_INLINE vi n_dot_bytes(vi c, vi u, vi s) {
+#if defined(V_AVX512) && defined(__AVX512VNNI__)
+  return (vi)__builtin_ia32_vpdpbusd_v16si((__v16si)c, (__v16si)u, (__v16si)s);
+#elif defined(V_AVX2) && defined(__AVXVNNI__)
+  return (vi)_mm256_dpbusd_avx_epi32((__m256i)c, (__m256i)u, (__m256i)s);
+#elif defined(V_AVX512)
+  const __m512i low = _mm512_set1_epi16(255), a = (__m512i)u, b = (__m512i)s;
+  const __m512i even = _mm512_madd_epi16(_mm512_and_si512(a, low), _mm512_srai_epi16(_mm512_slli_epi16(b, 8), 8));
+  return c + (vi)even + (vi)_mm512_madd_epi16(_mm512_srli_epi16(a, 8), _mm512_srai_epi16(b, 8));
+#elif defined(V_AVX2)
+  const __m256i low = _mm256_set1_epi16(255), a = (__m256i)u, b = (__m256i)s;
+  const __m256i even = _mm256_madd_epi16(_mm256_and_si256(a, low), _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8));
+  return c + (vi)even + (vi)_mm256_madd_epi16(_mm256_srli_epi16(a, 8), _mm256_srai_epi16(b, 8));
+#else
+  for (int q = 0; q < 4; q++) c += ((u >> (8 * q)) & 255) * ((s << (24 - 8 * q)) >> 24);
+  return c;
+#endif
+}
+V_INLINE vi v_dot_u8s8(vi c, vf a, vf b) { return n_dot_bytes(c, (vi)a, (vi)b); }
+V_INLINE vi v_dot_s8u8(vi c, vf a, vf b) { return n_dot_bytes(c, (vi)b, (vi)a); }
+
+/* whole numbers in the range of the type, held as floats */
+#ifdef V_AVX512
+V_INLINE void v_store_u8(uint8_t *p, vf v) {
+  _mm_storeu_si128((__m128i *)p, _mm512_cvtusepi32_epi8(_mm512_cvtps_epi32((__m512)v)));
+}
+V_INLINE void v_store_s8(int8_t *p, vf v) {
+  _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32((__m512)v)));
+}
+V_INLINE void v_store_u8_n(uint8_t *p, vf v, int n) {
+  _mm512_mask_cvtusepi32_storeu_epi8(p, vm_first(n), _mm512_cvtps_epi32((__m512)v));
+}
+V_INLINE void v_store_s8_n(int8_t *p, vf v, int n) {
+  _mm512_mask_cvtsepi32_storeu_epi8(p, vm_first(n), _mm512_cvtps_epi32((__m512)v));
+}
+#else
+V_INLINE void v_store_u8(uint8_t *p, vf v) { *(vb_any *)p = __builtin_convertvector(__builtin_convertvector(v, vi), vb); }
+V_INLINE void v_store_s8(int8_t *p, vf v) { v_store_u8((uint8_t *)p, v); }
+V_INLINE void v_store_u8_n(uint8_t *p, vf v, int n) {
+  uint8_t bytes[VL];
+  v_store_u8(bytes, v);
+  memcpy(p, bytes, (size_t)n);
+}
+V_INLINE void v_store_s8_n(int8_t *p, vf v, int n) { v_store_u8_n((uint8_t *)p, v, n); }
+#endif
+
 #endif

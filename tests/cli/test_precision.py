@@ -50,4 +50,4 @@ def test_the_error_is_told(folder: Path) -> None:
 def test_other_precisions_are_refused(folder: Path) -> None:
     done = rewrite("m.onnx", "--precision", "f17", cwd=folder)
     assert done.returncode == 2
-    assert "'f32', 'bf16'" in done.stderr
+    assert "'f32', 'bf16', 'int8'" in done.stderr

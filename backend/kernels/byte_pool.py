@@ -1,0 +1,39 @@
+"""MaxPool of bytes: quantised networks pool their integers."""
+
+from __future__ import annotations
+
+from ...engine.graph import DType
+from ...engine.symbolic import product
+from ..iteration import Extents
+from ..loops import serial_below
+from ..lower import Context, Group, Kernel, Step
+from .window import Window, geometry
+
+
+def byte_pool(group: Group, ctx: Context, shape: Window) -> list[Step] | None:
+    """The step for a MaxPool node alone on u8 or i8; what windows see of padding counts nothing."""
+    node = group.anchor
+    if node is None or len(group.nodes) != 1:
+        return None
+    x = ctx.type(node.inputs[0])
+    if x.dtype not in (DType.U8, DType.I8) or x.shape is None:
+        return None
+    extents = Extents()
+    signed = x.dtype is DType.I8
+    params = {
+        "planes": extents(product(x.shape[:2])),
+        "g": geometry(shape, 1, extents),
+        "type": "int8_t" if signed else "uint8_t",
+        "low": -128 if signed else 0,
+    }
+    work = product((*x.shape[:2], *shape.outputs, shape.taps))
+    return [
+        Step(
+            Kernel("byte_pool", params),
+            (node.inputs[0],),
+            (node.outputs[0],),
+            dims=tuple(extents.dims),
+            threads=serial_below(work, 1 << 15),
+            nodes=(node.name,),
+        )
+    ]
