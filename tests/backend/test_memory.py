@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rewrite.backend.memory import Buffer, lower_bound, padded, place
+from rewrite.backend.memory import Buffer, _in_order, lower_bound, padded, place
 
 BUFFERS = st.lists(
     st.tuples(st.integers(0, 5000), st.integers(0, 30), st.integers(0, 12)).map(lambda t: (t[0], t[1], t[1] + t[2])),
@@ -52,3 +52,19 @@ def test_many_buffers_are_placed_quickly_and_well() -> None:
     buffers = [Buffer(f"b{i}", 64 * (1 + i * 7919 % 97), i, i + 1 + i % 5) for i in range(6000)]
     found = place(buffers)
     assert found.overhead < 0.25
+
+
+@given(BUFFERS)
+@settings(max_examples=100, deadline=None)
+def test_changing_the_order_never_makes_it_worse(buffers: list[Buffer]) -> None:
+    plain = min(
+        max((found[b.name] + padded(b.size) for b in buffers), default=0)
+        for found in (_in_order(sorted(buffers, key=key)) for key in (lambda b: b.first, lambda b: -b.size))
+    )
+    assert place(buffers).size <= max(plain, lower_bound(buffers))
+
+
+def test_an_arena_that_plain_orders_miss() -> None:
+    rows = [(3, 0, 2), (2, 0, 0), (2, 1, 4), (3, 3, 5), (1, 2, 3), (2, 5, 6), (4, 6, 7), (1, 4, 7)]
+    buffers = [Buffer(f"b{i}", 64 * size, first, last) for i, (size, first, last) in enumerate(rows)]
+    assert place(buffers).overhead <= 0.05
