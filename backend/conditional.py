@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ..engine import symbolic
 from ..engine.graph import Constant, DType, TensorType, ValueType
-from .kernel_graph import Control, Guarded, Item, ModelPlan, Shape, Step, View, writes
+from .kernel_graph import Control, Guarded, Item, Join, ModelPlan, Shape, Step, View, writes
 from .kernels.movement import copy_values
 from .storage import nbytes
 
@@ -68,7 +68,7 @@ class Conditionals:
                 names[value] = value
         copies = []
         origin = {i.output: i.input for i in body.items if isinstance(i, View) and i.offset == 0}
-        steps = {v for i in body.items if isinstance(i, Step) for v in i.outputs}
+        steps = {v for i in body.items if isinstance(i, Step | Join) for v in writes(i)}
         for value, made in zip(body.outputs, item.outputs, strict=True):
             root = value
             while root in origin:
@@ -103,7 +103,7 @@ class Conditionals:
 
 def _is_native(body: ModelPlan) -> bool:
     """Whether a branch is kernels, views and numbers only."""
-    return not body.versions and all(isinstance(i, Step | View | Shape) for i in body.items)
+    return not body.versions and all(isinstance(i, Step | View | Join | Shape) for i in body.items)
 
 
 def _renamed(item: Item, names: Mapping[str, str], guard: tuple[str, bool]) -> Item:
@@ -117,5 +117,7 @@ def _renamed(item: Item, names: Mapping[str, str], guard: tuple[str, bool]) -> I
         return replace(item, inputs=all_of(item.inputs), outputs=all_of(item.outputs), when=when)
     if isinstance(item, View):
         return replace(item, input=names.get(item.input, item.input), output=names[item.output])
+    if isinstance(item, Join):
+        return replace(item, parts=all_of(item.parts), output=names[item.output])
     assert isinstance(item, Shape)
     return replace(item, output=names[item.output])

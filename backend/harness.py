@@ -18,7 +18,7 @@ from ..engine import symbolic
 from ..engine.graph import Constant, DType, Graph, Node, TensorType
 from .build import build
 from .cache import Cache
-from .kernel_graph import ALIGNMENT, SERIAL_WORK, SLACK, Group, Item, Kernel, Shape, Step, Target, View
+from .kernel_graph import ALIGNMENT, SERIAL_WORK, SLACK, Group, Item, Join, Kernel, Shape, Step, Target, View
 from .lower import Context, lowerer_of
 from .target import detect
 
@@ -214,6 +214,11 @@ def run(
                 target=target,
                 cache=cache,
             )
+        elif isinstance(item, Join):
+            dtype = context.type(item.output).dtype
+            assert dtype is not None, item.output
+            whole = np.concatenate([np.ascontiguousarray(get(v)).reshape(-1) for v in item.parts])
+            values[item.output] = whole.view(dtype.numpy).reshape(shape_of(item.output))
         elif isinstance(item, View):
             flat = np.ascontiguousarray(get(item.input)).reshape(-1).view(np.uint8)
             start, shape = symbolic.evaluate(item.offset, bound), shape_of(item.output)

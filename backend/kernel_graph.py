@@ -138,6 +138,18 @@ class View:
 
 
 @dataclass(frozen=True)
+class Join:
+    """A value that others are parts of, each `offset` bytes into it: what makes a part writes it there from the start.
+
+    In a plan all parts are made by steps (or are such values themselves), and are parts of nothing else."""
+
+    parts: tuple[str, ...]
+    offsets: tuple[Dim, ...]
+    output: str
+    nodes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Shape:
     """An integer tensor whose contents are known in terms of dims (shape arithmetic): filled in without a kernel."""
 
@@ -171,7 +183,7 @@ class Control:
     when: Guarded = ()
 
 
-Item = Step | View | Shape | Fallback | Control
+Item = Step | View | Join | Shape | Fallback | Control
 
 
 def reads(item: Item) -> tuple[str, ...]:
@@ -180,6 +192,8 @@ def reads(item: Item) -> tuple[str, ...]:
         return (*item.inputs, *(v for v, _ in item.when)) if item.when else item.inputs
     if isinstance(item, View):
         return (item.input,)
+    if isinstance(item, Join):
+        return item.parts
     if isinstance(item, Fallback):
         return tuple(v for v in item.node.inputs if v)
     if isinstance(item, Control):
@@ -207,6 +221,8 @@ def extents_of(item: Item, types: Mapping[str, ValueType]) -> list[Dim]:
     if isinstance(item, Step):
         pairs = [d for pair in item.only for d in pair]
         return [*shapes((*item.inputs, *item.outputs)), *item.dims, item.scratch, item.threads, *pairs]
+    if isinstance(item, Join):
+        return [*shapes((*item.parts, item.output)), *item.offsets]
     if isinstance(item, View):
         return [*shapes((item.input, item.output)), item.offset]
     if isinstance(item, Shape):

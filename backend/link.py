@@ -85,7 +85,9 @@ class Link:
         for item in planned.items:
             if isinstance(item, Step):
                 steps.append(item)
-                stage.outputs += [v for v in item.outputs if v in self.storage.outputs and v not in stage.outputs]
+                for root in (self.storage.locate(v).root for v in item.outputs):
+                    if root in self.storage.outputs and root not in stage.outputs:
+                        stage.outputs.append(root)
             elif isinstance(item, Fallback | Control):
                 flush()
                 stage.actions.append(item)

@@ -24,6 +24,7 @@ from .kernel_graph import (
     Guard,
     Guarded,
     Item,
+    Join,
     Kernel,
     ModelPlan,
     Origin,
@@ -34,7 +35,7 @@ from .kernel_graph import (
 )
 
 Json = Any
-FORMAT = 5
+FORMAT = 6
 """The version of bundles: what another version has written is not read."""
 
 
@@ -182,6 +183,13 @@ def _dump_item(item: Item, kernels: Mapping[Kernel, str], weights: Weights) -> J
                 "offset": _dump_dim(item.offset),
                 "nodes": list(item.nodes),
             }
+        case Join():
+            return {
+                "join": list(item.parts),
+                "offsets": [_dump_dim(d) for d in item.offsets],
+                "output": item.output,
+                "nodes": list(item.nodes),
+            }
         case Shape():
             return {"shape": [_dump_dim(d) for d in item.dims], "output": item.output, "nodes": list(item.nodes)}
         case Fallback(node):
@@ -223,6 +231,9 @@ def _load_item(data: Json, kernels: Mapping[str, Kernel], weights: NDArray[np.ui
         )
     if "view" in data:
         return View(data["view"], data["output"], _load_dim(data["offset"]), tuple(data["nodes"]))
+    if "join" in data:
+        offsets = tuple(_load_dim(d) for d in data["offsets"])
+        return Join(tuple(data["join"]), offsets, data["output"], tuple(data["nodes"]))
     if "shape" in data:
         return Shape(data["output"], tuple(_load_dim(d) for d in data["shape"]), tuple(data["nodes"]))
     attrs = {key: _load_attr(value, weights) for key, value in data["attrs"].items()}

@@ -12,6 +12,7 @@ from ..engine.shapes.core import IllTyped
 from ..engine.symbolic import Dim
 from .conditional import Conditionals
 from .group import FusePolicy, Uses, group_nodes, split
+from .joining import joined
 from .kernel_graph import (
     Control,
     Fallback,
@@ -96,7 +97,7 @@ def _plan(
     types: dict[str, ValueType] = {**graph.types, **context.added_types}
     constants = {**graph.constants, **context.added_constants}
     items = _inlined(items, Conditionals(types, constants))
-    items = _needed(items, graph.outputs, types)
+    items = joined(_needed(items, graph.outputs, types), graph.outputs, types)
     used = {v for item in items for v in (*reads(item), *writes(item))} | {*graph.inputs, *graph.outputs}
     return ModelPlan(
         name=graph.name,

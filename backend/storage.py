@@ -22,7 +22,7 @@ from ..engine import symbolic
 from ..engine.graph import TensorType
 from ..engine.symbolic import Dim
 from .arrays import aligned
-from .kernel_graph import Control, Fallback, Item, ModelPlan, Shape, Step, View, extents_of, reads, writes
+from .kernel_graph import Control, Fallback, Item, Join, ModelPlan, Shape, Step, View, extents_of, reads, writes
 from .memory import Buffer, Placement, padded, place
 
 Array = NDArray[Any]
@@ -96,7 +96,7 @@ def make_storage(plan: ModelPlan) -> Storage:
     def root_of(value: str) -> str:
         return places[value].root if value in places else value
 
-    made = {v for item in plan.items if isinstance(item, Step) for v in item.outputs}
+    made = {root_of(v) for item in plan.items if isinstance(item, Step) for v in item.outputs}
     outputs: dict[str, str] = {}
     for value in plan.outputs:
         root = root_of(value)
@@ -112,7 +112,7 @@ def make_storage(plan: ModelPlan) -> Storage:
     for number, stage in enumerate(stages):
         for item in stage.items:
             if isinstance(item, Step):
-                base.update(dict.fromkeys(item.outputs, SCRATCH + 1 + number))
+                base.update(dict.fromkeys(map(root_of, item.outputs), SCRATCH + 1 + number))
     touched = {root_of(v) for item in plan.items if isinstance(item, Step) for v in reads(item)}
     touched |= {root_of(v) for item in plan.items if isinstance(item, Control) for v, _ in item.when}
     hosts = {v for item in plan.items if isinstance(item, Fallback | Control) for v in writes(item)} - made
@@ -155,11 +155,19 @@ def _stages(plan: ModelPlan, places: Mapping[str, Place]) -> list[Stage]:
 
 
 def _places(plan: ModelPlan) -> dict[str, Place]:
-    places: dict[str, Place] = {}
+    """Where views and parts of other values are."""
+    direct: dict[str, Place] = {}
     for item in plan.items:
         if isinstance(item, View):
-            source = places.get(item.input) or Place(item.input, 0)
-            places[item.output] = Place(source.root, source.offset + item.offset)
+            direct[item.output] = Place(item.input, item.offset)
+        elif isinstance(item, Join):
+            direct.update((v, Place(item.output, at)) for v, at in zip(item.parts, item.offsets, strict=True))
+    places: dict[str, Place] = {}
+    for value, found in direct.items():
+        while found.root in direct:  # a part of a part, or a view of one
+            around = direct[found.root]
+            found = Place(around.root, around.offset + found.offset)
+        places[value] = found
     return places
 
 
@@ -187,11 +195,12 @@ def _lifetimes(
             if not isinstance(item, View):
                 use(value, number)
         if isinstance(item, Step) or (isinstance(item, Control) and item.when):
-            for value in item.outputs:  # may be made by another, on other conditions
-                if value in made:
-                    lifetime.setdefault(value, (number, number))
-                    maker.setdefault(value, stage_of[number])
-                    use(value, number)
+            for value in item.outputs:  # may be made by another, on other conditions, or in parts
+                root = places[value].root if value in places else value
+                if root in made:
+                    lifetime.setdefault(root, (number, number))
+                    maker.setdefault(root, stage_of[number])
+                    use(root, number)
     for value in plan.outputs:
         use(value, None)
     return lifetime
@@ -224,6 +233,7 @@ def _share(
             others = [v for i, v in enumerate(item.inputs) if i != source]
             if (
                 target in done
+                or result in places
                 or makers[result] > 1  # its buffer is the same whichever makes it
                 or at.root not in made
                 or operand in outputs
@@ -254,12 +264,12 @@ def lay_out(storage: Storage, number: int, extents: Mapping[str, int]) -> Layout
     for item in stage.items:
         if isinstance(item, Step):
             scratch = max(scratch, symbolic.evaluate(item.scratch, extents))
-            for value in item.outputs:
-                if value not in storage.shared and value not in storage.outputs and value not in done:
-                    first, last = storage.lifetime[value]
-                    size = symbolic.evaluate(nbytes(plan.type(value)), extents)
-                    buffers.append(Buffer(value, size, first, last))
-                    done.add(value)
+            for root in (storage.locate(value).root for value in item.outputs):
+                if root not in storage.shared and root not in storage.outputs and root not in done:
+                    first, last = storage.lifetime[root]
+                    size = symbolic.evaluate(nbytes(plan.type(root)), extents)
+                    buffers.append(Buffer(root, size, first, last))
+                    done.add(root)
     shapes = {item.output: shape_value(plan, item, extents) for item in stage.numbers}
     placement = place(buffers)
     return Layout(placement, placement.offsets, shapes, padded(scratch))

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...engine.graph import Node, TensorType
-from ...engine.symbolic import Dim, at_least, exact_div, maximum, minimum, product, same, total
+from ...engine.symbolic import Dim, at_least, divides, exact_div, maximum, minimum, product, same, total
 from ..iteration import Access, Extents, collapse, contiguous
-from ..kernel_graph import Group, Kernel, Step
+from ..kernel_graph import ALIGNMENT, Group, Join, Kernel, Step
 from ..loops import int_attr, threads
 from ..lower import Context, lowering
 
@@ -163,8 +163,8 @@ def lower_depth_space(group: Group, ctx: Context) -> list[Step] | None:
 
 
 @lowering("Concat")
-def lower_concat(group: Group, ctx: Context) -> list[Step] | None:
-    """Each input to its place along the axis."""
+def lower_concat(group: Group, ctx: Context) -> Sequence[Step | Join] | None:
+    """Each input to its place along the axis; along the outermost one they may be made there (see `joining`)."""
     node = single(group)
     if node is None:
         return None
@@ -175,7 +175,14 @@ def lower_concat(group: Group, ctx: Context) -> list[Step] | None:
         read = _whole(value, ctx)
         parts.append((read, out.sliced(axis, start, 1, read.shape[axis])))
         start = start + read.shape[axis]
-    return copy_step(node, ctx, parts)
+    steps = copy_step(node, ctx, parts)
+    dtype = ctx.type(node.outputs[0]).dtype
+    if steps is None or dtype is None or not all(d == 1 for d in out.shape[:axis]):
+        return steps
+    offsets = tuple(write.offset * dtype.numpy.itemsize for _, write in parts)
+    if not all(divides(offset, ALIGNMENT) for offset in offsets):
+        return steps
+    return [Join(node.inputs, offsets, node.outputs[0], (node.name,))]
 
 
 @lowering("Split")
