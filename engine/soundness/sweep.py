@@ -24,6 +24,8 @@ from .run import Subject
 
 _RANK = 5
 """The highest rank of a constant that is given another shape."""
+_MOST_EXTENTS = 5
+"""How many extents may be told apart where all ways to choose them are tried."""
 
 
 def swept(subject: Subject, instance: Instance, rng: np.random.Generator, most: int) -> list[Instance]:
@@ -32,7 +34,7 @@ def swept(subject: Subject, instance: Instance, rng: np.random.Generator, most: 
         _extents(instance, rng, (0,)), _extents(instance, rng, (2, 1, 3, 5)), _dims(instance, rng),
         _directions(instance, rng), _ranks(instance, rng), _alike(instance, rng), _numbers(instance, rng),
         _left_open(subject, instance, rng), _literals(subject, instance), _turned(instance, rng),
-        _in_one_place(subject, instance, rng), _filled(subject, instance, rng),
+        _in_one_place(subject, instance, rng), _filled(subject, instance, rng), _one_or_two(instance, rng),
     )  # fmt: skip
     known = {instance.key()}
     kinds: list[list[Instance]] = []
@@ -78,6 +80,21 @@ def _extents(instance: Instance, rng: np.random.Generator, extents: tuple[int, .
             yield changed
             if new == 0:
                 yield from _around_nothing(changed, rng)
+
+
+def _one_or_two(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
+    """Every extent is 1 or 2 wherever it stands, so that shapes agree that have no reason to."""
+    found = _data(instance)
+    extents = sorted({d for _, t in found for d in t.shape if isinstance(d, int)})
+    if len(extents) > _MOST_EXTENTS:
+        return
+    for chosen in itertools.product((2, 1), repeat=len(extents)):
+        sizes = dict(zip(extents, chosen, strict=True))
+        changed = instance
+        for slot, tensor in found:
+            shape = tuple(sizes[d] if isinstance(d, int) else d for d in tensor.shape)
+            changed = _put(changed, slot, resize(tensor, shape, rng), f"extents are {sizes}")
+        yield changed
 
 
 def _around_nothing(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
@@ -293,6 +310,9 @@ def _left_open(subject: Subject, instance: Instance, rng: np.random.Generator) -
         if instance.operands.get(name) is not None:
             operands = {k: v for k, v in instance.operands.items() if k != name}
             yield Instance(instance.way, operands, f"{name} is absent", instance.steps + 1)
+            continue
+        for other in dict.fromkeys(name for (name, index), _ in tensors(instance) if index is None):
+            yield instance.replace(f"{name} is as {other}", **{name: instance.operands[other]})
 
 
 def _alike(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
