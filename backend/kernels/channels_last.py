@@ -97,17 +97,13 @@ def conv_step(
     groups: int,
     w: NDArray[Any],
     x: str,
-    *,
-    planar: bool = False,
 ) -> Step:
-    """The step that convolves the value `x` with weights [M, C / groups, *kernel] in an implicit GEMM.
-
-    `planar` is for an x with its channels in front of its spatial dims, of which there are few."""
+    """The step that convolves the value `x` with weights [M, C / groups, *kernel] in an implicit GEMM."""
     target = ctx.target
     m, c = w.shape[0] // groups, w.shape[1]
     channels = c * groups
     pixels = product(shape.outputs)
-    copied = planar or can_copy(shape, groups, c)
+    copied = can_copy(shape, groups, c)
     run_length = shape.kernel[2] * c if copied else c
     runs = shape.taps * c // run_length
     number_of = images if isinstance(images, int) and images > 0 else 1
@@ -140,7 +136,6 @@ def conv_step(
         ),
         "block": block,
         "copied": copied,
-        "planar": planar,
         "lines": lines,
         "pitch": pitch,
         "reserved": reserved,

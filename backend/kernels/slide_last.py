@@ -19,7 +19,7 @@ from .epilogue import Axes, Epilogue, of_group
 from .slide import SMALL_PLANES, UNROLLED, pool_kind
 from .window import Window, geometry, ints, window_of
 
-CODE = 220
+CODE = 260
 """About as many multiply-adds a tile may have."""
 
 
