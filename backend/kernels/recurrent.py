@@ -12,11 +12,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...engine.graph import DType, Node, TensorType
-from ...engine.symbolic import Dim, product
+from ...engine.symbolic import Dim, minimum, product
 from ..iteration import Extents, contiguous
+from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step, lowering
 from .epilogue import Epilogue, Operand
-from .matmul import Matrices, Product, lower_product
+from .matmul import SMALL_WORK, Matrices, Product, lower_product
 
 _GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
 _ACTIVATIONS = {"RNN": ("tanh",), "LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh")}
@@ -73,6 +74,7 @@ def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
     rows = _rows(batch, count, ctx.target.registers)
     width = -(-hidden // lanes) * lanes
     extents = Extents()
+    work = product((time, batch, directions * count * hidden * hidden))  # a sequence is done by one thread
     params = {
         "op": op,
         "late": late,
@@ -94,6 +96,7 @@ def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
             tuple(outputs.values()),
             dims=tuple(extents.dims),
             scratch=int(params["scratch"]),
+            threads=serial_below(work * minimum(1, directions * batch - 1), SMALL_WORK),
             nodes=(node.name,),
         )
     )
