@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..engine import symbolic
 from .arrays import aligned, usable
-from .kernel_graph import LAUNCH_WORK, SERIAL_WORK, Control, Fallback, Guarded, Kernel, ModelPlan, Shape, Step
+from .kernel_graph import LAUNCH_WORK, SERIAL_WORK, Control, Fallback, Kernel, ModelPlan, Shape, Step
 from .storage import SCRATCH, Layout, Storage, lay_out, make_storage, nbytes
 
 Array = NDArray[Any]
@@ -98,7 +98,6 @@ class Link:
         from .runtime.executor import Walk
 
         rows, bases = [], []
-        groups: dict[Guarded, int] = {(): 0}
         for step in steps:
             pointers = [*(self.base(v) for v in (*step.inputs, *step.outputs))]
             if step.scratch != 0:
@@ -106,8 +105,7 @@ class Link:
             pointers += [self.base(v) for v, _ in step.when]
             bases += pointers
             address = self._addresses[step.kernel]
-            group = groups.setdefault(step.when, len(groups))
-            rows.append((address, len(pointers), len(step.dims), group, [w for _, w in step.when]))
+            rows.append((address, len(pointers), len(step.dims), [w for _, w in step.when]))
         return Walk(rows, bases)
 
     def base(self, value: str) -> int:

@@ -32,114 +32,38 @@ cdef extern from "memory.h" nogil:
 cdef extern from "pool.h" nogil:
     ctypedef void (*pool_job)(void* context, int tid, int nth) noexcept nogil
     int pool_run(pool_job job, void* context, int nth)
-    void pool_barrier(int nth)
 
 
-cdef extern from *:
-    """
-    #include <time.h>
-    static double walk_clock(void) {
-        struct timespec now;
-        clock_gettime(CLOCK_MONOTONIC, &now);
-        return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-    }
-    """
-    double walk_clock() nogil
-
-
-ctypedef void (*kernel_t)(void** bufs, const int64_t* dims, int tid, int nth) noexcept nogil
-
-cdef struct step_t:
-    kernel_t kernel
-    int32_t bufs    # its first pointer among those of the walk
-    int32_t dims    # its first dim
-    int32_t guards  # how many conditions it has: the flags that the pointers from `first` on lead to
-    int32_t first
-    int32_t group   # of steps with the same conditions; 0: none
-    uint32_t wanted # what each condition has to be, a bit for each
-
-cdef struct job_t:
-    const step_t* steps
-    const unsigned char* limits
-    int count
-    void** bufs
-    const int64_t* dims
-    double* times   # of a profiled run: begin and end of each step on each thread
-    int stride      # threads that `times` has room for
-
-
-cdef inline bint _holds(const job_t* job, const step_t* step) noexcept nogil:
-    """Whether all conditions of a step are as wanted."""
-    cdef int g
-    for g in range(step.guards):
-        if ((<const char*> job.bufs[step.first + g])[0] != 0) != ((step.wanted >> g) & 1):
-            return False
-    return True
-
-
-cdef inline bint _begin(const job_t* job, int i, int nth, int* since, int* group) noexcept nogil:
-    """Whether step i is to be run, after the barrier that it needs.
-
-    `since` is 0 if nobody has worked since the last barrier, 1 if only thread 0 has, 2 if several have; `group` that of
-    the step before: a condition is read once all threads can see it."""
-    cdef const step_t* step = &job.steps[i]
-    if not job.limits[i]:
-        return False
-    if step.group != group[0]:
-        group[0] = step.group
-        if step.guards and since[0] and nth > 1:
-            pool_barrier(nth)
-            since[0] = 0
-    if step.guards and not _holds(job, step):
-        return False
-    cdef bint alone = job.limits[i] == 1 or nth == 1
-    if since[0] == 2 or (since[0] == 1 and not alone):
-        pool_barrier(nth)
-    since[0] = 1 if alone else 2
-    return True
-
-
-cdef void _walk(void* context, int tid, int nth) noexcept nogil:
-    cdef job_t* job = <job_t*> context
-    cdef const step_t* step
-    cdef int i, n
-    cdef int since = 0, group = 0
-    for i in range(job.count):
-        if not _begin(job, i, nth, &since, &group):
-            continue
-        step = &job.steps[i]
-        n = min(nth, <int> job.limits[i]) if job.limits[i] < 255 else nth
-        if tid < n:
-            step.kernel(job.bufs + step.bufs, job.dims + step.dims, tid, n)
-
-
-cdef void _walk_timed(void* context, int tid, int nth) noexcept nogil:
-    """Like `_walk`, with the same barriers, and notes when each thread begins and ends each step."""
-    cdef job_t* job = <job_t*> context
-    cdef const step_t* step
-    cdef double* mine
-    cdef int i, n
-    cdef int since = 0, group = 0
-    for i in range(job.count):
-        if not _begin(job, i, nth, &since, &group):
-            continue
-        step = &job.steps[i]
-        n = min(nth, <int> job.limits[i]) if job.limits[i] < 255 else nth
-        if tid < n:
-            mine = job.times + 2 * (<int64_t> i * job.stride + tid)
-            mine[0] = walk_clock()
-            step.kernel(job.bufs + step.bufs, job.dims + step.dims, tid, n)
-            mine[1] = walk_clock()
+cdef extern from "walk.h" nogil:
+    ctypedef void (*walk_kernel)(void** bufs, const int64_t* dims, int tid, int nth) noexcept nogil
+    ctypedef struct walk_step:
+        walk_kernel kernel
+        int32_t bufs
+        int32_t dims
+        int32_t guards
+        int32_t first
+        uint32_t wanted
+    ctypedef struct walk_share:
+        pass
+    ctypedef struct walk_job:
+        const walk_step* steps
+        const unsigned char* limits
+        int count
+        void** bufs
+        const int64_t* dims
+        walk_share* shares
+        double* times
+        int stride
+    void walk(void* context, int tid, int nth) noexcept nogil
 
 
 cdef class Walk:
     """A stretch of steps.
 
-    Made from rows `(address, number of pointers, number of dims, group, wanted)`, and the base of each pointer
-    in order. A step's last pointers lead to the flags of its conditions, as many as `wanted` has; steps of a group have
-    the same conditions, those of group 0 none."""
+    Made from rows `(address, number of pointers, number of dims, wanted)`, and the base of each pointer in order. A
+    step's last pointers lead to the flags of its conditions, as many as `wanted` has."""
 
-    cdef step_t* steps
+    cdef walk_step* steps
     cdef int32_t* bases
     cdef readonly int count
     cdef readonly int pointers
@@ -149,22 +73,23 @@ cdef class Walk:
     def __cinit__(self, rows, bases):
         cdef int i = 0
         self.count = len(rows)
-        self.steps = <step_t*> PyMem_Malloc(max(1, self.count) * sizeof(step_t))
+        self.steps = <walk_step*> PyMem_Malloc(max(1, self.count) * sizeof(walk_step))
         self.pointers = len(bases)
         self.bases = <int32_t*> PyMem_Malloc(max(1, self.pointers) * sizeof(int32_t))
         if self.steps == NULL or self.bases == NULL:
             raise MemoryError
-        for address, pointers, dims, group, wanted in rows:
+        for row in rows:
+            address, pointers, wanted = row[0], row[1], row[len(row) - 1]
             if len(wanted) > 32 or len(wanted) > pointers:
                 raise ValueError("too many conditions")
-            self.steps[i].kernel = <kernel_t> <uintptr_t> address
-            self.steps[i].group = group
+            self.steps[i].kernel = <walk_kernel> <uintptr_t> address
             self.steps[i].guards = len(wanted)
             self.steps[i].wanted = sum([1 << g for g, flag in enumerate(wanted) if flag])
             i += 1
         i = 0
         cdef int at = 0, dim = 0
-        for _, pointers, dims, _, wanted in rows:
+        for row in rows:
+            pointers, dims, wanted = row[1], row[2], row[len(row) - 1]
             self.steps[i].bufs = at
             self.steps[i].dims = dim
             at += pointers
@@ -203,21 +128,26 @@ cdef class Walk:
         return record
 
     cdef int launch(self, Binding binding, Frame frame, int threads, double* times) except -1:
-        cdef job_t job
+        cdef walk_job job
         cdef int i
-        cdef void** bufs = <void**> frame.pointers(self.pointers)
+        cdef bint serial = binding.serial or threads < 2
         job.steps = self.steps
         job.limits = binding.limits
         job.count = self.count
-        job.bufs = bufs
+        job.bufs = <void**> frame.pointers(self.pointers)
         job.dims = binding.extents
+        job.shares = NULL if serial else frame.shared(self.count)
         job.times = times
         job.stride = threads
         with nogil:
             for i in range(self.pointers):
-                bufs[i] = <void*> (frame.bases[self.bases[i]] + binding.offsets[i])
+                job.bufs[i] = <void*> (frame.bases[self.bases[i]] + binding.offsets[i])
             # Waking the workers costs more than steps that one thread is enough for.
-            pool_run(_walk_timed if times != NULL else _walk, &job, 1 if binding.serial else threads)
+            if serial:
+                walk(&job, 0, 1)
+            else:
+                memset(job.shares, 0, self.count * sizeof(walk_share))
+                pool_run(walk, &job, threads)
         return 0
 
 
@@ -268,6 +198,8 @@ cdef class Frame:
     cdef int capacity
     cdef Py_buffer* views
     cdef int room  # for views
+    cdef walk_share* shares
+    cdef int steps  # that there are shares for
 
     def __cinit__(self, int count):
         self.count = count
@@ -290,6 +222,17 @@ cdef class Frame:
         PyMem_Free(self.sizes)
         PyMem_Free(self.bufs)
         PyMem_Free(self.views)
+        PyMem_Free(self.shares)
+
+    cdef walk_share* shared(self, int count) except NULL:
+        if count > self.steps or self.shares == NULL:
+            PyMem_Free(self.shares)
+            self.steps = 0
+            self.shares = <walk_share*> PyMem_Malloc(max(1, count) * sizeof(walk_share))
+            if self.shares == NULL:
+                raise MemoryError
+            self.steps = count
+        return self.shares
 
     cdef Py_buffer* buffers(self, int count) except NULL:
         if count > self.room or self.views == NULL:

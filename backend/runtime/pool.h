@@ -1,7 +1,7 @@
 /* The thread pool: workers that spin for a while and then sleep, and run one job at a time on all threads.
  *
- * There is one pool in a process. A job is a function called as f(context, tid, nth) on nth threads, the caller being
- * thread 0. Whoever finds the pool taken runs its job alone (nth = 1): that is never wrong, cannot deadlock, and with
+ * There is one pool in a process. A job is a function called as f(context, tid, nth) on up to nth threads, the caller
+ * being thread 0: it must not count on any other, for a worker that wakes when the job is over takes no part. Whoever finds the pool taken runs its job alone (nth = 1): that is never wrong, cannot deadlock, and with
  * several callers is also the best use of the cores. After fork() the child starts with an empty pool. */
 #ifndef REWRITE_POOL_H
 #define REWRITE_POOL_H
@@ -23,16 +23,16 @@
 
 #define POOL_MAX 256
 #define POOL_IDLE_SPINS 4000  /* with the pause in it some 100 us: longer than the gap between two runs in a loop */
-#define POOL_BARRIER_SPINS 4000 /* then the core is offered to others between looks */
+#define POOL_SPINS 4000 /* of a thread that waits for another; then the core is offered to others between looks */
+#define POOL_OPEN ((uint64_t)1 << 31) /* in the gate: workers may enter */
 
 typedef void (*pool_job)(void *context, int tid, int nth);
 
 typedef struct {
   _Alignas(128) _Atomic uint32_t epoch; /* counts jobs; workers wait for it to change */
   _Atomic uint32_t sleeping;
-  _Alignas(128) _Atomic uint32_t running; /* workers that have not finished the job */
-  _Alignas(128) _Atomic uint32_t arrived; /* at the barrier */
-  _Alignas(128) _Atomic uint32_t generation;
+  _Alignas(128) _Atomic uint64_t gate; /* the epoch in the upper half; POOL_OPEN; how many workers are in the job */
+  _Atomic uint32_t starting;
   _Alignas(128) pool_job job;
   void *context;
   int nth;
@@ -57,6 +57,14 @@ static inline void pool_pause(void) {
 #elif defined(__aarch64__)
   __asm__ volatile("yield");
 #endif
+}
+
+/* What a thread does between looks at something that another will change soon. */
+static inline void pool_relax(int *spins) {
+  if (++*spins < POOL_SPINS)
+    pool_pause();
+  else
+    sched_yield();
 }
 
 /* Sleeps until the epoch isn't `seen` any more; may wake early. */
@@ -92,10 +100,11 @@ static void *pool_worker(void *argument) {
 #ifdef __linux__
   pool.ids[tid] = (pid_t)syscall(SYS_gettid);
 #endif
-  atomic_fetch_sub(&pool.running, 1);
+  atomic_store(&pool.starting, 0);
   for (;;) {
     int spins = 0;
-    while (atomic_load_explicit(&pool.epoch, memory_order_acquire) == seen) {
+    uint32_t epoch;
+    while ((epoch = atomic_load_explicit(&pool.epoch, memory_order_acquire)) == seen) {
       pool_pause();
       if (++spins > POOL_IDLE_SPINS) {
         atomic_fetch_add(&pool.sleeping, 1);
@@ -104,9 +113,14 @@ static void *pool_worker(void *argument) {
         spins = 0;
       }
     }
-    seen++;
-    if (tid < pool.nth) pool.job(pool.context, tid, pool.nth);
-    atomic_fetch_sub_explicit(&pool.running, 1, memory_order_release);
+    seen = epoch;
+    uint64_t gate = atomic_load_explicit(&pool.gate, memory_order_acquire);
+    while ((uint32_t)(gate >> 32) == epoch && gate & POOL_OPEN)
+      if (atomic_compare_exchange_weak_explicit(&pool.gate, &gate, gate + 1, memory_order_acq_rel, memory_order_acquire)) {
+        if (tid < pool.nth) pool.job(pool.context, tid, pool.nth);
+        atomic_fetch_sub_explicit(&pool.gate, 1, memory_order_release);
+        break;
+      }
   }
   return NULL;
 }
@@ -117,8 +131,8 @@ static void pool_after_fork(void) {
   pool.pinned_away_from = -1;
   atomic_store(&pool.epoch, 0);
   atomic_store(&pool.sleeping, 0);
-  atomic_store(&pool.running, 0);
-  atomic_store(&pool.arrived, 0);
+  atomic_store(&pool.gate, 0);
+  atomic_store(&pool.starting, 0);
   pthread_mutex_init(&pool.taken, NULL);
 #ifndef __linux__
   pthread_mutex_init(&pool.mutex, NULL);
@@ -148,7 +162,7 @@ static int pool_grow(int nth) {
     sigset_t all, before;
     pool_starts[tid].tid = tid;
     pool_starts[tid].seen = atomic_load(&pool.epoch);
-    atomic_store(&pool.running, 1);
+    atomic_store(&pool.starting, 1);
     pthread_attr_init(&attributes);
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     sigfillset(&all); /* signals are for the threads of the program that we are part of */
@@ -157,10 +171,10 @@ static int pool_grow(int nth) {
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&attributes);
     if (failed) {
-      atomic_store(&pool.running, 0);
+      atomic_store(&pool.starting, 0);
       break;
     }
-    while (atomic_load(&pool.running)) sched_yield();
+    while (atomic_load(&pool.starting)) sched_yield();
     pool.workers = tid;
     pool.pinned_away_from = -1;
   }
@@ -196,33 +210,16 @@ static int pool_run(pool_job job, void *context, int nth) {
   pool.job = job;
   pool.context = context;
   pool.nth = nth;
-  atomic_store(&pool.running, (uint32_t)pool.workers);
-  atomic_fetch_add(&pool.epoch, 1);
+  uint32_t epoch = atomic_load_explicit(&pool.epoch, memory_order_relaxed) + 1;
+  atomic_store_explicit(&pool.gate, (uint64_t)epoch << 32 | POOL_OPEN, memory_order_release);
+  atomic_store(&pool.epoch, epoch);
   if (atomic_load(&pool.sleeping)) pool_wake();
   job(context, 0, nth);
-  for (int spins = 0; atomic_load_explicit(&pool.running, memory_order_acquire);)
-    if (++spins < POOL_BARRIER_SPINS)
-      pool_pause();
-    else
-      sched_yield();
+  /* Who is not in by now stays out; who is has to leave before the job's memory is used for something else. */
+  uint64_t gate = atomic_fetch_and(&pool.gate, ~POOL_OPEN) & ~POOL_OPEN;
+  for (int spins = 0; (uint32_t)gate; gate = atomic_load_explicit(&pool.gate, memory_order_acquire)) pool_relax(&spins);
   pthread_mutex_unlock(&pool.taken);
   return nth;
-}
-
-/* Waits until all nth threads of the running job are here. Counts on: arrived is 0 between barriers. */
-static inline void pool_barrier(int nth) {
-  if (nth <= 1) return;
-  uint32_t generation = atomic_load_explicit(&pool.generation, memory_order_relaxed);
-  if (atomic_fetch_add_explicit(&pool.arrived, 1, memory_order_acq_rel) + 1 == (uint32_t)nth) {
-    atomic_store_explicit(&pool.arrived, 0, memory_order_relaxed);
-    atomic_store_explicit(&pool.generation, generation + 1, memory_order_release);
-    return;
-  }
-  for (int spins = 0; atomic_load_explicit(&pool.generation, memory_order_acquire) == generation;)
-    if (++spins < POOL_BARRIER_SPINS)
-      pool_pause();
-    else
-      sched_yield();
 }
 
 #endif

@@ -490,3 +490,24 @@ def test_an_interrupt_leaves_the_program_usable(long_chain: Program) -> None:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
     np.testing.assert_array_equal(long_chain.run({"v0": x})["v12"], expected)
+
+
+def test_more_threads_than_cores_under_several_callers() -> None:
+    programs = {threads: compile_graph(models.long_chain(), threads=threads) for threads in (1, 2, 9)}
+    wrong: list[tuple[int, tuple[int, ...]]] = []
+
+    def call(seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        for _ in range(150):
+            x = rng.standard_normal((int(rng.integers(1, 500)), 64), np.float32)
+            expected = programs[1].run({"v0": x})["v12"]
+            wrong.extend(
+                (t, x.shape) for t, p in programs.items() if not np.array_equal(p.run({"v0": x})["v12"], expected)
+            )
+
+    callers = [threading.Thread(target=call, args=(seed,)) for seed in range(3)]
+    for caller in callers:
+        caller.start()
+    for caller in callers:
+        caller.join()
+    assert wrong == []
