@@ -63,6 +63,11 @@ def _convolve(call: Call, x: Shape | None, w: Shape | None) -> Shape | None:
     if len(w) != len(x):
         raise refuse(call, f"weights of rank {len(w)} on data of rank {len(x)}")
     agree(call, x[1], w[1] * call.integer("group", 1), "channels")
+    kernel = call.int_list("kernel_shape") or w[2:]
+    if len(kernel) != len(w) - 2:
+        raise refuse(call, f"a kernel_shape of {len(kernel)} dims over {len(w) - 2}")
+    for told, own in zip(kernel, w[2:], strict=True):
+        agree(call, told, own, "extents of the kernel")
     return (x[0], w[0], *windows(call, x[2:], w[2:]))
 
 
