@@ -47,6 +47,16 @@ def test_the_error_is_told(folder: Path) -> None:
     assert "a bundle keeps the precision it was compiled with" in refused.stderr
 
 
+def test_bytes(folder: Path) -> None:
+    done = rewrite("m.onnx", "--precision", "int8", "--json", "r.json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    data = json.loads((folder / "r.json").read_text())
+    if machine.rates()["int8"] > 2:
+        assert data["precision"] == {"asked": "int8", "lowered": 1, "kept": 0}
+        assert 1e-4 < data["verify"]["errors"]["the program"]["max_rel"] < 5e-2
+        assert "1 of 1 products in int8" in done.stdout
+
+
 def test_other_precisions_are_refused(folder: Path) -> None:
     done = rewrite("m.onnx", "--precision", "f17", cwd=folder)
     assert done.returncode == 2
