@@ -213,6 +213,10 @@ def _compare(subject: Subject, batch: Batch, owner: Sequence[Outcome], seed: int
         if by == rule.name:
             touched[egraph.find(a)] = None
             by_rule |= {a, b}
+    for root in dict.fromkeys(egraph.find(r) for built in batch.built for r in built.roots):
+        # a right side that a declared operator's definition has made equal before the rule could
+        if any(egraph.made_by[member] == rule.name for member in egraph.members(root)):
+            touched[root] = None
     if not touched:
         return
     owners = _owners(egraph, batch, owner, touched)
