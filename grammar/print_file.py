@@ -121,7 +121,8 @@ class FilePrinter:
             return lines
         start, end = self.source.lines.range(item.span)
         around = self.source.attached(id(item))
-        kept = [comment.strip() for _, comment in lines] + [c.text for c in (*around.before, *around.end, *around.after)]
+        kept = [comment.strip() for _, comment in lines]
+        kept += [comment.text for comment in (*around.before, *around.end, *around.after)]
         lost: Lines = []
         for comment in self.source.comments:
             if start <= comment.start < end:
