@@ -44,6 +44,8 @@ MOST_GRAPHS = 800
 """Graphs tried for a rule and its mutants together."""
 MOST_EQUATIONS = 400
 """Equations computed for one mutant, spread evenly over all it makes."""
+IN_VAIN = 100
+"""So often in a row two changes may give no graph that is new, before a small neighbourhood counts as exhausted."""
 SECONDS = 20.0
 """Time for the equations of one mutant in one e-graph, hardly ever needed: what is found must not hang on it."""
 VERSION = 1
@@ -134,12 +136,15 @@ def small_graphs(rule: ast.Rule, setting: _Setting) -> Iterator[SmallGraph]:
     rng = random.Random(rule.name)
     for seed in seeds:
         yield from new(itertools.islice(whole_numbers(seed, rng), 600 // len(seeds)))
-    while seeds and any(near):  # two changes at once
+    in_vain = 0
+    while seeds and any(near) and in_vain < IN_VAIN:  # two changes at once
         first = rng.choice(rng.choice([n for n in near if n]))
         second = list(itertools.islice(neighbours(first, heads=heads), 1500))
         if not second:
             return
+        before = len(seen)
         yield from new(iter(rng.sample(second, min(8, len(second)))))
+        in_vain = in_vain + 1 if len(seen) == before else 0
 
 
 def _spread(found: list[SmallGraph], most: int) -> list[SmallGraph]:
