@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..engine.graph import Node
-from ..engine.operators import KERNEL_OPERATORS, OWN_DOMAIN, WORKING_OPSET, find_schema, signature, split_name
+from ..engine.operators import WORKING_OPSET, find_schema, signature, split_name
 from ..engine.protos import attribute_to_proto
 from ..errors import RewriteError, UserError
 from .kernel_graph import HOST_OPERATORS
@@ -107,37 +107,12 @@ def _evaluator(node: Node) -> Any:
     )
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in imports.items()])
     try:
-        return ReferenceEvaluator(model, new_ops=[_own_attention()] if node.op in KERNEL_OPERATORS else None)
+        return ReferenceEvaluator(model)
     except Exception as error:
         raise UserError(
             f"there is no kernel and no reference implementation of operator {node.op}: {error}",
             where=f"node {node.name or node.outputs[0]}",
         ) from error
-
-
-def _own_attention() -> Any:
-    """Our attention as an operator of the reference evaluator."""
-    from onnx.reference.op_run import OpRun
-
-    class ScaledDotProductAttention(OpRun):
-        op_domain = OWN_DOMAIN
-
-        def _run(
-            self, q: Any, k: Any, v: Any, m: Any = None, scale: float = 1.0, nan_to_zero: int = 0, rows: int = 0
-        ) -> Any:
-            share = q.shape[1] // k.shape[1]
-            k, v = np.repeat(k, share, axis=1), np.repeat(v, share, axis=1)
-            scores = q @ np.swapaxes(k, 2, 3) * np.asarray(scale, q.dtype)
-            if m is not None:
-                scores = np.where(m, scores, np.asarray(-np.inf, q.dtype)) if m.dtype == bool else scores + m
-            weights = np.exp(scores - scores.max(axis=3, keepdims=True))
-            weights /= weights.sum(axis=3, keepdims=True)
-            if nan_to_zero:
-                weights = np.where(np.isnan(weights), np.zeros((), q.dtype), weights)
-            found = (weights @ v).astype(q.dtype)
-            return (found.swapaxes(1, 2) if rows else found,)
-
-    return ScaledDotProductAttention
 
 
 def node_proto(node: Node) -> Any:

@@ -9,7 +9,7 @@ a group and comes back, so that groups can be run one after the other.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..engine.graph import Graph, Node
@@ -29,10 +29,13 @@ MAX_SPAN = 400  # groups reach no further than this many nodes in the graph's or
 
 @dataclass(frozen=True)
 class FusePolicy:
-    """The kinds of operators, and which pairs (producer, consumer) may share a kernel, each a kind or an operator."""
+    """The kinds of operators, and which pairs (producer, consumer) may share a kernel, each a kind or an operator.
+
+    `defined` are the operators that have a definition, by their names in rules."""
 
     kinds: dict[str, str]
     pairs: frozenset[tuple[str, str]] = field(default_factory=frozenset)
+    defined: Mapping[str, ast.Op] = field(default_factory=dict)
 
     def kind(self, op: str) -> str:
         """The kind of an operator; opaque if not declared."""
@@ -66,7 +69,7 @@ def policy(library: Library) -> FusePolicy:
         producer = producers[0]
         pairs.add((producer.kind or producer.head, consumer.kind or consumer.head))
     kinds |= dict.fromkeys(_SCALED, ELEMENTWISE)
-    return FusePolicy(kinds, frozenset(pairs))
+    return FusePolicy(kinds, frozenset(pairs), {op.name: op for op in library.ops if op.definition is not None})
 
 
 def group_nodes(graph: Graph, nodes: Sequence[Node], policy: FusePolicy) -> list[Group | Node]:

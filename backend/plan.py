@@ -7,7 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from ..engine import shapes, symbolic
+from ..engine.expansion import meaning
 from ..engine.graph import Constant, DType, Graph, Node, TensorType, ValueType
+from ..engine.operators import OWN_DOMAIN, find_schema
 from ..engine.shapes.core import IllTyped
 from ..engine.symbolic import Dim
 from .conditional import Conditionals
@@ -53,11 +55,15 @@ def plan_graph(
     are known, when other constants have not been packed yet."""
 
     def plan(one: Graph) -> ModelPlan:
-        one = _without_dead(one)
-        contents, fails = _contents(one)
-        context = Context(one, target, threads, contents, reassociate)
-        found = _plan(context, policy, symbols, announce or (lambda kernel: None))
-        return replace(found, fails=True) if fails else found
+        while True:
+            one = _without_dead(one)
+            contents, fails = _contents(one)
+            context = Context(one, target, threads, contents, reassociate)
+            found = _plan(context, policy, symbols, announce or (lambda kernel: None))
+            plainer = _by_definition(one, found, policy)
+            if plainer is None:
+                return replace(found, fails=True) if fails else found
+            one = plainer
 
     bound = {*symbols, *(s for value in graph.inputs for s in _plain_symbols(graph.types.get(value)))}
     versions = versions_of(graph, bound)
@@ -263,6 +269,25 @@ def closed(body: Graph, around: Graph) -> tuple[Graph, tuple[str, ...]]:
         ),
         values,
     )
+
+
+def _by_definition(graph: Graph, plan: ModelPlan, policy: FusePolicy) -> Graph | None:
+    """The graph with operators that no kernel takes replaced by their definitions; None if there is none to replace."""
+    lost = {id(item.node) for item in plan.items if isinstance(item, Fallback)}
+    nodes: list[Node] = []
+    constants, types = dict(graph.constants), dict(graph.types)
+    replaced = False
+    for node in graph.nodes:
+        known = node.op.removeprefix(f"{OWN_DOMAIN}.") in policy.defined and find_schema(node.op) is None
+        meant = meaning(graph, node, policy.defined) if known and id(node) in lost else None
+        if meant is None:
+            nodes.append(node)
+            continue
+        replaced = True
+        nodes += meant.nodes
+        constants |= meant.constants
+        types |= meant.types
+    return replace(graph, nodes=nodes, constants=constants, types=types) if replaced else None
 
 
 def _without_dead(graph: Graph) -> Graph:

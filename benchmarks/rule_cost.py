@@ -44,7 +44,7 @@ def measure(name: str, seconds: float) -> dict[str, Any]:
             found["seconds"] += count.seconds
     for target in costs:
         for outcome, original in zip(outcomes, originals, strict=True):
-            for node in decode.decode(outcome.egraph, outcome.extractions[target], original).nodes:
+            for node in decode.decode(outcome.egraphs[target], outcome.extractions[target], original).nodes:
                 for rule in node.rules:
                     if rule in rules:
                         rules[rule]["in_result"] += 1

@@ -55,7 +55,8 @@ class CostModel:
             raise ValueError(f"unknown cost model {self.model!r}; there are {', '.join(MODELS)}")
         if self.target not in ("portable", "native"):
             raise ValueError(f"unknown target {self.target!r}")
-        self._estimator = Estimator(self.hints, self.nominal, machines.rates() if self.target == "native" else None)
+        rates, lanes = (machines.rates(), self.machine.lanes) if self.target == "native" else (None, 0)
+        self._estimator = Estimator(self.hints, self.nominal, rates, lanes)
 
     def node_cost(
         self,

@@ -71,7 +71,7 @@ class EGraph:
     `made_by[h]` is the rule that first made node `h` (None for a node of the model), `origins[h]` the names of the
     original nodes it stands for. `knowledge` counts what has become known, so that a failed condition can tell whether
     it is worth another look; `touched` lists the classes of which more has become known, one after the other, and both
-    where two have merged."""
+    where two have merged. `earlier` has the rules that made a node in the e-graph that this one was narrowed from."""
 
     nodes: list[ENode] = field(default_factory=list)
     made_by: list[str | None] = field(default_factory=list)
@@ -103,6 +103,7 @@ class EGraph:
     _merged: bool = False
     _numbers: dict[tuple[Any, ...], int] = field(default_factory=dict)
     touched: list[int] = field(default_factory=list)
+    earlier: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
     def create(cls, commutative: Iterable[str] = ()) -> EGraph:
@@ -120,6 +121,10 @@ class EGraph:
         egraph = cls(source=fresh)
         egraph._append(ENode("Absent", {}, ()), _Knowledge((TensorType(),)), None, ())
         return egraph
+
+    def continue_symbols(self, other: EGraph) -> None:
+        """Makes no dims from now on that another e-graph has made."""
+        self._fresh = other._fresh
 
     def __getstate__(self) -> dict[str, Any]:
         """The tables without the egglog side, which cannot leave its process."""

@@ -16,8 +16,8 @@ from ..grammar.scope import param_types
 from .operator_table import Facts
 from .operator_table import OperatorTable as OperatorTable
 from .patterns import CompiledRule, indexing
+from .schedule import NATIVE, Plan, make_plan, names_of
 from .schedule import STANDARD as STANDARD_SCHEDULE
-from .schedule import Plan, make_plan
 
 if TYPE_CHECKING:
     from .operators import Declared
@@ -35,13 +35,21 @@ SCHEDULES = "schedule.rules"
 
 @dataclass(frozen=True, slots=True)
 class RuleSet:
-    """What saturation runs: rules in file order, the kind of each operator, and which are commutative."""
+    """What saturation runs: rules in file order, the kind of each operator, and which are commutative.
+
+    `native` is the schedule for what `plan` and extraction have chosen for our own kernels."""
 
     rules: tuple[CompiledRule, ...]
     kinds: dict[str, str]
     commutative: frozenset[str]
     declared: Mapping[str, ast.Op]
     plan: Plan
+    native: Plan
+
+    def further(self, ops: Container[str]) -> bool:
+        """Whether a rule that `native` begins with may apply to a graph of these operators."""
+        first = frozenset(names_of(self.native.steps[0])) if self.native.steps else frozenset()
+        return any(rule.ruleset in first and all(op in ops for op in rule.required) for rule in self.rules)
 
 
 def standard_files() -> list[Path]:
@@ -97,6 +105,7 @@ def rule_set(
         frozenset(e.name for e in ops if e.facts[1]),
         _Definitions({e.name: e for e in ops if _is_defined(e, admitted, off)}),
         plan,
+        make_plan(NATIVE, library.schedules, library.rulesets),
     )
 
 

@@ -39,6 +39,11 @@ class Machine:
     dispatch: float = 3e-6
     source: str = "default"
 
+    @property
+    def lanes(self) -> int:
+        """How many f32 numbers a vector holds."""
+        return {"avx512": 16, "avx2": 8}.get(self.isa, 4)
+
     def bandwidth(self, nbytes: float) -> float:
         """The bytes per second that one thread reaches on a working set of that many bytes."""
         for size, rate in zip(self.sizes, self.bandwidths, strict=False):

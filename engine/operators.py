@@ -30,7 +30,11 @@ OWN_DOMAIN = "rewrite"
 """The domain of operators that rule files declare."""
 LOWER_PRECISION = frozenset(f"{OWN_DOMAIN}.{name}" for name in ("MatMulBf16", "ConvBf16"))
 """Operators of the standard library that multiply in a lower precision than that of their operands."""
-KERNEL_OPERATORS = frozenset({f"{OWN_DOMAIN}.ScaledDotProductAttention", *LOWER_PRECISION})
+CHANNELS_LAST = frozenset(
+    f"{OWN_DOMAIN}.{name}" for name in ("ChannelsLastConv", "ChannelsLastMaxPool", "ChannelsLastAveragePool")
+)
+"""Operators on images with their channels last. They are taken, and looked for, once `KERNEL_OPERATORS` has them."""
+KERNEL_OPERATORS = LOWER_PRECISION | {f"{OWN_DOMAIN}.ScaledDotProductAttention"}
 """Operators of the standard library that kernels compute as a whole; any other stands for its definition."""
 STANDARD_DOMAINS = ("", ML_DOMAIN, "ai.onnx.preview.training", "ai.onnx.preview")
 

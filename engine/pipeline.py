@@ -182,8 +182,8 @@ def _decode(
     with declaring(known):
         for target, found in graphs.items():
             for number in range(len(found), len(outcomes)):
-                extraction = outcomes[number].extractions[target]
-                found.append(parts.mark(decode.decode(outcomes[number].egraph, extraction, parts.graphs[number])))
+                egraph, extraction = outcomes[number].egraphs[target], outcomes[number].extractions[target]
+                found.append(parts.mark(decode.decode(egraph, extraction, parts.graphs[number])))
 
 
 def graph_of(model: Any, shapes: Mapping[str, int] | None, library: Library) -> Graph:

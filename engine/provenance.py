@@ -24,6 +24,11 @@ class Provenance:
         for handle, origins in enumerate(egraph.origins):
             if origins and egraph.made_by[handle] is None:
                 self._originals.setdefault(egraph.find(handle), []).append(handle)
+        self._earlier: dict[str, list[str]] = {}
+        """The rules that had already made what stands for an original node, by its name."""
+        for handle, rules in getattr(egraph, "earlier", {}).items():
+            for origin in egraph.origins[handle]:
+                self._earlier.setdefault(origin, []).extend(rules)
         self._merges: dict[int, list[tuple[int, str | None]]] = {}
         for a, b, rule in egraph.unions:
             self._merges.setdefault(a, []).append((b, rule))
@@ -34,7 +39,8 @@ class Provenance:
         return self._rules(c), self._origins(c)
 
     def _rules(self, c: int) -> tuple[str, ...]:
-        rules: dict[str, None] = dict.fromkeys(self._way(c))
+        rules: dict[str, None] = dict.fromkeys(self._before(c))
+        rules.update(dict.fromkeys(self._way(c)))
         for child in dependencies(self._egraph, self._choice[c]):
             # an operand that a rule only put another original value in place of has no node to carry the rule's name
             if child in self._choice and self._egraph.made_by[self._choice[child]] is None:
@@ -55,6 +61,12 @@ class Provenance:
                     seen.add(child)
                     pending.append(self._choice[child])
         return tuple(rules)
+
+    def _before(self, c: int) -> list[str]:
+        """The rules that had made what a class's node stands for before the e-graph was narrowed."""
+        handles = (*self._originals.get(c, ()), self._choice[c])
+        origins = dict.fromkeys(origin for handle in handles for origin in self._egraph.origins[handle])
+        return [rule for origin in origins for rule in self._earlier.get(origin, ())]
 
     def _way(self, c: int) -> tuple[str, ...]:
         """The rules on the shortest way of merges from the original form of a class to the chosen one."""

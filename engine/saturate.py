@@ -87,6 +87,21 @@ class Saturation:
         """The rules that sat out for a time."""
         return [met.rule for met in self.limits if met.rule is not None]
 
+    def add(self, later: Saturation) -> None:
+        """Counts in what another saturation, of what this one led to, did after it."""
+        for name, count in later.counts.items():
+            mine = self.counts.setdefault(name, RuleCount())
+            mine.matches += count.matches
+            mine.applied += count.applied
+            mine.seconds += count.seconds
+            if count.reason and count.nearness >= mine.nearness:
+                mine.reason, mine.nearness = count.reason, count.nearness
+        self.limits += [met for met in later.limits if met not in self.limits]
+        self.iterations += later.iterations
+        self.seconds += later.seconds
+        if self.stop_reason == "saturated":
+            self.stop_reason = later.stop_reason
+
 
 @dataclass(slots=True)
 class _Spent:

@@ -14,6 +14,8 @@ from ..grammar.diagnostics import did_you_mean
 
 STANDARD = "standard"
 """The schedule that is run unless another is asked for."""
+NATIVE = "native"
+"""The schedule that is run on what was chosen for our own kernels."""
 
 
 @dataclass(frozen=True, slots=True)

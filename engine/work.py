@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from . import windows
 from .graph import AttrValue, Graph, OtherType, TensorType, ValueType
 from .operators import LOWER_PRECISION
 from .symbolic import Dim, evaluate, symbols
@@ -128,20 +129,36 @@ UNKNOWN_ELEMENTS = 4096.0
 """The size that a tensor of unknown shape is taken to have."""
 
 
+def moves(op: str) -> bool:
+    """Whether all that an operator does is to put elements elsewhere."""
+    return op in _MOVEMENT
+
+
 def only_moves(op: str) -> bool:
     """Whether an operator gives elements of its inputs as they are, but perhaps in another type."""
     return op in _VIEWS or op in _MOVEMENT or op in ("Cast", "CastLike")
+
+
+def _ints(attrs: Attrs, name: str) -> tuple[int, ...]:
+    """An attribute that is a list of integers; none where it is absent."""
+    found = attrs.get(name)
+    return tuple(v for v in found if isinstance(v, int)) if isinstance(found, tuple) else ()
 
 
 class Estimator:
     """Estimates work, with symbolic dims taken at `hints[name]` where given and at `nominal` elsewhere.
 
     `rates` are how many times faster than f32 the machine multiplies narrower numbers (`bf16`, `int8`), 1 where not
-    given."""
+    given; `lanes` is how many f32 numbers a vector of our kernels holds, 0 for kernels of which nothing is known."""
 
     def __init__(
-        self, hints: Mapping[str, int] | None = None, nominal: int = 64, rates: Mapping[str, float] | None = None
+        self,
+        hints: Mapping[str, int] | None = None,
+        nominal: int = 64,
+        rates: Mapping[str, float] | None = None,
+        lanes: int = 0,
     ) -> None:
+        self._lanes = lanes
         self._hints = dict(hints or {})
         self._rates = dict(rates or {})
         self._nominal = nominal
@@ -193,7 +210,7 @@ class Estimator:
             reads = tuple(max(r, writes) if isinstance(t, OtherType) else r for r, t in zip(reads, inputs, strict=True))
         size = sum(self.elements(t) for t in outputs)
         first = self.elements(inputs[0]) if inputs else 0.0
-        if op in _VIEWS:
+        if op in _VIEWS or (op == "Transpose" and self._moves_nothing(attrs, inputs)):
             return Work(Kind.VIEW, 0.0, 1.0, (0.0,) * len(reads), 0.0)
         if op in _POINTWISE:
             return Work(Kind.POINTWISE, _POINTWISE[op] * size, 0.25, reads, writes)
@@ -220,6 +237,15 @@ class Estimator:
                 efficiency *= self._rates.get("int8", 1.0)
             return Work(Kind.COMPLEX, flops, efficiency, reads, writes)
         return Work(Kind.OPAQUE, 10.0 * (size + sum(self.elements(t) for t in inputs)), 0.1, reads, writes)
+
+    def _moves_nothing(self, attrs: Attrs, inputs: Sequence[ValueType | None]) -> bool:
+        """Whether a permutation leaves the order of elements as it is: only axes of size 1 go elsewhere."""
+        shape = inputs[0].shape if inputs and isinstance(inputs[0], TensorType) else None
+        perm = attrs.get("perm")
+        if shape is None or not isinstance(perm, tuple) or len(perm) != len(shape):
+            return False
+        moved = [p for p in perm if isinstance(p, int) and shape[p] != 1]
+        return moved == sorted(moved)
 
     def _control(
         self, attrs: Attrs, inputs: Sequence[ValueType | None], reads: tuple[float, ...], writes: float, op: str
@@ -259,6 +285,55 @@ class Estimator:
             return 2.0 * size * depth, 0.15
         return 2.0 * size * depth, 0.75 if shape[1] >= 8 else 0.4
 
+    def _channels_first_conv(
+        self, attrs: Attrs, inputs: Sequence[ValueType | None], outputs: Sequence[ValueType | None]
+    ) -> tuple[float, float]:
+        if not self._lanes:
+            return self._conv(attrs, inputs, outputs)
+        return self._convolution(attrs, inputs, outputs, windows.channels_first, 2)
+
+    def _channels_last_conv(
+        self, attrs: Attrs, inputs: Sequence[ValueType | None], outputs: Sequence[ValueType | None]
+    ) -> tuple[float, float]:
+        if not self._lanes:
+            return self._conv(attrs, inputs, outputs)
+        return self._convolution(attrs, inputs, outputs, windows.channels_last, 1)
+
+    def _convolution(
+        self,
+        attrs: Attrs,
+        inputs: Sequence[ValueType | None],
+        outputs: Sequence[ValueType | None],
+        cycles: Callable[[windows.Convolution], float],
+        spatial: int,
+    ) -> tuple[float, float]:
+        """A convolution by our kernels; the spatial dims of its result begin at this place."""
+        shape, out = self._shape(inputs, 1), self._shape(outputs, 0)
+        size = self.elements(outputs[0])
+        if shape is None or len(shape) < 3 or out is None or len(out) != len(shape):
+            return 2.0 * size * 64, 0.5
+        flops = 2.0 * size * math.prod(shape[1:])
+        extents = out[spatial : spatial + len(shape) - 2]
+        found = attrs.get("group", 1)
+        groups = float(found) if isinstance(found, int) and found > 0 else 1.0
+        strides, dilations = (_ints(attrs, name) for name in ("strides", "dilations"))
+        took = cycles(
+            windows.Convolution(
+                images=out[0],
+                pixels=math.prod(extents),
+                width=extents[-1],
+                groups=groups,
+                channels=shape[1],
+                filters=shape[0] / groups,
+                taps=math.prod(shape[2:]),
+                stride=max(strides, default=1),
+                unit=all(step == 1 for step in (*strides, *dilations)),
+                square=int(shape[2]) if len(shape) == 4 and shape[2] == shape[3] else 0,
+                lanes=self._lanes,
+            )
+        )
+        return flops, flops / (4.0 * self._lanes * took) if took else 1.0
+
     def _conv_transpose(
         self, attrs: Attrs, inputs: Sequence[ValueType | None], outputs: Sequence[ValueType | None]
     ) -> tuple[float, float]:
@@ -279,7 +354,10 @@ class Estimator:
         self, attrs: Attrs, inputs: Sequence[ValueType | None], outputs: Sequence[ValueType | None]
     ) -> tuple[float, float]:
         """A convolution of operands that are rounded first, the inputs as they are gathered."""
-        flops, efficiency = self._conv(attrs, inputs, outputs)
+        if self._lanes:
+            flops, efficiency = self._convolution(attrs, inputs, outputs, windows.direct_first, 2)
+        else:
+            flops, efficiency = self._conv(attrs, inputs, outputs)
         efficiency *= self._rates.get("bf16", 1.0)
         rounding = 2.0 * self.elements(inputs[0]) / 0.25
         return flops, flops / (flops / efficiency + rounding)
@@ -336,7 +414,20 @@ class Estimator:
     ) -> tuple[float, float]:
         kernel = attrs.get("kernel_shape")
         window = math.prod(k for k in kernel if isinstance(k, int)) if isinstance(kernel, tuple) else 9
-        return float(window) * self.elements(outputs[0]), 0.2
+        size = self.elements(outputs[0])
+        if self._lanes and size:
+            took = windows.pool_first(window, size, self._lanes)
+            return window * size, window * size / (4.0 * self._lanes * took)
+        return float(window) * size, 0.2
+
+    def _channels_last_pool(
+        self, attrs: Attrs, inputs: Sequence[ValueType | None], outputs: Sequence[ValueType | None]
+    ) -> tuple[float, float]:
+        kernel, shape, size = _ints(attrs, "kernel_shape"), self._shape(outputs, 0), self.elements(outputs[0])
+        if not self._lanes or not shape or not size:
+            return float(math.prod(kernel)) * size, 0.2
+        took = windows.pool_last(math.prod(kernel), size, shape[-1], self._lanes)
+        return math.prod(kernel) * size, math.prod(kernel) * size / (4.0 * self._lanes * took)
 
     def _resize(
         self, attrs: Attrs, inputs: Sequence[ValueType | None], outputs: Sequence[ValueType | None]
@@ -359,7 +450,10 @@ class Estimator:
 _OF_BYTES = frozenset(_names("MatMulInteger ConvInteger QLinearMatMul QLinearConv"))
 _Rule = Callable[[Estimator, Attrs, Sequence[ValueType | None], Sequence[ValueType | None]], tuple[float, float]]
 _COMPLEX: dict[str, _Rule] = {
-    **dict.fromkeys(("Conv", "ConvInteger", "FusedConv"), Estimator._conv),
+    **dict.fromkeys(("Conv", "FusedConv"), Estimator._channels_first_conv),
+    "ConvInteger": Estimator._conv,
+    "rewrite.ChannelsLastConv": Estimator._channels_last_conv,
+    **dict.fromkeys(("rewrite.ChannelsLastMaxPool", "rewrite.ChannelsLastAveragePool"), Estimator._channels_last_pool),
     "ConvTranspose": Estimator._conv_transpose,
     "QLinearConv": Estimator._quantised_conv,
     "DeformConv": Estimator._deform_conv,

@@ -30,12 +30,13 @@ from .constants import ConstantInfo, summarise
 from .cost import CostModel
 from .egraph import EGraph
 from .encode import encode
-from .extract import ENodeLike, Extraction, extract
+from .extract import REGIONS, ENodeLike, Extraction, extract
 from .graph import Graph
 from .library import PRECISIONS, QUANTISED, RuleSet, load_rules, operators_of, rule_set
 from .matcher import preload
+from .narrow import narrowed
 from .nearest import WhyNot, why_not
-from .operators import KERNEL_OPERATORS, OWN_DOMAIN, declaring
+from .operators import CHANNELS_LAST, KERNEL_OPERATORS, OWN_DOMAIN, declaring
 from .saturate import Limits, Saturation, Saturator
 from .schedule import STANDARD as STANDARD_SCHEDULE
 from .schedule import Plan, Run
@@ -76,10 +77,10 @@ class Job:
 
 @dataclass(slots=True)
 class Outcome:
-    """What comes back: the e-graph's tables, an extraction for each cost model, how saturation went, and why a rule
-    that was asked for did not fire."""
+    """What comes back: an e-graph's tables and an extraction from it for each cost model, how saturation went, and why
+    a rule that was asked for did not fire."""
 
-    egraph: EGraph
+    egraphs: dict[str, EGraph]
     extractions: dict[str, Extraction]
     saturation: Saturation
     seconds: dict[str, float] = field(default_factory=dict)
@@ -137,22 +138,53 @@ def _optimise(
         saturator = Saturator(
             egraph, general, rules.kinds, limits, plan=rules.plan, declared=rules.declared, progress=tell
         )
-        saturation = saturator.run()
-        seconds["saturate"] = saturation.seconds
-        start = time.perf_counter()
-        extractions: dict[str, Extraction] = {}
+        outcome = Outcome({}, {}, saturator.run(), seconds)
+        asked = [rule for rule in rules.rules if rule.name == task.why_not]
+        end = time.perf_counter() + limits.seconds - outcome.saturation.seconds
+        seconds["extract"] = 0.0
         for name, cost in sorted(task.costs.items(), key=lambda item: item[1].target == "native"):
             if cost.target == "native":  # what is written as ONNX keeps the precision
-                _lower_precision(egraph, rules, task, limits, saturation)
-            extractions[name] = extract(egraph, cost, admissible=_admissible(graph, cost, rules))
-        seconds["extract"] = time.perf_counter() - start
-        outcome = Outcome(egraph, extractions, saturation, seconds)
-        asked = [rule for rule in rules.rules if rule.name == task.why_not]
-        if asked:  # after extraction, for it adds the right sides that it tries
+                _lower_precision(egraph, rules, task, limits, outcome.saturation)
+            start = time.perf_counter()
+            outcome.egraphs[name] = egraph
+            outcome.extractions[name] = extract(egraph, cost, admissible=_admissible(graph, cost, rules))
+            seconds["extract"] += time.perf_counter() - start
+            if cost.target == "native":
+                left = replace(limits, seconds=max(0.0, end - time.perf_counter()))
+                _choose_kernels(outcome, name, graph, rules, task, left)
+        seconds["saturate"] = outcome.saturation.seconds
+        if asked and outcome.why_not is None:  # after extraction, for it adds the right sides that it tries
             outcome.why_not = why_not(egraph, asked, saturator.evaluator, rules.kinds)
     finally:
         egraph.matcher.close()
     return outcome
+
+
+def _choose_kernels(outcome: Outcome, target: str, graph: Graph, rules: RuleSet, task: Job, limits: Limits) -> None:
+    """Runs the rules that are about our kernels on what was chosen for them, and extracts again."""
+    chosen, cost = outcome.extractions[target], task.costs[target]
+    outcome.saturation.unscheduled = tuple(
+        name for name in outcome.saturation.unscheduled if name not in rules.native.rulesets()
+    )
+    before = outcome.egraphs[target]
+    ops = {before.nodes[handle].op for handle in chosen.choice.values()}
+    if not CHANNELS_LAST & KERNEL_OPERATORS or not rules.further(ops):
+        return
+    start = time.perf_counter()
+    egraph = narrowed(before, chosen, rules.commutative)
+    assert egraph.matcher is not None
+    try:
+        saturator = Saturator(egraph, rules.rules, rules.kinds, limits, plan=rules.native, declared=rules.declared)
+        outcome.saturation.add(saturator.run())
+        outcome.egraphs[target] = egraph
+        outcome.extractions[target] = extract(egraph, cost, admissible=_admissible(graph, cost, rules), limits=REGIONS)
+        own = rules.native.rulesets() - rules.plan.rulesets()
+        asked = [rule for rule in rules.rules if rule.name == task.why_not and rule.ruleset in own]
+        if asked:
+            outcome.why_not = why_not(egraph, asked, saturator.evaluator, rules.kinds)
+    finally:
+        egraph.matcher.close()
+    outcome.seconds["kernels"] = time.perf_counter() - start
 
 
 def _lower_precision(egraph: EGraph, rules: RuleSet, task: Job, limits: Limits, saturation: Saturation) -> None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from ..graph import DType, TensorType
+from ..operators import OWN_DOMAIN
 from ..symbolic import Dim, ceildiv, maximum, minimum
-from .core import Call, Shape, Types, agree, axes_of, axis_of, refuse, rule, size_of
+from .core import RULES, Call, Shape, Types, agree, axes_of, axis_of, refuse, rule, size_of
 
 
 def window_size(
@@ -149,6 +151,18 @@ def pool(call: Call) -> Types:
         return [TensorType(call.dtype()), TensorType(DType.I64)]
     shape = (*x[:2], *windows(call, x[2:], kernel))
     return [TensorType(call.dtype(), shape), TensorType(DType.I64, shape)]
+
+
+@rule(f"{OWN_DOMAIN}.ChannelsLastConv", f"{OWN_DOMAIN}.ChannelsLastMaxPool", f"{OWN_DOMAIN}.ChannelsLastAveragePool")
+def channels_last(call: Call) -> Types:
+    """The operator of the standard on images with their channels after their rows and columns."""
+    x = call.shape()
+    op = call.op.removeprefix(f"{OWN_DOMAIN}.ChannelsLast")
+    turned = None if x is None else (x[0], x[-1], *x[1:-1])
+    plain = replace(call, op=op, types=[TensorType(call.dtype(), turned), *call.types[1:]])
+    result = RULES[op](plain)[0]
+    shape = result.shape if isinstance(result, TensorType) else None
+    return [TensorType(call.dtype(), None if shape is None else (shape[0], *shape[2:], shape[1]))]
 
 
 @rule("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")

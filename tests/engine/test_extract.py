@@ -6,7 +6,7 @@ import time
 import numpy as np
 import pytest
 from rewrite.engine.cost import CostModel
-from rewrite.engine.extract import Extraction, ExtractionError, dependencies, extract
+from rewrite.engine.extract import REGIONS, Extraction, ExtractionError, dependencies, extract
 from rewrite.engine.graph import DType, TensorType
 from rewrite.engine.machine import Machine
 
@@ -263,3 +263,34 @@ def test_symbolic_dims_are_priced_at_their_hints() -> None:
     type_ = TensorType(DType.F32, (symbol("N"), 1024))
     cheap, dear = (model(hints={"N": n}).node_cost("Relu", {}, [type_], [type_]) for n in (1, 4096))
     assert dear > 10 * cheap
+
+
+def regions(heads: int) -> HandEGraph:
+    """Heads of two layers over one value, all in two forms; the other form is cheaper but for the way there."""
+    egraph = HandEGraph()
+    wide = f32(1, 256, 256)
+    y = egraph.add("Exp", [egraph.input("x", wide)], wide)
+    turned = egraph.add("Transpose", [y], wide, perm=(0, 2, 1))
+    for head in range(heads):
+        here, there = y, turned
+        for layer in range(2):
+            here = egraph.add("Div", [here, here], wide, head=head, layer=layer)
+            there = egraph.add("Mul", [there, there], wide, head=head, layer=layer)
+            egraph.add("Transpose", [there], wide, equals=here, perm=(0, 2, 1))
+            egraph.add("Transpose", [here], wide, equals=there, perm=(0, 2, 1))
+        last = egraph.add("ReduceSum", [here], f32(1, 1, 1), head=head)
+        egraph.add("ReduceSum", [there], f32(1, 1, 1), head=head, equals=last, turned=1)
+        egraph.roots[f"r{head}"] = last
+    return egraph
+
+
+def test_a_whole_region_changes_where_no_part_of_it_gains() -> None:
+    """The way there is paid once for all heads, and no head alone is worth it."""
+    cost = CostModel(target="native", machine=Machine(flops=120e9))
+    egraph = regions(4)
+    alone = extract(egraph, cost)
+    together = extract(egraph, cost, limits=REGIONS)
+    assert together.cost < 0.9 * alone.cost
+    assert ops(egraph, together).count("Transpose") == 1
+    assert "Div" not in ops(egraph, together)
+    assert extract(regions(1), cost, limits=REGIONS).cost <= extract(regions(1), cost).cost
