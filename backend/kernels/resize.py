@@ -1,4 +1,6 @@
-"""Resize of images: nearest, linear and cubic, of the last two axes (or the last one)."""
+"""Resize of images: nearest, linear and cubic, of two axes that follow each other (or of one).
+
+What stands behind them, such as channels that are last, is a vector for each place and is resized as a whole."""
 
 from __future__ import annotations
 
@@ -32,13 +34,20 @@ def lower_resize(group: Group, ctx: Context) -> list[Step] | None:
         return None
     rank = len(x.shape)
     scales = _scales(node.inputs, node.attrs.get("axes"), rank, ctx)
-    if scales is None or not all(same(a, b) for a, b in zip(x.shape[:-2], y.shape[:-2], strict=True)):
+    if scales is None:
         return None
-    if any(s not in (None, 1.0) for s in scales[:-2]):
+    end = rank  # of the axes before those that stay as they are at the end
+    while end > 1 and scales[end - 1] in (None, 1.0) and same(x.shape[end - 1], y.shape[end - 1]):
+        end -= 1
+    before = max(end - 2, 0)
+    if not all(same(a, b) for a, b in zip(x.shape[:before], y.shape[:before], strict=True)):
         return None
-    images = (1, *x.shape) if rank == 1 else x.shape
-    resized = (1, *y.shape) if rank == 1 else y.shape
-    given = [1.0, *scales] if rank == 1 else scales
+    if any(scale not in (None, 1.0) for scale in scales[:before]):
+        return None
+    images, resized, given = x.shape[:end], y.shape[:end], scales[:end]
+    if end == 1:
+        images, resized, given = (1, *images), (1, *resized), [1.0, *given]
+    inner = product(x.shape[end:])
     extents = Extents()
     factors = []
     for size, new, scale in zip(images[-2:], resized[-2:], given[-2:], strict=True):
@@ -55,9 +64,12 @@ def lower_resize(group: Group, ctx: Context) -> list[Step] | None:
         "outer": extents(product(images[:-2])),
         "sizes": extents.all(images[-2:]),
         "resized": extents.all(resized[-2:]),
+        "inner": extents(inner),
         "scales": factors,
         "scratch": extents(scratch),
-        "repeat": _repeat(coordinates, str(node.attrs.get("nearest_mode", "round_prefer_floor")), given[-1]),
+        "repeat": _repeat(coordinates, str(node.attrs.get("nearest_mode", "round_prefer_floor")), given[-1])
+        if inner == 1
+        else 0,
     }
     return [
         Step(

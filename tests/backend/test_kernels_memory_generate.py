@@ -38,6 +38,13 @@ def test_resize() -> None:
         attrs: dict[str, Any] = {"nearest_mode": rounding, "coordinate_transformation_mode": "asymmetric"}
         cases.append(_resize(x, scales=(1, 1, 1.6, 0.6), mode="nearest", **attrs))
     cases.append(_resize((x * 9).astype(np.uint8), scales=(1, 1, 3, 3), mode="nearest"))
+    for kind in ("nearest", "linear", "cubic"):  # channels are last, or the last axis stays as it is
+        cases.append(_resize(x, scales=(1, 1, 2, 1), mode=kind))
+        if kind != "cubic":  # ONNX Runtime does no other axes
+            cases.append(_resize(x, scales=(1, 2, 1.5, 1), mode=kind, coordinate_transformation_mode="asymmetric"))
+            cases.append(_resize(x, sizes=(2, 7, 3, 7), mode=kind))
+    cases.append(_resize(x, scales=(2, 1, 1, 1), mode="nearest"))
+    cases.append(_resize((x * 9).astype(np.uint8), scales=(1, 2, 2, 1), mode="nearest"))
     check([Case(c.nodes, c.inputs, c.constants, rtol=1e-4, atol=1e-5) for c in cases])
 
 
