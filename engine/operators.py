@@ -33,8 +33,8 @@ LOWER_PRECISION = frozenset(f"{OWN_DOMAIN}.{name}" for name in ("MatMulBf16", "C
 CHANNELS_LAST = frozenset(
     f"{OWN_DOMAIN}.{name}" for name in ("ChannelsLastConv", "ChannelsLastMaxPool", "ChannelsLastAveragePool")
 )
-"""Operators on images with their channels last. They are taken, and looked for, once `KERNEL_OPERATORS` has them."""
-KERNEL_OPERATORS = LOWER_PRECISION | {f"{OWN_DOMAIN}.ScaledDotProductAttention"}
+"""Operators on images with their channels last."""
+KERNEL_OPERATORS = LOWER_PRECISION | CHANNELS_LAST | {f"{OWN_DOMAIN}.ScaledDotProductAttention"}
 """Operators of the standard library that kernels compute as a whole; any other stands for its definition."""
 STANDARD_DOMAINS = ("", ML_DOMAIN, "ai.onnx.preview.training", "ai.onnx.preview")
 
