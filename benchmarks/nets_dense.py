@@ -114,7 +114,7 @@ class Detector(nn.Module):
         self.boxes = nn.ModuleList([self._head(c, 64, 4 * self.BINS) for c in (64, 128, 256)])
         self.scores = nn.ModuleList([self._head(c, 80, classes) for c in (64, 128, 256)])
         self.expect = nn.Conv2d(self.BINS, 1, 1, bias=False)
-        self.expect.fixed = True  # type: ignore[assignment]  # no random weights: the distances themselves
+        self.expect.fixed = True  # type: ignore[assignment,unused-ignore]  # not random: distances
         with torch.no_grad():
             self.expect.weight.copy_(torch.arange(self.BINS, dtype=torch.float32).reshape(1, -1, 1, 1))
 

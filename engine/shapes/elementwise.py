@@ -74,9 +74,14 @@ SAME_TYPE = (
 
 @rule(*SAME_TYPE)
 def same_type(call: Call) -> Types:
-    """One output of the type of the first input. The slope of PRelu broadcasts to its first input."""
+    """One output of the type of the first input. The slope of PRelu broadcasts to its first input; what scales and
+    shifts channels is of its type."""
     if call.op == "PRelu":
         _slope(call)
+    if call.op in ("GroupNormalization", "InstanceNormalization"):
+        for index in (1, 2):
+            if None not in (call.dtype(0), call.dtype(index)) and call.dtype(index) is not call.dtype(0):
+                raise refuse(call, f"input {index} is {call.dtype(index)} where the data is {call.dtype(0)}")
     value = call.value(0)
     if value is not None:
         result = _UNARY[call.op](value.dims) if call.op in _UNARY else None

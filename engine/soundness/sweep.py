@@ -288,6 +288,7 @@ def _lists(items: list[int]) -> Iterator[list[int]]:
             yield found
     yield [*items, items[-1] + 1]
     yield items[:-1]
+    yield items[1:]
     yield [v + 1 for v in items]
     yield items[::-1]
 

@@ -147,6 +147,7 @@ def test_dims_that_depend_on_data_are_fresh() -> None:
         ("ConvTranspose", ["1; 3; 8; 8", "3; 4; 3; 3"], {"strides": (2,)}),
         ("Gemm", ["1; 3", "3; 4", "2; 4"], {}),
         ("PRelu", ["1; 3", "2; 3"], {}),
+        ("GroupNormalization", ["1; 4; 3", ints(1, 1, 1, 1), "4"], {"num_groups": 2}),
         ("Gemm", ["1; 3", "3; 4", "1; 1; 4"], {}),
         ("Slice", ["4; 5", ints(0), ints(1, 2), ints(0)], {}),
         ("Slice", ["4; 5", ints(0), ints(1), ints(0), ints()], {}),
