@@ -105,8 +105,24 @@ def _prelu(attrs: Attrs, operands: list[Any]) -> list[Any]:
     return [np.where(x >= 0, x, x * slope)]
 
 
-_OWN: dict[str, Callable[[Attrs, list[Any]], list[Any]]] = {"LeakyRelu": _leaky_relu, "PRelu": _prelu}
-"""Operators that `onnx.reference` computes by a formula that turns 0 into NaN where the slope is infinite."""
+def _group_norm(attrs: Attrs, operands: list[Any]) -> list[Any] | None:
+    x, scale, bias = (o.astype(np.float64) for o in operands)
+    groups = int(attrs.get("num_groups", 0))  # type: ignore[arg-type]
+    if x.ndim < 2 or groups < 1 or x.shape[1] % groups or not x.size:
+        return None
+    rows = x.reshape(x.shape[0], groups, -1)
+    far = rows - rows.mean(axis=2, keepdims=True)
+    unit = far / np.sqrt((far * far).mean(axis=2, keepdims=True) + float(attrs.get("epsilon", 1e-5)))  # type: ignore[arg-type]
+    channels = (1, -1, *(1,) * (x.ndim - 2))
+    found = unit.reshape(x.shape) * scale.reshape(channels) + bias.reshape(channels)
+    return [found.astype(operands[0].dtype)]
+
+
+_OWN: dict[str, Callable[[Attrs, list[Any]], list[Any] | None]] = {
+    "LeakyRelu": _leaky_relu, "PRelu": _prelu, "GroupNormalization": _group_norm,
+}  # fmt: skip
+"""Operators that `onnx.reference` computes by a formula that turns 0 into NaN where the slope is infinite, or in single
+precision half-way."""
 
 
 _MARKS_WITH_NAN = frozenset(("AveragePool", "LpPool", "MaxPool", "Resize"))
