@@ -110,6 +110,8 @@ def _group_norm(attrs: Attrs, operands: list[Any]) -> list[Any] | None:
     groups = int(attrs.get("num_groups", 0))  # type: ignore[arg-type]
     if x.ndim < 2 or groups < 1 or x.shape[1] % groups or not x.size:
         return None
+    if scale.shape != x.shape[1:2] or bias.shape != x.shape[1:2]:
+        return None
     rows = x.reshape(x.shape[0], groups, -1)
     far = rows - rows.mean(axis=2, keepdims=True)
     unit = far / np.sqrt((far * far).mean(axis=2, keepdims=True) + float(attrs.get("epsilon", 1e-5)))  # type: ignore[arg-type]
