@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,9 +61,9 @@ def test_layer_norm() -> None:
     cases += [
         _affine("LayerNormalization", floats(5, 3, 11), (3, 11), axis=1),
         _affine("LayerNormalization", floats(5, 3, 11), (11,), bias=False, epsilon=0.1),
-        _affine("LayerNormalization", floats(2, 64) + 1000, (64,)),
     ]
-    check(cases)
+    far = _affine("LayerNormalization", floats(2, 64) + 1000, (64,))  # f32 knows a sum of 64 thousands to 4e-3
+    check([*cases, replace(far, rtol=3e-4, atol=3e-4)])
 
 
 def test_group_norms() -> None:

@@ -16,7 +16,7 @@ from . import graphs
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """No child process for each of these small graphs."""
-    monkeypatch.setattr(worker, "run", worker.perform)
+    monkeypatch.setattr(worker, "run", lambda task, tell, child: worker.perform(task, tell))
 
 
 @pytest.mark.parametrize("seed", range(24))
