@@ -71,7 +71,8 @@ hint (its default would be bf16 where the machine has it). A ratio above 1 means
 
 The models (`benchmarks/models.py`): `NET.ts.*` and `NET.dynamo.*` are exports by PyTorch's older and newer exporter,
 `raw` with the exporter's own optimisation off, `opt` on, `dyn` raw with symbolic sizes, all with seeded random weights;
-`light_*` are the `onnx` package's networks with random weights; the others are trained models.
+`light_*` are the `onnx` package's networks with random weights; `*.qdq` and `bert_mini.dynamic` are
+quantised, and run so by all engines; the others are trained models.
 
 Machine: {_cpu()}. Python {platform.python_version()}, {", ".join(versions)}.
 """
