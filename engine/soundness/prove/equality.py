@@ -8,7 +8,8 @@ from typing import Any
 from . import integers, scalars, types
 from .empty import same_reach
 from .integers import Bool, conj, eq, negate
-from .normal import COMMUTATIVE, Normaliser
+from .laws import COMMUTATIVE
+from .normal import Normaliser
 from .path import Path
 from .scalars import Scalar
 from .settle import settle

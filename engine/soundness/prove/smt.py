@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import extended, types
 from .extended import Extended
-from .normal import Normaliser, definition, snapped
+from .laws import definition, snapped
+from .normal import Normaliser
 from .path import NotModelled, Path
 from .run_types import Predicate
 from .scalars import Scalar, app, walk
