@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .constants import SMALL, ConstantInfo, summarise
-from .graph import AttrValue, Constant, Graph, OtherType, TensorType, ValueType
+from .graph import AttrValue, Constant, DType, Graph, OtherType, TensorType, ValueType
 from .matcher import Matcher, Row
 from .operators import WITH_BODIES, is_pure, signature
 from .shapes import IllTyped, SymbolicValue, infer
@@ -36,6 +36,7 @@ LOCAL = "$"
 """How the names begin by which bodies that rules have made read what the model's do not."""
 
 LEAVES = ("Absent", "Input", "Const")
+_LARGEST = 2**31  # elements of an empty tensor but for its empty axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +242,9 @@ class EGraph:
 
     def add_input(self, name: str, type_: ValueType, value: SymbolicValue | None = None) -> int:
         """The class of a graph input (or of a value captured from around the graph); `value` is what it holds."""
-        return self._add_leaf(ENode("Input", {"name": name}, ()), _Knowledge((type_,), None, value))
+        handle = self._add_leaf(ENode("Input", {"name": name}, ()), _Knowledge((type_,), None, value))
+        self._settle_empty(handle)
+        return handle
 
     def add_constant(self, constant: Constant | ConstantInfo) -> int:
         """The class of a constant; equal constants share one."""
@@ -380,7 +383,7 @@ class EGraph:
         """Makes a node whose contents are known equal to that constant."""
         what = self._known[self.find(handle)]
         node = self.nodes[handle]
-        if what.constant is not None or node.outputs != 1 or node.op in LEAVES:
+        if what.constant is not None or node.outputs != 1 or node.op in LEAVES or self._settle_empty(handle):
             return
         constant = None
         if what.value is not None and all(known(d) for d in what.value.dims) and what.types[0].dtype is not None:  # type: ignore[union-attr]
@@ -392,6 +395,18 @@ class EGraph:
             constant = self._fold(handle)
         if constant is not None and _agree((constant.type,), what.types, loose=True):
             self.union(handle, self.add_constant(constant))
+
+    def _settle_empty(self, handle: int) -> bool:
+        """Makes a tensor without elements equal to the constant of its shape. It is a part of itself, twice and thrice
+        over, so that without this rules on parts would write it down in ever more ways."""
+        type_ = self.type(handle)
+        dims, dtype = type_.shape, type_.dtype
+        if dims is None or dtype is None or dtype == DType.STRING or not type_.is_static or 0 not in dims:
+            return False
+        if np.prod([float(d or 1) for d in dims]) > _LARGEST:  # type: ignore[arg-type]
+            return False  # NumPy refuses to make these
+        self.union(handle, self.add_constant(Constant(np.empty(dims, dtype.numpy))))  # type: ignore[arg-type]
+        return True
 
     def _fold(self, handle: int) -> Constant | None:
         """The contents of a small node over small constants."""

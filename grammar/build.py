@@ -1,8 +1,8 @@
 """The syntax tree's builder: one method for every production of `rules.lark`, called by the parser as it reduces.
 
-Every method takes the production's children in order, punctuation included, since the first and the last of them give
-the span. What a production means but its grammar cannot say (each clause once, the right clauses in the right item)
-is found here and kept in `diagnostics`.
+Those of types and expressions are in `build_terms`. Every method takes the production's children in order, punctuation
+included, since the first and the last of them give the span. What a production means but its grammar cannot say (each
+clause once, the right clauses in the right item) is found here and kept in `diagnostics`.
 """
 
 from __future__ import annotations
@@ -10,13 +10,14 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
-from lark import Token, Transformer
+from lark import Token
 
 from . import ast
 from .ast import Span
+from .build_terms import Part, TermBuilder, is_token, nodes
 from .builtins import CLASSES, DIRECTIONS, LIMITS, RELAXATIONS, WARNINGS, WORDS
 from .diagnostics import Diagnostic, Fix, Label, did_you_mean
 
@@ -27,48 +28,8 @@ _CLAUSES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """A piece of an item that is no syntax node of its own: a clause, a parameter list, a call's arguments."""
-
-    what: str
-    value: Any
-    span: Span
-
-
-class Builder(Transformer[Token, Any]):
+class Builder(TermBuilder):
     """Builds the syntax tree of one file at a time: `begin`, then parse, then read `diagnostics`."""
-
-    def __init__(self) -> None:
-        super().__init__(visit_tokens=False)
-        self.begin("")
-
-    def begin(self, path: str) -> None:
-        """Forget the last file and take spans' file name from `path`."""
-        self.path = path
-        self.diagnostics: list[Diagnostic] = []
-        self._comments: dict[int, str] = {}
-
-    def comment(self, token: Token) -> Token:
-        """Remember a comment by its line: an item's first line gives its doc."""
-        assert token.line is not None
-        self._comments[token.line] = str(token).lstrip("#").strip()
-        return token
-
-    # --- spans
-
-    def _span(self, children: Sequence[Any]) -> Span:
-        first, last = children[0], children[-1]
-        if isinstance(first, Token):
-            line, column = first.line or 1, first.column or 1
-        else:
-            line, column = first.span.line, first.span.column
-        if isinstance(last, Token):
-            return Span(self.path, line, column, last.end_line or line, last.end_column or column)
-        return Span(self.path, line, column, last.span.end_line, last.span.end_column)
-
-    def _complain(self, code: str, message: str, span: Span, *labels: Label, hint: str = "") -> None:
-        self.diagnostics.append(Diagnostic(code, message, span, labels, hint))
 
     # --- items
 
@@ -81,7 +42,7 @@ class Builder(Transformer[Token, Any]):
 
     def rule(self, children: list[Any]) -> ast.Rule:
         """`rule NAME lhs => rhs clauses`."""
-        at = next(i for i, c in enumerate(children) if _is(c, "ARROW"))
+        at = next(i for i, c in enumerate(children) if is_token(c, "ARROW"))
         span = self._span(children)
         clauses = self._clauses("rule", children[at + 2 :])
         numerics = clauses.get("class", ("exact",))
@@ -106,7 +67,7 @@ class Builder(Transformer[Token, Any]):
 
     def fuse(self, children: list[Any]) -> ast.Fuse:
         """`fuse NAME lhs => rhs clauses`."""
-        at = next(i for i, c in enumerate(children) if _is(c, "ARROW"))
+        at = next(i for i, c in enumerate(children) if is_token(c, "ARROW"))
         span = self._span(children)
         if children[at] != "=>":
             arrow = self._span(children[at : at + 1])
@@ -153,7 +114,7 @@ class Builder(Transformer[Token, Any]):
     def define(self, children: list[Any]) -> ast.Def:
         """`def NAME(params) = body`."""
         span = self._span(children)
-        at = next(i for i, c in enumerate(children) if _is(c, "EQUAL"))
+        at = next(i for i, c in enumerate(children) if is_token(c, "EQUAL"))
         params = tuple(c.id if isinstance(c, ast.Name) else str(c) for c in children[3:at] if _is_word(c))
         return ast.Def(
             span=span, doc=self._item_doc(children, span), name=str(children[1]), params=params, body=children[-1]
@@ -168,7 +129,7 @@ class Builder(Transformer[Token, Any]):
     def domain(self, children: list[Any]) -> ast.UseDomain:
         """`use onnx(13)`, `use onnx(13 ..)`, `use onnx(13 .. 24)`."""
         span = self._span(children)
-        versions = [self._whole(c, "a version") for c in children if _is(c, "NUMBER")]
+        versions = [self._whole(c, "a version") for c in children if is_token(c, "NUMBER")]
         open_end = len(versions) == 1 and any(c == ".." for c in children)
         high = None if open_end else versions[-1]
         doc = self._item_doc(children, span)
@@ -189,7 +150,7 @@ class Builder(Transformer[Token, Any]):
             first = Label(joins[0].span, "the first one is here")
             self._complain("duplicate-clause", "`joins` is given twice", joins[1].span, first)
         return ast.Ruleset(
-            span=span, doc=self._item_doc(children, span), name=str(children[1]), limits=_nodes(children),
+            span=span, doc=self._item_doc(children, span), name=str(children[1]), limits=nodes(children),
             joins=joins[0].value if joins else None,
         )  # fmt: skip
 
@@ -213,7 +174,7 @@ class Builder(Transformer[Token, Any]):
         """`schedule NAME = steps`."""
         span = self._span(children)
         doc = self._item_doc(children, span)
-        return ast.Schedule(span=span, doc=doc, name=str(children[1]), steps=_nodes(children))
+        return ast.Schedule(span=span, doc=doc, name=str(children[1]), steps=nodes(children))
 
     def run(self, children: list[Any]) -> ast.Run:
         """The name of a ruleset."""
@@ -222,13 +183,13 @@ class Builder(Transformer[Token, Any]):
     def saturate(self, children: list[Any]) -> ast.Saturate:
         """`saturate(steps)`."""
         self._word(children[0], "saturate", "to run steps until nothing changes is written `saturate(..)`")
-        return ast.Saturate(span=self._span(children), steps=_nodes(children))
+        return ast.Saturate(span=self._span(children), steps=nodes(children))
 
     def repeated(self, children: list[Any]) -> ast.Repeat:
         """`repeat N (steps)`."""
         self._word(children[0], "repeat", "to run steps several times is written `repeat 3 (..)`")
         count = self._whole(children[1], "how often to repeat")
-        return ast.Repeat(span=self._span(children), count=count, steps=_nodes(children))
+        return ast.Repeat(span=self._span(children), count=count, steps=nodes(children))
 
     def _word(self, token: Token, word: str, hint: str) -> None:
         """Complain of a word that is not the only one which may stand there."""
@@ -237,7 +198,7 @@ class Builder(Transformer[Token, Any]):
 
     def _item_doc(self, children: list[Any], span: Span) -> str:
         for child in children:
-            if _is(child, "DOC"):
+            if is_token(child, "DOC"):
                 return _doc(child)
         return self._comments.get(span.line, "")
 
@@ -267,7 +228,7 @@ class Builder(Transformer[Token, Any]):
 
     def roots(self, children: list[Any]) -> ast.Roots:
         """`{ a = .., b = .. }`."""
-        return ast.Roots(span=self._span(children), bindings=_nodes(children))
+        return ast.Roots(span=self._span(children), bindings=nodes(children))
 
     def binding(self, children: list[Any]) -> ast.Binding:
         """`target = value`."""
@@ -285,7 +246,7 @@ class Builder(Transformer[Token, Any]):
 
     def params(self, children: list[Any]) -> Part:
         """The parameters of an operator."""
-        return Part("params", _nodes(children), self._span(children))
+        return Part("params", nodes(children), self._span(children))
 
     def input_param(self, children: list[Any]) -> ast.Param:
         """`x`."""
@@ -307,7 +268,7 @@ class Builder(Transformer[Token, Any]):
     def typed_param(self, children: list[Any]) -> ast.Param:
         """`x: f32[N]`, `b: T[N] = none`; `flag: true` is an attribute, since `true` is no type."""
         span, name = self._span(children), str(children[0])
-        default = children[-1] if _is(children[-2], "EQUAL") else None
+        default = children[-1] if is_token(children[-2], "EQUAL") else None
         parts = [c for c in children if isinstance(c, Part)]
         if len(parts) == 1 and parts[0].value in WORDS and default is None:
             return ast.Param(span=span, name=name, attribute=ast.Name(span=parts[0].span, id=parts[0].value))
@@ -321,7 +282,7 @@ class Builder(Transformer[Token, Any]):
 
     def results(self, children: list[Any]) -> Part:
         """`-> T[N]`, `-> (T[N], i64)`."""
-        return Part("results", _nodes(children), self._span(children))
+        return Part("results", nodes(children), self._span(children))
 
     def definition(self, children: list[Any]) -> Part:
         """`= expr` of an operator."""
@@ -331,15 +292,15 @@ class Builder(Transformer[Token, Any]):
 
     def given(self, children: list[Any]) -> Part:
         """`given x: f32[N], ..`."""
-        return Part("given", _nodes(children), self._span(children))
+        return Part("given", nodes(children), self._span(children))
 
     def where(self, children: list[Any]) -> Part:
         """`where condition, ..`."""
-        return Part("where", _nodes(children), self._span(children))
+        return Part("where", nodes(children), self._span(children))
 
     def let(self, children: list[Any]) -> Part:
         """`let k = expr, ..`."""
-        return Part("let", _nodes(children), self._span(children))
+        return Part("let", nodes(children), self._span(children))
 
     def numerics(self, children: list[Any]) -> Part:
         """`class exact signed_zero`."""
@@ -437,12 +398,12 @@ class Builder(Transformer[Token, Any]):
 
     def operands(self, children: list[Any]) -> Part:
         """The operands of a test."""
-        return Part("operands", _nodes(children), self._span(children))
+        return Part("operands", nodes(children), self._span(children))
 
     def operand(self, children: list[Any]) -> ast.Operand:
         """`x: f32[2]`, `c = value`, `c: i64 = value` or `x`."""
-        kind = children[2] if len(children) > 2 and _is(children[1], "COLON") else None
-        value = children[-1] if len(children) > 2 and _is(children[-2], "EQUAL") else None
+        kind = children[2] if len(children) > 2 and is_token(children[1], "COLON") else None
+        value = children[-1] if len(children) > 2 and is_token(children[-2], "EQUAL") else None
         return ast.Operand(span=self._span(children), target=children[0], type=kind, value=value)
 
     def gives(self, children: list[Any]) -> Part:
@@ -454,177 +415,9 @@ class Builder(Transformer[Token, Any]):
         targets = tuple(c for c in children if isinstance(c, ast.Target))
         return ast.Given(span=self._span(children), targets=targets, type=children[-1])
 
-    # --- types
-
-    def type_expression(self, children: list[Any]) -> ast.TypeExpr:
-        """`const f32[N, ..s]`."""
-        element = next((c.value for c in children if isinstance(c, Part) and c.what == "element"), None)
-        shape = next((c.value for c in children if isinstance(c, Part) and c.what == "shape"), None)
-        const = _is(children[0], "CONST")
-        return ast.TypeExpr(span=self._span(children), const=const, element=element, shape=shape)
-
-    def element(self, children: list[Any]) -> Part:
-        """A dtype, dtype class or `scalar`."""
-        return Part("element", str(children[0]), self._span(children))
-
-    def shape(self, children: list[Any]) -> Part:
-        """`[N, 3, ..s]`."""
-        return Part("shape", _nodes(children), self._span(children))
-
-    def any_dim(self, children: list[Any]) -> ast.AnyDim:
-        """`_`."""
-        return ast.AnyDim(span=self._span(children))
-
-    def shape_rest(self, children: list[Any]) -> ast.ShapeRest:
-        """`..s`."""
-        return ast.ShapeRest(span=self._span(children), name=str(children[1]) if len(children) > 1 else None)
-
-    # --- expressions
-
-    def binary(self, children: list[Any]) -> ast.Binary:
-        """`left op right`."""
-        left, operator, right = children
-        return ast.Binary(span=self._span(children), operator=str(operator), left=left, right=right)
-
-    def unary(self, children: list[Any]) -> ast.Expr:
-        """`-x`, `not x`; a minus before a literal is part of the literal."""
-        operator, operand = children
-        span = self._span(children)
-        if operator == "-" and isinstance(operand, ast.Number) and not _is_negative(operand):
-            return ast.Number(span=span, value=-operand.value)
-        return ast.Unary(span=span, operator=str(operator), operand=operand)
-
-    def compare(self, children: list[Any]) -> ast.Expr:
-        """`left op right`; `a not in b` is `not (a in b)`."""
-        left, operator, right = children
-        span = self._span(children)
-        if operator.value == "not in":
-            inner = ast.Compare(span=span, operator="in", left=left, right=right)
-            return ast.Unary(span=span, operator="not", operand=inner)
-        return ast.Compare(span=span, operator=operator.value, left=left, right=right)
-
-    def compare_op(self, children: list[Any]) -> Part:
-        """`==`, `not in`, `is not` …"""
-        return Part("compare_op", " ".join(str(c) for c in children), self._span(children))
-
-    def inclusive(self, children: list[Any]) -> ast.Range:
-        """`low .. high`."""
-        return ast.Range(span=self._span(children), low=children[0], high=children[2])
-
-    def subscript(self, children: list[Any]) -> ast.Subscript:
-        """`p[i]`, `xs[*]`."""
-        return ast.Subscript(span=self._span(children), base=children[0], index=children[2])
-
-    def every(self, children: list[Any]) -> ast.All:
-        """`*` in brackets."""
-        return ast.All(span=self._span(children))
-
-    def name(self, children: list[Any]) -> ast.Name:
-        """A variable or constant word."""
-        return ast.Name(span=self._span(children), id=str(children[0]))
-
-    def number(self, children: list[Any]) -> ast.Number:
-        """A literal number: an int without point and exponent, else a float."""
-        text, span = str(children[0]), self._span(children)
-        value = float(text)
-        if not math.isfinite(value):
-            self._complain("number-too-large", "this number is too large; infinity is written `inf`", span)
-        return ast.Number(span=span, value=int(text) if text.isdigit() and math.isfinite(value) else value)
-
-    def string(self, children: list[Any]) -> ast.String:
-        """A literal string."""
-        return ast.String(span=self._span(children), value=str(children[0])[1:-1])
-
-    def parenthesised(self, children: list[Any]) -> ast.Expr:
-        """`(expr)`: the expression itself, with the parentheses in its span."""
-        inner: ast.Expr = children[1]
-        return replace(inner, span=self._span(children))
-
-    def alternatives(self, children: list[Any]) -> ast.Alternatives:
-        """`(a | b)`."""
-        return ast.Alternatives(span=self._span(children), options=_nodes(children))
-
-    def conditional(self, children: list[Any]) -> ast.Conditional:
-        """`(then if condition else otherwise)`."""
-        then, condition, otherwise = _nodes(children)
-        return ast.Conditional(span=self._span(children), then=then, condition=condition, otherwise=otherwise)
-
-    def list_literal(self, children: list[Any]) -> ast.ListExpr:
-        """`[a, b]`."""
-        return ast.ListExpr(span=self._span(children), items=_nodes(children))
-
-    def comprehension(self, children: list[Any]) -> ast.Comprehension:
-        """`[item for variable in iterable if condition]`."""
-        return ast.Comprehension(
-            span=self._span(children),
-            item=children[1],
-            variable=str(children[3]),
-            iterable=children[5],
-            condition=children[7] if len(children) > 7 else None,
-        )
-
-    def call(self, children: list[Any]) -> ast.Call:
-        """`Conv(x, W, ..a)`, `rank(x)`."""
-        return self._call(self._span(children), str(children[0]), children[1].value, None)
-
-    def class_head(self, children: list[Any]) -> ast.Call:
-        """`elementwise f(x)`."""
-        return self._call(self._span(children), str(children[1]), children[2].value, str(children[0]))
-
-    def _call(self, span: Span, head: str, arguments: tuple[ast.Syntax, ...], kind: str | None) -> ast.Call:
-        inputs: list[ast.Expr] = []
-        attributes: list[ast.Attribute] = []
-        rest: ast.Rest | None = None
-        for argument in arguments:
-            if isinstance(argument, ast.Attribute):
-                attributes.append(argument)
-            elif isinstance(argument, ast.Rest):
-                if rest is not None:
-                    self._complain("duplicate-rest", f"`{head}` has two `..`", argument.span, Label(rest.span, "here"))
-                rest = argument
-            else:
-                assert isinstance(argument, ast.Expr)
-                if attributes or rest:
-                    self._complain("input-after-attribute", "inputs come before attributes and `..`", argument.span)
-                inputs.append(argument)
-        return ast.Call(span=span, head=head, args=tuple(inputs), attributes=tuple(attributes), rest=rest, kind=kind)
-
-    def arguments(self, children: list[Any]) -> Part:
-        """All that stands in an operator's or function's parentheses."""
-        return Part("arguments", _nodes(children), self._span(children))
-
-    def each(self, children: list[Any]) -> ast.Each:
-        """`P ...`."""
-        return ast.Each(span=self._span(children), value=children[0])
-
-    def default(self, children: list[Any]) -> ast.Optional:
-        """`B = 0`."""
-        return ast.Optional(span=self._span(children), name=str(children[0]), default=children[2])
-
-    def attribute(self, children: list[Any]) -> ast.Attribute:
-        """`axis: a`, `pads: p = [0, 0]`."""
-        default = children[4] if len(children) > 3 else None
-        return ast.Attribute(span=self._span(children), name=str(children[0]), value=children[2], default=default)
-
-    def rest(self, children: list[Any]) -> ast.Rest:
-        """`..a`."""
-        return ast.Rest(span=self._span(children), name=str(children[1]) if len(children) > 1 else None)
-
-
-def _is(child: Any, token_type: str) -> bool:
-    return isinstance(child, Token) and child.type == token_type
-
 
 def _is_word(child: Any) -> bool:
     return isinstance(child, Token) and child.type not in ("LPAR", "RPAR", "COMMA", "DOC")
-
-
-def _is_negative(number: ast.Number) -> bool:
-    return str(number.value).startswith("-")
-
-
-def _nodes(children: list[Any]) -> tuple[Any, ...]:
-    return tuple(c for c in children if isinstance(c, ast.Syntax))
 
 
 def _doc(token: Token) -> str:

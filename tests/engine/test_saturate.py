@@ -183,6 +183,18 @@ def test_time_runs_out_between_matches(egraph: EGraph, rules) -> None:
     assert saturate(egraph, grow, seconds=0.0).stop_reason == "time_limit"
 
 
+def test_empty_parts_of_a_concat_come_to_an_end(egraph: EGraph) -> None:
+    x, empty = egraph.add_input("x", TensorType(DType.I64, (3,))), egraph.add_input("e", TensorType(DType.I64, (0,)))
+    both = node(egraph, "Concat", empty, empty, axis=0)  # which is `empty` again, and so a part of itself
+    root = node(egraph, "Concat", x, both, axis=0)
+    egraph.roots = {"y": root}
+    before = len(egraph.nodes)
+    found = saturate(egraph, rule_set(load_rules()))
+    assert found.stop_reason == "saturated"
+    assert egraph.find(root) == egraph.find(x)
+    assert len(egraph.nodes) < before + 20
+
+
 def test_an_exploring_rule_that_matches_too_often_sits_out(egraph: EGraph, rules) -> None:
     x = egraph.add_input("x", f32(3))
     for i in range(20):

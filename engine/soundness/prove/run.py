@@ -7,17 +7,18 @@ from fractions import Fraction
 from typing import Any
 
 from ....grammar import ast
+from ...evaluate import INFIX
 from ...operators import normalise_attrs, signature
 from . import elementwise, integers, linear, movement, reduce, scalars, types
+from .arithmetic import Arithmetic
 from .attributes import Attrs, Hole
-from .integers import Bool, Cond, Int, Poly, eq
+from .integers import Cond, Int, Poly, eq
 from .path import Infeasible, NotModelled, Path
 from .registry import OPERATORS
-from .run_types import Head, Predicate, Stretch
+from .run_types import Head, Stretch
 from .scalars import Scalar, app
 from .tensors import Leaf, Tensor, place_of
 
-INFIX = {"+": "Add", "-": "Sub", "*": "Mul", "/": "Div", "@": "MatMul", "**": "Pow", "%": "Mod"}
 CONTENTS = {
     "Reshape": (1,), "Slice": (1, 2, 3, 4), "Pad": (1, 3), "Expand": (1,), "Tile": (1,), "Split": (1,), "Squeeze": (1,),
     "Unsqueeze": (1,), "ConstantOfShape": (0,), "ReduceSum": (1,), "ReduceMean": (1,), "ReduceMax": (1,),
@@ -37,11 +38,11 @@ class Postponed(Exception):
     """A condition about an attribute that no operator has asked for yet."""
 
 
-class Run:
+class Run(Arithmetic):
     """One run of one direction of a rule on a path."""
 
     def __init__(self, path: Path, rule: ast.Rule, ops: Mapping[str, ast.Op], members: int = 0) -> None:
-        self.path = path
+        super().__init__(path)
         self.rule = rule
         self.ops = ops
         self.members = members
@@ -241,41 +242,6 @@ class Run:
         self.path.extra[("value of", leaf.name)] = at
         return True
 
-    def assume(self, value: Any) -> None:
-        """Takes the value of a condition as a fact."""
-        if isinstance(value, (bool, Cond)):
-            self.path.assume(value)
-        elif isinstance(value, Predicate):
-            self._predicate(value)
-        elif isinstance(value, list):
-            for v in value:
-                self.assume(v)
-
-    def _predicate(self, p: Predicate) -> None:
-        path = self.path
-        left, right = p.left, p.right
-        if isinstance(left, Leaf) and isinstance(right, Scalar) and right.op == "const" and p.op == "==":
-            known = path.extra.get(("value of", left.name))
-            if isinstance(known, Scalar) and known != right:
-                raise Infeasible(f"{left.name} has two values")
-            path.extra[("value of", left.name)] = right
-            if ("contents", left.name) in path.extra and right.args[0] == int(right.args[0]):
-                for v in left.values():
-                    path.assume(eq(v, int(right.args[0])))
-            return
-        path.extra.setdefault("facts", []).append(p)
-
-    def truth(self, value: Any) -> bool:
-        """The truth of a value, by cases."""
-        if isinstance(value, (bool, Cond)):
-            return self.path.decide(value)
-        if isinstance(value, Predicate):
-            found = self.path.choose((True, False), f"a comparison of contents {value.op}")
-            if found:
-                self._predicate(value)
-            return found
-        raise NotModelled("the truth of this")
-
     # --- expressions ---
 
     def evaluate(self, expr: ast.Expr) -> Any:
@@ -329,9 +295,6 @@ class Run:
             case ast.Alternatives():
                 return self.evaluate(self.path.choose(expr.options, "alternative"))
         raise NotModelled(type(expr).__name__)
-
-    def _number(self, value: Any) -> Any:
-        return value if isinstance(value, int) else Fraction(repr(value))
 
     def _literal(self, value: Any) -> Tensor:
         """A constant of the pattern, of any shape that a constant may have."""
@@ -407,13 +370,6 @@ class Run:
             else:
                 yield self.evaluate(item)
 
-    def _range(self, low: Any, high: Any) -> Any:
-        low, high = self.integer(low), self.integer(high)
-        count = self.path.normal(high - low)
-        if not isinstance(count, int):
-            return Stretch(low, high)
-        return [self.path.normal(low + i) for i in range(max(count, 0))]
-
     def _comprehension(self, expr: ast.Comprehension) -> list[Any]:
         out = []
         shadowed = self.env.get(expr.variable)
@@ -426,159 +382,17 @@ class Run:
             self.env[expr.variable] = shadowed
         return out
 
-    def items(self, value: Any) -> list[Any]:
-        """The elements of a list."""
-        if isinstance(value, (list, tuple)):
-            return list(value)
-        raise NotModelled("a list of unknown length")
-
-    def integer(self, value: Any) -> Int:
-        """A value as an integer."""
-        if isinstance(value, bool) or not isinstance(value, (int, Poly)):
-            if isinstance(value, Fraction) and value.denominator == 1:
-                return int(value)
-            if isinstance(value, Scalar) and value.op == "int":
-                return self.path.normal(value.args[0])
-            raise NotModelled("an integer that is computed")
-        return self.path.normal(value)
-
-    def _condition(self, value: Any) -> Bool:
-        if isinstance(value, (bool, Cond)):
-            return value
-        return self.truth(value)
-
     def _binary(self, expr: ast.Binary) -> Any:
         left, right = self.evaluate(expr.left), self.evaluate(expr.right)
         if isinstance(left, Tensor) or isinstance(right, Tensor):
             return self.operator(INFIX[expr.operator], {}, None, [left, right])[0]
         return self.arithmetic(expr.operator, left, right)
 
-    def arithmetic(self, op: str, left: Any, right: Any) -> Any:
-        """Arithmetic on numbers, dims and lists."""
-        if isinstance(left, list) and isinstance(right, list) and op == "+":
-            return left + right
-        plain = (int, Poly, Fraction, float, Scalar)
-        if not isinstance(left, plain) or not isinstance(right, plain):
-            raise NotModelled(f"arithmetic {op}")
-        if isinstance(left, (int, Poly)) and isinstance(right, (int, Poly)):
-            match op:
-                case "+":
-                    return self.path.normal(left + right)
-                case "-":
-                    return self.path.normal(left - right)
-                case "*":
-                    return self.path.normal(left * right)
-                case "/":
-                    return self._quotient(left, right)
-                case "%":
-                    return self.path.divide(left, right)[1]
-                case "**" if isinstance(right, int) and right >= 0:
-                    return integers.product([left] * right)
-        elif isinstance(left, (int, Fraction)) and isinstance(right, (int, Fraction)):
-            match op:
-                case "+":
-                    return Fraction(left) + right
-                case "-":
-                    return Fraction(left) - right
-                case "*":
-                    return Fraction(left) * right
-                case "/" if right:
-                    return Fraction(left) / right
-        return app(INFIX[op], scalars.number(left), scalars.number(right))
-
-    def _quotient(self, left: Int, right: Int) -> Int:
-        left, right = self.path.normal(left), self.path.normal(right)
-        quotient = integers.exact_quotient(left, right)
-        if quotient is not None:
-            self.path.assume(integers.negate(eq(right, 0)))
-            return quotient
-        if not self.path.decide(integers.ge(right, 1)):
-            raise Infeasible("a quotient of what does not divide")
-        found, rest = self.path.divide(left, right)
-        self.path.assume(eq(rest, 0))
-        return self.path.normal(found)
-
     def _compare(self, expr: ast.Compare) -> Any:
         left, right = self.evaluate(expr.left), self.evaluate(expr.right)
         if expr.operator in ("is", "is not"):
             return (left is None) == (expr.operator == "is")
         return self.compare(expr.operator, left, right)
-
-    def compare(self, op: str, left: Any, right: Any) -> Any:
-        """A comparison, as a condition."""
-        if op == "in":
-            return integers.disj(*(self._condition(self.compare("==", left, v)) for v in self.items(right)))
-        if op == "!=":
-            return integers.negate(self._condition(self.compare("==", left, right)))
-        if isinstance(left, Head) or isinstance(right, Head):
-            return left == right
-        if isinstance(left, (list, tuple)) and isinstance(right, (list, tuple)):
-            if len(left) != len(right):
-                return False
-            return integers.conj(*(self._condition(self.compare(op, a, b)) for a, b in zip(left, right, strict=True)))
-        if isinstance(left, (list, tuple, Stretch)) or isinstance(right, (list, tuple, Stretch)):
-            raise NotModelled("lists of unknown length")
-        if isinstance(left, str) and isinstance(right, str):
-            return self._names(left, right)
-        if isinstance(left, Tensor) or isinstance(right, Tensor):
-            if isinstance(right, Tensor) and not isinstance(left, Tensor):
-                flip = {"<": ">", "<=": ">=", ">": "<", ">=": "<=", "==": "=="}
-                op, left, right = flip[op], right, left
-            right = right if isinstance(right, Tensor) else scalars.number(right)
-            return Predicate(op, left, right)
-        if isinstance(left, (int, Poly)) and isinstance(right, (int, Poly)):
-            a, b = self.path.normal(left), self.path.normal(right)
-            match op:
-                case "==":
-                    return eq(a, b)
-                case "<":
-                    return integers.lt(a, b)
-                case "<=":
-                    return integers.ge(b, a)
-                case ">":
-                    return integers.lt(b, a)
-                case ">=":
-                    return integers.ge(a, b)
-        if left is None or right is None:
-            return left is right
-        if isinstance(left, (int, Fraction, float)) and isinstance(right, (int, Fraction, float)):
-            return bool(
-                {"==": left == right, "<": left < right, "<=": left <= right, ">": left > right, ">=": left >= right}[
-                    op
-                ]
-            )
-        if isinstance(left, (str, bool)) or isinstance(right, (str, bool)):
-            return (
-                Predicate(op, scalars.number(left), scalars.number(right))
-                if not isinstance(left, str) and not isinstance(right, str)
-                else left == right
-            )
-        return self._scalar_predicate(op, left, right)
-
-    def _scalar_predicate(self, op: str, left: Any, right: Any) -> Any:
-        a, b = scalars.number(left), scalars.number(right)
-        if a.op == b.op == "const" and not isinstance(a.args[0], str) and not isinstance(b.args[0], str):
-            return self.compare(op, a.args[0], b.args[0])
-        if a.op == "read" and b.op == "const" and op == "==":
-            leaf = self.path.extra.get(("leaf", a.args[0]))
-            if leaf is not None:
-                return Predicate(op, leaf, b)
-        return Predicate(op, a, b)
-
-    def _names(self, left: str, right: str) -> bool:
-        known = types.KINDS.keys() | {"string"}
-        a, b = types.root(self.path, left), types.root(self.path, right)
-        if a == b:
-            return True
-        dtypes = [t in known or t.startswith("dtype ") for t in (a, b)]
-        if not all(dtypes):
-            return False
-        if a in known and b in known:
-            return False
-        if self.path.choose((True, False), f"{a} is {b}"):
-            types.unify(self.path, a, b)
-            return True
-        return False
 
     def _subscript(self, expr: ast.Subscript) -> Any:
         base = expr.base
@@ -776,18 +590,6 @@ class Run:
             return movement.listed(self.path, [value])
         like = next((v.dtype for v in inputs if isinstance(v, Tensor)), None)
         return self.constant(value, like if like is not None else "f32")
-
-    def constant(self, value: Any, dtype: str) -> Tensor:
-        """A constant scalar."""
-        found = scalars.number(value)
-        values = (lambda: [self.integer(value)]) if isinstance(value, (int, Poly)) else None
-        return Tensor(self.path, [], lambda index: found, dtype=dtype, place=lambda at: found, values=values)
-
-    def tensor(self, value: Any) -> Tensor:
-        """A value as a tensor."""
-        if isinstance(value, Tensor):
-            return value
-        raise NotModelled("this is no tensor")
 
     def _defined(self, op: ast.Op, named: dict[str, Any], inputs: Sequence[Any]) -> Tensor:
         assert op.definition is not None
