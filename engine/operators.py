@@ -31,7 +31,7 @@ OWN_DOMAIN = "rewrite"
 LOWER_PRECISION = frozenset(f"{OWN_DOMAIN}.{name}" for name in ("MatMulBf16", "ConvBf16"))
 """Operators of the standard library that multiply in a lower precision than that of their operands."""
 CHANNELS_LAST = frozenset(
-    f"{OWN_DOMAIN}.{name}" for name in ("ChannelsLastConv", "ChannelsLastMaxPool", "ChannelsLastAveragePool")
+    f"{OWN_DOMAIN}.ChannelsLast{name}" for name in ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool")
 )
 """Operators on images with their channels last."""
 KERNEL_OPERATORS = LOWER_PRECISION | CHANNELS_LAST | {f"{OWN_DOMAIN}.ScaledDotProductAttention"}
