@@ -28,7 +28,7 @@ WORKING_ML_OPSET = 5
 ML_DOMAIN = "ai.onnx.ml"
 OWN_DOMAIN = "rewrite"
 """The domain of operators that rule files declare."""
-LOWER_PRECISION = frozenset(f"{OWN_DOMAIN}.{name}" for name in ("MatMulBf16", "ConvBf16"))
+LOWER_PRECISION = frozenset(f"{OWN_DOMAIN}.{name}" for name in ("MatMulBf16", "ConvBf16", "ChannelsLastConvBf16"))
 """Operators of the standard library that multiply in a lower precision than that of their operands."""
 CHANNELS_LAST = frozenset(
     f"{OWN_DOMAIN}.ChannelsLast{name}" for name in ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool")

@@ -153,6 +153,17 @@ def pool(call: Call) -> Types:
     return [TensorType(call.dtype(), shape), TensorType(DType.I64, shape)]
 
 
+@rule(f"{OWN_DOMAIN}.ChannelsLastConvBf16")
+def channels_last_conv_bf16(call: Call) -> Types:
+    """A convolution of bf16, whose sums have the type of the weights."""
+    return channels_last(replace(call, op=f"{OWN_DOMAIN}.ChannelsLastConv", types=[_typed(call), *call.types[1:]]))
+
+
+def _typed(call: Call) -> TensorType:
+    """The first operand's type with the element type of the second."""
+    return TensorType(call.dtype(1), call.shape())
+
+
 @rule(f"{OWN_DOMAIN}.ChannelsLastConv", f"{OWN_DOMAIN}.ChannelsLastMaxPool", f"{OWN_DOMAIN}.ChannelsLastAveragePool")
 def channels_last(call: Call) -> Types:
     """The operator of the standard on images with their channels after their rows and columns."""
