@@ -7,7 +7,7 @@ of a depth-first walk from the outputs, so that nothing unused is written and th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 
@@ -16,7 +16,7 @@ import numpy as np
 from ..errors import RewriteError
 from .bodies import rename_captures
 from .egraph import CAPTURES, LOCAL
-from .extract import ABSENT, EGraphLike, Extraction, dependencies
+from .extract import ABSENT, EGraphLike, ENodeLike, Extraction, dependencies
 from .fold import Array, evaluate
 from .graph import AttrValue, Constant, Graph, Node, TensorType, ValueType
 from .operators import find_schema
@@ -26,7 +26,14 @@ _SMALL = 1 << 16
 """A new constant of at most this many bytes is looked up among those of the original."""
 
 
-def decode(egraph: EGraphLike, extraction: Extraction, original: Graph, *, prefix: str | None = None) -> Graph:
+def decode(
+    egraph: EGraphLike,
+    extraction: Extraction,
+    original: Graph,
+    *,
+    prefix: str | None = None,
+    evaluated: Evaluated | None = None,
+) -> Graph:
     """The graph of an extraction from an e-graph that was encoded from `original`, which also holds the constants.
 
     Every node carries the rules that made it and the original nodes that it stands for. New values get names that begin
@@ -34,29 +41,61 @@ def decode(egraph: EGraphLike, extraction: Extraction, original: Graph, *, prefi
     names must differ from those of the graphs around it."""
     if prefix is None:
         prefix = "" if original.ir_version or not original.outputs else f"{original.outputs[0]}_"
-    decoder = _Decoder(egraph, extraction, original, prefix)
+    decoder = _Decoder(egraph, extraction, original, prefix, evaluated or Evaluated())
     decoder.run()
     return replace(original, nodes=decoder.nodes, constants=decoder.constants, types=decoder.types)
+
+
+class Evaluated:
+    """What constant terms come to, found by how they are made of the constants of a model: several extractions mostly
+    agree on them."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self.values: dict[int, tuple[Array, ...] | None] = {}
+        self.constants: dict[int, Constant] = {}
+
+    def leaf(self, digest: str) -> int:
+        """The number of a constant."""
+        return self._number(("Const", digest))
+
+    def number(self, op: str, attrs: Mapping[str, AttrValue], operands: Sequence[int], outputs: int) -> int:
+        """The number of a term, the same for the same operator on terms of the same numbers."""
+        named = sorted((name, v.digest if isinstance(v, Constant) else repr(v)) for name, v in attrs.items())
+        return self._number((op, *named, tuple(operands), outputs))
+
+    def _number(self, key: tuple[object, ...]) -> int:
+        return self._numbers.setdefault(key, len(self._numbers))
 
 
 class Terms:
     """Evaluates the constant terms of an extraction."""
 
-    def __init__(self, egraph: EGraphLike, choice: Mapping[int, int], constants: Mapping[str, Constant]) -> None:
+    def __init__(
+        self,
+        egraph: EGraphLike,
+        choice: Mapping[int, int],
+        constants: Mapping[str, Constant],
+        evaluated: Evaluated,
+    ) -> None:
         self._egraph = egraph
         self._choice = choice
         self._constants = constants
-        self._values: dict[int, tuple[Array, ...] | None] = {}
+        self._known = evaluated
+        self._numbers: dict[int, int] = {}
 
     def constant(self, c: int) -> Constant | None:
         """The contents of a class, None if it cannot be evaluated or does not have the type that was inferred."""
         node = self._egraph.nodes[self._choice[c]]
         if node.op == "Const":
             return self._leaf(node.attrs)
-        values = self._value(c)
+        number = self._term(c)
+        values = self._known.values[number]
         if values is None or len(values) != 1:
             return None
-        found = Constant(np.ascontiguousarray(values[0]).reshape(values[0].shape))
+        if number not in self._known.constants:
+            self._known.constants[number] = Constant(np.ascontiguousarray(values[0]).reshape(values[0].shape))
+        found = self._known.constants[number]
         (type_,) = self._egraph.types(c)
         return found if found.type == type_ else None
 
@@ -66,41 +105,50 @@ class Terms:
             raise RewriteError(f"the constant {attrs['digest']!r} of the e-graph is not in the graph")
         return found
 
-    def _value(self, c: int) -> tuple[Array, ...] | None:
+    def _term(self, c: int) -> int:
+        """The number of a class among the terms, which is evaluated then."""
+        known, numbers = self._known, self._numbers
         pending = [c]
         while pending:
             at = pending[-1]
-            if at in self._values:
+            if at in numbers:
                 pending.pop()
                 continue
             handle = self._choice[at]
             node = self._egraph.nodes[handle]
             if node.op == "Const":
-                self._values[at] = (self._leaf(node.attrs).array,)
+                numbers[at] = known.leaf(str(node.attrs["digest"]))
+                known.values[numbers[at]] = (self._leaf(node.attrs).array,)
                 continue
-            missing = [d for d in dependencies(self._egraph, handle) if d not in self._values]
+            missing = [d for d in dependencies(self._egraph, handle) if d not in numbers]
             if missing:
                 pending.extend(reversed(missing))
                 continue
-            operands = [None if d == ABSENT else self._values[self._egraph.find(d)] for d in node.children]
-            if any(v is None and d != ABSENT for v, d in zip(operands, node.children, strict=True)):
-                self._values[at] = None
-            elif node.op == "Proj":
-                index = node.attrs["index"]
-                assert operands[0] is not None
-                assert isinstance(index, int)
-                self._values[at] = (operands[0][index],) if index < len(operands[0]) else None
-            else:
-                arrays = [None if v is None else v[0] for v in operands]
-                found = evaluate(node.op, node.attrs, arrays, node.outputs)
-                self._values[at] = None if found is None else tuple(found)
-        return self._values[c]
+            operands = [-1 if d == ABSENT else numbers[self._egraph.find(d)] for d in node.children]
+            numbers[at] = number = known.number(node.op, node.attrs, operands, node.outputs)
+            if number not in known.values:
+                known.values[number] = self._evaluate(node, [None if n < 0 else known.values[n] for n in operands])
+        return numbers[c]
+
+    def _evaluate(self, node: ENodeLike, operands: Sequence[tuple[Array, ...] | None]) -> tuple[Array, ...] | None:
+        if any(v is None and d != ABSENT for v, d in zip(operands, node.children, strict=True)):
+            return None
+        if node.op == "Proj":
+            index = node.attrs["index"]
+            assert operands[0] is not None
+            assert isinstance(index, int)
+            return (operands[0][index],) if index < len(operands[0]) else None
+        arrays = [None if v is None else v[0] for v in operands]
+        found = evaluate(node.op, node.attrs, arrays, node.outputs)
+        return None if found is None else tuple(found)
 
 
 class _Decoder:
     """The state of one decoding."""
 
-    def __init__(self, egraph: EGraphLike, extraction: Extraction, original: Graph, prefix: str) -> None:
+    def __init__(
+        self, egraph: EGraphLike, extraction: Extraction, original: Graph, prefix: str, evaluated: Evaluated
+    ) -> None:
         self.egraph = egraph
         self.choice = extraction.choice
         self.original = original
@@ -117,7 +165,7 @@ class _Decoder:
         for digest, info in getattr(egraph, "constants", {}).items():
             if digest not in stored and info.elements is not None:
                 stored[digest] = Constant(info.elements)
-        self.terms = Terms(egraph, self.choice, stored)
+        self.terms = Terms(egraph, self.choice, stored, evaluated)
         self.order = self._order()
         self.provenance = Provenance(egraph, self.choice, self.order, self.values)
         self.taken = set(_all_names(original))

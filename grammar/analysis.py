@@ -1,6 +1,7 @@
 """Types and warnings of a whole library: worked out once, and kept by the content of its files.
 
 What the analysis found is kept only where it found no errors, so that an entry is a list of warnings, mostly empty.
+Those who only run the rules leave warnings out, which take as long as types: an entry then says that types are right.
 """
 
 from __future__ import annotations
@@ -20,27 +21,38 @@ from .operator_info import OperatorInfo
 
 
 def analyse(
-    items: Sequence[ast.Item], operators: OperatorInfo | None, texts: Mapping[str, str], *, keep: bool
+    items: Sequence[ast.Item], operators: OperatorInfo | None, texts: Mapping[str, str], *, keep: bool, warn: bool
 ) -> list[Diagnostic]:
-    """Errors of types, and the warnings that no rule allows. `keep` where there were no errors before."""
+    """Errors of types, and if `warn` the warnings that no rule allows. `keep` where there were no errors before."""
     name = _key(operators, texts)
-    found = _load(name) if keep else None
+    found = _known(name, warn=warn) if keep else None
     if found is not None:
         return found
     from .types import infer
-    from .warnings import find
 
-    before = _before(operators, texts)
+    before = _before(operators, texts, warn=warn)
     fresh = [item for item in items if item.span.file not in before]
     found = infer(fresh, operators, among=items).diagnostics
-    if keep and not any(d.severity == "error" for d in found):
-        found = [*found, *find(fresh, operators, among=items)]
-        found = [*(d for group in before.values() for d in group), *_without_allowed(found, items, fresh)]
-        _store(name, found)
+    if not keep or any(d.severity == "error" for d in found):
+        return found
+    if not warn:
+        _store(f"types-{name}", [])
+        return []
+    from .warnings import find
+
+    found = [*found, *find(fresh, operators, among=items)]
+    found = [*(d for group in before.values() for d in group), *_without_allowed(found, items, fresh)]
+    _store(f"warnings-{name}", found)
     return found
 
 
-def _before(operators: OperatorInfo | None, texts: Mapping[str, str]) -> dict[str, list[Diagnostic]]:
+def _known(name: str, *, warn: bool) -> list[Diagnostic] | None:
+    """What was found before in files without errors, None if that is not known."""
+    found = _load(f"warnings-{name}")
+    return found if found is not None or warn else _load(f"types-{name}")
+
+
+def _before(operators: OperatorInfo | None, texts: Mapping[str, str], *, warn: bool) -> dict[str, list[Diagnostic]]:
     """The files of directories that have been looked at by themselves, with what was found: so that a file that is
     being written costs no more than itself."""
     folders: dict[str, dict[str, str]] = {}
@@ -48,7 +60,7 @@ def _before(operators: OperatorInfo | None, texts: Mapping[str, str]) -> dict[st
         folders.setdefault(str(Path(path).parent), {})[path] = text
     done: dict[str, list[Diagnostic]] = {}
     for files in folders.values():
-        found = _load(_key(operators, files)) if len(folders) > 1 else None
+        found = _known(_key(operators, files), warn=warn) if len(folders) > 1 else None
         if found is not None:
             done.update((path, [d for d in found if d.span.file == path]) for path in files)
     return done
@@ -98,7 +110,7 @@ def _key(operators: OperatorInfo | None, texts: Mapping[str, str]) -> str:
     digest = hashlib.sha256(repr((_code(), operators.version() if operators is not None else None)).encode())
     for path, text in texts.items():
         digest.update(f"\0{path}\0{len(text)}\0{text}".encode())
-    return f"warnings-{digest.hexdigest()}"
+    return digest.hexdigest()
 
 
 def _load(name: str) -> list[Diagnostic] | None:

@@ -13,6 +13,7 @@ import os
 from collections.abc import Callable
 from dataclasses import fields
 from functools import cache
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -103,31 +104,34 @@ def _kind(name: str, annotation: str) -> str:
     return "nodes" if annotation.startswith("tuple[") else "node"
 
 
-@cache
-def _numbers() -> dict[type[Syntax], int]:
-    return {c: i for i, (c, _) in enumerate(_layout())}
-
-
 def encode(node: Syntax, file: str) -> list[Any]:
     """`[class, line, column, end line, end column, fields ..]`.
 
     A node from another file than `file`, such as that of a `def` which was put in, has the class's number made negative
     and the file before the rest."""
-    number = _numbers()[type(node)]
-    here = node.span.file == file
-    out: list[Any] = [number] if here else [-1 - number, node.span.file]
-    file = node.span.file
-    for f, kind in zip(fields(node), _layout()[number][1], strict=True):
-        value = getattr(node, f.name)
-        if kind == "span":
-            out += [value.line, value.column, value.end_line, value.end_column]
-        elif kind == "node":
-            out.append(None if value is None else encode(value, file))
-        elif kind == "nodes":
-            out.append(None if value is None else [encode(v, file) for v in value])
-        else:
+    number, parts = _encoders()[type(node)]
+    span = node.span
+    here = span.file == file
+    file = span.file
+    places = [span.line, span.column, span.end_line, span.end_column]
+    out: list[Any] = [number, *places] if here else [-1 - number, file, *places]
+    for get, kind in parts:
+        value = get(node)
+        if value is None or kind in ("scalar", "words"):
             out.append(value)
+        elif kind == "node":
+            out.append(encode(value, file))
+        else:
+            out.append([encode(v, file) for v in value])
     return out
+
+
+@cache
+def _encoders() -> dict[type[Syntax], tuple[int, list[tuple[Callable[[Any], Any], str]]]]:
+    return {
+        c: (number, [(attrgetter(f.name), kind) for f, kind in zip(fields(c), kinds, strict=True) if kind != "span"])
+        for number, (c, kinds) in enumerate(_layout())
+    }
 
 
 @cache

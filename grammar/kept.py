@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache as once
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from . import ast, cache
 from .library import Library, load_fresh
@@ -27,6 +27,7 @@ MAX_ENTRIES = 32
 _FIELDS = {"Rule": "rules", "Op": "ops", "Fuse": "fuses", "Ruleset": "rulesets", "Schedule": "schedules",
            "UseDomain": "domains"}  # fmt: skip
 _DERIVED = "Derived"
+_E = TypeVar("_E", bound="Entries")
 
 
 class Keeper(Protocol):
@@ -48,7 +49,7 @@ class Entry:
     file: str
     line: int
     facts: Any
-    _text: bytes
+    _text: bytes = b""
     _item: Any = None
 
     @property
@@ -59,8 +60,8 @@ class Entry:
         return self._item
 
 
-class KeptLibrary(Library):
-    """A library whose items are read when they are asked for."""
+class Entries(Library):
+    """A library whose fields are made when they are asked for."""
 
     __slots__ = ("_whole", "entries")
 
@@ -86,6 +87,12 @@ class KeptLibrary(Library):
         return {e.name: (e.file, e.line) for e in self.entries if e.kind in ("Rule", "Op")}
 
 
+class KeptLibrary(Entries):
+    """A library that was read from what is kept, and each of its items when it is asked for."""
+
+    __slots__ = ()
+
+
 def load(paths: Iterable[str | Path], operators: OperatorInfo, keeper: Keeper) -> Library:
     """As `library.load`, from what is kept if that is possible."""
     asked = [Path(p) for p in paths]
@@ -93,9 +100,14 @@ def load(paths: Iterable[str | Path], operators: OperatorInfo, keeper: Keeper) -
     known = _load(name, asked, operators)
     if known is not None:
         return known
-    library, sources = load_fresh(asked, operators)
-    _store(name, library, sources, keeper)
-    return library
+    library, sources = load_fresh(asked, operators, warn=False)
+    entries = _entries(library, keeper)
+    _store(name, entries, sources)
+    made = _library(Entries, entries, asked, operators)
+    for field in fields(Library):
+        if field.name != "warnings":
+            object.__setattr__(made, field.name, getattr(library, field.name))
+    return made
 
 
 def _key(paths: Sequence[Path], operators: OperatorInfo, keeper: Keeper) -> str:
@@ -143,32 +155,41 @@ def _load(name: str, paths: Sequence[Path], operators: OperatorInfo) -> KeptLibr
         ]
     except (OSError, ValueError, LookupError, TypeError, RecursionError):
         return None
-    library = object.__new__(KeptLibrary)
+    return _library(KeptLibrary, entries, paths, operators)
+
+
+def _library(kind: type[_E], entries: list[Entry], paths: Sequence[Path], operators: OperatorInfo) -> _E:
+    """A library of entries; what they don't have, warnings among it, is worked out when it is asked for."""
+    library = object.__new__(kind)
     object.__setattr__(library, "entries", entries)
     object.__setattr__(library, "_whole", once(lambda: load_fresh(paths, operators)[0]))
     return library
 
 
-def _store(name: str, library: Library, sources: Mapping[str, str], keeper: Keeper) -> None:
+def _entries(library: Library, keeper: Keeper) -> list[Entry]:
+    """The items of a library as entries."""
+    items = [(field_kind, item) for field_kind, field in _FIELDS.items() for item in getattr(library, field)]
+    items += [(_DERIVED, rule) for rule in keeper.derived(library)]
+    return [
+        Entry(kind, getattr(item, "name", ""), item.span.file, item.span.line, keeper.facts(item), _item=item)
+        for kind, item in items
+    ]
+
+
+def _store(name: str, entries: Sequence[Entry], sources: Mapping[str, str]) -> None:
     """Keep an entry. Where that is impossible (a full disk, a directory of others) there will be none."""
     from .. import transient
 
-    items = [(field_kind, item) for field_kind, field in _FIELDS.items() for item in getattr(library, field)]
-    items += [(_DERIVED, rule) for rule in keeper.derived(library)]
-    index = [
-        [kind, getattr(item, "name", ""), item.span.file, item.span.line, keeper.facts(item)] for kind, item in items
-    ]
+    index = [[e.kind, e.name, e.file, e.line, e.facts] for e in entries]
     files = [[path, _digest(text.encode())] for path, text in sources.items()]
     lines = [json.dumps([files, index], separators=(",", ":"), ensure_ascii=False)]
-    lines += [
-        json.dumps(cache.encode(item, item.span.file), separators=(",", ":"), ensure_ascii=False) for _, item in items
-    ]
+    lines += [json.dumps(cache.encode(e.item, e.file), separators=(",", ":"), ensure_ascii=False) for e in entries]
     payload = "\n".join(lines).encode()
     with contextlib.suppress(OSError):
         folder = cache.directory()
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with transient.replacing(folder / f"library-{name}.json", private=True) as out:
             out.write(_digest(payload).encode() + b"\n" + payload)
-        entries = sorted(folder.glob("library-*.json"), key=lambda e: (e.stat().st_mtime, e.name))
-        for entry in entries[:-MAX_ENTRIES]:
+        kept = sorted(folder.glob("library-*.json"), key=lambda e: (e.stat().st_mtime, e.name))
+        for entry in kept[:-MAX_ENTRIES]:
             entry.unlink(missing_ok=True)

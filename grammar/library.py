@@ -49,9 +49,13 @@ def load(
 
 
 def load_fresh(
-    paths: Iterable[str | Path], operators: OperatorInfo | None = None, *, texts: Mapping[Path, str] | None = None
+    paths: Iterable[str | Path],
+    operators: OperatorInfo | None = None,
+    *,
+    texts: Mapping[Path, str] | None = None,
+    warn: bool = True,
 ) -> tuple[Library, dict[str, str]]:
-    """As `load`, with the texts of the files that were read, by path."""
+    """As `load`, with the texts of the files that were read, by path. Without `warn` nobody looks for warnings."""
     from .analysis import analyse
     from .check import check
     from .expand import collect, expand
@@ -67,7 +71,7 @@ def load_fresh(
     warnings: list[Diagnostic] = []
     if reader.is_closed:  # else every mention of what is missing would be an error
         found += check(items, operators)
-        analysed = analyse(items, operators, reader.sources, keep=not found)
+        analysed = analyse(items, operators, reader.sources, keep=not found, warn=warn)
         known = {(d.code, d.span) for d in found}
         found += [d for d in analysed if d.severity == "error" and (d.code, d.span) not in known]
         warnings = [d for d in analysed if d.severity == "warning"]

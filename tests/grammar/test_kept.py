@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from rewrite.engine.library import load_rules, rule_set
-from rewrite.grammar import cache, kept
-from rewrite.grammar.diagnostics import RuleErrors
+from rewrite.grammar import cache, kept, warnings
+from rewrite.grammar.diagnostics import Diagnostic, RuleErrors
 from rewrite.grammar.kept import KeptLibrary
 from rewrite.grammar.library import Library
 
@@ -49,6 +50,30 @@ def test_what_is_kept_is_what_was_made(file: Path) -> None:
     spans = [[node.span for node in rule.walk()] for rule in fresh.rules]
     assert [[node.span for node in rule.walk()] for rule in known.rules] == spans
     assert known.places() == fresh.places()
+
+
+def test_warnings_are_looked_for_when_they_are_asked_for(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file.write_text("rule odd Relu(x) => x where size(x) == 1, size(x) >= 1")
+    looked = []
+    real = warnings.find
+
+    def find(*args: Any, **kinds: Any) -> list[Diagnostic]:
+        looked.append(args)
+        return real(*args, **kinds)
+
+    monkeypatch.setattr(warnings, "find", find)
+    fresh, known = load(file), load(file)
+    assert not looked
+    assert [d.code for d in fresh.warnings] == ["redundant"]
+    assert known.warnings == fresh.warnings
+    assert len(looked) == 1
+
+
+def test_types_are_not_inferred_again(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    load(file)
+    entry().unlink()
+    monkeypatch.setattr("rewrite.grammar.types.infer", None)
+    load(file)
 
 
 def test_rules_made_of_what_is_kept_are_the_same(file: Path) -> None:

@@ -91,7 +91,7 @@ def test_names_that_nothing_reads_are_mended_by_the_fix(tmp_path: Path) -> None:
 def test_what_was_found_is_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     text = "rule a Relu(x) => x given x: f32[N]"
     assert warned(tmp_path, text) == ["unused"]
-    monkeypatch.setattr(analysis, "_before", lambda *_: pytest.fail("not from the cache"))
+    monkeypatch.setattr(analysis, "_before", lambda *_, **__: pytest.fail("not from the cache"))
     assert warned(tmp_path, text) == ["unused"]
     with pytest.raises(pytest.fail.Exception):
         warned(tmp_path, text + " where rank(x) == 1")
