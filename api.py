@@ -43,7 +43,8 @@ def optimize(
         shapes: sizes for symbolic dimensions of the inputs, by name; the result is then made for these only.
         time_limit: seconds for saturation and extraction; the best graph found by then is the result.
         node_limit: the most e-nodes to make.
-        memory_limit: the most memory for saturation, in MiB; a rule set that wants more is an error.
+        memory_limit: the most memory for saturation, in MiB; where rules want more the result has fewer rewrites, and
+            there is a warning.
         disabled: names of rules to leave out.
         schedule: the schedule to run, of those that the rule files hold.
         precision: `f32`, or `bf16` or `int8` for native products of operands rounded to that where it is faster;
@@ -138,7 +139,8 @@ def compile(
     program = compile_optimized(
         optimized, threads=used, target=target, rules=rules, std_rules=std_rules, progress=progress
     )
-    if key is not None and optimized.report.egraph["stop_reason"] != "time_limit":  # the same whenever it is made
+    reason = optimized.report.egraph["stop_reason"]
+    if key is not None and reason not in ("time_limit", "memory_limit"):  # the same whenever it is made
         known.store(key, program)
     return program
 

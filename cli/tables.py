@@ -81,6 +81,7 @@ _LIMITS = {
     "time_limit": "its time limit (--time-limit)",
     "node_limit": "its limit of e-nodes (--node-limit)",
     "iteration_limit": "its limit of iterations",
+    "memory_limit": "its memory limit (--memory-limit)",
 }
 
 

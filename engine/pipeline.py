@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from . import bodies, decode, onnx_in, onnx_out, worker
+from . import bodies, decode, onnx_in, onnx_out, retry, worker
 from .cost import CostModel
 from .graph import Graph
 from .library import NUMERICS, PRECISIONS, load_rules, operators_of, recognitions
@@ -98,7 +98,8 @@ def optimize(
     `model` is a path, bytes, a `ModelProto` or a `Graph`; `shapes` gives symbolic dims their numbers; `time_limit` is
     in seconds, `node_limit` in e-nodes, `memory_limit` in bytes; `schedule` names the schedule to run, `precision` the
     ruleset that lowers the precision of products (`f32`: none), `why_not` a rule to look into. Raises
-    `UserError` for bad models and rules, with all that is wrong."""
+    `UserError` for bad models and rules, with all that is wrong. Warns with `retry.SaturationWarning` where the rules
+    make more of the model than the limits hold, and gives the best that can be had."""
     seconds: dict[str, float] = {}
     tell = progress or (lambda stage, facts: None)
 
@@ -138,11 +139,11 @@ def optimize(
         parts = bodies.Numbering(bodies.mark_bodies(graph_in))
         outcomes: list[worker.Outcome] = []
         graphs: dict[str, list[Graph]] = {target: [] for target in costs}
-        start = time.perf_counter()
-        for task in _tasks(parts, settings, start):
-            outcomes.extend(timed("saturate", worker.run, task, tell, child))
+        evaluated = decode.Evaluated()
+        for task in _tasks(parts, settings, outcomes):
+            outcomes.extend(timed("saturate", retry.run, task, tell, child))
             child = None
-            timed("extract", _decode, parts, outcomes, graphs, known)
+            timed("extract", _decode, parts, outcomes, graphs, known, evaluated)
 
     def whole(target: str) -> Graph:
         found = graphs[target]
@@ -158,8 +159,11 @@ def optimize(
     return Optimized(graph_in, portable, native, report, missed, known, numerics)
 
 
-def _tasks(parts: bodies.Numbering, settings: dict[str, Any], start: float) -> Iterator[worker.Job]:
-    """What there is to optimise: the graphs of the model, then the bodies that rules have made of their bodies."""
+def _tasks(
+    parts: bodies.Numbering, settings: dict[str, Any], outcomes: Sequence[worker.Outcome]
+) -> Iterator[worker.Job]:
+    """What there is to optimise: the graphs of the model, then the bodies that rules have made of their bodies, in the
+    time that the `outcomes` so far have left."""
     done = len(parts.graphs)
     yield worker.job(parts.graphs[0], **settings)
     for _ in range(_ROUNDS):
@@ -168,7 +172,7 @@ def _tasks(parts: bodies.Numbering, settings: dict[str, Any], start: float) -> I
             return
         done += len(made)
         limits: Limits = settings["limits"]
-        left = max(0.0, limits.seconds - (time.perf_counter() - start))
+        left = max(0.0, limits.seconds - sum(outcome.computed for outcome in outcomes))
         yield worker.Job(tuple(made), {}, **{**settings, "limits": replace(limits, seconds=left)})
 
 
@@ -177,13 +181,15 @@ def _decode(
     outcomes: Sequence[worker.Outcome],
     graphs: Mapping[str, list[Graph]],
     known: Mapping[str, Declared],
+    evaluated: decode.Evaluated,
 ) -> None:
     """Adds to the graphs for each target what has come back since."""
     with declaring(known):
         for target, found in graphs.items():
             for number in range(len(found), len(outcomes)):
                 egraph, extraction = outcomes[number].egraphs[target], outcomes[number].extractions[target]
-                found.append(parts.mark(decode.decode(egraph, extraction, parts.graphs[number])))
+                graph = decode.decode(egraph, extraction, parts.graphs[number], evaluated=evaluated)
+                found.append(parts.mark(graph))
 
 
 def graph_of(model: Any, shapes: Mapping[str, int] | None, library: Library) -> Graph:

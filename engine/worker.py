@@ -78,17 +78,23 @@ class Job:
 @dataclass(slots=True)
 class Outcome:
     """What comes back: an e-graph's tables and an extraction from it for each cost model, how saturation went, and why
-    a rule that was asked for did not fire."""
+    a rule that was asked for did not fire. `seconds` are by the clock, `computed` those of computing in all."""
 
     egraphs: dict[str, EGraph]
     extractions: dict[str, Extraction]
     saturation: Saturation
     seconds: dict[str, float] = field(default_factory=dict)
     why_not: WhyNot | None = None
+    computed: float = 0.0
 
 
 class OutOfBounds(UserError):
-    """The child was stopped hard (time or memory) before it had a result: the rules make too much of the model."""
+    """The child was stopped hard before it had a result: the rules make too much of the model. `bound` is the bound
+    that it did not keep, `time` or `memory`."""
+
+    def __init__(self, message: str, *, bound: str, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.bound = bound
 
 
 def job(graph: Graph, **settings: Any) -> Job:
@@ -123,7 +129,7 @@ def _optimise(
     progress: Progress | None,
 ) -> Outcome:
     seconds = {}
-    start = time.perf_counter()
+    start, begun = time.perf_counter(), time.process_time()
     egraph = EGraph.create(rules.commutative)
     assert egraph.matcher is not None
     try:
@@ -140,7 +146,6 @@ def _optimise(
         )
         outcome = Outcome({}, {}, saturator.run(), seconds)
         asked = [rule for rule in rules.rules if rule.name == task.why_not]
-        end = time.perf_counter() + limits.seconds - outcome.saturation.seconds
         seconds["extract"] = 0.0
         for name, cost in sorted(task.costs.items(), key=lambda item: item[1].target == "native"):
             if cost.target == "native":  # what is written as ONNX keeps the precision
@@ -150,13 +155,14 @@ def _optimise(
             outcome.extractions[name] = extract(egraph, cost, admissible=_admissible(graph, cost, rules))
             seconds["extract"] += time.perf_counter() - start
             if cost.target == "native":
-                left = replace(limits, seconds=max(0.0, end - time.perf_counter()))
+                left = replace(limits, seconds=max(0.0, limits.seconds - (time.process_time() - begun)))
                 _choose_kernels(outcome, name, graph, rules, task, left)
         seconds["saturate"] = outcome.saturation.seconds
         if asked and outcome.why_not is None:  # after extraction, for it adds the right sides that it tries
             outcome.why_not = why_not(egraph, asked, saturator.evaluator, rules.kinds)
     finally:
         egraph.matcher.close()
+    outcome.computed = time.process_time() - begun
     return outcome
 
 
@@ -288,11 +294,13 @@ def _stopped(task: Job, code: int, late: bool, said: str) -> RewriteError:
         return OutOfBounds(
             f"saturation was stopped hard: it did not come back {_grace(task):.0f} s after its time limit of "
             f"{task.limits.seconds:g} s",
+            bound="time",
             hint=f"{hint}, or lower --node-limit.",
         )
     if code in (_NO_MEMORY, -signal.SIGABRT, -signal.SIGKILL):
         return OutOfBounds(
             f"saturation was stopped hard: it went past its memory limit of {task.memory >> 20} MiB",
+            bound="memory",
             hint=f"{hint}, lower --node-limit or raise --memory-limit.",
         )
     last = said.strip().splitlines()[-1:] or [f"it ended with {code}"]

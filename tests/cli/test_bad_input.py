@@ -231,13 +231,22 @@ def test_rules_without_end_give_the_best_graph_found(folder: Path, limit: str) -
     onnx.checker.check_model(onnx.load(folder / "m.opt.onnx"))
 
 
-def test_rules_that_eat_the_memory_are_stopped(folder: Path) -> None:
-    message = "saturation was stopped hard: it went past its memory limit of 200 MiB\nSome rules"
-    refused(folder, "m.onnx", *GROW, "--memory-limit", "200", "--time-limit", "100", message=message)
-    with pytest.raises(UserError, match="memory limit of 200 MiB"):
-        package.optimize(
-            folder / "m.onnx", rules=[folder / "runaway.rules"], std_rules=False, numerics="fast", memory_limit=200
-        )
+def test_rules_that_eat_the_memory_are_stopped_and_the_model_is_compiled(folder: Path) -> None:
+    message = "warning: saturation was stopped hard: it went past its memory limit of 200 MiB\nSome rules"
+    limits = ("--memory-limit", "200", "--time-limit", "100", "--node-limit", "10000000")
+    done = rewrite("m.onnx", *GROW, *limits, "--emit", "onnx", "--json", "r.json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert message in done.stderr
+    assert "saturation met its memory limit (--memory-limit)" in done.stdout
+    report = json.loads((folder / "r.json").read_text())
+    assert report["egraph"]["stop_reason"] == "memory_limit"
+    onnx.checker.check_model(onnx.load(folder / "m.opt.onnx"))
+
+
+def test_a_model_that_does_not_fit_the_memory_is_refused(folder: Path) -> None:
+    refused(folder, "m.onnx", "--memory-limit", "64", message="it went past its memory limit of 64 MiB\nSome rules")
+    with pytest.raises(UserError, match="memory limit of 1 MiB"):
+        package.optimize(folder / "m.onnx", memory_limit=1)
 
 
 # --- the compiler -----------------------------------------------------------------------------------------------------
