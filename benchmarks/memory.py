@@ -4,7 +4,8 @@
 
 `rewrite` loads the bundle it compiled before, ONNX Runtime the model; both then run it a few times. What counts is the
 peak of the resident set (`VmHWM` of /proc/self/status), mapped files included. Prints one JSON object with the peak of
-each engine in bytes, and of a process that only has Python, NumPy and the inputs.
+each engine in bytes, of a process that only has Python, NumPy and the inputs, and the program's arena with the most
+that is alive in it at once.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ def run(engine: str, model: Path, arrays: Path, threads: int) -> int:
 
 
 def measure(name: str, threads: int = 1) -> dict[str, int]:
-    """The peak of each engine on a model, each in a process of its own."""
+    """The peak of each engine on a model, each in a process of its own; `arena` and `arena_bound` of the program."""
     import tempfile
 
     import numpy as np
@@ -61,8 +62,12 @@ def measure(name: str, threads: int = 1) -> dict[str, int]:
     found = {}
     with tempfile.TemporaryDirectory() as folder:
         arrays, bundle = Path(folder) / "inputs.npz", Path(folder) / "model.rewrite"
-        np.savez(arrays, **models.inputs(name))  # type: ignore[arg-type]
-        rewrite.compile(models.path(name), threads=threads).save(bundle)
+        feeds = models.inputs(name)
+        np.savez(arrays, **feeds)  # type: ignore[arg-type]
+        program = rewrite.compile(models.path(name), threads=threads)
+        program.save(bundle)
+        program.run(feeds)
+        found["arena"], found["arena_bound"] = program.memory() or (0, 0)
         for engine in ENGINES:
             model = bundle if engine == "rewrite" else models.path(name)
             command = [sys.executable, "-m", "benchmarks.memory", str(model), "--threads", str(threads)]

@@ -148,8 +148,9 @@ def _memory(records: Records) -> str:
         if "rewrite" in found and "onnxruntime" in found:
             ours, theirs = found["rewrite"], found["onnxruntime"]
             ratios.append(theirs / ours)
-            arena = latency.get("arena", 0) / max(latency.get("arena_bound", 0), 1)
-            over = f"{100 * (arena - 1):.1f} %" if latency.get("arena_bound") else ""
+            sizes = found if "arena" in found else latency
+            bound = sizes.get("arena_bound", 0)
+            over = f"{100 * (sizes['arena'] / bound - 1):.1f} %" if bound else ""
             rows.append([name, f"{ours / 2**20:.0f}", f"{theirs / 2**20:.0f}", f"{theirs / ours:.2f}", over])
         elif "error" in found:
             rows.append([name, f"failed: {_cell(found['error'])}", "", "", ""])
