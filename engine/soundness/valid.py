@@ -37,7 +37,7 @@ def invalid(egraph: EGraph, handles: Iterable[int]) -> str:
         if node.op in ("Input", "Const", "Absent", "Proj"):
             continue
         message = _types(node.op, _dtypes(egraph, node)) or _attributes(node) or _ranks(egraph, node)
-        message = message or _channels(egraph, node) or _bodies(egraph, node)
+        message = message or _channels(egraph, node) or _grid(egraph, node) or _bodies(egraph, node)
         if message:
             return f"{node.op}: {message}"
     return ""
@@ -157,6 +157,55 @@ def _channels(egraph: EGraph, node: ENode) -> str:
         if len(shapes[2]) != 1 or (filters is not None and shapes[2][0] != filters):
             return "the bias is not one number for each filter"
     return ""
+
+
+_FLOATS = frozenset(t.onnx for t in (DType.F32, DType.F16, DType.BF16, DType.F64))
+"""What a division may be computed in, by ONNX's numbers of element types."""
+_GRID = {
+    "QuantizeLinear": frozenset(t.onnx for t in DType if t.is_integer or t.value.startswith(("f8e4", "f8e5", "f4"))),
+    "DequantizeLinear": _FLOATS - {DType.F64.onnx},
+}
+"""What `output_dtype` may be."""
+
+
+def _grid(egraph: EGraph, node: ENode) -> str:
+    """What is wrong with the scale and the zero point of a quantisation.
+
+    Both have one shape: none, one number for each place along the axis, or one for each block along it. Of one element
+    each, they may differ in rank, as implementations take it."""
+    if node.op not in ("QuantizeLinear", "DequantizeLinear"):
+        return ""
+    x, scale, *rest = (None if c == ABSENT else egraph.type(c) for c in node.children)
+    zero = rest[0] if rest else None
+    precision, wanted = node.attrs.get("precision", 0), node.attrs.get("output_dtype", 0)
+    if precision and precision not in _FLOATS:
+        return f"precision is {precision!r}, no type of real numbers"
+    if wanted and wanted not in _GRID[node.op]:
+        return f"output_dtype is {wanted!r}"
+    if wanted and node.op == "QuantizeLinear" and zero is not None and zero.dtype is not None:
+        if zero.dtype.onnx != wanted:
+            return f"output_dtype is {wanted!r}, the zero point {zero.dtype}"
+    if scale is None or scale.shape is None:
+        return ""
+    single = scale.shape in ((), (1,))
+    if zero is not None and zero.shape is not None and zero.shape != scale.shape:
+        if not (single and zero.shape in ((), (1,))):
+            return f"the scale is {list(scale.shape)}, the zero point {list(zero.shape)}"
+    block = node.attrs.get("block_size", 0)
+    if not isinstance(block, int) or block < 0:
+        return f"block_size is {block!r}"
+    if single or x is None or x.shape is None:
+        return ""
+    axis = node.attrs.get("axis", 1)
+    if len(x.shape) == 1:
+        axis = 0
+    if not isinstance(axis, int) or not -len(x.shape) <= axis < len(x.shape):
+        return f"axis is {axis!r} of rank {len(x.shape)}"
+    if block == 0:
+        return "" if scale.shape == (x.shape[axis],) else "the scale is not one number for each place along the axis"
+    axis %= len(x.shape)
+    others = [d for i, d in enumerate(scale.shape) if i != axis] == [d for i, d in enumerate(x.shape) if i != axis]
+    return "" if len(scale.shape) == len(x.shape) and others else "the scale is not one number for each block"
 
 
 def _ranks(egraph: EGraph, node: ENode) -> str:
