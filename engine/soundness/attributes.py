@@ -44,6 +44,18 @@ def other_mode(value: str, rng: np.random.Generator) -> str | None:
     return None if not found else str(rng.choice(np.array(found)))
 
 
+def few_values(op: str, name: str) -> tuple[int, ...] | None:
+    """All values worth trying of an attribute that names an element type which a quantisation computes in or gives out;
+    None for other attributes. A coarse one shows who takes for granted that it is that of the operands."""
+    if name == "precision":
+        return (0, DType.BF16.onnx, DType.F16.onnx, DType.F32.onnx)
+    if name == "output_dtype" and op == "DequantizeLinear":
+        return (0, DType.BF16.onnx, DType.F16.onnx)
+    if name == "output_dtype" and op == "QuantizeLinear":
+        return (0, DType.I8.onnx, DType.U8.onnx, DType.I16.onnx)
+    return None
+
+
 def draw_attribute(op: str, name: str, rank: int, rng: np.random.Generator) -> AttrValue | None:
     """A value for an attribute of an operator on a tensor of some rank; None if there is nothing to draw."""
     known = signature(op)
@@ -53,10 +65,10 @@ def draw_attribute(op: str, name: str, rank: int, rng: np.random.Generator) -> A
     spatial = max(rank - 2, 1)
     if name in FLAGS:
         return int(rng.integers(2))
+    if (few := few_values(op, name)) is not None:
+        return int(rng.choice(few))
     if name in _LEFT_ALONE:
         return None
-    if name == "precision":
-        return int(rng.choice([0, DType.F32.onnx, DType.F16.onnx]))
     if name == "axis":
         return int(rng.integers(-rank, rank)) if rank else 0
     if name == "group":

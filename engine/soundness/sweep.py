@@ -16,7 +16,7 @@ import numpy as np
 from ..operators import signature
 from ..values import RestRef
 from . import values
-from .attributes import draw_attribute, other_mode
+from .attributes import draw_attribute, few_values, other_mode
 from .instance import Instance
 from .operand import Tensor
 from .perturb import Slot, literal_value, numbers_of, resize, tensors
@@ -302,8 +302,8 @@ def _left_open(subject: Subject, instance: Instance, rng: np.random.Generator) -
         for op in dict.fromkeys(ops):
             known = signature(op)
             for attribute in sorted(known.attributes) if known is not None else ():
-                for _ in range(3):
-                    value = draw_attribute(op, attribute, rank, rng)
+                few = few_values(op, attribute)
+                for value in few or [draw_attribute(op, attribute, rank, rng) for _ in range(3)]:
                     if value is not None:
                         what = f"{attribute} of {op} is {value!r}"
                         yield instance.replace(what, **{name: RestRef({**attrs, attribute: value})})

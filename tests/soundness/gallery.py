@@ -152,6 +152,29 @@ rule mean_of_means                             # of whole numbers: each is cut o
   class reassoc
   test fires    x: f32[2, 3, 4], a: i64 = [2], b: i64 = [1]
 
+rule grid_of_any_precision                     # 8 bits of a coarser type tell fewer neighbours apart than 8 bits
+  QuantizeLinear(DequantizeLinear(q, s, z, ..a), s, z, ..b)  =>  q
+  given s: const f32, z: const u8
+  where rank(s) == 0, rank(z) == 0, scalar(s) > 0.001, scalar(s) < 1000
+  class exact
+  test fires    q: u8[2, 3], s: f32 = 0.1, z: u8 = 3
+
+rule place_of_the_largest                      # in an output of another type many are the largest
+  ArgMax(DequantizeLinear(q, s, z, ..a), ..b)  =>  ArgMax(q, ..b)
+  given q: u8, s: const f32, z: u8
+  where rank(s) == 0, rank(z) == 0, scalar(s) > 1e-30, scalar(s) < 1e30
+  class exact
+  test fires    q: u8[2, 3], s: f32 = 0.1, z: u8 = 3, axis = 1
+
+rule alike_along_the_axis                      # 0 and -0 are alike, and what is divided by them is not
+  QuantizeLinear(x, s, z, block_size: 0, ..a)
+    =>
+  QuantizeLinear(x, const(splat(s), dtype(s)), const(splat(z), dtype(z)), block_size: 0, ..a)
+  given s, z: const [_]
+  where uniform(s), uniform(z)
+  class exact
+  test fires    x: f32[2, 3], s: f32 = [0, 0, 0], z: i8 = [3, 3, 3], axis = 1
+
 rule never_fires
   Relu(x)  =>  x
   where size(x) == 123457
@@ -217,6 +240,16 @@ rule both_ways
   class fast
   direction explore
   test fires    x: f32[2, 3], y: f32[3]
+
+rule rounded_last                              # far beyond the ends of the integers, too
+  QuantizeLinear(MaxPool(x, pads: p, kernel_shape: k, dilations: d, ceil_mode: 0, ..b), s, z, ..a)
+    =>
+  MaxPool(QuantizeLinear(x, s, z, ..a), pads: p, kernel_shape: k, dilations: d, ceil_mode: 0, ..b)
+  given s: const, z: const u8
+  where rank(s) == 0, scalar(s) > 1e-6, scalar(s) < 1e6, all([i == 1 for i in d]), all([i == 0 for i in p])
+  class fast
+  test fires    x: f16[1, 1, 4, 4], s: f16 = 0.001, z: u8 = 3, k = [2, 2], d = [1, 1], p = [0, 0, 0, 0],
+                strides = [1, 1]
 
 rule reshape_of_reshape                        # that both sides have one type is the engine's to see
   Reshape(Reshape(x, s), t)  =>  Reshape(x, t)

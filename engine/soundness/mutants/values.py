@@ -15,6 +15,7 @@ from ...egraph import ABSENT, EGraph
 from ...fold import evaluate, run_reference
 from ...graph import Attrs, DType, TensorType, ValueType
 from ...operators import OWN_DOMAIN
+from ..compute import quantized
 
 Array = NDArray[Any]
 _SIZES = ({"N": 3, "M": 2}, {"N": 2, "M": 3}, {"N": 1, "M": 1}, {"N": 2, "M": 1}, {"N": 4, "M": 2})
@@ -51,6 +52,10 @@ _SUMS = frozenset(
     ]
 )
 """Operators that sum: computed in double precision and rounded once, so that the order of summation does not show."""
+
+
+_EXPONENTIALS = frozenset(("Exp", "Sinh", "Cosh"))
+"""Operators that grow beyond the largest number at magnitudes that are not extreme."""
 
 
 def draw(type_: TensorType, name: str, number: int) -> Array | None:
@@ -183,6 +188,26 @@ class Values:
                 open_ += [self.egraph.find(c) for c in node.children]
         return False
 
+    def overflows(self, handle: int) -> bool:
+        """Whether an exponential below a class, or it itself, is infinite where its operand is finite."""
+        seen: set[int] = set()
+        open_ = [self.egraph.find(handle)]
+        while open_:
+            at = open_.pop()
+            if at in seen:
+                continue
+            seen.add(at)
+            node = self.egraph.nodes[at]
+            below = [self.egraph.find(c) for c in node.children if c != ABSENT]
+            if node.op in _EXPONENTIALS:
+                operand, found = self._node(below[0]), self._node(at)
+                if operand is not None and found is not None:
+                    x, y = operand[0].astype(np.float64), found[0].astype(np.float64)
+                    if bool((np.isfinite(x) & np.isinf(y)).any()):
+                        return True
+            open_ += below
+        return False
+
     def _node(self, handle: int) -> list[Any] | None:
         if handle not in self._memo:
             self._memo[handle] = None
@@ -229,6 +254,8 @@ class Values:
             o is not None and o.dtype.kind == "f" and not np.isfinite(o).all() for o in operands
         ):
             return None
+        if op == "QuantizeLinear" and (whole := quantized(attrs, operands)) is not None:
+            return [whole]
         if op in _OWN:
             with np.errstate(all="ignore"):
                 return _OWN[op](attrs, operands)
