@@ -22,7 +22,7 @@ from ..egraph import LEAVES
 from ..fold.windows import WINDOWS
 from .draw import drawn
 from .instance import Instance, seeds
-from .perturb import Changer
+from .perturb import Changer, tensors
 from .report import Budget, Counterexample, RuleReport
 from .run import Outcome, Subject, run, subjects
 from .shrink import shrink
@@ -35,6 +35,8 @@ SWEPT = (360, 120)
 REFUSED = (180, 60)
 """And of the first tests on which it does not: what is one change away from them is easily forgotten."""
 _SATURATION_SECONDS = 20.0
+_EMPTY = 8
+"""So many instances with empty operands are looked at alone where one is wrong beside others only."""
 
 
 @dataclass
@@ -95,12 +97,11 @@ def _explore(subject: Subject, budget: Budget, tally: _Tally, until: float, limi
         tally.reason = tally.reason or batch.reason
         for outcome in batch.outcomes:
             _count(outcome, tally, alive, spare)
-        found = [o for o in batch.outcomes if o.difference is not None]
-        if found and tally.counterexample is None:
-            simplest = min(found, key=lambda o: (o.instance.steps, len(o.instance.key())))
-            tally.counterexample = shrink(subject, simplest, budget)
+        found = _confirmed(subject, batch.outcomes, budget)
+        if found is not None and tally.counterexample is None:
+            tally.counterexample = shrink(subject, found, budget)
         tries += 1
-        if (found and budget.stop) or tally.instances >= limit or tries > 40:
+        if (found is not None and budget.stop) or tally.instances >= limit or tries > 40:
             return
         if to_sweep is None:
             to_sweep = [*zip(alive, SWEPT, strict=False), *zip(spare, REFUSED, strict=False)]
@@ -112,6 +113,22 @@ def _explore(subject: Subject, budget: Budget, tally: _Tally, until: float, limi
             pending = _children(changer, alive, spare, rng) if alive or spare else []
         if not pending:
             pending = list(drawn(subject, rng, 24))
+
+
+def _confirmed(subject: Subject, outcomes: list[Outcome], budget: Budget) -> Outcome | None:
+    """The simplest instance on which the rule is wrong, in an e-graph of its own too.
+
+    Side by side instances share their constants, and all empty tensors of one type are one: what is wrong with an
+    instance that is no valid model may then be said of another. So others with empty operands are tried as well."""
+    different = [o for o in outcomes if o.difference is not None]
+    if not different:
+        return None
+    empty = [o for o in outcomes if o.fired and any(0 in t.shape for _, t in tensors(o.instance))][:_EMPTY]
+    for outcome in (*sorted(different, key=lambda o: (o.instance.steps, len(o.instance.key()))), *empty):
+        alone = run(subject, [outcome.instance], seed=budget.seed, seconds=_SATURATION_SECONDS).outcomes[0]
+        if alone.difference is not None:
+            return alone
+    return None
 
 
 def _count(outcome: Outcome, tally: _Tally, alive: list[Instance], spare: list[Instance]) -> None:

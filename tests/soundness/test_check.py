@@ -10,8 +10,10 @@ import numpy as np
 import onnx
 import pytest
 from rewrite.engine.library import load_rules, recognitions
-from rewrite.engine.soundness import Budget, RuleReport, check, check_rule
+from rewrite.engine.soundness import Budget, RuleReport, check, check_rule, search
+from rewrite.engine.soundness.instance import seeds
 from rewrite.engine.soundness.reproduce import write_reproducer
+from rewrite.engine.soundness.run import Difference, Outcome, Subject, run, subjects
 from rewrite.grammar import ast
 from rewrite.grammar.library import Library
 from rewrite.grammar.parse import parse_text
@@ -147,3 +149,19 @@ def test_the_operands_of_a_counterexample_are_a_test(library: Library, tmp_path:
     path = tmp_path / "again.rules"
     path.write_text(text)
     assert load_rules([path]).rules[-1].tests[0].operands
+
+
+def test_what_is_wrong_beside_other_instances_only_is_no_counterexample(library: Library) -> None:
+    def outcome_of(name: str) -> tuple[Subject, Outcome]:
+        subject = subjects(_rule(library, name), library)[0]
+        return subject, run(subject, [next(seeds(subject.pattern, subject.declared))]).outcomes[0]
+
+    nothing = np.zeros(0, np.float32)
+    blamed = Difference(0, 0, {}, nothing, nothing, "of another's empty tensor", "plain")
+    subject, outcome = outcome_of("my_transposes")
+    assert search._confirmed(subject, [dataclasses.replace(outcome, difference=blamed)], Budget()) is None
+    subject, outcome = outcome_of("products_in_wrong_order")
+    found = search._confirmed(subject, [dataclasses.replace(outcome, difference=blamed)], Budget())
+    assert found is not None
+    assert found.difference is not None
+    assert found.difference.message != blamed.message
