@@ -197,3 +197,43 @@ def test_the_command_prints_the_table_and_writes_the_page(
     assert "| all |" in text
     with pytest.raises(UserError, match="has no rule"):
         mutation.run([f"{file}::thrice"], std=False, jobs=1, thorough=False, report=None)
+
+
+ALLOWED = {
+    "one_grid_per_axis": """
+rule one_grid_per_axis                         # scale and zero point have one shape: to ask for one rank is enough
+  QuantizeLinear(Transpose(x, perm: p), s, z, ..a)  =>  Transpose(QuantizeLinear(x, s, z, ..a), perm: p)
+  where rank(s) == 0
+  class exact
+  test fires    x: f32[2, 3], s: f32 = 0.1, z: u8 = 3, p = [1, 0]
+  test refuses  x: f32[2, 3], s: f32 = [0.1, 0.2], z: u8 = [3, 4], p = [1, 0]
+""",
+    "precision_dropped": """
+rule precision_dropped                         # to divide in integers is not allowed
+  QuantizeLinear(Clip(x, a, b), s, z, precision: p, ..r)  =>  QuantizeLinear(Clip(x, a, b), s, z, ..r)
+  where not p in [10, 16]
+  class fast
+  test fires    x: f32[2, 3], a: f32 = -1, b: f32 = 26, s: f32 = 0.1, z: u8 = 0, p = 1
+""",
+    "exponential_undone": """
+rule exponential_undone                        # equal in real arithmetic, as log(1 + e^x) is softplus
+  Log(Exp(x))  =>  x
+  where not is_const(x)
+  class reassoc
+  test fires    x: f32[2, 3]
+""",
+}
+
+
+@pytest.mark.parametrize("name", ALLOWED)
+def test_the_oracle_holds_nothing_against_what_the_standard_and_the_class_allow(
+    name: str, library: Library, tmp_path: Path
+) -> None:
+    assert oracle(rule(ALLOWED[name], tmp_path), library) is None
+
+
+def test_the_oracle_excuses_no_logarithm_of_what_is_negative(library: Library, tmp_path: Path) -> None:
+    text = "rule undone\n  Exp(Log(x))  =>  x\n  class reassoc\n  test fires    x: f32[2, 3]\n"
+    found = oracle(rule(text, tmp_path), library)
+    assert found is not None
+    assert "instead of nan" in found.message

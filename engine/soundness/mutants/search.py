@@ -259,7 +259,8 @@ def _verdict(
             compared += 1
             if rule.numerics == "exact" and x.dtype == np.float64 and values[number].sums(right):
                 continue
-            message = "" if _is_rounding(x, number, rule) else differs(x, y, rule)
+            overflown = values[number].overflows(left)
+            message = "" if _is_rounding(x, number, rule) else differs(x, y, rule, overflown=overflown)
             if message and _confirmed(egraph, left, right, number, rule):
                 return Verdict(Witness(graph.describe(), _NAMES[number], message), len(every), compared)
     return Verdict(None, len(every), compared)
@@ -280,6 +281,7 @@ def _confirmed(egraph: _Notes, left: int, right: int, number: int, rule: ast.Rul
     """Whether `onnx.reference` finds the same, or cannot tell."""
     values = Values(egraph, number, reference=True)
     try:
-        return bool(differs(values.of_class(left), values.of(right), rule))
+        x, y = values.of_class(left), values.of(right)
+        return bool(differs(x, y, rule, overflown=values.overflows(left)))
     except Uncomputed:
         return True
