@@ -27,7 +27,7 @@ from .kernel_graph import Kernel, Target
 from .manifest import FORMAT, checksum, load_plan
 from .program import Program
 from .render import ABI
-from .target import describe, detect, rank, runs_here
+from .target import describe, detect, rank, runs_here, thread_count
 
 WEIGHTS = "weights.bin"
 _MAKE = "A bundle is the directory that `rewrite MODEL.onnx` writes."
@@ -39,6 +39,8 @@ def load(path: Path | str, *, threads: int | None = None) -> Program:
 
     Raises UserError for what isn't a bundle, is damaged, or was made by another version or for other CPUs."""
     path = Path(path)
+    if threads is not None:
+        threads = thread_count(threads)
     manifest = _read_manifest(path)
     try:
         with ThreadPoolExecutor(2) as pool:  # of weights while the rest is loaded

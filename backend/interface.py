@@ -137,6 +137,11 @@ class Interface:
 
     def values(self, inputs: Mapping[str, Any]) -> list[Any]:
         """The inputs by position, with the model's own for those not given that have one. UserError for wrong names."""
+        if type(inputs) is not dict and not isinstance(inputs, Mapping):
+            raise UserError(
+                f"inputs are given by name, in a dict, not as {type(inputs).__name__}",
+                hint="The model's inputs: " + ", ".join(f"{p.name}: {p.type}" for p in self.inputs),
+            )
         if inputs.keys() != self._names:
             inputs = {**{name: constant.array for name, constant in self._defaults.items()}, **inputs}
             if inputs.keys() != self._names:

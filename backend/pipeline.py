@@ -17,7 +17,7 @@ from .group import FusePolicy, policy
 from .kernel_graph import ModelPlan
 from .plan import plan_graph
 from .program import Program
-from .target import cores, parse_targets, runs_here
+from .target import parse_targets, runs_here, thread_count
 
 Progress = Callable[[str, int, int], None]
 
@@ -46,7 +46,7 @@ def compile_graph(
     whose `op` and `fuse` declarations say what is grouped (the standard ones if None). `progress` is called with a
     stage, how much is done, and of what. Raises UserError if there is no compiler and kernels are missing, and if no
     target runs here; warns with FallbackWarning about operators without a kernel."""
-    count = threads or cores()
+    count = thread_count(threads)
     fusing = policy(library) if library is not None else standard_policy()
     source = Path(keep_source) if keep_source is not None else None
     variants, linked = [], None

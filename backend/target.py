@@ -15,6 +15,9 @@ from .kernel_graph import Target
 NAMES = ("native", "avx512", "avx2", "portable")
 """The targets that a user can name, `native` being this machine with all that it can do."""
 
+MAX_THREADS = 256
+"""So many threads one run can use: those that the runtime's pool has room for (`POOL_MAX`)."""
+
 _SYSTEM = Path("/sys/devices/system/cpu")
 
 
@@ -121,6 +124,15 @@ def cores() -> int:
         return max(1, len(os.sched_getaffinity(0)))
     except AttributeError:
         return os.cpu_count() or 1
+
+
+def thread_count(threads: int | None) -> int:
+    """The threads of one run: as many as this process may use if None. UserError for what is no such number."""
+    if threads is None:
+        return min(cores(), MAX_THREADS)
+    if not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS:
+        raise UserError(f"a run has 1 to {MAX_THREADS} threads, not {threads!r}")
+    return threads
 
 
 def _cache_sizes() -> dict[int, int]:

@@ -65,7 +65,9 @@ MemoryLimit = Annotated[
     int | None,
     typer.Option(metavar="MB", min=64, help="The most memory for saturation.", rich_help_panel=RULES_PANEL),
 ]
-Threads = Annotated[int | None, typer.Option(metavar="N", min=1, help="Threads of one run; default: all usable cores.")]
+Threads = Annotated[
+    int | None, typer.Option(metavar="N", min=1, max=256, help="Threads of one run; default: all usable cores.")
+]
 Target = Annotated[
     str,
     typer.Option(

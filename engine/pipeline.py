@@ -100,6 +100,7 @@ def optimize(
     ruleset that lowers the precision of products (`f32`: none), `why_not` a rule to look into. Raises
     `UserError` for bad models and rules, with all that is wrong. Warns with `retry.SaturationWarning` where the rules
     make more of the model than the limits hold, and gives the best that can be had."""
+    _check_settings(numerics, precision, shapes or {})
     seconds: dict[str, float] = {}
     tell = progress or (lambda stage, facts: None)
 
@@ -114,8 +115,6 @@ def optimize(
     with worker.start() as child:  # it gets ready while rules and model are read
         library = timed("rules", lambda: load_rules(rules, std=std_rules))
         make_plan(schedule, library.schedules, library.rulesets)  # so that a wrong name is told at once
-        if precision not in PRECISIONS:
-            raise UserError(f"there is no precision {precision!r}", hint=f"There are {', '.join(PRECISIONS)}.")
         if why_not is not None:
             _check_asked(library, why_not, numerics)
         graph_in: Graph = timed("read", lambda: graph_of(model, shapes, library))
@@ -157,6 +156,17 @@ def optimize(
         report = make_report(library, graph_in, portable, native, outcome, costs["portable"], seconds, precision)
     missed = combined([o.why_not for o in outcomes if o.why_not])
     return Optimized(graph_in, portable, native, report, missed, known, numerics)
+
+
+def _check_settings(numerics: str, precision: str, shapes: Mapping[str, int]) -> None:
+    """Raises `UserError` for a class or precision that there is not, and for sizes that are none."""
+    if numerics not in NUMERICS:
+        raise UserError(f"there is no class of numerics {numerics!r}", hint=f"There are {', '.join(NUMERICS)}.")
+    if precision not in PRECISIONS:
+        raise UserError(f"there is no precision {precision!r}", hint=f"There are {', '.join(PRECISIONS)}.")
+    for name, size in shapes.items():
+        if not hasattr(size, "__index__") or size < 0:
+            raise UserError(f"the size of {name!r} has to be a whole number of at least 0, not {size!r}")
 
 
 def _tasks(

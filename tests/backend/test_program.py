@@ -6,6 +6,7 @@ import os
 import threading
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -188,6 +189,18 @@ def test_an_input_that_is_an_output_is_copied() -> None:
 def test_wrong_inputs_are_told(chain: Program, feeds: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(UserError, match=message):
         chain.run(feeds)
+
+
+@pytest.mark.parametrize("inputs", [None, [np.zeros((2, 8), np.float32)], np.zeros((2, 8), np.float32)])
+def test_inputs_without_names_are_told(chain: Program, inputs: object) -> None:
+    with pytest.raises(UserError, match=f"in a dict, not as {type(inputs).__name__}\nThe model's inputs: x: f32"):
+        chain.run(inputs)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("threads", [0, -1, 257, 1.5, "2"])
+def test_numbers_of_threads_that_are_none(threads: Any) -> None:
+    with pytest.raises(UserError, match="a run has 1 to 256 threads, not"):
+        compile_graph(models.long_chain(1), threads=threads)
 
 
 def test_a_misspelt_name_gets_a_suggestion() -> None:

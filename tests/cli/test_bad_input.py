@@ -199,6 +199,22 @@ def test_inputs_that_do_not_fit(bundle: Path, given: str, array: Any, message: s
         package.load(bundle).run({given: array} if given else {})
 
 
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"numerics": "wild"}, "there is no class of numerics 'wild'\nThere are exact, reassoc, fast."),
+        ({"precision": "f8"}, "there is no precision 'f8'\nThere are f32, bf16, int8."),
+        ({"shapes": {"N": -3}}, "the size of 'N' has to be a whole number of at least 0, not -3"),
+        ({"shapes": {"N": "a"}}, "the size of 'N' has to be a whole number of at least 0, not 'a'"),
+        ({"shapes": {"M": 2}}, "no input has a dimension 'M'\nFree dimensions: N"),
+    ],
+)
+def test_settings_from_python_that_are_none(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(UserError) as error:
+        package.optimize(good(), **settings)
+    assert message in str(error.value)
+
+
 # --- rules ------------------------------------------------------------------------------------------------------------
 
 
