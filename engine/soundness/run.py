@@ -7,6 +7,7 @@ style of values that the numerics class is held to.
 
 from __future__ import annotations
 
+import math
 import zlib
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
@@ -262,8 +263,10 @@ def _inputs(batch: Batch, style: str, number: int, seed: int) -> tuple[dict[str,
         key = by_instance[id(built.instance)]
         for name, tensor in built.inputs.items():
             plain = name.partition(".")[2]
-            rng = np.random.default_rng(zlib.crc32(f"{seed}:{plain}:{tensor.type}:{style}:{number}".encode()))
             shape = tuple(size(d, number) for d in tensor.shape)
+            # a single number is on one side of a bound or on the other: it is another one in each instance
+            own = built.instance.key() if math.prod(shape) == 1 else ""
+            rng = np.random.default_rng(zlib.crc32(f"{seed}:{plain}:{tensor.type}:{style}:{number}{own}".encode()))
             arrays[name] = draw(tensor.dtype, shape, rng, style)
         for tensor in _tensors(built.instance.operands.values()):
             if tensor.dtype.is_float and tensor.dtype.bits < {"": 99, "float16": 16, "bfloat16": 16}.get(

@@ -32,7 +32,7 @@ ROUND = 48
 """Instances in a round."""
 SWEPT = (360, 120)
 """How many changes are tried in turn of the first instances on which a rule fires."""
-REFUSED = (180, 60)
+REFUSED = (160, 100, 100)
 """And of the first tests on which it does not: what is one change away from them is easily forgotten."""
 _SATURATION_SECONDS = 20.0
 _EMPTY = 8

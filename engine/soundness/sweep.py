@@ -35,6 +35,7 @@ def swept(subject: Subject, instance: Instance, rng: np.random.Generator, most: 
         _directions(instance, rng), _ranks(instance, rng), _alike(instance, rng), _numbers(instance, rng),
         _left_open(subject, instance, rng), _literals(subject, instance), _turned(instance, rng),
         _in_one_place(subject, instance, rng), _filled(subject, instance, rng), _one_or_two(instance, rng),
+        _larger(instance),
     )  # fmt: skip
     known = {instance.key()}
     kinds: list[list[Instance]] = []
@@ -271,6 +272,18 @@ def _numbers(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]
                 yield instance.replace(f"another {name}", **{name: value * factor})
         elif type(value) is str and (word := other_mode(value, rng)) is not None:
             yield instance.replace(f"another {name}", **{name: word})
+
+
+def _larger(instance: Instance) -> Iterator[Instance]:
+    """All numbers of one list that is a constant are larger: steps, for one, that leave almost nothing out of which
+    the two sides would tell themselves apart by their shape."""
+    for name, value in instance.operands.items():
+        if not isinstance(value, Tensor) or value.array is None or not value.array.size:
+            continue
+        if value.array.ndim == 1 and value.dtype.is_integer and value.array.size <= 8:
+            with np.errstate(all="ignore"):
+                array = (value.array.astype(np.int64) + 2).astype(value.array.dtype)
+            yield instance.replace(f"larger numbers in {name}", **{name: Tensor.of(array)})
 
 
 def _lists(items: list[int]) -> Iterator[list[int]]:

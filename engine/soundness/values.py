@@ -65,6 +65,8 @@ def _integers(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, st
     array = rng.integers(low if signed else 0, high, shape)
     if style in (SPECIAL, EXTREME) and array.size and dtype.bits >= 8:
         limits = np.iinfo(np.dtype(dtype.numpy.name))
+        if dtype.bits == 8:  # few enough that neighbours all over the range come up
+            array = rng.integers(limits.min, limits.max + 1, shape)
         count = max(1, array.size // 3)
         choices = np.array([limits.max, limits.min, limits.max - 1, limits.max // 2 + 1, 7], dtype=dtype.numpy)
         found = array.astype(dtype.numpy)

@@ -175,6 +175,21 @@ rule alike_along_the_axis                      # 0 and -0 are alike, and what is
   class exact
   test fires    x: f32[2, 3], s: f32 = [0, 0, 0], z: i8 = [3, 3, 3], axis = 1
 
+rule part_of_what_comes_first                  # only steps over all but one row keep the number of rows
+  Slice(Concat(x, y, axis: 0), b, e, a, s)  =>  Slice(y, [ints(b)[0] - n], [ints(e)[0] - n], a, s)
+  let n = dim(x, 0)
+  where ints(a) == [0], ints(e)[0] >= n, ints(e)[0] <= n + dim(y, 0), ints(s)[0] > 0
+  class exact
+  test fires    x: f32[4, 5], y: f32[2, 5], b: i64 = [4], e: i64 = [6], a: i64 = [0], s: i64 = [1]
+  test refuses  x: f32[4, 5], y: f32[2, 5], b: i64 = [3], e: i64 = [6], a: i64 = [0], s: i64 = [1]
+
+rule bound_for_number                          # shows where a single number lies above it
+  QuantizeLinear(Clip(x, a, b), s, z)  =>  QuantizeLinear(a, s, z)
+  given a, b, s: const f32, z: const u8
+  where rank(s) == 0, scalar(a) == -1, all(z == 0), all(s == 0.125), all(b == 26)
+  class fast
+  test fires    x: f32[], a: f32 = -1, b: f32 = 26, s: f32 = 0.125, z: u8 = 0
+
 rule never_fires
   Relu(x)  =>  x
   where size(x) == 123457
