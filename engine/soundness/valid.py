@@ -185,6 +185,8 @@ def _grid(egraph: EGraph, node: ENode) -> str:
     if wanted and node.op == "QuantizeLinear" and zero is not None and zero.dtype is not None:
         if zero.dtype.onnx != wanted:
             return f"output_dtype is {wanted!r}, the zero point {zero.dtype}"
+    if zero is not None and zero.dtype is DType.I32:
+        return "integers of 32 bits have no zero point"
     if scale is None or scale.shape is None:
         return ""
     single = scale.shape in ((), (1,))
