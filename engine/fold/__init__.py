@@ -16,11 +16,12 @@ from ..operators import find_schema, is_pure, split_name
 from .arithmetic import ARITHMETIC, cast
 from .call import Array, Attrs, Call, Fast, Refused
 from .movement import MOVEMENT
+from .quantize import quantized
 from .reference import attribute, by_reference, run_reference
 from .sums import SUMS
 from .windows import WINDOWS
 
-__all__ = ["Array", "Attrs", "attribute", "by_numpy", "cast", "evaluate", "run_reference", "supports"]
+__all__ = ["Array", "Attrs", "attribute", "by_numpy", "cast", "evaluate", "quantized", "run_reference", "supports"]
 
 LIMIT = 1 << 30
 """No result larger than this many bytes is computed."""
@@ -84,4 +85,6 @@ def _rest(op: str, attrs: Attrs, arrays: Sequence[Array | None], n_outputs: int)
         if found is None:
             raise Refused
         return found[:1]
+    if op == "QuantizeLinear" and (whole := quantized(attrs, arrays, refuse_nan=True)) is not None:
+        return [whole]
     return by_reference(op, attrs, arrays, n_outputs)

@@ -212,3 +212,12 @@ def test_a_maximum_over_windows_takes_nan() -> None:
     found = evaluate("MaxPool", {"kernel_shape": (1,)}, [x])
     assert found is not None
     np.testing.assert_array_equal(found[0], x)
+
+
+def test_quantising_saturates_on_the_side_of_the_number() -> None:
+    x = np.array([-np.inf, -1e30, -3, 2.5, 3e9, np.inf], np.float32)
+    found = evaluate("QuantizeLinear", {}, [x, np.float32(0.5), np.int8(1)])
+    assert found is not None
+    assert found[0].tolist() == [-128, -128, -5, 6, 127, 127]
+    assert evaluate("QuantizeLinear", {}, [np.array([np.nan], np.float32), np.float32(1), np.int8(0)]) is None
+    assert evaluate("QuantizeLinear", {}, [np.zeros(1, np.float32), np.float32(0), np.int8(0)]) is None

@@ -12,10 +12,9 @@ from numpy.typing import NDArray
 
 from ... import symbolic
 from ...egraph import ABSENT, EGraph
-from ...fold import evaluate, run_reference
+from ...fold import evaluate, quantized, run_reference
 from ...graph import Attrs, DType, TensorType, ValueType
 from ...operators import OWN_DOMAIN
-from ..compute import quantized
 
 Array = NDArray[Any]
 _SIZES = ({"N": 3, "M": 2}, {"N": 2, "M": 3}, {"N": 1, "M": 1}, {"N": 2, "M": 1}, {"N": 4, "M": 2})
