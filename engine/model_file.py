@@ -114,11 +114,17 @@ def _external(proto: Any, dtype: DType, shape: tuple[int, ...], directory: Path 
         raise UserError("offset and length of its external data are no numbers", where=where) from None
     count = math.prod(shape)
     needed = (count * dtype.bits + 7) // 8
-    try:
-        available = os.path.getsize(path) - offset
-    except OSError:
-        raise UserError(f"its data file {location!r} is missing", where=where, hint=f"Expected at {path}.") from None
-    if offset < 0 or (length and length != needed) or available < needed:
+    if not path.exists():
+        raise UserError(f"its data file {location!r} is missing", where=where, hint=f"Expected at {path}.")
+    if not path.is_file():
+        raise UserError(f"its data file {location!r} is no file", where=where)
+    if offset < 0 or (length and length != needed):
+        raise UserError(
+            f"its external data has {length or needed} bytes at offset {offset}, {needed} at 0 or more are needed",
+            where=where,
+        )
+    available = os.path.getsize(path) - offset
+    if available < needed:
         raise UserError(
             f"its data file {location!r} has {max(available, 0)} bytes from offset {offset} on, {needed} are needed",
             where=where,
@@ -144,9 +150,15 @@ def _packed(proto: Any, path: Path, offset: int, size: int) -> np.ndarray:
 
 def inside(directory: Path, location: str, where: str) -> Path:
     """The path of a data file, which must lie in the model's directory or below, links followed."""
-    root = directory.resolve()
-    path = (root / location).resolve()
-    if not location or os.path.isabs(location) or ".." in Path(location).parts or not path.is_relative_to(root):
+    if not location:
+        raise UserError("its external data names no file", where=where)
+    try:
+        root = directory.resolve()
+        path = (root / location).resolve()
+        path.exists()  # may refuse it, too
+    except (OSError, ValueError, RuntimeError) as error:  # too long, a zero byte, links in a circle
+        raise UserError(f"its data file {location!r} has no name that can be: {error}", where=where) from None
+    if os.path.isabs(location) or ".." in Path(location).parts or not path.is_relative_to(root):
         raise UserError(
             f"its data file {location!r} is outside the model's directory",
             where=where,

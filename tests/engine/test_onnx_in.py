@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -344,7 +345,7 @@ def test_external_data_missing_truncated_or_without_path(tmp_path: Path) -> None
         onnx_in.read(path.read_bytes())
 
 
-@pytest.mark.parametrize("location", ["../secret.bin", "/etc/hostname", "sub/../../secret.bin", "link.bin", ""])
+@pytest.mark.parametrize("location", ["../secret.bin", "/etc/hostname", "sub/../../secret.bin", "link.bin"])
 def test_external_data_outside_the_directory_is_refused(tmp_path: Path, location: str) -> None:
     (tmp_path / "secret.bin").write_bytes(bytes(64))
     inner = tmp_path / "model"
@@ -352,6 +353,30 @@ def test_external_data_outside_the_directory_is_refused(tmp_path: Path, location
     (inner / "link.bin").symlink_to(tmp_path / "secret.bin")
     with pytest.raises(UserError, match="outside the model's directory"):
         onnx_in.read(external(inner, location, 0))
+
+
+@pytest.mark.parametrize(
+    ("location", "offset", "message"),
+    [
+        ("", 0, "names no file"),
+        ("a\0b", 0, "has no name that can be"),
+        ("a" * 5000, 0, "has no name that can be"),
+        ("circle.bin", 0, "has no name that can be"),
+        ("sub", 0, "'sub' is no file"),
+        ("pipe", 0, "'pipe' is no file"),
+        ("weights.bin", -4, "has 12 bytes at offset -4, 12 at 0 or more are needed"),
+        ("weights.bin", 10**30, "has 0 bytes from offset 1000000000000000000000000000000 on, 12 are needed"),
+    ],
+)
+def test_external_data_that_is_no_file_or_no_part_of_one(
+    tmp_path: Path, location: str, offset: int, message: str
+) -> None:
+    (tmp_path / "weights.bin").write_bytes(bytes(64))
+    (tmp_path / "circle.bin").symlink_to(tmp_path / "circle.bin")
+    (tmp_path / "sub").mkdir()
+    os.mkfifo(tmp_path / "pipe")
+    with pytest.raises(UserError, match=message):
+        onnx_in.read(external(tmp_path, location, offset))
 
 
 def test_large_models_are_saved_with_external_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
