@@ -104,19 +104,6 @@ class Pointwise:
             "results": list(self.results),
         }
 
-    @classmethod
-    def from_spec(cls, spec: dict[str, Any]) -> Pointwise:
-        """The program that `spec` gave; its operands and outputs have made-up names and no shapes."""
-        return cls(
-            tuple(Operand(f"in{i}", TensorType(DType(d))) for i, d in enumerate(spec["inputs"])),
-            tuple(
-                Instruction(op, tuple(args), DType(dtype), tuple((k, v) for k, v in attrs))
-                for op, args, dtype, attrs in spec["code"]
-            ),
-            tuple(spec["results"]),
-            tuple(f"out{i}" for i in range(len(spec["results"]))),
-        )
-
 
 class Unsupported(Exception):
     """Raised inside the builder for what cannot be a pointwise program."""

@@ -52,11 +52,6 @@ def print_rule(item: ast.Item) -> str:
     return "\n".join(align_comments(rendered(Printer().item(item))))
 
 
-def print_type(type_: ast.TypeExpr) -> str:
-    """`const f32[N, ..s]`."""
-    return flat(Printer().type(type_))
-
-
 def print_expr(expr: ast.Expr, at_least: int = _OR) -> str:
     """An expression or pattern on one line, in parentheses if it binds looser than `at_least`."""
     return flat(Printer().expr(expr, at_least))

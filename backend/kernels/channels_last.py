@@ -25,7 +25,7 @@ from .epilogue import Axes, Epilogue, of_group
 from .matmul import SMALL_WORK, Matrices, Product, kernel_weight, lines_ahead, lower_product, pack_columns
 from .slide_last import channels_first, depthwise
 from .tiles import Tiles
-from .window import Window, geometry, number, window_of
+from .window import Window, filters, geometry, number, window_of
 
 FEW = 8
 """Up to so many input channels the input lines are copied, so that a line of the filter is one run."""
@@ -42,16 +42,14 @@ def lower_channels_last(group: Group, ctx: Context) -> list[Step] | None:
     """ChannelsLastConv of any geometry over one to three spatial dims, with constant weights."""
     node = group.anchor
     assert node is not None
-    x, out = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
-    weights = ctx.constant(node.inputs[1])
-    if weights is None or x.dtype is not DType.F32 or weights.type.dtype is not DType.F32:
+    x, out, w = ctx.type(node.inputs[0]), ctx.type(node.outputs[0]), filters(node, ctx)
+    if w is None:
         return None
-    if x.shape is None or out.shape is None or len(x.shape) < 3:
-        return None
-    w = weights.array
+    assert x.shape is not None
+    assert out.shape is not None
     groups = number(node, "group", 1)
     shape = window_of(node, channels_first(x), channels_first(out), w.shape[2:])
-    if shape is None or not w.size or groups < 1 or w.shape[0] % groups:
+    if shape is None or groups < 1 or w.shape[0] % groups:
         return None
     addend = None
     if len(node.inputs) > 2 and node.inputs[2]:

@@ -24,7 +24,7 @@ from .matmul import SMALL_WORK, kernel_weight, pack_columns, tile_params
 from .matmul_bf16 import pair_rows
 from .slide import slide
 from .tiles import Tiles
-from .window import Window, geometry, number, window_of
+from .window import Window, filters, geometry, number, window_of
 
 SMALL = 256
 """Images of at most so many pixels may be done by vectors of channels."""
@@ -44,16 +44,14 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
     node = group.anchor
     assert node is not None
     words = node.op == "rewrite.ConvBf16"
-    x, out = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
-    weights = ctx.constant(node.inputs[1])
-    if weights is None or x.dtype is not DType.F32 or weights.type.dtype is not DType.F32:
+    x, out, w = ctx.type(node.inputs[0]), ctx.type(node.outputs[0]), filters(node, ctx)
+    if w is None:
         return None
-    if x.shape is None or out.shape is None:
-        return None
-    w = weights.array
+    assert x.shape is not None
+    assert out.shape is not None
     groups = number(node, "group", 1)
     shape = window_of(node, x, out, w.shape[2:])
-    if shape is None or not w.size:
+    if shape is None:
         return None
     bias = node.inputs[2] if len(node.inputs) > 2 else ""
     addend = None

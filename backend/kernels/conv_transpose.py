@@ -14,7 +14,7 @@ from ..iteration import Extents
 from ..lower import Context, Group, Kernel, Step, lowering
 from .conv import conv_step
 from .epilogue import IDENTITY, Axes, of_group
-from .window import Window, geometry, ints, number
+from .window import Window, filters, geometry, ints, number
 
 
 @lowering("ConvTranspose")
@@ -22,13 +22,11 @@ def lower_conv_transpose(group: Group, ctx: Context) -> list[Step] | None:
     """ConvTranspose over one to three spatial dims, with constant weights."""
     node = group.anchor
     assert node is not None
-    x, out = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
-    weights = ctx.constant(node.inputs[1])
-    if weights is None or x.dtype is not DType.F32 or weights.type.dtype is not DType.F32:
+    x, out, w = ctx.type(node.inputs[0]), ctx.type(node.outputs[0]), filters(node, ctx)
+    if w is None:
         return None
-    if x.shape is None or out.shape is None or not weights.array.size:
-        return None
-    w = weights.array
+    assert x.shape is not None
+    assert out.shape is not None
     groups = number(node, "group", 1)
     shape = _window(node, x, out, w.shape[2:])
     if shape is None:

@@ -10,10 +10,12 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ...engine.graph import Node, TensorType
+from ...engine.graph import DType, Node, TensorType
 from ...engine.symbolic import Dim, maximum
 from ..iteration import Extents
+from ..lower import Context
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,17 @@ class Window:
     def taps(self) -> int:
         """The number of elements under the window."""
         return int(np.prod(self.kernel))
+
+
+def filters(node: Node, ctx: Context) -> NDArray[Any] | None:
+    """The weights of a convolution whose kernel needs them constant: all in f32, of known ranks and not empty; None for
+    a convolution of any other kind."""
+    x, out, weights = ctx.type(node.inputs[0]), ctx.type(node.outputs[0]), ctx.constant(node.inputs[1])
+    if weights is None or x.dtype is not DType.F32 or weights.type.dtype is not DType.F32:
+        return None
+    if x.shape is None or out.shape is None or len(x.shape) < 3 or not weights.array.size:
+        return None
+    return weights.array
 
 
 def window_of(node: Node, x: TensorType, out: TensorType, kernel: Sequence[int]) -> Window | None:
