@@ -36,7 +36,9 @@ def command(
     shape: Shape = [],  # noqa: B006
     threads: Threads = None,
     precision: Precision = "f32",
-    seconds: Annotated[float, typer.Option(metavar="S", min=0.1, help="How long to measure each engine.")] = 3.0,
+    seconds: Annotated[
+        float, typer.Option(metavar="S", min=0.1, max=3600, help="How long to measure each engine.")
+    ] = 3.0,
     profile: Annotated[
         bool,
         typer.Option("--profile", help="Show the time of each kernel, and how near it is to the machine's limits."),
@@ -63,8 +65,9 @@ def command(
     if peers and bundle:
         raise UserError("other engines cannot run a bundle", where=str(model), hint="Name the ONNX model to compare.")
     check_peers(peers)
-    if trace is not None:
-        writable(trace)
+    for file in (trace, json_file):
+        if file is not None and str(file) != "-":
+            writable(file)
     sizes = parse_shapes(shape)
     program = load_program(model, threads, precision)
     result: dict[str, Any] = {"schema": 1, "model": str(model)}
@@ -125,6 +128,10 @@ def feeds_for(
     else:
         plan = program.plan
         graph = Graph(plan.inputs, plan.outputs, types=dict(plan.types), defaults=dict(plan.defaults))
+        free = sample.free_symbols(graph)
+        if lost := [name for name in shapes if name not in free]:
+            hint = f"Free dimensions: {', '.join(free)}" if free else "All its sizes are fixed."
+            raise UserError(f"the program has no free dimension {lost[0]!r}", hint=hint)
     files = parse_pairs(given, "--input")
     if lost := [name for name in files if name not in graph.inputs]:
         raise UserError(f"the model has no input {lost[0]!r}; it has {', '.join(graph.inputs)}")

@@ -8,7 +8,7 @@ import typer
 
 
 def command(
-    seconds: Annotated[float, typer.Option(metavar="S", min=1.0, help="About how long to measure.")] = 10.0,
+    seconds: Annotated[float, typer.Option(metavar="S", min=1.0, max=600, help="About how long to measure.")] = 10.0,
     show: Annotated[bool, typer.Option("--show", help="Only show the profile in use.")] = False,
 ) -> None:
     """Measure this machine for the cost model (about ten seconds)."""

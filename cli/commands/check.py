@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import UserError
-from ..options import StdRules
+from ..options import StdRules, writable
 from ..warnings import Strict, tell
 
 if TYPE_CHECKING:
@@ -74,6 +74,9 @@ def command(
 
     from ...engine.soundness import Budget, check
 
+    for file in (json, junit, page):
+        if file is not None and str(file) != "-":
+            writable(Path(file))
     if mutants:
         from ...api import usable_cores
         from ...engine.library import STANDARD

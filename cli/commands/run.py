@@ -81,6 +81,8 @@ def read_array(path: Path, name: str) -> np.ndarray:
     except FileNotFoundError:
         raise UserError("no such file", where=str(path), hint=f"It was given for the input {name!r}.") from None
     except (ValueError, EOFError, OSError) as error:
+        if "pickle" in str(error):  # what NumPy takes a file for that it does not know; its advice is not ours
+            raise UserError("is not a NumPy array file, or holds Python objects", where=str(path)) from error
         raise UserError(f"is not a NumPy array file: {error}", where=str(path)) from error
     if isinstance(loaded, np.ndarray):
         return loaded

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ...errors import UserError
-from ..options import StdRules
+from ..options import StdRules, writable
 from ..warnings import Strict, tell
 
 if TYPE_CHECKING:
@@ -39,6 +39,8 @@ def command(
     from ...engine.library import STANDARD, load_rules
     from ...engine.rule_tests import run_tests
 
+    if junit is not None:
+        writable(junit)
     results: list[TestResult] = []
     for target in targets or [str(STANDARD)]:
         name, _, rule = target.partition("::")

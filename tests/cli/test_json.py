@@ -120,6 +120,19 @@ def test_a_profile_of_a_bundle_and_its_trace(folder: Path) -> None:
     assert {event["ph"] for event in trace["traceEvents"]} == {"M", "X"}
 
 
+def test_what_cannot_be_measured_or_written_is_told_at_once(folder: Path) -> None:
+    assert rewrite("m.onnx", "--emit", "program", "--program", "q.rewrite", cwd=folder).returncode == 0
+    for options, message in {
+        ("--shape", "Q=3"): "error: the program has no free dimension 'Q'\nFree dimensions: N",
+        ("--json", "nowhere/b.json"): "error: nowhere: no such directory",
+        ("--seconds", "inf"): "Invalid value for '--seconds'",
+    }.items():
+        done = rewrite("bench", "q.rewrite", *options, cwd=folder)
+        assert done.returncode == 2
+        assert message in done.stderr
+        assert done.stdout == ""
+
+
 def test_a_bundle_is_not_compared_with_other_engines(folder: Path) -> None:
     (folder / "some.rewrite").mkdir(exist_ok=True)
     done = rewrite("bench", "some.rewrite", "--against", "onnxruntime", cwd=folder)
