@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 
 from ...engine.graph import DType, Node
-from ...engine.symbolic import Dim, ceildiv, exact_div, known, same
+from ...engine.symbolic import Dim, ceildiv, exact_div, known, minimum, same
 from ..iteration import Access, Extents, contiguous
-from ..kernel_graph import Group, Kernel, Step
+from ..kernel_graph import Group, Kernel, Step, Target
 from ..loops import float_attr, int_attr, operand, threads
 from ..lower import Context, lowering
 from ..render import c_float
@@ -51,21 +51,28 @@ def _lower(node: Node | None, ctx: Context, zeros: str) -> list[Step] | None:
         return None
     queries, keys, depth = q.shape[2], k.shape[2], q.shape[3]
     if "scale" in node.attrs:
-        scale: str | None = c_float(float_attr(node, "scale", 0.0))
+        factor = float_attr(node, "scale", 0.0)
+    elif isinstance(depth, int):
+        factor = 1 / math.sqrt(depth) if depth else 1.0
     else:
-        scale = c_float(1 / math.sqrt(depth)) if isinstance(depth, int) else None
+        return None
     masked = bool(node.inputs[3:] and node.inputs[3])
     mask = _mask(node, ctx, (q.shape[0], q.shape[1], queries, keys)) if masked else None
-    if scale is None or (masked and mask is None):
+    if masked and mask is None:
         return None
     extents = Extents()
     wide = ctx.target.lanes * (2 if ctx.target.isa == "avx2" else 4)  # of a panel: 16 keys are packed at a time
-    scratch: Dim = ceildiv(keys, wide) * wide * 4 * (depth + BLOCK + v.shape[3])
+    room = ceildiv(keys, wide) * wide
+    pitch = minimum(room, span(ctx.target, wide))
+    scratch: Dim = 4 * (BLOCK * pitch + room * (depth + v.shape[3]))
     params = {
-        "scale": scale,
+        "scale": c_float(factor),
+        "late": not masked and factor > 0,
         "causal": bool(int_attr(node, "is_causal", 0)),
         "zeros": zeros,
         "block": BLOCK,
+        "pitch": extents(pitch),
+        "online": not same(pitch, room),
         "batch": extents(q.shape[0]),
         "heads": extents(q.shape[1]),
         "share": extents(share),
@@ -90,6 +97,12 @@ def _lower(node: Node | None, ctx: Context, zeros: str) -> list[Step] | None:
             nodes=(node.name,),
         )
     ]
+
+
+def span(target: Target, wide: int) -> int:
+    """How many keys are done at a time, in whole panels of `wide`: as many as leave room in the second-level cache for
+    the panel of keys and the chunk of values that go by. The fewer the spans, the less there is to bring together."""
+    return max(1, target.l2 // 3 // (4 * BLOCK * wide)) * wide
 
 
 def _operand(value: str, ctx: Context, heads: object) -> Access | None:

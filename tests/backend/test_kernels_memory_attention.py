@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
+from rewrite.backend.kernels import attention
+from rewrite.backend.target import make_target
 from rewrite.engine.graph import DType, Node, TensorType
 from rewrite.engine.symbolic import symbol
 
@@ -118,3 +122,94 @@ def test_queries_that_see_nothing() -> None:
         node = Node(op, tuple(inputs), ("y",), {"scale": 0.25, **attrs})
         cases.append(Case([node], inputs, expected={"y": y}, rtol=2e-5, atol=2e-5))
     check(cases)
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spans of one panel of keys, as if the second-level cache were tiny."""
+    monkeypatch.setattr(attention, "span", lambda target, wide: wide)
+
+
+def test_rows_in_spans(short: None) -> None:
+    """Maximum and sum run along with the spans: where the largest score comes first, last, or in no order."""
+    n, s, t = symbol("N"), symbol("S"), symbol("T")
+    cases = [_case(2, (3, 3), lengths, (16, 24)) for lengths in ((1, 300), (2, 129), (7, 64), (53, 65), (50, 333))]
+    cases += [_case(1, (4, 2), (20, 150), (16, 16), flat=True), _case(1, (2, 2), (9, 200), (8, 8), scale=-0.7)]
+    cases += [_case(1, (2, 2), lengths, (16, 16), causal=True) for lengths in ((150, 150), (5, 200), (200, 70))]
+    cases.append(_case(1, (2, 1), (100, 100), (16, 16), floats(100, 100), causal=True))
+    for slope in (0.5, -0.5):
+        cases.append(_case(1, (2, 2), (20, 300), (16, 16), np.asarray(slope * np.arange(300), np.float32)))
+        cases.append(_case(1, (2, 2), (2, 300), (16, 16), np.asarray(slope * np.arange(300), np.float32)))
+    for b, x, y in ((2, 20, 133), (1, 1, 200), (1, 3, 0)):
+        names = {"q": ("N", 2, "S", 16), "k": ("N", 2, "T", 16), "v": ("N", 2, "T", 16), "m": ("N", 1, 1, "T")}
+        kind = {"y": TensorType(DType.F32, (n, 2, s, 16))}
+        if y:
+            case = _case(b, (2, 2), (x, y), (16, 16), floats(b, 1, 1, y), symbolic=names, types=kind)
+        else:  # a sum of nothing
+            shapes = {"q": (b, 2, x, 16), "k": (b, 2, y, 16), "v": (b, 2, y, 16), "m": (b, 1, 1, y)}
+            ins = {name: floats(*shape) for name, shape in shapes.items()}
+            node = Node("Attention", tuple(ins), ("y",), {})
+            zeros = np.zeros((b, 2, x, 16), np.float32)
+            case = Case([node], ins, expected={"y": zeros}, symbolic=names, types=kind)
+        cases.append(case)
+    assert t != s
+    check(cases)
+
+
+def test_spans_that_a_query_does_not_see(short: None) -> None:
+    """A span of which nothing is seen leaves no trace; a row of which nothing is seen is as without spans; NaN and
+    infinite scores make NaN of their rows only."""
+    q, k, v = floats(1, 2, 9, 16), floats(1, 2, 205, 16), floats(1, 2, 205, 16)
+    q[0, 0, 5, 3] = np.nan
+    q[0, 1, 6] = np.abs(q[0, 1, 6])
+    k[0, 1, 150] = np.inf
+    seen = RNG.random((9, 205)) > 0.4
+    seen[0, :130] = False
+    seen[1, 70:] = False
+    seen[2, 64:128] = False
+    seen[3] = False
+    seen[4, :204], seen[4, 204] = False, True
+    seen[:, 150] = False
+    seen[6, 150] = True
+    added = np.where(seen, 0, -np.inf).astype(np.float32)
+    keys = np.where(np.isinf(k), 3.0, k).astype(np.float32)  # for the mask that is added: -inf + inf would be NaN
+    cases = []
+    for mask, used in ((seen, k), (added, keys)):
+        with np.errstate(invalid="ignore"):
+            parts = _expected(q, used, v, mask, False, 0.25)
+        assert np.isnan(parts[0, :, 3]).all()
+        assert np.isnan(parts[0, 0, 5]).all()
+        assert np.isfinite(parts[0, 1, [0, 1, 2, 4, 5, 7, 8]]).all()
+        assert np.isnan(parts[0, 1, 6]).any() == (used is k)
+        onnx, guarded = parts.copy(), np.nan_to_num(parts)
+        onnx[:, :, 3] = 0
+        onnx[0, 0, 3] = 0
+        inputs = {"q": q, "k": used, "v": v, "m": mask}
+        for op, attrs, y in (
+            ("Attention", {}, onnx),
+            ("rewrite.ScaledDotProductAttention", {}, parts),
+            ("rewrite.ScaledDotProductAttention", {"nan_to_zero": 1}, guarded),
+        ):
+            for rows in (9, 2) if op == "Attention" else (9,):  # two queries read keys where they lie
+                few = {**inputs, "q": q[:, :, :rows].copy(), "m": mask[:rows].copy()}
+                node = Node(op, tuple(few), ("y",), {"scale": 0.25, **attrs})
+                cases.append(Case([node], few, expected={"y": y[:, :, :rows].copy()}, rtol=2e-5, atol=2e-5))
+    check(cases)
+
+
+def test_scores_near_the_largest_number(short: None) -> None:
+    """Products with log2(e) would overflow where the scores do not."""
+    q, k, v = floats(1, 1, 5, 4), floats(1, 1, 100, 4), floats(1, 1, 100, 4)
+    q, k = np.asarray(q * 1e18, np.float32), np.asarray(k * 3e18, np.float32)
+    y = _expected(q, k, v, None, False, 1.0)
+    assert np.isfinite(y).all()
+    node = Node("Attention", ("q", "k", "v"), ("y",), {"scale": 1.0})
+    check([Case([node], {"q": q, "k": k, "v": v}, expected={"y": y}, rtol=2e-5, atol=2e-5)])
+
+
+def test_a_span_leaves_room_in_the_cache() -> None:
+    for l2 in (1, 256 << 10, 1 << 20, 2 << 20):
+        target = replace(make_target("native"), l2=l2)
+        keys = attention.span(target, 64)
+        assert keys % 64 == 0
+        assert keys == 64 or keys * attention.BLOCK * 4 <= l2 / 3
