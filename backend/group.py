@@ -214,6 +214,37 @@ class _Grouper:
             candidates.sort(key=lambda s: (self._anchor(s) is None, -s))
             for source in candidates:
                 self._try(source, i)
+        self._move_widened()
+
+    def _move_widened(self) -> None:
+        """What ends a group by making wider elements goes to the group that reads them, if that reads narrow ones."""
+        moved = []
+        for i in self.free:
+            group, users = self.leader[i], self.users[i]
+            anchors = {self._anchor(u) for u in users}
+            inside = any(self.leader[u] == group for u in users)
+            if (
+                len(self.members[group]) < 2
+                or inside
+                or len(anchors) != 1
+                or set(self.graph.nodes[i].outputs) & self.outputs
+            ):
+                continue
+            anchor = next(iter(anchors))
+            if anchor is None or not self.sources[i] or i == group or not self._widens([i], anchor):
+                continue
+            if users[0] in (anchor, *self._before(anchor)) or self.leader[self.sources[i][0]] != group:
+                continue
+            self.members[group].remove(i)
+            self.members[i], self.leader[i] = [i], i
+            moved.append(i)
+        if not moved:
+            return
+        self.rank = {self.leader[members[0]]: n for n, members in enumerate(self.ordered())}
+        for i in moved:
+            self._try(i, self.users[i][0])
+            if len(self.members[self.leader[i]]) == 1:
+                self._try(self.sources[i][0], i)
 
     def _anchor(self, i: int) -> int | None:
         for m in self.members[self.leader[i]]:
@@ -228,11 +259,13 @@ class _Grouper:
         left, right = self._anchor(source), self._anchor(user)
         if left is not None and right is not None:
             return
+        if right is not None and user not in (right, *self._before(right)):
+            right = None if self._widens(self.members[a], right) else right
         size = len(self.members[a]) + len(self.members[b])
         if size > MAX_NODES or not self._shapes_agree(a, b, left, right) or not self._joins_anchor(a, source, left):
             return
         merged = sorted(self.members[a] + self.members[b])
-        if right is not None and not self._only_feeds(a, set(merged)):
+        if self._anchor(user) is not None and not self._only_feeds(a, set(merged)):
             return  # a prologue that others need too would be computed twice or stored after all
         if merged[-1] - merged[0] > MAX_SPAN:
             return
@@ -243,6 +276,18 @@ class _Grouper:
         self.members[a] = merged
         for m in self.members.pop(b):
             self.leader[m] = a
+
+    def _widens(self, members: Sequence[int], anchor: int) -> bool:
+        """Whether this is one node that makes wider elements of narrow ones, as the anchor of its consumer takes: an
+        operand of an epilogue that is better read as it is stored."""
+        nodes = [self.graph.nodes[m] for m in members]
+        narrow, made, taken = (
+            self.graph.type(v).dtype
+            for v in (nodes[0].inputs[0], nodes[0].outputs[0], self.graph.nodes[anchor].inputs[0])
+        )
+        if len(nodes) > 1 or narrow is None or made is None or taken is None:
+            return False
+        return narrow.bits < made.bits and taken.bits == narrow.bits
 
     def _joins_anchor(self, group: int, source: int, anchor: int | None) -> bool:
         """What joins an anchored group must follow the anchor, not a node of its prologue."""

@@ -139,9 +139,10 @@ SCALAR_COMPARE = {
 def vectorisable(program: Pointwise, *, narrow: bool = False) -> bool:
     """Whether all of a program can be emitted on vectors: f32 and bool values only, no primitive of integers.
 
-    With `narrow` operands may be i32 and results bytes: on vectors these are `vi`, and `vf` that hold whole numbers."""
+    With `narrow` operands may be i32 or bytes and results bytes: on vectors i32 are `vi`, and bytes `vf` that
+    hold whole numbers."""
     values = [program.dtype(i) for i in range(len(program.inputs))]
-    allowed = (DType.F32, DType.BOOL, *((DType.I32,) if narrow else ()))
+    allowed = (DType.F32, DType.BOOL, *((DType.I32, DType.U8, DType.I8) if narrow else ()))
     if not all(d in allowed for d in values):
         return False
     return all(_vector(program, i, narrow) is not None for i in program.instructions)
@@ -207,7 +208,9 @@ def _vector(program: Pointwise, instruction: Instruction, narrow: bool = False) 
     if narrow and op == "Narrow":
         return "{0}"
     if DType.I32 in sources or DType.U8 in sources or DType.I8 in sources:
-        return "__builtin_convertvector({0}, vf)" if op == "Cast" and sources[0] is DType.I32 and narrow else None
+        if not narrow or op != "Cast" or dtype is not DType.F32:
+            return None
+        return "__builtin_convertvector({0}, vf)" if sources[0] is DType.I32 else "{0}"
     if dtype not in (DType.F32, DType.BOOL):
         return None
     if op == "Const":

@@ -32,6 +32,7 @@ def narrowed(egraph: EGraph, extraction: Extraction, commutative: Iterable[str])
             at[c] = narrow.add_input(str(node.attrs["name"]), egraph.types(c)[0], egraph.value(c))
         elif node.op == "Const":
             at[c] = narrow.add_constant(egraph.constants[str(node.attrs["digest"])])
+            _add_quantised(egraph, narrow, c, at[c])
         else:
             rules, origins = provenance.of(c)
             children = [ABSENT if d == ABSENT else at[egraph.find(d)] for d in node.children]
@@ -58,3 +59,18 @@ def _order(egraph: EGraph, choice: dict[int, int]) -> list[int]:
             stack.append((c, True))
             stack.extend((d, False) for d in reversed(dependencies(egraph, choice[c])) if d not in done)
     return list(done)
+
+
+def _add_quantised(egraph: EGraph, narrow: EGraph, c: int, constant: int) -> None:
+    """What a constant was dequantised from, beside it: small ones are evaluated at once, and rules on quantised weights
+    would not see theirs."""
+    for handle in egraph.members(c):
+        node = egraph.nodes[handle]
+        contents = [None if d == ABSENT else egraph.constant(d) for d in node.children]
+        known = all(d == ABSENT or info is not None for d, info in zip(node.children, contents, strict=True))
+        if node.op != "DequantizeLinear" or not known:
+            continue
+        children = [ABSENT if info is None else narrow.add_constant(info) for info in contents]
+        made = narrow.add(node.op, node.attrs, children, types=egraph.types(c), given=True)
+        narrow.union(made, constant)
+        return

@@ -27,6 +27,8 @@ RUN = 1.03
 """Where channels come last their runs are read in place, by pointers, which costs little."""
 STORED = 2.0
 """Cycles to store a vector of results."""
+QUANTISED, WORD = 5.0, 0.3
+"""Cycles to make bytes of a vector of results and store them, and to put four channels together to a word."""
 DIRECT = 0.8
 """Winograd's algorithm is chosen where it takes less than this share of the time of the direct one."""
 TILES = ((4, 36 / 144), (2, 16 / 36))
@@ -101,6 +103,27 @@ def channels_last(c: Convolution) -> float:
     stored = c.images * c.pixels * c.groups * math.ceil(c.filters / c.lanes) * STORED
     found = c.products * PRODUCT * narrow * c.waste(c.filters) * (1.0 if c.taps == 1 else RUN) + stored
     return _or_winograd(c, found, TILE_LAST)
+
+
+def bytes_first(c: Convolution, rate: float) -> float:
+    """The cycles of a convolution of bytes from [N, C, ..] to [N, M, ..], where `rate` times as many of them as of
+    floats are multiplied in a cycle: four channels become words, with padding, and lines of pixels are gathered."""
+    quads, vectors = math.ceil(c.channels / 4), math.ceil(c.pixels / c.lanes)
+    words = c.images * c.groups * quads * c.pixels * c.stride**2
+    gathered = GATHERED if c.stride == 1 else GATHERED_APART
+    gathering = 0.0 if c.taps == 1 and c.unit else c.images * c.groups * quads * c.taps * vectors * gathered
+    products = c.products / rate * (4 * quads / max(c.channels, 1.0)) * PRODUCT_FIRST * c.waste(c.pixels)
+    return products + gathering + WORD * words + c.images * c.groups * c.filters * vectors * QUANTISED
+
+
+def bytes_last(c: Convolution, rate: float) -> float:
+    """The same from [N, .., C] to [N, .., M], where they are words as they lie."""
+    if c.depthwise:
+        return c.images * c.pixels * math.ceil(c.groups / (4 * c.lanes)) * (0.6 * c.taps + 1.6 * QUANTISED)
+    wasted = 4 * math.ceil(c.channels / 4) / max(c.channels, 1.0) if c.channels > 8 or c.groups > 1 else 1.0
+    narrow = ONE_VECTOR if c.filters <= c.lanes else 1.0
+    stored = c.images * c.pixels * c.groups * math.ceil(c.filters / c.lanes) * QUANTISED
+    return c.products / rate * wasted * PRODUCT * narrow * c.waste(c.filters) * (1.0 if c.taps == 1 else RUN) + stored
 
 
 def _or_winograd(c: Convolution, direct: float, factor: float) -> float:

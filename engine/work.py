@@ -10,6 +10,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 
 from . import windows
 from .graph import AttrValue, Graph, OtherType, TensorType, ValueType
@@ -306,9 +307,11 @@ class Estimator:
         outputs: Sequence[ValueType | None],
         cycles: Callable[[windows.Convolution], float],
         spatial: int,
+        weight: int = 1,
     ) -> tuple[float, float]:
-        """A convolution by our kernels; the spatial dims of its result begin at this place."""
-        shape, out = self._shape(inputs, 1), self._shape(outputs, 0)
+        """A convolution by our kernels; the spatial dims of its result begin at this place, the weights are that
+        input."""
+        shape, out = self._shape(inputs, weight), self._shape(outputs, 0)
         size = self.elements(outputs[0])
         if shape is None or len(shape) < 3 or out is None or len(out) != len(shape):
             return 2.0 * size * 64, 0.5
@@ -435,10 +438,21 @@ class Estimator:
         taps = {"nearest": 1.0, "linear": 8.0}.get(str(attrs.get("mode", "nearest")), 40.0)
         return taps * self.elements(outputs[0]), 0.1
 
-    def _quantised_conv(
-        self, attrs: Attrs, inputs: Sequence[ValueType | None], outputs: Sequence[ValueType | None]
+    def _conv_of_bytes(
+        self,
+        attrs: Attrs,
+        inputs: Sequence[ValueType | None],
+        outputs: Sequence[ValueType | None],
+        last: bool = False,
+        weight: int = 1,
     ) -> tuple[float, float]:
-        return self._conv(attrs, inputs, outputs, 3)
+        """A convolution of bytes, its channels first or last."""
+        rate = self._rates.get("int8", 1.0)
+        if not self._lanes:
+            flops, efficiency = self._conv(attrs, inputs, outputs, weight)
+            return flops, efficiency * rate
+        cycles = partial(windows.bytes_last if last else windows.bytes_first, rate=rate)
+        return self._convolution(attrs, inputs, outputs, cycles, 1 if last else 2, weight)
 
     def _deform_conv(
         self, attrs: Attrs, inputs: Sequence[ValueType | None], outputs: Sequence[ValueType | None]
@@ -447,15 +461,17 @@ class Estimator:
         return flops, 0.1
 
 
-_OF_BYTES = frozenset(_names("MatMulInteger ConvInteger QLinearMatMul QLinearConv"))
+_OF_BYTES = frozenset(_names("MatMulInteger QLinearMatMul"))
 _Rule = Callable[[Estimator, Attrs, Sequence[ValueType | None], Sequence[ValueType | None]], tuple[float, float]]
 _COMPLEX: dict[str, _Rule] = {
     **dict.fromkeys(("Conv", "FusedConv"), Estimator._channels_first_conv),
-    "ConvInteger": Estimator._conv,
+    "ConvInteger": Estimator._conv_of_bytes,
+    "QLinearConv": partial(Estimator._conv_of_bytes, weight=3),
+    "rewrite.ChannelsLastConvInteger": partial(Estimator._conv_of_bytes, last=True),
+    "rewrite.ChannelsLastQLinearConv": partial(Estimator._conv_of_bytes, last=True, weight=3),
     "rewrite.ChannelsLastConv": Estimator._channels_last_conv,
     **dict.fromkeys(("rewrite.ChannelsLastMaxPool", "rewrite.ChannelsLastAveragePool"), Estimator._channels_last_pool),
     "ConvTranspose": Estimator._conv_transpose,
-    "QLinearConv": Estimator._quantised_conv,
     "DeformConv": Estimator._deform_conv,
     **dict.fromkeys(
         ("MatMul", "Gemm", "MatMulInteger", "QLinearMatMul", "FusedMatMul", "FusedGemm"), Estimator._matmul

@@ -10,8 +10,9 @@ from ..lower import Context, Group, Kernel, Step
 from .window import Window, geometry
 
 
-def byte_pool(group: Group, ctx: Context, shape: Window) -> list[Step] | None:
-    """The step for a MaxPool node alone on u8 or i8; what windows see of padding counts nothing."""
+def byte_pool(group: Group, ctx: Context, shape: Window, last: bool = False) -> list[Step] | None:
+    """The step for a MaxPool node alone on u8 or i8, with its channels first or `last`; what windows see of padding
+    counts nothing."""
     node = group.anchor
     if node is None or len(group.nodes) != 1:
         return None
@@ -20,16 +21,20 @@ def byte_pool(group: Group, ctx: Context, shape: Window) -> list[Step] | None:
         return None
     extents = Extents()
     signed = x.dtype is DType.I8
+    images, channels = x.shape[0], x.shape[-1 if last else 1]
+    items = (
+        {"images": extents(images), "channels": extents(channels)} if last else {"planes": extents(images * channels)}
+    )
     params = {
-        "planes": extents(product(x.shape[:2])),
+        **items,
         "g": geometry(shape, 1, extents),
         "type": "int8_t" if signed else "uint8_t",
         "low": -128 if signed else 0,
     }
-    work = product((*x.shape[:2], *shape.outputs, shape.taps))
+    work = product((images, channels, *shape.outputs, shape.taps))
     return [
         Step(
-            Kernel("byte_pool", params),
+            Kernel("byte_pool_last" if last else "byte_pool", params),
             (node.inputs[0],),
             (node.outputs[0],),
             dims=tuple(extents.dims),

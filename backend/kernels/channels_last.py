@@ -66,7 +66,7 @@ def lower_channels_last(group: Group, ctx: Context) -> list[Step] | None:
         return [depthwise(group, ctx, shape, epilogue, x.shape[0], w, node.inputs[0])]
     if ctx.reassociate and (way := winograd.plan(ctx, shape, x.shape[0], groups, w.shape[0], w.shape[1], last=True)):
         images = x.shape[0] if isinstance(x.shape[0], int) and x.shape[0] > 0 else 1
-        plain = _blocks(ctx, shape, w.shape[0], shape.taps, w.shape[1], images, copied=False)[1]
+        plain = blocks_of(ctx, shape, w.shape[0], shape.taps, w.shape[1], images, copied=False)[1]
         if way.cycles < 0.9 * plain.cycles:
             return [winograd.winograd_step(group, ctx, shape, epilogue, x.shape[0], w, node.inputs[0], way, last=True)]
     return [conv_step(group, ctx, shape, epilogue, x.shape[0], groups, w, node.inputs[0])]
@@ -105,7 +105,7 @@ def conv_step(
     run_length = shape.kernel[2] * c if copied else c
     runs = shape.taps * c // run_length
     number_of = images if isinstance(images, int) and images > 0 else 1
-    block, choice = _blocks(ctx, shape, m, runs, run_length, groups * number_of, copied)
+    block, choice = blocks_of(ctx, shape, m, runs, run_length, groups * number_of, copied)
     nr = choice.nv * target.lanes
     part = runs
     if not copied and runs * run_length * nr * 4 > target.l2 * 3 // 5:
@@ -169,7 +169,9 @@ def can_copy(shape: Window, groups: int, c: int) -> bool:
     return groups == 1 and c <= FEW and shape.kernel[2] > 1 and shape.dilation[2] == 1 and known and flat
 
 
-def _blocks(ctx: Context, shape: Window, m: int, runs: int, length: int, batch: int, copied: bool) -> tuple[int, Tiles]:
+def blocks_of(
+    ctx: Context, shape: Window, m: int, runs: int, length: int, batch: int, copied: bool
+) -> tuple[int, Tiles]:
     """The pixels of a block, and the tiles."""
     target = ctx.target
     pixels = product(shape.outputs)

@@ -20,6 +20,8 @@ from ..lower import Context, Group
 from ..pointwise import from_nodes
 from ..pointwise_c import emit, vectorisable
 
+BYTES = {DType.U8: "uint8_t", DType.I8: "int8_t"}
+"""The C types of bytes."""
 HEAVY = 10
 """An epilogue of more statements than this is applied in a loop over the tile instead of once per register."""
 
@@ -39,10 +41,12 @@ class Axes:
 
 @dataclass(frozen=True)
 class Operand:
-    """A tensor that the epilogue reads, with its strides in elements."""
+    """A tensor that the epilogue reads, with its strides in elements; `type` is that of its elements in C if they are
+    bytes."""
 
     value: str
     strides: tuple[Dim, Dim, int]
+    type: str = ""
 
 
 @dataclass(frozen=True)
@@ -57,11 +61,13 @@ class Epilogue:
 
     def params(self, extents: Extents) -> dict[str, Any]:
         """For the templates: the text, and the operands' strides as C expressions (columns as 0 or 1)."""
-        strides = [
-            (extents(b), extents(m), int(n)) for b, m, n in (o.strides for o in self.operands) if isinstance(n, int)
-        ]
+        operands = []
+        for o in self.operands:
+            b, m, n = o.strides
+            place = {"b": extents(b), "m": extents(m), "n": int(n)}
+            operands.append({**place, "type": o.type} if o.type else place)
         return {
-            "operands": [{"b": b, "m": m, "n": n} for b, m, n in strides],
+            "operands": operands,
             "lines": list(self.lines),
             "result": self.result,
             "heavy": len(self.lines) > HEAVY,
@@ -99,7 +105,7 @@ def of_group(
         return None
     made = anchor.outputs[0]
     output = group.outputs[0]
-    if ctx.type(output).dtype is not DType.F32 or not _same_shape(ctx.type(output).shape, axes.shape):
+    if ctx.type(output).dtype is not DType.F32 or not same_shape(ctx.type(output).shape, axes.shape):
         return None
     program = from_nodes(group.epilogue, [made], [output], ctx)
     if program is None or not vectorisable(program):
@@ -111,10 +117,10 @@ def of_group(
     def operand(value: str, kind: TensorType) -> str | None:
         if kind.dtype is not DType.F32 or kind.shape is None:
             return None
-        strides = _strides(value, kind.shape, axes)
+        strides = strides_of(value, kind.shape, axes)
         if strides is None:
             return None
-        if _same_shape(kind.shape, axes.shape):
+        if same_shape(kind.shape, axes.shape):
             elementwise.append(len(operands))
         operands.append(Operand(value, strides))
         return f"e{len(operands) - 1}"
@@ -163,15 +169,16 @@ def of_sums(group: Group, ctx: Context, axes: Axes, sums: Sums) -> tuple[Epilogu
         return None
     made, output = anchor.outputs[0], group.outputs[0]
     dtype = ctx.type(output).dtype
-    if dtype not in (DType.F32, DType.I32, DType.U8, DType.I8) or not _same_shape(ctx.type(output).shape, axes.shape):
+    if dtype not in (DType.F32, DType.I32, DType.U8, DType.I8) or not same_shape(ctx.type(output).shape, axes.shape):
         return None
     operands: list[Operand] = []
 
     def operand(value: str, kind: TensorType, wanted: DType = DType.F32) -> str | None:
-        strides = None if kind.dtype is not wanted or kind.shape is None else _strides(value, kind.shape, axes)
+        fits = kind.dtype is wanted or (wanted is DType.F32 and kind.dtype in BYTES)
+        strides = None if not fits or kind.shape is None else strides_of(value, kind.shape, axes)
         if strides is None:
             return None
-        operands.append(Operand(value, strides))
+        operands.append(Operand(value, strides, BYTES.get(kind.dtype, "") if kind.dtype else ""))
         return f"e{len(operands) - 1}"
 
     terms = ["(vi)x"]
@@ -209,11 +216,12 @@ def _number(value: float) -> str:
     return f"vset1({c_float(value)})"
 
 
-def _same_shape(a: Sequence[Dim] | None, b: Sequence[Dim]) -> bool:
+def same_shape(a: Sequence[Dim] | None, b: Sequence[Dim]) -> bool:
+    """Whether a shape is known, and provably the other one."""
     return a is not None and len(a) == len(b) and all(same(x, y) for x, y in zip(a, b, strict=True))
 
 
-def _strides(value: str, shape: Sequence[Dim], axes: Axes) -> tuple[Dim, Dim, int] | None:
+def strides_of(value: str, shape: Sequence[Dim], axes: Axes) -> tuple[Dim, Dim, int] | None:
     """The strides of a tensor broadcast over the output along batch, rows and columns; None if one of them is none."""
     seen = contiguous(value, shape).broadcast(axes.shape)
     if seen is None:

@@ -44,9 +44,10 @@ class Quantised:
     addend: str = ""
 
 
-def _operands(node: Node) -> Quantised:
+def operands_of(node: Node) -> Quantised:
+    """What a product of bytes reads, by name."""
     ins = [*node.inputs, *("",) * 9]
-    if node.op in ("QLinearMatMul", "QLinearConv"):
+    if "QLinear" in node.op:
         x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero, bias = ins[:9]
         return Quantised(x, w, x_zero, w_zero, (x_scale, w_scale, y_scale), y_zero, bias)
     return Quantised(ins[0], ins[1], ins[2], ins[3])
@@ -57,18 +58,18 @@ def lower_matmul(group: Group, ctx: Context) -> list[Step] | None:
     """[.., M, K] bytes times constant [K, N] bytes; zero points and scales of one number, or one a column."""
     node = group.anchor
     assert node is not None
-    given = _operands(node)
+    given = operands_of(node)
     x, out = ctx.type(given.x), ctx.type(node.outputs[0])
     if x.dtype not in _BYTES or not x.shape or len(x.shape) < 2 or out.shape is None:
         return None
-    w = _weights(ctx, given, lambda zero: zero)
+    w = weights_of(ctx, given, lambda zero: zero)
     if w is None or w.ndim != 2 or not w.size or x.shape[-1] != w.shape[0]:
         return None
     k, n = w.shape
     rows = product(x.shape[:-1])
     names = tuple(n.name for n in group.nodes)
     steps: list[Step] = []
-    sums = _sums(ctx, given, w.astype(np.int64).sum(0), (n,), x.dtype, names, steps)
+    sums = sums_of(ctx, given, w.astype(np.int64).sum(0), (n,), x.dtype, names, steps)
     found = None if sums is None else of_sums(group, ctx, Axes(out.shape, 0, len(out.shape) - 1), sums)
     if found is None:
         return None
@@ -93,7 +94,7 @@ def lower_matmul(group: Group, ctx: Context) -> list[Step] | None:
     nr, lanes = choice.nv * ctx.target.lanes, ctx.target.lanes
     padded = np.zeros((4 * words, n), np.int8)
     padded[:k] = w
-    panels = pack_columns(_quads(padded.reshape(words, 4, n))[np.newaxis], nr, lanes)
+    panels = pack_columns(in_words(padded.reshape(words, 4, n))[np.newaxis], nr, lanes)
     extents = Extents()
     tiles = tile_params(choice, str(words), "1", str(choice.mr * words), nr, choice.tail * lanes)
     params = {
@@ -126,11 +127,11 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
     each channel of the output."""
     node = group.anchor
     assert node is not None
-    given = _operands(node)
+    given = operands_of(node)
     x, out = ctx.type(given.x), ctx.type(node.outputs[0])
     if x.dtype not in _BYTES or x.shape is None or out.shape is None:
         return None
-    w = _weights(ctx, given, lambda zero: zero.reshape(-1, *(1,) * (len(x.shape or ()) - 1)))
+    w = weights_of(ctx, given, lambda zero: zero.reshape(-1, *(1,) * (len(x.shape or ()) - 1)))
     shape = None if w is None or not w.size else window_of(node, x, out, w.shape[2:])
     if w is None or shape is None:
         return None
@@ -138,7 +139,7 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
     names = tuple(n.name for n in group.nodes)
     steps: list[Step] = []
     column = w.astype(np.int64).sum(tuple(range(1, w.ndim)))
-    sums = _sums(ctx, given, column, (w.shape[0], *spatial), x.dtype, names, steps)
+    sums = sums_of(ctx, given, column, (w.shape[0], *spatial), x.dtype, names, steps)
     found = None if sums is None else of_sums(group, ctx, Axes(out.shape, 1, 2), sums)
     if found is None:
         return None
@@ -150,7 +151,7 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
     steps.append(step)
     padded = np.zeros((w.shape[0], 4 * quads, *w.shape[2:]), np.int8)
     padded[:, :channels] = w
-    packed = _quads(padded.reshape(w.shape[0], quads, 4, -1).swapaxes(2, 3), axis=3).reshape(
+    packed = in_words(padded.reshape(w.shape[0], quads, 4, -1).swapaxes(2, 3), axis=3).reshape(
         w.shape[0], quads, *w.shape[2:]
     )
     window = replace(shape, inputs=_reach(shape), pad=(0, 0, 0), pad_end=(0, 0, 0))
@@ -158,14 +159,14 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
     return steps
 
 
-def _quads(array: NDArray[np.int8], axis: int = 1) -> NDArray[np.uint32]:
+def in_words(array: NDArray[np.int8], axis: int = 1) -> NDArray[np.uint32]:
     """Signed bytes as words of the four along an axis, the first in the lowest byte."""
     bits: NDArray[np.uint32] = np.moveaxis(array, axis, -1).astype(np.uint8).astype(np.uint32)
     words = bits[..., 0] | bits[..., 1] << np.uint32(8) | bits[..., 2] << np.uint32(16) | bits[..., 3] << np.uint32(24)
     return np.asarray(words, np.uint32)
 
 
-def _weights(ctx: Context, given: Quantised, seen: Any) -> NDArray[np.int8] | None:
+def weights_of(ctx: Context, given: Quantised, seen: Any) -> NDArray[np.int8] | None:
     """Constant weights less their zero point (brought to their rank by `seen`), if that fits signed bytes."""
     w, zero = ctx.constant(given.w), ctx.constant(given.w_zero) if given.w_zero else None
     if w is None or w.type.dtype not in _BYTES or (given.w_zero and zero is None):
@@ -181,7 +182,7 @@ def _weights(ctx: Context, given: Quantised, seen: Any) -> NDArray[np.int8] | No
     return whole.astype(np.int8)
 
 
-def _sums(
+def sums_of(
     ctx: Context,
     given: Quantised,
     column: NDArray[np.int64],

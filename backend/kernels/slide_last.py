@@ -15,6 +15,7 @@ from ..arrays import aligned
 from ..iteration import Extents
 from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step, lowering
+from .byte_pool import byte_pool
 from .epilogue import Axes, Epilogue, of_group
 from .slide import SMALL_PLANES, UNROLLED, pool_kind
 from .window import Window, geometry, ints, window_of
@@ -36,12 +37,17 @@ def lower_pool(group: Group, ctx: Context) -> list[Step] | None:
     node = group.anchor
     assert node is not None
     x, out = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
-    if x.dtype is not DType.F32 or x.shape is None or out.shape is None or any(node.outputs[1:]) or len(x.shape) < 3:
+    bytes_ = x.dtype in (DType.U8, DType.I8) and "MaxPool" in node.op
+    if (x.dtype is not DType.F32 and not bytes_) or x.shape is None or out.shape is None or len(x.shape) < 3:
+        return None
+    if any(node.outputs[1:]):
         return None
     shape = window_of(node, channels_first(x), channels_first(out), ints(node, "kernel_shape", ()))
     channels = x.shape[-1]
     if shape is None or not isinstance(channels, int) or not channels:
         return None
+    if bytes_:
+        return byte_pool(group, ctx, shape, last=True)
     epilogue = of_group(group, ctx, Axes(out.shape, 1, len(out.shape) - 1))
     if epilogue is None:
         return None
@@ -88,8 +94,8 @@ def slide_last(
             "stride": list(shape.stride),
             "dilation": list(shape.dilation),
         },
-        "rows": _pieces(shape.outputs[1], rows),
-        "columns": _pieces(shape.outputs[2], columns),
+        "rows": pieces(shape.outputs[1], rows),
+        "columns": pieces(shape.outputs[2], columns),
         "unrolled": unrolled,
         "scratch": -(-(padded + lanes) * 4 // 64) * 64,
         "epilogue": epilogue.params(extents),
@@ -109,7 +115,7 @@ def slide_last(
     )
 
 
-def _pieces(extent: Dim, size: int) -> list[int]:
+def pieces(extent: Dim, size: int) -> list[int]:
     """The sizes that an extent is cut into, descending: the full one, and that of what is left."""
     if not isinstance(extent, int):
         return [size] if size == 1 else [size, 1]

@@ -99,6 +99,23 @@ V_INLINE vi n_dot_bytes(vi c, vi u, vi s) {
 V_INLINE vi v_dot_u8s8(vi c, vf a, vf b) { return n_dot_bytes(c, (vi)a, (vi)b); }
 V_INLINE vi v_dot_s8u8(vi c, vf a, vf b) { return n_dot_bytes(c, (vi)b, (vi)a); }
 
+/* the word of four bytes at p, in all lanes */
+V_INLINE vf v_word(const uint8_t *p) {
+  float word;
+  memcpy(&word, p, 4);
+  return vset1(word);
+}
+
+/* bytes as floats */
+typedef int8_t vc_any __attribute__((vector_size(VL), aligned(1), may_alias));
+#ifdef V_AVX512
+V_INLINE vf v_load_u8(const uint8_t *p) { return (vf)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p))); }
+V_INLINE vf v_load_s8(const int8_t *p) { return (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
+#else
+V_INLINE vf v_load_u8(const uint8_t *p) { return __builtin_convertvector(__builtin_convertvector(*(const vb_any *)p, vi), vf); }
+V_INLINE vf v_load_s8(const int8_t *p) { return __builtin_convertvector(__builtin_convertvector(*(const vc_any *)p, vi), vf); }
+#endif
+
 /* whole numbers in the range of the type, held as floats */
 #ifdef V_AVX512
 V_INLINE void v_store_u8(uint8_t *p, vf v) {
@@ -123,5 +140,134 @@ V_INLINE void v_store_u8_n(uint8_t *p, vf v, int n) {
 }
 V_INLINE void v_store_s8_n(int8_t *p, vf v, int n) { v_store_u8_n((uint8_t *)p, v, n); }
 #endif
+
+/* ---- numbers of any size to bytes: rounded, ties to even, `zero` added, and clamped ---- */
+
+V_INLINE vi n_rounded_whole(vf v) {
+  const vf some = vmin(vset1(1e9f), vmax(vset1(-1e9f), v));
+#ifdef V_AVX512
+  return (vi)_mm512_cvtps_epi32((__m512)some);
+#elif defined(V_AVX2)
+  return (vi)_mm256_cvtps_epi32((__m256)some);
+#else
+  return __builtin_convertvector(vround(some), vi);
+#endif
+}
+#ifdef V_AVX512
+V_INLINE void v_quantise_u8(uint8_t *p, vf v, int zero) {
+  const __m512i n = _mm512_max_epi32(_mm512_add_epi32((__m512i)n_rounded_whole(v), _mm512_set1_epi32(zero)), _mm512_setzero_si512());
+  _mm_storeu_si128((__m128i *)p, _mm512_cvtusepi32_epi8(n));
+}
+V_INLINE void v_quantise_s8(int8_t *p, vf v, int zero) {
+  const __m512i n = _mm512_add_epi32((__m512i)n_rounded_whole(v), _mm512_set1_epi32(zero));
+  _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8(n));
+}
+V_INLINE void v_quantise_u8_n(uint8_t *p, vf v, int zero, int n) {
+  const __m512i whole = _mm512_max_epi32(_mm512_add_epi32((__m512i)n_rounded_whole(v), _mm512_set1_epi32(zero)), _mm512_setzero_si512());
+  _mm512_mask_cvtusepi32_storeu_epi8(p, vm_first(n), whole);
+}
+V_INLINE void v_quantise_s8_n(int8_t *p, vf v, int zero, int n) {
+  const __m512i whole = _mm512_add_epi32((__m512i)n_rounded_whole(v), _mm512_set1_epi32(zero));
+  _mm512_mask_cvtsepi32_storeu_epi8(p, vm_first(n), whole);
+}
+#else
+/* bytes of whole numbers, their low 8 bits right, clamped to low .. low + 255 */
+V_INLINE vb n_clamped(vf v, int zero, int low) {
+  vi n = n_rounded_whole(v) + zero;
+  const vi under = n < low, over = n > low + 255;
+  n = (n & ~under & ~over) | (under & low) | (over & (low + 255));
+  return __builtin_convertvector(n, vb);
+}
+V_INLINE void v_quantise_u8(uint8_t *p, vf v, int zero) { *(vb_any *)p = n_clamped(v, zero, 0); }
+V_INLINE void v_quantise_s8(int8_t *p, vf v, int zero) { *(vb_any *)p = n_clamped(v, zero, -128); }
+V_INLINE void v_quantise_u8_n(uint8_t *p, vf v, int zero, int n) {
+  uint8_t bytes[VL];
+  v_quantise_u8(bytes, v, zero);
+  memcpy(p, bytes, (size_t)n);
+}
+V_INLINE void v_quantise_s8_n(int8_t *p, vf v, int zero, int n) {
+  int8_t bytes[VL];
+  v_quantise_s8(bytes, v, zero);
+  memcpy(p, bytes, (size_t)n);
+}
+#endif
+
+/* ---- bytes of 4 * VL channels as words, and back ----
+ *
+ * Bytes a, b, c and d of a channel become a word of it. The words of vector v lie in the order that interleaving within
+ * lanes of 128 bits gives: in lane l those of channels 16 l + 4 v to 16 l + 4 v + 3. Packing gives the channels back. */
+
+V_INLINE vi n_bytes(const uint8_t *p) { return (vi)vload((const float *)p); }
+
+V_INLINE void n_quads(vi a, vi b, vi c, vi d, vi *to) {
+#ifdef V_AVX512
+  const __m512i ab = _mm512_unpacklo_epi8((__m512i)a, (__m512i)b), cd = _mm512_unpacklo_epi8((__m512i)c, (__m512i)d);
+  const __m512i ab2 = _mm512_unpackhi_epi8((__m512i)a, (__m512i)b), cd2 = _mm512_unpackhi_epi8((__m512i)c, (__m512i)d);
+  to[0] = (vi)_mm512_unpacklo_epi16(ab, cd), to[1] = (vi)_mm512_unpackhi_epi16(ab, cd);
+  to[2] = (vi)_mm512_unpacklo_epi16(ab2, cd2), to[3] = (vi)_mm512_unpackhi_epi16(ab2, cd2);
+#elif defined(V_AVX2)
+  const __m256i ab = _mm256_unpacklo_epi8((__m256i)a, (__m256i)b), cd = _mm256_unpacklo_epi8((__m256i)c, (__m256i)d);
+  const __m256i ab2 = _mm256_unpackhi_epi8((__m256i)a, (__m256i)b), cd2 = _mm256_unpackhi_epi8((__m256i)c, (__m256i)d);
+  to[0] = (vi)_mm256_unpacklo_epi16(ab, cd), to[1] = (vi)_mm256_unpackhi_epi16(ab, cd);
+  to[2] = (vi)_mm256_unpacklo_epi16(ab2, cd2), to[3] = (vi)_mm256_unpackhi_epi16(ab2, cd2);
+#else
+  uint8_t in[4][16];
+  memcpy(in[0], &a, 16), memcpy(in[1], &b, 16), memcpy(in[2], &c, 16), memcpy(in[3], &d, 16);
+  for (int v = 0; v < 4; v++)
+    for (int i = 0; i < 4; i++)
+      to[v][i] = (int32_t)(in[0][4 * v + i] | (uint32_t)in[1][4 * v + i] << 8 | (uint32_t)in[2][4 * v + i] << 16 |
+                           (uint32_t)in[3][4 * v + i] << 24);
+#endif
+}
+
+/* 4 * VL bytes, as `v_quantise_u8` gives them, of numbers in that order */
+V_INLINE vi n_packed(vf a, vf b, vf c, vf d, int zero, int is_signed) {
+#if defined(V_AVX512) || defined(V_AVX2)
+  const vf most = vset1(1e9f);  /* what is too small for 32 bits becomes the least number by itself */
+  a = vmin(a, most), b = vmin(b, most), c = vmin(c, most), d = vmin(d, most);
+#endif
+#ifdef V_AVX512
+  const __m512i z = _mm512_set1_epi16((short)zero);
+  const __m512i ab = _mm512_packs_epi32(_mm512_cvtps_epi32((__m512)a), _mm512_cvtps_epi32((__m512)b));
+  const __m512i cd = _mm512_packs_epi32(_mm512_cvtps_epi32((__m512)c), _mm512_cvtps_epi32((__m512)d));
+  const __m512i low = _mm512_adds_epi16(ab, z), high = _mm512_adds_epi16(cd, z);
+  return (vi)(is_signed ? _mm512_packs_epi16(low, high) : _mm512_packus_epi16(low, high));
+#elif defined(V_AVX2)
+  const __m256i z = _mm256_set1_epi16((short)zero);
+  const __m256i ab = _mm256_packs_epi32(_mm256_cvtps_epi32((__m256)a), _mm256_cvtps_epi32((__m256)b));
+  const __m256i cd = _mm256_packs_epi32(_mm256_cvtps_epi32((__m256)c), _mm256_cvtps_epi32((__m256)d));
+  const __m256i low = _mm256_adds_epi16(ab, z), high = _mm256_adds_epi16(cd, z);
+  return (vi)(is_signed ? _mm256_packs_epi16(low, high) : _mm256_packus_epi16(low, high));
+#else
+  uint8_t bytes[16];
+  const vf all[4] = {a, b, c, d};
+  for (int v = 0; v < 4; v++)
+    if (is_signed) v_quantise_s8((int8_t *)bytes + 4 * v, all[v], zero);
+    else v_quantise_u8(bytes + 4 * v, all[v], zero);
+  vi packed;
+  memcpy(&packed, bytes, 16);
+  return packed;
+#endif
+}
+
+/* the first n of 4 * VL bytes */
+V_INLINE void n_store_bytes(void *p, vi bytes, int64_t n) {
+  if (n >= 4 * VL) {
+    vstore((float *)p, (vf)bytes);
+    return;
+  }
+#ifdef V_AVX512
+  _mm512_mask_storeu_epi8(p, ((__mmask64)1 << n) - 1, (__m512i)bytes);
+#else
+  memcpy(p, &bytes, (size_t)n);
+#endif
+}
+
+/* the first n of 4 * VL numbers in that order */
+V_INLINE void n_store_numbers(float *p, vf a, vf b, vf c, vf d, int64_t n) {
+  float all[4][VL];
+  vstore(all[0], a), vstore(all[1], b), vstore(all[2], c), vstore(all[3], d);
+  for (int64_t i = 0; i < n; i++) p[i] = all[i / 4 % 4][i / 16 * 4 + i % 4];
+}
 
 #endif

@@ -173,6 +173,14 @@ def test_epilogues_scale_add_and_quantise(compared: Compared) -> None:
     }
     compared.add(nodes, {"a": u8(13, 40)}, constants)
     compared.add(nodes[:-1], {"a": u8(13, 40)}, constants)
+    residual = [
+        *nodes[:4],
+        Node("DequantizeLinear", ("other", "so", "zo"), ("d",)),
+        Node("Add", ("q", "d"), ("y",)),
+    ]
+    for kind, zero in ((u8, number(77, np.uint8)), (i8, number(-3, np.int8))):
+        more = {"so": number(0.03), "zo": zero}
+        compared.add(residual, {"a": u8(13, 40), "other": kind(13, 50)}, {**constants, **more})
     compared.check()
 
 
