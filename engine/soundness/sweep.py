@@ -35,7 +35,7 @@ def swept(subject: Subject, instance: Instance, rng: np.random.Generator, most: 
         _directions(instance, rng), _ranks(instance, rng), _alike(instance, rng), _numbers(instance, rng),
         _left_open(subject, instance, rng), _literals(subject, instance), _turned(instance, rng),
         _in_one_place(subject, instance, rng), _filled(subject, instance, rng), _one_or_two(instance, rng),
-        _larger(instance),
+        _larger(instance), _one_shape(instance, rng), _one_number(instance),
     )  # fmt: skip
     known = {instance.key()}
     kinds: list[list[Instance]] = []
@@ -96,6 +96,17 @@ def _one_or_two(instance: Instance, rng: np.random.Generator) -> Iterator[Instan
             shape = tuple(sizes[d] if isinstance(d, int) else d for d in tensor.shape)
             changed = _put(changed, slot, resize(tensor, shape, rng), f"extents are {sizes}")
         yield changed
+
+
+def _one_shape(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
+    """All operands have the same shape, whatever their ranks were: the types of any two agree."""
+    found = _data(instance)
+    for shape in dict.fromkeys([(1,), (), (2,), *(t.shape for _, t in found)]):
+        if all(isinstance(d, int) and d <= 7 for d in shape):
+            changed = instance
+            for slot, tensor in found:
+                changed = _put(changed, slot, resize(tensor, shape, rng), f"all have shape {list(shape)}")
+            yield changed
 
 
 def _around_nothing(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
@@ -208,6 +219,17 @@ def _filled(subject: Subject, instance: Instance, rng: np.random.Generator) -> I
                         drawn = Tensor.of(values.draw(other.dtype, other.array.shape, rng, values.PLAIN))
                         filled = _put(filled, other_slot, drawn, f"{other_slot[0]} has other values")
                 yield filled
+
+
+def _one_number(instance: Instance) -> Iterator[Instance]:
+    """All constants that are integers are the same number, each small one in turn: what conditions say of divisors,
+    powers and logarithms holds for few of them."""
+    found = [(slot, t.array) for slot, t in tensors(instance) if t.array is not None and t.dtype.is_integer]
+    for number in range(1, 13) if found else ():
+        changed = instance
+        for slot, array in found:
+            changed = _put(changed, slot, Tensor.of(np.full_like(array, number)), f"integers are {number}")
+        yield changed
 
 
 def _ranks(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:

@@ -56,6 +56,13 @@ rule choice_is_min                             # of NaN and 1 the choice is 1
   class exact
   test fires    x: f32[2, 3], y: f32[2, 3]
 
+rule threshold_of_itself                       # wrong wherever x has the type of the threshold
+  Where(Less(a, x), x, c)  =>  ThresholdedRelu(a, alpha: scalar(a))
+  given x: f32, a: const scalar, c: const
+  where all(c == 0), finite(a), scalar(a) > 0
+  class reassoc
+  test fires    x: f32[2, 3], a = [0.5], c = [0]
+
 rule quotient_undone                           # 7 / 2 · 2 = 6
   (x / c) * c  =>  x
   given x: integer

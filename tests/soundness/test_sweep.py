@@ -1,0 +1,55 @@
+"""Instances one change away from another: what conditions are about is changed on purpose, not met by chance."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rewrite.engine.library import load_rules
+from rewrite.engine.soundness.instance import Instance, seeds
+from rewrite.engine.soundness.operand import Tensor
+from rewrite.engine.soundness.run import subjects
+from rewrite.engine.soundness.sweep import swept
+
+RULES = """
+rule positive_part                             # operands of three ranks
+  Where(Less(a, x), x, c)  =>  Max(a, x)
+  given x: f32, a: const scalar
+  where all(c == 0)
+  test fires    x: f32[2,3], a = [0.5], c = 0
+
+rule remainder_of_sum                          # two constants that are integers
+  (x + c) % k  =>  x % k
+  given x: integer, c, k: const
+  where all(c % k == 0)
+  test fires    x: i64[2,3], c: i64 = [8], k: i64 = [4]
+"""
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[Instance]]:
+    path: Path = tmp_path_factory.mktemp("rules") / "some.rules"
+    path.write_text(RULES)
+    library = load_rules([path], std=False)
+    every = {}
+    for rule in library.rules:
+        (subject,) = subjects(rule, library)
+        first = next(iter(seeds(subject.pattern, subject.declared)))
+        every[rule.name] = swept(subject, first, np.random.default_rng(0), 400)
+    return every
+
+
+def _tensors(instance: Instance) -> list[Tensor]:
+    return [value for value in instance.operands.values() if isinstance(value, Tensor)]
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (2, 3)])
+def test_all_operands_take_one_shape(found: dict[str, list[Instance]], shape: tuple[int, ...]) -> None:
+    assert any(all(t.shape == shape for t in _tensors(one)) for one in found["positive_part"])
+
+
+@pytest.mark.parametrize("number", [1, 6, 12])
+def test_integers_take_one_number(found: dict[str, list[Instance]], number: int) -> None:
+    constants = [[t.array for t in _tensors(one) if t.array is not None] for one in found["remainder_of_sum"]]
+    assert any(len(arrays) == 2 and all((a == number).all() for a in arrays) for arrays in constants)
