@@ -24,6 +24,8 @@ from .provenance import Provenance
 
 _SMALL = 1 << 16
 """A new constant of at most this many bytes is looked up among those of the original."""
+_LARGE = 1 << 20
+"""A constant of this many bytes may stay a transposed view of another."""
 
 
 def decode(
@@ -94,7 +96,7 @@ class Terms:
         if values is None or len(values) != 1:
             return None
         if number not in self._known.constants:
-            self._known.constants[number] = Constant(np.ascontiguousarray(values[0]).reshape(values[0].shape))
+            self._known.constants[number] = Constant(_settled(values[0]))
         found = self._known.constants[number]
         (type_,) = self._egraph.types(c)
         return found if found.type == type_ else None
@@ -141,6 +143,14 @@ class Terms:
         arrays = [None if v is None else v[0] for v in operands]
         found = evaluate(node.op, node.attrs, arrays, node.outputs)
         return None if found is None else tuple(found)
+
+
+def _settled(array: Array) -> Array:
+    """An array as constants hold it: contiguous, but for transposed weights, which are packed in yet another order anyway.
+    Turning those of a transformer takes longer than reading its file."""
+    if array.nbytes >= _LARGE and array.transpose(np.argsort(array.strides)[::-1]).flags.c_contiguous:
+        return array
+    return np.ascontiguousarray(array).reshape(array.shape)
 
 
 class _Decoder:

@@ -19,6 +19,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -99,7 +100,8 @@ class OutOfBounds(UserError):
 
 def job(graph: Graph, **settings: Any) -> Job:
     """A job for a graph with marked bodies; see `Job` for the settings."""
-    infos = {name: summarise(c) for name, c in graph.constants.items()}
+    with ThreadPoolExecutor(2) as pool:  # what hashes and compares leaves Python to others
+        infos = dict(zip(graph.constants, pool.map(summarise, graph.constants.values()), strict=True))
     bodies = sorted(all_bodies(graph), key=body_number)
     return Job((replace(graph, constants={}), *bodies), infos, **settings)
 

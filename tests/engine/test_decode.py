@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from rewrite.engine.cost import CostModel
-from rewrite.engine.decode import decode
+from rewrite.engine.decode import Evaluated, decode
 from rewrite.engine.extract import extract
 from rewrite.engine.graph import Constant, DType, Graph, Node, TensorType
 from rewrite.engine.machine import Machine
@@ -77,6 +77,36 @@ def test_constants_are_evaluated_once_and_the_dead_ones_go() -> None:
     assert found.constants["const_0"].array.tolist() == [3, 8]
     assert list(found.constants) == ["const_0"]
     assert found.nodes[0].rules == ("fold_scale",)
+
+
+def test_large_transposed_constants_are_not_copied() -> None:
+    e = HandEGraph()
+    large, small = (np.random.default_rng(0).normal(size=(2, n, 2 * n)).astype(np.float32) for n in (512, 64))
+    e.roots = {
+        name: e.add("Transpose", [e.const(array)], f32(array.shape[2], 2, array.shape[1]), perm=(2, 0, 1))
+        for name, array in (("y", large), ("z", small))
+    }
+    found = run(e, graph("", "y z", a=large, b=small), fold_bytes=1e9)
+    y, z = (c.array for c in sorted(found.constants.values(), key=lambda c: -c.nbytes))
+    assert np.shares_memory(y, large)
+    assert z.flags.c_contiguous
+    for array, original in ((y, large), (z, small)):
+        np.testing.assert_array_equal(array, original.transpose(2, 0, 1))
+        assert Constant(array) == Constant(np.ascontiguousarray(array))
+
+
+def test_equal_terms_are_evaluated_once_for_all_extractions() -> None:
+    known = Evaluated()
+    found = []
+    for _ in range(2):
+        e = HandEGraph()
+        c, x = e.const(np.arange(6, dtype=np.float32)), e.input("x", f32(6))
+        e.roots = {"y": e.add("Add", [x, e.add("Neg", [e.add("Exp", [c])])])}
+        original = graph("x", "y", c=np.arange(6, dtype=np.float32))
+        found.append(decode(e, extract(e, CostModel(machine=Machine())), original, evaluated=known))
+    [first], [second] = (g.constants.values() for g in found)
+    assert first is second
+    np.testing.assert_allclose(first.array, -np.exp(np.arange(6)), rtol=1e-6)
 
 
 def test_what_cannot_be_evaluated_stays_and_what_it_reads_is_still_folded() -> None:
