@@ -99,7 +99,7 @@ Guarded = tuple[tuple[str, bool], ...]
 
 @dataclass(frozen=True)
 class Step:
-    """One launch of a kernel: `NAME(bufs, dims, tid, nth)` on every thread, with a barrier after it.
+    """One launch of a kernel: `NAME(bufs, dims, tid, nth)` for each part `tid` of `nth`, after the step before it.
 
     `bufs` holds the `inputs`, then the `outputs`, then, if `scratch` is not 0, one pointer to `scratch * nth` bytes, of
     which thread `tid` owns the part from `scratch * tid` on. Outputs are never aliased with inputs except as `in_place`

@@ -77,7 +77,7 @@ class Profile:
     """What `Program.profile` found.
 
     `rows` are in the order of the run, `seconds` is the median of a run from the begin of its first kernel to the end
-    of its last, `between` of what of it no kernel ran (barriers, Python between stages), `runs` how many there were.
+    of its last, `between` of what of it no kernel ran (launches, Python between stages), `runs` how many there were.
     `launches` are those of the last run."""
 
     rows: tuple[KernelTime, ...]

@@ -70,7 +70,7 @@ def _character(error: UnexpectedCharacters, before: list[Token], path: str) -> D
     hint = _CHARACTERS.get(error.char, "")
     written = re.fullmatch(r"write `([^`]+)`", hint)
     fix = None if written is None else Fix(at, written[1])
-    return Diagnostic("syntax", f"`{error.char}` has no meaning here", at, hint=hint, fix=fix)
+    return Diagnostic("syntax", f"{_shown(error.char)} has no meaning here", at, hint=hint, fix=fix)
 
 
 def _before(token: Token, tokens: Iterable[Token]) -> list[Token]:
@@ -170,3 +170,8 @@ def _span(token: Token, path: str) -> Span:
 
 def _shorten(word: str) -> str:
     return word if len(word) <= 30 and "\n" not in word else word.split("\n")[0][:27] + "…"
+
+
+def _shown(char: str) -> str:
+    """A character as messages show it: by its code if it cannot be seen."""
+    return f"`{char}`" if char.isprintable() and not char.isspace() else f"the character U+{ord(char):04X}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -286,6 +287,12 @@ JUNK = [
 def test_junk_is_met_with_errors(junk: str) -> None:
     with pytest.raises(RuleErrors):
         parse_text(junk)
+
+
+def test_characters_that_cannot_be_seen_are_told_by_their_codes() -> None:
+    for char, shown in {"\0": "U+0000", "\u00a0": "U+00A0", "\u200b": "U+200B", "→": "`→`"}.items():
+        with pytest.raises(RuleErrors, match=rf"{re.escape(shown)} has no meaning here"):
+            parse_text(f"rule a{char}\n  Relu(x) => x\n  class exact\n", "a.rules")
 
 
 def test_windows_line_ends_and_tabs() -> None:
