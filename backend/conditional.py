@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ..engine import symbolic
 from ..engine.graph import Constant, DType, TensorType, ValueType
-from .kernel_graph import Control, Guarded, Item, Join, ModelPlan, Shape, Step, View, writes
+from .kernel_graph import Control, Guarded, Item, Join, ModelPlan, Shape, Step, View, fresh_name, writes
 from .kernels.movement import copy_values
 from .storage import nbytes
 
@@ -80,7 +80,7 @@ class Conditionals:
                 copies.append((value, made))
         for value in (*body.constants, *(v for i in body.items for v in writes(i))):
             if value not in names:
-                names[value] = self._fresh(value)
+                names[value] = fresh_name(value, self._taken)
         self.constants.update({names[v]: c for v, c in body.constants.items()})
         self.types.update({names[v]: t for v, t in body.types.items() if v in names and names[v] not in self.types})
         found = [_renamed(i, names, guard) for i in body.items]
@@ -91,14 +91,6 @@ class Conditionals:
             step = copy_values(names.get(value, value), made, kind)
             found.append(replace(step, when=(guard,), nodes=(item.name,)))
         return found
-
-    def _fresh(self, hint: str) -> str:
-        name, n = hint, 1
-        while name in self._taken:
-            n += 1
-            name = f"{hint}_{n}"
-        self._taken.add(name)
-        return name
 
 
 def _is_native(body: ModelPlan) -> bool:

@@ -23,6 +23,16 @@ SLACK = 64
 """… and may be read (never written) this many bytes past its end."""
 
 
+def fresh_name(hint: str, taken: set[str]) -> str:
+    """`hint`, or where it is taken the first of `hint_2`, `hint_3`, … that is not; taken from then on."""
+    name, n = hint, 1
+    while name in taken:
+        n += 1
+        name = f"{hint}_{n}"
+    taken.add(name)
+    return name
+
+
 @dataclass(frozen=True, slots=True)
 class Target:
     """The machine that kernels are made for. Sizes are in bytes; `l1`, `l2` are those of one core."""

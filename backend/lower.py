@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ..engine.graph import Constant, DType, Graph, Node, TensorType
 from ..engine.symbolic import Dim
 from .arrays import Contents, aligned, usable
-from .kernel_graph import Group, Item, Kernel, Shape, Step, Target, View
+from .kernel_graph import Group, Item, Kernel, Shape, Step, Target, View, fresh_name
 
 __all__ = ["Context", "Group", "Kernel", "Lowerer", "Shape", "Step", "Target", "View", "lowerer_of", "lowering"]
 
@@ -117,7 +117,7 @@ class Context:
             copy = aligned(array.shape, array.dtype)
             copy[...] = array
             array = copy
-        name = self._contents_known.name(array, fresh := self._fresh(hint))
+        name = self._contents_known.name(array, fresh := fresh_name(hint, self._taken))
         if name == fresh:
             constant = self.added_constants[name] = Constant(array)
             self.added_types[name] = constant.type
@@ -127,18 +127,10 @@ class Context:
         """A new intermediate value that some step writes and later ones read; its name."""
         assert type.dtype is not None
         assert type.shape is not None
-        name = self._fresh(hint)
+        name = fresh_name(hint, self._taken)
         self.added_types[name] = type
         return name
 
     def bytes_value(self, size: Dim, hint: str = "temp") -> str:
         """A new intermediate of `size` bytes without a structure."""
         return self.new_value(TensorType(DType.U8, (size,)), hint)
-
-    def _fresh(self, hint: str) -> str:
-        name, n = hint, 1
-        while name in self._taken:
-            n += 1
-            name = f"{hint}_{n}"
-        self._taken.add(name)
-        return name
