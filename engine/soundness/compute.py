@@ -8,6 +8,7 @@ inputs. So one pass over an e-graph holds every equality in it against the origi
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -103,6 +104,8 @@ class Values:
             return Computed((whole.arrays[index],), whole.peak, whole.finite, whole.lost)
         if node.serial:
             raise Undefined(node.op, certain=False)
+        if any(_elements(t) > _LIMIT for t in self.egraph.types(handle)):
+            raise Undefined(node.op, certain=False)
         peak, finite, lost = 0.0, True, 0.0
         arrays: list[Any] = []
         for child in node.children:
@@ -153,6 +156,12 @@ class Values:
             tuple(c.arrays[0] for c in found), max(c.peak for c in found), all(c.finite for c in found),
             max(c.lost for c in found),
         )  # fmt: skip
+
+
+def _elements(type_: ValueType) -> float:
+    """How many elements a tensor has, of those dims that are known."""
+    dims = type_.shape if isinstance(type_, TensorType) else None
+    return math.prod(float(d) for d in dims or () if isinstance(d, int))
 
 
 def _with_bodies(node: ENode, arrays: Sequence[Any]) -> list[Any]:
