@@ -12,7 +12,9 @@ if TYPE_CHECKING:
     import onnx
 
     from .backend.program import Program
+    from .backend.programs import Programs
     from .engine.pipeline import Optimized
+    from .engine.report import Report
 
 Progress = Callable[[str, Mapping[str, Any]], None]
 
@@ -114,17 +116,13 @@ def compile(
 
     parse_targets(target)  # a wrong name is told before the work begins
     used = threads or usable_cores()
-    known, key = Programs(), None
-    if isinstance(model, str | PathLike) and Path(model).is_file():
-        limits = {"time_limit": time_limit, "node_limit": node_limit}
-        settings: dict[str, Any] = {"threads": used, "target": target, "std_rules": std_rules, "numerics": numerics}
-        settings |= {"precision": precision, "shapes": sorted((shapes or {}).items()), **limits}
-        with contextlib.suppress(OSError):  # told where the file is read
-            key = known.key(Path(model), settings, [Path(path) for path in rules])
-        found = known.find(key, threads=used) if key is not None else None
-        if found is not None:
-            warn_of_fallbacks(found.plan)
-            return found
+    known = Programs()
+    settings = {"threads": used, "target": target, "std_rules": std_rules, "numerics": numerics, "precision": precision}
+    key = program_key(known, model, rules, shapes, settings, time_limit=time_limit, node_limit=node_limit)
+    found = known.find(key, threads=used) if key is not None else None
+    if found is not None:
+        warn_of_fallbacks(found.plan)
+        return found
     optimized = optimize(
         model,
         rules=rules,
@@ -139,10 +137,37 @@ def compile(
     program = compile_optimized(
         optimized, threads=used, target=target, rules=rules, std_rules=std_rules, progress=progress
     )
-    reason = optimized.report.egraph["stop_reason"]
-    if key is not None and reason not in ("time_limit", "memory_limit"):  # the same whenever it is made
+    if key is not None and is_repeatable(optimized.report):
         known.store(key, program)
     return program
+
+
+def program_key(
+    known: Programs,
+    model: Any,
+    rules: Sequence[str | PathLike[str]],
+    shapes: Mapping[str, int] | None,
+    settings: Mapping[str, Any],
+    **limits: Any,
+) -> str | None:
+    """The key of a program in the cache: for a model in a file, or the bytes of one; None for others. `limits` and
+    settings that are None are as if they were not given."""
+    if isinstance(model, str | PathLike):
+        if not Path(model).is_file():
+            return None
+        model = Path(model)
+    elif not isinstance(model, bytes):
+        return None
+    given = {name: value for name, value in {**settings, **limits}.items() if value is not None}
+    try:
+        return known.key(model, {**given, "shapes": sorted((shapes or {}).items())}, [Path(path) for path in rules])
+    except OSError:  # told where the file is read
+        return None
+
+
+def is_repeatable(report: Report) -> bool:
+    """Whether the same comes of a model whenever it is compiled: not where time or memory ran out."""
+    return report.egraph["stop_reason"] not in ("time_limit", "memory_limit")
 
 
 def warming(progress: Progress | None = None) -> Progress:

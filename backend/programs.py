@@ -1,6 +1,8 @@
 """The cache of compiled programs: a model that was compiled before is loaded, in a fraction of a second.
 
-    ROOT/programs/KEY/    a bundle
+    ROOT/programs/KEY/              a bundle
+    ROOT/programs/KEY/model.onnx    the optimised model, where it was written too
+    ROOT/programs/KEY/notes.json    its checksum, and what was told when both were made
 
 A key is a hash of all that decides what a model becomes: its bytes, the settings, the rule files, the CPU, and the
 files of this package. Models with data in files of their own are not kept. When the whole outgrows its bound, the
@@ -11,17 +13,21 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import mmap
 import os
 import shutil
 import warnings
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from .. import transient
 from ..errors import RewriteError, UserError
 from .cache import Cache
+from .manifest import checksum
 from .target import detect
 
 if TYPE_CHECKING:
@@ -30,6 +36,17 @@ if TYPE_CHECKING:
 _PACKAGE = Path(__file__).resolve().parent.parent
 _ROOMS = ("", "grammar", "engine", "backend", "rules")
 _EXTERNAL = b"location"  # the key of an external tensor's entry that says which file it is in
+_MODEL, _NOTES = "model.onnx", "notes.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What was written for a model before: the program, loaded, its bundle, the optimised model, and what was told."""
+
+    program: Program
+    bundle: Path
+    model: Path
+    notes: Any
 
 
 class Programs:
@@ -40,18 +57,22 @@ class Programs:
         self.limit = 4 * self._cache.limit
         self._root = self._cache.root / "programs"
 
-    def key(self, model: Path, settings: Mapping[str, Any], rules: Iterable[Path] = ()) -> str | None:
-        """The key of a model compiled with these settings (of which `repr` tells all) and rule files; None for one that
-        is not kept. Raises OSError if a file cannot be read."""
+    def key(self, model: Path | bytes, settings: Mapping[str, Any], rules: Iterable[Path] = ()) -> str | None:
+        """The key of a model (a file, or what is in one) compiled with these settings (of which `repr` tells all) and
+        rule files; None for one that is not kept. Raises OSError if a file cannot be read."""
         digest = hashlib.sha256()
-        with open(model, "rb") as file:
-            size = os.fstat(file.fileno()).st_size
-            if not 0 < size <= self.limit // 2:
-                return None
-            with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-                if data.find(_EXTERNAL) >= 0:
+        with contextlib.ExitStack() as stack:
+            data: bytes | mmap.mmap
+            if isinstance(model, bytes):
+                data = model
+            else:
+                file = stack.enter_context(open(model, "rb"))
+                if os.fstat(file.fileno()).st_size == 0:
                     return None
-                digest.update(data)
+                data = stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+            if not 0 < len(data) <= self.limit // 2 or data.find(_EXTERNAL) >= 0:
+                return None
+            digest.update(data)
         for path in rules:
             for rule_file in sorted(path.rglob("*.rules")) if path.is_dir() else [path]:
                 digest.update(repr(str(rule_file)).encode() + rule_file.read_bytes())
@@ -86,6 +107,53 @@ class Programs:
                 return
             program.save(self._root / key)
             self._evict(self._root / key)
+
+    def written(self, key: str, *, threads: int) -> Kept | None:
+        """All that was kept with this key by `keep`, if there is anything. Warns of what is damaged, and removes it."""
+        place = self._root / key
+        if not (place / _NOTES).is_file():
+            return None
+        program = self.find(key, threads=threads)
+        if program is None:
+            return None
+        try:
+            found = json.loads((place / _NOTES).read_bytes())
+            if checksum(place / _MODEL) == found["model"]:
+                return Kept(program, place, place / _MODEL, found["notes"])
+            error = f"{_MODEL} has changed"
+        except (OSError, ValueError, LookupError, TypeError) as failure:
+            error = str(failure)
+        warnings.warn(f"a cached program is unusable ({error}); it is made anew", stacklevel=2)
+        shutil.rmtree(place, ignore_errors=True)
+        return None
+
+    def keep(self, key: str, bundle: Path, model: Path, notes: Any) -> None:
+        """Keeps what was written for a model, the bundle and the optimised model, with notes (plain JSON); unless it is
+        too large for the bound or the disk."""
+        with contextlib.suppress(OSError, UserError):  # as in `store`
+            self._cache.prepare()
+            self._root.mkdir(parents=True, exist_ok=True)
+            if _size(bundle) + model.stat().st_size > min(self.limit, shutil.disk_usage(self._root).free) // 2:
+                return
+            with transient.directory_beside(self._root / key) as temporary:
+                fresh = temporary / "fresh"
+                shutil.copytree(bundle, fresh, copy_function=shutil.copyfile)
+                shutil.copyfile(model, fresh / _MODEL)
+                (fresh / _NOTES).write_text(json.dumps({"model": checksum(fresh / _MODEL), "notes": notes}))
+                if (self._root / key).exists():
+                    os.rename(self._root / key, temporary / "old")
+                os.rename(fresh, self._root / key)
+            self._evict(self._root / key)
+
+    def copy(self, kept: Kept, bundle: Path) -> None:
+        """Writes the bundle of a kept program to another place, as it was written before. Raises OSError."""
+        with transient.directory_beside(bundle) as temporary:
+            fresh = temporary / "fresh"
+            others = shutil.ignore_patterns(_MODEL, _NOTES)
+            shutil.copytree(kept.bundle, fresh, ignore=others, copy_function=shutil.copyfile)
+            if bundle.exists():
+                os.rename(bundle, temporary / "old")
+            os.rename(fresh, bundle)
 
     def _evict(self, keep: Path) -> None:
         entries = sorted(self.entries(), key=lambda entry: entry.stat().st_mtime_ns)

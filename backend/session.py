@@ -80,9 +80,8 @@ class InferenceSession:
 
 
 def _compile(model: Any, threads: int | None) -> Program:
-    from ..engine.pipeline import optimize
+    from ..api import compile
     from .bundle import is_bundle, load
-    from .pipeline import compile_graph
 
     if isinstance(model, str | PathLike):
         path = Path(fspath(model))
@@ -91,7 +90,7 @@ def _compile(model: Any, threads: int | None) -> Program:
         if not path.exists():
             raise UserError("there is no such model", where=str(path))
         model = path
-    return compile_graph(optimize(model).native, threads=threads)
+    return compile(model, threads=threads)
 
 
 def _describe(port: Port) -> NodeArg:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from rich.progress import Progress, TaskID
 
 TITLES = {
+    "load": "look into cache",
     "rules": "load rules",
     "read": "read model",
     "saturate": "saturate",

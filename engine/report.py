@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -46,6 +47,11 @@ class Report:
     def as_json(self) -> dict[str, Any]:
         """The report as plain JSON values."""
         return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Report:
+        """The report that `as_json` gave. Raises TypeError or KeyError for anything else."""
+        return cls(**{**data, "rules": [RuleReport(**rule) for rule in data["rules"]]})
 
 
 def count_nodes(graph: Graph) -> int:

@@ -32,6 +32,7 @@ from ..options import (
 if TYPE_CHECKING:
     from ...backend.program import Program
     from ...engine.pipeline import Optimized
+    from ...engine.report import Report
     from ..measure import Timing
     from ..progress import Stages
 
@@ -76,8 +77,10 @@ def command(
     the same, and then the error is told.
     """
     from ... import api
+    from ...backend.pipeline import warn_of_fallbacks
+    from ...backend.programs import Programs
     from ...backend.target import parse_targets
-    from .. import verification
+    from .. import again, verification
     from ..progress import Stages
 
     existing_model(model)
@@ -88,6 +91,29 @@ def command(
             writable(file)
     used = threads or api.usable_cores()
     sizes = parse_shapes(shape)
+    key = None
+    if job.written().keys() == set(EMITTED) and keep_source is None:
+        settings = {"threads": used, "target": target, "std_rules": std_rules, "numerics": numerics.value}
+        settings |= {"precision": precision, "schedule": schedule if schedule != "standard" else None}
+        limits = {"time_limit": time_limit, "node_limit": node_limit, "memory_limit": memory_limit}
+        key = api.program_key(Programs(), model, rules, sizes, settings, **limits)
+    before = None
+    with Stages(quiet=quiet) as stages:
+        if key is not None:
+            stages("load", {})
+            before = again.find(key, threads=used, verify=verify)
+        if before is not None:
+            assert job.onnx is not None
+            assert job.program is not None
+            stages("write", {})
+            before.write(job.onnx, job.program)
+            warn_of_fallbacks(before.program.plan)
+            measured = _bench(model, before.program, sizes, used, stages) if bench else {}
+    if before is not None:
+        before.report.seconds = dict(stages.seconds)
+        finished = Finished(model, before.report, before.program, measured, used, before.verdict)
+        finished.tell(job, json_file, report, quiet=quiet, verbose=verbose)
+        return
     with Stages(quiet=quiet) as stages:
 
         def make(disabled: Sequence[str]) -> tuple[Optimized, Program | None]:
@@ -128,6 +154,7 @@ def command(
         result, compiled = make(())
         if compiled is None:
             job = replace(job, program=None)
+        found = None
         if verify:
             stages("verify", {})
             found = verification.check(result, model, compiled, numerics=numerics.value, shapes=sizes)
@@ -136,20 +163,12 @@ def command(
             result.report.verify = found.as_json()
         _write(result, compiled, job, stages)
         measured = _bench(model, compiled, sizes, used, stages) if compiled and bench else {}
-    result.report.outputs = {kind: str(path) for kind, path in job.written().items()}
     for stage, seconds in stages.seconds.items():
         result.report.seconds.setdefault(stage, seconds)
-    finished = Finished(model, result, compiled, measured, used, str(found) if verify else "not verified")
-    if json_file is not None:
-        from ..results import write_json
-
-        write_json(finished.as_json(), json_file)
-    if report is not None:
-        from ..html import write_report
-
-        write_report(finished.as_json(), report)
-    if not quiet and str(json_file) != "-":
-        finished.show(verbose=verbose)
+    verdict = str(found) if found is not None else "not verified"
+    finished = Finished(model, result.report, compiled, measured, used, verdict)
+    finished.tell(job, json_file, report, quiet=quiet, verbose=verbose)
+    again.keep(key, result, found, job.written())
     if problems:
         error = problems[0]
         hints = (error.hint, f"The optimised model was written: {job.onnx}")
@@ -173,7 +192,7 @@ class Finished:
     """A run that is over: what there is to tell of it."""
 
     model: Path
-    result: Optimized
+    report: Report
     program: Program | None
     measured: dict[str, Timing]
     threads: int
@@ -183,19 +202,35 @@ class Finished:
         """The results as docs/json.md describes them."""
         from ..results import SCHEMA, timings_json
 
-        data = {"schema": SCHEMA, "model": str(self.model), **self.result.report.as_json()}
+        data = {"schema": SCHEMA, "model": str(self.model), **self.report.as_json()}
         if self.program is not None:
             data["fallbacks"] = self.program.fallbacks()
         if self.measured:
             data["bench"] = timings_json(self.measured, self.threads)
         return data
 
+    def tell(
+        self, job: Targets, json_file: Path | None, report_file: Path | None, *, quiet: bool, verbose: bool
+    ) -> None:
+        """Write the results where they are wanted: as JSON, as a page, on the screen."""
+        self.report.outputs = {kind: str(path) for kind, path in job.written().items()}
+        if json_file is not None:
+            from ..results import write_json
+
+            write_json(self.as_json(), json_file)
+        if report_file is not None:
+            from ..html import write_report
+
+            write_report(self.as_json(), report_file)
+        if not quiet and str(json_file) != "-":
+            self.show(verbose=verbose)
+
     def show(self, *, verbose: bool) -> None:
         """Print the closing tables."""
         from .. import tables
         from ..console import out
 
-        console, report = out(), self.result.report
+        console, report = out(), self.report
         console.print(tables.summary(report))
         rules = tables.rules(report, everything=verbose)
         if rules is not None:

@@ -48,6 +48,14 @@ def test_a_model_is_compiled_once(model: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (again.threads, len(Programs().entries())) == (1, 1)
 
 
+def test_the_bytes_of_a_model_are_compiled_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = rewrite.InferenceSession(model.read_bytes())
+    monkeypatch.setattr(pipeline, "optimize", refuse)
+    again = rewrite.InferenceSession(model.read_bytes())
+    np.testing.assert_array_equal(again.run(None, {"x": X})[0], first.run(None, {"x": X})[0])
+    assert len(Programs().entries()) == 1
+
+
 @pytest.mark.parametrize("change", ["threads", "numerics", "shapes", "target", "rules", "model", "rule file"])
 def test_anything_else_is_compiled_anew(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str

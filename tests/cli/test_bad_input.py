@@ -348,10 +348,12 @@ def test_a_folder_without_permission(folder: Path) -> None:
 
 
 def test_a_damaged_cache_is_made_anew(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
-    env = {"REWRITE_CACHE_DIR": str(tmp_path_factory.mktemp("own"))}
+    cache = tmp_path_factory.mktemp("own")
+    env = {"REWRITE_CACHE_DIR": str(cache)}
     assert rewrite("m.onnx", cwd=folder, env=env).returncode == 0
-    (module,) = Path(env["REWRITE_CACHE_DIR"]).rglob("*.so")
+    (module,) = (cache / "kernels").rglob("*.so")
     module.write_bytes(module.read_bytes()[:2000])
+    shutil.rmtree(cache / "programs")
     done = rewrite("m.onnx", cwd=folder, env=env)
     assert done.returncode == 0, done.stderr
     assert "warning: a cached module of kernels is unusable (its checksum is wrong); it is made anew" in done.stderr
