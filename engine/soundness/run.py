@@ -237,8 +237,13 @@ def _compare(subject: Subject, batch: Batch, owner: Sequence[Outcome], seed: int
 
 
 def _owners(egraph: EGraph, batch: Batch, owner: Sequence[Outcome], touched: Mapping[int, None]) -> dict[int, Outcome]:
-    """The instance that each class in question belongs to: the first that has a node in it."""
+    """The instance that each class in question belongs to: the first that has a root in it, else the first that has a
+    node in it, for constants belong to many."""
     at: dict[int, Outcome] = {}
+    for built, outcome in zip(batch.built, owner, strict=True):
+        for root in map(egraph.find, built.roots):
+            if root in touched:
+                at.setdefault(root, outcome)
     for built, outcome in zip(batch.built, owner, strict=True):
         pending = [egraph.find(r) for r in built.roots]
         seen: set[int] = set()

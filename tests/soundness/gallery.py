@@ -63,6 +63,14 @@ rule threshold_of_itself                       # wrong wherever x has the type o
   class reassoc
   test fires    x: f32[2, 3], a = [0.5], c = [0]
 
+rule my_limits                                 # wrong where x is a scalar, too; its bounds are those of other instances
+  Clip(x, a, b)  =>  a
+  given x: integer
+  where rank(a) == 0, rank(b) == 0, scalar(a) == limits(dtype(x))[0], scalar(b) == limits(dtype(x))[1]
+  class exact
+  test fires    x: u8[2, 3], a: u8 = 0, b: u8 = 255
+  test refuses  x: u8[2, 3], a: u8 = 0, b: u8 = 254
+
 rule quotient_undone                           # 7 / 2 · 2 = 6
   (x / c) * c  =>  x
   given x: integer
