@@ -154,8 +154,10 @@ V_INLINE vi n_rounded_whole(vf v) {
 #endif
 }
 #ifdef V_AVX512
+/* the same for zeros of u8, which cannot make what is too small wrap around */
+V_INLINE __m512i n_rounded_up(vf v) { return _mm512_cvtps_epi32((__m512)vmin(v, vset1(1e9f))); }
 V_INLINE void v_quantise_u8(uint8_t *p, vf v, int zero) {
-  const __m512i n = _mm512_max_epi32(_mm512_add_epi32((__m512i)n_rounded_whole(v), _mm512_set1_epi32(zero)), _mm512_setzero_si512());
+  const __m512i n = _mm512_max_epi32(_mm512_add_epi32(n_rounded_up(v), _mm512_set1_epi32(zero)), _mm512_setzero_si512());
   _mm_storeu_si128((__m128i *)p, _mm512_cvtusepi32_epi8(n));
 }
 V_INLINE void v_quantise_s8(int8_t *p, vf v, int zero) {
@@ -163,7 +165,7 @@ V_INLINE void v_quantise_s8(int8_t *p, vf v, int zero) {
   _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8(n));
 }
 V_INLINE void v_quantise_u8_n(uint8_t *p, vf v, int zero, int n) {
-  const __m512i whole = _mm512_max_epi32(_mm512_add_epi32((__m512i)n_rounded_whole(v), _mm512_set1_epi32(zero)), _mm512_setzero_si512());
+  const __m512i whole = _mm512_max_epi32(_mm512_add_epi32(n_rounded_up(v), _mm512_set1_epi32(zero)), _mm512_setzero_si512());
   _mm512_mask_cvtusepi32_storeu_epi8(p, vm_first(n), whole);
 }
 V_INLINE void v_quantise_s8_n(int8_t *p, vf v, int zero, int n) {
@@ -246,6 +248,19 @@ V_INLINE vi n_packed(vf a, vf b, vf c, vf d, int zero, int is_signed) {
     else v_quantise_u8(bytes + 4 * v, all[v], zero);
   vi packed;
   memcpy(&packed, bytes, 16);
+  return packed;
+#endif
+}
+
+/* bytes that were packed of vectors in the order of their elements, in that order */
+V_INLINE vi n_ordered(vi packed) {
+#ifdef V_AVX512
+  const vi from = {0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15};
+  return (vi)_mm512_permutexvar_epi32((__m512i)from, (__m512i)packed);
+#elif defined(V_AVX2)
+  const vi from = {0, 4, 1, 5, 2, 6, 3, 7};
+  return (vi)_mm256_permutevar8x32_epi32((__m256i)packed, (__m256i)from);
+#else
   return packed;
 #endif
 }
