@@ -11,7 +11,7 @@ from ..engine.symbolic import Dim, product
 from .iteration import Access, Extents, contiguous
 from .kernel_graph import SERIAL_WORK
 from .pointwise import Pointwise
-from .pointwise_c import C_TYPES, emit, vectorisable
+from .pointwise_c import STORED, emit, vectorisable
 
 HEAVY = frozenset({"Exp", "Log", "Log1p", "Erf", "Tanh", "Sigmoid", "Gelu", "Pow", "Sin", "Cos", "Tan", "Fmod"})
 """Primitives that take about ten times as long as an addition."""
@@ -20,7 +20,7 @@ HEAVY = frozenset({"Exp", "Log", "Log1p", "Erf", "Tanh", "Sigmoid", "Gelu", "Pow
 def operand(name: str, dtype: DType, strides: Sequence[Dim], extents: Extents, offset: Dim = 0) -> dict[str, Any]:
     """A strided tensor as templates take it: the C name and type, the strides outermost first, the inner last."""
     texts = extents.all(strides)
-    return {"name": name, "c": C_TYPES[dtype], "strides": texts, "inner": texts[-1], "offset": extents(offset)}
+    return {"name": name, "c": STORED[dtype], "strides": texts, "inner": texts[-1], "offset": extents(offset)}
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def accesses(program: Pointwise, shape: Sequence[Dim]) -> list[Access] | None:
 def cost(program: Pointwise) -> int:
     """About how many simple operations a program does for one element, its loads and stores among them."""
     own = sum(10 if i.op in HEAVY else i.op != "Const" for i in program.instructions)
-    scale = 1 if vectorisable(program) else 4
+    scale = 1 if vectorisable(program, halves=True) else 4
     return scale * (len(program.inputs) + len(program.outputs) + own)
 
 

@@ -25,7 +25,9 @@ C_TYPES = {
     DType.U64: "uint64_t",
     DType.BOOL: "uint8_t",
 }
-"""The C type of an element."""
+"""The C type of an element that C computes with."""
+STORED = {**C_TYPES, DType.BF16: "v_bf16"}
+"""The C type of an element in memory."""
 
 _CURVES = ("Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh")
 
@@ -136,20 +138,25 @@ SCALAR_COMPARE = {
 }
 
 
-def vectorisable(program: Pointwise, *, narrow: bool = False) -> bool:
+def vectorisable(program: Pointwise, *, narrow: bool = False, halves: bool = False) -> bool:
     """Whether all of a program can be emitted on vectors: f32 and bool values only, no primitive of integers.
 
     With `narrow` operands may be i32 or bytes and results bytes: on vectors i32 are `vi`, and bytes `vf` that
-    hold whole numbers."""
+    hold whole numbers. With `halves` operands and results may be bf16: a `vf` that loading has widened, and one that
+    storing will round."""
     values = [program.dtype(i) for i in range(len(program.inputs))]
-    allowed = (DType.F32, DType.BOOL, *((DType.I32, DType.U8, DType.I8) if narrow else ()))
-    if not all(d in allowed for d in values):
+    allowed = {DType.F32, DType.BOOL}
+    allowed |= {DType.I32, DType.U8, DType.I8} if narrow else set()
+    allowed |= {DType.BF16} if halves else set()
+    if not all(d in allowed for d in values) or (not halves and DType.BF16 in program.result_types):
         return False
     return all(_vector(program, i, narrow) is not None for i in program.instructions)
 
 
 def computable(program: Pointwise) -> bool:
     """Whether all of a program can be emitted on scalars."""
+    if any(program.dtype(i) is DType.BF16 for i in range(len(program.inputs) + len(program.instructions))):
+        return False
     return all(_scalar(program, i) is not None for i in program.instructions)
 
 
@@ -211,6 +218,8 @@ def _vector(program: Pointwise, instruction: Instruction, narrow: bool = False) 
         if not narrow or op != "Cast" or dtype is not DType.F32:
             return None
         return "__builtin_convertvector({0}, vf)" if sources[0] is DType.I32 else "{0}"
+    if DType.BF16 in (dtype, *sources):
+        return _halves(program, instruction)
     if dtype not in (DType.F32, DType.BOOL):
         return None
     if op == "Const":
@@ -225,6 +234,16 @@ def _vector(program: Pointwise, instruction: Instruction, narrow: bool = False) 
     if all(s is DType.BOOL for s in sources):
         return VECTOR_BOOL.get(op)
     return (VECTOR if dtype is DType.F32 else VECTOR_COMPARE).get(op)
+
+
+def _halves(program: Pointwise, instruction: Instruction) -> str | None:
+    """A conversion from or to bf16 on vectors: operands are widened as they are loaded and results rounded as they are
+    stored, so that only a value on the way has to be rounded."""
+    source = program.dtype(instruction.args[0])
+    if instruction.op != "Cast" or {source, instruction.dtype} != {DType.F32, DType.BF16}:
+        return None
+    on_the_way = source is DType.BF16 and instruction.args[0] >= len(program.inputs)
+    return "v_round_bf16({0})" if on_the_way else "{0}"
 
 
 def _scalar(program: Pointwise, instruction: Instruction) -> str | None:

@@ -25,9 +25,10 @@ NATIVE = frozenset(
         DType.U32,
         DType.U64,
         DType.BOOL,
+        DType.BF16,
     }
 )
-"""The element types that programs compute on."""
+"""The element types that programs compute on; bf16 is only read, written and converted."""
 
 
 class Context(Protocol):

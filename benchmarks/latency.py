@@ -46,7 +46,7 @@ def measure(name: str, threads: Sequence[int], seconds: float, engines: Sequence
         program = compile_graph(optimized.native, threads=count)
         record.setdefault("compile", time.perf_counter() - start)
         record["fallbacks"] = program.fallbacks()
-        runners: dict[str, Runner] = {"rewrite": partial(_run, program)}
+        runners: dict[str, Runner] = {"rewrite": partial(run, program)}
         missing: dict[str, str] = {}
         for engine in engines:
             try:
@@ -67,7 +67,8 @@ def measure(name: str, threads: Sequence[int], seconds: float, engines: Sequence
     return record
 
 
-def _run(program: Any, feeds: Mapping[str, np.ndarray]) -> Any:
+def run(program: Any, feeds: Mapping[str, np.ndarray]) -> Any:
+    """A run of our program, as the other engines are run."""
     return program.run(dict(feeds))
 
 
@@ -86,11 +87,11 @@ def failure(error: BaseException) -> Mapping[str, str]:
     return {"error": f"{type(error).__name__}: {error}"[:500]}
 
 
-def passes(names: Sequence[str], threads: str, seconds: float, count: int, *, bf16: bool, limit: float = 600.0) -> None:
+def passes(names: Sequence[str], threads: str, seconds: float, count: int, limit: float = 600.0) -> None:
     """Measures models in processes of their own, `count` times over, and prints ratios (above 1: we are faster)."""
     from .run import start
 
-    settings = ["--threads", threads, "--seconds", str(seconds), *(["--bf16"] if bf16 else [])]
+    settings = ["--threads", threads, "--seconds", str(seconds)]
     for number in range(count):
         for name in names:
             record = start("latency", [name, *settings], limit)
@@ -110,20 +111,17 @@ def main() -> None:
     parser.add_argument("--passes", type=int, default=1, help="with --models")
     parser.add_argument("--threads", default="1,2")
     parser.add_argument("--seconds", type=float, default=3.0)
-    parser.add_argument("--bf16", action="store_true", help="OpenVINO at bf16 besides, where the machine has it")
     options = parser.parse_args()
     if (options.name is None) == (options.models is None):
         parser.error("give a model, or --models")
     if options.models:
         names = models.select(options.models)
-        passes(names, options.threads, options.seconds, options.passes, bf16=options.bf16)
+        passes(names, options.threads, options.seconds, options.passes)
         return
-    engines = PEERS if options.bf16 else F32
     with contextlib.redirect_stdout(sys.stderr):
         try:
-            record: Mapping[str, Any] = measure(
-                options.name, [int(n) for n in options.threads.split(",")], options.seconds, engines
-            )
+            threads = [int(n) for n in options.threads.split(",")]
+            record: Mapping[str, Any] = measure(options.name, threads, options.seconds)
         except RewriteError as error:
             record = failure(error)
     print(json.dumps(record))

@@ -34,6 +34,13 @@ MEASURED = (
     *packaged.NAMES,
     *(name for name in quantised.NAMES if name != "resnet18.qoperator"),
 )  # fmt: skip
+BF16 = (
+    "light_densenet121", "resnet18.dynamo.raw", "resnet50.dynamo.raw", "mobilenet_v2.ts.raw",
+    "mobilenet_v3_large.ts.raw", "efficientnet_b0.ts.raw", "convnext_tiny.ts.raw", "vit_small.dynamo.raw",
+    "vit_base.ts.raw", "swin_tiny.dynamo.raw", "bert_base.ts.raw", "distilbert.dynamo.raw", "minilm.ts.raw",
+    "gpt2.dynamo.raw", "whisper_encoder.ts.raw", "t5_encoder.dynamo.raw", "unet.ts.raw", "yolo.dynamo.raw",
+)  # fmt: skip
+"""Those that are measured in bf16, too: what is done so, convolutions and products with constants."""
 
 
 def directory() -> Path:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import platform
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -30,7 +30,10 @@ def line(name: str, record: Mapping[str, Any]) -> str:
         words.append(" ".join(f"{key} {memory[key] >> 20} MiB" for key in ("rewrite", "onnxruntime")))
     if "rewrite" in exact:
         words.append(f"error {exact['rewrite']:.1e} ({exact['onnxruntime']:.1e})")
-    words += [part["error"] for part in (graphs, latency, memory, exact) if "error" in part]
+    bf16 = record.get("bf16", {})
+    for count, medians in bf16.get("threads", {}).items():
+        words.append(f"bf16, {count} threads " + " ".join(f"{key} {t * 1e3:.2f} ms" for key, t in medians.items()))
+    words += [part["error"] for part in (graphs, latency, bf16, memory, exact) if "error" in part]
     return f"{name:30} " + "; ".join(words)
 
 
@@ -40,7 +43,7 @@ def render(records: Records, layers: Mapping[str, Any] | None = None) -> str:
         found for r in records.values() for found in (r.get("latency", {}).get("threads", {}), *r.get("passes", []))
     )
     counts = sorted({count for found in measured for count in found}, key=int)
-    parts = [_head(), *(_latency(records, n) for n in counts), _bf16(records, counts), _memory(records)]
+    parts = [_head(), *(_latency(records, n) for n in counts), _bf16(records), _memory(records)]
     parts += [_exact(records), _compile(records), _kernels(layers or {}), _nodes(records), _times(records)]
     return "\n".join(part for part in parts if part)
 
@@ -123,20 +126,41 @@ def _latency(records: Records, count: str) -> str:
     return f"## Latency, f32, {count} thread{'s' * (count != '1')}\n\n{note}{_table(head, rows)}"
 
 
-def _bf16(records: Records, counts: Sequence[str]) -> str:
-    """Our f32 (and, where measured, bf16) beside OpenVINO's bf16; empty if it was not measured."""
-    rows = []
-    for name, record in records.items():
+def _bf16(records: Records) -> str:
+    """Our bf16 beside OpenVINO's; empty if it was not measured."""
+    found = {name: record["bf16"] for name, record in records.items() if "bf16" in record}
+    counts = sorted({count for record in found.values() for count in record.get("threads", {})}, key=int)
+    rows: list[list[str]] = []
+    ratios: dict[str, list[float]] = {count: [] for count in counts}
+    for name, record in found.items():
+        if "error" in record:
+            rows.append([name, f"failed: {_cell(record['error'])}", *[""] * (3 * len(counts) + 2)])
+            continue
+        products = record["products"]
+        row = [name, f"{products['lowered']} of {products['lowered'] + products['kept']}"]
         for count in counts:
-            for engine in ("rewrite", "rewrite-bf16"):
-                found = [p for p in _passes(record, count) if {engine, "openvino-bf16"} <= p.keys()]
-                if found:
-                    theirs, ours = _middle(p["openvino-bf16"] for p in found), _middle(p[engine] for p in found)
-                    ratio = _middle(p["openvino-bf16"] / p[engine] for p in found)
-                    cells = [f"{ours * 1e3:.3f}", f"{theirs * 1e3:.3f}", f"{ratio:.2f}"]
-                    rows.append([name, count, engine.replace("-", " ") if "-" in engine else "rewrite f32", *cells])
-    head = ["model", "threads", "", "ours, ms", "OpenVINO bf16, ms", "ratio"]
-    return f"## Beside OpenVINO's bf16\n\n{_table(head, rows)}" if rows else ""
+            medians = record["threads"].get(count)
+            if medians is None:
+                row += ["", "", ""]
+                continue
+            ours, theirs = medians["rewrite"], medians["openvino-bf16"]
+            ratios[count].append(theirs / ours)
+            row += [f"{ours * 1e3:.3f}", f"{theirs * 1e3:.3f}", f"{theirs / ours:.2f}"]
+        rows.append([*row, f"{record['rewrite']:.1e}", f"{record['openvino-bf16']:.1e}"])
+    if not any(ratios.values()):
+        return ""
+    means = [cell for count in counts for cell in ("", "", f"**{_mean(ratios[count]):.2f}**")]
+    rows.append(["**geometric mean**", "", *means, "", ""])
+    head = ["model", "products in bf16"]
+    for count in counts:
+        wide = f"{count} thread{'s' * (count != '1')}"
+        head += [f"rewrite, {wide}, ms", f"OpenVINO, {wide}, ms", f"ratio, {wide}"]
+    note = (
+        "`--precision bf16` by turns with OpenVINO at its bf16 hint. Errors are the largest differences from what ONNX "
+        "Runtime computes in f32, relative to the largest value of the output; products are those with constants, of "
+        "which some stay f32 where that is faster (Winograd's algorithm, first layers).\n\n"
+    )
+    return f"## Latency, bf16\n\n{note}{_table([*head, 'error', 'OpenVINO, error'], rows)}"
 
 
 def _memory(records: Records) -> str:

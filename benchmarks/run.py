@@ -3,6 +3,7 @@
     python -m benchmarks.run                                 everything; writes docs/benchmarks.md
     python -m benchmarks.run 'resnet*' --threads 1           some models; their rows are renewed, the others stay
     python -m benchmarks.run --only latency --passes 5       one kind of measurement
+    python -m benchmarks.run --only bf16                     another: in bf16, beside OpenVINO in bf16
 
 Each model is measured in a process of its own, in which the engines take turns. The first pass goes over all models at
 one and at two threads; more passes measure two threads again, later, since the machine may then be in another state.
@@ -21,9 +22,10 @@ from pathlib import Path
 from typing import Any
 
 from . import models, report
+from .bf16 import multiplies_bf16
 
 ROOT = Path(__file__).resolve().parent.parent
-KINDS = ("latency", "memory", "exact", "graphs", "kernels")
+KINDS = ("latency", "bf16", "memory", "exact", "graphs", "kernels")
 
 
 def records_file() -> Path:
@@ -59,16 +61,19 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=3.0, help="per engine and number of threads")
     parser.add_argument("--limit", type=float, default=600.0, help="seconds that one model may take")
     parser.add_argument("--passes", type=int, default=3, help="of those with several threads")
-    parser.add_argument("--bf16", action="store_true", help="measure OpenVINO at bf16 besides")
     parser.add_argument("--only", choices=KINDS, action="append", help="some kinds of measurement; may be repeated")
     parser.add_argument("--output", type=Path, default=ROOT / "docs/benchmarks.md")
     options = parser.parse_args()
     patterns = options.patterns
-    names = [n for n in models.names() if any(fnmatch(n, p) for p in patterns)] if patterns else list(models.MEASURED)
+    kinds = set(options.only or KINDS)
+    measured = models.BF16 if kinds == {"bf16"} else models.MEASURED
+    names = [n for n in models.names() if any(fnmatch(n, p) for p in patterns)] if patterns else list(measured)
     if not names:
         raise SystemExit("no model of the zoo matches; see python -m benchmarks.models --list")
+    if "bf16" in kinds and not multiplies_bf16():
+        print("bf16 is not measured: this CPU does not multiply it (AVX512-BF16)", flush=True)
+        kinds.remove("bf16")
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    kinds = set(options.only or KINDS)
     records = load_records()
     for name in names:
         models.path(name)
@@ -78,6 +83,8 @@ def main() -> None:
         if "latency" in kinds:
             record["latency"] = start("latency", [name, *_settings(options, options.threads)], options.limit)
             record["passes"] = [record["latency"]["threads"]] if "threads" in record["latency"] else []
+        if "bf16" in kinds and name in models.BF16:
+            record["bf16"] = start("bf16", [name, *_settings(options, options.threads)], options.limit)
         if "memory" in kinds:
             record["memory"] = start("memory", [name], options.limit)
         if "exact" in kinds:
@@ -102,7 +109,7 @@ def main() -> None:
 
 
 def _settings(options: argparse.Namespace, threads: str) -> list[str]:
-    return ["--threads", threads, "--seconds", str(options.seconds), *(["--bf16"] if options.bf16 else [])]
+    return ["--threads", threads, "--seconds", str(options.seconds)]
 
 
 def _store(records: dict[str, dict[str, Any]]) -> None:

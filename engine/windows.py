@@ -126,6 +126,11 @@ def bytes_last(c: Convolution, rate: float) -> float:
     return c.products / rate * wasted * PRODUCT * narrow * c.waste(c.filters) * (1.0 if c.taps == 1 else RUN) + stored
 
 
+def direct_last(c: Convolution) -> float:
+    """The same without Winograd's algorithm."""
+    return channels_last(replace(c, square=0))
+
+
 def _or_winograd(c: Convolution, direct: float, factor: float) -> float:
     """The cycles of the direct algorithm or of Winograd's, whichever is taken."""
     if c.square != 3 or not c.unit or c.groups != 1:

@@ -13,7 +13,7 @@ from enum import Enum
 from functools import partial
 
 from . import windows
-from .graph import AttrValue, Graph, OtherType, TensorType, ValueType
+from .graph import AttrValue, DType, Graph, OtherType, TensorType, ValueType
 from .operators import LOWER_PRECISION
 from .symbolic import Dim, evaluate, symbols
 
@@ -213,6 +213,8 @@ class Estimator:
         first = self.elements(inputs[0]) if inputs else 0.0
         if op in _VIEWS or (op == "Transpose" and self._moves_nothing(attrs, inputs)):
             return Work(Kind.VIEW, 0.0, 1.0, (0.0,) * len(reads), 0.0)
+        if op == "Cast" and self._lanes and attrs.get("to") == DType.BF16.onnx:
+            return Work(Kind.POINTWISE, 0.0, 1.0, reads, writes)  # storing half of the bytes saves what rounding takes
         if op in _POINTWISE:
             return Work(Kind.POINTWISE, _POINTWISE[op] * size, 0.25, reads, writes)
         if op in _MOVEMENT:
@@ -365,6 +367,16 @@ class Estimator:
         rounding = 2.0 * self.elements(inputs[0]) / 0.25
         return flops, flops / (flops / efficiency + rounding)
 
+    def _channels_last_conv_bf16(
+        self, attrs: Attrs, inputs: Sequence[ValueType | None], outputs: Sequence[ValueType | None]
+    ) -> tuple[float, float]:
+        """A convolution of what has been rounded before."""
+        if self._lanes:
+            flops, efficiency = self._convolution(attrs, inputs, outputs, windows.direct_last, 1)
+        else:
+            flops, efficiency = self._conv(attrs, inputs, outputs)
+        return flops, efficiency * self._rates.get("bf16", 1.0)
+
     def _matmul_bf16(
         self, attrs: Attrs, inputs: Sequence[ValueType | None], outputs: Sequence[ValueType | None]
     ) -> tuple[float, float]:
@@ -478,6 +490,7 @@ _COMPLEX: dict[str, _Rule] = {
     ),
     "rewrite.MatMulBf16": Estimator._matmul_bf16,
     "rewrite.ConvBf16": Estimator._conv_bf16,
+    "rewrite.ChannelsLastConvBf16": Estimator._channels_last_conv_bf16,
     "Einsum": Estimator._einsum,
     **dict.fromkeys(
         ("Attention", "rewrite.ScaledDotProductAttention", "MultiHeadAttention", "GroupQueryAttention"),

@@ -18,7 +18,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -40,7 +40,7 @@ from .nearest import WhyNot, why_not
 from .operators import CHANNELS_LAST, KERNEL_OPERATORS, OWN_DOMAIN, declaring
 from .saturate import Limits, Saturation, Saturator
 from .schedule import STANDARD as STANDARD_SCHEDULE
-from .schedule import Plan, Run
+from .schedule import Plan, Repeat, Run
 
 Progress = Callable[[str, Mapping[str, Any]], None]
 _GRACE = 10.0
@@ -51,6 +51,8 @@ MEMORY = 4 << 30
 """The bytes that the child may use where nothing else is said."""
 _BUSY = 5
 """Times that limit in all by the clock: so much slower may a busy machine be."""
+_EARLY = ("f32", "int8")
+"""Precisions whose rules run before layouts are chosen, or that have none."""
 _NO_MEMORY = 12
 """How the child ends when Python gets no memory; egglog's libraries abort then, and the system may kill it."""
 
@@ -151,7 +153,7 @@ def _optimise(
         seconds["extract"] = 0.0
         for name, cost in sorted(task.costs.items(), key=lambda item: item[1].target == "native"):
             if cost.target == "native":  # what is written as ONNX keeps the precision
-                _lower_precision(egraph, rules, task, limits, outcome.saturation)
+                _lower_precision(egraph, _early(egraph, task), rules, limits, outcome.saturation)
             start = time.perf_counter()
             outcome.egraphs[name] = egraph
             outcome.extractions[name] = extract(egraph, cost, admissible=_admissible(graph, cost, rules))
@@ -176,7 +178,8 @@ def _choose_kernels(outcome: Outcome, target: str, graph: Graph, rules: RuleSet,
     )
     before = outcome.egraphs[target]
     ops = {before.nodes[handle].op for handle in chosen.choice.values()}
-    if not CHANNELS_LAST & KERNEL_OPERATORS or not rules.further(ops):
+    late = () if task.precision in _EARLY else (task.precision,)
+    if not CHANNELS_LAST & KERNEL_OPERATORS or not (late or rules.further(ops)):
         return
     start = time.perf_counter()
     egraph = narrowed(before, chosen, rules.commutative)
@@ -184,6 +187,7 @@ def _choose_kernels(outcome: Outcome, target: str, graph: Graph, rules: RuleSet,
     try:
         saturator = Saturator(egraph, rules.rules, rules.kinds, limits, plan=rules.native, declared=rules.declared)
         outcome.saturation.add(saturator.run())
+        _lower_precision(egraph, late, rules, limits, outcome.saturation)
         outcome.egraphs[target] = egraph
         outcome.extractions[target] = extract(egraph, cost, admissible=_admissible(graph, cost, rules), limits=REGIONS)
         own = rules.native.rulesets() - rules.plan.rulesets()
@@ -195,20 +199,28 @@ def _choose_kernels(outcome: Outcome, target: str, graph: Graph, rules: RuleSet,
     outcome.seconds["kernels"] = time.perf_counter() - start
 
 
-def _lower_precision(egraph: EGraph, rules: RuleSet, task: Job, limits: Limits, saturation: Saturation) -> None:
-    """Runs the rulesets about the precision of products once: the one that is asked for, and that of quantised tensors
-    if there are any. What their rules did is added to the report."""
+def _early(egraph: EGraph, task: Job) -> tuple[str, ...]:
+    """The rulesets about the precision of products that don't ask for layouts: that of quantised tensors, if there are
+    any, and integers."""
     quantised = any(node.op == "DequantizeLinear" for node in egraph.nodes)
-    names = (*([QUANTISED] if quantised else []), *([task.precision] if task.precision != "f32" else []))
+    return (*([QUANTISED] if quantised else []), *([task.precision] if task.precision in _EARLY[1:] else []))
+
+
+def _lower_precision(
+    egraph: EGraph, names: Sequence[str], rules: RuleSet, limits: Limits, saturation: Saturation
+) -> None:
+    """Runs rulesets about the precision of products, as often as they say; what their rules did goes to the report."""
     chosen = [rule for rule in rules.rules if rule.ruleset in names]
     if not chosen:
         return
-    plan = Plan("precision", tuple(Run((name,)) for name in names), rules.plan.budgets)
+    budgets = rules.plan.budgets
+    steps = (Repeat((Run((name,)),), (budgets[name].iterations if name in budgets else None) or 1) for name in names)
+    plan = Plan("precision", tuple(steps), budgets)
     limits = Limits(max(limits.seconds, _GRACE / 2), len(egraph.nodes) + limits.nodes, limits.iterations)
     found = Saturator(egraph, chosen, rules.kinds, limits, plan=plan, declared=rules.declared).run()
     saturation.counts |= found.counts
     saturation.seconds += found.seconds
-    saturation.nodes, saturation.classes = found.nodes, found.classes
+    saturation.nodes, saturation.classes = max(saturation.nodes, found.nodes), max(saturation.classes, found.classes)
 
 
 def _admissible(graph: Graph, cost: CostModel, rules: RuleSet) -> Callable[[ENodeLike], bool]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -23,6 +24,7 @@ from . import tiles as tiling
 from . import winograd
 from .epilogue import Axes, Epilogue, of_group
 from .matmul import SMALL_WORK, Matrices, Product, kernel_weight, lines_ahead, lower_product, pack_columns
+from .matmul_bf16 import pair_rows, product_step
 from .slide_last import channels_first, depthwise
 from .tiles import Tiles
 from .window import Window, filters, geometry, number, window_of
@@ -37,13 +39,16 @@ RUN = 20.0
 """What it costs a tile to begin a run, in cycles."""
 
 
-@lowering("rewrite.ChannelsLastConv")
+@lowering("rewrite.ChannelsLastConv", "rewrite.ChannelsLastConvBf16")
 def lower_channels_last(group: Group, ctx: Context) -> list[Step] | None:
-    """ChannelsLastConv of any geometry over one to three spatial dims, with constant weights."""
+    """ChannelsLastConv of any geometry over one to three spatial dims, with constant weights; of f32, or of bf16 with
+    weights that are rounded to it, and perhaps of a fourth operand, bf16 like the result, that is added."""
     node = group.anchor
     assert node is not None
-    x, out, w = ctx.type(node.inputs[0]), ctx.type(node.outputs[0]), filters(node, ctx)
-    if w is None:
+    words = node.op == "rewrite.ChannelsLastConvBf16"
+    x, out = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
+    w = filters(node, ctx, DType.BF16 if words else DType.F32)
+    if w is None or (words and w.shape[1] % 2):
         return None
     assert x.shape is not None
     assert out.shape is not None
@@ -54,22 +59,32 @@ def lower_channels_last(group: Group, ctx: Context) -> list[Step] | None:
     addend = None
     if len(node.inputs) > 2 and node.inputs[2]:
         addend = (node.inputs[2], TensorType(DType.F32, (w.shape[0],)), 1.0)
+    residual = node.inputs[3] if len(node.inputs) > 3 else ""
+    fuse = partial(of_group, group, ctx, addend=addend, residual=residual, halves=True)
     if groups == 1 and shape.is_pointwise:
         rows = len(out.shape) - 1
-        found = of_group(group, ctx, Axes(out.shape, 0, rows), addend=addend)
+        found = fuse(Axes(out.shape, 0, rows))
+        if found is not None and words:
+            names = tuple(n.name for n in group.nodes)
+            flat = w.reshape(w.shape[:2]).T
+            return [product_step(node.inputs[0], product(out.shape[:-1]), flat, found, names, ctx)]
         if found is not None:
             return _pointwise(group, ctx, found, product(out.shape[:-1]), w, node.inputs)
-    epilogue = of_group(group, ctx, Axes(out.shape, 1, len(out.shape) - 1), addend=addend)
+    epilogue = fuse(Axes(out.shape, 1, len(out.shape) - 1))
     if epilogue is None:
         return None
     if groups > 1 and w.shape[0] == groups == x.shape[-1]:
         return [depthwise(group, ctx, shape, epilogue, x.shape[0], w, node.inputs[0])]
-    if ctx.reassociate and (way := winograd.plan(ctx, shape, x.shape[0], groups, w.shape[0], w.shape[1], last=True)):
+    if (
+        not words
+        and ctx.reassociate
+        and (way := winograd.plan(ctx, shape, x.shape[0], groups, w.shape[0], w.shape[1], last=True))
+    ):
         images = x.shape[0] if isinstance(x.shape[0], int) and x.shape[0] > 0 else 1
         plain = blocks_of(ctx, shape, w.shape[0], shape.taps, w.shape[1], images, copied=False)[1]
         if way.cycles < 0.9 * plain.cycles:
             return [winograd.winograd_step(group, ctx, shape, epilogue, x.shape[0], w, node.inputs[0], way, last=True)]
-    return [conv_step(group, ctx, shape, epilogue, x.shape[0], groups, w, node.inputs[0])]
+    return [conv_step(group, ctx, shape, epilogue, x.shape[0], groups, w, node.inputs[0], words)]
 
 
 def _pointwise(
@@ -95,10 +110,13 @@ def conv_step(
     groups: int,
     w: NDArray[Any],
     x: str,
+    words: bool = False,
 ) -> Step:
-    """The step that convolves the value `x` with weights [M, C / groups, *kernel] in an implicit GEMM."""
+    """The step that convolves the value `x` with weights [M, C / groups, *kernel] in an implicit GEMM.
+
+    With `words` x is bf16 and C / groups even: channels are words of two then."""
     target = ctx.target
-    m, c = w.shape[0] // groups, w.shape[1]
+    m, c = w.shape[0] // groups, w.shape[1] // (2 if words else 1)
     channels = c * groups
     pixels = product(shape.outputs)
     copied = can_copy(shape, groups, c)
@@ -108,7 +126,7 @@ def conv_step(
     block, choice = blocks_of(ctx, shape, m, runs, run_length, groups * number_of, copied)
     nr = choice.nv * target.lanes
     part = runs
-    if not copied and runs * run_length * nr * 4 > target.l2 * 3 // 5:
+    if not copied and not epilogue.half and runs * run_length * nr * 4 > target.l2 * 3 // 5:
         parts = min(runs, math.ceil(runs * run_length * nr * 4 / (target.l2 * 3 // 5)))
         part = math.ceil(runs / parts)
     extents = Extents()
@@ -145,10 +163,13 @@ def conv_step(
             "rest": list(choice.rest),
             "tail": choice.tail,
             "full": choice.full,
+            "dot": "bf16" if words else "",
+            "out": epilogue.c,
         },
         "epilogue": epilogue.params(extents),
     }
-    columns = w.reshape(groups, m, c, -1).transpose(0, 3, 2, 1).reshape(groups, -1, m)
+    taps = w.reshape(groups, m, w.shape[1], -1).transpose(0, 3, 2, 1)
+    columns = (pair_rows(taps) if words else taps).reshape(groups, -1, m)
     macs = product((images, w.shape[0], pixels, runs * run_length))
     return Step(
         Kernel("conv_last", params, kernel_weight(choice) + 1),

@@ -49,11 +49,10 @@ def elementwise_step(
     tensors of that shape). None if the program has no C."""
     whole = [contiguous(value, shape) for value in program.outputs]
     writes = whole if writes is None else writes
-    vector = vectorisable(program)
+    space = collapse(shape, [a.strides for a in (*reads, *writes)])
+    vector = vectorisable(program, halves=True) and all(s[-1] == 1 for s in space.strides[len(reads) :])
     if not vector and not computable(program):
         return None
-    space = collapse(shape, [a.strides for a in (*reads, *writes)])
-    vector = vector and all(s[-1] == 1 for s in space.strides[len(reads) :])
     extents = Extents()
     operands = [
         operand(f"x{k}", item.dtype, space.strides[k], extents, reads[k].offset)

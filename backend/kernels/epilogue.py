@@ -42,7 +42,7 @@ class Axes:
 @dataclass(frozen=True)
 class Operand:
     """A tensor that the epilogue reads, with its strides in elements; `type` is that of its elements in C if they are
-    bytes."""
+    bytes or bf16."""
 
     value: str
     strides: tuple[Dim, Dim, int]
@@ -51,13 +51,15 @@ class Operand:
 
 @dataclass(frozen=True)
 class Epilogue:
-    """Statements that compute `result` from `x` and the operands `e0`, `e1` ..; `output` is the group's result."""
+    """Statements that compute `result` from `x` and the operands `e0`, `e1` ..; `output` is the group's result, f32 or,
+    with `half`, bf16."""
 
     operands: tuple[Operand, ...]
     lines: tuple[str, ...]
     result: str
     output: str
-    elementwise: tuple[int, ...]  # the operands that lie as the output does
+    elementwise: tuple[int, ...]  # the operands that lie as the output does, of the same element type
+    half: bool = False
 
     def params(self, extents: Extents) -> dict[str, Any]:
         """For the templates: the text, and the operands' strides as C expressions (columns as 0 or 1)."""
@@ -72,6 +74,11 @@ class Epilogue:
             "result": self.result,
             "heavy": len(self.lines) > HEAVY,
         }
+
+    @property
+    def c(self) -> str:
+        """The C type of the result's elements."""
+        return "v_bf16" if self.half else "float"
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -94,40 +101,43 @@ def of_group(
     *,
     scale: float = 1.0,
     addend: tuple[str, TensorType, float] | None = None,
+    residual: str = "",
+    halves: bool = False,
 ) -> Epilogue | None:
     """The epilogue of a group whose anchor has one output with these axes; None if it can't be fused.
 
-    `scale` and `addend` (a value, the type it is seen with, a factor) belong to the anchor: x becomes
-    `scale * x + factor * addend` first. None also where the group has a prologue, several outputs or another element
-    type than f32, or where an operand's strides don't fit."""
+    `scale`, `addend` (a value, the type it is seen with, a factor) and `residual` (a value) belong to the anchor: x
+    becomes `scale * x + factor * addend + residual` first. None also where the group has a prologue, several outputs or
+    another element type than f32 (`halves`: or bf16), or where an operand's strides don't fit."""
+    dtypes = (DType.F32, DType.BF16) if halves else (DType.F32,)
     anchor = group.anchor
     if anchor is None or group.prologue or len(group.outputs) != 1:
         return None
     made = anchor.outputs[0]
     output = group.outputs[0]
-    if ctx.type(output).dtype is not DType.F32 or not same_shape(ctx.type(output).shape, axes.shape):
+    dtype = ctx.type(output).dtype
+    if dtype not in dtypes or not same_shape(ctx.type(output).shape, axes.shape):
         return None
     program = from_nodes(group.epilogue, [made], [output], ctx)
-    if program is None or not vectorisable(program):
+    if program is None or not vectorisable(program, halves=halves):
         return None
     operands: list[Operand] = []
     elementwise: list[int] = []
     lines: list[str] = []
 
     def operand(value: str, kind: TensorType) -> str | None:
-        if kind.dtype is not DType.F32 or kind.shape is None:
+        if kind.dtype not in dtypes or kind.shape is None:
             return None
         strides = strides_of(value, kind.shape, axes)
         if strides is None:
             return None
-        if same_shape(kind.shape, axes.shape):
+        if same_shape(kind.shape, axes.shape) and kind.dtype is dtype:
             elementwise.append(len(operands))
-        operands.append(Operand(value, strides))
+        operands.append(Operand(value, strides, "v_bf16" if kind.dtype is DType.BF16 else ""))
         return f"e{len(operands) - 1}"
 
     start = "x" if scale == 1.0 else f"x * {_number(scale)}"
-    if addend is not None:
-        value, kind, factor = addend
+    for value, kind, factor in filter(None, (addend, (residual, ctx.type(residual), 1.0) if residual else None)):
         name = operand(value, kind)
         if name is None:
             return None
@@ -145,7 +155,7 @@ def of_group(
             return None
         names.append(name)
     statements, results = emit(program, names, vector=True)
-    return Epilogue(tuple(operands), (*lines, *statements), results[0], output, tuple(elementwise))
+    return Epilogue(tuple(operands), (*lines, *statements), results[0], output, tuple(elementwise), dtype is DType.BF16)
 
 
 @dataclass(frozen=True)

@@ -70,7 +70,7 @@ def lower_matmul(group: Group, ctx: Context) -> list[Step] | None:
     left, right = _matrices(node.inputs[0], a_shape, batch), _matrices(node.inputs[1], b_shape, batch)
     if left is None or right is None or not same(a_shape[-1], b_shape[-2]):
         return None
-    found = of_group(group, ctx, Axes(out.shape, rows, columns))
+    found = of_group(group, ctx, Axes(out.shape, rows, columns), halves=True)
     if found is None:
         return None
     return lower_product(Product(left, right, batch, a_shape[-2], b_shape[-1], a_shape[-1]), found, group, ctx)
@@ -94,7 +94,7 @@ def lower_gemm(group: Group, ctx: Context) -> list[Step] | None:
     addend = None
     if len(node.inputs) > 2 and node.inputs[2] and beta != 0.0:
         addend = (node.inputs[2], ctx.type(node.inputs[2]), beta)
-    found = of_group(group, ctx, Axes(out.shape, 0, 1), scale=alpha, addend=addend)
+    found = of_group(group, ctx, Axes(out.shape, 0, 1), scale=alpha, addend=addend, halves=True)
     if found is None:
         return None
     none = contiguous("", ())
@@ -150,7 +150,7 @@ def lower_product(work: Product, epilogue: Epilogue, group: Group, ctx: Context)
     if isinstance(k, int):
         blocks = -(-m // choice.mr) if isinstance(m, int) else None
         kc = tiling.k_block(ctx.target, k, nr, blocks)
-        kc = 0 if kc >= k else kc
+        kc = 0 if kc >= k or epilogue.half else kc  # partial sums are floats
     space = collapse(work.batch, (work.a.batch.strides, b_batch)) if work.batch else None
     batch = []
     if space is not None:
@@ -165,7 +165,10 @@ def lower_product(work: Product, epilogue: Epilogue, group: Group, ctx: Context)
         "packed": panels,
         "kc": kc,
         "ahead": lines_ahead(choice, ctx.target, m, n, k) if panels else 0,
-        "tiles": tile_params(choice, a_row, a_k, f"{choice.mr} * (int64_t)({a_row})", b_k, tail_k),
+        "tiles": {
+            **tile_params(choice, a_row, a_k, f"{choice.mr} * (int64_t)({a_row})", b_k, tail_k),
+            "out": epilogue.c,
+        },
         "epilogue": epilogue.params(extents),
     }
     macs = product((*work.batch, m, n, k))

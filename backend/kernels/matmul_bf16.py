@@ -17,7 +17,7 @@ from ...engine.symbolic import Dim, product
 from ..iteration import Extents
 from ..lower import Context, Group, Kernel, Step, lowering
 from . import tiles as tiling
-from .epilogue import Axes, of_group
+from .epilogue import Axes, Epilogue, of_group
 from .matmul import SMALL_WORK, kernel_weight, lines_ahead, pack_columns, tile_params
 
 
@@ -32,20 +32,25 @@ def lower_matmul_bf16(group: Group, ctx: Context) -> list[Step] | None:
         return None
     if a.dtype is not DType.F32 or not a.shape or out.shape is None or a.shape[-1] != weights.array.shape[0]:
         return None
-    epilogue = of_group(group, ctx, Axes(out.shape, 0, len(out.shape) - 1))
+    epilogue = of_group(group, ctx, Axes(out.shape, 0, len(out.shape) - 1), halves=True)
     if epilogue is None:
         return None
     names = tuple(n.name for n in group.nodes)
     rows = product(a.shape[:-1])
-    k, n = weights.array.shape
+    rounded, step = round_rows(node.inputs[0], rows, weights.array.shape[0], names, ctx)
+    return [step, product_step(rounded, rows, weights.array, epilogue, names, ctx)]
+
+
+def product_step(a: str, rows: Dim, b: NDArray[Any], epilogue: Epilogue, names: tuple[str, ...], ctx: Context) -> Step:
+    """The step that multiplies bf16 [rows, K], or words of two where K is odd, with f32 [K, N] rounded."""
+    k, n = b.shape
     words = (k + 1) // 2
-    rounded, step = round_rows(node.inputs[0], rows, k, names, ctx)
     choice = tiling.choose(ctx.target, rows if isinstance(rows, int) else None, n, words, threads=ctx.threads)
     nr, lanes = choice.nv * ctx.target.lanes, ctx.target.lanes
     kc = tiling.k_block(ctx.target, words, nr, -(-rows // choice.mr) if isinstance(rows, int) else None)
-    kc = 0 if kc >= words else kc
+    kc = 0 if kc >= words or epilogue.half else kc  # partial sums would have to be kept as floats
     extents = Extents()
-    panels = pack_columns(pair_rows(weights.array)[np.newaxis], nr, lanes)
+    panels = pack_columns(pair_rows(b)[np.newaxis], nr, lanes)
     tiles = tile_params(choice, str(words), "1", str(choice.mr * words), nr, choice.tail * lanes)
     params = {
         "m": extents(rows),
@@ -55,22 +60,19 @@ def lower_matmul_bf16(group: Group, ctx: Context) -> list[Step] | None:
         "packed": True,
         "kc": kc,
         "ahead": lines_ahead(choice, ctx.target, rows, n, words),
-        "tiles": {**tiles, "dot": "bf16"},
+        "tiles": {**tiles, "dot": "bf16", "out": epilogue.c},
         "epilogue": epilogue.params(extents),
     }
     macs = product((rows, n, k))
-    return [
-        step,
-        Step(
-            Kernel("gemm", params, kernel_weight(choice)),
-            (rounded, ctx.add_constant(panels, "packed"), *epilogue.values),
-            (epilogue.output,),
-            dims=tuple(extents.dims),
-            in_place=() if kc else epilogue.in_place(2),
-            threads=1 if isinstance(macs, int) and macs < SMALL_WORK else 0,
-            nodes=names,
-        ),
-    ]
+    return Step(
+        Kernel("gemm", params, kernel_weight(choice)),
+        (a, ctx.add_constant(panels, "packed"), *epilogue.values),
+        (epilogue.output,),
+        dims=tuple(extents.dims),
+        in_place=() if kc else epilogue.in_place(2),
+        threads=1 if isinstance(macs, int) and macs < SMALL_WORK else 0,
+        nodes=names,
+    )
 
 
 def round_rows(value: str, rows: Dim, k: int, names: tuple[str, ...], ctx: Context) -> tuple[str, Step]:

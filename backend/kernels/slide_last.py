@@ -48,7 +48,7 @@ def lower_pool(group: Group, ctx: Context) -> list[Step] | None:
         return None
     if bytes_:
         return byte_pool(group, ctx, shape, last=True)
-    epilogue = of_group(group, ctx, Axes(out.shape, 1, len(out.shape) - 1))
+    epilogue = of_group(group, ctx, Axes(out.shape, 1, len(out.shape) - 1), halves=True)
     if epilogue is None:
         return None
     extra = pool_kind(node, shape, "MaxPool" in node.op)
@@ -99,6 +99,7 @@ def slide_last(
         "unrolled": unrolled,
         "scratch": -(-(padded + lanes) * 4 // 64) * 64,
         "epilogue": epilogue.params(extents),
+        "out": epilogue.c,
         **extra,
     }
     work = product((images, channels, *shape.outputs, shape.taps))

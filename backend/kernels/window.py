@@ -41,11 +41,11 @@ class Window:
         return int(np.prod(self.kernel))
 
 
-def filters(node: Node, ctx: Context) -> NDArray[Any] | None:
-    """The weights of a convolution whose kernel needs them constant: all in f32, of known ranks and not empty; None for
-    a convolution of any other kind."""
+def filters(node: Node, ctx: Context, dtype: DType = DType.F32) -> NDArray[Any] | None:
+    """The weights of a convolution whose kernel needs them constant: in f32, of known ranks and not empty; None for a
+    convolution of any other kind, or of another element type than `dtype`."""
     x, out, weights = ctx.type(node.inputs[0]), ctx.type(node.outputs[0]), ctx.constant(node.inputs[1])
-    if weights is None or x.dtype is not DType.F32 or weights.type.dtype is not DType.F32:
+    if weights is None or x.dtype is not dtype or weights.type.dtype is not DType.F32:
         return None
     if x.shape is None or out.shape is None or len(x.shape) < 3 or not weights.array.size:
         return None

@@ -171,6 +171,7 @@ def winograd_step(
         "ahead": lines_ahead(choice, ctx.target, most, xis * m, c),
         "tiles": tile_params(choice, str(ldv), "1", str(choice.mr * ldv), nr, choice.tail * lanes),
         "epilogue": epilogue.params(extents),
+        "out": epilogue.c,
     }
     return Step(
         Kernel("winograd_last" if last else "winograd", params, kernel_weight(choice) + 3),

@@ -22,12 +22,6 @@ V_INLINE vf v_dot_bf16(vf c, vf a, vf b) {
 #endif
 }
 
-/* f32 rounded to bf16, in the upper halves; the lower ones hold rubbish */
-V_INLINE vi n_rounded(vf x) {
-  const vi bits = (vi)x, nan = (vi)(x != x);
-  return (bits + 0x7fff + ((bits >> 16) & 1) & ~nan) | ((bits | 0x00400000) & nan);
-}
-
 /* the words whose low halves are of a, and the high ones of b */
 V_INLINE vf v_pair_bf16(vf a, vf b) {
 #ifdef N_BF16
@@ -35,7 +29,7 @@ V_INLINE vf v_pair_bf16(vf a, vf b) {
                     0x00180008, 0x00190009, 0x001a000a, 0x001b000b, 0x001c000c, 0x001d000d, 0x001e000e, 0x001f000f};
   return (vf)_mm512_permutexvar_epi16((__m512i)order, (__m512i)_mm512_cvtne2ps_pbh((__m512)b, (__m512)a));
 #else
-  return (vf)(((n_rounded(a) >> 16) & 0xffff) | (n_rounded(b) & (int32_t)0xffff0000));
+  return (vf)(((v_bits_bf16(a) >> 16) & 0xffff) | (v_bits_bf16(b) & (int32_t)0xffff0000));
 #endif
 }
 
@@ -50,6 +44,22 @@ V_INLINE vf v_row_bf16(vf first, vf second) {
     high[l] = first[2 * l + 1], high[l + VL / 2] = second[2 * l + 1];
   }
   return v_pair_bf16(low, high);
+#endif
+}
+
+/* VL results of a product as bf16; the machine's instruction makes zeros of denormals */
+V_INLINE void n_store_bf16(v_bf16 *p, vf v) {
+#ifdef N_BF16
+  _mm256_storeu_si256((__m256i *)p, (__m256i)_mm512_cvtneps_pbh((__m512)v));
+#else
+  v_store_bf16(p, v);
+#endif
+}
+V_INLINE void n_store_bf16_n(v_bf16 *p, vf v, int n) {
+#ifdef N_BF16
+  _mm256_mask_storeu_epi16(p, vm_first(n), (__m256i)_mm512_cvtneps_pbh((__m512)v));
+#else
+  v_store_bf16_n(p, v, n);
 #endif
 }
 

@@ -172,6 +172,46 @@ V_INLINE float vhmin(vf a) {
 }
 #endif
 
+/* ---- bf16, the upper half of a float, in memory; vectors of it are those floats ---- */
+
+typedef uint16_t v_bf16;
+typedef uint16_t vh __attribute__((vector_size(2 * VL)));
+typedef uint16_t vh_any __attribute__((vector_size(2 * VL), aligned(2), may_alias));
+
+/* x rounded to bf16, to nearest and ties to even, in the upper halves; the lower ones hold rubbish */
+V_INLINE vi v_bits_bf16(vf x) {
+  const vi bits = (vi)x, nan = (vi)(x != x);
+  return ((bits + 0x7fff + ((bits >> 16) & 1)) & ~nan) | ((bits | 0x00400000) & nan);
+}
+V_INLINE vf v_round_bf16(vf x) { return (vf)(v_bits_bf16(x) & (int32_t)0xffff0000); }
+V_INLINE vf v_load_bf16(const v_bf16 *p) { return (vf)(__builtin_convertvector(*(const vh_any *)p, vi) << 16); }
+V_INLINE void v_store_bf16(v_bf16 *p, vf v) { *(vh_any *)p = __builtin_convertvector(v_bits_bf16(v) >> 16, vh); }
+V_INLINE vf v_set1_bf16(v_bf16 x) { return (vf)((vi){0} + ((int32_t)x << 16)); }
+#ifdef V_AVX512
+V_INLINE vf v_load_bf16_n(const v_bf16 *p, int n) {
+  return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(vm_first(n), p)), 16);
+}
+V_INLINE void v_store_bf16_n(v_bf16 *p, vf v, int n) {
+  _mm256_mask_storeu_epi16(p, vm_first(n), _mm512_cvtepi32_epi16((__m512i)(v_bits_bf16(v) >> 16)));
+}
+#else
+V_INLINE vf v_load_bf16_n(const v_bf16 *p, int n) {
+  v_bf16 halves[VL] = {0};
+  memcpy(halves, p, 2 * (size_t)n);
+  return v_load_bf16(halves);
+}
+V_INLINE void v_store_bf16_n(v_bf16 *p, vf v, int n) {
+  v_bf16 halves[VL];
+  v_store_bf16(halves, v);
+  memcpy(p, halves, 2 * (size_t)n);
+}
+#endif
+V_INLINE vf v_load_bf16_strided(const v_bf16 *p, int64_t stride, int n) {
+  v_bf16 halves[VL] = {0};
+  for (int i = 0; i < n; i++) halves[i] = p[i * stride];
+  return v_load_bf16(halves);
+}
+
 /* ---- made of the above ---- */
 
 /* n elements that lie `stride` apart; the other lanes are zero */

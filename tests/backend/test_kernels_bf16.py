@@ -12,7 +12,7 @@ from rewrite.backend import harness
 from rewrite.backend.kernel_graph import Step, Target
 from rewrite.backend.kernels.matmul_bf16 import pair_rows, to_bf16
 from rewrite.backend.target import detect
-from rewrite.engine.graph import DType, Node, TensorType
+from rewrite.engine.graph import DType, Graph, Node, TensorType
 
 F32 = NDArray[np.float32]
 RNG = np.random.default_rng(11)
@@ -150,6 +150,130 @@ def test_conv(
     for threads in (1, 3):
         got = harness.run(graph, {"x": x}, threads=threads, target=machine)["y"]
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=3e-5)
+
+
+def halves(x: F32) -> NDArray[np.generic]:
+    """f32 rounded to bf16, as such."""
+    return to_bf16(x).view(DType.BF16.numpy)
+
+
+def single(x: NDArray[np.generic]) -> F32:
+    return (np.asarray(x).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+def close(got: NDArray[np.generic], expected: NDArray[np.float64], half: bool) -> None:
+    """Sums of f32 in another order, and in `half` one rounding to bf16 on top, 2^-9 of a result."""
+    if half:
+        np.testing.assert_allclose(single(got), expected, rtol=2.0**-8, atol=1e-4)
+    else:
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=3e-5)
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize(
+    ("x_shape", "m", "kernel", "stride", "pad", "group", "template"),
+    [
+        ((2, 34, 9, 11), 20, 1, 1, 0, 1, "gemm"),
+        ((1, 64, 7, 7), 100, 1, 1, 0, 1, "gemm"),
+        ((1, 20, 19, 21), 24, 1, 2, 0, 1, "conv_last"),
+        ((2, 16, 30, 31), 18, 3, 2, 1, 1, "conv_last"),
+        ((1, 48, 12, 13), 64, 5, 1, 2, 2, "conv_last"),
+        ((1, 4, 20, 18), 33, 3, 1, 1, 1, "conv_last"),
+        ((1, 512, 9, 9), 50, 3, 1, 1, 1, "conv_last"),
+    ],
+)
+def test_conv_of_channels_last(
+    machine: Target,
+    x_shape: Sequence[int],
+    m: int,
+    kernel: int,
+    stride: int,
+    pad: int,
+    group: int,
+    template: str,
+    half: bool,
+) -> None:
+    share = x_shape[1] // group
+    x, w = floats(*x_shape), floats(m, share, kernel, kernel) / np.float32(np.sqrt(share * kernel * kernel))
+    bias = floats(m)
+    sums = np.moveaxis(convolved(x, w, stride, pad, group), 1, -1) + bias
+    z = floats(*sums.shape)
+    expected = np.maximum(sums + widened(z), 0)
+    attrs = {"group": group, "kernel_shape": (kernel,) * 2, "pads": (pad,) * 4, "strides": (stride,) * 2}
+    nodes = [Node("rewrite.ChannelsLastConvBf16", ("x", "w", "b", "z"), ("c",), attrs), Node("Relu", ("c",), ("y",))]
+    if half:
+        nodes.append(Node("Cast", ("y",), ("h",), {"to": DType.BF16.onnx}))
+    feeds = {"x": halves(np.ascontiguousarray(np.moveaxis(x, 1, -1))), "z": halves(z)}
+    graph = harness.make_graph(nodes, feeds, constants={"w": w, "b": bias})
+    items, _ = harness.lower(graph, target=machine)
+    assert items is not None
+    assert [item.kernel.template for item in items if isinstance(item, Step)] == [template]
+    for threads in (1, 3):
+        close(harness.run(graph, feeds, threads=threads, target=machine)["h" if half else "y"], expected, half)
+
+
+def test_conv_of_channels_last_and_sizes_of_run_time(machine: Target) -> None:
+    x, w = floats(2, 9, 8, 16), floats(24, 16, 3, 3) / np.float32(12)
+    expected = np.moveaxis(convolved(np.moveaxis(x, -1, 1), w, 1, 1, 1), 1, -1)
+    attrs = {"group": 1, "kernel_shape": (3, 3), "pads": (1, 1, 1, 1), "strides": (1, 1)}
+    nodes = [Node("rewrite.ChannelsLastConvBf16", ("x", "w"), ("c",), attrs)]
+    graph = harness.make_graph(nodes, {"x": halves(x)}, constants={"w": w}, symbolic_shapes={"x": ("N", "H", "W", 16)})
+    close(harness.run(graph, {"x": halves(x)}, target=machine)["c"], expected, False)
+
+
+def test_conv_of_an_odd_number_of_channels_is_refused() -> None:
+    graph = harness.make_graph(
+        [Node("rewrite.ChannelsLastConvBf16", ("x", "w"), ("y",), {"kernel_shape": (3, 3)})],
+        {"x": halves(floats(1, 8, 8, 15))},
+        constants={"w": floats(16, 15, 3, 3)},
+    )
+    assert harness.lower(graph)[0] is None
+
+
+@pytest.mark.parametrize("op", ["rewrite.ChannelsLastConv", "MatMul", "rewrite.ChannelsLastMaxPool", "depthwise"])
+def test_products_in_f32_are_rounded_as_they_are_stored(machine: Target, op: str) -> None:
+    x = floats(1, 15, 14, 36)
+    w = {"MatMul": floats(36, 50), "depthwise": floats(36, 1, 3, 3)}.get(op, floats(50, 36, 3, 3)) / np.float32(18)
+    attrs = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1), "strides": (1, 1)} if op != "MatMul" else {}
+    if op == "depthwise":
+        op, attrs = "rewrite.ChannelsLastConv", {**attrs, "group": 36}
+    pool = "Pool" in op
+    nodes = [
+        Node(op, ("x",) if pool else ("x", "w"), ("c",), attrs),
+        Node("Relu", ("c",), ("y",)),
+        Node("Cast", ("y",), ("h",), {"to": DType.BF16.onnx}),
+    ]
+
+    def graph(count: int) -> Graph:
+        return harness.make_graph(nodes[:count], {"x": x}, constants={} if pool else {"w": w})
+
+    plain = harness.run(graph(2), {"x": x}, target=machine)["y"]
+    got = harness.run(graph(3), {"x": x}, target=machine)["h"]
+    np.testing.assert_array_equal(single(got), widened(plain).astype(np.float32))
+
+
+def test_conversions(machine: Target) -> None:
+    """From and to bf16 with what is computed around, bit for bit: denormals, infinities and NaN, halves on the way."""
+    bits = np.array([0x00000001, 0x00018000, 0x007FFFFF, 0x80000000, 0x7F7FFFFF, 0xFF800000, 0x7F800001], np.uint32)
+    x = np.concatenate([floats(999), bits.view(np.float32)])
+    to = {"to": DType.BF16.onnx}
+    back = {"to": DType.F32.onnx}
+    graph = harness.make_graph([Node("Cast", ("x",), ("y",), to)], {"x": x})
+    got = harness.run(graph, {"x": x}, target=machine)["y"]
+    np.testing.assert_array_equal(np.asarray(got).view(np.uint16), to_bf16(x))
+    graph = harness.make_graph([Node("Cast", ("x",), ("h",), to), Node("Cast", ("h",), ("y",), back)], {"x": x})
+    got = harness.run(graph, {"x": x}, target=machine)["y"]
+    np.testing.assert_array_equal(np.asarray(got), widened(x).astype(np.float32))
+    h, s = halves(floats(5, 33)), halves(floats(33))
+    nodes = [
+        Node("Cast", ("h",), ("a",), back),
+        Node("Cast", ("s",), ("b",), back),
+        Node("Mul", ("a", "b"), ("c",)),
+        Node("Cast", ("c",), ("y",), to),
+    ]
+    feeds = {"h": h, "s": s}
+    got = harness.run(harness.make_graph(nodes, feeds), feeds, target=machine)["y"]
+    np.testing.assert_array_equal(np.asarray(got).view(np.uint16), to_bf16(single(h) * single(s)))
 
 
 def test_products_that_it_does_not_take() -> None:

@@ -9,6 +9,7 @@ import rewrite
 from onnx import TensorProto, helper, numpy_helper
 from rewrite.engine import machine
 from rewrite.engine.compare import compare
+from rewrite.engine.graph import DType
 from rewrite.errors import UserError
 
 
@@ -23,7 +24,7 @@ def mlp(width: int = 256) -> onnx.ModelProto:
     }
     nodes = [
         helper.make_node("MatMul", ["x", "A"], ["p"]),
-        helper.make_node("Add", ["p", "b"], ["q"]),
+        helper.make_node("Mul", ["p", "b"], ["q"]),
         helper.make_node("Relu", ["q"], ["r"]),
         helper.make_node("Gemm", ["r", "B", "b"], ["s"], transB=1),
         helper.make_node("Softmax", ["s"], ["t"]),
@@ -54,6 +55,53 @@ def test_products_are_lowered_in_the_native_graph_only() -> None:
     assert not [node for node in result.model.graph.node if node.domain == "rewrite"]
     assert result.report.precision == {"asked": "bf16", "lowered": 2, "kept": 1}
     assert {rule.name for rule in result.report.rules if rule.in_result} >= {"matmul_bf16", "gemm_bf16"}
+
+
+def residual_network() -> onnx.ModelProto:
+    """A first layer of three channels, a block with a residual, and a mean over all pixels."""
+    rng = np.random.default_rng(2)
+    shapes = {"A": (32, 3, 3, 3), "B": (64, 32, 1, 1), "C": (64, 64, 5, 5), "D": (64, 64, 1, 1)}
+    weights = {k: (rng.standard_normal(s) / np.sqrt(np.prod(s[1:]))).astype(np.float32) for k, s in shapes.items()}
+    nodes = [
+        helper.make_node("Conv", ["x", "A"], ["a"], pads=[1] * 4, strides=[2, 2]),
+        helper.make_node("Relu", ["a"], ["p"]),
+        helper.make_node("Conv", ["p", "B"], ["q"]),
+        helper.make_node("Conv", ["q", "C"], ["c"], pads=[2] * 4),
+        helper.make_node("Relu", ["c"], ["r"]),
+        helper.make_node("Conv", ["r", "D"], ["d"]),
+        helper.make_node("Add", ["d", "q"], ["s"]),
+        helper.make_node("Relu", ["s"], ["t"]),
+        helper.make_node("GlobalAveragePool", ["t"], ["y"]),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "residual",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 64, 64])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 64, 1, 1])],
+        [numpy_helper.from_array(v, k) for k, v in weights.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+@pytest.mark.usefixtures("fast_bf16")
+def test_images_are_kept_in_bf16_between_convolutions() -> None:
+    result = rewrite.optimize(residual_network(), precision="bf16")
+    native = result.native
+    convolutions = [node for node in native.nodes if node.op == "rewrite.ChannelsLastConvBf16"]
+    assert len(convolutions) == 3
+    assert [node.op for node in native.nodes].count("Conv") + [node.op for node in native.nodes].count(
+        "rewrite.ChannelsLastConv"
+    ) == 1
+    read = {v for node in convolutions for v in (node.inputs[0], *node.inputs[3:]) if v}
+    assert {native.type(v).dtype for v in read} == {DType.BF16}
+    assert not [node for node in native.nodes if node.op == "Add"]  # the residual is an operand
+    assert {rule.name for rule in result.report.rules if rule.in_result} >= {"channels_last_conv_bf16", "residual_bf16"}
+    x = np.random.default_rng(3).standard_normal((1, 3, 64, 64)).astype(np.float32)
+    exact = rewrite.compile(residual_network()).run({"x": x})["y"]
+    program = rewrite.compile(residual_network(), precision="bf16")
+    assert not program.fallbacks()
+    error = np.abs(exact - program.run({"x": x})["y"]).max() / np.abs(exact).max()
+    assert 1e-6 < error < 2e-2
 
 
 @pytest.mark.usefixtures("fast_bf16")
