@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from .kernel_graph import ALIGNMENT
 
 Array = NDArray[Any]
+CALLER = 16
+"""What malloc, and so NumPy, aligns to; see `MEMORY_CALLER` in `runtime/memory.h`."""
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
@@ -24,12 +26,17 @@ def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     return np.ndarray(shape, dtype, Store(size).take())
 
 
-def is_aligned(array: Array) -> bool:
-    """Whether kernels may read the array's memory as it is: it is contiguous, aligned, and 64 bytes past its end are on
-    a page that it is on itself."""
+def is_readable(array: Array) -> bool:
+    """Whether kernels may use the array's memory as it is: it is contiguous, aligned as every allocator does it, and 64
+    bytes past its end are on a page that it is on itself."""
     address = array.__array_interface__["data"][0]
     end = (address + array.nbytes) % 4096
-    return bool(array.flags.c_contiguous and address % ALIGNMENT == 0 and 0 < end <= 4096 - ALIGNMENT)
+    return bool(array.flags.c_contiguous and address % CALLER == 0 and 0 < end <= 4096 - ALIGNMENT)
+
+
+def is_aligned(array: Array) -> bool:
+    """Like `is_readable`, for arrays that are read in every run: they begin at a multiple of the alignment."""
+    return is_readable(array) and array.__array_interface__["data"][0] % ALIGNMENT == 0
 
 
 def usable(array: Array) -> bool:

@@ -112,7 +112,7 @@ class Program:
         """Runs the model on arrays by input name; the outputs (or those named in `outputs`) by name.
 
         Inputs are NumPy arrays, or tensors that export their memory by DLPack or the buffer protocol (those of PyTorch
-        and JAX do). C-contiguous ones that begin at a multiple of 64 bytes are read where they are, others copied.
+        and JAX do). C-contiguous ones that begin at a multiple of 16 bytes are read where they are, others copied.
 
         Outputs are fresh arrays, or those given as `out`: a dict by name, or a sequence in the model's order, None
         standing for a fresh one. They have to be writable, C-contiguous and of the output's type and shape; the result

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..engine import symbolic
 from ..engine.graph import DType, TensorType
 from ..errors import RewriteError
-from .arrays import aligned, is_aligned
+from .arrays import aligned, is_readable
 from .kernel_graph import Control, Fallback, ModelPlan, Step
 from .link import Link
 from .storage import SCRATCH, Layout, shape_value
@@ -51,7 +51,7 @@ class Run:
         self.arrays[name] = array
         base = self.link.storage.base.get(name)
         if base is not None:
-            if is_aligned(array):
+            if is_readable(array):
                 self.frame.set(base, array.__array_interface__["data"][0])
             elif array.nbytes:
                 array = np.ascontiguousarray(array)
@@ -108,7 +108,7 @@ class Run:
             if kind.shape is not None:
                 self._learn(value, kind.shape, found.shape)
             base = self.link.storage.base.get(value)
-            if not own or (base is not None and not is_aligned(found)):
+            if not own or (base is not None and not is_readable(found)):
                 fresh = aligned(found.shape, found.dtype) if found.dtype.kind != "O" else np.empty(found.shape, object)
                 fresh[...] = found
                 found = fresh

@@ -11,6 +11,7 @@
 #define MEMORY_SLACK 64               /* may be read behind a buffer */
 #define MEMORY_HUGE ((size_t)2 << 20) /* a huge page on x86 and (with pages of 4 KiB) on aarch64 */
 #define MEMORY_PAGE 4096
+#define MEMORY_CALLER 16              /* what malloc, and so NumPy, aligns to */
 
 /* At least `size` bytes and the slack, to be given back with free(); NULL if there are none. Blocks of a huge page or more
  * start at one and ask for them (many systems give them only to those who ask): fewer misses of the address translation. */
@@ -23,10 +24,12 @@ static void *memory_take(size_t size) {
   return block;
 }
 
-/* Whether kernels may use memory of a caller as it is: it is aligned, and the slack is on a page that it is on itself. */
+/* Whether kernels may use memory of a caller as it is: the slack is on a page that it is on itself, and it begins where
+ * every allocator lets memory begin. Kernels load and store vectors at any place; what is not even aligned to its elements
+ * is not for them, since they read words of several bytes. */
 static inline int memory_suits(const void *start, size_t size) {
   size_t end = ((uintptr_t)start + size) % MEMORY_PAGE;
-  return (uintptr_t)start % 64 == 0 && end > 0 && end <= MEMORY_PAGE - MEMORY_SLACK;
+  return (uintptr_t)start % MEMORY_CALLER == 0 && end > 0 && end <= MEMORY_PAGE - MEMORY_SLACK;
 }
 
 #endif

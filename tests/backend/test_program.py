@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ctypes
+import mmap
 import os
+import sys
 import threading
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from rewrite.backend import harness
+from rewrite.backend.arrays import is_readable
 from rewrite.backend.pipeline import FallbackWarning, compile_graph
 from rewrite.backend.program import Program
 from rewrite.engine.graph import Constant, DType, Graph, Node, TensorType
@@ -524,3 +529,33 @@ def test_more_threads_than_cores_under_several_callers() -> None:
     for caller in callers:
         caller.join()
     assert wrong == []
+
+
+@pytest.fixture
+def page() -> Iterator[np.ndarray]:
+    """Two pages of bytes behind which no byte may be read."""
+    size = mmap.PAGESIZE
+    space = np.frombuffer(mmap.mmap(-1, 3 * size), np.uint8)
+    protect = ctypes.CDLL(None).mprotect
+    end = ctypes.c_void_p(space.ctypes.data + 2 * size)
+    assert protect(end, ctypes.c_size_t(size), 0) == 0
+    yield space[: 2 * size]
+    assert protect(end, ctypes.c_size_t(size), 3) == 0
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no mprotect there")
+@pytest.mark.parametrize("given", ["in", "out", "in and out"])
+@pytest.mark.parametrize("space", [0, 4, 16, 20, 48, 60, 64, 76, 80, 128])
+def test_arrays_may_begin_and_end_anywhere(chain: Program, page: np.ndarray, space: int, given: str) -> None:
+    """`space` bytes are left between the end of an array and that of the page."""
+    values = RNG.standard_normal((5, 8), np.float32)
+    at = page[len(page) - space - values.nbytes : len(page) - space].view(np.float32).reshape(values.shape)
+    assert is_readable(at) == (space % 16 == 0 and space >= 64)
+    for _ in range(3):  # from Python at first, then by the runtime
+        x = values
+        if given != "out":
+            at[...] = values
+            x = at
+        found = chain.run({"x": x}, out={"y": at} if given != "in" else None)["y"]
+        np.testing.assert_allclose(found, models.chain_reference(values), rtol=1e-5, atol=1e-6)
+        assert np.shares_memory(found, at) == (given != "in")
