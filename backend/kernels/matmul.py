@@ -164,6 +164,8 @@ def lower_product(work: Product, epilogue: Epilogue, group: Group, ctx: Context)
         "batch": batch,
         "packed": panels,
         "kc": kc,
+        "group": 0 if kc else group_rows(ctx.target, m, n, k) // choice.mr,
+        "fits": ctx.target.l2,
         "ahead": lines_ahead(choice, ctx.target, m, n, k) if panels else 0,
         "tiles": {
             **tile_params(choice, a_row, a_k, f"{choice.mr} * (int64_t)({a_row})", b_k, tail_k),
@@ -198,6 +200,19 @@ def lines_ahead(choice: Tiles, target: Target, m: Dim, n: Dim, k: Dim) -> int:
         return 2
     blocks = -(-m // choice.mr)
     return 0 if blocks < 2 else max(1, -(-choice.nv * target.vector_bytes // (64 * blocks)))
+
+
+def group_rows(target: Target, m: Dim, n: Dim, k: Dim) -> int:
+    """How many rows of A all panels of B should be done for before the next rows; 0: all.
+
+    An A larger than the second-level cache comes from the third for every panel, B for every group of rows. So rows
+    are grouped where B is small enough to stay in the third, such that a group takes half of the second, but no more
+    than what shares few pages with the rows of C."""
+    if not isinstance(n, int) or not isinstance(k, int) or not 0 < n * k * 4 <= target.l3 // 8:
+        return 0
+    if isinstance(m, int) and m * k * 4 <= target.l2:
+        return 0
+    return min(192, max(32, target.l2 // 2 // (4 * k)))
 
 
 def tile_params(choice: Tiles, a_row: str, a_k: str, a_step: str, b_k: str | int, tail_k: str | int) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from rewrite.backend import harness
 from rewrite.backend.kernel_graph import Target
 from rewrite.backend.kernels import matmul, tiles
+from rewrite.backend.target import make_target
 from rewrite.engine.graph import Node
 from rewrite.engine.symbolic import symbol
 
@@ -225,3 +227,33 @@ def test_tiles_fit_the_registers_and_cover_the_matrix(isa: str, width: int) -> N
                 assert (chosen.tail - 1) * target.lanes < over <= chosen.tail * target.lanes or over == chosen.tail == 0
             else:
                 assert chosen.tail == -1
+
+
+def test_matmul_by_groups_of_rows() -> None:
+    """A larger than the second-level cache, B that stays in the third: known and unknown rows, batches, epilogues."""
+    l2 = make_target("native").l2
+    k = 96
+    rows = l2 // (4 * k) + 61
+    constants = {"w": floats(k, 130), "b": floats(130)}
+    nodes = [
+        Node("MatMul", ("x", "w"), ("t",)),
+        Node("Add", ("t", "b"), ("u",)),
+        Node("Add", ("u", "r"), ("y",)),
+    ]
+    cases = []
+    for shape, names in (((rows, k), None), ((rows, k), ("M", k)), ((5, k), ("M", k)), ((2, rows, k), ("B", "M", k))):
+        inputs = {"x": floats(*shape), "r": floats(*shape[:-1], 130)}
+        symbolic = None if names is None else {"x": names, "r": (*names[:-1], 130)}
+        cases.append(case(nodes, inputs, constants, symbolic))
+    check(cases)
+
+
+def test_groups_of_rows_follow_the_caches() -> None:
+    target = replace(make_target("native"), l2=1 << 20, l3=32 << 20)
+    assert matmul.group_rows(target, 1500, 384, 1536) == 85
+    assert matmul.group_rows(target, 1500, 1536, 384) == 192
+    assert matmul.group_rows(target, symbol("M"), 384, 1536) == 85
+    assert matmul.group_rows(target, 100, 384, 1536) == 0  # A fits
+    assert matmul.group_rows(target, 197, 3072, 768) == 0  # so does this one
+    assert matmul.group_rows(target, 1500, 3072, 768) == 0  # B would come from memory again
+    assert matmul.group_rows(target, 1500, symbol("N"), 768) == 0
