@@ -27,8 +27,9 @@ RUN = 1.03
 """Where channels come last their runs are read in place, by pointers, which costs little."""
 STORED = 2.0
 """Cycles to store a vector of results."""
-QUANTISED, WORD = 5.0, 0.3
-"""Cycles to make bytes of a vector of results and store them, and to put four channels together to a word."""
+QUANTISED, WORD, STEP = 5.0, 0.3, 3.0
+"""Cycles to make bytes of a vector of results and store them, to put four channels together to a word, and besides the
+products of a depthwise filter."""
 DIRECT = 0.8
 """Winograd's algorithm is chosen where it takes less than this share of the time of the direct one."""
 TILES = ((4, 36 / 144), (2, 16 / 36))
@@ -119,7 +120,7 @@ def bytes_first(c: Convolution, rate: float) -> float:
 def bytes_last(c: Convolution, rate: float) -> float:
     """The same from [N, .., C] to [N, .., M], where they are words as they lie."""
     if c.depthwise:
-        return c.images * c.pixels * math.ceil(c.groups / (4 * c.lanes)) * (0.6 * c.taps + 1.6 * QUANTISED)
+        return c.images * c.pixels * math.ceil(c.groups / (4 * c.lanes)) * (0.6 * c.taps + STEP)
     wasted = 4 * math.ceil(c.channels / 4) / max(c.channels, 1.0) if c.channels > 8 or c.groups > 1 else 1.0
     narrow = ONE_VECTOR if c.filters <= c.lanes else 1.0
     stored = c.images * c.pixels * c.groups * math.ceil(c.filters / c.lanes) * QUANTISED

@@ -9,6 +9,9 @@ from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step
 from .window import Window, geometry
 
+LARGEST = 1024
+"""The largest window, in elements, with channels last: the kernel puts down where they lie."""
+
 
 def byte_pool(group: Group, ctx: Context, shape: Window, last: bool = False) -> list[Step] | None:
     """The step for a MaxPool node alone on u8 or i8, with its channels first or `last`; what windows see of padding
@@ -17,13 +20,15 @@ def byte_pool(group: Group, ctx: Context, shape: Window, last: bool = False) -> 
     if node is None or len(group.nodes) != 1:
         return None
     x = ctx.type(node.inputs[0])
-    if x.dtype not in (DType.U8, DType.I8) or x.shape is None:
+    if x.dtype not in (DType.U8, DType.I8) or x.shape is None or (last and shape.taps > LARGEST):
         return None
     extents = Extents()
     signed = x.dtype is DType.I8
     images, channels = x.shape[0], x.shape[-1 if last else 1]
     items = (
-        {"images": extents(images), "channels": extents(channels)} if last else {"planes": extents(images * channels)}
+        {"images": extents(images), "channels": extents(channels), "taps": shape.taps}
+        if last
+        else {"planes": extents(images * channels)}
     )
     params = {
         **items,
