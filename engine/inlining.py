@@ -103,6 +103,24 @@ def iterate(scope: Scope, body: BodyRef, count: int, carried: Sequence[Value]) -
     return [*carried, *(scope.node("Concat", {"axis": 0}, values) for values in stacked)]
 
 
+_PARTIAL = frozenset(("Div", "Mod", "Pow", "BitShift", "Cast", "CastLike"))
+"""Elementwise operators without a result for some integers, by zero for one; and casts of what no integer holds."""
+
+
+def is_total(body: BodyRef) -> bool:
+    """Whether the elementwise operators of a body have a result whatever they are given, so that it may be computed
+    where it was not asked for: a division of integers by zero ends the program."""
+    graph = body.graph
+    for node in graph.nodes:
+        if node.op in _PARTIAL:
+            dtype = graph.type(node.outputs[0]).dtype
+            if dtype is None:
+                raise Unprovable("an element type in the body is not known")
+            if not dtype.is_float:
+                return False
+    return True
+
+
 def is_pointwise(scope: Scope, body: BodyRef) -> bool:
     """Whether a body computes every element of its outputs from the same elements of its inputs, of whatever more dims
     these have in front."""

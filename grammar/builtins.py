@@ -143,6 +143,7 @@ inline(b: any, ..x: any) -> list                  The outputs of a body (of If, 
 iterate(b: any, n: int, ..x: any) -> list         The outputs of a Loop after n runs of a body, from these values.
 node_count(b: any) -> int                         How many nodes a body has.
 pointwise(b: any) -> bool                         Whether every element is made of the same elements of the inputs.
+total(b: any) -> bool                             Whether a body may be computed for nothing: it divides no integers.
 hoisted(b: any) -> any                            A body without what no run changes: that is computed before it.
 unchanged(b: any) -> ints                         The carried values that every run of a Loop passes on as they came.
 captured(b: any, p: ints, v: list) -> any         A Loop's body that reads these unchanged values from around it.

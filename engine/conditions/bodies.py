@@ -49,6 +49,12 @@ def pointwise(ev: Scope, b: Value) -> bool:
 
 
 @function
+def total(ev: Scope, b: Value) -> bool:
+    """Whether the elementwise operators of a body have a result whatever they are given: no division of integers."""
+    return inlining.is_total(_body(b))
+
+
+@function
 def hoisted(ev: Scope, b: Value) -> BodyRef:
     """A body without what is the same in every run of it, which is computed where its node stands."""
     return carried.hoisted(ev, _body(b))

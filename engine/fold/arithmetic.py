@@ -95,7 +95,9 @@ def _pow(call: Call) -> list[Array]:
         if exponent.dtype.kind not in "iu" or (exponent < 0).any():
             raise Refused
         return [np.asarray(np.power(base, exponent.astype(base.dtype)))]
-    return [np.asarray(np.power(base.astype(np.float64), exponent.astype(np.float64))).astype(base.dtype)]
+    # one exponent for all is taken to other routines than one for each, which differ in the last bit
+    wide = [np.array(a, np.float64) for a in np.broadcast_arrays(base, exponent)]
+    return [np.asarray(np.power(*wide)).astype(base.dtype)]
 
 
 def _erf(x: Array) -> Array:

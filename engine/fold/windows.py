@@ -406,7 +406,7 @@ def _contract(x: Array, w: Array, axes: tuple[list[int], list[int]]) -> Array:
 
 def _integer_gemm(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
     a, b, c = arrays[0], arrays[1], arrays[2] if len(arrays) > 2 else None
-    alpha, beta = float(attrs.get("alpha", 1.0)), float(attrs.get("beta", 1.0))  # type: ignore[arg-type]
+    alpha, beta = _real(attrs, "alpha", 1.0), 1.0 if c is None else _real(attrs, "beta", 1.0)
     if a.dtype.kind not in "iu" or alpha != int(alpha) or beta != int(beta):
         return None
     number = a.dtype.type

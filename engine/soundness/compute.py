@@ -126,6 +126,8 @@ class Values:
         typed = [_as_typed(a, t) for a, t in zip(found, types, strict=False)]
         if node.op in ("Add", "Sub", "Sum"):
             lost = max(lost, _cancelled(arrays, typed[0]))
+        elif node.op in _SUMS and peak > _LARGE:
+            lost = max(lost, _cancelled([_magnitude(node, arrays)], typed[0]))
         return _computed(typed, peak, finite=finite, lost=lost)
 
     def _defined(self, node: ENode, op: ast.Op | None, arrays: Sequence[Any]) -> Computed:
@@ -186,13 +188,28 @@ def _as_typed(array: Any, type_: ValueType) -> Any:
     return array
 
 
+_SUMS = frozenset({"MatMul", "Gemm", "Conv", "ReduceSum", "ReduceMean", "Einsum"})
+_LARGE = 1e6
+
+
+def _magnitude(node: ENode, arrays: Sequence[Any]) -> Array:
+    """The sums of the magnitudes of what an operator adds up: rounding is off by a part of these, however small the sum
+    (Higham, "Accuracy and Stability of Numerical Algorithms", section 4.2)."""
+    sizes = [np.abs(a.astype(np.float64)) if _is_float(a) else a for a in arrays]
+    return np.asarray(apply(node.op, node.attrs, sizes, node.outputs)[0])
+
+
+def _is_float(array: Any) -> bool:
+    return isinstance(array, np.ndarray) and (array.dtype.kind == "f" or array.dtype.name == "bfloat16")
+
+
 _CANCELLED = 1e-3
 """A sum that is smaller than a term by this factor has lost digits of it."""
 
 
 def _cancelled(terms: Sequence[Any], total: Any) -> float:
     """The largest magnitude that terms of a sum have where they cancel."""
-    if not isinstance(total, np.ndarray) or not (total.dtype.kind == "f" or total.dtype.name == "bfloat16"):
+    if not _is_float(total):
         return 0.0
     found = 0.0
     with np.errstate(all="ignore"):

@@ -10,6 +10,7 @@ _BRANCHES = """g (bool c, float[2, 2] x, float[2, 2] y) => (float[2, 2] z) {{
   z = If (c) <then_branch = t () => (float[2, 2] p) {{ p = {then} }},
               else_branch = e () => (float[2, 2] q) {{ q = {other} }}>
 }}"""
+_QUOTIENT = _BRANCHES.replace("float", "int32").format(then="Div (x, y)", other="Sub (x, y)")
 _BRANCHES_OF_TWO = """g (bool c, float[2] x) => (float[2] z, float[2] w) {{
   z, w = If (c) <then_branch = t () => (float[2] p, float[2] q) {{ p = Neg (x)  q = {then} (x) }},
                  else_branch = e () => (float[2] r, float[2] s) {{ r = Abs (x)  s = {other} (x) }}>
@@ -83,6 +84,7 @@ _SCAN_INVARIANT = """g (float[5, 2] x, float[2, 2] k, float[2] y) => (float[2] z
 MODELS = {
     "if_same": _BRANCHES.format(then="Add (x, y)", other="Add (x, y)"),
     "if_pointwise": _BRANCHES.format(then="Add (x, y)", other="Sub (x, y)"),
+    "if_quotient": _QUOTIENT,
     "if_products": _BRANCHES.format(then="MatMul (x, y)", other="Add (x, y)"),
     "if_same_second": _BRANCHES_OF_TWO.format(then="Relu", other="Relu"),
     "if_two": _BRANCHES_OF_TWO.format(then="Relu", other="Exp"),

@@ -1,0 +1,37 @@
+"""What the checker computes operators to be, and how much rounding it grants them."""
+
+from __future__ import annotations
+
+import numpy as np
+from rewrite.engine.egraph import EGraph
+from rewrite.engine.graph import DType, TensorType
+from rewrite.engine.soundness.compute import Values, apply
+
+
+def test_the_factor_of_an_absent_addend_plays_no_part() -> None:
+    low = np.iinfo(np.int64).min + 1
+    a, b = np.array([[low]]), np.array([[1]])
+    (found,) = apply("Gemm", {"alpha": 1.0, "beta": 0.25}, [a, b], 1)
+    assert found.tolist() == [[low]]
+
+
+def test_a_sum_of_products_that_cancels_tells_what_it_has_lost() -> None:
+    egraph = EGraph.create(())
+    assert egraph.matcher is not None
+    x = egraph.add_input("x", TensorType(DType.F32, (1, 2)))
+    w = egraph.add_input("w", TensorType(DType.F32, (2, 1)))
+    product = egraph.add("MatMul", {}, (x, w))
+    large = np.array([[3e38], [3e38]], np.float32)
+    values = Values(egraph, {"x": np.array([[1, -1]], np.float32), "w": large}, {})
+    found = values.of_class(product)
+    assert found.arrays[0].tolist() == [[0]]
+    assert found.lost == 2 * float(large[0, 0])
+    kept = Values(egraph, {"x": np.array([[1, 1]], np.float32), "w": large * np.float32(0.1)}, {})
+    assert kept.of_class(product).lost == 0
+    egraph.matcher.close()
+
+
+def test_one_exponent_for_all_is_as_one_for_each() -> None:
+    x = np.abs(np.random.default_rng(0).standard_normal(1000))
+    one, each = (apply("Pow", {}, [x, exponent], 1)[0] for exponent in (np.array(-1.0), np.full(1000, -1.0)))
+    assert one.tobytes() == each.tobytes()
