@@ -146,7 +146,7 @@ class Terms:
 
 
 def _settled(array: Array) -> Array:
-    """An array as constants hold it: contiguous, but for transposed weights, which are packed in yet another order anyway.
+    """An array as constants hold it: contiguous, but for transposed weights, packed in yet another order anyway.
     Turning those of a transformer takes longer than reading its file."""
     if array.nbytes >= _LARGE and array.transpose(np.argsort(array.strides)[::-1]).flags.c_contiguous:
         return array
