@@ -20,6 +20,7 @@ from .build import build
 from .cache import Cache
 from .kernel_graph import ALIGNMENT, SERIAL_WORK, SLACK, Group, Item, Join, Kernel, Shape, Step, Target, View
 from .lower import Context, lowerer_of
+from .pitch import settled
 from .target import detect
 
 Array = NDArray[Any]
@@ -160,7 +161,7 @@ def lower(
     context = Context(graph, target or detect(), threads, reassociate=reassociate)
     lowerer = lowerer_of(group.op)
     found = None if lowerer is None else lowerer(group, context)
-    return (None if found is None else list(found)), context
+    return (None if found is None else settled(found, graph.outputs, dict(graph.types))), context
 
 
 def run(

@@ -18,7 +18,7 @@ from .storage import nbytes
 
 def joined(items: Sequence[Item], outputs: Sequence[str], types: dict[str, ValueType]) -> list[Item]:
     """The items with steps that copy those operands of joins that cannot be made in their places; `types` gets the
-    types of the copies."""
+    types of the copies. Joins of columns have been settled before (see `pitch`)."""
     if not any(isinstance(item, Join) for item in items):
         return list(items)
     makers = _Makers(items, outputs, types)

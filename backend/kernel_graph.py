@@ -108,6 +108,19 @@ Guarded = tuple[tuple[str, bool], ...]
 
 
 @dataclass(frozen=True)
+class Pitch:
+    """A buffer of a step that may be some columns of a wider tensor: its rows, `length` elements each, lie further
+    apart then. (Rows are all elements along the last axis: the channels of a pixel.)
+
+    `buffer` counts the inputs, then the outputs; `params` are the kernel's parameters that say how far apart rows lie,
+    in elements: paths into them, each with a factor."""
+
+    buffer: int
+    length: int
+    params: tuple[tuple[tuple[str | int, ...], int], ...]
+
+
+@dataclass(frozen=True)
 class Step:
     """One launch of a kernel: `NAME(bufs, dims, tid, nth)` for each part `tid` of `nth`, after the step before it.
 
@@ -116,7 +129,8 @@ class Step:
     allows; their contents are undefined at the start. Values are names in the graph or from `Context.new_value`.
 
     A value may be made by several steps if at most one of them runs: `when` has the conditions on which one does, and
-    `only` pairs of dims of which the first must not be larger than the second."""
+    `only` pairs of dims of which the first must not be larger than the second. `pitches` are there while a graph is
+    planned only."""
 
     kernel: Kernel
     inputs: tuple[str, ...]
@@ -129,6 +143,7 @@ class Step:
     origins: tuple[Origin, ...] = ()  # the same in full; steps that share a group's work have it equal
     when: Guarded = ()
     only: tuple[tuple[Dim, Dim], ...] = ()
+    pitches: tuple[Pitch, ...] = ()
 
     def work(self, extents: Mapping[str, int]) -> int:
         """Its work for these extents, `MUCH` where nothing is said; 0 if it is not to be run at all."""
@@ -139,24 +154,30 @@ class Step:
 
 @dataclass(frozen=True)
 class View:
-    """A value that is the same memory as another: `offset` bytes into it, contiguous. Costs nothing at run time."""
+    """A value that is the same memory as another: `offset` bytes into it, contiguous. Costs nothing at run time.
+
+    With a `pitch` it is some columns of the other, whose rows have so many elements: those who read it have to know
+    (see `pitch`). In a plan there are none of these any more."""
 
     input: str
     output: str
     offset: Dim = 0
     nodes: tuple[str, ...] = ()
+    pitch: int = 0
 
 
 @dataclass(frozen=True)
 class Join:
     """A value that others are parts of, each `offset` bytes into it: what makes a part writes it there from the start.
 
-    In a plan all parts are made by steps (or are such values themselves), and are parts of nothing else."""
+    In a plan all parts are made by steps (or are such values themselves), and are parts of nothing else. With a `pitch`
+    parts are columns of rows of so many elements; in a plan there are none of these any more."""
 
     parts: tuple[str, ...]
     offsets: tuple[Dim, ...]
     output: str
     nodes: tuple[str, ...] = ()
+    pitch: int = 0
 
 
 @dataclass(frozen=True)

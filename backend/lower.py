@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import pkgutil
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -106,6 +106,20 @@ class Context:
         if self._makers is None:
             self._makers = {v: node for node in self.graph.nodes for v in node.outputs if v}
         return self._makers.get(value)
+
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        """The values that may be laid out as columns of wider ones (see `pitch`): operands of Concats along the last
+        axis, and what Split and Slice cut."""
+        found: set[str] = set()
+        for node in self.graph.nodes:
+            if node.op == "Concat":
+                shape = self.type(node.outputs[0]).shape
+                if shape is not None and node.attrs.get("axis") in (-1, len(shape) - 1):
+                    found.update(node.inputs)
+            elif node.op in ("Split", "Slice"):
+                found.update(node.inputs[:1], node.outputs)
+        return frozenset(found - self.graph.constants.keys())
 
     def in_memory(self, value: str, /) -> bool:
         """Whether a value is there as a tensor when the group being lowered runs: none that lies within a kernel."""

@@ -12,6 +12,7 @@ from ..engine.graph import Constant, DType, Graph, Node, TensorType, ValueType
 from ..engine.operators import OWN_DOMAIN, find_schema
 from ..engine.shapes.core import IllTyped
 from ..engine.symbolic import Dim
+from .branches import substitute
 from .conditional import Conditionals
 from .group import FusePolicy, Uses, group_nodes, split
 from .joining import joined
@@ -31,7 +32,9 @@ from .kernel_graph import (
     reads,
     writes,
 )
+from .lengths import range_lengths
 from .lower import Context, lowerer_of
+from .pitch import settled
 from .versions import versions_of
 from .views import views_of
 
@@ -58,6 +61,9 @@ def plan_graph(
         while True:
             one = _without_dead(one)
             contents, fails = _contents(one)
+            if lengths := range_lengths(one, contents):
+                one = substitute(one, lengths)
+                contents, fails = _contents(one)
             context = Context(one, target, threads, contents, reassociate)
             found = _plan(context, policy, symbols, announce or (lambda kernel: None))
             plainer = _by_definition(one, found, policy)
@@ -98,12 +104,13 @@ def _plan(
         context.made.update(v for item in found for v in writes(item))
         if isinstance(part, Group):
             for item in found:
-                if isinstance(item, Step):
-                    announce(item.kernel)
+                if isinstance(item, Step) and not (item.pitches and context.columns & {*item.inputs, *item.outputs}):
+                    announce(item.kernel)  # else it may be told of other distances of rows yet
     types: dict[str, ValueType] = {**graph.types, **context.added_types}
     constants = {**graph.constants, **context.added_constants}
     items = _inlined(items, Conditionals(types, constants))
-    items = joined(_needed(items, graph.outputs, types), graph.outputs, types)
+    items = settled(_needed(items, graph.outputs, types), graph.outputs, types)
+    items = joined(items, graph.outputs, types)
     used = {v for item in items for v in (*reads(item), *writes(item))} | {*graph.inputs, *graph.outputs}
     return ModelPlan(
         name=graph.name,

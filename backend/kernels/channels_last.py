@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ...engine.graph import DType, TensorType
 from ...engine.symbolic import Dim, product
 from ..iteration import Extents, contiguous
+from ..kernel_graph import Pitch
 from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step, lowering
 from . import tiles as tiling
@@ -180,6 +181,11 @@ def conv_step(
         in_place=() if part < runs else epilogue.in_place(2),
         threads=serial_below(macs, SMALL_WORK),
         nodes=tuple(n.name for n in group.nodes),
+        pitches=(
+            *(() if copied else (Pitch(0, channels, ((("x_row",), 1),)),)),
+            *epilogue.pitches(2, m * groups),
+            Pitch(2 + len(epilogue.values), m * groups, ((("y_row",), 1),)),
+        ),
     )
 
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from ...engine.symbolic import Dim, same
-from ..iteration import Access, Extents, collapse, contiguous
-from ..kernel_graph import Group, Kernel, Step
+from ..iteration import Access, Extents, Space, collapse, contiguous
+from ..kernel_graph import Group, Kernel, Pitch, Step
 from ..loops import accesses, code, cost, operand, threads
 from ..lower import Context, lowering
 from ..pointwise import Pointwise, from_nodes
@@ -29,7 +29,9 @@ def lower_elementwise(group: Group, ctx: Context) -> list[Step] | None:
     reads = accesses(program, shape)
     if reads is None:
         return None
-    step = elementwise_step(program, shape, reads, nodes=tuple(n.name for n in group.nodes))
+    long = bool(shape) and isinstance(shape[-1], int) and shape[-1] >= ctx.target.lanes
+    by_rows = long and not ctx.columns.isdisjoint((*group.inputs, *group.outputs))
+    step = elementwise_step(program, shape, reads, nodes=tuple(n.name for n in group.nodes), by_rows=by_rows)
     return None if step is None else [step]
 
 
@@ -44,12 +46,15 @@ def elementwise_step(
     reads: Sequence[Access],
     writes: Sequence[Access] | None = None,
     nodes: tuple[str, ...] = (),
+    by_rows: bool = False,
 ) -> Step | None:
     """The step that computes a program over a space: operands as `reads` tells, results as `writes` (default: whole
-    tensors of that shape). None if the program has no C."""
+    tensors of that shape). None if the program has no C. With `by_rows` the last axis stays a loop of its own, so that
+    tensors may be columns of wider ones."""
     whole = [contiguous(value, shape) for value in program.outputs]
     writes = whole if writes is None else writes
-    space = collapse(shape, [a.strides for a in (*reads, *writes)])
+    roles = "." * (len(shape) - 1) + "c" if by_rows else ""
+    space = collapse(shape, [a.strides for a in (*reads, *writes)], roles)
     vector = vectorisable(program, halves=True) and all(s[-1] == 1 for s in space.strides[len(reads) :])
     if not vector and not computable(program):
         return None
@@ -80,7 +85,22 @@ def elementwise_step(
         in_place=_in_place(program, reads, writes),
         threads=threads(shape, cost(program)),
         nodes=nodes,
+        pitches=tuple(_pitches(space, [*reads, *writes], len(reads))),
     )
+
+
+def _pitches(space: Space, tensors: Sequence[Access], reads: int) -> Iterator[Pitch]:
+    """The tensors that are walked row by row, the rows as long as those of the space."""
+    length = space.extents[-1]
+    for k, (tensor, strides) in enumerate(zip(tensors, space.strides, strict=True)):
+        if strides[-1] != 1 or tensor.offset != 0 or not tensor.shape or not isinstance(length, int):
+            continue
+        if tensor.shape[-1] != length:
+            continue
+        path = ("reads", k) if k < reads else ("writes", k - reads)
+        factors = [s // length if isinstance(s, int) and s % length == 0 else 0 for s in strides[:-1]]
+        if all(factors):
+            yield Pitch(k, length, tuple(((*path, "strides", i), f) for i, f in enumerate(factors)))
 
 
 def _in_place(program: Pointwise, reads: Sequence[Access], writes: Sequence[Access]) -> tuple[tuple[int, int], ...]:

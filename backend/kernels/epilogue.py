@@ -16,6 +16,7 @@ from typing import Any
 from ...engine.graph import DType, TensorType
 from ...engine.symbolic import Dim, same
 from ..iteration import Extents, contiguous
+from ..kernel_graph import Pitch
 from ..lower import Context, Group
 from ..pointwise import from_nodes
 from ..pointwise_c import emit, vectorisable
@@ -88,6 +89,17 @@ class Epilogue:
     def in_place(self, first: int) -> tuple[tuple[int, int], ...]:
         """The pairs for `Step.in_place`, if the operands follow `first` other inputs."""
         return tuple((first + i, 0) for i in self.elementwise)
+
+    def pitches(self, first: int, length: int) -> tuple[Pitch, ...]:
+        """The same for `Step.pitches`, if rows of the output have so many elements."""
+        found = []
+        for i in self.elementwise:
+            b, m, n = self.operands[i].strides
+            if n == 1 and m == length and isinstance(b, int) and b % length == 0:
+                path = ("epilogue", "operands", i)
+                batch = (((*path, "b"), b // length),) if b else ()
+                found.append(Pitch(first + i, length, (((*path, "m"), 1), *batch)))
+        return tuple(found)
 
 
 IDENTITY = Epilogue((), (), "x", "", ())

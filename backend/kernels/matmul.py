@@ -17,7 +17,7 @@ from ...engine.graph import DType, TensorType
 from ...engine.symbolic import Dim, ceildiv, product, same
 from ..arrays import aligned
 from ..iteration import Access, Extents, collapse, contiguous
-from ..kernel_graph import Target
+from ..kernel_graph import Pitch, Target
 from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step, lowering
 from . import tiles as tiling
@@ -173,6 +173,11 @@ def lower_product(work: Product, epilogue: Epilogue, group: Group, ctx: Context)
         },
         "epilogue": epilogue.params(extents),
     }
+    pitches: tuple[Pitch, ...] = ()
+    if not batch and isinstance(n, int) and isinstance(k, int):
+        pitches = (Pitch(2 + len(epilogue.values), n, ((("c_row",), 1),)), *epilogue.pitches(2, n))
+        if work.a.row == k and work.a.column == 1:
+            pitches = (Pitch(0, k, ((("tiles", "a_row"), 1), (("tiles", "a_step"), choice.mr))), *pitches)
     macs = product((*work.batch, m, n, k))
     steps.append(
         Step(
@@ -183,6 +188,7 @@ def lower_product(work: Product, epilogue: Epilogue, group: Group, ctx: Context)
             in_place=() if kc else epilogue.in_place(2),
             threads=serial_below(macs, SMALL_WORK),
             nodes=names,
+            pitches=pitches,
         )
     )
     return steps

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from ...engine.graph import Node, TensorType
+from ...engine.graph import DType, Node, TensorType
 from ...engine.symbolic import Dim, at_least, divides, exact_div, maximum, minimum, product, same, total
 from ..iteration import Access, Extents, collapse, contiguous
-from ..kernel_graph import ALIGNMENT, Group, Join, Kernel, Step
+from ..kernel_graph import ALIGNMENT, Group, Join, Kernel, Step, View
 from ..loops import int_attr, threads
 from ..lower import Context, lowering
 
@@ -67,6 +68,40 @@ def copy_values(source: str, target: str, kind: TensorType) -> Step:
     params = {"c": WORDS[kind.dtype.bits], "sources": 1, "parts": [part]}
     return Step(
         Kernel("copy", params), (source,), (target,), dims=tuple(extents.dims), threads=threads(kind.shape), nodes=()
+    )
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Columns of a tensor: rows of `pitch` elements, of which they are those from `offset` on."""
+
+    value: str
+    pitch: int
+    offset: int = 0
+
+    def access(self, shape: Sequence[Dim]) -> Access:
+        """Them as a tensor of this shape."""
+        rows = contiguous(self.value, (*shape[:-1], self.pitch))
+        return Access(self.value, tuple(shape), rows.strides, self.offset)
+
+
+def copy_columns(moves: Sequence[tuple[Columns, Columns, Sequence[Dim]]], nodes: tuple[str, ...]) -> Step:
+    """The step that copies f32 tensors of these shapes, columns of one value to columns of another."""
+    sources = list(dict.fromkeys(read.value for read, _, _ in moves))
+    targets = list(dict.fromkeys(write.value for _, write, _ in moves))
+    extents = Extents()
+    parts = [
+        _part(read.access(shape), write.access(shape), extents)
+        | {"source": sources.index(read.value), "target": targets.index(write.value)}
+        for read, write, shape in moves
+    ]
+    return Step(
+        Kernel("copy", {"c": WORDS[32], "sources": len(sources), "parts": parts}),
+        tuple(sources),
+        tuple(targets),
+        dims=tuple(extents.dims),
+        threads=threads((total(product(shape) for _, _, shape in moves),)),
+        nodes=nodes,
     )
 
 
@@ -177,7 +212,12 @@ def lower_concat(group: Group, ctx: Context) -> Sequence[Step | Join] | None:
         start = start + read.shape[axis]
     steps = copy_step(node, ctx, parts)
     dtype = ctx.type(node.outputs[0]).dtype
-    if steps is None or dtype is None or not all(d == 1 for d in out.shape[:axis]):
+    if steps is None or dtype is None:
+        return steps
+    pitch = _pitch(dtype, out.shape, axis)
+    if pitch and all(isinstance(read.shape[-1], int) for read, _ in parts):
+        return [Join(node.inputs, tuple(w.offset * 4 for _, w in parts), node.outputs[0], (node.name,), pitch)]
+    if not all(d == 1 for d in out.shape[:axis]):
         return steps
     offsets = tuple(write.offset * dtype.numpy.itemsize for _, write in parts)
     if not all(divides(offset, ALIGNMENT) for offset in offsets):
@@ -185,9 +225,17 @@ def lower_concat(group: Group, ctx: Context) -> Sequence[Step | Join] | None:
     return [Join(node.inputs, offsets, node.outputs[0], (node.name,))]
 
 
+def _pitch(dtype: DType | None, shape: Sequence[Dim], axis: int) -> int:
+    """The length of rows if parts along an axis are columns, which kernels may read and write where they are (see
+    `pitch`), else 0."""
+    length = shape[axis]
+    columns = dtype is DType.F32 and axis == len(shape) - 1 and any(d != 1 for d in shape[:-1])
+    return length if columns and isinstance(length, int) else 0
+
+
 @lowering("Split")
-def lower_split(group: Group, ctx: Context) -> list[Step] | None:
-    """Each output from its place along the axis."""
+def lower_split(group: Group, ctx: Context) -> Sequence[Step | View] | None:
+    """Each output from its place along the axis; columns may be read where they are (see `pitch`)."""
     node = single(group)
     if node is None:
         return None
@@ -202,6 +250,9 @@ def lower_split(group: Group, ctx: Context) -> list[Step] | None:
             read = x.sliced(axis, start, 1, size)
             parts.append((read, contiguous(value, read.shape)))
         start = start + size
+    pitch = _pitch(ctx.type(node.inputs[0]).dtype, x.shape, axis)
+    if pitch and all(isinstance(size, int) for size in sizes):
+        return [View(x.value, write.value, read.offset * 4, (node.name,), pitch) for read, write in parts]
     return copy_step(node, ctx, parts)
 
 
@@ -222,8 +273,9 @@ def _split_sizes(node: Node, ctx: Context, extent: Dim) -> Sequence[Dim] | None:
 
 
 @lowering("Slice")
-def lower_slice(group: Group, ctx: Context) -> list[Step] | None:
-    """Known starts and steps; the lengths are those of the inferred output."""
+def lower_slice(group: Group, ctx: Context) -> Sequence[Step | View] | None:
+    """Known starts and steps; the lengths are those of the inferred output. Columns may be read where they are (see
+    `pitch`)."""
     node = single(group)
     if node is None:
         return None
@@ -241,6 +293,10 @@ def lower_slice(group: Group, ctx: Context) -> list[Step] | None:
         if place is None or not step:
             return None
         read = read.sliced(axis, place, step, shape[axis])
+    if list(steps) == [1] and isinstance(shape[-1], int) and isinstance(read.offset, int):
+        pitch = _pitch(ctx.type(read.value).dtype, _whole(read.value, ctx).shape, axis)
+        if pitch:
+            return [View(read.value, node.outputs[0], read.offset * 4, (node.name,), pitch)]
     return _moved(node, ctx, read)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 from ...engine.graph import DType
 from ...engine.symbolic import Dim, product, same
 from ..iteration import Extents
-from ..kernel_graph import Group, Kernel, Step
+from ..kernel_graph import Group, Kernel, Pitch, Step
 from ..loops import float_attr, int_attr, threads
 from ..lower import Context, lowering
 from ..render import c_float
@@ -80,6 +80,9 @@ def lower_resize(group: Group, ctx: Context) -> list[Step] | None:
             scratch=scratch,
             threads=threads(y.shape, 4 * taps),
             nodes=(node.name,),
+            pitches=(Pitch(0, inner, ((("x_row",), 1),)), Pitch(1, inner, ((("y_row",), 1),)))
+            if isinstance(inner, int) and inner > 1 and end == rank - 1
+            else (),
         )
     ]
 

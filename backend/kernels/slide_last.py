@@ -13,6 +13,7 @@ from ...engine.graph import DType, TensorType
 from ...engine.symbolic import Dim, product
 from ..arrays import aligned
 from ..iteration import Extents
+from ..kernel_graph import Pitch
 from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step, lowering
 from .byte_pool import byte_pool
@@ -113,6 +114,11 @@ def slide_last(
         in_place=epilogue.in_place(len(inputs)),
         threads=serial_below(work, SMALL_PLANES),
         nodes=tuple(n.name for n in group.nodes),
+        pitches=(
+            Pitch(0, channels, ((("x_row",), 1),)),
+            *epilogue.pitches(len(inputs), channels),
+            Pitch(len(inputs) + len(epilogue.values), channels, ((("y_row",), 1),)),
+        ),
     )
 
 

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from ...engine.symbolic import Dim
 from ..arrays import aligned
 from ..iteration import Extents
+from ..kernel_graph import Pitch
 from ..lower import Context, Group, Kernel, Step
 from . import tiles as tiling
 from .epilogue import Epilogue
@@ -181,6 +182,13 @@ def winograd_step(
         scratch=int(params["scratch"]),
         in_place=epilogue.in_place(2),
         nodes=tuple(n.name for n in group.nodes),
+        pitches=(
+            Pitch(0, c, ((("x_row",), 1),)),
+            *epilogue.pitches(2, m),
+            Pitch(2 + len(epilogue.values), m, ((("y_row",), 1),)),
+        )
+        if last
+        else (),
     )
 
 

@@ -89,6 +89,18 @@ BRANCHES = """
         y = Relu(w)
     }"""
 
+COLUMNS = """
+    agraph (float[3, 8] x, bool c) => (float[3, 14] y) {
+        t = Transpose(x)
+        m = MatMul(x, t)
+        z = If(c) <
+            then_branch = yes () => (a) { p = MatMul(m, x)  q = MatMul(m, m)  a = Concat<axis = 1>(p, q) },
+            else_branch = no () => (b) { r = MatMul(m, m)  s = MatMul(r, x)  b = Concat<axis = 1>(r, s) }
+        >
+        w = Concat<axis = 1>(z, m)
+        y = Tanh(w)
+    }"""
+
 
 def model(text: str) -> onnx.ModelProto:
     found = onnx.ModelProto()
@@ -131,11 +143,13 @@ def test_an_operand_that_is_there_twice_is_copied() -> None:
 
 
 @pytest.mark.parametrize("threads", [1, 2, 5])
-def test_joins_in_branches(threads: int) -> None:
-    program = compiled(BRANCHES, threads)
+@pytest.mark.parametrize(("text", "shape"), [(BRANCHES, (2, 16)), (COLUMNS, (3, 8))])
+def test_joins_in_branches(text: str, shape: tuple[int, ...], threads: int) -> None:
+    program = compiled(text, threads)
+    assert any(isinstance(i, Join) for i in program.plan.items)
     for turn in range(8):
-        feeds = {"x": RNG.standard_normal((2, 16), np.float32), "c": np.array(turn % 3 == 0)}
-        agree(program, BRANCHES, feeds)
+        feeds = {"x": RNG.standard_normal(shape, np.float32), "c": np.array(turn % 3 == 0)}
+        agree(program, text, feeds)
 
 
 def test_operands_that_begin_at_no_cache_line_are_copied_together() -> None:

@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from rewrite.backend import harness
 from rewrite.backend.arrays import is_readable
+from rewrite.backend.kernel_graph import Fallback
 from rewrite.backend.pipeline import FallbackWarning, compile_graph
 from rewrite.backend.program import Program
 from rewrite.engine.graph import Constant, DType, Graph, Node, TensorType
@@ -166,6 +167,28 @@ def test_ranges_of_numbers_that_only_data_tell(start: float, limit: float, delta
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
     with pytest.raises(RewriteError, match="range"):
         program.run({**feeds, "c": np.zeros((), dtype)})
+
+
+@pytest.mark.parametrize(("start", "delta"), [(0.0, 1.0), (1.0, 2.0), (5.0, -3.0), (0.5, 1.0), (0, 1), (2, 3)])
+def test_ranges_up_to_an_extent(start: float, delta: float) -> None:
+    """The length follows from the sizes of the inputs, although the limit is a float: a kernel fills the range."""
+    dtype = np.float32 if isinstance(start, float) else np.int64
+    nodes = [
+        Node("Shape", ("x",), ("s",), {"start": 1, "end": 2}, name="shape"),
+        Node("Squeeze", ("s",), ("n",), name="squeeze"),
+        Node("Cast", ("n",), ("limit",), {"to": DType.from_numpy(np.dtype(dtype)).onnx}, name="cast"),
+        Node("Range", ("start", "limit", "delta"), ("r",), name="range"),
+        Node("Neg", ("r",), ("y",), name="neg"),
+    ]
+    constants = {"start": np.array(start, dtype), "delta": np.array(delta, dtype)}
+    feeds = {"x": np.zeros((2, 3), np.float32)}
+    graph = harness.make_graph(nodes, feeds, constants=constants, symbolic_shapes={"x": ("N", "M")}, outputs=["y"])
+    program = compile_graph(graph, threads=1)
+    whole = start == int(start)
+    assert any(isinstance(item, Fallback) for item in program.plan.items) != whole
+    for m in (3, 0, 1, 8, 100):
+        found = program.run({"x": np.zeros((2, m), np.float32)})["y"]
+        np.testing.assert_array_equal(found, -np.arange(start, m, delta, dtype=dtype))
 
 
 def test_an_input_that_is_an_output_is_copied() -> None:
