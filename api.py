@@ -67,7 +67,7 @@ def optimize(
     limits = {"time_limit": time_limit, "node_limit": node_limit, "memory_limit": memory}
     return pipeline.optimize(
         Path(model) if isinstance(model, str | PathLike) else model,
-        rules=[Path(path) for path in rules],
+        rules=_paths(rules),
         std_rules=std_rules,
         numerics=numerics,
         shapes=dict(shapes) if shapes else None,
@@ -160,9 +160,18 @@ def program_key(
         return None
     given = {name: value for name, value in {**settings, **limits}.items() if value is not None}
     try:
-        return known.key(model, {**given, "shapes": sorted((shapes or {}).items())}, [Path(path) for path in rules])
+        return known.key(model, {**given, "shapes": sorted((shapes or {}).items())}, _paths(rules))
     except OSError:  # told where the file is read
         return None
+
+
+def _paths(rules: Sequence[str | PathLike[str]]) -> list[Path]:
+    """The paths of rule files. Raises `UserError` for a single one, whose letters would be taken for files."""
+    from .errors import UserError
+
+    if isinstance(rules, str | bytes | PathLike):
+        raise UserError(f"rules are a list of files, not {rules!r}", hint=f"Write rules=[{str(rules)!r}].")
+    return [Path(path) for path in rules]
 
 
 def is_repeatable(report: Report) -> bool:
@@ -218,7 +227,7 @@ def compile_optimized(
         target=target,
         keep_source=Path(keep_source) if keep_source is not None else None,
         reassociate=optimized.numerics != "exact",
-        library=load_rules([Path(path) for path in rules], std=std_rules) if rules or not std_rules else None,
+        library=load_rules(_paths(rules), std=std_rules) if rules or not std_rules else None,
         progress=count,
     )
 

@@ -77,6 +77,7 @@ def command(
     the same, and then the error is told.
     """
     from ... import api
+    from ...backend.cache import Cache
     from ...backend.pipeline import warn_of_fallbacks
     from ...backend.programs import Programs
     from ...backend.target import parse_targets
@@ -89,6 +90,8 @@ def command(
     for file in (report, json_file):
         if file is not None and str(file) != "-":
             writable(file)
+    if job.program is not None:
+        Cache().prepare()  # kernels are kept there
     used = threads or api.usable_cores()
     sizes = parse_shapes(shape)
     key = None

@@ -361,6 +361,19 @@ def test_a_damaged_cache_is_made_anew(folder: Path, tmp_path_factory: pytest.Tem
     assert "warning" not in done.stderr
 
 
+def test_a_cache_that_cannot_be_is_told_before_the_work(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = rewrite("m.onnx", cwd=folder, env={"REWRITE_CACHE_DIR": str(tmp_path / "file")})
+    assert done.returncode == 2
+    assert "the cache directory cannot be made" in done.stderr
+    assert "saturate" not in done.stderr
+
+
+def test_one_rule_file_is_no_list_of_them() -> None:
+    with pytest.raises(UserError, match="rules are a list of files, not 'my.rules'"):
+        package.optimize("m.onnx", rules="my.rules")
+
+
 def _truncate_kernel(path: Path) -> None:
     (library,) = path.rglob("*.so")
     library.write_bytes(library.read_bytes()[:100])
