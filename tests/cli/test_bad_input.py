@@ -370,7 +370,7 @@ def test_a_cache_that_cannot_be_is_told_before_the_work(folder: Path, tmp_path: 
 
 
 def test_one_rule_file_is_no_list_of_them() -> None:
-    with pytest.raises(UserError, match="rules are a list of files, not 'my.rules'"):
+    with pytest.raises(UserError, match=r"rules are a list of files, not 'my\.rules'"):
         package.optimize("m.onnx", rules="my.rules")
 
 
