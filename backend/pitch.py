@@ -192,7 +192,7 @@ class _Layout:
             yield Join(values, offsets, item.output, item.nodes)
 
 
-def _whole_parts(join: Item, views: Mapping[str, View], types: Mapping[str, ValueType]) -> list[_Part]:
+def _whole_parts(join: Join, views: Mapping[str, View], types: Mapping[str, ValueType]) -> list[_Part]:
     """The operands of a join of columns; where all columns of a value follow each other in views, the value."""
     parts: list[_Part] = []
     for value, offset in zip(join.parts, join.offsets, strict=True):

@@ -67,8 +67,8 @@ def test_layer_norm() -> None:
 
 
 def _far_from_zero(case: Case) -> Case:
-    """A layer normalisation with its result in double precision: the oracles' own mean is off by single precision's last
-    digit, which is a ten-thousandth of a deviation here."""
+    """A layer normalisation with its result in double precision: the oracles' own mean is off by the last digit of
+    single precision, which is a ten-thousandth of a deviation here."""
     x, scale, bias = (v.astype(np.float64) for v in (*case.inputs.values(), *case.constants.values()))
     d = x - x.mean(-1, keepdims=True)
     y = d / np.sqrt(np.square(d).mean(-1, keepdims=True) + 1e-5) * scale + bias
