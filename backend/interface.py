@@ -134,6 +134,7 @@ class Interface:
         self.specs = [InputSpec(port) for port in self.inputs]
         self._defaults = defaults
         self._names = frozenset(inputs)
+        self._output_names = tuple(outputs)
 
     def values(self, inputs: Mapping[str, Any]) -> list[Any]:
         """The inputs by position, with the model's own for those not given that have one. UserError for wrong names."""
@@ -174,29 +175,40 @@ class Interface:
 
         Raises UserError for unknown names, another number of arrays than of outputs, what isn't a writable C-contiguous
         array, and for arrays that share memory."""
-        names = [port.name for port in self.outputs]
-        if isinstance(out, Mapping):
+        names = self._output_names
+        given: Sequence[Any]
+        if type(out) is list or type(out) is tuple:
+            given = out
+        elif type(out) is dict or isinstance(out, Mapping):
             for name in out:
                 if name not in names:
-                    raise UserError(f"the model has no output {name!r}", hint=_did_you_mean(name, names))
+                    raise UserError(f"the model has no output {name!r}", hint=_did_you_mean(name, list(names)))
             given = [out.get(name) for name in names]
         else:
             given = list(out)
-            if len(given) != len(names):
-                raise UserError(
-                    f"`out` has {len(given)} arrays, the model {len(names)} outputs",
-                    hint="None stands for a fresh array; a dict has those outputs only that are wanted in given ones.",
-                )
+        if len(given) != len(names):
+            raise UserError(
+                f"`out` has {len(given)} arrays, the model {len(names)} outputs",
+                hint="None stands for a fresh array; a dict has those outputs only that are wanted in given ones.",
+            )
         arrays: list[Array | None] = []
-        for name, value in zip(names, given, strict=True):
-            array = None if value is None else as_array(value, f"the array for output {name!r}")
-            if array is not None and not (array.flags.writeable and array.flags.c_contiguous):
-                wrong = "not C-contiguous" if array.flags.writeable else "read-only"
-                raise UserError(f"the array for output {name!r} is {wrong}")
-            if array is not None and any(other is not None and np.may_share_memory(array, other) for other in arrays):
-                raise UserError(f"the array for output {name!r} shares memory with that for another output")
+        for value in given:  # this is most of what `out` costs a small model: nothing is made that errors alone need
+            array = value if value is None or type(value) is np.ndarray else self._target(value, len(arrays))
+            if array is not None:
+                flags = array.flags
+                if not (flags.writeable and flags.c_contiguous):
+                    wrong = "not C-contiguous" if flags.writeable else "read-only"
+                    raise UserError(f"the array for output {names[len(arrays)]!r} is {wrong}")
+                for other in arrays:
+                    if other is not None and np.may_share_memory(array, other):
+                        raise UserError(
+                            f"the array for output {names[len(arrays)]!r} shares memory with that for another output"
+                        )
             arrays.append(array)
         return tuple(arrays)
+
+    def _target(self, value: Any, number: int) -> Array:
+        return as_array(value, f"the array for output {self._output_names[number]!r}")
 
 
 def deliver(name: str, found: Any, array: Array) -> Array:
