@@ -35,7 +35,7 @@ def swept(subject: Subject, instance: Instance, rng: np.random.Generator, most: 
         _directions(instance, rng), _ranks(instance, rng), _alike(instance, rng), _numbers(instance, rng),
         _left_open(subject, instance, rng), _literals(subject, instance), _turned(instance, rng),
         _in_one_place(subject, instance, rng), _filled(subject, instance, rng), _one_or_two(instance, rng),
-        _larger(instance), _one_shape(instance, rng), _one_number(instance),
+        _larger(instance), _one_shape(instance, rng), _one_number(instance), _square_ranks(instance, rng),
     )  # fmt: skip
     known = {instance.key()}
     kinds: list[list[Instance]] = []
@@ -247,6 +247,12 @@ def _ranks(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
             plain = all(isinstance(d, int) for d in new)
             if new != shape and len(new) <= _RANK and (plain or not tensor.is_const):
                 yield _put(instance, slot, resize(tensor, new, rng), f"{slot[0]} has shape {list(new)}")
+
+
+def _square_ranks(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
+    """A tensor has another rank where all axes are equally long, so that a vector fits wherever a matrix did."""
+    for alike in itertools.islice(_alike(instance, rng), 1):
+        yield from _ranks(alike, rng)
 
 
 def _literals(subject: Subject, instance: Instance) -> Iterator[Instance]:

@@ -222,6 +222,15 @@ rule exponential_undone                        # equal in real arithmetic, as lo
   class reassoc
   test fires    x: f32[2, 3]
 """,
+    "nothing_in_between": """
+rule nothing_in_between                        # a product that is empty is a constant, which the compiler leaves alone
+  x @ V @ W  =>  x @ (V @ W)
+  given V, W: const [_, _]
+  where not is_const(x)
+  class reassoc
+  test fires    x: f32[2, 3], V: f32[3, 4], W: f32[4, 5]
+  test refuses  V: f32[3, 0], x: f32[2, 3] = 1, W: f32[0, 5]
+""",
 }
 
 

@@ -53,3 +53,20 @@ def test_all_operands_take_one_shape(found: dict[str, list[Instance]], shape: tu
 def test_integers_take_one_number(found: dict[str, list[Instance]], number: int) -> None:
     constants = [[t.array for t in _tensors(one) if t.array is not None] for one in found["remainder_of_sum"]]
     assert any(len(arrays) == 2 and all((a == number).all() for a in arrays) for arrays in constants)
+
+
+def test_a_vector_takes_the_place_of_a_matrix(tmp_path: Path) -> None:
+    path = tmp_path / "some.rules"
+    path.write_text("""
+rule scaled_product                            # W may be a vector
+  x @ W * k  =>  x @ (W * k)
+  given W, k: const
+  class reassoc
+  test fires    x: f32[2,3], W: f32[3,4], k: f32[4]
+""")
+    library = load_rules([path], std=False)
+    (subject,) = subjects(library.rules[0], library)
+    first = next(iter(seeds(subject.pattern, subject.declared)))
+    found = swept(subject, first, np.random.default_rng(0), 400)
+    wanted = {"x": (2, 2), "W": (2,), "k": (2,)}
+    assert any({name: t.shape for name, t in one.operands.items()} == wanted for one in found)
