@@ -243,8 +243,13 @@ _MOVING = frozenset({"Gather", "GatherElements", "Reshape", "Split", "Tile"})
 def apply(op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Any], outputs: int) -> list[Any]:
     """The outputs of an operator. Raises `Undefined`."""
     with np.errstate(all="ignore"):
-        if op == "QuantizeLinear" and (bytes_ := fold.quantized(attrs, arrays)) is not None:
-            return [bytes_]
+        if op == "QuantizeLinear":
+            try:
+                whole = fold.quantized(attrs, arrays)
+            except ValueError as error:  # an attribute that names no element type
+                raise Undefined(op, certain=False) from error
+            if whole is not None:
+                return [whole]
         kernel = WINDOWS.get(op)
         if kernel is not None:
             try:

@@ -30,9 +30,9 @@ from .sweep import swept
 
 ROUND = 48
 """Instances in a round."""
-SWEPT = (360, 120)
+SWEPT = (440, 160)
 """How many changes are tried in turn of the first instances on which a rule fires."""
-REFUSED = (160, 100, 100)
+REFUSED = (220, 180, 140)
 """And of the first tests on which it does not: what is one change away from them is easily forgotten."""
 _SATURATION_SECONDS = 20.0
 _EMPTY = 8

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from ..operators import signature
+from ..symbolic import Dim, symbol
 from ..values import RestRef
 from . import values
 from .attributes import draw_attribute, few_values, other_mode
@@ -46,7 +47,9 @@ def swept(subject: Subject, instance: Instance, rng: np.random.Generator, most: 
     chosen: list[Instance] = []
     for number, found in enumerate(sorted(kinds, key=len)):  # what a small kind leaves over goes to the larger ones
         share = min(len(found), (most - len(chosen)) // (len(kinds) - number))
-        chosen += [found[i * len(found) // share] for i in range(share)]
+        first = share // 2  # the simplest come first
+        rest = found[first:]
+        chosen += [*found[:first], *(rest[i * len(rest) // (share - first)] for i in range(share - first))]
     return chosen
 
 
@@ -110,7 +113,8 @@ def _one_shape(instance: Instance, rng: np.random.Generator) -> Iterator[Instanc
 
 
 def _around_nothing(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
-    """Constants beside a sum over nothing are not finite; or an operand has an axis more."""
+    """Constants beside a sum over nothing are not finite; or an operand has an axis more; or an extent is not known, so
+    that nobody sees that a part of the expression is empty."""
     special = instance
     for slot, tensor in _data(instance):
         if tensor.array is not None and tensor.array.size and tensor.dtype.is_float:
@@ -123,6 +127,14 @@ def _around_nothing(instance: Instance, rng: np.random.Generator) -> Iterator[In
         shape = (1, *tensor.shape)
         if len(shape) <= _RANK:
             yield _put(instance, slot, resize(tensor, shape, rng), f"{slot[0]} has shape {list(shape)}")
+    unknown = [(slot, t) for slot, t in _data(instance) if t.array is None]
+    for old in sorted({d for _, t in unknown for d in t.shape if isinstance(d, int) and d}):
+        changed = instance
+        for slot, tensor in unknown:
+            if old in tensor.shape:
+                open_ = tuple(symbol("N") if d == old else d for d in tensor.shape)
+                changed = _put(changed, slot, resize(tensor, open_, rng), f"extent {old} is not known")
+        yield changed
 
 
 def _dims(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
@@ -174,7 +186,7 @@ def _directions(instance: Instance, rng: np.random.Generator) -> Iterator[Instan
 
 def _turned(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
     """A constant varies along another axis, where all axes are equally long."""
-    for alike in itertools.islice(_alike(instance, rng), 1):
+    for alike in itertools.islice(_alike(instance, rng), 2):
         yield from _directions(alike, rng)
 
 
@@ -233,25 +245,29 @@ def _one_number(instance: Instance) -> Iterator[Instance]:
 
 
 def _ranks(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
-    """A tensor has another rank: an axis less or more, or what is left of another's shape with an axis of 1 in it."""
-    found = _data(instance)
+    """A tensor has another rank: an axis less or more, or what is left of another's shape with an axis of 1 in it. The
+    simplest changes of all tensors come first, those of constants before others: conditions are about these."""
+    found = sorted(_data(instance), key=lambda one: not one[1].is_const)
+    every: list[list[tuple[Slot, Tensor, tuple[Dim, ...]]]] = []
     for slot, tensor in found:
         shape = tensor.shape
-        shapes = [shape[1:], (1, *shape), (2, *shape), (*shape, 1), shape[:-1], (), (1,), shape[2:]]
+        shapes = [(1, *shape), shape[1:], (2, *shape), (*shape, 1), shape[:-1], (), (1,), shape[2:]]
         for other in dict.fromkeys(t.shape for _, t in found):
             for start in range(len(other)):
                 rest = other[start:]
                 shapes += [rest, *((*rest[:i], 1, *rest[i + 1 :]) for i in range(len(rest)))]
                 shapes += [(1,) * i + (rest[i],) + (1,) * (len(rest) - 1 - i) for i in range(len(rest))]
-        for new in dict.fromkeys(shapes):
+        every.append([(slot, tensor, new) for new in dict.fromkeys(shapes) if new != shape])
+    for row in itertools.zip_longest(*every):
+        for slot, tensor, new in (one for one in row if one is not None):
             plain = all(isinstance(d, int) for d in new)
-            if new != shape and len(new) <= _RANK and (plain or not tensor.is_const):
+            if len(new) <= _RANK and (plain or not tensor.is_const):
                 yield _put(instance, slot, resize(tensor, new, rng), f"{slot[0]} has shape {list(new)}")
 
 
 def _square_ranks(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
     """A tensor has another rank where all axes are equally long, so that a vector fits wherever a matrix did."""
-    for alike in itertools.islice(_alike(instance, rng), 1):
+    for alike in itertools.islice(_alike(instance, rng), 2):
         yield from _ranks(alike, rng)
 
 
@@ -293,7 +309,7 @@ def _numbers(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]
             for changed in _lists(value):
                 yield instance.replace(f"another {name}", **{name: changed})
         elif type(value) is int:
-            for number in (value + 1, value - 1, 0, 1, -1, 2, -2):
+            for number in (value + 1, value - 1, 0, 1, -1, 2, -2, 3, -3, -4):
                 yield instance.replace(f"another {name}", **{name: number})
         elif isinstance(value, float):
             for factor in (2.0, -1.0, 0.0):

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from rewrite.engine.egraph import EGraph
 from rewrite.engine.graph import DType, TensorType
-from rewrite.engine.soundness.compute import Values, apply
+from rewrite.engine.soundness.compute import Undefined, Values, apply
 
 
 def test_the_factor_of_an_absent_addend_plays_no_part() -> None:
@@ -35,3 +36,9 @@ def test_one_exponent_for_all_is_as_one_for_each() -> None:
     x = np.abs(np.random.default_rng(0).standard_normal(1000))
     one, each = (apply("Pow", {}, [x, exponent], 1)[0] for exponent in (np.array(-1.0), np.full(1000, -1.0)))
     assert one.tobytes() == each.tobytes()
+
+
+def test_an_element_type_that_is_none_has_no_value() -> None:
+    operands = [np.ones(2, np.float32), np.float32(1), np.uint8(0)]
+    with pytest.raises(Undefined):
+        apply("QuantizeLinear", {"precision": -1}, operands, 1)

@@ -11,6 +11,9 @@ from rewrite.engine.soundness.instance import Instance, seeds
 from rewrite.engine.soundness.operand import Tensor
 from rewrite.engine.soundness.run import subjects
 from rewrite.engine.soundness.sweep import swept
+from rewrite.engine.symbolic import symbol
+
+RNG = np.random.default_rng(0)
 
 RULES = """
 rule positive_part                             # operands of three ranks
@@ -70,3 +73,20 @@ rule scaled_product                            # W may be a vector
     found = swept(subject, first, np.random.default_rng(0), 400)
     wanted = {"x": (2, 2), "W": (2,), "k": (2,)}
     assert any({name: t.shape for name, t in one.operands.items()} == wanted for one in found)
+
+
+def test_what_is_empty_may_be_of_unknown_size(tmp_path: Path) -> None:
+    path = tmp_path / "some.rules"
+    path.write_text("""
+rule products_in_another_order                 # over nothing the left is zero, the right may be NaN
+  x @ V @ W  =>  x @ (V @ W)
+  given V, W: const
+  where not is_const(x)
+  class reassoc
+  test fires    x: f32[2,3], V: f32[3,4], W: f32[4,5]
+""")
+    library = load_rules([path], std=False)
+    (subject,) = subjects(library.rules[0], library)
+    first = next(iter(seeds(subject.pattern, subject.declared)))
+    shapes = [{name: t.shape for name, t in one.operands.items()} for one in swept(subject, first, RNG, 400)]
+    assert any(s["x"] == (symbol("N"), 3) and s["V"] == (3, 0) and s["W"] == (0, 5) for s in shapes)

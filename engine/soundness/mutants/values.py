@@ -253,8 +253,13 @@ class Values:
             o is not None and o.dtype.kind == "f" and not np.isfinite(o).all() for o in operands
         ):
             return None
-        if op == "QuantizeLinear" and (whole := quantized(attrs, operands)) is not None:
-            return [whole]
+        if op == "QuantizeLinear":
+            try:
+                whole = quantized(attrs, operands)
+            except ValueError:  # an attribute that names no element type
+                return None
+            if whole is not None:
+                return [whole]
         if op in _OWN:
             with np.errstate(all="ignore"):
                 return _OWN[op](attrs, operands)
