@@ -239,8 +239,10 @@ def _vector(program: Pointwise, instruction: Instruction, narrow: bool = False) 
 def _halves(program: Pointwise, instruction: Instruction) -> str | None:
     """A conversion from or to bf16 on vectors: operands are widened as they are loaded and results rounded as they are
     stored, so that only a value on the way has to be rounded."""
+    if instruction.op != "Cast":
+        return None
     source = program.dtype(instruction.args[0])
-    if instruction.op != "Cast" or {source, instruction.dtype} != {DType.F32, DType.BF16}:
+    if {source, instruction.dtype} != {DType.F32, DType.BF16}:
         return None
     on_the_way = source is DType.BF16 and instruction.args[0] >= len(program.inputs)
     return "v_round_bf16({0})" if on_the_way else "{0}"

@@ -95,7 +95,7 @@ def _pitches(space: Space, tensors: Sequence[Access], reads: int) -> Iterator[Pi
     for k, (tensor, strides) in enumerate(zip(tensors, space.strides, strict=True)):
         if strides[-1] != 1 or tensor.offset != 0 or not tensor.shape or not isinstance(length, int):
             continue
-        if tensor.shape[-1] != length:
+        if tensor.shape[-1] != length or not length:
             continue
         path = ("reads", k) if k < reads else ("writes", k - reads)
         factors = [s // length if isinstance(s, int) and s % length == 0 else 0 for s in strides[:-1]]

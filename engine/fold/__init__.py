@@ -85,6 +85,6 @@ def _rest(op: str, attrs: Attrs, arrays: Sequence[Array | None], n_outputs: int)
         if found is None:
             raise Refused
         return found[:1]
-    if op == "QuantizeLinear" and (whole := quantized(attrs, arrays, refuse_nan=True)) is not None:
+    if op == "QuantizeLinear" and (whole := quantized(attrs, arrays)) is not None:
         return [whole]
     return by_reference(op, attrs, arrays, n_outputs)

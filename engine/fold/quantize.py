@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 
 from ..graph import DType
-from .call import Array, Attrs, Refused
+from .call import Array, Attrs
 
 
-def quantized(attrs: Attrs, arrays: Sequence[Any], *, refuse_nan: bool = False) -> Array | None:
+def quantized(attrs: Attrs, arrays: Sequence[Any]) -> Array | None:
     """A tensor quantised to integers of 8 or 16 bits; None elsewhere. The reference casts the quotient to 32 bits
     before it saturates, so that large numbers and infinities end on the wrong side. Where the quotient is NaN the
-    standard leaves the result open: it is the lowest integer here, or raises `Refused` if `refuse_nan`."""
+    standard leaves the result open, and it is the lowest integer here. Raises ValueError for an attribute that names no
+    element type."""
     x, scale, zero = (*arrays, None)[:3]
     if scale is None or x.dtype.name not in ("float16", "float32", "bfloat16"):
         return None
@@ -32,8 +33,6 @@ def quantized(attrs: Attrs, arrays: Sequence[Any], *, refuse_nan: bool = False) 
         x, by = x.astype(own), by.astype(own)
     limits = np.iinfo(dtype)
     found = np.rint((x / by).astype(np.float64)) + shift.astype(np.float64)
-    if refuse_nan and np.isnan(found).any():
-        raise Refused
     found = np.where(np.isnan(found), limits.min, np.clip(found, limits.min, limits.max))
     return np.asarray(found.astype(dtype))
 

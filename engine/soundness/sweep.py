@@ -204,6 +204,8 @@ def _in_one_place(subject: Subject, instance: Instance, rng: np.random.Generator
                 continue
             last = float(base.reshape(-1)[-1])
             others = [last - 2 if last > 100 else last + 2]
+            if tensor.dtype.is_float and last == 0:
+                others.append(-0.0)
             if tensor.dtype.is_float and subject.rule.numerics != "fast":
                 others += [-np.inf, np.inf, np.nan]
             for number in others:
