@@ -8,7 +8,7 @@ are changed at all of them in turn.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
 import numpy as np
@@ -219,11 +219,13 @@ def _filled(subject: Subject, instance: Instance, rng: np.random.Generator) -> I
     """An operand is a constant of one of the rule's own numbers, as a condition may ask; the other constants are as
     they were, or are not."""
     numbers = [*dict.fromkeys((*numbers_of(subject.rule), 0.0, 1.0))][:6]
-    found = _data(instance)
+    if subject.rule.numerics != "fast":
+        numbers += [np.inf, -np.inf]
+    found = sorted(_data(instance), key=lambda one: not one[1].is_const)  # conditions are about constants
     for slot, tensor in found:
         if all(isinstance(d, int) and d <= 7 for d in tensor.shape):
             shape = tuple(int(d) for d in tensor.shape if isinstance(d, int))
-            for number in numbers:
+            for number in numbers if tensor.dtype.is_float else [n for n in numbers if np.isfinite(n)]:
                 with np.errstate(all="ignore"):
                     array = np.full(shape, number).astype(tensor.dtype.numpy)
                 filled = _put(instance, slot, Tensor.of(array), f"{slot[0]} is a constant, {number:g}")
@@ -366,6 +368,8 @@ def _left_open(subject: Subject, instance: Instance, rng: np.random.Generator) -
                     if value is not None:
                         what = f"{attribute} of {op} is {value!r}"
                         yield instance.replace(what, **{name: RestRef({**attrs, attribute: value})})
+            for together in _windows(known.attributes if known is not None else (), rank - 2):
+                yield instance.replace(f"windows of {op} are {together}", **{name: RestRef({**attrs, **together})})
     for name in sorted(subject.pattern.optional):
         if instance.operands.get(name) is not None:
             operands = {k: v for k, v in instance.operands.items() if k != name}
@@ -373,6 +377,13 @@ def _left_open(subject: Subject, instance: Instance, rng: np.random.Generator) -
             continue
         for other in dict.fromkeys(name for (name, index), _ in tensors(instance) if index is None):
             yield instance.replace(f"{name} is as {other}", **{name: instance.operands[other]})
+
+
+def _windows(attributes: Collection[str], axes: int) -> Iterator[dict[str, Any]]:
+    """Padding along with steps or gaps, which make up for each other: a side that forgets both has the same shape."""
+    for other in ("strides", "dilations"):
+        if axes > 0 and "pads" in attributes and other in attributes:
+            yield {"pads": (1,) * (2 * axes), other: (2,) * axes}
 
 
 def _alike(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:

@@ -90,3 +90,20 @@ rule products_in_another_order                 # over nothing the left is zero, 
     first = next(iter(seeds(subject.pattern, subject.declared)))
     shapes = [{name: t.shape for name, t in one.operands.items()} for one in swept(subject, first, RNG, 400)]
     assert any(s["x"] == (symbol("N"), 3) and s["V"] == (3, 0) and s["W"] == (0, 5) for s in shapes)
+
+
+def test_windows_are_padded_along_with_gaps(tmp_path: Path) -> None:
+    path = tmp_path / "some.rules"
+    path.write_text("""
+rule scaled_image                              # padding and gaps are forgotten together
+  Conv(x * k, W, ..a)  =>  Conv(x, W * k, ..a)
+  given W, k: const
+  class reassoc
+  test fires    x: f32[1,2,5,5], W: f32[3,2,3,3], k: f32[1]
+""")
+    library = load_rules([path], std=False)
+    (subject,) = subjects(library.rules[0], library)
+    first = next(iter(seeds(subject.pattern, subject.declared)))
+    found = [dict(one.operands["a"].attrs) for one in swept(subject, first, RNG, 440)]
+    assert {"pads": (1, 1, 1, 1), "dilations": (2, 2)} in found
+    assert {"pads": (1, 1, 1, 1), "strides": (2, 2)} in found
