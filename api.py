@@ -151,7 +151,9 @@ def program_key(
     **limits: Any,
 ) -> str | None:
     """The key of a program in the cache: for a model in a file, or the bytes of one; None for others. `limits` and
-    settings that are None are as if they were not given."""
+    settings that are None are as if they were not given. Raises `UserError` for rule files that cannot be read."""
+    from .grammar.library import sources
+
     if isinstance(model, str | PathLike):
         if not Path(model).is_file():
             return None
@@ -159,8 +161,9 @@ def program_key(
     elif not isinstance(model, bytes):
         return None
     given = {name: value for name, value in {**settings, **limits}.items() if value is not None}
+    texts = sources(_paths(rules)) if rules else {}
     try:
-        return known.key(model, {**given, "shapes": sorted((shapes or {}).items())}, _paths(rules))
+        return known.key(model, {**given, "shapes": sorted((shapes or {}).items())}, texts)
     except OSError:  # told where the file is read
         return None
 

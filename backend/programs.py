@@ -18,7 +18,7 @@ import mmap
 import os
 import shutil
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -57,9 +57,12 @@ class Programs:
         self.limit = 4 * self._cache.limit
         self._root = self._cache.root / "programs"
 
-    def key(self, model: Path | bytes, settings: Mapping[str, Any], rules: Iterable[Path] = ()) -> str | None:
+    def key(
+        self, model: Path | bytes, settings: Mapping[str, Any], rules: Mapping[str, str] | None = None
+    ) -> str | None:
         """The key of a model (a file, or what is in one) compiled with these settings (of which `repr` tells all) and
-        rule files; None for one that is not kept. Raises OSError if a file cannot be read."""
+        rules (the texts of all their files by path); None for one that is not kept. Raises OSError if the model cannot
+        be read."""
         digest = hashlib.sha256()
         with contextlib.ExitStack() as stack:
             data: bytes | mmap.mmap
@@ -73,9 +76,7 @@ class Programs:
             if not 0 < len(data) <= self.limit // 2 or data.find(_EXTERNAL) >= 0:
                 return None
             digest.update(data)
-        for path in rules:
-            for rule_file in sorted(path.rglob("*.rules")) if path.is_dir() else [path]:
-                digest.update(repr(str(rule_file)).encode() + rule_file.read_bytes())
+        digest.update(repr(sorted((rules or {}).items())).encode())
         digest.update(repr((sorted(settings.items()), detect(), os.environ.get("CC"), _package())).encode())
         return digest.hexdigest()[:40]
 

@@ -91,6 +91,16 @@ def load_fresh(
     return library, reader.sources
 
 
+def sources(paths: Iterable[str | Path]) -> dict[str, str]:
+    """The texts of rule files and of all that they use, by path: what the rules are made of. Nothing is checked.
+
+    Raises `UserError` for a path that does not exist or cannot be read."""
+    reader = _Reader({})
+    for path in paths:
+        reader.add(Path(path))
+    return reader.sources
+
+
 class _Reader:
     """Reads files once each, used files first, and keeps the errors of all of them."""
 

@@ -113,3 +113,14 @@ def test_what_ran_out_of_time_is_not_kept(folder: Path) -> None:
     limit = ("--no-verify", "--time-limit", "0.000001")
     assert "saturate" in stages(folder, *limit)
     assert "saturate" in stages(folder, *limit)
+
+
+def test_other_rules_in_a_file_that_is_used_are_another_program(folder: Path) -> None:
+    (folder / "mine.rules").write_text('use "shared.rules"\n')
+    rule = "rule {0}\n  Relu(Relu(x))  =>  Relu(x)\n  class exact\n  test fires    x: f32[2]\n"
+    (folder / "shared.rules").write_text(rule.format("twice"))
+    rules = ("--no-verify", "--rules", "mine.rules")
+    assert "saturate" in stages(folder, *rules)
+    assert stages(folder, *rules) == {"load", "write"}
+    (folder / "shared.rules").write_text(rule.format("two_times"))
+    assert "saturate" in stages(folder, *rules)
