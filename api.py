@@ -113,6 +113,7 @@ def compile(
     from .backend.pipeline import warn_of_fallbacks
     from .backend.programs import Programs
     from .backend.target import parse_targets
+    from .engine.processes import usable_cores
 
     parse_targets(target)  # a wrong name is told before the work begins
     used = threads or usable_cores()
@@ -217,6 +218,7 @@ def compile_optimized(
     """Compile what `optimize` gave; `compile` is both in one. `keep_source` is a directory for the generated code."""
     from .backend.pipeline import compile_graph
     from .engine.library import load_rules
+    from .engine.processes import usable_cores
 
     def count(stage: str, done: int, total: int) -> None:
         if progress is not None:
@@ -244,12 +246,3 @@ def load(bundle: str | PathLike[str], *, threads: int | None = None) -> Program:
     from .backend import bundle as bundles
 
     return bundles.load(Path(bundle), threads=threads)
-
-
-def usable_cores() -> int:
-    """How many cores this process may run on."""
-    import os
-
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

@@ -23,12 +23,13 @@ from pathlib import Path
 from types import ModuleType
 
 from .. import transient
+from ..engine.processes import usable_cores
 from ..errors import RewriteError, UserError
 from .cache import Cache, Room
 from .compiler import Compiler, find_compiler
 from .kernel_graph import Kernel, Target
 from .render import TEMPLATES, Rendered, kernel_name, render_kernel, render_module
-from .target import cores, runs_here
+from .target import runs_here
 
 Progress = Callable[[str, int, int], None]
 MODULE_WEIGHT = 6.0  # kernels of this weight are worth a compiler process of their own
@@ -167,7 +168,7 @@ class Builder:
 def _chunks(kernels: Sequence[Rendered]) -> list[list[Rendered]]:
     """The kernels, spread over as many modules as are worth compiling side by side: heaviest first to the lightest."""
     total = sum(k.weight for k in kernels)
-    count = max(1, min(cores(), len(kernels), round(total / MODULE_WEIGHT)), math.ceil(total / LARGEST_MODULE))
+    count = max(1, min(usable_cores(), len(kernels), round(total / MODULE_WEIGHT)), math.ceil(total / LARGEST_MODULE))
     chunks: list[list[Rendered]] = [[] for _ in range(count)]
     loads = [0.0] * count
     for kernel in sorted(kernels, key=lambda k: (-k.weight, k.name)):
@@ -204,7 +205,7 @@ class Batch:
             keep_source.mkdir(parents=True, exist_ok=True)
             (keep_source / source.name).write_text(text)
         translated = _cythonize(source)
-        while len(self._running) >= cores():
+        while len(self._running) >= usable_cores():
             self._done.append(self._next())
         members = tuple(k.name for k in kernels)
         process = _compile(translated, self._compiler, self._target)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
+from ..engine.processes import usable_cores
 from ..errors import UserError
 from .kernel_graph import Target
 
@@ -68,7 +68,7 @@ def make_target(name: str) -> Target:
         vector_bytes=_ISAS[isa].vector_bytes,
         features=features,
         machine=machine(),
-        cores=cores(),
+        cores=usable_cores(),
         l1=sizes.get(1, 32 << 10),
         l2=sizes.get(2, 512 << 10),
         l3=sizes.get(3, 8 << 20),
@@ -118,18 +118,10 @@ def cpu_features() -> frozenset[str]:
     return frozenset(features())
 
 
-def cores() -> int:
-    """How many CPUs this process may use."""
-    try:
-        return max(1, len(os.sched_getaffinity(0)))
-    except AttributeError:
-        return os.cpu_count() or 1
-
-
 def thread_count(threads: int | None) -> int:
     """The threads of one run: as many as this process may use if None. UserError for what is no such number."""
     if threads is None:
-        return min(cores(), MAX_THREADS)
+        return min(usable_cores(), MAX_THREADS)
     if not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS:
         raise UserError(f"a run has 1 to {MAX_THREADS} threads, not {threads!r}")
     return threads

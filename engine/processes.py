@@ -1,7 +1,8 @@
-"""Work on many items in several processes of this package, in order, and none left behind."""
+"""Work on many items in several processes of this package, in order, and none left behind; and how many to use."""
 
 from __future__ import annotations
 
+import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
@@ -10,6 +11,13 @@ from .. import transient
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+
+def usable_cores() -> int:
+    """How many cores this process may run on."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def in_order(

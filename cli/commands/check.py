@@ -78,8 +78,8 @@ def command(
         if file is not None and str(file) != "-":
             writable(Path(file))
     if mutants:
-        from ...api import usable_cores
         from ...engine.library import STANDARD
+        from ...engine.processes import usable_cores
         from ..mutation import run
 
         cores = jobs or usable_cores()

@@ -81,6 +81,7 @@ def command(
     from ...backend.pipeline import warn_of_fallbacks
     from ...backend.programs import Programs
     from ...backend.target import parse_targets
+    from ...engine.processes import usable_cores
     from .. import again, verification
     from ..progress import Stages
 
@@ -92,7 +93,7 @@ def command(
             writable(file)
     if job.program is not None:
         Cache().prepare()  # kernels are kept there
-    used = threads or api.usable_cores()
+    used = threads or usable_cores()
     sizes = parse_shapes(shape)
     key = None
     if job.written().keys() == set(EMITTED) and keep_source is None:

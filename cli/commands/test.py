@@ -35,8 +35,8 @@ def command(
     strict: Strict = False,
 ) -> None:
     """Run the tests inside rule files."""
-    from ...api import usable_cores
     from ...engine.library import STANDARD, load_rules
+    from ...engine.processes import usable_cores
     from ...engine.rule_tests import run_tests
 
     if junit is not None:

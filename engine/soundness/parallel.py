@@ -7,7 +7,6 @@ import dataclasses
 import functools
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
@@ -17,7 +16,7 @@ from ... import transient
 from ...grammar import ast
 from ...grammar.library import Library
 from ..library import recognitions
-from ..processes import in_order
+from ..processes import in_order, usable_cores
 from .proof import prove_report
 from .report import Budget, RuleReport
 from .search import check_rule
@@ -49,7 +48,7 @@ def check(
             progress(report)
     missing = [i for i, report in enumerate(found) if report is None]
     start = functools.partial(_prepare, library, budget, prove)
-    jobs = workers or _cores()
+    jobs = workers or usable_cores()
     reports = in_order(_check_one, [wanted[i] for i in missing], jobs=jobs, start=start if missing else None)
     for index, report in zip(missing, reports, strict=True):
         found[index] = report
@@ -60,10 +59,6 @@ def check(
     if cache is not None and missing:
         _forget(cache)
     return [report for report in found if report is not None]
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 _STATE: dict[str, Any] = {}

@@ -133,7 +133,7 @@ def test_a_full_disk_is_told(kernels: tuple[Kernel, ...], cache: Cache, monkeypa
 
 
 def test_chunks_are_balanced(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "cores", lambda: 2)
+    monkeypatch.setattr(building, "usable_cores", lambda: 2)
     rendered = [building.Rendered(f"k{i}", "", float(1 + i % 4)) for i in range(40)]
     chunks = building._chunks(rendered)
     loads = [sum(k.weight for k in chunk) for chunk in chunks]
