@@ -8,7 +8,6 @@ that have a default filled in; `onnx_in` and `onnx_out` translate from and to ot
 from __future__ import annotations
 
 import enum
-import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache, cached_property
@@ -71,12 +70,12 @@ class DType(enum.StrEnum):
     @classmethod
     def from_numpy(cls, dtype: np.dtype[np.generic] | type) -> DType:
         """The element type of arrays with this NumPy dtype."""
-        import onnx
-
         dtype = np.dtype(dtype)
         if dtype.kind in "OUS":
             return DType.STRING
-        return cls.from_onnx(onnx.helper.np_dtype_to_tensor_dtype(dtype))
+        if dtype.name not in _FROM_NAMES or not dtype.isnative:
+            raise ValueError(f"no element type is known for arrays of {dtype}")
+        return _FROM_NAMES[dtype.name]
 
     @property
     def is_float(self) -> bool:
@@ -124,13 +123,40 @@ _ONNX = {
 }
 
 
+_NAMES = {
+    DType.BOOL: "bool",
+    DType.C64: "complex64",
+    DType.C128: "complex128",
+    **{DType(f"f{bits}"): f"float{bits}" for bits in (16, 32, 64)},
+    **{DType(f"{kind[0]}{bits}"): f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+}
+_SMALL_NAMES = {
+    DType.BF16: "bfloat16",
+    DType.F8E4M3FN: "float8_e4m3fn",
+    DType.F8E4M3FNUZ: "float8_e4m3fnuz",
+    DType.F8E5M2: "float8_e5m2",
+    DType.F8E5M2FNUZ: "float8_e5m2fnuz",
+    DType.F8E8M0: "float8_e8m0fnu",
+    DType.F4E2M1: "float4_e2m1fn",
+    DType.I4: "int4",
+    DType.U4: "uint4",
+    DType.I2: "int2",
+    DType.U2: "uint2",
+}
+_FROM_NAMES = {name: dtype for dtype, name in (_NAMES | _SMALL_NAMES).items()}
+
+
 @cache
 def _numpy_dtype(dtype: DType) -> np.dtype[np.generic]:
-    import onnx
-
+    # not asked of `onnx`, which takes 9 MB: a bundle runs without it
     if dtype is DType.STRING:
         return np.dtype(object)
-    return np.dtype(onnx.helper.tensor_dtype_to_np_dtype(dtype.onnx))
+    if dtype in _NAMES:
+        return np.dtype(_NAMES[dtype])
+    import ml_dtypes
+
+    found: np.dtype[np.generic] = np.dtype(getattr(ml_dtypes, _SMALL_NAMES[dtype]))
+    return found
 
 
 _BITS = {
@@ -187,6 +213,8 @@ class Constant:
     @cached_property
     def digest(self) -> str:
         """A hash of dtype, shape and elements (BLAKE2b, 128 bits, hexadecimal)."""
+        import hashlib  # and with it the system's library for encryption, 4 MB: runs do without
+
         head = f"{self.array.dtype.str}:{self.array.dtype.name}{self.array.shape}".encode()
         data = (
             repr(self.array.tolist()).encode()

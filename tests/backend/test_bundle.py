@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -47,6 +49,19 @@ def test_round_trip(saved: Path) -> None:
         found = program.run({"x": x})
         for name, expected in models.mixed_reference(x).items():
             np.testing.assert_array_equal(found[name], expected)
+
+
+def test_running_needs_no_more_than_numpy(tmp_path: Path) -> None:
+    """What else the package depends on takes 9 MB and more of a process that only runs a model."""
+    bundled = compile_graph(models.chain(), threads=1).save(tmp_path / "c.rewrite")
+    code = f"""
+import sys, numpy, rewrite
+program = rewrite.load({str(bundled)!r})
+program.run({{"x": numpy.zeros((6, 8), numpy.float32)}})
+print(sorted({{"onnx", "ml_dtypes", "google", "egglog", "jinja2", "lark", "Cython", "rich"}} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_weights_are_mapped_and_exact(tmp_path: Path) -> None:
