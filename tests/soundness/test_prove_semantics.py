@@ -19,10 +19,10 @@ from rewrite.engine.operators import normalise_attrs
 from rewrite.engine.soundness.prove import integers, movement
 from rewrite.engine.soundness.prove.attributes import Attrs
 from rewrite.engine.soundness.prove.elementwise import ALL
+from rewrite.engine.soundness.prove.expressions import CONTENTS
 from rewrite.engine.soundness.prove.meter import Meter
 from rewrite.engine.soundness.prove.path import Path
 from rewrite.engine.soundness.prove.registry import OPERATORS
-from rewrite.engine.soundness.prove.run import CONTENTS
 from rewrite.engine.soundness.prove.scalars import Scalar
 from rewrite.engine.soundness.prove.tensors import Leaf, Tensor
 

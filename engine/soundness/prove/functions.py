@@ -16,7 +16,7 @@ from .scalars import Scalar, app
 from .tensors import Leaf, Tensor
 
 if TYPE_CHECKING:
-    from .run import Run
+    from .expressions import Expressions
 
 FUNCTIONS: dict[str, Callable[..., Any]] = {}
 
@@ -24,7 +24,7 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {}
 def _function(f: Callable[..., Any]) -> Callable[..., Any]:
     """Registers a function of values."""
 
-    def call(run: Run, *args: ast.Expr) -> Any:
+    def call(run: Expressions, *args: ast.Expr) -> Any:
         return f(run, *(run.evaluate(a) for a in args))
 
     FUNCTIONS[f.__name__.strip("_")] = call
@@ -32,24 +32,24 @@ def _function(f: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @_function
-def shape(run: Run, x: Any) -> list[Any]:
+def shape(run: Expressions, x: Any) -> list[Any]:
     """The dims of a tensor."""
     return run.tensor(x).shape
 
 
 @_function
-def rank(run: Run, x: Any) -> int:
+def rank(run: Expressions, x: Any) -> int:
     """The number of dims."""
     return run.tensor(x).rank
 
 
 @_function
-def dim(run: Run, x: Any, i: Any) -> Any:
+def dim(run: Expressions, x: Any, i: Any) -> Any:
     """One dim."""
     return at(run, run.tensor(x).shape, i)
 
 
-def at(run: Run, items: list[Any], index: Any) -> Any:
+def at(run: Expressions, items: list[Any], index: Any) -> Any:
     """An element of a list."""
     i = run.path.concrete(run.integer(index), -len(items), len(items) - 1, "place in a list", certain=True)
     if not -len(items) <= i < len(items):
@@ -58,19 +58,19 @@ def at(run: Run, items: list[Any], index: Any) -> Any:
 
 
 @_function
-def size(run: Run, x: Any) -> Any:
+def size(run: Expressions, x: Any) -> Any:
     """The number of elements."""
     return run.tensor(x).size
 
 
 @_function
-def dtype(run: Run, x: Any) -> str:
+def dtype(run: Expressions, x: Any) -> str:
     """The element type."""
     return types.root(run.path, run.tensor(x).dtype)
 
 
 @_function
-def ints(run: Run, t: Any) -> list[Any]:
+def ints(run: Expressions, t: Any) -> list[Any]:
     """The contents of an integer tensor."""
     if isinstance(t, list):
         return t
@@ -85,14 +85,14 @@ FUNCTIONS["dims"] = FUNCTIONS["ints"]
 
 
 @_function
-def values(run: Run, t: Any) -> list[Any]:
+def values(run: Expressions, t: Any) -> list[Any]:
     """The elements of a constant."""
     found: list[Any] = ints(run, t)
     return found
 
 
 @_function
-def scalar(run: Run, c: Any) -> Any:
+def scalar(run: Expressions, c: Any) -> Any:
     """The only element of a constant."""
     if isinstance(c, (int, Fraction, float, Poly, Scalar)):
         return c
@@ -115,13 +115,13 @@ def scalar(run: Run, c: Any) -> Any:
 
 
 @_function
-def is_const(run: Run, x: Any) -> bool:
+def is_const(run: Expressions, x: Any) -> bool:
     """Whether a tensor is a constant: it may be, or not."""
     raise NotModelled("is_const")
 
 
 @_function
-def known(run: Run, d: Any) -> bool:
+def known(run: Expressions, d: Any) -> bool:
     """Whether dims are known numbers: they may be, or not."""
     if isinstance(d, int) or (isinstance(d, list) and all(isinstance(v, int) for v in d)):
         return True
@@ -132,13 +132,13 @@ def known(run: Run, d: Any) -> bool:
 
 
 @_function
-def same(run: Run, x: Any, y: Any) -> bool:
+def same(run: Expressions, x: Any, y: Any) -> bool:
     """Whether two tensors are the same."""
     raise NotModelled("same")
 
 
 @_function
-def op_name(run: Run, f: Any) -> Any:
+def op_name(run: Expressions, f: Any) -> Any:
     """The operator of a class head; one of which only the class is known is none of those that conditions name."""
     if not isinstance(f, Head):
         raise NotModelled("op_name")
@@ -146,13 +146,13 @@ def op_name(run: Run, f: Any) -> Any:
 
 
 @_function
-def broadcast(run: Run, *shapes: Any) -> list[Any]:
+def broadcast(run: Expressions, *shapes: Any) -> list[Any]:
     """The shape that shapes broadcast to."""
     return tensors.broadcast(run.path, [run.items(s) for s in shapes])
 
 
 @_function
-def product(run: Run, items: Any) -> Any:
+def product(run: Expressions, items: Any) -> Any:
     """The product of a list."""
     return run.path.normal(integers.product(run.items(items)))
 
@@ -161,7 +161,7 @@ FUNCTIONS["prod"] = FUNCTIONS["product"]
 
 
 @_function
-def sum_(run: Run, items: Any) -> Any:
+def sum_(run: Expressions, items: Any) -> Any:
     """The sum of a list."""
     total: Any = 0
     for item in run.items(items):
@@ -170,18 +170,18 @@ def sum_(run: Run, items: Any) -> Any:
 
 
 @_function
-def floordiv(run: Run, a: Any, b: Any) -> Any:
+def floordiv(run: Expressions, a: Any, b: Any) -> Any:
     """The quotient rounded down."""
     return run.path.divide(run.integer(a), run.integer(b))[0]
 
 
 @_function
-def ceildiv(run: Run, a: Any, b: Any) -> Any:
+def ceildiv(run: Expressions, a: Any, b: Any) -> Any:
     """The quotient rounded up."""
     return run.path.divide(run.integer(a) + run.integer(b) - 1, run.integer(b))[0]
 
 
-def _extreme(run: Run, args: tuple[Any, ...], *, low: bool) -> Any:
+def _extreme(run: Expressions, args: tuple[Any, ...], *, low: bool) -> Any:
     items = args[0] if len(args) == 1 and isinstance(args[0], list) else list(args)
     if not items:
         raise Infeasible("an extreme of nothing")
@@ -197,19 +197,19 @@ def _extreme(run: Run, args: tuple[Any, ...], *, low: bool) -> Any:
 
 
 @_function
-def min_(run: Run, *args: Any) -> Any:
+def min_(run: Expressions, *args: Any) -> Any:
     """The least."""
     return _extreme(run, args, low=True)
 
 
 @_function
-def max_(run: Run, *args: Any) -> Any:
+def max_(run: Expressions, *args: Any) -> Any:
     """The greatest."""
     return _extreme(run, args, low=False)
 
 
 def _unary(name: str, op: str) -> None:
-    def implementation(run: Run, x: Any) -> Any:
+    def implementation(run: Expressions, x: Any) -> Any:
         if isinstance(x, Tensor):
             return run.operator(op, {}, None, [x])[0]
         return app(op, scalars.number(x))
@@ -230,25 +230,25 @@ for _name, _op in (
 
 
 @_function
-def len_(run: Run, items: Any) -> int:
+def len_(run: Expressions, items: Any) -> int:
     """The length of a list."""
     return len(run.items(items))
 
 
 @_function
-def range_(run: Run, a: Any, b: Any) -> Any:
+def range_(run: Expressions, a: Any, b: Any) -> Any:
     """The integers from a up to b."""
     return run._range(a, b)
 
 
 @_function
-def reverse(run: Run, items: Any) -> list[Any]:
+def reverse(run: Expressions, items: Any) -> list[Any]:
     """Backwards."""
     return run.items(items)[::-1]
 
 
 @_function
-def sorted_(run: Run, items: Any) -> list[Any]:
+def sorted_(run: Expressions, items: Any) -> list[Any]:
     """In ascending order."""
     out: list[Any] = []
     for item in run.items(items):
@@ -258,7 +258,7 @@ def sorted_(run: Run, items: Any) -> list[Any]:
 
 
 @_function
-def unique(run: Run, items: Any) -> list[Any]:
+def unique(run: Expressions, items: Any) -> list[Any]:
     """Without repetitions."""
     out: list[Any] = []
     for item in run.items(items):
@@ -268,7 +268,7 @@ def unique(run: Run, items: Any) -> list[Any]:
 
 
 @_function
-def index(run: Run, items: Any, value: Any) -> int:
+def index(run: Expressions, items: Any, value: Any) -> int:
     """Where an element first stands."""
     for i, item in enumerate(run.items(items)):
         if run.truth(run.compare("==", item, value)):
@@ -277,13 +277,13 @@ def index(run: Run, items: Any, value: Any) -> int:
 
 
 @_function
-def take(run: Run, items: Any, places: Any) -> list[Any]:
+def take(run: Expressions, items: Any, places: Any) -> list[Any]:
     """The elements at these places."""
     return [at(run, run.items(items), i) for i in run.items(places)]
 
 
 @_function
-def drop(run: Run, items: Any, places: Any) -> list[Any]:
+def drop(run: Expressions, items: Any, places: Any) -> list[Any]:
     """The elements that are not at these places."""
     found = run.items(items)
     gone = set()
@@ -296,7 +296,7 @@ def drop(run: Run, items: Any, places: Any) -> list[Any]:
 
 
 @_function
-def slice_(run: Run, items: Any, a: Any, b: Any) -> list[Any]:
+def slice_(run: Expressions, items: Any, a: Any, b: Any) -> list[Any]:
     """The elements from a up to b."""
     found = run.items(items)
     low, high = (run.path.concrete(run.integer(v), -len(found), len(found), "bound") for v in (a, b))
@@ -304,7 +304,7 @@ def slice_(run: Run, items: Any, a: Any, b: Any) -> list[Any]:
 
 
 @_function
-def set_at(run: Run, items: Any, i: Any, value: Any) -> list[Any]:
+def set_at(run: Expressions, items: Any, i: Any, value: Any) -> list[Any]:
     """With one element replaced."""
     found = list(run.items(items))
     place = run.path.concrete(run.integer(i), -len(found), len(found) - 1, "place in a list", certain=True)
@@ -314,7 +314,7 @@ def set_at(run: Run, items: Any, i: Any, value: Any) -> list[Any]:
 
 
 @_function
-def repeat(run: Run, value: Any, n: Any) -> list[Any]:
+def repeat(run: Expressions, value: Any, n: Any) -> list[Any]:
     """So many times the same."""
     count = run.integer(n)
     if not isinstance(count, int):
@@ -325,13 +325,13 @@ def repeat(run: Run, value: Any, n: Any) -> list[Any]:
 
 
 @_function
-def flatten(run: Run, items: Any) -> list[Any]:
+def flatten(run: Expressions, items: Any) -> list[Any]:
     """A list of lists as one."""
     return [v for item in run.items(items) for v in run.items(item)]
 
 
 @_function
-def zip_(run: Run, *lists: Any) -> list[Any]:
+def zip_(run: Expressions, *lists: Any) -> list[Any]:
     """First elements, second elements, …"""
     found = [run.items(v) for v in lists]
     if len({len(v) for v in found}) > 1:
@@ -340,13 +340,13 @@ def zip_(run: Run, *lists: Any) -> list[Any]:
 
 
 @_function
-def enumerate_(run: Run, items: Any) -> list[Any]:
+def enumerate_(run: Expressions, items: Any) -> list[Any]:
     """`[place, element]`."""
     return [[i, v] for i, v in enumerate(run.items(items))]
 
 
 @_function
-def all_(run: Run, value: Any) -> Any:
+def all_(run: Expressions, value: Any) -> Any:
     """Whether all hold."""
     if isinstance(value, list):
         if any(isinstance(v, Predicate) for v in value):
@@ -356,7 +356,7 @@ def all_(run: Run, value: Any) -> Any:
 
 
 @_function
-def any_(run: Run, value: Any) -> Any:
+def any_(run: Expressions, value: Any) -> Any:
     """Whether one holds."""
     if isinstance(value, list) and all(isinstance(v, (bool, integers.Cond)) for v in value):
         return integers.disj(*value)
@@ -364,7 +364,7 @@ def any_(run: Run, value: Any) -> Any:
 
 
 @_function
-def inverse_perm(run: Run, p: Any) -> list[Any]:
+def inverse_perm(run: Expressions, p: Any) -> list[Any]:
     """The permutation that undoes p."""
     found = _known(run, p)
     if sorted(found) != list(range(len(found))):
@@ -372,25 +372,25 @@ def inverse_perm(run: Run, p: Any) -> list[Any]:
     return [found.index(i) for i in range(len(found))]
 
 
-def _known(run: Run, p: Any) -> list[int]:
+def _known(run: Expressions, p: Any) -> list[int]:
     items = run.items(p)
     return [run.path.concrete(run.integer(v), 0, len(items) - 1, "entry of a permutation", certain=True) for v in items]
 
 
 @_function
-def compose_perm(run: Run, p: Any, q: Any) -> list[Any]:
+def compose_perm(run: Expressions, p: Any, q: Any) -> list[Any]:
     """First p, then q."""
     return [at(run, run.items(p), i) for i in run.items(q)]
 
 
 @_function
-def identity_perm(run: Run, p: Any) -> Any:
+def identity_perm(run: Expressions, p: Any) -> Any:
     """Whether a permutation moves nothing."""
     return integers.conj(*(eq(v, i) for i, v in enumerate(run.items(p))))
 
 
 @_function
-def swap_perm(run: Run, n: Any, i: Any, j: Any) -> list[Any]:
+def swap_perm(run: Expressions, n: Any, i: Any, j: Any) -> list[Any]:
     """The permutation that swaps two axes."""
     count = run.integer(n)
     if not isinstance(count, int):
@@ -404,7 +404,7 @@ def swap_perm(run: Run, n: Any, i: Any, j: Any) -> list[Any]:
 
 
 @_function
-def axis(run: Run, a: Any, n: Any) -> Any:
+def axis(run: Expressions, a: Any, n: Any) -> Any:
     """An axis counted from the front."""
     a, n = run.integer(a), run.integer(n)
     if not isinstance(n, int):
@@ -414,7 +414,7 @@ def axis(run: Run, a: Any, n: Any) -> Any:
 
 
 @_function
-def axes(run: Run, items: Any, n: Any) -> list[Any]:
+def axes(run: Expressions, items: Any, n: Any) -> list[Any]:
     """Axes counted from the front, sorted; none twice."""
     found = sorted_(run, [axis(run, a, n) for a in run.items(items)])
     for a, b in itertools.pairwise(found):
@@ -423,19 +423,19 @@ def axes(run: Run, items: Any, n: Any) -> list[Any]:
 
 
 @_function
-def is_float(run: Run, t: Any) -> bool:
+def is_float(run: Expressions, t: Any) -> bool:
     """Whether an element type is a float."""
     return types.is_one_of(run.path, t, ("float",))
 
 
 @_function
-def is_integer(run: Run, t: Any) -> bool:
+def is_integer(run: Expressions, t: Any) -> bool:
     """Whether an element type is an integer."""
     return types.is_one_of(run.path, t, ("int", "uint"))
 
 
 @_function
-def expand_dims(run: Run, x: Any, places: Any) -> Any:
+def expand_dims(run: Expressions, x: Any, places: Any) -> Any:
     """`Unsqueeze` at these axes."""
     found = places if isinstance(places, list) else [places]
     if not isinstance(x, Tensor):
@@ -444,7 +444,7 @@ def expand_dims(run: Run, x: Any, places: Any) -> Any:
 
 
 @_function
-def reshape(run: Run, x: Any, target: Any) -> Tensor:
+def reshape(run: Expressions, x: Any, target: Any) -> Tensor:
     """`Reshape` to dims."""
     t = x if isinstance(x, Tensor) else run.constant(x, "f32")
     if run.path.extra.get("pointwise"):
@@ -459,7 +459,7 @@ def reshape(run: Run, x: Any, target: Any) -> Tensor:
     return movement.reshaped(run.path, t, dims)
 
 
-def _full(run: Run, dims: Any, value: Any, t: Any) -> Tensor:
+def _full(run: Expressions, dims: Any, value: Any, t: Any) -> Tensor:
     found = scalars.number(value)
     name = t if isinstance(t, str) else "f32"
     if run.path.extra.get("pointwise"):
@@ -469,7 +469,7 @@ def _full(run: Run, dims: Any, value: Any, t: Any) -> Tensor:
 
 
 def _making(name: str, value: Any) -> None:
-    def call(run: Run, *args: ast.Expr) -> Tensor:
+    def call(run: Expressions, *args: ast.Expr) -> Tensor:
         dims = None if run.path.extra.get("pointwise") else run.evaluate(args[0])
         rest = [run.evaluate(a) for a in args[1:]]
         if value is None:
@@ -484,7 +484,7 @@ for _name, _value in (("full", None), ("zeros", 0), ("ones", 1)):
 
 
 @_function
-def const(run: Run, value: Any, t: Any) -> Tensor:
+def const(run: Expressions, value: Any, t: Any) -> Tensor:
     """A constant."""
     if isinstance(value, list):
         return movement.listed(run.path, [run.integer(v) for v in value])
@@ -492,7 +492,7 @@ def const(run: Run, value: Any, t: Any) -> Tensor:
 
 
 @_function
-def like(run: Run, value: Any, x: Any) -> Tensor:
+def like(run: Expressions, value: Any, x: Any) -> Tensor:
     """A constant scalar of the type of x."""
     if isinstance(value, Tensor):
         value = scalar(run, value)

@@ -12,9 +12,10 @@ from ....grammar import ast
 from ....grammar.library import Library
 from . import NotProved, Proof, integers, types
 from .equality import Claim, equal
+from .expressions import Postponed
 from .meter import Meter, OutOfTime
 from .path import Failed, Infeasible, NotModelled, Path, explore
-from .run import Postponed, Run
+from .run import Run
 from .tensors import Tensor
 
 HIGHEST = 5

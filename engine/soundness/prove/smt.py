@@ -34,7 +34,6 @@ OF_KIND = {
     "float": ("f32", "f16", "bf16", "f64"), "int": ("i8", "i16", "i32", "i64"), "uint": ("u8", "u16", "u32", "u64"),
     "bool": ("bool",),
 }  # fmt: skip
-_ARITHMETIC = ("Add", "Sub", "Mul", "Div", "Sqrt")
 
 
 def decided(path: Path, sides: tuple[Scalar, Scalar], normal: tuple[Scalar, Scalar], claim: Claim, dtype: str) -> str:
