@@ -33,6 +33,7 @@ def optimize(
     schedule: str = "standard",
     precision: str = "f32",
     why_not: str | None = None,
+    mapped: bool = False,
     progress: Progress | None = None,
 ) -> Optimized:
     """Rewrite the graph of `model` (a file or a `ModelProto`) into the cheapest equal one that the rules reach.
@@ -53,6 +54,8 @@ def optimize(
             `.model` keeps f32. `rewrite MODEL --precision bf16` tells how far results are off.
         why_not: a rule to look into: `.why_not` of the result tells where it came nearest to firing, and what was
             missing there.
+        mapped: whether to leave large constants in the model's file, mapped into memory: nothing may be written to it
+            then as long as the result is in use.
         progress: called with the name of a stage and figures about it.
 
     Returns:
@@ -75,6 +78,7 @@ def optimize(
         schedule=schedule,
         precision=precision,
         why_not=why_not,
+        mapped=mapped,
         progress=progress,
         **{name: limit for name, limit in limits.items() if limit is not None},  # type: ignore[arg-type]
     )

@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from .. import transient
+from ..checksum import checksum
 from ..errors import UserError
 from ..version import VERSION
 from .build import build
 from .cache import Cache
 from .kernel_graph import ModelPlan, Target
-from .manifest import FORMAT, Weights, checksum, dump_plan
+from .manifest import FORMAT, Weights, dump_plan
 from .render import ABI, kernel_name
 
 Variant = tuple[Target, ModelPlan]

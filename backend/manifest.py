@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import hashlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -67,12 +65,6 @@ class Weights:
             data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             file.write(data.data)
             file.write(bytes(-(-(data.nbytes + SLACK) // ALIGNMENT) * ALIGNMENT - data.nbytes))
-
-
-def checksum(path: Path) -> str:
-    """The SHA-256 of a file. Raises OSError."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_constant(data: Json, weights: NDArray[np.uint8]) -> Constant:

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import transient
+from ..checksum import checksum
 from ..errors import RewriteError, UserError
 from .cache import Cache
-from .manifest import checksum
 from .target import detect
 
 if TYPE_CHECKING:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
+import mmap
 import os
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,39 +14,69 @@ import numpy as np
 
 from ..errors import UserError
 from .graph import Constant, DType
+from .wire import Malformed, lightened
+
+_OWN = "\0"
+"""Stands for the model's own file where tensors say in which file they are; no file has that name."""
 
 
-def load(source: Any) -> tuple[Any, Path | None, str]:
-    """`(model, directory, name)` of a path, the bytes of a file, or a `ModelProto`.
+@dataclass(frozen=True, slots=True)
+class Files:
+    """Where the contents of tensors are that a `ModelProto` does not hold: in files in `directory` (None if the model
+    has no file), and in `own`, the bytes of the model."""
 
-    External data is not read yet; `directory` is where it is, None if the model has no file. Raises `UserError` for
-    what is no ONNX model."""
+    directory: Path | None = None
+    own: memoryview | None = None
+
+
+def load(source: Any, *, mapped: bool = False) -> tuple[Any, Files, str]:
+    """`(model, files, name)` of a path, the bytes of a file, or a `ModelProto`.
+
+    External data is not read yet, and large tensors of a file or bytes are left where they are. If `mapped`, a file is
+    mapped into memory: it must not become shorter as long as the tensors are in use. Raises `UserError` for what is no
+    ONNX model."""
     import onnx
 
     if isinstance(source, onnx.ModelProto):
-        return source, None, source.graph.name or "model"
+        return source, Files(), source.graph.name or "model"
     if isinstance(source, bytes | bytearray | memoryview):
-        return _parse(bytes(source), "model"), None, "model"
+        model, own = _parse(bytes(source), "model")
+        return model, Files(None, own), "model"
     path = Path(source)
     where = str(path)
     try:
-        raw = path.read_bytes()
+        raw = _mapped(path) if mapped else path.read_bytes()
     except FileNotFoundError:
         raise UserError("no such file", where=where) from None
     except IsADirectoryError:
         raise UserError("this is a directory, not a model", where=where) from None
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror or error}", where=where) from None
-    return _parse(raw, where), path.parent, where
+    model, own = _parse(raw, where)
+    return model, Files(path.parent, own), where
 
 
-def _parse(raw: bytes, where: str) -> Any:
+def _mapped(path: Path) -> bytes | mmap.mmap:
+    """The bytes of a file, mapped into memory if it is one that can be. Raises OSError."""
+    with path.open("rb") as file:
+        try:
+            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        except (ValueError, OSError):  # empty, or a pipe
+            return file.read()
+
+
+def _parse(raw: bytes | mmap.mmap, where: str) -> tuple[Any, memoryview]:
+    """The model in some bytes, and these, which large tensors in it are read from."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
-    model = onnx.ModelProto()
+    model, data = onnx.ModelProto(), memoryview(raw)
     try:
-        model.ParseFromString(raw)
+        light = lightened(data, _OWN)
+    except Malformed:
+        light = bytes(data)  # for the library to say what is wrong
+    try:
+        model.ParseFromString(light)
     except DecodeError:
         hint = "It is truncated or damaged, or no ONNX model at all."
         if raw[:2] == b"PK":
@@ -55,11 +87,12 @@ def _parse(raw: bytes, where: str) -> Any:
     if not model.HasField("graph") or not (model.ir_version or model.opset_import):
         what = "the file is empty" if not raw else "not an ONNX model"
         raise UserError(what, where=where, hint="An ONNX model has a graph and says which operator sets it uses.")
-    return model
+    return model, data
 
 
-def constant_from_proto(proto: Any, directory: Path | None, where: str) -> Constant:
-    """The contents of a `TensorProto`, mapped into memory if they are in a file of their own.
+def constant_from_proto(proto: Any, files: Files | None, where: str) -> Constant:
+    """The contents of a `TensorProto`: mapped into memory if they are in a file of their own, where they are if that is
+    among the bytes of the model.
 
     Raises `UserError` if they are missing, do not fit the shape, or would lie outside the model's directory."""
     import onnx
@@ -72,16 +105,20 @@ def constant_from_proto(proto: Any, directory: Path | None, where: str) -> Const
     shape = tuple(proto.dims)
     if any(d < 0 for d in shape):
         raise UserError(f"negative dims {list(shape)}", where=label)
-    if proto.data_location == onnx.TensorProto.EXTERNAL:
-        return Constant(_external(proto, dtype, shape, directory, label))
+    own = _own(proto, files)
+    if own is None and proto.data_location == onnx.TensorProto.EXTERNAL:
+        return Constant(_external(proto, dtype, shape, files.directory if files is not None else None, label))
     if dtype is DType.STRING:
         if len(proto.string_data) != math.prod(shape):
             raise UserError("the elements do not fit the shape", where=label)
         texts = np.empty(len(proto.string_data), object)
         texts[:] = [_text(s) for s in proto.string_data]
         return Constant(texts.reshape(shape))
-    if proto.HasField("raw_data") and dtype.bits >= 8 and sys.byteorder == "little":
-        raw = proto.raw_data
+    if own is not None or (proto.HasField("raw_data") and dtype.bits >= 8 and sys.byteorder == "little"):
+        raw = own if own is not None else proto.raw_data
+        if dtype.bits < 8 or sys.byteorder != "little":
+            whole = onnx.TensorProto(name=proto.name, data_type=proto.data_type, dims=shape, raw_data=bytes(raw))
+            return constant_from_proto(whole, None, where)
         if len(raw) != math.prod(shape) * dtype.bits // 8:
             raise UserError(f"{len(raw)} bytes do not fit the shape {list(shape)}", where=label)
         return Constant(np.frombuffer(raw, dtype.numpy).reshape(shape))
@@ -89,6 +126,19 @@ def constant_from_proto(proto: Any, directory: Path | None, where: str) -> Const
         return Constant(np.asarray(onnx.numpy_helper.to_array(proto)))
     except (ValueError, TypeError) as error:
         raise UserError(f"the elements do not fit the shape: {error}", where=label) from None
+
+
+def _own(proto: Any, files: Files | None) -> memoryview | None:
+    """The raw data of a tensor that was left in the bytes of its model."""
+    import onnx
+
+    if files is None or files.own is None or proto.data_location != onnx.TensorProto.EXTERNAL:
+        return None
+    entries = {entry.key: entry.value for entry in proto.external_data}
+    start, size = entries.get("offset", ""), entries.get("length", "")
+    if entries.get("location") != _OWN or not (start.isdecimal() and size.isdecimal()):
+        return None
+    return files.own[int(start) : int(start) + int(size)]
 
 
 def _text(raw: bytes) -> str | bytes:
@@ -167,10 +217,10 @@ def inside(directory: Path, location: str, where: str) -> Path:
     return path
 
 
-def sparse_constant(proto: Any, directory: Path | None, where: str) -> Constant:
+def sparse_constant(proto: Any, files: Files | None, where: str) -> Constant:
     """The contents of a `SparseTensorProto`, made dense. Raises `UserError` if they are not consistent."""
-    values = constant_from_proto(proto.values, directory, where).array
-    indices = constant_from_proto(proto.indices, directory, where).array
+    values = constant_from_proto(proto.values, files, where).array
+    indices = constant_from_proto(proto.indices, files, where).array
     shape = tuple(proto.dims)
     try:
         if indices.ndim == 2:

@@ -14,13 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, cast
 
 from ..errors import UserError
 from .fixed_dims import NAMELESS, fixed_dims
 from .graph import Constant, Graph, Node, OtherType, TensorType, ValueType
-from .model_file import constant_from_proto, load, sparse_constant
+from .model_file import Files, constant_from_proto, load, sparse_constant
 from .operators import (
     STANDARD_DOMAINS,
     Declared,
@@ -43,24 +42,26 @@ def read(
     *,
     shapes: Mapping[str, int] | None = None,
     declared: Callable[[Mapping[str, int]], Mapping[str, Declared]] | None = None,
+    mapped: bool = False,
 ) -> Graph:
     """Reads a model: a path, the bytes of a file, or a `ModelProto`.
 
     `shapes` gives numbers to symbolic dims, by name (`N`) or by input and axis (`x:0` or `x.0`; a dim that has a name
     gets the number wherever the name stands).
-    `declared` gives the operators of other domains that are known for a model of given opsets.
+    `declared` gives the operators of other domains that are known for a model of given opsets. If `mapped`, large
+    constants are read where they are in the file, which then must not be cut as long as the graph is in use.
     Raises `UserError` for what is no valid model, naming the node."""
-    model, directory, where = load(source)
+    model, files, where = load(source, mapped=mapped)
     opset = _opsets(model, where)
     if not model.graph.output:
         raise UserError("the graph has no outputs", where=where)
     model = _inlined(model, where)
     with declaring(declared(opset) if declared is not None else {}):
-        reader = _Reader(directory, where, opset, dict(shapes or {}), model.ir_version)
+        reader = _Reader(files, where, opset, dict(shapes or {}), model.ir_version)
         graph = reader.main(model)
         if reader.inlined and reader.known.refused:
             # what no shapes fit is let pass where they are out of sight, and refused when branches are in place
-            reader = _Reader(directory, where, opset, dict(shapes or {}), model.ir_version, inline=False)
+            reader = _Reader(files, where, opset, dict(shapes or {}), model.ir_version, inline=False)
             graph = reader.main(model)
     return replace(
         graph,
@@ -140,7 +141,7 @@ class _Reader:
 
     def __init__(
         self,
-        directory: Path | None,
+        files: Files,
         where: str,
         opset: dict[str, int],
         shapes: dict[str, int],
@@ -148,7 +149,7 @@ class _Reader:
         *,
         inline: bool = True,
     ) -> None:
-        self.directory = directory
+        self.files = files
         self.where = where
         self.opset = opset
         self.shapes = shapes
@@ -218,9 +219,9 @@ class _Reader:
 
     def initialisers(self, proto: Any) -> list[tuple[str, Constant]]:
         """Name and contents of all initialisers of a graph."""
-        found = [(t.name, constant_from_proto(t, self.directory, self.where)) for t in proto.initializer]
+        found = [(t.name, constant_from_proto(t, self.files, self.where)) for t in proto.initializer]
         for sparse in proto.sparse_initializer:
-            found.append((sparse.values.name, sparse_constant(sparse, self.directory, self.where)))
+            found.append((sparse.values.name, sparse_constant(sparse, self.files, self.where)))
         return found
 
     def define(self, graph: Graph, names: dict[str, str], name: str, constant: Constant) -> None:
@@ -390,9 +391,9 @@ class _Reader:
         for attribute in proto.attribute:
             match attribute.name:
                 case "value":
-                    return constant_from_proto(attribute.t, self.directory, where)
+                    return constant_from_proto(attribute.t, self.files, where)
                 case "sparse_value":
-                    return sparse_constant(attribute.sparse_tensor, self.directory, where)
+                    return sparse_constant(attribute.sparse_tensor, self.files, where)
                 case "value_float":
                     return Constant(np.array(attribute.f, np.float32))
                 case "value_floats":
@@ -414,7 +415,7 @@ class _Reader:
             return self.subgraph(proto, body, scope, inputs)
 
         def tensor(found: Any) -> Constant:
-            return constant_from_proto(found, self.directory, where)
+            return constant_from_proto(found, self.files, where)
 
         try:
             return {a.name: attribute_from_proto(a, graph, tensor) for a in proto.attribute}

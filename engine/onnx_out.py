@@ -11,7 +11,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from .. import transient
+from ..checksum import Hashing
 from ..errors import RewriteError, UserError
 from .graph import Attrs, Graph, Node, OtherType, TensorType, ValueType
 from .operators import (
@@ -26,10 +29,11 @@ from .operators import (
     versions,
 )
 from .opsets import NotExpressible, can_express, downgrade, version_at
-from .protos import attribute_to_proto, fill_tensor, type_to_proto
+from .protos import attribute_to_proto, fill_tensor, is_raw, type_to_proto
 from .reading import Knowledge
 from .shapes import contents_of
 from .symbolic import symbols
+from .wire import APART_FROM, spliced
 
 LARGE = 1_900_000_000
 """Models of more bytes of constants keep them in a file of their own: a protocol buffer holds 2 GiB."""
@@ -42,11 +46,14 @@ def can_write(op: str, attrs: Attrs, opsets: Mapping[str, int]) -> bool:
     return can_express(op, attrs, opsets)
 
 
-def write(graph: Graph, *, opset: int | None = None, own_operators: bool = False) -> Any:
+def write(
+    graph: Graph, *, opset: int | None = None, own_operators: bool = False, apart: list[np.ndarray | None] | None = None
+) -> Any:
     """The `ModelProto` of a graph, at its own opset or the given one, or the least above it that can say everything.
 
     Operators of our own are written, in the domain `rewrite`, only if `own_operators` is set; no other software runs
-    such a model. Raises `RewriteError` if the graph cannot be written at any opset."""
+    such a model. With `apart` large initialisers of the main graph stay empty; it is filled with an entry for each
+    initialiser, the array for an empty one. Raises `RewriteError` if the graph cannot be written at any opset."""
     opsets = dict(graph.opset) or {"": WORKING_OPSET}
     if opset is not None:
         opsets[""] = opset
@@ -58,7 +65,11 @@ def write(graph: Graph, *, opset: int | None = None, own_operators: bool = False
         opsets.setdefault(OWN_DOMAIN, 1)
     while True:
         try:
-            return _Writer(graph, opsets, own_operators).model()
+            writer = _Writer(graph, opsets, own_operators, apart=apart is not None)
+            model = writer.model()
+            if apart is not None:
+                apart[:] = writer.arrays
+            return model
         except NotExpressible as obstacle:
             domain = obstacle.node.domain
             if obstacle.needs is None or obstacle.needs <= opsets.get(domain, 0):
@@ -88,8 +99,10 @@ def _all_graphs(graph: Graph) -> list[Graph]:
 class _Writer:
     """One attempt to write a graph at given opsets."""
 
-    def __init__(self, graph: Graph, opsets: Mapping[str, int], own_operators: bool) -> None:
+    def __init__(self, graph: Graph, opsets: Mapping[str, int], own_operators: bool, *, apart: bool = False) -> None:
         self.graph = graph
+        self.apart = apart
+        self.arrays: list[np.ndarray | None] = []
         self.opsets = opsets
         self.own_operators = own_operators
         self.known = Knowledge()
@@ -143,7 +156,11 @@ class _Writer:
         for name in graph.outputs:
             proto.output.append(_value_info(name, self.known.types.get(name, TensorType()), main))
         for name, constant in (*work.constants.items(), *graph.defaults.items()):
-            fill_tensor(proto.initializer.add(), constant.array, name)
+            tensor = proto.initializer.add()
+            is_apart = self.apart and main and is_raw(constant.array) and constant.array.nbytes >= APART_FROM
+            fill_tensor(tensor, constant.array, name, empty=is_apart)
+            if main:
+                self.arrays.append(constant.array if is_apart else None)
 
     def lowered(self, node: Node, context: Any) -> list[Node]:
         """The node at the target opset; what adapters insert has its types noted on the way."""
@@ -240,6 +257,27 @@ def save(model: Any, path: str | Path) -> None:
             _save_large(model, path)
         else:
             _replace(path, [model.SerializeToString(deterministic=True)])
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror or error}", where=str(path)) from None
+
+
+def save_graph(graph: Graph, path: str | Path) -> str | None:
+    """Writes a graph to a file: the same bytes as `save` gives of what `write` makes of it, but the constants go to the
+    file from where they are, without a copy in memory.
+
+    The SHA-256 of the file, hexadecimal; None if constants are in a file of their own. Raises `RewriteError` if the
+    graph cannot be written, `UserError` if the file cannot."""
+    path = Path(path)
+    if sum(constant.array.nbytes for constant in (*graph.constants.values(), *graph.defaults.values())) > LARGE:
+        save(write(graph), path)
+        return None
+    arrays: list[np.ndarray | None] = []
+    model = write(graph, apart=arrays)
+    try:
+        with transient.replacing(path) as file, Hashing(file) as out:
+            for chunk in spliced(memoryview(model.SerializeToString(deterministic=True)), arrays):
+                out.write(chunk)
+        return out.digest()
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror or error}", where=str(path)) from None
 

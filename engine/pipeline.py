@@ -91,15 +91,17 @@ def optimize(
     schedule: str = STANDARD_SCHEDULE,
     precision: str = "f32",
     why_not: str | None = None,
+    mapped: bool = False,
     progress: Progress | None = None,
 ) -> Optimized:
     """Optimises a model with the standard rules and those in `rules`.
 
     `model` is a path, bytes, a `ModelProto` or a `Graph`; `shapes` gives symbolic dims their numbers; `time_limit` is
     in seconds, `node_limit` in e-nodes, `memory_limit` in bytes; `schedule` names the schedule to run, `precision` the
-    ruleset that lowers the precision of products (`f32`: none), `why_not` a rule to look into. Raises
-    `UserError` for bad models and rules, with all that is wrong. Warns with `retry.SaturationWarning` where the rules
-    make more of the model than the limits hold, and gives the best that can be had."""
+    ruleset that lowers the precision of products (`f32`: none), `why_not` a rule to look into; if `mapped`, large
+    constants stay in the model's file (see `onnx_in.read`). Raises `UserError` for bad models and rules, with all that
+    is wrong. Warns with `retry.SaturationWarning` where the rules make more of the model than the limits hold, and
+    gives the best that can be had."""
     _check_settings(numerics, precision, shapes or {})
     seconds: dict[str, float] = {}
     tell = progress or (lambda stage, facts: None)
@@ -117,7 +119,7 @@ def optimize(
         make_plan(schedule, library.schedules, library.rulesets)  # so that a wrong name is told at once
         if why_not is not None:
             _check_asked(library, why_not, numerics)
-        graph_in: Graph = timed("read", lambda: graph_of(model, shapes, library))
+        graph_in: Graph = timed("read", lambda: graph_of(model, shapes, library, mapped=mapped))
         costs = {
             target: CostModel(model=cost, target=target, threads=threads)  # type: ignore[arg-type]
             for target in ("portable", "native")
@@ -202,11 +204,11 @@ def _decode(
                 found.append(parts.mark(graph))
 
 
-def graph_of(model: Any, shapes: Mapping[str, int] | None, library: Library) -> Graph:
-    """A model as a graph, the operators known that a library declares."""
+def graph_of(model: Any, shapes: Mapping[str, int] | None, library: Library, *, mapped: bool = False) -> Graph:
+    """A model as a graph, the operators known that a library declares; see `onnx_in.read`."""
     if isinstance(model, Graph):
         return model
-    return onnx_in.read(model, shapes=shapes, declared=lambda opsets: operators_of(library, opsets))
+    return onnx_in.read(model, shapes=shapes, declared=lambda opsets: operators_of(library, opsets), mapped=mapped)
 
 
 def _check_asked(library: Library, name: str, numerics: str) -> None:

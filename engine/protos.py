@@ -64,8 +64,16 @@ def type_to_proto(found: ValueType) -> Any:
     return proto
 
 
-def fill_tensor(proto: Any, array: np.ndarray, name: str = "") -> Any:
-    """Makes a `TensorProto` hold the array, as raw bytes (strings: as strings), and gives it."""
+def is_raw(array: np.ndarray) -> bool:
+    """Whether the elements of an array, as they lie in memory, are the raw bytes of its `TensorProto`."""
+    dtype = DType.from_numpy(array.dtype)
+    return sys.byteorder == "little" and dtype is not DType.STRING and dtype.bits >= 8
+
+
+def fill_tensor(proto: Any, array: np.ndarray, name: str = "", *, empty: bool = False) -> Any:
+    """Makes a `TensorProto` hold the array, as raw bytes (strings: as strings), and gives it.
+
+    If `empty`, which is for what `is_raw`, it has all but the bytes."""
     import onnx
 
     proto.name = name
@@ -75,7 +83,7 @@ def fill_tensor(proto: Any, array: np.ndarray, name: str = "") -> Any:
     elif dtype.bits < 8:
         proto.CopyFrom(onnx.numpy_helper.from_array(array, name))
         return proto
-    else:
+    elif not empty:
         proto.raw_data = (array if sys.byteorder == "little" else array.astype(array.dtype.newbyteorder("<"))).tobytes()
     proto.data_type = dtype.onnx
     proto.dims.extend(array.shape)

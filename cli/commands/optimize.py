@@ -133,6 +133,7 @@ def command(
                 disabled=disabled,
                 schedule=schedule,
                 precision=precision,
+                mapped=True,
                 progress=api.warming(stages) if job.program is not None or bench else stages,
             )
             if job.program is None and not bench:
@@ -284,7 +285,7 @@ def _write(result: Optimized, compiled: Program | None, job: Targets, stages: St
     if job.onnx is not None:
         from ...engine import onnx_out
 
-        onnx_out.save(result.model, job.onnx)
+        onnx_out.save_graph(result.portable, job.onnx)
 
 
 def _bench(model: Path, compiled: Program, shapes: dict[str, int], threads: int, stages: Stages) -> dict[str, Timing]:

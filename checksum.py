@@ -1,0 +1,49 @@
+"""Checksums of files: of those on disk, and of those that are being written, without reading them again."""
+
+from __future__ import annotations
+
+import hashlib
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import BinaryIO
+
+_LARGE = 1 << 16
+"""So many bytes are worth hashing beside their being written."""
+
+
+def checksum(path: Path) -> str:
+    """The SHA-256 of a file, hexadecimal. Raises OSError."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Hashing:
+    """A file that is written from its beginning, with the checksum of what was written: one thread hashes while this
+    one writes. To be used in a `with` block."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+        self._pool = ThreadPoolExecutor(1)
+
+    def __enter__(self) -> Hashing:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown()
+
+    def write(self, data: bytes | memoryview) -> None:
+        """Writes more. The bytes are not read any more when this returns. Raises OSError."""
+        if len(data) < _LARGE:
+            self._hash.update(data)
+            self._file.write(data)
+            return
+        hashed = self._pool.submit(self._hash.update, data)
+        try:
+            self._file.write(data)
+        finally:
+            hashed.result()
+
+    def digest(self) -> str:
+        """The SHA-256 of all that was written so far, hexadecimal."""
+        return self._hash.hexdigest()

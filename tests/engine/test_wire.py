@@ -1,0 +1,171 @@
+"""Models written without copies of their constants: the same bytes as libraries write."""
+
+import hashlib
+from pathlib import Path
+
+import ml_dtypes
+import numpy as np
+import onnx
+import pytest
+from rewrite.engine import onnx_in, onnx_out
+from rewrite.engine.graph import Constant, Graph, Node, TensorType
+from rewrite.engine.wire import APART_FROM, Malformed, fields, lightened, outside
+from rewrite.errors import UserError
+
+
+def graph(arrays: dict[str, np.ndarray], defaults: dict[str, np.ndarray] | None = None) -> Graph:
+    """A graph whose outputs are its constants, by way of an operator."""
+    constants = {name: Constant(array) for name, array in arrays.items()}
+    made = Graph(
+        inputs=("x", *(defaults or {})),
+        outputs=tuple(f"{name}_out" for name in constants),
+        nodes=[Node("Neg", (name,), (f"{name}_out",), {}, name) for name in constants],
+        constants=constants,
+        types={"x": onnx_in_type(np.zeros((2, 3), np.float32))},
+        opset={"": 21},
+        name="numbers",
+        ir_version=10,
+        doc="what it is",
+        metadata={"author": "nobody"},
+    )
+    made.defaults = {name: Constant(array) for name, array in (defaults or {}).items()}
+    made.types |= {name: c.type for name, c in (*constants.items(), *made.defaults.items())}
+    made.types |= {f"{name}_out": c.type for name, c in constants.items()}
+    return made
+
+
+def onnx_in_type(array: np.ndarray) -> TensorType:
+    return Constant(array).type
+
+
+def large(rng: np.random.Generator, dtype: type, *shape: int) -> np.ndarray:
+    return (rng.standard_normal(shape) * 50).astype(dtype)
+
+
+CASES = {
+    "none": {"a": np.float32([1, 2])},
+    "every size of element": {
+        str(i): large(np.random.default_rng(i), dtype, 3, 2500)
+        for i, dtype in enumerate((np.float32, np.float64, np.int8, np.int64, np.float16, ml_dtypes.bfloat16))
+    },
+    "views": {
+        "turned": large(np.random.default_rng(1), np.float32, 40, 50).T,
+        "strided": large(np.random.default_rng(2), np.float32, 5000)[::2],
+        "whole": large(np.random.default_rng(3), np.float32, 90, 100),
+        "turned too": large(np.random.default_rng(4), np.int32, 20, 30, 40).transpose(2, 0, 1),
+    },
+    "small between large": {
+        "l": np.arange(5000, dtype=np.int64),
+        "s": np.int64(3),
+        "e": np.empty((0, 4), np.float32),
+        "m": np.arange(5000, dtype=np.int64) * 2,
+    },
+    "4095 and 4096 bytes": {"below": np.arange(4095, dtype=np.uint8), "at": np.arange(4096, dtype=np.uint8) * 3},
+}
+
+
+@pytest.mark.parametrize("arrays", CASES.values(), ids=CASES.keys())
+def test_the_same_bytes_as_the_library_writes(arrays: dict[str, np.ndarray], tmp_path: Path) -> None:
+    model = graph(arrays, {"d": np.linspace(0, 1, 3000), "few": np.float32([4])})
+    digest = onnx_out.save_graph(model, tmp_path / "a.onnx")
+    onnx_out.save(onnx_out.write(model), tmp_path / "b.onnx")
+    written = (tmp_path / "a.onnx").read_bytes()
+    assert written == (tmp_path / "b.onnx").read_bytes()
+    assert digest == hashlib.sha256(written).hexdigest()
+    again = onnx_in.read(tmp_path / "a.onnx")
+    for name, array in arrays.items():
+        np.testing.assert_array_equal(again.constants[name].array, array)
+
+
+def test_what_is_no_message_is_told() -> None:
+    model = onnx_out.write(graph(CASES["views"])).SerializeToString()
+    assert [number for number, *_ in fields(memoryview(model))] == [1, 2, 6, 7, 8, 14]
+    for damaged in (model[:-1], model[:40], b"\x3a\xff", b"\x0b", b"\x80" * 12, b"\x09\x00"):
+        with pytest.raises(Malformed):
+            list(fields(memoryview(damaged)))
+
+
+def test_fields_of_every_kind_are_passed_over() -> None:
+    proto = onnx.AttributeProto(name="a", f=2.5, i=-1, s=b"text", type=onnx.AttributeProto.FLOAT)
+    data = memoryview(proto.SerializeToString())
+    found = {number: bytes(data[start:end]) for number, _, _, start, end in fields(data)}
+    assert found[1] == b"a"
+    assert found[2] == np.float32(2.5).tobytes()
+    assert found[3] == b"\xff" * 9 + b"\x01"
+    assert found[4] == b"text"
+
+
+def saved(model: onnx.ModelProto, path: Path) -> Path:
+    onnx.save(model, path)
+    return path
+
+
+@pytest.mark.parametrize("mapped", [False, True])
+@pytest.mark.parametrize("arrays", CASES.values(), ids=CASES.keys())
+def test_large_initialisers_are_read_where_they_are(
+    arrays: dict[str, np.ndarray], mapped: bool, tmp_path: Path
+) -> None:
+    proto = onnx_out.write(graph(arrays, {"d": np.linspace(0, 1, 3000)}))
+    of_proto = onnx_in.read(proto)
+    path = saved(proto, tmp_path / "m.onnx")
+    for found in (onnx_in.read(path, mapped=mapped), onnx_in.read(path.read_bytes())):
+        assert (found.nodes, found.types, found.opset) == (of_proto.nodes, of_proto.types, of_proto.opset)
+        assert found.constants == of_proto.constants
+        assert found.defaults == of_proto.defaults
+        for name, array in arrays.items():
+            read = found.constants[name].array
+            np.testing.assert_array_equal(read, array)
+            assert read.dtype == array.dtype
+            if array.nbytes >= APART_FROM:
+                assert not read.flags.owndata
+                assert not read.flags.writeable
+
+
+def test_only_raw_data_of_large_initialisers_is_left_out() -> None:
+    inline = onnx.helper.make_tensor("floats", onnx.TensorProto.FLOAT, [3000], np.zeros(3000))  # not as raw data
+    both = onnx.numpy_helper.from_array(np.arange(3000.0), "both")
+    both.external_data.add(key="location", value="elsewhere")
+    four = onnx.numpy_helper.from_array(np.arange(9000).astype(ml_dtypes.int4), "four")
+    proto = onnx_out.write(graph(CASES["views"]))
+    proto.graph.initializer.extend([inline, both, four])
+    data = proto.SerializeToString()
+    light = onnx.ModelProto.FromString(lightened(memoryview(data), "here"))
+    apart = {t.name: t for t in light.graph.initializer if t.data_location == onnx.TensorProto.EXTERNAL}
+    assert apart.keys() == {*CASES["views"], "four"}
+    rest = outside(memoryview(data))
+    assert b"elsewhere" in rest
+    for name, tensor in apart.items():
+        where = {entry.key: entry.value for entry in tensor.external_data}
+        whole = next(t for t in proto.graph.initializer if t.name == name)
+        assert where["location"] == "here"
+        assert data[int(where["offset"]) :][: int(where["length"])] == whole.raw_data
+        assert whole.raw_data not in rest
+    assert len(rest) == len(data) - sum(len(t.raw_data) for t in proto.graph.initializer if t.name in apart)
+
+
+def test_elements_of_four_bits_and_a_wrong_size(tmp_path: Path) -> None:
+    four = np.arange(9000).astype(ml_dtypes.int4)
+    proto = onnx_out.write(graph({"a": np.float32([1])}))
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(four, "four"))
+    path = saved(proto, tmp_path / "m.onnx")
+    np.testing.assert_array_equal(onnx_in.read(path).constants["four"].array, four)
+    proto.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(3000), "wrong"))
+    proto.graph.initializer[-1].dims[0] = 2999
+    with pytest.raises(UserError, match=r"24000 bytes do not fit the shape \[2999\]"):
+        onnx_in.read(saved(proto, path))
+
+
+def test_a_model_cannot_name_what_is_left_in_it(tmp_path: Path) -> None:
+    """A tensor that says it is where we leave them is read there, or refused like any other."""
+    proto = onnx_out.write(graph({"a": np.float32([1])}))
+    tensor = proto.graph.initializer.add(name="t", data_type=onnx.TensorProto.UINT8, dims=[4])
+    tensor.data_location = onnx.TensorProto.EXTERNAL
+    tensor.external_data.add(key="location", value="\0")
+    for offset in ("", "-3", "x"):
+        with pytest.raises(UserError, match="no name that can be"):
+            onnx_in.read(saved(proto, tmp_path / "m.onnx"))
+        tensor.external_data.add(key="offset", value=offset)
+    tensor.external_data.add(key="length", value="4")
+    tensor.external_data.add(key="offset", value="999999")
+    with pytest.raises(UserError, match="0 bytes do not fit"):
+        onnx_in.read(saved(proto, tmp_path / "m.onnx"))
