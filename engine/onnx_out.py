@@ -7,7 +7,7 @@ least one that has. Every node carries the rules that made it and the original n
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -261,22 +261,32 @@ def save(model: Any, path: str | Path) -> None:
         raise UserError(f"cannot be written: {error.strerror or error}", where=str(path)) from None
 
 
-def save_graph(graph: Graph, path: str | Path) -> str | None:
-    """Writes a graph to a file: the same bytes as `save` gives of what `write` makes of it, but the constants go to the
-    file from where they are, without a copy in memory.
+def pieces(graph: Graph) -> Iterator[memoryview] | None:
+    """The bytes that `save` writes of what `write` makes of a graph, piece by piece; large constants are pieces of
+    their own, the memory that they lie in where that is contiguous. None for a model whose constants go to a file of
+    their own.
 
-    The SHA-256 of the file, hexadecimal; None if constants are in a file of their own. Raises `RewriteError` if the
-    graph cannot be written, `UserError` if the file cannot."""
-    path = Path(path)
+    A piece may be overwritten when the next one is asked for. Raises `RewriteError` if the graph cannot be written."""
     if sum(constant.array.nbytes for constant in (*graph.constants.values(), *graph.defaults.values())) > LARGE:
-        save(write(graph), path)
         return None
     arrays: list[np.ndarray | None] = []
     model = write(graph, apart=arrays)
+    return spliced(memoryview(model.SerializeToString(deterministic=True)), arrays)
+
+
+def save_graph(graph: Graph, path: str | Path) -> str | None:
+    """Writes a graph to a file as `save` does, without a copy of its constants in memory.
+
+    The SHA-256 of the file, hexadecimal; None if constants are in a file of their own. Raises `RewriteError` if the
+    graph cannot be written, `UserError` if the file cannot."""
+    path, found = Path(path), pieces(graph)
+    if found is None:
+        save(write(graph), path)
+        return None
     try:
         with transient.replacing(path) as file, Hashing(file) as out:
-            for chunk in spliced(memoryview(model.SerializeToString(deterministic=True)), arrays):
-                out.write(chunk)
+            for piece in found:
+                out.write(piece)
         return out.digest()
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror or error}", where=str(path)) from None
