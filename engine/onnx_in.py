@@ -50,7 +50,8 @@ def read(
     gets the number wherever the name stands).
     `declared` gives the operators of other domains that are known for a model of given opsets. If `mapped`, large
     constants are read where they are in the file, which then must not be cut as long as the graph is in use.
-    Raises `UserError` for what is no valid model, naming the node."""
+    Raises `UserError` for what is no valid model, and for a node of the main graph whose operands have sizes that do
+    not fit, naming the node; in a body such a node is left alone, for it may stand in a branch that is never taken."""
     model, files, where = load(source, mapped=mapped)
     opset = _opsets(model, where)
     if not model.graph.output:
@@ -63,6 +64,10 @@ def read(
             # what no shapes fit is let pass where they are out of sight, and refused when branches are in place
             reader = _Reader(files, where, opset, dict(shapes or {}), model.ir_version, inline=False)
             graph = reader.main(model)
+        if reader.known.refused:
+            reader = _Reader(files, where, opset, dict(shapes or {}), model.ir_version, inline=False, believe=False)
+            reader.main(model)
+            reader.tell_misfit(model.graph)
     return replace(
         graph,
         opset=opset,
@@ -148,6 +153,7 @@ class _Reader:
         ir_version: int,
         *,
         inline: bool = True,
+        believe: bool = True,
     ) -> None:
         self.files = files
         self.where = where
@@ -160,6 +166,8 @@ class _Reader:
         self.count = 0
         self.graph = Graph()
         self.may_inline = inline
+        self.believe = believe
+        self.misfits: list[tuple[str, UserError]] = []
         self.inlining = self.inlined = 0
 
     def claim(self, name: str, graph: Graph) -> str:
@@ -232,7 +240,7 @@ class _Reader:
     def body(self, proto: Any, graph: Graph, names: dict[str, str], outer: Mapping[str, str]) -> None:
         """Reads the nodes and outputs of a graph whose inputs and initialisers are there already."""
         scope = {**outer, **names}
-        declared = {v.name: v.type for v in (*proto.value_info, *proto.output)}
+        declared = {v.name: v.type for v in (*proto.value_info, *proto.output) if self.believe}
         outputs = {v.name for v in proto.output}
         renamed: dict[str, str] = {}
         nodes = sorted_nodes(proto, frozenset(outer), self.where)
@@ -323,8 +331,21 @@ class _Reader:
         node = Node(op, tuple(inputs), tuple(results), attrs, label, (), (label,))
         version = self.opset.get(node.domain, 1)
         final = {scope[name]: declared[name] for name in proto.output if name in declared}
+        refused = len(self.known.refused)
         for made_node in upgrade(node, version, self.known.context(graph)):
             graph.nodes.append(self.known.infer(made_node, graph, final))
+        reason = next(filter(None, self.known.refused[refused:]), None)
+        if reason is not None and graph is self.graph and not self.inlining:
+            operands = [f"{name} is {self.known.types.get(scope[name], TensorType())}" for name in proto.input if name]
+            error = UserError(f"its operands do not fit: {reason}", where=where, hint=f"Here {', '.join(operands)}.")
+            self.misfits.append((next(filter(None, proto.output)), error))
+
+    def tell_misfit(self, proto: Any) -> None:
+        """Raises the error for the first node of the main graph whose operands do not fit, if an output needs it."""
+        needed = _needed(proto)
+        for name, error in self.misfits:
+            if name in needed:
+                raise error
 
     def drop_identity(
         self,
@@ -463,6 +484,19 @@ def _all_reads(proto: Any) -> set[str]:
             if attribute.type in (5, 10):
                 for graph in (attribute.g, *attribute.graphs):
                     found |= _all_reads(graph)
+    return found
+
+
+def _needed(proto: Any) -> set[str]:
+    """The values of a graph that its outputs depend on."""
+    makers = {name: node for node in proto.node for name in node.output}
+    found: set[str] = set()
+    reached = {v.name for v in proto.output}
+    while reached:
+        found |= reached
+        nodes = [makers[name] for name in sorted(reached) if name in makers]
+        bodies = (g for n in nodes for a in n.attribute if a.type in (5, 10) for g in (a.g, *a.graphs))
+        reached = {name for n in nodes for name in n.input}.union(*map(_all_reads, bodies)) - found
     return found
 
 

@@ -12,7 +12,7 @@ from .fold import evaluate
 from .graph import Constant, DType, Graph, Node, TensorType, ValueType
 from .operators import is_pure
 from .protos import type_from_proto
-from .shapes import IllTyped, SymbolicValue, contents_of, fresh_dims, infer
+from .shapes import IllTyped, Misfit, SymbolicValue, contents_of, fresh_dims, infer
 from .symbolic import Dim, known
 
 SMALL = 64
@@ -28,8 +28,9 @@ class Knowledge:
     constants: dict[str, Constant] = field(default_factory=dict)
     contents: dict[str, SymbolicValue] = field(default_factory=dict)
     fresh: Any = field(default_factory=lambda: fresh_dims("_d"))
-    refused: int = 0
-    """How many nodes fail on all inputs of the types that theirs have."""
+    refused: list[str] = field(default_factory=list)
+    """For each node that fails on all inputs of the types that theirs have why it does, if sizes that are numbers show
+    it; empty if they don't."""
 
     def type(self, value: str) -> TensorType:
         """The tensor type of a value; all unknown if nothing else is."""
@@ -79,10 +80,10 @@ class Knowledge:
                 fresh=self.fresh,
             )
             found, values = inference.types, inference.values
-        except IllTyped:
+        except IllTyped as why:
             # It fails if it is run; that is for whoever runs it to say, it may be in a branch never taken.
             found, values = (TensorType(),) * len(node.outputs), (None,) * len(node.outputs)
-            self.refused += 1
+            self.refused.append(str(why).removeprefix(f"{node.op}: ") if self.misfits(node) else "")
         for name, what, value in zip(node.outputs, found, values, strict=True):
             if name:
                 stated = (declared or {}).get(name)
@@ -91,6 +92,30 @@ class Knowledge:
                     self.contents[name] = value
         self.compute(node)
         return node
+
+    def misfits(self, node: Node) -> bool:
+        """Whether inputs of a node have sizes, all of them positive numbers, that differ where they must be equal.
+
+        Symbols are taken for any sizes: a model may run with two under one name. Of tensors without elements nothing
+        is said."""
+        types: list[ValueType | None] = []
+        for name in node.inputs:
+            found = self.types.get(name, TensorType()) if name else None
+            if isinstance(found, TensorType) and found.shape is not None:
+                found = TensorType(found.dtype, tuple(d if known(d) else self.fresh() for d in found.shape))
+                if 0 in (found.shape or ()):
+                    return False
+            types.append(found)
+        contents = [self.contents.get(name) for name in node.inputs]
+        numbers = [v if v is not None and all(known(d) for d in v.dims) else None for v in contents]
+        constants = [self.constants.get(name) for name in node.inputs]
+        try:
+            infer(node.op, node.attrs, types, numbers, len(node.outputs), constants=constants, fresh=self.fresh)
+        except Misfit:
+            return True
+        except IllTyped:
+            return False
+        return False
 
     def refined(self, inferred: ValueType, stated: Any) -> ValueType:
         """The inferred type, completed by what the model states where nothing was inferred."""

@@ -15,10 +15,10 @@ from ..graph import Attrs, Constant, DType, TensorType, ValueType
 from ..operators import OWN_DOMAIN, find_declared, split_name
 from ..symbolic import Dim, symbol
 from . import control, elementwise, generate, linear, movement, reduce, spatial
-from .core import MAX_ELEMENTS, RULES, Call, IllTyped, Inference, SymbolicValue
+from .core import MAX_ELEMENTS, RULES, Call, IllTyped, Inference, Misfit, SymbolicValue
 from .fallback import infer_by_schema
 
-__all__ = ["RULES", "IllTyped", "Inference", "SymbolicValue", "contents_of", "fresh_dims", "infer"]
+__all__ = ["RULES", "IllTyped", "Inference", "Misfit", "SymbolicValue", "contents_of", "fresh_dims", "infer"]
 
 _ = (control, elementwise, generate, linear, movement, reduce, spatial)  # importing them fills RULES
 

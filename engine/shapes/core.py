@@ -26,6 +26,10 @@ class IllTyped(Exception):
     """An operator applied to inputs for which it fails whatever their contents, such as Concat of different ranks."""
 
 
+class Misfit(IllTyped):
+    """Sizes that differ where they have to be equal, so that there is nothing to compute, whoever computes it."""
+
+
 @dataclass(frozen=True, slots=True)
 class SymbolicValue:
     """The known contents of a small tensor of integers or booleans, of rank 0 (one element) or 1.
@@ -177,14 +181,14 @@ def join_shapes(call: Call, *shapes: Shape | None) -> Shape | None:
         return None
     joined = broadcast(*known)
     if joined is None:
-        raise refuse(call, "cannot broadcast " + " with ".join(f"[{', '.join(map(str, s))}]" for s in known))
+        raise Misfit(f"{call.op}: cannot broadcast " + " with ".join(f"[{', '.join(map(str, s))}]" for s in known))
     return joined
 
 
 def agree(call: Call, a: Dim, b: Dim, what: str) -> Dim:
     """The one size that two dims have that must be equal; the more certain of the two. Refuses provably unequal."""
     if certainly_differ(a, b):
-        raise refuse(call, f"{what}: {a} is not {b}")
+        raise Misfit(f"{call.op}: {what}: {a} is not {b}")
     return b if isinstance(b, int) and not isinstance(a, int) else a
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..graph import DType, TensorType
 from ..operators import OWN_DOMAIN
-from ..symbolic import Dim, ceildiv, maximum, minimum
+from ..symbolic import Dim, ceildiv, certainly_differ, maximum, minimum
 from .core import RULES, Call, Shape, Types, agree, axes_of, axis_of, refuse, rule, size_of
 
 
@@ -87,7 +87,8 @@ def _bias(call: Call, channels: Dim | None) -> None:
     if bias is not None and len(bias) != 1:
         raise refuse(call, f"a bias of rank {len(bias)}")
     if bias is not None and channels is not None:
-        agree(call, bias[0], channels, "numbers in the bias")
+        if certainly_differ(bias[0], channels):
+            raise refuse(call, f"{bias[0]} numbers in the bias for {channels} channels")
 
 
 @rule("ConvInteger")

@@ -16,6 +16,7 @@ import onnx
 import pytest
 import rewrite as package
 from onnx import TensorProto, helper
+from rewrite.engine import onnx_in
 from rewrite.errors import UserError
 
 from .command import Running, rewrite
@@ -139,6 +140,11 @@ def _external(location: str) -> Any:
     return proto
 
 
+def _misfit(op: str, a: tuple[int | str, ...], b: tuple[int | str, ...], **attributes: Any) -> Any:
+    nodes = [helper.make_node("Relu", ["a"], ["r"]), helper.make_node(op, ["r", "b"], ["y"], name="join", **attributes)]
+    return model(nodes, [info("a", *a), info("b", *b)], [helper.make_tensor_value_info("y", FLOAT, None)])
+
+
 MODELS: dict[str, tuple[Any, str]] = {
     "truncated": (good().SerializeToString()[:5000], "bad.onnx: not an ONNX model\nIt is truncated or damaged"),
     "text": (b"hello world\nthis is text\n", "bad.onnx: not an ONNX model"),
@@ -148,6 +154,19 @@ MODELS: dict[str, tuple[Any, str]] = {
     "unknown": (_one("Rellu"), "node 'act' (Rellu): unknown operator Rellu (opset 17)\nDid you mean Relu"),
     "no data": (_external("w.bin"), "tensor 'W': its data file 'w.bin' is missing\nExpected at"),
     "escape": (_external("../../etc/passwd"), "tensor 'W': its data file '../../etc/passwd' is outside the model's"),
+    "sizes": (
+        _misfit("Add", (2, 4), (3, 5)),
+        "bad.onnx: node 'join' (Add): its operands do not fit: cannot broadcast [2, 4] with [3, 5]\n"
+        "Here r is f32[2, 4], b is f32[3, 5].",
+    ),
+    "inner sizes": (
+        _misfit("MatMul", ("N", 4), (3, 5)),
+        "node 'join' (MatMul): its operands do not fit: inner dims: 4 is not 3\nHere r is f32[N, 4], b is f32[3, 5].",
+    ),
+    "other sizes": (
+        _misfit("Concat", ("N", 4), ("M", 5), axis=0),
+        "node 'join' (Concat): its operands do not fit: axis 1: 4 is not 5\nHere r is f32[N, 4], b is f32[M, 5].",
+    ),
 }
 
 
@@ -160,6 +179,30 @@ def test_models_that_are_none(tmp_path: Path, kind: str) -> None:
         package.optimize(tmp_path / "bad.onnx")
     assert message in str(error.value)
     assert names(tmp_path) == ["bad.onnx"]
+
+
+@pytest.mark.parametrize("place", ["branch", "unused", "symbols", "declared"])
+def test_sizes_that_may_never_meet_are_no_error(place: str) -> None:
+    """In a branch that is never taken, where nothing needs it, and where names or declarations alone differ."""
+    inputs = [info("a", "N", 4), info("b", "N", 5), info("one", 1, 4), info("c", kind=TensorProto.BOOL)]
+    result = helper.make_tensor_value_info("y", FLOAT, None)
+    if place == "branch":
+        result_of = {op: helper.make_tensor_value_info(op, FLOAT, None) for op in ("Add", "Neg")}
+        then = helper.make_graph([helper.make_node("Add", ["a", "b"], ["Add"])], "then", [], [result_of["Add"]])
+        other = helper.make_graph([helper.make_node("Neg", ["a"], ["Neg"])], "else", [], [result_of["Neg"]])
+        nodes = [helper.make_node("If", ["c"], ["y"], then_branch=then, else_branch=other)]
+    elif place == "unused":
+        nodes = [helper.make_node("Add", ["a", "b"], ["t"]), helper.make_node("Relu", ["a"], ["y"])]
+    elif place == "symbols":
+        nodes = [helper.make_node("Concat", ["a", "one"], ["t"], axis=0), helper.make_node("Add", ["a", "t"], ["y"])]
+    else:
+        nodes = [helper.make_node("NonZero", ["a"], ["i"]), helper.make_node("NonZero", ["b"], ["j"])]
+        nodes.append(helper.make_node("Add", ["i", "j"], ["y"]))
+        result = helper.make_tensor_value_info("y", TensorProto.INT64, None)
+    proto = model(nodes, inputs, [result])
+    if place == "declared":
+        proto.graph.value_info.extend(info(name, 2, n, kind=TensorProto.INT64) for name, n in (("i", 4), ("j", 5)))
+    assert onnx_in.read(proto).outputs == ("y",)
 
 
 def test_an_operator_of_nobody_is_optimised_around(tmp_path: Path) -> None:
