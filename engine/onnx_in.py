@@ -338,7 +338,7 @@ class _Reader:
         if reason is not None and graph is self.graph and not self.inlining:
             operands = [f"{name} is {self.known.types.get(scope[name], TensorType())}" for name in proto.input if name]
             error = UserError(f"its operands do not fit: {reason}", where=where, hint=f"Here {', '.join(operands)}.")
-            self.misfits.append((next(filter(None, proto.output)), error))
+            self.misfits.append((next(filter(None, proto.output), ""), error))
 
     def tell_misfit(self, proto: Any) -> None:
         """Raises the error for the first node of the main graph whose operands do not fit, if an output needs it."""
@@ -489,7 +489,7 @@ def _all_reads(proto: Any) -> set[str]:
 
 def _needed(proto: Any) -> set[str]:
     """The values of a graph that its outputs depend on."""
-    makers = {name: node for node in proto.node for name in node.output}
+    makers = {name: node for node in proto.node for name in node.output if name}
     found: set[str] = set()
     reached = {v.name for v in proto.output}
     while reached:
