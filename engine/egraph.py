@@ -20,11 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .constants import SMALL, ConstantInfo, summarise
-from .graph import AttrValue, Constant, DType, Graph, OtherType, TensorType, ValueType
+from .facts import Facts, agree, array_of, holds, refine, symbolic_contents
+from .graph import AttrValue, Constant, DType, Graph, TensorType, ValueType
 from .matcher import Matcher, Row
 from .operators import WITH_BODIES, is_pure, signature
 from .shapes import IllTyped, SymbolicValue, infer
-from .symbolic import Dim, known, same, symbol, symbols
+from .symbolic import Dim, known, symbol
 
 ABSENT = 0
 """The handle of an absent optional input."""
@@ -55,17 +56,6 @@ class ENode:
 
 
 @dataclass(slots=True)
-class _Knowledge:
-    """What is known of a class."""
-
-    types: tuple[ValueType, ...]
-    constant: ConstantInfo | None = None
-    value: SymbolicValue | None = None
-    is_const: bool = False
-    numbers: list[int] = field(default_factory=list, compare=False)
-
-
-@dataclass(slots=True)
 class EGraph:
     """E-nodes, their classes, and what is known of them.
 
@@ -83,7 +73,7 @@ class EGraph:
     knowledge: int = 0
     unions: list[tuple[int, int, str | None]] = field(default_factory=list)
     _parent: list[int] = field(default_factory=list)
-    _known: list[_Knowledge] = field(default_factory=list)
+    _known: list[Facts] = field(default_factory=list)
     _users: list[list[int]] = field(default_factory=list)
     _members: list[list[int]] = field(default_factory=list)
     _memo: dict[tuple[Any, ...], int] = field(default_factory=dict)
@@ -112,7 +102,7 @@ class EGraph:
         egraph = cls(commutative=frozenset(commutative), matcher=Matcher())
         assert egraph.matcher is not None
         egraph.matcher.declare_commutative([egraph.op_id(op) for op in sorted(egraph.commutative)])
-        egraph._append(ENode("Absent", {}, ()), _Knowledge((TensorType(),)), None, ())
+        egraph._append(ENode("Absent", {}, ()), Facts((TensorType(),)), None, ())
         egraph._new_leaves.append(ABSENT)
         return egraph
 
@@ -120,7 +110,7 @@ class EGraph:
     def scratch(cls, fresh: Callable[[], Dim]) -> EGraph:
         """An empty e-graph to compute types in, without matching; `fresh` gives dims of which nothing is known."""
         egraph = cls(source=fresh)
-        egraph._append(ENode("Absent", {}, ()), _Knowledge((TensorType(),)), None, ())
+        egraph._append(ENode("Absent", {}, ()), Facts((TensorType(),)), None, ())
         return egraph
 
     def continue_symbols(self, other: EGraph) -> None:
@@ -242,7 +232,7 @@ class EGraph:
 
     def add_input(self, name: str, type_: ValueType, value: SymbolicValue | None = None) -> int:
         """The class of a graph input (or of a value captured from around the graph); `value` is what it holds."""
-        handle = self._add_leaf(ENode("Input", {"name": name}, ()), _Knowledge((type_,), None, value))
+        handle = self._add_leaf(ENode("Input", {"name": name}, ()), Facts((type_,), None, value))
         self._settle_empty(handle)
         return handle
 
@@ -250,10 +240,10 @@ class EGraph:
         """The class of a constant; equal constants share one."""
         info = constant if isinstance(constant, ConstantInfo) else summarise(constant)
         self.constants.setdefault(info.digest, info)
-        known_ = _Knowledge((info.type,), info, _symbolic(info), True)
+        known_ = Facts((info.type,), info, symbolic_contents(info), True)
         return self._add_leaf(ENode("Const", {"digest": info.digest}, ()), known_)
 
-    def _add_leaf(self, node: ENode, what: _Knowledge) -> int:
+    def _add_leaf(self, node: ENode, what: Facts) -> int:
         key = (node.op, *node.attrs.values())
         if key not in self._memo:
             self._memo[key] = self._append(node, what, None, ())
@@ -295,7 +285,7 @@ class EGraph:
         except IllTyped:
             if not given:
                 raise
-            what = _Knowledge((TensorType(),) * outputs)
+            what = Facts((TensorType(),) * outputs)
         handle = self._append(node, what, made_by, origins)
         self._memo[key] = handle
         for child in dict.fromkeys(kids):
@@ -332,7 +322,7 @@ class EGraph:
             self._outputs.append(outputs)
         return found
 
-    def _append(self, node: ENode, what: _Knowledge, made_by: str | None, origins: tuple[str, ...]) -> int:
+    def _append(self, node: ENode, what: Facts, made_by: str | None, origins: tuple[str, ...]) -> int:
         handle = len(self.nodes)
         self.nodes.append(node)
         self.made_by.append(made_by)
@@ -348,7 +338,7 @@ class EGraph:
 
     # --- analysis ---
 
-    def _infer(self, node: ENode, declared: tuple[ValueType, ...] | None) -> _Knowledge:
+    def _infer(self, node: ENode, declared: tuple[ValueType, ...] | None) -> Facts:
         is_const = (
             bool(node.children)
             and not node.serial
@@ -358,7 +348,7 @@ class EGraph:
             types = self.types(node.children[0])
             index = node.attrs["index"]
             assert isinstance(index, int)
-            return _Knowledge((types[index] if index < len(types) else TensorType(),), is_const=is_const)
+            return Facts((types[index] if index < len(types) else TensorType(),), is_const=is_const)
         captured = node.attrs.get(CAPTURES, ())
         inputs = node.children[: len(node.children) - len(captured)] if isinstance(captured, tuple) else ()
         kids = [None if c == ABSENT else self._known[self.find(c)] for c in inputs]
@@ -368,16 +358,16 @@ class EGraph:
             [None if k is None else k.types[0] for k in kids],
             [None if k is None else k.value for k in kids],
             node.outputs,
-            constants=[_contents(k) for k in kids],
+            constants=[array_of(k) for k in kids],
             fresh=self.fresh,
         )
         types = tuple(inference.types)
         if declared is not None:
-            types = tuple(_refine(a, b) for a, b in zip(types, declared, strict=False))
+            types = tuple(refine(a, b) for a, b in zip(types, declared, strict=False))
         value = inference.values[0] if node.outputs == 1 and inference.values else None
-        if value is not None and not _holds(types[0], value):
+        if value is not None and not holds(types[0], value):
             value = None  # dims are whole numbers without bounds; this sum or product of them wraps around
-        return _Knowledge(types, None, value, is_const)
+        return Facts(types, None, value, is_const)
 
     def _settle(self, handle: int) -> None:
         """Makes a node whose contents are known equal to that constant."""
@@ -393,7 +383,7 @@ class EGraph:
             constant = Constant(np.array(what.value.dims, dtype.numpy).reshape(shape))
         elif what.is_const and node.op != "Proj":
             constant = self._fold(handle)
-        if constant is not None and _agree((constant.type,), what.types, loose=True):
+        if constant is not None and agree((constant.type,), what.types, loose=True):
             self.union(handle, self.add_constant(constant))
 
     def _settle_empty(self, handle: int) -> bool:
@@ -430,12 +420,12 @@ class EGraph:
             return None
         return Constant(result[0])
 
-    def _learn(self, handle: int, other: _Knowledge) -> None:
+    def _learn(self, handle: int, other: Facts) -> None:
         """Adds what `other` knows to a class and carries news on to its parents."""
         at = self.find(handle)
         what = self._known[at]
-        merged = _Knowledge(
-            tuple(_refine(a, b) for a, b in zip(what.types, other.types, strict=True)),
+        merged = Facts(
+            tuple(refine(a, b) for a, b in zip(what.types, other.types, strict=True)),
             what.constant or other.constant,
             what.value or other.value,
             what.is_const or other.is_const,
@@ -454,7 +444,7 @@ class EGraph:
 
     def can_union(self, a: int, b: int) -> bool:
         """Whether two classes have provably the same type, the least that equality asks for."""
-        return self.find(a) == self.find(b) or _agree(self.types(a), self.types(b))
+        return self.find(a) == self.find(b) or agree(self.types(a), self.types(b))
 
     def union(self, a: int, b: int, rule: str | None = None) -> bool:
         """Makes two classes one, on behalf of a rule; False if they were already. The egglog side follows at the next
@@ -540,67 +530,3 @@ def _hashable(value: Any) -> Any:
     if isinstance(value, float):
         return repr(value)  # tells -0.0 from 0.0 and NaN equals itself
     return value
-
-
-def _symbolic(info: ConstantInfo) -> SymbolicValue | None:
-    array = info.elements
-    if array is None or array.ndim > 1 or array.size > 64 or array.dtype.kind not in "iu":
-        return None
-    return SymbolicValue(tuple(int(v) for v in array.reshape(-1)), array.ndim)
-
-
-def _holds(type_: ValueType, value: SymbolicValue) -> bool:
-    """Whether an element type can hold contents, as far as they are known numbers."""
-    if not isinstance(type_, TensorType) or type_.dtype is None or type_.dtype.numpy.kind not in "iu":
-        return True
-    limits = np.iinfo(type_.dtype.numpy.name)
-    return all(limits.min <= d <= limits.max for d in value.dims if isinstance(d, int))
-
-
-def _contents(what: _Knowledge | None) -> Constant | None:
-    if what is None or what.constant is None or what.constant.elements is None:
-        return None
-    return Constant(what.constant.elements)
-
-
-def _refine(a: ValueType, b: ValueType) -> ValueType:
-    """What two descriptions of one value say together."""
-    if isinstance(a, OtherType) or isinstance(b, OtherType):
-        return a if isinstance(a, OtherType) else b
-    shape = a.shape
-    if a.shape is None:
-        shape = b.shape
-    elif b.shape is not None and len(a.shape) == len(b.shape):
-        shape = tuple(y if _openness(y) < _openness(x) else x for x, y in zip(a.shape, b.shape, strict=True))
-    return TensorType(a.dtype or b.dtype, shape)
-
-
-def _openness(dim: Dim) -> int:
-    """How little a dim says: a number says most, then one in the model's own symbols, then those that stand for sizes
-    the model left open, then those that inference made up while rewriting."""
-    if known(dim):
-        return 0
-    return 1 + sum(2 if name.startswith("_e") else name.startswith("_") for name in symbols(dim))
-
-
-def _agree(a: tuple[ValueType, ...], b: tuple[ValueType, ...], *, loose: bool = False) -> bool:
-    """Whether types are provably the same; `loose` lets what is unknown on either side pass."""
-    if len(a) != len(b):
-        return False
-    for x, y in zip(a, b, strict=True):
-        if isinstance(x, OtherType) or isinstance(y, OtherType):
-            if x != y:
-                return False
-            continue
-        if x.dtype != y.dtype and not (loose and (x.dtype is None or y.dtype is None)):
-            return False
-        if x.shape is None or y.shape is None:
-            if not loose:
-                return False
-            continue
-        if len(x.shape) != len(y.shape):
-            return False
-        for i, j in zip(x.shape, y.shape, strict=True):
-            if not same(i, j) and not (loose and not (known(i) and known(j))):
-                return False
-    return True
