@@ -13,6 +13,7 @@ import errno
 import math
 import os
 import pickle
+import select
 import signal
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from typing import Any
 
 from .. import transient
 from ..errors import RewriteError, UserError
+from ..grammar.parse import prepare
 from .bodies import all_bodies, body_number
 from .constants import ConstantInfo, summarise
 from .cost import CostModel
@@ -33,7 +35,7 @@ from .egraph import EGraph
 from .encode import encode
 from .extract import REGIONS, ENodeLike, Extraction, extract
 from .graph import Graph
-from .library import PRECISIONS, QUANTISED, RuleSet, load_rules, operators_of, rule_set
+from .library import PRECISIONS, QUANTISED, RuleSet, load_rules, operators_of, rule_set, standard_files
 from .matcher import preload
 from .narrow import narrowed
 from .nearest import WhyNot, why_not
@@ -332,6 +334,15 @@ def limit(task: Job) -> None:
             resource.setrlimit(what, bounds)
 
 
+def _read_rules_meanwhile() -> None:
+    """Parses rule files of the standard library that no process has parsed before, until the job is there: from the
+    last one on, for the parent begins with the first."""
+    for path in reversed(standard_files()):
+        if select.select([0], [], [], 0)[0]:
+            return
+        prepare(path)
+
+
 def main() -> None:
     """The child: one job from standard input, its messages to standard output."""
     transient.die_with_parent()
@@ -339,6 +350,7 @@ def main() -> None:
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not get between the messages
     preload()
+    _read_rules_meanwhile()
     task: Job = pickle.load(sys.stdin.buffer)
     limit(task)
 

@@ -93,6 +93,15 @@ def parse_leniently(text: str, path: str) -> Parsed:
     return parsed
 
 
+def prepare(path: str | Path) -> None:
+    """Parses a rule file that is not in the cache, which another process may want from there. One that cannot be read
+    or is wrong is left to who asks for it."""
+    with contextlib.suppress(errors.UserError):
+        text = read(path)
+        if not (cache.directory() / f"{cache.key(text, _grammar())}.json").exists():
+            parse_leniently(text, str(path))
+
+
 def parse_fresh(text: str, path: str) -> Parsed:
     """Parse a file as far as it goes, leaving the cache alone: for texts that are on their way to another one."""
     return _parse(text, path)

@@ -163,6 +163,18 @@ def test_wrong_files_are_not_kept() -> None:
     assert not cache.directory().exists()
 
 
+def test_a_file_is_parsed_ahead_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file, wrong = tmp_path / "a.rules", tmp_path / "wrong.rules"
+    file.write_text("rule r x + 0 => x")
+    wrong.write_text("rule r x + => x")
+    for path in (file, wrong, tmp_path / "missing.rules"):
+        parse.prepare(path)
+    assert len(list(cache.directory().iterdir())) == 1
+    monkeypatch.setattr(parse, "_parse", lambda *_: pytest.fail("parsed again"))
+    parse.prepare(file)
+    assert names(load([file])) == ["r"]
+
+
 def test_any_missing_word_is_met_with_a_message_or_fine(tmp_path: Path, sample: ast.RuleFile) -> None:
     """No slip may end in anything but diagnostics."""
     text = Path(sample.path).read_text(encoding="utf-8")
