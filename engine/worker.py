@@ -39,7 +39,7 @@ from .library import PRECISIONS, QUANTISED, RuleSet, load_rules, operators_of, r
 from .matcher import preload
 from .narrow import narrowed
 from .nearest import WhyNot, why_not
-from .operators import CHANNELS_LAST, KERNEL_OPERATORS, OWN_DOMAIN, declaring
+from .operators import KERNEL_OPERATORS, OWN_DOMAIN, declaring
 from .saturate import Limits, Saturation, Saturator
 from .schedule import STANDARD as STANDARD_SCHEDULE
 from .schedule import Plan, Repeat, Run
@@ -181,7 +181,7 @@ def _choose_kernels(outcome: Outcome, target: str, graph: Graph, rules: RuleSet,
     before = outcome.egraphs[target]
     ops = {before.nodes[handle].op for handle in chosen.choice.values()}
     late = () if task.precision in _EARLY else (task.precision,)
-    if not CHANNELS_LAST & KERNEL_OPERATORS or not (late or rules.further(ops)):
+    if not (late or rules.further(ops)):
         return
     start = time.perf_counter()
     egraph = narrowed(before, chosen, rules.commutative)

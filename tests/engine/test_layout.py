@@ -13,7 +13,7 @@ from rewrite.engine.expansion import meaning
 from rewrite.engine.graph import Constant, DType, Graph, Node, TensorType
 from rewrite.engine.library import load_rules
 from rewrite.engine.machine import Machine
-from rewrite.engine.operators import CHANNELS_LAST, KERNEL_OPERATORS, normalise_attrs
+from rewrite.engine.operators import normalise_attrs
 from rewrite.engine.saturate import Limits
 
 RNG = np.random.default_rng(5)
@@ -65,10 +65,7 @@ def optimised(graph: Graph) -> dict[str, Graph]:
         "limits": Limits(seconds=600),
     }
     usual = windows.channels_last
-    with (
-        mock.patch.object(windows, "channels_last", lambda c: 0.2 * usual(c)),
-        mock.patch.object(worker, "KERNEL_OPERATORS", KERNEL_OPERATORS | CHANNELS_LAST),
-    ):
+    with mock.patch.object(windows, "channels_last", lambda c: 0.2 * usual(c)):
         (outcome,) = worker.perform(worker.job(graph, costs=costs, **settings))
     return {t: decode(outcome.egraphs[t], outcome.extractions[t], graph) for t in costs}
 
