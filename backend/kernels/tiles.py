@@ -16,6 +16,7 @@ from ..kernel_graph import Target
 
 NOMINAL_ROWS, NOMINAL_COLUMNS = 128, 512  # stand for extents that only run time knows
 _CALL, _STORE, _LATENCY = 30.0, 2.0, 4.0  # cycles
+_FAR = 4.0  # cycles for a vector of B that comes from the second-level cache while that is filled from memory
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,15 @@ def _candidates(target: Target) -> list[tuple[int, int]]:
     return big + thin
 
 
-def tile_cycles(rows: int, vecs: int, k: int) -> float:
-    """The modelled time of one tile."""
-    return k * max(rows * vecs / 2, (rows + vecs) / 2, _LATENCY) + _CALL + _STORE * rows * vecs
+def tile_cycles(rows: int, vecs: int, k: int, far: bool = False) -> float:
+    """The modelled time of one tile; `far` is whether B comes from beyond the first-level cache."""
+    step = max(rows * vecs / 2, (rows + vecs) / 2, _LATENCY, _FAR * vecs if far else 0.0)
+    return k * step + _CALL + _STORE * rows * vecs
+
+
+def is_far(target: Target, vecs: int, k: int) -> bool:
+    """Whether a panel of so many vectors is read from the second-level cache by each tile of rows anew."""
+    return k * vecs * target.vector_bytes > target.l1 // 2
 
 
 @lru_cache(maxsize=4096)
@@ -58,26 +65,29 @@ def choose(
     threads: int = 1,
     batch: int = 1,
     packing: float = 0.0,
+    streamed: bool = False,
 ) -> Tiles:
     """The tile with the least modelled time for a batch of rows x columns x k products, None being any number.
 
-    `packing` is what a vector of a panel of columns costs to put together, in cycles per k. Of equal tiles the first in
-    the list of candidates wins."""
+    `packing` is what a vector of a panel of columns costs to put together, in cycles per k. With `streamed` B comes
+    from memory, each panel once, and going through it one more time costs much even for few rows. Of equal tiles the
+    first in the list of candidates wins."""
     best: tuple[float, tuple[int, int]] | None = None
     m, n = rows or (NOMINAL_ROWS if rows is None else 1), columns or (NOMINAL_COLUMNS if columns is None else 1)
     for mr, nv in _candidates(target):
         if rows is None and mr < 4:
             continue
-        if columns is None and nv < 2:
+        if nv < 2 and (columns is None or streamed):
             continue
         nr = nv * target.lanes
         blocks, panels = math.ceil(m / mr), math.ceil(n / nr)
         last = math.ceil((n - (panels - 1) * nr) / target.lanes)
+        far = streamed and is_far(target, nv, k)
         column = [(nv, panels - 1), (last, 1)]
         row = [(mr, m // mr), (m % mr, 1 if m % mr else 0)]
-        total = sum(tile_cycles(r, v, k) * count_r * count_v for v, count_v in column for r, count_r in row)
+        total = sum(tile_cycles(r, v, k, far) * count_r * count_v for v, count_v in column for r, count_r in row)
         total += packing * k * sum(v * count for v, count in column) * (1 if panels * batch >= threads else threads)
-        share = [sum(tile_cycles(r, v, k) * count for r, count in row) + packing * k * v for v, _ in column]
+        share = [sum(tile_cycles(r, v, k, far) * count for r, count in row) + packing * k * v for v, _ in column]
         cost = total * _uneven(blocks, panels, batch, share[0], share[1], threads)
         if best is None or cost < best[0] * 0.995:
             best = cost, (mr, nv)

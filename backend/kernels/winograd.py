@@ -49,6 +49,11 @@ _LAST = {2: (60.0, 45.0), 4: (150.0, 100.0)}
 """The same where channels lie last."""
 _MEMORY, _L3 = 9.0, 24.0
 """Bytes that come in a cycle from memory and from the third-level cache."""
+_FILTER = {2: 45.0, 4: 105.0}
+"""What it costs to transform a vector of filters in the kernel: to bring the lines of its places into the second-level
+cache, mostly."""
+_SPACE = 1 / 18
+"""What a byte of weights is worth, in cycles: half of what it takes to come from memory. Memory is for others, too."""
 _BLOCKS = (8, 14, 28, 56, 84)
 """About how many tiles a block may have."""
 
@@ -56,7 +61,11 @@ _BLOCKS = (8, 14, 28, 56, 84)
 @dataclass(frozen=True)
 class Winograd:
     """A way to do a convolution: `t` outputs of a tile along an axis, `rows` x `columns` tiles of a block, the panels
-    of output channels in `parts`; and its modelled time in cycles."""
+    of output channels in `parts`; its modelled time in cycles, and its cost: that and what its bytes are worth.
+
+    `chunk` is 0 where the filters are transformed when compiling. Else the kernel transforms them, so many input
+    channels at a time, each panel for each block: weights take a quarter or 9/16 of the space, and of the time to come
+    from memory."""
 
     t: int
     rows: int
@@ -64,12 +73,14 @@ class Winograd:
     parts: int
     tiles: Tiles
     cycles: float
+    chunk: int
+    cost: float
 
 
 def plan(
     ctx: Context, shape: Window, images: Dim, groups: int, m: int, c: int, *, last: bool = False
 ) -> Winograd | None:
-    """The fastest way by the model; None where it cannot be done: other filters, strides, few or odd channels.
+    """The best way by the model; None where it cannot be done: other filters, strides, few or odd channels.
 
     `last` is for channels that lie last; any number of them will do."""
     lanes = ctx.target.lanes
@@ -79,13 +90,32 @@ def plan(
     if not fits or not known or few or not all(isinstance(p, int) for p in shape.pad):
         return None
     number = images if isinstance(images, int) and images > 0 else 1
-    ways = [way(ctx, shape, number, m, c, t, most, last=last) for t in (4, 2) for most in _BLOCKS]
-    return min(ways, key=lambda way: way.cycles)
+    ways = [
+        way(ctx, shape, number, m, c, t, most, last=last, stored=stored)
+        for t in (4, 2)
+        for most in _BLOCKS
+        for stored in (True, False)
+    ]
+    return min(ways, key=lambda way: way.cost)
 
 
-def way(ctx: Context, shape: Window, images: int, m: int, c: int, t: int, most: int, *, last: bool = False) -> Winograd:
-    """The way with blocks of about `most` tiles, with its time: that of the products and transforms, and a quarter of
-    that of what comes from beyond the second-level cache, which is fetched meanwhile; or the other way round."""
+def way(
+    ctx: Context,
+    shape: Window,
+    images: int,
+    m: int,
+    c: int,
+    t: int,
+    most: int,
+    *,
+    last: bool = False,
+    stored: bool = True,
+) -> Winograd:
+    """The way with blocks of about `most` tiles, with its time: that of the products and transforms, and shares of that
+    of weights from memory and of what else comes from beyond the second-level cache, which are fetched meanwhile; or
+    the other way round.
+
+    `stored` says that the filters are transformed when compiling."""
     lanes, xis = ctx.target.lanes, (t + 2) ** 2
     down, across = _tiles(shape, t)
     columns = across if across <= most else math.ceil(across / math.ceil(across / most))
@@ -94,7 +124,9 @@ def way(ctx: Context, shape: Window, images: int, m: int, c: int, t: int, most: 
         min(rows, down - i) * min(columns, across - j) for i in range(0, down, rows) for j in range(0, across, columns)
     )
     blocks = sizes.total() * images
-    choice = tiling.choose(ctx.target, rows * columns, m, c)
+    nbytes = 4 * (xis if stored else 9) * c * math.ceil(m / lanes) * lanes
+    streamed = nbytes > ctx.target.l2
+    choice = tiling.choose(ctx.target, rows * columns, m, c, streamed=streamed)
     rest = {size % choice.mr for size in sizes} - {0}
     choice = replace(choice, rest=tuple(sorted(rest, reverse=True)))
     vectors = math.ceil(m / lanes)
@@ -107,18 +139,35 @@ def way(ctx: Context, shape: Window, images: int, m: int, c: int, t: int, most: 
         for h in (*[choice.mr] * (size // choice.mr), size % choice.mr)
         if h
     ]
-    products = sum(n * tiling.tile_cycles(h, v, c) for h, n in heights for v in widths)
+    far = stored and streamed and tiling.is_far(ctx.target, choice.nv, c)
+    products = sum(n * tiling.tile_cycles(h, v, c, far) for h, n in heights for v in widths)
+    if streamed and not far:  # still the first tile of rows finds nothing in the first-level cache
+        first = min(choice.mr, rows * columns)
+        products += blocks * sum(
+            tiling.tile_cycles(first, v, c, True) - tiling.tile_cycles(first, v, c) for v in widths
+        )
     into, out = (_LAST if last else _TRANSFORM)[t]
     work = xis * products + down * across * images * (into * math.ceil(c / lanes) * parts + out * vectors)
+    work += 0.0 if stored else _FILTER[t] * vectors * c * blocks
     work *= math.ceil(blocks * parts / ctx.threads) * ctx.threads / (blocks * parts)
-    weights, inputs, sums = (xis * 4 * n for n in (c * m, rows * columns * c, rows * columns * choice.nv * lanes))
-    traffic = 0.0
-    if weights > ctx.target.l2 // 2:
-        traffic += weights / _MEMORY * ctx.threads
-    if weights + inputs + sums > ctx.target.l2:
-        again = weights * (blocks - 1) if weights > inputs else inputs * blocks * (panels - 1)
-        traffic += again / _L3
-    return Winograd(t, rows, columns, parts, choice, max(work, traffic) + min(work, traffic) / 4)
+    inputs, sums = (xis * 4 * n for n in (rows * columns * c, rows * columns * choice.nv * lanes))
+    chunk = 0 if stored else _chunk(ctx, xis * choice.nv * ctx.target.vector_bytes, c)
+    held = nbytes if stored else chunk * xis * choice.nv * ctx.target.vector_bytes
+    memory = nbytes / _MEMORY * ctx.threads if nbytes > ctx.target.l2 // 2 else 0.0
+    again = 0.0  # bytes that are read once more, or written and read, outside of the second-level cache
+    if held + inputs + sums > ctx.target.l2:
+        again = nbytes * (blocks - 1) if nbytes > inputs else inputs * blocks * (panels - 1)
+        again += 0 if stored else xis / 9 * nbytes * blocks
+        again /= _L3
+    cycles = max(work + memory / 8 + again / 4, memory + again + work / 4)
+    return Winograd(t, rows, columns, parts, choice, cycles, chunk, cycles + _SPACE * nbytes * ctx.threads)
+
+
+def _chunk(ctx: Context, channel: int, c: int) -> int:
+    """How many input channels' filters are transformed at once, where those of one take `channel` bytes: about what a
+    quarter of the second-level cache holds."""
+    parts = math.ceil(c * channel / (ctx.target.l2 // 4))
+    return min(c, -(-c // (8 * parts)) * 8)
 
 
 def _tiles(shape: Window, t: int) -> tuple[int, int]:
@@ -150,6 +199,10 @@ def winograd_step(
     turned = (way.rows * t + 2) * (way.columns * t + 2 + lanes) * lanes
     ldv = -(-c // lanes) * lanes + 16
     floats = xis * most * (ldv + nr) + (ldv if last else turned + lanes * lanes)
+    floats += xis * (way.chunk * nr + 16) if way.chunk else 0
+    ahead = lines_ahead(choice, ctx.target, most, (9 if way.chunk else xis) * m, c)
+    if way.chunk and ahead:  # the lines are those of one tap, not of a step
+        ahead = -(-36 * nr // (64 * xis * -(-most // choice.mr)))
     extents = Extents()
     params = {
         "images": extents(images),
@@ -169,14 +222,17 @@ def winograd_step(
         "parts": way.parts,
         "scratch": -(-floats * 4 // 64) * 64,
         "ldv": ldv,
-        "ahead": lines_ahead(choice, ctx.target, most, xis * m, c),
+        "ahead": ahead,
+        "turned": turned + lanes * lanes,
+        "chunk": way.chunk,
         "tiles": tile_params(choice, str(ldv), "1", str(choice.mr * ldv), nr, choice.tail * lanes),
         "epilogue": epilogue.params(extents),
         "out": epilogue.c,
     }
+    filters = by_channel(w, nr, lanes) if way.chunk else transformed(w, t, nr, lanes)
     return Step(
         Kernel("winograd_last" if last else "winograd", params, kernel_weight(choice) + 3),
-        (x, ctx.add_constant(transformed(w, t, nr, lanes), "packed"), *epilogue.values),
+        (x, ctx.add_constant(filters, "packed"), *epilogue.values),
         (epilogue.output,),
         dims=tuple(extents.dims),
         scratch=int(params["scratch"]),
@@ -207,5 +263,20 @@ def transformed(w: NDArray[Any], t: int, nr: int, lanes: int) -> NDArray[Any]:
         panel = packed[at : at + e * e * flat.shape[2]].reshape(e, e, -1)
         # not by matrix products: for these shapes BLAS takes longer to share the work than to do it
         np.einsum("jb,ibn->ijn", g, np.einsum("ia,abn->ibn", g, flat), out=panel)
+        at += panel.size
+    return packed
+
+
+def by_channel(w: NDArray[Any], nr: int, lanes: int) -> NDArray[Any]:
+    """Filters [M, C, 3, 3] as `[panel][C][9][nr]`, flat, for kernels that transform them; the last panel as above."""
+    m, c = w.shape[:2]
+    packed = aligned((9 * c * -(-m // lanes) * lanes,), np.dtype(np.float32))
+    at = 0
+    for j in range(0, m, nr):
+        count = min(nr, m - j)
+        width = -(-count // lanes) * lanes
+        panel = packed[at : at + 9 * c * width].reshape(c, 9, width)
+        panel[..., :count] = w[j : j + count].reshape(count, c, 9).transpose(1, 2, 0)
+        panel[..., count:] = 0
         at += panel.size
     return packed

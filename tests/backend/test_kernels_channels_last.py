@@ -177,16 +177,19 @@ def test_largest_keeps_what_is_not_finite() -> None:
     check([last(case)])
 
 
+@pytest.mark.parametrize("chunk", [0, 16])
 @pytest.mark.parametrize("t", [2, 4])
-def test_winograd(t: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sizes that tiles, blocks and vectors divide and do not divide, with operands, batches and uneven padding."""
+def test_winograd(t: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes that tiles, blocks and vectors divide and do not divide, with operands, batches and uneven padding; with
+    `chunk` the kernel transforms the filters, of so many input channels at a time."""
     real = winograd.plan
 
     def plan(ctx: Any, shape: Any, images: Any, groups: int, m: int, c: int, **options: Any) -> Any:
         if real(ctx, shape, images, groups, m, c, **options) is None:
             return None
         number = images if isinstance(images, int) else 1
-        return replace(winograd.way(ctx, shape, number, m, c, t, 8, **options), cycles=0.0, parts=min(2, 1 + m // 64))
+        way = winograd.way(ctx, shape, number, m, c, t, 8, stored=not chunk, **options)
+        return replace(way, cycles=0.0, parts=min(2, 1 + m // 64), chunk=min(chunk, c))
 
     monkeypatch.setattr(winograd, "plan", plan)
     cases = [

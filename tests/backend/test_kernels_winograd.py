@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rewrite.backend import harness
-from rewrite.backend.kernel_graph import Step
+from rewrite.backend.kernel_graph import Step, Target
 from rewrite.backend.kernels import winograd
 from rewrite.backend.target import detect
 
@@ -24,15 +24,16 @@ def near(case: Case) -> Case:
     return replace(case, rtol=1e-4, atol=5e-5)
 
 
-def forced(monkeypatch: pytest.MonkeyPatch, t: int, most: int, parts: int = 0) -> None:
-    """Has every convolution that can be done so done with tiles of t x t and blocks of about `most` tiles."""
+def forced(monkeypatch: pytest.MonkeyPatch, t: int, most: int, parts: int = 0, chunk: int = 0) -> None:
+    """Has every convolution that can be done so done with tiles of t x t and blocks of about `most` tiles; with `chunk`
+    by kernels that transform the filters, of so many input channels at a time."""
     real = winograd.plan
 
     def plan(ctx: Any, shape: Any, images: Any, groups: int, m: int, c: int) -> winograd.Winograd | None:
         if real(ctx, shape, images, groups, m, c) is None:
             return None
-        way = winograd.way(ctx, shape, images if isinstance(images, int) else 1, m, c, t, most)
-        return replace(way, cycles=0.0, parts=parts or way.parts)
+        way = winograd.way(ctx, shape, images if isinstance(images, int) else 1, m, c, t, most, stored=not chunk)
+        return replace(way, cycles=0.0, parts=parts or way.parts, chunk=min(chunk, c))
 
     monkeypatch.setattr(winograd, "plan", plan)
 
@@ -45,10 +46,11 @@ def kernel_of(case: Case, **options: Any) -> str:
     return step.kernel.template
 
 
+@pytest.mark.parametrize("chunk", [0, 24])
 @pytest.mark.parametrize("t", [2, 4])
-def test_edges(t: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_edges(t: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sizes that tiles, blocks and vectors divide and do not divide, with operands, batches and uneven padding."""
-    forced(monkeypatch, t, 8)
+    forced(monkeypatch, t, 8, chunk=chunk)
     cases = [
         conv((1, 16, 8, 8), (32, 16, 3, 3), pads=PADS),
         conv((1, 32, 13, 9), (40, 32, 3, 3), "Relu", pads=PADS),
@@ -64,10 +66,11 @@ def test_edges(t: int, monkeypatch: pytest.MonkeyPatch) -> None:
     check([near(case) for case in cases])
 
 
-def test_panels_in_parts_and_blocks_of_many_tiles(monkeypatch: pytest.MonkeyPatch) -> None:
-    forced(monkeypatch, 4, 56, parts=3)
+@pytest.mark.parametrize("chunk", [0, 40])
+def test_panels_in_parts_and_blocks_of_many_tiles(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    forced(monkeypatch, 4, 56, parts=3, chunk=chunk)
     check([near(conv((1, 64, 14, 14), (200, 64, 3, 3), "Relu", residual=(1, 200, 14, 14), pads=PADS))])
-    forced(monkeypatch, 2, 84, parts=2)
+    forced(monkeypatch, 2, 84, parts=2, chunk=chunk)
     check([near(conv((2, 128, 7, 7), (130, 128, 3, 3), pads=PADS))])
 
 
@@ -89,11 +92,28 @@ def test_not_where_rounding_may_not_change() -> None:
     assert kernel_of(case, reassociate=False) != "winograd"
 
 
+def test_filters_from_memory_are_transformed_in_the_kernel() -> None:
+    """Where they are large, and there are enough tiles for each; then the program holds them as they are."""
+
+    target = Target("avx512", 64, l1=48 << 10, l2=1 << 20, l3=32 << 20)
+    for channels, size, floats in ((256, 14, 9), (64, 56, 36)):
+        case = conv((1, channels, size, size), (channels, channels, 3, 3), bias=False, pads=PADS)
+        graph = harness.make_graph(list(case.nodes), case.inputs, constants=case.constants)
+        items, context = harness.lower(graph, target=target)
+        assert items is not None
+        [step] = [item for item in items if isinstance(item, Step)]
+        assert step.kernel.template == "winograd"
+        assert context.type(step.inputs[1]).shape == (floats * channels**2,)
+
+
+@pytest.mark.parametrize("chunk", [0, 40])
 @pytest.mark.parametrize(("t", "bound"), [(2, 1e-6), (4, 2e-5)])
 @pytest.mark.parametrize("shape", [(64, 64, 28), (512, 128, 14)])
-def test_error_against_float64(shape: Sequence[int], t: int, bound: float, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_error_against_float64(
+    shape: Sequence[int], t: int, bound: float, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The largest error relative to the largest output is what the module says."""
-    forced(monkeypatch, t, 28)
+    forced(monkeypatch, t, 28, chunk=chunk)
     c, m, size = shape
     case = conv((1, c, size, size), (m, c, 3, 3), bias=False, pads=PADS)
     graph = harness.make_graph(list(case.nodes), case.inputs, constants=case.constants)
