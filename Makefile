@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-SOURCES := $(shell find backend engine -name '*.pyx' -o -name '*.pxd')
+SOURCES := $(shell find backend engine -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd')
 
 .PHONY: demo test lint format types docs mutation soundness bench wheel venv clean
 .DEFAULT_GOAL := help

@@ -15,6 +15,7 @@ from ..engine import shapes, symbolic
 from ..engine.graph import AttrValue, Constant, Graph, Node, TensorType, ValueType
 from ..engine.shapes import IllTyped, SymbolicValue
 from ..engine.symbolic import Dim
+from .carried import REPEATED, body_of, inputs_of_body, is_fixed, types_after
 
 
 @dataclass
@@ -61,6 +62,8 @@ class _Settler:
     symbols: set[str]
     failing: set[int] = field(default_factory=set)  # identities of settled graphs that fail whenever they are run
     inside: dict[int, dict[str, SymbolicValue]] = field(default_factory=dict)
+    # By the identity of the body of a loop, which is kept for that, the types of its inputs in all turns.
+    fixed: dict[int, tuple[Graph, list[TensorType]]] = field(default_factory=dict)
     _fresh: set[str] = field(default_factory=set)
     _count: int = 0
 
@@ -93,6 +96,8 @@ class _Settler:
                 continue
             if node.op == "If":
                 node = with_bodies(node, lambda body: self._settle_inside(body, types, contents, known))
+            elif node.op in REPEATED:
+                node = self._settle_repeated(node, types, contents, known)
             result.nodes.append(node)
             if not self._infer(node, types, contents, known, before):
                 self.failing.add(id(result))
@@ -109,6 +114,25 @@ class _Settler:
         found = self.settle(body, around, own, constants)
         self.inside[id(found)] = own
         return found
+
+    def _settle_repeated(
+        self,
+        node: Node,
+        types: Mapping[str, ValueType],
+        contents: Mapping[str, SymbolicValue],
+        constants: Mapping[str, Constant],
+    ) -> Node:
+        """A Loop or Scan with its body settled, if what it carries is of one type in all turns."""
+        body = body_of(node)
+        kinds = None if body is None else inputs_of_body(node, body, types)
+        if body is None or kinds is None:
+            return node
+        given = replace(body, types={**body.types, **dict(zip(body.inputs, kinds, strict=True))})
+        settled = self._settle_inside(given, types, contents, constants)
+        if not is_fixed(node, settled, kinds):
+            return node
+        self.fixed[id(settled)] = settled, kinds
+        return with_bodies(node, lambda _: settled)
 
     def _decided(
         self,
@@ -192,12 +216,31 @@ class _Settler:
             defined = False
         if node.op == "If":
             found = self._joined(node, found, types)
+        elif node.op in REPEATED:
+            found = self._after(node, found, types, contents, constants)
         for value, kind, content in zip(node.outputs, found, values, strict=False):
             if value:
                 types[value] = self._merged(kind, before.get(value, TensorType()))
                 if content is not None:
                     contents[value] = content
         return defined
+
+    def _after(
+        self,
+        node: Node,
+        found: tuple[ValueType, ...],
+        types: Mapping[str, ValueType],
+        contents: Mapping[str, SymbolicValue],
+        constants: Mapping[str, Constant],
+    ) -> tuple[ValueType, ...]:
+        """The types of the outputs of a Loop or Scan."""
+        body, kinds = self.fixed.get(id(node.attrs.get("body")), (None, []))
+        if body is None:
+            return found
+        known = {s for kind in types.values() for s in _symbols_of(kind)}
+        return types_after(
+            node, body, kinds, found, contents, types, constants, lambda kind: _symbols_of(kind) <= known
+        )
 
     def _joined(
         self, node: Node, found: tuple[ValueType, ...], types: Mapping[str, ValueType]

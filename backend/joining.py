@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from ..engine import symbolic
 from ..engine.graph import TensorType, ValueType
-from .kernel_graph import Control, Fallback, Item, Join, Step, View, writes
+from .kernel_graph import Item, Join, Step, View, is_host, writes
 from .kernels.movement import copy_values
 from .storage import nbytes
 
@@ -54,7 +54,7 @@ class _Makers:
         for number, item in enumerate(items):
             for value in writes(item):
                 self.makers.setdefault(value, []).append(number)
-        self.hosts = [n for n, item in enumerate(items) if isinstance(item, Fallback | Control)]
+        self.hosts = [n for n, item in enumerate(items) if is_host(item)]
         self.taken = {self._root(v) for v in outputs}
         self.uses = Counter(self._root(v) for i in items if isinstance(i, Join) for v in i.parts)
 

@@ -14,8 +14,9 @@ from numpy.typing import NDArray
 
 from ..engine import symbolic
 from .arrays import aligned, usable
-from .kernel_graph import LAUNCH_WORK, SERIAL_WORK, Control, Fallback, Kernel, ModelPlan, Shape, Step
-from .storage import SCRATCH, Layout, Storage, lay_out, make_storage, nbytes
+from .cycle_link import Bases, LinkedCycle
+from .kernel_graph import LAUNCH_WORK, SERIAL_WORK, Control, Cycle, Fallback, Kernel, ModelPlan, Shape, Step
+from .storage import SCRATCH, Layout, Storage, lay_out, made_natively, make_storage, nbytes
 
 Array = NDArray[Any]
 LAYOUTS = 16  # kept for each stage: programs are run with few different extents
@@ -26,7 +27,8 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class Bound:
-    """A stage's layout with the runtime's bindings of its walks."""
+    """A stage's layout with the runtime's course for each stretch of native items; for others the conditions on which
+    they are run."""
 
     layout: Layout
     bindings: list[Any]
@@ -50,47 +52,86 @@ class Made:
         return np.ndarray(self.shape, self.dtype, self.store.take())
 
 
+class Stretch:
+    """Native items that run one after the other: walks with their steps, and loops."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[Any, list[Step]] | LinkedCycle] = []
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it ends with a loop that tells an extent."""
+        return any(isinstance(part, LinkedCycle) and part.item.is_open for part in self.parts)
+
+
 class Stage:
-    """What a stage does: walks of native steps, and in between items that Python runs."""
+    """What a stage does: stretches of native items, and in between items that Python runs."""
 
     def __init__(self, symbols: tuple[str, ...]) -> None:
         self.symbols = symbols
-        self.actions: list[tuple[Any, list[Step]] | Fallback | Control] = []
+        self.actions: list[Stretch | Fallback | Control] = []
         self.outputs: list[str] = []  # roots that are made straight in an output array
         self.bound: dict[tuple[int, ...], Bound] = {}
         self.latest: Bound | None = None
 
 
 class Link:
-    """A plan linked with its kernels: `addresses` has the address of each one's function."""
+    """A plan linked with its kernels: `addresses` has the address of each one's function.
 
-    def __init__(self, plan: ModelPlan, addresses: Mapping[Kernel, int]) -> None:
+    The body of a loop has the `storage` and the `bases` of what is around it."""
+
+    def __init__(
+        self,
+        plan: ModelPlan,
+        addresses: Mapping[Kernel, int],
+        storage: Storage | None = None,
+        bases: Bases | None = None,
+    ) -> None:
         self.plan = plan
         self.numbers = {item.output: item for item in plan.items if isinstance(item, Shape)}
-        self.storage: Storage = make_storage(plan)
+        self.storage: Storage = storage or make_storage(plan)
+        self._bases = bases or Bases(SCRATCH + 1)
+        self._first = self._bases.take(self.storage.bases - SCRATCH - 1)
         self._addresses = addresses
         self._weights: dict[str, Array] = {}
         self.stages = [self._make_stage(number) for number in range(len(self.storage.stages))]
 
+    @property
+    def bases(self) -> int:
+        """How many bases a frame has to have."""
+        return self._bases.count
+
     def _make_stage(self, number: int) -> Stage:
         planned = self.storage.stages[number]
         stage = Stage(planned.symbols)
+        stretch = Stretch()
         steps: list[Step] = []
 
-        def flush() -> None:
+        def end_walk() -> None:
             if steps:
-                stage.actions.append((self._walk(steps), list(steps)))
+                stretch.parts.append((self._walk(steps), list(steps)))
                 steps.clear()
 
-        for item in planned.items:
+        def flush() -> None:
+            nonlocal stretch
+            end_walk()
+            if stretch.parts:
+                stage.actions.append(stretch)
+            stretch = Stretch()
+
+        for at, item in enumerate(planned.items, planned.first):
             if isinstance(item, Step):
                 steps.append(item)
-                for root in (self.storage.locate(v).root for v in item.outputs):
-                    if root in self.storage.outputs and root not in stage.outputs:
-                        stage.outputs.append(root)
+            elif isinstance(item, Cycle):
+                end_walk()
+                inner = self.storage.bodies[at]
+                stretch.parts.append(LinkedCycle(item, at, self, inner, self._addresses, self._bases))
             elif isinstance(item, Fallback | Control):
                 flush()
                 stage.actions.append(item)
+            for root in (self.storage.locate(v).root for v in made_natively(item)):
+                if root in self.storage.outputs and root not in stage.outputs:
+                    stage.outputs.append(root)
         flush()
         return stage
 
@@ -110,12 +151,15 @@ class Link:
 
     def base(self, value: str) -> int:
         """The base of the pointers to a value."""
-        return self.storage.base.get(self.storage.locate(value).root, 0)
+        own = self.storage.base.get(self.storage.locate(value).root, 0)
+        return own if own <= SCRATCH else own - SCRATCH - 1 + self._first
+
+    def arena(self, number: int) -> int:
+        """The base of a stage's arena."""
+        return self._first + number
 
     def bind(self, number: int, extents: Mapping[str, int]) -> Bound:
         """The layout of a stage and its bindings for these extents, made or remembered."""
-        from .runtime.executor import Binding
-
         stage = self.stages[number]
         key = tuple([extents[s] for s in stage.symbols])
         found = stage.bound.get(key)
@@ -125,29 +169,58 @@ class Link:
         layout = lay_out(self.storage, number, extents)
         bindings: list[Any] = []
         for action in stage.actions:
-            if not isinstance(action, tuple):
-                guards = action.when if isinstance(action, Control) else ()
-                bindings.append([(self.base(v), self.offset(v, layout, number, extents), w) for v, w in guards])
+            if isinstance(action, Stretch):
+                bindings.append(self._course(action, number, layout, extents))
                 continue
-            walk, steps = action
-            offsets: list[int] = []
-            dims: list[int] = []
-            work: list[int] = []
-            for step in steps:
-                offsets += [self.offset(v, layout, number, extents) for v in (*step.inputs, *step.outputs)]
-                if step.scratch != 0:
-                    offsets.append(0)
-                offsets += [self.offset(v, layout, number, extents) for v, _ in step.when]
-                dims += [symbolic.evaluate(d, extents) for d in step.dims]
-                full = any(symbolic.evaluate(nbytes(self.plan.type(v)), extents) > 0 for v in step.outputs)
-                work.append(step.work(extents) if full else 0)
-            alone = sum(w for w in work if w >= SERIAL_WORK) < LAUNCH_WORK
-            limits = [min(w, 1) if alone or w < SERIAL_WORK else ANY_NUMBER for w in work]
-            bindings.append(Binding(walk, offsets, dims, limits))
+            guards = action.when if isinstance(action, Control) else ()
+            bindings.append([(self.base(v), self.offset(v, layout, number, extents), w) for v, w in guards])
         found = Bound(layout, bindings, [self._made(root, extents) for root in stage.outputs])
         remember(stage.bound, key, found)
         stage.latest = found
         return found
+
+    def course(self, number: int, layout: Layout, extents: Mapping[str, int]) -> Any:
+        """The runtime's course of a stage that is one stretch, or nothing, with this layout, which has to be kept."""
+        from .runtime.executor import Course
+
+        actions = self.stages[number].actions
+        if not actions:
+            return Course([])
+        [action] = actions
+        assert isinstance(action, Stretch)
+        return self._course(action, number, layout, extents)
+
+    def _course(self, stretch: Stretch, number: int, layout: Layout, extents: Mapping[str, int]) -> Any:
+        from .runtime.executor import Course
+
+        return Course(
+            [
+                part.bind(layout, number, extents)
+                if isinstance(part, LinkedCycle)
+                else self._binding(*part, number, layout, extents)
+                for part in stretch.parts
+            ]
+        )
+
+    def _binding(
+        self, walk: Any, steps: Sequence[Step], number: int, layout: Layout, extents: Mapping[str, int]
+    ) -> Any:
+        from .runtime.executor import Binding
+
+        offsets: list[int] = []
+        dims: list[int] = []
+        work: list[int] = []
+        for step in steps:
+            offsets += [self.offset(v, layout, number, extents) for v in (*step.inputs, *step.outputs)]
+            if step.scratch != 0:
+                offsets.append(0)
+            offsets += [self.offset(v, layout, number, extents) for v, _ in step.when]
+            dims += [symbolic.evaluate(d, extents) for d in step.dims]
+            full = any(symbolic.evaluate(nbytes(self.plan.type(v)), extents) > 0 for v in step.outputs)
+            work.append(step.work(extents) if full else 0)
+        alone = sum(w for w in work if w >= SERIAL_WORK) < LAUNCH_WORK
+        limits = [min(w, 1) if alone or w < SERIAL_WORK else ANY_NUMBER for w in work]
+        return Binding(walk, offsets, dims, limits)
 
     def _made(self, root: str, extents: Mapping[str, int]) -> Made:
         from .runtime.executor import Store
@@ -160,7 +233,7 @@ class Link:
         own = tuple([symbolic.evaluate(d, extents) for d in self.plan.type(root).shape or ()])
         dtype = kind.dtype.numpy
         store = Store(int(np.prod(shape, dtype=np.int64)) * dtype.itemsize)
-        return Made(value, root, self.storage.base[root], dtype, shape, own, store)
+        return Made(value, root, self.base(root), dtype, shape, own, store)
 
     def offset(self, value: str, layout: Layout, number: int, extents: Mapping[str, int]) -> int:
         """What is added to the base of a value, for a stage with this layout."""

@@ -17,7 +17,9 @@ from .arrays import Contents
 from .kernel_graph import (
     ALIGNMENT,
     SLACK,
+    Along,
     Control,
+    Cycle,
     Fallback,
     Guard,
     Guarded,
@@ -33,7 +35,7 @@ from .kernel_graph import (
 )
 
 Json = Any
-FORMAT = 6
+FORMAT = 7
 """The version of bundles: what another version has written is not read."""
 
 
@@ -193,6 +195,23 @@ def _dump_item(item: Item, kernels: Mapping[Kernel, str], weights: Weights) -> J
                 "attrs": attrs,
                 "name": node.name,
             }
+        case Cycle():
+            return {
+                "cycle": item.op,
+                "body": dump_plan(item.body, kernels, weights),
+                "states": list(item.states),
+                "scanned": list(item.scanned),
+                "captures": list(item.captures),
+                "outputs": list(item.outputs),
+                "scans": [[along.axis, along.reverse] for along in item.scans],
+                "makes": [[along.axis, along.reverse] for along in item.makes],
+                "turns": None if item.turns is None else _dump_dim(item.turns),
+                "count": item.count,
+                "going": item.going,
+                "ends": item.ends,
+                "name": item.name,
+                "when": [list(guard) for guard in item.when],
+            }
         case Control():
             return {
                 "control": item.op,
@@ -228,6 +247,23 @@ def _load_item(data: Json, kernels: Mapping[str, Kernel], weights: NDArray[np.ui
         return Join(tuple(data["join"]), offsets, data["output"], tuple(data["nodes"]))
     if "shape" in data:
         return Shape(data["output"], tuple(_load_dim(d) for d in data["shape"]), tuple(data["nodes"]))
+    if "cycle" in data:
+        return Cycle(
+            op=data["cycle"],
+            body=load_plan(data["body"], kernels, weights),
+            states=tuple(data["states"]),
+            scanned=tuple(data["scanned"]),
+            captures=tuple(data["captures"]),
+            outputs=tuple(data["outputs"]),
+            scans=tuple(Along(int(axis), bool(reverse)) for axis, reverse in data["scans"]),
+            makes=tuple(Along(int(axis), bool(reverse)) for axis, reverse in data["makes"]),
+            turns=None if data["turns"] is None else _load_dim(data["turns"]),
+            count=data["count"],
+            going=data["going"],
+            ends=bool(data["ends"]),
+            name=data["name"],
+            when=_load_guards(data["when"]),
+        )
     attrs = {key: _load_attr(value, weights) for key, value in data["attrs"].items()}
     inputs, outputs = tuple(data["inputs"]), tuple(data["outputs"])
     if "fallback" in data:

@@ -16,7 +16,7 @@ from typing import Any
 from ..engine import symbolic
 from ..engine.graph import TensorType, ValueType
 from ..engine.symbolic import Dim
-from .kernel_graph import Control, Fallback, Item, Join, Kernel, Step, View, reads, writes
+from .kernel_graph import Item, Join, Kernel, Step, View, is_host, reads, writes
 from .kernels.movement import Columns, copy_columns
 from .storage import nbytes
 
@@ -50,7 +50,7 @@ class _Layout:
             for value in dict.fromkeys(reads(item)):
                 self.readers.setdefault(value, []).append(number)
         self.kept = set(outputs)
-        self.hosts = [n for n, item in enumerate(items) if isinstance(item, Fallback | Control)]
+        self.hosts = [n for n, item in enumerate(items) if is_host(item)]
         self.views = {item.output: item for item in items if isinstance(item, View)}
         self.joins = {
             n: _whole_parts(item, self.views, types)

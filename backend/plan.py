@@ -13,7 +13,9 @@ from ..engine.operators import OWN_DOMAIN, find_schema
 from ..engine.shapes.core import IllTyped
 from ..engine.symbolic import Dim
 from .branches import substitute
+from .carried import REPEATED
 from .conditional import Conditionals
+from .cycles import driven
 from .group import FusePolicy, Uses, group_nodes, split
 from .joining import joined
 from .kernel_graph import (
@@ -29,6 +31,7 @@ from .kernel_graph import (
     Target,
     Version,
     extents_of,
+    is_host,
     reads,
     writes,
 )
@@ -197,7 +200,9 @@ def _classify(
         types = [graph.types.get(v) for v in (*node.inputs, *node.outputs) if v]
         computable = all(_is_dense(t) and _symbols(t) <= bound for t in types)
         if node.op in _CONTROL:
-            fixed[id(node)] = [_control(graph, node, policy, context, bound)]
+            control = _control(graph, node, policy, context, bound)
+            cycle = driven(graph, node, control, context, bound) if node.op in REPEATED else None
+            fixed[id(node)] = cycle or [control]
         elif computable and (shape := _as_shape(node, context, bound)) is not None:
             fixed[id(node)] = shape
         elif computable and (views := views_of(node, context)) is not None:
@@ -363,13 +368,9 @@ def _needed(items: Sequence[Item], outputs: Sequence[str], types: Mapping[str, V
     extents: set[str] = set()
     kept = []
     for item in reversed(items):
-        told = {s for v in writes(item) for s in _plain_symbols(types.get(v))} if _is_host(item) else set()
+        told = {s for v in writes(item) for s in _plain_symbols(types.get(v))} if is_host(item) else set()
         if any(v in wanted for v in writes(item)) or told & extents:
             kept.append(item)
             wanted.update(reads(item))
             extents.update(s for d in extents_of(item, types) for s in symbolic.symbols(d))
     return kept[::-1]
-
-
-def _is_host(item: Item) -> bool:
-    return isinstance(item, Fallback | Control)

@@ -23,7 +23,7 @@ from ..engine import symbolic
 from ..engine.graph import TensorType, ValueType
 from ..engine.machine import Machine
 from ..engine.work import PARTIAL, Estimator
-from .kernel_graph import Control, Fallback, Origin, Step
+from .kernel_graph import Control, Cycle, Fallback, Origin, Step, reads
 
 if TYPE_CHECKING:
     from .program import Launch, Program
@@ -162,7 +162,7 @@ def _groups(launches: Iterable[Launch]) -> Iterable[list[Launch]]:
 class _Same:
     """Equal for steps in a row that share the work of a group."""
 
-    def __init__(self, item: Step | Fallback | Control) -> None:
+    def __init__(self, item: Step | Fallback | Control | Cycle) -> None:
         self.item = item
 
     def __eq__(self, other: object) -> bool:
@@ -195,6 +195,8 @@ def _kernel(launch: Launch) -> str:
     item = launch.item
     if isinstance(item, Step):
         return item.kernel.template
+    if isinstance(item, Cycle):
+        return f"loop: {item.op}"
     return f"python: {item.node.op if isinstance(item, Fallback) else item.op}"
 
 
@@ -207,10 +209,10 @@ def _row(
 ) -> KernelTime:
     """The row of a group of nodes."""
     first = launches[0]
-    item, native = first.item, isinstance(first.item, Step)
+    item, native = first.item, isinstance(first.item, Step | Cycle)
     origins = item.origins if isinstance(item, Step) else (_origin(first),)
     estimator = Estimator(first.extents)
-    flops = sum(estimator.work(_plain(o.op), o.attrs, o.inputs, o.outputs).flops for o in origins)
+    flops = _flops(item, origins, estimator)
     threads = max(int((launch.spans[:, 1] > 0).sum()) for launch in launches)
     nbytes = memory = 0.0
     levels: dict[str, float] = {}
@@ -236,6 +238,16 @@ def _row(
     )
 
 
+def _flops(item: Step | Fallback | Control | Cycle, origins: Sequence[Origin], estimator: Estimator) -> float:
+    """The arithmetic of a group of nodes; of a loop that of its body for each turn, if their number is known."""
+    if not isinstance(item, Cycle):
+        return sum(estimator.work(_plain(o.op), o.attrs, o.inputs, o.outputs).flops for o in origins)
+    inner = [i for i in item.body.items if isinstance(i, Step | Cycle)]
+    steps = [next(iter(found)) for _, found in itertools.groupby(inner, _Same)]
+    one = sum(_flops(i, i.origins if isinstance(i, Step) else (), estimator) for i in steps)
+    return one * (estimator.dim(item.turns) if item.turns is not None else 1)
+
+
 def _plain(op: str) -> str:
     """The standard operator that does the same arithmetic: `Conv` for `rewrite.ChannelsLastConv`, whose weights have
     the same order, `MatMul` for `rewrite.MatMulBf16`."""
@@ -247,14 +259,16 @@ def _plain(op: str) -> str:
 
 
 def _origin(launch: Launch) -> Origin:
-    """The node of a step that Python runs."""
+    """The node of a loop, or of a step that Python runs."""
     item = launch.item
     assert not isinstance(item, Step)
-    node = item.node if isinstance(item, Fallback) else item
 
     def kinds(values: Sequence[str]) -> tuple[ValueType | None, ...]:
         return tuple(launch.plan.types.get(v, TensorType()) if v else None for v in values)
 
+    if isinstance(item, Cycle):
+        return Origin(item.op, item.name or item.op, {}, kinds(reads(item)), kinds(item.outputs))
+    node = item.node if isinstance(item, Fallback) else item
     return Origin(node.op, node.name or node.op, node.attrs, kinds(node.inputs), kinds(node.outputs))
 
 

@@ -20,10 +20,11 @@ from numpy.typing import NDArray
 from ..engine import symbolic
 from ..engine.graph import DType
 from .control import run_control
+from .cycle_link import LinkedCycle
 from .fallback import Runner
 from .interface import Interface, Port, deliver
-from .kernel_graph import Control, Fallback, Kernel, ModelPlan, Step, Target, writes
-from .link import LAYOUTS, Bound, Link, remember
+from .kernel_graph import Control, Cycle, Fallback, Kernel, ModelPlan, Step, Target, writes
+from .link import LAYOUTS, Bound, Link, Stretch, remember
 from .running import Launch, Run
 from .storage import SCRATCH, nbytes
 
@@ -69,7 +70,7 @@ class Program:
             id(action): self._host(action, addresses)
             for stage in self._link.stages
             for action in stage.actions
-            if not isinstance(action, tuple)
+            if not isinstance(action, Stretch)
         }
         self._versions = [Program(v.plan, addresses, threads=threads) for v in plan.versions]
         self._chosen: dict[tuple[int, ...], Program] = {}
@@ -189,7 +190,7 @@ class Program:
         except IndexError:
             from .runtime.executor import Frame
 
-            frame = Frame(self._link.storage.bases)
+            frame = Frame(self._link.bases)
         try:
             run = Run(self._link, frame)
             run.record = record
@@ -239,15 +240,20 @@ class Program:
                 run.arrays[made.root] = array.reshape(made.root_shape)
             frame.set(made.base, array.__array_interface__["data"][0])
         for action, binding in zip(self._link.stages[number].actions, bound.bindings, strict=True):
-            if not isinstance(action, tuple):
+            if not isinstance(action, Stretch):
                 if not binding or all(frame.flag(base, at) == wanted for base, at, wanted in binding):
                     self._run_host(run, action)
-            elif run.record is None:
-                action[0].run(binding, frame, self.threads)
+                continue
+            if run.record is None:
+                binding.run(frame, self.threads)
             else:
-                times = action[0].run(binding, frame, self.threads, True)
-                spans = np.frombuffer(times).reshape(len(action[1]), -1, 2)
-                run.record += [self._launch(run, s, t, number) for s, t in zip(action[1], spans, strict=True)]
+                for part, times in zip(action.parts, binding.time(frame, self.threads), strict=True):
+                    items: Sequence[Step | Cycle] = [part.item] if isinstance(part, LinkedCycle) else part[1]
+                    spans = np.frombuffer(times).reshape(len(items), -1, 2)
+                    run.record += [self._launch(run, s, t, number) for s, t in zip(items, spans, strict=True)]
+            for part in action.parts:
+                if isinstance(part, LinkedCycle) and part.item.is_open:
+                    run.grown(part.item, frame.base(part.turns))
         return bound
 
     def _blocks(self, bound: Bound, number: int) -> list[tuple[int, int]]:
@@ -255,8 +261,10 @@ class Program:
         sizes = [(SCRATCH + 1 + number, bound.layout.placement.size), (SCRATCH, bound.layout.scratch * self.threads)]
         return [(base, size) for base, size in sizes if size]
 
-    def _launch(self, run: Run, step: Step, spans: NDArray[np.float64], number: int) -> Launch:
-        """A step of a recorded run, with the places of its buffers."""
+    def _launch(self, run: Run, step: Step | Cycle, spans: NDArray[np.float64], number: int) -> Launch:
+        """A step of a recorded run, with the places of its buffers. Those of a loop are not told."""
+        if isinstance(step, Cycle):
+            return Launch(step, spans, (), run.extents, self.plan)
         buffers = []
         for value in (*step.inputs, *step.outputs):
             address = self._link.offset(value, run.layouts[number], number, run.extents) + run.frame.base(
@@ -280,7 +288,7 @@ class Program:
         return run.arrays[value]
 
     def _remember(self, run: Run, bound: Bound) -> None:
-        """Notes a run as a call of the runtime for inputs of the same sizes, if it is one walk and kernels write all
+        """Notes a run as a call of the runtime for inputs of the same sizes, if it is one stretch and kernels write all
         outputs where they are wanted; what follows on rare conditions is left to a run from Python."""
         from .runtime.executor import Call
 
@@ -289,7 +297,7 @@ class Program:
         if len(stages) != 1 or plan.symbols or made.keys() != set(plan.outputs) or len(made) != len(plan.outputs):
             return
         first = stages[0].actions[0] if stages[0].actions else None
-        if not isinstance(first, tuple):
+        if not isinstance(first, Stretch) or first.is_open:
             return
         if not all(isinstance(item, Control) and item.when for item in stages[0].actions[1:]):
             return
@@ -306,9 +314,9 @@ class Program:
             (m.value, m.dtype.kind, m.dtype.itemsize, m.shape, m.base, m.dtype, m.store)
             for m in (made[value] for value in plan.outputs)
         ]
-        (walk, _), (binding, *conditions) = first, bound.bindings
-        settings = (self._frames, self._link.storage.bases, self.threads)
-        call = Call(walk, binding, *settings, inputs, outputs, self._blocks(bound, 0), bound, conditions)
+        course, *conditions = bound.bindings
+        settings = (self._frames, self._link.bases, self.threads)
+        call = Call(course, *settings, inputs, outputs, self._blocks(bound, 0), bound, conditions)
         self._calls = (call, *self._calls)[:LAYOUTS]
 
     def save(self, path: Path | str) -> Path:

@@ -13,20 +13,20 @@ from ..engine import symbolic
 from ..engine.graph import DType, TensorType
 from ..errors import RewriteError
 from .arrays import aligned, is_readable
-from .kernel_graph import Control, Fallback, ModelPlan, Step
+from .kernel_graph import Control, Cycle, Fallback, ModelPlan, Step
 from .link import Link
 from .storage import SCRATCH, Layout, shape_value
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """One step of a recorded run: of a kernel, or of a node that Python runs.
+    """One step of a recorded run: of a kernel, a loop, or of a node that Python runs.
 
     `spans` [threads, 2] says when each thread began and ended it, in seconds of the monotonic clock (zeros: it took no
     part); `buffers` what a kernel reads and then writes, each as (address, bytes, whether it is written); `extents` the
     sizes of the run."""
 
-    item: Step | Fallback | Control
+    item: Step | Fallback | Control | Cycle
     spans: NDArray[np.float64]
     buffers: tuple[tuple[int, int, bool], ...]
     extents: Mapping[str, int]
@@ -130,6 +130,28 @@ class Run:
         found = np.ascontiguousarray(found)
         to, source = target.__array_interface__["data"][0], found.__array_interface__["data"][0]
         ctypes.memmove(to, source, found.nbytes)
+
+    def grown(self, item: Cycle, turns: int) -> None:
+        """Notes the tensors that a loop has made in blocks of the frame, and learns the extents that these tell.
+
+        Raises RewriteError if they are not what was inferred."""
+        for value in item.made:
+            if not value:
+                continue
+            kind = self.link.plan.type(value)
+            assert kind.dtype is not None
+            assert kind.shape is not None
+            base, dtype = self.link.base(value), kind.dtype.numpy
+            shape = (turns, *(symbolic.evaluate(d, self.extents) for d in kind.shape[1:]))
+            self._learn(value, kind.shape, shape)
+            size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+            self.frame.reserve(base, size)
+            array = np.frombuffer(self.frame.memory(base, 0, size), dtype).reshape(shape)
+            if value in self.link.plan.outputs:  # the block serves the next run
+                fresh = aligned(shape, dtype)
+                fresh[...] = array
+                array = fresh
+            self.arrays[value] = array
 
     def _learn(self, value: str, shape: Sequence[symbolic.Dim], actual: Sequence[int]) -> None:
         if len(shape) != len(actual):

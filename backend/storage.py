@@ -22,8 +22,23 @@ from ..engine import symbolic
 from ..engine.graph import TensorType
 from ..engine.symbolic import Dim
 from .arrays import aligned
-from .kernel_graph import Control, Fallback, Item, Join, ModelPlan, Shape, Step, View, extents_of, reads, writes
+from .kernel_graph import (
+    Control,
+    Cycle,
+    Fallback,
+    Item,
+    Join,
+    ModelPlan,
+    Shape,
+    Step,
+    View,
+    extents_of,
+    is_host,
+    reads,
+    writes,
+)
 from .memory import Buffer, Placement, padded, place
+from .workspace import Workspace, workspace
 
 Array = NDArray[Any]
 SCRATCH = 1
@@ -59,6 +74,7 @@ class Storage:
     outputs: dict[str, str]  # root -> the graph output that it is the buffer of
     bases: int  # how many there are
     lifetime: dict[str, tuple[int, int]]  # of each buffer in an arena
+    bodies: dict[int, Storage]  # of the loops that the runtime drives, by the numbers of their items
 
     def locate(self, value: str) -> Place:
         """The root of a value and its offset there."""
@@ -79,6 +95,16 @@ class Layout:
     offset: dict[str, int]  # in its arena, of each buffer there
     shapes: dict[str, Array]  # the values of `Shape` items
     scratch: int  # bytes per thread
+    loops: dict[int, Inner]  # by the numbers of their items
+
+
+@dataclass(frozen=True)
+class Inner:
+    """A loop in a layout: the layout of its body, and its workspace, with where that is in the arena."""
+
+    body: Layout
+    workspace: Workspace
+    offset: int
 
 
 def nbytes(kind: TensorType) -> Dim:
@@ -96,7 +122,7 @@ def make_storage(plan: ModelPlan) -> Storage:
     def root_of(value: str) -> str:
         return places[value].root if value in places else value
 
-    made = {root_of(v) for item in plan.items if isinstance(item, Step) for v in item.outputs}
+    made = {root_of(v) for item in plan.items for v in made_natively(item)}
     outputs: dict[str, str] = {}
     for value in plan.outputs:
         root = root_of(value)
@@ -111,37 +137,48 @@ def make_storage(plan: ModelPlan) -> Storage:
     bases = SCRATCH + 1 + len(stages)
     for number, stage in enumerate(stages):
         for item in stage.items:
-            if isinstance(item, Step):
-                base.update(dict.fromkeys(map(root_of, item.outputs), SCRATCH + 1 + number))
-    touched = {root_of(v) for item in plan.items if isinstance(item, Step) for v in reads(item)}
+            base.update(dict.fromkeys(map(root_of, made_natively(item)), SCRATCH + 1 + number))
+    touched = {root_of(v) for item in plan.items if isinstance(item, Step | Cycle) for v in reads(item)}
     touched |= {root_of(v) for item in plan.items if isinstance(item, Control) for v, _ in item.when}
+    grown = {v for item in plan.items if isinstance(item, Cycle) and item.is_open for v in item.made}
     hosts = {v for item in plan.items if isinstance(item, Fallback | Control) for v in writes(item)} - made
     for root in dict.fromkeys((*plan.inputs, *(v for item in plan.items for v in writes(item)))):
-        if root in outputs or ((root in plan.inputs or root in hosts) and root in touched):
+        if root in outputs or root in grown or ((root in plan.inputs or root in hosts) and root in touched):
             base[root] = bases
             bases += 1
-    storage = Storage(plan, stages, places, base, shared, outputs, bases, lifetime)
+    bodies = {n: make_storage(item.body) for n, item in enumerate(plan.items) if isinstance(item, Cycle)}
+    storage = Storage(plan, stages, places, base, shared, outputs, bases, lifetime, bodies)
     for root in shared:
         base[root] = base[storage.holder(root)]
     return storage
 
 
+def made_natively(item: Item) -> tuple[str, ...]:
+    """The values that native code makes in buffers of known size."""
+    if isinstance(item, Step):
+        return item.outputs
+    if isinstance(item, Cycle):
+        return tuple(v for v in item.outputs[: len(item.states) if item.is_open else None] if v)
+    return ()
+
+
 def _stages(plan: ModelPlan, places: Mapping[str, Place]) -> list[Stage]:
-    """Cuts the plan after each item whose results tell extents that weren't known before."""
+    """Cuts the plan after each item whose results tell extents that weren't known before, and after loops whose results
+    Python looks at."""
     bound = {s for v in plan.inputs for d in plan.type(v).shape or () if (s := symbolic.symbol_name(d))}
     bound.update(plan.symbols)
     stages = [Stage()]
     for number, item in enumerate(plan.items):
         stages[-1].items.append(item)
-        if isinstance(item, Fallback | Control):
+        if is_host(item):
             shapes = [plan.type(v).shape or () for v in writes(item)]
             new = {s for shape in shapes for d in shape if (s := symbolic.symbol_name(d))} - bound
-            if new:
+            if new or isinstance(item, Cycle):
                 bound |= new
                 stages.append(Stage(first=number + 1))
     numbers = {item.output: item for item in plan.items if isinstance(item, Shape)}
     for stage in stages:
-        read = dict.fromkeys(v for item in stage.items if isinstance(item, Step) for v in item.inputs)
+        read = dict.fromkeys(v for item in stage.items if isinstance(item, Step | Cycle) for v in reads(item))
         roots = dict.fromkeys(places[v].root if v in places else v for v in read)
         stage.numbers = [numbers[v] for v in roots if v in numbers]
         names = {
@@ -194,8 +231,9 @@ def _lifetimes(
         for value in reads(item):
             if not isinstance(item, View):
                 use(value, number)
-        if isinstance(item, Step) or (isinstance(item, Control) and item.when):
-            for value in item.outputs:  # may be made by another, on other conditions, or in parts
+        makes = item.outputs if isinstance(item, Control) and item.when else made_natively(item)
+        if makes:
+            for value in makes:  # may be made by another, on other conditions, or in parts
                 root = places[value].root if value in places else value
                 if root in made:
                     lifetime.setdefault(root, (number, number))
@@ -261,18 +299,31 @@ def lay_out(storage: Storage, number: int, extents: Mapping[str, int]) -> Layout
     buffers = []
     done: set[str] = set()
     scratch = 0
-    for item in stage.items:
+    loops: dict[int, tuple[Layout, Workspace]] = {}
+    for at, item in enumerate(stage.items, stage.first):
         if isinstance(item, Step):
             scratch = max(scratch, symbolic.evaluate(item.scratch, extents))
-            for root in (storage.locate(value).root for value in item.outputs):
-                if root not in storage.shared and root not in storage.outputs and root not in done:
-                    first, last = storage.lifetime[root]
-                    size = symbolic.evaluate(nbytes(plan.type(root)), extents)
-                    buffers.append(Buffer(root, size, first, last))
-                    done.add(root)
+        elif isinstance(item, Cycle):
+            body = lay_out(storage.bodies[at], 0, extents)
+            found = workspace(item, body.placement.size, plan.type, lambda v: storage.locate(v).offset, extents)
+            loops[at] = body, found
+            scratch = max(scratch, body.scratch)
+            buffers.append(Buffer(_workspace_name(at), found.size, at, at))
+        for root in (storage.locate(value).root for value in made_natively(item)):
+            if root not in storage.shared and root not in storage.outputs and root not in done:
+                first, last = storage.lifetime[root]
+                size = symbolic.evaluate(nbytes(plan.type(root)), extents)
+                buffers.append(Buffer(root, size, first, last))
+                done.add(root)
     shapes = {item.output: shape_value(plan, item, extents) for item in stage.numbers}
     placement = place(buffers)
-    return Layout(placement, placement.offsets, shapes, padded(scratch))
+    inner = {n: Inner(body, own, placement.offsets[_workspace_name(n)]) for n, (body, own) in loops.items()}
+    return Layout(placement, placement.offsets, shapes, padded(scratch), inner)
+
+
+def _workspace_name(number: int) -> str:
+    """The name of a loop's workspace among the buffers of an arena: no value has it."""
+    return f"\0{number}"
 
 
 def shape_value(plan: ModelPlan, item: Shape, extents: Mapping[str, int]) -> Array:

@@ -17,6 +17,7 @@ from ..engine import symbolic
 from ..engine.graph import Constant, DType, Graph, Node
 from ..engine.shapes import SymbolicValue
 from .branches import Settled, settle, substitute, with_bodies
+from .carried import REPEATED
 from .kernel_graph import Guard
 
 MAX_VERSIONS = 8
@@ -39,7 +40,7 @@ def versions_of(graph: Graph, symbols: Collection[str]) -> list[VersionGraph]:
     """The versions of a graph, of which exactly one is for any sizes; `symbols` are the extents known when it starts.
 
     A graph with nothing to decide has one version, without guards."""
-    if not any(node.op == "If" for node in graph.nodes):
+    if not any(node.op == "If" or node.op in REPEATED for node in graph.nodes):
         return [VersionGraph((), graph, {}, False)]
     done: list[VersionGraph] = []
     todo: list[tuple[tuple[Guard, ...], Graph]] = [((), graph)]

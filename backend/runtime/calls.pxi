@@ -1,0 +1,305 @@
+"""Calls: runs from arrays to arrays in one step, and the memory of outputs."""
+
+
+cdef enum:
+    KEPT = 2  # blocks that a store keeps for the next runs
+
+
+cdef class Store:
+    """Blocks for one output of a program. A block goes back to its store when the caller has dropped the array in it, so
+    that a loop of runs takes no new memory, which the system would have to clear."""
+
+    cdef readonly Py_ssize_t size
+    cdef void* kept[KEPT]
+    cdef int count
+
+    def __cinit__(self, Py_ssize_t size):
+        self.size = max(1, size)
+        self.count = 0
+
+    def __dealloc__(self):
+        while self.count:
+            self.count -= 1
+            free(self.kept[self.count])
+
+    cpdef Block take(self):
+        """A block of the store's size: an exporter of writable memory, 64-byte aligned. Raises MemoryError."""
+        cdef Block block = Block.__new__(Block)
+        if self.count:
+            self.count -= 1
+            block.memory = self.kept[self.count]
+        else:
+            block.memory = memory_take(self.size)
+            if block.memory == NULL:
+                raise MemoryError(f"{self.size} bytes for an output")
+        block.store = self
+        return block
+
+
+@cython.final
+@cython.no_gc
+cdef class Block:
+    """Memory that is given back to a store."""
+
+    cdef void* memory
+    cdef Store store
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.memory, self.store.size, 0, flags)
+
+    def __dealloc__(self):
+        if self.memory == NULL:
+            return
+        if self.store is not None and self.store.count < KEPT:
+            self.store.kept[self.store.count] = self.memory
+            self.store.count += 1
+        else:
+            free(self.memory)
+
+
+cdef struct port_t:
+    char kind # of its elements: f, i, u, b (boolean)
+    int ndim
+    int base  # of a frame; 0: no kernel touches it
+    Py_ssize_t itemsize
+    Py_ssize_t nbytes
+    Py_ssize_t* shape
+
+
+cdef bint _fits(const Py_buffer* view, const port_t* port) noexcept:
+    """Whether an array is what a port wants."""
+    cdef const char* text = view.format
+    cdef char kind
+    cdef int i
+    if text == NULL:
+        return False
+    if text[0] in (c"@", c"=", c"<"):
+        text += 1
+    if text[0] == 0 or text[1] != 0 or view.ndim != port.ndim or view.itemsize != port.itemsize:
+        return False
+    if text[0] in (c"e", c"f", c"d"):
+        kind = c"f"
+    elif text[0] in (c"b", c"h", c"i", c"l", c"q"):
+        kind = c"i"
+    elif text[0] in (c"B", c"H", c"I", c"L", c"Q"):
+        kind = c"u"
+    elif text[0] == c"?":
+        kind = c"b"
+    else:
+        return False
+    if kind != port.kind:
+        return False
+    for i in range(port.ndim):
+        if view.shape[i] != port.shape[i]:
+            return False
+    return True
+
+
+cdef bint _overlap(const Py_buffer* a, const Py_buffer* b) noexcept:
+    return <char*> a.buf < <char*> b.buf + b.len and <char*> b.buf < <char*> a.buf + a.len
+
+
+cdef class Call:
+    """A run for inputs of given types and sizes, of a program that is one course: from arrays to arrays in one step. What
+    comes after the course in rare cases is not done here: `rest` has the conditions of each such item, rows `(base,
+    offset, wanted)`, and if all of one are met there is no result.
+
+    `inputs` are rows `(name, kind, itemsize, shape, base)`, `outputs` rows `(name, kind, itemsize, shape, base, dtype,
+    store)` with bases of their own; `frames` has those that are free, of so many `bases`; `blocks` are rows `(base,
+    bytes)` of memory that the course needs; `keep` has what the binding's addresses lead to. Takes C-contiguous arrays by the buffer protocol; for what doesn't fit it gives
+    None, and does nothing."""
+
+    cdef Course course
+    cdef list frames
+    cdef int bases
+    cdef int threads
+    cdef port_t* ports  # of inputs, then of outputs
+    cdef int ins
+    cdef int outs
+    cdef readonly tuple names
+    cdef readonly tuple out_names
+    cdef tuple shapes
+    cdef tuple dtypes
+    cdef tuple stores
+    cdef tuple blocks
+    cdef tuple rest
+    cdef object make
+    cdef object keep
+
+    def __cinit__(
+        self, Course course, list frames, int bases, int threads, inputs, outputs, blocks, keep, rest=()
+    ):
+        from numpy import ndarray
+
+        cdef int i = 0, axis
+        cdef port_t* port
+        if course.frame_bases > bases:
+            raise ValueError("too few bases")
+        self.course = course
+        self.frames = frames
+        self.bases = bases
+        self.threads = threads
+        self.make = ndarray
+        self.keep = keep
+        self.names = tuple([row[0] for row in inputs])
+        self.out_names = tuple([row[0] for row in outputs])
+        self.shapes = tuple([tuple(row[3]) for row in outputs])
+        self.dtypes = tuple([row[5] for row in outputs])
+        self.stores = tuple([row[6] for row in outputs])
+        self.blocks = tuple([(int(base), int(size)) for base, size in blocks])
+        self.rest = tuple([tuple(rows) for rows in rest])
+        self.ins, self.outs = len(self.names), len(self.out_names)
+        self.ports = <port_t*> PyMem_Malloc(max(1, self.ins + self.outs) * sizeof(port_t))
+        if self.ports == NULL:
+            raise MemoryError
+        memset(self.ports, 0, max(1, self.ins + self.outs) * sizeof(port_t))
+        for row in (*inputs, *outputs):
+            port = &self.ports[i]
+            port.kind = ord(row[1])
+            port.itemsize = row[2]
+            port.ndim = len(row[3])
+            port.base = row[4]
+            if not (0 <= port.base < bases and (port.base or i < self.ins)):
+                raise ValueError("no such base")
+            port.shape = <Py_ssize_t*> PyMem_Malloc(max(1, port.ndim) * sizeof(Py_ssize_t))
+            if port.shape == NULL:
+                raise MemoryError
+            port.nbytes = port.itemsize
+            for axis in range(port.ndim):
+                port.shape[axis] = row[3][axis]
+                port.nbytes *= port.shape[axis]
+            i += 1
+        for i in range(self.outs):
+            if (<Store?> self.stores[i]).size < self.ports[self.ins + i].nbytes:
+                raise ValueError("a store of too small blocks")
+        for base, _ in self.blocks:
+            if not 0 < base < bases:
+                raise ValueError("no such base")
+
+    def __dealloc__(self):
+        cdef int i
+        if self.ports != NULL:
+            for i in range(self.ins + self.outs):
+                PyMem_Free(self.ports[i].shape)
+        PyMem_Free(self.ports)
+
+    def run(self, dict inputs, tuple out=None):
+        """The outputs by name, for inputs by name: in fresh arrays, or in those of `out` (one for each output, or None).
+        None if a name is missing or an array doesn't fit."""
+        cdef Frame frame
+        cdef list found
+        if len(inputs) != self.ins:
+            return None
+        values = []
+        for name in self.names:
+            value = inputs.get(name)
+            if value is None:
+                return None
+            values.append(value)
+        frame = self.frames.pop() if self.frames else Frame(self.bases)
+        try:
+            found = self.go(frame, values, out)
+        finally:
+            self.frames.append(frame)
+        return None if found is None else dict(zip(self.out_names, found))
+
+    def call(self, list values, tuple out=None):
+        """Like `run`, by position: the outputs in a list."""
+        cdef Frame frame
+        if len(values) != self.ins:
+            return None
+        frame = self.frames.pop() if self.frames else Frame(self.bases)
+        try:
+            return self.go(frame, values, out)
+        finally:
+            self.frames.append(frame)
+
+    cdef list go(self, Frame frame, list values, tuple out):
+        cdef Py_buffer* views = frame.buffers(self.ins + self.outs)
+        cdef int taken = 0
+        if self.rest and out is not None:
+            return None  # an array given for an output may be an input, which has to be whole for what comes then
+        try:
+            try:
+                for value in values:
+                    PyObject_GetBuffer(value, &views[taken], PyBUF_FORMAT | PyBUF_C_CONTIGUOUS)
+                    taken += 1
+                    if not _fits(&views[taken - 1], &self.ports[taken - 1]):
+                        return None
+                found = self.targets(out)
+                for value in found:
+                    PyObject_GetBuffer(value, &views[taken], PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
+                    taken += 1
+                    if out is not None and not _fits(&views[taken - 1], &self.ports[taken - 1]):
+                        return None
+            except (BufferError, TypeError, ValueError):
+                return None
+            if not self.place(frame, views, out is not None):
+                return None
+            self.course.launch(frame, self.threads)
+            if self.rest and self.unfinished(frame):
+                return None
+            if out is not None:
+                self.copy_out(frame, views)
+            return found
+        finally:
+            while taken:
+                taken -= 1
+                PyBuffer_Release(&views[taken])
+
+    cdef bint unfinished(self, Frame frame) except -1:
+        """Whether something is to be done after the course."""
+        for rows in self.rest:
+            for base, offset, wanted in rows:
+                if frame.flag(base, offset) != wanted:
+                    break
+            else:
+                return True
+        return False
+
+    cdef list targets(self, tuple out):
+        """The arrays for outputs: those given, else fresh ones."""
+        cdef list found = []
+        cdef int i
+        for i in range(self.outs):
+            if out is not None and out[i] is not None:
+                found.append(out[i])
+            else:
+                found.append(self.make(self.shapes[i], self.dtypes[i], (<Store> self.stores[i]).take()))
+        return found
+
+    cdef bint place(self, Frame frame, Py_buffer* views, bint given) except -1:
+        """Points the frame's bases at the arrays, or at copies of those that kernels cannot use as they are. False if two
+        outputs are the same memory."""
+        cdef int i, j
+        cdef bint suits
+        cdef Py_buffer* view
+        for i in range(self.ins + self.outs):
+            view = &views[i]
+            if not self.ports[i].base or not view.len:
+                continue
+            suits = memory_suits(view.buf, view.len) or (i >= self.ins and not given)
+            if given:
+                for j in range(self.ins, self.ins + self.outs):
+                    if j != i and _overlap(view, &views[j]):
+                        if i >= self.ins:
+                            return False
+                        suits = False
+            if suits:
+                frame.bases[self.ports[i].base] = <int64_t> <uintptr_t> view.buf
+                continue
+            frame.hold(self.ports[i].base, view.len)
+            if i < self.ins:
+                memcpy(<void*> <uintptr_t> frame.bases[self.ports[i].base], view.buf, view.len)
+        for base, size in self.blocks:
+            frame.hold(base, size)
+        return True
+
+    cdef void copy_out(self, Frame frame, Py_buffer* views) noexcept:
+        """Copies the outputs that were not written in place to the caller's arrays."""
+        cdef int i
+        cdef void* made
+        for i in range(self.ins, self.ins + self.outs):
+            made = <void*> <uintptr_t> frame.bases[self.ports[i].base]
+            if views[i].len and made != views[i].buf:
+                memcpy(views[i].buf, made, views[i].len)

@@ -1,0 +1,118 @@
+"""Frames: the memory of runs in progress."""
+
+
+cdef class Frame:
+    """The memory of one run in progress: bases, and blocks that are kept from run to run."""
+
+    cdef int64_t* bases
+    cdef readonly int count
+    cdef void** blocks
+    cdef size_t* sizes
+    cdef void* bufs
+    cdef int capacity
+    cdef Py_buffer* views
+    cdef int room  # for views
+    cdef walk_share* shares
+    cdef int steps  # that there are shares for
+
+    def __cinit__(self, int count):
+        self.count = count
+        self.bases = <int64_t*> PyMem_Malloc(max(1, count) * sizeof(int64_t))
+        self.blocks = <void**> PyMem_Malloc(max(1, count) * sizeof(void*))
+        self.sizes = <size_t*> PyMem_Malloc(max(1, count) * sizeof(size_t))
+        if self.bases == NULL or self.blocks == NULL or self.sizes == NULL:
+            raise MemoryError
+        memset(self.bases, 0, count * sizeof(int64_t))
+        memset(self.blocks, 0, count * sizeof(void*))
+        memset(self.sizes, 0, count * sizeof(size_t))
+
+    def __dealloc__(self):
+        cdef int i
+        if self.blocks != NULL:
+            for i in range(self.count):
+                free(self.blocks[i])
+        PyMem_Free(self.bases)
+        PyMem_Free(self.blocks)
+        PyMem_Free(self.sizes)
+        PyMem_Free(self.bufs)
+        PyMem_Free(self.views)
+        PyMem_Free(self.shares)
+
+    cdef walk_share* shared(self, int count) except NULL:
+        if count > self.steps or self.shares == NULL:
+            PyMem_Free(self.shares)
+            self.steps = 0
+            self.shares = <walk_share*> PyMem_Malloc(max(1, count) * sizeof(walk_share))
+            if self.shares == NULL:
+                raise MemoryError
+            self.steps = count
+        return self.shares
+
+    cdef Py_buffer* buffers(self, int count) except NULL:
+        if count > self.room or self.views == NULL:
+            PyMem_Free(self.views)
+            self.room = 0
+            self.views = <Py_buffer*> PyMem_Malloc(max(1, count) * sizeof(Py_buffer))
+            if self.views == NULL:
+                raise MemoryError
+            self.room = count
+        return self.views
+
+    cdef void* pointers(self, int count) except NULL:
+        if count > self.capacity or self.bufs == NULL:
+            PyMem_Free(self.bufs)
+            self.bufs = PyMem_Malloc(max(1, count) * sizeof(void*))
+            if self.bufs == NULL:
+                self.capacity = 0
+                raise MemoryError
+            self.capacity = count
+        return self.bufs
+
+    def set(self, int base, int64_t address):
+        """Points a base at an address. Base 0 stays 0."""
+        if not 0 < base < self.count:
+            raise IndexError(base)
+        self.bases[base] = address
+
+    def base(self, int base):
+        """The address of a base."""
+        if not 0 <= base < self.count:
+            raise IndexError(base)
+        return self.bases[base]
+
+    def flag(self, int base, int64_t offset):
+        """Whether the byte at an offset from a base isn't 0."""
+        if not 0 <= base < self.count or self.bases[base] + offset == 0:
+            raise IndexError(base)
+        return (<const char*> <uintptr_t> (self.bases[base] + offset))[0] != 0
+
+    def reserve(self, int base, size_t size):
+        """Points a base at a block of at least `size` bytes, 64-byte aligned and with 64 bytes of slack; its contents
+        are undefined. The block is kept for later runs, and grows when more is asked for. Raises MemoryError."""
+        if not 0 < base < self.count:
+            raise IndexError(base)
+        self.hold(base, size)
+        return self.bases[base]
+
+    cdef int hold(self, int base, size_t size) except -1:
+        if self.blocks[base] == NULL or self.sizes[base] < size:
+            free(self.blocks[base])
+            self.sizes[base] = 0
+            self.blocks[base] = memory_take(size)
+            if self.blocks[base] == NULL:
+                raise MemoryError(f"{size} bytes for intermediate values")
+            self.sizes[base] = size
+        self.bases[base] = <int64_t> <uintptr_t> self.blocks[base]
+        return 0
+
+    def memory(self, int base, int64_t offset, Py_ssize_t size):
+        """A view of `size` bytes from `offset` on in the block of a base, valid until the block changes."""
+        if self.blocks[base] == NULL or offset < 0 or offset + size > <int64_t> self.sizes[base]:
+            raise IndexError(offset)
+        return PyMemoryView_FromMemory(<char*> self.blocks[base] + offset, size, PyBUF_READ)
+
+    def copy_in(self, int base, int64_t address, size_t size):
+        """Like `reserve`, and copies `size` bytes from an address there."""
+        self.reserve(base, size)
+        with nogil:
+            memcpy(<void*> <uintptr_t> self.bases[base], <const void*> <uintptr_t> address, size)
