@@ -121,6 +121,16 @@ def writable(path: Path) -> None:
         raise UserError("cannot be written to", where=str(folder), hint=f"Name another place for {path.name}.")
 
 
+def writable_folder(path: Path) -> None:
+    """Check, as far as can be before the work begins, that files can be made in a directory, which may be yet to be
+    made; a UserError if not."""
+    there = next(p for p in (path, *path.absolute().parents) if p.exists())
+    if not there.is_dir():
+        raise UserError("is not a directory", where=str(there))
+    if not os.access(there, os.W_OK | os.X_OK):
+        raise UserError("cannot be written to", where=str(there), hint="Name another directory.")
+
+
 def existing_model(path: Path) -> Path:
     """The path of a model file, or a UserError that says what is there instead."""
     if path.is_dir():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ...errors import UserError
-from ..options import StdRules, writable
+from ..options import StdRules, writable, writable_folder
 from ..warnings import Strict, tell
 
 if TYPE_CHECKING:
@@ -77,6 +77,8 @@ def command(
     for file in (json, junit, page):
         if file is not None and str(file) != "-":
             writable(Path(file))
+    if reproducer is not None:
+        writable_folder(reproducer)
     if mutants:
         from ...engine.library import STANDARD
         from ...engine.processes import usable_cores

@@ -55,6 +55,15 @@ def test_a_rule_that_is_wrong_is_shown_with_its_counterexample(rules: Path, tmp_
     assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
 
 
+@pytest.mark.parametrize("place", ["my.rules", "my.rules/found", "/dev/null/found"])
+def test_a_place_for_reproducers_that_is_none_is_told_before_the_work(rules: Path, tmp_path: Path, place: str) -> None:
+    done = rewrite(tmp_path, "none.rules", "--reproducer", place)
+    assert done.returncode == 2
+    assert "is not a directory" in done.stderr
+    assert "none.rules" not in done.stderr  # which is found out next
+    assert rules.read_text() == RULES
+
+
 def test_one_rule_can_be_named_and_is_not_checked_again(rules: Path, tmp_path: Path) -> None:
     for _ in range(2):
         done = rewrite(tmp_path, "my.rules::abs_of_abs", "--json", "-")
