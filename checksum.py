@@ -9,12 +9,21 @@ from typing import BinaryIO
 
 _LARGE = 1 << 16
 """So many bytes are worth hashing beside their being written."""
+_STRETCH = 16 << 20
 
 
 def checksum(path: Path) -> str:
     """The SHA-256 of a file, hexadecimal. Raises OSError."""
     with open(path, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def checksum_of(data: memoryview) -> str:
+    """A hash of many bytes, made by two threads: SHA-256 of those of the stretches of 16 MiB, hexadecimal."""
+    stretches = [data[at : at + _STRETCH] for at in range(0, len(data), _STRETCH)]
+    with ThreadPoolExecutor(2) as pool:
+        digests = list(pool.map(lambda stretch: hashlib.sha256(stretch).digest(), stretches))
+    return hashlib.sha256(b"".join((len(data).to_bytes(8, "little"), *digests))).hexdigest()
 
 
 class Hashing:

@@ -1,12 +1,14 @@
 """The cache of compiled programs: a model that was compiled before is loaded, in a fraction of a second.
 
     ROOT/programs/KEY/              a bundle
-    ROOT/programs/KEY/model.onnx    the optimised model, where it was written too
-    ROOT/programs/KEY/notes.json    its checksum, and what was told when both were made
+    ROOT/programs/KEY/model.rest    where the optimised model was written too: what in it is not in the original
+    ROOT/programs/KEY/notes.json    its checksum, of which parts of both the optimised model is made, and what was told
 
 A key is a hash of all that decides what a model becomes: its bytes, the settings, the rule files, the CPU, and the
 files of this package. Models with data in files of their own are not kept. When the whole outgrows its bound, the
-programs that were loaded longest ago go. Entries are bundles: what is damaged is noticed and made anew.
+programs that were loaded longest ago go. Entries are bundles: what is damaged is noticed and made anew. Files are
+copied by the kernel, which on some file systems stores nothing twice; none is shared with what is given out, for that
+may be written to.
 """
 
 from __future__ import annotations
@@ -18,14 +20,16 @@ import mmap
 import os
 import shutil
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from .. import transient
-from ..checksum import checksum
+from ..checksum import checksum, checksum_of
+from ..copying import copy_file, copy_range
+from ..engine.wire import Malformed, outside
 from ..errors import RewriteError, UserError
 from .cache import Cache
 from .target import detect
@@ -36,17 +40,28 @@ if TYPE_CHECKING:
 _PACKAGE = Path(__file__).resolve().parent.parent
 _ROOMS = ("", "grammar", "engine", "backend", "rules")
 _EXTERNAL = b"location"  # the key of an external tensor's entry that says which file it is in
-_MODEL, _NOTES = "model.onnx", "notes.json"
+_REST, _NOTES = "model.rest", "notes.json"
+Part = tuple[int, int]
+"""A stretch of bytes in an optimised model: where it begins in the original (-1: it is not from there), its length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What was written for a model before: the program, loaded, its bundle, the optimised model, and what was told."""
+    """What was written for a model before: the program, loaded, its bundle, the parts of the optimised model, and what
+    was told."""
 
     program: Program
     bundle: Path
-    model: Path
+    parts: tuple[Part, ...]
     notes: Any
+
+    def write_model(self, original: Path, out: BinaryIO) -> None:
+        """Writes the optimised model again, with the help of the file that it was made of. Raises OSError."""
+        with open(original, "rb") as own, open(self.bundle / _REST, "rb") as rest:
+            at = 0
+            for start, size in self.parts:
+                copy_range(own if start >= 0 else rest, at if start < 0 else start, size, out)
+                at += size if start < 0 else 0
 
 
 class Programs:
@@ -63,7 +78,6 @@ class Programs:
         """The key of a model (a file, or what is in one) compiled with these settings (of which `repr` tells all) and
         rules (the texts of all their files by path); None for one that is not kept. Raises OSError if the model cannot
         be read."""
-        digest = hashlib.sha256()
         with contextlib.ExitStack() as stack:
             data: bytes | mmap.mmap
             if isinstance(model, bytes):
@@ -73,9 +87,10 @@ class Programs:
                 if os.fstat(file.fileno()).st_size == 0:
                     return None
                 data = stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-            if not 0 < len(data) <= self.limit // 2 or data.find(_EXTERNAL) >= 0:
-                return None
-            digest.update(data)
+            with memoryview(data) as view:
+                if not 0 < len(view) <= self.limit // 2 or _may_be_elsewhere(view):
+                    return None
+                digest = hashlib.sha256(checksum_of(view).encode())
         digest.update(repr(sorted((rules or {}).items())).encode())
         digest.update(repr((sorted(settings.items()), detect(), os.environ.get("CC"), _package())).encode())
         return digest.hexdigest()[:40]
@@ -119,28 +134,36 @@ class Programs:
             return None
         try:
             found = json.loads((place / _NOTES).read_bytes())
-            if checksum(place / _MODEL) == found["model"]:
-                return Kept(program, place, place / _MODEL, found["notes"])
-            error = f"{_MODEL} has changed"
+            if checksum(place / _REST) == found["rest"]:
+                parts = tuple((int(start), int(size)) for start, size in found["parts"])
+                return Kept(program, place, parts, found["notes"])
+            error = f"{_REST} has changed"
         except (OSError, ValueError, LookupError, TypeError) as failure:
             error = str(failure)
         warnings.warn(f"a cached program is unusable ({error}); it is made anew", stacklevel=2)
         shutil.rmtree(place, ignore_errors=True)
         return None
 
-    def keep(self, key: str, bundle: Path, model: Path, notes: Any) -> None:
-        """Keeps what was written for a model, the bundle and the optimised model, with notes (plain JSON); unless it is
-        too large for the bound or the disk."""
+    def keep(self, key: str, bundle: Path, model: Path, parts: Sequence[Part], notes: Any) -> None:
+        """Keeps what was written for a model, the bundle and the optimised model, which is made of these parts, with
+        notes (plain JSON); unless it is too large for the bound or the disk."""
         with contextlib.suppress(OSError, UserError):  # as in `store`
             self._cache.prepare()
             self._root.mkdir(parents=True, exist_ok=True)
-            if _size(bundle) + model.stat().st_size > min(self.limit, shutil.disk_usage(self._root).free) // 2:
+            size = _size(bundle) + sum(length for start, length in parts if start < 0)
+            if size > min(self.limit, shutil.disk_usage(self._root).free) // 2:
                 return
             with transient.directory_beside(self._root / key) as temporary:
                 fresh = temporary / "fresh"
-                shutil.copytree(bundle, fresh, copy_function=shutil.copyfile)
-                shutil.copyfile(model, fresh / _MODEL)
-                (fresh / _NOTES).write_text(json.dumps({"model": checksum(fresh / _MODEL), "notes": notes}))
+                shutil.copytree(bundle, fresh, copy_function=copy_file)
+                with open(model, "rb") as whole, open(fresh / _REST, "wb") as rest:
+                    at = 0
+                    for start, length in parts:
+                        if start < 0:
+                            copy_range(whole, at, length, rest)
+                        at += length
+                about = {"rest": checksum(fresh / _REST), "parts": parts, "notes": notes}
+                (fresh / _NOTES).write_text(json.dumps(about))
                 if (self._root / key).exists():
                     os.rename(self._root / key, temporary / "old")
                 os.rename(fresh, self._root / key)
@@ -150,8 +173,8 @@ class Programs:
         """Writes the bundle of a kept program to another place, as it was written before. Raises OSError."""
         with transient.directory_beside(bundle) as temporary:
             fresh = temporary / "fresh"
-            others = shutil.ignore_patterns(_MODEL, _NOTES)
-            shutil.copytree(kept.bundle, fresh, ignore=others, copy_function=shutil.copyfile)
+            others = shutil.ignore_patterns(_REST, _NOTES)
+            shutil.copytree(kept.bundle, fresh, ignore=others, copy_function=copy_file)
             if bundle.exists():
                 os.rename(bundle, temporary / "old")
             os.rename(fresh, bundle)
@@ -172,6 +195,14 @@ class Programs:
     def size(self) -> int:
         """The bytes of all."""
         return sum(map(_size, self.entries()))
+
+
+def _may_be_elsewhere(model: memoryview) -> bool:
+    """Whether a serialised model may have data in other files: it has the word that says so outside of weights."""
+    try:
+        return _EXTERNAL in outside(model)
+    except Malformed:
+        return True  # it is refused when it is read
 
 
 def _size(entry: Path) -> int:

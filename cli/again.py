@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +15,34 @@ if TYPE_CHECKING:
     from ..backend.program import Program
     from ..backend.programs import Kept
     from ..engine.pipeline import Optimized
+    from ..engine.portions import Portion
     from ..engine.report import Report
     from ..engine.verify import Verification
+
+
+@dataclass(frozen=True, slots=True)
+class Original:
+    """The file of the model, and what told it from others before anything of it was read."""
+
+    path: Path
+    stamp: tuple[int, ...]
+
+    @classmethod
+    def of(cls, path: Path) -> Original:
+        """The file as it is now."""
+        return cls(path, _stamp(path))
+
+    def is_unchanged(self) -> bool:
+        """Whether nothing was written to the file since."""
+        return bool(self.stamp) and _stamp(self.path) == self.stamp
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return ()
+    return (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +58,7 @@ class Before:
         """The program, loaded."""
         return self.kept.program
 
-    def write(self, onnx_file: Path, bundle: Path) -> None:
+    def write(self, original: Original, onnx_file: Path, bundle: Path) -> None:
         """Writes both outputs, the program first. Raises `UserError` if that cannot be."""
         from ..backend.programs import Programs
 
@@ -40,8 +66,10 @@ class Before:
         try:
             Programs().copy(self.kept, bundle)
             place = onnx_file
-            with transient.replacing(onnx_file) as out, self.kept.model.open("rb") as file:
-                shutil.copyfileobj(file, out, 1 << 20)
+            with transient.replacing(onnx_file) as out:
+                self.kept.write_model(original.path, out)
+                if not original.is_unchanged():
+                    raise UserError("the model was changed meanwhile", where=str(original.path), hint="Try again.")
         except OSError as error:
             raise UserError(f"cannot be written: {error.strerror or error}", where=str(place)) from None
 
@@ -64,12 +92,21 @@ def find(key: str, *, threads: int, verify: bool) -> Before | None:
     return Before(kept, report, f"{verdict}, when it was compiled") if report.verify else None
 
 
-def keep(key: str | None, result: Optimized, found: Verification | None, outputs: Mapping[str, Path]) -> None:
-    """Keeps a run whose outputs are both written, with what there was to tell."""
+def keep(
+    key: str | None,
+    original: Original,
+    result: Optimized,
+    found: Verification | None,
+    outputs: Mapping[str, Path],
+    portions: Sequence[Portion] | None,
+) -> None:
+    """Keeps a run whose outputs are both written, with what there was to tell; `portions` are those of the model."""
     from ..api import is_repeatable
     from ..backend.programs import Programs
 
-    if key is None or outputs.keys() != {"onnx", "program"} or not is_repeatable(result.report):
+    if key is None or portions is None or outputs.keys() != {"onnx", "program"} or not is_repeatable(result.report):
         return
+    if not original.is_unchanged():
+        return  # the key may be that of another model
     notes: dict[str, Any] = {"report": result.report.as_json(), "verdict": str(found)}
-    Programs().keep(key, outputs["program"], outputs["onnx"], notes)
+    Programs().keep(key, outputs["program"], outputs["onnx"], portions, notes)

@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 
 from .. import transient
-from ..checksum import Hashing
 from ..errors import RewriteError, UserError
 from .graph import Attrs, Graph, Node, OtherType, TensorType, ValueType
 from .operators import (
@@ -272,24 +271,6 @@ def pieces(graph: Graph) -> Iterator[memoryview] | None:
     arrays: list[np.ndarray | None] = []
     model = write(graph, apart=arrays)
     return spliced(memoryview(model.SerializeToString(deterministic=True)), arrays)
-
-
-def save_graph(graph: Graph, path: str | Path) -> str | None:
-    """Writes a graph to a file as `save` does, without a copy of its constants in memory.
-
-    The SHA-256 of the file, hexadecimal; None if constants are in a file of their own. Raises `RewriteError` if the
-    graph cannot be written, `UserError` if the file cannot."""
-    path, found = Path(path), pieces(graph)
-    if found is None:
-        save(write(graph), path)
-        return None
-    try:
-        with transient.replacing(path) as file, Hashing(file) as out:
-            for piece in found:
-                out.write(piece)
-        return out.digest()
-    except OSError as error:
-        raise UserError(f"cannot be written: {error.strerror or error}", where=str(path)) from None
 
 
 def _replace(path: Path, chunks: Any) -> None:

@@ -32,6 +32,7 @@ from ..options import (
 if TYPE_CHECKING:
     from ...backend.program import Program
     from ...engine.pipeline import Optimized
+    from ...engine.portions import Portion
     from ...engine.report import Report
     from ..measure import Timing
     from ..progress import Stages
@@ -86,6 +87,7 @@ def command(
     from ..progress import Stages
 
     existing_model(model)
+    original = again.Original.of(model)
     parse_targets(target)
     job = _targets(model, emit, output, program)
     for file in (report, json_file):
@@ -110,7 +112,7 @@ def command(
             assert job.onnx is not None
             assert job.program is not None
             stages("write", {})
-            before.write(job.onnx, job.program)
+            before.write(original, job.onnx, job.program)
             warn_of_fallbacks(before.program.plan)
             measured = _bench(model, before.program, sizes, used, stages) if bench else {}
     if before is not None:
@@ -166,14 +168,14 @@ def command(
             if not found.ok:
                 raise verification.refuse(found, result, model, make, numerics=numerics.value, shapes=sizes)
             result.report.verify = found.as_json()
-        _write(result, compiled, job, stages)
+        portions = _write(result, compiled, job, stages)
         measured = _bench(model, compiled, sizes, used, stages) if compiled and bench else {}
     for stage, seconds in stages.seconds.items():
         result.report.seconds.setdefault(stage, seconds)
     verdict = str(found) if found is not None else "not verified"
     finished = Finished(model, result.report, compiled, measured, used, verdict)
     finished.tell(job, json_file, report, quiet=quiet, verbose=verbose)
-    again.keep(key, result, found, job.written())
+    again.keep(key, original, result, found, job.written(), portions)
     if problems:
         error = problems[0]
         hints = (error.hint, f"The optimised model was written: {job.onnx}")
@@ -277,15 +279,17 @@ def _targets(model: Path, emit: str, output: Path | None, program: Path | None) 
     return Targets(onnx_file, folder)
 
 
-def _write(result: Optimized, compiled: Program | None, job: Targets, stages: Stages) -> None:
-    """The program first: it is the larger, so that a disk that gets full leaves both outputs as they were."""
+def _write(result: Optimized, compiled: Program | None, job: Targets, stages: Stages) -> list[Portion] | None:
+    """The program first: it is the larger, so that a disk that gets full leaves both outputs as they were. Gives what
+    the model is made of."""
     stages("write", {})
     if job.program is not None and compiled is not None:
         compiled.save(job.program)
-    if job.onnx is not None:
-        from ...engine import onnx_out
+    if job.onnx is None:
+        return None
+    from ...engine.portions import save_graph
 
-        onnx_out.save_graph(result.portable, job.onnx)
+    return save_graph(result.portable, job.onnx)
 
 
 def _bench(model: Path, compiled: Program, shapes: dict[str, int], threads: int, stages: Stages) -> dict[str, Timing]:

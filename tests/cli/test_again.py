@@ -101,10 +101,10 @@ def test_what_is_damaged_is_made_again(folder: Path) -> None:
     stages(folder, "--no-verify")
     first = outputs(folder)
     newest = max(Programs().entries(), key=lambda entry: entry.stat().st_mtime_ns)
-    (newest / "model.onnx").write_bytes(b"?")
+    (newest / "model.rest").write_bytes(b"?")
     done = rewrite("m.onnx", "--no-verify", cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "model.onnx has changed" in done.stderr
+    assert "model.rest has changed" in done.stderr
     assert "saturate" in done.stderr
     assert outputs(folder) == first
 
