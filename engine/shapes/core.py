@@ -134,8 +134,9 @@ class Call:
         return self.attrs.get(name)
 
     def unknown_dims(self, rank: int | None) -> Shape | None:
-        """A shape of this rank with nothing known of the dims."""
-        return None if rank is None else tuple(self.fresh() for _ in range(rank))
+        """A shape of this rank with nothing known of the dims; nothing is known of ranks that no tensor can have,
+        which a shape may claim whose own length is the product of a model's numbers."""
+        return None if rank is None or rank > MAX_ELEMENTS else tuple(self.fresh() for _ in range(rank))
 
 
 Types = Sequence[ValueType]

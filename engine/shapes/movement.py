@@ -42,7 +42,7 @@ def reshape(call: Call) -> Types:
     if target is None:
         length = call.shape(1)
         rank = length[0] if length and isinstance(length[0], int) else None
-        return [TensorType(call.dtype(), call.unknown_dims(rank) if rank is None or rank <= MAX_ELEMENTS else None)]
+        return [TensorType(call.dtype(), call.unknown_dims(rank))]
     result: list[Dim | None] = []
     for i, d in enumerate(target):
         if d == 0 and not call.integer("allowzero"):
@@ -439,7 +439,6 @@ def col2im(call: Call) -> Types:
         return [TensorType(call.dtype())]
     if image is None or block is None:
         rank = sizes[0] if sizes and isinstance(sizes[0], int) else None
-        return [
-            TensorType(call.dtype(), None if rank is None else (shape[0], *(call.fresh() for _ in range(rank + 1))))
-        ]
+        dims = call.unknown_dims(None if rank is None else rank + 1)
+        return [TensorType(call.dtype(), None if dims is None else (shape[0], *dims))]
     return [TensorType(call.dtype(), (shape[0], shape[1] // product(block), *(size_of(call, d) for d in image)))]

@@ -224,7 +224,8 @@ def _compare(subject: Subject, batch: Batch, owner: Sequence[Outcome], seed: int
     originals = {egraph.find(r): r for built in reversed(batch.built) for r in reversed(built.roots)}
     for outcome in {id(o): o for o in owners.values()}.values():
         outcome.fired = True
-    for number, style in enumerate(trials(rule.numerics) * repeats):
+    styles = trials(rule.numerics, signed_zero="signed_zero" in rule.relaxations)
+    for number, style in enumerate(styles * repeats):
         inputs, types = _inputs(batch, style, number, seed)
         values = Values(egraph, inputs, subject.declared)
         for root in touched:

@@ -30,10 +30,10 @@ from .sweep import swept
 
 ROUND = 48
 """Instances in a round."""
-SWEPT = (440, 160)
-"""How many changes are tried in turn of the first instances on which a rule fires."""
-REFUSED = (220, 180, 140)
-"""And of the first tests on which it does not: what is one change away from them is easily forgotten."""
+SWEPT = (280, 100)
+"""How many other shapes are tried in turn for the first instances on which a rule fires."""
+REFUSED = (140, 110, 80)
+"""And for the first tests on which it does not: what is one change away from them is easily forgotten."""
 _SATURATION_SECONDS = 20.0
 _EMPTY = 8
 """So many instances with empty operands are looked at alone where one is wrong beside others only."""
@@ -85,12 +85,13 @@ def _explore(subject: Subject, budget: Budget, tally: _Tally, until: float, limi
     pending = list(seeds(subject.pattern, subject.declared))
     pending += [retyped for instance in pending[:2] for retyped in changer.every_dtype(instance)]
     pending += drawn(subject, rng, 24)
+    constants = subject.rule.numerics == "exact"  # others are not applied to terms over constants only
     tries = 0
     to_sweep: list[tuple[Instance, int]] | None = None
     while pending and time.process_time() < until:
         fresh = []
         for instance in pending:
-            if (key := instance.key()) not in known:
+            if (key := instance.key()) not in known and (constants or not _all_constant(instance)):
                 known.add(key)
                 fresh.append(instance)
         batch = run(subject, fresh, seed=budget.seed, seconds=_SATURATION_SECONDS)
@@ -103,8 +104,9 @@ def _explore(subject: Subject, budget: Budget, tally: _Tally, until: float, limi
         tries += 1
         if (found is not None and budget.stop) or tally.instances >= limit or tries > 40:
             return
-        if to_sweep is None:
-            to_sweep = [*zip(alive, SWEPT, strict=False), *zip(spare, REFUSED, strict=False)]
+        if to_sweep is None:  # empty tensors of a type are all one, a class that patterns match in too many ways
+            some = [[i for i in found if not _some_empty(i)] or found for found in (alive, spare)]
+            to_sweep = [*zip(some[0], SWEPT, strict=False), *zip(some[1], REFUSED, strict=False)]
         if to_sweep:
             near, most = to_sweep.pop(0)
             pending = swept(subject, near, sweeping, most)
@@ -115,6 +117,15 @@ def _explore(subject: Subject, budget: Budget, tally: _Tally, until: float, limi
             pending = list(drawn(subject, rng, 24))
 
 
+def _some_empty(instance: Instance) -> bool:
+    return any(0 in tensor.shape for _, tensor in tensors(instance))
+
+
+def _all_constant(instance: Instance) -> bool:
+    found = tensors(instance)
+    return bool(found) and all(tensor.is_const for _, tensor in found)
+
+
 def _confirmed(subject: Subject, outcomes: list[Outcome], budget: Budget) -> Outcome | None:
     """The simplest instance on which the rule is wrong, in an e-graph of its own too.
 
@@ -123,7 +134,7 @@ def _confirmed(subject: Subject, outcomes: list[Outcome], budget: Budget) -> Out
     different = [o for o in outcomes if o.difference is not None]
     if not different:
         return None
-    empty = [o for o in outcomes if o.fired and any(0 in t.shape for _, t in tensors(o.instance))][:_EMPTY]
+    empty = [o for o in outcomes if o.fired and _some_empty(o.instance)][:_EMPTY]
     for outcome in (*sorted(different, key=lambda o: (o.instance.steps, len(o.instance.key()))), *empty):
         alone = run(subject, [outcome.instance], seed=budget.seed, seconds=_SATURATION_SECONDS).outcomes[0]
         if alone.difference is not None:

@@ -30,23 +30,30 @@ _MOST_EXTENTS = 5
 
 
 def swept(subject: Subject, instance: Instance, rng: np.random.Generator, most: int) -> list[Instance]:
-    """Up to `most` instances one change away, about as many of every kind."""
-    ways = (
-        _extents(instance, rng, (0,)), _extents(instance, rng, (2, 1, 3, 5)), _dims(instance, rng),
-        _directions(instance, rng), _ranks(instance, rng), _alike(instance, rng), _numbers(instance, rng),
-        _left_open(subject, instance, rng), _literals(subject, instance), _turned(instance, rng),
-        _in_one_place(subject, instance, rng), _filled(subject, instance, rng), _one_or_two(instance, rng),
-        _larger(instance), _one_shape(instance, rng), _one_number(instance), _square_ranks(instance, rng),
-    )  # fmt: skip
+    """Instances one change away: those with other numbers all, and up to `most` of those with other shapes, of which
+    there are many more where operands are many; about as many of each kind."""
     known = {instance.key()}
-    kinds: list[list[Instance]] = []
-    for way in ways:
-        fresh = {key: one for one in way if (key := one.key()) not in known}
-        known |= set(fresh)
-        kinds.append(list(fresh.values()))
-    chosen: list[Instance] = []
+
+    def fresh(way: Iterator[Instance]) -> list[Instance]:
+        found = {key: one for one in way if (key := one.key()) not in known}
+        known.update(found)
+        return list(found.values())
+
+    numbers = (
+        _extents(instance, rng, (0,)), _extents(instance, rng, (2, 1, 3, 5)), _alike(instance, rng),
+        _numbers(instance, rng), _left_open(subject, instance, rng), _literals(subject, instance),
+        _in_one_place(subject, instance, rng), _filled(subject, instance, rng), _one_or_two(instance, rng),
+        _larger(instance), _one_shape(instance, rng), _one_number(instance),
+    )  # fmt: skip
+    chosen = [one for way in numbers for one in fresh(way)]
+    shapes = (
+        _dims(instance, rng), _directions(instance, rng), _ranks(instance, rng), _turned(instance, rng),
+        _square_ranks(instance, rng),
+    )  # fmt: skip
+    kinds = [fresh(way) for way in shapes]
     for number, found in enumerate(sorted(kinds, key=len)):  # what a small kind leaves over goes to the larger ones
-        share = min(len(found), (most - len(chosen)) // (len(kinds) - number))
+        share = min(len(found), most // (len(kinds) - number))
+        most -= share
         first = share // 2  # the simplest come first
         rest = found[first:]
         chosen += [*found[:first], *(rest[i * len(rest) // (share - first)] for i in range(share - first))]
@@ -221,7 +228,7 @@ def _filled(subject: Subject, instance: Instance, rng: np.random.Generator) -> I
     numbers = [*dict.fromkeys((*numbers_of(subject.rule), 0.0, 1.0))][:6]
     if subject.rule.numerics != "fast":
         numbers += [np.inf, -np.inf]
-    found = sorted(_data(instance), key=lambda one: not one[1].is_const)  # conditions are about constants
+    found = sorted(tensors(instance), key=lambda one: not one[1].is_const)  # conditions are about constants
     for slot, tensor in found:
         if all(isinstance(d, int) and d <= 7 for d in tensor.shape):
             shape = tuple(int(d) for d in tensor.shape if isinstance(d, int))

@@ -11,18 +11,18 @@ from ..graph import DType
 
 Array = NDArray[Any]
 
-PLAIN, SPECIAL, LONE, EXTREME, SMALL = "plain", "special", "lone", "extreme", "small"
+PLAIN, SPECIAL, LONE, EXTREME, SMALL, ZEROS = "plain", "special", "lone", "extreme", "small", "zeros"
 """Styles of values: ordinary; with NaN, infinities and zeros among them; with a single NaN or infinity in some inputs,
-so that it shows how far that reaches; with the largest and smallest magnitudes, too; and small whole numbers, zero
-often among them."""
+so that it shows how far that reaches; with the largest and smallest magnitudes, too; small whole numbers, zero often
+among them; and mostly zeros of either sign."""
 
 _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0)
 
 
-def trials(numerics: str) -> tuple[str, ...]:
-    """The styles that a numerics class is held to."""
+def trials(numerics: str, *, signed_zero: bool = False) -> tuple[str, ...]:
+    """The styles that a numerics class is held to, which may leave the sign of zeros open."""
     if numerics == "exact":
-        return (PLAIN, SPECIAL, LONE, EXTREME, SMALL)
+        return (PLAIN, SPECIAL, LONE, EXTREME, SMALL, *(() if signed_zero else (ZEROS,)))
     return (PLAIN, SPECIAL, LONE, SMALL) if numerics == "reassoc" else (PLAIN, SMALL)
 
 
@@ -37,6 +37,8 @@ def draw(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, style: 
     array = rng.standard_normal(shape) * 1.5
     if style == SMALL:
         array = rng.integers(-2, 3, shape).astype(np.float64)
+    if style == ZEROS:
+        array = rng.choice((-0.0, -0.0, 0.0, 1.0), shape)
     if style == LONE and array.size and rng.random() < 0.6:
         array.reshape(-1)[int(rng.integers(array.size))] = rng.choice(_SPECIAL[:3])
     if style in (SPECIAL, EXTREME) and array.size:

@@ -219,3 +219,11 @@ def test_every_operator_of_the_standard_has_a_rule_or_a_schema() -> None:
 def test_the_library_infers_with_symbols() -> None:
     (found,) = infer("ai.onnx.ml.ArrayFeatureExtractor", {}, [shaped("N; 3"), shaped("2", DType.I64)], [], 1).types
     assert str(found) == "f32[N, 2]"
+
+
+def test_nothing_is_known_of_ranks_that_no_tensor_has() -> None:
+    target = shaped(str(10**12), DType.I64)  # the length of a shape, out of a model's numbers
+    for op in ("Expand", "Reshape", "ConstantOfShape"):
+        inputs = [target] if op == "ConstantOfShape" else [shaped("2; 3"), target]
+        (found,) = infer(op, {}, inputs, [None] * len(inputs), 1).types
+        assert isinstance(found, TensorType) and found.shape is None, op

@@ -46,6 +46,12 @@ rule pad_into_average                          # the mean no longer counts the p
   class reassoc
   test fires    x: f32[1, 1, 5, 5], p: i64 = [0, 0, 1, 1, 0, 0, 1, 1], k = [3, 3], count_include_pad = 1
 
+rule sum_of_one                                # the sum of -0 alone is 0
+  ReduceSum(x, a, keepdims: 1, noop_with_empty_axes: 1)  =>  x
+  where all([dim(x, i) == 1 for i in ints(a)])
+  class exact
+  test fires    x: f32[2, 1], a: i64 = [1]
+
 rule casts_joined                              # the first may lose what the second cannot bring back
   Cast(Cast(x, to: a, ..), to: b, ..)  =>  Cast(x, to: b)
   class exact

@@ -231,6 +231,16 @@ rule nothing_in_between                        # a product that is empty is a co
   test fires    x: f32[2, 3], V: f32[3, 4], W: f32[4, 5]
   test refuses  V: f32[3, 0], x: f32[2, 3] = 1, W: f32[0, 5]
 """,
+    "scales_multiplied": """
+rule scales_multiplied                         # a tie may round the other way
+  QuantizeLinear(DequantizeLinear(x, s, y, output_dtype: 0, ..p), u, o, precision: 0, ..q)
+    =>
+  QuantizeLinear(DequantizeLinear(x, s / u, y, output_dtype: 0, ..p), 1, o, precision: 0, ..q)
+  given x: u8, s, u: const f32, o: const u8
+  where rank(s) == 0, rank(u) == 0, positive(u)
+  class fast
+  test fires    x: u8[8, 9], s: f32 = 0.9, y: u8 = 0, u: f32 = 0.2, o: u8 = 2, axis = 1
+""",
 }
 
 

@@ -107,3 +107,41 @@ rule scaled_image                              # padding and gaps are forgotten 
     found = [dict(one.operands["a"].attrs) for one in swept(subject, first, RNG, 440)]
     assert {"pads": (1, 1, 1, 1), "dilations": (2, 2)} in found
     assert {"pads": (1, 1, 1, 1), "strides": (2, 2)} in found
+
+
+def test_other_numbers_are_tried_all_where_shapes_are_many(tmp_path: Path) -> None:
+    path = tmp_path / "some.rules"
+    path.write_text("""
+rule guarded                                   # wrong where c is infinite and all else as it was
+  Where(p, Where(q, x + a, x - b), c)  =>  Where(And(p, q), x + a, Where(p, x - b, c))
+  given a, b, c: const, p, q: bool
+  class exact
+  test fires    x: f32[2,3,4,5], a: f32[4,5], b: f32[3,1,1], c: f32[5], p: bool[2,1,1,1], q: bool[3,4,5]
+""")
+    library = load_rules([path], std=False)
+    (subject,) = subjects(library.rules[0], library)
+    first = next(iter(seeds(subject.pattern, subject.declared)))
+    few = swept(subject, first, np.random.default_rng(0), 10)
+    many = swept(subject, first, np.random.default_rng(0), 400)
+    assert len(few) < len(many)
+    for name in ("a", "b", "c"):
+        for number in (0.0, 1.0, np.inf):
+            filled = [one.operands[name].array for one in few]
+            assert any(array is not None and array.size > 1 and np.all(array == number) for array in filled)
+
+
+def test_short_lists_are_filled_with_the_numbers_of_a_rule(tmp_path: Path) -> None:
+    path = tmp_path / "some.rules"
+    path.write_text("""
+rule bias_of_ones                              # what the condition asks for has to come up
+  QLinearConv(q, s, y, w, t, z, u, o, b, ..a)  =>  QLinearConv(q, s, y, w, t, z, u, o, ..a)
+  where all(b == -7)
+  class exact
+  test fires    q: u8[1,2,5,5], s: f32 = 0.5, y: u8 = 3, w: u8[3,2,3,3], t: f32 = 0.25, z: u8 = 1, u: f32 = 0.5,
+                o: u8 = 2, b: i32 = [0,0,0]
+""")
+    library = load_rules([path], std=False)
+    (subject,) = subjects(library.rules[0], library)
+    first = next(iter(seeds(subject.pattern, subject.declared)))
+    biases = [one.operands["b"].array for one in swept(subject, first, np.random.default_rng(0), 0)]
+    assert any(b is not None and b.shape == (3,) and np.all(b == -7) for b in biases)

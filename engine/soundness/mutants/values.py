@@ -261,8 +261,11 @@ class Values:
             if whole is not None:
                 return [whole]
         if op in _OWN:
-            with np.errstate(all="ignore"):
-                return _OWN[op](attrs, operands)
+            try:
+                with np.errstate(all="ignore"):
+                    return _OWN[op](attrs, operands)
+            except ValueError:  # shapes that nobody could tell before do not fit
+                return None
         narrow = next((o.dtype for o in operands if o is not None and o.dtype.kind == "f"), None)
         if op not in _SUMS or narrow is None or narrow == np.float64:
             return evaluate(op, attrs, operands, outputs)
