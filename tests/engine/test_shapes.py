@@ -226,4 +226,5 @@ def test_nothing_is_known_of_ranks_that_no_tensor_has() -> None:
     for op in ("Expand", "Reshape", "ConstantOfShape"):
         inputs = [target] if op == "ConstantOfShape" else [shaped("2; 3"), target]
         (found,) = infer(op, {}, inputs, [None] * len(inputs), 1).types
-        assert isinstance(found, TensorType) and found.shape is None, op
+        assert isinstance(found, TensorType), op
+        assert found.shape is None, op
