@@ -350,7 +350,7 @@ def _lists(items: list[int]) -> Iterator[list[int]]:
         yield [*items[:at], items[at + 1], items[at], *items[at + 2 :]]
     half = len(items) // 2
     for one, other in itertools.permutations(range(len(items)), 2):
-        if len(items) <= 4 or abs(one - other) in (1, half):  # such as of two neighbours, of begin and end of an axis
+        if len(items) <= 6 or abs(one - other) in (1, half):  # such as of two neighbours, of begin and end of an axis
             found = list(items)
             found[one], found[other] = found[one] + 1, found[other] - 1
             yield found
