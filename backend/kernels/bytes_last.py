@@ -23,8 +23,8 @@ from ..lower import Context, Group, Kernel, Step, lowering
 from . import tiles as tiling
 from .channels_last import blocks_of, can_copy
 from .epilogue import Axes, Sums
-from .integer import Quantised, in_words, operands_of, sums_of, weights_of
-from .matmul import SMALL_WORK, kernel_weight, lines_ahead, pack_columns
+from .integer import Quantised, filters_of, in_words, operands_of, sums_of
+from .matmul import SMALL_WORK, kernel_weight, lines_ahead, pack_columns, tile_sizes
 from .requantise import Requantised, of_bytes
 from .slide_bytes import depthwise_bytes
 from .slide_last import channels_first
@@ -41,8 +41,7 @@ def lower_bytes_last(group: Group, ctx: Context) -> list[Step] | None:
     x, out = ctx.type(given.x), ctx.type(node.outputs[0])
     if x.dtype is not DType.U8 or x.shape is None or out.shape is None or len(x.shape) < 3:
         return None
-    ones = (1,) * (len(x.shape) - 1)
-    w = weights_of(ctx, given, lambda zero: zero.reshape(-1, *ones))
+    w = filters_of(ctx, given, len(x.shape))
     groups = number(node, "group", 1)
     if w is None or not w.size or groups < 1 or w.shape[0] % groups:
         return None
@@ -138,13 +137,7 @@ def conv_step(
         "scratch": 0 if direct else -(-(reserved + block * runs * 8) // 64) * 64,
         "zero": zero,
         "g": {**geometry(shape, channels, extents), "taps": list(shape.kernel)},
-        "tiles": {
-            "mr": choice.mr,
-            "nv": choice.nv,
-            "rest": list(choice.rest),
-            "tail": choice.tail,
-            "full": choice.full,
-        },
+        "tiles": tile_sizes(choice),
         "epilogue": epilogue.params(extents),
         **found.out,
     }

@@ -24,7 +24,16 @@ from ..lower import Context, Group, Kernel, Step, lowering
 from . import tiles as tiling
 from . import winograd
 from .epilogue import Axes, Epilogue, of_group
-from .matmul import SMALL_WORK, Matrices, Product, kernel_weight, lines_ahead, lower_product, pack_columns
+from .matmul import (
+    SMALL_WORK,
+    Matrices,
+    Product,
+    kernel_weight,
+    lines_ahead,
+    lower_product,
+    pack_columns,
+    tile_sizes,
+)
 from .matmul_bf16 import pair_rows, product_step
 from .slide_last import channels_first, depthwise
 from .tiles import Tiles
@@ -158,15 +167,7 @@ def conv_step(
         "reserved": reserved,
         "scratch": -(-(reserved * 4 + block * runs * 8) // 64) * 64,
         "g": {**geometry(shape, channels, extents), "taps": list(shape.kernel)},
-        "tiles": {
-            "mr": choice.mr,
-            "nv": choice.nv,
-            "rest": list(choice.rest),
-            "tail": choice.tail,
-            "full": choice.full,
-            "dot": "bf16" if words else "",
-            "out": epilogue.c,
-        },
+        "tiles": {**tile_sizes(choice), "dot": "bf16" if words else "", "out": epilogue.c},
         "epilogue": epilogue.params(extents),
     }
     taps = w.reshape(groups, m, w.shape[1], -1).transpose(0, 3, 2, 1)

@@ -131,7 +131,7 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
     x, out = ctx.type(given.x), ctx.type(node.outputs[0])
     if x.dtype not in _BYTES or x.shape is None or out.shape is None:
         return None
-    w = weights_of(ctx, given, lambda zero: zero.reshape(-1, *(1,) * (len(x.shape or ()) - 1)))
+    w = filters_of(ctx, given, len(x.shape))
     shape = None if w is None or not w.size else window_of(node, x, out, w.shape[2:])
     if w is None or shape is None:
         return None
@@ -164,6 +164,11 @@ def in_words(array: NDArray[np.int8], axis: int = 1) -> NDArray[np.uint32]:
     bits: NDArray[np.uint32] = np.moveaxis(array, axis, -1).astype(np.uint8).astype(np.uint32)
     words = bits[..., 0] | bits[..., 1] << np.uint32(8) | bits[..., 2] << np.uint32(16) | bits[..., 3] << np.uint32(24)
     return np.asarray(words, np.uint32)
+
+
+def filters_of(ctx: Context, given: Quantised, rank: int) -> NDArray[np.int8] | None:
+    """Constant filters of a rank less their zero point, one number or one for each; see `weights_of`."""
+    return weights_of(ctx, given, lambda zero: zero.reshape(-1, *(1,) * (rank - 1)))
 
 
 def weights_of(ctx: Context, given: Quantised, seen: Any) -> NDArray[np.int8] | None:

@@ -221,14 +221,21 @@ def group_rows(target: Target, m: Dim, n: Dim, k: Dim) -> int:
     return min(192, max(32, target.l2 // 2 // (4 * k)))
 
 
-def tile_params(choice: Tiles, a_row: str, a_k: str, a_step: str, b_k: str | int, tail_k: str | int) -> dict[str, Any]:
-    """What the macros of `tile.j2` want to know of the tiles and the strides of A and B (C expressions)."""
+def tile_sizes(choice: Tiles) -> dict[str, Any]:
+    """A register tile and those at the edges as templates take them."""
     return {
         "mr": choice.mr,
         "nv": choice.nv,
         "rest": list(choice.rest),
         "tail": choice.tail,
         "full": choice.full,
+    }
+
+
+def tile_params(choice: Tiles, a_row: str, a_k: str, a_step: str, b_k: str | int, tail_k: str | int) -> dict[str, Any]:
+    """What the macros of `tile.j2` want to know of the tiles and the strides of A and B (C expressions)."""
+    return {
+        **tile_sizes(choice),
         "a_row": a_row,
         "a_k": a_k,
         "a_step": a_step,

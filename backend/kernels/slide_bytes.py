@@ -23,7 +23,7 @@ from .integer import in_words
 from .requantise import Requantised
 from .slide import SMALL_PLANES
 from .slide_last import pieces
-from .window import Window, geometry
+from .window import Window, geometry_in_numbers
 
 LARGEST = 200
 """The largest window, in elements: it is unrolled."""
@@ -57,12 +57,7 @@ def depthwise_bytes(
         "channels": channels,
         "padded": padded,
         "zero": zero,
-        "g": {
-            **geometry(shape, channels, extents),
-            "taps": list(shape.kernel),
-            "stride": list(shape.stride),
-            "dilation": list(shape.dilation),
-        },
+        "g": geometry_in_numbers(shape, channels, extents),
         "rows": pieces(shape.outputs[1], rows),
         "columns": pieces(shape.outputs[2], columns),
         "scratch": -(-(padded + 64) // 64) * 64,

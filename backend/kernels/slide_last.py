@@ -19,7 +19,7 @@ from ..lower import Context, Group, Kernel, Step, lowering
 from .byte_pool import byte_pool
 from .epilogue import Axes, Epilogue, of_group
 from .slide import SMALL_PLANES, UNROLLED, pool_kind
-from .window import Window, geometry, ints, window_of
+from .window import Window, geometry_in_numbers, ints, window_of
 
 CODE = 260
 """About as many multiply-adds a tile may have."""
@@ -89,12 +89,7 @@ def slide_last(
         "images": extents(images),
         "channels": channels,
         "padded": padded,
-        "g": {
-            **geometry(shape, channels, extents),
-            "taps": list(shape.kernel),
-            "stride": list(shape.stride),
-            "dilation": list(shape.dilation),
-        },
+        "g": geometry_in_numbers(shape, channels, extents),
         "rows": pieces(shape.outputs[1], rows),
         "columns": pieces(shape.outputs[2], columns),
         "unrolled": unrolled,

@@ -106,6 +106,16 @@ def geometry(shape: Window, channels: int, extents: Extents) -> dict[str, Any]:
     }
 
 
+def geometry_in_numbers(shape: Window, channels: int, extents: Extents) -> dict[str, Any]:
+    """A window whose taps, stride and dilation templates compute with: these are numbers there."""
+    return {
+        **geometry(shape, channels, extents),
+        "taps": list(shape.kernel),
+        "stride": list(shape.stride),
+        "dilation": list(shape.dilation),
+    }
+
+
 def number(node: Node, name: str, default: int) -> int:
     """An integer attribute."""
     found = node.attrs.get(name, default)
