@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -106,47 +107,62 @@ def convolved(x: F32, w: F32, stride: int, pad: int, group: int) -> NDArray[np.f
     return np.concatenate(parts, 1)
 
 
+class Convolution(NamedTuple):
+    """A convolution of an input of shape `x` with `m` square filters, and the template of its kernel."""
+
+    x: tuple[int, ...]
+    m: int
+    kernel: int
+    stride: int
+    pad: int
+    group: int
+    template: str
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        lists = {"kernel_shape": (self.kernel,) * 2, "pads": (self.pad,) * 4, "strides": (self.stride,) * 2}
+        return {"group": self.group, **lists}
+
+    def operands(self) -> tuple[F32, F32, F32, NDArray[np.float64]]:
+        """An input, weights, a bias for each filter, and the convolution without that."""
+        share = self.x[1] // self.group
+        x, w = floats(*self.x), floats(self.m, share, self.kernel, self.kernel)
+        w /= np.float32(np.sqrt(share * self.kernel * self.kernel))
+        return x, w, floats(self.m), convolved(x, w, self.stride, self.pad, self.group)
+
+    def check_template(self, graph: Graph, machine: Target) -> None:
+        """Fails unless the graph becomes one step, of the template."""
+        items, _ = harness.lower(graph, target=machine)
+        assert items is not None
+        assert [item.kernel.template for item in items if isinstance(item, Step)] == [self.template]
+
+
 @pytest.mark.parametrize(
-    ("x_shape", "m", "kernel", "stride", "pad", "group", "template"),
+    "case",
     [
-        ((1, 33, 9, 11), 20, 1, 1, 0, 1, "conv"),
-        ((2, 16, 30, 31), 18, 3, 2, 1, 1, "conv"),
-        ((1, 16, 20, 21), 24, 1, 2, 0, 1, "conv"),
-        ((1, 48, 20, 20), 64, 5, 1, 2, 2, "conv"),
-        ((1, 600, 20, 20), 30, 3, 2, 1, 1, "conv"),
-        ((2, 64, 7, 7), 512, 1, 1, 0, 1, "conv_small"),
-        ((1, 250, 7, 7), 256, 3, 2, 1, 1, "conv_small"),
+        Convolution((1, 33, 9, 11), 20, 1, 1, 0, 1, "conv"),
+        Convolution((2, 16, 30, 31), 18, 3, 2, 1, 1, "conv"),
+        Convolution((1, 16, 20, 21), 24, 1, 2, 0, 1, "conv"),
+        Convolution((1, 48, 20, 20), 64, 5, 1, 2, 2, "conv"),
+        Convolution((1, 600, 20, 20), 30, 3, 2, 1, 1, "conv"),
+        Convolution((2, 64, 7, 7), 512, 1, 1, 0, 1, "conv_small"),
+        Convolution((1, 250, 7, 7), 256, 3, 2, 1, 1, "conv_small"),
     ],
 )
-def test_conv(
-    machine: Target,
-    x_shape: Sequence[int],
-    m: int,
-    kernel: int,
-    stride: int,
-    pad: int,
-    group: int,
-    template: str,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    if template == "conv_small":  # whatever the model of their times says
+def test_conv(machine: Target, case: Convolution, monkeypatch: pytest.MonkeyPatch) -> None:
+    if case.template == "conv_small":  # whatever the model of their times says
         monkeypatch.setattr("rewrite.backend.kernels.conv.TURN", -1e3)
     else:
         monkeypatch.setattr("rewrite.backend.kernels.conv.SMALL", 0)
-    share = x_shape[1] // group
-    x, w = floats(*x_shape), floats(m, share, kernel, kernel) / np.float32(np.sqrt(share * kernel * kernel))
-    bias = floats(m)
-    expected = np.maximum(convolved(x, w, stride, pad, group) + bias.reshape(-1, 1, 1), 0)
-    attrs = {"group": group, "kernel_shape": (kernel,) * 2, "pads": (pad,) * 4, "strides": (stride,) * 2}
+    x, w, bias, sums = case.operands()
+    expected = np.maximum(sums + bias.reshape(-1, 1, 1), 0)
     graph = harness.make_graph(
-        [Node("rewrite.ConvBf16", ("x", "w", "b"), ("c",), attrs), Node("Relu", ("c",), ("y",))],
+        [Node("rewrite.ConvBf16", ("x", "w", "b"), ("c",), case.attrs), Node("Relu", ("c",), ("y",))],
         {"x": x},
         constants={"w": w, "b": bias},
         types={v: TensorType(DType.F32, expected.shape) for v in "cy"},
     )
-    items, _ = harness.lower(graph, target=machine)
-    assert items is not None
-    assert [item.kernel.template for item in items if isinstance(item, Step)] == [template]
+    case.check_template(graph, machine)
     for threads in (1, 3):
         got = harness.run(graph, {"x": x}, threads=threads, target=machine)["y"]
         np.testing.assert_allclose(got, expected, rtol=1e-5, atol=3e-5)
@@ -171,43 +187,31 @@ def close(got: NDArray[np.generic], expected: NDArray[np.float64], half: bool) -
 
 @pytest.mark.parametrize("half", [False, True])
 @pytest.mark.parametrize(
-    ("x_shape", "m", "kernel", "stride", "pad", "group", "template"),
+    "case",
     [
-        ((2, 34, 9, 11), 20, 1, 1, 0, 1, "gemm"),
-        ((1, 64, 7, 7), 100, 1, 1, 0, 1, "gemm"),
-        ((1, 20, 19, 21), 24, 1, 2, 0, 1, "conv_last"),
-        ((2, 16, 30, 31), 18, 3, 2, 1, 1, "conv_last"),
-        ((1, 48, 12, 13), 64, 5, 1, 2, 2, "conv_last"),
-        ((1, 4, 20, 18), 33, 3, 1, 1, 1, "conv_last"),
-        ((1, 512, 9, 9), 50, 3, 1, 1, 1, "conv_last"),
+        Convolution((2, 34, 9, 11), 20, 1, 1, 0, 1, "gemm"),
+        Convolution((1, 64, 7, 7), 100, 1, 1, 0, 1, "gemm"),
+        Convolution((1, 20, 19, 21), 24, 1, 2, 0, 1, "conv_last"),
+        Convolution((2, 16, 30, 31), 18, 3, 2, 1, 1, "conv_last"),
+        Convolution((1, 48, 12, 13), 64, 5, 1, 2, 2, "conv_last"),
+        Convolution((1, 4, 20, 18), 33, 3, 1, 1, 1, "conv_last"),
+        Convolution((1, 512, 9, 9), 50, 3, 1, 1, 1, "conv_last"),
     ],
 )
-def test_conv_of_channels_last(
-    machine: Target,
-    x_shape: Sequence[int],
-    m: int,
-    kernel: int,
-    stride: int,
-    pad: int,
-    group: int,
-    template: str,
-    half: bool,
-) -> None:
-    share = x_shape[1] // group
-    x, w = floats(*x_shape), floats(m, share, kernel, kernel) / np.float32(np.sqrt(share * kernel * kernel))
-    bias = floats(m)
-    sums = np.moveaxis(convolved(x, w, stride, pad, group), 1, -1) + bias
+def test_conv_of_channels_last(machine: Target, case: Convolution, half: bool) -> None:
+    x, w, bias, convolution = case.operands()
+    sums = np.moveaxis(convolution, 1, -1) + bias
     z = floats(*sums.shape)
     expected = np.maximum(sums + widened(z), 0)
-    attrs = {"group": group, "kernel_shape": (kernel,) * 2, "pads": (pad,) * 4, "strides": (stride,) * 2}
-    nodes = [Node("rewrite.ChannelsLastConvBf16", ("x", "w", "b", "z"), ("c",), attrs), Node("Relu", ("c",), ("y",))]
+    nodes = [
+        Node("rewrite.ChannelsLastConvBf16", ("x", "w", "b", "z"), ("c",), case.attrs),
+        Node("Relu", ("c",), ("y",)),
+    ]
     if half:
         nodes.append(Node("Cast", ("y",), ("h",), {"to": DType.BF16.onnx}))
     feeds = {"x": halves(np.ascontiguousarray(np.moveaxis(x, 1, -1))), "z": halves(z)}
     graph = harness.make_graph(nodes, feeds, constants={"w": w, "b": bias})
-    items, _ = harness.lower(graph, target=machine)
-    assert items is not None
-    assert [item.kernel.template for item in items if isinstance(item, Step)] == [template]
+    case.check_template(graph, machine)
     for threads in (1, 3):
         close(harness.run(graph, feeds, threads=threads, target=machine)["h" if half else "y"], expected, half)
 

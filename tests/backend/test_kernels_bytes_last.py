@@ -20,7 +20,7 @@ from rewrite.backend.kernel_graph import Step, Target
 from rewrite.engine.graph import DType, Node, TensorType
 
 from .oracle import Case, oracle
-from .test_kernels_integer import RNG, i8, machine, number, u8
+from .test_kernels_integer import RNG, i8, machine, max_pools, number, u8
 
 __all__ = ["machine"]
 
@@ -203,11 +203,6 @@ def test_scale_add_and_quantise(last: Last, group: int) -> None:
 
 @pytest.mark.parametrize("kind", [u8, i8])
 def test_max_pool(last: Last, kind: Any) -> None:
-    for kernel, stride, pads, shape in (
-        ((2, 2), (2, 2), (0, 0, 0, 0), (1, 3, 8, 9)),
-        ((3, 3), (2, 2), (1, 1, 1, 1), (2, 70, 13, 11)),
-        ((3, 2), (1, 1), (1, 0, 1, 1), (1, 2, 40, 40)),
-    ):
-        node = Node("MaxPool", ("x",), ("y",), {"kernel_shape": kernel, "strides": stride, "pads": pads})
+    for node, shape in max_pools(70):
         last.add([node], {"x": kind(*shape)}, {})
     last.check()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -241,13 +241,18 @@ def test_dynamic_quantisation(compared: Compared, low: float) -> None:
     compared.check()
 
 
-@pytest.mark.parametrize("kind", [u8, i8])
-def test_max_pool(compared: Compared, kind: Any) -> None:
+def max_pools(channels: int) -> Iterator[tuple[Node, tuple[int, ...]]]:
+    """Nodes with shapes of their inputs, one of them with so many channels."""
     for kernel, stride, pads, shape in (
         ((2, 2), (2, 2), (0, 0, 0, 0), (1, 3, 8, 9)),
-        ((3, 3), (2, 2), (1, 1, 1, 1), (2, 5, 13, 11)),
+        ((3, 3), (2, 2), (1, 1, 1, 1), (2, channels, 13, 11)),
         ((3, 2), (1, 1), (1, 0, 1, 1), (1, 2, 40, 40)),
     ):
-        node = Node("MaxPool", ("x",), ("y",), {"kernel_shape": kernel, "strides": stride, "pads": pads})
+        yield Node("MaxPool", ("x",), ("y",), {"kernel_shape": kernel, "strides": stride, "pads": pads}), shape
+
+
+@pytest.mark.parametrize("kind", [u8, i8])
+def test_max_pool(compared: Compared, kind: Any) -> None:
+    for node, shape in max_pools(5):
         compared.add([node], {"x": kind(*shape)}, {})
     compared.check()
