@@ -68,7 +68,7 @@ class _Scope:
     contents: Mapping[str, SymbolicValue]
 
     def inside(self, body: Graph, settled: Settled) -> _Scope:
-        """The scope of a branch of one of the graph's `If`s."""
+        """The scope of a branch of one of the graph's `If`s, or of the body of a loop."""
         contents = settled.inside.get(id(body), self.contents)
         return _Scope(body, {**self.makers, **body.producers()}, {**self.constants, **body.constants}, contents)
 
@@ -78,13 +78,15 @@ def _outermost(settled: Settled) -> _Scope:
 
 
 def _choice(scope: _Scope, settled: Settled, symbols: set[str]) -> Guard | None:
-    """What the condition of the first `If` that sizes decide asks, those in branches of other `If`s among them."""
+    """What the condition of the first `If` that sizes decide asks, those in branches of other `If`s and in bodies of
+    loops among them."""
     for node in scope.graph.nodes:
-        if node.op != "If":
+        if node.op == "If":
+            guard = _guard(node.inputs[0], scope, symbols)
+            if guard is not None and _is_single(scope.graph, node.inputs[0]):
+                return guard
+        elif node.op not in REPEATED:
             continue
-        guard = _guard(node.inputs[0], scope, symbols)
-        if guard is not None and _is_single(scope.graph, node.inputs[0]):
-            return guard
         for _, body in node.subgraphs():
             guard = _choice(scope.inside(body, settled), settled, symbols)
             if guard is not None:
@@ -151,7 +153,7 @@ def _answered(scope: _Scope, settled: Settled, guard: Guard, holds: bool, symbol
                 shape = tuple(1 for _ in graph.type(out).shape or ())
                 answers[out] = Constant(np.full(shape, holds == (other.equal == guard.equal)))
         constants.update(answers)
-        if node.op == "If":
+        if node.op == "If" or node.op in REPEATED:
             node = with_bodies(node, lambda b: _answered(scope.inside(b, settled), settled, guard, holds, symbols))
         if not answers:
             nodes.append(node)

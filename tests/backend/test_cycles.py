@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,7 +25,7 @@ F = np.float32
 HEADER = '<ir_version: 10, opset_import: ["" : 21]>\n'
 
 COUNTED = """
-    g (float[N, 40] x, int64 n) => (float[N, 40] y, float[N, 40] z) {
+    g (float[N, 40] x, int64[1] n) => (float[N, 40] y, float[N, 40] z) {
         e = Exp(x)
         y, z = Loop(n, , x, e) <body = b (int64 i, bool c, float[N, 40] p, float[N, 40] q)
                                 => (bool on, float[N, 40] r, float[N, 40] s) {
@@ -213,7 +214,7 @@ def test_a_trip_count_that_is_data(threads: int) -> None:
     both = compiled(COUNTED, threads=threads)
     for rows in (1, 3, 8):
         for count in (0, 1, 2, 3, 10, -1):
-            both.check({"x": normal(rows, 40) / 8, "n": np.int64(count)}, 1e-4)
+            both.check({"x": normal(rows, 40) / 8, "n": np.array([count])}, 1e-4)
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 7])
@@ -313,6 +314,93 @@ def test_bodies_for_several_threads(threads: int) -> None:
         both.check({"x": normal(rows, 256), "w": normal(256, 256) / 16}, 1e-4)
 
 
+def test_several_callers_at_once() -> None:
+    both = compiled(WIDE, threads=2)
+    feeds = [{"x": normal(rows, 256), "w": normal(256, 256) / 16} for rows in (3, 4, 70, 3, 90, 4)]
+    expected = [both.program.run(one) for one in feeds]
+
+    def again(number: int) -> dict[str, np.ndarray]:
+        for _ in range(20):
+            found = both.program.run(feeds[number])
+        return found
+
+    with ThreadPoolExecutor(len(feeds)) as pool:
+        for found, wanted in zip(pool.map(again, range(len(feeds))), expected, strict=True):
+            for name, array in wanted.items():
+                np.testing.assert_array_equal(found[name], array)
+
+
+def test_known_turns_take_no_memory() -> None:
+    import tracemalloc
+
+    program = compiled(FIXED.replace("TURNS", "50")).program
+    x = normal(30, 40)
+    bound = program.bind({"x": x})
+    for _ in range(100):
+        bound()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        for _ in range(100):
+            bound()
+        now, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert now - before < 512
+    assert peak - before < 4096
+    assert len(program._frames) == 1
+
+
+def test_results_of_data_dependent_length_are_the_callers() -> None:
+    both = compiled(UNTIL.replace("COUNT", "n").replace("START", ""))
+    feeds = {"x": np.full(5, 0.1, F), "most": F(1e9), "n": np.int64(9), "start": np.bool_(True)}
+    first = both.check(feeds)
+    kept = first["all"].copy()
+    both.check({**feeds, "x": np.full(5, 0.7, F)})
+    np.testing.assert_array_equal(first["all"], kept)
+
+
+def test_an_interrupt_ends_a_loop_without_end() -> None:
+    import signal
+
+    program = compiled(UNTIL_NOTHING_MADE.replace("COUNT", "").replace("START", "")).program
+    feeds = {"x": np.zeros(5, F), "most": F(1), "n": np.int64(9), "start": np.bool_(True)}
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            program.run(feeds)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert program.run({**feeds, "x": np.ones(5, F)})["sum"] == 2.0
+
+
+SIZES = """
+    g (float[N, 8] x, int64 n) => (float[M, 8] y) {
+        one = Constant<value_int = 1>()
+        zero = Constant<value_int = 0>()
+        y = Loop(n, , x) <body = b (int64 i, bool c, float[K, 8] p) => (bool on, float[L, 8] r) {
+            on = Identity(c)
+            shape = Shape(p)
+            rows = Gather(shape, zero)
+            single = Equal(rows, one)
+            r = If(single) <
+                then_branch = yes () => (u) { u = Tanh(p) },
+                else_branch = no () => (v) { v = Softmax<axis = 0>(p) }
+            >
+        }>
+    }"""
+
+
+def test_what_sizes_decide_in_a_body_is_settled_when_compiling() -> None:
+    both = compiled(SIZES, loops=2)
+    assert len(both.program.plan.versions) == 2
+    for rows in (1, 2, 5):
+        both.check({"x": normal(rows, 8), "n": np.int64(3)})
+
+
 def test_profiles_tell_the_time_of_loops() -> None:
     program = compiled(FIXED.replace("TURNS", "5")).program
     [row] = [row for row in program.profile({"x": normal(3, 40)}, seconds=0.01).rows if "loop: Loop" in row.kernels]
@@ -327,7 +415,7 @@ def test_bundles_have_loops(tmp_path: Path) -> None:
         again = load(both.program.save(tmp_path / f"{name}.rewrite"))
         assert driven(again) == (loops, 0)
         x = normal(3, int(both.model.graph.input[0].type.tensor_type.shape.dim[1].dim_value))
-        feeds = {"x": x, "n": np.int64(4)} | ({"go": np.bool_(True)} if "go" in text else {})
+        feeds = {"x": x, "n": np.array([4] if name == "a" else 4)} | ({"go": np.bool_(True)} if "go" in text else {})
         Both(again, both.model).check(feeds, 1e-4)
 
 
