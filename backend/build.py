@@ -7,8 +7,6 @@ translated by Cython in this process and compiled by C compilers running beside 
 from __future__ import annotations
 
 import hashlib
-import importlib.machinery
-import importlib.util
 import math
 import os
 import subprocess
@@ -20,7 +18,6 @@ from contextlib import ExitStack, redirect_stderr, redirect_stdout
 from dataclasses import dataclass, field
 from io import StringIO
 from pathlib import Path
-from types import ModuleType
 
 from .. import transient
 from ..engine.processes import usable_cores
@@ -28,6 +25,7 @@ from ..errors import RewriteError, UserError
 from .cache import Cache, Room
 from .compiler import Compiler, find_compiler
 from .kernel_graph import Kernel, Target
+from .modules import load_module
 from .render import TEMPLATES, Rendered, kernel_name, render_kernel, render_module
 from .target import runs_here
 
@@ -300,21 +298,3 @@ def _failed(compiler: Compiler, source: Path, errors: str) -> RewriteError:
     return RewriteError(
         f"the C compiler rejects generated code ({compiler.command[0]}, {source.name}):\n{errors[:4000]}"
     )
-
-
-_LOADED: dict[tuple[str, str], ModuleType] = {}
-
-
-def load_module(name: str, path: Path) -> ModuleType:
-    """Imports a compiled module from a file (once per name in a process: the name is a hash of its source).
-
-    Raises ImportError if it isn't one."""
-    key = (name, path.parent.name)
-    if key not in _LOADED:
-        loader = importlib.machinery.ExtensionFileLoader(name, str(path))
-        spec = importlib.util.spec_from_file_location(name, str(path), loader=loader)
-        assert spec is not None
-        module = importlib.util.module_from_spec(spec)
-        loader.exec_module(module)
-        _LOADED[key] = module
-    return _LOADED[key]

@@ -23,9 +23,9 @@ import numpy as np
 from ..checksum import checksum
 from ..errors import UserError
 from ..version import VERSION
-from .build import load_module
 from .kernel_graph import Kernel, Target
 from .manifest import FORMAT, load_plan
+from .modules import load_module
 from .program import Program
 from .render import ABI
 from .target import describe, detect, rank, runs_here, thread_count

@@ -7,8 +7,6 @@ import signal
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
-from .. import transient
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -49,6 +47,8 @@ def in_order(
 
 
 def _start(start: Callable[[], None] | None) -> None:
+    from .. import transient
+
     transient.die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
     if start is not None:
