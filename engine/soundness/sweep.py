@@ -43,7 +43,7 @@ def swept(subject: Subject, instance: Instance, rng: np.random.Generator, most: 
         _extents(instance, rng, (0,)), _extents(instance, rng, (2, 1, 3, 5)), _alike(instance, rng),
         _numbers(instance, rng), _left_open(subject, instance, rng), _literals(subject, instance),
         _in_one_place(subject, instance, rng), _filled(subject, instance, rng), _one_or_two(instance, rng),
-        _larger(instance), _one_shape(instance, rng), _one_number(instance),
+        _larger(instance), _one_shape(instance, rng), _one_number(instance), _one_type(instance),
     )  # fmt: skip
     chosen = [one for way in numbers for one in fresh(way)]
     shapes = (
@@ -117,6 +117,14 @@ def _one_shape(instance: Instance, rng: np.random.Generator) -> Iterator[Instanc
             for slot, tensor in found:
                 changed = _put(changed, slot, resize(tensor, shape, rng), f"all have shape {list(shape)}")
             yield changed
+
+
+def _one_type(instance: Instance) -> Iterator[Instance]:
+    """An operand has the type of another, element type and shape: one may stand for the other where it should not."""
+    found = tensors(instance)
+    for slot, tensor in found:
+        for dtype, shape in dict.fromkeys((t.dtype, t.shape) for _, t in found if t.dtype is not tensor.dtype):
+            yield _put(instance, slot, Tensor(dtype, shape), f"{slot[0]} is {dtype}{list(shape)}")
 
 
 def _around_nothing(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
@@ -330,15 +338,16 @@ def _numbers(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]
 
 
 def _larger(instance: Instance) -> Iterator[Instance]:
-    """All numbers of one list that is a constant are larger: steps, for one, that leave almost nothing out of which
-    the two sides would tell themselves apart by their shape."""
+    """All numbers of one list that is a constant are larger: steps, for one, that leave almost nothing, or one element,
+    out of which the two sides would tell themselves apart by their shape."""
     for name, value in instance.operands.items():
         if not isinstance(value, Tensor) or value.array is None or not value.array.size:
             continue
         if value.array.ndim == 1 and value.dtype.is_integer and value.array.size <= 8:
-            with np.errstate(all="ignore"):
-                array = (value.array.astype(np.int64) + 2).astype(value.array.dtype)
-            yield instance.replace(f"larger numbers in {name}", **{name: Tensor.of(array)})
+            for more in (2, 8):
+                with np.errstate(all="ignore"):
+                    array = (value.array.astype(np.int64) + more).astype(value.array.dtype)
+                yield instance.replace(f"larger numbers in {name}", **{name: Tensor.of(array)})
 
 
 def _lists(items: list[int]) -> Iterator[list[int]]:

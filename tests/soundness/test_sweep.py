@@ -145,3 +145,20 @@ rule bias_of_ones                              # what the condition asks for has
     first = next(iter(seeds(subject.pattern, subject.declared)))
     biases = [one.operands["b"].array for one in swept(subject, first, np.random.default_rng(0), 0)]
     assert any(b is not None and b.shape == (3,) and np.all(b == -7) for b in biases)
+
+
+def test_a_tensor_takes_the_type_of_another_and_steps_leave_one_element(tmp_path: Path) -> None:
+    path = tmp_path / "some.rules"
+    path.write_text("""
+rule part_of_the_wrong                         # b may be taken for x if it has its type
+  Slice(x, b, e, a, s)  =>  Slice(b, b, e, a, s)
+  where len(ints(a)) == 1
+  class exact
+  test fires    x: f32[4,5], b: i64 = [0], e: i64 = [4], a: i64 = [0], s: i64 = [1]
+""")
+    library = load_rules([path], std=False)
+    (subject,) = subjects(library.rules[0], library)
+    first = next(iter(seeds(subject.pattern, subject.declared)))
+    found = swept(subject, first, np.random.default_rng(0), 0)
+    assert any(str(one.operands["x"].type) == "i64[1]" and not one.operands["x"].is_const for one in found)
+    assert any(one.operands["s"].array is not None and one.operands["s"].array.tolist() == [9] for one in found)
