@@ -114,7 +114,7 @@ def compile(
     Raises:
         rewrite.errors.UserError: the model or a rule file cannot be used, or there is no C compiler.
     """
-    from .backend.pipeline import warn_of_fallbacks
+    from .backend.fallback import warn_of_fallbacks
     from .backend.programs import Programs
     from .backend.target import parse_targets
     from .engine.processes import usable_cores
@@ -123,10 +123,12 @@ def compile(
     used = threads or usable_cores()
     known = Programs()
     settings = {"threads": used, "target": target, "std_rules": std_rules, "numerics": numerics, "precision": precision}
-    key = program_key(known, model, rules, shapes, settings, time_limit=time_limit, node_limit=node_limit)
+    key = program_key(
+        known, model, rules, shapes, settings, ready_to_load, time_limit=time_limit, node_limit=node_limit
+    )
     found = known.find(key, threads=used) if key is not None else None
     if found is not None:
-        warn_of_fallbacks(found.plan)
+        warn_of_fallbacks(found.fallbacks())
         return found
     optimized = optimize(
         model,
@@ -153,10 +155,12 @@ def program_key(
     rules: Sequence[str | PathLike[str]],
     shapes: Mapping[str, int] | None,
     settings: Mapping[str, Any],
+    meanwhile: Callable[[], object],
     **limits: Any,
 ) -> str | None:
     """The key of a program in the cache: for a model in a file, or the bytes of one; None for others. `limits` and
-    settings that are None are as if they were not given. Raises `UserError` for rule files that cannot be read."""
+    settings that are None are as if they were not given; `meanwhile` may be called beside the work. Raises `UserError`
+    for rule files that cannot be read."""
     from .grammar.library import sources
 
     if isinstance(model, str | PathLike):
@@ -168,9 +172,14 @@ def program_key(
     given = {name: value for name, value in {**settings, **limits}.items() if value is not None}
     texts = sources(_paths(rules)) if rules else {}
     try:
-        return known.key(model, {**given, "shapes": sorted((shapes or {}).items())}, texts)
+        return known.key(model, {**given, "shapes": sorted((shapes or {}).items())}, texts, meanwhile)
     except OSError:  # told where the file is read
         return None
+
+
+def ready_to_load() -> None:
+    """Imports what loads a program."""
+    from .backend import bundle  # noqa: F401
 
 
 def _paths(rules: Sequence[str | PathLike[str]]) -> list[Path]:

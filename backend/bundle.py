@@ -24,13 +24,12 @@ from ..checksum import checksum
 from ..errors import UserError
 from ..version import VERSION
 from .kernel_graph import Kernel, Target
-from .manifest import FORMAT, load_plan
+from .manifest import FORMAT, WEIGHTS, load_plan
 from .modules import load_module
 from .program import Program
 from .render import ABI
 from .target import describe, detect, rank, runs_here, thread_count
 
-WEIGHTS = "weights.bin"
 _MAKE = "A bundle is the directory that `rewrite MODEL.onnx` writes."
 _AGAIN = "Compile the model again with this version of rewrite on this machine."
 

@@ -10,13 +10,13 @@ from pathlib import Path
 from typing import Any
 
 from .. import transient
-from ..checksum import checksum
+from ..checksum import Hashing, checksum
 from ..errors import UserError
 from ..version import VERSION
 from .build import build
 from .cache import Cache
 from .kernel_graph import ModelPlan, Target
-from .manifest import FORMAT, Weights, dump_plan
+from .manifest import FORMAT, WEIGHTS, Weights, dump_plan
 from .render import ABI, kernel_name
 
 Variant = tuple[Target, ModelPlan]
@@ -53,15 +53,16 @@ def _write(variants: Sequence[Variant], folder: Path, threads: int, cache: Cache
     (folder / "kernels").mkdir()
     weights = Weights()
     described = [_variant(target, plan, folder, weights, cache) for target, plan in variants]
-    with open(folder / "weights.bin", "wb") as blob:
-        weights.write(blob)
+    blob = folder / WEIGHTS
+    with open(blob, "wb") as file, Hashing(file) as out:
+        weights.write(out)
     files = sorted(p for p in folder.rglob("*") if p.is_file())
     manifest = {
         "format": FORMAT,
         "version": VERSION,
         "abi": ABI,
         "threads": threads,
-        "files": {p.relative_to(folder).as_posix(): checksum(p) for p in files},
+        "files": {p.relative_to(folder).as_posix(): out.digest() if p == blob else checksum(p) for p in files},
         "variants": described,
     }
     (folder / "manifest.json").write_text(json.dumps(manifest, separators=(",", ":")))

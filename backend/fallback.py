@@ -4,7 +4,8 @@ here where that is simple and the result's size hangs on data."""
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -15,6 +16,18 @@ from ..engine.operators import WORKING_OPSET, find_schema, signature, split_name
 from ..engine.protos import attribute_to_proto
 from ..errors import RewriteError, UserError
 from .kernel_graph import HOST_OPERATORS
+
+
+class FallbackWarning(UserWarning):
+    """Some operators run by their slow reference implementation."""
+
+
+def warn_of_fallbacks(found: Mapping[str, int]) -> None:
+    """One warning that names the operators without a kernel, if there are any; `found` are their numbers of nodes."""
+    if found:
+        names = ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in sorted(found.items()))
+        text = f"no native kernel for {names}: run by the reference implementation"
+        warnings.warn(text, FallbackWarning, stacklevel=3)
 
 
 class Runner:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ..checksum import Hashing
 from ..engine import symbolic
 from ..engine.graph import Constant, DType, Graph, Node, OtherType, TensorType, ValueType
 from ..engine.symbolic import Dim
@@ -37,6 +38,7 @@ from .kernel_graph import (
 Json = Any
 FORMAT = 7
 """The version of bundles: what another version has written is not read."""
+WEIGHTS = "weights.bin"
 
 
 class Weights:
@@ -61,7 +63,7 @@ class Weights:
         dtype = DType.from_numpy(array.dtype).value
         return {"dtype": dtype, "shape": list(array.shape), "offset": self._offsets[name]}
 
-    def write(self, file: BinaryIO) -> None:
+    def write(self, file: Hashing) -> None:
         """Writes all of them in order."""
         for array in self._arrays:
             data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from functools import lru_cache
 from pathlib import Path
@@ -12,7 +11,8 @@ from ..errors import UserError
 from ..grammar.library import Library as Rules
 from .build import Builder
 from .cache import Cache
-from .fallback import computable
+from .fallback import FallbackWarning as FallbackWarning
+from .fallback import computable, warn_of_fallbacks
 from .group import FusePolicy, policy
 from .kernel_graph import ModelPlan
 from .plan import plan_graph
@@ -20,10 +20,6 @@ from .program import Program
 from .target import parse_targets, runs_here, thread_count
 
 Progress = Callable[[str, int, int], None]
-
-
-class FallbackWarning(UserWarning):
-    """Some operators run by their slow reference implementation."""
 
 
 def compile_graph(
@@ -61,7 +57,7 @@ def compile_graph(
         if linked is None and runs_here(kind):
             linked = plan, {k: kernels.address(k, kind) for k in plan.kernels}
     assert linked is not None
-    warn_of_fallbacks(linked[0])
+    warn_of_fallbacks(linked[0].fallbacks())
     return Program(*linked, threads=count, variants=variants)
 
 
@@ -92,14 +88,4 @@ def refuse_unknown(plan: ModelPlan) -> None:
             f"no implementation is known of the operator{'s' * (len(unknown) > 1)} {', '.join(unknown)}",
             where=nodes,
             hint="The optimised ONNX model runs wherever the operators are known: rewrite MODEL.onnx --emit onnx",
-        )
-
-
-def warn_of_fallbacks(plan: ModelPlan) -> None:
-    """One warning that names the operators without a kernel."""
-    found = plan.fallbacks()
-    if found:
-        names = ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in sorted(found.items()))
-        warnings.warn(
-            f"no native kernel for {names}: run by the reference implementation", FallbackWarning, stacklevel=3
         )

@@ -2,7 +2,7 @@
 
     ROOT/programs/KEY/              a bundle
     ROOT/programs/KEY/model.rest    where the optimised model was written too: what in it is not in the original
-    ROOT/programs/KEY/notes.json    its checksum, of which parts of both the optimised model is made, and what was told
+    ROOT/programs/KEY/notes.json    of which parts of both the optimised model is made, what was told, and checksums
 
 A key is a hash of all that decides what a model becomes: its bytes, the settings, the rule files, the CPU, and the
 files of this package. Models with data in files of their own are not kept. When the whole outgrows its bound, the
@@ -20,14 +20,15 @@ import mmap
 import os
 import shutil
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from .. import transient
-from ..checksum import checksum, checksum_of
+from ..checksum import checksum_of, quick
 from ..copying import copy_file, copy_range
 from ..engine.wire import Malformed, outside
 from ..errors import RewriteError, UserError
@@ -47,13 +48,17 @@ Part = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What was written for a model before: the program, loaded, its bundle, the parts of the optimised model, and what
-    was told."""
+    """What was written for a model before: the bundle, the parts of the optimised model, and what was told."""
 
-    program: Program
     bundle: Path
     parts: tuple[Part, ...]
     notes: Any
+
+    def load(self, threads: int) -> Program:
+        """The program. Raises `UserError` if it cannot be loaded."""
+        from .bundle import load
+
+        return load(self.bundle, threads=threads)
 
     def write_model(self, original: Path, out: BinaryIO) -> None:
         """Writes the optimised model again, with the help of the file that it was made of. Raises OSError."""
@@ -73,11 +78,15 @@ class Programs:
         self._root = self._cache.root / "programs"
 
     def key(
-        self, model: Path | bytes, settings: Mapping[str, Any], rules: Mapping[str, str] | None = None
+        self,
+        model: Path | bytes,
+        settings: Mapping[str, Any],
+        rules: Mapping[str, str] | None = None,
+        meanwhile: Callable[[], object] = lambda: None,
     ) -> str | None:
         """The key of a model (a file, or what is in one) compiled with these settings (of which `repr` tells all) and
-        rules (the texts of all their files by path); None for one that is not kept. Raises OSError if the model cannot
-        be read."""
+        rules (the texts of all their files by path); None for one that is not kept. `meanwhile` may be called beside
+        the work. Raises OSError if the model cannot be read."""
         with contextlib.ExitStack() as stack:
             data: bytes | mmap.mmap
             if isinstance(model, bytes):
@@ -90,7 +99,7 @@ class Programs:
             with memoryview(data) as view:
                 if not 0 < len(view) <= self.limit // 2 or _may_be_elsewhere(view):
                     return None
-                digest = hashlib.sha256(checksum_of(view).encode())
+                digest = hashlib.sha256(checksum_of(view, meanwhile).encode())
         digest.update(repr(sorted((rules or {}).items())).encode())
         digest.update(repr((sorted(settings.items()), detect(), os.environ.get("CC"), _package())).encode())
         return digest.hexdigest()[:40]
@@ -124,21 +133,23 @@ class Programs:
             program.save(self._root / key)
             self._evict(self._root / key)
 
-    def written(self, key: str, *, threads: int) -> Kept | None:
+    def written(self, key: str) -> Kept | None:
         """All that was kept with this key by `keep`, if there is anything. Warns of what is damaged, and removes it."""
         place = self._root / key
         if not (place / _NOTES).is_file():
             return None
-        program = self.find(key, threads=threads)
-        if program is None:
-            return None
+        self._cache.prepare()
         try:
             found = json.loads((place / _NOTES).read_bytes())
-            if checksum(place / _REST) == found["rest"]:
+            there, wanted = _checks(place), {name: tuple(about) for name, about in found["files"].items()}
+            if there == wanted:
                 parts = tuple((int(start), int(size)) for start, size in found["parts"])
-                return Kept(program, place, parts, found["notes"])
-            error = f"{_REST} has changed"
-        except (OSError, ValueError, LookupError, TypeError) as failure:
+                with contextlib.suppress(OSError):
+                    os.utime(place)
+                return Kept(place, parts, found["notes"])
+            wrong = [name for name in sorted({*there, *wanted}) if there.get(name) != wanted.get(name)]
+            error = f"{wrong[0]} has changed"
+        except (OSError, ValueError, LookupError, TypeError, AttributeError) as failure:
             error = str(failure)
         warnings.warn(f"a cached program is unusable ({error}); it is made anew", stacklevel=2)
         shutil.rmtree(place, ignore_errors=True)
@@ -162,7 +173,7 @@ class Programs:
                         if start < 0:
                             copy_range(whole, at, length, rest)
                         at += length
-                about = {"rest": checksum(fresh / _REST), "parts": parts, "notes": notes}
+                about = {"files": _checks(fresh), "parts": parts, "notes": notes}
                 (fresh / _NOTES).write_text(json.dumps(about))
                 if (self._root / key).exists():
                     os.rename(self._root / key, temporary / "old")
@@ -195,6 +206,13 @@ class Programs:
     def size(self) -> int:
         """The bytes of all."""
         return sum(map(_size, self.entries()))
+
+
+def _checks(entry: Path) -> dict[str, tuple[int, int]]:
+    """Sizes and checksums of the files of an entry, by name, but for the notes."""
+    files = sorted(path for path in entry.rglob("*") if path.is_file() and path.name != _NOTES)
+    with ThreadPoolExecutor(2) as pool:
+        return dict(zip((path.relative_to(entry).as_posix() for path in files), pool.map(quick, files), strict=True))
 
 
 def _may_be_elsewhere(model: memoryview) -> bool:

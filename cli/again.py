@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,55 +48,66 @@ def _stamp(path: Path) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Before:
-    """An earlier run: its program, what it reported, and what it said of the comparison."""
+    """An earlier run: what was kept, what it reported, what it said of the comparison, and the operators that its
+    program has no kernels for."""
 
     kept: Kept
     report: Report
     verdict: str
-
-    @property
-    def program(self) -> Program:
-        """The program, loaded."""
-        return self.kept.program
+    fallbacks: dict[str, int]
 
     def write(self, original: Original, onnx_file: Path, bundle: Path) -> None:
         """Writes both outputs, the program first. Raises `UserError` if that cannot be."""
         from ..backend.programs import Programs
 
-        place = bundle
+        place = onnx_file
         try:
-            Programs().copy(self.kept, bundle)
-            place = onnx_file
-            with transient.replacing(onnx_file) as out:
-                self.kept.write_model(original.path, out)
+            with transient.replacing(onnx_file) as out, ThreadPoolExecutor(1) as pool:
+                written = pool.submit(self.kept.write_model, original.path, out)
+                place = bundle
+                Programs().copy(self.kept, bundle)
+                place = onnx_file
+                written.result()
                 if not original.is_unchanged():
                     raise UserError("the model was changed meanwhile", where=str(original.path), hint="Try again.")
         except OSError as error:
             raise UserError(f"cannot be written: {error.strerror or error}", where=str(place)) from None
 
 
-def find(key: str, *, threads: int, verify: bool) -> Before | None:
+def find(key: str, *, verify: bool) -> Before | None:
     """The run with this key, if it is in the cache, and if outputs are to be compared, was compared then."""
     from ..backend.programs import Programs
     from ..engine.report import Report
 
-    kept = Programs().written(key, threads=threads)
+    kept = Programs().written(key)
     if kept is None:
         return None
     try:
         report, verdict = Report.from_json(kept.notes["report"]), str(kept.notes["verdict"])
-    except (LookupError, TypeError):  # of another version
+        fallbacks = {str(op): int(count) for op, count in kept.notes["fallbacks"].items()}
+    except (LookupError, TypeError, AttributeError):  # of another version
         return None
     if not verify:
         report.verify = {}
-        return Before(kept, report, "not verified")
-    return Before(kept, report, f"{verdict}, when it was compiled") if report.verify else None
+        verdict = "not verified"
+    elif report.verify:
+        verdict = f"{verdict}, when it was compiled"
+    else:
+        return None
+    return Before(kept, report, verdict, fallbacks)
+
+
+def prepare() -> None:
+    """Imports what finding a run takes."""
+    from ..backend import programs  # noqa: F401
+    from ..engine import report  # noqa: F401
 
 
 def keep(
     key: str | None,
     original: Original,
     result: Optimized,
+    program: Program | None,
     found: Verification | None,
     outputs: Mapping[str, Path],
     portions: Sequence[Portion] | None,
@@ -104,9 +116,16 @@ def keep(
     from ..api import is_repeatable
     from ..backend.programs import Programs
 
-    if key is None or portions is None or outputs.keys() != {"onnx", "program"} or not is_repeatable(result.report):
+    if (
+        key is None
+        or portions is None
+        or program is None
+        or outputs.keys() != {"onnx", "program"}
+        or not is_repeatable(result.report)
+    ):
         return
     if not original.is_unchanged():
         return  # the key may be that of another model
     notes: dict[str, Any] = {"report": result.report.as_json(), "verdict": str(found)}
+    notes["fallbacks"] = program.fallbacks()
     Programs().keep(key, outputs["program"], outputs["onnx"], portions, notes)

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import mmap
+import os
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,23 +25,59 @@ _LEAST = 1 << 16
 
 
 def save_graph(graph: Graph, path: Path) -> list[Portion] | None:
-    """Writes a graph to a file, the same bytes as `onnx_out.save` writes; what the file consists of, if the graph was
-    read with its constants left in the original (`onnx_in.read(mapped=True)`) and these are the only mapped ones. None
-    if constants are in a file of their own.
+    """Writes a graph to a file; see `writing`."""
+    with writing(graph, path) as finish:
+        return finish()
 
-    Raises `RewriteError` if the graph cannot be written, `UserError` if the file cannot."""
-    found = pieces(graph)
-    if found is None:
-        save(write(graph), path)
-        return None
-    portions: list[Portion] = []
+
+@contextmanager
+def writing(graph: Graph, path: Path) -> Iterator[Callable[[], list[Portion] | None]]:
+    """Within the block another thread writes a graph, the same bytes as `onnx_out.save` writes, to a file that takes
+    its place when the function is called that this gives; else there will be none.
+
+    That function gives what the file consists of, if the graph was read with its constants left in the original
+    (`onnx_in.read(mapped=True)`) and these are the only mapped ones; None if constants are in a file of their own. It
+    raises `RewriteError` if the graph cannot be written, `UserError` if the file cannot."""
+    ended = threading.Event()
+    with _told(path), transient.directory_beside(path) as place, ThreadPoolExecutor(1) as pool:
+        work = pool.submit(_write, graph, place / path.name, ended)
+
+        def finish() -> list[Portion] | None:
+            with _told(path):
+                portions = work.result()
+                if portions is None:
+                    save(write(graph), path)
+                else:
+                    os.replace(place / path.name, path)
+                return portions
+
+        try:
+            yield finish
+        finally:
+            ended.set()
+
+
+@contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """Errors of the system within the block as those of writing a file."""
     try:
-        with transient.replacing(path) as file:
-            for piece in found:
-                file.write(piece)
-                _add(portions, _place(piece), piece.nbytes)
+        yield
     except OSError as error:
         raise UserError(f"cannot be written: {error.strerror or error}", where=str(path)) from None
+
+
+def _write(graph: Graph, path: Path, ended: threading.Event) -> list[Portion] | None:
+    """Writes a graph to a file until it is done or `ended`; its portions, None if they are in several files."""
+    found = pieces(graph)
+    if found is None:
+        return None
+    portions: list[Portion] = []
+    with open(path, "wb") as file:
+        for piece in found:
+            if ended.is_set():
+                break
+            file.write(piece)
+            _add(portions, _place(piece), piece.nbytes)
     return portions
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from ..grammar.library import Library
-from .cost import CostModel
-from .graph import Graph
 from .operators import LOWER_PRECISION
-from .worker import Outcome
+
+if TYPE_CHECKING:
+    from ..grammar.library import Library
+    from .cost import CostModel
+    from .graph import Graph
+    from .worker import Outcome
 
 
 @dataclass(slots=True)

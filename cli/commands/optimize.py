@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -79,7 +80,7 @@ def command(
     """
     from ... import api
     from ...backend.cache import Cache
-    from ...backend.pipeline import warn_of_fallbacks
+    from ...backend.fallback import warn_of_fallbacks
     from ...backend.programs import Programs
     from ...backend.target import parse_targets
     from ...engine.processes import usable_cores
@@ -102,25 +103,27 @@ def command(
         settings = {"threads": used, "target": target, "std_rules": std_rules, "numerics": numerics.value}
         settings |= {"precision": precision, "schedule": schedule if schedule != "standard" else None}
         limits = {"time_limit": time_limit, "node_limit": node_limit, "memory_limit": memory_limit}
-        key = api.program_key(Programs(), model, rules, sizes, settings, **limits)
+        key = api.program_key(Programs(), model, rules, sizes, settings, again.prepare, **limits)
     before = None
     with Stages(quiet=quiet) as stages:
         if key is not None:
             stages("load", {})
-            before = again.find(key, threads=used, verify=verify)
+            before = again.find(key, verify=verify)
         if before is not None:
             assert job.onnx is not None
             assert job.program is not None
             stages("write", {})
             before.write(original, job.onnx, job.program)
-            warn_of_fallbacks(before.program.plan)
-            measured = _bench(model, before.program, sizes, used, stages) if bench else {}
+            warn_of_fallbacks(before.fallbacks)
+            measured = _bench(model, before.kept.load(used), sizes, used, stages) if bench else {}
     if before is not None:
         before.report.seconds = dict(stages.seconds)
-        finished = Finished(model, before.report, before.program, measured, used, before.verdict)
+        finished = Finished(model, before.report, before.fallbacks, measured, used, before.verdict)
         finished.tell(job, json_file, report, quiet=quiet, verbose=verbose)
         return
-    with Stages(quiet=quiet) as stages:
+    from ...engine.portions import writing
+
+    with Stages(quiet=quiet) as stages, ExitStack() as begun:
 
         def make(disabled: Sequence[str]) -> tuple[Optimized, Program | None]:
             result = api.optimize(
@@ -138,6 +141,8 @@ def command(
                 mapped=True,
                 progress=api.warming(stages) if job.program is not None or bench else stages,
             )
+            if job.onnx is not None and not disabled:
+                finish.append(begun.enter_context(writing(result.portable, job.onnx)))  # beside what follows
             if job.program is None and not bench:
                 return result, None
             try:
@@ -158,6 +163,7 @@ def command(
             return result, program
 
         problems: list[UserError] = []
+        finish: list[Callable[[], list[Portion] | None]] = []
         result, compiled = make(())
         if compiled is None:
             job = replace(job, program=None)
@@ -168,14 +174,18 @@ def command(
             if not found.ok:
                 raise verification.refuse(found, result, model, make, numerics=numerics.value, shapes=sizes)
             result.report.verify = found.as_json()
-        portions = _write(result, compiled, job, stages)
+        stages("write", {})
+        if job.program is not None and compiled is not None:
+            compiled.save(job.program)  # first, so that a disk that gets full leaves both outputs as they were
+        portions = finish[0]() if finish else None
         measured = _bench(model, compiled, sizes, used, stages) if compiled and bench else {}
     for stage, seconds in stages.seconds.items():
         result.report.seconds.setdefault(stage, seconds)
     verdict = str(found) if found is not None else "not verified"
-    finished = Finished(model, result.report, compiled, measured, used, verdict)
+    fallbacks = compiled.fallbacks() if compiled is not None else None
+    finished = Finished(model, result.report, fallbacks, measured, used, verdict)
     finished.tell(job, json_file, report, quiet=quiet, verbose=verbose)
-    again.keep(key, original, result, found, job.written(), portions)
+    again.keep(key, original, result, compiled, found, job.written(), portions)
     if problems:
         error = problems[0]
         hints = (error.hint, f"The optimised model was written: {job.onnx}")
@@ -200,7 +210,7 @@ class Finished:
 
     model: Path
     report: Report
-    program: Program | None
+    fallbacks: dict[str, int] | None
     measured: dict[str, Timing]
     threads: int
     verdict: str
@@ -210,8 +220,8 @@ class Finished:
         from ..results import SCHEMA, timings_json
 
         data = {"schema": SCHEMA, "model": str(self.model), **self.report.as_json()}
-        if self.program is not None:
-            data["fallbacks"] = self.program.fallbacks()
+        if self.fallbacks is not None:
+            data["fallbacks"] = self.fallbacks
         if self.measured:
             data["bench"] = timings_json(self.measured, self.threads)
         return data
@@ -242,8 +252,8 @@ class Finished:
         rules = tables.rules(report, everything=verbose)
         if rules is not None:
             console.print(rules)
-        if verbose and self.program is not None and (fallbacks := self.program.fallbacks()):
-            names = ", ".join(f"{op} ×{n}" for op, n in fallbacks.items())
+        if verbose and self.fallbacks:
+            names = ", ".join(f"{op} ×{n}" for op, n in self.fallbacks.items())
             console.print(f"operators without a native kernel: {names}", soft_wrap=True)
         if self.measured:
             console.print(tables.timings(self.measured, "rewrite"))
@@ -277,19 +287,6 @@ def _targets(model: Path, emit: str, output: Path | None, program: Path | None) 
             raise UserError("exists and is no program of rewrite", where=str(folder), hint="Choose another.")
         writable(folder)
     return Targets(onnx_file, folder)
-
-
-def _write(result: Optimized, compiled: Program | None, job: Targets, stages: Stages) -> list[Portion] | None:
-    """The program first: it is the larger, so that a disk that gets full leaves both outputs as they were. Gives what
-    the model is made of."""
-    stages("write", {})
-    if job.program is not None and compiled is not None:
-        compiled.save(job.program)
-    if job.onnx is None:
-        return None
-    from ...engine.portions import save_graph
-
-    return save_graph(result.portable, job.onnx)
 
 
 def _bench(model: Path, compiled: Program, shapes: dict[str, int], threads: int, stages: Stages) -> dict[str, Timing]:
