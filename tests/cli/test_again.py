@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import onnx
 import onnx.parser
 import pytest
 import rewrite as package
+from rewrite.cli.again import Original
 from rewrite.engine import pipeline
 
 from .command import rewrite
@@ -124,3 +126,20 @@ def test_other_rules_in_a_file_that_is_used_are_another_program(folder: Path) ->
     assert stages(folder, *rules) == {"load", "write"}
     (folder / "shared.rules").write_text(rule.format("two_times"))
     assert "saturate" in stages(folder, *rules)
+
+
+def test_a_model_that_is_written_to_is_another(tmp_path: Path) -> None:
+    model = tmp_path / "m.onnx"
+    model.write_bytes(b"one")
+    original = Original.of(model)
+    assert original.is_unchanged()
+    model.read_bytes()
+    assert original.is_unchanged()
+    about = model.stat()
+    model.write_bytes(b"two")
+    os.utime(model, ns=(about.st_atime_ns, about.st_mtime_ns))  # as if nothing had happened
+    assert not original.is_unchanged()
+    original = Original.of(model)
+    model.unlink()
+    assert not original.is_unchanged()
+    assert not Original.of(model).is_unchanged()

@@ -8,7 +8,7 @@ import onnx
 import pytest
 from rewrite.engine import onnx_in, onnx_out
 from rewrite.engine.graph import Constant, Graph, Node, TensorType
-from rewrite.engine.portions import save_graph
+from rewrite.engine.portions import save_graph, writing
 from rewrite.engine.wire import APART_FROM, Malformed, fields, lightened, outside
 from rewrite.errors import UserError
 
@@ -190,3 +190,21 @@ def test_what_a_model_is_made_of(arrays: dict[str, np.ndarray], tmp_path: Path) 
     assert sum(size for start, size in portions if start >= 0) >= big.nbytes
     onnx_out.save(onnx_out.write(mapped), tmp_path / "w.onnx")
     assert after == (tmp_path / "w.onnx").read_bytes()
+
+
+def test_what_is_not_finished_is_not_there(tmp_path: Path) -> None:
+    path = tmp_path / "m.onnx"
+    path.write_bytes(b"before")
+    made = graph(CASES["views"])
+    with writing(made, path):
+        pass
+    with pytest.raises(KeyboardInterrupt), writing(made, path):
+        raise KeyboardInterrupt
+    assert path.read_bytes() == b"before"
+    with writing(made, path) as finish:
+        assert path.read_bytes() == b"before"
+        finish()
+    assert onnx.load(path) == onnx_out.write(made)
+    assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
+    with pytest.raises(UserError, match="cannot be written: No such file"), writing(made, tmp_path / "no" / "m.onnx"):
+        pass

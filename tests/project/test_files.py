@@ -1,0 +1,94 @@
+"""Copies and checksums of files."""
+
+import hashlib
+import os
+import zlib
+from pathlib import Path
+
+import pytest
+from rewrite import copying
+from rewrite.checksum import Hashing, checksum, checksum_of, quick
+
+DATA = bytes(range(251)) * 4000  # a megabyte, in no power of two
+
+
+@pytest.fixture(params=["by the kernel", "by hand", "half by the kernel"])
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """How files are copied: systems and pairs of files differ in what their kernel does."""
+    kernel = getattr(os, "copy_file_range", None)
+    if request.param != "by the kernel":
+        calls: list[int] = []
+
+        def copy(source: int, target: int, count: int, start: int) -> int:
+            calls.append(count)
+            if request.param == "by hand" or kernel is None or len(calls) > 1:
+                raise OSError(18, "Invalid cross-device link")
+            return int(kernel(source, target, count // 2, start))
+
+        monkeypatch.setattr(os, "copy_file_range", copy, raising=False)
+    return str(request.param)
+
+
+def test_copies_of_files_and_ranges(way: str, tmp_path: Path) -> None:
+    source, target = tmp_path / "a", tmp_path / "b"
+    source.write_bytes(DATA)
+    copying.copy_file(source, target)
+    assert target.read_bytes() == DATA
+    with open(source, "rb") as file, open(target, "wb") as out:
+        out.write(b"before")
+        copying.copy_range(file, 1000, 500_001, out)
+        copying.copy_range(file, 7, 0, out)
+        out.write(b"between")
+        copying.copy_range(file, 3, 4, out)
+    assert target.read_bytes() == b"before" + DATA[1000:501_001] + b"between" + DATA[3:7]
+    source.write_bytes(b"")
+    copying.copy_file(source, target)
+    assert target.read_bytes() == b""
+
+
+def test_a_file_that_got_shorter_is_told(way: str, tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(DATA)
+    with (
+        open(tmp_path / "a", "rb") as file,
+        open(tmp_path / "b", "wb") as out,
+        pytest.raises(OSError, match="shorter than it was"),
+    ):
+        copying.copy_range(file, 5, len(DATA), out)
+
+
+def test_a_full_disk_is_told(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(DATA)
+    with (
+        pytest.raises(OSError, match="No space left"),
+        open(tmp_path / "a", "rb") as file,
+        open("/dev/full", "wb") as out,
+    ):
+        copying.copy_range(file, 0, len(DATA), out)
+
+
+def test_what_is_written_is_hashed(tmp_path: Path) -> None:
+    parts = [b"", DATA[:10], DATA, DATA[:70_000], b"x"]
+    with open(tmp_path / "a", "wb") as file, Hashing(file) as out:
+        for part in parts:
+            out.write(memoryview(part))
+    whole = b"".join(parts)
+    assert (tmp_path / "a").read_bytes() == whole
+    assert out.digest() == checksum(tmp_path / "a") == hashlib.sha256(whole).hexdigest()
+    assert quick(tmp_path / "a") == (len(whole), zlib.crc32(whole))
+    (tmp_path / "a").write_bytes(b"")
+    assert quick(tmp_path / "a") == (0, 0)
+
+
+def test_every_byte_counts_in_a_hash_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rewrite.checksum._STRETCH", 1000)
+    done = []
+    first = checksum_of(memoryview(DATA[:2500]), lambda: done.append(1))
+    assert done == [1]
+    others = {checksum_of(memoryview(data)) for data in (DATA[:2501], DATA[:2499], DATA[:2000], DATA[:1000], b"")}
+    for at in (0, 999, 1000, 1999, 2000, 2499):
+        changed = bytearray(DATA[:2500])
+        changed[at] ^= 1
+        others.add(checksum_of(memoryview(bytes(changed))))
+    assert len(others) == 11
+    assert first not in others
+    assert checksum_of(memoryview(DATA[:2500])) == first
