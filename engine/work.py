@@ -291,15 +291,11 @@ class Estimator:
     def _channels_first_conv(
         self, attrs: Attrs, inputs: Sequence[ValueType | None], outputs: Sequence[ValueType | None]
     ) -> tuple[float, float]:
-        if not self._lanes:
-            return self._conv(attrs, inputs, outputs)
         return self._convolution(attrs, inputs, outputs, windows.channels_first, 2)
 
     def _channels_last_conv(
         self, attrs: Attrs, inputs: Sequence[ValueType | None], outputs: Sequence[ValueType | None]
     ) -> tuple[float, float]:
-        if not self._lanes:
-            return self._conv(attrs, inputs, outputs)
         return self._convolution(attrs, inputs, outputs, windows.channels_last, 1)
 
     def _convolution(
@@ -311,8 +307,10 @@ class Estimator:
         spatial: int,
         weight: int = 1,
     ) -> tuple[float, float]:
-        """A convolution by our kernels; the spatial dims of its result begin at this place, the weights are that
-        input."""
+        """A convolution by our kernels, if it is they that are judged; the spatial dims of its result begin at this
+        place, the weights are that input."""
+        if not self._lanes:
+            return self._conv(attrs, inputs, outputs, weight)
         shape, out = self._shape(inputs, weight), self._shape(outputs, 0)
         size = self.elements(outputs[0])
         if shape is None or len(shape) < 3 or out is None or len(out) != len(shape):
@@ -359,10 +357,7 @@ class Estimator:
         self, attrs: Attrs, inputs: Sequence[ValueType | None], outputs: Sequence[ValueType | None]
     ) -> tuple[float, float]:
         """A convolution of operands that are rounded first, the inputs as they are gathered."""
-        if self._lanes:
-            flops, efficiency = self._convolution(attrs, inputs, outputs, windows.direct_first, 2)
-        else:
-            flops, efficiency = self._conv(attrs, inputs, outputs)
+        flops, efficiency = self._convolution(attrs, inputs, outputs, windows.direct_first, 2)
         efficiency *= self._rates.get("bf16", 1.0)
         rounding = 2.0 * self.elements(inputs[0]) / 0.25
         return flops, flops / (flops / efficiency + rounding)
@@ -371,10 +366,7 @@ class Estimator:
         self, attrs: Attrs, inputs: Sequence[ValueType | None], outputs: Sequence[ValueType | None]
     ) -> tuple[float, float]:
         """A convolution of what has been rounded before."""
-        if self._lanes:
-            flops, efficiency = self._convolution(attrs, inputs, outputs, windows.direct_last, 1)
-        else:
-            flops, efficiency = self._conv(attrs, inputs, outputs)
+        flops, efficiency = self._convolution(attrs, inputs, outputs, windows.direct_last, 1)
         return flops, efficiency * self._rates.get("bf16", 1.0)
 
     def _matmul_bf16(
