@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +18,7 @@ from rewrite.backend.bundle import load
 from rewrite.backend.kernel_graph import Control, Cycle, Item, ModelPlan
 from rewrite.backend.pipeline import FallbackWarning, compile_graph
 from rewrite.backend.program import Program
+from rewrite.backend.target import make_target, runs_here
 from rewrite.engine import onnx_in
 
 RNG = np.random.default_rng(11)
@@ -88,6 +90,17 @@ SCAN = """
             o = Identity(s2)
             o2 = Neg(u)
         }>(h, x, p)
+    }"""
+PIECES = """
+    g (float[{K}] h, float[T, {K}] x, bool[T, {K}] b) => (float[{K}] last, float[T, {K}] ys, bool[T, {K}] bs) {
+        last, ys, bs = Scan<num_scan_inputs = 2, body = b (float[{K}] s, float[{K}] v, bool[{K}] w)
+                            => (float[{K}] s2, float[{K}] o, bool[{K}] n) {
+            n = Not(w)
+            m = Where(w, s, v)
+            e = Softmax(m)
+            s2 = Add(e, v)
+            o = Mul(s, e)
+        }>(h, x, b)
     }"""
 NESTED = """
     g (float[N, 5] x, int64 n) => (float[N, 5] y, float[N, 5] z) {
@@ -194,13 +207,13 @@ class Both:
         return found
 
 
-def compiled(text: str, *, threads: int = 1, loops: int = 1, left: int = 0) -> Both:
+def compiled(text: str, *, threads: int = 1, loops: int = 1, left: int = 0, target: str = "native") -> Both:
     """The model, of whose loops so many are to be driven by the runtime."""
     model = parser.parse_model(HEADER + text)
     onnx.checker.check_model(model, full_check=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        program = compile_graph(onnx_in.read(model), threads=threads)
+        program = compile_graph(onnx_in.read(model), threads=threads, target=target)
     assert driven(program) == (loops, left)
     return Both(program, model)
 
@@ -290,6 +303,16 @@ def test_scans_along_any_axis_either_way(axes: tuple[int, ...], ways: tuple[int,
 
         feeds = {"h": normal(rows, 24), "x": sized("XS"), "p": sized("PS"), "w": normal(24, 24) / 5}
         both.check(feeds)
+
+
+@pytest.mark.parametrize("target", os.environ.get("REWRITE_TEST_TARGETS", "native,avx2,portable").split(","))
+def test_pieces_of_any_length_on_each_target(target: str) -> None:
+    if not runs_here(make_target(target)):
+        pytest.skip(f"this CPU has no {target}")
+    for width in (3, 17):
+        both = compiled(PIECES.replace("{K}", str(width)), target=target)
+        for length in (1, 2, 9):
+            both.check({"h": normal(width), "x": normal(length, width), "b": normal(length, width) > 0})
 
 
 @pytest.mark.parametrize("threads", [1, 2])
