@@ -201,17 +201,20 @@ def warming(progress: Progress | None = None) -> Progress:
     import threading
 
     done: list[threading.Thread] = []
+    late = threading.Event()
 
     def warm_up() -> None:
         with contextlib.suppress(Exception):  # what is wrong comes up again where it can be told
             from .backend.pipeline import warm_up
 
-            warm_up()
+            warm_up(late.is_set)
 
     def tell(stage: str, facts: Mapping[str, Any]) -> None:
         if stage == "saturate" and not done:
             done.append(threading.Thread(target=warm_up, daemon=True))
             done[0].start()
+        if stage == "extract":
+            late.set()
         if progress is not None:
             progress(stage, facts)
 

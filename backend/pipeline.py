@@ -61,13 +61,15 @@ def compile_graph(
     return Program(*linked, threads=count, variants=variants)
 
 
-def warm_up() -> None:
-    """Loads what compiling needs. For a thread beside one that waits, as it does for saturation."""
+def warm_up(is_late: Callable[[], bool] = lambda: False) -> None:
+    """Loads what compiling needs. For a thread beside one that waits, as it does for saturation, until it `is_late`."""
     from .build import warm_up as load_cython
     from .lower import lowerer_of
+    from .render import warm_up as load_templates
 
     lowerer_of("")
     load_cython()
+    load_templates(is_late)
 
 
 @lru_cache(maxsize=1)

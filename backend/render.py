@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -73,6 +73,20 @@ def render_module(kernels: Sequence[Rendered]) -> str:
     rows = "".join(f'        "{k.name}": <size_t> <void*> {k.name},\n' for k in kernels)
     table = f"\n\ndef table():\n    return {{\n{rows}    }}\n"
     return _HEADER + "\n\n".join(k.source for k in kernels) + table
+
+
+_COMMON = ("tile.j2", "rows.j2", "elementwise.pyx.j2", "gemm.pyx.j2", "copy.pyx.j2", "normalize_rows.pyx.j2",
+           "normalize.j2", "attention.pyx.j2", "conv_last.pyx.j2", "winograd.j2", "winograd_last.pyx.j2",
+           "gather.pyx.j2", "im2col.j2", "pairs.j2", "strided.j2", "conv.pyx.j2", "slide_last.pyx.j2")  # fmt: skip
+"""The templates that many models need, first those that nearly all do."""
+
+
+def warm_up(is_late: Callable[[], bool]) -> None:
+    """Compiles templates for kernels to come, one after the other, until it `is_late`."""
+    for name in _COMMON:
+        if is_late():
+            return
+        _environment().get_template(name)
 
 
 @cache

@@ -84,8 +84,10 @@ def _group(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and end the process with its exit code."""
+    from ..engine.processes import collect_seldom
     from .failures import guarded
 
+    collect_seldom()
     sys.exit(guarded(app, list(sys.argv[1:] if arguments is None else arguments)))
 
 

@@ -40,6 +40,7 @@ from .matcher import preload
 from .narrow import narrowed
 from .nearest import WhyNot, why_not
 from .operators import KERNEL_OPERATORS, OWN_DOMAIN, declaring
+from .processes import collect_seldom
 from .saturate import Limits, Saturation, Saturator
 from .schedule import STANDARD as STANDARD_SCHEDULE
 from .schedule import Plan, Repeat, Run
@@ -347,6 +348,7 @@ def main() -> None:
     """The child: one job from standard input, its messages to standard output."""
     transient.die_with_parent()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    collect_seldom()
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not get between the messages
     preload()
