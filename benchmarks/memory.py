@@ -4,8 +4,8 @@
 
 `rewrite` loads the bundle it compiled before, ONNX Runtime the model; both then run it a few times. What counts is the
 peak of the resident set (`VmHWM` of /proc/self/status), mapped files included. Prints one JSON object with the peak of
-each engine in bytes, of a process that only has Python, NumPy and the inputs, and the program's arena with the most
-that is alive in it at once.
+each engine in bytes, of a process that only has Python, NumPy and the inputs, the program's arena with the most that
+is alive in it at once, its weights, and how many nodes the reference implementation runs.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ def run(engine: str, model: Path, arrays: Path, threads: int) -> int:
 
 
 def measure(name: str, threads: int = 1) -> dict[str, int]:
-    """The peak of each engine on a model, each in a process of its own; `arena` and `arena_bound` of the program."""
+    """The peak of each engine on a model, each in a process of its own; `arena`, `arena_bound`, `weights` (bytes) and
+    `fallbacks` (nodes) of the program."""
     import tempfile
 
     import numpy as np
@@ -68,6 +69,8 @@ def measure(name: str, threads: int = 1) -> dict[str, int]:
         program.save(bundle)
         program.run(feeds)
         found["arena"], found["arena_bound"] = program.memory() or (0, 0)
+        found["weights"] = (bundle / "weights.bin").stat().st_size
+        found["fallbacks"] = sum(program.fallbacks().values())
         for engine in ENGINES:
             model = bundle if engine == "rewrite" else models.path(name)
             command = [sys.executable, "-m", "benchmarks.memory", str(model), "--threads", str(threads)]

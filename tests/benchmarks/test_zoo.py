@@ -108,6 +108,7 @@ def test_the_report_shows_memory_errors_and_layers() -> None:
             "exact": {"rewrite": 1.5e-6, "onnxruntime": 2e-6},
         },
         "b": {"memory": {"error": "no"}, "exact": {"error": "slow"}},
+        "c": {"memory": {"nothing": 30 << 20, "rewrite": 90 << 20, "onnxruntime": 60 << 20, "fallbacks": 3}},
     }
     layer = {
         "layer": "gemm", "threads": 1, "rewrite": 2e-6, "onnxruntime": 4e-6, "difference": 1e-7, "least_compute": 1e-6,
@@ -117,6 +118,7 @@ def test_the_report_shows_memory_errors_and_layers() -> None:
     text = report.render(records, layers)
     assert "| a | 50 | 100 | 2.00 | 10.0 % |" in text
     assert "| b | failed: no |" in text
+    assert "Not below ONNX Runtime: c, of which the reference implementation runs 3 nodes.\n" in text
     assert "| a | 1.5e-06 | 2.0e-06 |" in text
     assert "| b | not computed: slow |" in text
     assert "| gemm | 2.0 | 50 % compute | 2.00 |  | 1e-07 |" in text
