@@ -87,19 +87,10 @@ class Programs:
         """The key of a model (a file, or what is in one) compiled with these settings (of which `repr` tells all) and
         rules (the texts of all their files by path); None for one that is not kept. `meanwhile` may be called beside
         the work. Raises OSError if the model cannot be read."""
-        with contextlib.ExitStack() as stack:
-            data: bytes | mmap.mmap
-            if isinstance(model, bytes):
-                data = model
-            else:
-                file = stack.enter_context(open(model, "rb"))
-                if os.fstat(file.fileno()).st_size == 0:
-                    return None
-                data = stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-            with memoryview(data) as view:
-                if not 0 < len(view) <= self.limit // 2 or _may_be_elsewhere(view):
-                    return None
-                digest = hashlib.sha256(checksum_of(view, meanwhile).encode())
+        data = memoryview(model if isinstance(model, bytes) else _mapped(model))
+        if not 0 < len(data) <= self.limit // 2 or _may_be_elsewhere(data):
+            return None
+        digest = hashlib.sha256(checksum_of(data, meanwhile).encode())
         digest.update(repr(sorted((rules or {}).items())).encode())
         digest.update(repr((sorted(settings.items()), detect(), os.environ.get("CC"), _package())).encode())
         return digest.hexdigest()[:40]
@@ -213,6 +204,14 @@ def _checks(entry: Path) -> dict[str, tuple[int, int]]:
     files = sorted(path for path in entry.rglob("*") if path.is_file() and path.name != _NOTES)
     with ThreadPoolExecutor(2) as pool:
         return dict(zip((path.relative_to(entry).as_posix() for path in files), pool.map(quick, files), strict=True))
+
+
+def _mapped(path: Path) -> bytes | mmap.mmap:
+    """The bytes of a file. Not closed: an interrupt may leave parts of it in use. Raises OSError."""
+    with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return b""
+        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
 def _may_be_elsewhere(model: memoryview) -> bool:

@@ -22,6 +22,8 @@ Portion = tuple[int, int]
 """Where a stretch of bytes begins in the original (-1: it is not from there), and its length."""
 _LEAST = 1 << 16
 """Shorter stretches are not worth a place in the list."""
+_AT_ONCE = 8 << 20
+"""So many bytes are written at a time: an interrupt waits for them."""
 
 
 def save_graph(graph: Graph, path: Path) -> list[Portion] | None:
@@ -74,9 +76,10 @@ def _write(graph: Graph, path: Path, ended: threading.Event) -> list[Portion] | 
     portions: list[Portion] = []
     with open(path, "wb") as file:
         for piece in found:
-            if ended.is_set():
-                break
-            file.write(piece)
+            for at in range(0, piece.nbytes, _AT_ONCE):
+                if ended.is_set():
+                    return []
+                file.write(piece[at : at + _AT_ONCE])
             _add(portions, _place(piece), piece.nbytes)
     return portions
 
