@@ -132,7 +132,7 @@ def make_storage(plan: ModelPlan) -> Storage:
         if root in made and whole and root not in outputs:
             outputs[root] = value
     lifetime = _lifetimes(plan, stages, places, made)
-    shared = _share(plan, places, outputs, lifetime, made)
+    shared = _share(plan, stages, places, outputs, lifetime, made)
     base: dict[str, int] = {}
     bases = SCRATCH + 1 + len(stages)
     for number, stage in enumerate(stages):
@@ -246,12 +246,15 @@ def _lifetimes(
 
 def _share(
     plan: ModelPlan,
+    stages: Sequence[Stage],
     places: Mapping[str, Place],
     outputs: Mapping[str, str],
     lifetime: dict[str, tuple[int, int]],
     made: set[str],
 ) -> dict[str, str]:
-    """Results that take over the buffer of an operand that dies with the step; lifetimes are joined."""
+    """Results that take over the buffer of an operand that dies with the step; lifetimes are joined.
+
+    Both are made in one stage: the array of an output is not there before the stage that makes it."""
     shared: dict[str, str] = {}
     makers = Counter(v for item in plan.items if not isinstance(item, View) for v in writes(item))
 
@@ -261,6 +264,7 @@ def _share(
         return root
 
     for number, item in enumerate(plan.items):
+        begin = max((stage.first for stage in stages if stage.first <= number), default=0)
         if not isinstance(item, Step):
             continue
         done: set[int] = set()
@@ -277,6 +281,7 @@ def _share(
                 or operand in outputs
                 or lifetime[operand][1] != number
                 or lifetime[operand][0] == number
+                or lifetime[operand][0] < begin
                 or at.offset != 0
                 or any(holder(places[v].root if v in places else v) == operand for v in others)
                 or any(holder(v) == operand for v in item.outputs)

@@ -384,6 +384,17 @@ def test_results_of_data_dependent_length_are_the_callers() -> None:
     np.testing.assert_array_equal(first["all"], kept)
 
 
+AFTER = UNTIL.replace("        y, sum, all =", "        last, sum, all =").replace(
+    "            again = Neg(r)\n        }>", "            again = Neg(r)\n        }>\n        y = Softmax(last)"
+)
+
+
+def test_what_follows_a_loop_of_unknown_length_does_not_take_over_its_results() -> None:
+    both = compiled(AFTER.replace("COUNT", "n").replace("START", ""))
+    for turns in (0, 3, 20):
+        both.check({"x": normal(9), "most": F(50), "n": np.int64(turns), "start": np.bool_(True)})
+
+
 def test_an_interrupt_ends_a_loop_without_end() -> None:
     import signal
 

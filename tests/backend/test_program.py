@@ -360,6 +360,21 @@ def test_an_output_may_be_written_over_an_input(long_chain: Program) -> None:
         np.testing.assert_allclose(both, expected, rtol=1e-4, atol=1e-5)
 
 
+def test_an_output_is_made_in_the_stage_that_makes_it() -> None:
+    nodes = [
+        Node("Softmax", ("x",), ("r",), {"axis": -1}, name="first"),
+        Node("NonZero", ("r",), ("n",), name="cut"),
+        Node("Softmax", ("r",), ("y",), {"axis": 0}, name="second"),
+    ]
+    x = RNG.standard_normal((3, 8), np.float32)
+    graph = harness.make_graph(nodes, {"x": x}, outputs=["y", "n"], symbolic_shapes={"x": ("N", 8)})
+    with pytest.warns(FallbackWarning, match="NonZero"):
+        program = compile_graph(graph, threads=1)
+    first = np.exp(x) / np.exp(x).sum(1, keepdims=True)
+    for found in outputs_of(program, {"x": x}):
+        np.testing.assert_allclose(found["y"], np.exp(first) / np.exp(first).sum(0), rtol=1e-5, atol=1e-6)
+
+
 def test_outputs_of_hosts_are_written_to_given_arrays() -> None:
     with pytest.warns(FallbackWarning, match="NonZero"):
         program = compile_graph(models.mixed(), threads=1)
