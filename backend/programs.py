@@ -157,13 +157,11 @@ class Programs:
                 return
             with transient.directory_beside(self._root / key) as temporary:
                 fresh = temporary / "fresh"
-                shutil.copytree(bundle, fresh, copy_function=copy_file)
-                with open(model, "rb") as whole, open(fresh / _REST, "wb") as rest:
-                    at = 0
-                    for start, length in parts:
-                        if start < 0:
-                            copy_range(whole, at, length, rest)
-                        at += length
+                fresh.mkdir()
+                with ThreadPoolExecutor(1) as pool:
+                    rest = pool.submit(_write_rest, model, parts, fresh / _REST)
+                    shutil.copytree(bundle, fresh, copy_function=copy_file, dirs_exist_ok=True)
+                    rest.result()
                 about = {"files": _checks(fresh), "parts": parts, "notes": notes}
                 (fresh / _NOTES).write_text(json.dumps(about))
                 if (self._root / key).exists():
@@ -197,6 +195,16 @@ class Programs:
     def size(self) -> int:
         """The bytes of all."""
         return sum(map(_size, self.entries()))
+
+
+def _write_rest(model: Path, parts: Sequence[Part], rest: Path) -> None:
+    """Writes what is in a model and not in its original. Raises OSError."""
+    with open(model, "rb") as whole, open(rest, "wb") as out:
+        at = 0
+        for start, length in parts:
+            if start < 0:
+                copy_range(whole, at, length, out)
+            at += length
 
 
 def _checks(entry: Path) -> dict[str, tuple[int, int]]:
