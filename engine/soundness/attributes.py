@@ -56,6 +56,30 @@ def few_values(op: str, name: str) -> tuple[int, ...] | None:
     return None
 
 
+def every_value(op: str, name: str, rank: int) -> tuple[AttrValue, ...] | None:
+    """All values worth trying of an attribute of an operator on a tensor of some rank, where they are few; None for
+    others, and for attributes that are left alone."""
+    known = signature(op)
+    formal = known.attributes.get(name) if known is not None else None
+    if formal is None:
+        return None
+    if name in FLAGS:
+        return (0, 1)
+    if (few := few_values(op, name)) is not None:
+        return few
+    if name in _LEFT_ALONE or name in ("to", "dtype"):
+        return None
+    if name == "axis":
+        return tuple(range(-rank, rank)) if rank else (0,)
+    if name in ("start", "end"):
+        return (0, 1, 2, -1)
+    if formal.kind == "INT":
+        return (1, 2, 3) if name in ("group", "blocksize") else (0, 1, 2)
+    if formal.kind == "STRING" and isinstance(formal.default, str):
+        return tuple(dict.fromkeys(word for modes in _MODES if formal.default in modes for word in modes)) or None
+    return None
+
+
 def draw_attribute(op: str, name: str, rank: int, rng: np.random.Generator) -> AttrValue | None:
     """A value for an attribute of an operator on a tensor of some rank; None if there is nothing to draw."""
     known = signature(op)

@@ -11,6 +11,7 @@ from __future__ import annotations
 import time
 import warnings
 import zlib
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -35,8 +36,6 @@ SWEPT = (280, 100)
 REFUSED = (140, 110, 80)
 """And for the first tests on which it does not: what is one change away from them is easily forgotten."""
 _SATURATION_SECONDS = 20.0
-_EMPTY = 8
-"""So many instances with empty operands are looked at alone where one is wrong beside others only."""
 
 
 @dataclass
@@ -129,17 +128,24 @@ def _all_constant(instance: Instance) -> bool:
 def _confirmed(subject: Subject, outcomes: list[Outcome], budget: Budget) -> Outcome | None:
     """The simplest instance on which the rule is wrong, in an e-graph of its own too.
 
-    Side by side instances share their constants, and all empty tensors of one type are one: what is wrong with an
-    instance that is no valid model may then be said of another. So others with empty operands are tried as well."""
+    Side by side instances share their constants, equal results that are constant, and all empty tensors of one type:
+    what is wrong with one may then be said of another, or of none."""
     different = [o for o in outcomes if o.difference is not None]
-    if not different:
-        return None
-    empty = [o for o in outcomes if o.fired and _some_empty(o.instance)][:_EMPTY]
-    for outcome in (*sorted(different, key=lambda o: (o.instance.steps, len(o.instance.key()))), *empty):
+    for outcome in sorted(different, key=lambda o: (o.instance.steps, len(o.instance.key()))):
         alone = run(subject, [outcome.instance], seed=budget.seed, seconds=_SATURATION_SECONDS).outcomes[0]
         if alone.difference is not None:
             return alone
-    return None
+    return _narrowed(subject, [o.instance for o in outcomes if o.built], budget) if different else None
+
+
+def _narrowed(subject: Subject, instances: Sequence[Instance], budget: Budget) -> Outcome | None:
+    """One of the instances on which the rule is wrong, looked for in halves."""
+    found = run(subject, instances, seed=budget.seed, seconds=_SATURATION_SECONDS).outcomes if instances else []
+    different = [o for o in found if o.difference is not None]
+    if not different or len(instances) == 1:
+        return different[0] if different else None
+    middle = len(instances) // 2
+    return _narrowed(subject, instances[:middle], budget) or _narrowed(subject, instances[middle:], budget)
 
 
 def _count(outcome: Outcome, tally: _Tally, alive: list[Instance], spare: list[Instance]) -> None:

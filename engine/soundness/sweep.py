@@ -13,11 +13,12 @@ from typing import Any
 
 import numpy as np
 
+from ..graph import DType
 from ..operators import signature
 from ..symbolic import Dim, symbol
 from ..values import RestRef
 from . import values
-from .attributes import draw_attribute, few_values, other_mode
+from .attributes import draw_attribute, every_value, other_mode
 from .instance import Instance
 from .operand import Tensor
 from .perturb import Slot, literal_value, numbers_of, resize, tensors
@@ -120,10 +121,13 @@ def _one_shape(instance: Instance, rng: np.random.Generator) -> Iterator[Instanc
 
 
 def _one_type(instance: Instance) -> Iterator[Instance]:
-    """An operand has the type of another, element type and shape: one may stand for the other where it should not."""
+    """An operand has the type of another, element type and shape, or that of a dim or a list of dims: one may stand for
+    the other, or for the result, where it should not."""
     found = tensors(instance)
+    dims: list[tuple[DType, tuple[Dim, ...]]] = [(DType.I64, ()), (DType.I64, (1,))]
     for slot, tensor in found:
-        for dtype, shape in dict.fromkeys((t.dtype, t.shape) for _, t in found if t.dtype is not tensor.dtype):
+        types = dict.fromkeys((*((t.dtype, t.shape) for _, t in found), *dims))
+        for dtype, shape in (one for one in types if one[0] is not tensor.dtype):
             yield _put(instance, slot, Tensor(dtype, shape), f"{slot[0]} is {dtype}{list(shape)}")
 
 
@@ -379,7 +383,7 @@ def _left_open(subject: Subject, instance: Instance, rng: np.random.Generator) -
         for op in dict.fromkeys(ops):
             known = signature(op)
             for attribute in sorted(known.attributes) if known is not None else ():
-                few = few_values(op, attribute)
+                few = every_value(op, attribute, rank)
                 for value in few or [draw_attribute(op, attribute, rank, rng) for _ in range(3)]:
                     if value is not None:
                         what = f"{attribute} of {op} is {value!r}"

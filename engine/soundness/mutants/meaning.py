@@ -15,6 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....grammar import ast
+from ...library import PRECISIONS
 
 Array = NDArray[Any]
 TOLERANCE = {
@@ -43,7 +44,8 @@ def differs(left: Array, right: Array, rule: ast.Rule, *, overflown: bool = Fals
             return _first(wrong, left, right)
         finite = np.isfinite(x)
         scale = max(float(np.max(np.abs(x[finite]), initial=0.0)), 1e-3)
-        tolerance = TOLERANCE[rule.numerics][left.dtype.name] * scale
+        coarse = "float16" if rule.ruleset in PRECISIONS else left.dtype.name  # asked for: fewer digits are the point
+        tolerance = TOLERANCE[rule.numerics][coarse] * scale
         wrong = finite & ~(np.abs(x - y) <= tolerance)
         if rule.numerics == "reassoc" and not overflown:
             wrong |= ~finite & np.isfinite(y)

@@ -11,6 +11,7 @@ Bounds: `MOST_GRAPHS` graphs a rule; `MOST_EQUATIONS` equations and `SECONDS` se
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import random
@@ -48,8 +49,10 @@ IN_VAIN = 100
 """So often in a row two changes may give no graph that is new, before a small neighbourhood counts as exhausted."""
 SECONDS = 20.0
 """Time for the equations of one mutant in one e-graph, hardly ever needed: what is found must not hang on it."""
-VERSION = 1
+VERSION = 2
 """To be raised when the oracle would answer otherwise than before."""
+_ALIKE = 40
+"""Graphs with one constant for their result that are looked at alone."""
 CHUNK = 200
 """Graphs that are put into one e-graph; joins over more cost more than they share."""
 
@@ -211,15 +214,12 @@ def _verdicts(rules: Sequence[ast.Rule], graphs: Sequence[SmallGraph], setting: 
     try:
         evaluator = Evaluator(egraph)
         evaluator.declared = setting.declared
-        of_root: dict[int, SmallGraph] = {}
+        of_root: dict[int, list[SmallGraph]] = {}
         for number, graph in enumerate(graphs):
-            for root in insert(graph, egraph, evaluator, f"g{number}") or ():
-                of_root.setdefault(egraph.find(root), graph)
-        limits = Limits(seconds=120, nodes=400_000)
+            for root in dict.fromkeys(map(egraph.find, insert(graph, egraph, evaluator, f"g{number}") or ())):
+                of_root.setdefault(root, []).append(graph)
         try:
-            run = [c for rule in named for c in compiled(rule)]
-            once = Plan("once", (Run(tuple(dict.fromkeys(c.ruleset for c in run))),))
-            Saturator(egraph, run, setting.kinds, limits, plan=once, declared=setting.declared, constants=True).run()
+            _match(egraph, named, setting)
         except (MemoryError, RecursionError):
             raise
         except Exception as error:  # some mutant is beyond the engine; which one?
@@ -231,13 +231,25 @@ def _verdicts(rules: Sequence[ast.Rule], graphs: Sequence[SmallGraph], setting: 
         values = {number: Values(egraph, number) for number in range(5)}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of the reference implementation, about means of nothing
-            return [_verdict(rule, egraph, values, of_root, most) for rule in named]
+            return [_verdict(rule, egraph, values, of_root, most, setting) for rule in named]
     finally:
         egraph.matcher.close()
 
 
+def _match(egraph: _Notes, rules: Sequence[ast.Rule], setting: _Setting) -> None:
+    run = [c for rule in rules for c in compiled(rule)]
+    once = Plan("once", (Run(tuple(dict.fromkeys(c.ruleset for c in run))),))
+    limits = Limits(seconds=120, nodes=400_000)
+    Saturator(egraph, run, setting.kinds, limits, plan=once, declared=setting.declared, constants=True).run()
+
+
 def _verdict(
-    rule: ast.Rule, egraph: _Notes, values: Mapping[int, Values], of_root: Mapping[int, SmallGraph], most: int
+    rule: ast.Rule,
+    egraph: _Notes,
+    values: Mapping[int, Values],
+    of_root: Mapping[int, Sequence[SmallGraph]],
+    most: int,
+    setting: _Setting,
 ) -> Verdict:
     every = list(egraph.equations.get(rule.name, ()))
     chosen = every
@@ -248,8 +260,8 @@ def _verdict(
     for left, right in chosen:
         if time.process_time() - start > SECONDS:
             break
-        graph = of_root.get(egraph.find(left))
-        if graph is None or (rule.numerics != "exact" and egraph.is_const(left)):
+        graphs = of_root.get(egraph.find(left), ())
+        if not graphs or (rule.numerics != "exact" and egraph.is_const(left)):
             continue  # what is constant anyway is rewritten by rules that promise the same bits only
         for number in DRAWS[rule.numerics]:
             try:
@@ -261,9 +273,38 @@ def _verdict(
                 continue
             overflown = values[number].overflows(left)
             message = "" if _is_rounding(x, number, rule) else differs(x, y, rule, overflown=overflown)
-            if message and _confirmed(egraph, left, right, number, rule):
-                return Verdict(Witness(graph.describe(), _NAMES[number], message), len(every), compared)
+            if not message or not _confirmed(egraph, left, right, number, rule):
+                continue
+            if not egraph.is_const(left):
+                return Verdict(Witness(graphs[0].describe(), _NAMES[number], message), len(every), compared)
+            for graph in graphs[:_ALIKE]:  # equal constants are one class, whichever graph they are of
+                if message := _alone(graph, rule, number, setting):
+                    return Verdict(Witness(graph.describe(), _NAMES[number], message), len(every), compared)
     return Verdict(None, len(every), compared)
+
+
+def _alone(graph: SmallGraph, rule: ast.Rule, number: int, setting: _Setting) -> str:
+    """How the sides of a rule differ on one graph, all of whose nodes have a value; empty if they do not."""
+    egraph = _Notes.create(setting.commutative)
+    assert isinstance(egraph, _Notes)
+    assert egraph.matcher is not None
+    egraph.equations = {}
+    try:
+        evaluator = Evaluator(egraph)
+        evaluator.declared = setting.declared
+        if insert(graph, egraph, evaluator, "g0") is None:
+            return ""
+        values = Values(egraph, number)
+        if not all(values.is_computed(handle) for handle in range(1, len(egraph.nodes))):
+            return ""
+        _match(egraph, [rule], setting)
+        for left, right in egraph.equations.get(rule.name, ()):
+            with contextlib.suppress(Uncomputed):
+                if message := differs(values.of_class(left), values.of(right), rule):
+                    return message
+        return ""
+    finally:
+        egraph.matcher.close()
 
 
 _NAMES = (

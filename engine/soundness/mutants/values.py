@@ -173,6 +173,10 @@ class Values:
         """The value of a class, by its oldest e-node. Raises `Uncomputed`."""
         return self.of(self.egraph.find(handle))
 
+    def is_computed(self, handle: int) -> bool:
+        """Whether an e-node has a value."""
+        return self._node(handle) is not None
+
     def sums(self, handle: int) -> bool:
         """Whether an operator below an e-node sums, so that the last bits of a double are the implementation's."""
         seen: set[int] = set()
