@@ -157,8 +157,9 @@ def way(
     again = 0.0  # bytes that are read once more, or written and read, outside of the second-level cache
     if held + inputs + sums > ctx.target.l2:
         again = nbytes * (blocks - 1) if nbytes > inputs else inputs * blocks * (panels - 1)
-        again += 0 if stored else xis / 9 * nbytes * blocks
-        again /= _L3
+    if not stored and held + sums > ctx.target.l2 * 2 // 5:  # inputs pass by, and take the rest
+        again += xis / 9 * nbytes * blocks
+    again /= _L3
     cycles = max(work + memory / 8 + again / 4, memory + again + work / 4)
     return Winograd(t, rows, columns, parts, choice, cycles, chunk, cycles + _SPACE * nbytes * ctx.threads)
 
