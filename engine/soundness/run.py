@@ -42,6 +42,8 @@ NOT_BUILT = (
     ArithmeticError, LookupError, TypeError, ValueError, AssertionError, AttributeError, RecursionError,
 )  # fmt: skip
 """What building an instance may raise: operands that operators do not take, drawn blindly."""
+_ALIKE = 20
+"""Instances with one constant for their result of which the first is taken that has a value."""
 SIZES = (3, 1, 2, 4, 5)
 """What symbolic dims are set to: one size more for each trial."""
 
@@ -221,7 +223,9 @@ def _compare(subject: Subject, batch: Batch, owner: Sequence[Outcome], seed: int
     if not touched:
         return
     owners = _owners(egraph, batch, owner, touched)
-    originals = {egraph.find(r): r for built in reversed(batch.built) for r in reversed(built.roots)}
+    originals: dict[int, list[int]] = {}
+    for root in (r for built in batch.built for r in built.roots):
+        originals.setdefault(egraph.find(root), []).append(root)
     for outcome in {id(o): o for o in owners.values()}.values():
         outcome.fired = True
     styles = trials(rule.numerics, signed_zero="signed_zero" in rule.relaxations)
@@ -234,7 +238,9 @@ def _compare(subject: Subject, batch: Batch, owner: Sequence[Outcome], seed: int
                 continue
             coarse = "bfloat16" if rule.ruleset in PRECISIONS else types.get(id(owned), "")
             trial = _Trial(inputs, style, number, coarse, by_rule)
-            _compare_class(values, originals.get(root, root), rule, owned, trial)
+            for base in originals.get(root, [root])[:_ALIKE]:  # equal constants are one class, whose first may be odd
+                if _compare_class(values, base, rule, owned, trial):
+                    break
 
 
 def _owners(egraph: EGraph, batch: Batch, owner: Sequence[Outcome], touched: Mapping[int, None]) -> dict[int, Outcome]:
@@ -312,24 +318,23 @@ class _Trial:
     by_rule: Set[int]
 
 
-def _compare_class(values: Values, base: int, rule: ast.Rule, outcome: Outcome, trial: _Trial) -> None:
-    """Holds all nodes of a class against `base`, the model's own."""
+def _compare_class(values: Values, base: int, rule: ast.Rule, outcome: Outcome, trial: _Trial) -> bool:
+    """Holds all nodes of a class against `base`, the model's own; False if that has no value to hold them against."""
     egraph, inputs, style, number = values.egraph, trial.inputs, trial.style, trial.number
     signed_zero = "signed_zero" in rule.relaxations
     try:
         original = values.of_node(base)
-        for member in egraph.members(base):
-            if egraph.made_by[member] is None:
-                values.of_node(member)  # the model itself has to have a value
+        for node in _below(egraph, [base]):
+            values.of_node(node)  # the model itself has to have a value
     except Undefined as undefined:
         if not undefined.certain:
             outcome.uncomputed.add(undefined.op)
-        return
+        return False
     if not _as_inferred(egraph, base, original, number):
         outcome.odd.add(egraph.nodes[base].op)
-        return
+        return False
     if rule.numerics == "fast" and not original.finite:
-        return
+        return False
     for member in egraph.members(base):
         folded = egraph.nodes[member].op == "Const" and member not in trial.by_rule
         if member == base or folded:
@@ -337,11 +342,11 @@ def _compare_class(values: Values, base: int, rule: ast.Rule, outcome: Outcome, 
         try:
             other = values.of_node(member)
         except Undefined as undefined:
-            if undefined.certain:
+            if undefined.certain and egraph.made_by[member] is not None:  # else it may be another model's
                 message = f"the left is defined, on the right {undefined.op} has no value"
                 nothing = np.zeros(0)
                 outcome.difference = Difference(base, member, inputs, original.arrays[0], nothing, message, style)
-                return
+                return True
             outcome.uncomputed.add(undefined.op)
             continue
         outcome.compared += 1
@@ -355,7 +360,8 @@ def _compare_class(values: Values, base: int, rule: ast.Rule, outcome: Outcome, 
             )
             if message:
                 outcome.difference = Difference(base, member, inputs, left, right, message, style)
-                return
+                return True
+    return True
 
 
 def _as_inferred(egraph: EGraph, root: int, value: Computed, number: int) -> bool:

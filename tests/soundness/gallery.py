@@ -52,6 +52,18 @@ rule sum_of_one                                # the sum of -0 alone is 0
   class exact
   test fires    x: f32[2, 1], a: i64 = [1]
 
+rule count_of_one                              # a scalar that is an integer has the type of its size, not its value
+  Size(Transpose(x, ..))  =>  x
+  class exact
+  test fires    x: f32[N, 3], perm = [1, 0]
+
+rule dim_of_some                               # counted from where the list of dims begins
+  Gather(Shape(x, ..), i, axis: 0)  =>  reshape(Shape(x, start: scalar(i), end: scalar(i) + 1), [])
+  given i: const i64[]
+  where scalar(i) >= 0, scalar(i) < rank(x)
+  class exact
+  test fires    x: f32[N, M, 3], i: i64 = 1
+
 rule casts_joined                              # the first may lose what the second cannot bring back
   Cast(Cast(x, to: a, ..), to: b, ..)  =>  Cast(x, to: b)
   class exact

@@ -231,6 +231,13 @@ rule nothing_in_between                        # a product that is empty is a co
   test fires    x: f32[2, 3], V: f32[3, 4], W: f32[4, 5]
   test refuses  V: f32[3, 0], x: f32[2, 3] = 1, W: f32[0, 5]
 """,
+    "as_many_elements": """
+rule as_many_elements                          # what has N elements is reshaped to three where N is three, nowhere else
+  Size(Reshape(x, t, ..))  =>  Size(x)
+  class exact
+  test fires    x: f32[N, 3], t: i64 = [-1]
+  test refuses in Size(Expand(x, t)) for x: f32[N, 1], t: i64 = [1, 3]
+""",
     "scales_multiplied": """
 rule scales_multiplied                         # a tie may round the other way
   QuantizeLinear(DequantizeLinear(x, s, y, output_dtype: 0, ..p), u, o, precision: 0, ..q)
