@@ -10,7 +10,7 @@ import numpy as np
 from ..graph import Graph, OtherType, TensorType, ValueType
 from ..operators import WORKING_OPSET, find_schema, split_name
 from ..protos import attribute_to_proto, tensor_to_proto, type_from_proto, type_to_proto
-from ..symbolic import Dim, Expr, symbol
+from ..symbolic import Dim, Expr, symbol, symbol_name
 from .core import Call, Types
 
 
@@ -18,7 +18,8 @@ def infer_by_schema(call: Call) -> Types:
     """The types that the operator's schema infers; unknown where it infers nothing.
 
     A symbolic dim goes in as a name of its own. ONNX's inference functions copy such names or leave a dim unset, so a
-    name that comes back is the dim it stood for; unset dims become fresh symbols."""
+    name that comes back is the dim it stood for; unset dims become fresh symbols. In the types of sequences and
+    optionals, which are kept as ONNX has them, a dim is the name of its symbol; larger expressions are left out."""
     import onnx
     from onnx import shape_inference
 
@@ -74,18 +75,44 @@ def _contents(call: Call, i: int) -> np.ndarray | None:
 
 
 def _with_names(found: ValueType, names: dict[Dim, str]) -> Any:
-    if isinstance(found, TensorType) and found.shape is not None:
-        for dim in found.shape:
-            if isinstance(dim, Expr):
-                names.setdefault(dim, f"d{len(names)}")
-        shape = tuple(symbol(names[d]) if isinstance(d, Expr) else d for d in found.shape)
-        found = TensorType(found.dtype, shape)
-    return type_to_proto(found)
+    def name(d: Dim) -> str:
+        return names.setdefault(d, f"d{len(names)}")
+
+    if isinstance(found, TensorType):
+        if found.shape is not None:
+            shape = tuple(symbol(name(d)) if isinstance(d, Expr) else d for d in found.shape)
+            found = TensorType(found.dtype, shape)
+        return type_to_proto(found)
+    proto = type_to_proto(found)
+    for entry in _named_dims(proto):
+        if entry.dim_param.isidentifier():
+            entry.dim_param = name(symbol(entry.dim_param))
+        else:
+            entry.Clear()
+    return proto
 
 
 def _back(call: Call, proto: Any, symbols: dict[str, Dim]) -> ValueType:
     def dim(name: str) -> Dim:
         return symbols.get(name) or call.fresh()
 
+    if proto.WhichOneof("value") not in (None, "tensor_type"):
+        for entry in _named_dims(proto):
+            known = symbols.get(entry.dim_param)
+            name = symbol_name(known) if known is not None else None
+            if name is not None and name.isidentifier():
+                entry.dim_param = name
+            else:
+                entry.Clear()
     found = type_from_proto(proto, dim, call.fresh)
     return found if isinstance(found, TensorType | OtherType) else TensorType()
+
+
+def _named_dims(proto: Any) -> Iterator[Any]:
+    """The dims with names in the type of a sequence, an optional or a map: those of its elements."""
+    kind = proto.WhichOneof("value")
+    if kind in ("tensor_type", "sparse_tensor_type"):
+        yield from (d for d in getattr(proto, kind).shape.dim if d.WhichOneof("value") == "dim_param")
+    elif kind is not None:
+        inner = getattr(proto, kind)
+        yield from _named_dims(inner.value_type if kind == "map_type" else inner.elem_type)

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from rewrite.engine.graph import Constant, DType, TensorType
+from rewrite.engine.graph import Constant, DType, TensorType, ValueType
 from rewrite.engine.operators import normalise_attrs
-from rewrite.engine.shapes import RULES, IllTyped, SymbolicValue, infer
+from rewrite.engine.shapes import RULES, IllTyped, SymbolicValue, fresh_dims, infer
 from rewrite.engine.symbolic import evaluate, parse
 
 
@@ -228,3 +228,30 @@ def test_nothing_is_known_of_ranks_that_no_tensor_has() -> None:
         (found,) = infer(op, {}, inputs, [None] * len(inputs), 1).types
         assert isinstance(found, TensorType), op
         assert found.shape is None, op
+
+
+def test_elements_of_sequences_keep_their_dims() -> None:
+    """Names of dims go from call to call with their meaning: those of another call are other dims."""
+
+    def call(op: str, *types: ValueType, constants: Sequence[Constant | None] = (), **attrs: Any) -> ValueType:
+        fresh = fresh_dims("_t")
+        known = normalise_attrs(op, attrs)
+        return infer(op, known, types, [None] * len(types), 1, constants=constants, fresh=fresh).types[0]
+
+    size, first = Constant(np.array(2)), Constant(np.array(0))
+    number = TensorType(DType.I64, ())
+    parts = call("SplitToSequence", shaped("M;N;6"), number, constants=[None, size], axis=2)
+    assert call("SequenceAt", parts, number, constants=[None, first]) == shaped("M;N;2")
+    other = call("SplitToSequence", shaped("N;M;6"), number, constants=[None, size], axis=2)
+    assert call("SequenceAt", other, number, constants=[None, first]) == shaped("N;M;2")
+    mixed = call("SequenceInsert", parts, shaped("N;M;2"))
+    found = call("SequenceAt", mixed, number, constants=[None, first])
+    assert isinstance(found, TensorType)
+    assert found.shape is not None
+    assert found.shape[2] == 2
+    assert not {*found.shape} & {*map(parse, "MN")}
+    halves = call("SplitToSequence", shaped("N + 1;6"), number, constants=[None, size], axis=1)
+    found = call("SequenceAt", halves, number, constants=[None, first])
+    assert isinstance(found, TensorType)
+    assert found.shape is not None
+    assert [isinstance(d, int) for d in found.shape] == [False, True]
