@@ -11,6 +11,10 @@ _BRANCHES = """g (bool c, float[2, 2] x, float[2, 2] y) => (float[2, 2] z) {{
               else_branch = e () => (float[2, 2] q) {{ q = {other} }}>
 }}"""
 _QUOTIENT = _BRANCHES.replace("float", "int32").format(then="Div (x, y)", other="Sub (x, y)")
+_TRUTH = """g (bool c, float[2, 2] x, float[2, 2] y) => (bool[2, 2] z) {
+  z = If (c) <then_branch = t () => (bool[2, 2] p) { p = Less (x, y) },
+              else_branch = e () => (bool[2, 2] q) { q = Equal (x, y) }>
+}"""
 _BRANCHES_OF_TWO = """g (bool c, float[2] x) => (float[2] z, float[2] w) {{
   z, w = If (c) <then_branch = t () => (float[2] p, float[2] q) {{ p = Neg (x)  q = {then} (x) }},
                  else_branch = e () => (float[2] r, float[2] s) {{ r = Abs (x)  s = {other} (x) }}>
@@ -85,6 +89,7 @@ MODELS = {
     "if_same": _BRANCHES.format(then="Add (x, y)", other="Add (x, y)"),
     "if_pointwise": _BRANCHES.format(then="Add (x, y)", other="Sub (x, y)"),
     "if_quotient": _QUOTIENT,
+    "if_truth": _TRUTH,
     "if_products": _BRANCHES.format(then="MatMul (x, y)", other="Add (x, y)"),
     "if_same_second": _BRANCHES_OF_TWO.format(then="Relu", other="Relu"),
     "if_two": _BRANCHES_OF_TWO.format(then="Relu", other="Exp"),
