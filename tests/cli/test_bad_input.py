@@ -336,13 +336,14 @@ def test_without_a_compiler_a_bundle_runs(bundle: Path) -> None:
 FULL_FILES = """
 import builtins, errno
 import rewrite.transient as transient
+import rewrite.engine.portions as portions
 def full(name, *arguments, **options):
     file = builtins.open(name, *arguments, **options)
     if not str(name).endswith(("so", "json")) and "index" not in str(name):
         file.close()
         raise OSError(errno.ENOSPC, "No space left on device", str(name))
     return file
-transient.open = full
+transient.open = portions.open = full
 """
 FULL_BUNDLE = """
 import errno
