@@ -80,7 +80,8 @@ def by_numpy(op: str) -> bool:
 
 def _rest(op: str, attrs: Attrs, arrays: Sequence[Array | None], n_outputs: int) -> list[Array]:
     """An operator that is none of the common ones."""
-    if op == "AveragePool" or (op == "MaxPool" and n_outputs == 1):  # the reference leaves NaN out, or fails on it
+    # the reference leaves NaN out, or fails on it, or takes the zero that comes first
+    if op in ("AveragePool", "GlobalMaxPool") or (op == "MaxPool" and n_outputs == 1):
         found = WINDOWS[op](attrs, arrays)
         if found is None:
             raise Refused

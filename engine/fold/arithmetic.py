@@ -10,6 +10,7 @@ import numpy as np
 
 from ..graph import DType
 from .call import Array, Call, Fast, Refused, numeric, tiny
+from .extrema import maximum, minimum
 
 
 def _binary(function: Callable[[Array, Array], Array]) -> Fast:
@@ -111,11 +112,13 @@ def _sigmoid(x: Array) -> Array:
 def _clip(call: Call) -> list[Array]:
     found = call[0]
     numeric(found)
-    low, high = call.get(1), call.get(2)
-    if low is not None:
-        found = np.maximum(found, low.astype(found.dtype))
-    if high is not None:
-        found = np.minimum(found, high.astype(found.dtype))
+    for bound, nearer in ((call.get(1), maximum), (call.get(2), minimum)):
+        if bound is None:
+            continue
+        if bound.size != 1:
+            raise Refused
+        # a bound of shape [1] is a scalar to implementations, too: the result has the shape of what is bounded
+        found = nearer(found, bound.reshape(()).astype(found.dtype))
     return [np.asarray(found, dtype=call[0].dtype)]
 
 
@@ -170,7 +173,7 @@ ARITHMETIC: dict[str, Fast] = {
     "Floor": _unary(np.floor),
     "Ceil": _unary(np.ceil),
     "Round": _unary(np.rint),
-    "Relu": _unary(lambda x: np.maximum(x, np.zeros((), x.dtype))),
+    "Relu": _unary(lambda x: maximum(x, np.zeros((), x.dtype))),
     "Sqrt": _real(np.sqrt),
     "Exp": _real(np.exp),
     "Log": _real(np.log),
@@ -180,8 +183,8 @@ ARITHMETIC: dict[str, Fast] = {
     "Tanh": _real(np.tanh),
     "Erf": _real(_erf),
     "Sigmoid": _real(_sigmoid),
-    "Min": _variadic(np.minimum),
-    "Max": _variadic(np.maximum),
+    "Min": _variadic(minimum),
+    "Max": _variadic(maximum),
     "Sum": _variadic(np.add),
     "Mean": _mean_of,
     "Clip": _clip,

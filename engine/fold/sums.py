@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from .call import Array, Call, Fast, Refused, axes_of, numeric
+from .extrema import largest, smallest
 
 
 def _reduction(function: Callable[..., Array], *, maps: bool = False) -> Fast:
@@ -19,10 +20,11 @@ def _reduction(function: Callable[..., Array], *, maps: bool = False) -> Fast:
             if maps:
                 raise Refused  # what an operator with a map before its sum does then is for the reference to say
             return [data]
-        if not data.size or data.dtype.kind not in "iuf":
+        real = data.dtype.kind == "f" or data.dtype.name == "bfloat16"
+        if not data.size or not (real or data.dtype.kind in "iu"):
             raise Refused
         axis = tuple(axes) if axes else tuple(range(data.ndim))
-        wide = data.astype(np.float64) if data.dtype.kind == "f" else data
+        wide = data.astype(np.float64) if real else data
         found = function(wide, axis=axis, keepdims=bool(call.integer("keepdims", 1)))
         return [np.asarray(found).astype(data.dtype)]
 
@@ -61,8 +63,8 @@ def _einsum(call: Call) -> list[Array]:
 SUMS: dict[str, Fast] = {
     "ReduceSum": _reduction(np.sum),
     "ReduceProd": _reduction(np.prod),
-    "ReduceMax": _reduction(np.max),
-    "ReduceMin": _reduction(np.min),
+    "ReduceMax": _reduction(largest),
+    "ReduceMin": _reduction(smallest),
     "ReduceMean": _reduction(_mean),
     "ReduceSumSquare": _reduction(lambda x, **how: np.sum(x * x, **how), maps=True),
     "ReduceL1": _reduction(lambda x, **how: np.sum(np.abs(x), **how), maps=True),

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.lib.stride_tricks import sliding_window_view
 
 from .call import Array, Attrs
+from .extrema import largest, maximum, minimum
 
 Kernel = Callable[[Attrs, Sequence[Any]], "list[Any] | None"]
 
@@ -130,8 +131,7 @@ def _max_pool(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
     fill = -np.inf if x.dtype.kind == "f" else np.iinfo(x.dtype).min
     view = _windows(x, spans, strides, dilations, pads, fill, counts)
     n = x.ndim - 2
-    largest = view.max(axis=tuple(range(2 + n, 2 + 2 * n)))
-    return [np.asarray(largest, x.dtype)]
+    return [np.asarray(largest(view, tuple(range(2 + n, 2 + 2 * n))), x.dtype)]
 
 
 def _max_pool_one(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
@@ -314,7 +314,8 @@ def _real(attrs: Attrs, name: str, default: float) -> float:
 
 
 def _hard_sigmoid(x: Array, attrs: Attrs) -> Array:
-    return np.clip(_real(attrs, "alpha", 0.2) * x + _real(attrs, "beta", 0.5), 0, 1)
+    inner = _real(attrs, "alpha", 0.2) * x + _real(attrs, "beta", 0.5)
+    return minimum(maximum(inner, np.zeros(())), np.ones(()))
 
 
 def _selu(x: Array, attrs: Attrs) -> Array:
@@ -448,7 +449,7 @@ WINDOWS: dict[str, Kernel] = {
     "MaxPool": _max_pool_one,
     "AveragePool": _average_pool,
     "GlobalAveragePool": _global(np.mean),
-    "GlobalMaxPool": _global(np.max),
+    "GlobalMaxPool": _global(largest),
     "BatchNormalization": _batch_norm,
     "LayerNormalization": _layer_norm,
     "RMSNormalization": _rms_norm,

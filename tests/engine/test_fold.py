@@ -223,3 +223,43 @@ def test_quantising_saturates_on_the_side_of_the_number() -> None:
     assert lowest is not None
     assert lowest[0].tolist() == [-128]
     assert evaluate("QuantizeLinear", {"precision": -1}, [x, np.float32(0.5), np.int8(1)]) is None
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
+def test_which_zero_is_the_greater_does_not_hang_on_the_order(dtype: Any) -> None:
+    def negative(op: str, attrs: dict[str, Any], *arrays: Any) -> bool:
+        found = evaluate(op, attrs, arrays)
+        assert found is not None
+        assert found[0].dtype == arrays[0].dtype
+        assert (found[0] == 0).all()
+        (sign,) = set(np.signbit(found[0]).reshape(-1).tolist())
+        return bool(sign)
+
+    plus, minus = np.zeros(40, dtype), -np.zeros(40, dtype)
+    for a, b in ((plus, minus), (minus, plus)):
+        assert not negative("Max", {}, a, b)
+        assert negative("Min", {}, a, b)
+        assert not negative("Clip", {}, a, b[0])
+        assert negative("Clip", {}, a, None, b[0])
+    assert negative("Max", {}, minus, minus)
+    assert negative("Max", {}, minus, minus - 1)
+    assert not negative("Min", {}, plus, plus + 1)
+    assert not negative("Relu", {}, minus)
+    for at in range(40):
+        one = minus.copy()
+        one[at] = 0
+        for op in ("ReduceMax", "MaxPool", "GlobalMaxPool"):
+            attrs = {"kernel_shape": (40,)} if op == "MaxPool" else {}
+            assert not negative(op, attrs, one.reshape(1, 1, 40))
+            assert negative(op, attrs, minus.reshape(1, 1, 40))
+        assert negative("ReduceMin", {}, -one)
+        assert not negative("ReduceMin", {}, plus)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+def test_a_bound_of_one_element_is_a_scalar(shape: tuple[int, ...]) -> None:
+    x = np.full(shape, 7, F)
+    found = evaluate("Clip", {}, [x, np.zeros((1,), F), np.full((1, 1), 6, F)])
+    assert found is not None
+    assert found[0].tolist() == np.full(shape, 6).tolist()
+    assert evaluate("Clip", {}, [x, np.zeros((3,), F)]) is None
