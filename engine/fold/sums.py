@@ -37,6 +37,16 @@ def _mean(data: Array, **how: Any) -> Array:
     return np.asarray(np.mean(data, **how))
 
 
+def _log_sum_exp(data: Array, *, axis: tuple[int, ...], keepdims: bool) -> Array:
+    """The logarithm of a sum of exponentials, shifted by the greatest unless that is infinite: ∞ − ∞ is NaN."""
+    if data.dtype.kind != "f":
+        raise Refused
+    greatest = largest(data, axis, keepdims=True)
+    shift = np.where(np.isinf(greatest), 0.0, greatest)
+    total = np.log(np.sum(np.exp(data - shift), axis=axis, keepdims=True)) + shift
+    return total if keepdims else np.squeeze(total, axis)
+
+
 def _matmul(call: Call) -> list[Array]:
     a, b = call[0], call[1]
     numeric(a, b)
@@ -69,6 +79,7 @@ SUMS: dict[str, Fast] = {
     "ReduceSumSquare": _reduction(lambda x, **how: np.sum(x * x, **how), maps=True),
     "ReduceL1": _reduction(lambda x, **how: np.sum(np.abs(x), **how), maps=True),
     "ReduceL2": _reduction(lambda x, **how: np.sqrt(np.sum(x * x, **how)), maps=True),
+    "ReduceLogSumExp": _reduction(_log_sum_exp, maps=True),
     "MatMul": _matmul,
     "Gemm": _gemm,
     "Einsum": _einsum,

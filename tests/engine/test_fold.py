@@ -263,3 +263,10 @@ def test_a_bound_of_one_element_is_a_scalar(shape: tuple[int, ...]) -> None:
     assert found is not None
     assert found[0].tolist() == np.full(shape, 6).tolist()
     assert evaluate("Clip", {}, [x, np.zeros((3,), F)]) is None
+
+
+def test_a_logarithm_of_exponentials_of_what_is_infinite() -> None:
+    x = np.array([[-np.inf, -np.inf], [np.inf, -np.inf], [1000, 1000], [-np.inf, 3], [np.nan, np.inf]], F)
+    found = evaluate("ReduceLogSumExp", {"keepdims": 0}, [x, i(1)])
+    assert found is not None
+    np.testing.assert_array_equal(found[0], np.array([-np.inf, np.inf, 1000 + np.log(2), 3, np.nan], F))
