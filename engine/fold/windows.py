@@ -356,10 +356,10 @@ def _exact_product(a: Array, b: Array, otherwise: Array) -> Array:
 
     Each product of two numbers is written as two numbers, by Veltkamp's and Dekker's method, and all of a sum are
     added up by `math.fsum`."""
-    if a.shape[-1] != b.shape[-2] or math.prod(a.shape) * b.shape[-1] > _EXACTLY or b.ndim > 2:
+    if a.shape[-1] != b.shape[-2] or otherwise.size * a.shape[-1] > _EXACTLY:
         return otherwise
     ordinary = [(m == 0) | ((np.abs(m) > 1e-100) & (np.abs(m) < 1e100)) for m in (a, b)]
-    left, right = np.where(ordinary[0], a, 0)[..., :, :, None], np.where(ordinary[1], b, 0)[None, :, :]
+    left, right = np.where(ordinary[0], a, 0)[..., :, :, None], np.where(ordinary[1], b, 0)[..., None, :, :]
     high = left * right
     (x, y), (z, w) = _halves(left), _halves(right)
     low = ((x * z - high) + x * w + y * z) + y * w
@@ -367,7 +367,7 @@ def _exact_product(a: Array, b: Array, otherwise: Array) -> Array:
     shape = terms.shape[:-1]
     flat = terms.reshape(math.prod(shape), terms.shape[-1])
     found = np.array([math.fsum(row) for row in flat.tolist()], np.float64).reshape(shape)
-    return np.where(ordinary[0].all(axis=-1)[..., None] & ordinary[1].all(axis=-2), found, otherwise)
+    return np.where(ordinary[0].all(axis=-1)[..., :, None] & ordinary[1].all(axis=-2)[..., None, :], found, otherwise)
 
 
 def _halves(x: Array) -> tuple[Array, Array]:

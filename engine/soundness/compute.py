@@ -194,9 +194,15 @@ _LARGE = 1e6
 
 def _magnitude(node: ENode, arrays: Sequence[Any]) -> Array:
     """The sums of the magnitudes of what an operator adds up: rounding is off by a part of these, however small the sum
-    (Higham, "Accuracy and Stability of Numerical Algorithms", section 4.2)."""
-    sizes = [np.abs(a.astype(np.float64)) if _is_float(a) else a for a in arrays]
+    (Higham, "Accuracy and Stability of Numerical Algorithms", section 4.2). They are infinite where finite operands
+    overflow in one order and need not in another; what is infinite already counts as nothing."""
+    sizes = [_finite_size(a) if _is_float(a) else a for a in arrays]
     return np.asarray(apply(node.op, node.attrs, sizes, node.outputs)[0])
+
+
+def _finite_size(array: Array) -> Array:
+    sizes = np.abs(array.astype(np.float64))
+    return np.where(np.isfinite(sizes), sizes, 0.0)
 
 
 def _is_float(array: Any) -> bool:
@@ -208,7 +214,7 @@ _CANCELLED = 1e-3
 
 
 def _cancelled(terms: Sequence[Any], total: Any) -> float:
-    """The largest magnitude that terms of a sum have where they cancel."""
+    """The largest magnitude that terms of a sum have where they cancel: infinite where that cannot be told."""
     if not _is_float(total):
         return 0.0
     found = 0.0
@@ -216,7 +222,7 @@ def _cancelled(terms: Sequence[Any], total: Any) -> float:
         result = np.abs(total.astype(np.float64))
         for term in terms:
             size = np.broadcast_to(np.abs(np.asarray(term).astype(np.float64)), result.shape)
-            gone = size[np.isfinite(size) & (result < _CANCELLED * size)]
+            gone = size[result < _CANCELLED * size]  # a sum with a term that is infinite is no smaller
             found = max(found, float(gone.max(initial=0.0)))
     return found
 

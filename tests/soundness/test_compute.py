@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from rewrite.engine.egraph import EGraph
 from rewrite.engine.graph import DType, TensorType
+from rewrite.engine.operators import normalise_attrs
 from rewrite.engine.soundness.compute import Undefined, Values, apply
 
 
@@ -30,6 +33,37 @@ def test_a_sum_of_products_that_cancels_tells_what_it_has_lost() -> None:
     kept = Values(egraph, {"x": np.array([[1, 1]], np.float32), "w": large * np.float32(0.1)}, {})
     assert kept.of_class(product).lost == 0
     egraph.matcher.close()
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Gemm"])
+def test_a_sum_of_products_that_overflows_has_lost_everything(op: str) -> None:
+    egraph = EGraph.create(())
+    assert egraph.matcher is not None
+    x = egraph.add_input("x", TensorType(DType.F64, (1, 2)))
+    w = egraph.add_input("w", TensorType(DType.F64, (2, 1)))
+    product = egraph.add(op, normalise_attrs(op, {}), (x, w))
+    large = np.full((2, 1), np.finfo(np.float64).max)
+    found = Values(egraph, {"x": np.array([[1.0, -1.0]]), "w": large}, {}).of_class(product)
+    assert found.arrays[0].tolist() == [[0]]
+    assert found.lost == np.inf
+    infinite = np.array([[1e300], [np.inf]])
+    assert Values(egraph, {"x": np.array([[1.0, 1.0]]), "w": infinite}, {}).of_class(product).lost == 0
+    egraph.matcher.close()
+
+
+def test_products_of_batches_are_summed_without_error() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((2, 1, 3, 50)), rng.standard_normal((4, 50, 2))
+    (found,) = apply("MatMul", {}, [a, b], 1)
+    for i, j in np.ndindex(2, 4):
+        (one,) = apply("MatMul", {}, [a[i, 0], b[j]], 1)
+        assert found[i, j].tobytes() == one.tobytes()
+        exact = [[float(sum(map(_times, row, column), Fraction())) for column in b[j].T] for row in a[i, 0]]
+        assert one.tolist() == exact
+
+
+def _times(x: float, y: float) -> Fraction:
+    return Fraction(x) * Fraction(y)
 
 
 def test_one_exponent_for_all_is_as_one_for_each() -> None:
