@@ -161,11 +161,14 @@ def _run(subject: Subject, instances: Sequence[Instance], seed: int, seconds: fl
         built: list[Built] = []
         owner: list[Outcome] = []
         for number, outcome in enumerate(outcomes):
+            before = len(egraph.nodes)
             try:
                 made = build(subject.pattern, outcome.instance, evaluator, f"{number}.")
             except NOT_BUILT:
                 continue
-            if invalid(egraph, _below(egraph, made.roots)):
+            # tensors without elements are one class, of which a root does not tell what it was made of
+            own = range(before, len(egraph.nodes))
+            if invalid(egraph, dict.fromkeys((*own, *_below(egraph, made.roots)))):
                 continue
             outcome.built = True
             built.append(made)

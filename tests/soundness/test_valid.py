@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from rewrite.engine.egraph import EGraph
 from rewrite.engine.graph import Constant, DType, TensorType
+from rewrite.engine.library import load_rules
 from rewrite.engine.operators import normalise_attrs
+from rewrite.engine.soundness.instance import seeds
+from rewrite.engine.soundness.operand import Tensor
+from rewrite.engine.soundness.run import run, subjects
 from rewrite.engine.soundness.valid import invalid
+from rewrite.engine.values import OpRef
 
 
 def said(op: str, scale: tuple[int, ...], zero: tuple[int, ...], **attrs: int) -> str:
@@ -46,3 +53,26 @@ def test_a_quantisation_computes_in_real_numbers_and_gives_what_its_zero_point_i
     assert "output_dtype" in said("QuantizeLinear", (), (), output_dtype=DType.I8.onnx)
     assert not said("DequantizeLinear", (), (), output_dtype=DType.F16.onnx)
     assert "output_dtype" in said("DequantizeLinear", (), (), output_dtype=DType.U8.onnx)
+
+
+RULE = """
+rule turned                                    # a choice of operators for f
+  Transpose(elementwise f(x, y), perm: p)  =>  f(Transpose(x, perm: p), Transpose(y, perm: p))
+  where rank(x) == rank(y)
+  class exact
+  test fires    x: f32[2,3], y: f32[2,3], p = [1,0], f = Sub
+"""
+
+
+@pytest.mark.parametrize(("op", "allowed"), [("Or", False), ("Mul", True)])
+def test_what_a_tensor_without_elements_was_made_of_has_to_be_valid(tmp_path: Path, op: str, allowed: bool) -> None:
+    path = tmp_path / "some.rules"
+    path.write_text(RULE)
+    library = load_rules([path], std=False)
+    (subject,) = subjects(library.rules[0], library)
+    first = next(iter(seeds(subject.pattern, subject.declared)))
+    empty = Tensor(DType.F32, (2, 0))
+    other = first.replace(x=empty, y=empty, f=OpRef(op, normalise_attrs(op, {})))
+    batch = run(subject, [other])
+    assert batch.outcomes[0].built == allowed
+    assert batch.outcomes[0].difference is None

@@ -152,10 +152,12 @@ def read(egraph: EGraph, roots: Sequence[int]) -> SmallGraph:
 def insert(graph: SmallGraph, egraph: EGraph, evaluator: Evaluator, prefix: str) -> list[int] | None:
     """The classes of a graph's roots in an e-graph, its inputs named after `prefix`; None if it is ill-typed."""
     at: dict[int, int] = {NONE: ABSENT}
+    before = len(egraph.nodes)
     try:
         for i, item in enumerate(graph.items):
             at[i] = _insert(item, at, egraph, evaluator, f"{prefix}.{i}")
-        if invalid(egraph, at.values()):
+        own = range(before, len(egraph.nodes))  # those that the definition of an operator of our own adds, too
+        if invalid(egraph, dict.fromkeys((*own, *at.values()))):
             return None
     except (IllTyped, Unprovable, ArithmeticError, LookupError, TypeError, ValueError):
         return None  # ill-typed in a way that inference says, or one that it trips over
