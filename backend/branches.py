@@ -62,7 +62,7 @@ class _Settler:
     symbols: set[str]
     failing: set[int] = field(default_factory=set)  # identities of settled graphs that fail whenever they are run
     inside: dict[int, dict[str, SymbolicValue]] = field(default_factory=dict)
-    # By the identity of the body of a loop, which is kept for that, the types of its inputs in all turns.
+    # By the identity of the body of a loop, which is kept for that, the types of its inputs in all iterations.
     fixed: dict[int, tuple[Graph, list[TensorType]]] = field(default_factory=dict)
     _fresh: set[str] = field(default_factory=set)
     _count: int = 0
@@ -122,7 +122,7 @@ class _Settler:
         contents: Mapping[str, SymbolicValue],
         constants: Mapping[str, Constant],
     ) -> Node:
-        """A Loop or Scan with its body settled, if what it carries is of one type in all turns."""
+        """A Loop or Scan with its body settled, if what it carries is of one type in all iterations."""
         body = body_of(node)
         kinds = None if body is None else inputs_of_body(node, body, types)
         if body is None or kinds is None:

@@ -1,7 +1,7 @@
-"""Types of what a Loop or Scan carries: those of before the first turn, where each turn gives a value of the same type.
+"""Types of what a Loop or Scan carries: those of before the first iteration, where each gives a value of the same type.
 
-A model tells the types of a Loop's carried values seldom, and they may change from turn to turn. Where the body,
-with its inputs of the types that go in, gives the same types again, these are the types in all turns.
+A model tells the types of a Loop's carried values seldom, and they may change from iteration to iteration. Where the
+body, with its inputs of the types that go in, gives the same types again, these are the types in all iterations.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def with_axis(kind: TensorType, axis: int, length: Dim) -> TensorType | None:
 
 
 def inputs_of_body(node: Node, body: Graph, types: Types) -> list[TensorType] | None:
-    """The types of a body's inputs in the first turn; None where the shape of one isn't known."""
+    """The types of a body's inputs in the first iteration; None where the shape of one isn't known."""
     around = [types.get(v) if v else None for v in node.inputs]
     states = max(n_states(node), 0)
     found: list[TensorType] = []
@@ -102,7 +102,7 @@ def alike(a: TensorType, b: TensorType) -> bool:
     return all(map(symbolic.same, a.shape, b.shape))
 
 
-def turns_of(node: Node, types: Types, contents: Mapping[str, Sequence[Dim]], constants: Constants) -> Dim | None:
+def iterations_of(node: Node, types: Types, contents: Mapping[str, Sequence[Dim]], constants: Constants) -> Dim | None:
     """How often the body is run at most, in terms of extents; None where only a run can tell. `contents` are those of
     small integer tensors."""
     if node.op == "Scan":
@@ -126,7 +126,7 @@ def turns_of(node: Node, types: Types, contents: Mapping[str, Sequence[Dim]], co
 
 
 def goes_on(node: Node, body: Graph, constants: Constants) -> bool:
-    """Whether the condition of a Loop, if it holds at first, holds after each turn: a constant, or handed on."""
+    """Whether the condition of a Loop, if it holds at first, holds after each iteration: a constant, or handed on."""
     makers = body.producers()
     value = body.outputs[0]
     while value in makers and makers[value].op == "Identity":
@@ -159,14 +159,14 @@ def types_after(
     loop, states = node.op == "Loop", max(n_states(node), 0)
     result: list[Any] = list(found)
     result[:states] = inputs[2 * loop : 2 * loop + states][: len(result)]
-    turns = turns_of(node, types, {v: c.dims for v, c in contents.items()}, constants)
-    if turns is None or (loop and not (begins(node, constants) and goes_on(node, body, constants))):
+    iterations = iterations_of(node, types, {v: c.dims for v, c in contents.items()}, constants)
+    if iterations is None or (loop and not (begins(node, constants) and goes_on(node, body, constants))):
         return tuple(result)
     axes = [0] * (len(body.outputs) - loop - states)
     if not loop:
         axes = axes_of(node, "scan_output_axes", len(axes)) or axes
     for i, (value, axis) in enumerate(zip(body.outputs[loop + states :], axes, strict=True), states):
-        kind = with_axis(body.type(value), axis, turns)
+        kind = with_axis(body.type(value), axis, iterations)
         if i < len(result) and kind is not None and is_known(kind):
             result[i] = kind
     return tuple(result)

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from ..engine import symbolic
 from ..engine.graph import Constant, DType, TensorType, ValueType
-from .kernel_graph import Control, Cycle, Guarded, Item, Join, ModelPlan, Shape, Step, View, fresh_name, writes
+from .kernel_graph import Control, Guarded, Item, Join, Loop, ModelPlan, Shape, Step, View, fresh_name, writes
 from .kernels.movement import copy_values
 from .storage import nbytes
 
@@ -68,7 +68,7 @@ class Conditionals:
                 names[value] = value
         copies = []
         origin = {i.output: i.input for i in body.items if isinstance(i, View) and i.offset == 0}
-        steps = {v for i in body.items if isinstance(i, Step | Join | Cycle) for v in writes(i)}
+        steps = {v for i in body.items if isinstance(i, Step | Join | Loop) for v in writes(i)}
         for value, made in zip(body.outputs, item.outputs, strict=True):
             root = value
             while root in origin:
@@ -96,7 +96,7 @@ class Conditionals:
 def _is_native(body: ModelPlan) -> bool:
     """Whether a branch is kernels, views and numbers only, and loops over such."""
     return not body.versions and all(
-        isinstance(i, Step | View | Join | Shape) or (isinstance(i, Cycle) and not i.is_open) for i in body.items
+        isinstance(i, Step | View | Join | Shape) or (isinstance(i, Loop) and not i.is_open) for i in body.items
     )
 
 
@@ -106,7 +106,7 @@ def _renamed(item: Item, names: Mapping[str, str], guard: tuple[str, bool]) -> I
     def all_of(values: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(names.get(v, v) for v in values)
 
-    if isinstance(item, Step | Cycle):
+    if isinstance(item, Step | Loop):
         when: Guarded = (guard, *((names.get(v, v), wanted) for v, wanted in item.when))
         if isinstance(item, Step):
             return replace(item, inputs=all_of(item.inputs), outputs=all_of(item.outputs), when=when)

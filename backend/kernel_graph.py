@@ -223,21 +223,21 @@ class Along:
 
 
 @dataclass(frozen=True)
-class Cycle:
+class Loop:
     """A Loop or Scan that the runtime drives over a body of kernels.
 
-    The inputs of the body are, for a Loop, the number of the turn and the condition that it begins with; then the
+    The inputs of the body are, for a Loop, the number of the iteration and the condition that it begins with; then the
     carried values, a piece of each tensor that is scanned, and what it captures. Its outputs are, if `ends`, whether to
     go on; then the carried values, and a piece of each tensor that is made. All of them are made by steps, each in a
-    buffer of its own. What is carried is of one type from the first turn to the last.
+    buffer of its own. What is carried is of one type from the first iteration to the last.
 
     Attributes:
         states, scanned, captures: values that these inputs come from.
-        outputs: the carried values after the last turn (empty: nobody reads it), then the tensors that are made.
+        outputs: the carried values after the last iteration (empty: nobody reads it), then the tensors that are made.
         scans, makes: how those are gone through.
-        turns: how many there are, at most if `ends`; None if `count` says it, or only the condition.
-        count, going: the values of the trip count and of the condition before the first turn; empty if there are none,
-            or if they are known.
+        iterations: how many there are, at most if `ends`; None if `count` says it, or only the condition.
+        count, going: the values of the trip count and of the condition before the first iteration; empty if there are
+            none, or if they are known.
     """
 
     op: str
@@ -248,7 +248,7 @@ class Cycle:
     outputs: tuple[str, ...]
     scans: tuple[Along, ...] = ()
     makes: tuple[Along, ...] = ()
-    turns: Dim | None = None
+    iterations: Dim | None = None
     count: str = ""
     going: str = ""
     ends: bool = False
@@ -263,10 +263,10 @@ class Cycle:
     @property
     def is_open(self) -> bool:
         """Whether only a run tells how long the tensors get that it makes: it ends a stage then."""
-        return bool(self.makes) and (self.turns is None or self.ends or bool(self.going))
+        return bool(self.makes) and (self.iterations is None or self.ends or bool(self.going))
 
 
-Item = Step | View | Join | Shape | Fallback | Control | Cycle
+Item = Step | View | Join | Shape | Fallback | Control | Loop
 
 
 def reads(item: Item) -> tuple[str, ...]:
@@ -279,7 +279,7 @@ def reads(item: Item) -> tuple[str, ...]:
         return item.parts
     if isinstance(item, Fallback):
         return tuple(v for v in item.node.inputs if v)
-    if isinstance(item, Cycle):
+    if isinstance(item, Loop):
         conditions = [v for v, _ in item.when]
         return tuple(
             dict.fromkeys(
@@ -294,7 +294,7 @@ def reads(item: Item) -> tuple[str, ...]:
 
 def writes(item: Item) -> tuple[str, ...]:
     """The values that an item makes."""
-    if isinstance(item, Step | Control | Cycle):
+    if isinstance(item, Step | Control | Loop):
         return tuple(v for v in item.outputs if v)
     if isinstance(item, Fallback):
         return tuple(v for v in item.node.outputs if v)
@@ -303,7 +303,7 @@ def writes(item: Item) -> tuple[str, ...]:
 
 def is_host(item: Item) -> bool:
     """Whether Python runs an item, or looks at what it gives: only then its results' extents are known."""
-    return isinstance(item, Fallback | Control) or (isinstance(item, Cycle) and item.is_open)
+    return isinstance(item, Fallback | Control) or (isinstance(item, Loop) and item.is_open)
 
 
 def extents_of(item: Item, types: Mapping[str, ValueType]) -> list[Dim]:
@@ -324,11 +324,11 @@ def extents_of(item: Item, types: Mapping[str, ValueType]) -> list[Dim]:
         return list(item.dims)
     if isinstance(item, Control):
         return [symbol(name) for body in item.bodies for name in body.symbols]
-    if isinstance(item, Cycle):
+    if isinstance(item, Loop):
         own = shapes((*item.states, *item.scanned, *item.captures, *item.outputs[: len(item.states)]))
         own += [d for v in item.made for d in shapes((v,))[1 if item.is_open else 0 :]]
-        turns = () if item.turns is None else (item.turns,)
-        return [*own, *turns, *(symbol(name) for name in item.body.symbols)]
+        iterations = () if item.iterations is None else (item.iterations,)
+        return [*own, *iterations, *(symbol(name) for name in item.body.symbols)]
     return []  # a fallback takes its operands as they are
 
 
@@ -411,7 +411,7 @@ class ModelPlan:
                 found[item.kernel] = None
             elif isinstance(item, Control):
                 found.update(dict.fromkeys(k for body in item.bodies for k in body.kernels))
-            elif isinstance(item, Cycle):
+            elif isinstance(item, Loop):
                 found.update(dict.fromkeys(item.body.kernels))
         for version in self.versions:
             found.update(dict.fromkeys(version.plan.kernels))

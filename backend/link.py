@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ..engine import symbolic
 from .arrays import aligned, usable
-from .cycle_link import Bases, LinkedCycle
-from .kernel_graph import LAUNCH_WORK, SERIAL_WORK, Control, Cycle, Fallback, Kernel, ModelPlan, Shape, Step
+from .kernel_graph import LAUNCH_WORK, SERIAL_WORK, Control, Fallback, Kernel, Loop, ModelPlan, Shape, Step
+from .loop_link import Bases, LinkedLoop
 from .storage import SCRATCH, Layout, Storage, lay_out, made_natively, make_storage, nbytes
 
 Array = NDArray[Any]
@@ -27,7 +27,7 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class Bound:
-    """A stage's layout with the runtime's course for each stretch of native items; for others the conditions on which
+    """A stage's layout with the runtime's `Block` for each block of native items; for others the conditions on which
     they are run."""
 
     layout: Layout
@@ -52,24 +52,24 @@ class Made:
         return np.ndarray(self.shape, self.dtype, self.store.take())
 
 
-class Stretch:
+class LinkedBlock:
     """Native items that run one after the other: walks with their steps, and loops."""
 
     def __init__(self) -> None:
-        self.parts: list[tuple[Any, list[Step]] | LinkedCycle] = []
+        self.parts: list[tuple[Any, list[Step]] | LinkedLoop] = []
 
     @property
     def is_open(self) -> bool:
         """Whether it ends with a loop that tells an extent."""
-        return any(isinstance(part, LinkedCycle) and part.item.is_open for part in self.parts)
+        return any(isinstance(part, LinkedLoop) and part.item.is_open for part in self.parts)
 
 
 class Stage:
-    """What a stage does: stretches of native items, and in between items that Python runs."""
+    """What a stage does: blocks of native items, and in between items that Python runs."""
 
     def __init__(self, symbols: tuple[str, ...]) -> None:
         self.symbols = symbols
-        self.actions: list[Stretch | Fallback | Control] = []
+        self.actions: list[LinkedBlock | Fallback | Control] = []
         self.outputs: list[str] = []  # roots that are made straight in an output array
         self.bound: dict[tuple[int, ...], Bound] = {}
         self.latest: Bound | None = None
@@ -104,28 +104,28 @@ class Link:
     def _make_stage(self, number: int) -> Stage:
         planned = self.storage.stages[number]
         stage = Stage(planned.symbols)
-        stretch = Stretch()
+        block = LinkedBlock()
         steps: list[Step] = []
 
         def end_walk() -> None:
             if steps:
-                stretch.parts.append((self._walk(steps), list(steps)))
+                block.parts.append((self._walk(steps), list(steps)))
                 steps.clear()
 
         def flush() -> None:
-            nonlocal stretch
+            nonlocal block
             end_walk()
-            if stretch.parts:
-                stage.actions.append(stretch)
-            stretch = Stretch()
+            if block.parts:
+                stage.actions.append(block)
+            block = LinkedBlock()
 
         for at, item in enumerate(planned.items, planned.first):
             if isinstance(item, Step):
                 steps.append(item)
-            elif isinstance(item, Cycle):
+            elif isinstance(item, Loop):
                 end_walk()
                 inner = self.storage.bodies[at]
-                stretch.parts.append(LinkedCycle(item, at, self, inner, self._addresses, self._bases))
+                block.parts.append(LinkedLoop(item, at, self, inner, self._addresses, self._bases))
             elif isinstance(item, Fallback | Control):
                 flush()
                 stage.actions.append(item)
@@ -169,8 +169,8 @@ class Link:
         layout = lay_out(self.storage, number, extents)
         bindings: list[Any] = []
         for action in stage.actions:
-            if isinstance(action, Stretch):
-                bindings.append(self._course(action, number, layout, extents))
+            if isinstance(action, LinkedBlock):
+                bindings.append(self._block(action, number, layout, extents))
                 continue
             guards = action.when if isinstance(action, Control) else ()
             bindings.append([(self.base(v), self.offset(v, layout, number, extents), w) for v, w in guards])
@@ -179,26 +179,26 @@ class Link:
         stage.latest = found
         return found
 
-    def course(self, number: int, layout: Layout, extents: Mapping[str, int]) -> Any:
-        """The runtime's course of a stage that is one stretch, or nothing, with this layout, which has to be kept."""
-        from .runtime.executor import Course
+    def block(self, number: int, layout: Layout, extents: Mapping[str, int]) -> Any:
+        """The runtime's `Block` of a stage that is one block, or nothing, with this layout, which has to be kept."""
+        from .runtime.executor import Block
 
         actions = self.stages[number].actions
         if not actions:
-            return Course([])
+            return Block([])
         [action] = actions
-        assert isinstance(action, Stretch)
-        return self._course(action, number, layout, extents)
+        assert isinstance(action, LinkedBlock)
+        return self._block(action, number, layout, extents)
 
-    def _course(self, stretch: Stretch, number: int, layout: Layout, extents: Mapping[str, int]) -> Any:
-        from .runtime.executor import Course
+    def _block(self, block: LinkedBlock, number: int, layout: Layout, extents: Mapping[str, int]) -> Any:
+        from .runtime.executor import Block
 
-        return Course(
+        return Block(
             [
                 part.bind(layout, number, extents)
-                if isinstance(part, LinkedCycle)
+                if isinstance(part, LinkedLoop)
                 else self._binding(*part, number, layout, extents)
-                for part in stretch.parts
+                for part in block.parts
             ]
         )
 

@@ -20,13 +20,13 @@ from .kernel_graph import (
     SLACK,
     Along,
     Control,
-    Cycle,
     Fallback,
     Guard,
     Guarded,
     Item,
     Join,
     Kernel,
+    Loop,
     ModelPlan,
     Origin,
     Shape,
@@ -36,7 +36,7 @@ from .kernel_graph import (
 )
 
 Json = Any
-FORMAT = 7
+FORMAT = 8
 """The version of bundles: what another version has written is not read."""
 WEIGHTS = "weights.bin"
 
@@ -197,9 +197,9 @@ def _dump_item(item: Item, kernels: Mapping[Kernel, str], weights: Weights) -> J
                 "attrs": attrs,
                 "name": node.name,
             }
-        case Cycle():
+        case Loop():
             return {
-                "cycle": item.op,
+                "loop": item.op,
                 "body": dump_plan(item.body, kernels, weights),
                 "states": list(item.states),
                 "scanned": list(item.scanned),
@@ -207,7 +207,7 @@ def _dump_item(item: Item, kernels: Mapping[Kernel, str], weights: Weights) -> J
                 "outputs": list(item.outputs),
                 "scans": [[along.axis, along.reverse] for along in item.scans],
                 "makes": [[along.axis, along.reverse] for along in item.makes],
-                "turns": None if item.turns is None else _dump_dim(item.turns),
+                "iterations": None if item.iterations is None else _dump_dim(item.iterations),
                 "count": item.count,
                 "going": item.going,
                 "ends": item.ends,
@@ -249,9 +249,9 @@ def _load_item(data: Json, kernels: Mapping[str, Kernel], weights: NDArray[np.ui
         return Join(tuple(data["join"]), offsets, data["output"], tuple(data["nodes"]))
     if "shape" in data:
         return Shape(data["output"], tuple(_load_dim(d) for d in data["shape"]), tuple(data["nodes"]))
-    if "cycle" in data:
-        return Cycle(
-            op=data["cycle"],
+    if "loop" in data:
+        return Loop(
+            op=data["loop"],
             body=load_plan(data["body"], kernels, weights),
             states=tuple(data["states"]),
             scanned=tuple(data["scanned"]),
@@ -259,7 +259,7 @@ def _load_item(data: Json, kernels: Mapping[str, Kernel], weights: NDArray[np.ui
             outputs=tuple(data["outputs"]),
             scans=tuple(Along(int(axis), bool(reverse)) for axis, reverse in data["scans"]),
             makes=tuple(Along(int(axis), bool(reverse)) for axis, reverse in data["makes"]),
-            turns=None if data["turns"] is None else _load_dim(data["turns"]),
+            iterations=None if data["iterations"] is None else _load_dim(data["iterations"]),
             count=data["count"],
             going=data["going"],
             ends=bool(data["ends"]),

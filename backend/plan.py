@@ -15,7 +15,6 @@ from ..engine.symbolic import Dim
 from .branches import substitute
 from .carried import REPEATED
 from .conditional import Conditionals
-from .cycles import driven
 from .group import FusePolicy, Uses, group_nodes, split
 from .joining import joined
 from .kernel_graph import (
@@ -36,6 +35,7 @@ from .kernel_graph import (
     writes,
 )
 from .lengths import range_lengths
+from .loop_plan import driven
 from .lower import Context, lowerer_of
 from .pitch import settled
 from .versions import versions_of
@@ -201,8 +201,8 @@ def _classify(
         computable = all(_is_dense(t) and _symbols(t) <= bound for t in types)
         if node.op in _CONTROL:
             control = _control(graph, node, policy, context, bound)
-            cycle = driven(graph, node, control, context, bound) if node.op in REPEATED else None
-            fixed[id(node)] = cycle or [control]
+            loop = driven(graph, node, control, context, bound) if node.op in REPEATED else None
+            fixed[id(node)] = loop or [control]
         elif computable and (shape := _as_shape(node, context, bound)) is not None:
             fixed[id(node)] = shape
         elif computable and (views := views_of(node, context)) is not None:

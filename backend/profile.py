@@ -23,7 +23,7 @@ from ..engine import symbolic
 from ..engine.graph import TensorType, ValueType
 from ..engine.machine import Machine
 from ..engine.work import PARTIAL, Estimator
-from .kernel_graph import Control, Cycle, Fallback, Origin, Step, reads
+from .kernel_graph import Control, Fallback, Loop, Origin, Step, reads
 
 if TYPE_CHECKING:
     from .program import Launch, Program
@@ -162,7 +162,7 @@ def _groups(launches: Iterable[Launch]) -> Iterable[list[Launch]]:
 class _Same:
     """Equal for steps in a row that share the work of a group."""
 
-    def __init__(self, item: Step | Fallback | Control | Cycle) -> None:
+    def __init__(self, item: Step | Fallback | Control | Loop) -> None:
         self.item = item
 
     def __eq__(self, other: object) -> bool:
@@ -195,7 +195,7 @@ def _kernel(launch: Launch) -> str:
     item = launch.item
     if isinstance(item, Step):
         return item.kernel.template
-    if isinstance(item, Cycle):
+    if isinstance(item, Loop):
         return f"loop: {item.op}"
     return f"python: {item.node.op if isinstance(item, Fallback) else item.op}"
 
@@ -209,7 +209,7 @@ def _row(
 ) -> KernelTime:
     """The row of a group of nodes."""
     first = launches[0]
-    item, native = first.item, isinstance(first.item, Step | Cycle)
+    item, native = first.item, isinstance(first.item, Step | Loop)
     origins = item.origins if isinstance(item, Step) else (_origin(first),)
     estimator = Estimator(first.extents)
     flops = _flops(item, origins, estimator)
@@ -238,14 +238,14 @@ def _row(
     )
 
 
-def _flops(item: Step | Fallback | Control | Cycle, origins: Sequence[Origin], estimator: Estimator) -> float:
-    """The arithmetic of a group of nodes; of a loop that of its body for each turn, if their number is known."""
-    if not isinstance(item, Cycle):
+def _flops(item: Step | Fallback | Control | Loop, origins: Sequence[Origin], estimator: Estimator) -> float:
+    """The arithmetic of a group of nodes; of a loop that of its body for each iteration, if their number is known."""
+    if not isinstance(item, Loop):
         return sum(estimator.work(_plain(o.op), o.attrs, o.inputs, o.outputs).flops for o in origins)
-    inner = [i for i in item.body.items if isinstance(i, Step | Cycle)]
+    inner = [i for i in item.body.items if isinstance(i, Step | Loop)]
     steps = [next(iter(found)) for _, found in itertools.groupby(inner, _Same)]
     one = sum(_flops(i, i.origins if isinstance(i, Step) else (), estimator) for i in steps)
-    return one * (estimator.dim(item.turns) if item.turns is not None else 1)
+    return one * (estimator.dim(item.iterations) if item.iterations is not None else 1)
 
 
 def _plain(op: str) -> str:
@@ -266,7 +266,7 @@ def _origin(launch: Launch) -> Origin:
     def kinds(values: Sequence[str]) -> tuple[ValueType | None, ...]:
         return tuple(launch.plan.types.get(v, TensorType()) if v else None for v in values)
 
-    if isinstance(item, Cycle):
+    if isinstance(item, Loop):
         return Origin(item.op, item.name or item.op, {}, kinds(reads(item)), kinds(item.outputs))
     node = item.node if isinstance(item, Fallback) else item
     return Origin(node.op, node.name or node.op, node.attrs, kinds(node.inputs), kinds(node.outputs))

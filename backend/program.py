@@ -1,9 +1,9 @@
 """Programs: compiled models that run.
 
 A run binds the extents of the inputs, takes a frame (the memory of one run in progress), and goes through the stages of
-the plan: stretches of native steps are one call each into the runtime, what has no kernel runs from Python in between.
-What is one such stretch as a whole is remembered as a `Call` of the runtime, which takes arrays of the same sizes
-without a detour through here.
+the plan: each block of native steps and loops is one call into the runtime, what has no kernel runs from Python. What
+is one block as a whole is remembered as a `Call` of the runtime, which takes arrays of the same sizes without a detour
+through here.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from ..engine import symbolic
 from ..engine.graph import DType
 from .control import run_control
-from .cycle_link import LinkedCycle
 from .fallback import Runner
 from .interface import Interface, Port, deliver
-from .kernel_graph import Control, Cycle, Fallback, Kernel, ModelPlan, Step, Target, writes
-from .link import LAYOUTS, Bound, Link, Stretch, remember
+from .kernel_graph import Control, Fallback, Kernel, Loop, ModelPlan, Step, Target, writes
+from .link import LAYOUTS, Bound, Link, LinkedBlock, remember
+from .loop_link import LinkedLoop
 from .running import Launch, Run
 from .storage import SCRATCH, nbytes
 
@@ -70,7 +70,7 @@ class Program:
             id(action): self._host(action, addresses)
             for stage in self._link.stages
             for action in stage.actions
-            if not isinstance(action, Stretch)
+            if not isinstance(action, LinkedBlock)
         }
         self._versions = [Program(v.plan, addresses, threads=threads) for v in plan.versions]
         self._chosen: dict[tuple[int, ...], Program] = {}
@@ -232,7 +232,7 @@ class Program:
         bound = self._link.bind(number, run.extents)
         layout, frame = bound.layout, run.frame
         run.layouts.append(layout)
-        for base, size in self._blocks(bound, number):
+        for base, size in self._memory(bound, number):
             frame.reserve(base, size)
         for made in bound.made:
             array = run.arrays[made.value] = made.fresh()
@@ -240,7 +240,7 @@ class Program:
                 run.arrays[made.root] = array.reshape(made.root_shape)
             frame.set(made.base, array.__array_interface__["data"][0])
         for action, binding in zip(self._link.stages[number].actions, bound.bindings, strict=True):
-            if not isinstance(action, Stretch):
+            if not isinstance(action, LinkedBlock):
                 if not binding or all(frame.flag(base, at) == wanted for base, at, wanted in binding):
                     self._run_host(run, action)
                 continue
@@ -248,22 +248,22 @@ class Program:
                 binding.run(frame, self.threads)
             else:
                 for part, times in zip(action.parts, binding.time(frame, self.threads), strict=True):
-                    items: Sequence[Step | Cycle] = [part.item] if isinstance(part, LinkedCycle) else part[1]
+                    items: Sequence[Step | Loop] = [part.item] if isinstance(part, LinkedLoop) else part[1]
                     spans = np.frombuffer(times).reshape(len(items), -1, 2)
                     run.record += [self._launch(run, s, t, number) for s, t in zip(items, spans, strict=True)]
             for part in action.parts:
-                if isinstance(part, LinkedCycle) and part.item.is_open:
-                    run.grown(part.item, frame.base(part.turns))
+                if isinstance(part, LinkedLoop) and part.item.is_open:
+                    run.grown(part.item, frame.base(part.iterations))
         return bound
 
-    def _blocks(self, bound: Bound, number: int) -> list[tuple[int, int]]:
+    def _memory(self, bound: Bound, number: int) -> list[tuple[int, int]]:
         """The memory that a stage needs, as (base, bytes)."""
         sizes = [(SCRATCH + 1 + number, bound.layout.placement.size), (SCRATCH, bound.layout.scratch * self.threads)]
         return [(base, size) for base, size in sizes if size]
 
-    def _launch(self, run: Run, step: Step | Cycle, spans: NDArray[np.float64], number: int) -> Launch:
+    def _launch(self, run: Run, step: Step | Loop, spans: NDArray[np.float64], number: int) -> Launch:
         """A step of a recorded run, with the places of its buffers. Those of a loop are not told."""
-        if isinstance(step, Cycle):
+        if isinstance(step, Loop):
             return Launch(step, spans, (), run.extents, self.plan)
         buffers = []
         for value in (*step.inputs, *step.outputs):
@@ -288,7 +288,7 @@ class Program:
         return run.arrays[value]
 
     def _remember(self, run: Run, bound: Bound) -> None:
-        """Notes a run as a call of the runtime for inputs of the same sizes, if it is one stretch and kernels write all
+        """Notes a run as a call of the runtime for inputs of the same sizes, if it is one block and kernels write all
         outputs where they are wanted; what follows on rare conditions is left to a run from Python."""
         from .runtime.executor import Call
 
@@ -297,7 +297,7 @@ class Program:
         if len(stages) != 1 or plan.symbols or made.keys() != set(plan.outputs) or len(made) != len(plan.outputs):
             return
         first = stages[0].actions[0] if stages[0].actions else None
-        if not isinstance(first, Stretch) or first.is_open:
+        if not isinstance(first, LinkedBlock) or first.is_open:
             return
         if not all(isinstance(item, Control) and item.when for item in stages[0].actions[1:]):
             return
@@ -314,9 +314,9 @@ class Program:
             (m.value, m.dtype.kind, m.dtype.itemsize, m.shape, m.base, m.dtype, m.store)
             for m in (made[value] for value in plan.outputs)
         ]
-        course, *conditions = bound.bindings
+        block, *conditions = bound.bindings
         settings = (self._frames, self._link.bases, self.threads)
-        call = Call(course, *settings, inputs, outputs, self._blocks(bound, 0), bound, conditions)
+        call = Call(block, *settings, inputs, outputs, self._memory(bound, 0), bound, conditions)
         self._calls = (call, *self._calls)[:LAYOUTS]
 
     def save(self, path: Path | str) -> Path:

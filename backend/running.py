@@ -13,7 +13,7 @@ from ..engine import symbolic
 from ..engine.graph import DType, TensorType
 from ..errors import RewriteError
 from .arrays import aligned, is_readable
-from .kernel_graph import Control, Cycle, Fallback, ModelPlan, Step
+from .kernel_graph import Control, Fallback, Loop, ModelPlan, Step
 from .link import Link
 from .storage import SCRATCH, Layout, shape_value
 
@@ -26,7 +26,7 @@ class Launch:
     part); `buffers` what a kernel reads and then writes, each as (address, bytes, whether it is written); `extents` the
     sizes of the run."""
 
-    item: Step | Fallback | Control | Cycle
+    item: Step | Fallback | Control | Loop
     spans: NDArray[np.float64]
     buffers: tuple[tuple[int, int, bool], ...]
     extents: Mapping[str, int]
@@ -131,8 +131,8 @@ class Run:
         to, source = target.__array_interface__["data"][0], found.__array_interface__["data"][0]
         ctypes.memmove(to, source, found.nbytes)
 
-    def grown(self, item: Cycle, turns: int) -> None:
-        """Notes the tensors that a loop has made in blocks of the frame, and learns the extents that these tell.
+    def grown(self, item: Loop, iterations: int) -> None:
+        """Notes the tensors that a loop has made in memory of the frame, and learns the extents that these tell.
 
         Raises RewriteError if they are not what was inferred."""
         for value in item.made:
@@ -142,12 +142,12 @@ class Run:
             assert kind.dtype is not None
             assert kind.shape is not None
             base, dtype = self.link.base(value), kind.dtype.numpy
-            shape = (turns, *(symbolic.evaluate(d, self.extents) for d in kind.shape[1:]))
+            shape = (iterations, *(symbolic.evaluate(d, self.extents) for d in kind.shape[1:]))
             self._learn(value, kind.shape, shape)
             size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
             self.frame.reserve(base, size)
             array = np.frombuffer(self.frame.memory(base, 0, size), dtype).reshape(shape)
-            if value in self.link.plan.outputs:  # the block serves the next run
+            if value in self.link.plan.outputs:  # the memory serves the next run
                 fresh = aligned(shape, dtype)
                 fresh[...] = array
                 array = fresh

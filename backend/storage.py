@@ -24,10 +24,10 @@ from ..engine.symbolic import Dim
 from .arrays import aligned
 from .kernel_graph import (
     Control,
-    Cycle,
     Fallback,
     Item,
     Join,
+    Loop,
     ModelPlan,
     Shape,
     Step,
@@ -37,8 +37,8 @@ from .kernel_graph import (
     reads,
     writes,
 )
+from .loop_workspace import Workspace, workspace
 from .memory import Buffer, Placement, padded, place
-from .workspace import Workspace, workspace
 
 Array = NDArray[Any]
 SCRATCH = 1
@@ -138,15 +138,15 @@ def make_storage(plan: ModelPlan) -> Storage:
     for number, stage in enumerate(stages):
         for item in stage.items:
             base.update(dict.fromkeys(map(root_of, made_natively(item)), SCRATCH + 1 + number))
-    touched = {root_of(v) for item in plan.items if isinstance(item, Step | Cycle) for v in reads(item)}
+    touched = {root_of(v) for item in plan.items if isinstance(item, Step | Loop) for v in reads(item)}
     touched |= {root_of(v) for item in plan.items if isinstance(item, Control) for v, _ in item.when}
-    grown = {v for item in plan.items if isinstance(item, Cycle) and item.is_open for v in item.made}
+    grown = {v for item in plan.items if isinstance(item, Loop) and item.is_open for v in item.made}
     hosts = {v for item in plan.items if isinstance(item, Fallback | Control) for v in writes(item)} - made
     for root in dict.fromkeys((*plan.inputs, *(v for item in plan.items for v in writes(item)))):
         if root in outputs or root in grown or ((root in plan.inputs or root in hosts) and root in touched):
             base[root] = bases
             bases += 1
-    bodies = {n: make_storage(item.body) for n, item in enumerate(plan.items) if isinstance(item, Cycle)}
+    bodies = {n: make_storage(item.body) for n, item in enumerate(plan.items) if isinstance(item, Loop)}
     storage = Storage(plan, stages, places, base, shared, outputs, bases, lifetime, bodies)
     for root in shared:
         base[root] = base[storage.holder(root)]
@@ -157,7 +157,7 @@ def made_natively(item: Item) -> tuple[str, ...]:
     """The values that native code makes in buffers of known size."""
     if isinstance(item, Step):
         return item.outputs
-    if isinstance(item, Cycle):
+    if isinstance(item, Loop):
         return tuple(v for v in item.outputs[: len(item.states) if item.is_open else None] if v)
     return ()
 
@@ -173,12 +173,12 @@ def _stages(plan: ModelPlan, places: Mapping[str, Place]) -> list[Stage]:
         if is_host(item):
             shapes = [plan.type(v).shape or () for v in writes(item)]
             new = {s for shape in shapes for d in shape if (s := symbolic.symbol_name(d))} - bound
-            if new or isinstance(item, Cycle):
+            if new or isinstance(item, Loop):
                 bound |= new
                 stages.append(Stage(first=number + 1))
     numbers = {item.output: item for item in plan.items if isinstance(item, Shape)}
     for stage in stages:
-        read = dict.fromkeys(v for item in stage.items if isinstance(item, Step | Cycle) for v in reads(item))
+        read = dict.fromkeys(v for item in stage.items if isinstance(item, Step | Loop) for v in reads(item))
         roots = dict.fromkeys(places[v].root if v in places else v for v in read)
         stage.numbers = [numbers[v] for v in roots if v in numbers]
         names = {
@@ -308,7 +308,7 @@ def lay_out(storage: Storage, number: int, extents: Mapping[str, int]) -> Layout
     for at, item in enumerate(stage.items, stage.first):
         if isinstance(item, Step):
             scratch = max(scratch, symbolic.evaluate(item.scratch, extents))
-        elif isinstance(item, Cycle):
+        elif isinstance(item, Loop):
             body = lay_out(storage.bodies[at], 0, extents)
             found = workspace(item, body.placement.size, plan.type, lambda v: storage.locate(v).offset, extents)
             loops[at] = body, found

@@ -80,17 +80,17 @@ def cell(text: str, hidden: int, gates: int) -> tuple[onnx.ModelProto, dict[str,
     return model, {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
 
 
-def until(turns: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
+def until(iterations: int) -> tuple[onnx.ModelProto, dict[str, np.ndarray]]:
     """A Loop that data end, whose outputs grow."""
-    return parser.parse_model(_HEADER + _UNTIL), {"x": np.full(64, 0.01, np.float32), "n": np.array(turns)}
+    return parser.parse_model(_HEADER + _UNTIL), {"x": np.full(64, 0.01, np.float32), "n": np.array(iterations)}
 
 
 MODELS: dict[str, Callable[[], tuple[onnx.ModelProto, dict[str, np.ndarray]]]] = {
     "Scan of a tanh cell of 64": lambda: cell(_TANH, 64, 1),
     "Scan of an LSTM cell of 64": lambda: cell(_LSTM, 64, 4),
     "Scan of an LSTM cell of 256": lambda: cell(_LSTM, 256, 4),
-    "Loop of 5 turns that stacks, until data say": lambda: until(5),
-    "Loop of 100 turns that stacks, until data say": lambda: until(100),
+    "Loop of 5 iterations that stacks, until data say": lambda: until(5),
+    "Loop of 100 iterations that stacks, until data say": lambda: until(100),
 }
 
 

@@ -1,7 +1,7 @@
 """The runtime of programs: native steps run on all threads, without the GIL, from a frame's memory.
 
 A `Walk` is a stretch of steps, the unchanging part, a `Binding` what follows from the extents of one run's inputs
-(offsets, dims), a `Cycle` a Loop or Scan, a `Course` such bindings and cycles in order, a `Frame` the memory of one run
+(offsets, dims), a `Loop` one of ONNX's Loops or Scans, a `Block` such bindings and loops in order, a `Frame` the memory of one run
 in progress. Each pointer that a kernel gets is a base of the frame plus an offset of the binding; base 0 is the address
 0, whose offsets are addresses. A `Call` is all of that for programs that run without Python in between: from arrays to
 arrays in one step.
@@ -46,7 +46,7 @@ cdef extern from "walk.h" nogil:
     double walk_clock()
 
 
-include "walks.pxi"
-include "frames.pxi"
-include "courses.pxi"
-include "calls.pxi"
+include "steps.pxi"
+include "memory.pxi"
+include "blocks.pxi"
+include "direct_calls.pxi"

@@ -1,12 +1,12 @@
-"""Frames: the memory of runs in progress."""
+"""The memory of runs: frames of those in progress, and stores for what they give out."""
 
 
 cdef class Frame:
-    """The memory of one run in progress: bases, and blocks that are kept from run to run."""
+    """The memory of one run in progress: bases, and buffers that are kept from run to run."""
 
     cdef int64_t* bases
     cdef readonly int count
-    cdef void** blocks
+    cdef void** owned
     cdef size_t* sizes
     cdef void* bufs
     cdef int capacity
@@ -18,21 +18,21 @@ cdef class Frame:
     def __cinit__(self, int count):
         self.count = count
         self.bases = <int64_t*> PyMem_Malloc(max(1, count) * sizeof(int64_t))
-        self.blocks = <void**> PyMem_Malloc(max(1, count) * sizeof(void*))
+        self.owned = <void**> PyMem_Malloc(max(1, count) * sizeof(void*))
         self.sizes = <size_t*> PyMem_Malloc(max(1, count) * sizeof(size_t))
-        if self.bases == NULL or self.blocks == NULL or self.sizes == NULL:
+        if self.bases == NULL or self.owned == NULL or self.sizes == NULL:
             raise MemoryError
         memset(self.bases, 0, count * sizeof(int64_t))
-        memset(self.blocks, 0, count * sizeof(void*))
+        memset(self.owned, 0, count * sizeof(void*))
         memset(self.sizes, 0, count * sizeof(size_t))
 
     def __dealloc__(self):
         cdef int i
-        if self.blocks != NULL:
+        if self.owned != NULL:
             for i in range(self.count):
-                free(self.blocks[i])
+                free(self.owned[i])
         PyMem_Free(self.bases)
-        PyMem_Free(self.blocks)
+        PyMem_Free(self.owned)
         PyMem_Free(self.sizes)
         PyMem_Free(self.bufs)
         PyMem_Free(self.views)
@@ -87,32 +87,88 @@ cdef class Frame:
         return (<const char*> <uintptr_t> (self.bases[base] + offset))[0] != 0
 
     def reserve(self, int base, size_t size):
-        """Points a base at a block of at least `size` bytes, 64-byte aligned and with 64 bytes of slack; its contents
-        are undefined. The block is kept for later runs, and grows when more is asked for. Raises MemoryError."""
+        """Points a base at a buffer of at least `size` bytes, 64-byte aligned and with 64 bytes of slack; its contents
+        are undefined. The buffer is kept for later runs, and grows when more is asked for. Raises MemoryError."""
         if not 0 < base < self.count:
             raise IndexError(base)
         self.hold(base, size)
         return self.bases[base]
 
     cdef int hold(self, int base, size_t size) except -1:
-        if self.blocks[base] == NULL or self.sizes[base] < size:
-            free(self.blocks[base])
+        if self.owned[base] == NULL or self.sizes[base] < size:
+            free(self.owned[base])
             self.sizes[base] = 0
-            self.blocks[base] = memory_take(size)
-            if self.blocks[base] == NULL:
+            self.owned[base] = memory_take(size)
+            if self.owned[base] == NULL:
                 raise MemoryError(f"{size} bytes for intermediate values")
             self.sizes[base] = size
-        self.bases[base] = <int64_t> <uintptr_t> self.blocks[base]
+        self.bases[base] = <int64_t> <uintptr_t> self.owned[base]
         return 0
 
     def memory(self, int base, int64_t offset, Py_ssize_t size):
-        """A view of `size` bytes from `offset` on in the block of a base, valid until the block changes."""
-        if self.blocks[base] == NULL or offset < 0 or offset + size > <int64_t> self.sizes[base]:
+        """A view of `size` bytes from `offset` on in the buffer of a base, valid until that changes."""
+        if self.owned[base] == NULL or offset < 0 or offset + size > <int64_t> self.sizes[base]:
             raise IndexError(offset)
-        return PyMemoryView_FromMemory(<char*> self.blocks[base] + offset, size, PyBUF_READ)
+        return PyMemoryView_FromMemory(<char*> self.owned[base] + offset, size, PyBUF_READ)
 
     def copy_in(self, int base, int64_t address, size_t size):
         """Like `reserve`, and copies `size` bytes from an address there."""
         self.reserve(base, size)
         with nogil:
             memcpy(<void*> <uintptr_t> self.bases[base], <const void*> <uintptr_t> address, size)
+
+
+cdef enum:
+    KEPT = 2  # buffers that a store keeps for the next runs
+
+
+cdef class Store:
+    """Buffers for one output of a program. One goes back to its store when the caller has dropped the array in it, so that
+    a loop of runs takes no new memory, which the system would have to clear."""
+
+    cdef readonly Py_ssize_t size
+    cdef void* kept[KEPT]
+    cdef int count
+
+    def __cinit__(self, Py_ssize_t size):
+        self.size = max(1, size)
+        self.count = 0
+
+    def __dealloc__(self):
+        while self.count:
+            self.count -= 1
+            free(self.kept[self.count])
+
+    cpdef Buffer take(self):
+        """A buffer of the store's size: an exporter of writable memory, 64-byte aligned. Raises MemoryError."""
+        cdef Buffer buffer = Buffer.__new__(Buffer)
+        if self.count:
+            self.count -= 1
+            buffer.memory = self.kept[self.count]
+        else:
+            buffer.memory = memory_take(self.size)
+            if buffer.memory == NULL:
+                raise MemoryError(f"{self.size} bytes for an output")
+        buffer.store = self
+        return buffer
+
+
+@cython.final
+@cython.no_gc
+cdef class Buffer:
+    """Memory that is given back to a store."""
+
+    cdef void* memory
+    cdef Store store
+
+    def __getbuffer__(self, Py_buffer* view, int flags):
+        PyBuffer_FillInfo(view, self, self.memory, self.store.size, 0, flags)
+
+    def __dealloc__(self):
+        if self.memory == NULL:
+            return
+        if self.store is not None and self.store.count < KEPT:
+            self.store.kept[self.store.count] = self.memory
+            self.store.count += 1
+        else:
+            free(self.memory)

@@ -1,4 +1,4 @@
-"""Loops for the runtime: a cycle linked with the kernels of its body, and bound to extents.
+"""Loops linked for the runtime: with the kernels of their bodies, and bound to extents.
 
 The bases of a body have numbers in the frame of the program around it, after those of the program's own.
 """
@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..engine import symbolic
-from .kernel_graph import Cycle, Kernel
+from .kernel_graph import Kernel, Loop
+from .loop_workspace import Piece
 from .storage import Layout, Storage, nbytes
-from .workspace import Piece
 
 if TYPE_CHECKING:
     from .link import Link
@@ -30,27 +30,27 @@ class Bases:
         return first
 
 
-class LinkedCycle:
-    """A cycle with its body linked.
+class LinkedLoop:
+    """A loop with its body linked.
 
     Attributes:
-        item: the cycle.
-        turns: the base that holds how many turns there were, 0 if nobody asks.
+        item: the loop.
+        iterations: the base that holds how many iterations there were, 0 if nobody asks.
     """
 
     def __init__(
-        self, item: Cycle, number: int, around: Link, storage: Storage, addresses: Mapping[Kernel, int], bases: Bases
+        self, item: Loop, number: int, around: Link, storage: Storage, addresses: Mapping[Kernel, int], bases: Bases
     ) -> None:
         from .link import Link
 
         self.item, self._number, self._around = item, number, around
         self._now = [bases.take() for _ in item.states]
-        self.turns = bases.take() if item.is_open else 0
+        self.iterations = bases.take() if item.is_open else 0
         self._body = Link(item.body, addresses, storage, bases)
 
     def bind(self, layout: Layout, stage: int, extents: Mapping[str, int]) -> Any:
-        """The runtime's cycle for these extents; `layout` is that of the stage which the item is in."""
-        from .runtime.executor import Cycle as Bound
+        """The runtime's loop for these extents; `layout` is that of the stage which the item is in."""
+        from .runtime.executor import Loop as Bound
 
         item, around, body = self.item, self._around, self._body
         inner = layout.loops[self._number]
@@ -80,17 +80,17 @@ class LinkedCycle:
         pieces = [piece(v, one, next(made)) for v, one in zip(item.made, own.made, strict=True)]
         captures = [(*place(v), body.base(next(given))) for v in item.captures]
         return Bound(
-            turns=-1 if item.turns is None else symbolic.evaluate(item.turns, extents),
+            iterations=-1 if item.iterations is None else symbolic.evaluate(item.iterations, extents),
             count=place(item.count) if item.count else None,
             going=place(item.going) if item.going else None,
             workspace=(arena, inner.offset),
             bases=(body.arena(0), *cells, goes),
             cells=own.cells,
-            done=self.turns,
+            done=self.iterations,
             guards=[(*place(v), wanted) for v, wanted in item.when],
             states=states,
             scanned=scanned,
             made=pieces,
             captures=captures,
-            body=body.course(0, inner.body, extents),
+            body=body.block(0, inner.body, extents),
         )

@@ -15,7 +15,7 @@ import onnxruntime
 import pytest
 from onnx import parser
 from rewrite.backend.bundle import load
-from rewrite.backend.kernel_graph import Control, Cycle, Item, ModelPlan
+from rewrite.backend.kernel_graph import Control, Item, Loop, ModelPlan
 from rewrite.backend.pipeline import FallbackWarning, compile_graph
 from rewrite.backend.program import Program
 from rewrite.backend.target import make_target, runs_here
@@ -40,7 +40,7 @@ COUNTED = """
         }>
     }"""
 FIXED = """
-    g (float[N, 40] x) => (float[N, 40] y, float[T, N, 40] all, int64[T] is) <int64 n = {TURNS}> {
+    g (float[N, 40] x) => (float[N, 40] y, float[T, N, 40] all, int64[T] is) <int64 n = {ITERATIONS}> {
         y, all, is = Loop(n, , x) <body = b (int64 i, bool c, float[N, 40] p)
                                    => (bool on, float[N, 40] r, float[N, 40] s, int64 j) {
             on = Identity(c)
@@ -166,7 +166,7 @@ WIDE = """
 def items_of(plan: ModelPlan) -> Iterator[Item]:
     for item in plan.items:
         yield item
-        if isinstance(item, Cycle):
+        if isinstance(item, Loop):
             yield from items_of(item.body)
         elif isinstance(item, Control):
             for body in item.bodies:
@@ -178,7 +178,7 @@ def items_of(plan: ModelPlan) -> Iterator[Item]:
 def driven(program: Program) -> tuple[int, int]:
     """How many loops the runtime drives, and how many Python does."""
     found = list(items_of(program.plan))
-    return sum(isinstance(i, Cycle) for i in found), sum(isinstance(i, Control) for i in found)
+    return sum(isinstance(i, Loop) for i in found), sum(isinstance(i, Control) for i in found)
 
 
 @dataclass
@@ -198,7 +198,7 @@ class Both:
             found = self.program.run(feeds)
             for name, array in expected.items():
                 assert found[name].dtype == array.dtype, name
-                if not array.size:  # ONNX Runtime takes dims that it was not told for 0 where no turn has told them
+                if not array.size:  # ONNX Runtime takes dims that no iteration has told for 0
                     assert found[name].ndim == array.ndim
                     assert not found[name].size
                     continue
@@ -230,16 +230,16 @@ def test_a_trip_count_that_is_data(threads: int) -> None:
             both.check({"x": normal(rows, 40) / 8, "n": np.array([count])}, 1e-4)
 
 
-@pytest.mark.parametrize("turns", [0, 1, 2, 7])
-def test_a_trip_count_that_is_known(turns: int) -> None:
-    both = compiled(FIXED.replace("TURNS", str(turns)))
+@pytest.mark.parametrize("iterations", [0, 1, 2, 7])
+def test_a_trip_count_that_is_known(iterations: int) -> None:
+    both = compiled(FIXED.replace("ITERATIONS", str(iterations)))
     for rows in (2, 5):
         found = both.check({"x": normal(rows, 40)})
-        assert found["is"].tolist() == [2 * i for i in range(turns)]
+        assert found["is"].tolist() == [2 * i for i in range(iterations)]
 
 
 def test_a_program_with_a_known_trip_count_is_one_call() -> None:
-    both = compiled(FIXED.replace("TURNS", "4"))
+    both = compiled(FIXED.replace("ITERATIONS", "4"))
     feeds = {"x": normal(3, 40)}
     both.program.run(feeds)
     assert len(both.program._calls) == 1
@@ -256,11 +256,11 @@ def test_a_condition_that_ends_it(count: str, start: str) -> None:
     for text in (UNTIL, UNTIL_NOTHING_MADE):
         both = compiled(text.replace("COUNT", count).replace("START", start))
         for most in (-1.0, 3.0, 100.0):
-            for turns in (0, 1, 5, 200):
+            for iterations in (0, 1, 5, 200):
                 feeds = {
                     "x": np.abs(normal(6)) + F(0.1),
                     "most": F(most),
-                    "n": np.int64(turns),
+                    "n": np.int64(iterations),
                     "start": np.bool_(True),
                 }
                 both.check(feeds)
@@ -318,16 +318,16 @@ def test_pieces_of_any_length_on_each_target(target: str) -> None:
 @pytest.mark.parametrize("threads", [1, 2])
 def test_loops_in_loops(threads: int) -> None:
     both = compiled(NESTED, threads=threads, loops=3)
-    for rows, turns in ((1, 1), (2, 3), (4, 0), (3, 6)):
-        both.check({"x": normal(rows, 5), "n": np.int64(turns)}, 1e-4)
+    for rows, iterations in ((1, 1), (2, 3), (4, 0), (3, 6)):
+        both.check({"x": normal(rows, 5), "n": np.int64(iterations)}, 1e-4)
 
 
 @pytest.mark.parametrize("threads", [1, 2])
 def test_loops_in_branches_and_branches_in_loops(threads: int) -> None:
     both = compiled(BRANCHES, threads=threads, loops=2)
     for go in (True, False):
-        for turns in (0, 1, 2, 5):
-            both.check({"x": normal(3, 16), "n": np.int64(turns), "go": np.bool_(go)})
+        for iterations in (0, 1, 2, 5):
+            both.check({"x": normal(3, 16), "n": np.int64(iterations), "go": np.bool_(go)})
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4])
@@ -353,10 +353,10 @@ def test_several_callers_at_once() -> None:
                 np.testing.assert_array_equal(found[name], array)
 
 
-def test_known_turns_take_no_memory() -> None:
+def test_known_iterations_take_no_memory() -> None:
     import tracemalloc
 
-    program = compiled(FIXED.replace("TURNS", "50")).program
+    program = compiled(FIXED.replace("ITERATIONS", "50")).program
     x = normal(30, 40)
     bound = program.bind({"x": x})
     for _ in range(100):
@@ -391,8 +391,8 @@ AFTER = UNTIL.replace("        y, sum, all =", "        last, sum, all =").repla
 
 def test_what_follows_a_loop_of_unknown_length_does_not_take_over_its_results() -> None:
     both = compiled(AFTER.replace("COUNT", "n").replace("START", ""))
-    for turns in (0, 3, 20):
-        both.check({"x": normal(9), "most": F(50), "n": np.int64(turns), "start": np.bool_(True)})
+    for iterations in (0, 3, 20):
+        both.check({"x": normal(9), "most": F(50), "n": np.int64(iterations), "start": np.bool_(True)})
 
 
 def test_an_interrupt_ends_a_loop_without_end() -> None:
@@ -436,7 +436,7 @@ def test_what_sizes_decide_in_a_body_is_settled_when_compiling() -> None:
 
 
 def test_profiles_tell_the_time_of_loops() -> None:
-    program = compiled(FIXED.replace("TURNS", "5")).program
+    program = compiled(FIXED.replace("ITERATIONS", "5")).program
     [row] = [row for row in program.profile({"x": normal(3, 40)}, seconds=0.01).rows if "loop: Loop" in row.kernels]
     assert row.native
     assert row.seconds > 0
@@ -464,12 +464,12 @@ GROWS = """
 
 def test_values_that_grow_are_left_to_python() -> None:
     both = compiled(GROWS, loops=0, left=1)
-    for turns in (0, 1, 4):
-        both.check({"x": normal(2, 4), "n": np.int64(turns)})
+    for iterations in (0, 1, 4):
+        both.check({"x": normal(2, 4), "n": np.int64(iterations)})
 
 
 def test_what_has_no_kernel_is_left_to_python() -> None:
-    text = FIXED.replace("TURNS", "3").replace("r = Tanh(p)", "d = Det(sq) sum = Add(d, p) r = Tanh(sum)")
+    text = FIXED.replace("ITERATIONS", "3").replace("r = Tanh(p)", "d = Det(sq) sum = Add(d, p) r = Tanh(sum)")
     text = text.replace("float[N, 40] x)", "float[N, 40] x, float[3, 3] sq)")
     model = parser.parse_model(HEADER + text)
     with pytest.warns(FallbackWarning, match="Det"):

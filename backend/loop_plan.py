@@ -1,8 +1,8 @@
 """Loops and Scans for the runtime: decides which it can drive, and shapes their bodies for it.
 
 It drives those whose bodies have kernels throughout, and whose carried values keep their types; it need not know how
-often they turn. Others are run from Python over their compiled bodies (see `control`): where a carried value grows from
-turn to turn, is a sequence, or something in the body has no kernel.
+many iterations they take. Others are run from Python over their compiled bodies (see `control`): where a carried value
+grows from iteration to iteration, is a sequence, or something in the body has no kernel.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import replace
 
 from ..engine import symbolic
 from ..engine.graph import DType, Graph, Node, TensorType
-from .carried import alike, axes_of, begins, body_of, goes_on, n_states, turns_of, with_axis, without_axis
+from .carried import alike, axes_of, begins, body_of, goes_on, iterations_of, n_states, with_axis, without_axis
 from .kernel_graph import (
     Along,
     Control,
-    Cycle,
     Item,
     Join,
+    Loop,
     ModelPlan,
     Shape,
     Step,
@@ -44,51 +44,51 @@ def driven(graph: Graph, node: Node, item: Control, context: Context, bound: Col
 
 def _is_native(body: ModelPlan) -> bool:
     """Whether a body is kernels, views and numbers only, and loops over such."""
-    kinds = Step | View | Join | Shape | Cycle
+    kinds = Step | View | Join | Shape | Loop
     return not body.versions and not body.fails and all(isinstance(i, kinds) and not is_host(i) for i in body.items)
 
 
 class _Maker:
-    """Makes the cycle of a node whose body has kernels throughout."""
+    """Makes the `Loop` of a Loop or Scan whose body has kernels throughout."""
 
     def __init__(self, graph: Graph, node: Node, body: Graph, item: Control, context: Context, bound: set[str]) -> None:
         self.graph, self.node, self.body, self.item, self.bound = graph, node, body, item, bound
         self.plan = item.bodies[0]
         self.context = context
-        self.loop = node.op == "Loop"
+        self.is_loop = node.op == "Loop"
         self.states = max(n_states(node), 0)
-        self.first = 2 if self.loop else 0
-        self.outputs = (*node.outputs, *("" for _ in body.outputs[self.loop + len(node.outputs) :]))
+        self.first = 2 if self.is_loop else 0
+        self.outputs = (*node.outputs, *("" for _ in body.outputs[self.is_loop + len(node.outputs) :]))
 
     def items(self) -> list[Item] | None:
-        """The cycle, and views of what it hands through unchanged."""
+        """The `Loop`, and views of what it hands through unchanged."""
         node, plan = self.node, self.plan
         given = plan.inputs[self.first : len(self.body.inputs)]
         carried, pieces = given[: self.states], given[self.states :]
         around = node.inputs[self.first :]
         before, scanned = around[: self.states], around[self.states :]
-        ends = self.loop and not goes_on(node, self.body, self.graph.constants)
-        starts = not self.loop or begins(node, self.graph.constants)
+        ends = self.is_loop and not goes_on(node, self.body, self.graph.constants)
+        starts = not self.is_loop or begins(node, self.graph.constants)
         contents = {v: found for v in node.inputs[:1] if v and (found := self.context.contents(v)) is not None}
-        turns = turns_of(node, self.graph.types, contents, self.graph.constants)
-        if turns is not None and not symbolic.symbols(turns) <= self.bound:
-            turns = None
-        count = node.inputs[0] if self.loop and node.inputs and turns is None else ""
+        iterations = iterations_of(node, self.graph.types, contents, self.graph.constants)
+        if iterations is not None and not symbolic.symbols(iterations) <= self.bound:
+            iterations = None
+        count = node.inputs[0] if self.is_loop and node.inputs and iterations is None else ""
         going = "" if starts else node.inputs[1]
-        scans, makes = self._scans(scanned, pieces, turns), self._makes(turns, ends or not starts)
-        if scans is None or makes is None or (not self.loop and turns is None):
+        scans, makes = self._scans(scanned, pieces, iterations), self._makes(iterations, ends or not starts)
+        if scans is None or makes is None or (not self.is_loop and iterations is None):
             return None
         if not self._keeps(carried, before) or not self._sees():
             return None
         if not all(self._is_single(v, kind) for v, kind in ((count, DType.I64), (going, DType.BOOL)) if v):
             return None
-        kept = [i for i in range(self.states) if self._origin(plan.outputs[self.loop + i]) == carried[i]]
+        kept = [i for i in range(self.states) if self._origin(plan.outputs[self.is_loop + i]) == carried[i]]
         moved = [i for i in range(self.states) if i not in kept]
         wanted = [i for i in range(self.states, len(self.outputs)) if self.outputs[i]]
-        inner = (*plan.outputs[: self.loop * ends], *(plan.outputs[self.loop + i] for i in (*moved, *wanted)))
+        inner = (*plan.outputs[: self.is_loop * ends], *(plan.outputs[self.is_loop + i] for i in (*moved, *wanted)))
         order = (*plan.inputs[: self.first], *(carried[i] for i in moved), *pieces)
         captures = (*(carried[i] for i in kept), *plan.inputs[len(self.body.inputs) :])
-        cycle = Cycle(
+        loop = Loop(
             op=node.op,
             body=self._delivering(inner, (*order, *captures)),
             states=tuple(before[i] for i in moved),
@@ -97,14 +97,14 @@ class _Maker:
             outputs=tuple(self.outputs[i] for i in (*moved, *wanted)),
             scans=tuple(scans),
             makes=tuple(makes[i - self.states] for i in wanted),
-            turns=turns,
+            iterations=iterations,
             count=count,
             going=going,
             ends=ends,
             name=node.name,
         )
         views = [View(before[i], self.outputs[i], 0, (node.name,)) for i in kept if self.outputs[i]]
-        return [cycle, *views] if cycle.outputs else [*views]
+        return [loop, *views] if loop.outputs else [*views]
 
     # --- whether the types are those that the runtime takes for granted -----------------------------------------------
 
@@ -119,22 +119,22 @@ class _Maker:
         return kind.dtype is dtype and kind.shape is not None and all(d == 1 for d in kind.shape)
 
     def _sees(self) -> bool:
-        """Whether what the body captures, and the number of the turn and the condition, are what it takes them for."""
+        """Whether what the body captures, the number of the iteration and the condition are what it takes them for."""
         plan = self.plan
         for value, outer in zip(plan.inputs[len(self.body.inputs) :], self.item.captures[0], strict=True):
             if not self._known(plan.type(value)) or not alike(plan.type(value), self.graph.type(outer)):
                 return False
         cells = zip(plan.inputs[: self.first], (DType.I64, DType.BOOL), strict=False)
-        flags = [*cells, *((v, DType.BOOL) for v in plan.outputs[: self.loop])]
+        flags = [*cells, *((v, DType.BOOL) for v in plan.outputs[: self.is_loop])]
         return all(
             (kind := plan.type(v)).dtype is dtype and kind.shape is not None and all(d == 1 for d in kind.shape)
             for v, dtype in flags
         )
 
     def _keeps(self, carried: Sequence[str], before: Sequence[str]) -> bool:
-        """Whether each carried value is of one type before, in and after all turns."""
+        """Whether each carried value is of one type before, in and after all iterations."""
         for i, (value, outer) in enumerate(zip(carried, before, strict=True)):
-            kind, after = self.plan.type(value), self.plan.type(self.plan.outputs[self.loop + i])
+            kind, after = self.plan.type(value), self.plan.type(self.plan.outputs[self.is_loop + i])
             result = self.outputs[i]
             if not outer or not self._known(kind) or not alike(kind, self.graph.type(outer)) or not alike(kind, after):
                 return False
@@ -142,13 +142,15 @@ class _Maker:
                 return False
         return True
 
-    def _scans(self, scanned: Sequence[str], pieces: Sequence[str], turns: symbolic.Dim | None) -> list[Along] | None:
+    def _scans(
+        self, scanned: Sequence[str], pieces: Sequence[str], iterations: symbolic.Dim | None
+    ) -> list[Along] | None:
         """How each scanned tensor is gone through."""
-        if self.loop:
+        if self.is_loop:
             return []
         axes = axes_of(self.node, "scan_input_axes", len(scanned))
         ways = axes_of(self.node, "scan_input_directions", len(scanned))
-        if not scanned or axes is None or ways is None or turns is None:
+        if not scanned or axes is None or ways is None or iterations is None:
             return None
         found = []
         for value, piece, axis, way in zip(scanned, pieces, axes, ways, strict=True):
@@ -157,17 +159,17 @@ class _Maker:
             if part is None or whole.shape is None or not self._known(whole) or not alike(part, self.plan.type(piece)):
                 return None
             axis %= len(whole.shape)
-            if not symbolic.same(whole.shape[axis], turns):
+            if not symbolic.same(whole.shape[axis], iterations):
                 return None
             found.append(Along(axis, bool(way)))
         return found
 
-    def _makes(self, turns: symbolic.Dim | None, data: bool) -> list[Along] | None:
-        """How each tensor is put together that the node makes; `data` says that data decide how often it turns."""
-        pieces = self.plan.outputs[self.loop + self.states :]
+    def _makes(self, iterations: symbolic.Dim | None, data: bool) -> list[Along] | None:
+        """How each tensor is put together that the node makes; `data` says that data decide how many there are."""
+        pieces = self.plan.outputs[self.is_loop + self.states :]
         axes: list[int] | None = [0] * len(pieces)
         ways = axes
-        if not self.loop:
+        if not self.is_loop:
             axes = axes_of(self.node, "scan_output_axes", len(pieces))
             ways = axes_of(self.node, "scan_output_directions", len(pieces))
         if axes is None or ways is None:
@@ -176,8 +178,8 @@ class _Maker:
         for value, piece, axis, way in zip(self.outputs[self.states :], pieces, axes, ways, strict=True):
             kind = self.plan.type(piece)
             whole = self.graph.type(value) if value else TensorType()
-            open_ended = turns is None or data
-            length = whole.shape[0] if open_ended and whole.shape else turns
+            open_ended = iterations is None or data
+            length = whole.shape[0] if open_ended and whole.shape else iterations
             made = None if length is None else with_axis(kind, axis, length)
             if value and (not self._known(kind) or made is None or not alike(made, whole)):
                 return None
@@ -202,7 +204,7 @@ class _Maker:
         """The body's plan with these outputs, each made by a step in a buffer of its own: what isn't is copied."""
         plan = self.plan
         items = list(plan.items)
-        makers = {v for i in items if isinstance(i, Step | Cycle | Join) for v in writes(i)}
+        makers = {v for i in items if isinstance(i, Step | Loop | Join) for v in writes(i)}
         parts = {v for i in items if isinstance(i, Join) for v in i.parts}
         types = dict(plan.types)
         names, taken, found = set(types), set[str](), []

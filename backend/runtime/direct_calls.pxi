@@ -1,60 +1,4 @@
-"""Calls: runs from arrays to arrays in one step, and the memory of outputs."""
-
-
-cdef enum:
-    KEPT = 2  # blocks that a store keeps for the next runs
-
-
-cdef class Store:
-    """Blocks for one output of a program. A block goes back to its store when the caller has dropped the array in it, so
-    that a loop of runs takes no new memory, which the system would have to clear."""
-
-    cdef readonly Py_ssize_t size
-    cdef void* kept[KEPT]
-    cdef int count
-
-    def __cinit__(self, Py_ssize_t size):
-        self.size = max(1, size)
-        self.count = 0
-
-    def __dealloc__(self):
-        while self.count:
-            self.count -= 1
-            free(self.kept[self.count])
-
-    cpdef Block take(self):
-        """A block of the store's size: an exporter of writable memory, 64-byte aligned. Raises MemoryError."""
-        cdef Block block = Block.__new__(Block)
-        if self.count:
-            self.count -= 1
-            block.memory = self.kept[self.count]
-        else:
-            block.memory = memory_take(self.size)
-            if block.memory == NULL:
-                raise MemoryError(f"{self.size} bytes for an output")
-        block.store = self
-        return block
-
-
-@cython.final
-@cython.no_gc
-cdef class Block:
-    """Memory that is given back to a store."""
-
-    cdef void* memory
-    cdef Store store
-
-    def __getbuffer__(self, Py_buffer* view, int flags):
-        PyBuffer_FillInfo(view, self, self.memory, self.store.size, 0, flags)
-
-    def __dealloc__(self):
-        if self.memory == NULL:
-            return
-        if self.store is not None and self.store.count < KEPT:
-            self.store.kept[self.store.count] = self.memory
-            self.store.count += 1
-        else:
-            free(self.memory)
+"""Direct calls: runs from arrays to arrays in one step, with no Python in between."""
 
 
 cdef struct port_t:
@@ -100,16 +44,16 @@ cdef bint _overlap(const Py_buffer* a, const Py_buffer* b) noexcept:
 
 
 cdef class Call:
-    """A run for inputs of given types and sizes, of a program that is one course: from arrays to arrays in one step. What
-    comes after the course in rare cases is not done here: `rest` has the conditions of each such item, rows `(base,
-    offset, wanted)`, and if all of one are met there is no result.
+    """A run for inputs of given types and sizes, of a program that is one block. What comes after the block in rare cases
+    is not done here: `rest` has the conditions of each such item, rows `(base, offset, wanted)`, and if all of one are
+    met there is no result.
 
     `inputs` are rows `(name, kind, itemsize, shape, base)`, `outputs` rows `(name, kind, itemsize, shape, base, dtype,
-    store)` with bases of their own; `frames` has those that are free, of so many `bases`; `blocks` are rows `(base,
-    bytes)` of memory that the course needs; `keep` has what the binding's addresses lead to. Takes C-contiguous arrays by the buffer protocol; for what doesn't fit it gives
-    None, and does nothing."""
+    store)` with bases of their own; `frames` has those that are free, of so many `bases`; `memory` has rows `(base,
+    bytes)` of what the block needs; `keep` has what the binding's addresses lead to. Takes C-contiguous arrays by the
+    buffer protocol; for what doesn't fit it gives None, and does nothing."""
 
-    cdef Course course
+    cdef Block block
     cdef list frames
     cdef int bases
     cdef int threads
@@ -121,21 +65,21 @@ cdef class Call:
     cdef tuple shapes
     cdef tuple dtypes
     cdef tuple stores
-    cdef tuple blocks
+    cdef tuple memory
     cdef tuple rest
     cdef object make
     cdef object keep
 
     def __cinit__(
-        self, Course course, list frames, int bases, int threads, inputs, outputs, blocks, keep, rest=()
+        self, Block block, list frames, int bases, int threads, inputs, outputs, memory, keep, rest=()
     ):
         from numpy import ndarray
 
         cdef int i = 0, axis
         cdef port_t* port
-        if course.frame_bases > bases:
+        if block.frame_bases > bases:
             raise ValueError("too few bases")
-        self.course = course
+        self.block = block
         self.frames = frames
         self.bases = bases
         self.threads = threads
@@ -146,7 +90,7 @@ cdef class Call:
         self.shapes = tuple([tuple(row[3]) for row in outputs])
         self.dtypes = tuple([row[5] for row in outputs])
         self.stores = tuple([row[6] for row in outputs])
-        self.blocks = tuple([(int(base), int(size)) for base, size in blocks])
+        self.memory = tuple([(int(base), int(size)) for base, size in memory])
         self.rest = tuple([tuple(rows) for rows in rest])
         self.ins, self.outs = len(self.names), len(self.out_names)
         self.ports = <port_t*> PyMem_Malloc(max(1, self.ins + self.outs) * sizeof(port_t))
@@ -171,8 +115,8 @@ cdef class Call:
             i += 1
         for i in range(self.outs):
             if (<Store?> self.stores[i]).size < self.ports[self.ins + i].nbytes:
-                raise ValueError("a store of too small blocks")
-        for base, _ in self.blocks:
+                raise ValueError("a store of too small buffers")
+        for base, _ in self.memory:
             if not 0 < base < bases:
                 raise ValueError("no such base")
 
@@ -236,7 +180,7 @@ cdef class Call:
                 return None
             if not self.place(frame, views, out is not None):
                 return None
-            self.course.launch(frame, self.threads)
+            self.block.launch(frame, self.threads)
             if self.rest and self.unfinished(frame):
                 return None
             if out is not None:
@@ -248,7 +192,7 @@ cdef class Call:
                 PyBuffer_Release(&views[taken])
 
     cdef bint unfinished(self, Frame frame) except -1:
-        """Whether something is to be done after the course."""
+        """Whether something is to be done after the block."""
         for rows in self.rest:
             for base, offset, wanted in rows:
                 if frame.flag(base, offset) != wanted:
@@ -291,7 +235,7 @@ cdef class Call:
             frame.hold(self.ports[i].base, view.len)
             if i < self.ins:
                 memcpy(<void*> <uintptr_t> frame.bases[self.ports[i].base], view.buf, view.len)
-        for base, size in self.blocks:
+        for base, size in self.memory:
             frame.hold(base, size)
         return True
 

@@ -9,10 +9,10 @@ from ..engine import symbolic
 from ..engine.graph import TensorType
 from ..engine.symbolic import Dim
 from .arrays import CALLER
-from .kernel_graph import Along, Cycle
+from .kernel_graph import Along, Loop
 from .memory import padded
 
-CELL = 64  # bytes for each of the turn's number, the condition before the turn, and after it
+CELL = 64  # bytes for each of the iteration's number, the condition before it, and the one after it
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Workspace:
     Attributes:
         size: its bytes.
         cells: where the cells are.
-        spare: for each carried value the buffer that every other turn writes to.
+        spare: for each carried value the buffer that every other iteration writes to.
         target: for each the buffer of the others, -1 where that is the result's.
     """
 
@@ -55,7 +55,7 @@ def nbytes_of(shape: Sequence[Dim], kind: TensorType, extents: Mapping[str, int]
 
 
 def workspace(
-    item: Cycle,
+    item: Loop,
     arena: int,
     outer: Callable[[str], TensorType],
     offset: Callable[[str], Dim],
