@@ -5,9 +5,9 @@ from __future__ import annotations
 from ...engine.graph import DType
 from ..iteration import Access, Extents, collapse, contiguous
 from ..kernel_graph import Group, Kernel, Step
-from ..loops import int_attr, operand, threads
 from ..lower import Context, lowering
 from ..pointwise_c import C_TYPES
+from ..template_params import int_attr, operand, threads
 
 
 @lowering("ArgMax", "ArgMin")

@@ -13,10 +13,10 @@ from ...engine.graph import DType, Node
 from ...engine.symbolic import Dim, ceildiv, exact_div, known, minimum, same
 from ..iteration import Access, Extents, contiguous
 from ..kernel_graph import Group, Kernel, Step, Target
-from ..loops import float_attr, int_attr, operand, threads
 from ..lower import Context, lowering
 from ..render import c_float
 from ..sources import sources
+from ..template_params import float_attr, int_attr, operand, threads
 from .movement import single
 
 BLOCK = 48  # queries of one head that a task has

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ...engine.graph import DType
 from ...engine.symbolic import product
 from ..iteration import Extents
-from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step
+from ..template_params import serial_below
 from .window import Window, geometry
 
 LARGEST = 1024

@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from ...engine.graph import DType
 from ...engine.symbolic import Dim, product
 from ..iteration import Extents
-from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step, lowering
+from ..template_params import serial_below
 from . import tiles as tiling
 from .channels_last import blocks_of, can_copy
 from .epilogue import Axes, Sums

@@ -19,8 +19,8 @@ from ...engine.graph import DType, TensorType
 from ...engine.symbolic import Dim, product
 from ..iteration import Extents, contiguous
 from ..kernel_graph import Pitch
-from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step, lowering
+from ..template_params import serial_below
 from . import tiles as tiling
 from . import winograd
 from .epilogue import Axes, Epilogue, of_group

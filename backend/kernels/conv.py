@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from ...engine.graph import DType, TensorType
 from ...engine.symbolic import Dim, product
 from ..iteration import Extents
-from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step, Target, lowering
+from ..template_params import serial_below
 from . import tiles as tiling
 from . import winograd
 from .epilogue import Axes, Epilogue, of_group

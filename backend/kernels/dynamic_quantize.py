@@ -7,8 +7,8 @@ from __future__ import annotations
 from ...engine.graph import DType, TensorType
 from ...engine.symbolic import product
 from ..iteration import Extents
-from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step, lowering
+from ..template_params import serial_below
 from .movement import single
 
 PARTS = 64

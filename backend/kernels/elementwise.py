@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from ...engine.symbolic import Dim, same
 from ..iteration import Access, Extents, Space, collapse, contiguous
 from ..kernel_graph import Group, Kernel, Pitch, Step
-from ..loops import accesses, code, cost, operand, threads
 from ..lower import Context, lowering
 from ..pointwise import Pointwise, from_nodes
 from ..pointwise_c import computable, vectorisable
+from ..template_params import accesses, code, cost, operand, threads
 
 NAMED = ("BatchNormalization", "Dropout", "com.microsoft.FastGelu", "com.microsoft.BiasGelu", "com.microsoft.QuickGelu")
 """Operators that are lowered so although rules don't declare them elementwise, for their other operands or outputs."""

@@ -11,9 +11,9 @@ from ...engine.graph import DType, Node, TensorType
 from ...engine.symbolic import Dim, product
 from ..iteration import Extents, contiguous
 from ..kernel_graph import Group, Kernel, Step
-from ..loops import int_attr, threads
 from ..lower import Context, lowering
 from ..pointwise_c import C_TYPES
+from ..template_params import int_attr, threads
 from .movement import single, word
 
 INDEX = {DType.I64: "int64_t", DType.I32: "int32_t"}

@@ -9,10 +9,10 @@ from ...engine.graph import Constant, DType, Node
 from ...engine.symbolic import Dim, product
 from ..iteration import Extents
 from ..kernel_graph import Group, Kernel, Step
-from ..loops import int_attr, threads
 from ..lower import Context, lowering
 from ..pointwise import Builder, Unsupported
 from ..pointwise_c import C_TYPES
+from ..template_params import int_attr, threads
 from .elementwise import elementwise_step
 from .movement import single, word
 

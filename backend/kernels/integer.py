@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from ...engine.graph import DType, Node, TensorType
 from ...engine.symbolic import Dim, product
 from ..iteration import Extents
-from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step, lowering
+from ..template_params import serial_below
 from . import tiles as tiling
 from .conv import conv_step
 from .epilogue import Axes, Sums, of_sums

@@ -6,8 +6,8 @@ from ...engine.graph import DType
 from ...engine.symbolic import product
 from ..iteration import Extents
 from ..kernel_graph import Group, Kernel, Step
-from ..loops import float_attr, int_attr, threads
 from ..lower import Context, lowering
+from ..template_params import float_attr, int_attr, threads
 from .movement import single
 
 

@@ -18,8 +18,8 @@ from ...engine.symbolic import Dim, ceildiv, product, same
 from ..arrays import aligned
 from ..iteration import Access, Extents, collapse, contiguous
 from ..kernel_graph import Pitch, Target
-from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step, lowering
+from ..template_params import serial_below
 from . import tiles as tiling
 from .epilogue import Axes, Epilogue, of_group
 from .tiles import Tiles

@@ -10,8 +10,8 @@ from ...engine.graph import DType, Node, TensorType
 from ...engine.symbolic import Dim, at_least, divides, exact_div, maximum, minimum, product, same, total
 from ..iteration import Access, Extents, collapse, contiguous
 from ..kernel_graph import ALIGNMENT, Group, Join, Kernel, Step, View
-from ..loops import int_attr, threads
 from ..lower import Context, lowering
+from ..template_params import int_attr, threads
 
 WORDS = {8: "uint8_t", 16: "uint16_t", 32: "uint32_t", 64: "uint64_t"}
 """The C type that elements of so many bits are moved as."""

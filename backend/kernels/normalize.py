@@ -14,10 +14,10 @@ from ...engine.graph import Constant, DType, Node, TensorType
 from ...engine.symbolic import Dim, exact_div
 from ..iteration import Access, Extents, Space, collapse, contiguous
 from ..kernel_graph import Group, Kernel, Step
-from ..loops import code, float_attr, int_attr, operand, threads
 from ..lower import Context, lowering
 from ..pointwise import Operand, Pointwise, from_nodes
 from ..pointwise_c import vectorisable
+from ..template_params import code, float_attr, int_attr, operand, threads
 from .elementwise import equal
 
 NORMAL = "(normalised)"  # the name of the anchor's result before scale and bias; no value of a model has it

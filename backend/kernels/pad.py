@@ -5,8 +5,8 @@ from __future__ import annotations
 from ...engine.symbolic import Dim
 from ..iteration import Extents, contiguous
 from ..kernel_graph import Group, Kernel, Step
-from ..loops import threads
 from ..lower import Context, lowering
+from ..template_params import threads
 from .movement import single, word
 
 

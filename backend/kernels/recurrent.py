@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from ...engine.graph import DType, Node, TensorType
 from ...engine.symbolic import Dim, minimum, product
 from ..iteration import Extents, contiguous
-from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step, lowering
+from ..template_params import serial_below
 from .epilogue import Epilogue, Operand
 from .matmul import SMALL_WORK, Matrices, Product, lower_product
 

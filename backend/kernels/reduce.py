@@ -15,10 +15,10 @@ from ...engine.graph import DType, Node, TensorType
 from ...engine.symbolic import Dim
 from ..iteration import Access, Extents, collapse, contiguous
 from ..kernel_graph import Group, Kernel, Step
-from ..loops import Code, code, cost, operand, threads
 from ..lower import Context, lowering
 from ..pointwise import Builder, Pointwise, from_nodes
 from ..pointwise_c import C_TYPES, computable, literal, vectorisable
+from ..template_params import Code, code, cost, operand, threads
 from .elementwise import equal
 from .normalize import Overlay
 

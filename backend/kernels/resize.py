@@ -8,9 +8,9 @@ from ...engine.graph import DType
 from ...engine.symbolic import Dim, product, same
 from ..iteration import Extents
 from ..kernel_graph import Group, Kernel, Pitch, Step
-from ..loops import float_attr, int_attr, threads
 from ..lower import Context, lowering
 from ..render import c_float
+from ..template_params import float_attr, int_attr, threads
 from .movement import single, word
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}

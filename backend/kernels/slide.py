@@ -7,8 +7,8 @@ from typing import Any
 from ...engine.graph import DType, Node
 from ...engine.symbolic import Dim, at_least, ceildiv, product
 from ..iteration import Extents
-from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step, lowering
+from ..template_params import serial_below
 from .byte_pool import byte_pool
 from .epilogue import Axes, Epilogue, of_group
 from .window import Window, geometry, ints, window_of

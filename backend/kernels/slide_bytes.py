@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from ...engine.symbolic import Dim, product
 from ..iteration import Extents
 from ..kernel_graph import Target
-from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step
+from ..template_params import serial_below
 from .epilogue import Epilogue, Operand
 from .integer import in_words
 from .requantise import Requantised

@@ -14,8 +14,8 @@ from ...engine.symbolic import Dim, product
 from ..arrays import aligned
 from ..iteration import Extents
 from ..kernel_graph import Pitch
-from ..loops import serial_below
 from ..lower import Context, Group, Kernel, Step, lowering
+from ..template_params import serial_below
 from .byte_pool import byte_pool
 from .epilogue import Axes, Epilogue, of_group
 from .slide import SMALL_PLANES, UNROLLED, pool_kind

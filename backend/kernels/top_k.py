@@ -6,9 +6,9 @@ from ...engine.graph import DType, TensorType
 from ...engine.symbolic import product
 from ..iteration import Extents
 from ..kernel_graph import Group, Kernel, Step
-from ..loops import int_attr, threads
 from ..lower import Context, lowering
 from ..pointwise_c import C_TYPES
+from ..template_params import int_attr, threads
 from .movement import single
 
 
