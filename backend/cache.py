@@ -5,9 +5,10 @@
     ROOT/kernels/TOOLCHAIN/index/KERNEL     the name of a module that has the kernel
     ROOT/programs/                          whole programs: see `programs`
 
-ROOT is private to the user (mode 0700; one owned by another user is refused: what is in it is executed). Files appear
-atomically. What doesn't match its checksum is removed with a warning, and so made anew. When the whole outgrows its
-bound, the modules that were used longest ago go.
+ROOT is private to the user (mode 0700), and so is all that is in it, for it is executed: directories that belong to
+another user are refused, rights of others to write to them are taken, and files that others own or may write to, or
+that are links, are removed like those that don't match their checksums: with a warning, and so made anew. Files appear
+atomically. When the whole outgrows its bound, the modules that were used longest ago go.
 """
 
 from __future__ import annotations
@@ -17,13 +18,12 @@ import hashlib
 import json
 import os
 import shutil
-import stat
 import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from .. import transient
+from .. import private, transient
 from ..errors import UserError
 
 LIMIT = 512 << 20
@@ -61,19 +61,24 @@ class Cache:
         """The part for one combination of compiler, flags and CPU."""
         return Room(self, self.root / "kernels" / toolchain)
 
-    def prepare(self) -> None:
-        """Makes the root, private to the user. Raises UserError if that can't be or it is another user's."""
-        try:
-            self.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            found = self.root.stat()
-        except OSError as error:
-            raise UserError(
-                f"the cache directory cannot be made: {error.strerror}", where=str(self.root), hint=_ELSEWHERE
-            ) from error
-        if hasattr(os, "getuid") and found.st_uid != os.getuid():
-            raise UserError("the cache directory belongs to another user", where=str(self.root), hint=_ELSEWHERE)
-        if stat.S_IMODE(found.st_mode) & 0o022:
-            self.root.chmod(0o700)
+    def prepare(self, *below: str) -> Path:
+        """Makes the root and directories in it, one in the other, private to the user; the last of them.
+
+        Raises UserError if that can't be or one is another user's."""
+        path = self.root
+        for name in ("", *below):
+            path /= name
+            try:
+                private.prepare(path)
+            except private.NotPrivate as error:
+                raise UserError(
+                    f"the cache directory cannot be trusted: {error.strerror}", where=str(path), hint=_OWN
+                ) from error
+            except OSError as error:
+                raise UserError(
+                    f"the cache directory cannot be made: {error.strerror}", where=str(path), hint=_ELSEWHERE
+                ) from error
+        return path
 
     def _modules(self) -> list[Path]:
         return sorted((self.root / "kernels").glob("*/*.so"))
@@ -122,10 +127,10 @@ class Room:
         bad: set[str] = set()
         if not self.path.is_dir():
             return modules
-        self.cache.prepare()
+        self._prepare()
         for kernel in kernels:
             try:
-                module = (self.path / "index" / kernel).read_text().strip()
+                module = private.read(self.path / "index" / kernel).decode().strip()
             except (OSError, UnicodeDecodeError):
                 continue
             if module in modules or module in bad:
@@ -144,6 +149,9 @@ class Room:
                 os.utime(self._library(module))
         return modules
 
+    def _prepare(self) -> None:
+        self.cache.prepare("kernels", self.path.name, "index")
+
     def _library(self, module: str) -> Path:
         return self.path / f"{module}.so"
 
@@ -152,11 +160,13 @@ class Room:
         if not module.isalnum():
             raise _Damage("its index is damaged")
         try:
-            manifest = json.loads((self.path / f"{module}.json").read_bytes())
-            data = self._library(module).read_bytes()
+            manifest = json.loads(private.read(self.path / f"{module}.json"))
+            data = private.read(self._library(module))
             checksum, members = manifest["checksum"], tuple(map(str, manifest["kernels"]))
         except FileNotFoundError:
             return None
+        except private.NotPrivate as error:
+            raise _Damage(f"others could have written it: {error.strerror}") from error
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise _Damage("its manifest is damaged") from error
         if _checksum(data) != checksum:
@@ -165,9 +175,8 @@ class Room:
 
     def store(self, module: str, data: bytes, kernels: Sequence[str]) -> Path:
         """Adds a module; its file. Raises UserError if the cache can't be written."""
-        self.cache.prepare()
+        self._prepare()
         try:
-            (self.path / "index").mkdir(parents=True, exist_ok=True)
             manifest = {"checksum": _checksum(data), "kernels": list(kernels)}
             write_atomic(self._library(module), data)
             write_atomic(self.path / f"{module}.json", json.dumps(manifest).encode())
@@ -196,6 +205,7 @@ class _Damage(Exception):
     """A module that cannot be used, and why."""
 
 
+_OWN = "What is in it is executed. Set REWRITE_CACHE_DIR to a directory of your own."
 _ELSEWHERE = "Set REWRITE_CACHE_DIR to a directory that you can write to."
 
 

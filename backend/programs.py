@@ -27,7 +27,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from .. import transient
+from .. import private, transient
 from ..checksum import checksum_of, quick
 from ..copying import copy_file, copy_range
 from ..engine.wire import Malformed, outside
@@ -102,8 +102,9 @@ class Programs:
         place = self._root / key
         if not is_bundle(place):
             return None
-        self._cache.prepare()
+        self._cache.prepare("programs")
         try:
+            _check_private(place)
             program = load(place, threads=threads)
         except RewriteError as error:
             warnings.warn(f"a cached program is unusable ({error}); it is made anew", stacklevel=3)
@@ -116,12 +117,13 @@ class Programs:
     def store(self, key: str, program: Program) -> None:
         """Keeps a program, unless it is too large for the bound or the disk."""
         with contextlib.suppress(OSError, UserError):  # a cache that cannot be written is no cache, and no error
-            self._cache.prepare()
-            self._root.mkdir(parents=True, exist_ok=True)
+            self._cache.prepare("programs")
             size = sum(c.nbytes for _, plan in program.variants for c in plan.constants.values())
             if size > min(self.limit, shutil.disk_usage(self._root).free) // 2:
                 return
-            program.save(self._root / key)
+            with transient.directory_beside(self._root / key) as temporary:
+                fresh = program.save(temporary / "fresh")
+                self._place(fresh, key, temporary)
             self._evict(self._root / key)
 
     def written(self, key: str) -> Kept | None:
@@ -129,8 +131,9 @@ class Programs:
         place = self._root / key
         if not (place / _NOTES).is_file():
             return None
-        self._cache.prepare()
+        self._cache.prepare("programs")
         try:
+            _check_private(place)
             found = json.loads((place / _NOTES).read_bytes())
             there, wanted = _checks(place), {name: tuple(about) for name, about in found["files"].items()}
             if there == wanted:
@@ -140,7 +143,7 @@ class Programs:
                 return Kept(place, parts, found["notes"])
             wrong = [name for name in sorted({*there, *wanted}) if there.get(name) != wanted.get(name)]
             error = f"{wrong[0]} has changed"
-        except (OSError, ValueError, LookupError, TypeError, AttributeError) as failure:
+        except (RewriteError, OSError, ValueError, LookupError, TypeError, AttributeError) as failure:
             error = str(failure)
         warnings.warn(f"a cached program is unusable ({error}); it is made anew", stacklevel=2)
         shutil.rmtree(place, ignore_errors=True)
@@ -150,8 +153,7 @@ class Programs:
         """Keeps what was written for a model, the bundle and the optimised model, which is made of these parts, with
         notes (plain JSON); unless it is too large for the bound or the disk."""
         with contextlib.suppress(OSError, UserError):  # as in `store`
-            self._cache.prepare()
-            self._root.mkdir(parents=True, exist_ok=True)
+            self._cache.prepare("programs")
             size = _size(bundle) + sum(length for start, length in parts if start < 0)
             if size > min(self.limit, shutil.disk_usage(self._root).free) // 2:
                 return
@@ -164,10 +166,15 @@ class Programs:
                     rest.result()
                 about = {"files": _checks(fresh), "parts": parts, "notes": notes}
                 (fresh / _NOTES).write_text(json.dumps(about))
-                if (self._root / key).exists():
-                    os.rename(self._root / key, temporary / "old")
-                os.rename(fresh, self._root / key)
+                self._place(fresh, key, temporary)
             self._evict(self._root / key)
+
+    def _place(self, fresh: Path, key: str, temporary: Path) -> None:
+        """Puts an entry into its place; the one that was there goes to a temporary directory. Raises OSError."""
+        private.close_tree(fresh)
+        if (self._root / key).exists():
+            os.rename(self._root / key, temporary / "old")
+        os.rename(fresh, self._root / key)
 
     def copy(self, kept: Kept, bundle: Path) -> None:
         """Writes the bundle of a kept program to another place, as it was written before. Raises OSError."""
@@ -195,6 +202,15 @@ class Programs:
     def size(self) -> int:
         """The bytes of all."""
         return sum(map(_size, self.entries()))
+
+
+def _check_private(entry: Path) -> None:
+    """Raises `UserError` if others could have written anything of an entry."""
+    try:
+        private.check_tree(entry)
+    except private.NotPrivate as error:
+        name = Path(error.filename).name
+        raise UserError(f"others could have written {name}: {error.strerror}", where=str(entry)) from error
 
 
 def _write_rest(model: Path, parts: Sequence[Part], rest: Path) -> None:

@@ -14,6 +14,7 @@ from functools import cache as once
 from pathlib import Path
 from typing import Any
 
+from .. import private
 from . import ast, cache
 from .ast import Span
 from .diagnostics import Diagnostic, Fix, Label
@@ -115,7 +116,7 @@ def _key(operators: OperatorInfo | None, texts: Mapping[str, str]) -> str:
 
 def _load(name: str) -> list[Diagnostic] | None:
     try:
-        checksum, _, payload = (cache.directory() / f"{name}.json").read_bytes().partition(b"\n")
+        checksum, _, payload = private.read(cache.directory() / f"{name}.json").partition(b"\n")
         if hashlib.sha256(payload).hexdigest() != checksum.decode():
             return None
         return [_decode(entry) for entry in json.loads(payload)]
@@ -129,8 +130,7 @@ def _store(name: str, found: Iterable[Diagnostic]) -> None:
 
     payload = json.dumps([_encode(d) for d in found], ensure_ascii=False).encode()
     with contextlib.suppress(OSError):
-        folder = cache.directory()
-        folder.mkdir(parents=True, exist_ok=True)
+        folder = cache.prepared()
         with transient.replacing(folder / f"{name}.json", private=True) as out:
             out.write(hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
 

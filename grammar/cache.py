@@ -17,6 +17,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+from .. import private
 from . import ast
 from .ast import RuleFile, Span, Syntax
 
@@ -38,6 +39,13 @@ def directory() -> Path:
     return Path(root) / "rules"
 
 
+def prepared() -> Path:
+    """The directory of entries, made if it is not there. Raises OSError if it is not this user's."""
+    private.prepare(directory().parent)
+    private.prepare(directory())
+    return directory()
+
+
 def key(text: str, grammar: str) -> str:
     """The name of the entry for a text parsed by a grammar."""
     shape = repr([(c.__name__, kinds) for c, kinds in _layout()])
@@ -47,10 +55,7 @@ def key(text: str, grammar: str) -> str:
 def load(name: str, path: str) -> RuleFile | None:
     """The entry of that name with spans in `path`, or None if there is none that can be read."""
     try:
-        entry = directory() / f"{name}.json"
-        if not is_ours(entry):
-            return None
-        checksum, _, payload = entry.read_bytes().partition(b"\n")
+        checksum, _, payload = private.read(directory() / f"{name}.json").partition(b"\n")
         if hashlib.sha256(payload).hexdigest() != checksum.decode():
             return None
         file = decode(json.loads(payload), path)
@@ -59,21 +64,13 @@ def load(name: str, path: str) -> RuleFile | None:
     return file if isinstance(file, RuleFile) else None
 
 
-def is_ours(file: Path) -> bool:
-    """Whether only this user could have written a file: it and its directory are theirs, and closed to others."""
-    if not hasattr(os, "getuid"):
-        return True
-    return all(about.st_uid == os.getuid() and not about.st_mode & 0o022 for about in (file.stat(), file.parent.stat()))
-
-
 def store(name: str, file: RuleFile) -> None:
     """Keep an entry. Where that is impossible (a full disk, a directory of others) there will be none."""
     from .. import transient
 
     payload = json.dumps(encode(file, file.path), separators=(",", ":"), ensure_ascii=False).encode()
     with contextlib.suppress(OSError):
-        folder = directory()
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder = prepared()
         with transient.replacing(folder / f"{name}.json", private=True) as out:
             out.write(hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
         _forget(folder)

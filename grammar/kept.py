@@ -18,6 +18,7 @@ from functools import cache as once
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
+from .. import private
 from . import ast, cache
 from .library import Library, load_fresh
 from .operator_info import OperatorInfo
@@ -139,10 +140,7 @@ def _digest(data: bytes) -> str:
 
 def _load(name: str, paths: Sequence[Path], operators: OperatorInfo) -> KeptLibrary | None:
     try:
-        file = cache.directory() / f"library-{name}.json"
-        if not cache.is_ours(file):
-            return None
-        checksum, _, payload = file.read_bytes().partition(b"\n")
+        checksum, _, payload = private.read(cache.directory() / f"library-{name}.json").partition(b"\n")
         if _digest(payload) != checksum.decode():
             return None
         head, *texts = payload.split(b"\n")
@@ -186,8 +184,7 @@ def _store(name: str, entries: Sequence[Entry], sources: Mapping[str, str]) -> N
     lines += [json.dumps(cache.encode(e.item, e.file), separators=(",", ":"), ensure_ascii=False) for e in entries]
     payload = "\n".join(lines).encode()
     with contextlib.suppress(OSError):
-        folder = cache.directory()
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        folder = cache.prepared()
         with transient.replacing(folder / f"library-{name}.json", private=True) as out:
             out.write(_digest(payload).encode() + b"\n" + payload)
         kept = sorted(folder.glob("library-*.json"), key=lambda e: (e.stat().st_mtime, e.name))

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ... import transient
+from ... import private, transient
 from ...grammar import ast
 from ...grammar.library import Library
 from ..library import recognitions
@@ -114,7 +114,7 @@ def _key(rule: ast.Rule, operators: str, budget: Budget, prove: bool) -> str:
 
 def _load(folder: Path, key: str, rule: ast.Rule) -> RuleReport | None:
     try:
-        checksum, _, payload = (folder / f"{key}.json").read_bytes().partition(b"\n")
+        checksum, _, payload = private.read(folder / f"{key}.json").partition(b"\n")
         if hashlib.sha256(payload).hexdigest() != checksum.decode():
             return None
         stored: dict[str, Any] = json.loads(payload)
@@ -127,7 +127,7 @@ def _load(folder: Path, key: str, rule: ast.Rule) -> RuleReport | None:
 def _store(folder: Path, key: str, report: RuleReport) -> None:
     payload = json.dumps({name: getattr(report, name) for name in _STORED}).encode()
     with contextlib.suppress(OSError):
-        folder.mkdir(parents=True, exist_ok=True)
+        private.prepare(folder)
         with transient.replacing(folder / f"{key}.json", private=True) as out:
             out.write(hashlib.sha256(payload).hexdigest().encode() + b"\n" + payload)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +19,8 @@ from rewrite.backend.target import detect
 from rewrite.errors import UserError
 
 from . import models
+
+OWNERS = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no owners here")
 
 
 @pytest.fixture(scope="module")
@@ -98,12 +101,67 @@ def test_the_root_is_private(kernels: tuple[Kernel, ...], cache: Cache) -> None:
     assert cache.root.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.skipif(not hasattr(os, "getuid"), reason="no owners here")
+@OWNERS
 def test_another_users_directory_is_refused(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
     cache.prepare()
-    monkeypatch.setattr(os, "getuid", lambda: cache.root.stat().st_uid + 1)
-    with pytest.raises(UserError, match="another user"):
+    monkeypatch.setattr(os, "geteuid", lambda: cache.root.stat().st_uid + 1)
+    with pytest.raises(UserError, match=r"cannot be trusted: it belongs to another user\nWhat is in it is executed"):
         cache.prepare()
+
+
+@OWNERS
+def test_directories_that_others_may_write_to_are_closed(kernels: tuple[Kernel, ...], cache: Cache) -> None:
+    build(kernels, detect(), cache)
+    [room] = cache.root.glob("kernels/*")
+    inside = [cache.root, room.parent, room, room / "index"]
+    for path in inside:
+        path.chmod(0o777)
+    assert build(kernels, detect(), cache).compiled == 0
+    assert {path.stat().st_mode & 0o777 for path in inside} == {0o700}
+
+
+def _opened(path: Path) -> None:
+    path.chmod(0o666)
+
+
+def _linked(path: Path) -> None:
+    elsewhere = path.rename(path.parent.parent.parent.parent / path.name)
+    path.symlink_to(elsewhere)
+
+
+def _given_away(path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    os.chown(path, 12345, -1)
+
+
+@OWNERS
+@pytest.mark.parametrize("change", [_opened, _linked, _given_away])
+@pytest.mark.parametrize("what", ["*.so", "*.json"])
+def test_what_others_could_have_written_is_made_anew(
+    kernels: tuple[Kernel, ...], cache: Cache, what: str, change: Callable[[Path], None]
+) -> None:
+    build(kernels, detect(), cache)
+    [file] = cache.root.glob(f"kernels/*/{what}")
+    change(file)
+    reason = {_opened: "others may write to it", _linked: "it is a link", _given_away: "it belongs to another user"}
+    with pytest.warns(UserWarning, match=f"unusable .others could have written it: {reason[change]}"):
+        assert build(kernels, detect(), cache).compiled == len(kernels)
+    assert not file.is_symlink()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert build(kernels, detect(), cache).compiled == 0
+
+
+@OWNERS
+@pytest.mark.parametrize("change", [_opened, _linked, _given_away])
+def test_an_index_that_others_could_have_written_is_not_believed(
+    kernels: tuple[Kernel, ...], cache: Cache, change: Callable[[Path], None]
+) -> None:
+    build(kernels, detect(), cache)
+    index = next(cache.root.glob("kernels/*/index/*"))
+    change(index)
+    assert build(kernels, detect(), cache).compiled == 1
+    assert build(kernels, detect(), cache).compiled == 0
 
 
 def test_a_root_that_cannot_be_made(kernels: tuple[Kernel, ...], tmp_path: Path) -> None:

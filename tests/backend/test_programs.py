@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -84,6 +86,57 @@ def test_a_damaged_program_is_made_anew(model: Path) -> None:
         again = rewrite.compile(model, threads=1)
     np.testing.assert_allclose(again.run({"x": X})["y"], np.exp(X), rtol=1e-6)
     assert Programs().entries() == [entry]
+
+
+def _opened(entry: Path) -> None:
+    (entry / "weights.bin").chmod(0o666)
+
+
+def _linked(entry: Path) -> None:
+    [library] = entry.glob("kernels/*.so")
+    library.symlink_to(library.rename(entry.parent.parent / library.name))
+
+
+def _open(entry: Path) -> None:
+    (entry / "kernels").chmod(0o777)
+
+
+def _elsewhere(entry: Path) -> None:
+    entry.symlink_to(entry.rename(entry.parent.parent / "moved"))
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no owners here")
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (_opened, r"weights\.bin: others may write to it"),
+        (_linked, r"\.so: it is no regular file"),
+        (_open, "kernels: others may write to it"),
+        (_elsewhere, "it is"),
+    ],
+)
+def test_a_program_that_others_could_have_written_is_made_anew(
+    model: Path, change: Callable[[Path], None], reason: str
+) -> None:
+    rewrite.compile(model, threads=1)
+    [entry] = Programs().entries()
+    change(entry)
+    with pytest.warns(UserWarning, match=f"cached program is unusable .*others could have written .*{reason}"):
+        again = rewrite.compile(model, threads=1)
+    np.testing.assert_allclose(again.run({"x": X})["y"], np.exp(X), rtol=1e-6)
+    assert not entry.is_symlink()
+
+
+def test_what_is_kept_is_private_whatever_files_are_by_default(model: Path, own_cache: Path) -> None:
+    before = os.umask(0)
+    try:
+        rewrite.compile(model, threads=1)
+    finally:
+        os.umask(before)
+    [entry] = Programs().entries()
+    modes = {path.stat().st_mode & 0o777 for path in (own_cache, entry.parent, entry, *entry.rglob("*"))}
+    assert modes == {0o600, 0o700}
+    assert Programs().find(entry.name, threads=1) is not None
 
 
 def test_models_with_data_elsewhere_are_not_kept(model: Path) -> None:

@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from .... import transient
+from .... import private, transient
 from ....grammar.cache import directory as rules_directory
 
 _ENGINE = Path(__file__).resolve().parent.parent.parent
@@ -76,7 +76,7 @@ class Store:
         self._path = directory() / f"{name}.jsonl"
         self._entries: dict[str, Any] = {}
         with contextlib.suppress(OSError, ValueError, TypeError):
-            for line in self._path.read_text().splitlines():
+            for line in private.read(self._path).decode().splitlines():
                 entry, value = json.loads(line)
                 self._entries[str(entry)] = value
 
@@ -93,6 +93,6 @@ class Store:
         kept = [(entry, self._entries[entry]) for entry in wanted if entry in self._entries]
         text = "".join(json.dumps(item, ensure_ascii=False) + "\n" for item in kept)
         with contextlib.suppress(OSError):
-            self._path.parent.mkdir(parents=True, exist_ok=True)
+            private.prepare(self._path.parent)
             with transient.replacing(self._path, private=True) as out:
                 out.write(text.encode())
