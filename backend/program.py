@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..engine import symbolic
-from ..engine.graph import DType
+from ..engine.graph import DType, TensorType
 from .control import run_control
 from .fallback import Runner
 from .interface import Interface, Port, deliver
@@ -141,10 +141,14 @@ class Program:
         """Like `run`, by position. `extents` are those known around a body."""
         if extents is None or not self.plan.symbols:
             for call in self._calls:
-                found = call.call(list(values), None if out is None else tuple(out))
+                targets = None if out is None or call.makes_all else tuple(out)
+                found = call.call(list(values), targets)
                 if found is not None:
-                    return found  # type: ignore[no-any-return]
-        results = self._execute(values, None, extents)
+                    return found if targets is not None else self._deliver(found, out)
+        return self._deliver(self._execute(values, None, extents), out)
+
+    def _deliver(self, results: list[Any], out: Sequence[NDArray[Any] | None] | None) -> list[Any]:
+        """Results in the arrays that are given for them, if any."""
         if out is None:
             return results
         return [
@@ -198,10 +202,9 @@ class Program:
                 run.extents.update({s: extents[s] for s in self.plan.symbols})
             for spec, value in zip(self._interface.specs, values, strict=True):
                 run.take(spec.name, spec.check(value, run.extents))
-            for number in range(len(self._link.stages)):
-                bound = self._run_stage(run, number)
+            bounds = [self._run_stage(run, number) for number in range(len(self._link.stages))]
             if record is None:
-                self._remember(run, bound)
+                self._remember(run, bounds[0])
             return [self._output(run, value) for value in self.plan.outputs]
         finally:
             self._frames.append(frame)
@@ -288,16 +291,20 @@ class Program:
         return run.arrays[value]
 
     def _remember(self, run: Run, bound: Bound) -> None:
-        """Notes a run as a call of the runtime for inputs of the same sizes, if it is one block and kernels write all
-        outputs where they are wanted; what follows on rare conditions is left to a run from Python."""
+        """Notes a run as a call of the runtime for inputs of the same sizes, if it is one block, and kernels write all
+        outputs where they are wanted, or a loop stacks them that ends it; what follows on rare conditions is left to a
+        run from Python. `bound` is that of the first stage."""
         from .runtime.executor import Call
 
         stages, plan = self._link.stages, self.plan
+        stacked = self._stacked()
         made = {m.value: m for m in bound.made}
-        if len(stages) != 1 or plan.symbols or made.keys() != set(plan.outputs) or len(made) != len(plan.outputs):
+        if any(stage.actions for stage in stages[1:]) or plan.symbols:
+            return
+        if made.keys() | stacked.keys() != set(plan.outputs) or len(made) + len(stacked) != len(plan.outputs):
             return
         first = stages[0].actions[0] if stages[0].actions else None
-        if not isinstance(first, LinkedBlock) or first.is_open:
+        if not isinstance(first, LinkedBlock) or (first.is_open and not stacked):
             return
         if not all(isinstance(item, Control) and item.when for item in stages[0].actions[1:]):
             return
@@ -310,14 +317,35 @@ class Program:
             inputs.append((port.name, kind.kind, kind.itemsize, run.arrays[port.name].shape, base.get(port.name, 0)))
         if not all(port.dtype is not None and _is_plain(port.dtype) for port in self.outputs):
             return
-        outputs = [
-            (m.value, m.dtype.kind, m.dtype.itemsize, m.shape, m.base, m.dtype, m.store)
-            for m in (made[value] for value in plan.outputs)
-        ]
+        outputs = []
+        for value in plan.outputs:
+            if (m := made.get(value)) is not None:
+                outputs.append((value, m.dtype.kind, m.dtype.itemsize, m.shape, m.base, m.dtype, m.store, 0))
+                continue
+            array = run.arrays[value]
+            own = (array.dtype.kind, array.itemsize, array.shape[1:], self._link.base(value), array.dtype, None)
+            outputs.append((value, *own, stacked[value]))
         block, *conditions = bound.bindings
         settings = (self._frames, self._link.bases, self.threads)
         call = Call(block, *settings, inputs, outputs, self._memory(bound, 0), bound, conditions)
         self._calls = (call, *self._calls)[:LAYOUTS]
+
+    def _stacked(self) -> dict[str, int]:
+        """The outputs that a loop stacks which is the last part of the first block, with the base that holds how many
+        iterations there were; none if their lengths may be known before, and have to be compared."""
+        actions = self._link.stages[0].actions
+        last = actions[0].parts[-1] if len(actions) == 1 and isinstance(actions[0], LinkedBlock) else None
+        if not isinstance(last, LinkedLoop) or not last.item.is_open or last.item.when:
+            return {}
+        shapes = [port.type.shape or () for port in self.inputs if isinstance(port.type, TensorType)]
+        known = {name for shape in shapes for dim in shape for name in symbolic.symbols(dim)}
+        made = [value for value in last.item.made if value]
+        for value in made:
+            shape = self.plan.type(value).shape
+            name = symbolic.symbol_name(shape[0]) if shape else None
+            if name is None or name in known:
+                return {}
+        return {value: last.iterations for value in made if value in self.plan.outputs}
 
     def save(self, path: Path | str) -> Path:
         """Writes the program as a bundle, for all targets that it was compiled for; its path.

@@ -5,8 +5,9 @@ cdef struct port_t:
     char kind # of its elements: f, i, u, b (boolean)
     int ndim
     int base  # of a frame; 0: no kernel touches it
+    int count  # the base that holds its first extent after the block, in whose buffer it is then; 0: it is known before
     Py_ssize_t itemsize
-    Py_ssize_t nbytes
+    Py_ssize_t nbytes  # if `count` isn't 0, of one iteration
     Py_ssize_t* shape
 
 
@@ -49,8 +50,10 @@ cdef class Call:
     met there is no result.
 
     `inputs` are rows `(name, kind, itemsize, shape, base)`, `outputs` rows `(name, kind, itemsize, shape, base, dtype,
-    store)` with bases of their own; `frames` has those that are free, of so many `bases`; `memory` has rows `(base,
-    bytes)` of what the block needs; `keep` has what the binding's addresses lead to. Takes C-contiguous arrays by the
+    store, count)` with bases of their own; `frames` has those that are free, of so many `bases`; `memory` has rows
+    `(base, bytes)` of what the block needs; `keep` has what the binding's addresses lead to. Where an output's `count`
+    isn't 0, a loop stacks it until data say: that base holds how many iterations there were, the output's base leads to
+    the buffer with what they made, `shape` is what one makes, and the store is None. Takes C-contiguous arrays by the
     buffer protocol; for what doesn't fit it gives None, and does nothing."""
 
     cdef Block block
@@ -60,11 +63,13 @@ cdef class Call:
     cdef port_t* ports  # of inputs, then of outputs
     cdef int ins
     cdef int outs
+    cdef bint stacks  # the first extent of some output is known after the block
+    cdef readonly bint makes_all  # it takes no arrays for outputs
     cdef readonly tuple names
     cdef readonly tuple out_names
     cdef tuple shapes
     cdef tuple dtypes
-    cdef tuple stores
+    cdef list stores  # those of stacked outputs are for what the latest run gave
     cdef tuple memory
     cdef tuple rest
     cdef object make
@@ -89,21 +94,24 @@ cdef class Call:
         self.out_names = tuple([row[0] for row in outputs])
         self.shapes = tuple([tuple(row[3]) for row in outputs])
         self.dtypes = tuple([row[5] for row in outputs])
-        self.stores = tuple([row[6] for row in outputs])
+        self.stores = [Store(0) if row[7] else row[6] for row in outputs]
+        self.stacks = any([row[7] for row in outputs])
         self.memory = tuple([(int(base), int(size)) for base, size in memory])
         self.rest = tuple([tuple(rows) for rows in rest])
+        # An array given for an output may be an input, which has to be whole for what comes after the block.
+        self.makes_all = self.stacks or bool(self.rest)
         self.ins, self.outs = len(self.names), len(self.out_names)
         self.ports = <port_t*> PyMem_Malloc(max(1, self.ins + self.outs) * sizeof(port_t))
         if self.ports == NULL:
             raise MemoryError
         memset(self.ports, 0, max(1, self.ins + self.outs) * sizeof(port_t))
-        for row in (*inputs, *outputs):
+        for row in [*[(*row, None, None, 0) for row in inputs], *outputs]:
             port = &self.ports[i]
             port.kind = ord(row[1])
             port.itemsize = row[2]
             port.ndim = len(row[3])
-            port.base = row[4]
-            if not (0 <= port.base < bases and (port.base or i < self.ins)):
+            port.base, port.count = row[4], row[7]
+            if not (0 <= port.base < bases and (port.base or i < self.ins) and 0 <= port.count < bases):
                 raise ValueError("no such base")
             port.shape = <Py_ssize_t*> PyMem_Malloc(max(1, port.ndim) * sizeof(Py_ssize_t))
             if port.shape == NULL:
@@ -114,7 +122,8 @@ cdef class Call:
                 port.nbytes *= port.shape[axis]
             i += 1
         for i in range(self.outs):
-            if (<Store?> self.stores[i]).size < self.ports[self.ins + i].nbytes:
+            port = &self.ports[self.ins + i]
+            if not port.count and (<Store?> self.stores[i]).size < port.nbytes:
                 raise ValueError("a store of too small buffers")
         for base, _ in self.memory:
             if not 0 < base < bases:
@@ -161,8 +170,8 @@ cdef class Call:
     cdef list go(self, Frame frame, list values, tuple out):
         cdef Py_buffer* views = frame.buffers(self.ins + self.outs)
         cdef int taken = 0
-        if self.rest and out is not None:
-            return None  # an array given for an output may be an input, which has to be whole for what comes then
+        if self.makes_all and out is not None:
+            return None
         try:
             try:
                 for value in values:
@@ -172,6 +181,10 @@ cdef class Call:
                         return None
                 found = self.targets(out)
                 for value in found:
+                    if value is None:
+                        memset(&views[taken], 0, sizeof(Py_buffer))
+                        taken += 1
+                        continue
                     PyObject_GetBuffer(value, &views[taken], PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
                     taken += 1
                     if out is not None and not _fits(&views[taken - 1], &self.ports[taken - 1]):
@@ -185,6 +198,8 @@ cdef class Call:
                 return None
             if out is not None:
                 self.copy_out(frame, views)
+            elif self.stacks:
+                self.take_stacked(frame, found)
             return found
         finally:
             while taken:
@@ -202,12 +217,14 @@ cdef class Call:
         return False
 
     cdef list targets(self, tuple out):
-        """The arrays for outputs: those given, else fresh ones."""
+        """The arrays for outputs: those given, else fresh ones; None for what a loop stacks."""
         cdef list found = []
         cdef int i
         for i in range(self.outs):
             if out is not None and out[i] is not None:
                 found.append(out[i])
+            elif self.ports[self.ins + i].count:
+                found.append(None)
             else:
                 found.append(self.make(self.shapes[i], self.dtypes[i], (<Store> self.stores[i]).take()))
         return found
@@ -247,3 +264,26 @@ cdef class Call:
             made = <void*> <uintptr_t> frame.bases[self.ports[i].base]
             if views[i].len and made != views[i].buf:
                 memcpy(views[i].buf, made, views[i].len)
+
+    cdef int take_stacked(self, Frame frame, list found) except -1:
+        """Puts fresh arrays where outputs are what a loop has stacked. The buffers that these are in serve the next run."""
+        cdef int i
+        cdef int64_t count
+        cdef Py_ssize_t size
+        cdef port_t* port
+        cdef Store store
+        cdef Buffer buffer
+        for i in range(self.outs):
+            port = &self.ports[self.ins + i]
+            if not port.count:
+                continue
+            count = frame.bases[port.count]
+            size = count * port.nbytes
+            store = self.stores[i]
+            if store.size != max(1, size):
+                self.stores[i] = store = Store(size)
+            buffer = store.take()
+            if size:
+                memcpy(buffer.memory, frame.owned[port.base], size)
+            found[i] = self.make((count, *self.shapes[i]), self.dtypes[i], buffer)
+        return 0

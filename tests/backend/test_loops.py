@@ -20,6 +20,7 @@ from rewrite.backend.pipeline import FallbackWarning, compile_graph
 from rewrite.backend.program import Program
 from rewrite.backend.target import make_target, runs_here
 from rewrite.engine import onnx_in
+from rewrite.errors import UserError
 
 RNG = np.random.default_rng(11)
 F = np.float32
@@ -382,6 +383,37 @@ def test_results_of_data_dependent_length_are_the_callers() -> None:
     kept = first["all"].copy()
     both.check({**feeds, "x": np.full(5, 0.7, F)})
     np.testing.assert_array_equal(first["all"], kept)
+
+
+def test_a_program_that_ends_with_a_loop_of_unknown_length_is_one_call() -> None:
+    both = compiled(UNTIL.replace("COUNT", "n").replace("START", "start"), threads=2)
+    feeds = {"x": np.full(7, 0.1, F), "most": F(1e9), "n": np.int64(4), "start": np.bool_(True)}
+    both.program.run(feeds)
+    [call] = both.program._calls
+    kept = []
+    for count in (4, 0, 9, 300, 1, 4, 4):
+        given = {**feeds, "n": np.int64(count)}
+        found = call.run(given)
+        assert found["all"].shape == (count, 7)
+        kept.append((found["all"], found["all"].copy(), both.check(given)["all"]))
+    for array, copy, expected in kept:  # later runs leave the arrays of earlier ones as they were
+        np.testing.assert_array_equal(array, copy)
+        np.testing.assert_array_equal(array, expected)
+    assert both.program._calls == (call,)
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_what_a_loop_stacks_is_written_to_a_given_array(warm: bool) -> None:
+    program = compiled(UNTIL.replace("COUNT", "n").replace("START", "")).program
+    feeds = {"x": np.full(7, 0.1, F), "most": F(1e9), "n": np.int64(4), "start": np.bool_(True)}
+    expected = program.run(feeds) if warm else None
+    out = {"all": np.empty((4, 7), F)}
+    found = program.run(feeds, out=out)
+    assert found["all"] is out["all"]
+    assert len(program._calls) == 1
+    np.testing.assert_array_equal(found["all"], (expected or program.run(feeds))["all"])
+    with pytest.raises(UserError, match="all"):
+        program.run({**feeds, "n": np.int64(5)}, out=out)
 
 
 AFTER = UNTIL.replace("        y, sum, all =", "        last, sum, all =").replace(
