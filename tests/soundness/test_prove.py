@@ -109,6 +109,12 @@ rule cast_narrow         Cast(Cast(x, to: w), to: t) => Cast(x, to: t) where w =
 rule squeeze_any         Unsqueeze(Squeeze(x, a), b) => x class exact
 rule layer_norm_eps      LayerNormalization(x, s, epsilon: e, ..a) => LayerNormalization(x, s, epsilon: 0.5, ..a) class reassoc
 rule wrong_branch        Where(Not(p), x, y) => Where(p, x, y) class exact
+rule dropout_of_all      Dropout(x, r, t, ..) => x where scalar(r) == 1 class exact
+rule dropout_in_training Dropout(x, r, t, ..) => x where all(t == true) class exact
+rule root_of_any         (x + c) ** -0.5 => Reciprocal(Sqrt(x + c)) given c: const where positive(c) class reassoc
+rule root_of_any_else    (x + c) ** -0.5 => Reciprocal(Sqrt(x + c)) given c: const where nonnegative(x) class reassoc
+rule root_of_either      (x + c) ** -0.5 => Reciprocal(Sqrt(x + c)) given c: const where nonnegative(x) or positive(c) class reassoc
+rule root_of_negative    (x + c) ** -0.5 => Reciprocal(Sqrt(x + c)) given c: const where not nonnegative(x), positive(c) class reassoc
 rule xor_is_or           Xor(p, q) => Or(p, q) class exact
 """
 
@@ -126,6 +132,10 @@ rule product_of_concat   Concat(x, y, axis: 1) @ Concat(v, w, axis: 0) => x @ v 
                          given x: [M, K], y: [M, L], v: [K, N], w: [L, N] class reassoc
 rule associate           (x @ y) @ z => x @ (y @ z) given x: [_, _], y: [_, _], z: [_, _]
                          where dim(y, 0) > 0, dim(y, 1) > 0 class reassoc
+rule dropout_of_nothing  Dropout(x, r, t, ..) => x where scalar(r) == 0 class exact
+rule dropout_in_use      Dropout(x, r, t, ..) => x where all(t == false) class exact
+rule root_of_more        (x + c) ** -0.5 => Reciprocal(Sqrt(x + c)) given c: const where nonnegative(x), positive(c) class reassoc
+rule root_of_square      (x * x + 1) ** -0.5 => Reciprocal(Sqrt(x * x + 1)) given x: float class reassoc
 rule turned_product      Transpose(x @ y, perm: [1, 0]) => Transpose(y, perm: [1, 0]) @ Transpose(x, perm: [1, 0]) class reassoc
 rule sum_of_square       ReduceSum(x * x, a) => ReduceSumSquare(x, a) class reassoc
 rule pointwise_conv      Conv(x, W, pads: [0, 0, 0, 0], strides: [1, 1], dilations: [1, 1], kernel_shape: [1, 1], group: 1)

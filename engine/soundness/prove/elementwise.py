@@ -7,7 +7,7 @@ from .attributes import Attrs
 from .integers import Bool, Int, conj, eq
 from .path import Infeasible, NotModelled, Path
 from .registry import Inputs, given, operator
-from .scalars import Scalar, app
+from .scalars import ZERO, Scalar, app
 from .tensors import Leaf, Tensor, broadcast, read_broadcast
 
 _FLOAT = (
@@ -137,11 +137,10 @@ def cast_like(path: Path, attrs: Attrs, inputs: Inputs) -> list[Tensor]:
 
 @operator("Dropout")
 def dropout(path: Path, attrs: Attrs, inputs: Inputs) -> list[Tensor]:
-    """Nothing, in inference or at ratio 0."""
+    """Nothing, in inference or at ratio 0: what is known of one of the two has to be that it is false, or 0."""
     x = given(inputs, 0)
     if len(inputs) > 2 and inputs[2] is not None:
-        flags = [inputs[1], inputs[2]]
-        if not any(t is not None and path.extra.get(("value of", getattr(t, "name", ""))) is not None for t in flags):
-            path.extra.setdefault("conditions", []).append("dropout")
+        known = [path.extra.get(("value of", getattr(t, "name", ""))) for t in inputs[1:3] if t is not None]
+        if ZERO not in known:
             raise NotModelled("Dropout in training")
     return [x]

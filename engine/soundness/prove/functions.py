@@ -13,6 +13,7 @@ from .integers import Poly, eq, ge
 from .path import Infeasible, NotModelled
 from .run_types import Head, Predicate
 from .scalars import Scalar, app
+from .signs import NONNEGATIVE
 from .tensors import Leaf, Tensor
 
 if TYPE_CHECKING:
@@ -112,6 +113,18 @@ def scalar(run: Expressions, c: Any) -> Any:
         value = found.args[0]
         return int(value) if value.denominator == 1 else value
     return found
+
+
+@_function
+def nonnegative(run: Expressions, x: Any) -> Predicate:
+    """That no element is below zero."""
+    return Predicate(NONNEGATIVE, run.tensor(x), scalars.ZERO)
+
+
+@_function
+def positive(run: Expressions, x: Any) -> Predicate:
+    """That all elements are above zero: what follows from it is that none is below."""
+    return Predicate(NONNEGATIVE, run.tensor(x), scalars.ZERO)
 
 
 @_function

@@ -22,6 +22,7 @@ from .laws import COMMUTATIVE, definition, flat, laws, snapped
 from .path import Bound, NotModelled, Path
 from .scalars import ZERO, Scalar, app
 from .settle import substituted
+from .signs import never_negative, positive
 
 MAX_TERMS = 400
 
@@ -140,9 +141,11 @@ class Normaliser:
             return None
         if exponent == -1:
             return self._inverse(base)
-        if exponent == Fraction(1, 2):
-            return self.terms(app("Sqrt", base))
-        return self._inverse(app("Sqrt", base)) if exponent == Fraction(-1, 2) else None
+        # a root of -∞ is NaN, a power of it is infinite or 0
+        if abs(exponent) != Fraction(1, 2) or not (self.fast or never_negative(self.path, base)):
+            return None
+        root = app("Sqrt", base)
+        return self.terms(root) if exponent > 0 else self._inverse(root)
 
     def _square_root(self, s: Scalar) -> Scalar | None:
         found = self.normal(s)
@@ -161,7 +164,7 @@ class Normaliser:
 
     def _exponential(self, s: Scalar) -> list[Term] | None:
         inner = self.normal(s)
-        if inner.op == "app" and inner.args[0] == "Log" and self.positive(inner.args[2]):
+        if inner.op == "app" and inner.args[0] == "Log" and positive(inner.args[2]):
             return self.terms(inner.args[2])
         if not self.fast or inner.op != "poly" or not all(v == () and g is True for _, _, v, g in inner.args):
             return None
@@ -173,19 +176,6 @@ class Normaliser:
             one = self._atom(app("Exp", part))
             found = self._product(found, one if factor > 0 else self._inverse(app("Exp", part)))
         return found
-
-    def positive(self, s: Scalar) -> bool:
-        """Whether a scalar is above zero wherever it is a number."""
-        if s.op == "const":
-            return not isinstance(s.args[0], str) and s.args[0] > 0
-        if s.op == "app":
-            op, _, *args = s.args
-            return op in ("Exp", "Sigmoid") or (op in ("Add", "Mul", "Div") and all(map(self.positive, args)))
-        if s.op == "inverse":
-            return self.positive(s.args[0])
-        if s.op == "big" and s.args[0] == "Sum":
-            return self.positive(s.args[2])
-        return s.op == "poly" and all(f > 0 and all(map(self.positive, a)) for f, a, _, _ in s.args)
 
     def _inverse(self, s: Scalar) -> list[Term]:
         terms = self.gathered(self.terms(s))
@@ -200,7 +190,7 @@ class Normaliser:
         return [Term(Fraction(1), (Scalar("inverse", (found,)),))]
 
     def _inverse_atom(self, a: Scalar) -> tuple[Scalar, ...]:
-        if a.op == "inverse" and (self.fast or self.positive(a.args[0]) or a.args[0].op == "int"):
+        if a.op == "inverse" and (self.fast or positive(a.args[0]) or a.args[0].op == "int"):
             return (a.args[0],)
         return (Scalar("inverse", (a,)),)
 
@@ -268,7 +258,7 @@ class Normaliser:
             return self.path.entails(ge(a.args[0], 1))
         if not self.fast:
             return False
-        return self.positive(a)
+        return positive(a)
 
     def _atom(self, s: Scalar) -> list[Term]:
         """A scalar that is no polynomial, as one term; a choice within it goes outside."""
