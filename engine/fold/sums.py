@@ -44,7 +44,7 @@ def _log_sum_exp(data: Array, *, axis: tuple[int, ...], keepdims: bool) -> Array
     greatest = largest(data, axis, keepdims=True)
     shift = np.where(np.isinf(greatest), 0.0, greatest)
     total = np.log(np.sum(np.exp(data - shift), axis=axis, keepdims=True)) + shift
-    return total if keepdims else np.squeeze(total, axis)
+    return np.asarray(total if keepdims else np.squeeze(total, axis))
 
 
 def _matmul(call: Call) -> list[Array]:
