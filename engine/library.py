@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from ..grammar import ast
 from ..grammar.check_schedules import domain_name
-from ..grammar.kept import Entry, load
+from ..grammar.kept import Entry, begin, load
 from ..grammar.library import Library
 from ..grammar.scope import param_types
 from .operator_table import Facts
@@ -64,6 +64,12 @@ def load_rules(paths: Iterable[str | Path] = (), *, std: bool = True) -> Library
     Raises `grammar.diagnostics.RuleErrors` with everything that is wrong in them."""
     files: list[str | Path] = list(standard_files()) if std else [STANDARD / SCHEDULES]
     return load([*files, *paths], OperatorTable(), Facts())
+
+
+def begin_standard() -> tuple[Library, Callable[[], None]]:
+    """The standard library, not checked yet if that takes long: the function that comes with it does so, and raises as
+    `load_rules` does. For who has other work for the time that checks take, and takes nothing for done before them."""
+    return begin(standard_files(), OperatorTable(), Facts())
 
 
 @cache

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ from ..errors import UserError
 from . import bodies, decode, onnx_in, onnx_out, retry, worker
 from .cost import CostModel
 from .graph import Graph
-from .library import NUMERICS, PRECISIONS, load_rules, operators_of, recognitions
+from .library import NUMERICS, PRECISIONS, begin_standard, load_rules, operators_of, recognitions
 from .nearest import WhyNot, combined
 from .operators import Declared, declaring
 from .report import Report, make_report
@@ -114,8 +115,8 @@ def optimize(
         return result
 
     child: worker.Child | None
-    with worker.start() as child:  # it gets ready while rules and model are read
-        library = timed("rules", lambda: load_rules(rules, std=std_rules))
+    with worker.start() as child, _Checks() as checks:  # it gets ready while rules and model are read
+        library = timed("rules", lambda: checks.load(rules, std=std_rules))
         make_plan(schedule, library.schedules, library.rulesets)  # so that a wrong name is told at once
         if why_not is not None:
             _check_asked(library, why_not, numerics)
@@ -142,6 +143,7 @@ def optimize(
         graphs: dict[str, list[Graph]] = {target: [] for target in costs}
         evaluated = decode.Evaluated()
         for task in _tasks(parts, settings, outcomes):
+            checks.begin()
             outcomes.extend(timed("saturate", retry.run, task, tell, child))
             child = None
             timed("extract", _decode, parts, outcomes, graphs, known, evaluated)
@@ -158,6 +160,38 @@ def optimize(
         report = make_report(library, graph_in, portable, native, outcome, costs["portable"], seconds, precision)
     missed = combined([o.why_not for o in outcomes if o.why_not])
     return Optimized(graph_in, portable, native, report, missed, known, numerics)
+
+
+class _Checks:
+    """A block in which the standard library may be used before it is checked, which another thread does while this one
+    waits: what is wrong with rules is told at the end of the block, and before anything that came of it."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1)
+        self._check: Callable[[], None] = lambda: None
+        self._begun: Future[None] | None = None
+
+    def __enter__(self) -> _Checks:
+        return self
+
+    def load(self, rules: Sequence[str | Path], *, std: bool) -> Library:
+        """As `load_rules`."""
+        if rules or not std:  # those who write rules want to know at once
+            return load_rules(rules, std=std)
+        library, self._check = begin_standard()
+        return library
+
+    def begin(self) -> None:
+        """Begins to check, if that was not done."""
+        if self._begun is None:
+            self._begun = self._pool.submit(self._check)
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self._pool:
+            if kind is None or issubclass(kind, Exception):
+                self.begin()
+                assert self._begun is not None
+                self._begun.result()
 
 
 def _check_settings(numerics: str, precision: str, shapes: Mapping[str, int]) -> None:

@@ -27,6 +27,7 @@ from typing import Any
 
 from .. import transient
 from ..errors import RewriteError, UserError
+from ..grammar.library import Library
 from ..grammar.parse import prepare
 from .bodies import all_bodies, body_number
 from .constants import ConstantInfo, summarise
@@ -35,7 +36,16 @@ from .egraph import EGraph
 from .encode import encode
 from .extract import REGIONS, ENodeLike, Extraction, extract
 from .graph import Graph
-from .library import PRECISIONS, QUANTISED, RuleSet, load_rules, operators_of, rule_set, standard_files
+from .library import (
+    PRECISIONS,
+    QUANTISED,
+    RuleSet,
+    begin_standard,
+    load_rules,
+    operators_of,
+    rule_set,
+    standard_files,
+)
 from .matcher import preload
 from .narrow import narrowed
 from .nearest import WhyNot, why_not
@@ -111,9 +121,13 @@ def job(graph: Graph, **settings: Any) -> Job:
     return Job((replace(graph, constants={}), *bodies), infos, **settings)
 
 
-def perform(task: Job, progress: Progress | None = None) -> list[Outcome]:
-    """Does a job in this process; an outcome for each of its graphs."""
-    library = load_rules(task.rules, std=task.std)
+def perform(task: Job, progress: Progress | None = None, standard: Library | None = None) -> list[Outcome]:
+    """Does a job in this process; an outcome for each of its graphs. `standard` is the standard library, if it has been
+    loaded. Whether that is right is for others to check."""
+    if task.std and not task.rules:
+        library = standard if standard is not None else begin_standard()[0]
+    else:
+        library = load_rules(task.rules, std=task.std)
     opsets = task.graphs[0].opset
     rules = rule_set(
         library, task.numerics, task.disabled, schedule=task.schedule, opsets=opsets, precision=task.precision
@@ -344,6 +358,15 @@ def _read_rules_meanwhile() -> None:
         prepare(path)
 
 
+def _load_rules_meanwhile() -> Library | None:
+    """The standard library, unless there is a job to begin with or it cannot be loaded."""
+    if select.select([0], [], [], 0)[0]:
+        return None
+    with contextlib.suppress(Exception):  # it comes up again with the job, where it can be told
+        return begin_standard()[0]
+    return None
+
+
 def main() -> None:
     """The child: one job from standard input, its messages to standard output."""
     transient.die_with_parent()
@@ -353,6 +376,7 @@ def main() -> None:
     os.dup2(2, 1)  # whatever a library prints must not get between the messages
     preload()
     _read_rules_meanwhile()
+    standard = _load_rules_meanwhile()
     task: Job = pickle.load(sys.stdin.buffer)
     limit(task)
 
@@ -361,7 +385,7 @@ def main() -> None:
         out.flush()
 
     try:
-        outcome = perform(task, lambda stage, facts: send("progress", (stage, dict(facts))))
+        outcome = perform(task, lambda stage, facts: send("progress", (stage, dict(facts))), standard)
         send("result", outcome)
     except MemoryError:
         os._exit(_NO_MEMORY)

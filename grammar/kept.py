@@ -20,7 +20,7 @@ from typing import Any, Protocol, TypeVar
 
 from .. import private
 from . import ast, cache
-from .library import Library, load_fresh
+from .library import Library, load_fresh, load_unchecked
 from .operator_info import OperatorInfo
 
 FORMAT = 1
@@ -102,9 +102,36 @@ def load(paths: Iterable[str | Path], operators: OperatorInfo, keeper: Keeper) -
     if known is not None:
         return known
     library, sources = load_fresh(asked, operators, warn=False)
-    entries = _entries(library, keeper)
-    _store(name, entries, sources)
-    made = _library(Entries, entries, asked, operators)
+    made = _made(library, _entries(library, keeper), asked, operators)
+    _store(name, made.entries, sources)
+    return made
+
+
+def begin(paths: Iterable[str | Path], operators: OperatorInfo, keeper: Keeper) -> tuple[Library, Callable[[], None]]:
+    """As `load`, for rules that are right as far as one knows: when the function is called, in another thread perhaps,
+    they are checked and kept. Raises as `load` does for rules that can't even be read, and that function for others."""
+    asked = [Path(p) for p in paths]
+    name = _key(asked, operators, keeper)
+    known = _load(name, asked, operators)
+    if known is not None:
+        return known, lambda: None
+    library, sources, check = load_unchecked(asked, operators)
+    try:
+        made = _made(library, _entries(library, keeper), asked, operators)
+    except Exception:
+        check(False)  # tells what is wrong with the rules
+        raise
+
+    def finish() -> None:
+        check(False)
+        _store(name, made.entries, sources)
+
+    return made, finish
+
+
+def _made(library: Library, entries: list[Entry], paths: Sequence[Path], operators: OperatorInfo) -> Entries:
+    """A library that was read from its files, with its entries."""
+    made = _library(Entries, entries, paths, operators)
     for field in fields(Library):
         if field.name != "warnings":
             object.__setattr__(made, field.name, getattr(library, field.name))

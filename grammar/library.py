@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from .. import errors
@@ -56,8 +56,18 @@ def load_fresh(
     warn: bool = True,
 ) -> tuple[Library, dict[str, str]]:
     """As `load`, with the texts of the files that were read, by path. Without `warn` nobody looks for warnings."""
-    from .analysis import analyse
-    from .check import check
+    library, sources, check = load_unchecked(paths, operators, texts=texts)
+    return replace(library, warnings=tuple(check(warn))), sources
+
+
+def load_unchecked(
+    paths: Iterable[str | Path],
+    operators: OperatorInfo | None = None,
+    *,
+    texts: Mapping[Path, str] | None = None,
+) -> tuple[Library, dict[str, str], Callable[[bool], list[Diagnostic]]]:
+    """Rule files as they are written, with their texts by path and what checks them: it gives the warnings if these are
+    wanted, and raises as `load` does. `UserError` for a path that cannot be read is raised at once."""
     from .expand import collect, expand
 
     reader = _Reader(texts or {})
@@ -68,15 +78,6 @@ def load_fresh(
     definitions, found = collect(item for item in written if isinstance(item, Def))
     found += reader.diagnostics
     items = [item if isinstance(item, Def) else expand(item, definitions, found) for item in written]
-    warnings: list[Diagnostic] = []
-    if reader.is_closed:  # else every mention of what is missing would be an error
-        found += check(items, operators)
-        analysed = analyse(items, operators, reader.sources, keep=not found, warn=warn)
-        known = {(d.code, d.span) for d in found}
-        found += [d for d in analysed if d.severity == "error" and (d.code, d.span) not in known]
-        warnings = [d for d in analysed if d.severity == "warning"]
-    if found:
-        raise RuleErrors(dict.fromkeys(found), reader.sources)
     library = Library(
         files=files,
         rules=tuple(i for i in items if isinstance(i, Rule)),
@@ -86,9 +87,32 @@ def load_fresh(
         rulesets=tuple(i for i in items if isinstance(i, Ruleset)),
         schedules=tuple(i for i in items if isinstance(i, Schedule)),
         domains=tuple(i for i in items if isinstance(i, UseDomain)),
-        warnings=tuple(warnings),
     )
-    return library, reader.sources
+    return library, reader.sources, lambda warn: _check(items, operators, reader, found, warn=warn)
+
+
+def _check(
+    items: Sequence[Item],
+    operators: OperatorInfo | None,
+    reader: _Reader,
+    found: Sequence[Diagnostic],
+    *,
+    warn: bool,
+) -> list[Diagnostic]:
+    """The warnings about items. Raises `RuleErrors` for all that is wrong with them, and what was found before."""
+    from .analysis import analyse
+    from .check import check
+
+    errors, warnings = list(found), []
+    if reader.is_closed:  # else every mention of what is missing would be an error
+        errors += check(items, operators)
+        analysed = analyse(items, operators, reader.sources, keep=not errors, warn=warn)
+        known = {(d.code, d.span) for d in errors}
+        errors += [d for d in analysed if d.severity == "error" and (d.code, d.span) not in known]
+        warnings = [d for d in analysed if d.severity == "warning"]
+    if errors:
+        raise RuleErrors(dict.fromkeys(errors), reader.sources)
+    return warnings
 
 
 def sources(paths: Iterable[str | Path]) -> dict[str, str]:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rewrite.engine.library import load_rules, rule_set
+from rewrite.engine.library import load_rules, rule_set, standard_files
+from rewrite.engine.operator_table import Facts, OperatorTable
 from rewrite.grammar import cache, kept, warnings
 from rewrite.grammar.diagnostics import Diagnostic, RuleErrors
 from rewrite.grammar.kept import KeptLibrary
@@ -85,6 +86,31 @@ def test_rules_made_of_what_is_kept_are_the_same(file: Path) -> None:
     assert [r.name for r in known.rules] == ["recognise_Half", "relu_relu", "double", "double"]
     assert dict(known.declared) == dict(fresh.declared)
     assert known.plan == fresh.plan
+
+
+def test_checks_may_come_later(file: Path) -> None:
+    asked = [*standard_files(), file]
+    library, finish = kept.begin(asked, OperatorTable(), Facts())
+    assert not list(cache.directory().glob("library-*.json"))
+    finish()
+    known, nothing = kept.begin(asked, OperatorTable(), Facts())
+    nothing()
+    assert isinstance(known, KeptLibrary)
+    for found in (library, known):
+        assert found.rules == load_rules([file]).rules
+    assert [r.name for r in rule_set(library).rules] == [r.name for r in rule_set(known).rules]
+
+
+@pytest.mark.parametrize("text", ["rule odd Relu(x) => y class exact", "rule odd Relu(x, x, x) => x class exact"])
+def test_checks_that_come_later_tell_all_that_is_wrong(file: Path, text: str) -> None:
+    file.write_text(text)
+    _, finish = kept.begin([file], OperatorTable(), Facts())
+    with pytest.raises(RuleErrors) as late:
+        finish()
+    assert not list(cache.directory().glob("library-*.json"))
+    with pytest.raises(RuleErrors) as early:
+        load_rules([file], std=False)
+    assert list(late.value.diagnostics) == list(early.value.diagnostics)
 
 
 def test_only_the_named_rules_of_a_file_are_used(file: Path) -> None:
