@@ -159,7 +159,7 @@ def _average_pool(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
 def _global(function: Callable[..., Array]) -> Kernel:
     def run(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
         x = arrays[0]
-        if x.ndim < 3 or not x.size or not _floats(x):
+        if x.ndim < 3 or 0 in x.shape[2:] or not _floats(x):
             return None
         found = function(x.astype(np.float64), axis=tuple(range(2, x.ndim)), keepdims=True)
         return [found.astype(x.dtype)]

@@ -270,3 +270,10 @@ def test_a_logarithm_of_exponentials_of_what_is_infinite() -> None:
     found = evaluate("ReduceLogSumExp", {"keepdims": 0}, [x, i(1)])
     assert found is not None
     np.testing.assert_array_equal(found[0], np.array([-np.inf, np.inf, 1000 + np.log(2), 3, np.nan], F))
+
+
+@pytest.mark.parametrize("shape", [(0, 1, 1), (2, 0, 3, 4)])
+def test_of_no_images_the_maximum_has_the_shape_of_others(shape: tuple[int, ...]) -> None:
+    found = evaluate("GlobalMaxPool", {}, [np.zeros(shape, F)])
+    assert found is not None
+    assert found[0].shape == (*shape[:2], *[1] * (len(shape) - 2))
