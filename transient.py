@@ -35,6 +35,34 @@ def directory_beside(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
+def file(contents: bytes, purpose: str) -> Iterator[Path]:
+    """A path under which this process reads `contents` while the block runs. Raises OSError.
+
+    Where the system can (Linux), they stay in memory and no other process has a name for them."""
+    number = _memory(purpose)
+    if number is None:
+        with directory(purpose) as place:
+            path = place / "contents"
+            path.write_bytes(contents)
+            yield path
+        return
+    with open(number, "wb") as memory:
+        memory.write(contents)
+        memory.flush()
+        yield Path(f"/proc/self/fd/{number}")
+
+
+def _memory(purpose: str) -> int | None:
+    """A descriptor of a new file in memory, if there are such here, and /proc to open it by a path."""
+    if not os.path.isdir("/proc/self/fd"):
+        return None
+    try:
+        return os.memfd_create(f"rewrite-{purpose}")
+    except (AttributeError, OSError):  # another system; or one of old, or forbidden by a sandbox
+        return None
+
+
+@contextlib.contextmanager
 def replacing(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
     """A file open for writing that takes the place of `path` when the block ends without an error.
 

@@ -239,6 +239,9 @@ class EGraph:
     def add_constant(self, constant: Constant | ConstantInfo) -> int:
         """The class of a constant; equal constants share one."""
         info = constant if isinstance(constant, ConstantInfo) else summarise(constant)
+        found = self._memo.get(("Const", info.digest))
+        if found is not None:
+            return found
         self.constants.setdefault(info.digest, info)
         known_ = Facts((info.type,), info, symbolic_contents(info), True)
         return self._add_leaf(ENode("Const", {"digest": info.digest}, ()), known_)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import enum
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -69,13 +69,8 @@ class DType(enum.StrEnum):
 
     @classmethod
     def from_numpy(cls, dtype: np.dtype[np.generic] | type) -> DType:
-        """The element type of arrays with this NumPy dtype."""
-        dtype = np.dtype(dtype)
-        if dtype.kind in "OUS":
-            return DType.STRING
-        if dtype.name not in _FROM_NAMES or not dtype.isnative:
-            raise ValueError(f"no element type is known for arrays of {dtype}")
-        return _FROM_NAMES[dtype.name]
+        """The element type of arrays with this NumPy dtype. Raises ValueError for one that is not known."""
+        return _from_numpy(np.dtype(dtype))
 
     @property
     def is_float(self) -> bool:
@@ -144,6 +139,24 @@ _SMALL_NAMES = {
     DType.U2: "uint2",
 }
 _FROM_NAMES = {name: dtype for dtype, name in (_NAMES | _SMALL_NAMES).items()}
+
+
+# NumPy makes the name of a type anew whenever it is asked for, which is most of what these two take
+
+
+@lru_cache(256)
+def _from_numpy(dtype: np.dtype[np.generic]) -> DType:
+    if dtype.kind in "OUS":
+        return DType.STRING
+    found = _FROM_NAMES.get(dtype.name) if dtype.isnative else None
+    if found is None:
+        raise ValueError(f"no element type is known for arrays of {dtype}")
+    return found
+
+
+@lru_cache(256)
+def _type_names(dtype: np.dtype[np.generic]) -> str:
+    return f"{dtype.str}:{dtype.name}"
 
 
 @cache
@@ -215,7 +228,7 @@ class Constant:
         """A hash of dtype, shape and elements (BLAKE2b, 128 bits, hexadecimal)."""
         import hashlib  # and with it the system's library for encryption, 4 MB: runs do without
 
-        head = f"{self.array.dtype.str}:{self.array.dtype.name}{self.array.shape}".encode()
+        head = f"{_type_names(self.array.dtype)}{self.array.shape}".encode()
         data = (
             repr(self.array.tolist()).encode()
             if self.array.dtype.kind == "O"

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterable, Mapping, Set
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -37,39 +37,22 @@ class Operands:
         self.env: dict[str, Value] = {}
         self.inputs: dict[str, TensorType] = {}
         self.dims: dict[str, int] = {}
-        self._tensors = _tensor_names(rule.lhs) | {t.name for g in rule.given for t in g.targets}
-        sides = [b.value for b in rule.lhs.bindings] if isinstance(rule.lhs, ast.Roots) else [rule.lhs]
-        nodes = [n for side in sides for n in side.walk()]
-        self._attributes = {
-            name for n in nodes if isinstance(n, ast.Call) and n.is_operator and n.kind is None
-            for name in (signature(n.head).attributes if signature(n.head) else ())  # type: ignore[union-attr]
-        }  # fmt: skip
-        self._tensors |= {
-            a.value.id for n in nodes if isinstance(n, ast.Call) for a in n.attributes
-            if isinstance(a.value, ast.Name) and is_tensor_attribute(n.head, a.name)
-        }  # fmt: skip
-        self._rests: dict[str, set[str]] = {}
-        """The attributes that each rest `..a` may hold: those of the operators that it stands in."""
-        for n in nodes:
-            if isinstance(n, ast.Call) and n.rest is not None and n.rest.name:
-                found = signature(n.head)
-                self._rests.setdefault(n.rest.name, set()).update(found.attributes if found is not None else ())
-        self._heads = {n.head for n in nodes if isinstance(n, ast.Call) and n.kind is not None}
+        self._names = _names_of(rule)
         self._fixed: dict[str, frozenset[str]] = {}
         rest: dict[str, Any] = {}
         for operand in test.operands:
             self._bind(operand, rest)
-        for name, allowed in self._rests.items():
+        for name, allowed in self._names.rests.items():
             self.env.setdefault(name, RestRef({k: v for k, v in rest.items() if k in allowed or not allowed}))
 
     def _bind(self, operand: ast.Operand, rest: dict[str, Any]) -> None:
         name, index = operand.target.name, operand.target.index
-        if name in self._heads:
+        if name in self._names.heads:
             assert operand.value is not None
             self.env[name] = self._operator(operand.value)
             if isinstance(operand.value, ast.Call):
                 self._fixed[name] = frozenset(a.name for a in operand.value.attributes)
-        elif name in self._tensors or operand.type is not None:
+        elif name in self._names.tensors or operand.type is not None:
             if index is None:
                 self.env[name] = self._tensor(name, operand)
             else:
@@ -80,15 +63,12 @@ class Operands:
             if operand.value is None:
                 raise Unprovable(f"{name} is an attribute and wants a value")
             value = self.evaluator.evaluate(operand.value, self.env)
-            if name not in self._variables() and name in self._attributes:
+            if name not in self._names.variables and name in self._names.attributes:
                 rest[name] = as_attribute(value)
             elif index is None:
                 self.env[name] = value
             else:
                 self.env.setdefault(name, []).append(value)
-
-    def _variables(self) -> set[str]:
-        return {n.id for n in self.rule.lhs.walk() if isinstance(n, ast.Name)}
 
     def _operator(self, value: ast.Expr) -> OpRef:
         if isinstance(value, ast.Call):
@@ -237,6 +217,57 @@ def draw(
         spots = rng.integers(0, array.size, max(1, array.size // 3))
         array.reshape(-1)[spots] = rng.choice(_SPECIAL, len(spots))
     return array.astype(type_.dtype.numpy)
+
+
+@dataclass(frozen=True, slots=True)
+class _Names:
+    """What the names in a rule's left side stand for. `rests` has the attributes that each rest `..a` may hold: those
+    of the operators that it stands in."""
+
+    variables: frozenset[str]
+    tensors: frozenset[str]
+    attributes: frozenset[str]
+    heads: frozenset[str]
+    rests: Mapping[str, Set[str]]
+
+
+_LAST: list[tuple[ast.Rule, _Names]] = []
+"""The rule that was asked about last; a check asks about one hundreds of times."""
+
+
+def _names_of(rule: ast.Rule) -> _Names:
+    if not _LAST or _LAST[0][0] is not rule:
+        _LAST[:] = [(rule, _find_names(rule))]
+    return _LAST[0][1]
+
+
+def _find_names(rule: ast.Rule) -> _Names:
+    sides = [b.value for b in rule.lhs.bindings] if isinstance(rule.lhs, ast.Roots) else [rule.lhs]
+    nodes = [n for side in sides for n in side.walk()]
+    calls = [n for n in nodes if isinstance(n, ast.Call)]
+    tensors = _tensor_names(rule.lhs) | {t.name for g in rule.given for t in g.targets}
+    tensors |= {
+        a.value.id for n in calls for a in n.attributes
+        if isinstance(a.value, ast.Name) and is_tensor_attribute(n.head, a.name)
+    }  # fmt: skip
+    rests: dict[str, set[str]] = {}
+    for n in calls:
+        if n.rest is not None and n.rest.name:
+            rests.setdefault(n.rest.name, set()).update(_attributes_of(n.head))
+    return _Names(
+        variables=frozenset(n.id for n in rule.lhs.walk() if isinstance(n, ast.Name)),
+        tensors=frozenset(tensors),
+        attributes=frozenset(
+            name for n in calls if n.is_operator and n.kind is None for name in _attributes_of(n.head)
+        ),
+        heads=frozenset(n.head for n in calls if n.kind is not None),
+        rests=rests,
+    )
+
+
+def _attributes_of(op: str) -> Iterable[str]:
+    known = signature(op)
+    return known.attributes if known is not None else ()
 
 
 def _tensor_names(lhs: ast.Expr | ast.Roots) -> set[str]:

@@ -14,8 +14,8 @@ e-classes by integer handles.
     (Fixed c)            class c is a term over constants only
     (Mq ..)              the matches of query q, read out and then cleared
 
-Rows go in and out in bulk: facts are loaded with egglog's `input` from files (a command for each fact would cost
-milliseconds each), matches are read with `freeze()`.
+Rows go in and out in bulk: facts are loaded with egglog's `input` from files, kept in memory (a command for each fact
+would cost many times that), matches are read with `freeze()`.
 """
 
 from __future__ import annotations
@@ -81,18 +81,15 @@ def preload() -> None:
 
 
 class Matcher:
-    """An egglog e-graph of e-nodes and registered queries. To be used from one thread; `close` removes its files."""
+    """An egglog e-graph of e-nodes and registered queries. To be used from one thread."""
 
     def __init__(self) -> None:
         from egglog.bindings import EGraph
 
-        self._stack = contextlib.ExitStack()
-        self._directory = self._stack.enter_context(transient.directory("egraph"))
-        self._egraph: Any = EGraph(fact_directory=self._directory)
+        self._egraph: Any = EGraph()
         self._arities: set[int] = set()
         self._rulesets: set[str] = set()
         self._queries: dict[str, list[Query]] = {}
-        self._files = 0
         self._users = 0
         self.seconds: dict[str, float] = {}
         """How long each query has taken so far."""
@@ -117,10 +114,6 @@ class Matcher:
             (relation fixed (i64))
             (rule ((fixed h)) ((Fixed (H h))) :ruleset load)
         """)
-
-    def close(self) -> None:
-        """Removes the files that facts are passed through."""
-        self._stack.close()
 
     def new_user(self) -> str:
         """A prefix for the names of rulesets and queries that nobody else uses."""
@@ -197,24 +190,25 @@ class Matcher:
     ) -> None:
         """Adds leaves (handles), e-nodes by arity (rows `handle, op, attrs, *children`), equalities, and which handles
         are constant terms; and rebuilds. `variadic` are the rows of `nodes` whose operators are variadic."""
-        commands = [self._input("leaf", [(h,) for h in leaves]), self._input("fixed", [(h,) for h in fixed])]
-        commands.append(self._input("var", [row[:3] for row in variadic]))
-        children = [(*row[:3], i, child) for row in variadic for i, child in enumerate(row[3:])]
-        commands.append(self._input("child", children))
+        tables: dict[str, Sequence[Row]] = {
+            "leaf": [(h,) for h in leaves],
+            "fixed": [(h,) for h in fixed],
+            "var": [row[:3] for row in variadic],
+            "child": [(*row[:3], i, child) for row in variadic for i, child in enumerate(row[3:])],
+        }
         for arity, rows in nodes.items():
             self._declare(arity)
-            commands.append(self._input(f"n{arity}", rows))
-        commands.append(self._input("equal", equal))
-        run = "(run load 1)" + (" (run commute 1)" if "commute" in self._rulesets else "")
-        self._run("\n".join(commands) + run)
-
-    def _input(self, relation: str, rows: Sequence[Row]) -> str:
-        if not rows:
-            return ""
-        self._files += 1
-        path = self._directory / f"{self._files}.csv"
-        path.write_text("\n".join("\t".join(map(str, row)) for row in rows))
-        return f'(input {relation} "{path.name}")\n'
+            tables[f"n{arity}"] = rows
+        tables["equal"] = equal
+        with contextlib.ExitStack() as files:
+            commands = []
+            for relation, rows in tables.items():
+                if rows:
+                    text = "\n".join("\t".join(map(str, row)) for row in rows)
+                    path = files.enter_context(transient.file(text.encode(), "facts"))
+                    commands.append(f'(input {relation} "{path}")')
+            commands.append("(run load 1)" + (" (run commute 1)" if "commute" in self._rulesets else ""))
+            self._run("\n".join(commands))
 
     def matches(self, ruleset: str) -> dict[str, list[Row]]:
         """The new matches of each query of the ruleset since it was last asked, each list sorted."""

@@ -50,29 +50,25 @@ class Setting:
 def equals(setting: Setting, test: ast.RuleTest) -> str:
     """What is wrong with the claim that two terms are equal by the rule alone; empty if nothing is."""
     egraph = EGraph.create(setting.commutative)
-    assert egraph.matcher is not None
-    try:
-        evaluator = Evaluator(egraph)
-        evaluator.declared = setting.declared
-        operands = Operands(setting.rule, test, evaluator)
-        left, right = (operands.build(side)[0] for side in test.equals)
-        if egraph.find(left) == egraph.find(right):
-            if any("." in op for op in _operators(test)):
-                return ""  # a declared operator is equal to its definition as soon as it is there
-            return "the two sides are the same term: this is no test of the rule"
-        limits = Limits(seconds=10, nodes=20_000, iterations=8)
-        applied, reason = setting.saturate(egraph, limits, constants=True)
-        if egraph.find(left) != egraph.find(right):
-            why = f"the rule was applied {applied} times" if applied else f"the rule was not applied: {reason}"
-            return f"the two sides do not become equal: {why}"
-        for trial in range(2):
-            found = evaluate_members(egraph, left, operands.values(trial))
-            for other in found[1:]:
-                if message := unequal(found[0], other, setting.rule):
-                    return f"the two sides differ: {message}"
-        return ""
-    finally:
-        egraph.matcher.close()
+    evaluator = Evaluator(egraph)
+    evaluator.declared = setting.declared
+    operands = Operands(setting.rule, test, evaluator)
+    left, right = (operands.build(side)[0] for side in test.equals)
+    if egraph.find(left) == egraph.find(right):
+        if any("." in op for op in _operators(test)):
+            return ""  # a declared operator is equal to its definition as soon as it is there
+        return "the two sides are the same term: this is no test of the rule"
+    limits = Limits(seconds=10, nodes=20_000, iterations=8)
+    applied, reason = setting.saturate(egraph, limits, constants=True)
+    if egraph.find(left) != egraph.find(right):
+        why = f"the rule was applied {applied} times" if applied else f"the rule was not applied: {reason}"
+        return f"the two sides do not become equal: {why}"
+    for trial in range(2):
+        found = evaluate_members(egraph, left, operands.values(trial))
+        for other in found[1:]:
+            if message := unequal(found[0], other, setting.rule):
+                return f"the two sides differ: {message}"
+    return ""
 
 
 def _operators(test: ast.RuleTest) -> list[str]:
@@ -84,20 +80,16 @@ def on_model(setting: Setting, test: ast.RuleTest) -> str:
     assert test.model is not None
     graph = onnx_in.read(model_path(setting.rule.span.file, test.model), declared=setting.operators)
     egraph = EGraph.create(setting.commutative)
-    assert egraph.matcher is not None
-    try:
-        encode(graph, egraph)
-        applied, reason = setting.saturate(egraph, Limits(seconds=60), constants=False)
-        times = f"{applied} time{'s' * (applied != 1)}"
-        if test.verdict == "refuses":
-            return f"it was applied {times}" if applied else ""
-        if not applied:
-            return "it was not applied: " + (reason or "the pattern does not match")
-        if test.times is not None and test.times != applied:
-            return f"it was applied {times}, not {test.times}"
-        return _compare(setting, egraph, graph)
-    finally:
-        egraph.matcher.close()
+    encode(graph, egraph)
+    applied, reason = setting.saturate(egraph, Limits(seconds=60), constants=False)
+    times = f"{applied} time{'s' * (applied != 1)}"
+    if test.verdict == "refuses":
+        return f"it was applied {times}" if applied else ""
+    if not applied:
+        return "it was not applied: " + (reason or "the pattern does not match")
+    if test.times is not None and test.times != applied:
+        return f"it was applied {times}, not {test.times}"
+    return _compare(setting, egraph, graph)
 
 
 def model_path(file: str, model: str) -> Path:

@@ -178,32 +178,28 @@ def _found_wrong(suite: _Suite, test: ast.RuleTest) -> _Failure | None:
 def _run(suite: _Suite, test: ast.RuleTest, lhs: ast.Expr | ast.Roots) -> _Failure | None:
     rule = suite.rule
     egraph = EGraph.create(suite.commutative)
-    assert egraph.matcher is not None
-    try:
-        evaluator = Evaluator(egraph)
-        evaluator.declared = suite.declared
-        operands = Operands(rule, test, evaluator)
-        roots = operands.build(lhs if test.term is None else test.term)
-        before = {egraph.find(r): r for r in roots}
-        forward = list(compiled(rule))[:1]
-        limits = Limits(seconds=10, nodes=20_000, iterations=8)
-        report = Saturator(
-            egraph, forward, suite.kinds, limits, plan=plan_for(rule.ruleset), declared=suite.declared, constants=True
-        ).run()
-        count = report.counts[rule.name]
-        if test.verdict == "refuses":
-            return _refuses(egraph, operands, roots, rule.name) if count.applied else None
-        if not count.applied:
-            return _Failure(_not_applied(egraph, forward, evaluator, suite, count.reason))
-        for trial in range(2):
-            values = operands.values(trial)
-            for root in before.values():
-                failure = _differ(egraph, root, evaluate_members(egraph, root, values), operands)
-                if failure is not None:
-                    return failure
-        return _gives(test, evaluator, operands, roots)
-    finally:
-        egraph.matcher.close()
+    evaluator = Evaluator(egraph)
+    evaluator.declared = suite.declared
+    operands = Operands(rule, test, evaluator)
+    roots = operands.build(lhs if test.term is None else test.term)
+    before = {egraph.find(r): r for r in roots}
+    forward = list(compiled(rule))[:1]
+    limits = Limits(seconds=10, nodes=20_000, iterations=8)
+    report = Saturator(
+        egraph, forward, suite.kinds, limits, plan=plan_for(rule.ruleset), declared=suite.declared, constants=True
+    ).run()
+    count = report.counts[rule.name]
+    if test.verdict == "refuses":
+        return _refuses(egraph, operands, roots, rule.name) if count.applied else None
+    if not count.applied:
+        return _Failure(_not_applied(egraph, forward, evaluator, suite, count.reason))
+    for trial in range(2):
+        values = operands.values(trial)
+        for root in before.values():
+            failure = _differ(egraph, root, evaluate_members(egraph, root, values), operands)
+            if failure is not None:
+                return failure
+    return _gives(test, evaluator, operands, roots)
 
 
 def _not_applied(

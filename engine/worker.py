@@ -152,37 +152,31 @@ def _optimise(
     seconds = {}
     start, begun = time.perf_counter(), time.process_time()
     egraph = EGraph.create(rules.commutative)
-    assert egraph.matcher is not None
-    try:
-        encode(graph, egraph, constants)
-        seconds["encode"] = time.perf_counter() - start
+    encode(graph, egraph, constants)
+    seconds["encode"] = time.perf_counter() - start
 
-        def tell(iteration: int, nodes: int) -> None:
-            if progress is not None:
-                progress("saturate", {"iterations": iteration, "nodes": nodes})
+    def tell(iteration: int, nodes: int) -> None:
+        if progress is not None:
+            progress("saturate", {"iterations": iteration, "nodes": nodes})
 
-        general = [rule for rule in rules.rules if rule.ruleset not in (QUANTISED, *PRECISIONS)]
-        saturator = Saturator(
-            egraph, general, rules.kinds, limits, plan=rules.plan, declared=rules.declared, progress=tell
-        )
-        outcome = Outcome({}, {}, saturator.run(), seconds)
-        asked = [rule for rule in rules.rules if rule.name == task.why_not]
-        seconds["extract"] = 0.0
-        for name, cost in sorted(task.costs.items(), key=lambda item: item[1].target == "native"):
-            if cost.target == "native":  # what is written as ONNX keeps the precision
-                _lower_precision(egraph, _early(egraph, task), rules, limits, outcome.saturation)
-            start = time.perf_counter()
-            outcome.egraphs[name] = egraph
-            outcome.extractions[name] = extract(egraph, cost, admissible=_admissible(graph, cost, rules))
-            seconds["extract"] += time.perf_counter() - start
-            if cost.target == "native":
-                left = replace(limits, seconds=max(0.0, limits.seconds - (time.process_time() - begun)))
-                _choose_kernels(outcome, name, graph, rules, task, left)
-        seconds["saturate"] = outcome.saturation.seconds
-        if asked and outcome.why_not is None:  # after extraction, for it adds the right sides that it tries
-            outcome.why_not = why_not(egraph, asked, saturator.evaluator, rules.kinds)
-    finally:
-        egraph.matcher.close()
+    general = [rule for rule in rules.rules if rule.ruleset not in (QUANTISED, *PRECISIONS)]
+    saturator = Saturator(egraph, general, rules.kinds, limits, plan=rules.plan, declared=rules.declared, progress=tell)
+    outcome = Outcome({}, {}, saturator.run(), seconds)
+    asked = [rule for rule in rules.rules if rule.name == task.why_not]
+    seconds["extract"] = 0.0
+    for name, cost in sorted(task.costs.items(), key=lambda item: item[1].target == "native"):
+        if cost.target == "native":  # what is written as ONNX keeps the precision
+            _lower_precision(egraph, _early(egraph, task), rules, limits, outcome.saturation)
+        start = time.perf_counter()
+        outcome.egraphs[name] = egraph
+        outcome.extractions[name] = extract(egraph, cost, admissible=_admissible(graph, cost, rules))
+        seconds["extract"] += time.perf_counter() - start
+        if cost.target == "native":
+            left = replace(limits, seconds=max(0.0, limits.seconds - (time.process_time() - begun)))
+            _choose_kernels(outcome, name, graph, rules, task, left)
+    seconds["saturate"] = outcome.saturation.seconds
+    if asked and outcome.why_not is None:  # after extraction, for it adds the right sides that it tries
+        outcome.why_not = why_not(egraph, asked, saturator.evaluator, rules.kinds)
     outcome.computed = time.process_time() - begun
     return outcome
 
@@ -200,19 +194,15 @@ def _choose_kernels(outcome: Outcome, target: str, graph: Graph, rules: RuleSet,
         return
     start = time.perf_counter()
     egraph = narrowed(before, chosen, rules.commutative)
-    assert egraph.matcher is not None
-    try:
-        saturator = Saturator(egraph, rules.rules, rules.kinds, limits, plan=rules.native, declared=rules.declared)
-        outcome.saturation.add(saturator.run())
-        _lower_precision(egraph, late, rules, limits, outcome.saturation)
-        outcome.egraphs[target] = egraph
-        outcome.extractions[target] = extract(egraph, cost, admissible=_admissible(graph, cost, rules), limits=REGIONS)
-        own = rules.native.rulesets() - rules.plan.rulesets()
-        asked = [rule for rule in rules.rules if rule.name == task.why_not and rule.ruleset in own]
-        if asked:
-            outcome.why_not = why_not(egraph, asked, saturator.evaluator, rules.kinds)
-    finally:
-        egraph.matcher.close()
+    saturator = Saturator(egraph, rules.rules, rules.kinds, limits, plan=rules.native, declared=rules.declared)
+    outcome.saturation.add(saturator.run())
+    _lower_precision(egraph, late, rules, limits, outcome.saturation)
+    outcome.egraphs[target] = egraph
+    outcome.extractions[target] = extract(egraph, cost, admissible=_admissible(graph, cost, rules), limits=REGIONS)
+    own = rules.native.rulesets() - rules.plan.rulesets()
+    asked = [rule for rule in rules.rules if rule.name == task.why_not and rule.ruleset in own]
+    if asked:
+        outcome.why_not = why_not(egraph, asked, saturator.evaluator, rules.kinds)
     outcome.seconds["kernels"] = time.perf_counter() - start
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -75,6 +76,7 @@ def numeric(*arrays: Array) -> None:
             raise Refused
 
 
+@lru_cache(256)
 def tiny(dtype: np.dtype[Any]) -> bool:
     """Whether it is an element type of 8 bits or fewer that NumPy does not compute with by itself."""
     return (dtype.kind == "V" and dtype.name != "bfloat16") or dtype.name.startswith(

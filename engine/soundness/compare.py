@@ -44,13 +44,14 @@ def unequal(
         return "" if bool(np.all(left == right)) else "strings differ"
     if left.dtype.kind == "c":
         ok = (left == right) | (np.isnan(left) & np.isnan(right))
-    elif left.dtype.name in ("int8", "uint8") and numerics == "fast":
+    elif left.dtype.kind in "iu" and left.dtype.itemsize == 1 and numerics == "fast":
         ok = np.abs(left.astype(np.int32) - right.astype(np.int32)) <= 1  # a quantised tie rounds either way
-    elif left.dtype.kind in "biu" or left.dtype.name.startswith(("int", "uint")):
+    elif left.dtype.kind in "biu" or (left.dtype.kind == "V" and left.dtype.name.startswith(("int", "uint"))):
         ok = np.asarray(left == right)
     else:
         x, y = left.astype(np.float64), right.astype(np.float64)
-        ok = _close(x, y, numerics, left.dtype.name, signed_zero=signed_zero, peak=peak, lost=lost, coarse=coarse)
+        dtype = left.dtype.name if numerics != "exact" else ""
+        ok = _close(x, y, numerics, dtype, signed_zero=signed_zero, peak=peak, lost=lost, coarse=coarse)
     if bool(ok.all()):
         return ""
     at = tuple(int(i) for i in np.argwhere(~ok)[0])

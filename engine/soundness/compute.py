@@ -30,6 +30,7 @@ from ..values import TensorRef, Unprovable, Value
 
 Array = NDArray[Any]
 _LIMIT = 1 << 22
+_BF16 = DType.BF16.numpy
 _REFERENCE_LIMIT = 20_000
 
 
@@ -206,7 +207,7 @@ def _finite_size(array: Array) -> Array:
 
 
 def _is_float(array: Any) -> bool:
-    return isinstance(array, np.ndarray) and (array.dtype.kind == "f" or array.dtype.name == "bfloat16")
+    return isinstance(array, np.ndarray) and (array.dtype.kind == "f" or array.dtype == _BF16)
 
 
 _CANCELLED = 1e-3

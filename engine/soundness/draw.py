@@ -36,19 +36,15 @@ def drawn(subject: Subject, rng: np.random.Generator, count: int) -> list[Instan
     """Up to `count` instances whose left sides are well typed."""
     found: list[Instance] = []
     egraph = EGraph.create()
-    assert egraph.matcher is not None
-    try:
-        for number in range(6 * count):
-            if len(found) >= count:
-                break
-            way = number % subject.pattern.alternatives
-            try:
-                operands = _Drawer(subject, way, egraph, rng).operands_of_way()
-            except NOT_BUILT:
-                continue
-            found.append(Instance(way, operands, "drawn"))
-    finally:
-        egraph.matcher.close()
+    for number in range(6 * count):
+        if len(found) >= count:
+            break
+        way = number % subject.pattern.alternatives
+        try:
+            operands = _Drawer(subject, way, egraph, rng).operands_of_way()
+        except NOT_BUILT:
+            continue
+        found.append(Instance(way, operands, "drawn"))
     return found
 
 

@@ -11,6 +11,7 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -52,13 +53,16 @@ class Instance:
 
     def key(self) -> str:
         """A text that two instances share if they are the same."""
+        return self._key
+
+    @cached_property
+    def _key(self) -> str:
         return f"{self.way}:" + ";".join(f"{k}={_key(v)}" for k, v in self.operands.items())
 
 
 def _key(value: Any) -> str:
     if isinstance(value, Tensor):
-        contents = "" if value.array is None else Constant(value.array).digest
-        return f"{value.type}{contents}"
+        return value.key
     if isinstance(value, Term):
         return print_expr(value.expr)
     if isinstance(value, list):
@@ -215,18 +219,14 @@ def seeds(pattern: Pattern, declared: Mapping[str, ast.Op]) -> Iterator[Instance
         if not test.operands:
             continue
         egraph = EGraph.create()
+        evaluator = Evaluator(egraph)
+        evaluator.declared = declared
         try:
-            evaluator = Evaluator(egraph)
-            evaluator.declared = declared
-            try:
-                found = Operands(pattern.rule, test, evaluator)
-            except (Unprovable, ValueError, ArithmeticError, LookupError, TypeError, AssertionError):
-                continue
-            operands = _from_environment(found.env, test, egraph)
-            _complete(pattern, operands)
-        finally:
-            assert egraph.matcher is not None
-            egraph.matcher.close()
+            found = Operands(pattern.rule, test, evaluator)
+        except (Unprovable, ValueError, ArithmeticError, LookupError, TypeError, AssertionError):
+            continue
+        operands = _from_environment(found.env, test, egraph)
+        _complete(pattern, operands)
         own = pattern.terms.get(test.span.line)
         for way in range(pattern.alternatives) if own is None else (own,):
             yield Instance(way, operands, f"the test in line {test.span.line}")
@@ -328,8 +328,8 @@ def build(pattern: Pattern, instance: Instance, evaluator: Evaluator, prefix: st
 
     def convert(name: str, value: Any) -> Value:
         if isinstance(value, Tensor):
-            if value.array is not None:
-                return TensorRef(egraph.add_constant(Constant(value.array)))
+            if (summary := value.summary) is not None:
+                return TensorRef(egraph.add_constant(summary))
             inputs[prefix + name] = value
             return TensorRef(egraph.add_input(prefix + name, value.type))
         if isinstance(value, Term):

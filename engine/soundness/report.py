@@ -21,7 +21,7 @@ class Budget:
     shrinking a counterexample may add `shrink_seconds`; what else the machine does plays no part. `seed` decides what
     is drawn. `stop` ends at the first counterexample."""
 
-    instances: int = 600
+    instances: int = 480
     seconds: float = 8.0
     shrink_seconds: float = 3.0
     seed: int = 0

@@ -153,35 +153,31 @@ class _Failed(Exception):
 
 def _run(subject: Subject, instances: Sequence[Instance], seed: int, seconds: float, repeats: int) -> Batch:
     egraph = EGraph.create(subject.library.commutative)
-    assert egraph.matcher is not None
-    try:
-        evaluator = Evaluator(egraph)
-        evaluator.declared = subject.declared
-        outcomes = [Outcome(i) for i in instances]
-        built: list[Built] = []
-        owner: list[Outcome] = []
-        for number, outcome in enumerate(outcomes):
-            before = len(egraph.nodes)
-            try:
-                made = build(subject.pattern, outcome.instance, evaluator, f"{number}.")
-            except NOT_BUILT:
-                continue
-            # tensors without elements are one class, of which a root does not tell what it was made of
-            own = range(before, len(egraph.nodes))
-            if invalid(egraph, dict.fromkeys((*own, *_below(egraph, made.roots)))):
-                continue
-            outcome.built = True
-            built.append(made)
-            owner.append(outcome)
+    evaluator = Evaluator(egraph)
+    evaluator.declared = subject.declared
+    outcomes = [Outcome(i) for i in instances]
+    built: list[Built] = []
+    owner: list[Outcome] = []
+    for number, outcome in enumerate(outcomes):
+        before = len(egraph.nodes)
         try:
-            reason = _saturate(subject, egraph, seconds)
-        except NOT_BUILT as error:
-            raise _Failed(error, egraph) from error
-        batch = Batch(egraph, built, outcomes, reason)
-        _compare(subject, batch, owner, seed, repeats)
-        return batch
-    finally:
-        egraph.matcher.close()
+            made = build(subject.pattern, outcome.instance, evaluator, f"{number}.")
+        except NOT_BUILT:
+            continue
+        # tensors without elements are one class, of which a root does not tell what it was made of
+        own = range(before, len(egraph.nodes))
+        if invalid(egraph, dict.fromkeys((*own, *_below(egraph, made.roots)))):
+            continue
+        outcome.built = True
+        built.append(made)
+        owner.append(outcome)
+    try:
+        reason = _saturate(subject, egraph, seconds)
+    except NOT_BUILT as error:
+        raise _Failed(error, egraph) from error
+    batch = Batch(egraph, built, outcomes, reason)
+    _compare(subject, batch, owner, seed, repeats)
+    return batch
 
 
 def _below(egraph: EGraph, roots: Sequence[int]) -> list[int]:
@@ -284,9 +280,8 @@ def _inputs(batch: Batch, style: str, number: int, seed: int) -> tuple[dict[str,
             rng = np.random.default_rng(zlib.crc32(f"{seed}:{plain}:{tensor.type}:{style}:{number}{own}".encode()))
             arrays[name] = draw(tensor.dtype, shape, rng, style)
         for tensor in _tensors(built.instance.operands.values()):
-            if tensor.dtype.is_float and tensor.dtype.bits < {"": 99, "float16": 16, "bfloat16": 16}.get(
-                narrow.get(key, ""), 32
-            ):
+            bits = {"": 99, "float16": 16, "bfloat16": 16}.get(narrow.get(key, ""), 32)
+            if tensor.dtype.is_float and tensor.dtype.bits < bits:
                 narrow[key] = tensor.dtype.numpy.name
     return arrays, narrow
 

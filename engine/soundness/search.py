@@ -29,8 +29,10 @@ from .run import Outcome, Subject, run, subjects
 from .shrink import shrink
 from .sweep import swept
 
-ROUND = 48
-"""Instances in a round."""
+ROUND = 96
+"""Instances in a round; an e-graph and its queries cost as much as thirty."""
+BY_CHANCE = 120
+"""At least so many instances are changed by chance, whatever was spent on what is changed in turn."""
 SWEPT = (280, 100)
 """How many other shapes are tried in turn for the first instances on which a rule fires."""
 REFUSED = (140, 110, 80)
@@ -109,7 +111,7 @@ def _explore(subject: Subject, budget: Budget, tally: _Tally, until: float, limi
         if to_sweep:
             near, most = to_sweep.pop(0)
             pending = swept(subject, near, sweeping, most)
-            limit += len(pending) // 2
+            limit = max(limit, tally.instances + len(pending) + BY_CHANCE)
         else:
             pending = _children(changer, alive, spare, rng) if alive or spare else []
         if not pending:

@@ -180,9 +180,6 @@ def _built(rule: ast.Rule, test: ast.RuleTest, side: Any, setting: _Setting) -> 
         return read(egraph, Operands(rule, test, evaluator).build(side))
     except (Unprovable, IllTyped, RewriteError, KeyError):
         return None  # such as a test on a model: it has no operands
-    finally:
-        assert egraph.matcher is not None
-        egraph.matcher.close()
 
 
 # --- what the rules say of them --------------------------------------------------------------------------------------
@@ -209,31 +206,27 @@ def _verdicts(rules: Sequence[ast.Rule], graphs: Sequence[SmallGraph], setting: 
     named = [dataclasses.replace(rule, name=f"{rule.name}~{i}", tests=()) for i, rule in enumerate(rules)]
     egraph = _Notes.create(setting.commutative)
     assert isinstance(egraph, _Notes)
-    assert egraph.matcher is not None
     egraph.equations = {}
+    evaluator = Evaluator(egraph)
+    evaluator.declared = setting.declared
+    of_root: dict[int, list[SmallGraph]] = {}
+    for number, graph in enumerate(graphs):
+        for root in dict.fromkeys(map(egraph.find, insert(graph, egraph, evaluator, f"g{number}") or ())):
+            of_root.setdefault(root, []).append(graph)
     try:
-        evaluator = Evaluator(egraph)
-        evaluator.declared = setting.declared
-        of_root: dict[int, list[SmallGraph]] = {}
-        for number, graph in enumerate(graphs):
-            for root in dict.fromkeys(map(egraph.find, insert(graph, egraph, evaluator, f"g{number}") or ())):
-                of_root.setdefault(root, []).append(graph)
-        try:
-            _match(egraph, named, setting)
-        except (MemoryError, RecursionError):
-            raise
-        except Exception as error:  # some mutant is beyond the engine; which one?
-            if len(rules) == 1:
-                why = str(error) if isinstance(error, Unsupported) else f"{type(error).__name__}: {error}"
-                return [Verdict(None, 0, 0, why)]
-            half = len(rules) // 2
-            return [*_verdicts(rules[:half], graphs, setting, most), *_verdicts(rules[half:], graphs, setting, most)]
-        values = {number: Values(egraph, number) for number in range(5)}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of the reference implementation, about means of nothing
-            return [_verdict(rule, egraph, values, of_root, most, setting) for rule in named]
-    finally:
-        egraph.matcher.close()
+        _match(egraph, named, setting)
+    except (MemoryError, RecursionError):
+        raise
+    except Exception as error:  # some mutant is beyond the engine; which one?
+        if len(rules) == 1:
+            why = str(error) if isinstance(error, Unsupported) else f"{type(error).__name__}: {error}"
+            return [Verdict(None, 0, 0, why)]
+        half = len(rules) // 2
+        return [*_verdicts(rules[:half], graphs, setting, most), *_verdicts(rules[half:], graphs, setting, most)]
+    values = {number: Values(egraph, number) for number in range(5)}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the reference implementation, about means of nothing
+        return [_verdict(rule, egraph, values, of_root, most, setting) for rule in named]
 
 
 def _match(egraph: _Notes, rules: Sequence[ast.Rule], setting: _Setting) -> None:
@@ -287,24 +280,20 @@ def _alone(graph: SmallGraph, rule: ast.Rule, number: int, setting: _Setting) ->
     """How the sides of a rule differ on one graph, all of whose nodes have a value; empty if they do not."""
     egraph = _Notes.create(setting.commutative)
     assert isinstance(egraph, _Notes)
-    assert egraph.matcher is not None
     egraph.equations = {}
-    try:
-        evaluator = Evaluator(egraph)
-        evaluator.declared = setting.declared
-        if insert(graph, egraph, evaluator, "g0") is None:
-            return ""
-        values = Values(egraph, number)
-        if not all(values.is_computed(handle) for handle in range(1, len(egraph.nodes))):
-            return ""
-        _match(egraph, [rule], setting)
-        for left, right in egraph.equations.get(rule.name, ()):
-            with contextlib.suppress(Uncomputed):
-                if message := differs(values.of_class(left), values.of(right), rule):
-                    return message
+    evaluator = Evaluator(egraph)
+    evaluator.declared = setting.declared
+    if insert(graph, egraph, evaluator, "g0") is None:
         return ""
-    finally:
-        egraph.matcher.close()
+    values = Values(egraph, number)
+    if not all(values.is_computed(handle) for handle in range(1, len(egraph.nodes))):
+        return ""
+    _match(egraph, [rule], setting)
+    for left, right in egraph.equations.get(rule.name, ()):
+        with contextlib.suppress(Uncomputed):
+            if message := differs(values.of_class(left), values.of(right), rule):
+                return message
+    return ""
 
 
 _NAMES = (
