@@ -56,17 +56,27 @@ class Computed:
     lost: float = 0.0
 
 
+Meanings = dict[tuple[Any, ...], tuple[EGraph, list[int]]]
+"""By node and the types of its operands: an e-graph of a declared operator's definition, and its outputs there."""
+
+
 class Values:
     """The values of the classes of an e-graph for one choice of its inputs.
 
-    `declared` are the operators that rule files define, by their names there."""
+    `declared` are the operators that rule files define, by their names there. What their definitions come to is kept
+    in `meanings`, for other choices of inputs."""
 
     def __init__(
-        self, egraph: EGraph, inputs: Mapping[str, Array], declared: Mapping[str, ast.Op] | None = None
+        self,
+        egraph: EGraph,
+        inputs: Mapping[str, Array],
+        declared: Mapping[str, ast.Op] | None = None,
+        meanings: Meanings | None = None,
     ) -> None:
         self.egraph = egraph
         self.inputs = inputs
         self.declared = declared or {}
+        self._meanings = meanings if meanings is not None else {}
         self._memo: dict[int, Computed | Undefined] = {}
 
     def of_class(self, handle: int) -> Computed:
@@ -118,7 +128,7 @@ class Values:
             arrays.append(below.arrays[0])
         own = self.declared.get(node.op.removeprefix(f"{OWN_DOMAIN}."))
         if own is not None or node.op.startswith(f"{OWN_DOMAIN}."):
-            return self._defined(node, own, arrays)
+            return self._defined(handle, own, arrays)
         if CAPTURES in node.attrs:
             found = _with_bodies(node, arrays)
         else:
@@ -131,10 +141,24 @@ class Values:
             lost = max(lost, _cancelled([_magnitude(node, arrays)], typed[0]))
         return _computed(typed, peak, finite=finite, lost=lost)
 
-    def _defined(self, node: ENode, op: ast.Op | None, arrays: Sequence[Any]) -> Computed:
+    def _defined(self, handle: int, op: ast.Op | None, arrays: Sequence[Any]) -> Computed:
         """The outputs of a declared operator, by its definition on operands of these types."""
+        node = self.egraph.nodes[handle]
         if op is None or op.definition is None or any(isinstance(a, list) for a in arrays):
             raise Undefined(node.op, certain=False)
+        key = (handle, *(None if a is None else (a.dtype, a.shape) for a in arrays))
+        meant = self._meanings.get(key)
+        if meant is None:
+            meant = self._meanings[key] = self._meaning(node, op, arrays)
+        egraph, outputs = meant
+        inner = Values(egraph, {f"i{i}": a for i, a in enumerate(arrays) if a is not None}, self.declared, {})
+        found = [inner.of_class(output) for output in outputs]
+        return Computed(
+            tuple(c.arrays[0] for c in found), max(c.peak for c in found), all(c.finite for c in found),
+            max(c.lost for c in found),
+        )  # fmt: skip
+
+    def _meaning(self, node: ENode, op: ast.Op, arrays: Sequence[Any]) -> tuple[EGraph, list[int]]:
         egraph = EGraph.scratch(fresh_dims("_d"))
         evaluator = Evaluator(egraph)
         evaluator.declared = self.declared
@@ -151,14 +175,10 @@ class Values:
             meanings = evaluator.meanings(op, bind(op, inputs, node.attrs, evaluator))[: node.outputs]
         except (Unprovable, IllTyped) as error:
             raise Undefined(node.op, certain=False) from error
-        inner = Values(egraph, {f"i{i}": a for i, a in enumerate(arrays) if a is not None}, self.declared)
-        found = [inner.of_class(m.handle) for m in meanings if isinstance(m, TensorRef)]
-        if len(found) < node.outputs:
+        outputs = [m.handle for m in meanings if isinstance(m, TensorRef)]
+        if len(outputs) < node.outputs:
             raise Undefined(node.op, certain=False)
-        return Computed(
-            tuple(c.arrays[0] for c in found), max(c.peak for c in found), all(c.finite for c in found),
-            max(c.lost for c in found),
-        )  # fmt: skip
+        return egraph, outputs
 
 
 def _elements(type_: ValueType) -> float:

@@ -30,7 +30,7 @@ from ..shapes import IllTyped
 from ..symbolic import Dim
 from ..values import Unprovable
 from .compare import same_bits, unequal
-from .compute import Computed, Undefined, Values
+from .compute import Computed, Meanings, Undefined, Values
 from .instance import Built, Instance, Pattern, build, prepare
 from .operand import Tensor
 from .valid import invalid
@@ -227,10 +227,11 @@ def _compare(subject: Subject, batch: Batch, owner: Sequence[Outcome], seed: int
         originals.setdefault(egraph.find(root), []).append(root)
     for outcome in {id(o): o for o in owners.values()}.values():
         outcome.fired = True
+    meanings: Meanings = {}
     styles = trials(rule.numerics, signed_zero="signed_zero" in rule.relaxations)
     for number, style in enumerate(styles * repeats):
         inputs, types = _inputs(batch, style, number, seed)
-        values = Values(egraph, inputs, subject.declared)
+        values = Values(egraph, inputs, subject.declared, meanings)
         for root in touched:
             owned = owners.get(root)
             if owned is None or owned.difference is not None:

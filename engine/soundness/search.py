@@ -33,6 +33,8 @@ ROUND = 96
 """Instances in a round; an e-graph and its queries cost as much as thirty."""
 BY_CHANCE = 120
 """At least so many instances are changed by chance, whatever was spent on what is changed in turn."""
+EMPTY = 8
+"""Instances with empty tensors in one e-graph: those of a type are all one class, and matches many of such classes."""
 SWEPT = (280, 100)
 """How many other shapes are tried in turn for the first instances on which a rule fires."""
 REFUSED = (140, 110, 80)
@@ -95,17 +97,22 @@ def _explore(subject: Subject, budget: Budget, tally: _Tally, until: float, limi
             if (key := instance.key()) not in known and (constants or not _all_constant(instance)):
                 known.add(key)
                 fresh.append(instance)
-        batch = run(subject, fresh, seed=budget.seed, seconds=_SATURATION_SECONDS)
-        tally.reason = tally.reason or batch.reason
-        for outcome in batch.outcomes:
-            _count(outcome, tally, alive, spare)
-        found = _confirmed(subject, batch.outcomes, budget)
-        if found is not None and tally.counterexample is None:
-            tally.counterexample = shrink(subject, found, budget)
+        wrong = False
+        for together in _together(fresh):
+            batch = run(subject, together, seed=budget.seed, seconds=_SATURATION_SECONDS)
+            tally.reason = tally.reason or batch.reason
+            for outcome in batch.outcomes:
+                _count(outcome, tally, alive, spare)
+            found = _confirmed(subject, batch.outcomes, budget)
+            if found is not None and tally.counterexample is None:
+                tally.counterexample = shrink(subject, found, budget)
+            wrong = wrong or found is not None
+            if (wrong and budget.stop) or time.process_time() >= until:
+                break
         tries += 1
-        if (found is not None and budget.stop) or tally.instances >= limit or tries > 40:
+        if (wrong and budget.stop) or tally.instances >= limit or tries > 40:
             return
-        if to_sweep is None:  # empty tensors of a type are all one, a class that patterns match in too many ways
+        if to_sweep is None:
             some = [[i for i in found if not _some_empty(i)] or found for found in (alive, spare)]
             to_sweep = [*zip(some[0], SWEPT, strict=False), *zip(some[1], REFUSED, strict=False)]
         if to_sweep:
@@ -116,6 +123,14 @@ def _explore(subject: Subject, budget: Budget, tally: _Tally, until: float, limi
             pending = _children(changer, alive, spare, rng) if alive or spare else []
         if not pending:
             pending = list(drawn(subject, rng, 24))
+
+
+def _together(instances: Sequence[Instance]) -> list[list[Instance]]:
+    """The instances of a round by the e-graph that they are put into."""
+    empty = [i for i in instances if _some_empty(i)]
+    others = [i for i in instances if not _some_empty(i)]
+    first = [*others, *empty[:EMPTY]]
+    return [first, *(empty[at : at + EMPTY] for at in range(EMPTY, len(empty), EMPTY))]
 
 
 def _some_empty(instance: Instance) -> bool:
