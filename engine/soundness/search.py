@@ -98,8 +98,8 @@ def _explore(subject: Subject, budget: Budget, tally: _Tally, until: float, limi
                 known.add(key)
                 fresh.append(instance)
         wrong = False
-        for together in _together(fresh):
-            batch = run(subject, together, seed=budget.seed, seconds=_SATURATION_SECONDS)
+        for group in together(fresh):
+            batch = run(subject, group, seed=budget.seed, seconds=_SATURATION_SECONDS)
             tally.reason = tally.reason or batch.reason
             for outcome in batch.outcomes:
                 _count(outcome, tally, alive, spare)
@@ -125,7 +125,7 @@ def _explore(subject: Subject, budget: Budget, tally: _Tally, until: float, limi
             pending = list(drawn(subject, rng, 24))
 
 
-def _together(instances: Sequence[Instance]) -> list[list[Instance]]:
+def together(instances: Sequence[Instance]) -> list[list[Instance]]:
     """The instances of a round by the e-graph that they are put into."""
     empty = [i for i in instances if _some_empty(i)]
     others = [i for i in instances if not _some_empty(i)]

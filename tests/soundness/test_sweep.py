@@ -9,7 +9,9 @@ import pytest
 from rewrite.engine.library import load_rules
 from rewrite.engine.soundness.instance import Instance, seeds
 from rewrite.engine.soundness.operand import Tensor
+from rewrite.engine.soundness.perturb import tensors
 from rewrite.engine.soundness.run import subjects
+from rewrite.engine.soundness.search import EMPTY, together
 from rewrite.engine.soundness.sweep import swept
 from rewrite.engine.symbolic import symbol
 
@@ -162,3 +164,12 @@ rule part_of_the_wrong                         # b may be taken for x if it has 
     found = swept(subject, first, np.random.default_rng(0), 0)
     assert any(str(one.operands["x"].type) == "i64[1]" and not one.operands["x"].is_const for one in found)
     assert any(one.operands["s"].array is not None and one.operands["s"].array.tolist() == [9] for one in found)
+
+
+def test_few_instances_with_empty_tensors_share_an_e_graph(found: dict[str, list[Instance]]) -> None:
+    instances = found["positive_part"]
+    empty = [i for i in instances if any(0 in t.shape for _, t in tensors(i))]
+    assert len(empty) > 2 * EMPTY
+    groups = together(instances)
+    assert sorted(i.key() for g in groups for i in g) == sorted(i.key() for i in instances)
+    assert all(sum(i in empty for i in group) <= EMPTY for group in groups)
