@@ -18,6 +18,16 @@ from .wire import Malformed, lightened
 
 _OWN = "\0"
 """Stands for the model's own file where tensors say in which file they are; no file has that name."""
+_DAMAGED = "It is truncated or damaged, or no ONNX model at all."
+_DESCRIPTIONS = {"doc_string", "metadata_props", "producer_name", "producer_version"}
+"""What models say in prose; nothing depends on it."""
+
+_MOST_DIMS, _MOST_ELEMENTS = 64, 1 << 59
+"""What NumPy's arrays can have at most, of elements of 16 bytes."""
+_DIGITS = 20
+"""No place in a file takes more."""
+_DENSEST = 1 << 31
+"""Sparse tensors are made dense up to so many bytes, the most that any other tensor in a model can have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +48,7 @@ def load(source: Any, *, mapped: bool = False) -> tuple[Any, Files, str]:
     import onnx
 
     if isinstance(source, onnx.ModelProto):
+        _check_names(source, "model")
         return source, Files(), source.graph.name or "model"
     if isinstance(source, bytes | bytearray | memoryview):
         model, own = _parse(bytes(source), "model")
@@ -78,7 +89,7 @@ def _parse(raw: bytes | mmap.mmap, where: str) -> tuple[Any, memoryview]:
     try:
         model.ParseFromString(light)
     except DecodeError:
-        hint = "It is truncated or damaged, or no ONNX model at all."
+        hint = _DAMAGED
         if raw[:2] == b"PK":
             hint = "It is a ZIP archive, such as a PyTorch checkpoint; export it to ONNX first."
         elif raw[:1] in (b"{", b"<"):
@@ -87,7 +98,23 @@ def _parse(raw: bytes | mmap.mmap, where: str) -> tuple[Any, memoryview]:
     if not model.HasField("graph") or not (model.ir_version or model.opset_import):
         what = "the file is empty" if not raw else "not an ONNX model"
         raise UserError(what, where=where, hint="An ONNX model has a graph and says which operator sets it uses.")
+    _check_names(model, where)
     return model, data
+
+
+def _check_names(message: Any, where: str) -> None:
+    """Raises `UserError` for a name that is no UTF-8: libraries differ in what they make of it. Descriptions may be
+    anything."""
+    for field, value in message.ListFields():
+        if field.name in _DESCRIPTIONS:
+            continue
+        if field.type == field.TYPE_STRING:
+            wrong = next((v for v in (value if hasattr(value, "extend") else (value,)) if isinstance(v, bytes)), None)
+            if wrong is not None:
+                raise UserError(f"the name {wrong[:60]!r} is no UTF-8", where=where, hint=_DAMAGED)
+        elif field.type == field.TYPE_MESSAGE:
+            for inner in value if hasattr(value, "extend") else (value,):
+                _check_names(inner, where)
 
 
 def constant_from_proto(proto: Any, files: Files | None, where: str) -> Constant:
@@ -103,8 +130,7 @@ def constant_from_proto(proto: Any, files: Files | None, where: str) -> Constant
     except ValueError:
         raise UserError(f"unknown element type {proto.data_type}", where=label) from None
     shape = tuple(proto.dims)
-    if any(d < 0 for d in shape):
-        raise UserError(f"negative dims {list(shape)}", where=label)
+    _check_dims(shape, label)
     own = _own(proto, files)
     if own is None and proto.data_location == onnx.TensorProto.EXTERNAL:
         return Constant(_external(proto, dtype, shape, files.directory if files is not None else None, label))
@@ -128,6 +154,15 @@ def constant_from_proto(proto: Any, files: Files | None, where: str) -> Constant
         raise UserError(f"the elements do not fit the shape: {error}", where=label) from None
 
 
+def _check_dims(shape: tuple[int, ...], where: str) -> None:
+    """Raises `UserError` for dims that no array has."""
+    if any(d < 0 for d in shape):
+        raise UserError(f"negative dims {list(shape)}", where=where)
+    if len(shape) > _MOST_DIMS or math.prod(max(d, 1) for d in shape) > _MOST_ELEMENTS:
+        what = f"dims {list(shape)}" if len(shape) <= _MOST_DIMS else f"{len(shape)} dims"
+        raise UserError(f"{what}, which no array has", where=where)
+
+
 def _own(proto: Any, files: Files | None) -> memoryview | None:
     """The raw data of a tensor that was left in the bytes of its model."""
     import onnx
@@ -138,6 +173,8 @@ def _own(proto: Any, files: Files | None) -> memoryview | None:
     start, size = entries.get("offset", ""), entries.get("length", "")
     if entries.get("location") != _OWN or not (start.isdecimal() and size.isdecimal()):
         return None
+    if max(len(start), len(size)) > _DIGITS:  # far behind the end
+        return files.own[:0]
     return files.own[int(start) : int(start) + int(size)]
 
 
@@ -180,12 +217,18 @@ def _external(proto: Any, dtype: DType, shape: tuple[int, ...], directory: Path 
             where=where,
             hint="The file is truncated or belongs to another version of the model.",
         )
-    if count == 0:
-        return np.zeros(shape, dtype.numpy)
-    if dtype.bits < 8 or dtype is DType.STRING:
-        return _packed(proto, path, offset, needed)
-    found = np.memmap(path, np.uint8, "r", offset, needed).view(np.ndarray)
-    return found.view(dtype.numpy.newbyteorder("<") if dtype.numpy.kind in "iufc" else dtype.numpy).reshape(shape)
+    if dtype is DType.STRING:
+        raise UserError("strings cannot be external data", where=where)
+    try:
+        if count == 0:
+            return np.zeros(shape, dtype.numpy)
+        if dtype.bits < 8:
+            return _packed(proto, path, offset, needed)
+        found = np.memmap(path, np.uint8, "r", offset, needed).view(np.ndarray)
+        return found.view(dtype.numpy.newbyteorder("<") if dtype.numpy.kind in "iufc" else dtype.numpy).reshape(shape)
+    except (OSError, ValueError) as error:  # no permission, cut meanwhile, dims that no array has
+        reason = (isinstance(error, OSError) and error.strerror) or error
+        raise UserError(f"its data file {location!r} cannot be read: {reason}", where=where) from None
 
 
 def _packed(proto: Any, path: Path, offset: int, size: int) -> np.ndarray:
@@ -222,6 +265,11 @@ def sparse_constant(proto: Any, files: Files | None, where: str) -> Constant:
     values = constant_from_proto(proto.values, files, where).array
     indices = constant_from_proto(proto.indices, files, where).array
     shape = tuple(proto.dims)
+    _check_dims(shape, f"{where}: sparse tensor {proto.values.name!r}")
+    size = math.prod(shape) * values.itemsize
+    if size > _DENSEST:
+        what = f"sparse tensor {proto.values.name!r} has {size} bytes when it is made dense"
+        raise UserError(what, where=where, hint=f"At most {_DENSEST} bytes are made of one.")
     try:
         if indices.ndim == 2:
             flat = np.ravel_multi_index(tuple(indices.T.astype(np.int64)), shape)

@@ -71,10 +71,15 @@ def read(
     return replace(
         graph,
         opset=opset,
-        metadata={p.key: p.value for p in model.metadata_props},
-        doc=model.doc_string,
+        metadata={_prose(p.key): _prose(p.value) for p in model.metadata_props},
+        doc=_prose(model.doc_string),
         ir_version=model.ir_version,
     )
+
+
+def _prose(text: str | bytes) -> str:
+    """A description; libraries give bytes for what is no UTF-8."""
+    return text if isinstance(text, str) else text.decode(errors="replace")
 
 
 def _opsets(model: Any, where: str) -> dict[str, int]:

@@ -16,6 +16,8 @@ GRAPH = 7  # in ModelProto
 INITIALIZER = 5  # in GraphProto
 RAW_DATA, EXTERNAL_DATA, DATA_LOCATION = 9, 13, 14  # in TensorProto
 _BYTES = 2  # how a string, bytes or a message is written
+_SHORT, _LONG = 5, 10
+"""How many bytes tags and lengths, and other numbers, may take, as libraries read them."""
 APART_FROM = 1 << 12
 """Tensors of so many bytes are left where they are."""
 
@@ -31,10 +33,12 @@ def fields(data: memoryview) -> Iterator[tuple[int, int, int, int, int]]:
     at, size = 0, len(data)
     while at < size:
         begin = at
-        tag, at = _number(data, at)
+        tag, at = _number(data, at, _SHORT)
         way = tag & 7
+        if not 8 <= tag < 1 << 32:
+            raise Malformed("no field has that number")
         if way == _BYTES:
-            length, at = _number(data, at)
+            length, at = _number(data, at, _SHORT)
         elif way == 0:
             start = at
             _, at = _number(data, at)
@@ -50,11 +54,11 @@ def fields(data: memoryview) -> Iterator[tuple[int, int, int, int, int]]:
         at += length
 
 
-def _number(data: memoryview, at: int) -> tuple[int, int]:
-    """The number that begins at a place, and where it ends. Raises `Malformed`."""
+def _number(data: memoryview, at: int, most: int = _LONG) -> tuple[int, int]:
+    """The number of at most so many bytes that begins at a place, and where it ends. Raises `Malformed`."""
     value = shift = 0
     while True:
-        if at >= len(data) or shift > 63:
+        if at >= len(data) or shift >= 7 * most:
             raise Malformed("a number does not end")
         byte = data[at]
         at += 1
