@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -75,3 +77,20 @@ def mixed_reference(x: np.ndarray) -> dict[str, Any]:
         "last": np.argwhere(r).astype(np.float32),
         "r": r,
     }
+
+
+def check_steady(run: Callable[[], object]) -> None:
+    """Fails if a hundred runs, after as many, take memory for more than the lists and tuples of a call."""
+    for _ in range(100):
+        run()
+    tracemalloc.start()
+    try:
+        before = tracemalloc.get_traced_memory()[0]
+        tracemalloc.reset_peak()
+        for _ in range(100):
+            run()
+        now, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert now - before < 512
+    assert peak - before < 4096

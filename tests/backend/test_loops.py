@@ -22,6 +22,8 @@ from rewrite.backend.target import make_target, runs_here
 from rewrite.engine import onnx_in
 from rewrite.errors import UserError
 
+from . import models
+
 RNG = np.random.default_rng(11)
 F = np.float32
 
@@ -355,24 +357,10 @@ def test_several_callers_at_once() -> None:
 
 
 def test_known_iterations_take_no_memory() -> None:
-    import tracemalloc
-
     program = compiled(FIXED.replace("ITERATIONS", "50")).program
     x = normal(30, 40)
     bound = program.bind({"x": x})
-    for _ in range(100):
-        bound()
-    tracemalloc.start()
-    try:
-        before = tracemalloc.get_traced_memory()[0]
-        tracemalloc.reset_peak()
-        for _ in range(100):
-            bound()
-        now, peak = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert now - before < 512
-    assert peak - before < 4096
+    models.check_steady(bound)
     assert len(program._frames) == 1
 
 

@@ -200,15 +200,21 @@ class _Notes(EGraph):
         return True
 
 
-def _verdicts(rules: Sequence[ast.Rule], graphs: Sequence[SmallGraph], setting: _Setting, most: int) -> list[Verdict]:
-    if not rules:
-        return []
-    named = [dataclasses.replace(rule, name=f"{rule.name}~{i}", tests=()) for i, rule in enumerate(rules)]
+def _empty(setting: _Setting) -> tuple[_Notes, Evaluator]:
+    """An e-graph without nodes that notes the equations of rules, and an evaluator of terms for it."""
     egraph = _Notes.create(setting.commutative)
     assert isinstance(egraph, _Notes)
     egraph.equations = {}
     evaluator = Evaluator(egraph)
     evaluator.declared = setting.declared
+    return egraph, evaluator
+
+
+def _verdicts(rules: Sequence[ast.Rule], graphs: Sequence[SmallGraph], setting: _Setting, most: int) -> list[Verdict]:
+    if not rules:
+        return []
+    named = [dataclasses.replace(rule, name=f"{rule.name}~{i}", tests=()) for i, rule in enumerate(rules)]
+    egraph, evaluator = _empty(setting)
     of_root: dict[int, list[SmallGraph]] = {}
     for number, graph in enumerate(graphs):
         for root in dict.fromkeys(map(egraph.find, insert(graph, egraph, evaluator, f"g{number}") or ())):
@@ -278,11 +284,7 @@ def _verdict(
 
 def _alone(graph: SmallGraph, rule: ast.Rule, number: int, setting: _Setting) -> str:
     """How the sides of a rule differ on one graph, all of whose nodes have a value; empty if they do not."""
-    egraph = _Notes.create(setting.commutative)
-    assert isinstance(egraph, _Notes)
-    egraph.equations = {}
-    evaluator = Evaluator(egraph)
-    evaluator.declared = setting.declared
+    egraph, evaluator = _empty(setting)
     if insert(graph, egraph, evaluator, "g0") is None:
         return ""
     values = Values(egraph, number)
