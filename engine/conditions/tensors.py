@@ -219,10 +219,36 @@ def _structurally_nonnegative(ev: Scope, handle: int, depth: int) -> bool:
         if node.op in (("Max",) if wraps else ("Add", "Mul", "Div", "Max")) and all(
             _structurally_nonnegative(ev, c, depth - 1) for c in node.children
         ):
-            return True
+            if node.op != "Div" or _without_minus_zero(ev, node.children[1], depth - 1):
+                return True
         if node.op == "Clip" and len(node.children) > 1 and node.children[1] != ABSENT:
             low = eg.constant(node.children[1])
             if low is not None and low.low is not None and low.low >= 0:
+                return True
+    return False
+
+
+_PLUS_ZERO = {"Abs", "Exp", "Sigmoid", "Softmax", "Softplus", "ReduceSumSquare", "ReduceL1", "ReduceL2"}
+"""Those whose zeros are positive; the root of -0 is -0, and which zero a maximum gives is open."""
+
+
+def _without_minus_zero(ev: Scope, handle: int, depth: int) -> bool:
+    """Whether what is nowhere below zero is nowhere -0 either, by which a quotient would be -∞."""
+    eg = ev.egraph
+    if depth == 0 or handle == ABSENT:
+        return False
+    info = eg.constant(handle)
+    if info is not None:
+        return info.low is not None and info.low > 0
+    for node in (eg.nodes[h] for h in eg.members(handle)):
+        if node.op in _PLUS_ZERO or (node.op == "Mul" and eg.find(node.children[0]) == eg.find(node.children[1])):
+            return True
+        if node.op in _KEEPS_SIGN or node.op == "Sqrt":
+            if _without_minus_zero(ev, node.children[0], depth - 1):
+                return True
+        elif node.op in ("Add", "Mul", "Div"):  # of zeros of both signs the sum is 0
+            enough = any if node.op == "Add" else all
+            if enough(_without_minus_zero(ev, c, depth - 1) for c in node.children):
                 return True
     return False
 
