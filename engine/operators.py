@@ -34,7 +34,9 @@ CHANNELS_LAST = frozenset(
     f"{OWN_DOMAIN}.ChannelsLast{name}" for name in ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool")
 )
 """Operators on images with their channels last."""
-KERNEL_OPERATORS = LOWER_PRECISION | CHANNELS_LAST | {f"{OWN_DOMAIN}.ScaledDotProductAttention"}
+ATTENTION = frozenset(f"{OWN_DOMAIN}.{name}" for name in ("ScaledDotProductAttention", "AttentionBf16"))
+"""Attention as the sum of its parts, with products in f32 or of rounded operands."""
+KERNEL_OPERATORS = LOWER_PRECISION | CHANNELS_LAST | ATTENTION
 """Operators of the standard library that kernels compute as a whole; any other stands for its definition."""
 STANDARD_DOMAINS = ("", ML_DOMAIN, "ai.onnx.preview.training", "ai.onnx.preview")
 

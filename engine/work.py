@@ -392,9 +392,15 @@ class Estimator:
         return 2.0 * math.prod(extents.values()), 0.3
 
     def _attention(
-        self, attrs: Attrs, inputs: Sequence[ValueType | None], outputs: Sequence[ValueType | None]
+        self,
+        attrs: Attrs,
+        inputs: Sequence[ValueType | None],
+        outputs: Sequence[ValueType | None],
+        bf16: bool = False,
     ) -> tuple[float, float]:
-        """Q·Kᵀ, softmax, ·V: 2 · S · (|Q| + |out|) and the softmax's share, S being the keys' length."""
+        """Q·Kᵀ, softmax, ·V: 2 · S · (|Q| + |out|) and the softmax's share, S being the keys' length.
+
+        In `bf16` operands are rounded first, two operations an element, weights as they are computed."""
         query, keys = self._shape(inputs, 0), self._shape(inputs, 1)
         length = keys[-2] if keys and len(keys) >= 3 else query[-2] if query and len(query) >= 2 else self._nominal
         heads = attrs.get("q_num_heads") or attrs.get("num_heads") or 1
@@ -405,7 +411,11 @@ class Estimator:
             rows = query[0] * query[1] * heads
         products = 2.0 * length * (self.elements(inputs[0]) + self.elements(outputs[0]))
         softmax = _NORMS["Softmax"] * rows * length
-        return products + softmax, (products + softmax) / max(products / 0.8 + softmax / 0.25, 1.0)
+        rounding = 0.0
+        if bf16:
+            rounding = 2.0 * sum(self.elements(t) for t in inputs[:3]) + rows * length
+        took = products / (0.8 * (self._rates.get("bf16", 1.0) if bf16 else 1.0)) + (softmax + rounding) / 0.25
+        return products + softmax, (products + softmax) / max(took, 1.0)
 
     def _recurrent(
         self, attrs: Attrs, inputs: Sequence[ValueType | None], outputs: Sequence[ValueType | None]
@@ -488,6 +498,7 @@ _COMPLEX: dict[str, _Rule] = {
         ("Attention", "rewrite.ScaledDotProductAttention", "MultiHeadAttention", "GroupQueryAttention"),
         Estimator._attention,
     ),
+    "rewrite.AttentionBf16": partial(Estimator._attention, bf16=True),
     **dict.fromkeys(("LSTM", "GRU", "RNN"), Estimator._recurrent),
     **dict.fromkeys(("AveragePool", "MaxPool", "LpPool"), Estimator._pool),
     "Resize": Estimator._resize,

@@ -2,6 +2,10 @@
 its parts and nothing else. Operands are read where a projection has left them, however their heads were split off, and
 our own puts the heads of its result side by side if asked to: nothing is transposed outside the kernel.
 
+With rounded operands both products are of bf16, summed in f32, and the softmax between them is f32. Weights are rounded
+before they are divided by their sum, which is that of weights as they were: a result is off by no more than 2^-8 of the
+mean of the values' magnitudes, beside what rounding the operands does.
+
 They differ in queries that see no key, whose scores are all -∞: a softmax of those is NaN, the ONNX operator gives
 zeros."""
 
@@ -36,8 +40,18 @@ def lower_parts(group: Group, ctx: Context) -> list[Step] | None:
     return _lower(node, ctx, "nan" if guarded else "")
 
 
-def _lower(node: Node | None, ctx: Context, zeros: str) -> list[Step] | None:
-    """`zeros` says which rows of weights are zeros: `masked` of queries that see nothing, `nan` all that are NaN."""
+@lowering("rewrite.AttentionBf16")
+def lower_rounded(group: Group, ctx: Context) -> list[Step] | None:
+    """The sum of its parts with the operands of both products rounded to bf16; f32 for one or two queries, which read
+    keys and values where they lie."""
+    node = single(group)
+    guarded = node is not None and bool(int_attr(node, "nan_to_zero", 0))
+    return _lower(node, ctx, "nan" if guarded else "", words=True)
+
+
+def _lower(node: Node | None, ctx: Context, zeros: str, words: bool = False) -> list[Step] | None:
+    """`zeros` says which rows of weights are zeros: `masked` of queries that see nothing, `nan` all that are NaN. With
+    `words` the products' operands are words of two bf16."""
     if node is None or any(node.inputs[4:]) or any(node.outputs[1:]) or float_attr(node, "softcap", 0.0):
         return None
     heads, kv_heads = (node.attrs.get(k) for k in ("q_num_heads", "kv_num_heads"))
@@ -64,12 +78,17 @@ def _lower(node: Node | None, ctx: Context, zeros: str) -> list[Step] | None:
     wide = ctx.target.lanes * (2 if ctx.target.isa == "avx2" else 4)  # of a panel: 16 keys are packed at a time
     room = ceildiv(keys, wide) * wide
     pitch = minimum(room, span(ctx.target, wide))
-    scratch: Dim = 4 * (BLOCK * pitch + room * (depth + v.shape[3]))
+    half, line = ceildiv(depth, 2), ceildiv(v.shape[3], ctx.target.lanes) * ctx.target.lanes
+    if words:
+        scratch: Dim = 4 * (BLOCK * pitch + room * half + ceildiv(room, 2) * line + (BLOCK + 16) * half)
+    else:
+        scratch = 4 * (BLOCK * pitch + room * (depth + v.shape[3]))
     params = {
         "scale": c_float(factor),
         "late": not masked and factor > 0,
         "causal": bool(int_attr(node, "is_causal", 0)),
         "zeros": zeros,
+        "words": words,
         "block": BLOCK,
         "pitch": extents(pitch),
         "online": not same(pitch, room),
@@ -80,6 +99,7 @@ def _lower(node: Node | None, ctx: Context, zeros: str) -> list[Step] | None:
         "keys": extents(keys),
         "depth": extents(depth),
         "width": extents(v.shape[3]),
+        **({"half": extents(half), "line": extents(line)} if words else {}),
         "scratch": extents(scratch),
         "mask": operand("mask", mask[0], mask[1].strides, extents) if mask else None,
     }

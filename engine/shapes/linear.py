@@ -103,7 +103,7 @@ def einsum(call: Call) -> Types:
     return [TensorType(dtype, (*(sizes[c] for c in before), *(batch if dots else ()), *(sizes[c] for c in after)))]
 
 
-@rule("Attention", "rewrite.ScaledDotProductAttention")
+@rule("Attention", "rewrite.ScaledDotProductAttention", "rewrite.AttentionBf16")
 def attention(call: Call) -> Types:
     """Scaled dot-product attention on (batch, heads, length, size) or (batch, length, heads * size)."""
     q, k, v = call.shape(0), call.shape(1), call.shape(2)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
@@ -254,6 +254,111 @@ def test_products_in_f32_are_rounded_as_they_are_stored(machine: Target, op: str
     plain = harness.run(graph(2), {"x": x}, target=machine)["y"]
     got = harness.run(graph(3), {"x": x}, target=machine)["h"]
     np.testing.assert_array_equal(single(got), widened(plain).astype(np.float32))
+
+
+def attended(
+    q: F32, k: F32, v: F32, mask: NDArray[Any] | None, scale: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Attention of rounded operands in float64, and the mean of the values' magnitudes with the same weights."""
+    share = q.shape[1] // k.shape[1]
+    keys, values = (np.repeat(widened(x), share, 1) for x in (k, v))
+    scores = widened(q) @ keys.swapaxes(-1, -2) * scale
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    return weights @ values, weights @ np.abs(values)
+
+
+class Attention(NamedTuple):
+    """Attention of `heads` heads of queries and of keys, of so many queries and keys, of so many numbers each."""
+
+    heads: tuple[int, int]
+    lengths: tuple[int, int]
+    sizes: tuple[int, int]
+    mask: str = ""
+    attrs: Mapping[str, Any] = {}
+    symbolic: bool = False
+
+    def operands(self) -> dict[str, NDArray[Any]]:
+        (h, g), (s, t), (d, e) = self.heads, self.lengths, self.sizes
+        feeds: dict[str, NDArray[Any]] = {"q": floats(2, h, s, d), "k": floats(2, g, t, d), "v": floats(2, g, t, e)}
+        if self.mask == "added":
+            feeds["m"] = floats(2, 1, s, t)
+        elif self.mask:
+            feeds["m"] = RNG.random((s, t)) > 0.4
+            feeds["m"][:, 0] = True
+        return feeds
+
+    def graph(self, feeds: Mapping[str, NDArray[Any]]) -> Graph:
+        node = Node("rewrite.AttentionBf16", tuple(feeds), ("y",), {"scale": 0.25, **self.attrs})
+        if not self.symbolic:
+            return harness.make_graph([node], feeds)
+        names = {name: (2, x.shape[1], "S" if name == "q" else "T", x.shape[3]) for name, x in feeds.items()}
+        return harness.make_graph([node], feeds, symbolic_shapes=names)
+
+    def check(self, machine: Target) -> None:
+        """Fails where a result is off by more than 2^-8 of the mean of magnitudes: what rounding the weights may do."""
+        feeds = self.operands()
+        expected, magnitudes = attended(feeds["q"], feeds["k"], feeds["v"], feeds.get("m"), 0.25)
+        if self.attrs.get("rows"):
+            expected, magnitudes = expected.swapaxes(1, 2), magnitudes.swapaxes(1, 2)
+        for threads in (1, 3):
+            got = harness.run(self.graph(feeds), feeds, threads=threads, target=machine)["y"]
+            assert got.shape == expected.shape
+            assert (np.abs(got - expected) <= 2.0**-8 * magnitudes + 3e-5).all()
+
+
+ATTENTION = [
+    *(Attention((3, 3), lengths, (64, 64)) for lengths in ((3, 1), (3, 5), (5, 64), (33, 65), (70, 131))),
+    *(Attention((2, 2), (17, 19), sizes) for sizes in ((8, 8), (32, 80), (5, 7), (100, 33), (1, 1))),
+    Attention((6, 2), (20, 31), (16, 24), "added", {"rows": 1}),
+    Attention((2, 2), (49, 49), (32, 32), "seen", {"nan_to_zero": 1}),
+    Attention((2, 2), (7, 300), (16, 16), symbolic=True),
+    Attention((2, 2), (50, 333), (33, 17), "added"),
+]
+
+
+@pytest.mark.parametrize("case", ATTENTION)
+def test_attention(machine: Target, case: Attention) -> None:
+    case.check(machine)
+
+
+@pytest.mark.parametrize("case", [case for case in ATTENTION if case.lengths[1] > 64])
+def test_attention_in_spans_of_keys(machine: Target, case: Attention, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rewrite.backend.kernels.attention.span", lambda target, wide: wide)
+    case.check(machine)
+
+
+def test_attention_rounds_its_operands(machine: Target) -> None:
+    """Nearer to attention of rounded operands than to that of operands as they are; of few queries it is f32."""
+    for queries in (2, 40):
+        case = Attention((2, 2), (queries, 90), (64, 64))
+        feeds = case.operands()
+        got = harness.run(case.graph(feeds), feeds, target=machine)["y"]
+        rounded = attended(feeds["q"], feeds["k"], feeds["v"], None, 0.25)[0]
+        exact = {name: x.astype(np.float64) for name, x in feeds.items()}
+        weights = np.exp(exact["q"] @ exact["k"].swapaxes(-1, -2) * 0.25)
+        plain = weights @ exact["v"] / weights.sum(-1, keepdims=True)
+        if queries == 2:
+            np.testing.assert_allclose(got, plain, rtol=2e-5, atol=2e-5)
+        else:
+            assert np.abs(got - rounded).mean() < np.abs(got - plain).mean()
+
+
+def test_attention_of_what_is_no_number(machine: Target) -> None:
+    """NaN makes NaN of its row only, and a row that sees nothing is NaN, unless these count as zeros."""
+    case = Attention((1, 1), (9, 37), (16, 16), "seen")
+    feeds = case.operands()
+    feeds["q"][0, 0, 5, 3] = np.nan
+    feeds["m"][3] = False
+    bad = np.zeros((2, 1, 9), bool)
+    bad[0, 0, 5] = bad[:, 0, 3] = True
+    got = harness.run(case.graph(feeds), feeds, target=machine)["y"]
+    np.testing.assert_array_equal(np.isnan(got), np.broadcast_to(bad[..., None], got.shape))
+    guarded = case._replace(attrs={"nan_to_zero": 1})
+    zeros = harness.run(guarded.graph(feeds), feeds, target=machine)["y"]
+    np.testing.assert_array_equal(zeros, np.where(bad[..., None], 0, got))
 
 
 def test_conversions(machine: Target) -> None:

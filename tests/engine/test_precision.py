@@ -104,6 +104,39 @@ def test_images_are_kept_in_bf16_between_convolutions() -> None:
     assert 1e-6 < error < 2e-2
 
 
+def attention(queries: int, masked: bool) -> onnx.ModelProto:
+    """Attention by its parts, of so many queries on 512 keys."""
+    shapes = {"q": [1, 4, queries, 64], "k": [1, 4, 512, 64], "v": [1, 4, 512, 64], "m": [1, 1, queries, 512]}
+    nodes = [
+        helper.make_node("Transpose", ["k"], ["r"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["q", "r"], ["s"]),
+        helper.make_node("Mul", ["s", "c"], ["t"]),
+        *([helper.make_node("Add", ["t", "m"], ["u"])] if masked else []),
+        helper.make_node("Softmax", ["u" if masked else "t"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "v"], ["y"]),
+    ]
+    inputs = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in shapes.items() if masked or n != "m"]
+    graph = helper.make_graph(
+        nodes,
+        "attention",
+        inputs,
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, shapes["q"])],
+        [numpy_helper.from_array(np.float32(0.125), "c")],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9)
+
+
+@pytest.mark.usefixtures("fast_bf16")
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_is_lowered_where_many_queries_pay_for_rounding_the_keys(masked: bool) -> None:
+    def chosen(queries: int) -> list[str]:
+        result = rewrite.optimize(attention(queries, masked), precision="bf16")
+        return [node.op for node in result.native.nodes if "Attention" in node.op]
+
+    assert chosen(256) == ["rewrite.AttentionBf16"]
+    assert chosen(1) == ["rewrite.ScaledDotProductAttention"]
+
+
 @pytest.mark.usefixtures("fast_bf16")
 def test_the_program_is_off_by_rounding_and_no_more() -> None:
     x = np.random.default_rng(1).standard_normal((64, 256)).astype(np.float32)
