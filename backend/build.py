@@ -31,8 +31,8 @@ from .target import runs_here
 
 Progress = Callable[[str, int, int], None]
 MODULE_WEIGHT = 6.0  # kernels of this weight are worth a compiler process of their own
-FIRST_MODULE = 12.0  # so much is compiled while there may be more to come, …
-EARLY_MODULE = 40.0  # … and then so much: each module costs a compiler 0.2 s by itself
+FIRST_MODULE = 12.0  # so much is compiled while there may be more to come, by as many compilers as there are cores, …
+EARLY_MODULE = 60.0  # … and then so much: each module costs a compiler 0.2 s by itself
 LARGEST_MODULE = 60.0  # modules beyond this weight are cut, so that compilers stay small
 
 
@@ -90,6 +90,7 @@ class Builder:
         self._found: set[str] = set()  # kernels that modules of the cache have
         self._waiting: list[Rendered] = []
         self._total = 0
+        self._early = 0  # modules begun before all kernels were known
         self.library = Library()
 
     def __enter__(self) -> Builder:
@@ -108,9 +109,11 @@ class Builder:
             return
         self._total += 1
         self._waiting.append(render_kernel(kernel, self._target))
-        if sum(k.weight for k in self._waiting) >= (FIRST_MODULE if self._batch is None else EARLY_MODULE):
+        enough = FIRST_MODULE if self._early < usable_cores() else EARLY_MODULE
+        if sum(k.weight for k in self._waiting) >= enough:
             self._compile([self._waiting])
             self._waiting = []
+            self._early += 1
 
     def finish(self, progress: Progress | None = None) -> Library:
         """Compiles what is left, waits for the compilers, and loads all."""
