@@ -32,14 +32,25 @@ def checksum_of(data: memoryview, meanwhile: Callable[[], object] = lambda: None
 
 
 def quick(path: Path) -> tuple[int, int]:
-    """The size of a file and its CRC-32, which finds damage several times as fast as a SHA-256. Raises OSError."""
+    """The size of a file and a CRC-32 of those of its stretches of 16 MiB, made by two threads, which finds damage
+    several times as fast as a SHA-256. Raises OSError."""
     with open(path, "rb") as file:
         try:
             data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except ValueError:  # it is empty
             return 0, 0
-        with data:
-            return len(data), zlib.crc32(data)
+        with data, memoryview(data) as whole:
+            size = len(whole)
+            starts = range(0, size, _STRETCH)
+            with ThreadPoolExecutor(2) as pool:
+                found = list((pool.map if len(starts) > 1 else map)(lambda at: _crc(whole, at), starts))
+        return size, zlib.crc32(b"".join(crc.to_bytes(4, "little") for crc in found))
+
+
+def _crc(whole: memoryview, start: int) -> int:
+    """The CRC-32 of a stretch."""
+    with whole[start : start + _STRETCH] as stretch:
+        return zlib.crc32(stretch)
 
 
 class Hashing:

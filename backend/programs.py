@@ -226,8 +226,7 @@ def _write_rest(model: Path, parts: Sequence[Part], rest: Path) -> None:
 def _checks(entry: Path) -> dict[str, tuple[int, int]]:
     """Sizes and checksums of the files of an entry, by name, but for the notes."""
     files = sorted(path for path in entry.rglob("*") if path.is_file() and path.name != _NOTES)
-    with ThreadPoolExecutor(2) as pool:
-        return dict(zip((path.relative_to(entry).as_posix() for path in files), pool.map(quick, files), strict=True))
+    return {path.relative_to(entry).as_posix(): quick(path) for path in files}
 
 
 def _mapped(path: Path) -> bytes | mmap.mmap:

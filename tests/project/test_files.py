@@ -74,9 +74,28 @@ def test_what_is_written_is_hashed(tmp_path: Path) -> None:
     whole = b"".join(parts)
     assert (tmp_path / "a").read_bytes() == whole
     assert out.digest() == checksum(tmp_path / "a") == hashlib.sha256(whole).hexdigest()
-    assert quick(tmp_path / "a") == (len(whole), zlib.crc32(whole))
-    (tmp_path / "a").write_bytes(b"")
-    assert quick(tmp_path / "a") == (0, 0)
+
+
+def test_every_byte_counts_in_a_quick_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rewrite.checksum._STRETCH", 1000)
+    path = tmp_path / "a"
+
+    def of(data: bytes) -> tuple[int, int]:
+        path.write_bytes(data)
+        return quick(path)
+
+    first = of(DATA[:2500])
+    assert first == of(DATA[:2500])
+    assert first == (2500, zlib.crc32(b"".join(zlib.crc32(DATA[at : min(at + 1000, 2500)]).to_bytes(4, "little")
+                                               for at in (0, 1000, 2000))))  # fmt: skip
+    others = {of(data) for data in (DATA[:2501], DATA[:2499], DATA[:2000], DATA[:1000], b"")}
+    for at in (0, 999, 1000, 1999, 2000, 2499):
+        changed = bytearray(DATA[:2500])
+        changed[at] ^= 1
+        others.add(of(bytes(changed)))
+    assert len(others) == 11
+    assert first not in others
+    assert of(b"") == (0, 0)
 
 
 def test_every_byte_counts_in_a_hash_of_many(monkeypatch: pytest.MonkeyPatch) -> None:
