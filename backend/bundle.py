@@ -6,7 +6,8 @@
 
 One bundle may hold the model for several targets (AVX2 and AVX-512, say): the best that the CPU can run is loaded, and
 of the file of weights only what that one reads. A bundle holds machine code: load only those that you trust. The
-checksums find damage, not malice.
+checksums find damage, not malice, and so does the check of what the manifest says of loops, by which the runtime sets
+pointers (see `loop_check`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from ..checksum import checksum
 from ..errors import UserError
 from ..version import VERSION
 from .kernel_graph import Kernel, Target
+from .loop_check import check_loops
 from .manifest import FORMAT, WEIGHTS, load_plan
 from .modules import load_module
 from .program import Program
@@ -79,6 +81,7 @@ def _link(path: Path, manifest: Mapping[str, Any], threads: int | None) -> Progr
     weights = np.memmap(path / WEIGHTS, np.uint8, "r") if size else np.empty(0, np.uint8)
     kernels = {n: Kernel(k["template"], k["params"], k["weight"]) for n, k in variant["kernels"].items()}
     plan = load_plan(variant["plan"], kernels, weights)
+    check_loops(plan)
     addresses = {kernel: table[name] for name, kernel in kernels.items()}
     return Program(plan, addresses, threads=threads or int(manifest["threads"]), variants=[(target, plan)])
 

@@ -80,7 +80,7 @@ class LinkedLoop:
         pieces = [piece(v, one, next(made)) for v, one in zip(item.made, own.made, strict=True)]
         captures = [(*place(v), body.base(next(given))) for v in item.captures]
         return Bound(
-            iterations=-1 if item.iterations is None else symbolic.evaluate(item.iterations, extents),
+            iterations=-1 if item.iterations is None else max(0, symbolic.evaluate(item.iterations, extents)),
             count=place(item.count) if item.count else None,
             going=place(item.going) if item.going else None,
             workspace=(arena, inner.offset),

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import warnings
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +19,7 @@ import pytest
 from onnx import parser
 from rewrite.backend.bundle import load
 from rewrite.backend.kernel_graph import Control, Item, Loop, ModelPlan
+from rewrite.backend.loop_check import check_loops
 from rewrite.backend.pipeline import FallbackWarning, compile_graph
 from rewrite.backend.program import Program
 from rewrite.backend.target import make_target, runs_here
@@ -218,6 +222,7 @@ def compiled(text: str, *, threads: int = 1, loops: int = 1, left: int = 0, targ
         warnings.simplefilter("error")
         program = compile_graph(onnx_in.read(model), threads=threads, target=target)
     assert driven(program) == (loops, left)
+    check_loops(program.plan)
     return Both(program, model)
 
 
@@ -496,3 +501,86 @@ def test_what_has_no_kernel_is_left_to_python() -> None:
         program = compile_graph(onnx_in.read(model), threads=1)
     assert driven(program) == (0, 1)
     Both(program, model).check({"x": normal(2, 40), "sq": normal(3, 3)})
+
+
+STACKS = """
+    g (float[4, 6] x, float[5, 4, 3] s) => (float[4, 6] y, float[4, 5, 6] all) {
+        y, all = Scan(x, s)
+            <num_scan_inputs = 1, scan_output_axes = [1], scan_output_directions = [1],
+             body = b (float[4, 6] p, float[4, 3] q) => (float[4, 6] r, float[4, 6] t) {
+            both = Concat<axis = 1>(q, q)
+            r = Add(p, both)
+            t = Tanh(r)
+        }>
+    }"""
+DAMAGED = """
+import json, pathlib, sys
+import numpy as np
+from rewrite.backend.bundle import load
+from rewrite.errors import UserError
+
+place = pathlib.Path(sys.argv[1])
+feeds = dict(np.load(place / "feeds.npz"))
+manifest = place / "model.rewrite" / "manifest.json"
+whole = json.loads(manifest.read_text())
+expected = load(manifest.parent).run(feeds)
+
+
+def numbers(data, path):
+    for key in data if isinstance(data, dict) else range(len(data)) if isinstance(data, list) else ():
+        value = data[key]
+        if isinstance(value, int) and not isinstance(value, bool):
+            yield data, key, (*path, key)
+        elif key != "body":
+            yield from numbers(value, (*path, key))
+
+
+def of_loops(plan, path):  # numbers of loops, and of the types of what they are given and make
+    for item in plan["items"]:
+        if "loop" not in item:
+            continue
+        yield from numbers(item, (*path, item["name"]))
+        around = {*item["states"], *item["scanned"], *item["captures"], *item["outputs"], item["count"], item["going"]}
+        body = item["body"]
+        for one, values in ((plan, around), (body, {*body["inputs"], *body["outputs"]})):
+            for value in sorted(values & one["types"].keys()):
+                yield from numbers(one["types"][value], (*path, item["name"], value))
+        yield from of_loops(body, (*path, item["name"]))
+
+
+refused = ran = 0
+for data, key, path in of_loops(whole["variants"][0]["plan"], ()):
+    right = data[key]
+    for wrong in (-right - 1, right - 1, right + 1, 1 << 20, 1 << 40, -(1 << 40), 1 << 70):
+        data[key] = wrong
+        manifest.write_text(json.dumps(whole))
+        print(path, wrong, file=sys.stderr, flush=True)
+        try:
+            found = load(manifest.parent).run(feeds)
+        except UserError as error:
+            assert str(manifest.parent) in str(error) or "the model wants" in str(error), error
+            refused += 1
+        else:
+            for name, array in expected.items():
+                np.testing.assert_array_equal(found[name], array)
+            ran += 1
+    data[key] = right
+print(json.dumps([refused, ran]))
+"""
+
+
+@pytest.mark.parametrize(("text", "loops"), [(STACKS, 1), (FIXED.replace("ITERATIONS", "5"), 1), (NESTED, 3)])
+def test_wrong_numbers_of_a_bundle_are_refused(tmp_path: Path, text: str, loops: int) -> None:
+    both = compiled(text, loops=loops)
+    both.program.save(tmp_path / "model.rewrite")
+    feeds = {}
+    for port in both.program.inputs:
+        shape = [3 if isinstance(d, str) else d for d in port.shape or ()]
+        assert port.dtype is not None
+        kind = port.dtype.numpy
+        feeds[port.name] = normal(*shape) if kind.kind == "f" else np.full(shape, 3, kind)
+    np.savez(tmp_path / "feeds.npz", **feeds)
+    done = subprocess.run([sys.executable, "-c", DAMAGED, tmp_path], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    refused, ran = json.loads(done.stdout)
+    assert refused > 10 * ran
