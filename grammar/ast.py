@@ -33,27 +33,42 @@ class Syntax:
 
     def children(self) -> Iterator[Syntax]:
         """The syntax nodes directly below this one, in source order."""
-        for name in parts(self):
+        for name in _below(type(self)):
             value = getattr(self, name)
-            for item in value if isinstance(value, tuple) else (value,):
-                if isinstance(item, Syntax):
-                    yield item
+            if isinstance(value, tuple):
+                yield from value
+            elif value is not None:
+                yield value
 
     def walk(self) -> Iterator[Syntax]:
         """This node and all below it, parents first."""
-        yield self
-        for child in self.children():
-            yield from child.walk()
+        left = [self]
+        while left:
+            node = left.pop()
+            yield node
+            left += reversed([*node.children()])
 
 
+_SCALARS = frozenset({"str", "bool", "int", "float", "None"})
 _PARTS: dict[type[Syntax], tuple[str, ...]] = {}
+_BELOW: dict[type[Syntax], tuple[str, ...]] = {}
 
 
 def parts(node: Syntax) -> tuple[str, ...]:
-    """The fields of a node that may hold other nodes."""
+    """The fields of a node, but for where it is."""
     found = _PARTS.get(type(node))
     if found is None:
         found = _PARTS[type(node)] = tuple(f.name for f in fields(node) if f.name != "span")
+    return found
+
+
+def _below(kind: type[Syntax]) -> tuple[str, ...]:
+    """The fields of a kind of nodes that hold other nodes, a tuple of them, or None: as they are annotated."""
+    found = _BELOW.get(kind)
+    if found is None:
+        holds = {f.name: str(f.type).removeprefix("tuple[").replace(", ...]", "").split(" | ") for f in fields(kind)}
+        found = tuple(name for name, kinds in holds.items() if name != "span" and not _SCALARS.issuperset(kinds))
+        _BELOW[kind] = found
     return found
 
 

@@ -59,12 +59,22 @@ class Store:
 
     def resolve(self, value: Linear) -> Linear:
         """The value with all solved unknowns put in."""
-        while any(unknown in self._solved for unknown, _ in value.terms):
-            out = Linear(value.constant)
-            for unknown, coefficient in value.terms:
-                out = out.plus(self._solved.get(unknown, Linear(0, ((unknown, 1),))), coefficient)
-            value = out
-        return value
+        solved = self._solved
+        for unknown, _ in value.terms:
+            if unknown in solved:
+                break
+        else:
+            return value
+        constant, terms, left = value.constant, dict[int, int](), [*value.terms]
+        while left:
+            unknown, coefficient = left.pop()
+            known = solved.get(unknown)
+            if known is None:
+                terms[unknown] = terms.get(unknown, 0) + coefficient
+            else:
+                constant += coefficient * known.constant
+                left += [(u, coefficient * c) for u, c in known.terms]
+        return Linear(constant, tuple(sorted((u, c) for u, c in terms.items() if c)))
 
     def bounds(self, value: Linear) -> tuple[int | None, int | None]:
         """The least and the greatest it can be, None where there is no bound."""
