@@ -17,9 +17,8 @@ from typing import Any
 import numpy as np
 import onnx
 import onnxruntime
+import rewrite
 from onnx import numpy_helper, parser
-from rewrite.backend.pipeline import compile_graph
-from rewrite.engine.onnx_in import read
 
 _HEADER = '<ir_version: 10, opset_import: ["" : 21]>\n'
 
@@ -99,7 +98,7 @@ def compare(model: onnx.ModelProto, feeds: dict[str, np.ndarray], *, runs: int =
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    program = compile_graph(read(model), threads=1)
+    program = rewrite.compile(model, threads=1)
     names = [o.name for o in model.graph.output]
     for name, expected in zip(names, session.run(names, feeds), strict=True):
         np.testing.assert_allclose(program.run(feeds)[name], expected, rtol=1e-3, atol=1e-4)

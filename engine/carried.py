@@ -60,6 +60,52 @@ def hoisted(scope: Scope, body: BodyRef) -> BodyRef:
     return _made(scope, body, replace(graph, nodes=left, constants=constants), names, around)
 
 
+def products(scope: Scope, body: BodyRef, count: int, values: Sequence[Value]) -> list[Value]:
+    """The operands of a Scan, of which it scans the last `count`, with all products of pieces with matrices from around
+    the body made at once: those that `multiplied` still reads, then the products.
+
+    `Unprovable` if there are none."""
+    found, kept = _products(scope, body, count, values)
+    made = [scope.node("MatMul", {}, [values[at], body.captures[node.inputs[1]]]) for node, at in found]
+    return [*(values[at] for at in kept), *made]
+
+
+def multiplied(scope: Scope, body: BodyRef, count: int, values: Sequence[Value]) -> BodyRef:
+    """A Scan's body that scans `products` in place of what they are made of."""
+    graph = body.graph
+    found, kept = _products(scope, body, count, values)
+    gone = {id(node) for node, _ in found}
+    inputs = (*(graph.inputs[at] for at in kept), *(node.outputs[0] for node, _ in found))
+    nodes = [node for node in graph.nodes if id(node) not in gone]
+    return _made(scope, body, replace(graph, inputs=inputs, nodes=nodes), {}, {})
+
+
+def _products(
+    scope: Scope, body: BodyRef, count: int, values: Sequence[Value]
+) -> tuple[list[tuple[Node, int]], list[int]]:
+    """The products of pieces with matrices from around a Scan's body, each with the place of its pieces; and the places
+    of the operands that are read without them."""
+    graph = body.graph
+    if body.op != "Scan" or len(values) != len(graph.inputs) or not 0 < count <= len(values):
+        raise Unprovable("this is the body of no Scan")
+    places = {name: at for at, name in enumerate(graph.inputs) if at >= len(values) - count}
+    found = []
+    for node in graph.nodes:
+        if node.op != "MatMul" or node.outputs[0] in graph.outputs:
+            continue
+        piece, matrix = node.inputs
+        if piece not in places or matrix not in body.captures:
+            continue
+        whole, weights = scope.type(values[places[piece]]).shape, scope.type(body.captures[matrix]).shape
+        if whole is not None and weights is not None and len(whole) >= 2 and len(weights) == 2:
+            found.append((node, places[piece]))
+    if not found:
+        raise Unprovable("no piece is multiplied by a matrix")
+    gone = {id(node) for node, _ in found}
+    read = {name for node in graph.nodes if id(node) not in gone for name in _reads(node)} | set(graph.outputs)
+    return found, [at for at, name in enumerate(graph.inputs) if name not in places or name in read]
+
+
 def unchanged(body: BodyRef) -> list[int]:
     """The places of the values that each run of a Loop's body passes on as they came."""
     graph, count = _loop(body)

@@ -145,6 +145,8 @@ node_count(b: any) -> int                         How many nodes a body has.
 pointwise(b: any) -> bool                         Whether every element is made of the same elements of the inputs.
 total(b: any) -> bool                             Whether a body may be computed for nothing: it divides no integers.
 hoisted(b: any) -> any                            A body without what no run changes: that is computed before it.
+products(b: any, n: int, x: list) -> list         What a Scan over the last n gets if pieces are multiplied before it.
+multiplied(b: any, n: int, x: list) -> any        A Scan's body that gets these products.
 unchanged(b: any) -> ints                         The carried values that every run of a Loop passes on as they came.
 captured(b: any, p: ints, v: list) -> any         A Loop's body that reads these unchanged values from around it.
 unread(b: any) -> ints                            Which outputs of a Loop nothing reads or needs for what is read.

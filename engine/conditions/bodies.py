@@ -61,6 +61,18 @@ def hoisted(ev: Scope, b: Value) -> BodyRef:
 
 
 @function
+def products(ev: Scope, b: Value, count: int, values: list[Value]) -> list[Value]:
+    """The operands of a Scan with the products of their pieces and matrices made at once."""
+    return carried.products(ev, _body(b), count, values)
+
+
+@function
+def multiplied(ev: Scope, b: Value, count: int, values: list[Value]) -> BodyRef:
+    """A Scan's body that scans such products."""
+    return carried.multiplied(ev, _body(b), count, values)
+
+
+@function
 def unchanged(ev: Scope, b: Value) -> list[int]:
     """The places of the carried values that each run of a Loop's body passes on as they came."""
     return carried.unchanged(_body(b))

@@ -185,6 +185,25 @@ def test_a_loop_gets_another_body(name: str, outside: list[str], inside: list[st
     assert len(body_of(graph).input) == 2 + carried
 
 
+@pytest.mark.parametrize(
+    ("name", "outside", "inside", "inputs"),
+    [
+        ("scan_of_products", ["MatMul", "Scan"], ["Add", "MatMul", "Mul", "Tanh"], 3),
+        ("scan_of_one_of_products", ["MatMul", "MatMul", "Scan"], ["Max"], 2),
+        ("scan_products", ["Scan"], ["Add", "MatMul"], 2),
+    ],
+)
+def test_pieces_are_multiplied_before_a_scan(name: str, outside: list[str], inside: list[str], inputs: int) -> None:
+    rules = [str(Path(rewrite.__file__).parent / "rules" / "control.rules")]
+    graph = optimised_as_before(MODELS[name], rules=rules, std_rules=False)
+    assert operators(graph) == outside
+    (scan,) = (node for node in graph.node if node.op_type == "Scan")
+    attributes = {a.name: onnx.helper.get_attribute_value(a) for a in scan.attribute}
+    assert operators(attributes["body"]) == inside
+    assert len(attributes["body"].input) == len(scan.input) == inputs
+    assert attributes["num_scan_inputs"] == inputs - (name == "scan_of_products")
+
+
 def test_what_is_taken_out_of_an_inner_loop_is_in_the_outer_one() -> None:
     graph = optimised_as_before("""g (float[8, 8] x) => (float[8, 8] z) <int64 n = {9}> {
   z = Loop (n, , x) <body = b (int64 i, bool go, float[8, 8] p) => (bool on, float[8, 8] r) {

@@ -84,6 +84,22 @@ _SCAN_INVARIANT = """g (float[5, 2] x, float[2, 2] k, float[2] y) => (float[2] z
     s = Mul (q, t)
   }> (y, x)
 }"""
+_SCAN_OF_PRODUCTS = """g (float[5, 2] x, float[2, 2] k, float[2] h) => (float[2] z, float[5, 2] w) {
+  z, w = Scan <num_scan_inputs = 1, body = b (float[2] p, float[2] q) => (float[2] r, float[2] s) {
+    t = MatMul (q, k)
+    u = MatMul (p, k)
+    v = Add (t, u)
+    r = Tanh (v)
+    s = Mul (r, q)
+  }> (h, x)
+}"""
+_SCAN_OF_ONE_OF_PRODUCTS = """g (float[5, 2] x, float[2, 3] k, float[2, 3] l) => (float[5, 3] z) {
+  z = Scan <num_scan_inputs = 1, body = b (float[2] p) => (float[3] r) {
+    s = MatMul (p, k)
+    t = MatMul (p, l)
+    r = Max (s, t)
+  }> (x)
+}"""
 
 MODELS = {
     "if_same": _BRANCHES.format(then="Add (x, y)", other="Add (x, y)"),
@@ -107,6 +123,8 @@ MODELS = {
     "loop_twins": _LOOP_TWINS.format(op="Sin"),
     "loop_no_twins": _LOOP_TWINS.format(op="Cos"),
     "scan_invariant": _SCAN_INVARIANT,
+    "scan_of_products": _SCAN_OF_PRODUCTS,
+    "scan_of_one_of_products": _SCAN_OF_ONE_OF_PRODUCTS,
     "scan_pointwise": _SCAN.format(op="Mul", shape="2"),
     "scan_products": _SCAN.format(op="MatMul", shape="2, 2"),
     "scan_of_one_pointwise": _SCAN_OF_ONE.format(op="Mul", shape="2"),
