@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -28,7 +29,7 @@ class MainGroup(TyperGroup):
     def format_help(self, ctx: Any, formatter: Any) -> None:
         """The main command's help, then the other commands."""
         main_command = self.commands[MAIN_COMMAND]
-        inner = type(ctx)(main_command, info_name=ctx.info_name)
+        inner = type(ctx)(main_command, info_name=ctx.info_name, help_option_names=ctx.help_option_names)
         main_command.format_help(inner, formatter)
 
         from rich import box
@@ -46,22 +47,30 @@ class MainGroup(TyperGroup):
         console.print(" [dim]Exit codes: 0 done, 1 check failed, 2 bad input, 3 internal error, 130 interrupted.[/]\n")
 
 
+def _help(command: Callable[..., object]) -> str:
+    """A command's help: its docstring, of which each paragraph is one line, to be broken where the terminal ends."""
+    return "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(command) or "").split("\n\n"))
+
+
 app = typer.Typer(
     cls=MainGroup,
     no_args_is_help=True,
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-app.command(MAIN_COMMAND, hidden=True)(optimize.command)
-app.command("run")(run.command)
-app.command("bench")(bench.command)
-app.command("test")(test.command)
-app.command("check")(check.command)
-app.command("fmt")(fmt.command)
-app.command("lsp")(lsp.command)
-app.command("rules")(rules.command)
-app.command("explain")(explain.command)
-app.command("calibrate")(calibrate.command)
+for _name, _module in {
+    MAIN_COMMAND: optimize,
+    "run": run,
+    "bench": bench,
+    "test": test,
+    "check": check,
+    "fmt": fmt,
+    "lsp": lsp,
+    "rules": rules,
+    "explain": explain,
+    "calibrate": calibrate,
+}.items():
+    app.command(_name, hidden=_module is optimize, help=_help(_module.command))(_module.command)
 app.add_typer(cache.app, name="cache")
 
 

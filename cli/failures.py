@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import signal
@@ -12,7 +13,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -24,6 +25,9 @@ INTERNAL_ERROR = 3
 INTERRUPTED = 130
 TERMINATED = 143
 _terminated = threading.Event()
+_WRITTEN = getattr(signal, "SIGIO", 0)
+"""The signal that tells of programs that want to write to what this one has a lease of."""
+_leased: list[Path] = []
 REPORT_TO = "the issue tracker of the project (see README)"
 
 # What the operating system says about a file or a disk is the user's business, not a mistake in the program.
@@ -140,6 +144,39 @@ def _is_usage_error(error: Exception) -> bool:
     return callable(getattr(error, "show", None)) and getattr(error, "exit_code", None) == 2
 
 
+@contextlib.contextmanager
+def ending_before_writes(model: Path) -> Iterator[None]:
+    """While the block runs, and the system can tell (Linux, on disks of this machine), another program that opens the
+    model for writing waits until this process has ended with an error, which it does at once.
+
+    Reading what is mapped of a file that was cut would be SIGBUS, which nothing can be made of."""
+    try:
+        import fcntl
+
+        file = os.open(model, os.O_RDONLY | os.O_CLOEXEC)
+    except (ImportError, OSError):
+        yield
+        return
+    try:
+        # no leases here, it is open for writing already, or this is not the main thread
+        with contextlib.suppress(AttributeError, OSError, ValueError):
+            signal.signal(_WRITTEN, lambda number, frame: None)
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+            _leased.append(model)
+        yield
+    finally:
+        _leased.clear()
+        os.close(file)
+
+
+def _leave_to_writer(model: Path) -> NoReturn:
+    """End the process, whatever it does, since its model is about to change."""
+    remove_all()
+    text = f"\nerror: {model}: another program is writing to the model\nTry again when it is done.\n"
+    os.write(2, text.encode(errors="replace"))
+    os._exit(2)
+
+
 def _leave_soon_after_interrupt(grace: float = 0.8) -> None:
     """Make Ctrl-C and SIGTERM end the process within a second.
 
@@ -154,6 +191,8 @@ def _leave_soon_after_interrupt(grace: float = 0.8) -> None:
 
     def watch() -> None:
         while number := os.read(reader, 1):
+            for model in _leased if number[0] == _WRITTEN else ():
+                _leave_to_writer(model)
             if number[0] in (signal.SIGINT, signal.SIGTERM):
                 time.sleep(grace)
                 remove_all()

@@ -85,6 +85,7 @@ def command(
     from ...backend.target import parse_targets
     from ...engine.processes import usable_cores
     from .. import again, verification
+    from ..failures import ending_before_writes
     from ..progress import Stages
 
     existing_model(model)
@@ -124,6 +125,8 @@ def command(
     from ...engine.portions import writing
 
     with Stages(quiet=quiet) as stages, ExitStack() as begun:
+        reading = begun.enter_context(ExitStack())
+        reading.enter_context(ending_before_writes(model))
 
         def make(disabled: Sequence[str]) -> tuple[Optimized, Program | None]:
             result = api.optimize(
@@ -175,9 +178,12 @@ def command(
                 raise verification.refuse(found, result, model, make, numerics=numerics.value, shapes=sizes)
             result.report.verify = found.as_json()
         stages("write", {})
+        if job.written() and not original.is_unchanged():
+            raise UserError("the model was changed meanwhile", where=str(model), hint="Try again.")
         if job.program is not None and compiled is not None:
             compiled.save(job.program)  # first, so that a disk that gets full leaves both outputs as they were
         portions = finish[0]() if finish else None
+        reading.close()
         measured = _bench(model, compiled, sizes, used, stages) if compiled and bench else {}
     for stage, seconds in stages.seconds.items():
         result.report.seconds.setdefault(stage, seconds)

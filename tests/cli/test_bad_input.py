@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -503,6 +504,28 @@ def test_an_interrupt_while_compiling(folder: Path, temporary: Path, number: int
         with pytest.raises(TimeoutError):
             _pause(running, 0.2)
     _interrupted(running, folder, temporary, number)
+
+
+def test_a_program_that_writes_to_the_model_waits_for_an_error(folder: Path, temporary: Path) -> None:
+    """What is mapped of a file that gets shorter would end the process without a word."""
+    with open(folder / "m.onnx", "rb") as file:
+        try:
+            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
+        except OSError:
+            pytest.skip("no leases on this disk")
+    compiler = folder.parent / f"{folder.name}-cc"
+    compiler.write_text('#!/bin/sh\ncase "$*" in *--version*) echo cc 1 ;; *) sleep 100 ;; esac\n')
+    compiler.chmod(0o755)
+    running = Running("m.onnx", cwd=folder, temporary=temporary, CC=str(compiler))
+    running.wait_for("plan kernels")
+    start = time.monotonic()
+    (folder / "m.onnx").write_bytes(b"other")
+    assert time.monotonic() - start < 5
+    _, errors = running.child.communicate(timeout=5)
+    assert running.child.returncode == 2
+    assert "m.onnx: another program is writing to the model\nTry again when it is done." in errors
+    assert names(folder) == ["m.onnx", "runaway.rules"]
+    assert running.left() == []
 
 
 @pytest.mark.parametrize("oracle", ["onnxruntime", "reference"])
