@@ -240,6 +240,8 @@ def _filled(subject: Subject, instance: Instance, rng: np.random.Generator) -> I
     numbers = [*dict.fromkeys((*numbers_of(subject.rule), 0.0, 1.0))][:6]
     if subject.rule.numerics != "fast":
         numbers += [np.inf, -np.inf]
+    if subject.rule.numerics == "exact":
+        numbers.append(-0.0)
     found = sorted(tensors(instance), key=lambda one: not one[1].is_const)  # conditions are about constants
     for slot, tensor in found:
         if all(isinstance(d, int) and d <= 7 for d in tensor.shape):

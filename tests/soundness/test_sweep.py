@@ -127,9 +127,11 @@ rule guarded                                   # wrong where c is infinite and a
     many = swept(subject, first, np.random.default_rng(0), 400)
     assert len(few) < len(many)
     for name in ("a", "b", "c"):
-        for number in (0.0, 1.0, np.inf):
-            filled = [one.operands[name].array for one in few]
-            assert any(array is not None and array.size > 1 and np.all(array == number) for array in filled)
+        filled = [one.operands[name].array for one in few]
+        filled = [array for array in filled if array is not None and array.size > 1]
+        for number in (0.0, -0.0, 1.0, np.inf):
+            wanted = np.float32(number).tobytes()
+            assert any(array.tobytes() == wanted * array.size for array in filled)
 
 
 def test_short_lists_are_filled_with_the_numbers_of_a_rule(tmp_path: Path) -> None:
