@@ -108,10 +108,13 @@ def parse_fresh(text: str, path: str) -> Parsed:
 
 
 def _parse(text: str, path: str) -> Parsed:
+    from lark.exceptions import UnexpectedInput
+
     parser, builder = _machinery()
     builder.begin(path)
-    file = cast(RuleFile | None, _local.automaton.parse(text))
-    if file is None:
+    try:
+        file = cast(RuleFile, parser.parse(text))
+    except UnexpectedInput:
         return _parse_items(parser, builder, text, path)
     return Parsed(*_too_deep(file, text, builder.diagnostics))
 
@@ -205,7 +208,6 @@ def _machinery() -> tuple[Lark, Builder]:
     """The parser and its builder, made once per thread (the builder has state)."""
     from lark import Lark
 
-    from .automaton import Automaton
     from .build import Builder
 
     if not hasattr(_local, "parser"):
@@ -220,5 +222,4 @@ def _machinery() -> tuple[Lark, Builder]:
             lexer_callbacks={"COMMENT": builder.comment},
         )
         _local.parser.lexer = _local.parser.parser.lexer  # else each `lex` would build one anew, which takes 0.05 s
-        _local.automaton = Automaton(_local.parser)
     return _local.parser, _local.builder
