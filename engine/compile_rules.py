@@ -15,6 +15,7 @@ from typing import Any
 from ..grammar import ast
 from ..grammar.builtins import NARY
 from ..grammar.scope import indices_in, owned_by
+from .declared import max_inputs
 from .evaluate import INFIX, is_literal
 from .matcher import Atom, Query, Spread
 from .operators import WITH_BODIES, signature
@@ -63,11 +64,15 @@ class _State:
 
 
 class Compiler:
-    """Compiles patterns against the operators of one e-graph, which `op_id` numbers."""
+    """Compiles patterns against the operators of one e-graph, which `op_id` numbers; `declared` are those that rule
+    files define, by their names there."""
 
-    def __init__(self, op_id: Mapping[str, int], commutative: frozenset[str], prefix: str) -> None:
+    def __init__(
+        self, op_id: Mapping[str, int], commutative: frozenset[str], prefix: str, declared: Mapping[str, ast.Op]
+    ) -> None:
         self.prefix = prefix
         self.op_id = op_id
+        self.declared = declared
         self.commutative = commutative
 
     def variants(self, rule: CompiledRule, known: set[tuple[object, ...]]) -> Iterator[Variant]:
@@ -238,14 +243,21 @@ class Compiler:
         states: list[tuple[_State, list[str]]] = [(state, [])]
         for arg in call.args:
             states = [(s, [*done, v]) for before, done in states for s, v in self._match(arg, before)]
-        sig = signature(call.head) if call.kind is None else None
+        most = self._max_inputs(call) or 0
         for before, children in states:
-            if sig is not None and sig.max_inputs is not None:
+            if len(children) < most:
                 before = before.copy()
-                while len(children) < sig.max_inputs:
+                while len(children) < most:
                     children.append(before.fresh("absent"))
                     before.absent.append(children[-1])
             yield before, children
+
+    def _max_inputs(self, call: ast.Call) -> int | None:
+        """How many inputs the nodes of an operator have in an e-graph, absent ones among them."""
+        sig = signature(call.head) if call.kind is None else None
+        if sig is not None:
+            return sig.max_inputs
+        return max_inputs(self.declared[call.head]) if call.kind is None and call.head in self.declared else None
 
     def _nary(self, call: ast.Call, state: _State) -> Iterator[tuple[_State, str]]:
         """The tree of an operator: the matcher finds the node where it ends, the rest is for `nary`."""

@@ -86,6 +86,13 @@ def literal(expr: ast.Expr) -> AttrValue | None:
     return None
 
 
+def max_inputs(op: ast.Op) -> int | None:
+    """The number of inputs that an operator takes at most; None for any number, or if its parameters are not told."""
+    if op.params is None or any(param.variadic for param in op.params):
+        return None
+    return sum(param.attribute is None for param in op.params)
+
+
 def bind(op: ast.Op, inputs: Iterable[Value], attrs: Mapping[str, AttrValue], evaluator: Evaluator) -> dict[str, Value]:
     """Values by parameter for an application of a declared operator; an absent input has its default, or None."""
     from .values import as_attribute

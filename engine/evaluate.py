@@ -18,6 +18,7 @@ from ..grammar import ast
 from ..grammar.builtins import NARY
 from .conditions import FUNCTIONS
 from .declared import bind as bind_declared
+from .declared import max_inputs
 from .egraph import ABSENT, CAPTURES, EGraph
 from .graph import AttrValue, Constant, DType, Graph, TensorType
 from .inlining import output_count, surroundings
@@ -345,8 +346,8 @@ class Evaluator:
         like = next((self.egraph.type(v.handle).dtype for v in inputs if isinstance(v, TensorRef)), None)
         children = [self._operand(name, i, v, like) for i, v in enumerate(inputs)]
         sig = signature(name)
-        if sig is not None and sig.max_inputs is not None:
-            children += [ABSENT] * (sig.max_inputs - len(children))
+        most = max_inputs(op) if sig is None else sig.max_inputs
+        children += [ABSENT] * ((most or 0) - len(children))
         count = len(meanings) if outputs is None else min(outputs, len(meanings))
         types = tuple(
             self.egraph.types(m.handle)[0] if isinstance(m, TensorRef) else TensorType() for m in meanings[:count]

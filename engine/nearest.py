@@ -126,7 +126,7 @@ class _Search:
             ops[op] = egraph.op_id(op)
         for name in self.evaluator.declared:
             ops[name] = egraph.op_id(graph_name(name))
-        for variant in Compiler(ops, egraph.commutative, prefix).variants(rule, set()):
+        for variant in Compiler(ops, egraph.commutative, prefix, self.evaluator.declared).variants(rule, set()):
             tries = _Tries(self, rule, variant)
             tries.run()
             for members in tries.groups.values():

@@ -375,7 +375,7 @@ class Saturator:
             if op in self.kinds and op not in self._kinds_declared:
                 self._kinds_declared.add(op)
                 self.egraph.matcher.declare_kind(self.kinds[op], number)
-        compiler = Compiler(ops, self.egraph.commutative, self._prefix)
+        compiler = Compiler(ops, self.egraph.commutative, self._prefix, self.evaluator.declared)
         for number, rule in enumerate(self.rules):
             if rule.ruleset != phase or not all(op in ops for op in rule.required):
                 continue

@@ -12,7 +12,7 @@ from rewrite.grammar.parse import parse_text
 def found(text):
     (rule,) = compiled(parse_text(text).items[0])
     ops = {name: number for number, name in enumerate(("Add", "Mul", "Relu", "Concat", "Reshape", "Proj"))}
-    (variant,) = list(Compiler(ops, frozenset(), "m").variants(rule, set()))
+    (variant,) = list(Compiler(ops, frozenset(), "m", {}).variants(rule, set()))
     result = evidence(rule, variant)
     return (
         None

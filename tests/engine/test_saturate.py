@@ -283,3 +283,18 @@ def test_a_pattern_of_a_declared_operator_means_its_default_attributes(egraph: E
     node(egraph, "Mul", x, node(egraph, "Sigmoid", node(egraph, "Mul", x, constant(egraph, 1.702))))
     node(egraph, "Mul", x, node(egraph, "Sigmoid", node(egraph, "Mul", x, constant(egraph, 1.5))))
     assert saturate(egraph, found).counts["mark"].applied == 1
+
+
+def test_an_input_of_a_declared_operator_that_is_left_out_is_matched_as_absent(rules) -> None:
+    text = """
+op Grown(x, m = none, s: 1.0) = (Exp(x) * s if m is none else Exp(x + m) * s)  kind elementwise  class exact
+rule plain  Sqrt(Exp(x)) => Grown(x)  class fast
+rule shifted  Sqrt(Exp(x + y)) => Grown(x, y)  class fast
+rule seen  Grown(x, m = none, s: z) => Abs(x)  class fast
+"""
+    for build in (lambda e, x, y: x, lambda e, x, y: node(e, "Add", x, y)):
+        egraph = EGraph.create(["Add", "Mul"])
+        x, y = egraph.add_input("x", f32(3)), egraph.add_input("y", f32(3))
+        root = node(egraph, "Sqrt", node(egraph, "Exp", build(egraph, x, y)))
+        saturate(egraph, rules(text, "fast"))
+        assert egraph.find(root) == egraph.find(node(egraph, "Abs", x))
