@@ -22,7 +22,7 @@ class Budget:
     is drawn. `stop` ends at the first counterexample."""
 
     instances: int = 480
-    seconds: float = 8.0
+    seconds: float = 7.0
     shrink_seconds: float = 3.0
     seed: int = 0
     stop: bool = True
