@@ -29,10 +29,10 @@ def command(
     std_rules: StdRules = True,
     budget: Annotated[
         int, typer.Option("--budget", min=1, metavar="N", help="Instances to try for each rule.", show_default=True)
-    ] = 600,
+    ] = 480,
     seconds: Annotated[
-        float, typer.Option("--seconds", min=0.1, metavar="S", help="Seconds to spend on each rule at most.")
-    ] = 8.0,
+        float, typer.Option("--seconds", min=0.1, metavar="S", help="Processor seconds to spend on each rule, about.")
+    ] = 7.0,
     seed: Annotated[int, typer.Option("--seed", min=0, metavar="N", help="Another seed draws other instances.")] = 0,
     jobs: Annotated[
         int | None, typer.Option("--jobs", "-j", min=1, metavar="N", help="Processes to use; all cores by default.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import os
 import subprocess
@@ -86,3 +87,11 @@ def test_mistakes_are_told(rules: Path, tmp_path: Path) -> None:
     done = rewrite(tmp_path, "bad.rules")
     assert done.returncode == 2
     assert "Traceback" not in done.stderr
+
+
+def test_the_command_spends_what_the_library_does() -> None:
+    from rewrite.cli.commands.check import command
+    from rewrite.engine.soundness.report import DEFAULT
+
+    given = {name: parameter.default for name, parameter in inspect.signature(command).parameters.items()}
+    assert (given["budget"], given["seconds"], given["seed"]) == (DEFAULT.instances, DEFAULT.seconds, DEFAULT.seed)
