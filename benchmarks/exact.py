@@ -3,7 +3,8 @@
     python -m benchmarks.exact resnet50.dynamo.raw
 
 The graph is taken as it is in the file, every f32 tensor, type and cast is made f64, and ONNX's reference evaluator
-runs it; convolutions, pooling and the error function, which take it minutes, are computed by PyTorch in f64. Nothing of
+runs it; convolutions, pooling and the error function, which take it minutes, and what it does otherwise than the
+standard in old opsets, are computed by PyTorch in f64. Nothing of
 the optimiser or of our kernels has a part in it. Prints one JSON object: the largest error of `rewrite` and of ONNX
 Runtime (both f32), relative to the largest value of each output.
 """
@@ -67,7 +68,7 @@ def _tensor(tensor: onnx.TensorProto) -> None:
         )
 
 
-# --- operators that the reference evaluator is slow at ---------------------------------------------------------------
+# --- operators that the reference evaluator is slow at, or wrong ------------------------------------------------------
 
 
 def _windows(
@@ -151,6 +152,67 @@ class AveragePool(OpRun):
         return ((mean(value, kernel, strides) / mean(counted, kernel, strides)).numpy(),)
 
 
+class BatchNormalization(OpRun):
+    """BatchNormalization by given statistics; the evaluator takes all of opset 9 and before for training."""
+
+    op_domain = ""
+
+    def _run(self, x: Any, *parameters: Any, **attributes: Any) -> tuple[np.ndarray]:
+        """(x - mean) / sqrt(variance + epsilon) * scale + bias, by channel."""
+        if attributes.get("training_mode"):
+            raise NotImplementedError("BatchNormalization in training")
+        scale, bias, mean, variance = (torch.from_numpy(np.ascontiguousarray(p)) for p in parameters)
+        epsilon = attributes.get("epsilon") or 1e-5
+        return (F.batch_norm(torch.from_numpy(x), mean, variance, scale, bias, False, 0.0, epsilon).numpy(),)
+
+
+class LRN(OpRun):
+    """Local response normalisation; the evaluator leaves all channels but the first ones out."""
+
+    op_domain = ""
+
+    def _run(self, x: Any, **attributes: Any) -> tuple[np.ndarray]:
+        """A value divided by a power of the mean square of its neighbours in other channels."""
+        alpha, beta, bias = (attributes.get(n) or d for n, d in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
+        return (F.local_response_norm(torch.from_numpy(x), attributes["size"], alpha, beta, bias).numpy(),)
+
+
+class Dropout(OpRun):
+    """Dropout in inference; the evaluator drops at random for old opsets."""
+
+    op_domain = ""
+
+    def _run(self, x: Any, ratio: Any = None, training_mode: Any = None, **attributes: Any) -> tuple[np.ndarray, ...]:
+        """The value itself, and that all of it is kept."""
+        if training_mode is not None and np.any(training_mode):
+            raise NotImplementedError("Dropout in training")
+        return (x, np.ones(x.shape, bool))[: len(self.onnx_node.output)]
+
+
+class GlobalMaxPool(OpRun):
+    """GlobalMaxPool; the evaluator drops an axis."""
+
+    op_domain = ""
+
+    def _run(self, x: Any) -> tuple[np.ndarray]:
+        """The largest value of each channel."""
+        return (x.max(axis=tuple(range(2, x.ndim)), keepdims=True),)
+
+
+class Softmax(OpRun):
+    """Softmax; the evaluator knows one axis only, where opset 12 and before take all from there on."""
+
+    op_domain = ""
+
+    def _run(self, x: Any, axis: int = -1) -> tuple[np.ndarray]:
+        """exp(x) over its sum; `axis` has the newest opset's default where a node has none."""
+        value = torch.from_numpy(np.ascontiguousarray(x))
+        if self.run_params["opsets"][""] >= 13:
+            return (value.softmax(axis).numpy(),)
+        given = any(attribute.name == "axis" for attribute in self.onnx_node.attribute)
+        return (value.flatten(axis % x.ndim if given else 1).softmax(-1).reshape(x.shape).numpy(),)
+
+
 class Erf(OpRun):
     """The error function."""
 
@@ -171,6 +233,9 @@ class Gelu(OpRun):
         return (F.gelu(torch.from_numpy(np.ascontiguousarray(x)), approximate=approximate or "none").numpy(),)
 
 
+OPERATORS = [Conv, MaxPool, AveragePool, GlobalMaxPool, BatchNormalization, LRN, Dropout, Softmax, Erf, Gelu]
+
+
 def _ones(attributes: Mapping[str, Any], name: str, rank: int) -> list[int]:
     return list(attributes.get(name) or [1] * rank)
 
@@ -182,7 +247,7 @@ def evaluate(model: onnx.ModelProto, feeds: Mapping[str, np.ndarray]) -> list[An
     """The outputs of a model in f64."""
     inputs = {name: a.astype(np.float64) if a.dtype == np.float32 else a for name, a in feeds.items()}
     with np.errstate(all="ignore"):
-        session = ReferenceEvaluator(in_double(model), new_ops=[Conv, MaxPool, AveragePool, Erf, Gelu])
+        session = ReferenceEvaluator(in_double(model), new_ops=OPERATORS)
         return list(session.run(None, inputs))
 
 
