@@ -131,6 +131,7 @@ def _bf16(records: Records) -> str:
     found = {name: record["bf16"] for name, record in records.items() if "bf16" in record}
     counts = sorted({count for record in found.values() for count in record.get("threads", {})}, key=int)
     rows: list[list[str]] = []
+    behind: list[str] = []
     ratios: dict[str, list[float]] = {count: [] for count in counts}
     for name, record in found.items():
         if "error" in record:
@@ -145,6 +146,8 @@ def _bf16(records: Records) -> str:
                 continue
             ours, theirs = medians["rewrite"], medians["openvino-bf16"]
             ratios[count].append(theirs / ours)
+            if theirs < ours:
+                behind.append(f"{name} at {count} thread{'s' * (count != '1')}")
             row += [f"{ours * 1e3:.3f}", f"{theirs * 1e3:.3f}", f"{theirs / ours:.2f}"]
         rows.append([*row, f"{record['rewrite']:.1e}", f"{record['openvino-bf16']:.1e}"])
     if not any(ratios.values()):
@@ -160,6 +163,12 @@ def _bf16(records: Records) -> str:
         "Runtime computes in f32, relative to the largest value of the output; products are those with constants, of "
         "which some stay f32 where that is faster (Winograd's algorithm, first layers).\n\n"
     )
+    if behind:
+        note += (
+            f"Behind OpenVINO: {', '.join(behind)}. Most activations are f32 between layers, where OpenVINO's are "
+            "bf16: convolutions by Winograd's algorithm and what is between products move twice the bytes, and memory "
+            "is what threads share.\n\n"
+        )
     return f"## Latency, bf16\n\n{note}{_table([*head, 'error', 'OpenVINO, error'], rows)}"
 
 
