@@ -4,21 +4,20 @@ SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-JOBS ?= 2
+JOBS ?= auto
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SOURCES := $(shell find backend engine -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd')
 
-.PHONY: demo test lint format types docs mutation soundness bench wheel venv clean
+.PHONY: demo test lint format types docs nightly bench wheel venv clean
 .DEFAULT_GOAL := help
 
 help:
-	@echo 'make demo    set up, then optimise and compile a real model'
-	@echo 'make test    set up, then run all tests'
-	@echo 'make lint    set up, then style (ruff, rewrite fmt) and types (mypy)'
-	@echo 'make docs    write the generated parts of docs/ anew'
-	@echo 'make mutation   check the soundness checker on altered rules; writes docs/mutation.md'
-	@echo 'make soundness  check all rules, proofs included; writes docs/soundness-report.md'
-	@echo 'make bench   set up, then measure against the peers; writes docs/benchmarks.md'
+	@echo 'make demo    set up, then optimize and compile a real model'
+	@echo 'make test    set up, then run all tests, on all cores'
+	@echo 'make lint    set up, then style (ruff, rewrite fmt), types (mypy) and import contracts'
+	@echo 'make docs    renew the generated parts of docs/'
+	@echo 'make nightly check all rules, proofs included, and score the checker; writes docs/measurements/'
+	@echo 'make bench   set up, then measure against the peers; writes docs/measurements/benchmarks.md'
 	@echo 'make wheel   build the wheel into dist/'
 	@echo 'make venv    the environment with everything for development, in $(VENV)'
 
@@ -36,13 +35,15 @@ demo: $(VENV)/.installed-$(EXTRAS)
 	$(BIN)/python -m benchmarks.demo
 
 test: $(VENV)/.installed-dev
-	$(BIN)/pytest $(ARGS)
+	$(BIN)/pytest -n $(JOBS) --dist worksteal $(ARGS)
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/rewrite fmt --check rules examples
+	! git grep -nIE -f .ci/phrases.txt -- '*.py' '*.md' '*.rules' '*.j2' '*.h' '*.pyx' '*.pxi' '*.lark' Makefile
 	$(MAKE) --no-print-directory types
+	cd build/types && PYTHONPATH=. "$$(realpath ../../$(BIN)/lint-imports)" --config ../../pyproject.toml --no-cache
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
@@ -54,17 +55,16 @@ types: $(VENV)/.installed-dev
 	@mkdir -p build/types && ln -sfn ../.. build/types/rewrite
 	mypy="$$(realpath $(BIN)/mypy)"; cd build/types && MYPYPATH=. "$$mypy" --config-file ../../pyproject.toml --package rewrite
 
-# The parts of docs/ that are made from the code; a test says when they are stale.
+# The parts of docs/ that are made from the code; a test fails when they are stale.
 docs: $(VENV)/.installed-dev
 	$(BIN)/python docs/generate.py
 
-mutation: $(VENV)/.installed-dev
-	$(BIN)/rewrite check --mutants --report docs/mutation.md
-
-soundness: $(VENV)/.installed-dev
+# The oracles that take hours: every rule tested and proved, and the checker's score on altered rules.
+nightly: $(VENV)/.installed-dev
 	@mkdir -p build
 	$(BIN)/rewrite check rules/ --no-cache --json build/soundness.json
-	$(BIN)/python docs/soundness_report.py build/soundness.json
+	$(BIN)/python -m tests.nightly.soundness_page build/soundness.json
+	$(BIN)/python -m tests.mutation --report docs/measurements/mutation.md
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.run $(ARGS)

@@ -19,31 +19,28 @@ from .version import VERSION
 if TYPE_CHECKING:
     from . import testing
     from .api import compile, load, optimize
-    from .backend import onnx_backend
-    from .backend.session import InferenceSession
+    from .backend.sessions import onnx_backend
+    from .backend.sessions.inference_session import InferenceSession
 
 __version__ = VERSION
 __all__ = ["InferenceSession", "__version__", "compile", "load", "onnx_backend", "optimize", "testing"]
 
-# Public name -> (module that has it, attribute; "" is the module itself).
+# Public name -> the module that has it, or that it is.
 _EXPORTS = {
-    "InferenceSession": (".backend.session", "InferenceSession"),
-    "compile": (".api", "compile"),
-    "load": (".api", "load"),
-    "onnx_backend": (".backend.onnx_backend", ""),
-    "optimize": (".api", "optimize"),
-    "testing": (".testing", ""),
+    "InferenceSession": ".backend.sessions.inference_session",
+    "compile": ".api",
+    "load": ".api",
+    "onnx_backend": ".backend.sessions.onnx_backend",
+    "optimize": ".api",
+    "testing": ".testing",
 }
 
 
 def __getattr__(name: str) -> Any:
-    try:
-        module, attribute = _EXPORTS[name]
-    except KeyError:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}") from None
-    found = import_module(module, __name__)
-    value = getattr(found, attribute) if attribute else found
-    globals()[name] = value
+    if name not in _EXPORTS:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = import_module(_EXPORTS[name], __name__)
+    value = globals()[name] = getattr(module, name, module)
     return value
 
 

@@ -1,10 +1,15 @@
-"""The errors that people see: one clear message each, that says what, where and what to do."""
+"""Errors with a message for people: what is wrong, where, and what to do about it."""
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class RewriteError(Exception):
-    """The base of all errors that `rewrite` raises on purpose. `exit_code` is what the command line ends with."""
+    """Base class of all errors that `rewrite` raises on purpose.
+
+    `exit_code` is the exit code of the command line. Subclasses may have any constructor: pickling, which carries
+    errors out of child processes, restores the attributes without calling it."""
 
     exit_code = 3
 
@@ -18,9 +23,20 @@ class RewriteError(Exception):
         head = f"{self.where}: {self.message}" if self.where else self.message
         return f"{head}\n{self.hint}" if self.hint else head
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _unpickle, (type(self), self.args, self.__dict__)
+
+
+def _unpickle(kind: type[RewriteError], args: tuple[Any, ...], attributes: dict[str, Any]) -> RewriteError:
+    """Restore an error without its constructor, whose parameters `args` does not mirror."""
+    error = kind.__new__(kind)
+    error.args = args
+    error.__dict__.update(attributes)
+    return error
+
 
 class UserError(RewriteError):
-    """Bad input: a model, rule file, flag, cache or bundle that cannot be used. `where` names the file or node."""
+    """Invalid input: a model, rule file, option, cache or bundle that cannot be used; `where` names it."""
 
     exit_code = 2
 

@@ -13,7 +13,7 @@ from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-ROOMS = ("grammar", "engine", "backend", "cli")
+ROOMS = ("system", "grammar", "engine", "soundness", "backend", "cli")
 NOT_MODULES = {"setup", "conftest"}
 
 
@@ -31,20 +31,13 @@ def extensions() -> list[Extension]:
     from Cython.Build import cythonize
 
     flags = ["-O3", "-pthread", "-fno-math-errno", "-fno-trapping-math", "-Wno-unreachable-code-fallthrough"]
-    modules = [
-        Extension(
-            ".".join(("rewrite", *source.with_suffix("").parts)),
-            [source.as_posix()],
-            extra_compile_args=flags,
-            extra_link_args=["-pthread"],
-        )
-        for source in sources
-    ]
-    built: list[Extension] = cythonize(
-        modules,
-        build_dir="build/cython",
-        compiler_directives={"language_level": 3, "boundscheck": False, "wraparound": False, "cdivision": True},
-    )
+    directives = {"language_level": 3, "boundscheck": False, "wraparound": False, "cdivision": True}
+    modules = []
+    for source in sources:
+        name = ".".join(("rewrite", *source.with_suffix("").parts))
+        options = {"extra_compile_args": flags, "extra_link_args": ["-pthread"]}
+        modules.append(Extension(name, [source.as_posix()], **options))
+    built: list[Extension] = cythonize(modules, build_dir="build/cython", compiler_directives=directives)
     return built
 
 

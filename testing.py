@@ -1,4 +1,4 @@
-"""Assertions for users' own test suites: what a rule does to a model, and that it computes the same.
+"""Assertions for users' own test suites: what a rule does to a model, and that the results stay the same.
 
     from rewrite.testing import assert_rewrites, assert_sound, assert_unchanged
 
@@ -7,11 +7,12 @@
         assert_unchanged(OTHER, rules=["my.rules"])
         assert_sound("my.rules")
 
-A model is a `ModelProto`, a file, or the text that `onnx.parser` reads.
+A model is a `ModelProto`, a file, or text in the format of `onnx.parser`.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
@@ -20,35 +21,33 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     import onnx
 
-    from .engine.pipeline import Optimized
+    from .engine.optimizer import Optimized
+
+    Rules = Sequence[str | PathLike[str]]
+    Model = onnx.ModelProto | str | PathLike[str]
 
 __all__ = ["assert_rewrites", "assert_sound", "assert_unchanged"]
 
 
 def assert_rewrites(
-    model: onnx.ModelProto | str | PathLike[str],
+    model: Model,
     *,
-    rules: Sequence[str | PathLike[str]] = (),
+    rules: Rules = (),
     by: str | Sequence[str] | None = None,
     to: Sequence[str] | Mapping[str, int] | None = None,
     std_rules: bool = False,
     numerics: str = "reassoc",
     verify: bool = True,
 ) -> onnx.ModelProto:
-    """Assert that optimising `model` changes it, and that the result computes the same.
+    """Assert that optimizing `model` changes it, and that the result computes the same values; return the result.
 
     Args:
-        model: the model.
-        rules: rule files or directories.
-        by: rules of which each must have been applied.
-        to: the operators of the result: a list in any order, or a dict of how often each occurs. Operators of other
-            domains are named with them, such as `com.microsoft.Gelu`.
-        std_rules: whether the standard library takes part.
-        numerics: the widest class of rules to admit.
-        verify: whether to run both models and compare.
+        by: rules that must all have been applied.
+        to: the operators of the result: a list in any order, or a dict of counts. Operators of other domains
+            include the domain, such as `com.microsoft.Gelu`.
+        verify: whether to run both models and compare the outputs.
 
-    Returns:
-        The optimised model, for assertions of your own.
+    The other arguments are those of `rewrite.optimize`.
     """
     __tracebackhide__ = True
     proto = _proto(model)
@@ -60,26 +59,19 @@ def assert_rewrites(
         if name not in applied:
             raise AssertionError(f"rule {name!r} was not applied; {_account(result, name)}\n{_graph(result)}")
     if to is not None:
-        expected = dict(to) if isinstance(to, Mapping) else {op: list(to).count(op) for op in to}
+        expected = dict(Counter(to))
         if after != expected:
-            raise AssertionError(
-                f"expected the operators {_counts(expected)}, found {_counts(after)}\n{_graph(result)}"
-            )
+            what = f"expected the operators {_counts(expected)}, found {_counts(after)}"
+            raise AssertionError(f"{what}\n{_graph(result)}")
     if not used and before == after:
         raise AssertionError(f"the model was not changed\n{_graph(result)}")
-    if verify:
-        _verify(result, proto, numerics)
+    if verify and not (verification := result.verify(proto)).ok:
+        raise AssertionError(f"the result computes different values: {verification}\n{_graph(result)}")
     return result.model
 
 
-def assert_unchanged(
-    model: onnx.ModelProto | str | PathLike[str],
-    *,
-    rules: Sequence[str | PathLike[str]] = (),
-    std_rules: bool = False,
-    numerics: str = "reassoc",
-) -> None:
-    """Assert that no rule makes any node of the result: the model comes out with the operators it came in with."""
+def assert_unchanged(model: Model, *, rules: Rules = (), std_rules: bool = False, numerics: str = "reassoc") -> None:
+    """Assert that no rule creates a node of the result, and that its operators are those of the model."""
     __tracebackhide__ = True
     proto = _proto(model)
     result = _optimize(proto, rules, std_rules, numerics)
@@ -93,20 +85,20 @@ def assert_unchanged(
 def assert_sound(
     source: str | PathLike[str], rule: str | None = None, *, std_rules: bool = True, instances: int = 400, seed: int = 0
 ) -> None:
-    """Assert that rules are true: that their tests pass, and that no instance was found on which their sides differ.
+    """Assert that rules are sound: their tests pass, and both sides agree on all instances tried.
 
     Args:
         source: a rule file, a directory of them, or the text of rules.
         rule: the only rule to check; by default all of them.
-        std_rules: whether what the standard library says of operators is known.
-        instances: how many instances of each rule to try.
-        seed: another seed draws other instances.
+        std_rules: whether the operators that the standard library declares are known.
+        instances: instances to try for each rule.
+        seed: seed of the random instances.
     """
     __tracebackhide__ = True
     if isinstance(source, str) and ("\n" in source or "=>" in source):
-        from . import transient
+        from .system import scoped
 
-        with transient.directory("rules") as folder:
+        with scoped.directory("rules") as folder:
             path = folder / "rules.rules"
             path.write_text(source)
             _assert_sound(path, rule, std_rules, instances, seed)
@@ -116,20 +108,17 @@ def assert_sound(
 
 def _assert_sound(path: Path, rule: str | None, std_rules: bool, instances: int, seed: int) -> None:
     __tracebackhide__ = True
-    from .engine.library import load_rules, recognitions
-    from .engine.rule_tests import run_tests
-    from .engine.soundness import Budget, check
+    from .engine.rewriting.rule_library import load_rules, recognitions
+    from .engine.rule_tests.run_tests import run_tests
+    from .soundness import Budget, check
 
+    place = path.resolve()
     results = run_tests([path], rule, std=std_rules)
     if failed := [result for result in results if not result.ok]:
         lines = [f"{result.file}:{result.line} {result.rule} {result.kind}: {result.message}" for result in failed]
         raise AssertionError("\n".join(lines))
     library = load_rules([path], std=std_rules)
-    place = path.resolve()
-    own = [
-        r for r in (*library.rules, *recognitions(library))
-        if (at := Path(r.span.file).resolve()) == place or place in at.parents
-    ]  # fmt: skip
+    own = [r for r in (*library.rules, *recognitions(library)) if Path(r.span.file).resolve().is_relative_to(place)]
     wanted = [r for r in own if rule is None or r.name in (rule, f"recognise_{rule}")]
     if not wanted:
         raise AssertionError(f"{path} has no rule {rule!r}" if rule else f"there are no rules in {path}")
@@ -138,7 +127,7 @@ def _assert_sound(path: Path, rule: str | None, std_rules: bool, instances: int,
         raise AssertionError("\n".join(str(report) for report in wrong))
 
 
-def _proto(model: onnx.ModelProto | str | PathLike[str]) -> onnx.ModelProto:
+def _proto(model: Model) -> onnx.ModelProto:
     import onnx
 
     if isinstance(model, onnx.ModelProto):
@@ -148,31 +137,16 @@ def _proto(model: onnx.ModelProto | str | PathLike[str]) -> onnx.ModelProto:
     return onnx.load(model)
 
 
-def _optimize(
-    proto: onnx.ModelProto, rules: Sequence[str | PathLike[str]], std_rules: bool, numerics: str
-) -> Optimized:
+def _optimize(proto: onnx.ModelProto, rules: Rules, std_rules: bool, numerics: str) -> Optimized:
     from .api import optimize
 
     return optimize(proto, rules=rules, std_rules=std_rules, numerics=numerics)
 
 
-def _verify(result: Optimized, proto: onnx.ModelProto, numerics: str) -> None:
-    __tracebackhide__ = True
-    from .engine.pipeline import verify
-
-    verification = verify(result, proto, numerics=numerics)
-    if not verification.ok:
-        raise AssertionError(f"the result computes other values: {verification}\n{_graph(result)}")
-
-
-def _operators(graph: Any) -> dict[str, int]:
-    """How often each operator occurs in an ONNX graph; `Constant`, another way to write an initializer, is left out."""
-    found: dict[str, int] = {}
-    for node in graph.node:
-        name = f"{node.domain}.{node.op_type}" if node.domain not in ("", "ai.onnx") else node.op_type
-        if name != "Constant":
-            found[name] = found.get(name, 0) + 1
-    return found
+def _operators(graph: Any) -> Counter[str]:
+    """Count the operators of an ONNX graph, except `Constant`, which is another form of initializer."""
+    names = (f"{n.domain}.{n.op_type}" if n.domain not in ("", "ai.onnx") else n.op_type for n in graph.node)
+    return Counter(name for name in names if name != "Constant")
 
 
 def _counts(operators: Mapping[str, int]) -> str:
@@ -180,7 +154,7 @@ def _counts(operators: Mapping[str, int]) -> str:
 
 
 def _account(result: Optimized, name: str) -> str:
-    """What the report has to say of a rule."""
+    """Return what the report says about a rule."""
     for rule in result.report.rules:
         if rule.name == name:
             why = f" ({rule.reason})" if rule.reason else ""
@@ -189,9 +163,8 @@ def _account(result: Optimized, name: str) -> str:
 
 
 def _graph(result: Optimized) -> str:
-    lines = [
-        f"  {', '.join(node.outputs)} = {node.op}({', '.join(node.inputs)})"
-        + (f"  by {', '.join(node.rules)}" if node.rules else "")
-        for node in result.portable.nodes
-    ]
+    lines = []
+    for node in result.portable.nodes:
+        by = f"  by {', '.join(node.rules)}" if node.rules else ""
+        lines.append(f"  {', '.join(node.outputs)} = {node.op}({', '.join(node.inputs)}){by}")
     return "\n".join(["the result:", *lines])

@@ -1,4 +1,4 @@
-"""One model in bf16: our `--precision bf16` by turns with OpenVINO at the same precision.
+"""One model in bf16: our `--precision bf16` interleaved with OpenVINO at the same precision.
 
     python -m benchmarks.bf16 resnet50.dynamo.raw --threads 1,2
 
@@ -17,7 +17,7 @@ from functools import partial
 from typing import Any
 
 from rewrite.cli.measure import Runner, interleave, peer
-from rewrite.engine import machine
+from rewrite.engine.cost import machine
 from rewrite.errors import RewriteError, UserError
 
 from . import models

@@ -5,7 +5,7 @@
 The graph is taken as it is in the file, every f32 tensor, type and cast is made f64, and ONNX's reference evaluator
 runs it; convolutions, pooling and the error function, which take it minutes, and what it does otherwise than the
 standard in old opsets, are computed by PyTorch in f64. Nothing of
-the optimiser or of our kernels has a part in it. Prints one JSON object: the largest error of `rewrite` and of ONNX
+the optimizer or of our kernels has a part in it. Prints one JSON object: the largest error of `rewrite` and of ONNX
 Runtime (both f32), relative to the largest value of each output.
 """
 
@@ -167,12 +167,12 @@ class BatchNormalization(OpRun):
 
 
 class LRN(OpRun):
-    """Local response normalisation; the evaluator leaves all channels but the first ones out."""
+    """Local response normalization; the evaluator leaves all channels but the first ones out."""
 
     op_domain = ""
 
     def _run(self, x: Any, **attributes: Any) -> tuple[np.ndarray]:
-        """A value divided by a power of the mean square of its neighbours in other channels."""
+        """A value divided by a power of the mean square of its neighbors in other channels."""
         alpha, beta, bias = (attributes.get(n) or d for n, d in (("alpha", 1e-4), ("beta", 0.75), ("bias", 1.0)))
         return (F.local_response_norm(torch.from_numpy(x), attributes["size"], alpha, beta, bias).numpy(),)
 

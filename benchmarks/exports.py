@@ -1,8 +1,8 @@
-"""The networks of `zoo` written as ONNX by both of PyTorch's exporters, raw and optimised, fixed and dynamic.
+"""The networks of `zoo` written as ONNX by both of PyTorch's exporters, raw and optimized, fixed and dynamic.
 
 `NAME.ts.*` come from the older exporter (it traces TorchScript), `NAME.dynamo.*` from the newer one. `raw` has the
-exporter's own optimisation off, `opt` on; `dyn` is raw with symbolic batch (and sequence) sizes, which is the hardest
-to optimise.
+exporter's own optimization off, `opt` on; `dyn` is raw with symbolic batch (and sequence) sizes, which is the hardest
+to optimize.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def make(name: str, path: Path) -> None:
             shapes: Any = tuple(dims for _ in arguments)
             options["dynamic_shapes"] = (shapes,) if isinstance(model, Output) else shapes
     else:
-        # Training mode PRESERVE keeps batch normalisations apart, which EVAL folds whatever the other options say.
+        # Training mode PRESERVE keeps batch normalizations apart, which EVAL folds whatever the other options say.
         preserve = torch.onnx.TrainingMode.PRESERVE
         evaluate = torch.onnx.TrainingMode.EVAL
         options |= {

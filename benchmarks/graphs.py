@@ -1,4 +1,4 @@
-"""One model through all graph optimisers: nodes left and time taken. `run` starts this in a process of its own.
+"""One model through all graph optimizers: nodes left and time taken. `run` starts this in a process of its own.
 
     python -m benchmarks.graphs bert_base.ts.raw
 
@@ -22,7 +22,7 @@ import numpy as np
 
 from . import models
 
-Optimiser = Callable[[Path], Any]
+Optimizer = Callable[[Path], Any]
 
 
 def count(graph: Any) -> int:
@@ -84,7 +84,7 @@ def _onnxruntime_basic(path: Path) -> Any:
         return onnx.load(options.optimized_model_filepath)
 
 
-OPTIMISERS: dict[str, Optimiser] = {
+OPTIMISERS: dict[str, Optimizer] = {
     "rewrite": _rewrite,
     "onnxruntime basic": _onnxruntime_basic,
     "onnxsim": _onnxsim,
@@ -95,14 +95,14 @@ OPTIMISERS: dict[str, Optimiser] = {
 
 
 def measure(name: str, only: list[str] | None = None) -> dict[str, Any]:
-    """Nodes and seconds by optimiser, or the error it ended with, and whether its result still computes the same."""
+    """Nodes and seconds by optimizer, or the error it ended with, and whether its result still computes the same."""
     import onnx
 
     path, feeds = models.path(name), models.inputs(name)
     expected = run(onnx.load(path), feeds)
-    record: dict[str, Any] = {"before": count(onnx.load(path).graph), "optimisers": {}}
-    for optimiser, work in OPTIMISERS.items():
-        if only and optimiser not in only:
+    record: dict[str, Any] = {"before": count(onnx.load(path).graph), "optimizers": {}}
+    for optimizer, work in OPTIMISERS.items():
+        if only and optimizer not in only:
             continue
         start = time.perf_counter()
         try:
@@ -111,12 +111,12 @@ def measure(name: str, only: list[str] | None = None) -> dict[str, Any]:
             found = {"nodes": count(result.graph), "seconds": seconds, "verdict": verdict(result, feeds, expected)}
         except Exception as error:  # peers fail on models in many ways; each is a result
             found = {"error": f"{type(error).__name__}: {error}"[:300]}
-        record["optimisers"][optimiser] = found
+        record["optimizers"][optimizer] = found
     return record
 
 
 def run(model: Any, feeds: dict[str, np.ndarray]) -> list[Any]:
-    """The outputs of a model in ONNX Runtime, without optimisations of its own."""
+    """The outputs of a model in ONNX Runtime, without optimizations of its own."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -128,7 +128,7 @@ def run(model: Any, feeds: dict[str, np.ndarray]) -> list[Any]:
 
 
 def verdict(model: Any, feeds: dict[str, np.ndarray], expected: list[Any]) -> str:
-    """`same`, `wrong`, or `does not run`, which is what a model comes to whose optimiser broke it."""
+    """`same`, `wrong`, or `does not run`, which is what a model comes to whose optimizer broke it."""
     try:
         found = run(model, feeds)
     except Exception:  # whatever ONNX Runtime raises, the model is not usable
@@ -146,10 +146,10 @@ def same(expected: list[Any], found: list[Any]) -> bool:
 
 
 def main() -> None:
-    """Optimise one model with all optimisers and print the record."""
+    """Optimize one model with all optimizers and print the record."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("name")
-    parser.add_argument("--only", help="names of optimisers, separated by commas")
+    parser.add_argument("--only", help="names of optimizers, separated by commas")
     options = parser.parse_args()
     with contextlib.redirect_stdout(sys.stderr):
         record = measure(options.name, options.only.split(",") if options.only else None)

@@ -5,7 +5,7 @@
 Each line is one layer, with its bias and activation where it has them: our time, its share of the limit (the peak of
 fused multiply-adds, or the bandwidth of the smallest memory that holds the operands, whichever takes longer; see
 `rewrite bench --profile`), how many times as long the peers take, and our error against the layer computed in f64.
-Layers go through the whole optimiser and are measured through `Program.run`; engines run by turns in one process.
+Layers go through the whole optimizer and are measured through `Program.run`; engines are interleaved in one process.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rewrite.api import compile_optimized
+from rewrite.backend.compile_model import compile_optimized
 from rewrite.cli import profiling
 from rewrite.errors import UserError
 
 if TYPE_CHECKING:
     import onnx
     from numpy.typing import NDArray
-    from rewrite.engine.graph import Node
-    from rewrite.engine.machine import Machine
+    from rewrite.engine.cost.machine import Machine
+    from rewrite.engine.ir.graph import Node
 
     Array = NDArray[Any]
 
@@ -50,7 +50,7 @@ def _floats(*shape: int) -> Array:
 
 def gemm(m: int, n: int, k: int) -> Layer:
     """relu(x W + b)."""
-    from rewrite.engine.graph import Node
+    from rewrite.engine.ir.graph import Node
 
     nodes = [
         Node("MatMul", ("x", "w"), ("product",)),
@@ -62,7 +62,7 @@ def gemm(m: int, n: int, k: int) -> Layer:
 
 def conv(c: int, m: int, size: int, kernel: int, stride: int = 1, group: int = 1) -> Layer:
     """relu(conv(x) + b) on a square image, padded so that stride 1 keeps its size."""
-    from rewrite.engine.graph import Node
+    from rewrite.engine.ir.graph import Node
 
     pad = kernel // 2
     attrs: Any = {"kernel_shape": (kernel,) * 2, "strides": (stride,) * 2, "pads": (pad,) * 4, "group": group}
@@ -74,7 +74,7 @@ def conv(c: int, m: int, size: int, kernel: int, stride: int = 1, group: int = 1
 
 def pool(op: str, c: int, size: int, kernel: int, stride: int) -> Layer:
     """A pooling layer on a square image."""
-    from rewrite.engine.graph import Node
+    from rewrite.engine.ir.graph import Node
 
     attrs: Any = {"kernel_shape": (kernel,) * 2, "strides": (stride,) * 2}
     label = f"{op} {kernel}x{kernel}/{stride} {c} {size}x{size}"
@@ -83,7 +83,7 @@ def pool(op: str, c: int, size: int, kernel: int, stride: int) -> Layer:
 
 def lstm(time: int, batch: int, width: int, hidden: int) -> Layer:
     """One forward layer."""
-    from rewrite.engine.graph import Node
+    from rewrite.engine.ir.graph import Node
 
     scale = np.float32(1 / math.sqrt(hidden))  # larger weights make a chaotic system of it, and errors grow
     weights = {
@@ -97,7 +97,7 @@ def lstm(time: int, batch: int, width: int, hidden: int) -> Layer:
 
 def node(op: str, *shape: int, constants: dict[str, Array] | None = None, **attributes: Any) -> Layer:
     """One operator on `x`, with further operands that are constants."""
-    from rewrite.engine.graph import Node
+    from rewrite.engine.ir.graph import Node
 
     further = constants or {}
     label = f"{op} {'x'.join(map(str, shape))}"
@@ -106,7 +106,7 @@ def node(op: str, *shape: int, constants: dict[str, Array] | None = None, **attr
 
 def add(*shape: int) -> Layer:
     """relu(x + z), both from memory."""
-    from rewrite.engine.graph import Node
+    from rewrite.engine.ir.graph import Node
 
     nodes = [Node("Add", ("x", "z"), ("sum",)), Node("Relu", ("sum",), ("y",))]
     return Layer(f"Add Relu {'x'.join(map(str, shape))}", nodes, {"x": _floats(*shape), "z": _floats(*shape)}, {})
@@ -114,7 +114,7 @@ def add(*shape: int) -> Layer:
 
 def attention(heads: int, queries: int, keys: int, width: int) -> Layer:
     """softmax(Q Kᵀ / √d) V for every head, as exporters write it."""
-    from rewrite.engine.graph import Node
+    from rewrite.engine.ir.graph import Node
 
     nodes = [
         Node("Transpose", ("k",), ("kt",), {"perm": (0, 1, 3, 2)}),
@@ -191,7 +191,7 @@ def measure(layer: Layer, counts: Sequence[int], seconds: float, machine: Machin
     """For each number of threads all engines' median seconds for a layer, the least that the machine allows, and our
     error against f64, relative to the largest value."""
     import rewrite
-    from rewrite.backend import harness
+    from rewrite.benchmarks import harness
     from rewrite.cli.measure import Runner, interleave, peer
 
     from . import exact

@@ -1,4 +1,4 @@
-"""One model, measured by turns on all engines: what `run` starts in a process of its own for each model.
+"""One model, measured interleaved on all engines; `run` starts this in a process of its own.
 
     python -m benchmarks.latency resnet50.dynamo.raw --threads 1,2
     python -m benchmarks.latency --models 'resnet*' 'bert*' --threads 2 --passes 3

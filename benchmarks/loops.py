@@ -2,8 +2,8 @@
 
     python -m benchmarks.loops
 
-Prints one JSON object: by model the microseconds of a run, ours and ONNX Runtime's (medians of runs by turns, after the
-results were compared), and the ratio.
+Prints one JSON object: by model the microseconds of a run, ours and ONNX Runtime's, and the ratio. They are medians of
+interleaved runs, after the results were compared.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ MODELS: dict[str, Callable[[], tuple[onnx.ModelProto, dict[str, np.ndarray]]]] =
 
 
 def compare(model: onnx.ModelProto, feeds: dict[str, np.ndarray], *, runs: int = 200) -> dict[str, float]:
-    """Microseconds of a run by turns, and their ratio; AssertionError if results differ."""
+    """Microseconds of a run, interleaved, and their ratio; AssertionError if results differ."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1
     session = onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])

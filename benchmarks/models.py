@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from . import light, packaged, quantised
+from . import light, packaged, quantized
 from .inputs import make_inputs, page
 
 # What `make bench` measures: one raw export of each network and a folded one of some, the classic networks and the
@@ -32,7 +32,7 @@ MEASURED = (
     "yolo.dynamo.raw", "yolo.ts.opt", "minilm.ts.raw", "minilm.dynamo.opt", "distilbert.dynamo.raw",
     "t5_encoder.dynamo.raw", "whisper_encoder.ts.raw", "lstm.ts.raw", "mlp.ts.raw",
     *packaged.NAMES,
-    *(name for name in quantised.NAMES if name != "resnet18.qoperator"),
+    *(name for name in quantized.NAMES if name != "resnet18.qoperator"),
 )  # fmt: skip
 BF16 = (
     "light_densenet121", "resnet18.dynamo.raw", "resnet50.dynamo.raw", "mobilenet_v2.ts.raw",
@@ -57,7 +57,7 @@ def names() -> list[str]:
         from . import exports
     except ImportError:
         return found
-    return [*found, *exports.NAMES, *quantised.NAMES]
+    return [*found, *exports.NAMES, *quantized.NAMES]
 
 
 def path(name: str) -> Path:
@@ -78,12 +78,12 @@ def _make(name: str, target: Path) -> None:
         light.make(name, target)
     elif name in packaged.NAMES:
         packaged.make(name, target)
-    elif name in quantised.NAMES:
+    elif name in quantized.NAMES:
         import onnx
 
-        source = path(quantised.SOURCES[name])
+        source = path(quantized.SOURCES[name])
         model = onnx.load(source, load_external_data=False)
-        quantised.make(name, target, source, lambda seed: make_inputs(model, seed=seed))
+        quantized.make(name, target, source, lambda seed: make_inputs(model, seed=seed))
     else:
         from . import exports
 

@@ -17,7 +17,7 @@ def conv_bn(
     c_in: int, c_out: int, kernel: int, stride: int = 1, groups: int = 1, act: type[nn.Module] | None = nn.ReLU,
     eps: float = 1e-5,
 ) -> nn.Sequential:  # fmt: skip
-    """Convolution without bias, batch normalisation and, unless None, an activation."""
+    """Convolution without bias, batch normalization and, unless None, an activation."""
     layers: list[nn.Module] = [
         nn.Conv2d(c_in, c_out, kernel, stride, kernel // 2, groups=groups, bias=False),
         nn.BatchNorm2d(c_out, eps=eps),

@@ -12,7 +12,7 @@ from .nets import conv_bn
 
 
 class UNet(nn.Module):
-    """U-Net (Ronneberger et al. 2015), padded so that the size stays, with batch normalisation and `width` channels
+    """U-Net (Ronneberger et al. 2015), padded so that the size stays, with batch normalization and `width` channels
     at full resolution, twice as many at each of four halvings."""
 
     def __init__(self, width: int, classes: int) -> None:

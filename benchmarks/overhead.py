@@ -19,10 +19,10 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
-from rewrite.backend import harness
 from rewrite.backend.pipeline import compile_graph
-from rewrite.backend.program import Program
-from rewrite.engine.graph import Node
+from rewrite.backend.runtime.program import Program
+from rewrite.benchmarks import harness
+from rewrite.engine.ir.graph import Node
 
 _MALLINFO = (
     *("arena", "ordblks", "smblks", "hblks", "hblkhd"),

@@ -20,8 +20,8 @@ def line(name: str, record: Mapping[str, Any]) -> str:
     """One model's record in a line, for the terminal."""
     words = []
     graphs, latency = record.get("graphs", {}), record.get("latency", {})
-    if "optimisers" in graphs:
-        nodes = {key: found.get("nodes", "-") for key, found in graphs["optimisers"].items()}
+    if "optimizers" in graphs:
+        nodes = {key: found.get("nodes", "-") for key, found in graphs["optimizers"].items()}
         words.append(f"nodes {graphs['before']} -> " + " ".join(f"{key} {n}" for key, n in nodes.items()))
     for count, medians in latency.get("threads", {}).items():
         words.append(f"{count} threads " + " ".join(f"{key} {t * 1e3:.2f} ms" for key, t in medians.items()))
@@ -73,9 +73,9 @@ same inputs; times are medians. ONNX Runtime and OpenVINO run at their defaults 
 hint (its default would be bf16 where the machine has it). A ratio above 1 means that `rewrite` is faster.
 
 The models (`benchmarks/models.py`): `NET.ts.*` and `NET.dynamo.*` are exports by PyTorch's older and newer exporter,
-`raw` with the exporter's own optimisation off, `opt` on, `dyn` raw with symbolic sizes, all with seeded random weights;
+`raw` with the exporter's own optimization off, `opt` on, `dyn` raw with symbolic sizes, all with seeded random weights;
 `light_*` are the `onnx` package's networks with random weights; `*.qdq` and `bert_mini.dynamic` are
-quantised, and run so by all engines; the others are trained models.
+quantized, and run so by all engines; the others are trained models.
 
 Machine: {_cpu()}. Python {platform.python_version()}, {", ".join(versions)}.
 """
@@ -159,9 +159,9 @@ def _bf16(records: Records) -> str:
         wide = f"{count} thread{'s' * (count != '1')}"
         head += [f"rewrite, {wide}, ms", f"OpenVINO, {wide}, ms", f"ratio, {wide}"]
     note = (
-        "`--precision bf16` by turns with OpenVINO at its bf16 hint. Errors are the largest differences from what ONNX "
-        "Runtime computes in f32, relative to the largest value of the output; products are those with constants, of "
-        "which some stay f32 where that is faster (Winograd's algorithm, first layers).\n\n"
+        "`--precision bf16` interleaved with OpenVINO at its bf16 hint. Errors are the largest differences from what "
+        "ONNX Runtime computes in f32, relative to the largest value of the output; products are those with constants, "
+        "of which some stay f32 where that is faster (Winograd's algorithm, first layers).\n\n"
     )
     if behind:
         note += (
@@ -270,7 +270,7 @@ def _compile(records: Records) -> str:
             fallbacks = ", ".join(f"{op} ×{n}" for op, n in sorted(found.get("fallbacks", {}).items())) or "-"
             difference = f"{found['difference']:.1e}" if "difference" in found else ""
             rows.append([name, f"{found['optimize']:.2f}", f"{found.get('compile', 0):.2f}", difference, fallbacks])
-    head = ["model", "optimise, s", "compile, s", "largest difference to ONNX Runtime", "without native kernel"]
+    head = ["model", "optimize, s", "compile, s", "largest difference to ONNX Runtime", "without native kernel"]
     return f"## Compile time and numerics\n\n{_table(head, rows)}"
 
 
@@ -278,10 +278,10 @@ def _nodes(records: Records) -> str:
     rows = []
     for name, record in records.items():
         found = record.get("graphs", {})
-        if "optimisers" in found:
+        if "optimizers" in found:
             cells = []
-            for optimiser in OPTIMISERS:
-                result = found["optimisers"].get(optimiser, {})
+            for optimizer in OPTIMISERS:
+                result = found["optimizers"].get(optimizer, {})
                 verdict = result.get("verdict", "same")
                 wrong = "" if verdict == "same" else f" ({verdict})"
                 cells.append(f"{result['nodes']}{wrong}" if "nodes" in result else "failed")
@@ -293,17 +293,17 @@ def _nodes(records: Records) -> str:
         "*wrong*: the result computes other values than the model did; *does not run*: ONNX Runtime refuses it. "
         "`Constant` nodes are not counted, nodes inside If, Loop and Scan are.\n\n"
     )
-    return f"## Nodes after graph optimisation\n\n{note}{_table(head, rows)}"
+    return f"## Nodes after graph optimization\n\n{note}{_table(head, rows)}"
 
 
 def _times(records: Records) -> str:
     rows = []
     for name, record in records.items():
-        found = record.get("graphs", {}).get("optimisers")
+        found = record.get("graphs", {}).get("optimizers")
         if found:
-            cells = (found.get(optimiser, {}).get("seconds") for optimiser in OPTIMISERS)
+            cells = (found.get(optimizer, {}).get("seconds") for optimizer in OPTIMISERS)
             rows.append([name, *(f"{seconds:.2f}" if seconds is not None else "failed" for seconds in cells)])
-    return f"## Seconds for graph optimisation\n\n{_table(['model', *OPTIMISERS], rows)}"
+    return f"## Seconds for graph optimization\n\n{_table(['model', *OPTIMISERS], rows)}"
 
 
 def _table(head: list[str], rows: Iterable[list[str]]) -> str:

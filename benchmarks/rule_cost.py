@@ -21,19 +21,20 @@ from . import models
 
 def measure(name: str, seconds: float) -> dict[str, Any]:
     """The record of one model; leaving out rules one at a time stops after `seconds`."""
-    from rewrite.engine import bodies, decode, onnx_in, worker
-    from rewrite.engine.cost import CostModel
-    from rewrite.engine.saturate import Limits
+    from rewrite.engine import pipeline
+    from rewrite.engine.cost.cost_model import CostModel
+    from rewrite.engine.graph_job import Job
+    from rewrite.engine.ir import bodies
+    from rewrite.engine.onnx_io import importer
+    from rewrite.engine.options import Options
 
-    graph = onnx_in.read(models.path(name))
+    graph = importer.read(models.path(name))
     marked = bodies.mark_bodies(graph)
     originals = [graph, *sorted(bodies.all_bodies(marked), key=bodies.body_number)]
-    costs = {target: CostModel(target=target) for target in ("portable", "native")}
-    task = worker.job(
-        marked, rules=(), std=True, numerics="reassoc", disabled=(), limits=Limits(seconds=60), costs=costs
-    )  # fmt: skip
+    costs = [CostModel(target="portable"), CostModel(target="native")]
+    job = Job.of(marked, Options(time_limit=60), costs)
     start = time.perf_counter()
-    outcomes = worker.perform(task)
+    outcomes = job()
     whole = time.perf_counter() - start
     rules: dict[str, dict[str, Any]] = {}
     for outcome in outcomes:
@@ -42,9 +43,9 @@ def measure(name: str, seconds: float) -> dict[str, Any]:
             found["matches"] += count.matches
             found["applied"] += count.applied
             found["seconds"] += count.seconds
-    for target in costs:
-        for outcome, original in zip(outcomes, originals, strict=True):
-            for node in decode.decode(outcome.egraphs[target], outcome.extractions[target], original).nodes:
+    for outcome, original in zip(outcomes, originals, strict=True):
+        for chosen in outcome.chosen.values():
+            for node in pipeline.decode(chosen, original).graph.nodes:
                 for rule in node.rules:
                     if rule in rules:
                         rules[rule]["in_result"] += 1
@@ -56,7 +57,7 @@ def measure(name: str, seconds: float) -> dict[str, Any]:
         if time.perf_counter() - start > seconds:
             left_out += 1
             continue
-        after = _costs(worker.perform(replace(task, disabled=(rule,))))
+        after = _costs(replace(job, options=replace(job.options, disabled=(rule,)))())
         found["without"] = {target: after[target] / before[target] for target in before if before[target]}
     return {
         "nodes": sum(len(original.nodes) for original in originals),
@@ -69,7 +70,7 @@ def measure(name: str, seconds: float) -> dict[str, Any]:
 
 def _costs(outcomes: Any) -> dict[str, float]:
     return {
-        target: sum(float(outcome.extractions[target].cost) for outcome in outcomes)
+        target: sum(float(outcome.chosen[target].extraction.cost) for outcome in outcomes)
         for target in ("portable", "native")
     }
 

@@ -1,4 +1,4 @@
-"""What each standard rule costs and gives over the model set; writes docs/rule-benefit.md.
+"""What each standard rule costs and gives over the model set; writes docs/measurements/rule-benefit.md.
 
 python -m benchmarks.rules                    the measured set
 python -m benchmarks.rules 'bert*' magika     some models; their records are renewed, the others stay
@@ -18,7 +18,7 @@ from .run import ROOT, start
 
 Records = Mapping[str, Mapping[str, Any]]
 _SEEN = 0.0005
-"""From which share on a change of the predicted cost is told from rounding."""
+"""Smallest relative change of the predicted cost that is not attributed to rounding."""
 
 
 def records_file() -> Path:
@@ -28,7 +28,7 @@ def records_file() -> Path:
 
 def render(records: Records) -> str:
     """The whole document."""
-    from rewrite.engine.library import load_rules, recognitions
+    from rewrite.engine.rewriting.rule_library import load_rules, recognitions
 
     library = load_rules()
     every = sorted([*library.rules, *recognitions(library)], key=lambda r: (r.span.file, r.span.line))
@@ -102,7 +102,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("patterns", nargs="*", help="shell patterns of model names; by default the measured set")
     parser.add_argument("--seconds", type=float, default=120.0, help="for leaving out rules, per model")
-    parser.add_argument("--output", type=Path, default=ROOT / "docs/rule-benefit.md")
+    parser.add_argument("--output", type=Path, default=ROOT / "docs/measurements/rule-benefit.md")
     options = parser.parse_args()
     patterns = options.patterns
     names = [n for n in models.names() if any(fnmatch(n, p) for p in patterns)] if patterns else list(models.MEASURED)

@@ -1,6 +1,6 @@
-"""All measurements: latency, memory and errors against ONNX Runtime and OpenVINO, graphs against the graph optimisers.
+"""All measurements: latency, memory and errors against ONNX Runtime and OpenVINO, graphs against the graph optimizers.
 
-    python -m benchmarks.run                                 everything; writes docs/benchmarks.md
+    python -m benchmarks.run                                 everything; writes docs/measurements/benchmarks.md
     python -m benchmarks.run 'resnet*' --threads 1           some models; their rows are renewed, the others stay
     python -m benchmarks.run --only latency --passes 5       one kind of measurement
     python -m benchmarks.run --only bf16                     another: in bf16, beside OpenVINO in bf16
@@ -21,7 +21,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from . import models, quantised, report
+from . import models, quantized, report
 from .bf16 import multiplies_bf16
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,7 +62,7 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=600.0, help="seconds that one model may take")
     parser.add_argument("--passes", type=int, default=3, help="of those with several threads")
     parser.add_argument("--only", choices=KINDS, action="append", help="some kinds of measurement; may be repeated")
-    parser.add_argument("--output", type=Path, default=ROOT / "docs/benchmarks.md")
+    parser.add_argument("--output", type=Path, default=ROOT / "docs/measurements/benchmarks.md")
     options = parser.parse_args()
     patterns = options.patterns
     kinds = set(options.only or KINDS)
@@ -87,7 +87,7 @@ def main() -> None:
             record["bf16"] = start("bf16", [name, *_settings(options, options.threads)], options.limit)
         if "memory" in kinds:
             record["memory"] = start("memory", [name], options.limit)
-        if "exact" in kinds and name not in quantised.NAMES:  # theirs is another function in f64: nothing is rounded
+        if "exact" in kinds and name not in quantized.NAMES:  # theirs is another function in f64: nothing is rounded
             record["exact"] = start("exact", [name], options.limit)
         _store(records)
         print(report.line(name, record), flush=True)

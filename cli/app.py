@@ -1,54 +1,54 @@
-"""The command line `rewrite`: its commands, and what happens to errors and interrupts."""
+"""The application behind `rewrite`: its commands and its help."""
 
 from __future__ import annotations
 
 import inspect
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
-from .commands import bench, cache, calibrate, check, explain, fmt, lsp, optimize, rules, run, test
+from .commands import NAMES
 
 MAIN_COMMAND = "optimize"
 _GROUP_OPTIONS = {"--help", "-h", "--version", "--install-completion", "--show-completion"}
 
 
 class MainGroup(TyperGroup):
-    """A group whose main command needs no name: `rewrite MODEL.onnx` is `rewrite optimize MODEL.onnx`."""
+    """Group whose main command needs no name: `rewrite MODEL.onnx` means `rewrite optimize MODEL.onnx`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Put the main command's name first where no command is named."""
+        """Insert the name of the main command if no command is named."""
         if args and args[0] not in self.commands and args[0] not in _GROUP_OPTIONS:
             args = [MAIN_COMMAND, *args]
         rest: list[str] = super().parse_args(ctx, args)
         return rest
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
-        """The main command's help, then the other commands."""
-        main_command = self.commands[MAIN_COMMAND]
-        inner = type(ctx)(main_command, info_name=ctx.info_name, help_option_names=ctx.help_option_names)
-        main_command.format_help(inner, formatter)
-
+        """Print the help of the main command, then the other commands."""
         from rich import box
         from rich.console import Console
         from rich.panel import Panel
         from rich.table import Table
 
+        main_command = self.commands[MAIN_COMMAND]
+        inner = type(ctx)(main_command, info_name=ctx.info_name, help_option_names=ctx.help_option_names)
+        main_command.format_help(inner, formatter)
         table = Table(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
         for name, command in self.commands.items():
             if not command.hidden:
                 table.add_row(f"[bold cyan]{name}[/]", command.get_short_help_str(200))
         console = Console(width=min(Console().width, 120))
         console.print(Panel(table, title="Other commands", title_align="left", border_style="dim", box=box.ROUNDED))
-        console.print(" [dim]rewrite COMMAND --help tells more.[/]")
+        console.print(" [dim]`rewrite COMMAND --help` explains each.[/]")
         console.print(" [dim]Exit codes: 0 done, 1 check failed, 2 bad input, 3 internal error, 130 interrupted.[/]\n")
 
 
 def _help(command: Callable[..., object]) -> str:
-    """A command's help: its docstring, of which each paragraph is one line, to be broken where the terminal ends."""
+    """Return a command's docstring with each paragraph on one line, so that the terminal breaks the lines."""
     return "\n\n".join(" ".join(part.split()) for part in (inspect.getdoc(command) or "").split("\n\n"))
 
 
@@ -58,20 +58,12 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     pretty_exceptions_enable=False,
 )
-for _name, _module in {
-    MAIN_COMMAND: optimize,
-    "run": run,
-    "bench": bench,
-    "test": test,
-    "check": check,
-    "fmt": fmt,
-    "lsp": lsp,
-    "rules": rules,
-    "explain": explain,
-    "calibrate": calibrate,
-}.items():
-    app.command(_name, hidden=_module is optimize, help=_help(_module.command))(_module.command)
-app.add_typer(cache.app, name="cache")
+for _name in NAMES:
+    _module = import_module(f".commands.{_name}", __package__)
+    if hasattr(_module, "app"):  # a command with commands of its own
+        app.add_typer(_module.app, name=_name)
+    else:
+        app.command(_name, hidden=_name == MAIN_COMMAND, help=_help(_module.command))(_module.command)
 
 
 def _print_version(wanted: bool) -> None:
@@ -93,7 +85,7 @@ def _group(
 
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and end the process with its exit code."""
-    from ..engine.processes import collect_seldom
+    from ..system.process_pool import collect_seldom
     from .failures import guarded
 
     collect_seldom()

@@ -1,20 +1,22 @@
-"""The two consoles: results on standard output, everything else on standard error."""
+"""The terminal: results on standard output, everything else, such as the progress of a run, on standard error."""
 
 from __future__ import annotations
 
+import os
+import sys
+import time
+from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.progress import Progress, TaskID
 
 
 @cache
 def out() -> Console:
-    """Standard output, where results go; in a file or a pipe lines may be longer than on a terminal."""
-    import os
-    import sys
-
+    """Standard output, for results. In a file or a pipe, lines may be longer than on a terminal."""
     from rich.console import Console
 
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 140
@@ -23,7 +25,92 @@ def out() -> Console:
 
 @cache
 def err() -> Console:
-    """Standard error, where progress, warnings and errors go."""
+    """Standard error, for progress, warnings and errors."""
     from rich.console import Console
 
     return Console(stderr=True, highlight=False)
+
+
+def say(text: str, console: Console | None = None, style: str | None = None) -> None:
+    """Print a text as it is, without markup and line breaks; on standard output by default."""
+    (console or out()).print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+TITLES = {
+    "load": "search cache", "rules": "load rules", "read": "read model", "plan": "plan kernels",
+    "compile": "compile kernels", "write": "write outputs", "bench": "measure", "calibrate": "measure machine",
+}  # fmt: skip
+"""Titles of stages where they are not their names."""
+
+
+class Stages:
+    """Progress of a run: one line per stage, live on a terminal, plain text elsewhere.
+
+    An instance is the `progress` callback. A stage ends when another begins, or when the `with` block ends. `facts` are
+    shown after its name: `done` and `total` as a fraction, others as `value name`. `seconds` sums up the time of each.
+    """
+
+    def __init__(self, *, quiet: bool = False) -> None:
+        self.seconds: dict[str, float] = {}
+        self._quiet = quiet
+        self._live: Progress | None = None
+        self._task: TaskID | None = None
+        self._stage = self._detail = ""
+        self._began = 0.0
+
+    def __enter__(self) -> Stages:
+        if not self._quiet and err().is_terminal:
+            from rich.progress import Progress, SpinnerColumn, TextColumn
+
+            self._live = Progress(
+                SpinnerColumn(finished_text="[green]✓[/]"),
+                TextColumn("{task.description:<20}"),
+                TextColumn("{task.fields[time]:>8}", style="cyan"),
+                TextColumn("{task.fields[detail]}", style="dim"),
+                console=err(),
+            )
+            self._live.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        self._end(finished=kind is None)
+        if self._live is not None:
+            self._live.stop()
+
+    def __call__(self, stage: str, facts: Mapping[str, Any]) -> None:
+        """Begin `stage`, or show new facts about the current one."""
+        if stage != self._stage:
+            self._end(finished=True)
+            self._stage, self._began, self._detail = stage, time.perf_counter(), ""
+            if self._live is not None:
+                self._task = self._live.add_task(TITLES.get(stage, stage), total=1, time="", detail="")
+        if facts:
+            self._detail = _words(facts)
+        if self._live is not None and self._task is not None:
+            self._live.update(self._task, detail=self._detail, time=_seconds(time.perf_counter() - self._began))
+
+    def _end(self, *, finished: bool) -> None:
+        if not self._stage:
+            return
+        elapsed = time.perf_counter() - self._began
+        self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + elapsed
+        if self._live is not None and self._task is not None:
+            self._live.update(self._task, completed=1 if finished else 0, time=_seconds(elapsed))
+        elif finished and not self._quiet:
+            title = TITLES.get(self._stage, self._stage)
+            say(f"{title:<20}{_seconds(elapsed):>8}  {self._detail}".rstrip(), err())
+        self._stage, self._task = "", None
+
+
+def _words(facts: Mapping[str, Any]) -> str:
+    rest = dict(facts)
+    words = []
+    if "done" in rest:
+        done = rest.pop("done")
+        words.append(f"{done}/{rest.pop('total')}" if "total" in rest else str(done))
+    words += [f"{value:,} {name}" if isinstance(value, int) else f"{name} {value}" for name, value in rest.items()]
+    return ", ".join(words)
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 100 else f"{seconds:.0f} s"

@@ -1,7 +1,7 @@
-"""Measuring engines side by side: the same inputs, in turns, within one process.
+"""Interleaved measurement of several engines on the same inputs in one process.
 
-Machines change their speed from minute to minute, so engines are compared only within one run, in short bursts by
-turns. An engine's own threads may spin for a while after its last run; a pause before the next burst lets them sleep.
+The speed of a machine changes from minute to minute, so engines are compared within one run, in short alternating
+bursts. Threads of an engine may spin for a while after its last run; a pause before the next burst lets them sleep.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,12 +22,12 @@ Runner = Callable[[Feeds], Any]
 
 PAUSE = 0.03
 PEERS = ("onnxruntime", "openvino", "openvino-bf16")
-"""Engines to compare with; the last computes in bf16 where the machine has it, the others in f32."""
+"""Engines to compare with; the last computes in bf16 if the machine supports it, the others in f32."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Times of one run in seconds: the median, the 10th and 90th percentile, and how many runs there were."""
+    """Seconds of one run: median, 10th and 90th percentile; and the number of runs."""
 
     median: float
     low: float
@@ -39,9 +38,9 @@ class Timing:
 def interleave(
     runners: Mapping[str, Runner], feeds: Feeds, *, seconds: float = 3.0, rounds: int = 8
 ) -> dict[str, Timing]:
-    """Time each of `runners` on `feeds` for about `seconds` in total, in `rounds` turns.
+    """Time each of `runners` on `feeds` for about `seconds` in total, in `rounds` bursts.
 
-    The first run of each burst warms caches and threads and is not counted.
+    The first run of each burst warms up caches and threads, and is not counted.
     """
     for runner in runners.values():
         runner(feeds)
@@ -50,52 +49,44 @@ def interleave(
         for name, runner in runners.items():
             time.sleep(PAUSE)
             runner(feeds)
-            end = time.perf_counter() + seconds / rounds
-            while True:
+            stop = time.perf_counter()
+            end = stop + seconds / rounds
+            while stop < end:
                 start = time.perf_counter()
                 runner(feeds)
                 stop = time.perf_counter()
                 times[name].append(stop - start)
-                if stop >= end:
-                    break
-    return {name: _timing(found) for name, found in times.items()}
+    return {name: _timing(sorted(found)) for name, found in times.items()}
 
 
 def _timing(times: Sequence[float]) -> Timing:
-    import statistics  # not at the top: every start of the command line would pay for it
+    import statistics  # imported here: it would slow down every start of the command line
 
-    ordered = sorted(times)
-    last = len(ordered) - 1
-    return Timing(statistics.median(ordered), ordered[round(0.1 * last)], ordered[round(0.9 * last)], len(ordered))
+    last = len(times) - 1
+    return Timing(statistics.median(times), times[round(0.1 * last)], times[round(0.9 * last)], len(times))
 
 
 def check_peers(names: Sequence[str]) -> None:
-    """Refuse, before any work, an engine that is not known or not installed; a UserError."""
+    """Raise `UserError` for an engine that is unknown or not installed, before any work."""
     from importlib.util import find_spec
 
     for name in names:
         if name not in PEERS:
-            raise UserError(f"no engine {name!r} to compare with", hint=f"Known are: {', '.join(PEERS)}")
+            raise UserError(f"unknown engine {name!r}", hint=f"Choose from {', '.join(PEERS)}.")
         package = name.partition("-")[0]
         if find_spec(package) is None:
-            raise UserError(
-                f"{package} is not installed", hint=f"pip install {package}, or leave it out: --against none"
-            )
+            hint = f"pip install {package}, or leave it out: --against none"
+            raise UserError(f"{package} is not installed", hint=hint)
 
 
 def peer(name: str, model: Path | bytes, threads: int) -> Runner:
-    """A runner for the engine `name` of `PEERS` at its defaults for low latency.
+    """Return a runner for an engine of `PEERS` with its defaults for low latency.
 
-    Raises:
-        UserError: the engine cannot load the model.
-    """
-    makers: dict[str, Callable[[Path | bytes, int], Runner]] = {
-        "onnxruntime": _onnxruntime,
-        "openvino": _openvino,
-        "openvino-bf16": partial(_openvino, precision="bf16"),
-    }
+    Raises `UserError` if the engine cannot load the model."""
     try:
-        return makers[name](model, threads)
+        if name == "onnxruntime":
+            return _onnxruntime(model, threads)
+        return _openvino(model, threads, "bf16" if name == "openvino-bf16" else "f32")
     except Exception as error:
         where = str(model) if isinstance(model, Path) else ""
         raise UserError(f"{name} cannot load the model: {error}", where=where) from error
@@ -113,7 +104,7 @@ def _onnxruntime(model: Path | bytes, threads: int) -> Runner:
     return lambda feeds: session.run(None, dict(feeds))
 
 
-def _openvino(model: Path | bytes, threads: int, precision: str = "f32") -> Runner:
+def _openvino(model: Path | bytes, threads: int, precision: str) -> Runner:
     import openvino
 
     settings = {

@@ -1,43 +1,54 @@
-"""Machine-readable results: what `--json` writes. The schema is described, and its version kept, in docs/json.md."""
+"""Results in files: JSON (docs/json.md describes the schema), JUnit XML for build servers, a page for a browser."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
-from .. import transient
 from ..errors import UserError
+from ..system import scoped
+from . import tables
 
 if TYPE_CHECKING:
     from .measure import Timing
 
 SCHEMA = 1
+TEMPLATE = Path(__file__).with_name("report_page.html")
 
 
-def write_json(data: Mapping[str, Any], target: Path) -> None:
-    """Write `data` as JSON to `target` (by way of a temporary file), or to standard output if it is `-`."""
-    text = json.dumps(finite(data), indent=2, ensure_ascii=False) + "\n"
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[BinaryIO]:
+    """Yield a file that replaces `path` when the block ends. Raises `UserError` if it cannot be written."""
+    try:
+        with scoped.replacing(path) as file:
+            yield file
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror or error}", where=str(path)) from error
+
+
+def write_text(text: str, target: Path) -> None:
+    """Replace the contents of `target` atomically. Raises `UserError` if it cannot be written."""
+    with writing(target) as file:
+        file.write(text.encode())
+
+
+def write_json(data: Mapping[str, Any], target: Path, *, ensure_ascii: bool = False) -> None:
+    """Write `data` as JSON to `target`, or to standard output if `target` is `-`."""
+    text = json.dumps(finite(data), indent=2, ensure_ascii=ensure_ascii) + "\n"
     if str(target) == "-":
         sys.stdout.write(text)
     else:
         write_text(text, target)
 
 
-def write_text(text: str, target: Path) -> None:
-    """Write `text` so that `target` holds either all of it or what it held before; a UserError if it cannot be."""
-    try:
-        with transient.replacing(target) as file:
-            file.write(text.encode())
-    except OSError as error:
-        raise UserError(f"cannot be written: {error.strerror or error}", where=str(target)) from None
-
-
 def finite(value: Any) -> Any:
-    """`value` with tuples as lists and, since JSON has no numbers for them, NaN and infinities as null."""
+    """Convert tuples to lists, paths to strings, and NaN and infinities, which JSON lacks, to None."""
     if isinstance(value, Mapping):
         return {str(key): finite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -48,9 +59,57 @@ def finite(value: Any) -> Any:
 
 
 def timings_json(measured: Mapping[str, Timing], threads: int) -> dict[str, Any]:
-    """Timings by engine, in seconds."""
+    """Return timings in seconds by engine."""
     engines = {
         name: {"median": timing.median, "p10": timing.low, "p90": timing.high, "runs": timing.runs}
         for name, timing in measured.items()
     }
     return {"threads": threads, "engines": engines}
+
+
+def write_page(data: Mapping[str, Any], target: Path) -> None:
+    """Write the results of a run as one self-contained HTML page."""
+    import jinja2
+
+    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
+    environment.filters["basename"] = lambda path: Path(path).name
+    values = {"bench": None, "fallbacks": {}, **data}
+    values["rules"] = sorted((r for r in data["rules"] if r["matches"]), key=lambda r: (-r["in_result"], r["name"]))
+    ok = data["verify"].get("ok")
+    values["verdict"] = "not done" if ok is None else "passed" if ok else "failed"
+    longest = max(data["seconds"].values(), default=0) or 1
+    page = environment.from_string(TEMPLATE.read_text()).render(**values, ms=tables.milliseconds, longest=longest)
+    write_text(page, target)
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """Result of one test: `group` is shown as its class, `failure` is empty if it passed."""
+
+    group: str
+    name: str
+    file: str
+    line: int
+    seconds: float
+    failure: str = ""
+
+
+def write_junit(path: Path, suite: str, cases: Sequence[Case]) -> None:
+    """Write test results as JUnit XML with one suite. Raises `UserError` if the file cannot be written."""
+    from xml.etree import ElementTree
+
+    failed = sum(bool(case.failure) for case in cases)
+    time = f"{sum(case.seconds for case in cases):.3f}"
+    totals = {"tests": str(len(cases)), "failures": str(failed), "errors": "0", "time": time}
+    root = ElementTree.Element("testsuites", totals)
+    element = ElementTree.SubElement(root, "testsuite", {"name": suite, **totals})
+    for case in cases:
+        attributes = {"classname": case.group, "name": case.name, "file": case.file, "line": str(case.line)}
+        item = ElementTree.SubElement(element, "testcase", {**attributes, "time": f"{case.seconds:.3f}"})
+        if case.failure:
+            printable = "".join(c for c in case.failure if c >= " " or c in "\n\t")  # XML forbids the others
+            first, _, rest = printable.partition("\n")
+            ElementTree.SubElement(item, "failure", {"message": first}).text = rest or first
+    ElementTree.indent(root)
+    with writing(path) as file:
+        ElementTree.ElementTree(root).write(file, encoding="utf-8", xml_declaration=True)

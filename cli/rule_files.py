@@ -1,28 +1,51 @@
-"""Writing rule files: whole texts in place of others, and new rules to fill in."""
+"""Rule files on the command line: their warnings, replacing one, and appending the template of a rule."""
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from ..errors import UserError
+from ..errors import CheckFailed, UserError
+from ..system.scoped import replacing
+from .console import err, say
 
-_NEW_FILE = '"""What the rules of this file are about."""\n'
-_NEW_RULE = """rule {name}  # what equals what, in one line: this is the rule's doc
-  # left what to look for, right what it equals
+if TYPE_CHECKING:
+    from ..grammar.library.load import Library
+
+_NEW_FILE = '"""The topic of the rules in this file."""\n'
+_NEW_RULE = """rule {name}  # what equals what, in one line: the documentation of the rule
+  # left: the pattern; right: what it equals
   Relu(Relu(x))  =>  Relu(x)
-  class exact  # or reassoc: rounding may differ; or fast: finite values, approximately
-  test fires    x: f32[2,3]  # operands for which the rule holds
-  test refuses in Relu(Abs(x)) for x: f32[2,3]  # what comes near and must stay
+  class exact  # or reassoc: rounding may differ; or fast: approximate, finite values only
+  test fires    x: f32[2,3]  # operands on which the rule fires
+  test refuses in Relu(Abs(x)) for x: f32[2,3]  # a near miss that must not change
 """
 
 
-def write(path: Path, text: str) -> None:
-    """Put a text into a file at once, with the ends of lines and the permissions that the file had."""
-    from ..transient import replacing
+def show_warnings(library: Library, paths: Iterable[str | Path], *, strict: bool) -> None:
+    """Show the warnings about the rules in these files and directories; if `strict`, raise `CheckFailed` for them."""
+    from ..grammar.diagnostics import report
 
+    places = {Path(p).resolve() for p in paths}
+
+    def is_asked(file: str) -> bool:
+        at = Path(file).resolve()
+        return not places.isdisjoint((at, *at.parents))
+
+    found = [w for w in library.warnings if is_asked(w.span.file)]
+    if not found:
+        return
+    files = {span.file for w in found for span in (w.span, *(label.span for label in w.labels))}
+    say(report(found, {file: Path(file).read_text(encoding="utf-8") for file in files}), err())
+    if strict:
+        raise CheckFailed("there are warnings, which --strict does not allow")
+
+
+def write(path: Path, text: str) -> None:
+    """Replace the text of a file atomically, keeping its line endings and permissions."""
     target, data, mode = path.resolve(), text.encode(), None
     if target.exists():
         if b"\r\n" in target.read_bytes():
@@ -40,32 +63,28 @@ def write(path: Path, text: str) -> None:
 
 
 def add_rule(path: Path, name: str, taken: Collection[str]) -> int:
-    """Append a rule to fill in to a file, or make a file with it; the line where it begins.
+    """Append the template of a rule to a file, which need not exist; return the line of the rule.
 
-    Raises:
-        UserError: the name is no name or `taken`, the file is no rule file or cannot be written.
-        RuleErrors: what is in the file is not well formed.
-    """
-    from ..grammar.diagnostics import RuleErrors
-    from ..grammar.format import format_text
-    from ..grammar.parse import parse_fresh, read
-    from ..grammar.syntax_errors import RESERVED
+    Raises `UserError` if the name is invalid or `taken`, or if the file is not a rule file or cannot be written;
+    `RuleErrors` if the file has syntax errors."""
+    from ..grammar.printing.format import format_text
+    from ..grammar.syntax.parse import parse_fresh, read
+    from ..grammar.syntax.syntax_errors import RESERVED
 
     if not (name.isascii() and name[:1].isalpha() and name.replace("_", "a").isalnum()):
-        raise UserError(f"{name!r} is no name of a rule", hint="letters, digits and _, a letter first")
+        hint = "Use letters, digits and _, beginning with a letter."
+        raise UserError(f"{name!r} is not a valid rule name", hint=hint)
     if name in RESERVED:
-        raise UserError(f"{name!r} is a word of the language and names no rule")
+        raise UserError(f"{name!r} is a reserved word and cannot name a rule")
     if path.suffix != ".rules" or path.is_dir():
-        raise UserError("is no rule file", where=str(path), hint="its name ends in .rules")
+        raise UserError("is not a rule file", where=str(path), hint="The name of a rule file ends in .rules.")
     before = read(path) if path.exists() else _NEW_FILE
-    parsed = parse_fresh(before, str(path))
-    if parsed.diagnostics:
-        raise RuleErrors(parsed.diagnostics, {str(path): before})
-    if name in taken or any(getattr(item, "name", "") == name for item in parsed.file.items):
-        raise UserError(f"there is a {name!r} already", where=str(path))
+    items = parse_fresh(before, str(path)).checked(before).items
+    if name in taken or any(getattr(item, "name", "") == name for item in items):
+        raise UserError(f"{name!r} exists already", where=str(path))
     before += "\n" * (bool(before) and not before.endswith("\n")) + "\n" * bool(before)
     after = before + format_text(_NEW_RULE.format(name=name))
-    if parse_fresh(after, str(path)).diagnostics:  # such as an item that goes on where the rule begins
+    if parse_fresh(after, str(path)).diagnostics:  # for example an item that would continue with the rule
         raise UserError("nothing can be appended to this file", where=str(path))
     write(path, after)
     return before.count("\n") + 1

@@ -1,4 +1,4 @@
-"""The tables that commands end with."""
+"""Tables and sentences that commands print at the end."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SHOWN_RULES = 10
 
 
 def simple(*columns: str, numbers: Sequence[int] = (), title: str | None = None) -> Table:
-    """An empty table in the house style; the columns in `numbers` are aligned to the right."""
+    """Return an empty table in the common style; the columns in `numbers` are right-aligned."""
     from rich import box
     from rich.table import Table
 
@@ -27,20 +27,16 @@ def simple(*columns: str, numbers: Sequence[int] = (), title: str | None = None)
 
 
 def summary(report: Report) -> Table:
-    """What changed: nodes and predicted cost before and after."""
+    """Return a table of nodes and predicted cost before and after."""
     table = simple("", "before", "after", "change", numbers=(1, 2, 3))
-    table.add_row(
-        "nodes", f"{report.nodes_before}", f"{report.nodes_after}", change(report.nodes_before, report.nodes_after)
-    )
-    table.add_row(
-        "predicted time", milliseconds(report.cost_before), milliseconds(report.cost_after),
-        change(report.cost_before, report.cost_after),
-    )  # fmt: skip
+    nodes, costs = (report.nodes_before, report.nodes_after), (report.cost_before, report.cost_after)
+    table.add_row("nodes", *map(str, nodes), change(*nodes))
+    table.add_row("predicted time", *map(milliseconds, costs), change(*costs))
     return table
 
 
 def rules(report: Report, *, everything: bool = False) -> Table | None:
-    """The rules whose nodes are in the result, most first; None if there are none."""
+    """Return a table of the rules with nodes in the result, most nodes first; None if there are none."""
     used = sorted(
         (r for r in report.rules if r.in_result or (everything and r.matches)), key=lambda r: (-r.in_result, r.name)
     )
@@ -56,25 +52,19 @@ def rules(report: Report, *, everything: bool = False) -> Table | None:
 
 
 def precision(report: Report) -> str:
-    """How many products are done in the precision that was asked for and how far off that makes the program; empty for
-    f32."""
+    """Return how many products run in the requested precision, and the program's error; empty for f32."""
     found = report.precision
     if found["asked"] == "f32":
         return ""
     low, all_ = found["lowered"], found["lowered"] + found["kept"]
     text = f"{low} of {all_} products in {found['asked']}"
     if not low:
-        return f"{text}: for none of them is that predicted to be faster here"
+        return f"{text}: it is not predicted to be faster for any of them here"
     error = report.verify.get("errors", {}).get(PROGRAM)
     if error is None:
-        return f"{text}; their error is not known: nothing was compared"
-    return (
-        f"{text}: the program's largest error is {_error(error['max_abs'])} absolute, {_error(error['max_rel'])} scaled"
-    )
-
-
-def _error(value: float | None) -> str:
-    return "no number" if value is None else f"{value:.2g}"
+        return f"{text}; the error is unknown: nothing was compared"
+    absolute, scaled = ("no number" if e is None else f"{e:.2g}" for e in (error["max_abs"], error["max_rel"]))
+    return f"{text}: the program's largest error is {absolute} absolute, {scaled} scaled"
 
 
 _LIMITS = {
@@ -86,7 +76,7 @@ _LIMITS = {
 
 
 def stopped(report: Report) -> str:
-    """What kept saturation from finding all that the rules reach, in lines; empty if nothing did."""
+    """Return the limits that stopped saturation early, one per line; empty if none did."""
     reason = report.egraph["stop_reason"]
     lines = []
     if reason in _LIMITS:
@@ -100,36 +90,35 @@ def stopped(report: Report) -> str:
 
 
 def timings(measured: Mapping[str, Any], base: str) -> Table:
-    """Median times of several engines, and how many times faster `base` is than each."""
+    """Return a table of the median times of engines, with the speed-up of `base` over each."""
     table = simple("engine", "median", "10 %", "90 %", "runs", f"{base} is", numbers=(1, 2, 3, 4, 5))
     for name, timing in measured.items():
         ratio = timing.median / measured[base].median
         faster = "" if name == base else f"{ratio:.2f}×"
-        table.add_row(
-            name,
-            milliseconds(timing.median),
-            milliseconds(timing.low),
-            milliseconds(timing.high),
-            str(timing.runs),
-            faster,
-        )
+        times = map(milliseconds, (timing.median, timing.low, timing.high))
+        table.add_row(name, *times, str(timing.runs), faster)
     return table
 
 
+def plural(count: int, noun: str) -> str:
+    """Return a number of things, such as `1 node` or `2 nodes`."""
+    return f"{count} {noun}{'s' * (count != 1)}"
+
+
 def change(before: float, after: float) -> str:
-    """`-42 %`, or a dash where there is nothing to compare with."""
+    """Return the relative change, such as `-42 %`; a dash if `before` is 0."""
     return f"{(after - before) / before:+.0%}".replace("%", " %") if before else "-"
 
 
 def milliseconds(seconds: float) -> str:
-    """A time in the unit that reads best."""
+    """Format a time in the most readable unit."""
     if seconds < 1e-3:
         return f"{seconds * 1e6:.1f} µs"
     return f"{seconds * 1e3:.2f} ms" if seconds < 10 else f"{seconds:.1f} s"
 
 
 def size(count: float) -> str:
-    """A number of bytes in the unit that reads best."""
+    """Format a number of bytes in the most readable unit."""
     for unit in ("B", "KiB", "MiB"):
         if count < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"

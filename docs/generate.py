@@ -1,7 +1,8 @@
-"""Write the generated parts of these pages: `python docs/generate.py`, or `make docs`; `--check` only compares.
+"""Write the generated parts of the pages: `python docs/generate.py`, or `make docs`; `--check` only compares.
 
-`errors.md` comes from the rule files in `tests/rules_fail` and their `.expected` messages, the table of functions in
-`language.md` from `grammar/builtins.py`.
+`errors.md` comes from the rule files in `tests/rules_fail` and their `.expected` messages; the table of functions in
+`language.md` from `grammar/builtins.py`. A code block below the comment `<!-- include: FILE::NAME -->` holds the
+rule, or the Python region between `# region NAME` and `# endregion`, of that file.
 """
 
 from __future__ import annotations
@@ -11,44 +12,65 @@ import sys
 import textwrap
 from pathlib import Path
 
-from rewrite.grammar import builtins, codes
+from rewrite.grammar import builtins
+from rewrite.grammar.checks import codes
 
 HERE = Path(__file__).parent
-FAILING = HERE.parent / "tests" / "rules_fail"
+ROOT = HERE.parent
+FAILING = ROOT / "tests" / "rules_fail"
 BEGIN, END = "<!-- begin: functions, made by generate.py -->", "<!-- end: functions -->"
+INCLUDE = re.compile(r"(<!-- include: (\S+)::(\w+) -->\n```\w+[^\n]*\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)
 ERRORS = """# Messages about rule files
 
-All that is wrong in a file is told at once, each with a code, the place, and often a guess at what was meant. Errors
-stop a run; warnings stop nobody, unless asked for by `--strict`, and a rule can allow one: `allow loop "the reason"`.
-One example of each code; this page is made from `tests/rules_fail` by `docs/generate.py`.
+All problems of a file are reported at once, each with a code, the place, and often a suggestion. Errors stop a run.
+Warnings do not, unless `--strict` is given; a rule can allow one: `allow loop "the reason"`. Below is one example of
+each code, generated from `tests/rules_fail` by `docs/generate.py`.
 
 """
 TITLES = ("Tensors", "Numbers and dims", "Lists", "Permutations and axes", "Element types", "Bodies", "Making tensors")
 
 
+def region(file: Path, name: str) -> str:
+    """The text of a rule, or of a marked region of Python without its indentation."""
+    text = file.read_text(encoding="utf-8")
+    if file.suffix == ".rules":
+        found = re.search(rf"^rule {name}\b.*?(?=\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
+    else:
+        found = re.search(rf"(?<=# region {name}\n).*?(?=^ *# endregion)", text, re.MULTILINE | re.DOTALL)
+    assert found is not None, f"{file} has no {name!r}"
+    return textwrap.dedent(found[0]).strip("\n") + "\n"
+
+
+def included(page: Path) -> str:
+    """The page with every included block as it is in its file."""
+    text = page.read_text(encoding="utf-8")
+    return INCLUDE.sub(lambda match: match[1] + region(ROOT / match[2], match[3]), text)
+
+
 def functions_table() -> str:
-    """The condition library as Markdown tables, a blank line of `builtins.py` apart."""
-    groups = builtins._FUNCTIONS.strip().split("\n\n")
+    """The condition library as Markdown tables, one for each paragraph of `functions.txt`."""
+    operands = builtins.OPERAND_FUNCTIONS.read_text(encoding="utf-8")
+    groups = builtins.FUNCTIONS.read_text(encoding="utf-8").strip().split("\n\n")
     assert len(groups) == len(TITLES), "a group of functions has no title"
-    sections = [(title, list(builtins._parse(group).values())) for title, group in zip(TITLES, groups, strict=True)]
-    sections.append(("For operands of tests only", list(builtins._parse(builtins._OPERAND_FUNCTIONS).values())))
+    titled = [*zip(TITLES, groups, strict=True), ("For operands of tests only", operands)]
+    sections = [(title, list(builtins.parse_table(group).values())) for title, group in titled]
     text = ""
     for title, found in sections:
         rows = "".join(f"| `{f.signature}` | {f.doc} |\n" for f in found)
-        text += f"**{title}**\n\n| function | what it gives |\n|---|---|\n{rows}\n"
+        text += f"**{title}**\n\n| function | result |\n|---|---|\n{rows}\n"
     return text
 
 
 def language() -> str:
-    """`language.md` with its table of functions as it should be."""
-    before, _, rest = (HERE / "language.md").read_text(encoding="utf-8").partition(BEGIN)
+    """`language.md` with the current table of functions."""
+    before, _, rest = included(HERE / "language.md").partition(BEGIN)
     _, found, after = rest.partition(END)
     assert found, "language.md has lost the marks around its table"
     return f"{before}{BEGIN}\n\n{functions_table()}{END}{after}"
 
 
 def errors() -> str:
-    """`errors.md`: the shortest message of each code."""
+    """`errors.md`: the shortest example of each code."""
     examples: dict[str, str] = {}
     for file in sorted(FAILING.glob("*.expected")):
         for message in re.split(r"\n\n(?=error\[|warning\[)", file.read_text(encoding="utf-8").strip()):
@@ -69,13 +91,19 @@ def wrapped(text: str) -> str:
     return textwrap.fill(text, 118, break_long_words=False, break_on_hyphens=False)
 
 
+def pages() -> dict[Path, str]:
+    """Every page with a generated part, and its current text."""
+    generated = {HERE / "language.md": language(), HERE / "errors.md": errors()}
+    others = [ROOT / "README.md", ROOT / "rules" / "README.md", *sorted(HERE.glob("*.md"))]
+    return generated | {page: included(page) for page in others if page not in generated}
+
+
 def main(arguments: list[str]) -> int:
-    """Write the pages, or tell (exit code 1) which of them are not current."""
+    """Write the pages, or report with exit code 1 which of them are stale."""
     stale = []
-    for name, text in (("language.md", language()), ("errors.md", errors())):
-        path = HERE / name
+    for path, text in pages().items():
         if not path.exists() or path.read_text(encoding="utf-8") != text:
-            stale.append(name)
+            stale.append(path.name)
             if "--check" not in arguments:
                 path.write_text(text, encoding="utf-8")
     sys.stdout.write(f"{'stale' if '--check' in arguments else 'written'}: {', '.join(stale) or 'none'}\n")

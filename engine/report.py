@@ -1,24 +1,27 @@
-"""What a run reports: the values behind the final table and `--json` (documented in `docs/json.md`)."""
+"""Report of a run: the values behind the final table and `--json` (documented in `docs/json.md`)."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
-from .operators import LOWER_PRECISION
+from .ir.bodies import all_bodies
+from .ir.names import LOWER_PRECISION
 
 if TYPE_CHECKING:
-    from ..grammar.library import Library
-    from .cost import CostModel
-    from .graph import Graph
-    from .worker import Outcome
+    from ..grammar.library.load import Library
+    from .cost.cost_model import CostModel
+    from .extraction.extract import Extraction
+    from .ir.graph import Graph
+    from .saturation.saturate import Saturation
 
 
 @dataclass(slots=True)
 class RuleReport:
-    """One rule in one run: how often it matched, changed the e-graph, and how many nodes of the result it made."""
+    """Counts of one rule in one run: matches, changes of the e-graph, nodes of the result that it made."""
 
     name: str
     file: str
@@ -32,7 +35,7 @@ class RuleReport:
 
 @dataclass(slots=True)
 class Report:
-    """A run in figures. Costs are in the unit of the cost model, times in seconds by stage."""
+    """Figures of one run. Costs are in the unit of the cost model, times are seconds by stage."""
 
     nodes_before: int
     nodes_after: int
@@ -47,62 +50,42 @@ class Report:
     outputs: dict[str, str] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
-        """The report as plain JSON values."""
+        """Return the report as plain JSON values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Report:
-        """The report that `as_json` gave. Raises TypeError or KeyError for anything else."""
+        """Return the report behind the result of `as_json`. Raises TypeError or KeyError for anything else."""
         return cls(**{**data, "rules": [RuleReport(**rule) for rule in data["rules"]]})
 
 
-def count_nodes(graph: Graph) -> int:
-    """The nodes of a graph and of the graphs inside it."""
-    return sum(1 + sum(count_nodes(body) for _, body in node.subgraphs()) for node in graph.nodes)
-
-
 def make_report(
-    library: Library,
-    before: Graph,
-    after: Graph,
-    native: Graph,
-    outcome: Outcome,
-    cost: CostModel,
-    seconds: dict[str, float],
-    precision: str = "f32",
-) -> Report:
-    """The report of a run, with how many products are done in the `precision` asked for.
+    library: Library, graphs: tuple[Graph, Graph, Graph], saturation: Saturation, extraction: Extraction,
+    cost: CostModel, precision: str, seconds: dict[str, float],
+) -> Report:  # fmt: skip
+    """Return the report of a run; `graphs` are the model as read and the two results.
 
     `in_result` counts the nodes of both results that carry the rule's name."""
-    made: dict[str, int] = {}
-    for graph in (after, native):
-        for node in graph.nodes:
-            for rule in node.rules:
-                made[rule] = made.get(rule, 0) + 1
+    before, after, native = graphs
+    made = Counter(rule for graph in (after, native) for node in graph.nodes for rule in node.rules)
     places = library.places()
-    places |= {f"{way}_{name}": place for name, place in places.items() for way in ("recognise", "define")}
-    if not outcome.saturation.counts.keys() <= places.keys():
-        raise UserError("a rule file was changed while it was in use", hint="Run again.")
+    places |= {f"{verb}_{name}": place for name, place in places.items() for verb in ("recognise", "define")}
+    if not saturation.counts.keys() <= places.keys():
+        raise UserError("a rule file was changed during the run", hint="Run again.")
     rules = [
-        RuleReport(
-            name, *places[name], count.matches, count.applied, made.get(name, 0), count.seconds,
-            count.reason,
-        )
-        for name, count in outcome.saturation.counts.items()
-    ]  # fmt: skip
-    saturation, extraction = outcome.saturation, outcome.extractions["portable"]
+        RuleReport(name, *places[name], n.matches, n.applied, made[name], n.seconds, n.reason)
+        for name, n in saturation.counts.items()
+    ]
     return Report(
-        nodes_before=before.written or count_nodes(before),
-        nodes_after=count_nodes(after),
+        nodes_before=before.written or _count_nodes(before),
+        nodes_after=_count_nodes(after),
         cost_before=cost.graph_cost(before),
         cost_after=cost.graph_cost(after),
         seconds=seconds,
         egraph={
-            "classes": saturation.classes,
-            "nodes": saturation.nodes,
-            "iterations": saturation.iterations,
-            "stop_reason": saturation.stop_reason,
-            "limited": saturation.limited,
+            **{
+                name: getattr(saturation, name) for name in ("classes", "nodes", "iterations", "stop_reason", "limited")
+            },
             "limits": [asdict(met) for met in saturation.limits],
             "unscheduled": list(saturation.unscheduled),
         },
@@ -112,14 +95,16 @@ def make_report(
     )
 
 
+def _count_nodes(graph: Graph) -> int:
+    return sum(len(part.nodes) for part in (graph, *all_bodies(graph)))
+
+
 _PRODUCTS = ("MatMul", "Gemm", "Conv")
-
-
 _BYTES = ("MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv")
 
 
 def _products(graph: Graph, precision: str) -> dict[str, int]:
-    """How many products with constants the native graph has in that precision, and how many in f32."""
+    """Count the products with constants of the native graph: in the low precision, and in f32."""
     ops = [node.op for node in graph.nodes if any(v in graph.constants for v in node.inputs)]
     low = {"bf16": LOWER_PRECISION, "int8": _BYTES}.get(precision, ())
     return {
@@ -128,7 +113,7 @@ def _products(graph: Graph, precision: str) -> dict[str, int]:
     }
 
 
-def _gap(extraction: Any) -> float | None:
+def _gap(extraction: Extraction) -> float | None:
     if extraction.bound is None or not extraction.cost:
         return None
     return float((extraction.cost - extraction.bound) / extraction.cost)

@@ -1,4 +1,4 @@
-"""The Python API on the model of `make_model.py`: optimise, compile, run, and the drop-in for ONNX Runtime's class.
+"""The Python API on the model of `make_model.py`: optimize, compile, run, and the drop-in for ONNX Runtime's class.
 
 python python_api.py [MODEL]
 """
@@ -17,23 +17,27 @@ RULES = Path(__file__).with_name("my.rules")
 
 
 def main(path: str = "tiny.onnx") -> None:
-    """Show each function once; raises if one of them computes something else."""
+    """Call each function once; raise if one of them computes something else."""
     x = np.random.default_rng(0).standard_normal((5, 4)).astype(np.float32)
 
+    # region api
     # Only the graph: an ONNX model for any runtime.
     result = rewrite.optimize(path, rules=[RULES], numerics="exact")
-    print([node.op_type for node in result.model.graph.node])
-    print("\n".join(result.explain("size")))
-    with tempfile.TemporaryDirectory() as folder:
-        onnx.save(result.model, Path(folder) / "tiny.opt.onnx")
+    model, report = result.model, result.report
 
     # Native code for this machine. N stays free: one program for every batch size.
     program = rewrite.compile(path, rules=[RULES], threads=1)
     y = program.run({"x": x})["y"]
 
-    # What uses onnxruntime.InferenceSession can use this instead.
+    # A drop-in replacement for onnxruntime.InferenceSession.
     session = rewrite.InferenceSession(path)
     (other,) = session.run(None, {"x": x})
+    # endregion
+
+    print(f"{report.nodes_before} nodes became {report.nodes_after}:", [node.op_type for node in model.graph.node])
+    print("\n".join(result.explain("size")))
+    with tempfile.TemporaryDirectory() as folder:
+        onnx.save(model, Path(folder) / "tiny.opt.onnx")
     np.testing.assert_allclose(y, other, rtol=1e-5, atol=1e-6)
     print("program and session agree on", y.shape)
 

@@ -1,22 +1,27 @@
-"""What is wrong with a rule file, said to a person: code, message, the source line with a caret, and a hint.
+"""Diagnostics of rule files: code, message, source excerpt with a caret, and a hint.
 
-Stages collect diagnostics and go on, so that one run shows every error of a file. `RuleErrors` carries them out.
+Stages collect diagnostics and continue, so that one run shows every error of a file. `RuleErrors` carries them.
 """
 
 from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
+from typing import TypeVar
 
 from ..errors import UserError
-from .ast import Span
+from .syntax.ast import Span, Syntax
+
+_N = TypeVar("_N", bound=Syntax)
+_place = attrgetter("span.file", "span.line", "span.column", "code", "message")
 
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """A second place that matters for a diagnostic, with what it has to do with it."""
+    """A secondary place of a diagnostic, and its relation to it."""
 
     span: Span
     text: str
@@ -24,7 +29,7 @@ class Label:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A change to the text that would mend it: `replacement` in the place of `span`."""
+    """A text edit that resolves a diagnostic: `replacement` instead of `span`."""
 
     span: Span
     replacement: str
@@ -34,8 +39,8 @@ class Fix:
 class Diagnostic:
     """One finding in a rule file. `code` is a stable word such as `unbound-variable`.
 
-    `severity` is `error`, or `warning` for what stops nobody. `fix` is what an editor can do about it at once; where
-    the hint has one guess at a misspelt word that is the whole of `span`, it is that guess."""
+    `severity` is `error`, or `warning` for what does not stop a run. `fix` is the edit that an editor offers; it
+    defaults to the only candidate of a "did you mean" hint."""
 
     code: str
     message: str
@@ -48,12 +53,12 @@ class Diagnostic:
     def __post_init__(self) -> None:
         if self.fix is None and self.hint.startswith("did you mean"):
             words = re.findall(r"`([^`]+)`", self.message)
-            meant = next((w for w in words if _is_whole(w, self.span)), None)
+            meant = next((w for w in words if start_of(self.span, len(w)) == self.span), None)
             if meant is not None:
-                object.__setattr__(self, "fix", guessed(self.hint, meant, self.span))
+                object.__setattr__(self, "fix", spelling_fix(self.hint, meant, self.span))
 
     def render(self, sources: Mapping[str, str]) -> str:
-        """The finding as text. `sources` maps file names to their contents; a file not in it is shown without lines."""
+        """Return the finding as text. `sources` maps file names to contents; other files are shown without excerpt."""
         out = [f"{self.severity}[{self.code}]: {self.message}", *_excerpt(self.span, sources, "^", "")]
         for label in self.labels:
             out += _excerpt(label.span, sources, "-", label.text)
@@ -63,7 +68,7 @@ class Diagnostic:
 
 
 class RuleErrors(UserError):
-    """All the errors found in one or several rule files, as `diagnostics` in source order; `str()` shows them."""
+    """All errors of one or several rule files, as `diagnostics` in source order."""
 
     def __init__(self, diagnostics: Iterable[Diagnostic], sources: Mapping[str, str]) -> None:
         self.diagnostics = sorted(diagnostics, key=_place)
@@ -71,36 +76,38 @@ class RuleErrors(UserError):
         super().__init__(report(self.diagnostics, self.sources))
 
 
+def repeated(named: Iterable[_N], name: Callable[[_N], str] = attrgetter("name")) -> Iterator[tuple[_N, Label]]:
+    """Yield what has the name of something before it, with a label of the first of that name."""
+    first: dict[str, _N] = {}
+    for one in named:
+        if first.setdefault(name(one), one) is not one:
+            yield one, Label(first[name(one)].span, "the first one is here")
+
+
 def report(diagnostics: Iterable[Diagnostic], sources: Mapping[str, str]) -> str:
-    """All findings as text, in source order, with their number at the end."""
+    """Return all findings as text, in source order, followed by their number."""
     found = sorted(diagnostics, key=_place)
     rendered = [diagnostic.render(sources) for diagnostic in found]
     counts = [(word, sum(d.severity == word for d in found)) for word in ("error", "warning")]
-    said = ", ".join(f"{count} {word}{'s' * (count != 1)}" for word, count in counts if count)
-    return "\n\n".join([*rendered, said or "no errors"])
+    total = ", ".join(f"{count} {word}{'s' * (count != 1)}" for word, count in counts if count)
+    return "\n\n".join([*rendered, total or "no errors"])
 
 
-def guessed(hint: str, word: str, span: Span) -> Fix | None:
-    """The change of a word at the start of a span into the guess of a hint, if it has one only."""
+def spelling_fix(hint: str, word: str, span: Span) -> Fix | None:
+    """Return the edit of `word` at the start of a span to the candidate of a hint, if it has exactly one."""
     guess = re.fullmatch(r"did you mean (?:the operator )?`([^`]+)`\?", hint)
     if guess is None:
         return None
-    end = span.column + len(word)
-    at = Span(span.file, span.line, span.column, span.line, end)
-    return Fix(at, (".." if word.startswith("..") else "") + guess[1])
+    return Fix(start_of(span, len(word)), (".." if word.startswith("..") else "") + guess[1])
 
 
-def _is_whole(word: str, span: Span) -> bool:
-    return span.line == span.end_line and span.end_column - span.column == len(word)
-
-
-def _place(diagnostic: Diagnostic) -> tuple[str, int, int, str, str]:
-    span = diagnostic.span
-    return span.file, span.line, span.column, diagnostic.code, diagnostic.message
+def start_of(span: Span, length: int) -> Span:
+    """Return the first characters of a span."""
+    return Span(span.file, span.line, span.column, span.line, span.column + length)
 
 
 def _excerpt(span: Span, sources: Mapping[str, str], mark: str, text: str) -> list[str]:
-    """`file:line:column`, the line, and a line of marks below the part that is meant."""
+    """Return `file:line:column`, the source line, and a line of marks below the span."""
     head = f"  --> {span.file}:{span.line}:{span.column}"
     lines = sources.get(span.file, "").split("\n")
     if not 1 <= span.line <= len(lines):
@@ -115,7 +122,7 @@ def _excerpt(span: Span, sources: Mapping[str, str], mark: str, text: str) -> li
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
-    """A hint that names the likeliest of the choices, or nothing; a name of one or two letters is like too many."""
+    """Return a hint that names the most similar choices, or nothing; one or two letters resemble too much."""
     if len(name) < 3:
         return ""
     close = difflib.get_close_matches(name, list(choices), n=2, cutoff=0.6)

@@ -1,116 +1,78 @@
-"""What the checks ask about ONNX operators; the engine's operator table answers.
+"""Interfaces of operators, and the table of them that the checks consult.
 
-The rule language knows no operator by itself, so that it depends on nothing above it.
+The engine implements the table from the schemas of the `onnx` package; the rule language itself knows no operator.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 
-class OperatorSignature(Protocol):
-    """The inputs and attributes of one operator.
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One formal input or output. A `variadic` one, always the last, stands for any number of values.
 
-    `inputs` are (name, optional, variadic); only the last may be variadic, and then `max_inputs` means nothing."""
+    `type` is the type variable or concrete type of the schema (`T`, `tensor(int64)`). `dtypes` are the short names of
+    the allowed element types, empty for what is not a tensor. `others` says whether sequences, optionals or maps are
+    allowed too."""
 
-    @property
-    def inputs(self) -> Sequence[tuple[str, bool, bool]]:
-        """The formal inputs in order."""
-
-    @property
-    def attributes(self) -> Mapping[str, Any]:
-        """The attributes by name."""
-
-    @property
-    def min_inputs(self) -> int:
-        """How many inputs it needs."""
-
-    @property
-    def max_inputs(self) -> int:
-        """How many inputs it takes."""
+    name: str
+    optional: bool
+    variadic: bool
+    homogeneous: bool
+    type: str
+    dtypes: frozenset[str]
+    others: bool
 
 
-class FormalParameter(Protocol):
-    """One formal input or output of an operator.
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """One formal attribute. `kind` is the ONNX name of its type (`INT`, `FLOATS`, `GRAPH`); no `default` is None."""
 
-    `type` is a type variable of the schema (`T`) or a concrete type (`tensor(int64)`); `dtypes` are the element types
-    that are allowed; `others` says whether sequences, optionals or maps are allowed too."""
-
-    @property
-    def variadic(self) -> bool:
-        """Whether it stands for any number of values; only the last may."""
-
-    @property
-    def homogeneous(self) -> bool:
-        """Whether the values of a variadic one have one type."""
-
-    @property
-    def type(self) -> str:
-        """The type as the schema writes it."""
-
-    @property
-    def dtypes(self) -> frozenset[str]:
-        """The element types that are allowed."""
-
-    @property
-    def others(self) -> bool:
-        """Whether it may be no tensor."""
+    name: str
+    kind: str
+    default: Any
+    required: bool
 
 
-class FormalAttribute(Protocol):
-    """One formal attribute. `kind` is the ONNX name of its type (`INT`, `FLOATS`, …)."""
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """The interface of an operator. `max_inputs` and `max_outputs` are None for any number."""
 
-    @property
-    def kind(self) -> str:
-        """The kind of its values."""
+    op: str
+    inputs: tuple[Parameter, ...]
+    outputs: tuple[Parameter, ...]
+    attributes: Mapping[str, Attribute]
+    min_inputs: int
+    max_inputs: int | None
+    min_outputs: int
+    max_outputs: int | None
+    since_version: int
+    deprecated: bool
 
-    @property
-    def default(self) -> Any:
-        """Its default, None if there is none."""
-
-    @property
-    def required(self) -> bool:
-        """Whether it must be there."""
-
-
-class OperatorSchema(Protocol):
-    """The types of one operator of the standard."""
-
-    @property
-    def inputs(self) -> Sequence[FormalParameter]:
-        """The formal inputs in order."""
-
-    @property
-    def outputs(self) -> Sequence[FormalParameter]:
-        """The formal outputs in order."""
-
-    @property
-    def attributes(self) -> Mapping[str, FormalAttribute]:
-        """The formal attributes by name."""
+    def is_tensor(self, attribute: str) -> bool:
+        """Return whether an attribute holds a tensor, which a pattern binds as a constant."""
+        return attribute in self.attributes and self.attributes[attribute].kind == "TENSOR"
 
 
 class OperatorInfo(Protocol):
     """A table of operators."""
 
-    def schema(self, op: str) -> OperatorSchema | None:
-        """The types of an operator's inputs, outputs and attributes, or None if no schema describes it."""
-
-    def signature(self, op: str) -> OperatorSignature | None:
-        """The signature of `op` (`Conv`, `com.microsoft.Gelu`), or None when there is no such operator."""
+    def schema(self, op: str) -> Signature | None:
+        """Return the interface of `op` (`Conv`, `com.microsoft.Gelu`), or None if no schema describes it."""
 
     def missing(self, op: str, attribute: str | None, low: int, high: int | None) -> str:
-        """How an operator (or attribute of it) fails to be there with one meaning at the versions `low` to `high` of
-        its domain, as the end of a sentence (“exists from opset 20 on”); empty if it does not fail."""
+        """Return why an operator or attribute does not have one meaning at the versions `low` to `high` of its domain.
+
+        The end of a sentence (`exists from opset 20 on`), empty if it does."""
 
     def newest(self, domain: str) -> int | None:
-        """The newest version of a domain that is known; None for one of which nothing is."""
-
-    def is_tensor(self, op: str, attribute: str) -> bool:
-        """Whether an attribute of `op` holds a tensor, which a pattern binds as a constant."""
+        """Return the newest known version of a domain; None for an unknown domain."""
 
     def version(self) -> str:
-        """A word that changes whenever the answers of the table may have changed, for what is kept by content."""
+        """Return a word that changes whenever the table may have changed; part of cache keys."""
 
     def names(self) -> Iterable[str]:
-        """All operator names, for “did you mean”."""
+        """Return all operator names, for spelling suggestions."""

@@ -1,1 +1,4 @@
-"""The prebuilt runtime: thread pool, arena and the walker of the kernel list, as Cython extensions."""
+"""Running: programs, their interface, control flow and fallbacks in Python, profiles, and the native executor.
+
+In: a plan, its buffer assignment and the addresses of its kernels; arrays. Out: arrays.
+"""

@@ -1,3 +1,8 @@
-"""One module per command; each imports what it needs when it runs, so that `rewrite --help` is fast."""
+"""The commands, one module each.
 
-NAMES = ("bench", "cache", "calibrate", "check", "explain", "fmt", "lsp", "optimize", "rules", "run", "test")
+In: parsed options. Out: results on standard output or in files. Each command imports what it needs inside its function,
+so that `rewrite --help` and cached runs start fast.
+"""
+
+NAMES = ("optimize", "run", "bench", "test", "check", "fmt", "lsp", "rules", "explain", "calibrate", "cache")
+"""In the order of the help."""

@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Annotated
 
-import typer
+from typer import Option
+
+from .. import tables
+from ..console import err, out, say
 
 
 def command(
-    seconds: Annotated[float, typer.Option(metavar="S", min=1.0, max=600, help="About how long to measure.")] = 10.0,
-    show: Annotated[bool, typer.Option("--show", help="Only show the profile in use.")] = False,
+    seconds: Annotated[float, Option(metavar="S", min=1.0, max=600, help="Approximate seconds to measure.")] = 10.0,
+    show: Annotated[bool, Option("--show", help="Show the current profile without measuring.")] = False,
 ) -> None:
     """Measure this machine for the cost model (about ten seconds)."""
-    from ...engine import machine as machines
-    from .. import tables
-    from ..console import err, out
+    from ...engine.cost import machine as machines
+    from ...engine.cost import microbench
 
     if show:
         machine, note = machines.load(), ""
     else:
-        if err().is_terminal:
-            with err().status("measuring arithmetic and memory"):
-                machine = machines.calibrate(seconds)
-        else:
-            machine = machines.calibrate(seconds)
+        with err().status("measuring arithmetic and memory") if err().is_terminal else nullcontext():
+            machine = microbench.calibrate(seconds)
         note = f"stored in {machines.store(machine)}"
     table = tables.simple("", "", numbers=(1,))
     table.add_row("CPU", machine.cpu)
@@ -36,4 +36,4 @@ def command(
     table.add_row("source", machine.source)
     out().print(table)
     if note:
-        out().print(note, markup=False, soft_wrap=True)
+        say(note)

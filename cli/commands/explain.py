@@ -1,109 +1,101 @@
-"""`rewrite explain`: which rules led from the old nodes to the new."""
+"""`rewrite explain`: the rules that made each node, why a rule did not match, and the value after each stage."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
-from ..options import (
-    NodeLimit,
-    Numerics,
-    NumericsOption,
-    Rules,
-    Shape,
-    StdRules,
-    TimeLimit,
-    existing_model,
-    parse_shapes,
-)
+from .. import tables
+from ..console import Stages, out, say
+from ..options import RuleOptions, Shape, existing_model, grouped, parse_shapes
 
 if TYPE_CHECKING:
-    from ...engine.nearest import WhyNot
+    from ...engine.optimizer import Optimized
+    from ...engine.options import Options
+    from ...engine.saturation.why_not import WhyNot
+
+SHOWN_PLACES = 20
 
 
+@grouped
 def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL", help="The ONNX model to optimise and explain.")],
+    model: Annotated[Path, Argument(metavar="MODEL", help="The ONNX model to optimize and explain.")],
+    rules: RuleOptions,
     node: Annotated[
-        str | None, typer.Option("--node", "-n", metavar="NAME", help="Only this node, of the result or the original.")
+        str | None, Option("--node", "-n", metavar="NAME", help="Only this node, of the result or the original.")
     ] = None,
     why_not: Annotated[
-        str | None,
-        typer.Option(
-            "--why-not", metavar="RULE", help="Tell where this rule came nearest to firing, and what was missing."
-        ),
+        str | None, Option(metavar="RULE", help="Show where this rule came closest to matching, and what was missing.")
     ] = None,
-    rules: Rules = [],  # noqa: B006
-    std_rules: StdRules = True,
-    numerics: NumericsOption = Numerics.REASSOC,
+    stages: Annotated[
+        bool, Option("--stages", help="Show a summary of the value after each stage of the engine.")
+    ] = False,
     shape: Shape = [],  # noqa: B006
-    time_limit: TimeLimit = None,
-    node_limit: NodeLimit = None,
 ) -> None:
-    """Tell which rules made each node of the result."""
-    from ... import api
-    from .. import tables
-    from ..console import out
-    from ..progress import Stages
+    """Show which rules made each node of the result."""
+    from ...engine.optimizer import optimize
 
-    with Stages() as stages:
-        result = api.optimize(
-            existing_model(model),
-            rules=rules,
-            std_rules=std_rules,
-            numerics=numerics.value,
-            shapes=parse_shapes(shape),
-            time_limit=time_limit,
-            node_limit=node_limit,
-            why_not=why_not,
-            progress=stages,
-        )
-    if why_not is not None:
-        assert result.why_not is not None
+    options = rules.options(shapes=parse_shapes(shape), why_not=why_not)
+    existing_model(model)
+    if stages:
+        _stages(model, options)
+        return
+    with Stages() as progress:
+        result = optimize(model, options, progress)
+    if result.why_not is not None:
         _why_not(result.why_not, node)
-        return
-    if node is not None:
+    elif node is not None:
         for line in result.explain(node):
-            out().print(line, markup=False, soft_wrap=True)
-        return
+            say(line)
+    else:
+        _nodes(result)
+
+
+def _stages(model: Path, options: Options) -> None:
+    from ...engine.pipeline import stages
+
+    for name, value in stages(model, options):
+        if name == "export":
+            value = f"{len(value.SerializeToString()):,} bytes"  # type: ignore[attr-defined]
+        first, *rest = str(value).splitlines()
+        say(f"{name:<10}{first}")
+        for line in rest:
+            say(f"{'':<10}{line}")
+
+
+def _nodes(result: Optimized) -> None:
     table = tables.simple("node", "operator", "made by", "stands for")
-    unchanged = 0
     for made in result.portable.nodes:
         if made.rules:
             table.add_row(made.name or made.outputs[0], made.op, " → ".join(made.rules), ", ".join(made.origins))
-        else:
-            unchanged += 1
-    if table.row_count:
+    count = table.row_count
+    if count:
         out().print(table)
-    made_count = table.row_count
-    out().print(f"{made_count} node{'s' * (made_count != 1)} made by rules, {unchanged} as in the original")
+    unchanged = len(result.portable.nodes) - count
+    out().print(f"{tables.plural(count, 'node')} made by rules, {unchanged} as in the original")
 
 
 def _why_not(answer: WhyNot, node: str | None) -> None:
-    """Print where a rule holds and where it nearly does; with `node`, only what concerns that node."""
-    from ..console import out
-
+    """Print where a rule matches and where it nearly does; with `node`, only what concerns that node."""
     fires = [place for place in answer.fires if node is None or f"({node})" in place]
     misses = [
         miss for miss in answer.misses if node is None or node in (miss.node, *miss.others) or f"({node})" in miss.node
     ]
     if fires:
-        count = len(fires)
-        out().print(f"{answer.rule} holds at {count} place{'s' * (count != 1)}:", markup=False)
-        for place in fires[:20]:
-            out().print(f"  {place}", markup=False, soft_wrap=True)
-        if count > 20:
-            out().print(f"  and {count - 20} more")
-        out().print("What a rule adds is in the result where it is the cheapest form; `rewrite explain` tells where.")
+        out().print(f"{answer.rule} holds at {tables.plural(len(fires), 'place')}:", markup=False)
+        for place in fires[:SHOWN_PLACES]:
+            say(f"  {place}")
+        if len(fires) > SHOWN_PLACES:
+            out().print(f"  and {len(fires) - SHOWN_PLACES} more")
+        out().print("The result has the cheapest form of each value; `rewrite explain` shows which rules made it.")
     if misses:
-        out().print(
-            f"{answer.rule} came nearest to firing elsewhere:" if fires else f"{answer.rule} does not fire; nearest:"
-        )
+        out().print(f"{answer.rule} {'came closest to firing elsewhere:' if fires else 'does not fire; closest:'}")
         sources = {m.span.file: Path(m.span.file).read_text(encoding="utf-8") for m in misses}
         for miss in misses:
             out().print(f"\n{miss.matched} of {miss.total} parts match", markup=False)
-            out().print(miss.diagnostic().render(sources), markup=False, soft_wrap=True)
+            say(miss.diagnostic().render(sources))
     if not fires and not misses:
         where = f" at {node}" if node else ""
-        out().print(f"{answer.rule} is nowhere near{where}: the model has no node like the root of its pattern")
+        out().print(f"{answer.rule} does not come close{where}: no node of the model is like the root of its pattern")

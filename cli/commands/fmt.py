@@ -1,48 +1,48 @@
-"""`rewrite fmt`: rule files in the project's one layout."""
+"""`rewrite fmt`: format rule files."""
 
 from __future__ import annotations
 
+import difflib
 import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+from typer import Argument, Option
 
 from ...errors import RewriteError, UserError
+from ..console import err, say
+from ..failures import complain
 from ..rule_files import write
+from ..tables import plural
 
 
 def command(
-    paths: Annotated[
-        list[str], typer.Argument(metavar="PATH", help="Rule files or directories; - for standard input.")
-    ],
-    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if a file would change.")] = False,
-    diff: Annotated[bool, typer.Option("--diff", help="Write nothing; show what would change.")] = False,
+    paths: Annotated[list[str], Argument(metavar="PATH", help="Rule files or directories; - for standard input.")],
+    check: Annotated[bool, Option("--check", help="Write nothing; exit 1 if a file would change.")] = False,
+    diff: Annotated[bool, Option("--diff", help="Write nothing; show what would change.")] = False,
 ) -> None:
-    """Lay out rule files: one canonical form, comments kept, meaning checked before anything is written."""
+    """Format rule files in one canonical layout. Comments stay; the meaning is checked before anything is written."""
     if "-" in paths:
         if len(paths) > 1:
-            raise UserError("- stands for standard input and goes with no other path")
-        changes = _standard_input(check, diff)
-        raise typer.Exit(1 if check and changes else 0)
+            raise UserError("- stands for standard input and cannot be combined with other paths")
+        raise typer.Exit(1 if _standard_input(check, diff) and check else 0)
     files = list(dict.fromkeys(file for path in paths for file in _files(Path(path))))
     changed = failed = 0
     for file in files:
         try:
             changed += _format(file, check, diff)
         except RewriteError as error:
-            from ..failures import complain
-
             complain(str(error))
             failed = max(failed, error.exit_code)
-    _conclude(len(files), changed, write=not (check or diff))
-    if failed:
-        raise typer.Exit(failed)
-    raise typer.Exit(1 if check and changed else 0)
+    left = len(files) - changed
+    parts = [f"{plural(changed, 'file')} {'would be ' * (check or diff)}reformatted"] if changed else []
+    parts += [f"{plural(left, 'file')} left as {'they are' if left != 1 else 'it is'}"] if left else []
+    err().print(", ".join(parts))
+    raise typer.Exit(failed or (1 if check and changed else 0))
 
 
 def _files(path: Path) -> list[Path]:
-    """The rule files that a path stands for."""
     if path.is_dir():
         found = sorted(p for p in path.rglob("*.rules") if p.is_file())
         if not found:
@@ -54,10 +54,9 @@ def _files(path: Path) -> list[Path]:
 
 
 def _format(path: Path, check: bool, diff: bool) -> bool:
-    """Format one file; whether that changes it."""
-    from ...grammar.format import format_text
-    from ...grammar.parse import read
-    from ..console import err
+    """Format one file; return whether that changes it."""
+    from ...grammar.printing.format import format_text
+    from ...grammar.syntax.parse import read
 
     before = read(path)
     after = format_text(before, str(path))
@@ -66,15 +65,15 @@ def _format(path: Path, check: bool, diff: bool) -> bool:
     if diff:
         _show(before, after, str(path))
     elif check:
-        err().print(f"would reformat {path}", markup=False, soft_wrap=True)
-    if not (check or diff):
+        say(f"would reformat {path}", err())
+    else:
         write(path, after)
-        err().print(f"reformatted {path}", markup=False, soft_wrap=True)
+        say(f"reformatted {path}", err())
     return True
 
 
 def _standard_input(check: bool, diff: bool) -> bool:
-    from ...grammar.format import format_text
+    from ...grammar.printing.format import format_text
 
     try:
         before = sys.stdin.buffer.read().decode().replace("\r\n", "\n")
@@ -89,25 +88,9 @@ def _standard_input(check: bool, diff: bool) -> bool:
 
 
 def _show(before: str, after: str, name: str) -> None:
-    import difflib
-
-    from ..console import out
-
-    colours = {"+": "green", "-": "red", "@": "cyan"}
+    colors = {"+": "green", "-": "red", "@": "cyan"}
     lines = difflib.unified_diff(
         before.splitlines(), after.splitlines(), f"{name} (as it is)", f"{name} (formatted)", lineterm=""
     )
     for line in lines:
-        out().print(line, style=colours.get(line[0]), markup=False, highlight=False, soft_wrap=True)
-
-
-def _conclude(total: int, changed: int, *, write: bool) -> None:
-    from ..console import err
-
-    left = total - changed
-    parts = []
-    if changed:
-        parts.append(f"{changed} file{'s' * (changed != 1)} {'reformatted' if write else 'would be reformatted'}")
-    if left:
-        parts.append(f"{left} file{'s' * (left != 1)} left as {'they are' if left != 1 else 'it is'}")
-    err().print(", ".join(parts))
+        say(line, style=colors.get(line[0]))

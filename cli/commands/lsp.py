@@ -1,4 +1,4 @@
-"""`rewrite lsp`: the language server, and what the engine tells it."""
+"""`rewrite lsp`: the language server, with the engine behind it."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Option
 
 from ...errors import UserError
 from ..options import StdRules
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from concurrent.futures import ProcessPoolExecutor
 
-    from ...engine.library import OperatorTable
-    from ...grammar import ast
-    from ...grammar.library import Library
+    from ...engine.rewriting.rule_library import OperatorTable
+    from ...engine.rule_tests.run_tests import Suite
+    from ...grammar.library.load import Library
     from ...grammar.lsp.services import Outcome
 
     Work = Callable[[Sequence[Path], Path, Mapping[Path, str], str], list[Outcome]]
@@ -28,11 +28,11 @@ if TYPE_CHECKING:
 
 def command(
     std_rules: StdRules = True,
-    log: Annotated[Path | None, typer.Option(metavar="FILE", help="Write what goes on to a file.")] = None,
+    log: Annotated[Path | None, Option(metavar="FILE", help="Write a log to this file.")] = None,
 ) -> None:
     """Serve an editor: diagnostics, hover, completion, renaming, formatting, tests and checks of rules.
 
-    Speaks the Language Server Protocol on standard input and output; docs/editors.md says how to set editors up.
+    Speaks the Language Server Protocol on standard input and output; docs/editors.md explains how to configure editors.
     """
     try:
         import pygls  # noqa: F401
@@ -47,14 +47,14 @@ def command(
 
     if log is not None:
         logging.basicConfig(filename=log, level=logging.INFO, format="%(asctime)s %(name)s: %(message)s")
-    # What libraries may print must not come between the messages.
+    # Output of libraries must not get between the messages.
     answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     RuleServer(Engine(std=std_rules), VERSION).start_io(stdout=answers)
 
 
 class Engine:
-    """What the engine tells the language server; see `grammar.lsp.services`."""
+    """Engine of the language server; see `grammar.lsp.services`."""
 
     def __init__(self, *, std: bool) -> None:
         self.std = std
@@ -62,39 +62,39 @@ class Engine:
 
     @cache  # noqa: B019  there is one engine, which lives as long as the process
     def operators(self) -> OperatorTable:
-        """The table of ONNX operators."""
-        from ...engine.library import OperatorTable
+        """Return the table of ONNX operators."""
+        from ...engine.rewriting.rule_library import OperatorTable
 
         return OperatorTable()
 
     def operator_doc(self, op: str) -> str | None:
-        """What an operator does, with its inputs, attributes and types, as Markdown."""
-        from ...engine.operators import find_schema
+        """Return the documentation of an operator as Markdown."""
+        from ...engine.operators.schemas import find_schema
 
         schema = find_schema(op)
         return None if schema is None else _operator_doc(op, schema)
 
     def standard_files(self) -> Sequence[Path]:
-        """The files of the standard library, or the one with the schedules."""
-        from ...engine.library import SCHEDULES, STANDARD, standard_files
+        """Return the files of the standard library, or only the one with the schedules."""
+        from ...engine.rewriting.rule_library import SCHEDULES, STANDARD, standard_files
 
         return standard_files() if self.std else [STANDARD / SCHEDULES]
 
     def run_tests(self, path: Path, texts: Mapping[Path, str], rule: str) -> list[Outcome]:
-        """Run the tests of a rule in the text as the editor has it."""
-        return self._apart(_run_tests, path, texts, rule)
+        """Run the tests of a rule in the unsaved text of the editor."""
+        return self._in_process(_run_tests, path, texts, rule)
 
     def check(self, path: Path, texts: Mapping[Path, str], rule: str) -> list[Outcome]:
-        """Check the soundness of a rule in the text as the editor has it."""
-        return self._apart(_check, path, texts, rule)
+        """Check the soundness of a rule in the unsaved text of the editor."""
+        return self._in_process(_check, path, texts, rule)
 
-    def _apart(self, work: Work, path: Path, texts: Mapping[Path, str], rule: str) -> list[Outcome]:
-        """Do work in another process: it may take long, and the e-graph must stay in the thread that made it."""
+    def _in_process(self, work: Work, path: Path, texts: Mapping[Path, str], rule: str) -> list[Outcome]:
+        """Do work in another process: it may take long, and an e-graph is bound to the thread that created it."""
         import multiprocessing
         from concurrent.futures import ProcessPoolExecutor
         from concurrent.futures.process import BrokenProcessPool
 
-        from ...transient import die_with_parent
+        from ...system.scoped import die_with_parent
 
         if self._worker is None:
             spawn = multiprocessing.get_context("spawn")
@@ -103,26 +103,25 @@ class Engine:
             return self._worker.submit(work, self.standard_files(), path, dict(texts), rule).result()
         except BrokenProcessPool:
             self._worker = None
-            raise UserError("the process that ran the rule has ended; try again") from None
+            raise UserError("the process that ran the rule has ended", hint="Try again.") from None
 
 
 def _run_tests(standard: Sequence[Path], path: Path, texts: Mapping[Path, str], rule: str) -> list[Outcome]:
-    from ...engine.rule_tests import run_test, suites
+    from ...engine.rule_tests.run_tests import run_test
     from ...grammar.lsp.services import Outcome
 
-    found = [s for s in suites(_library(standard, path, texts)) if _is(s.rule, path, rule)]
+    _, found = _suites(standard, path, texts, rule)
     results = [run_test(suite, test) for suite in found for test in suite.rule.tests]
     return [Outcome(r.line, r.ok, r.message) for r in results]
 
 
 def _check(standard: Sequence[Path], path: Path, texts: Mapping[Path, str], rule: str) -> list[Outcome]:
-    from ...engine.rule_tests import suites
-    from ...engine.soundness import check_rule
     from ...grammar.lsp.services import Outcome
+    from ...soundness import check_rule
 
-    library = _library(standard, path, texts)
+    library, suites = _suites(standard, path, texts, rule)
     outcomes = []
-    for found in (s.rule for s in suites(library) if _is(s.rule, path, rule)):
+    for found in (suite.rule for suite in suites):
         report = check_rule(found, library)
         message = f"{report.verdict}: fired on {report.fired} of {report.instances} instances"
         if report.counterexample is not None:
@@ -133,55 +132,52 @@ def _check(standard: Sequence[Path], path: Path, texts: Mapping[Path, str], rule
     return outcomes
 
 
-def _library(standard: Sequence[Path], path: Path, texts: Mapping[Path, str]) -> Library:
-    from ...engine.library import OperatorTable
-    from ...grammar.library import load
+def _suites(standard: Sequence[Path], path: Path, texts: Mapping[Path, str], rule: str) -> tuple[Library, list[Suite]]:
+    """Return the library with the editor's texts, and what it holds of a rule in a file."""
+    from ...engine.rewriting.rule_library import OperatorTable
+    from ...engine.rule_tests.run_tests import suites
+    from ...grammar.library.load import load
 
-    return load([*standard, path], OperatorTable(), texts=texts)
+    library = load([*standard, path], OperatorTable(), texts=texts)
+    names = (rule, f"recognise_{rule}")
+    return library, [s for s in suites(library) if s.rule.name in names and Path(s.rule.span.file).resolve() == path]
 
 
-def _is(rule: ast.Rule, path: Path, name: str) -> bool:
-    return rule.name in (name, f"recognise_{name}") and Path(rule.span.file).resolve() == path
-
-
-def _operator_doc(op: str, schema: object) -> str:
-    """The schema of an operator as Markdown: doc, inputs, outputs, attributes, types."""
+def _operator_doc(op: str, schema: Any) -> str:
+    """Return the schema of an operator as Markdown: text, inputs, outputs, attributes, types."""
     import textwrap
-    from typing import Any
 
-    s: Any = schema
-    domain = s.domain or "ai.onnx"
-    parts = [f"**{op}** · {domain}, since version {s.since_version}{', deprecated' if s.deprecated else ''}"]
-    parts.append(textwrap.dedent(s.doc or "").strip())
-    for title, formals in (("Inputs", s.inputs), ("Outputs", s.outputs)):
-        rows = [f"- `{f.name}`: {f.type_str}{_option(f)} — {_sentence(f.description)}" for f in formals]
-        if rows:
-            parts.append("\n".join([f"**{title}**", *rows]))
-    rows = []
-    for name, attribute in sorted(s.attributes.items()):
-        from ...engine.operators import signature
+    from ...engine.operators.schemas import signature
 
-        known = signature(op)
+    known = signature(op)
+
+    def formal(f: Any) -> str:
+        option = "" if f.option.name == "Single" else f" ({f.option.name.lower()})"
+        return f"`{f.name}`: {f.type_str}{option} — {_sentence(f.description)}"
+
+    def attribute(name: str, a: Any) -> str:
         default = known.attributes[name].default if known is not None else None
-        kind = attribute.type.name.lower()
-        shown = f" = {default!r}" if default is not None else ", required" if attribute.required else ""
-        rows.append(f"- `{name}`: {kind}{shown} — {_sentence(attribute.description)}")
-    if rows:
-        parts.append("\n".join(["**Attributes**", *rows]))
-    rows = [
-        f"- `{c.type_param_str}`: {', '.join(t.replace('tensor(', '').replace(')', '') for t in c.allowed_type_strs)}"
-        for c in s.type_constraints
-    ]
-    if rows:
-        parts.append("\n".join(["**Types**", *rows]))
-    return "\n\n".join(part for part in parts if part)
+        shown = f" = {default!r}" if default is not None else ", required" if a.required else ""
+        return f"`{name}`: {a.type.name.lower()}{shown} — {_sentence(a.description)}"
 
+    def constraint(c: Any) -> str:
+        types = (t.replace("tensor(", "").replace(")", "") for t in c.allowed_type_strs)
+        return f"`{c.type_param_str}`: {', '.join(types)}"
 
-def _option(formal: object) -> str:
-    name = formal.option.name  # type: ignore[attr-defined]
-    return "" if name == "Single" else f" ({name.lower()})"
+    sections = {
+        "Inputs": map(formal, schema.inputs),
+        "Outputs": map(formal, schema.outputs),
+        "Attributes": (attribute(name, a) for name, a in sorted(schema.attributes.items())),
+        "Types": map(constraint, schema.type_constraints),
+    }
+    domain, deprecated = schema.domain or "ai.onnx", ", deprecated" * schema.deprecated
+    parts = [f"**{op}** · {domain}, since version {schema.since_version}{deprecated}"]
+    parts.append(textwrap.dedent(schema.doc or "").strip())
+    for title, rows in sections.items():
+        listed = "".join(f"\n- {row}" for row in rows)
+        parts.append(f"**{title}**{listed}" if listed else "")
+    return "\n\n".join(filter(None, parts))
 
 
 def _sentence(text: str) -> str:
-    """A description on one line."""
     return " ".join(text.split())

@@ -1,230 +1,172 @@
-"""`rewrite MODEL.onnx`: the main job. Optimise, compile, verify, and only then write."""
+"""`rewrite MODEL.onnx`, the main command: optimize, compile, verify, and only then write."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-import typer
+from typer import Argument, Option
 
 from ...errors import UserError
+from .. import tables
+from ..console import Stages, out, say
 from ..options import (
     Json,
-    MemoryLimit,
-    NodeLimit,
-    Numerics,
-    NumericsOption,
     Precision,
-    Rules,
-    Schedule,
+    RuleOptions,
     Shape,
-    StdRules,
     Target,
     Threads,
-    TimeLimit,
     existing_model,
+    grouped,
     parse_shapes,
     writable,
 )
+from ..results import SCHEMA, timings_json, write_json, write_page
+from .bench import feeds_for, measure
 
 if TYPE_CHECKING:
-    from ...backend.program import Program
-    from ...engine.pipeline import Optimized
-    from ...engine.portions import Portion
+    from ...backend.runtime.program import Program
+    from ...engine.onnx_io.exporter import Portion
+    from ...engine.optimizer import Optimized
+    from ...engine.options import Options
     from ...engine.report import Report
     from ..measure import Timing
-    from ..progress import Stages
+    from ..replay import Earlier, Original
 
 EMITTED = ("onnx", "program")
+Targets: TypeAlias = dict[str, Path]
+"""Paths of the outputs that are wanted, by kind."""
 
 
-def command(
-    model: Annotated[Path, typer.Argument(metavar="MODEL.onnx", help="The ONNX model to optimise and compile.")],
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Options that say what to write, and where."""
+
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The optimised model; default MODEL.opt.onnx.")
-    ] = None,
-    program: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="The compiled program; default MODEL.rewrite/.")
-    ] = None,
-    emit: Annotated[str, typer.Option(metavar="WHAT", help="What to write: onnx, program, or both.")] = "onnx,program",
-    threads: Threads = None,
-    target: Target = "native",
-    shape: Shape = [],  # noqa: B006
-    precision: Precision = "f32",
-    verify: Annotated[
-        bool, typer.Option("--verify/--no-verify", help="Compare the results with the original's before writing.")
-    ] = True,
-    bench: Annotated[bool, typer.Option("--bench", help="Measure the program, and ONNX Runtime if installed.")] = False,
-    rules: Rules = [],  # noqa: B006
-    std_rules: StdRules = True,
-    numerics: NumericsOption = Numerics.REASSOC,
-    schedule: Schedule = "standard",
-    time_limit: TimeLimit = None,
-    node_limit: NodeLimit = None,
-    memory_limit: MemoryLimit = None,
-    keep_source: Annotated[Path | None, typer.Option(metavar="DIR", help="Keep the generated kernels here.")] = None,
-    report: Annotated[
-        Path | None, typer.Option(metavar="FILE.html", help="Write a report to read in a browser.")
-    ] = None,
-    json_file: Json = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List all rules and fallbacks.")] = False,
+        Path | None, Option("--output", "-o", metavar="FILE", help="The optimized model; default MODEL.opt.onnx.")
+    ] = None
+    program: Annotated[Path | None, Option(metavar="DIR", help="The compiled program; default MODEL.rewrite/.")] = None
+    emit: Annotated[str, Option(metavar="WHAT", help="What to write: onnx, program, or both.")] = "onnx,program"
+
+    def targets(self, model: Path) -> Targets:
+        """Return where to write, checked as far as possible before the work begins."""
+        wanted = [word.strip() for word in self.emit.split(",") if word.strip()]
+        if not wanted or any(word not in EMITTED for word in wanted):
+            raise UserError(f"--emit takes onnx, program or onnx,program, not {self.emit!r}")
+        stem = model.name.removesuffix(".onnx")
+        file = self.output or model.with_name(f"{stem}.opt.onnx")
+        folder = self.program or model.with_name(f"{stem}.rewrite")
+        if "onnx" in wanted:
+            if file.exists() and file.samefile(model):
+                raise UserError("the output would replace the model itself", where=str(file))
+            if file.is_dir():
+                raise UserError("is a directory; --output takes a file", where=str(file))
+            writable(file)
+        if "program" in wanted:
+            if folder.exists() and not folder.is_dir():
+                raise UserError("is a file; --program takes a directory", where=str(folder))
+            if folder.exists() and not (folder / "manifest.json").is_file() and any(folder.iterdir()):
+                hint = "Choose another directory."
+                raise UserError("exists and is not a program of rewrite", where=str(folder), hint=hint)
+            writable(folder)
+        return {kind: path for kind, path in zip(EMITTED, (file, folder), strict=True) if kind in wanted}
+
+
+@dataclass(frozen=True, slots=True)
+class Compilation:
+    """Options of the compiled program."""
+
+    threads: Threads = None
+    target: Target = "native"
+    shape: Shape = field(default_factory=list)
+    precision: Precision = "f32"
+    keep_source: Annotated[Path | None, Option(metavar="DIR", help="Keep the generated kernels here.")] = None
+
+
+@dataclass(frozen=True, slots=True)
+class Results:
+    """Options that say how to report the results."""
+
+    report: Annotated[Path | None, Option(metavar="FILE.html", help="Write a report to read in a browser.")] = None
+    json_file: Json = None
+    quiet: Annotated[bool, Option("--quiet", "-q", help="Print nothing but errors.")] = False
+    verbose: Annotated[bool, Option("--verbose", "-v", help="List all rules and fallbacks.")] = False
+
+
+@grouped
+def command(
+    model: Annotated[Path, Argument(metavar="MODEL.onnx", help="The ONNX model to optimize and compile.")],
+    outputs: Outputs,
+    compilation: Compilation,
+    rules: RuleOptions,
+    results: Results,
+    verify: Annotated[bool, Option(help="Compare the results with the original's before writing.")] = True,
+    bench: Annotated[bool, Option("--bench", help="Measure the program, and ONNX Runtime if installed.")] = False,
 ) -> None:
     """Rewrite a model's graph by rules, compile it to native code, verify both and write them.
 
-    Where no program can be made (no C compiler, an operator that nothing computes), the optimised model is written all
-    the same, and then the error is told.
+    If no program can be made (no C compiler, an operator without any implementation), the optimized model is still
+    written, and the error is reported.
     """
-    from ... import api
-    from ...backend.cache import Cache
-    from ...backend.fallback import warn_of_fallbacks
-    from ...backend.programs import Programs
-    from ...backend.target import parse_targets
-    from ...engine.processes import usable_cores
-    from .. import again, verification
-    from ..failures import ending_before_writes
-    from ..progress import Stages
+    from ...system.store import Store
+    from .. import replay
 
     existing_model(model)
-    original = again.Original.of(model)
-    parse_targets(target)
-    job = _targets(model, emit, output, program)
-    for file in (report, json_file):
-        if file is not None and str(file) != "-":
-            writable(file)
-    if job.program is not None:
-        Cache().prepare()  # kernels are kept there
-    used = threads or usable_cores()
-    sizes = parse_shapes(shape)
-    key = None
-    if job.written().keys() == set(EMITTED) and keep_source is None:
-        settings = {"threads": used, "target": target, "std_rules": std_rules, "numerics": numerics.value}
-        settings |= {"precision": precision, "schedule": schedule if schedule != "standard" else None}
-        limits = {"time_limit": time_limit, "node_limit": node_limit, "memory_limit": memory_limit}
-        key = api.program_key(Programs(), model, rules, sizes, settings, again.prepare, **limits)
-    before = None
-    with Stages(quiet=quiet) as stages:
-        if key is not None:
+    job = _job(model, outputs, compilation, rules, verify=verify, bench=bench)
+    writable(results.report, results.json_file)
+    if "program" in job.targets:
+        Store().prepare()  # reports a cache directory that cannot be written before the work begins
+    with Stages(quiet=results.quiet) as stages:
+        earlier = None
+        if job.key is not None:
             stages("load", {})
-            before = again.find(key, verify=verify)
-        if before is not None:
-            assert job.onnx is not None
-            assert job.program is not None
-            stages("write", {})
-            before.write(original, job.onnx, job.program)
-            warn_of_fallbacks(before.fallbacks)
-            measured = _bench(model, before.kept.load(used), sizes, used, stages) if bench else {}
-    if before is not None:
-        before.report.seconds = dict(stages.seconds)
-        finished = Finished(model, before.report, before.fallbacks, measured, used, before.verdict)
-        finished.tell(job, json_file, report, quiet=quiet, verbose=verbose)
-        return
-    from ...engine.portions import writing
-
-    with Stages(quiet=quiet) as stages, ExitStack() as begun:
-        reading = begun.enter_context(ExitStack())
-        reading.enter_context(ending_before_writes(model))
-
-        def make(disabled: Sequence[str]) -> tuple[Optimized, Program | None]:
-            result = api.optimize(
-                model,
-                rules=rules,
-                std_rules=std_rules,
-                numerics=numerics.value,
-                shapes=sizes,
-                time_limit=time_limit,
-                node_limit=node_limit,
-                memory_limit=memory_limit,
-                disabled=disabled,
-                schedule=schedule,
-                precision=precision,
-                mapped=True,
-                progress=api.warming(stages) if job.program is not None or bench else stages,
-            )
-            if job.onnx is not None and not disabled:
-                finish.append(begun.enter_context(writing(result.portable, job.onnx)))  # beside what follows
-            if job.program is None and not bench:
-                return result, None
-            try:
-                program = api.compile_optimized(
-                    result,
-                    threads=used,
-                    target=target,
-                    rules=rules,
-                    std_rules=std_rules,
-                    keep_source=keep_source,
-                    progress=stages,
-                )
-            except UserError as error:
-                if job.onnx is None:
-                    raise
-                problems.append(error)
-                return result, None
-            return result, program
-
-        problems: list[UserError] = []
-        finish: list[Callable[[], list[Portion] | None]] = []
-        result, compiled = make(())
-        if compiled is None:
-            job = replace(job, program=None)
-        found = None
-        if verify:
-            stages("verify", {})
-            found = verification.check(result, model, compiled, numerics=numerics.value, shapes=sizes)
-            if not found.ok:
-                raise verification.refuse(found, result, model, make, numerics=numerics.value, shapes=sizes)
-            result.report.verify = found.as_json()
-        stages("write", {})
-        if job.written() and not original.is_unchanged():
-            raise UserError("the model was changed meanwhile", where=str(model), hint="Try again.")
-        if job.program is not None and compiled is not None:
-            compiled.save(job.program)  # first, so that a disk that gets full leaves both outputs as they were
-        portions = finish[0]() if finish else None
-        reading.close()
-        measured = _bench(model, compiled, sizes, used, stages) if compiled and bench else {}
+            earlier = replay.find(job.key, verify=verify)
+        done = _replay(job, earlier, stages) if earlier is not None else _make(job, stages)
     for stage, seconds in stages.seconds.items():
-        result.report.seconds.setdefault(stage, seconds)
-    verdict = str(found) if found is not None else "not verified"
-    fallbacks = compiled.fallbacks() if compiled is not None else None
-    finished = Finished(model, result.report, fallbacks, measured, used, verdict)
-    finished.tell(job, json_file, report, quiet=quiet, verbose=verbose)
-    again.keep(key, original, result, compiled, found, job.written(), portions)
-    if problems:
-        error = problems[0]
-        hints = (error.hint, f"The optimised model was written: {job.onnx}")
-        raise UserError(f"no program was made: {error.message}", where=error.where, hint="\n".join(filter(None, hints)))
+        done.report.seconds.setdefault(stage, seconds)
+    done.show(results)
+    if job.key is not None and done.portions is not None and done.fallbacks is not None:
+        replay.store(job.key, job.original, done.targets, done.portions, done.report, done.verdict, done.fallbacks)
+    if done.error is not None:
+        hint = "\n".join(filter(None, (done.error.hint, f"The optimized model was written: {done.targets['onnx']}")))
+        raise UserError(f"no program was made: {done.error.message}", where=done.error.where, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
-class Targets:
-    """Where the outputs go; None for one that is not wanted."""
-
-    onnx: Path | None
-    program: Path | None
-
-    def written(self) -> dict[str, Path]:
-        """The outputs by kind."""
-        return {kind: path for kind, path in (("onnx", self.onnx), ("program", self.program)) if path}
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """A run that is over: what there is to tell of it."""
+class Job:
+    """A run of the command as asked for; `key` is its cache key, None if it cannot be cached."""
 
     model: Path
-    report: Report
-    fallbacks: dict[str, int] | None
-    measured: dict[str, Timing]
+    original: Original
+    targets: Targets
+    options: Options
     threads: int
+    compilation: Compilation
+    verify: bool
+    bench: bool
+    key: str | None
+
+
+@dataclass(slots=True)
+class Done:
+    """A finished run. `portions` are those of the written model, `error` says why there is no program."""
+
+    model: Path
+    targets: Targets
+    report: Report
     verdict: str
+    threads: int
+    fallbacks: dict[str, int] | None = None
+    measured: dict[str, Timing] = field(default_factory=dict)
+    portions: Sequence[Portion] | None = None
+    error: UserError | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """The results as docs/json.md describes them."""
-        from ..results import SCHEMA, timings_json
-
+        """Return the results as docs/json.md describes them."""
         data = {"schema": SCHEMA, "model": str(self.model), **self.report.as_json()}
         if self.fallbacks is not None:
             data["fallbacks"] = self.fallbacks
@@ -232,75 +174,128 @@ class Finished:
             data["bench"] = timings_json(self.measured, self.threads)
         return data
 
-    def tell(
-        self, job: Targets, json_file: Path | None, report_file: Path | None, *, quiet: bool, verbose: bool
-    ) -> None:
-        """Write the results where they are wanted: as JSON, as a page, on the screen."""
-        self.report.outputs = {kind: str(path) for kind, path in job.written().items()}
-        if json_file is not None:
-            from ..results import write_json
+    def show(self, results: Results) -> None:
+        """Write the results as JSON, as a page, and on the screen, as asked for."""
+        self.report.outputs = {kind: str(path) for kind, path in self.targets.items()}
+        if results.json_file is not None:
+            write_json(self.as_json(), results.json_file)
+        if results.report is not None:
+            write_page(self.as_json(), results.report)
+        if not results.quiet and str(results.json_file) != "-":
+            self._print(verbose=results.verbose)
 
-            write_json(self.as_json(), json_file)
-        if report_file is not None:
-            from ..html import write_report
-
-            write_report(self.as_json(), report_file)
-        if not quiet and str(json_file) != "-":
-            self.show(verbose=verbose)
-
-    def show(self, *, verbose: bool) -> None:
-        """Print the closing tables."""
-        from .. import tables
-        from ..console import out
-
-        console, report = out(), self.report
-        console.print(tables.summary(report))
+    def _print(self, *, verbose: bool) -> None:
+        report = self.report
+        out().print(tables.summary(report))
         rules = tables.rules(report, everything=verbose)
         if rules is not None:
-            console.print(rules)
+            out().print(rules)
         if verbose and self.fallbacks:
-            names = ", ".join(f"{op} ×{n}" for op, n in self.fallbacks.items())
-            console.print(f"operators without a native kernel: {names}", soft_wrap=True)
+            say("operators without a native kernel: " + ", ".join(f"{op} ×{n}" for op, n in self.fallbacks.items()))
         if self.measured:
-            console.print(tables.timings(self.measured, "rewrite"))
-        if early := tables.stopped(report):
-            console.print(early, markup=False, soft_wrap=True)
-        if lowered := tables.precision(report):
-            console.print(lowered, markup=False, soft_wrap=True)
-        console.print(self.verdict, markup=False, soft_wrap=True)
-        for kind, path in report.outputs.items():
-            console.print(f"{kind:<8} {path}", markup=False, soft_wrap=True)
+            out().print(tables.timings(self.measured, "rewrite"))
+        outputs = (f"{kind:<8} {path}" for kind, path in report.outputs.items())
+        for line in filter(None, (tables.stopped(report), tables.precision(report), self.verdict, *outputs)):
+            say(line)
 
 
-def _targets(model: Path, emit: str, output: Path | None, program: Path | None) -> Targets:
-    """Where to write, checked as far as can be before the work begins."""
-    wanted = [word.strip() for word in emit.split(",") if word.strip()]
-    if not wanted or any(word not in EMITTED for word in wanted):
-        raise UserError(f"--emit wants onnx, program or onnx,program, not {emit!r}")
-    stem = model.name.removesuffix(".onnx")
-    onnx_file = (output or model.with_name(f"{stem}.opt.onnx")) if "onnx" in wanted else None
-    folder = (program or model.with_name(f"{stem}.rewrite")) if "program" in wanted else None
-    if onnx_file is not None:
-        if onnx_file.exists() and onnx_file.samefile(model):
-            raise UserError("the output would replace the model itself", where=str(onnx_file))
-        if onnx_file.is_dir():
-            raise UserError("is a directory; --output wants a file", where=str(onnx_file))
-        writable(onnx_file)
-    if folder is not None:
-        if folder.exists() and not folder.is_dir():
-            raise UserError("is a file; --program wants a directory", where=str(folder))
-        if folder.exists() and not (folder / "manifest.json").is_file() and any(folder.iterdir()):
-            raise UserError("exists and is no program of rewrite", where=str(folder), hint="Choose another.")
-        writable(folder)
-    return Targets(onnx_file, folder)
+def _job(
+    model: Path, outputs: Outputs, compilation: Compilation, rules: RuleOptions, *, verify: bool, bench: bool
+) -> Job:
+    from ...backend.bundle.program_cache import ProgramCache
+    from ...backend.compile_model import program_key
+    from ...backend.ir.target import parse_targets
+    from ...system.process_pool import usable_cores
+    from ..replay import Original
+
+    original = Original.of(model)
+    parse_targets(compilation.target)
+    targets = outputs.targets(model)
+    threads = compilation.threads or usable_cores()
+    options = rules.options(shapes=parse_shapes(compilation.shape), precision=compilation.precision, mapped=True)
+    key = None
+    if targets.keys() == set(EMITTED) and compilation.keep_source is None:
+        key = program_key(ProgramCache(), model, options, threads, compilation.target)
+    return Job(model, original, targets, options, threads, compilation, verify, bench, key)
 
 
-def _bench(model: Path, compiled: Program, shapes: dict[str, int], threads: int, stages: Stages) -> dict[str, Timing]:
+def _replay(job: Job, earlier: Earlier, stages: Stages) -> Done:
+    from ...backend.runtime.fallback import warn_of_fallbacks
+
+    stages("write", {})
+    earlier.write(job.original, job.targets["onnx"], job.targets["program"])
+    warn_of_fallbacks(earlier.fallbacks)
+    measured = _bench(job, earlier.cached.load(job.threads), stages) if job.bench else {}
+    earlier.report.seconds = {}
+    return Done(job.model, job.targets, earlier.report, earlier.verdict, job.threads, earlier.fallbacks, measured)
+
+
+def _make(job: Job, stages: Stages) -> Done:
+    """Optimize, compile, verify and write, then measure if asked for."""
+    from ..failures import ending_before_writes
+
+    with ending_before_writes(job.model):
+        done, program = _write(job, stages)
+    if program is not None:
+        done.fallbacks = program.fallbacks()
+        done.measured = _bench(job, program, stages) if job.bench else {}
+    return done
+
+
+def _write(job: Job, stages: Stages) -> tuple[Done, Program | None]:
+    """Optimize, compile, verify and write.
+
+    Raises `CheckFailed` if the outputs differ from the original's, and `UserError` if nothing can be written."""
+    from ...engine.onnx_io.exporter import writing
+    from .. import verification
+
+    result, program, error = _compile(job, (), stages)
+    if error is not None:
+        job = replace(job, targets={"onnx": job.targets["onnx"]})
+    verdict = "not verified"
+    if job.verify:
+        stages("verify", {})
+        found = verification.check(result, job.model, program)
+        if not found.ok:
+            again = lambda disabled: _compile(job, disabled, stages)[:2]  # noqa: E731
+            raise verification.refuse(found, result, job.model, again)
+        result.report.verify, verdict = found.as_json(), str(found)
+    stages("write", {})
+    if job.targets and not job.original.is_unchanged():
+        raise UserError("the model was changed during the run", where=str(job.model), hint="Try again.")
+    done = Done(job.model, job.targets, result.report, verdict, job.threads, error=error)
+    with ExitStack() as stack:
+        finish = stack.enter_context(writing(result.portable, job.targets["onnx"])) if "onnx" in job.targets else None
+        if "program" in job.targets and program is not None:
+            program.save(job.targets["program"])  # first, so that a full disk leaves both outputs as they were
+        done.portions = finish() if finish is not None else None
+    return done, program
+
+
+def _compile(job: Job, disabled: Sequence[str], stages: Stages) -> tuple[Optimized, Program | None, UserError | None]:
+    """Optimize and compile without some rules. Where only the program fails, return the error instead of it."""
+    from ...backend.compile_model import compile_optimized, warming_up
+    from ...engine.optimizer import optimize
+
+    wanted = "program" in job.targets or job.bench
+    options = replace(job.options, disabled=disabled)
+    result = optimize(job.model, options, warming_up(stages) if wanted else stages)
+    if not wanted:
+        return result, None, None
+    target, source = job.compilation.target, job.compilation.keep_source
+    try:
+        program = compile_optimized(result, threads=job.threads, target=target, keep_source=source, progress=stages)
+    except UserError as error:
+        if "onnx" not in job.targets:
+            raise
+        return result, None, error
+    return result, program, None
+
+
+def _bench(job: Job, program: Program, stages: Stages) -> dict[str, Timing]:
     from importlib.util import find_spec
 
-    from .bench import feeds_for, measure
-
     stages("bench", {})
-    peers = [name for name in ("onnxruntime",) if find_spec(name)]
-    feeds = feeds_for(compiled, model, shapes, [])
-    return measure(compiled, model, feeds, peers, threads, seconds=2.0)
+    peers = ["onnxruntime"] if find_spec("onnxruntime") else []
+    feeds = feeds_for(program, job.model, dict(job.options.shapes), [])
+    return measure(program, job.model, feeds, peers, seconds=2.0)

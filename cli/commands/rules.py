@@ -1,4 +1,4 @@
-"""`rewrite rules`: list the rules, show one with its documentation and tests, or begin a new one."""
+"""`rewrite rules`: list the rules, show one with its documentation and tests, or create a new one."""
 
 from __future__ import annotations
 
@@ -6,57 +6,47 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
 from ...errors import UserError
-from ..options import Rules, StdRules
-from ..warnings import Strict, tell
+from .. import tables
+from ..console import out, say
+from ..options import Rules, StdRules, Strict
+from ..rule_files import add_rule, show_warnings
 
 if TYPE_CHECKING:
-    from ...grammar.ast import Item, RuleFile
-    from ...grammar.library import Library
+    from ...grammar.library.load import Library
+    from ...grammar.syntax.ast import Item, RuleFile
 
 
 def command(
-    name: Annotated[str | None, typer.Argument(metavar="RULE", help="Show this rule; without it, list all.")] = None,
+    name: Annotated[str | None, Argument(metavar="RULE", help="Show this rule; without it, list all.")] = None,
     rules: Rules = [],  # noqa: B006  Typer reads the default, nothing changes it
     std_rules: StdRules = True,
     strict: Strict = False,
     new: Annotated[
-        Path | None,
-        typer.Option("--new", metavar="FILE", help="Append a rule to fill in, named RULE, to this file or make it."),
+        Path | None, Option(metavar="FILE", help="Append the template of a rule, named RULE, to this file.")
     ] = None,
 ) -> None:
-    """List the rules, show one, or begin a new one."""
-    from ...engine.library import STANDARD, load_rules
+    """List the rules, show one, or create a new one."""
+    from ...engine.rewriting.rule_library import STANDARD, load_rules
 
-    if new is not None:
-        _begin(new, name, load_rules(rules, std=std_rules))
-        return
     library = load_rules(rules, std=std_rules)
-    tell(library, rules or [STANDARD], strict=strict)
+    if new is not None:
+        if name is None:
+            raise UserError("a new rule needs a name", hint="rewrite rules --new my.rules my_rule")
+        taken = {str(getattr(item, "name", "")) for file in library.files for item in file.items}
+        say(f"{new}:{add_rule(new, name, taken)}: {name}, to be filled in")
+        return
+    show_warnings(library, rules or [STANDARD], strict=strict)
     if name is None:
         _list(library.files)
     else:
         _show(name, library)
 
 
-def _begin(path: Path, name: str | None, library: Library) -> None:
-    """Append a rule to fill in to a file."""
-    from ..console import out
-    from ..rule_files import add_rule
-
-    if name is None:
-        raise UserError("a new rule needs a name", hint="rewrite rules --new my.rules my_rule")
-    taken = {str(getattr(item, "name", "")) for file in library.files for item in file.items}
-    line = add_rule(path, name, taken)
-    out().print(f"{path}:{line}: {name}, to be filled in", markup=False, soft_wrap=True)
-
-
 def _list(files: Sequence[RuleFile]) -> None:
-    from ...grammar.ast import Fuse, Op, Rule
-    from .. import tables
-    from ..console import out
+    from ...grammar.syntax.ast import Fuse, Op, Rule
 
     total = 0
     for file in files:
@@ -71,7 +61,7 @@ def _list(files: Sequence[RuleFile]) -> None:
                 rows.append((f"fuse {item.name}", "", "group", tests, says))
         if not rows:
             continue
-        table = tables.simple("rule", "class", "direction", "tests", "what it says", numbers=(3,))
+        table = tables.simple("rule", "class", "direction", "tests", "meaning", numbers=(3,))
         for column, width in zip(table.columns, (32, 8, 10, 5), strict=False):
             column.min_width, column.no_wrap = width, True
         table.columns[-1].no_wrap, table.columns[-1].overflow = True, "ellipsis"
@@ -84,11 +74,10 @@ def _list(files: Sequence[RuleFile]) -> None:
 
 
 def _show(name: str, library: Library) -> None:
-    """The items of that name as they are written, and the types of their variables."""
     import difflib
 
-    from ...grammar.ast import Fuse, Op, Rule
-    from ..console import out
+    from ...grammar.syntax.ast import Fuse, Op, Rule
+    from ...grammar.syntax.parse import read
 
     named = [item for file in library.files for item in file.items if isinstance(item, Rule | Op | Fuse)]
     found = [item for item in named if item.name == name or f"recognise_{item.name}" == name]
@@ -97,25 +86,17 @@ def _show(name: str, library: Library) -> None:
         raise UserError(f"there is no rule {name!r}", hint=f"Did you mean {', '.join(near)}?" if near else "")
     for item in found:
         out().print(f"[dim]{item.span.file}:{item.span.line}[/]", soft_wrap=True)
-        out().print(_source(item), markup=False, soft_wrap=True)
+        lines = read(item.span.file).split("\n")  # comments included
+        say("\n".join(lines[item.span.line - 1 : item.span.end_line]))
         types = _types(item, library)
         if types:
-            out().print("\n[dim]types that follow[/]")
+            out().print("\n[dim]inferred types[/]")
             for variable, type_ in types.items():
-                out().print(f"  {variable}: {type_}", markup=False, soft_wrap=True)
-
-
-def _source(item: Item) -> str:
-    """The lines of an item, comments included."""
-    from ...grammar.parse import read
-
-    lines = read(item.span.file).split("\n")
-    return "\n".join(lines[item.span.line - 1 : item.span.end_line])
+                say(f"  {variable}: {type_}")
 
 
 def _types(item: Item, library: Library) -> dict[str, str]:
-    """What the variables of an item stand for, as far as it can be inferred."""
-    from ...engine.library import OperatorTable
+    from ...engine.rewriting.rule_library import OperatorTable
     from ...grammar.types import infer
 
     checked = [i for i in (*library.rules, *library.ops, *library.fuses) if i.span == item.span]

@@ -1,48 +1,44 @@
-"""`rewrite run`: run a bundle, or a model that is compiled on the spot, on arrays from files."""
+"""`rewrite run`: run a bundle or a model on arrays from files."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import typer
+from typer import Argument, Option
 
-from ... import transient
 from ...errors import UserError
+from .. import tables
+from ..console import Stages, out, say
 from ..options import Precision, Threads, existing_model, parse_pairs, writable
+from ..results import writing
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from ...backend.program import Program
+    from ...backend.runtime.program import Program
 
 
 def command(
-    program: Annotated[Path, typer.Argument(metavar="BUNDLE|MODEL", help="A bundle directory or an ONNX model.")],
+    program: Annotated[Path, Argument(metavar="BUNDLE|MODEL", help="A bundle directory or an ONNX model.")],
     inputs: Annotated[
-        list[str] | None, typer.Option("--input", "-i", metavar="NAME=FILE", help="An input's array, as .npy or .npz.")
+        list[str] | None, Option("--input", "-i", metavar="NAME=FILE", help="Array of an input, as .npy or .npz.")
     ] = None,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="Write all outputs here, as .npz.")
+        Path | None, Option("--output", "-o", metavar="FILE", help="Write all outputs here, as .npz.")
     ] = None,
     threads: Threads = None,
     precision: Precision = "f32",
 ) -> None:
     """Run a bundle or a model on given inputs."""
-    from .. import tables
-    from ..console import out
-
     arrays = {name: read_array(path, name) for name, path in parse_pairs(inputs or [], "--input").items()}
     if output is not None and output.suffix != ".npz":
-        raise UserError("--output wants a file name that ends in .npz", where=str(output))
-    if output is not None:
-        writable(output)
+        raise UserError("--output takes a file name that ends in .npz", where=str(output))
+    writable(output)
     results = load_program(program, threads, precision).run(arrays)
     if output is not None:
         write_arrays(output, results)
-        out().print(
-            f"{len(results)} output{'' if len(results) == 1 else 's'} written to {output}", markup=False, soft_wrap=True
-        )
+        say(f"{tables.plural(len(results), 'output')} written to {output}")
         return
     table = tables.simple("output", "type", "shape", "min", "max", "first values")
     for name, array in results.items():
@@ -51,29 +47,24 @@ def command(
 
 
 def load_program(path: Path, threads: int | None, precision: str = "f32") -> Program:
-    """The program of a bundle directory, or of an ONNX model compiled now.
+    """Load a bundle directory, or compile an ONNX model.
 
-    Raises:
-        UserError: a precision for a bundle, which is compiled with its own.
-    """
+    Raises `UserError` if a precision is given for a bundle, which was compiled with its own."""
     from ... import api
 
     if path.is_dir():
         if precision != "f32":
-            raise UserError(
-                "a bundle keeps the precision it was compiled with",
-                where=str(path),
-                hint=f"Compile the model again: rewrite MODEL.onnx --precision {precision}",
-            )
+            hint = f"Compile the model again: rewrite MODEL.onnx --precision {precision}"
+            raise UserError("the precision of a bundle is fixed when it is compiled", where=str(path), hint=hint)
         return api.load(path, threads=threads)
-    from ..progress import Stages
-
     with Stages() as stages:
         return api.compile(existing_model(path), threads=threads, precision=precision, progress=stages)
 
 
 def read_array(path: Path, name: str) -> np.ndarray:
-    """The array in a `.npy` file, or the one called `name` (or the only one) in a `.npz` file; a UserError if none."""
+    """Return the array in a `.npy` file, or the one called `name`, or the only one, in a `.npz` file.
+
+    Raises `UserError` if there is none."""
     import numpy as np
 
     try:
@@ -81,7 +72,7 @@ def read_array(path: Path, name: str) -> np.ndarray:
     except FileNotFoundError:
         raise UserError("no such file", where=str(path), hint=f"It was given for the input {name!r}.") from None
     except (ValueError, EOFError, OSError) as error:
-        if "pickle" in str(error):  # what NumPy takes a file for that it does not know; its advice is not ours
+        if "pickle" in str(error):  # NumPy takes unknown files for pickles; its advice to load them would be wrong
             raise UserError("is not a NumPy array file, or holds Python objects", where=str(path)) from error
         raise UserError(f"is not a NumPy array file: {error}", where=str(path)) from error
     if isinstance(loaded, np.ndarray):
@@ -94,14 +85,11 @@ def read_array(path: Path, name: str) -> np.ndarray:
 
 
 def write_arrays(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    """Write named arrays as `.npz`, by way of a temporary file; a UserError if that fails."""
+    """Write named arrays as `.npz`, atomically. Raises `UserError` if that fails."""
     import numpy as np
 
-    try:
-        with transient.replacing(path) as file:
-            np.savez(file, **arrays)  # type: ignore[arg-type]
-    except OSError as error:
-        raise UserError(f"cannot be written: {error.strerror or error}", where=str(path)) from None
+    with writing(path) as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]
 
 
 def _glance(array: np.ndarray) -> tuple[str, str, str]:

@@ -1,4 +1,4 @@
-"""`rewrite test`: run the tests that stand beside rules."""
+"""`rewrite test`: run the tests in rule files."""
 
 from __future__ import annotations
 
@@ -7,107 +7,80 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+from typer import Option
 
 from ...errors import UserError
-from ..options import StdRules, writable
-from ..warnings import Strict, tell
+from ..console import out, say
+from ..options import Jobs, RuleTargets, StdRules, Strict, rule_targets, writable
+from ..results import Case, write_junit
+from ..rule_files import show_warnings
+from ..tables import plural
 
 if TYPE_CHECKING:
-    from ...engine.rule_tests import TestResult
+    from ...engine.rule_tests.run_tests import TestResult
 
 
 def command(
-    targets: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="PATH[::RULE]", help="Rule files or directories; the standard library by default."),
-    ] = None,
+    targets: RuleTargets = None,
     std_rules: StdRules = True,
-    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="List the tests that pass, too.")] = False,
-    bless: Annotated[
-        bool, typer.Option("--bless", help="Where a test gives another expression than expected, expect that one.")
-    ] = False,
-    junit: Annotated[
-        Path | None, typer.Option("--junit", metavar="FILE.xml", help="Write the results as JUnit XML.")
-    ] = None,
-    jobs: Annotated[
-        int | None, typer.Option("--jobs", "-j", min=1, metavar="N", help="Processes to use; all cores by default.")
-    ] = None,
+    verbose: Annotated[bool, Option("--verbose", "-v", help="Also list the tests that pass.")] = False,
+    bless: Annotated[bool, Option("--bless", help="Update expected expressions to the actual ones.")] = False,
+    junit: Annotated[Path | None, Option(metavar="FILE.xml", help="Write the results as JUnit XML.")] = None,
+    jobs: Jobs = None,
     strict: Strict = False,
 ) -> None:
     """Run the tests inside rule files."""
-    from ...engine.library import STANDARD, load_rules
-    from ...engine.processes import usable_cores
-    from ...engine.rule_tests import run_tests
+    from ...engine.rewriting.rule_library import load_rules
+    from ...engine.rule_tests.run_tests import run_tests
+    from ...system.process_pool import usable_cores
 
-    if junit is not None:
-        writable(junit)
+    writable(junit)
     results: list[TestResult] = []
-    for target in targets or [str(STANDARD)]:
-        name, _, rule = target.partition("::")
-        path = Path(name)
-        if not path.exists():
-            raise UserError("no such file or directory", where=name)
-        tell(load_rules([path], std=std_rules), [path], strict=strict)
+    for path, rule in rule_targets(targets):
+        show_warnings(load_rules([path], std=std_rules), [path], strict=strict)
         found = run_tests([path], rule or None, std=std_rules, jobs=jobs or usable_cores())
         if rule and not found:
-            raise UserError(f"has no rule {rule!r} with tests", where=name)
+            raise UserError(f"has no rule {rule!r} with tests", where=str(path))
         results += found
     if not results:
-        raise UserError(
-            "there are no tests in these rule files", hint="A rule's tests stand beside it: test fires x: f32[2,3]"
-        )
+        raise UserError("there are no tests in these rule files", hint="Add one to a rule: test fires x: f32[2,3]")
     if junit is not None:
-        _write_junit(junit, results)
-    blessed = _bless(results) if bless else []
-    _print(results, blessed, verbose)
-    if any(not result.ok and result not in blessed for result in results):
+        cases = [
+            Case(f"{Path(r.file).name}::{r.rule}", f"{r.kind}:{r.line}", r.file, r.line, r.seconds, r.message)
+            for r in results
+        ]
+        write_junit(junit, "rewrite test", cases)
+    updated = _update(results) if bless else []
+    _print(results, updated, verbose)
+    if any(not result.ok and result not in updated for result in results):
         raise typer.Exit(1)
 
 
-def _bless(results: Sequence[TestResult]) -> list[TestResult]:
-    from ...engine.bless import bless
-    from ...engine.library import STANDARD
+def _update(results: Sequence[TestResult]) -> list[TestResult]:
+    from ...engine.rewriting.rule_library import STANDARD
+    from ...engine.rule_tests.run_tests import update_expected
 
     for result in results:
-        # an installed library is not the user's to edit; in a checkout it is
+        # only a checkout's library may be edited
         installed = not (STANDARD.parent / ".git").exists()
         if result.actual and installed and Path(result.file).resolve().is_relative_to(STANDARD):
-            raise UserError("the rules that come with the program are not blessed", where=result.file)
-    return bless(results)
+            raise UserError("the installed standard rules cannot be updated", where=result.file)
+    return update_expected(results)
 
 
-def _write_junit(path: Path, results: Sequence[TestResult]) -> None:
-    from .. import junit
-
-    cases = [
-        junit.Case(f"{Path(r.file).name}::{r.rule}", f"{r.kind}:{r.line}", r.file, r.line, r.seconds, r.message)
-        for r in results
-    ]
-    junit.write(path, "rewrite test", cases)
-
-
-def _print(results: Sequence[TestResult], blessed: Sequence[TestResult], verbose: bool) -> None:
-    from ..console import out
-
-    console = out()
-    failed = [result for result in results if not result.ok and result not in blessed]
-    for result in results if verbose else [*failed, *blessed]:
+def _print(results: Sequence[TestResult], updated: Sequence[TestResult], verbose: bool) -> None:
+    failed = [result for result in results if not result.ok and result not in updated]
+    for result in results if verbose else [*failed, *updated]:
         mark = "[green]ok[/]    " if result.ok else "[red]FAILED[/]"
-        if result in blessed:
-            mark = "[yellow]blessed[/]"
-        console.print(f"{mark} {result.file}:{result.line} {result.rule} {result.kind}", soft_wrap=True)
-        if result in blessed:
-            console.print(f"       gives {result.actual}", markup=False, soft_wrap=True)
+        if result in updated:
+            mark = "[yellow]updated[/]"
+        out().print(f"{mark} {result.file}:{result.line} {result.rule} {result.kind}", soft_wrap=True)
+        if result in updated:
+            say(f"       gives {result.actual}")
         elif not result.ok:
-            console.print(_indented(result.message), markup=False, soft_wrap=True)
+            say("\n".join(f"       {line}".rstrip() for line in result.message.split("\n")))
     rules = len({(result.file, result.rule) for result in results})
     passed = sum(result.ok for result in results)
-    note = f", {len(blessed)} blessed" if blessed else ""
-    console.print(
-        f"{passed} passed, {len(failed)} failed{note}, in {rules} rule{'s' * (rules != 1)}",
-        style="red" if failed else "green",
-    )
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"       {line}".rstrip() for line in text.split("\n"))
+    note = f", {len(updated)} updated" if updated else ""
+    total = f"{passed} passed, {len(failed)} failed{note}, in {plural(rules, 'rule')}"
+    out().print(total, style="red" if failed else "green")

@@ -1,4 +1,5 @@
-"""The language server of rule files: one module per feature, and `server` that puts them together.
+"""Language server for rule files: one module per feature; `server` registers them.
 
-It knows no engine: what operators mean, what tests and checks say, comes through `services.Services`.
+In: document text and editor requests over LSP, and `Services` that the command line supplies from the engine.
+Out: diagnostics, completions, hovers, edits, and lenses that run tests and soundness checks.
 """

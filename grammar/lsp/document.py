@@ -1,41 +1,39 @@
-"""One open file: its text, its items, and places in it as editors count them.
+"""Text, items and positions of one file in the editor.
 
-Editors send a text after each keystroke. Only the items whose text has changed are parsed again, so that the time it
-takes does not grow with the file, and an item that is broken hides no other.
+Editors send the text after each keystroke. Only items whose text changed are parsed again, so the delay does not grow
+with the file and a broken item hides no other.
 """
 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any
 
 from lsprotocol import types as lsp
 
-from .. import ast
-from ..ast import Span
 from ..diagnostics import Diagnostic, Fix, Label
-from ..parse import Parsed, parse_item, parse_leniently, split_items
-from ..tokens import Lines, Token, tokens
-
-T = TypeVar("T")
+from ..syntax import ast
+from ..syntax.ast import Span
+from ..syntax.parse import Parsed, parse_item, parse_leniently, split_items
+from ..syntax.tokens import Lines, Token, tokens
 
 
 @dataclass(slots=True)
 class Chunk:
-    """The text of an item with what was parsed of it; `line` is how many lines stand before."""
+    """Text of one item and its parse result."""
 
     word: str
     start: int
     end: int
-    line: int
     parsed: Parsed
 
 
 class Document:
-    """The current text of a file and what is known of it."""
+    """Current text of a file, its items and its tokens."""
 
     def __init__(self, path: Path, uri: str, text: str, encoding: str = "utf-16", *, is_open: bool = True) -> None:
         self.path = path
@@ -43,33 +41,33 @@ class Document:
         self.uri = uri
         self.encoding = encoding
         self.version: int | None = None
-        self._made: dict[int, tuple[ast.Item, Any]] = {}
+        self._derived: dict[tuple[str, int], tuple[ast.Item, Span, Hashable, Any]] = {}
         self._parsed: dict[tuple[str, str], list[tuple[int, Parsed]]] = {}
         self.update(text)
 
     def update(self, text: str) -> None:
-        """Take a new text."""
+        """Replace the text."""
         self.text = text
         self.lines = Lines(text)
-        self._tokens: list[Token] | None = None
-        self._starts: list[int] = []
-        self._items: list[ast.Item] | None = None
-        self._kept, self._made = self._made, {}
+        for name in ("tokens", "_starts", "items"):
+            self.__dict__.pop(name, None)
+        self._previous, self._derived = self._derived, {}
         if self.is_open:
             self.chunks = list(self._parse())
-        else:  # it will not change: in one go, from the cache if it can be
-            self.chunks = [Chunk("", 0, len(text), 0, parse_leniently(text, str(self.path)))]
+        else:  # a file on disk: parse it at once, from the cache if possible
+            self.chunks = [Chunk("", 0, len(text), parse_leniently(text, str(self.path)))]
 
-    @property
+    @cached_property
     def tokens(self) -> list[Token]:
-        """All tokens, comments among them."""
-        if self._tokens is None:
-            self._tokens = list(tokens(self.text))
-            self._starts = [t.start for t in self._tokens]
-        return self._tokens
+        """All tokens, comments included."""
+        return list(tokens(self.text))
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        return [token.start for token in self.tokens]
 
     def _parse(self) -> Iterator[Chunk]:
-        """The chunks of the text; those that stood in the last text are not parsed again."""
+        """Yield the chunks of the text; chunks of the previous text are reused."""
         known, self._parsed = self._parsed, {}
         for word, start, end in split_items(self.text):
             part = self.text[start:end]
@@ -78,84 +76,74 @@ class Document:
             at, parsed = before.pop(0) if before else (0, parse_item(part, str(self.path), word))
             parsed = _moved(parsed, line - at)
             self._parsed.setdefault((word, part), []).append((line, parsed))
-            yield Chunk(word, start, end, line, parsed)
+            yield Chunk(word, start, end, parsed)
 
     # --- what is in it
 
-    @property
+    @cached_property
     def items(self) -> list[ast.Item]:
-        """All items that are well formed, in order."""
-        if self._items is None:
-            self._items = [item for chunk in self.chunks for item in chunk.parsed.file.items]
-        return self._items
-
-    @property
-    def file(self) -> ast.RuleFile:
-        """The items as a file."""
-        doc = next((chunk.parsed.file.doc for chunk in self.chunks if chunk.parsed.file.doc), "")
-        path = str(self.path)
-        return ast.RuleFile(span=Span(path, 1, 1, 1, 1), path=path, doc=doc, items=tuple(self.items))
+        """All well-formed items, in order."""
+        return [item for chunk in self.chunks for item in chunk.parsed.file.items]
 
     @property
     def syntax_errors(self) -> list[Diagnostic]:
-        """What is not well formed."""
+        """Diagnostics of the items that are not well formed."""
         return [diagnostic for chunk in self.chunks for diagnostic in chunk.parsed.diagnostics]
 
     @property
     def is_closed(self) -> bool:
-        """Whether all that other items may refer to is there."""
+        """Whether everything that other items may refer to could be parsed."""
         return all(chunk.parsed.is_closed for chunk in self.chunks)
 
     def chunk_at(self, offset: int) -> Chunk:
-        """The chunk in which an offset lies."""
+        """Return the chunk that holds an offset."""
         return next((c for c in reversed(self.chunks) if c.start <= offset), self.chunks[0])
 
     def item_at(self, offset: int) -> ast.Item | None:
-        """The item in which an offset lies."""
-        for item in self.items:
-            start, end = self.lines.range(item.span)
-            if start <= offset <= end:
-                return item
-        return None
+        """Return the item that holds an offset."""
+        places = ((item, *self.lines.range(item.span)) for item in self.items)
+        return next((item for item, start, end in places if start <= offset <= end), None)
 
-    def item_named(self, name: str) -> ast.Item | None:
-        """The rule, fuse or operator of that name."""
-        return next((i for i in self.items if getattr(i, "name", None) == name), None)
+    def text_of(self, span: Span) -> str:
+        """Return the text of a span."""
+        return self.text[slice(*self.lines.range(span))]
 
     def tokens_in(self, start: int, end: int) -> list[Token]:
-        """The tokens that begin between two offsets."""
-        every = self.tokens
-        return every[bisect.bisect_left(self._starts, start) : bisect.bisect_left(self._starts, end)]
+        """Return the tokens that begin between two offsets."""
+        return self.tokens[bisect.bisect_left(self._starts, start) : bisect.bisect_left(self._starts, end)]
 
     def token_at(self, offset: int) -> Token | None:
-        """The token that holds an offset, or ends there; a name or number rather than a sign."""
-        every = self.tokens
+        """Return the token that holds an offset or ends there; a name or number rather than a sign."""
         i = bisect.bisect_right(self._starts, offset) - 1
-        around = [t for t in every[max(i - 1, 0) : i + 1] if t.start <= offset <= t.end]
-        return max(around, key=lambda t: (t.kind != "sign", t.start)) if around else None
+        around = [t for t in self.tokens[max(i - 1, 0) : i + 1] if t.start <= offset <= t.end]
+        return max(around, key=lambda t: (t.kind != "sign", t.start), default=None)
 
-    def kept(self, item: ast.Item, make: Callable[[Document, ast.Item], T]) -> T:
-        """What was made of an item, from the last text if its own text has not changed since."""
-        entry = self._made.get(id(item)) or self._kept.get(id(item))
-        if entry is None or entry[0] is not item:
-            entry = (item, make(self, item))
-        self._made[id(item)] = entry
-        return cast(T, entry[1])
+    def cached(
+        self, what: str, item: ast.Item, make: Callable[[], Any], known: Hashable = (), *, is_relative: bool = False
+    ) -> Any:
+        """Return `make()`, reused as long as neither the text of the item nor what is `known` of others changes.
+
+        A result that is neither empty nor relative to the item holds positions: it is recomputed if the item moves."""
+        entry = self._derived.get((what, id(item))) or self._previous.get((what, id(item)))
+        is_valid = entry is not None and entry[0] is item and entry[2] == known
+        if entry is None or not is_valid or (entry[1] != item.span and entry[3] and not is_relative):
+            entry = (item, item.span, known, make())
+        self._derived[what, id(item)] = entry
+        return entry[3]
 
     # --- places
 
     def position(self, offset: int) -> lsp.Position:
-        """An offset as editors count: from 0, columns in the units that were agreed upon."""
+        """Convert an offset to an LSP position: zero-based, in the negotiated code units."""
         line = self.lines.line(offset) - 1
         return lsp.Position(line, self._units(self.text[self.lines.starts[line] : offset]))
 
     def offset(self, position: lsp.Position) -> int:
-        """The offset of an editor's place; past the end of a line it is its end."""
+        """Convert an LSP position to an offset; past the end of a line, to its end."""
         if position.line >= len(self.lines.starts):
             return len(self.text)
-        start = self.lines.starts[position.line]
         left = position.character
-        for i in range(start, len(self.text)):
+        for i in range(self.lines.starts[position.line], len(self.text)):
             if left <= 0 or self.text[i] == "\n":
                 return i
             left -= self._units(self.text[i])
@@ -164,21 +152,23 @@ class Document:
     def _units(self, text: str) -> int:
         if self.encoding == "utf-8":
             return len(text.encode())
-        if self.encoding == "utf-16":
-            return len(text) + sum(c > "\uffff" for c in text)
-        return len(text)
+        return len(text) + (sum(c > "\uffff" for c in text) if self.encoding == "utf-16" else 0)
 
     def range(self, start: int, end: int) -> lsp.Range:
-        """The range between two offsets."""
+        """Return the LSP range between two offsets."""
         return lsp.Range(self.position(start), self.position(end))
 
     def span_range(self, span: Span) -> lsp.Range:
-        """A span as editors count."""
+        """Convert a span to an LSP range."""
         return self.range(*self.lines.range(span))
+
+    def location(self, start: int, end: int) -> lsp.Location:
+        """Return the LSP location between two offsets."""
+        return lsp.Location(self.uri, self.range(start, end))
 
 
 def _moved(parsed: Parsed, lines: int) -> Parsed:
-    """What was parsed, some lines further down. The tree is moved in place: nobody else has it."""
+    """Shift a parse result down by some lines, in place: no one else holds the tree."""
     if not lines:
         return parsed
     for item in parsed.file.items:

@@ -1,57 +1,61 @@
-"""What stands under the cursor, told in Markdown."""
+"""Markdown for the name or keyword under the cursor."""
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from lsprotocol import types as lsp
 
-from .. import ast
 from ..builtins import DTYPES, functions, operand_functions
-from ..printer import print_expr, print_rule
-from ..scope import Sort
-from . import words
+from ..printing.printer import print_expr, print_rule
+from ..syntax import ast
+from ..syntax.scope import Sort
+from ..syntax.tokens import Token
+from . import keyword_help
 from .document import Document
 from .navigation import definition
-from .occurrences import Occurrence, at
+from .occurrences import Occurrence, Symbol, at
 from .workspace import Workspace
 
+_WORDS = {
+    **keyword_help.ITEMS,
+    **keyword_help.CLAUSES,
+    **keyword_help.CHOSEN,
+    **keyword_help.TYPE_WORDS,
+    **keyword_help.WORDS,
+    **dict.fromkeys(DTYPES, "An element type."),
+}
 
-def hover(workspace: Workspace, document: Document, position: lsp.Position) -> lsp.Hover | None:
-    """What is known of the name or word at a place."""
-    offset = document.offset(position)
-    found = at(document, offset)
-    if found is not None:
-        text = _symbol(workspace, document, found)
-        if text:
-            return _hover(document, text, found.start, found.end)
-    token = document.token_at(offset)
-    if token is None or token.kind != "name":
+
+def hover(workspace: Workspace, document: Document, params: lsp.TextDocumentPositionParams) -> lsp.Hover | None:
+    """Return what is known about the name or word at a position."""
+    place: Occurrence | Token | None = at(document, params.position)
+    text = _symbol(workspace, document, place) if isinstance(place, Occurrence) else ""
+    if not text:
+        place = document.token_at(document.offset(params.position))
+        text = _word(place.text) if place is not None and place.kind == "name" else ""
+    if place is None or not text:
         return None
-    text = _word(token.text)
-    return _hover(document, text, token.start, token.end) if text else None
-
-
-def _hover(document: Document, text: str, start: int, end: int) -> lsp.Hover:
-    return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text), document.range(start, end))
+    return lsp.Hover(lsp.MarkupContent(lsp.MarkupKind.Markdown, text), document.range(place.start, place.end))
 
 
 def _symbol(workspace: Workspace, document: Document, found: Occurrence) -> str:
-    symbol = found.symbol
-    match symbol.kind:
-        case "variable":
+    match found.symbol:
+        case Symbol("variable"):
             return _variable(workspace, document, found)
-        case "attribute":
-            return _attribute(workspace, str(symbol.scope[0]), symbol.name)
-        case "op":
-            return operator(workspace, document, symbol.name)
-        case "def":
-            return function(workspace, document, symbol.name)
-        case "dtype":
-            return _word(symbol.name)
-        case "use":
-            return f"The items of `{symbol.name}`."
-    place = definition(workspace, document, found)
-    item = place[0].item_at(place[1].start) if place is not None else None
-    return rule(workspace, place[0], item) if place is not None and item is not None else ""
+        case Symbol("attribute", name, (head,)):
+            return _attribute(workspace, str(head), name)
+        case Symbol("op", name):
+            return operator(workspace, document, name)
+        case Symbol("def", name):
+            return function(workspace, document, name)
+        case Symbol("dtype", name):
+            return _word(name)
+        case Symbol("use", name):
+            return f"The items of `{name}`."
+    file, place = definition(workspace, document, found) or (document, None)
+    item = file.item_at(place.start) if place is not None else None
+    return rule(workspace, file, item) if item is not None else ""
 
 
 def _variable(workspace: Workspace, document: Document, found: Occurrence) -> str:
@@ -60,16 +64,13 @@ def _variable(workspace: Workspace, document: Document, found: Occurrence) -> st
         return ""
     name = found.symbol.name
     sort = found.sort.value if found.sort is not None else "operand of this test"
-    type_ = ""
-    if len(found.symbol.scope) == 1:
-        known = workspace.types(document, item).get(name)
-        type_ = f": {known}" if known is not None and str(known) else ""
-    lines = [_code(f"{name}{type_}"), sort]
+    known = str(workspace.types(document, item).get(name, "")) if len(found.symbol.scope) == 1 else ""
+    lines = [_code(f"{name}: {known}" if known else name), sort]
     for binding in item.let if isinstance(item, ast.Rule) else ():
         if binding.target.name == name:
-            lines = [_code(f"let {name} = {print_expr(binding.value)}{type_ and '   # ' + type_[2:]}")]
+            lines = [_code(f"let {name} = {print_expr(binding.value)}" + (f"   # {known}" if known else ""))]
     if found.sort is Sort.INDEX:
-        lines.append("one member of the group; `*` in its place is all of them")
+        lines.append("index of one member of the group; `*` instead means all members")
     return "\n\n".join(lines)
 
 
@@ -84,59 +85,38 @@ def _attribute(workspace: Workspace, head: str, name: str) -> str:
 
 
 def operator(workspace: Workspace, document: Document, name: str) -> str:
-    """An operator: how the rules declare it, and what the standard says."""
-    declared = [
-        item
-        for other in (document, *workspace.context(document))
-        for item in other.items
-        if isinstance(item, ast.Op) and item.name == name
-    ]
-    parts = [_code(print_rule(_without_tests(item))) for item in declared]
-    doc = workspace.services.operator_doc(name)
-    return "\n\n".join([*parts, *([doc] if doc else [])])
-
-
-def _without_tests(item: ast.Op) -> ast.Op:
-    from dataclasses import replace
-
-    return replace(item, tests=())
+    """Describe an operator: its `op` items and its ONNX documentation."""
+    declared = [op for op in workspace.visible(document, ast.Op) if op.name == name]
+    parts = [_code(print_rule(replace(op, tests=()))) for op in declared]
+    return "\n\n".join(filter(None, [*parts, workspace.services.operator_doc(name)]))
 
 
 def function(workspace: Workspace, document: Document, name: str) -> str:
-    """A function of the library, or a definition."""
+    """Describe a library function or a definition."""
     table = {**operand_functions(), **functions()}
     if name in table:
         return f"{_code(table[name].signature)}\n\n{table[name].doc}"
-    for other in (document, *workspace.context(document)):
-        for item in other.items:
-            if isinstance(item, ast.Def) and item.name == name:
-                return _code(print_rule(item))
-    return ""
+    found = next((d for d in workspace.visible(document, ast.Def) if d.name == name), None)
+    return _code(print_rule(found)) if found is not None else ""
 
 
 def rule(workspace: Workspace, document: Document, item: ast.Item) -> str:
-    """A rule or another item: its doc, what it claims, its tests, and what they and the checker last said."""
+    """Describe a rule or another named item: its doc, class, tests and the results of the last runs."""
     lines = [f"**{getattr(item, 'name', '')}**" + (f": {item.doc}" if item.doc else "")]
     if isinstance(item, ast.Rule):
         lines.append(f"class `{' '.join((item.numerics, *item.relaxations))}`, ruleset `{item.ruleset}`")
     if isinstance(item, ast.Rule | ast.Fuse | ast.Op):
-        counts = [(verdict, sum(t.verdict == verdict for t in item.tests)) for verdict in words.CHOICES["test"]]
-        told = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
-        lines.append(f"tests: {told}" if told else "no tests")
-        told = workspace.results.told(document, item)
-        if told:
-            lines.append(told)
+        counts = [(verdict, sum(t.verdict == verdict for t in item.tests)) for verdict in keyword_help.CHOICES["test"]]
+        tests = ", ".join(f"{count} {verdict}" for verdict, count in counts if count)
+        lines.append(f"tests: {tests}" if tests else "no tests")
+        lines.append(workspace.results.summary(document, item))
     if isinstance(item, ast.Ruleset | ast.Schedule):
         lines.append(_code(print_rule(item)))
-    return "\n\n".join(lines)
+    return "\n\n".join(filter(None, lines))
 
 
 def _word(word: str) -> str:
-    choices = {name: doc for table in words.CHOICES.values() for name, doc in table.items()}
-    doc = {**words.ITEMS, **words.CLAUSES, **choices, **words.TYPE_WORDS, **words.WORDS}.get(word, "")
-    if word in DTYPES:
-        doc = "An element type."
-    return f"`{word}`: {doc}" if doc else ""
+    return f"`{word}`: {_WORDS[word]}" if word in _WORDS else ""
 
 
 def _code(text: str) -> str:

@@ -1,27 +1,32 @@
-"""Where names stand in a file and what each of them is: the ground of navigation, renaming and colours."""
+"""All names in a file and the symbol each refers to: the basis of navigation, renaming and coloring."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from .. import ast
+from lsprotocol import types as lsp
+
 from ..builtins import DTYPES
-from ..scope import Scope, Sort, bind_given, bind_pattern, is_dtype_variable, is_word
-from ..tokens import Token
+from ..syntax import ast
+from ..syntax.scope import Scope, Sort, bind_given, bind_pattern, is_dtype_variable, is_word
+from ..syntax.tokens import Token
 from .document import Document
 
-GLOBAL = ("rule", "op", "def", "ruleset", "schedule")
-"""The kinds of names that a file shares with others."""
+_NAMED: dict[type[ast.Item], str] = {
+    ast.Rule: "rule", ast.Fuse: "rule", ast.Op: "op", ast.Def: "def", ast.Ruleset: "ruleset", ast.Schedule: "schedule",
+}  # fmt: skip
+GLOBAL = frozenset(_NAMED.values())
+"""Kinds of names that files share."""
 
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """What a name stands for. `kind` is one of `GLOBAL`, or `variable`, `attribute`, `dtype`, `use`.
+    """Referent of a name. `kind` is one of `GLOBAL`, or `variable`, `attribute`, `dtype`, `use`.
 
-    `scope` tells variables of one name apart: the item, and what binds it if that is within; of an attribute it is the
-    operator."""
+    `scope` distinguishes variables of the same name: the item, and the binder inside it if there is one. The scope of
+    an attribute is its operator."""
 
     kind: str
     name: str
@@ -38,39 +43,36 @@ class Occurrence:
     binds: bool = False
     sort: Sort | None = None
 
+    def moved(self, by: int) -> Occurrence:
+        """Return the occurrence that many characters further on."""
+        return Occurrence(self.symbol, self.start + by, self.end + by, self.binds, self.sort)
+
 
 def occurrences(document: Document) -> list[Occurrence]:
-    """All names of a file that mean something, in order."""
-    found = []
-    for item in document.items:
-        base = document.lines.range(item.span)[0]
-        for o in document.kept(item, _of_item):
-            found.append(Occurrence(o.symbol, base + o.start, base + o.end, o.binds, o.sort))
-    return found
+    """Return all names of a file that refer to something, in order."""
+    return [o for item in document.items for o in _of_item(document, item)]
 
 
 def _of_item(document: Document, item: ast.Item) -> list[Occurrence]:
-    """The names of an item, in order, with places counted from its first character."""
+    """Return the names of an item in order. They are cached relative to its first character."""
     base = document.lines.range(item.span)[0]
-    found = {replace(o, start=o.start - base, end=o.end - base) for o in _Item(document, item).all()}
-    return sorted(found, key=lambda o: (o.start, o.end))
+
+    def make() -> list[Occurrence]:
+        return sorted({o.moved(-base) for o in _Item(document, item).all()}, key=lambda o: (o.start, o.end))
+
+    return [o.moved(base) for o in document.cached("names", item, make, is_relative=True)]
 
 
-def at(document: Document, offset: int) -> Occurrence | None:
-    """The name at an offset."""
+def at(document: Document, position: lsp.Position) -> Occurrence | None:
+    """Return the name at a position."""
+    offset = document.offset(position)
     item = document.item_at(offset)
-    if item is None:
-        return None
-    base = document.lines.range(item.span)[0]
-    inside = [
-        Occurrence(o.symbol, base + o.start, base + o.end, o.binds, o.sort) for o in document.kept(item, _of_item)
-    ]
-    here = [o for o in inside if o.start <= offset <= o.end]
+    here = [o for o in _of_item(document, item) if o.start <= offset <= o.end] if item is not None else []
     return min(here, key=lambda o: o.end - o.start, default=None)
 
 
 def scope_of(item: ast.Item) -> Scope:
-    """The variables of an item."""
+    """Return the variables of an item."""
     scope = Scope()
     if isinstance(item, ast.Rule | ast.Fuse):
         bind_pattern(item.lhs, scope)
@@ -90,7 +92,7 @@ def scope_of(item: ast.Item) -> Scope:
 
 
 class _Item:
-    """The names of one item."""
+    """Collects the names of one item."""
 
     def __init__(self, document: Document, item: ast.Item) -> None:
         self.document = document
@@ -98,12 +100,13 @@ class _Item:
         self.start, self.end = document.lines.range(item.span)
         self.scope = scope_of(item)
         self.local: tuple[int | str, ...] = (id(item),)
-        self.loops: list[tuple[str, int]] = []
+        self.loops: list[Symbol] = []
+        self.heads: list[str] = []
         self.in_test = False
         self.binds = False
 
     def all(self) -> Iterator[Occurrence]:
-        """Every name, in no order."""
+        """Yield every name, in no particular order."""
         yield from self._own_names()
         for child in self.item.children():
             is_left = child is getattr(self.item, "lhs", None)
@@ -113,37 +116,27 @@ class _Item:
                 self.binds = True
                 yield from self._node(child.target)
                 self.binds = False
-                yield from self._node(child.value)
-                continue
+                child = child.value
             yield from self._node(child)
 
-    # --- names that are no nodes
+    # --- names that are not nodes
 
     def _own_names(self) -> Iterator[Occurrence]:
         item = self.item
         names = [t for t in self.document.tokens_in(self.start, self.end) if t.kind in ("name", "string")]
-        match item:
-            case ast.Rule() | ast.Fuse():
-                yield self._make(Symbol("rule", item.name), names[1], binds=True)
-            case ast.Op():
-                yield self._make(Symbol("op", item.name), names[1], binds=True)
-            case ast.Ruleset():
-                yield self._make(Symbol("ruleset", item.name), names[1], binds=True)
-            case ast.Schedule():
-                yield self._make(Symbol("schedule", item.name), names[1], binds=True)
-            case ast.Def():
-                yield self._make(Symbol("def", item.name), names[1], binds=True)
-                for token in names[2 : 2 + len(item.params)]:
-                    yield self._make(Symbol("variable", token.text, self.local), token, binds=True)
-            case ast.Use():
-                yield self._make(Symbol("use", item.path), names[1])
-                for token in names[2:]:
-                    yield self._make(Symbol("op" if token.text[:1].isupper() else "rule", token.text), token)
+        if type(item) in _NAMED:
+            yield self._make(Symbol(_NAMED[type(item)], names[1].text), names[1], binds=True)
+        if isinstance(item, ast.Def):
+            for token in names[2 : 2 + len(item.params)]:
+                yield self._make(Symbol("variable", token.text, self.local), token, binds=True)
+        if isinstance(item, ast.Use):
+            yield self._make(Symbol("use", item.path), names[1])
+            for token in names[2:]:
+                yield self._make(Symbol("op" if token.text[:1].isupper() else "rule", token.text), token)
         joins = getattr(item, "joins", None)
-        if joins is not None:
-            for word, token in itertools.pairwise(names):
-                if word.text == "joins" and token.text == joins:
-                    yield self._make(Symbol("ruleset", joins), token)
+        for word, token in itertools.pairwise(names):
+            if word.text == "joins" and token.text == joins:
+                yield self._make(Symbol("ruleset", joins), token)
 
     def _make(self, symbol: Symbol, token: Token, *, binds: bool = False) -> Occurrence:
         sort = self.scope.sort(symbol.name) if symbol.kind == "variable" else None
@@ -167,7 +160,7 @@ class _Item:
                 else:
                     yield from self._variable(element, token)
             case ast.Attribute(name=name):
-                yield self._make(Symbol("attribute", name, (self.heads[-1] if self.heads else "",)), self._first(node))
+                yield self._make(Symbol("attribute", name, tuple(self.heads[-1:])), self._first(node))
             case ast.Run(ruleset=name):
                 yield self._make(Symbol("ruleset", name), self._first(node))
             case ast.Call():
@@ -179,30 +172,25 @@ class _Item:
         for child in node.children():
             yield from self._node(child)
 
-    heads: tuple[str, ...] = ()
-
     def _call(self, call: ast.Call) -> Iterator[Occurrence]:
         head = self._first(call, past=(call.kind,) if call.kind else ())
         if call.kind is not None or self.scope.sort(call.head) is Sort.OPERATOR:
             yield from self._variable(call.head, head)
         else:
             yield self._make(Symbol("op" if call.is_operator else "def", call.head), head)
-        self.heads = (*self.heads, call.head)
+        self.heads.append(call.head)
         for child in call.children():
             yield from self._node(child)
-        self.heads = self.heads[:-1]
+        self.heads.pop()
 
     def _comprehension(self, node: ast.Comprehension) -> Iterator[Occurrence]:
         start, end = self.document.lines.range(node.span)
         yield from self._node(node.iterable)
-        start -= self.start
-        self.loops.append((node.variable, start))
-        item_end = self.document.lines.range(node.item.span)[1]
-        for token in self.document.tokens_in(item_end, end):
-            if token.kind == "name" and token.text == node.variable:
-                symbol = Symbol("variable", node.variable, (*self.local, start))
-                yield Occurrence(symbol, token.start, token.end, True, Sort.DIM)
-                break
+        symbol = Symbol("variable", node.variable, (*self.local, start - self.start))
+        after_item = self.document.tokens_in(self.document.lines.range(node.item.span)[1], end)
+        token = next(t for t in after_item if t.kind == "name" and t.text == node.variable)
+        yield Occurrence(symbol, token.start, token.end, True, Sort.DIM)
+        self.loops.append(symbol)
         yield from self._node(node.item)
         if node.condition is not None:
             yield from self._node(node.condition)
@@ -218,25 +206,20 @@ class _Item:
             yield from self._variable(name, token)
 
     def _variable(self, name: str, token: Token) -> Iterator[Occurrence]:
-        for variable, start in reversed(self.loops):
-            if variable == name:
-                yield Occurrence(
-                    Symbol("variable", name, (*self.local, start)), token.start, token.end, False, Sort.DIM
-                )
-                return
-        scope = self.local
-        if self.in_test and name not in self.scope:
-            scope = (*self.local, "test")
+        loop = next((symbol for symbol in reversed(self.loops) if symbol.name == name), None)
+        if loop is not None:
+            yield Occurrence(loop, token.start, token.end, False, Sort.DIM)
+            return
+        scope = (*self.local, "test") if self.in_test and name not in self.scope else self.local
         yield self._make(Symbol("variable", name, scope), token, binds=self.binds)
 
     def _first(self, node: ast.Syntax, past: tuple[str, ...] = ()) -> Token:
-        """The first name among a node's tokens."""
-        start, end = self.document.lines.range(node.span)
-        inside = self.document.tokens_in(start, end)
+        """Return the first name among a node's tokens."""
+        inside = self.document.tokens_in(*self.document.lines.range(node.span))
         return next((t for t in inside if t.kind == "name" and t.text not in past), inside[0])
 
 
 def definition(document: Document, symbol: Symbol) -> Occurrence | None:
-    """Where a file defines a symbol: the first place that binds it, else the first where it stands."""
+    """Return where a file defines a symbol: the first place that binds it, otherwise its first use."""
     here = [o for o in occurrences(document) if o.symbol == symbol]
     return next((o for o in here if o.binds), here[0] if here and symbol.kind == "variable" else None)

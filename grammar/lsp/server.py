@@ -1,4 +1,4 @@
-"""The language server: what editors ask, and which feature answers."""
+"""The language server: LSP requests and the features that answer them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import functools
 import logging
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from lsprotocol import types as lsp
 from pygls.exceptions import JsonRpcInvalidParams
@@ -16,314 +16,194 @@ from pygls.uris import to_fs_path
 
 from ...errors import RewriteError
 from ..diagnostics import Diagnostic
-from . import (
-    completion,
-    diagnostics,
-    formatting,
-    hover,
-    lenses,
-    navigation,
-    semantic,
-    signatures,
-    symbols,
-)
+from . import completion, formatting, hover, navigation, outline, problems
 from .document import Document
-from .results import CHECK, RUN_TESTS
-from .services import Services
+from .services import CHECK, RUN_TESTS, Services
 from .workspace import Workspace
 
 log = logging.getLogger(__name__)
-F = TypeVar("F", bound=Callable[..., Any])
 
 DEBOUNCE = 0.12
-"""Seconds without a keystroke after which diagnostics are computed."""
+"""Delay in seconds after the last keystroke before diagnostics are computed."""
 
 
 class RuleServer(LanguageServer):
-    """A server for one editor."""
+    """Language server for one editor."""
 
     def __init__(self, services: Services, version: str) -> None:
-        # With whole texts no two opinions on what ends a line can bring editor and server apart.
+        # Full synchronization: with increments, a disagreement about line endings would corrupt the text.
         super().__init__("rewrite", version, text_document_sync_kind=lsp.TextDocumentSyncKind.Full)
         self.files = Workspace(services)
         self._found: dict[Path, tuple[str, list[Diagnostic]]] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._due: asyncio.TimerHandle | None = None
-        _register(self)
+        for method, handler in _EVENTS.items():
+            self.feature(method)(self._guarded(functools.partial(handler, self), handler.__name__[1:]))
+        for method, answer, *options in _FEATURES:
+            self.feature(method, *options)(self._guarded(functools.partial(self._answer, answer), method))
+        for name in (RUN_TESTS, CHECK):
+            self._add_command(name)
 
-    def guarded(self, handler: F) -> F:
-        """A handler whose mistakes are logged and cost an answer, never the server."""
+    def _guarded(self, handler: Callable[[Any], Any], name: str) -> Callable[[Any], Any]:
+        """Wrap a handler so that its exceptions are logged and cost one answer, not the server."""
 
-        @functools.wraps(handler)
-        def call(*arguments: Any) -> Any:
+        def call(params: Any) -> Any:
             try:
-                return handler(*arguments)
-            except JsonRpcInvalidParams:
-                raise
+                return handler(params)
             except navigation.CannotRename as why:
                 raise JsonRpcInvalidParams(message=str(why)) from why
             except Exception as error:
-                self.complain(handler.__name__, error)
+                self._complain(name, error)
                 return None
 
-        return call  # type: ignore[return-value]
+        call.__name__ = name
+        return call
 
-    def complain(self, what: str, error: BaseException) -> None:
-        """Tell of a mistake of our own."""
+    def _answer(self, answer: Answer, params: Any) -> Any:
+        """Answer a request about an open document; null for one that is not open."""
+        document = self.files.get(params.text_document.uri)
+        return answer(self.files, document, params) if document is not None else None
+
+    def _complain(self, what: str, error: BaseException) -> None:
+        """Log an internal error, and show it in the editor's log."""
         log.error("%s failed", what, exc_info=error)
         text = f"{what}: {type(error).__name__}: {error}"
         self.window_log_message(lsp.LogMessageParams(lsp.MessageType.Error, text))
 
-    def say(self, kind: lsp.MessageType, text: str) -> None:
-        """Show a message."""
+    def _say(self, kind: lsp.MessageType, text: str) -> None:
         self.window_show_message(lsp.ShowMessageParams(kind, text))
+
+    # --- events
+
+    def _initialized(self, _: lsp.InitializedParams) -> None:
+        folders = [f.uri for f in self.workspace.folders.values()]
+        root = self.workspace.root_path
+        paths = [path for uri in folders if (path := to_fs_path(uri))] or ([root] if root else [])
+        self.files.folders = [Path(path).resolve() for path in paths]
+
+    def _did_open(self, params: lsp.DidOpenTextDocumentParams) -> None:
+        agreed = self.workspace.position_encoding
+        self.files.encoding = str(getattr(agreed, "value", agreed) or "utf-16")
+        document = params.text_document
+        self.files.update(document.uri, document.text, document.version)
+        self._publish_all()
+        self._analyze(document.uri)
+
+    def _did_change(self, params: lsp.DidChangeTextDocumentParams) -> None:
+        """Update the text, and publish diagnostics once no key has been pressed for `DEBOUNCE` seconds."""
+        uri = params.text_document.uri
+        self.files.update(uri, self.workspace.get_text_document(uri).source, params.text_document.version)
+        if self._due is not None:
+            self._due.cancel()
+        self._due = asyncio.get_running_loop().call_later(DEBOUNCE, self._publish_all)
+
+    def _did_save(self, params: lsp.DidSaveTextDocumentParams) -> None:
+        self._publish_all()
+        self._analyze(params.text_document.uri)
+
+    def _did_close(self, params: lsp.DidCloseTextDocumentParams) -> None:
+        uri = params.text_document.uri
+        self.files.close(uri)
+        self.text_document_publish_diagnostics(lsp.PublishDiagnosticsParams(uri=uri, diagnostics=[]))
 
     # --- diagnostics
 
-    def publish_soon(self) -> None:
-        """Compute diagnostics once no key has been pressed for a moment."""
-        if self._due is not None:
-            self._due.cancel()
-        self._due = asyncio.get_running_loop().call_later(DEBOUNCE, self.publish_all)
-
-    def publish_all(self) -> None:
-        """Send the diagnostics of all open files: what one of them says may concern another."""
+    def _publish_all(self, _: object = None) -> None:
+        """Publish the diagnostics of all open files: they may depend on each other."""
         for document in list(self.files.open.values()):
-            self.publish(document)
+            self._publish(document)
 
-    def publish(self, document: Document) -> None:
-        """Send the diagnostics of a file."""
+    def _publish(self, document: Document) -> None:
         try:
             text, more = self._found.get(document.path, ("", []))
-            more = more if text == document.text else []
-            found = diagnostics.diagnostics(self.files, document, more) + lenses.failures(document, self.files.results)
+            found = problems.diagnostics(self.files, document, more if text == document.text else [])
         except Exception as error:
-            self.complain("diagnostics", error)
+            self._complain("diagnostics", error)
             return
         self.text_document_publish_diagnostics(
             lsp.PublishDiagnosticsParams(uri=document.uri, diagnostics=found, version=document.version)
         )
 
-    def look_at_all(self, uri: str) -> None:
-        """Look beside the editing at all files together, and tell what is found if the text is still the same."""
+    def _analyze(self, uri: str) -> None:
+        """Analyze the file with all others in a thread; publish if the text is still the same."""
         document = self.files.get(uri)
         if document is not None:
-            task = asyncio.get_running_loop().create_task(self._look_at_all(document))
+            task = asyncio.get_running_loop().create_task(self._analyze_all(document))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    async def _look_at_all(self, document: Document) -> None:
+    async def _analyze_all(self, document: Document) -> None:
         text, texts = document.text, self.files.texts()
         try:
             found = await asyncio.to_thread(self.files.found_in_all, document, texts)
         except Exception as error:
-            self.complain("looking at all files", error)
+            self._complain("analysis of all files", error)
             return
         self._found[document.path] = (text, found)
         if found and document.text == text:
-            self.publish(document)
+            self._publish(document)
 
     # --- tests and checks
 
-    async def run(self, command: str, uri: str, rule: str) -> None:
-        """Run the tests of a rule, or check it, beside the editing."""
+    def _add_command(self, name: str) -> None:
+        @self.command(name)
+        async def run(uri: str, rule: str) -> None:
+            await self._run(name, uri, rule)
+
+    async def _run(self, command: str, uri: str, rule: str) -> None:
+        """Run the tests of a rule, or check its soundness, in a thread."""
         document = self.files.get(uri)
         if document is None:
-            self.say(lsp.MessageType.Warning, "The file is not open.")
+            self._say(lsp.MessageType.Warning, "The file is not open.")
             return
         services = self.files.services
         work = services.run_tests if command == RUN_TESTS else services.check
-        texts = self.files.texts()
         try:
-            outcomes = await asyncio.to_thread(work, document.path, texts, rule)
+            outcomes = await asyncio.to_thread(work, document.path, self.files.texts(), rule)
         except RewriteError as error:
-            self.say(lsp.MessageType.Error, f"{rule}: {str(error).splitlines()[0]}")
+            self._say(lsp.MessageType.Error, f"{rule}: {str(error).splitlines()[0]}")
             return
         except Exception as error:
-            self.complain(command, error)
-            self.say(lsp.MessageType.Error, f"{rule}: {type(error).__name__}: {error}")
+            self._complain(command, error)
+            self._say(lsp.MessageType.Error, f"{rule}: {type(error).__name__}: {error}")
             return
-        self.files.results.keep(document, rule, command, outcomes)
-        self.publish(document)
+        self.files.results.store(document, rule, command, outcomes)
+        self._publish(document)
         capabilities = self.client_capabilities.workspace
         if capabilities is not None and capabilities.code_lens and capabilities.code_lens.refresh_support:
             self.workspace_code_lens_refresh(None)
-        self.say(*lenses.summary(rule, command, outcomes))
+        self._say(*problems.summary(rule, command, outcomes))
+
+    def _resolve(self, item: lsp.CompletionItem) -> lsp.CompletionItem:
+        return completion.resolve(self.files, self.files.open.values(), item)
 
 
-def _encoding(server: RuleServer) -> str:
-    """How the editor counts columns."""
-    agreed = server.workspace.position_encoding
-    return str(getattr(agreed, "value", agreed) or "utf-16")
-
-
-def _register(server: RuleServer) -> None:
-    _register_files(server)
-    _register_reading(server)
-    _register_changing(server)
-
-
-def _register_files(server: RuleServer) -> None:
-    files, guarded = server.files, server.guarded
-
-    @server.feature(lsp.INITIALIZED)
-    @guarded
-    def initialized(_: lsp.InitializedParams) -> None:
-        files.encoding = _encoding(server)
-        folders = [f.uri for f in server.workspace.folders.values()]
-        root = server.workspace.root_path
-        paths = [path for uri in folders if (path := to_fs_path(uri))] or ([root] if root else [])
-        files.folders = [Path(path).resolve() for path in paths]
-
-    @server.feature(lsp.TEXT_DOCUMENT_DID_OPEN)
-    @guarded
-    def did_open(params: lsp.DidOpenTextDocumentParams) -> None:
-        files.encoding = _encoding(server)
-        document = params.text_document
-        files.update(document.uri, document.text, document.version)
-        server.publish_all()
-        server.look_at_all(document.uri)
-
-    @server.feature(lsp.TEXT_DOCUMENT_DID_CHANGE)
-    @guarded
-    def did_change(params: lsp.DidChangeTextDocumentParams) -> None:
-        uri = params.text_document.uri
-        files.update(uri, server.workspace.get_text_document(uri).source, params.text_document.version)
-        server.publish_soon()
-
-    @server.feature(lsp.TEXT_DOCUMENT_DID_SAVE)
-    @guarded
-    def did_save(params: lsp.DidSaveTextDocumentParams) -> None:
-        server.publish_all()
-        server.look_at_all(params.text_document.uri)
-
-    @server.feature(lsp.TEXT_DOCUMENT_DID_CLOSE)
-    @guarded
-    def did_close(params: lsp.DidCloseTextDocumentParams) -> None:
-        files.close(params.text_document.uri)
-        server.text_document_publish_diagnostics(
-            lsp.PublishDiagnosticsParams(uri=params.text_document.uri, diagnostics=[])
-        )
-
-    @server.feature(lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES)
-    @guarded
-    def did_change_watched(_: lsp.DidChangeWatchedFilesParams) -> None:
-        server.publish_all()
-
-
-def _register_reading(server: RuleServer) -> None:
-    files, guarded = server.files, server.guarded
-
-    @server.feature(lsp.TEXT_DOCUMENT_HOVER)
-    @guarded
-    def on_hover(params: lsp.HoverParams) -> lsp.Hover | None:
-        document = files.get(params.text_document.uri)
-        return hover.hover(files, document, params.position) if document else None
-
-    @server.feature(lsp.TEXT_DOCUMENT_DEFINITION)
-    @guarded
-    def on_definition(params: lsp.DefinitionParams) -> lsp.Location | None:
-        document = files.get(params.text_document.uri)
-        return navigation.go_to_definition(files, document, params.position) if document else None
-
-    @server.feature(lsp.TEXT_DOCUMENT_REFERENCES)
-    @guarded
-    def on_references(params: lsp.ReferenceParams) -> list[lsp.Location]:
-        document = files.get(params.text_document.uri)
-        if document is None:
-            return []
-        return navigation.references(files, document, params.position, params.context.include_declaration)
-
-    @server.feature(lsp.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT)
-    @guarded
-    def on_highlight(params: lsp.DocumentHighlightParams) -> list[lsp.DocumentHighlight]:
-        document = files.get(params.text_document.uri)
-        return navigation.highlights(document, params.position) if document else []
-
-    @server.feature(lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL)
-    @guarded
-    def on_symbols(params: lsp.DocumentSymbolParams) -> list[lsp.DocumentSymbol]:
-        document = files.get(params.text_document.uri)
-        return symbols.document_symbols(document) if document else []
-
-    @server.feature(lsp.TEXT_DOCUMENT_FOLDING_RANGE)
-    @guarded
-    def on_folding(params: lsp.FoldingRangeParams) -> list[lsp.FoldingRange]:
-        document = files.get(params.text_document.uri)
-        return symbols.folding_ranges(document) if document else []
-
-    @server.feature(lsp.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, semantic.LEGEND)
-    @guarded
-    def on_semantic_tokens(params: lsp.SemanticTokensParams) -> lsp.SemanticTokens | None:
-        document = files.get(params.text_document.uri)
-        return semantic.semantic_tokens(document) if document else None
-
-    options = lsp.SignatureHelpOptions(trigger_characters=["(", ","])
-
-    @server.feature(lsp.TEXT_DOCUMENT_SIGNATURE_HELP, options)
-    @guarded
-    def on_signature(params: lsp.SignatureHelpParams) -> lsp.SignatureHelp | None:
-        document = files.get(params.text_document.uri)
-        return signatures.signature_help(files, document, params.position) if document else None
-
-    @server.feature(lsp.TEXT_DOCUMENT_CODE_LENS)
-    @guarded
-    def on_lenses(params: lsp.CodeLensParams) -> list[lsp.CodeLens]:
-        document = files.get(params.text_document.uri)
-        return lenses.lenses(document, files.results) if document else []
-
-    @server.command(RUN_TESTS)
-    async def run_tests(uri: str, rule: str) -> None:
-        await server.run(RUN_TESTS, uri, rule)
-
-    @server.command(CHECK)
-    async def check_rule(uri: str, rule: str) -> None:
-        await server.run(CHECK, uri, rule)
-
-
-def _register_changing(server: RuleServer) -> None:
-    files, guarded = server.files, server.guarded
-    options = lsp.CompletionOptions(trigger_characters=[".", "(", ",", ":", " "], resolve_provider=True)
-
-    @server.feature(lsp.TEXT_DOCUMENT_COMPLETION, options)
-    @guarded
-    def on_completion(params: lsp.CompletionParams) -> lsp.CompletionList | None:
-        document = files.get(params.text_document.uri)
-        return completion.complete(files, document, params.position) if document else None
-
-    @server.feature(lsp.COMPLETION_ITEM_RESOLVE)
-    def on_resolve(item: lsp.CompletionItem) -> lsp.CompletionItem:
-        resolve = guarded(completion.resolve)
-        return resolve(files, files.open.values(), item) or item
-
-    @server.feature(lsp.TEXT_DOCUMENT_PREPARE_RENAME)
-    @guarded
-    def on_prepare_rename(params: lsp.PrepareRenameParams) -> lsp.Range | None:
-        document = files.get(params.text_document.uri)
-        return navigation.prepare_rename(files, document, params.position) if document else None
-
-    @server.feature(lsp.TEXT_DOCUMENT_RENAME, lsp.RenameOptions(prepare_provider=True))
-    @guarded
-    def on_rename(params: lsp.RenameParams) -> lsp.WorkspaceEdit | None:
-        document = files.get(params.text_document.uri)
-        return navigation.rename(files, document, params.position, params.new_name) if document else None
-
-    @server.feature(lsp.TEXT_DOCUMENT_FORMATTING)
-    @guarded
-    def on_formatting(params: lsp.DocumentFormattingParams) -> list[lsp.TextEdit]:
-        document = files.get(params.text_document.uri)
-        return formatting.formatting(document) if document else []
-
-    @server.feature(lsp.TEXT_DOCUMENT_RANGE_FORMATTING)
-    @guarded
-    def on_range_formatting(params: lsp.DocumentRangeFormattingParams) -> list[lsp.TextEdit]:
-        document = files.get(params.text_document.uri)
-        return formatting.range_formatting(document, params.range) if document else []
-
-    kinds = lsp.CodeActionOptions(code_action_kinds=[lsp.CodeActionKind.QuickFix])
-
-    @server.feature(lsp.TEXT_DOCUMENT_CODE_ACTION, kinds)
-    @guarded
-    def on_code_action(params: lsp.CodeActionParams) -> list[lsp.CodeAction]:
-        document = files.get(params.text_document.uri)
-        return diagnostics.fixes(files, document, params.range) if document else []
+_EVENTS: dict[str, Callable[[RuleServer, Any], Any]] = {
+    lsp.INITIALIZED: RuleServer._initialized,
+    lsp.TEXT_DOCUMENT_DID_OPEN: RuleServer._did_open,
+    lsp.TEXT_DOCUMENT_DID_CHANGE: RuleServer._did_change,
+    lsp.TEXT_DOCUMENT_DID_SAVE: RuleServer._did_save,
+    lsp.TEXT_DOCUMENT_DID_CLOSE: RuleServer._did_close,
+    lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES: RuleServer._publish_all,
+    lsp.COMPLETION_ITEM_RESOLVE: RuleServer._resolve,
+}
+"""LSP methods that are not about one open document."""
+Answer = Callable[[Workspace, Document, Any], Any]
+_FEATURES: tuple[tuple[Any, ...], ...] = (
+    (lsp.TEXT_DOCUMENT_HOVER, hover.hover),
+    (lsp.TEXT_DOCUMENT_DEFINITION, navigation.go_to_definition),
+    (lsp.TEXT_DOCUMENT_REFERENCES, navigation.references),
+    (lsp.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT, navigation.highlights),
+    (lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL, outline.document_symbols),
+    (lsp.TEXT_DOCUMENT_FOLDING_RANGE, outline.folding_ranges),
+    (lsp.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, outline.semantic_tokens, outline.LEGEND),
+    (lsp.TEXT_DOCUMENT_SIGNATURE_HELP, completion.signature_help, completion.SIGNATURE_OPTIONS),
+    (lsp.TEXT_DOCUMENT_CODE_LENS, problems.lenses),
+    (lsp.TEXT_DOCUMENT_COMPLETION, completion.complete, completion.OPTIONS),
+    (lsp.TEXT_DOCUMENT_PREPARE_RENAME, navigation.prepare_rename),
+    (lsp.TEXT_DOCUMENT_RENAME, navigation.rename, lsp.RenameOptions(prepare_provider=True)),
+    (lsp.TEXT_DOCUMENT_FORMATTING, formatting.formatting),
+    (lsp.TEXT_DOCUMENT_RANGE_FORMATTING, formatting.range_formatting),
+    (lsp.TEXT_DOCUMENT_CODE_ACTION, problems.fixes, problems.FIX_OPTIONS),
+)
+"""LSP methods about an open document, what answers them, and their options."""

@@ -1,7 +1,7 @@
-"""Linear arithmetic over unknown whole numbers: ranks, dims and lengths of lists.
+"""Linear arithmetic over unknown integers: ranks, dims and lengths of lists.
 
-Every unknown is an integer with bounds. Equations are solved by substitution as they come; what is not linear is an
-unknown of its own, so an answer of "impossible" is a proof and every other answer says nothing.
+Every unknown has bounds. Equations are solved by substitution as they arrive. Each nonlinear term is a fresh unknown,
+so "impossible" is a proof, and any other answer proves nothing.
 """
 
 from __future__ import annotations
@@ -19,25 +19,31 @@ class Linear:
 
     @property
     def known(self) -> int | None:
-        """The number that it is, None if it has unknowns."""
+        """The number itself; None with unknowns in it."""
         return None if self.terms else self.constant
 
+    @property
+    def unknown(self) -> int | None:
+        """The unknown, if the value is a single one."""
+        is_single = not self.constant and len(self.terms) == 1 and self.terms[0][1] == 1
+        return self.terms[0][0] if is_single else None
+
     def plus(self, other: Linear, factor: int = 1) -> Linear:
-        """`self + factor * other`."""
+        """Return `self + factor * other`."""
         terms = dict(self.terms)
         for unknown, coefficient in other.terms:
             terms[unknown] = terms.get(unknown, 0) + factor * coefficient
-        kept = tuple(sorted((u, c) for u, c in terms.items() if c))
-        return Linear(self.constant + factor * other.constant, kept)
+        nonzero = tuple(sorted((u, c) for u, c in terms.items() if c))
+        return Linear(self.constant + factor * other.constant, nonzero)
 
     def times(self, factor: int) -> Linear:
-        """`factor * self`."""
+        """Return `factor * self`."""
         return Linear(0).plus(self, factor)
 
 
 @dataclass(slots=True)
 class Store:
-    """What is known of the unknowns."""
+    """Everything known about the unknowns."""
 
     names: dict[int, str] = field(default_factory=dict)
     _low: dict[int, int] = field(default_factory=dict)
@@ -46,24 +52,17 @@ class Store:
     _pending: list[Linear] = field(default_factory=list)
     _count: int = 0
 
-    def fresh(self, low: int | None = 0, high: int | None = None, name: str = "") -> Linear:
-        """A new unknown within bounds, both included."""
+    def fresh(self, low: int | None = 0) -> Linear:
+        """Return a new unknown, at least `low` if given."""
         self._count += 1
         if low is not None:
             self._low[self._count] = low
-        if high is not None:
-            self._high[self._count] = high
-        if name:
-            self.names[self._count] = name
         return Linear(0, ((self._count, 1),))
 
     def resolve(self, value: Linear) -> Linear:
-        """The value with all solved unknowns put in."""
+        """Return the value with all solved unknowns substituted."""
         solved = self._solved
-        for unknown, _ in value.terms:
-            if unknown in solved:
-                break
-        else:
+        if not any(unknown in solved for unknown, _ in value.terms):
             return value
         constant, terms, left = value.constant, dict[int, int](), [*value.terms]
         while left:
@@ -77,7 +76,7 @@ class Store:
         return Linear(constant, tuple(sorted((u, c) for u, c in terms.items() if c)))
 
     def bounds(self, value: Linear) -> tuple[int | None, int | None]:
-        """The least and the greatest it can be, None where there is no bound."""
+        """Return the least and the greatest possible value, None where unbounded."""
         value = self.resolve(value)
         low: int | None = value.constant
         high: int | None = value.constant
@@ -89,32 +88,29 @@ class Store:
         return low, high
 
     def equate(self, left: Linear, right: Linear) -> bool:
-        """Note that two values are equal; False if they cannot be."""
+        """Add the equation `left = right`; return False if it is impossible."""
         gap = self.resolve(left.plus(right, -1))
         if not self._may_be_zero(gap):
             return False
         unit = next(((u, c) for u, c in gap.terms if abs(c) == 1), None)
-        if unit is None and len(gap.terms) == 1:  # 2·n = 6
-            ((unknown, coefficient),) = gap.terms
-            self._solved[unknown] = Linear(-gap.constant // coefficient)
-            return self._recheck()
         if unit is None:
-            if gap.terms:
-                self._pending.append(gap)
+            if len(gap.terms) == 1:  # 2·n = 6
+                ((unknown, coefficient),) = gap.terms
+                self._solved[unknown] = Linear(-gap.constant // coefficient)
+                return self._recheck()
+            self._pending += [gap] if gap.terms else []
             return True
         unknown, coefficient = unit
         low, high = self._low.get(unknown), self._high.get(unknown)
         rest = gap.plus(Linear(0, (unit,)), -1).times(-coefficient)
         self._solved[unknown] = rest
-        if unknown in self.names:
-            for other, factor in rest.terms:
-                if len(rest.terms) == 1 and factor == 1 and not rest.constant:
-                    self.names.setdefault(other, self.names[unknown])
+        if unknown in self.names and (other := rest.unknown) is not None:
+            self.names.setdefault(other, self.names[unknown])
         sound = (low is None or self.at_least(rest, low)) and (high is None or self.at_most(rest, high))
         return sound and self._recheck()
 
     def at_least(self, value: Linear, bound: int) -> bool:
-        """Note a lower bound; False if it cannot hold."""
+        """Add a lower bound; return False if it is impossible."""
         value = self.resolve(value)
         _, high = self.bounds(value)
         if high is not None and high < bound:
@@ -122,28 +118,19 @@ class Store:
         if len(value.terms) == 1:
             ((unknown, coefficient),) = value.terms
             if coefficient > 0:
-                self._raise(unknown, -(-(bound - value.constant) // coefficient))
+                low = -(-(bound - value.constant) // coefficient)
+                self._low[unknown] = max(low, self._low.get(unknown, low))
             else:
-                self._lower(unknown, (value.constant - bound) // -coefficient)
+                high = (value.constant - bound) // -coefficient
+                self._high[unknown] = min(high, self._high.get(unknown, high))
+            if self._low.get(unknown) == self._high.get(unknown):
+                self._solved.setdefault(unknown, Linear(self._low[unknown]))
             return self._recheck()
         return True
 
     def at_most(self, value: Linear, bound: int) -> bool:
-        """Note an upper bound; False if it cannot hold."""
+        """Add an upper bound; return False if it is impossible."""
         return self.at_least(value.times(-1), -bound)
-
-    def _raise(self, unknown: int, low: int) -> None:
-        self._low[unknown] = max(low, self._low.get(unknown, low))
-        self._settle(unknown)
-
-    def _lower(self, unknown: int, high: int) -> None:
-        self._high[unknown] = min(high, self._high.get(unknown, high))
-        self._settle(unknown)
-
-    def _settle(self, unknown: int) -> None:
-        low, high = self._low.get(unknown), self._high.get(unknown)
-        if unknown not in self._solved and low is not None and low == high:
-            self._solved[unknown] = Linear(low)
 
     def _may_be_zero(self, value: Linear) -> bool:
         if value.terms and value.constant % gcd(*(c for _, c in value.terms)):
@@ -155,7 +142,7 @@ class Store:
         return all(self._may_be_zero(self.resolve(gap)) for gap in self._pending)
 
     def text(self, value: Linear) -> str:
-        """`N`, `2*N + 1`, `3`; `_` where an unknown has no name."""
+        """Return `N`, `2*N + 1` or `3`; `_` if an unknown has no name."""
         value = self.resolve(value)
         if any(unknown not in self.names for unknown, _ in value.terms):
             return "_"

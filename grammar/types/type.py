@@ -1,4 +1,4 @@
-"""The types that are inferred for the names of a rule, as others see them: language server, docs, warnings."""
+"""Inferred types of names as the language server, docs and warnings show them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ALL = frozenset(DTYPES)
 
 
 def dtypes_text(allowed: frozenset[str] | None) -> str:
-    """The narrowest word of the language for a set of element types; nothing if any is in it."""
+    """Return the narrowest word of the language for a set of element types; empty for any type."""
     if allowed is None or not allowed:
         return ""
     if len(allowed) == 1:
@@ -23,7 +23,7 @@ def dtypes_text(allowed: frozenset[str] | None) -> str:
 
 
 def shown(allowed: frozenset[str]) -> str:
-    """How a message calls a set of element types."""
+    """Describe a set of element types for a message."""
     text = dtypes_text(allowed)
     if text:
         return text
@@ -34,12 +34,12 @@ def shown(allowed: frozenset[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """What a name stands for.
+    """Inferred type of a name.
 
     `sort` is a word: `tensor`, `tensors` (several inputs), `int`, `ints`, `float`, `floats`, `string`, `strings`,
-    `graph` … (attributes), `number`, `bool`, `dim`, `dims`, `dtype`, `operator`, `rest`, `list`, or `any`. Of tensors
-    `dtypes` are the element types it may have (None: not known), `rank` its bounds, `dims` the dims as text if the
-    rank is known. `variable` is the element type's own name (`T`), if a type names it."""
+    `graph` (attributes), `number`, `bool`, `dim`, `dims`, `dtype`, `operator`, `rest`, `list`, or `any`.
+    Of a tensor, `dtypes` are the possible element types (None if unknown), `rank` its bounds, and `dims` the dims as
+    text if the rank is known. `variable` is the name of its element type (`T`), if it has one."""
 
     sort: str
     const: bool = False

@@ -1,4 +1,4 @@
-"""Small graphs for the tests of programs, with operators that have kernels and ones that have none."""
+"""Small graphs for tests of programs, with operators with and without kernels."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from rewrite.backend import harness
-from rewrite.engine.graph import Graph, Node
+from rewrite.benchmarks import harness
+from rewrite.engine.ir.graph import Graph, Node
 
 RNG = np.random.default_rng(7)
 W = RNG.standard_normal((16, 8), np.float32)
@@ -32,7 +32,7 @@ def chain_reference(x: np.ndarray) -> np.ndarray:
 
 
 def long_chain(steps: int = 12) -> Graph:
-    """Elementwise and softmax in turn: several kernels over one shape."""
+    """Elementwise operators and softmax alternately: several kernels over one shape."""
     nodes = []
     for i in range(steps):
         nodes.append(Node("Softmax", (f"v{i}",), (f"s{i}",), {"axis": -1}, name=f"softmax{i}"))
@@ -50,7 +50,7 @@ def long_chain_reference(x: np.ndarray, steps: int = 12) -> np.ndarray:
 
 
 def mixed() -> Graph:
-    """Shape arithmetic, views, an operator that falls back and tells an extent, and natives after it."""
+    """Shape arithmetic, aliases, a fallback that determines an extent, and native operators after it."""
     nodes = [
         Node("Relu", ("x",), ("r",), name="relu"),
         Node("Shape", ("r",), ("shape",), {"start": 0}, name="shape"),
@@ -80,7 +80,7 @@ def mixed_reference(x: np.ndarray) -> dict[str, Any]:
 
 
 def check_steady(run: Callable[[], object]) -> None:
-    """Fails if a hundred runs, after as many, take memory for more than the lists and tuples of a call."""
+    """Fail if a hundred runs, after as many, allocate more memory than the lists and tuples of a call."""
     for _ in range(100):
         run()
     tracemalloc.start()

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("torch")
 
 from rewrite.benchmarks import exact, kernels
-from rewrite.engine.machine import Machine
+from rewrite.engine.cost.machine import Machine
 
 
 @pytest.mark.parametrize("name", list(kernels.SETS))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
 from rewrite.benchmarks.loops import MODELS, compare
 
 
-def test_models_of_loops_are_right() -> None:
-    for make in MODELS.values():
-        found = compare(*make(), runs=1)
-        assert found["ours"] > 0
-        assert found["ratio"] > 0
+@pytest.mark.parametrize("name", MODELS)
+def test_models_of_loops_are_right(name: str) -> None:
+    """`compare` raises if results differ; how long a single run takes is not asserted."""
+    found = compare(*MODELS[name](), runs=1)
+    assert found.keys() == {"ours", "onnxruntime", "ratio"}

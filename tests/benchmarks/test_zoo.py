@@ -75,7 +75,7 @@ def test_the_report_has_ratios_and_failures() -> None:
         "a": {"latency": {"optimize": 1.0, "compile": 2.0, "difference": 1e-6, "fallbacks": {"Loop": 2},
                           "threads": {"1": {"rewrite": 0.010, "onnxruntime": 0.020, "openvino": 0.005}}}},
         "b": {"latency": {"optimize": 1.0, "threads": {"1": {"rewrite": 0.010, "onnxruntime": 0.080}}},
-              "graphs": {"before": 9, "optimisers": {"rewrite": {"nodes": 4, "seconds": 1.0, "verdict": "same"},
+              "graphs": {"before": 9, "optimizers": {"rewrite": {"nodes": 4, "seconds": 1.0, "verdict": "same"},
                                                      "onnxsim": {"nodes": 3, "seconds": 2.0, "verdict": "wrong"}}}},
         "c": {"latency": {"error": "a | b"}},
     }  # fmt: skip

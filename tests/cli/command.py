@@ -15,7 +15,7 @@ MAIN = "from rewrite.cli.app import main; main()"
 
 
 def environment(**changes: str) -> dict[str, str]:
-    """The environment for a command: no colours, wide lines; with `changes`."""
+    """The environment for a command: no colors, wide lines; with `changes`."""
     return {**os.environ, "NO_COLOR": "1", "COLUMNS": "200", "TERM": "dumb", **changes}
 
 

@@ -56,15 +56,15 @@ def test_version(tmp_path: Path) -> None:
         (["missing.onnx"], "missing.onnx: no such file"),
         (["rulez"], "Did you mean the command `rewrite rules`?"),
         (["."], "is a directory, not an ONNX model"),
-        (["model.onnx", "--emit", "exe"], "--emit wants"),
+        (["model.onnx", "--emit", "exe"], "--emit takes"),
         (["model.onnx", "-o", "model.onnx"], "would replace the model itself"),
         (["model.onnx", "-o", "nowhere/out.onnx"], "no such directory"),
-        (["model.onnx", "--program", "model.onnx"], "wants a directory"),
+        (["model.onnx", "--program", "model.onnx"], "takes a directory"),
         (["model.onnx", "--numerics", "loose"], "loose"),
         (["model.onnx", "--threads", "0"], "--threads"),
         (["model.onnx", "--unknown"], "--unknown"),
         (["run", "missing.onnx"], "no such file"),
-        (["run", "model.onnx", "-i", "x"], "--input wants NAME=FILE"),
+        (["run", "model.onnx", "-i", "x"], "--input takes NAME=FILE"),
         (["run", "model.onnx", "-i", "x=missing.npy"], "missing.npy: no such file"),
         (["run", "model.onnx", "-i", "x=model.onnx"], "is not a NumPy array file"),
         (["test", "missing.rules"], "missing.rules: no such file"),
@@ -81,9 +81,10 @@ def test_mistakes_end_with_2_and_a_message(tmp_path: Path, arguments: list[str],
 
 def test_an_internal_error_leaves_a_reproducer(tmp_path: Path) -> None:
     code = (
-        "from rewrite.cli import app\nfrom rewrite.cli.commands import cache\nimport rewrite.backend.cache as c\n"
+        "from rewrite.cli import app\nfrom rewrite.cli.commands import cache\n"
+        "import rewrite.system.store as c\n"
         "def broken(self): raise RuntimeError('a cog is loose')\n"
-        "c.Cache.info = broken\napp.main(['cache', 'info'])"
+        "c.Store.info = broken\napp.main(['cache', 'info'])"
     )
     done = rewrite(cwd=tmp_path, code=code)
     assert done.returncode == 3
@@ -98,9 +99,9 @@ def test_an_internal_error_leaves_a_reproducer(tmp_path: Path) -> None:
 
 def test_a_full_disk_is_not_our_mistake(tmp_path: Path) -> None:
     code = (
-        "import errno\nfrom rewrite.cli import app\nimport rewrite.backend.cache as c\n"
+        "import errno\nfrom rewrite.cli import app\nimport rewrite.system.store as c\n"
         "def full(self): raise OSError(errno.ENOSPC, 'No space left on device', '/full/disk')\n"
-        "c.Cache.info = full\napp.main(['cache', 'info'])"
+        "c.Store.info = full\napp.main(['cache', 'info'])"
     )
     done = rewrite(cwd=tmp_path, code=code)
     assert done.returncode == 2
@@ -124,8 +125,8 @@ def test_an_interrupt_ends_within_a_second(tmp_path: Path, stuck: bool) -> None:
         f"            if not {stuck}: raise\n"
     )
     code = (
-        f"import time\nfrom rewrite.cli import app\nimport rewrite.backend.cache as c\n{busy}"
-        "c.Cache.info = busy\napp.main(['cache', 'info'])"
+        f"import time\nfrom rewrite.cli import app\nimport rewrite.system.store as c\n{busy}"
+        "c.Store.info = busy\napp.main(['cache', 'info'])"
     )
     child = subprocess.Popen(
         [sys.executable, "-P", "-c", code], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import shutil
@@ -17,7 +16,7 @@ import onnx
 import pytest
 import rewrite as package
 from onnx import TensorProto, helper
-from rewrite.engine import onnx_in
+from rewrite.engine.onnx_io import importer
 from rewrite.errors import UserError
 
 from .command import Running, rewrite
@@ -151,7 +150,7 @@ MODELS: dict[str, tuple[Any, str]] = {
     "text": (b"hello world\nthis is text\n", "bad.onnx: not an ONNX model"),
     "json": (b'{"a": 1}', "It is text, not a binary ONNX model."),
     "empty": (b"", "bad.onnx: the file is empty"),
-    "cyclic": (_cyclic(), "the graph is cyclic: node 'n2' (Relu) → node 'n1' (Add) → node 'n2' (Relu)"),
+    "cyclic": (_cyclic(), "the graph is cyclic: node 'n1' (Add) → node 'n2' (Relu) → node 'n1' (Add)"),
     "unknown": (_one("Rellu"), "node 'act' (Rellu): unknown operator Rellu (opset 17)\nDid you mean Relu"),
     "no data": (_external("w.bin"), "tensor 'W': its data file 'w.bin' is missing\nExpected at"),
     "escape": (_external("../../etc/passwd"), "tensor 'W': its data file '../../etc/passwd' is outside the model's"),
@@ -203,7 +202,7 @@ def test_sizes_that_may_never_meet_are_no_error(place: str) -> None:
     proto = model(nodes, inputs, [result])
     if place == "declared":
         proto.graph.value_info.extend(info(name, 2, n, kind=TensorProto.INT64) for name, n in (("i", 4), ("j", 5)))
-    assert onnx_in.read(proto).outputs == ("y",)
+    assert importer.read(proto).outputs == ("y",)
 
 
 def test_an_operator_of_nobody_is_optimised_around(tmp_path: Path) -> None:
@@ -211,7 +210,7 @@ def test_an_operator_of_nobody_is_optimised_around(tmp_path: Path) -> None:
     done = rewrite("c.onnx", cwd=tmp_path)
     assert done.returncode == 2
     assert "node trick (my.ops.Magic): no program was made: no implementation is known of the operator" in done.stderr
-    assert "The optimised model was written: c.opt.onnx" in done.stderr
+    assert "The optimized model was written: c.opt.onnx" in done.stderr
     assert "not verified" in done.stdout
     assert names(tmp_path) == ["c.onnx", "c.opt.onnx"]
     ops = [node.op_type for node in onnx.load(tmp_path / "c.opt.onnx").graph.node]
@@ -246,10 +245,10 @@ def test_inputs_that_do_not_fit(bundle: Path, given: str, array: Any, message: s
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"numerics": "wild"}, "there is no class of numerics 'wild'\nThere are exact, reassoc, fast."),
-        ({"precision": "f8"}, "there is no precision 'f8'\nThere are f32, bf16, int8."),
-        ({"shapes": {"N": -3}}, "the size of 'N' has to be a whole number of at least 0, not -3"),
-        ({"shapes": {"N": "a"}}, "the size of 'N' has to be a whole number of at least 0, not 'a'"),
+        ({"numerics": "wild"}, "unknown numerics 'wild'\nChoose one of exact, reassoc, fast."),
+        ({"precision": "f8"}, "unknown precision 'f8'\nChoose one of f32, bf16, int8."),
+        ({"shapes": {"N": -3}}, "the size of 'N' must be a non-negative integer, not -3"),
+        ({"shapes": {"N": "a"}}, "the size of 'N' must be a non-negative integer, not 'a'"),
         ({"shapes": {"M": 2}}, "no input has a dimension 'M'\nFree dimensions: N"),
     ],
 )
@@ -292,7 +291,7 @@ def test_rules_without_end_give_the_best_graph_found(folder: Path, limit: str) -
 
 
 def test_rules_that_eat_the_memory_are_stopped_and_the_model_is_compiled(folder: Path) -> None:
-    message = "warning: saturation was stopped hard: it went past its memory limit of 200 MiB\nSome rules"
+    message = "warning: saturation was killed: it exceeded its memory limit of 200 MiB\nSome rules"
     limits = ("--memory-limit", "200", "--time-limit", "100", "--node-limit", "10000000")
     done = rewrite("m.onnx", *GROW, *limits, "--emit", "onnx", "--json", "r.json", cwd=folder)
     assert done.returncode == 0, done.stderr
@@ -304,7 +303,7 @@ def test_rules_that_eat_the_memory_are_stopped_and_the_model_is_compiled(folder:
 
 
 def test_a_model_that_does_not_fit_the_memory_is_refused(folder: Path) -> None:
-    refused(folder, "m.onnx", "--memory-limit", "64", message="it went past its memory limit of 64 MiB\nSome rules")
+    refused(folder, "m.onnx", "--memory-limit", "64", message="it exceeded its memory limit of 64 MiB\nSome rules")
     with pytest.raises(UserError, match="memory limit of 1 MiB"):
         package.optimize(folder / "m.onnx", memory_limit=1)
 
@@ -318,7 +317,7 @@ def test_without_a_compiler_the_model_is_still_written(folder: Path) -> None:
     done = rewrite("m.onnx", cwd=folder, before=NO_ZIG, env={"PATH": "/nowhere", "CC": ""})
     assert done.returncode == 2
     assert "error: no program was made: no C compiler found\nInstall gcc or clang" in done.stderr
-    assert "The optimised model was written: m.opt.onnx" in done.stderr
+    assert "The optimized model was written: m.opt.onnx" in done.stderr
     assert names(folder) == ["m.onnx", "m.opt.onnx", "runaway.rules"]
     onnx.checker.check_model(onnx.load(folder / "m.opt.onnx"))
     done = rewrite("m.onnx", "--emit", "onnx", cwd=folder, before=NO_ZIG, env={"PATH": "/nowhere", "CC": ""})
@@ -336,19 +335,19 @@ def test_without_a_compiler_a_bundle_runs(bundle: Path) -> None:
 
 FULL_FILES = """
 import builtins, errno
-import rewrite.transient as transient
-import rewrite.engine.portions as portions
+import rewrite.system.scoped as scoped
+import rewrite.engine.onnx_io.exporter as writer
 def full(name, *arguments, **options):
     file = builtins.open(name, *arguments, **options)
     if not str(name).endswith(("so", "json")) and "index" not in str(name):
         file.close()
         raise OSError(errno.ENOSPC, "No space left on device", str(name))
     return file
-transient.open = portions.open = full
+scoped.open = writer.open = full
 """
 FULL_BUNDLE = """
 import errno
-import rewrite.backend.bundle_write as bundle
+import rewrite.backend.bundle.save_bundle as bundle
 def full(self, file):
     raise OSError(errno.ENOSPC, "No space left on device")
 bundle.Weights.write = full
@@ -377,7 +376,7 @@ def test_places_that_cannot_be_written(folder: Path, bundle: Path) -> None:
     refused(folder, "run", "m.rewrite", "-i", "x=x.npy", "-o", "nowhere/o.npz", message="nowhere: no such directory")
     (folder / "mine").mkdir()
     (folder / "mine" / "letter.txt").write_text("dear …")
-    refused(folder, "m.onnx", "--program", "mine", message="mine: exists and is no program of rewrite")
+    refused(folder, "m.onnx", "--program", "mine", message="mine: exists and is not a program of rewrite")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="nothing is unwritable for root")
@@ -401,7 +400,7 @@ def test_a_damaged_cache_is_made_anew(folder: Path, tmp_path_factory: pytest.Tem
     shutil.rmtree(cache / "programs")
     done = rewrite("m.onnx", cwd=folder, env=env)
     assert done.returncode == 0, done.stderr
-    assert "warning: a cached module of kernels is unusable (its checksum is wrong); it is made anew" in done.stderr
+    assert "warning: a cached module of kernels is unusable (its checksum is wrong); it is rebuilt" in done.stderr
     done = rewrite("m.onnx", cwd=folder, env=env)
     assert "warning" not in done.stderr
 
@@ -410,12 +409,12 @@ def test_a_cache_that_cannot_be_is_told_before_the_work(folder: Path, tmp_path: 
     (tmp_path / "file").write_text("")
     done = rewrite("m.onnx", cwd=folder, env={"REWRITE_CACHE_DIR": str(tmp_path / "file")})
     assert done.returncode == 2
-    assert "the cache directory cannot be made" in done.stderr
+    assert "the cache directory cannot be created" in done.stderr
     assert "saturate" not in done.stderr
 
 
 def test_one_rule_file_is_no_list_of_them() -> None:
-    with pytest.raises(UserError, match=r"rules are a list of files, not 'my\.rules'"):
+    with pytest.raises(UserError, match=r"`rules` is a list of files, not 'my\.rules'"):
         package.optimize("m.onnx", rules="my.rules")
 
 
@@ -438,10 +437,10 @@ def _foreign(path: Path) -> None:
     ("damage", "message"),
     [
         (_truncate_kernel, "the bundle is damaged: kernels/"),
-        (_truncate_manifest, "the bundle is damaged: its manifest is no valid JSON"),
+        (_truncate_manifest, "the bundle is damaged: its manifest is not valid JSON"),
         (_foreign, "the bundle was made by version 99.0 of rewrite"),
         (lambda path: (path / "weights.bin").unlink(), "the bundle is damaged: weights.bin is missing"),
-        (lambda path: (path / "manifest.json").unlink(), "this is no bundle: it has no manifest.json"),
+        (lambda path: (path / "manifest.json").unlink(), "this is not a bundle: it has no manifest.json"),
     ],
 )
 def test_damaged_bundles(bundle: Path, damage: Any, message: str) -> None:
@@ -506,22 +505,16 @@ def test_an_interrupt_while_compiling(folder: Path, temporary: Path, number: int
     _interrupted(running, folder, temporary, number)
 
 
-def test_a_program_that_writes_to_the_model_waits_for_an_error(folder: Path, temporary: Path) -> None:
-    """What is mapped of a file that gets shorter would end the process without a word."""
-    with open(folder / "m.onnx", "rb") as file:
-        try:
-            fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-        except OSError:
-            pytest.skip("no leases on this disk")
+def test_another_program_that_writes_to_the_model_ends_the_run(folder: Path, temporary: Path) -> None:
+    """The file is not cut: bytes mapped from a truncated file may end the process before it can say anything."""
     compiler = folder.parent / f"{folder.name}-cc"
     compiler.write_text('#!/bin/sh\ncase "$*" in *--version*) echo cc 1 ;; *) sleep 100 ;; esac\n')
     compiler.chmod(0o755)
     running = Running("m.onnx", cwd=folder, temporary=temporary, CC=str(compiler))
     running.wait_for("plan kernels")
-    start = time.monotonic()
-    (folder / "m.onnx").write_bytes(b"other")
-    assert time.monotonic() - start < 5
-    _, errors = running.child.communicate(timeout=5)
+    with (folder / "m.onnx").open("r+b") as model:
+        model.write(b"other")
+    _, errors = running.child.communicate(timeout=20)
     assert running.child.returncode == 2
     assert "m.onnx: another program is writing to the model\nTry again when it is done." in errors
     assert names(folder) == ["m.onnx", "runaway.rules"]

@@ -87,7 +87,7 @@ def test_a_broken_file_is_left_alone_and_hides_no_other(tmp_path: Path) -> None:
     [
         (["missing.rules"], "missing.rules: no such file"),
         (["."], "no .rules file in this directory"),
-        (["-", "a.rules"], "goes with no other path"),
+        (["-", "a.rules"], "cannot be combined with other paths"),
     ],
 )
 def test_mistakes(tmp_path: Path, arguments: list[str], message: str) -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from rewrite.engine import machine
+from rewrite.engine.cost import machine
 
 from .command import rewrite
 
@@ -40,11 +40,11 @@ def test_the_error_is_told(folder: Path) -> None:
         assert "1 of 1 products in bf16: the program's largest error is" in done.stdout
         assert f"{error:.2g} scaled" in done.stdout
     else:
-        assert "0 of 1 products in bf16: for none of them is that predicted to be faster here" in done.stdout
-    assert data["verify"]["errors"]["the optimised model"]["max_rel"] < 1e-6
+        assert "0 of 1 products in bf16: it is not predicted to be faster for any of them here" in done.stdout
+    assert data["verify"]["errors"]["the optimized model"]["max_rel"] < 1e-6
     refused = rewrite("run", "m.rewrite", "--precision", "bf16", cwd=folder)
     assert refused.returncode == 2
-    assert "a bundle keeps the precision it was compiled with" in refused.stderr
+    assert "the precision of a bundle is fixed when it is compiled" in refused.stderr
 
 
 def test_bytes(folder: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rewrite.engine.rule_tests import run_tests
-from rewrite.grammar.format import format_text
-from rewrite.grammar.parse import parse_text
+from rewrite.engine.rule_tests.run_tests import run_tests
+from rewrite.grammar.printing.format import format_text
+from rewrite.grammar.syntax.parse import parse_text
 
 from .command import rewrite
 
@@ -25,7 +25,7 @@ def test_a_rule_is_shown_as_written_with_its_types(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert TEXT.rstrip() in done.stdout
     assert "a.rules:1" in done.stdout
-    assert "  x: " in done.stdout.partition("types that follow")[2]
+    assert "  x: " in done.stdout.partition("inferred types")[2]
 
 
 def test_a_name_that_is_nearly_right(tmp_path: Path) -> None:
@@ -62,11 +62,11 @@ def test_a_new_rule_keeps_what_is_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "name", "says"),
     [
-        ("a.rules", "mine", "there is a 'mine' already"),
-        ("b.rules", "conv_bn", "there is a 'conv_bn' already"),
-        ("a.rules", "where", "word of the language"),
-        ("a.rules", "two words", "no name of a rule"),
-        ("a.onnx", "other", "no rule file"),
+        ("a.rules", "mine", "'mine' exists already"),
+        ("b.rules", "conv_bn", "'conv_bn' exists already"),
+        ("a.rules", "where", "is a reserved word"),
+        ("a.rules", "two words", "not a valid rule name"),
+        ("a.onnx", "other", "not a rule file"),
         ("nowhere/a.rules", "other", "cannot be written"),
         ("broken.rules", "other", "is not closed"),
     ],

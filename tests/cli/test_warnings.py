@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from rewrite.cli.warnings import tell
-from rewrite.engine.library import STANDARD, load_rules
+from rewrite.cli.rule_files import show_warnings
+from rewrite.engine.rewriting.rule_library import STANDARD, load_rules
 from rewrite.errors import CheckFailed
 
 
@@ -18,18 +18,18 @@ def odd(tmp_path: Path) -> Path:
 
 
 def test_warnings_go_to_standard_error_and_stop_nobody(odd: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tell(load_rules([odd], std=False), [odd.parent], strict=False)
+    show_warnings(load_rules([odd], std=False), [odd.parent], strict=False)
     shown = capsys.readouterr()
     assert shown.out == ""
-    assert "warning[unused]: the dim `N` is named and never used" in shown.err
+    assert "warning[unused]: the dim `N` is never used" in shown.err
     assert "1 warning" in shown.err
 
 
 def test_strict_lets_none_pass(odd: Path) -> None:
     with pytest.raises(CheckFailed, match="--strict"):
-        tell(load_rules([odd], std=False), [odd], strict=True)
+        show_warnings(load_rules([odd], std=False), [odd], strict=True)
 
 
 def test_only_files_that_were_asked_for_are_told_of(odd: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    tell(load_rules([odd], std=False), [STANDARD], strict=True)
+    show_warnings(load_rules([odd], std=False), [STANDARD], strict=True)
     assert capsys.readouterr().err == ""

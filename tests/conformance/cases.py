@@ -1,4 +1,4 @@
-"""The node cases of the test suite that the `onnx` package brings, ready to run."""
+"""The node cases of the test suite in the `onnx` package, ready to run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Case:
 
 @lru_cache(maxsize=1)
 def node_cases() -> dict[str, Case]:
-    """All node cases by name. The package makes them up, which takes some seconds."""
+    """Return all node cases by name. The package generates them in a few seconds."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = load_model_tests(kind="node")
@@ -37,7 +37,7 @@ def node_cases() -> dict[str, Case]:
 
 
 def _plain(value: Any) -> Any:
-    """A value as an array or list, whatever message it is in."""
+    """Return a value as an array or list, from any kind of message."""
     if isinstance(value, onnx.TensorProto):
         return numpy_helper.to_array(value)
     if isinstance(value, onnx.SequenceProto):

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import warnings
+from functools import cache
 from typing import Any
 
 import numpy as np
 import pytest
 from rewrite import onnx_backend
-from rewrite.backend.build import build
-from rewrite.backend.cache import Cache
-from rewrite.backend.kernel_graph import Kernel
+from rewrite.backend.ir.kernel_graph import ModelPlan
+from rewrite.backend.ir.target import detect
 from rewrite.backend.pipeline import standard_policy
-from rewrite.backend.plan import plan_graph
-from rewrite.backend.target import detect
-from rewrite.engine.onnx_in import read
+from rewrite.backend.planning.plan import PlanSettings, group, lower
+from rewrite.backend.toolchain.builder import build
+from rewrite.engine.onnx_io.importer import read
 from rewrite.errors import RewriteError
+from rewrite.system.store import Store
 
 from .cases import Case, node_cases
 
@@ -45,18 +46,24 @@ NAMES = sorted(node_cases())
 
 
 def unsupported(name: str) -> str | None:
-    """The reason why a case isn't expected to pass, None if it is."""
+    """Return the reason why a case is expected to fail; None if it must pass."""
     return next((reason for start, reason in UNSUPPORTED.items() if name.startswith(start)), None)
+
+
+@cache
+def plans() -> list[ModelPlan]:
+    """Return the plans of all cases that can be planned."""
+    found = []
+    for case in node_cases().values():
+        with contextlib.suppress(RewriteError):
+            found.append(lower(group(read(case.model), PlanSettings(standard_policy(), detect(), 1))))
+    return found
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _kernels() -> None:
-    """All kernels of all cases built at once: far cheaper than one module for each case."""
-    kernels: dict[Kernel, None] = {}
-    for case in node_cases().values():
-        with contextlib.suppress(RewriteError):
-            kernels.update(dict.fromkeys(plan_graph(read(case.model), standard_policy(), detect(), 1).kernels))
-    build(list(kernels), detect(), Cache())
+    """Build all kernels of all cases at once: far cheaper than one module for each case."""
+    build(list(dict.fromkeys(kernel for plan in plans() for kernel in plan.kernels)), detect(), Store())
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -64,13 +71,13 @@ def test_node(name: str) -> None:
     reason = unsupported(name)
     if reason is not None:
         pytest.skip(reason)
-    check(node_cases()[name], optimise=False)
+    check(node_cases()[name], optimize=False)
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES[::60] if unsupported(n) is None])
 def test_optimised_node(name: str) -> None:
-    """The same through all stages, for some of the cases: each takes a saturation."""
-    check(node_cases()[name], optimise=True)
+    """The same through all stages for some of the cases: each needs a saturation."""
+    check(node_cases()[name], optimize=True)
 
 
 def test_few_cases_are_left_out() -> None:
@@ -80,18 +87,15 @@ def test_few_cases_are_left_out() -> None:
 
 
 def test_most_cases_run_natively() -> None:
-    native = 0
-    for case in node_cases().values():
-        with contextlib.suppress(RewriteError):
-            native += not plan_graph(read(case.model), standard_policy(), detect(), 1).fallbacks()
+    native = sum(not plan.fallbacks() for plan in plans())
     assert native >= 0.4 * len(NAMES)
 
 
-def check(case: Case, *, optimise: bool) -> None:
-    """Runs a case and compares."""
+def check(case: Case, *, optimize: bool) -> None:
+    """Run a case and compare its outputs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        prepared = onnx_backend.prepare(case.model, threads=1, optimise=optimise)
+        prepared = onnx_backend.prepare(case.model, threads=1, optimise=optimize)
     for inputs, expected in case.data:
         found = prepared.run(inputs)
         assert len(found) == len(expected)
@@ -100,7 +104,7 @@ def check(case: Case, *, optimise: bool) -> None:
 
 
 def compare(ours: Any, theirs: Any, case: Case) -> None:
-    """Asserts that two values are equal: arrays (within the case's tolerance), lists of them, or None."""
+    """Assert that two values are equal: arrays (within the tolerance of the case), lists of them, or None."""
     if theirs is None:
         assert ours is None
     elif isinstance(theirs, list | tuple):

@@ -11,8 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from rewrite.engine.rule_tests import run_tests
-from rewrite.grammar.format import format_text
+from rewrite.engine.rule_tests.run_tests import run_tests
+from rewrite.grammar.printing.format import format_text
 
 from .blocks import ROOT, Block, blocks
 

@@ -1,4 +1,4 @@
-"""The extension for VS Code: its files fit together, and its grammar knows the language."""
+"""The VS Code extension: its files fit together, and its grammar covers the language."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import rewrite
 from rewrite.grammar.builtins import CLASSES, DIRECTIONS, DTYPE_CLASSES, DTYPES, KINDS, RELAXATIONS, WORDS
-from rewrite.grammar.format import format_text
-from rewrite.grammar.tokens import tokens
+from rewrite.grammar.printing.format import format_text
+from rewrite.grammar.syntax.tokens import tokens
 
 ROOT = Path(rewrite.__file__).parent
 FOLDER = ROOT / "editors" / "vscode"
@@ -26,7 +26,7 @@ def load(name: str) -> Any:
 
 
 def patterns(node: Any) -> Iterator[str]:
-    """All regular expressions of a grammar."""
+    """Return all regular expressions of a TextMate grammar."""
     if isinstance(node, dict):
         for key, value in node.items():
             if key in ("match", "begin", "end", "while"):
@@ -60,7 +60,7 @@ def test_regular_expressions_compile() -> None:
 
 
 def test_the_grammar_knows_every_word_of_the_language() -> None:
-    lark = re.sub(r"//.*", "", (ROOT / "grammar" / "rules.lark").read_text())
+    lark = re.sub(r"//.*", "", (ROOT / "grammar" / "syntax" / "rules.lark").read_text())
     words = set(re.findall(r'"([a-z]+)"', lark)) | {*DTYPES, *DTYPE_CLASSES, *KINDS, *CLASSES, *RELAXATIONS}
     words |= {*DIRECTIONS, *WORDS}
     grammar = re.sub(r"\\[a-zA-Z]", " ", " ".join(patterns(load("syntaxes/rules.tmLanguage.json"))))
@@ -91,7 +91,7 @@ def tokenised(file: Path) -> list[tuple[int, str, str]]:
 
 
 def test_scopes() -> None:
-    """Comments, strings, numbers and item words are coloured as what they are in all rule files."""
+    """Comments, strings, numbers and item keywords get their scopes in all rule files."""
     for file in [ROOT / "tests" / "grammar" / "sample.rules", *sorted((ROOT / "rules").glob("*.rules"))]:
         found = tokenised(file)
         text = file.read_text()

@@ -36,7 +36,7 @@ def model(
 
 
 def run(proto: Any, feeds: Mapping[str, Any]) -> list[np.ndarray]:
-    """The outputs by ONNX Runtime, without its own optimisations."""
+    """The outputs by ONNX Runtime, without its own optimizations."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()

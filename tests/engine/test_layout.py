@@ -6,15 +6,17 @@ from unittest import mock
 
 import numpy as np
 import pytest
-from rewrite.engine import onnx_out, windows, worker
-from rewrite.engine.cost import CostModel
-from rewrite.engine.decode import decode
-from rewrite.engine.expansion import meaning
-from rewrite.engine.graph import Constant, DType, Graph, Node, TensorType
-from rewrite.engine.library import load_rules
-from rewrite.engine.machine import Machine
-from rewrite.engine.operators import normalise_attrs
-from rewrite.engine.saturate import Limits
+from rewrite.engine import pipeline
+from rewrite.engine.cost import conv_cycles
+from rewrite.engine.cost.cost_model import CostModel
+from rewrite.engine.cost.machine import Machine
+from rewrite.engine.graph_job import Job
+from rewrite.engine.ir.graph import Constant, DType, Graph, Node, TensorType
+from rewrite.engine.onnx_io import exporter
+from rewrite.engine.operators.schemas import normalize_attrs
+from rewrite.engine.options import Options
+from rewrite.engine.rewriting.definition_expansion import definition_graph
+from rewrite.engine.rewriting.rule_library import load_rules
 
 RNG = np.random.default_rng(5)
 OWN = "rewrite."
@@ -29,7 +31,7 @@ class Net:
 
     def add(self, op: str, *inputs: str, outputs: int = 1, **attrs: object) -> str:
         names = tuple(f"v{len(self.graph.nodes)}_{i}" for i in range(outputs))
-        normal = normalise_attrs(op, attrs)  # type: ignore[arg-type]
+        normal = normalize_attrs(op, attrs)  # type: ignore[arg-type]
         self.graph.nodes.append(Node(op, inputs, names, normal, f"{op}{len(self.graph.nodes)}"))
         return names[0]
 
@@ -51,23 +53,13 @@ class Net:
         return self.graph
 
 
-def optimised(graph: Graph) -> dict[str, Graph]:
+def optimized(graph: Graph) -> dict[str, Graph]:
     """What comes of the graph by target, where convolutions are much faster with their channels last."""
-    costs = {
-        target: CostModel(target=target, machine=MACHINE)  # type: ignore[arg-type]
-        for target in ("portable", "native")
-    }
-    settings: dict[str, object] = {
-        "rules": (),
-        "std": True,
-        "numerics": "reassoc",
-        "disabled": (),
-        "limits": Limits(seconds=600),
-    }
-    usual = windows.channels_last
-    with mock.patch.object(windows, "channels_last", lambda c: 0.2 * usual(c)):
-        (outcome,) = worker.perform(worker.job(graph, costs=costs, **settings))
-    return {t: decode(outcome.egraphs[t], outcome.extractions[t], graph) for t in costs}
+    costs = [CostModel(target="portable", machine=MACHINE), CostModel(target="native", machine=MACHINE)]
+    usual = conv_cycles.conv_nhwc
+    with mock.patch.object(conv_cycles, "conv_nhwc", lambda c: 0.2 * usual(c)):
+        (outcome,) = Job.of(graph, Options(time_limit=600), costs)()
+    return {target: pipeline.decode(chosen, graph).graph for target, chosen in outcome.chosen.items()}
 
 
 def plain(graph: Graph) -> Graph:
@@ -76,7 +68,7 @@ def plain(graph: Graph) -> Graph:
     nodes: list[Node] = []
     constants, types = dict(graph.constants), dict(graph.types)
     for node in graph.nodes:
-        meant = meaning(graph, node, defined) if node.op.startswith(OWN) else None
+        meant = definition_graph(graph, node, defined) if node.op.startswith(OWN) else None
         nodes += [node] if meant is None else meant.nodes
         constants |= {} if meant is None else meant.constants
         types |= {} if meant is None else meant.types
@@ -88,8 +80,8 @@ def compare(graph: Graph, native: Graph) -> None:
 
     x = RNG.standard_normal(graph.type("x").shape).astype(np.float32)
     for wanted, found in zip(
-        ReferenceEvaluator(onnx_out.write(graph)).run(None, {"x": x}),
-        ReferenceEvaluator(onnx_out.write(plain(native))).run(None, {"x": x}),
+        ReferenceEvaluator(exporter.write(graph)).run(None, {"x": x}),
+        ReferenceEvaluator(exporter.write(plain(native))).run(None, {"x": x}),
         strict=True,
     ):
         np.testing.assert_allclose(found, wanted, rtol=2e-4, atol=2e-4 * np.abs(wanted).max())
@@ -161,7 +153,7 @@ def pyramid() -> Graph:
 @pytest.mark.parametrize("make", [residual, squeeze_excite, dense, shuffled, pyramid])
 def test_a_network_runs_with_its_channels_last_from_end_to_end(make: object) -> None:
     graph = make()  # type: ignore[operator]
-    found = optimised(graph)
+    found = optimized(graph)
     native = found["native"]
     ops = Counter(node.op for node in native.nodes)
     assert not ops["Conv"], ops
@@ -177,7 +169,7 @@ def test_rules_that_made_a_node_before_are_still_named() -> None:
     net = Net(1, 32, 8, 8)
     y = net.conv("x", 32, 64)
     graph = classifier(net, net.add("Mul", y, net.const(RNG.random((64, 1, 1)) + 1)), 64)
-    native = optimised(graph)["native"]
+    native = optimized(graph)["native"]
     (conv,) = [n for n in native.nodes if n.op == "rewrite.ChannelsLastConv"]
     assert {"conv_bias_mul", "channels_last_conv"} <= set(conv.rules)
     assert {"Conv0", "Mul1"} <= set(conv.origins)
@@ -209,6 +201,6 @@ def test_layouts_are_priced_as_they_were_measured(
 
 
 def test_winograds_algorithm_takes_much_less_than_the_direct_one() -> None:
-    shape = windows.Convolution(1, 56 * 56, 56, 1, 64, 64, 9, 1, True, 3, 16)
-    assert windows.channels_last(shape) < 0.5 * windows.channels_last(replace(shape, square=0))
-    assert windows.channels_first(replace(shape, channels=60)) > 2 * windows.channels_first(shape)
+    shape = conv_cycles.Convolution(1, 56 * 56, 56, 1, 64, 64, 9, 1, True, 3, 16)
+    assert conv_cycles.conv_nhwc(shape) < 0.5 * conv_cycles.conv_nhwc(replace(shape, square=0))
+    assert conv_cycles.conv_nchw(replace(shape, channels=60)) > 2 * conv_cycles.conv_nchw(shape)

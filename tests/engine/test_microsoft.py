@@ -6,11 +6,12 @@ import numpy as np
 import onnx
 import pytest
 from rewrite import optimize
-from rewrite.engine.expansion import expanded
-from rewrite.engine.library import load_rules, operators_of
-from rewrite.engine.onnx_out import write
-from rewrite.engine.pipeline import graph_of
-from rewrite.engine.reference import onnx_runtime
+from rewrite.engine import pipeline
+from rewrite.engine.onnx_io.exporter import write
+from rewrite.engine.operators.reference_runtime import onnx_runtime
+from rewrite.engine.options import Options
+from rewrite.engine.rewriting.definition_expansion import expand_definitions
+from rewrite.engine.rewriting.rule_library import load_rules, operators_of
 
 pytest.importorskip("onnxruntime")
 X, C = "float[N, 5, 8] x", "float[8] c, float[8] d, float[8] e"
@@ -80,9 +81,9 @@ def feeds(proto: onnx.ModelProto) -> dict[str, np.ndarray]:
 def test_the_definition_is_what_onnx_runtime_computes(case: str) -> None:
     proto = model(*CASES[case])
     library = load_rules()
-    graph = graph_of(proto, None, library)
+    graph = pipeline.read(proto, Options(), library).graph
     assert graph.type("y").shape is not None
-    plain = write(expanded(graph, operators_of(library, graph.opset)))
+    plain = write(expand_definitions(graph, operators_of(library, graph.opset)))
     assert all(node.domain == "" for node in plain.graph.node)
     inputs = feeds(proto)
     try:
@@ -112,7 +113,7 @@ def test_the_definition_is_what_onnx_runtime_computes(case: str) -> None:
     ],
 )
 def test_what_has_no_definition_has_types(inputs: str, body: str, expected: str) -> None:
-    graph = graph_of(model(inputs, body), None, load_rules())
+    graph = pipeline.read(model(inputs, body), Options(), load_rules()).graph
     assert str(graph.type("y")) == f"f32{expected}"
 
 

@@ -7,9 +7,9 @@ import onnx
 import pytest
 import rewrite
 from onnx import TensorProto, helper, numpy_helper
-from rewrite.engine import machine
-from rewrite.engine.compare import compare
-from rewrite.engine.graph import DType
+from rewrite.engine.cost import machine
+from rewrite.engine.ir.graph import DType
+from rewrite.engine.verification.compare import compare
 from rewrite.errors import UserError
 
 
@@ -149,7 +149,7 @@ def test_the_program_is_off_by_rounding_and_no_more() -> None:
 def test_f32_and_unknown_precisions() -> None:
     result = rewrite.optimize(mlp())
     assert result.report.precision == {"asked": "f32", "lowered": 0, "kept": 3}
-    with pytest.raises(UserError, match="there is no precision 'bf17'"):
+    with pytest.raises(UserError, match="unknown precision 'bf17'"):
         rewrite.optimize(mlp(), precision="bf17")
 
 

@@ -1,4 +1,4 @@
-"""Quantised networks of images: bytes go from kernel to kernel, and what comes out is what the model says."""
+"""Quantized networks of images: bytes go from kernel to kernel, and what comes out is what the model says."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ import onnx
 import pytest
 import rewrite
 from onnx import TensorProto, helper, numpy_helper
-from rewrite.engine import machine
+from rewrite.engine.cost import machine
 
 RNG = np.random.default_rng(3)
 
 
-class Quantised:
-    """A network in the form that quantising tools write: integers around every operator."""
+class Quantized:
+    """A network in the form that quantizing tools write: integers around every operator."""
 
     def __init__(self, separate: bool) -> None:
         self.separate = separate
@@ -56,7 +56,7 @@ class Quantised:
 
 
 def network(separate: bool) -> onnx.ModelProto:
-    net = Quantised(separate)
+    net = Quantized(separate)
     image, inner = net.grid(0.04, 128), net.grid(0.0517, 100)
     x = net.add("QuantizeLinear", "x", *image)
     x = net.conv(x, image, (64, 3, 3, 3), stride=2)
@@ -69,7 +69,7 @@ def network(separate: bool) -> onnx.ModelProto:
     net.nodes.append(helper.make_node("GlobalAveragePool", [z], ["y"]))
     graph = helper.make_graph(
         net.nodes,
-        "quantised",
+        "quantized",
         [helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 3, 96, 96])],
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 64, 1, 1])],
         net.constants,

@@ -1,4 +1,4 @@
-"""Random ONNX graphs: operators that rules know, over few sizes, so that patterns come up often."""
+"""Random ONNX graphs of operators that rules know, over few sizes, so that patterns occur often."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-# none that jumps: where rounding or the sign of a zero decides, results may differ by more than rounding
+# continuous functions only: at a jump, results may differ by more than rounding
 UNARY = ("Relu", "Neg", "Abs", "Sigmoid", "Tanh", "Exp", "Sqrt", "Erf", "Identity", "Softplus", "Softsign")
 BINARY = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Pow")
 SPECIAL = (0.0, 1.0, -1.0, 2.0, 0.5, 3.0, 1e-5, 6.0)
@@ -23,36 +23,36 @@ class Maker:
         self.count = 0
 
     def pick(self, items: object) -> object:
-        """One of the items."""
+        """Return one of the items."""
         listed = list(items)  # type: ignore[call-overload]
         return listed[int(self.rng.integers(len(listed)))]
 
     def name(self) -> str:
-        """A fresh name."""
+        """Return a fresh name."""
         self.count += 1
         return f"v{self.count}"
 
     def constant(self, array: np.ndarray) -> str:
-        """The name of a new initialiser."""
+        """Return the name of a new initializer."""
         name = self.name()
         self.constants.append(numpy_helper.from_array(array, name))
         return name
 
     def node(self, op: str, inputs: list[str], shape: tuple[int, ...], **attrs: object) -> str:
-        """The name of the output of a new node."""
+        """Return the name of the output of a new node."""
         out = self.name()
         self.nodes.append(helper.make_node(op, inputs, [out], name=f"n_{out}", **attrs))
         self.shapes[out] = shape
         return out
 
     def weights(self, *shape: int) -> str:
-        """A constant: random, or all of one telling value."""
+        """Return a constant: random, or all of one special value."""
         if self.rng.random() < 0.4:
             return self.constant(np.full(shape, self.pick(SPECIAL), np.float32))
         return self.constant(self.rng.standard_normal(shape).astype(np.float32))
 
     def step(self) -> None:
-        """One more node, over a value that exists."""
+        """Add one node over a value that exists."""
         x = str(self.pick(self.shapes))
         shape = self.shapes[x]
         kind = self.rng.integers(12)
@@ -156,7 +156,7 @@ class Maker:
 
 
 def make(seed: int, size: int = 14) -> onnx.ModelProto:
-    """A random model: two or three inputs, `size` steps, and the values that nothing reads as outputs."""
+    """Return a random model: two or three inputs, `size` steps, and the unread values as outputs."""
     maker = Maker(seed)
     shapes = [(2, 3), (3, 4), (2, 3, 4), (1, 3, 5, 5), (2, 1, 4), (4,)]
     inputs = [f"x{i}" for i in range(int(maker.rng.integers(2, 4)))]

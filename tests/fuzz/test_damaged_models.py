@@ -1,4 +1,4 @@
-"""Models that are damaged, at random or with intent: what `onnx` reads is read alike, all else is one `UserError`."""
+"""Damaged models, at random or with intent: the importer reads what `onnx` reads, and all else is one `UserError`."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ import onnx
 import pytest
 from google.protobuf.message import DecodeError
 from onnx import TensorProto, helper, numpy_helper
-from rewrite.engine import onnx_in
-from rewrite.engine.graph import Constant, Graph
-from rewrite.engine.wire import APART_FROM, Malformed, apart, fields, lightened, outside
+from rewrite.engine.ir.graph import Constant, Graph
+from rewrite.engine.onnx_io import importer
+from rewrite.engine.onnx_io.protobuf_wire import LARGE_FROM, Malformed, fields, large_initializers, lightened, outside
 from rewrite.errors import UserError
 
 LOCATION = "here"
@@ -28,7 +28,7 @@ def _info(name: str, kind: int, *shape: int | str) -> Any:
 
 
 def _sample() -> bytes:
-    """A model with tensors of all kinds, bodies, and a function."""
+    """Return a model with tensors of all kinds, bodies, and a function."""
     rng = np.random.default_rng(0)
     then = helper.make_graph([helper.make_node("Neg", ["h"], ["t"])], "then", [], [_info("t", 1, "N", 4)])
     two = numpy_helper.from_array(np.float32(2), "two")
@@ -65,9 +65,9 @@ def _sample() -> bytes:
 
 
 SAMPLE = _sample()
-HEADS = [at for found in apart(memoryview(SAMPLE)) for at in (found.raw[1], found.raw[2])]
+HEADS = [at for found in large_initializers(memoryview(SAMPLE)) for at in (found.raw[1], found.raw[2])]
 LIGHT = [at for a, b in zip([0, *HEADS[1::2]], [*HEADS[::2], len(SAMPLE)], strict=True) for at in range(a, b)]
-"""Where the bytes are that are no elements of large tensors."""
+"""Offsets of the bytes that are not elements of large tensors."""
 
 
 def _varint(value: int, least: int = 1) -> bytes:
@@ -79,7 +79,7 @@ def _varint(value: int, least: int = 1) -> bytes:
 
 
 def _changed(rng: random.Random) -> bytes:
-    """The sample with one to four changes: bits, bytes put in, taken out or moved, numbers, an end."""
+    """Change the sample one to four times: bits, bytes inserted, removed or moved, numbers, truncation."""
     data = bytearray(SAMPLE)
     for _ in range(rng.choice((1, 1, 1, 2, 4))):
         at = rng.choice(LIGHT) if rng.random() < 0.95 else rng.randrange(len(data))
@@ -111,7 +111,7 @@ def _parsed(data: bytes) -> onnx.ModelProto | None:
 
 
 def _put_back(model: onnx.ModelProto, data: bytes) -> onnx.ModelProto:
-    """A lightened model with the raw data of its tensors again."""
+    """Insert the raw data of its tensors into a lightened model."""
     for tensor in model.graph.initializer:
         entries = {entry.key: entry.value for entry in tensor.external_data}
         if tensor.data_location == TensorProto.EXTERNAL and entries.get("location") == LOCATION:
@@ -124,7 +124,7 @@ def _put_back(model: onnx.ModelProto, data: bytes) -> onnx.ModelProto:
 
 
 def check_wire(data: bytes) -> bool:
-    """Our reader and the library agree on some bytes; whether they accept them."""
+    """Check that our reader and the library agree on some bytes; return whether they accept them."""
     wanted = _parsed(data)
     try:
         found = _parsed(lightened(memoryview(data), LOCATION))
@@ -138,7 +138,7 @@ def check_wire(data: bytes) -> bool:
 
 
 def _contents(value: Any) -> Any:
-    """What can be compared of a graph, a constant, or an attribute: NaN is like itself."""
+    """Return what can be compared of a graph, a constant, or an attribute; NaN equals itself."""
     if isinstance(value, Graph):
         nodes = [
             (n.op, n.inputs, n.outputs, n.name, {k: _contents(v) for k, v in n.attrs.items()}) for n in value.nodes
@@ -153,13 +153,13 @@ def _contents(value: Any) -> Any:
 
 def _read(source: Any, **options: Any) -> Any:
     try:
-        return _contents(onnx_in.read(source, **options))
+        return _contents(importer.read(source, **options))
     except UserError:
         return UserError
 
 
 def check_read(data: bytes) -> bool:
-    """The reader makes the same of bytes and of the message that the library makes of them; whether it is a graph."""
+    """Check that bytes and the message that the library parses give the same import; return whether it succeeds."""
     message = _parsed(data)
     found = _read(data)
     assert found == (UserError if message is None else _read(message))
@@ -170,7 +170,7 @@ def check_read(data: bytes) -> bool:
 
 
 def test_the_sample_is_read() -> None:
-    assert len(apart(memoryview(SAMPLE))) == 3
+    assert len(large_initializers(memoryview(SAMPLE))) == 3
     assert check_wire(SAMPLE)
     assert check_read(SAMPLE)
 
@@ -207,7 +207,7 @@ def _field(number: int, data: bytes, least: int = 1) -> bytes:
 
 
 def _tensor(least: int, tag: int) -> bytes:
-    return b"\x08\x04\x10\x02" + _varint(tag, least) + _varint(APART_FROM, least) + bytes(APART_FROM)
+    return b"\x08\x04\x10\x02" + _varint(tag, least) + _varint(LARGE_FROM, least) + bytes(LARGE_FROM)
 
 
 HOSTILE = {
@@ -245,11 +245,11 @@ def test_messages_in_messages_to_great_depth() -> None:
     assert [number for number, *_ in fields(memoryview(data))] == [1, 8, 7]
 
 
-# --- messages that are whole ------------------------------------------------------------------------------------------
+# --- complete messages ------------------------------------------------------------------------------------------------
 
 
 def _weights(**fields: Any) -> onnx.ModelProto:
-    """A model with one tensor of float32 made of these fields, that is its output."""
+    """Return a model whose output is one f32 tensor made of these fields."""
     tensor = TensorProto(name="w", data_type=fields.pop("data_type", TensorProto.FLOAT), **fields)
     output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     node = helper.make_node("Neg", ["w"], ["y"])
@@ -260,12 +260,12 @@ def _weights(**fields: Any) -> onnx.ModelProto:
 @pytest.mark.parametrize(
     "dims", [[2**62], [2**32, 2**32], [2**63 - 1] * 4, [-1], [-(2**63)], [0, 2**63 - 1], [2**62, 0], [1] * 70, [0] * 70]
 )
-def test_dims_that_no_array_has(dims: list[int]) -> None:
+def test_impossible_dims(dims: list[int]) -> None:
     for data in (b"", b"\0" * 4, b"\0" * 8000):
         assert _read(_weights(dims=dims, raw_data=data).SerializeToString()) is UserError
 
 
-def test_a_sparse_tensor_that_no_memory_holds() -> None:
+def test_a_sparse_tensor_too_large_to_be_dense() -> None:
     model = onnx.ModelProto.FromString(SAMPLE)
     for dims in ([2**40], [2**62], [2**40, 2**40], [-5], [0], [3]):
         model.graph.sparse_initializer[0].dims[:] = dims
@@ -273,7 +273,7 @@ def test_a_sparse_tensor_that_no_memory_holds() -> None:
 
 
 def _names() -> Iterator[tuple[onnx.ModelProto, bytes]]:
-    """The sample with a byte that is no UTF-8 in one of its names, and that byte."""
+    """Put a byte that is not UTF-8 into one of the sample's names; return both."""
     for name in (b"MatMul", b"then_branch", b"Twice", b"four", b"some", b"else_branch"):
         at = SAMPLE.index(name)
         yield onnx.ModelProto.FromString(SAMPLE[:at] + b"\xff" + SAMPLE[at + 1 :]), b"\xff" + name[1:]
@@ -281,8 +281,8 @@ def _names() -> Iterator[tuple[onnx.ModelProto, bytes]]:
 
 def test_names_are_utf_8() -> None:
     for model, name in _names():
-        with pytest.raises(UserError, match="is no UTF-8") as error:
-            onnx_in.read(model)
+        with pytest.raises(UserError, match="is not UTF-8") as error:
+            importer.read(model)
         assert repr(name) in str(error.value)
 
 
@@ -297,7 +297,7 @@ def test_descriptions_are_anything() -> None:
 
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
-    """A directory for a model, and what it may not read beside it."""
+    """Return a directory for a model, beside files that it must not read."""
     (tmp_path / "secret").write_bytes(b"\x2a" * 4096)
     place = tmp_path / "model"
     place.mkdir()
@@ -349,7 +349,7 @@ def test_what_fits_is_read_and_nothing_else(place: Path) -> None:
         for offset in (0, 4, 1, 240):
             path = place / "m.onnx"
             _external(place, location, [4], offset=str(offset), length="16")
-            found = onnx_in.read(path).constants["w"].array
+            found = importer.read(path).constants["w"].array
             assert found.tobytes() == (place / "w.bin").read_bytes()[offset : offset + 16]
     for dims in ([2**62], [2**40], [65], [-4], [2**32, 2**32]):
         assert _external(place, "w.bin", dims) == (UserError, UserError)

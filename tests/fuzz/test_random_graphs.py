@@ -1,4 +1,4 @@
-"""Random graphs through the whole of the tool: the optimised model and the compiled program compute what the
+"""Random graphs through the whole of the tool: the optimized model and the compiled program compute what the
 original did."""
 
 from __future__ import annotations
@@ -7,8 +7,9 @@ import warnings
 
 import pytest
 from rewrite.backend.pipeline import compile_graph
-from rewrite.engine import pipeline, worker
-from rewrite.engine.verify import check_model
+from rewrite.engine import optimizer
+from rewrite.engine.saturation import saturation_process
+from rewrite.engine.verification.verify import check_model
 
 from . import graphs
 
@@ -16,13 +17,13 @@ from . import graphs
 @pytest.fixture(autouse=True)
 def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """No child process for each of these small graphs."""
-    monkeypatch.setattr(worker, "run", lambda task, tell, child: worker.perform(task, tell))
+    monkeypatch.setattr(saturation_process, "run", lambda task, progress, child: task(progress))
 
 
 @pytest.mark.parametrize("seed", range(24))
 def test_the_optimised_model_computes_the_same(seed: int) -> None:
     model = graphs.make(seed, size=20)
-    result = pipeline.optimize(model)
+    result = optimizer.optimize(model)
     checked = check_model(model, result.model, result.graph_in)
     assert checked.compared
     assert checked.ok, str(checked)
@@ -31,7 +32,7 @@ def test_the_optimised_model_computes_the_same(seed: int) -> None:
 @pytest.mark.parametrize("seed", range(100, 106))
 def test_the_compiled_program_computes_the_same(seed: int) -> None:
     model = graphs.make(seed)
-    result = pipeline.optimize(model)
+    result = optimizer.optimize(model)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         program = compile_graph(result.native, threads=2)
@@ -42,5 +43,5 @@ def test_the_compiled_program_computes_the_same(seed: int) -> None:
 
 def test_the_same_model_gives_the_same_bytes() -> None:
     model = graphs.make(7, size=30)
-    first, second = (pipeline.optimize(model).model.SerializeToString(deterministic=True) for _ in range(2))
+    first, second = (optimizer.optimize(model).model.SerializeToString(deterministic=True) for _ in range(2))
     assert first == second

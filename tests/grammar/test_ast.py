@@ -1,18 +1,18 @@
-"""Syntax trees: what is below a node."""
+"""Children and walks of syntax trees."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from rewrite.engine.library import standard_files
-from rewrite.grammar.ast import Syntax, parts
-from rewrite.grammar.parse import parse_file
+from rewrite.engine.rewriting.rule_library import standard_files
+from rewrite.grammar.syntax.ast import Syntax, parts
+from rewrite.grammar.syntax.parse import parse_file
 
 
 def below(node: Syntax) -> Iterator[Syntax]:
-    """A node and all that any of its fields holds, parents first."""
+    """Yield a node and all nodes in its fields, parents first."""
     yield node
-    for name in parts(node):
+    for name in parts(type(node)):
         value = getattr(node, name)
         for item in value if isinstance(value, tuple) else (value,):
             if isinstance(item, Syntax):

@@ -1,4 +1,4 @@
-"""The table of library functions, and that the engine implements all of it."""
+"""The table of library functions, all of which the engine implements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_signatures() -> None:
 
 
 def test_the_engine_implements_the_library() -> None:
-    from rewrite.engine.conditions import FUNCTIONS
+    from rewrite.engine.rewriting.conditions import FUNCTIONS
 
     assert set(functions()) <= set(FUNCTIONS) <= set(operand_functions())
     for name, function in functions().items():

@@ -1,4 +1,4 @@
-"""The grammar file itself: no conflicts, and one list of reserved words everywhere."""
+"""The grammar file: no LALR conflicts, and the same reserved words everywhere."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import re
 import lark
 import pytest
 from lark import Lark
-from rewrite.grammar.parse import GRAMMAR
-from rewrite.grammar.syntax_errors import RESERVED
+from rewrite.grammar.syntax.parse import GRAMMAR
+from rewrite.grammar.syntax.syntax_errors import RESERVED
 
 
 def conflicts(grammar: str) -> list[str]:
-    """What Lark says about conflicts of an automaton; it solves them silently otherwise."""
+    """Return Lark's messages about LALR conflicts, which it otherwise resolves silently."""
     messages: list[str] = []
 
     class Keep(logging.Handler):

@@ -1,4 +1,4 @@
-"""What the forms of the language mean as syntax trees, and where their nodes stand."""
+"""Syntax trees of the language's forms, and the spans of their nodes."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from rewrite.errors import UserError
-from rewrite.grammar import ast
 from rewrite.grammar.diagnostics import RuleErrors
-from rewrite.grammar.parse import parse_file, parse_text
-from rewrite.grammar.printer import print_expr
-from rewrite.grammar.syntax_errors import RESERVED
+from rewrite.grammar.printing.printer import print_expr
+from rewrite.grammar.syntax import ast
+from rewrite.grammar.syntax.parse import parse_file, parse_text
+from rewrite.grammar.syntax.syntax_errors import RESERVED
 
 
 def rule(text: str) -> ast.Rule:
@@ -26,7 +26,7 @@ def condition(text: str) -> ast.Expr:
 
 
 def shape_of(expr: ast.Expr) -> str:
-    """The tree with all its parentheses."""
+    """Return a fully parenthesized text of the tree."""
     match expr:
         case ast.Binary(operator=op, left=left, right=right) | ast.Compare(operator=op, left=left, right=right):
             return f"({shape_of(left)} {op} {shape_of(right)})"
@@ -284,14 +284,14 @@ JUNK = [
 
 
 @pytest.mark.parametrize("junk", JUNK, ids=range(len(JUNK)))
-def test_junk_is_met_with_errors(junk: str) -> None:
+def test_junk_is_reported(junk: str) -> None:
     with pytest.raises(RuleErrors):
         parse_text(junk)
 
 
-def test_characters_that_cannot_be_seen_are_told_by_their_codes() -> None:
+def test_invisible_characters_are_shown_as_code_points() -> None:
     for char, shown in {"\0": "U+0000", "\u00a0": "U+00A0", "\u200b": "U+200B", "→": "`→`"}.items():
-        with pytest.raises(RuleErrors, match=rf"{re.escape(shown)} has no meaning here"):
+        with pytest.raises(RuleErrors, match=rf"unexpected character {re.escape(shown)}"):
             parse_text(f"rule a{char}\n  Relu(x) => x\n  class exact\n", "a.rules")
 
 

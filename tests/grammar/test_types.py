@@ -1,12 +1,12 @@
-"""The types that are inferred, and rules that must pass because something of theirs cannot be known."""
+"""Inferred types, and rules that must pass because a part of them cannot be known."""
 
 from __future__ import annotations
 
 import pytest
-from rewrite.engine.library import OperatorTable
-from rewrite.grammar import ast
-from rewrite.grammar.expand import collect, expand
-from rewrite.grammar.parse import parse_text
+from rewrite.engine.rewriting.rule_library import OperatorTable
+from rewrite.grammar.syntax import ast
+from rewrite.grammar.syntax.expand import collect, expand
+from rewrite.grammar.syntax.parse import parse_text
 from rewrite.grammar.types import Typing, infer
 from rewrite.grammar.types.linear import Linear, Store
 
@@ -20,7 +20,7 @@ def typing(text: str) -> Typing:
 
 
 def types(text: str) -> dict[str, str]:
-    """The types of the variables of the only item, as they are shown."""
+    """Return the types of the single item's variables, as text."""
     found = typing(text)
     assert not found.diagnostics, [d.message for d in found.diagnostics]
     (variables,) = found.types.values()
@@ -143,7 +143,7 @@ def test_what_may_be_passes(text: str) -> None:
     assert codes(f"rule r {text}") == []
 
 
-def test_an_alternative_that_never_matches_is_told() -> None:
+def test_an_alternative_that_never_matches_is_reported() -> None:
     (found,) = typing("rule r (Round(x) | Shape(x)) => x given x: f32").diagnostics
     assert (found.code, found.severity, found.span.column) == ("dead", "warning", 20)
 

@@ -1,4 +1,4 @@
-"""The small models that tests in the standard library name: `python -m tests.project.rule_models` writes them anew."""
+"""The small models that tests in the standard library name: `python -m tests.project.rule_models` writes them again."""
 
 from __future__ import annotations
 

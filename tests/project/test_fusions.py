@@ -14,8 +14,8 @@ from onnx import numpy_helper
 RNG = np.random.default_rng(7)
 
 
-def optimised(text: str, numerics: str = "reassoc", opset: int = 21, **weights: tuple[int, ...]) -> Counter[str]:
-    """The operators of the optimised model; `weights` are constants of these shapes, positive and around 1."""
+def optimized(text: str, numerics: str = "reassoc", opset: int = 21, **weights: tuple[int, ...]) -> Counter[str]:
+    """The operators of the optimized model; `weights` are constants of these shapes, positive and around 1."""
     model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : {opset}]>\n{text}')
     for name, shape in weights.items():
         array = (RNG.random(shape) * 0.5 + 0.5).astype(np.float32)
@@ -30,7 +30,7 @@ def norm(name: str, channels: int) -> dict[str, tuple[int, ...]]:
 
 
 def test_the_branches_of_repvgg_are_one_convolution() -> None:
-    found = optimised(
+    found = optimized(
         """g (float[1, 4, 8, 8] x) => (float[1, 4, 8, 8] y) {
           a = Conv <kernel_shape = [3, 3], pads = [1, 1, 1, 1]> (x, W)
           an = BatchNormalization (a, p0, p1, p2, p3)
@@ -47,7 +47,7 @@ def test_the_branches_of_repvgg_are_one_convolution() -> None:
 
 
 def test_a_low_rank_update_goes_into_the_weight() -> None:
-    found = optimised(
+    found = optimized(
         """g (float[2, 5, 8] x) => (float[2, 5, 6] y) <float s = {2.0}> {
           w = MatMul (x, W)
           wb = Add (w, b)
@@ -62,7 +62,7 @@ def test_a_low_rank_update_goes_into_the_weight() -> None:
 
 
 def test_a_channel_shuffle_between_pointwise_convolutions_is_free() -> None:
-    found = optimised(
+    found = optimized(
         """g (float[1, 3, 4, 4] x) => (float[1, 5, 4, 4] y)
            <int64[5] s = {1, 2, 3, 4, 4}, int64[4] t = {1, 6, 4, 4}> {
           a = Conv (x, W, b)
@@ -77,7 +77,7 @@ def test_a_channel_shuffle_between_pointwise_convolutions_is_free() -> None:
 
 
 def test_group_normalisation_and_silu() -> None:
-    found = optimised(
+    found = optimized(
         """g (float[2, 6, 4, 4] x) => (float[2, 6, 4, 4] y)
            <int64[3] s = {2, 3, -1}, int64[4] t = {2, 6, 4, 4}, float[3] one = {1, 1, 1}, float[3] zero = {0, 0, 0}> {
           r = Reshape (x, s)
@@ -123,7 +123,7 @@ def test_normalisation_by_the_statistics_of_the_batch_has_a_form_in_parts() -> N
 
 def test_dims_of_a_dynamic_model_fold() -> None:
     """A head split written by shape arithmetic is one Reshape with a constant target."""
-    found = optimised(
+    found = optimized(
         """g (float[N, T, 12] x) => (float[N, T, 3, 4] y)
            <int64 zero = {0}, int64 one = {1}, int64[2] heads = {3, 4}, int64[1] ax = {0}> {
           s = Shape (x)

@@ -51,9 +51,16 @@ def test_the_wheel_has_the_package_and_nothing_else(tmp_path: Path) -> None:
     assert not [
         name for name in inside if name.startswith(("tests/", "benchmarks/", "build/", "docs/", "examples/", "."))
     ]
-    assert {"__init__.py", "py.typed", "api.py", "cli/app.py", "grammar/rules.lark"} <= inside
-    rooms = [f"{room}/**/*.py" for room in ("grammar", "engine", "backend", "cli")]
-    for pattern in (*rooms, "rules/*.rules", "backend/templates/*.j2", "backend/templates/*.h"):
+    assert {"__init__.py", "py.typed", "api.py", "cli/app.py", "grammar/syntax/rules.lark"} <= inside
+    rooms = [f"{room}/**/*.py" for room in ("system", "grammar", "engine", "soundness", "backend", "cli")]
+    for pattern in (
+        *rooms,
+        "rules/*.rules",
+        "cli/*.html",
+        "backend/kernels/*/*.j2",
+        "backend/kernels/*/*.h",
+        "engine/cost/*.c",
+    ):
         wanted = {path.relative_to(ROOT).as_posix() for path in ROOT.glob(pattern)}
         assert wanted
         assert wanted <= inside

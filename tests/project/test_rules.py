@@ -7,9 +7,9 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from rewrite.engine.library import STANDARD, load_rules, recognitions
-from rewrite.grammar import ast
-from rewrite.grammar.library import Library
+from rewrite.engine.rewriting.rule_library import STANDARD, load_rules, recognitions
+from rewrite.grammar.library.load import Library
+from rewrite.grammar.syntax import ast
 
 from .rule_models import MODELS, contents
 
@@ -22,9 +22,9 @@ def library() -> Library:
 
 
 def claims() -> list[ast.Rule | ast.Op]:
-    """All rules, and the operators that are recognised by their definition, but for those of other domains."""
-    recognised = {rule.name.removeprefix("recognise_") for rule in recognitions(library())}
-    defined = [op for op in library().ops if op.name in recognised and "." not in op.name]
+    """All rules, and the operators that are recognized by their definition, but for those of other domains."""
+    recognized = {rule.name.removeprefix("recognise_") for rule in recognitions(library())}
+    defined = [op for op in library().ops if op.name in recognized and "." not in op.name]
     return [*library().rules, *defined]
 
 

@@ -1,6 +1,6 @@
-"""Rules that look right and are not, and rules of every kind that are.
+"""Gallery: rules that look right but are wrong, and sound rules of every kind.
 
-Most of the wrong ones stood in some compiler, or were sent in as a change to one.
+Most of the wrong ones come from compilers, or from changes proposed to one.
 """
 
 UNSOUND = """
@@ -185,7 +185,7 @@ rule mean_of_means                             # of whole numbers: each is cut o
   class reassoc
   test fires    x: f32[2, 3, 4], a: i64 = [2], b: i64 = [1]
 
-rule grid_of_any_precision                     # 8 bits of a coarser type tell fewer neighbours apart than 8 bits
+rule grid_of_any_precision                     # 8 bits of a coarser type tell fewer neighbors apart than 8 bits
   QuantizeLinear(DequantizeLinear(q, s, z, ..a), s, z, ..b)  =>  q
   given s: const f32, z: const u8
   where rank(s) == 0, rank(z) == 0, scalar(s) > 0.001, scalar(s) < 1000

@@ -1,0 +1,5 @@
+"""Code generation: pointwise programs as C, and kernels as the text of Cython modules.
+
+Input: elementwise nodes, and kernels (a template with parameters) for a target.
+Output: C statements and expressions, and rendered module sources that `backend/toolchain` compiles.
+"""

@@ -1,0 +1,137 @@
+"""Rendering of kernels to the text of Cython modules.
+
+A template `kernels/KIND/NAME.pyx.j2` is rendered with a kernel's params (each a variable), `name` (the function to
+define, and the prefix of every other C name) and `target`. The result defines the kernel
+
+    cdef void NAME(void** bufs, const int64_t* dims, int tid, int nth) noexcept nogil
+
+or declares a C function with that signature from a verbatim block. Several kernels make a module.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..ir.kernel import Kernel
+from ..ir.target import Target
+
+if TYPE_CHECKING:
+    import jinja2
+
+ABI = 1
+"""Version of the interface between kernels and the runtime, part of every kernel's name."""
+
+_KERNELS = Path(__file__).parents[1] / "kernels"
+TEMPLATES = {path.name: path for path in sorted(_KERNELS.glob("*/*")) if path.suffix in (".j2", ".h")}
+"""Path of each template and header: they lie beside the lowerers that use them, under names unique in `kernels/`."""
+HEADERS = _KERNELS / "common"
+"""Include directory of the headers that all kernels share."""
+
+_HEADER = '''\
+# cython: language_level=3, binding=False, always_allow_keywords=False, auto_pickle=False
+# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, emit_code_comments=False
+from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memcpy, memset
+
+cdef extern from *:
+    """
+    #include "kernel.h"
+    """
+
+'''
+
+
+@dataclass(frozen=True, slots=True)
+class Rendered:
+    """Kernel as text: the name of its function and the fragment of Cython that defines it."""
+
+    name: str
+    source: str
+    weight: float
+
+
+def kernel_name(kernel: Kernel, target: Target) -> str:
+    """Return the name of the kernel's function: the template's, and a hash of everything its text depends on."""
+    digest = hashlib.blake2b(digest_size=10)
+    for part in (str(ABI), kernel.canonical, target.machine, target.isa, *target.features, *_closure(kernel.template)):
+        digest.update(part.encode())
+        digest.update(b"\0")
+    return f"{kernel.template.replace('/', '_')}_{digest.hexdigest()}"
+
+
+def render_kernel(kernel: Kernel, target: Target) -> Rendered:
+    """Render a kernel; `jinja2.TemplateError` for an error in the template, such as an undefined name."""
+    name = kernel_name(kernel, target)
+    template = _environment().get_template(f"{kernel.template}.pyx.j2")
+    text = template.render(kernel.params, name=name, target=target)
+    return Rendered(name, text.strip() + "\n", kernel.weight)
+
+
+def render_module(kernels: Sequence[Rendered]) -> str:
+    """Return the text of a Cython module with these kernels, whose `table()` maps names to addresses."""
+    rows = "".join(f'        "{k.name}": <size_t> <void*> {k.name},\n' for k in kernels)
+    table = f"\n\ndef table():\n    return {{\n{rows}    }}\n"
+    return _HEADER + "\n\n".join(k.source for k in kernels) + table
+
+
+_COMMON = ("tile.j2", "rows.j2", "elementwise.pyx.j2", "gemm.pyx.j2", "copy.pyx.j2", "normalize_rows.pyx.j2",
+           "normalize.j2", "attention.pyx.j2", "conv_nhwc.pyx.j2", "winograd.j2", "winograd_nhwc.pyx.j2",
+           "gather.pyx.j2", "im2col.j2", "im2col_bf16.j2", "strided.j2", "conv.pyx.j2",
+           "depthwise_pool_nhwc.pyx.j2")  # fmt: skip
+"""Templates that many models need, the most common ones first."""
+
+
+def warm_up(is_late: Callable[[], bool]) -> None:
+    """Compile templates of likely kernels one by one, until `is_late` returns true."""
+    for name in _COMMON:
+        if is_late():
+            return
+        _environment().get_template(name)
+
+
+@cache
+def _environment() -> jinja2.Environment:
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(sorted({path.parent for path in TEMPLATES.values()})),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+        extensions=["jinja2.ext.do", "jinja2.ext.loopcontrols"],
+    )
+    environment.filters["c_float"] = c_float
+    return environment
+
+
+@cache
+def _closure(template: str) -> tuple[str, ...]:
+    """Return the texts that a template's output depends on: its own, its includes, and headers."""
+    texts: dict[str, str] = {}
+    todo = [f"{template}.pyx.j2", "kernel.h"]
+    while todo:
+        name = todo.pop()
+        if name in TEMPLATES and name not in texts:
+            text = texts[name] = TEMPLATES[name].read_text()
+            todo += re.findall(r"""{%-?\s*(?:include|import|from|extends)\s*["']([^"']+)["']""", text)
+            todo += re.findall(r"""#\s*include\s*"([^"]+)\"""", text)
+    return tuple(texts.values())
+
+
+def c_float(value: float) -> str:
+    """Return a float as an exact C literal (hexadecimal, `INFINITY` or `NAN`); also a template filter."""
+    if value != value:
+        return "NAN"
+    if value in (float("inf"), float("-inf")):
+        return "INFINITY" if value > 0 else "(-INFINITY)"
+    import numpy as np
+
+    return f"({float(np.float32(value)).hex()}f)"

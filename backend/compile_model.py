@@ -1,0 +1,111 @@
+"""Compiling a model: from the cache of programs if it was compiled before, else by the engine and the backend.
+
+What goes in: a model and `Options` of the engine; what comes out: a `Program`. Heavy modules are imported where they
+are used, so that loading a cached program stays fast.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Mapping
+from os import PathLike
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..engine.options import Options
+from ..errors import UserError
+from ..system.process_pool import usable_cores
+from ..system.progress import Progress, ignore
+
+if TYPE_CHECKING:
+    from ..engine.optimizer import Optimized
+    from ..engine.report import Report
+    from .bundle.program_cache import ProgramCache
+    from .runtime.program import Program
+
+
+def compile_model(
+    model: Any, options: Options, *, threads: int | None = None, target: str = "native", progress: Progress = ignore
+) -> Program:
+    """Optimize and compile a model: a path, bytes or a `ModelProto`; see `rewrite.compile`."""
+    from .bundle.program_cache import ProgramCache
+    from .ir.target import parse_targets
+    from .runtime.fallback import warn_of_fallbacks
+
+    parse_targets(target)  # a wrong name is reported before the work begins
+    threads = threads or usable_cores()
+    programs = ProgramCache()
+    key = program_key(programs, model, options, threads, target)
+    if key is not None and (cached := programs.find(key, threads=threads)) is not None:
+        warn_of_fallbacks(cached.fallbacks())
+        return cached
+    from ..engine.optimizer import optimize
+
+    optimized = optimize(model, options, warming_up(progress))
+    program = compile_optimized(optimized, threads=threads, target=target, progress=progress)
+    if key is not None and is_repeatable(optimized.report):
+        programs.add(key, program)
+    return program
+
+
+def compile_optimized(
+    optimized: Optimized, *, threads: int | None = None, target: str = "native",
+    keep_source: str | PathLike[str] | None = None, progress: Progress = ignore,
+) -> Program:  # fmt: skip
+    """Compile the native graph of a result. `keep_source` is a directory for the generated code."""
+    from .pipeline import compile_graph
+
+    progress("plan", {})
+    options = optimized.options
+    return compile_graph(
+        optimized.native,
+        threads=threads or usable_cores(),
+        target=target,
+        keep_source=Path(keep_source) if keep_source is not None else None,
+        reassociate=options.numerics != "exact",
+        library=optimized.library if options.rules or not options.std_rules else None,
+        progress=progress,
+    )
+
+
+def program_key(programs: ProgramCache, model: Any, options: Options, threads: int, target: str) -> str | None:
+    """Return the cache key of a program, for a model in a file or as bytes; None for others.
+
+    Raises `UserError` for rule files that cannot be read."""
+    from ..grammar.library.load import sources
+
+    model = Path(model) if isinstance(model, str | PathLike) else model
+    if not (model.is_file() if isinstance(model, Path) else isinstance(model, bytes)):
+        return None
+    settings = {**options.key(), "threads": threads, "target": target}
+    try:
+        return programs.key(model, settings, sources(options.rules) if options.rules else {})
+    except OSError:  # reported where the model is read
+        return None
+
+
+def is_repeatable(report: Report) -> bool:
+    """Whether compiling the model again gives the same: not if time or memory ran out."""
+    return report.egraph["stop_reason"] not in ("time_limit", "memory_limit")
+
+
+def warming_up(progress: Progress = ignore) -> Progress:
+    """Return a `progress` for `optimize` that loads the compiler in a thread while the saturation process works.
+
+    Cython and the templates take about a second to load; without the thread every first compile is longer by that."""
+
+    def warm_up() -> None:
+        with contextlib.suppress(UserError):  # reported when the compiler is needed
+            from .pipeline import warm_up
+
+            warm_up()
+
+    thread = threading.Thread(target=warm_up, daemon=True)
+
+    def report(stage: str, facts: Mapping[str, Any]) -> None:
+        if stage == "saturate" and thread.ident is None:  # not started
+            thread.start()
+        progress(stage, facts)
+
+    return report

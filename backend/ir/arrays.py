@@ -1,0 +1,80 @@
+"""Arrays in memory that kernels can use in place."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...engine.ir.graph import Constant
+from .kernel import ALIGNMENT
+
+Array = NDArray[Any]
+CALLER = 16
+"""Alignment of malloc and NumPy in bytes; see `MEMORY_CALLER` in `runtime/native/memory.h`."""
+
+
+def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """Return an uninitialized array that starts at a multiple of the alignment and has slack behind it.
+
+    A large one is on huge pages where the system has any."""
+    from ..runtime.native.executor import Store
+
+    return np.ndarray(shape, dtype, Store(math.prod(shape) * dtype.itemsize).take())
+
+
+def aligned_copy(array: Array) -> Array:
+    """Return a copy of an array in memory as `aligned` gives it; an ordinary one of Python objects."""
+    copy = aligned(array.shape, array.dtype) if array.dtype.kind != "O" else np.empty(array.shape, object)
+    copy[...] = array
+    return copy
+
+
+def address(array: Array) -> int:
+    """Return the address of the first element."""
+    return int(array.__array_interface__["data"][0])
+
+
+def element(constant: Constant | None) -> Any:
+    """Return the one element of a constant; None if it has another number of them, or there is none."""
+    return constant.array.reshape(-1)[0] if constant is not None and constant.array.size == 1 else None
+
+
+def is_readable(array: Array) -> bool:
+    """Return whether kernels may use the array's memory in place.
+
+    It must be contiguous and aligned as every allocator does; the 64 bytes past its end must be on its last page."""
+    start = address(array)
+    end = (start + array.nbytes) % 4096
+    return bool(array.flags.c_contiguous and start % CALLER == 0 and 0 < end <= 4096 - ALIGNMENT)
+
+
+def usable(array: Array) -> Array:
+    """Return an array that every run may read in place: this one if it has the alignment and the slack, else a copy.
+
+    Arrays from `aligned` or a bundle have slack behind them."""
+    from ..runtime.native.executor import Block
+
+    slack = isinstance(array.base, Block) or is_readable(array)
+    fits = isinstance(array.base, np.memmap) or (slack and address(array) % ALIGNMENT == 0)
+    return array if fits else aligned_copy(array)
+
+
+class Contents:
+    """Index of arrays by type, shape and bytes. A checksum separates most; the rest are compared."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, tuple[int, ...], int], list[tuple[Array, str]]] = {}
+
+    def name(self, array: Array, fresh: str) -> str:
+        """Return the name of an equal array seen before; otherwise `fresh`, which becomes the name of this one."""
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        key = (array.dtype.str + array.dtype.name, array.shape, zlib.crc32(flat.data))
+        for other, name in self._known.setdefault(key, []):
+            if np.array_equal(flat, other):
+                return name
+        self._known[key].append((flat, fresh))
+        return fresh

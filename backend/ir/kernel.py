@@ -1,0 +1,71 @@
+"""Kernels: compiled functions, described by a template and its parameters, and what all of them may assume."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+from ...engine.ir.graph import ValueType
+
+ALIGNMENT = 64
+"""Every buffer that a kernel gets starts at a multiple of this many bytes."""
+
+SLACK = 64
+"""Kernels may read (never write) this many bytes past the end of a buffer."""
+
+SERIAL_WORK = 16_384
+"""Kernels with fewer simple operations run on one thread: they take less than a few microseconds."""
+
+LAUNCH_WORK = 8 * SERIAL_WORK
+"""Least work between two calls from Python for which other threads are woken up: in a small model, waking them takes
+as long as one thread needs for all of it."""
+
+UNKNOWN_WORK = 1 << 62
+"""Work of a step that does not say how much it has: enough for all threads."""
+
+
+def fresh_name(hint: str, taken: set[str]) -> str:
+    """Return `hint`, or the first of `hint_2`, `hint_3`, … that is free, and add it to `taken`."""
+    name, n = hint, 1
+    while name in taken:
+        n += 1
+        name = f"{hint}_{n}"
+    taken.add(name)
+    return name
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One compiled function: a template and the parameters it is rendered with.
+
+    `params` is JSON-serializable. Equal kernels of a model are compiled once, and the cache is keyed by template text
+    and params. Constant extents belong in `params`, symbolic ones in `Step.dims`."""
+
+    template: str  # "gemm" is gemm.pyx.j2
+    params: Mapping[str, Any] = field(default_factory=dict)
+    weight: float = 1.0  # compile time relative to an elementwise kernel; balances the modules
+
+    @cached_property
+    def canonical(self) -> str:
+        """Template and params as canonical JSON: equal for equal kernels. Raises TypeError if they are not JSON."""
+        return json.dumps([self.template, self.params], sort_keys=True, separators=(",", ":"), allow_nan=True)
+
+    def __hash__(self) -> int:
+        return hash(self.canonical)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Kernel) and self.canonical == other.canonical
+
+
+@dataclass(frozen=True)
+class Origin:
+    """A node that a step implements, with what its work depends on: operator, attributes, types (None: absent)."""
+
+    op: str
+    name: str
+    attrs: Mapping[str, Any]
+    inputs: tuple[ValueType | None, ...]
+    outputs: tuple[ValueType | None, ...]

@@ -1,0 +1,147 @@
+"""Lowering context: facts about the graph and the machine that lowerers read, and the constants and values they add.
+
+The lowerers themselves, one module per family of kernels, are registered in `backend/kernels/registry.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...engine.ir.graph import Constant, DType, Graph, Node, TensorType
+from ...engine.ir.symbolic import Dim
+from .arrays import Contents, usable
+from .kernel import fresh_name
+from .target import Target
+
+
+@dataclass(frozen=True)
+class Group:
+    """Nodes that become one kernel (or a few): a prologue, at most one anchor, an epilogue of elementwise nodes.
+
+    `nodes` are in topological order. `inputs` are the values read from outside, constants included, in order of first
+    use. `outputs` are the values needed outside, in order of production."""
+
+    nodes: tuple[Node, ...]
+    anchor: Node | None  # the one node that isn't elementwise; None if all are
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def node(self) -> Node:
+        """The anchor of a group that has one."""
+        assert self.anchor is not None
+        return self.anchor
+
+    @property
+    def op(self) -> str:
+        """The operator whose lowerer takes the group: the anchor's, or `""` if all nodes are elementwise."""
+        return self.anchor.op if self.anchor else ""
+
+    @property
+    def prologue(self) -> tuple[Node, ...]:
+        """The nodes before the anchor (none without an anchor)."""
+        return self.nodes[: self.nodes.index(self.anchor)] if self.anchor else ()
+
+    @property
+    def epilogue(self) -> tuple[Node, ...]:
+        """The nodes after the anchor (all of them without an anchor)."""
+        return self.nodes[self.nodes.index(self.anchor) + 1 :] if self.anchor else self.nodes
+
+    @property
+    def label(self) -> str:
+        """The nodes' names, for messages."""
+        return " + ".join(node.name or node.op for node in self.nodes)
+
+
+class Context:
+    """Facts about the model and the machine for lowerers, and the packed weights and temporaries that they add.
+
+    `threads` is the likely number of threads of a run; kernels must be right with any number. `reassociate` allows
+    results that round differently from the plain order of operations."""
+
+    def __init__(
+        self,
+        graph: Graph,
+        target: Target,
+        threads: int = 1,
+        contents: Mapping[str, tuple[Dim, ...]] | None = None,
+        reassociate: bool = True,
+    ) -> None:
+        self.graph, self.target, self.threads, self.reassociate = graph, target, threads, reassociate
+        self.added_constants: dict[str, Constant] = {}
+        self.added_types: dict[str, TensorType] = {}
+        self.made: set[str] = set()  # values written by the items so far
+        self._contents = contents or {}
+        self._known = Contents()
+        self._taken = {*graph.types, *graph.inputs, *graph.constants}
+
+    def type(self, value: str, /) -> TensorType:
+        """Return the tensor type of a value of the graph, or of one that lowering added."""
+        return self.added_types.get(value) or self.graph.type(value)
+
+    def constant(self, value: str, /) -> Constant | None:
+        """Return the contents of a value; None if it is not constant."""
+        return self.graph.constants.get(value) or self.added_constants.get(value)
+
+    def ints(self, value: str, /) -> tuple[int, ...] | None:
+        """Return the elements of a constant integer tensor, flat; None if it is not constant."""
+        found = self.constant(value)
+        return None if found is None else tuple(map(int, found.array.ravel().tolist()))
+
+    def contents(self, value: str, /) -> tuple[Dim, ...] | None:
+        """Return the elements of an integer tensor of rank 0 or 1 in terms of dims, if known; constants included."""
+        found = self.constant(value)
+        if found is not None and found.array.ndim <= 1 and found.array.dtype.kind in "iu" and found.array.size <= 64:
+            return self.ints(value)
+        return self._contents.get(value)
+
+    @cached_property
+    def _makers(self) -> dict[str, Node]:
+        return self.graph.producers()
+
+    def maker(self, value: str, /) -> Node | None:
+        """Return the node of the graph that produces a value; None if there is none."""
+        return self._makers.get(value)
+
+    @cached_property
+    def columns(self) -> frozenset[str]:
+        """Values that may be laid out as columns of wider ones: see `concat_in_place`.
+
+        They are operands of Concats along the last axis, and the operands and results of Split and Slice."""
+        found: set[str] = set()
+        for node in self.graph.nodes:
+            if node.op == "Concat":
+                shape = self.type(node.outputs[0]).shape
+                if shape is not None and node.attrs.get("axis") in (-1, len(shape) - 1):
+                    found.update(node.inputs)
+            elif node.op in ("Split", "Slice"):
+                found.update(node.inputs[:1], node.outputs)
+        return frozenset(found - self.graph.constants.keys())
+
+    def in_memory(self, value: str, /) -> bool:
+        """Return whether a value is in memory when the group runs, not only in the registers of a kernel."""
+        return value in self.made or value in self.graph.constants or value in self.graph.inputs
+
+    def add_constant(self, array: NDArray[np.generic], hint: str = "packed") -> str:
+        """Add a constant, such as packed weights; return its name. Equal contents share a name."""
+        array = usable(array)
+        name = self._known.name(array, fresh := fresh_name(hint, self._taken))
+        if name == fresh:
+            constant = self.added_constants[name] = Constant(array)
+            self.added_types[name] = constant.type
+        return name
+
+    def new_value(self, type: TensorType, hint: str = "temp") -> str:  # noqa: A002
+        """Add an intermediate value that some step writes and later ones read; return its name."""
+        name = fresh_name(hint, self._taken)
+        self.added_types[name] = type
+        return name
+
+    def bytes_value(self, size: Dim, hint: str = "temp") -> str:
+        """Add an intermediate of `size` bytes without structure; return its name."""
+        return self.new_value(TensorType(DType.U8, (size,)), hint)

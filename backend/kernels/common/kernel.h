@@ -1,0 +1,21 @@
+/* Included by every kernel module: vectors of f32 and the division of work among threads. */
+#ifndef REWRITE_KERNEL_H
+#define REWRITE_KERNEL_H
+
+#include <math.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include "vector.h"
+
+#define K_INLINE static inline __attribute__((always_inline, unused))
+#define K_NOINLINE static __attribute__((noinline, unused))
+
+/* First of the n items of thread tid of nth; its last one is before k_first(n, tid + 1, nth). */
+K_INLINE int64_t k_first(int64_t n, int tid, int nth) { return n * tid / nth; }
+
+K_INLINE int64_t k_min(int64_t a, int64_t b) { return a < b ? a : b; }
+K_INLINE int64_t k_max(int64_t a, int64_t b) { return a > b ? a : b; }
+
+#endif

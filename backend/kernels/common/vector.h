@@ -1,0 +1,417 @@
+/* Vectors of f32 for generated kernels: one API on AVX-512, AVX2 with FMA, and any other machine that has GCC vector
+ * extensions (gcc, clang).
+ *
+ *   vf  VL floats (16, 8 or 4). + - * / and unary - are the compiler's; a * b + c becomes a fused multiply-add.
+ *   vm  a truth value for each lane: a mask register on AVX-512, else all bits of a lane set or clear.
+ *
+ * min and max: vmin(a, b) and vmax(a, b) give b if either is NaN (the machine's rule), so vmax(zero, x) keeps a NaN of x;
+ * vmin_nan and vmax_nan give NaN if either is.
+ *
+ * Errors of the functions against float64, in units in the last place, over all finite arguments (measured by the tests):
+ * vexp 1, vexp2 1.5 (arguments up to 100), vlog 1, vlog1p 2 (arguments in [0, 1]), verf 1.25, vtanh 2, vsigmoid 2.5,
+ * vgelu 2.5 from 0 up and 4 from -1 up; below, where x / 2 * (1 + erf(x / sqrt(2))) in f32 keeps few digits or none, a
+ * relative error of 6e-6 down to -6.2 and an absolute one of 1e-13 from there. NaN gives NaN; infinities, signed zeros
+ * and denormals are right. vpow, vsin and the rest of that list call the C library for each lane. */
+#ifndef REWRITE_VECTOR_H
+#define REWRITE_VECTOR_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && defined(__AVX512VL__)
+#define V_AVX512 1
+#define VL 16
+#elif defined(__AVX2__) && defined(__FMA__)
+#define V_AVX2 1
+#define VL 8
+#else
+#define VL 4
+#endif
+#if defined(V_AVX512) || defined(V_AVX2)
+#include <immintrin.h>
+#endif
+
+#define V_INLINE static inline __attribute__((always_inline, unused))
+
+typedef float vf __attribute__((vector_size(4 * VL)));
+typedef float vf_any __attribute__((vector_size(4 * VL), aligned(4), may_alias));
+typedef int32_t vi __attribute__((vector_size(4 * VL)));
+typedef uint8_t vb __attribute__((vector_size(VL)));
+typedef uint8_t vb_any __attribute__((vector_size(VL), aligned(1), may_alias));
+
+/* ---- loads, stores, constants ---- */
+
+V_INLINE vf vload(const float *p) { return *(const vf_any *)p; }
+V_INLINE void vstore(float *p, vf v) { *(vf_any *)p = v; }
+
+#ifdef V_AVX512
+typedef __mmask16 vm;
+V_INLINE vf vset1(float x) { return (vf)_mm512_set1_ps(x); }
+V_INLINE __mmask16 vm_first(int n) { return (__mmask16)((1u << n) - 1); }
+/* Lanes from n on are zero; n in 0 .. VL. Nothing past p[n - 1] is touched. */
+V_INLINE vf vload_n(const float *p, int n) { return (vf)_mm512_maskz_loadu_ps(vm_first(n), p); }
+V_INLINE void vstore_n(float *p, vf v, int n) { _mm512_mask_storeu_ps(p, vm_first(n), (__m512)v); }
+V_INLINE vf vmin(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
+V_INLINE vf vmax(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
+V_INLINE vf vabs(vf a) { return (vf)_mm512_abs_ps((__m512)a); }
+V_INLINE vf vsqrt(vf a) { return (vf)_mm512_sqrt_ps((__m512)a); }
+V_INLINE vf vfloor(vf a) { return (vf)_mm512_roundscale_ps((__m512)a, 1 | _MM_FROUND_NO_EXC); }
+V_INLINE vf vceil(vf a) { return (vf)_mm512_roundscale_ps((__m512)a, 2 | _MM_FROUND_NO_EXC); }
+V_INLINE vf vround(vf a) { return (vf)_mm512_roundscale_ps((__m512)a, 0 | _MM_FROUND_NO_EXC); }
+V_INLINE vm vlt(vf a, vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LT_OQ); }
+V_INLINE vm vle(vf a, vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LE_OQ); }
+V_INLINE vm veq(vf a, vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_EQ_OQ); }
+V_INLINE vm vm_and(vm a, vm b) { return a & b; }
+V_INLINE vm vm_or(vm a, vm b) { return a | b; }
+V_INLINE vm vm_xor(vm a, vm b) { return a ^ b; }
+V_INLINE vm vm_not(vm a) { return (vm)~a; }
+V_INLINE vm vm_set1(int x) { return x ? 0xffff : 0; }
+V_INLINE int vm_any(vm a) { return a != 0; }
+V_INLINE vf vsel(vm m, vf a, vf b) { return (vf)_mm512_mask_blend_ps(m, (__m512)b, (__m512)a); }
+/* Truth values in memory are bytes, 0 or 1. */
+V_INLINE vm vm_load(const uint8_t *p) {
+  __m128i bytes = _mm_loadu_si128((const __m128i *)p);
+  return _mm_test_epi8_mask(bytes, bytes);
+}
+V_INLINE vm vm_load_n(const uint8_t *p, int n) {
+  __m128i bytes = _mm_maskz_loadu_epi8(vm_first(n), p);
+  return _mm_test_epi8_mask(bytes, bytes);
+}
+V_INLINE void vm_store(uint8_t *p, vm m) { _mm_storeu_si128((__m128i *)p, _mm_maskz_set1_epi8(m, 1)); }
+V_INLINE void vm_store_n(uint8_t *p, vm m, int n) {
+  _mm_mask_storeu_epi8(p, vm_first(n), _mm_maskz_set1_epi8(m, 1));
+}
+V_INLINE float vhsum(vf a) { return _mm512_reduce_add_ps((__m512)a); }
+V_INLINE float vhmax(vf a) { return _mm512_reduce_max_ps((__m512)a); }
+V_INLINE float vhmin(vf a) { return _mm512_reduce_min_ps((__m512)a); }
+
+#else /* lane masks */
+typedef vi vm;
+V_INLINE vf vset1(float x) {
+  vf v;
+  for (int i = 0; i < VL; i++) v[i] = x;
+  return v;
+}
+V_INLINE vi vm_first(int n) {
+  vi lanes;
+  for (int i = 0; i < VL; i++) lanes[i] = i;
+  return lanes < n;
+}
+V_INLINE int vm_any(vm a) {
+  int32_t any = 0;
+  for (int i = 0; i < VL; i++) any |= a[i];
+  return any != 0;
+}
+V_INLINE vf vsel(vm m, vf a, vf b) { return (vf)((m & (vi)a) | (~m & (vi)b)); }
+V_INLINE vm vlt(vf a, vf b) { return a < b; }
+V_INLINE vm vle(vf a, vf b) { return a <= b; }
+V_INLINE vm veq(vf a, vf b) { return a == b; }
+V_INLINE vm vm_and(vm a, vm b) { return a & b; }
+V_INLINE vm vm_or(vm a, vm b) { return a | b; }
+V_INLINE vm vm_xor(vm a, vm b) { return a ^ b; }
+V_INLINE vm vm_not(vm a) { return ~a; }
+V_INLINE vm vm_set1(int x) { return (vm){0} - (x != 0); }
+V_INLINE vf vabs(vf a) { return (vf)((vi)a & 0x7fffffff); }
+V_INLINE vm vm_load(const uint8_t *p) {
+  return ~(vi)(__builtin_convertvector(*(const vb_any *)p, vi) == 0);
+}
+V_INLINE void vm_store(uint8_t *p, vm m) { *(vb_any *)p = __builtin_convertvector(m & 1, vb); }
+V_INLINE vm vm_load_n(const uint8_t *p, int n) {
+  uint8_t bytes[VL] = {0};
+  memcpy(bytes, p, (size_t)n);
+  return vm_load(bytes);
+}
+V_INLINE void vm_store_n(uint8_t *p, vm m, int n) {
+  uint8_t bytes[VL];
+  vm_store(bytes, m);
+  memcpy(p, bytes, (size_t)n);
+}
+#ifdef V_AVX2
+V_INLINE vf vload_n(const float *p, int n) { return (vf)_mm256_maskload_ps(p, (__m256i)vm_first(n)); }
+V_INLINE void vstore_n(float *p, vf v, int n) { _mm256_maskstore_ps(p, (__m256i)vm_first(n), (__m256)v); }
+V_INLINE vf vmin(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
+V_INLINE vf vmax(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
+V_INLINE vf vsqrt(vf a) { return (vf)_mm256_sqrt_ps((__m256)a); }
+V_INLINE vf vfloor(vf a) { return (vf)_mm256_floor_ps((__m256)a); }
+V_INLINE vf vceil(vf a) { return (vf)_mm256_ceil_ps((__m256)a); }
+V_INLINE vf vround(vf a) { return (vf)_mm256_round_ps((__m256)a, 0 | _MM_FROUND_NO_EXC); }
+#else
+V_INLINE vf vload_n(const float *p, int n) {
+  vf v = {0};
+  memcpy(&v, p, 4 * (size_t)n);
+  return v;
+}
+V_INLINE void vstore_n(float *p, vf v, int n) { memcpy(p, &v, 4 * (size_t)n); }
+V_INLINE vf vmin(vf a, vf b) { return vsel(a < b, a, b); }
+V_INLINE vf vmax(vf a, vf b) { return vsel(a > b, a, b); }
+#define V_LANES(name, function)                             \
+  V_INLINE vf name(vf a) {                                  \
+    for (int i = 0; i < VL; i++) a[i] = function(a[i]);     \
+    return a;                                               \
+  }
+V_LANES(vsqrt, __builtin_sqrtf)
+V_LANES(vfloor, __builtin_floorf)
+V_LANES(vceil, __builtin_ceilf)
+V_LANES(vround, __builtin_rintf)
+#endif
+V_INLINE float vhsum(vf a) {
+  for (int width = VL / 2; width; width /= 2)
+    for (int i = 0; i < width; i++) a[i] += a[i + width];
+  return a[0];
+}
+V_INLINE float vhmax(vf a) {
+  for (int width = VL / 2; width; width /= 2)
+    for (int i = 0; i < width; i++) a[i] = a[i] > a[i + width] ? a[i] : a[i + width];
+  return a[0];
+}
+V_INLINE float vhmin(vf a) {
+  for (int width = VL / 2; width; width /= 2)
+    for (int i = 0; i < width; i++) a[i] = a[i] < a[i + width] ? a[i] : a[i + width];
+  return a[0];
+}
+#endif
+
+/* ---- bf16, the upper half of a float, in memory; vectors of it are those floats ---- */
+
+typedef uint16_t v_bf16;
+typedef uint16_t vh __attribute__((vector_size(2 * VL)));
+typedef uint16_t vh_any __attribute__((vector_size(2 * VL), aligned(2), may_alias));
+
+/* x rounded to bf16, to nearest and ties to even, in the upper halves; the lower ones are undefined */
+V_INLINE vi v_bits_bf16(vf x) {
+  const vi bits = (vi)x, nan = (vi)(x != x);
+  return ((bits + 0x7fff + ((bits >> 16) & 1)) & ~nan) | ((bits | 0x00400000) & nan);
+}
+V_INLINE vf v_round_bf16(vf x) { return (vf)(v_bits_bf16(x) & (int32_t)0xffff0000); }
+V_INLINE vf v_load_bf16(const v_bf16 *p) { return (vf)(__builtin_convertvector(*(const vh_any *)p, vi) << 16); }
+V_INLINE void v_store_bf16(v_bf16 *p, vf v) { *(vh_any *)p = __builtin_convertvector(v_bits_bf16(v) >> 16, vh); }
+V_INLINE vf v_set1_bf16(v_bf16 x) { return (vf)((vi){0} + ((int32_t)x << 16)); }
+#ifdef V_AVX512
+V_INLINE vf v_load_bf16_n(const v_bf16 *p, int n) {
+  return (vf)_mm512_slli_epi32(_mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(vm_first(n), p)), 16);
+}
+V_INLINE void v_store_bf16_n(v_bf16 *p, vf v, int n) {
+  _mm256_mask_storeu_epi16(p, vm_first(n), _mm512_cvtepi32_epi16((__m512i)(v_bits_bf16(v) >> 16)));
+}
+#else
+V_INLINE vf v_load_bf16_n(const v_bf16 *p, int n) {
+  v_bf16 halves[VL] = {0};
+  memcpy(halves, p, 2 * (size_t)n);
+  return v_load_bf16(halves);
+}
+V_INLINE void v_store_bf16_n(v_bf16 *p, vf v, int n) {
+  v_bf16 halves[VL];
+  v_store_bf16(halves, v);
+  memcpy(p, halves, 2 * (size_t)n);
+}
+#endif
+V_INLINE vf v_load_bf16_strided(const v_bf16 *p, int64_t stride, int n) {
+  v_bf16 halves[VL] = {0};
+  for (int i = 0; i < n; i++) halves[i] = p[i * stride];
+  return v_load_bf16(halves);
+}
+
+/* ---- derived operations ---- */
+
+/* n elements that lie `stride` apart; the other lanes are zero */
+V_INLINE vf vload_strided(const float *p, int64_t stride, int n) {
+  vf v = {0};
+  for (int i = 0; i < VL; i++)
+    if (i < n) v[i] = p[i * stride];
+  return v;
+}
+V_INLINE vm vm_load_strided(const uint8_t *p, int64_t stride, int n) {
+  uint8_t bytes[VL] = {0};
+  for (int i = 0; i < n; i++) bytes[i] = p[i * stride];
+  return vm_load(bytes);
+}
+
+V_INLINE vf vzero(void) { return (vf){0}; }
+V_INLINE vf vfma(vf a, vf b, vf c) { return a * b + c; }
+V_INLINE vm vnan(vf a) { return vm_not(veq(a, a)); }
+V_INLINE vf vmin_nan(vf a, vf b) { return vsel(vnan(a), a, vmin(a, b)); }
+V_INLINE vf vmax_nan(vf a, vf b) { return vsel(vnan(a), a, vmax(a, b)); }
+/* a with the sign of b; a must not be negative */
+V_INLINE vf v_with_sign(vf a, vf b) { return (vf)((vi)a | ((vi)b & (int32_t)0x80000000)); }
+V_INLINE vf vsign(vf a) {
+  vf one = vset1(1.0f);
+  return vsel(vlt(vzero(), a), one, vsel(vlt(a, vzero()), -one, a));
+}
+/* reductions over all lanes; NaN if one is */
+V_INLINE float vhmax_nan(vf a) { return vm_any(vnan(a)) ? __builtin_nanf("") : vhmax(a); }
+V_INLINE float vhmin_nan(vf a) { return vm_any(vnan(a)) ? __builtin_nanf("") : vhmin(a); }
+V_INLINE float vhprod(vf a) {
+  float product = 1.0f;
+  for (int i = 0; i < VL; i++) product *= a[i];
+  return product;
+}
+
+/* ---- exp, log, erf, tanh, sigmoid ---- */
+
+/* p * 2^n for whole n in -160 .. 160 and p near 1, rounded once where the result is denormal */
+V_INLINE vf v_scale(vf p, vf n) {
+#ifdef V_AVX512
+  return (vf)_mm512_scalef_ps((__m512)p, (__m512)n);
+#else
+  vi whole = __builtin_convertvector(n, vi), half = whole >> 1;
+  vf first = (vf)((half + 127) << 23), second = (vf)((whole - half + 127) << 23);
+  return p * first * second;
+#endif
+}
+
+/* exp(r) - 1 for |r| <= ln(2) / 2 */
+V_INLINE vf v_expm1_core(vf r) {
+  vf p = vset1(1.9875691500e-4f);
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  return p * (r * r) + r;
+}
+
+/* exp(x) = 2^n * exp(r), n the whole number nearest to x / ln(2); ln(2) in two parts so that r is exact */
+V_INLINE vf vexp(vf x) {
+  x = vmax(vset1(-105.0f), vmin(vset1(90.0f), x));
+  vf n = vround(x * 1.44269504088896341f);
+  vf r = x - n * 0.693359375f;
+  r = r - n * -2.12194440e-4f;
+#ifdef V_AVX512
+  return v_scale(v_expm1_core(r) + 1.0f, n);
+#else
+  return vsel(vnan(x), x, v_scale(v_expm1_core(r) + 1.0f, n));
+#endif
+}
+
+/* 2^y for y <= 100, y = n + r for whole n; the polynomial in halves (Estrin) */
+V_INLINE vf vexp2(vf y) {
+  y = vmax(vset1(-152.0f), y);
+  vf n = vround(y), r = y - n, r2 = r * r;
+  vf p = (5.550361655e-02f * r + 2.402265115e-01f) + (1.339043767e-03f * r + 9.618022773e-03f) * r2;
+  p = 1.547183475e-04f * (r2 * r2) + p;
+  return v_scale(p * r2 + (0.693147181f * r + 1.0f), n);
+}
+
+/* log(x) = e ln(2) + log(m), x = 2^e m, m in [sqrt(1/2), sqrt(2)) */
+V_INLINE vf vlog(vf x) {
+  vf one = vset1(1.0f);
+#ifdef V_AVX512
+  vf e = (vf)_mm512_getexp_ps((__m512)x), m = (vf)_mm512_getmant_ps((__m512)x, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_zero);
+#else
+  vm tiny = vlt(x, vset1(1.17549435e-38f));
+  vi bits = (vi)vsel(tiny, x * 8388608.0f, x);
+  vf e = __builtin_convertvector((bits >> 23) - 127, vf) - vsel(tiny, vset1(23.0f), vzero());
+  vf m = (vf)((bits & 0x007fffff) | 0x3f800000);
+#endif
+  vm high = vlt(vset1(1.41421356f), m);
+  e = vsel(high, e + 1.0f, e);
+  m = vsel(high, m * 0.5f, m) - one;
+  vf z = m * m;
+  vf p = vset1(7.0376836292e-2f);
+  p = p * m - 1.1514610310e-1f;
+  p = p * m + 1.1676998740e-1f;
+  p = p * m - 1.2420140846e-1f;
+  p = p * m + 1.4249322787e-1f;
+  p = p * m - 1.6668057665e-1f;
+  p = p * m + 2.0000714765e-1f;
+  p = p * m - 2.4999993993e-1f;
+  p = p * m + 3.3333331174e-1f;
+  vf r = p * m * z + e * -2.12194440e-4f;
+  r = r - 0.5f * z;
+  r = r + m + e * 0.693359375f;
+  vf infinity = vset1(__builtin_inff());
+  r = vsel(veq(x, infinity), infinity, r);
+  r = vsel(veq(x, vzero()), -infinity, r);
+  return vsel(vle(vzero(), x), r, vset1(__builtin_nanf("")));
+}
+
+/* log(1 + x) for x >= 0: the rounding error of 1 + x is added back */
+V_INLINE vf vlog1p(vf x) {
+  vf u = 1.0f + x;
+  return vlog(u) + (x - (u - 1.0f)) / u;
+}
+
+V_INLINE vf verf(vf a) {
+  vf t = vabs(a), s = a * a;
+  vf large = vset1(-1.72853470e-5f) * t + 3.83197126e-4f, u = vset1(-3.88396438e-3f) * t + 2.42546219e-2f;
+  large = large * s + u;
+  large = large * t - 1.06777877e-1f;
+  large = large * t - 6.34846687e-1f;
+  large = large * t - 1.28717512e-1f;
+  large = v_with_sign(1.0f - vexp(large * t - t), a);
+  vf small = vset1(-5.96761703e-4f);
+  small = small * s + 4.99119423e-3f;
+  small = small * s - 2.67681349e-2f;
+  small = small * s + 1.12819925e-1f;
+  small = small * s - 3.76125336e-1f;
+  small = small * s + 1.28379166e-1f;
+  return vsel(vlt(vset1(0.921875f), t), large, small * a + a);
+}
+
+/* x * Phi(x) as max(x, 0) - |x| / 2 * erfc(|x| / sqrt(2)), so that nothing cancels for x < 0. The logarithm of erfc to
+ * the base 2 is |x| times a polynomial, fitted on 0 .. 6.2 by weighted least squares with Lawson's reweighting; above, its
+ * last term takes the result to 0. Both polynomials are summed in halves (Estrin): what counts is how long a chain is. */
+V_INLINE vf vgelu(vf x) {
+  vf t = vmin(vset1(20.0f), vabs(x)), t2 = t * t, t4 = t2 * t2;
+  vf low = (-4.59197377e-1f * t - 1.15110638f) + (7.08085442e-3f * t - 5.25234637e-2f) * t2;
+  vf middle = (-2.20190224e-4f * t - 1.17449372e-4f) + (-7.8295869e-6f * t + 5.85865692e-5f) * t2;
+  vf high = -1.71517963e-8f * t + 5.61932727e-7f;
+  vf y = ((high * t4 + middle) * t4 + low) * t;
+  return vmax(vzero(), x) - 0.5f * t * vexp2(y);
+}
+
+/* near zero an odd polynomial, else 1 - 2 / (exp(2 |x|) + 1) */
+V_INLINE vf vtanh(vf x) {
+  vf t = vabs(x), z = t * t;
+  vf p = vset1(-5.70498872745e-3f);
+  p = p * z + 2.06390887954e-2f;
+  p = p * z - 5.37397155531e-2f;
+  p = p * z + 1.33314422036e-1f;
+  p = p * z - 3.33332819422e-1f;
+  vf large = 1.0f - 2.0f / (vexp(t + t) + 1.0f);
+  return v_with_sign(vsel(vlt(vset1(0.625f), t), large, p * z * t + t), x);
+}
+
+/* 1 / (1 + exp(-x)); by exp(-|x|), so that small results keep their bits */
+V_INLINE vf vsigmoid(vf x) {
+  vf e = vexp(-vabs(x));
+  return vsel(vlt(x, vzero()), e, vset1(1.0f)) / (1.0f + e);
+}
+
+/* ---- other functions, lane by lane ---- */
+
+#define V_CALL(name, function)                              \
+  static __attribute__((unused, noinline)) vf name(vf a) {  \
+    for (int i = 0; i < VL; i++) a[i] = function(a[i]);     \
+    return a;                                               \
+  }
+#define V_CALL2(name, function)                                  \
+  static __attribute__((unused, noinline)) vf name(vf a, vf b) { \
+    for (int i = 0; i < VL; i++) a[i] = function(a[i], b[i]);    \
+    return a;                                                    \
+  }
+V_CALL(vsin, sinf)
+V_CALL(vcos, cosf)
+V_CALL(vtan, tanf)
+V_CALL(vasin, asinf)
+V_CALL(vacos, acosf)
+V_CALL(vatan, atanf)
+V_CALL(vsinh, sinhf)
+V_CALL(vcosh, coshf)
+V_CALL(vasinh, asinhf)
+V_CALL(vacosh, acoshf)
+V_CALL(vatanh, atanhf)
+V_CALL2(vpow, powf)
+V_CALL2(vfmod, fmodf)
+
+/* base ^ exponent in integers: wraps; a negative exponent gives the truncated fraction */
+static __attribute__((unused)) int64_t integer_power(int64_t base, int64_t exponent) {
+  if (exponent < 0) return base == 1 ? 1 : base == -1 ? (exponent & 1 ? -1 : 1) : 0;
+  uint64_t result = 1, factor = (uint64_t)base;
+  for (; exponent; exponent >>= 1, factor *= factor)
+    if (exponent & 1) result *= factor;
+  return (int64_t)result;
+}
+
+#endif

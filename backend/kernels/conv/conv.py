@@ -1,0 +1,247 @@
+"""Lowering of Conv and ConvTranspose, NCHW: implicit GEMM, unless Winograd or the depthwise kernel is faster.
+
+For each image and group the output is a matrix channels x pixels = packed weights * inputs under the filter, which are
+gathered (im2col) panel by panel. Images of few pixels are computed transposed, pixels x channels, so that vectors run
+over channels. ConvTranspose is such a product, columns[output channel x tap][pixels of x] = W' * x, and a kernel that
+sums what falls on each output: y at o is the sum over the taps k of column k at each i with
+o = stride * i - pad + dilation * k.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ....engine.ir.graph import DType, TensorType
+from ....engine.ir.symbolic import ceildiv, product
+from ...codegen.template_params import serial_below
+from ...ir.iteration_space import Extents
+from ...ir.kernel import Kernel
+from ...ir.kernel_graph import Step
+from ...ir.lower import Context, Group
+from ..gemm import tiles as tiling
+from ..gemm.epilogue import Epilogue
+from ..gemm.matmul import SMALL_WORK, pack_columns, pair_rows
+from ..gemm.tiles import Precision, Tiles
+from ..registry import lowering
+from . import winograd
+from .depthwise_pool import plane_step
+from .problem import ConvProblem, PlaneProblem, known, read_conv
+
+SMALL = 256
+"""Largest image, in pixels, whose kernel may run over channels."""
+WEIGHTS = 4 / 7.0
+"""Cycles to read a weight from memory."""
+GATHER, TURN, PAIR = 2.0, 3.0, 1.5
+"""Cycles to gather a vector of inputs, to transpose an output, and to round a vector of inputs to paired bf16."""
+CHUNK = 64
+"""Rows of inputs that are gathered before they are rounded to bf16."""
+
+
+@lowering("Conv", "rewrite.ConvBf16")
+def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
+    """Conv of any geometry over one to three spatial dims, with constant weights, in f32 or rounded to bf16."""
+    problem = read_conv(group, ctx)
+    if problem is None:
+        return None
+    window, groups = problem.window, problem.groups
+    if groups > 1 and problem.channels == 1:
+        inputs = (problem.x, group.node.inputs[1])
+        return [plane_step(PlaneProblem(group, window, problem.epilogue, inputs, groups, multiple=problem.m), ctx)]
+    step = conv_step(problem, ctx)
+    if isinstance(window.pixels, int) or problem.w.ndim > 3 or problem.precision is Precision.BF16:
+        return [step]
+    return _by_length(step, problem, ctx)
+
+
+@lowering("ConvTranspose")
+def lower_conv_transpose(group: Group, ctx: Context) -> list[Step] | None:
+    """ConvTranspose over one to three spatial dims, with constant weights."""
+    problem = read_conv(group, ctx, transposed=True)
+    if problem is None:
+        return None
+    window, groups = problem.window, problem.groups
+    rows, channels = groups * problem.channels * window.taps, problem.m
+    # W[channel][m][tap] as the weights [m x tap][channel] of a pointwise convolution
+    w = problem.w.reshape(groups, channels, -1).transpose(0, 2, 1).reshape(rows, channels, 1)
+    columns = ctx.new_value(TensorType(DType.F32, (window.images, rows, product(window.inputs))), "columns")
+    one, zero = (1, 1, 1), (0, 0, 0)
+    pointwise = replace(window, outputs=window.inputs, kernel=one, stride=one, dilation=one, pad=zero, pad_end=zero)
+    first = conv_step(ConvProblem(group, pointwise, Epilogue((), (), "x", columns), problem.x, w, groups), ctx)
+    extents = Extents()
+    scratch = ceildiv((window.outputs[2] + ctx.target.lanes) * 4, 64) * 64
+    params = {
+        "images": extents(window.images),
+        "channels": groups * problem.channels,
+        "scratch": extents(scratch),
+        "g": window.params(channels, extents),
+        "epilogue": problem.epilogue.params(extents),
+    }
+    kernel = Kernel("conv_transpose", params, 1.5)
+    return [first, problem.launch(kernel, (columns,), extents, scratch=scratch, in_place=False)]
+
+
+def conv_step(problem: ConvProblem, ctx: Context) -> Step:
+    """Return the step of the fastest kernel by the models of their times."""
+    bf16, int8 = problem.precision is Precision.BF16, problem.precision is Precision.INT8
+    pixels = problem.window.pixels
+    panels = _Panels(problem, ctx)
+    choice = tiling.choose(
+        ctx.target,
+        problem.m,
+        pixels if isinstance(pixels, int) else None,
+        panels.depth,
+        threads=ctx.threads,
+        batch=problem.batch,
+        packing=0.0 if panels.direct else panels.gathering * (1 + bf16),
+    )
+    if not int8 and ctx.reassociate and (algorithm := winograd.plan(problem, ctx)):
+        margin = 0.9 if bf16 else 0.8
+        if algorithm.cycles < margin * (choice.cycles + WEIGHTS * problem.w.size / (1 + bf16)):
+            return winograd.winograd_step(problem, algorithm, ctx)
+    if (count := known(pixels)) and (small := panels.small(count)):
+        if small[1].cycles < 0.96 * choice.cycles:  # the model is no more exact than that
+            return panels.small_step(*small)
+    return panels.step(choice)
+
+
+def _by_length(step: Step, problem: ConvProblem, ctx: Context) -> list[Step]:
+    """Return a second step beside one for signals of any length: for fewer outputs than a vector has lanes."""
+    lanes, panels, pixels = ctx.target.lanes, _Panels(problem, ctx), problem.window.pixels
+    packing = 0.0 if panels.direct else GATHER
+    columns = tiling.choose(ctx.target, problem.m, None, problem.k, packing=packing).cycles
+    found = None
+    for count in (lanes // 4, lanes // 2, lanes):
+        small = panels.small(count)
+        if small is None or small[1].cycles > 0.8 * columns * lanes / tiling.NOMINAL_COLUMNS:
+            break
+        found = small
+    if found is None:
+        return [step]
+    block, choice = found
+    few = panels.small_step(block, choice.cut())
+    return [replace(few, only=((pixels, block),), in_place=()), replace(step, only=((block + 1, pixels),), in_place=())]
+
+
+@dataclass(frozen=True)
+class _Panels:
+    """Panels of inputs that the GEMM reads: where they come from, how deep they are, and the kernels that read them."""
+
+    problem: ConvProblem
+    ctx: Context
+
+    @property
+    def bf16(self) -> bool:
+        """Whether panels consist of words of two bf16."""
+        return self.problem.precision is Precision.BF16
+
+    @property
+    def direct(self) -> bool:
+        """Whether inputs are read where they lie."""
+        return self.problem.window.is_pointwise and not self.bf16
+
+    @property
+    def depth(self) -> int:
+        """Steps of k of the micro-kernel."""
+        return -(-self.problem.k // 2) if self.bf16 else self.problem.k
+
+    @property
+    def gathering(self) -> float:
+        """Cycles to gather a vector, and to round it."""
+        return GATHER * (not self.problem.window.is_pointwise) + PAIR if self.bf16 else GATHER
+
+    def k_block(self, columns: int) -> int:
+        """KC in elements of k; 0: all of k at once."""
+        found = tiling.k_block(self.ctx.target, self.depth, columns, None) * (2 if self.bf16 else 1)
+        return 0 if self.direct or found >= self.problem.k else found
+
+    def params(self, kc: int, ld: int, extents: Extents) -> dict[str, Any]:
+        """Template parameters that both kernels share; panels have `ld` columns, their buffer `floats` elements."""
+        problem, lanes = self.problem, self.ctx.target.lanes
+        k, pointwise = kc or problem.k, problem.window.is_pointwise
+        layout: dict[str, Any] = {"bf16": self.bf16, "floats": k * ld + lanes}
+        if self.bf16:
+            panel, chunk = -(-k // 2) * ld, min(CHUNK, k + k % 2)
+            floats = panel + (0 if pointwise else chunk * ld + lanes)
+            layout |= {"pointwise": pointwise, "chunk": chunk, "rows_at": panel, "floats": floats}
+        shared = problem.params(problem.channels, extents)
+        return {**shared, "k": problem.k, "kc": kc, "direct": self.direct, **self._gathering(), **layout}
+
+    def _gathering(self) -> dict[str, int]:
+        """Return how `im2col.j2` gathers: by vectors of how many pieces (0: by runs), and from which width on."""
+        window, lanes = self.problem.window, self.ctx.target.lanes
+        width = window.outputs[2]
+        if window.stride[2] > 2 or window.kernel[2] > 16:
+            return {"pieces": 0, "at_least": 0}
+        if not isinstance(width, int):
+            return {"pieces": 2, "at_least": lanes}
+        pieces = (lanes - 2) // max(1, width) + 2
+        return {"pieces": pieces if pieces <= 4 else 0, "at_least": 0}
+
+    def step(self, choice: Tiles) -> Step:
+        """Return the step of the kernel that computes channels x pixels."""
+        problem, nr = self.problem, choice.nv * self.ctx.target.lanes
+        kc = 0 if problem.precision is Precision.INT8 else self.k_block(nr)
+        extents = Extents()
+        b_k = extents(problem.window.pixels) if self.direct else nr
+        params = self.params(kc, nr, extents)
+        scratch = 0 if self.direct else -(-params["floats"] * 4 // 64) * 64
+        tiles = choice.params("1", str(choice.mr), str(choice.mr * self.depth), b_k, b_k)
+        tiles |= {"dot": problem.precision.dot(weights_first=True), "out": problem.epilogue.c}
+        weight = choice.compile_weight + (not self.direct)
+        kernel = Kernel("conv", {**params, "scratch": scratch, "tiles": tiles}, weight)
+        inputs = (problem.x, self.ctx.add_constant(pack_rows(problem, choice.mr), "packed"))
+        work = serial_below(problem.macs(problem.k), SMALL_WORK)
+        return problem.launch(kernel, inputs, extents, work, in_place=not kc, scratch=scratch)
+
+    def small(self, pixels: int) -> tuple[int, Tiles] | None:
+        """Return the block of pixels and the tiles, with their modelled time, of the kernel for small images."""
+        ctx, m, lanes = self.ctx, self.problem.m, self.ctx.target.lanes
+        if m < 2 * lanes or pixels > SMALL:
+            return None
+        blocks = -(-pixels // 64)
+        block = -(-pixels // blocks)
+        batch = blocks * self.problem.batch
+        choice = tiling.choose(ctx.target, block, m, self.depth, threads=ctx.threads, batch=batch)
+        vectors = -(-block // lanes) * batch
+        again = max(1, -(-ctx.threads // batch))
+        moving = 0.0 if self.direct else self.gathering * self.problem.k * vectors * again
+        moving += TURN * block * m * batch
+        if pixels % block:
+            choice = choice.cut()
+        # in bf16 per image and group, as the time of the other kernel
+        cycles = blocks * (choice.cycles + moving / batch) if self.bf16 else choice.cycles + moving
+        return block, replace(choice, cycles=cycles)
+
+    def small_step(self, block: int, choice: Tiles) -> Step:
+        """Return the step of the kernel that computes pixels x channels, for images of few pixels."""
+        problem, lanes = self.problem, self.ctx.target.lanes
+        m, groups, nr, ld = problem.m, problem.groups, choice.nv * lanes, -(-block // lanes) * lanes
+        kc = self.k_block(max(ld, nr))
+        depth = -(-m // nr) if kc else 1
+        extents = Extents()
+        a_k = extents(problem.window.pixels) if self.direct else str(ld)
+        params = self.params(kc, ld, extents)
+        floats = depth * ld * nr + (0 if self.direct else params["floats"])
+        scratch = -(-floats * 4 // 64) * 64
+        tiles = choice.params("1", a_k, str(choice.mr), nr, choice.tail * lanes)
+        tiles |= {"dot": problem.precision.dot(), "out": problem.epilogue.c}
+        params |= {"block": block, "ld": ld, "depth": depth, "scratch": scratch, "tiles": tiles}
+        columns = problem.w.reshape(groups, m, problem.channels, -1).transpose(0, 3, 2, 1).reshape(groups, -1, m)
+        packed = pack_columns(pair_rows(columns) if self.bf16 else columns, nr, lanes)
+        kernel = Kernel("conv_small", params, choice.compile_weight + 1 + (not self.direct))
+        inputs = (problem.x, self.ctx.add_constant(packed, "packed"))
+        work = serial_below(problem.macs(problem.k), SMALL_WORK // 2)
+        return problem.launch(kernel, inputs, extents, work, scratch=scratch)
+
+
+def pack_rows(problem: ConvProblem, mr: int) -> NDArray[Any]:
+    """Return the weights packed as `[group][M / MR][tap, C][MR]`, flat; missing rows of the last block are zero.
+
+    In bf16, neighbors along [tap, C] form words of two."""
+    groups, m = problem.groups, problem.m
+    by_tap = problem.w.reshape(groups, m, problem.channels, -1).transpose(0, 1, 3, 2).reshape(groups, m, -1)
+    columns = by_tap.transpose(0, 2, 1)
+    return pack_columns(pair_rows(columns) if problem.precision is Precision.BF16 else columns, mr, mr)

@@ -1,0 +1,160 @@
+"""Lowering of NHWC convolutions, `rewrite.ChannelsLastConv`.
+
+x is [N, ..spatial, C], y is [N, ..spatial, M]; weights have the order of ONNX, [M, C / group, ..kernel]. Vectors run
+over output channels, so nothing is gathered or transposed. A pointwise filter is a matrix product; other filters read
+each tap's channels where they lie, through a table of pointers (Dukhan, "The Indirect Convolution Algorithm", 2019).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from ....engine.ir.symbolic import product
+from ...codegen.template_params import serial_below
+from ...ir.iteration_space import Extents
+from ...ir.kernel import Kernel
+from ...ir.kernel_graph import Step
+from ...ir.lower import Context, Group
+from ..gemm import tiles as tiling
+from ..gemm.matmul import (
+    SMALL_WORK,
+    UNBATCHED,
+    GemmProblem,
+    Matrices,
+    gemm_steps,
+    pack_columns,
+    packed_gemm_step,
+    pair_rows,
+    prefetched_lines,
+)
+from ..gemm.tiles import Precision, Tiles
+from ..registry import lowering
+from . import winograd
+from .depthwise_pool import plane_step_nhwc
+from .problem import ConvProblem, PlaneProblem, Window, known, read_conv
+
+FEW = 8
+"""Largest number of input channels whose lines are copied, so that a line of the filter is one run."""
+TABLE = 16 << 10
+"""Bytes of a block's table of pointers."""
+COPY = 128 << 10
+"""Bytes of a block's copied lines."""
+RUN = 20.0
+"""Cycles for a tile to begin a run."""
+
+
+@lowering("rewrite.ChannelsLastConv", "rewrite.ChannelsLastConvBf16")
+def lower_conv_nhwc(group: Group, ctx: Context) -> list[Step] | None:
+    """NHWC convolution of any geometry over one to three spatial dims, with constant weights.
+
+    In bf16 the weights are rounded, and a fourth operand, bf16 like the result, may be added."""
+    problem = read_conv(group, ctx, nhwc=True)
+    bf16 = problem is not None and problem.precision is Precision.BF16
+    if problem is None or (bf16 and problem.channels % 2):
+        return None
+    window, m, c = problem.window, problem.m, problem.channels
+    if problem.flat:
+        rows = product((window.images, window.pixels))
+        if bf16:
+            words = pair_rows(problem.w.reshape(m, c).T)
+            return [packed_gemm_step(problem.x, rows, words, Precision.BF16, problem.epilogue, group, ctx)]
+        left, right = Matrices(problem.x, UNBATCHED, c, 1), Matrices(group.node.inputs[1], UNBATCHED, 1, c)
+        return gemm_steps(GemmProblem(group, problem.epilogue, left, right, (), rows, m, c), ctx)
+    if problem.groups > 1 and m == 1 and c == 1:
+        channels, lanes = problem.groups, ctx.target.lanes
+        packed = pack_columns(problem.w.reshape(channels, -1).T, -(-channels // lanes) * lanes, lanes)
+        inputs = (problem.x, ctx.add_constant(packed, "packed"))
+        return [plane_step_nhwc(PlaneProblem(group, window, problem.epilogue, inputs, channels), ctx)]
+    if not bf16 and ctx.reassociate and (algorithm := winograd.plan(problem, ctx, nhwc=True)):
+        if algorithm.cycles < 0.9 * blocking(problem, Runs(window.taps, c), ctx)[1].cycles:
+            return [winograd.winograd_step(problem, algorithm, ctx, nhwc=True)]
+    return [conv_step(problem, ctx)]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Contiguous stretches of the input under a filter: `count` per pixel, of `length` words each.
+
+    With `copied` a run is a line of the filter, read from copies of the input lines with their padding."""
+
+    count: int
+    length: int
+    copied: bool = False
+
+
+def conv_step(problem: ConvProblem, ctx: Context) -> Step:
+    """Return the step of the implicit GEMM; in bf16, channels are words of two."""
+    target, window, epilogue, groups = ctx.target, problem.window, problem.epilogue, problem.groups
+    bf16, m, c = problem.precision is Precision.BF16, problem.m, problem.precision.words(problem.channels)
+    copied = can_copy(window, groups, c)
+    length = window.kernel[2] * c if copied else c
+    runs = Runs(window.taps * c // length, length, copied)
+    k = runs.count * length
+    block, choice = blocking(problem, runs, ctx)
+    block_rows = min(block, window.pixels) if isinstance(window.pixels, int) else block
+    nr = choice.nv * target.lanes
+    part = runs.count
+    if not copied and not epilogue.is_bf16 and k * nr * 4 > target.l2 * 3 // 5:
+        part = math.ceil(runs.count / min(runs.count, math.ceil(k * nr * 4 / (target.l2 * 3 // 5))))
+    lines, ld = copied_lines(window, block, c) if copied else (0, 0)
+    reserved = -(-(lines * ld if copied else c * groups) // 16) * 16
+    scratch = -(-(reserved * 4 + block * runs.count * 8) // 64) * 64
+    extents = Extents()
+    params = {
+        **problem.params(c * groups, extents),
+        "runs": runs.count,
+        "length": length,
+        "part": part,
+        "prefetch": prefetched_lines(choice, target, block_rows, m, k),
+        "block": block,
+        "copied": copied,
+        "lines": lines,
+        "ld": ld,
+        "reserved": reserved,
+        "scratch": scratch,
+        "tiles": {**choice.sizes, "dot": problem.precision.dot(), "out": epilogue.c},
+    }
+    taps = problem.w.reshape(groups, m, problem.channels, -1).transpose(0, 3, 2, 1)
+    columns = (pair_rows(taps) if bf16 else taps).reshape(groups, -1, m)
+    inputs = (problem.x, ctx.add_constant(pack_columns(columns, nr, target.lanes), "packed"))
+    leading = epilogue.row_leading_dimensions(c * groups, m * groups)[copied:]  # lines that are copied have no other
+    kernel, work = Kernel("conv_nhwc", params, choice.compile_weight + 1), serial_below(problem.macs(k), SMALL_WORK)
+    in_place = part == runs.count
+    return problem.launch(kernel, inputs, extents, work, in_place, scratch=scratch, leading_dimensions=leading)
+
+
+def can_copy(window: Window, groups: int, c: int) -> bool:
+    """Whether input lines are better copied: few channels, adjacent columns, known extents."""
+    fixed = all(map(known, (*window.outputs[1:], *window.pad[1:], *window.inputs)))
+    flat = window.kernel[0] == 1 and window.outputs[0] == 1 and window.inputs[0] == 1 and window.pad[0] == 0
+    return groups == 1 and c <= FEW and window.kernel[2] > 1 and window.dilation[2] == 1 and fixed and flat
+
+
+def copied_lines(window: Window, block: int, c: int) -> tuple[int, int]:
+    """Return the input lines under a block of whole output rows, and their length in elements, padding included."""
+    across = window.outputs[2]
+    assert isinstance(across, int)
+    return window.reach(1, block // across), ((across - 1) * window.stride[2] + window.kernel[2]) * c
+
+
+def blocking(problem: ConvProblem, runs: Runs, ctx: Context) -> tuple[int, Tiles]:
+    """Return the pixels of a block, and the tiles."""
+    window, target = problem.window, ctx.target
+    pixels = known(window.pixels)
+    k = runs.count * (runs.length + round(RUN * 2 / 24))
+    choice = tiling.choose(target, pixels, problem.m, k, threads=ctx.threads, batch=problem.batch)
+    if pixels is None:
+        choice = choice.cut()
+        return math.ceil(max(1, TABLE // (8 * runs.count)) / choice.mr) * choice.mr, choice
+    if runs.copied:
+        _, height, width = window.outputs
+        assert isinstance(height, int)
+        assert isinstance(width, int)
+        line = copied_lines(window, width, runs.length // window.kernel[2])[1] * 4
+        most = max(1, min(COPY // max(1, line * window.stride[1]), TABLE * 4 // (8 * runs.count * width)))
+        rows = math.ceil(height / math.ceil(height / most))
+        left = {rows * width % choice.mr, height % rows * width % choice.mr} - {0}
+        return rows * width, replace(choice, rest=tuple(sorted(left, reverse=True)))
+    blocks = math.ceil(pixels * runs.count * 8 / TABLE)
+    return math.ceil(math.ceil(pixels / blocks) / choice.mr) * choice.mr, choice

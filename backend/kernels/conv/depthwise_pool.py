@@ -1,0 +1,235 @@
+"""Windows over single channels, in both layouts: pooling and depthwise convolution.
+
+NCHW kernels compute bands of rows of a plane, with vectors along the width; in NHWC, vectors run over channels.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from ....engine.ir.graph import DType
+from ....engine.ir.names import OWN_DOMAIN
+from ....engine.ir.symbolic import Dim, at_least, ceildiv, product
+from ...codegen.template_params import ints_attr, launch, serial_below
+from ...ir.iteration_space import Extents
+from ...ir.kernel import Kernel
+from ...ir.kernel_graph import Step
+from ...ir.lower import Context, Group
+from ..gemm.epilogue import Axes, of_group
+from ..registry import lowering
+from .problem import PlaneProblem, Window, window_of
+
+UNROLLED = 50
+"""Largest window, in elements, that is unrolled."""
+CODE, CODE_NHWC = 200, 260
+"""Approximate limits of the multiply-adds of an unrolled tile."""
+SMALL_PLANES = 60_000
+"""Fewer elements under all windows are left to one thread."""
+TABULATED = 1024
+"""Largest int8 NHWC window, in elements: the kernel tabulates their addresses."""
+
+
+@lowering("MaxPool", "AveragePool", "rewrite.ChannelsLastMaxPool", "rewrite.ChannelsLastAveragePool")
+def lower_pool(group: Group, ctx: Context) -> list[Step] | None:
+    """MaxPool (without indices) and AveragePool over one to three spatial dims, NCHW and NHWC; MaxPool in int8 too."""
+    node = group.node
+    nhwc, largest = node.domain == OWN_DOMAIN, "MaxPool" in node.op
+    x, out = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
+    window = window_of(node, x, out, ints_attr(node, "kernel_shape", ()), nhwc=nhwc)
+    if window is None or x.shape is None or out.shape is None or any(node.outputs[1:]):
+        return None
+    channels = x.shape[-1 if nhwc else 1]
+    if not isinstance(channels, int) or (nhwc and not channels):
+        return None
+    if largest and x.dtype in (DType.U8, DType.I8):
+        return _pool_int8(group, window, channels, signed=x.dtype is DType.I8, nhwc=nhwc)
+    axes = Axes(out.shape, 1, len(out.shape) - 1 if nhwc else 2)
+    epilogue = of_group(group, ctx, axes, bf16=nhwc) if x.dtype is DType.F32 else None
+    if epilogue is None:
+        return None
+    problem = PlaneProblem(group, window, epilogue, node.inputs[:1], channels, "max")
+    if not largest:
+        include_pad = bool(node.attrs.get("count_include_pad", 0))
+        padded = any(p != 0 for p in (*window.pad, *window.pad_end))
+        counted = (padded and not include_pad) or bool(node.attrs.get("ceil_mode", 0))
+        problem = replace(problem, kind="mean", counted=counted, include_pad=include_pad)
+    return [(plane_step_nhwc if nhwc else plane_step)(problem, ctx)]
+
+
+@lowering("GlobalAveragePool", "GlobalMaxPool")
+def lower_global_pool(group: Group, ctx: Context) -> list[Step] | None:
+    """Pooling over all spatial dims."""
+    node = group.node
+    x, out = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
+    if x.dtype is not DType.F32 or x.shape is None or len(x.shape) < 3 or out.shape is None:
+        return None
+    epilogue = of_group(group, ctx, Axes(out.shape, 1, 1))
+    if epilogue is None:
+        return None
+    extents = Extents()
+    params = {
+        "kind": "max" if node.op == "GlobalMaxPool" else "mean",
+        "images": extents(x.shape[0]),
+        "channels": extents(x.shape[1]),
+        "plane": extents(product(x.shape[2:])),
+        "epilogue": epilogue.params(extents),
+    }
+    inputs, work = (node.inputs[0], *epilogue.values), serial_below(product(x.shape), SMALL_PLANES)
+    return [launch(Kernel("global_pool", params, 1.5), group, inputs, (epilogue.output,), extents, work)]
+
+
+def _pool_int8(group: Group, window: Window, channels: int, *, signed: bool, nhwc: bool) -> list[Step] | None:
+    """Return the step of a MaxPool node alone on u8 or i8; elements in the padding are ignored."""
+    if len(group.nodes) != 1 or (nhwc and window.taps > TABULATED):
+        return None
+    extents = Extents()
+    if nhwc:
+        params = {"images": extents(window.images), "channels": extents(channels), "taps": window.taps}
+    else:
+        params = {"planes": extents(window.images * channels)}
+    kind = {"type": "int8_t", "low": -128} if signed else {"type": "uint8_t", "low": 0}
+    kernel = Kernel("pool_nhwc_int8" if nhwc else "pool_int8", {**params, "g": window.params(1, extents), **kind})
+    work = serial_below(product((window.images, channels, *window.outputs, window.taps)), 1 << 15)
+    return [launch(kernel, group, group.node.inputs[:1], group.node.outputs[:1], extents, work)]
+
+
+def plane_step(problem: PlaneProblem, ctx: Context) -> Step:
+    """Return the step of the `depthwise_pool` kernel, NCHW."""
+    window, lanes = problem.window, ctx.target.lanes
+    _, height, width = window.outputs
+    unrolled = window.taps <= UNROLLED
+    rows = _rows(height, 8 if ctx.target.registers >= 32 else 4, window)
+    # what a vector reads beyond its row does not matter: lanes behind the last output are dropped
+    ld = width + (window.kernel[2] - 1) * window.dilation[2] // window.stride[2]
+    if not (isinstance(ld, int) and ld <= lanes):
+        ld = ceildiv(ld, lanes) * lanes
+    band = rows * 2
+    if isinstance(height, int) and isinstance(ld, int):  # whole tiles whose input lines fit the cache, or all rows
+        bands = range(rows, height + rows, rows)
+        fits = [b for b in bands if at_least(ctx.target.l1 // 2, _floats(window, b, ld) * 4)]
+        band = min(height, fits[-1]) if fits else rows
+    item = _floats(window, band, ld) + lanes
+    ahead = 4 if isinstance(item, int) and item * 16 <= ctx.target.l1 // 2 else 1
+    scratch = ceildiv((item * ahead + (width + lanes if problem.counted else 0)) * 4, 64) * 64
+    extents = Extents()
+    params = {
+        "images": extents(window.images),
+        "channels": problem.channels,
+        "multiple": problem.multiple,
+        "g": window.params(problem.channels, extents),
+        "rows": rows,
+        "band": band,
+        "ld": extents(ld),
+        "scratch": extents(scratch),
+        "unrolled": unrolled,
+        "ahead": ahead,
+        "item": extents(item),
+        "short": _short(window, ld, lanes),
+        "epilogue": problem.epilogue.params(extents),
+        **problem.kinds,
+    }
+    kernel = Kernel("depthwise_pool", params, 2.0 + (rows * window.taps / 60 if unrolled else 0.5))
+    return problem.launch(kernel, problem.inputs, extents, serial_below(problem.work, SMALL_PLANES), scratch=scratch)
+
+
+def _floats(window: Window, band: int, ld: Dim) -> Dim:
+    """Return the size of a band's input lines in scratch, in elements."""
+    return ld * (window.kernel[0] * window.reach(1, band) * window.stride[2])
+
+
+def _short(window: Window, ld: Dim, lanes: int) -> bool:
+    """Whether an input line (of one phase) and the padding on either side of it are at most one vector each."""
+    width, pad, stride = window.inputs[2], window.pad[2], window.stride[2]
+    if not (isinstance(ld, int) and isinstance(width, int) and isinstance(pad, int)):
+        return False
+    line = pad < width <= lanes * min(stride, 2) - pad
+    return line and ld <= 2 * lanes and pad <= lanes and ld - (width + pad - stride + 1) // stride <= lanes
+
+
+def _rows(height: Dim, most: int, window: Window) -> int:
+    """Return the rows of a tile: they read each input once, leave few rows over, and keep the code small."""
+    most = max(1, min(most, CODE // window.taps)) if window.taps <= UNROLLED else min(most, 4)
+    if not isinstance(height, int):
+        return min(4, most)
+
+    def cycles(rows: int) -> float:
+        return window.reach(1, rows) * window.kernel[2] * 0.7 + rows * (window.taps * 0.6 + 4) + 10
+
+    fits = range(1, max(1, min(most, height)) + 1)
+    return min(fits, key=lambda r: (height // r * cycles(r) + height % r * cycles(1), r))
+
+
+def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
+    """Return the step of the `depthwise_pool_nhwc` kernel."""
+    window, epilogue, lanes, channels = problem.window, problem.epilogue, ctx.target.lanes, problem.channels
+    unrolled = window.taps <= UNROLLED
+    rows, columns = _tile(window, ctx) if unrolled else (1, 1)
+    padded = -(-channels // lanes) * lanes
+    scratch = -(-(padded + lanes) * 4 // 64) * 64
+    extents = Extents()
+    params: dict[str, Any] = {
+        "images": extents(window.images),
+        "channels": channels,
+        "padded": padded,
+        "g": window.params(channels, extents),
+        "rows": pieces(window.outputs[1], rows),
+        "columns": pieces(window.outputs[2], columns),
+        "unrolled": unrolled,
+        "scratch": scratch,
+        "epilogue": epilogue.params(extents),
+        "out": epilogue.c,
+        **problem.kinds,
+    }
+    tiles = len(params["rows"]) * len(params["columns"])
+    weight = 2.0 + (tiles * rows * columns * window.taps / 60 if unrolled else 0.5)
+    leading = epilogue.row_leading_dimensions(channels, channels, len(problem.inputs))
+    kernel, work = Kernel("depthwise_pool_nhwc", params, weight), serial_below(problem.work, SMALL_PLANES)
+    return problem.launch(kernel, problem.inputs, extents, work, scratch=scratch, leading_dimensions=leading)
+
+
+def pieces(extent: Dim, size: int) -> list[int]:
+    """Return the sizes that an extent is cut into, descending: the full one, and that of the remainder."""
+    if not isinstance(extent, int):
+        return [size] if size == 1 else [size, 1]
+    return [size, extent % size] if extent % size and size < extent else [min(size, max(1, extent))]
+
+
+def best_tile(
+    window: Window, most_columns: int, cycles: Callable[[int, int], float | None], edges: float = 1.0
+) -> tuple[int, int]:
+    """Return the rows (up to 4) and columns of the tile with the fewest cycles per output.
+
+    `cycles` models one tile, None if it does not fit; `edges` is the share of a full tile's time that one at the edges
+    of the image wastes."""
+    _, height, width = window.outputs
+
+    def waste(extent: Dim, size: int) -> float:
+        rounded = math.ceil(extent / size) * size / extent if isinstance(extent, int) and extent else 1
+        return rounded * edges + (1 - edges)
+
+    _, rows, columns = min(
+        (own / (r * t) * waste(height, r) * waste(width, t), r, t)
+        for r in range(1, 5)
+        for t in range(1, most_columns + 1)
+        if (own := cycles(r, t)) is not None
+    )
+    return rows, columns
+
+
+def _tile(window: Window, ctx: Context) -> tuple[int, int]:
+    """Return rows and columns of a tile: sums fill the registers, each input serves many, little is left over."""
+    many = ctx.target.registers >= 32
+    sums = 16 if many else 8
+    registers = ctx.target.registers - 1 if many else 2 * sums
+    _, kh, kw = window.kernel
+
+    def cycles(r: int, t: int) -> float | None:
+        if r * t > sums or r * t + kw * min(r, kh) > registers or (r * t > 1 and r * t * window.taps > CODE_NHWC):
+            return None
+        loads = window.reach(1, r) * window.reach(2, t) * 2 / 3 + r * t + window.taps / 2
+        return max(r * t * window.taps / 2, 4 * window.taps / max(1, 4 // (r * t)) / 2) + loads
+
+    return best_tile(window, 8, cycles)

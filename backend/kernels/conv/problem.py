@@ -1,0 +1,240 @@
+"""Convolution and pooling problems: everything their kernels need to know of a node, read once.
+
+One, two and three spatial dims are one case: depth, height and width, with leading ones of extent 1.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from numpy.typing import NDArray
+
+from ....engine.ir.graph import DType, Node, TensorType
+from ....engine.ir.symbolic import Dim, maximum, product
+from ...codegen.template_params import int_attr, ints_attr, launch
+from ...ir.iteration_space import Extents
+from ...ir.kernel import Kernel
+from ...ir.kernel_graph import Step
+from ...ir.lower import Context, Group
+from ..gemm.epilogue import Axes, Epilogue, of_group
+from ..gemm.tiles import Precision
+
+
+@dataclass(frozen=True)
+class Window:
+    """Geometry of a filter or pooling window over [images, C, D, H, W]: triples for depth, height and width.
+
+    `pad` is before the first element. `pad_end` is after the last one as the node has it; what the outputs really read
+    may be less or more."""
+
+    images: Dim
+    inputs: tuple[Dim, ...]
+    outputs: tuple[Dim, ...]
+    kernel: tuple[int, ...]
+    stride: tuple[int, ...]
+    dilation: tuple[int, ...]
+    pad: tuple[Dim, ...]
+    pad_end: tuple[Dim, ...]
+
+    @property
+    def is_pointwise(self) -> bool:
+        """Whether each output reads just the input at the same place."""
+        return all(k == 1 for k in self.kernel) and all(s == 1 for s in self.stride) and self.inputs == self.outputs
+
+    @property
+    def taps(self) -> int:
+        """Number of elements under the window."""
+        return math.prod(self.kernel)
+
+    @property
+    def pixels(self) -> Dim:
+        """Number of outputs per image and channel."""
+        return product(self.outputs)
+
+    def reach(self, axis: int, outputs: int) -> int:
+        """Number of inputs from the first to the last one under neighboring outputs."""
+        return (outputs - 1) * self.stride[axis] + (self.kernel[axis] - 1) * self.dilation[axis] + 1
+
+    def params(self, channels: int, extents: Extents) -> dict[str, Any]:
+        """Return the geometry for templates: extents and padding as C expressions, the rest as numbers."""
+        return {
+            "in": extents.all(self.inputs),
+            "out": extents.all(self.outputs),
+            "kernel": list(self.kernel),
+            "stride": list(self.stride),
+            "dilation": list(self.dilation),
+            "pad": extents.all(self.pad),
+            "pad_end": extents.all(self.pad_end),
+            "channels": channels,
+        }
+
+
+@dataclass(frozen=True)
+class Problem:
+    """Window that slides over the input of a group's anchor, and the fused epilogue."""
+
+    group: Group
+    window: Window
+    epilogue: Epilogue
+
+    def launch(
+        self, kernel: Kernel, inputs: Sequence[str], extents: Extents, work: Dim = 0, in_place: bool = True, **more: Any
+    ) -> Step:
+        """Return the step of a kernel that reads `inputs`, then the operands of the epilogue.
+
+        `in_place`: the result may overwrite such an operand. `more` are other fields of the step."""
+        values, pairs = (*inputs, *self.epilogue.values), self.epilogue.in_place(len(inputs)) if in_place else ()
+        return launch(kernel, self.group, values, (self.epilogue.output,), extents, work, in_place=pairs, **more)
+
+
+@dataclass(frozen=True)
+class ConvProblem(Problem):
+    """Convolution of the value `x` with constant weights `w` [M, C / groups, *kernel].
+
+    x is [images, C, ..spatial], or [images, ..spatial, C] for NHWC kernels. With `flat` the epilogue treats the pixels
+    of all images as rows of one matrix. In int8, `w` and x of NCHW kernels consist of words of four channels."""
+
+    x: str
+    w: NDArray[Any]
+    groups: int
+    precision: Precision = Precision.F32
+    flat: bool = False
+
+    @property
+    def m(self) -> int:
+        """Output channels of a group."""
+        return int(self.w.shape[0]) // self.groups
+
+    @property
+    def channels(self) -> int:
+        """Input channels of a group."""
+        return int(self.w.shape[1])
+
+    @property
+    def k(self) -> int:
+        """Products per output."""
+        return self.channels * self.window.taps
+
+    @property
+    def batch(self) -> int:
+        """Number of images times groups, where unknown images count as one."""
+        return self.groups * (known(self.window.images) or 1)
+
+    def macs(self, k: int) -> Dim:
+        """Number of multiply-adds at `k` per output."""
+        return product((self.window.images, self.w.shape[0], self.window.pixels, k))
+
+    def params(self, channels: int, extents: Extents) -> dict[str, Any]:
+        """Return the template parameters of all implicit GEMMs; a pixel of x or an image has `channels`."""
+        return {
+            "images": extents(self.window.images),
+            "groups": self.groups,
+            "m": self.m,
+            "pixels": extents(self.window.pixels),
+            "g": self.window.params(channels, extents),
+            "epilogue": self.epilogue.params(extents),
+        }
+
+
+@dataclass(frozen=True)
+class PlaneProblem(Problem):
+    """Pooling or depthwise convolution: a window that slides over each channel by itself.
+
+    Attributes:
+        inputs: x and, for a depthwise convolution, its weights.
+        kind: "depthwise", "max" or "mean".
+        multiple: outputs per input channel.
+        counted: whether the divisor of a mean varies.
+        include_pad: whether padding counts.
+    """
+
+    inputs: tuple[str, ...]
+    channels: int
+    kind: str = "depthwise"
+    multiple: int = 1
+    counted: bool = False
+    include_pad: bool = False
+
+    @property
+    def work(self) -> Dim:
+        """Number of elements under all windows."""
+        return product((self.window.images, self.channels * self.multiple, *self.window.outputs, self.window.taps))
+
+    @property
+    def kinds(self) -> dict[str, Any]:
+        """Template parameters of what is computed."""
+        return {"kind": self.kind, "counted": self.counted, "include_pad": self.include_pad}
+
+
+def known(dim: Dim) -> int | None:
+    """Return a positive extent; None for one of run time, and for 0."""
+    return dim if isinstance(dim, int) and dim > 0 else None
+
+
+def read_conv(group: Group, ctx: Context, *, nhwc: bool = False, transposed: bool = False) -> ConvProblem | None:
+    """Read a float convolution; None if its weights are not constant, or a type or epilogue is not supported.
+
+    Of a transposed one, `w` and `m` are those of the convolution that it transposes."""
+    node = group.node
+    bf16 = node.op.endswith("Bf16")
+    x, out, weights = ctx.type(node.inputs[0]), ctx.type(node.outputs[0]), ctx.constant(node.inputs[1])
+    if weights is None or weights.type.dtype is not DType.F32 or not weights.array.size:
+        return None
+    w, groups = weights.array, int_attr(node, "group", 1)
+    window = window_of(node, x, out, w.shape[2:], nhwc=nhwc, transposed=transposed)
+    stored = DType.BF16 if nhwc and bf16 else DType.F32
+    if window is None or x.dtype is not stored or out.shape is None or groups < 1 or w.shape[0] % groups:
+        return None
+    addend = None
+    if len(node.inputs) > 2 and node.inputs[2]:
+        m = w.shape[1] * groups if transposed else w.shape[0]
+        addend = (node.inputs[2], TensorType(DType.F32, (m, *(() if nhwc else (1,) * (w.ndim - 2)))), 1.0)
+    residual = node.inputs[3] if len(node.inputs) > 3 else ""
+    fuse = partial(of_group, group, ctx, addend=addend, residual=residual, bf16=nhwc)
+    columns = len(out.shape) - 1 if nhwc else 2
+    flat = fuse(Axes(out.shape, 0, columns)) if nhwc and groups == 1 and window.is_pointwise else None
+    epilogue = flat or fuse(Axes(out.shape, 1, columns))
+    if epilogue is None:
+        return None
+    precision = Precision.BF16 if bf16 else Precision.F32
+    return ConvProblem(group, window, epilogue, node.inputs[0], w, groups, precision, flat is not None)
+
+
+def window_of(
+    node: Node, x: TensorType, out: TensorType, kernel: Sequence[int], *, nhwc: bool = False, transposed: bool = False
+) -> Window | None:
+    """Return the window of a Conv, pooling or (`transposed`) ConvTranspose node with its padding made explicit.
+
+    None without shapes or for other than one to three spatial dims. The padding at the end of a transposed one is not
+    needed, hence 0."""
+    if x.shape is None or out.shape is None:
+        return None
+    inputs, outputs = (shape[1:-1] if nhwc else shape[2:] for shape in (x.shape, out.shape))
+    rank = len(inputs)
+    if not 1 <= rank <= 3 or len(outputs) != rank or len(kernel) != rank:
+        return None
+    stride = ints_attr(node, "strides", (1,) * rank)
+    dilation = ints_attr(node, "dilations", (1,) * rank)
+    extra = ints_attr(node, "output_padding", (0,) * rank)
+    mode = node.attrs.get("auto_pad", "NOTSET")
+    pads = (0,) * (2 * rank) if mode == "VALID" else ints_attr(node, "pads", (0,) * (2 * rank))
+    begin: list[Dim] = list(pads[:rank])
+    end: list[Dim] = list(pads[rank:])
+    if mode in ("SAME_UPPER", "SAME_LOWER") or (transposed and mode != "VALID" and node.attrs.get("output_shape")):
+        for a in range(rank):
+            reach = dilation[a] * (kernel[a] - 1) + 1
+            if transposed:
+                missing = (inputs[a] - 1) * stride[a] + extra[a] + reach - outputs[a]
+            else:
+                missing = maximum(0, (outputs[a] - 1) * stride[a] + reach - inputs[a])
+            half = missing // 2
+            begin[a], end[a] = (half, missing - half) if mode == "SAME_UPPER" else (missing - half, half)
+    if transposed:
+        end = [0] * rank
+    ones, zeros = (1,) * (3 - rank), (0,) * (3 - rank)
+    sizes = (ones + tuple(kernel), ones + stride, ones + dilation)
+    return Window(x.shape[0], ones + inputs, ones + outputs, *sizes, zeros + tuple(begin), zeros + tuple(end))

@@ -1,0 +1,250 @@
+"""Winograd's minimal filtering for 3 x 3 convolutions of stride 1, NCHW and NHWC.
+
+F(t x t, 3 x 3) takes (t + 2)^2 products for t^2 outputs where direct convolution takes 9 t^2: 4 times fewer for t = 4,
+2.25 times for t = 2. The real number is the same, its rounding is not. Against float64 the largest error, relative to
+the largest output, is below 1e-6 for t = 2 and 2e-5 for t = 4 (1e-6 for direct convolution). So it is used only where
+the run admits other rounding. After Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ...ir.arrays import aligned
+from ...ir.iteration_space import Extents
+from ...ir.kernel import Kernel
+from ...ir.kernel_graph import Step
+from ...ir.lower import Context
+from ...ir.target import Target
+from ..gemm import tiles as tiling
+from ..gemm.matmul import pack_columns, prefetched_lines
+from ..gemm.tiles import Tiles
+from .problem import ConvProblem, Window, known
+
+_G = {
+    2: np.array([[1, 0, 0], [0.5, 0.5, 0.5], [0.5, -0.5, 0.5], [0, 0, 1]]),
+    4: np.array(
+        [
+            [1 / 4, 0, 0],
+            [-1 / 6, -1 / 6, -1 / 6],
+            [-1 / 6, 1 / 6, -1 / 6],
+            [1 / 24, 1 / 12, 1 / 6],
+            [1 / 24, -1 / 12, 1 / 6],
+            [0, 0, 1],
+        ]
+    ),
+}
+"""Filter transforms for the points 0, 1, -1, inf and 0, 1, -1, 2, -2, inf."""
+
+_TRANSFORM = {2: (85.0, 65.0), 4: (190.0, 130.0)}
+"""Cycles to transform the inputs and the outputs of a tile for one vector of channels, transposition included."""
+_TRANSFORM_NHWC = {2: (60.0, 45.0), 4: (150.0, 100.0)}
+"""The same for NHWC, without transposition."""
+_MEMORY, _L3 = 9.0, 24.0
+"""Bytes per cycle from memory and from the third-level cache."""
+_FILTER = {2: 45.0, 4: 105.0}
+"""Cycles to transform a vector of filters in the kernel, mostly to bring its lines into the second-level cache."""
+_SPACE = 1 / 18
+"""Cost of a byte of weights, in cycles: half of what it takes to come from memory, whose bandwidth others need too."""
+_BLOCKS = (8, 14, 28, 56, 84)
+"""Approximate numbers of tiles per block that are tried."""
+
+
+@dataclass(frozen=True)
+class Blocks:
+    """Division of an image's `down` x `across` tiles, of t x t outputs, into blocks of at most `rows` x `columns`."""
+
+    t: int
+    down: int
+    across: int
+    rows: int
+    columns: int
+
+    @classmethod
+    def of(cls, window: Window, t: int, most: int) -> Blocks:
+        """Return blocks of about `most` tiles, as even as possible."""
+        _, height, width = window.outputs
+        assert isinstance(height, int)
+        assert isinstance(width, int)
+        down, across = -(-height // t), -(-width // t)
+        columns = across if across <= most else math.ceil(across / math.ceil(across / most))
+        rows = math.ceil(down / math.ceil(down / min(down, max(1, most // columns))))
+        return cls(t, down, across, rows, columns)
+
+    @property
+    def size(self) -> int:
+        """Tiles of a whole block."""
+        return self.rows * self.columns
+
+    @property
+    def sizes(self) -> Counter[int]:
+        """Number of blocks of each size in tiles."""
+        return Counter(
+            min(self.rows, self.down - i) * min(self.columns, self.across - j)
+            for i in range(0, self.down, self.rows)
+            for j in range(0, self.across, self.columns)
+        )
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Blocking of a Winograd convolution F(t x t, 3 x 3), with its modelled time.
+
+    Attributes:
+        parts: into how many the panels of output channels are divided among threads.
+        tiles: register tiles of the products.
+        cycles: modelled time.
+        chunk: 0 if filters are transformed at compile time. Else the kernel transforms those of `chunk` input channels
+            at a time, for each panel and block: weights take 1/4 or 9/16 of the space and of the memory bandwidth.
+        cost: `cycles`, and the worth of the space that weights take.
+    """
+
+    blocks: Blocks
+    parts: int
+    tiles: Tiles
+    cycles: float
+    chunk: int
+    cost: float
+
+
+def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False) -> Algorithm | None:
+    """Return the best algorithm by the model; None for other filters or strides, and for few or odd NCHW channels."""
+    window, m, c, lanes = problem.window, problem.m, problem.channels, ctx.target.lanes
+    fits = window.kernel == (1, 3, 3) and window.stride == window.dilation == (1, 1, 1) and problem.groups == 1
+    fixed = all(map(known, (*window.inputs, *window.outputs))) and window.outputs[0] == 1
+    few = c < lanes // 2 or m < lanes if nhwc else c % lanes != 0 or m < 2 * lanes
+    if not fits or not fixed or few or not all(isinstance(p, int) for p in window.pad):
+        return None
+    candidates = (
+        algorithm(problem, ctx, t, most, nhwc=nhwc, stored=stored)
+        for t in (4, 2)
+        for most in _BLOCKS
+        for stored in (True, False)
+    )
+    return min(candidates, key=lambda found: found.cost)
+
+
+def algorithm(
+    problem: ConvProblem, ctx: Context, t: int, most: int, *, nhwc: bool = False, stored: bool = True
+) -> Algorithm:
+    """Model the algorithm with blocks of about `most` tiles; `stored`: filters are transformed at compile time.
+
+    Its time is that of products and transforms, plus a share of the memory traffic that overlaps; or the other way
+    round, whichever is more."""
+    target, m, c = ctx.target, problem.m, problem.channels
+    lanes, xis, images = target.lanes, (t + 2) ** 2, problem.batch
+    blocks = Blocks.of(problem.window, t, most)
+    sizes = blocks.sizes
+    count = sizes.total() * images
+    vectors = math.ceil(m / lanes)
+    nbytes = 4 * (xis if stored else 9) * c * vectors * lanes
+    streamed = nbytes > target.l2
+    choice = tiling.choose(target, blocks.size, m, c, streamed=streamed)
+    choice = replace(choice, rest=tuple(sorted({size % choice.mr for size in sizes} - {0}, reverse=True)))
+    panels = math.ceil(vectors / choice.nv)
+    parts = 1 if count >= 4 * ctx.threads or count % ctx.threads == 0 else min(ctx.threads, panels)
+    products = _product_cycles(target, choice, sizes, (vectors, c, images), streamed, stored)
+    into, out = (_TRANSFORM_NHWC if nhwc else _TRANSFORM)[t]
+    work = xis * products
+    work += blocks.down * blocks.across * images * (into * math.ceil(c / lanes) * parts + out * vectors)
+    work += 0.0 if stored else _FILTER[t] * vectors * c * count
+    work *= math.ceil(count * parts / ctx.threads) * ctx.threads / (count * parts)
+    panel_bytes = xis * choice.nv * target.vector_bytes  # of one input channel's transformed filters
+    # filters transformed at once: about a quarter of the second-level cache
+    chunk = 0 if stored else min(c, -(-c // (8 * math.ceil(c * panel_bytes / (target.l2 // 4)))) * 8)
+    inputs, sums = (xis * 4 * n * blocks.size for n in (c, choice.nv * lanes))
+    held = nbytes if stored else chunk * panel_bytes
+    memory = nbytes / _MEMORY * ctx.threads if nbytes > target.l2 // 2 else 0.0
+    again = 0.0  # bytes read repeatedly, or written and read, beyond the second-level cache
+    if held + inputs + sums > target.l2:
+        again = nbytes * (count - 1) if nbytes > inputs else inputs * count * (panels - 1)
+    if not stored and held + sums > target.l2 * 2 // 5:  # streaming inputs evict the rest
+        again += xis / 9 * nbytes * count
+    again /= _L3
+    cycles = max(work + memory / 8 + again / 4, memory + again + work / 4)
+    return Algorithm(blocks, parts, choice, cycles, chunk, cost=cycles + _SPACE * nbytes * ctx.threads)
+
+
+def _product_cycles(
+    target: Target, choice: Tiles, sizes: Counter[int], extents: tuple[int, int, int], streamed: bool, stored: bool
+) -> float:
+    """Model the products of one place xi for all blocks; `extents` are vectors of outputs, input channels, images."""
+    vectors, c, images = extents
+    panels = math.ceil(vectors / choice.nv)
+    widths = [choice.nv] * (panels - 1) + [vectors - (panels - 1) * choice.nv]
+    far = stored and streamed and tiling.is_far(target, choice.nv, c)
+    heights: Counter[int] = Counter()  # rows of the tiles, and how many tiles have them
+    for size, n in sizes.items():
+        heights += Counter({choice.mr: size // choice.mr * n, size % choice.mr: n})
+    total = images * sum(n * tiling.tile_cycles(h, v, c, far) for h, n in heights.items() if h for v in widths)
+    if streamed and not far:  # still the first tile of rows misses the first-level cache
+        first = min(choice.mr, max(sizes))
+        missed = sum(tiling.tile_cycles(first, v, c, True) - tiling.tile_cycles(first, v, c) for v in widths)
+        total += sizes.total() * images * missed
+    return total
+
+
+def winograd_step(problem: ConvProblem, algorithm: Algorithm, ctx: Context, *, nhwc: bool = False) -> Step:
+    """Return the step that convolves with weights [M, C, 3, 3] (or one more leading dim of 1) by an algorithm."""
+    blocks, lanes, choice, epilogue = algorithm.blocks, ctx.target.lanes, algorithm.tiles, problem.epilogue
+    t, m, c, chunk = blocks.t, problem.m, problem.channels, algorithm.chunk
+    window, nr, xis = problem.window, choice.nv * lanes, (t + 2) ** 2
+    turned = (blocks.rows * t + 2) * (blocks.columns * t + 2 + lanes) * lanes + lanes * lanes
+    ldv = -(-c // lanes) * lanes + 16
+    floats = xis * blocks.size * (ldv + nr) + (ldv if nhwc else turned)
+    floats += xis * (chunk * nr + 16) if chunk else 0
+    prefetch = prefetched_lines(choice, ctx.target, blocks.size, (9 if chunk else xis) * m, c)
+    if chunk and prefetch:  # the lines are those of one tap, not of a step
+        prefetch = -(-36 * nr // (64 * xis * -(-blocks.size // choice.mr)))
+    scratch = -(-floats * 4 // 64) * 64
+    extents = Extents()
+    params = {
+        "images": extents(window.images),
+        "m": m,
+        "c": c,
+        "h": window.inputs[1],
+        "w": window.inputs[2],
+        "oh": window.outputs[1],
+        "ow": window.outputs[2],
+        "top": window.pad[1],
+        "left": window.pad[2],
+        **asdict(blocks),
+        "parts": algorithm.parts,
+        "scratch": scratch,
+        "ldv": ldv,
+        "prefetch": prefetch,
+        "turned": turned,
+        "chunk": chunk,
+        "tiles": choice.params(str(ldv), "1", str(choice.mr * ldv), nr, choice.tail * lanes),
+        "epilogue": epilogue.params(extents),
+        "out": epilogue.c,
+    }
+    # [panel][C][9][NR] for kernels that transform filters
+    w = problem.w
+    filters = pack_columns(w.reshape(m, -1).T, nr, lanes) if chunk else transformed(w, t, nr, lanes)
+    kernel = Kernel("winograd_nhwc" if nhwc else "winograd", params, choice.compile_weight + 3)
+    leading = epilogue.row_leading_dimensions(c, m) if nhwc else ()
+    inputs = (problem.x, ctx.add_constant(filters, "packed"))
+    return problem.launch(kernel, inputs, extents, scratch=scratch, leading_dimensions=leading)
+
+
+def transformed(w: NDArray[Any], t: int, nr: int, lanes: int) -> NDArray[Any]:
+    """Return filters [M, C, 3, 3] as G w G', packed `[panel][xi][C][NR]`, flat, as `pack_columns` does.
+
+    Each panel is transformed while it is in the cache."""
+    m, c, g = len(w), w.shape[1], _G[t].astype(np.float32)
+    packed = aligned(((t + 2) ** 2 * c * -(-m // lanes) * lanes,), np.dtype(np.float32))
+    at = 0
+    for part in (w[j : j + nr].reshape(-1, c, 3, 3).transpose(2, 3, 1, 0) for j in range(0, m, nr)):
+        taps = np.pad(part, ((0, 0), (0, 0), (0, 0), (0, -part.shape[3] % lanes))).reshape(3, 3, -1)
+        panel = packed[at : at + (t + 2) ** 2 * taps.shape[2]].reshape(t + 2, t + 2, -1)
+        # not by matrix products: for these shapes BLAS takes longer to distribute the work than to do it
+        np.einsum("jb,ibn->ijn", g, np.einsum("ia,abn->ibn", g, taps), out=panel)
+        at += panel.size
+    return packed

@@ -1,0 +1,141 @@
+"""Lowering of attention to one kernel: ONNX's operator without a key-value cache, in both layouts, and our own ones.
+
+`rewrite.ScaledDotProductAttention` and `rewrite.AttentionBf16` are the sum of their parts. Operands are read where a
+projection has left them, however their heads were split off. Ours may also put the heads of the result side by side, so
+nothing is transposed outside the kernel.
+
+In bf16 both products are summed in f32, and the softmax between them is f32. Weights are rounded before they are
+divided by the sum of the unrounded ones. Beside the rounding of the operands, that adds an error of at most 2^-8 of the
+mean magnitude of the values.
+
+The operators differ in queries that see no key, whose scores are all -inf: their softmax is NaN, ONNX's operator
+returns zeros.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ....engine.ir.graph import DType, Node
+from ....engine.ir.symbolic import Dim, ceildiv, exact_div, known, minimum, same
+from ...codegen.render import c_float
+from ...codegen.template_params import float_attr, int_attr, launch, operand, threads
+from ...ir.iteration_space import Access, Extents, contiguous, sources
+from ...ir.kernel import Kernel
+from ...ir.kernel_graph import Step
+from ...ir.lower import Context
+from ...ir.target import Target
+from ..registry import lowering_alone
+
+BLOCK = 48
+"""Queries of one head per task."""
+
+
+@lowering_alone("Attention", "rewrite.ScaledDotProductAttention", "rewrite.AttentionBf16")
+def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
+    """Attention with a boolean or additive mask, causal or not, with shared key-value heads; no cache, no soft cap.
+
+    Our own may have `nan_to_zero`, which replaces NaN weights by zeros. In bf16 one or two queries are computed in f32:
+    they read keys and values where they lie."""
+    if any(node.inputs[4:]) or any(node.outputs[1:]) or float_attr(node, "softcap", 0.0):
+        return None
+    heads, kv_heads = (node.attrs.get(name) for name in ("q_num_heads", "kv_num_heads"))
+    q = _operand(node.inputs[0], ctx, heads)
+    k, v = (_operand(value, ctx, kv_heads) for value in node.inputs[1:3])
+    y = _result(node, ctx, heads)
+    if q is None or k is None or v is None or y is None:
+        return None
+    share = exact_div(q.shape[1], k.shape[1])
+    if share is None or not same(q.shape[3], k.shape[3]) or not same(k.shape[1], v.shape[1]):
+        return None
+    queries, keys, depth = q.shape[2], k.shape[2], q.shape[3]
+    if "scale" not in node.attrs and not isinstance(depth, int):
+        return None
+    factor = float_attr(node, "scale", 1 / math.sqrt(depth) if isinstance(depth, int) and depth else 1.0)
+    bf16 = node.op == "rewrite.AttentionBf16"
+    masked = bool(node.inputs[3:] and node.inputs[3])
+    mask = _mask(node, ctx, (q.shape[0], q.shape[1], queries, keys)) if masked else None
+    if masked and mask is None:
+        return None
+    extents = Extents()
+    wide = ctx.target.lanes * (2 if ctx.target.isa == "avx2" else 4)  # of a panel: 16 keys are packed at a time
+    padded = ceildiv(keys, wide) * wide
+    ld = minimum(padded, keys_per_span(ctx.target, wide))
+    half, line = ceildiv(depth, 2), ceildiv(v.shape[3], ctx.target.lanes) * ctx.target.lanes
+    if bf16:
+        scratch: Dim = 4 * (BLOCK * ld + padded * half + ceildiv(padded, 2) * line + (BLOCK + 16) * half)
+    else:
+        scratch = 4 * (BLOCK * ld + padded * (depth + v.shape[3]))
+    params = {
+        "scale": c_float(factor),
+        "late": not masked and factor > 0,
+        "causal": bool(int_attr(node, "is_causal", 0)),
+        "zeros": "masked" if node.op == "Attention" else "nan" if int_attr(node, "nan_to_zero", 0) else "",
+        "bf16": bf16,
+        "block": BLOCK,
+        "ld": extents(ld),
+        "online": not same(ld, padded),
+        "batch": extents(q.shape[0]),
+        "heads": extents(q.shape[1]),
+        "share": extents(share),
+        "queries": extents(queries),
+        "keys": extents(keys),
+        "depth": extents(depth),
+        "width": extents(v.shape[3]),
+        **({"half": extents(half), "line": extents(line)} if bf16 else {}),
+        "scratch": extents(scratch),
+        "mask": operand("mask", mask[0], mask[1].strides, extents) if mask else None,
+    }
+    for name, access in (("q", q), ("k", k), ("v", v), ("y", y)):
+        params[name] = {"o": extents(access.offset), **dict(zip("bhs", extents.all(access.strides[:3]), strict=True))}
+    inputs = (q.value, k.value, v.value, *(m for m in node.inputs[3:4] if m))
+    work = threads((q.shape[0], q.shape[1], queries, keys), 8)
+    kernel = Kernel("attention", params, weight=4.0)
+    return [launch(kernel, node, inputs, node.outputs[:1], extents, work, scratch=scratch)]
+
+
+def keys_per_span(target: Target, wide: int) -> int:
+    """Return the keys that are computed on at once, in whole panels of `wide`.
+
+    Their scores leave room in the second-level cache for the panel of keys and the chunk of values that stream by. The
+    fewer the spans, the less there is to combine."""
+    return max(1, target.l2 // 3 // (4 * BLOCK * wide)) * wide
+
+
+def _operand(value: str, ctx: Context, heads: object) -> Access | None:
+    """View a tensor as [batch, heads, length, size] where its elements lie before they are moved to it."""
+    if ctx.type(value).dtype is not DType.F32:
+        return None
+    found = (_heads(access, heads) for access in sources(value, ctx))
+    return next((access for access in found if access is not None and same(access.strides[3], 1)), None)
+
+
+def _result(node: Node, ctx: Context, heads: object) -> Access | None:
+    """View the result as [batch, heads, length, size]."""
+    kind = ctx.type(node.outputs[0])
+    if kind.dtype is not DType.F32 or kind.shape is None:
+        return None
+    whole = contiguous(node.outputs[0], kind.shape)
+    return whole.permuted((0, 2, 1, 3)) if int_attr(node, "rows", 0) else _heads(whole, heads)
+
+
+def _heads(access: Access, heads: object) -> Access | None:
+    """View a tensor as [batch, heads, length, size]; one of rank 3 has the heads side by side in its last dim."""
+    if len(access.shape) == 4:
+        return access
+    if len(access.shape) != 3 or not isinstance(heads, int) or heads < 1:
+        return None
+    size = exact_div(access.shape[2], heads)
+    return None if size is None else access.split(2, (heads, size)).permuted((0, 2, 1, 3))
+
+
+def _mask(node: Node, ctx: Context, shape: tuple[Dim, ...]) -> tuple[DType, Access] | None:
+    """Return the mask's type and access over all scores, or None if it cannot be used."""
+    kind = ctx.type(node.inputs[3])
+    if kind.dtype not in (DType.F32, DType.BOOL) or kind.dtype is None or kind.shape is None:
+        return None
+    last = kind.shape[-1] if kind.shape else 1
+    if known(last) and known(shape[-1]) and not same(last, shape[-1]) and last != 1:
+        return None  # a mask for fewer keys than there are
+    access = contiguous(node.inputs[3], kind.shape).broadcast(shape)
+    return None if access is None else (kind.dtype, access)

@@ -1,0 +1,351 @@
+"""Lowering of MatMul and Gemm to the GEMM kernel, in f32 or with operands rounded to bf16.
+
+A constant B is packed at compile time into panels of columns, `[N / NR][K][NR]`, the layout that the micro-kernel
+streams. A B known at run time only is read where it lies if it is small or rarely read, else packed by its own step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....engine.ir.graph import DType, TensorType
+from ....engine.ir.symbolic import Dim, ceildiv, product, same
+from ...codegen.template_params import float_attr, launch, serial_below
+from ...ir.arrays import aligned
+from ...ir.iteration_space import Access, Extents, collapse, contiguous
+from ...ir.kernel import Kernel
+from ...ir.kernel_graph import LeadingDimension, Step
+from ...ir.lower import Context, Group
+from ...ir.target import Target
+from ..registry import lowering
+from . import tiles as tiling
+from .epilogue import Axes, Epilogue, of_group
+from .tiles import Precision, Tiles
+
+SMALL_WORK = 250_000
+"""Below this many multiply-adds a second thread costs more than it saves."""
+UNBATCHED = contiguous("", ())
+
+
+@dataclass(frozen=True)
+class Matrices:
+    """Operand as a batch of matrices: an access over the batch dims, and the element strides of rows and columns."""
+
+    value: str
+    batch: Access
+    row: Dim
+    column: Dim
+
+
+@dataclass(frozen=True)
+class GemmProblem:
+    """Batched product C = A * B with C contiguous, `batch` x m x n over k, and the fused epilogue of its group."""
+
+    group: Group
+    epilogue: Epilogue
+    a: Matrices
+    b: Matrices
+    batch: tuple[Dim, ...]
+    m: Dim
+    n: Dim
+    k: Dim
+
+    @property
+    def macs(self) -> Dim:
+        """Number of multiply-adds."""
+        return product((*self.batch, self.m, self.n, self.k))
+
+
+@lowering("MatMul")
+def lower_matmul(group: Group, ctx: Context) -> list[Step] | None:
+    """MatMul by NumPy's rules: batch dims broadcast, operands of rank 1 are a row or a column."""
+    node = group.node
+    a, b = (ctx.type(v) for v in node.inputs)
+    out = ctx.type(node.outputs[0])
+    if not _f32(a, b, out) or not a.shape or not b.shape or out.shape is None:
+        return None
+    a_shape = a.shape if len(a.shape) > 1 else (1, *a.shape)
+    b_shape = b.shape if len(b.shape) > 1 else (*b.shape, 1)
+    batch = out.shape[: len(out.shape) - (len(a.shape) > 1) - (len(b.shape) > 1)]
+    rows, columns = len(batch), len(batch) + (len(a.shape) > 1)
+    if all(d == 1 for d in b_shape[:-2]) and len(batch) == len(a_shape) - 2:
+        # one matrix B for the whole batch, whose dims are rows as well
+        a_shape, batch, rows = (product(a_shape[:-1]), a_shape[-1]), (), 0
+        b_shape = b_shape[-2:]
+    left, right = _matrices(node.inputs[0], a_shape, batch), _matrices(node.inputs[1], b_shape, batch)
+    if left is None or right is None or not same(a_shape[-1], b_shape[-2]):
+        return None
+    epilogue = of_group(group, ctx, Axes(out.shape, rows, columns), bf16=True)
+    if epilogue is None:
+        return None
+    return gemm_steps(GemmProblem(group, epilogue, left, right, batch, a_shape[-2], b_shape[-1], a_shape[-1]), ctx)
+
+
+@lowering("Gemm")
+def lower_gemm(group: Group, ctx: Context) -> list[Step] | None:
+    """Gemm: alpha * A' * B' + beta * C, where C broadcasts and joins the epilogue."""
+    node = group.node
+    a, b = (ctx.type(v) for v in node.inputs[:2])
+    out = ctx.type(node.outputs[0])
+    if not _f32(a, b, out) or a.shape is None or b.shape is None or out.shape is None:
+        return None
+    alpha, beta = float_attr(node, "alpha", 1.0), float_attr(node, "beta", 1.0)
+    trans_a, trans_b = bool(node.attrs.get("transA", 0)), bool(node.attrs.get("transB", 0))
+    m, k = reversed(a.shape) if trans_a else a.shape
+    k2, n = reversed(b.shape) if trans_b else b.shape
+    if not same(k, k2):
+        return None
+    c = next(iter(node.inputs[2:]), "") if beta != 0.0 else ""
+    addend = (c, ctx.type(c), beta) if c else None
+    epilogue = of_group(group, ctx, Axes(out.shape, 0, 1), scale=alpha, addend=addend, bf16=True)
+    if epilogue is None:
+        return None
+    left = Matrices(node.inputs[0], UNBATCHED, *((1, m) if trans_a else (k, 1)))
+    right = Matrices(node.inputs[1], UNBATCHED, *((1, k) if trans_b else (n, 1)))
+    return gemm_steps(GemmProblem(group, epilogue, left, right, (), m, n, k), ctx)
+
+
+@lowering("rewrite.MatMulBf16")
+def lower_matmul_bf16(group: Group, ctx: Context) -> list[Step] | None:
+    """f32 [.., M, K] times a constant f32 [K, N], both rounded to bf16 and summed in f32.
+
+    The micro-kernel reads words of two bf16 that are neighbors along k, so the product is one of floats with half the
+    depth and another multiply-add. The constant is rounded and packed at compile time. The other operand is rounded by
+    a step of its own, which takes a hundredth of the product's time."""
+    node = group.node
+    a, out = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
+    weights = ctx.constant(node.inputs[1])
+    if weights is None or weights.array.ndim != 2 or weights.array.dtype != np.float32 or not weights.array.size:
+        return None
+    if a.dtype is not DType.F32 or not a.shape or out.shape is None or a.shape[-1] != weights.array.shape[0]:
+        return None
+    epilogue = of_group(group, ctx, Axes(out.shape, 0, len(out.shape) - 1), bf16=True)
+    if epilogue is None:
+        return None
+    rows, k = product(a.shape[:-1]), weights.array.shape[0]
+    extents = Extents()
+    rounded = ctx.new_value(TensorType(DType.U32, (rows, (k + 1) // 2)), "rounded")
+    kernel = Kernel("round_bf16", {"rows": extents(rows), "k": k, "even": k % 2 == 0})
+    work = 1 if isinstance(rows, int) and rows * k < 1 << 15 else 0
+    step = launch(kernel, group, node.inputs[:1], (rounded,), extents, work)
+    return [step, packed_gemm_step(rounded, rows, pair_rows(weights.array), Precision.BF16, epilogue, group, ctx)]
+
+
+def _f32(*types: TensorType) -> bool:
+    return all(t.dtype is DType.F32 for t in types)
+
+
+def _matrices(value: str, shape: Sequence[Dim], batch: Sequence[Dim]) -> Matrices | None:
+    """View a contiguous tensor as matrices in its last two axes, its other dims broadcast to `batch`."""
+    whole = contiguous(value, shape)
+    seen = Access(value, whole.shape[:-2], whole.strides[:-2]).broadcast(batch)
+    return None if seen is None else Matrices(value, seen, whole.strides[-2], whole.strides[-1])
+
+
+@dataclass(frozen=True)
+class _PackedB:
+    """B as the kernel reads it: the value, its strides over the batch, and whether it consists of panels."""
+
+    value: str
+    batch: tuple[Dim, ...]
+    panels: bool
+    row: Dim  # row stride of full panels and of the last one
+    tail_row: Dim
+
+
+def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
+    """Return the steps of a product: packing B where needed, then the GEMM kernel."""
+    m, n, k, epilogue = problem.m, problem.n, problem.k, problem.epilogue
+    images = product(problem.batch)
+    choice = tiling.choose(
+        ctx.target,
+        m if isinstance(m, int) else None,
+        n if isinstance(n, int) else None,
+        k if isinstance(k, int) else tiling.NOMINAL_ROWS,
+        threads=ctx.threads,
+        batch=images if isinstance(images, int) and images > 0 else 1,
+    )
+    nr = choice.nv * ctx.target.lanes
+    b, steps = _packed(problem, choice, ctx)
+    kc = 0
+    if isinstance(k, int):
+        blocks = -(-m // choice.mr) if isinstance(m, int) else None
+        kc = tiling.k_block(ctx.target, k, nr, blocks)
+        kc = 0 if kc >= k or epilogue.is_bf16 else kc  # partial sums are floats
+    extents = Extents()
+    b_rows = [extents(b.row), extents(b.tail_row)]
+    batch = []
+    if problem.batch:
+        space = collapse(problem.batch, (problem.a.batch.strides, b.batch))
+        for extent, a_stride, b_stride in zip(space.extents, *space.strides, strict=True):
+            batch.append({"extent": extents(extent), "a": extents(a_stride), "b": extents(b_stride)})
+    a_row, a_k = extents(problem.a.row), extents(problem.a.column)
+    params = {
+        "m": extents(m),
+        "n": extents(n),
+        "k": extents(k),
+        "batch": batch,
+        "packed": b.panels,
+        "kc": kc,
+        "group": 0 if kc else group_rows(ctx.target, m, n, k) // choice.mr,
+        "fits": ctx.target.l2,
+        "prefetch": prefetched_lines(choice, ctx.target, m, n, k) if b.panels else 0,
+        "tiles": {**choice.params(a_row, a_k, f"{choice.mr} * (int64_t)({a_row})", *b_rows), "out": epilogue.c},
+        "epilogue": epilogue.params(extents),
+    }
+    kernel = Kernel("gemm", params, choice.compile_weight)
+    inputs = (problem.a.value, b.value, *epilogue.values)
+    leading: tuple[LeadingDimension, ...] = ()
+    if not batch and isinstance(n, int) and isinstance(k, int):
+        leading = (LeadingDimension(len(inputs), n, ((("c_row",), 1),)), *epilogue.leading_dimensions(2, n))
+        if problem.a.row == k and problem.a.column == 1:
+            leading = (LeadingDimension(0, k, ((("tiles", "a_row"), 1), (("tiles", "a_step"), choice.mr))), *leading)
+    in_place = () if kc else epilogue.in_place(2)
+    work = serial_below(problem.macs, SMALL_WORK)
+    outputs = (epilogue.output,)
+    step = launch(kernel, problem.group, inputs, outputs, extents, work, in_place=in_place, leading_dimensions=leading)
+    return [*steps, step]
+
+
+def _packed(problem: GemmProblem, choice: Tiles, ctx: Context) -> tuple[_PackedB, list[Step]]:
+    """Return B as the kernel reads it, and the step that packs it if it is packed at run time."""
+    b, n, k = problem.b, problem.n, problem.k
+    nr = choice.nv * ctx.target.lanes
+    constant = ctx.constant(b.value)
+    if constant is not None and isinstance(n, int) and isinstance(k, int) and n * k > 0:
+        transposed = b.row == 1 and b.column != 1
+        array = constant.array
+        matrices = array.reshape(-1, n, k).transpose(0, 2, 1) if transposed else array.reshape(-1, k, n)
+        value = ctx.add_constant(pack_columns(matrices, nr, ctx.target.lanes), "packed")
+        tail = choice.tail * ctx.target.lanes
+        size = (n // nr * nr + tail) * k
+        return _PackedB(value, tuple(s // (k * n) * size for s in b.batch.strides), True, nr, tail), []
+    often = not isinstance(problem.m, int) or problem.m > 32
+    large = isinstance(n, int) and isinstance(k, int) and n * k * 4 > ctx.target.l2 // 2
+    if b.column != 1 or (large and often):
+        value, strides, step = _pack_step(problem, nr, ctx)
+        return _PackedB(value, strides, True, nr, nr), [step]
+    return _PackedB(b.value, b.batch.strides, False, b.row, b.row), []
+
+
+def packed_gemm_step(
+    a: str, rows: Dim, words: NDArray[Any], precision: Precision, epilogue: Epilogue, group: Group, ctx: Context
+) -> Step:
+    """Return the step that multiplies [rows, K] with a constant [K, N], both of words of several elements along k."""
+    k, n = words.shape
+    choice = tiling.choose(ctx.target, rows if isinstance(rows, int) else None, n, k, threads=ctx.threads)
+    nr, lanes = choice.nv * ctx.target.lanes, ctx.target.lanes
+    kc = tiling.k_block(ctx.target, k, nr, -(-rows // choice.mr) if isinstance(rows, int) else None)
+    if kc >= k or epilogue.is_bf16 or precision is Precision.INT8:
+        kc = 0  # partial sums would have to be stored as floats
+    extents = Extents()
+    tiles = choice.params(str(k), "1", str(choice.mr * k), nr, choice.tail * lanes)
+    params = {
+        "m": extents(rows),
+        "n": n,
+        "k": k,
+        "batch": [],
+        "packed": True,
+        "kc": kc,
+        "prefetch": prefetched_lines(choice, ctx.target, rows, n, k),
+        "tiles": {**tiles, "dot": precision.dot(), "out": epilogue.c},
+        "epilogue": epilogue.params(extents),
+    }
+    macs = rows * n * k
+    small = isinstance(macs, int) and 2 * macs < SMALL_WORK
+    work = serial_below(macs, SMALL_WORK) if precision is Precision.INT8 else int(small)
+    kernel = Kernel("gemm", params, choice.compile_weight)
+    inputs = (a, ctx.add_constant(pack_columns(words[None], nr, lanes), "packed"), *epilogue.values)
+    in_place = () if kc else epilogue.in_place(2)
+    return launch(kernel, group, inputs, (epilogue.output,), extents, work, in_place=in_place)
+
+
+def prefetched_lines(choice: Tiles, target: Target, m: Dim, n: Dim, k: Dim) -> int:
+    """Return the cache lines of the next panel of B that a tile prefetches per step of k; 0: none.
+
+    Weights larger than the second-level cache come from memory once per run. The hardware's prefetchers stop at the
+    ends of pages and see a panel only when its first tile has begun. Spread over all tiles of a panel, prefetching the
+    next one costs a load per step. With one tile of rows there is no time to prefetch: memory bandwidth decides."""
+    if isinstance(n, int) and isinstance(k, int) and n * k * 4 <= target.l2 // 4:
+        return 0
+    if not isinstance(m, int):
+        return 2
+    blocks = -(-m // choice.mr)
+    return 0 if blocks < 2 else max(1, -(-choice.nv * target.vector_bytes // (64 * blocks)))
+
+
+def group_rows(target: Target, m: Dim, n: Dim, k: Dim) -> int:
+    """Return MC, the rows of A that meet all panels of B before the next rows; 0: all.
+
+    An A larger than the second-level cache is read from the third for every panel, B for every group of rows. So rows
+    are grouped where B is small enough to stay in the third-level cache. A group takes half of the second-level cache,
+    but no more than what shares few pages with the rows of C."""
+    if not isinstance(n, int) or not isinstance(k, int) or not 0 < n * k * 4 <= target.l3 // 8:
+        return 0
+    if isinstance(m, int) and m * k * 4 <= target.l2:
+        return 0
+    return min(192, max(32, target.l2 // 2 // (4 * k)))
+
+
+def pack_columns(matrices: NDArray[Any], nr: int, lanes: int) -> NDArray[Any]:
+    """Pack a batch of matrices [..][K][N] into panels of NR columns, flat.
+
+    Each matrix becomes `[N // NR][K][NR]`, then `[K][w]` with w the remaining columns rounded up to whole vectors;
+    missing columns are zero."""
+    *_, k, n = matrices.shape
+    stack = matrices.reshape(-1, k, n)
+    count, (full, rest) = len(stack), divmod(n, nr)
+    width = -(-rest // lanes) * lanes
+    packed = aligned((count * k * (full * nr + width),), matrices.dtype)
+    each = packed.reshape(count, -1)
+    panels = each[:, : full * k * nr].reshape(count, full, k, nr)
+    panels[...] = stack[:, :, : full * nr].reshape(count, k, full, nr).transpose(0, 2, 1, 3)
+    if rest:
+        last = each[:, full * k * nr :].reshape(count, k, width)
+        last[:, :, :rest] = stack[:, :, full * nr :]
+        last[:, :, rest:] = 0
+    return packed
+
+
+def _pack_step(problem: GemmProblem, nr: int, ctx: Context) -> tuple[str, tuple[Dim, ...], Step]:
+    """Return the packed value, its strides over the batch, and the step that packs B."""
+    extents = Extents()
+    kind = ctx.type(problem.b.value)
+    assert kind.shape is not None
+    images = product(kind.shape[:-2])
+    panel = ceildiv(problem.n, nr) * nr * problem.k
+    packed = ctx.bytes_value(panel * images * 4, "panels")
+    params = {
+        "k": extents(problem.k),
+        "n": extents(problem.n),
+        "nr": nr,
+        "images": extents(images),
+        "image_stride": extents(problem.k * problem.n),
+        "b_row": extents(problem.b.row),
+        "b_column": extents(problem.b.column),
+    }
+    whole = contiguous(packed, (*kind.shape[:-2], panel))
+    seen = Access(packed, whole.shape[:-1], whole.strides[:-1]).broadcast(problem.batch)
+    assert seen is not None
+    step = launch(Kernel("pack", params, 1.5), problem.group, (problem.b.value,), (packed,), extents)
+    return packed, seen.strides, step
+
+
+def to_bf16(array: NDArray[Any]) -> NDArray[np.uint16]:
+    """Return the bits of f32 numbers rounded to bf16, to nearest and ties to even; NaN stays NaN."""
+    bits = np.ascontiguousarray(array, np.float32).view(np.uint32)
+    rounded = (bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)
+    return np.where(np.isnan(array), (bits >> np.uint32(16)) | np.uint32(0x40), rounded).astype(np.uint16)
+
+
+def pair_rows(matrix: NDArray[Any]) -> NDArray[np.uint32]:
+    """Return f32 [.., K, N] as words [.., (K + 1) / 2, N] of two bf16, the one of the smaller k in the low half."""
+    *batch, k, n = matrix.shape
+    bits = np.zeros((*batch, k + k % 2, n), np.uint16)
+    bits[..., :k, :] = to_bf16(matrix)
+    return bits[..., ::2, :].astype(np.uint32) | bits[..., 1::2, :].astype(np.uint32) << np.uint32(16)

@@ -1,0 +1,172 @@
+"""Register blocking of the GEMM micro-kernel, chosen by an analytic model.
+
+A tile of MR rows and NR = v vectors costs, per k, the largest of MR * v fused multiply-adds (two per cycle), MR + v
+loads (two per cycle) and the latency of an addition (four cycles), plus the stores and the call. The choice keeps tails
+small and the threads evenly loaded.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from enum import Enum
+from functools import lru_cache
+from itertools import pairwise
+from typing import Any
+
+from ...ir.target import Target
+
+NOMINAL_ROWS, NOMINAL_COLUMNS = 128, 512  # stand for extents known at run time only
+_CALL, _STORE, _LATENCY = 30.0, 2.0, 4.0  # cycles
+_STREAMED = 4.0  # cycles per vector of B from the second-level cache while that is filled from memory
+
+
+class Precision(Enum):
+    """Element type of a product's operands; the value is the number of elements per 32-bit word of the micro-kernel.
+
+    A word holds neighbors along k, so a product in bf16 or int8 is one in f32 with fewer, different multiply-adds."""
+
+    F32 = 1
+    BF16 = 2
+    INT8 = 4
+
+    def words(self, k: int) -> int:
+        """Number of words that hold k elements."""
+        return -(-k // self.value)
+
+    def dot(self, weights_first: bool = False) -> str:
+        """Name of the multiply-add in `tile.j2`; int8 weights are signed, activations unsigned."""
+        return {Precision.F32: "", Precision.BF16: "bf16"}.get(self, "s8u8" if weights_first else "u8s8")
+
+
+@dataclass(frozen=True)
+class Tiles:
+    """Register tile of `mr` rows and `nv` vectors (NR columns), and the tiles at the edges of known extents.
+
+    Attributes:
+        rest: MR of the tiles for the remaining rows, descending.
+        tail: vectors of the last panel of columns; 0: none, -1: known at run time only.
+        full: whether there are full panels.
+        cycles: modelled time of all tiles.
+    """
+
+    mr: int
+    nv: int
+    rest: tuple[int, ...]
+    tail: int
+    full: bool
+    cycles: float = 0.0
+
+    @property
+    def sizes(self) -> dict[str, Any]:
+        """Template parameters of the tiles."""
+        return {"mr": self.mr, "nv": self.nv, "rest": list(self.rest), "tail": self.tail, "full": self.full}
+
+    def params(self, a_row: str, a_k: str, a_step: str, b_k: str | int, tail_k: str | int) -> dict[str, Any]:
+        """Template parameters of the tiles with the strides of A and B as C expressions (see `tile.j2`)."""
+        return self.sizes | {"a_row": a_row, "a_k": a_k, "a_step": a_step, "b_k": str(b_k), "tail_k": str(tail_k)}
+
+    @property
+    def compile_weight(self) -> float:
+        """Time to compile the tiles, relative to an elementwise kernel."""
+        return 1.0 + (1 + len(self.rest)) * (self.full + (self.tail != 0)) * 0.7
+
+    def cut(self) -> Tiles:
+        """The same tile with edge tiles for any number of remaining rows."""
+        return replace(self, rest=tuple(r for r in (4, 2, 1) if r < self.mr))
+
+
+def _candidates(target: Target) -> list[tuple[int, int]]:
+    """Return the tiles that fit the registers: accumulators, a row of B, and a broadcast element if one is left."""
+    if target.registers >= 32:
+        wide = [(8, 3), (7, 4), (6, 4), (9, 3), (12, 2), (14, 2), (10, 2), (5, 5), (16, 1), (4, 6)]
+        return [*wide, (1, 8), (2, 8), (3, 6)]
+    return [(6, 2), (4, 3), (5, 2), (8, 1), (3, 3), (3, 4), (1, 8), (2, 4)]
+
+
+def tile_cycles(rows: int, vecs: int, k: int, far: bool = False) -> float:
+    """Model the cycles of one tile; `far`: B comes from beyond the first-level cache."""
+    step = max(rows * vecs / 2, (rows + vecs) / 2, _LATENCY, _STREAMED * vecs if far else 0.0)
+    return k * step + _CALL + _STORE * rows * vecs
+
+
+def is_far(target: Target, vecs: int, k: int) -> bool:
+    """Whether each tile of rows reads a panel of `vecs` vectors from the second-level cache again."""
+    return k * vecs * target.vector_bytes > target.l1 // 2
+
+
+@lru_cache(maxsize=4096)
+def choose(
+    target: Target,
+    rows: int | None,
+    columns: int | None,
+    k: int,
+    *,
+    threads: int = 1,
+    batch: int = 1,
+    packing: float = 0.0,
+    streamed: bool = False,
+) -> Tiles:
+    """Return the tile with the least modelled time for a batch of rows x columns x k products; None: any extent.
+
+    `packing` is the cost of packing one vector of a panel, in cycles per k. `streamed`: B comes from memory, each panel
+    once, so reading it again costs much even for few rows. Of equal tiles the first candidate wins."""
+    best: tuple[float, tuple[int, int]] | None = None
+    m, n = rows or (NOMINAL_ROWS if rows is None else 1), columns or (NOMINAL_COLUMNS if columns is None else 1)
+    for mr, nv in _candidates(target):
+        if rows is None and mr < 4:
+            continue
+        if nv < 2 and (columns is None or streamed):
+            continue
+        nr = nv * target.lanes
+        blocks, panels = math.ceil(m / mr), math.ceil(n / nr)
+        last = math.ceil((n - (panels - 1) * nr) / target.lanes)
+        far = streamed and is_far(target, nv, k)
+        column = [(nv, panels - 1), (last, 1)]
+        row = [(mr, m // mr), (m % mr, 1 if m % mr else 0)]
+        total = sum(tile_cycles(r, v, k, far) * count_r * count_v for v, count_v in column for r, count_r in row)
+        total += packing * k * sum(v * count for v, count in column) * (1 if panels * batch >= threads else threads)
+        share = [sum(tile_cycles(r, v, k, far) * count for r, count in row) + packing * k * v for v, _ in column]
+        cost = total * _uneven(blocks, panels, batch, share[0], share[1], threads)
+        if best is None or cost < best[0] * 0.995:
+            best = cost, (mr, nv)
+    assert best is not None
+    mr, nv = best[1]
+    return replace(with_edges(target, mr, nv, rows, columns), cycles=best[0])
+
+
+def _uneven(blocks: int, panels: int, batch: int, full: float, last: float, threads: int) -> float:
+    """Return the time of the slowest thread relative to an even distribution.
+
+    Each thread gets an equal stretch of tiles, panel by panel. The last panel of each matrix is narrower: it takes
+    `last` cycles instead of `full`."""
+    if threads == 1:
+        return 1.0
+    items = blocks * panels * batch
+
+    def until(item: int) -> float:
+        whole, rest = divmod(item, blocks * panels)
+        wide = min(rest, blocks * (panels - 1))
+        return whole * (full * (panels - 1) + last) + (wide * full + (rest - wide) * last) / blocks
+
+    ends = [until(items * t // threads) for t in range(threads + 1)]
+    return max(b - a for a, b in pairwise(ends)) * threads / ends[-1]
+
+
+def with_edges(target: Target, mr: int, nv: int, rows: int | None, columns: int | None) -> Tiles:
+    """Return a tile with the edge tiles for these extents."""
+    nr = nv * target.lanes
+    tail, full = (-1, True) if columns is None else (math.ceil(columns % nr / target.lanes), columns >= nr)
+    tile = Tiles(mr, nv, (rows % mr,) if rows and rows % mr else (), tail, full)
+    return tile.cut() if rows is None else tile
+
+
+def k_block(target: Target, k: int, columns: int, row_blocks: int | None) -> int:
+    """Return KC, the block of k: all of it, or equal parts whose panel of B stays in the second-level cache.
+
+    With one block of rows each panel is read once, so blocking gains nothing."""
+    limit = target.l2 * 3 // 5
+    if k * columns * 4 <= limit or row_blocks == 1:
+        return k
+    parts = math.ceil(k * columns * 4 / limit)
+    return math.ceil(k / parts)

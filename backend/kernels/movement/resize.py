@@ -1,0 +1,99 @@
+"""Lowering of Resize: nearest, linear and cubic, of one axis or two neighboring ones.
+
+The axes behind them, such as NHWC channels, form one vector per position, which is resized as a whole."""
+
+from __future__ import annotations
+
+from ....engine.ir.graph import DType, Node
+from ....engine.ir.symbolic import Dim, product, same
+from ...codegen.render import c_float
+from ...codegen.template_params import float_attr, int_attr, launch, threads
+from ...ir.iteration_space import Extents
+from ...ir.kernel import Kernel
+from ...ir.kernel_graph import LeadingDimension, Step
+from ...ir.lower import Context
+from ..registry import lowering_alone
+from .copies import word
+
+TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
+COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric")
+
+
+@lowering_alone("Resize")
+def lower_resize(node: Node, ctx: Context) -> list[Step] | None:
+    """Without antialiasing, cropping or an aspect ratio policy; sizes may be run-time dims, scales may not."""
+    x, y = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
+    mode = str(node.attrs.get("mode", "nearest"))
+    coordinates = str(node.attrs.get("coordinate_transformation_mode", "half_pixel"))
+    policy = node.attrs.get("keep_aspect_ratio_policy", "stretch")
+    c = word(ctx, node.inputs[0])
+    if not x.shape or not y.shape or c is None or coordinates not in COORDINATES or policy != "stretch":
+        return None
+    if int_attr(node, "antialias", 0) or mode not in TAPS or (mode != "nearest" and x.dtype is not DType.F32):
+        return None
+    rank = len(x.shape)
+    scales = _scales(node.inputs, node.attrs.get("axes"), rank, ctx)
+    if scales is None:
+        return None
+    end = rank  # the axes behind it are not resized
+    while end > 1 and scales[end - 1] in (None, 1.0) and same(x.shape[end - 1], y.shape[end - 1]):
+        end -= 1
+    before = max(end - 2, 0)
+    kept = zip(x.shape[:before], y.shape[:before], scales[:before], strict=True)
+    if not all(same(a, b) and scale in (None, 1.0) for a, b, scale in kept):
+        return None
+    images, resized, given = x.shape[:end], y.shape[:end], scales[:end]
+    if end == 1:
+        images, resized, given = (1, *images), (1, *resized), [1.0, *given]
+    inner = product(x.shape[end:])
+    extents = Extents()
+    factors = [
+        c_float(scale) if scale else f"((float)({extents(new)}) / (float)({extents(size)}))"
+        for size, new, scale in zip(images[-2:], resized[-2:], given[-2:], strict=True)
+    ]
+    taps, rounding = TAPS[mode], str(node.attrs.get("nearest_mode", "round_prefer_floor"))
+    scratch: Dim = (resized[-1] * 8 * taps + 127) // 64 * 64
+    params = {
+        "c": "float" if taps > 1 else c,
+        "taps": taps,
+        "coordinates": coordinates,
+        "nearest": rounding,
+        "cubic": float_attr(node, "cubic_coeff_a", -0.75),
+        "exclude": bool(int_attr(node, "exclude_outside", 0)),
+        "outer": extents(product(images[:-2])),
+        "sizes": extents.all(images[-2:]),
+        "resized": extents.all(resized[-2:]),
+        "inner": extents(inner),
+        "scales": factors,
+        "scratch": extents(scratch),
+        "repeat": _repeat(coordinates, rounding, given[-1]) if inner == 1 else 0,
+    }
+    leading: tuple[LeadingDimension, ...] = ()
+    if isinstance(inner, int) and inner > 1 and end == rank - 1:
+        leading = (LeadingDimension(0, inner, ((("x_row",), 1),)), LeadingDimension(1, inner, ((("y_row",), 1),)))
+    work, options = threads(y.shape, 4 * taps), {"scratch": scratch, "leading_dimensions": leading}
+    return [launch(Kernel("resize", params), node, node.inputs[:1], node.outputs, extents, work, **options)]
+
+
+def _scales(inputs: tuple[str, ...], axes: object, rank: int, ctx: Context) -> list[float | None] | None:
+    """Return the factor of each axis, None where sizes imply it; None as a whole if a factor is a run-time value."""
+    chosen = [a % rank for a in axes] if isinstance(axes, tuple) and axes else list(range(rank))
+    factors: list[float | None] = [None] * len(chosen)
+    if len(inputs) > 2 and inputs[2]:
+        constant = ctx.constant(inputs[2])
+        if constant is None:
+            return None
+        factors = constant.array.ravel().tolist() or factors
+    given = dict(zip(chosen, factors, strict=True))
+    return [given.get(axis, 1.0) for axis in range(rank)]
+
+
+def _repeat(coordinates: str, rounding: str, scale: float | None) -> int:
+    """Return how often nearest mode repeats each element of a row; 0 unless it does so uniformly."""
+    if scale is None or scale != int(scale) or not 1 < scale <= 8:
+        return 0
+    count = int(scale)
+    if coordinates == "half_pixel":  # never at a tie, and round(i / n + 1 / 2n - 1 / 2) = floor(i / n)
+        return count if rounding.startswith("round") else 0
+    simple = rounding == "floor" or (rounding == "round_prefer_floor" and count == 2)
+    return count if coordinates == "asymmetric" and simple else 0

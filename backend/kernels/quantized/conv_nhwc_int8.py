@@ -1,0 +1,215 @@
+"""Lowering of NHWC int8 convolutions, `rewrite.ChannelsLastConvInteger` and `rewrite.ChannelsLastQLinearConv`.
+
+x is [N, ..spatial, C], unsigned, y is [N, ..spatial, M]; weights have the order of ONNX, [M, C / group, ..kernel], are
+constant and fit signed bytes. As in `conv_nhwc`, vectors run over output channels and nothing is gathered; four
+neighboring bytes are a word of the micro-kernel. A depthwise kernel multiplies four lines of a column at once, for as
+many channels as a vector has words. The epilogue extends to the next int8 tensor (`requantize`).
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....engine.ir.graph import DType
+from ...codegen.template_params import int_attr, serial_below
+from ...ir.iteration_space import Extents
+from ...ir.kernel import Kernel
+from ...ir.kernel_graph import Step
+from ...ir.lower import Context, Group
+from ...ir.target import Target
+from ..conv.conv_nhwc import Runs, blocking, can_copy, copied_lines
+from ..conv.depthwise_pool import SMALL_PLANES, best_tile, pieces
+from ..conv.problem import ConvProblem, Window, known, window_of
+from ..gemm import tiles as tiling
+from ..gemm.epilogue import Axes, Epilogue, Operand
+from ..gemm.matmul import SMALL_WORK, pack_columns, prefetched_lines
+from ..gemm.tiles import Precision
+from ..registry import lowering
+from .requantize import Operands, Sums, in_words, of_sums
+
+LARGEST = 200
+"""Largest window of the depthwise kernel, in elements: it is unrolled."""
+
+
+@lowering("rewrite.ChannelsLastConvInteger", "rewrite.ChannelsLastQLinearConv")
+def lower_conv_nhwc_int8(group: Group, ctx: Context) -> list[Step] | None:
+    """Convolutions of any geometry over one to three spatial dims.
+
+    Zero points and scales are one number, or one per output channel."""
+    node, operands = group.node, Operands.of(group, ctx)
+    x, out, w = operands.type, ctx.type(node.outputs[0]), operands.weights(filters=True)
+    groups = int_attr(node, "group", 1)
+    if w is None or x.dtype is not DType.U8 or groups < 1 or w.shape[0] % groups:
+        return None
+    window = window_of(node, x, out, w.shape[2:], nhwc=True)
+    if window is None or out.shape is None:
+        return None
+    sums = operands.sums(w.astype(np.int64).sum(tuple(range(1, w.ndim))), (w.shape[0],))
+    axes = Axes(out.shape, 1, len(out.shape) - 1)
+    requantized = sums and of_sums(group, ctx, axes, _with_one_constant(ctx, sums), nhwc=True)
+    if not sums or not requantized:
+        return None
+    problem = ConvProblem(group, window, requantized.epilogue, operands.x, w, groups, Precision.INT8)
+    inputs, zero = operands.padding()
+    shared = {"zero": zero, **requantized.params}
+    step = None
+    if groups > 1 and w.shape[0] == groups and w.shape[1] == 1:
+        step = depthwise_step(problem, inputs, shared, ctx)
+        if step is None and group.epilogue:
+            return None  # the node alone may be lowered so
+    return [*sums.steps, step or conv_step(problem, inputs, shared, ctx)]
+
+
+def _with_one_constant(ctx: Context, sums: Sums) -> Sums:
+    """Return the same sums with all constant addends as one, the first."""
+    constants = [(found.array, kind) for value, kind in sums.addends if (found := ctx.constant(value)) is not None]
+    if len(constants) < 2:
+        return sums
+    total = sum(array.reshape(-1).astype(np.int64) for array, _ in constants)
+    wrapped = np.asarray(total).astype(np.int32)
+    rest = [(value, kind) for value, kind in sums.addends if ctx.constant(value) is None]
+    return replace(sums, addends=((ctx.add_constant(wrapped, "start"), constants[0][1]), *rest))
+
+
+def conv_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, Any], ctx: Context) -> Step:
+    """Return the step of the implicit GEMM.
+
+    `inputs` are x and, if known at run time only, its zero point; `shared` the parameters of zero points."""
+    target, window, groups = ctx.target, problem.window, problem.groups
+    m, c, pixels = problem.m, problem.channels, window.pixels
+    direct = window.is_pointwise
+    copied = not direct and can_copy(window, groups, c)
+    count, taps = (window.taps // window.kernel[2], window.kernel[2]) if copied else (window.taps, 1)
+    words = Precision.INT8.words(taps * c)
+    block, choice = blocking(problem, Runs(count, words, copied), ctx)
+    if direct and (whole := known(pixels)):
+        choice = tiling.choose(target, whole, m, words, threads=ctx.threads, batch=problem.batch)
+        block = whole
+    nr, ld, reserved = choice.nv * target.lanes, 0, c * groups
+    if copied:
+        lines, ld = copied_lines(window, block, c)
+        reserved = lines * ld
+    reserved = -(-(reserved + 4) // 64) * 64
+    scratch = 0 if direct else -(-(reserved + block * count * 8) // 64) * 64
+    block_rows = min(block, pixels) if isinstance(pixels, int) else block
+    extents = Extents()
+    params = {
+        **problem.params(c * groups, extents),
+        "runs": count,
+        "words": words,
+        "direct": direct,
+        "copied": copied,
+        "prefetch": prefetched_lines(choice, target, block_rows, m, count * words),
+        "block": extents(pixels) if direct and not isinstance(pixels, int) else block,
+        "ld": ld,
+        "reserved": reserved,
+        "scratch": scratch,
+        "tiles": choice.sizes,
+        **shared,
+    }
+    packed = ctx.add_constant(pack_columns(_columns(problem, taps, words), nr, target.lanes), "packed")
+    kernel = Kernel("conv_nhwc_int8", params, choice.compile_weight + 1)
+    work = serial_below(problem.macs(count * words), SMALL_WORK)
+    return problem.launch(kernel, (*inputs, packed), extents, work, scratch=scratch)
+
+
+def _columns(problem: ConvProblem, taps: int, words: int) -> NDArray[np.uint32]:
+    """Return the weights as matrices [groups][runs * words][M / groups] of words; a run has `taps` taps."""
+    groups, m, c, runs = problem.groups, problem.m, problem.channels, math.prod(problem.w.shape[2:]) // taps
+    lines = problem.w.reshape(groups, m, c, runs, taps).transpose(0, 3, 4, 2, 1).reshape(groups, runs, taps * c, m)
+    padded = np.zeros((groups, runs, 4 * words, m), np.int8)
+    padded[:, :, : taps * c] = lines
+    return in_words(padded.reshape(groups, runs * words, 4, m), axis=2)
+
+
+def depthwise_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, Any], ctx: Context) -> Step | None:
+    """Return the step that convolves each channel with its own filter, weights [C, 1, *kernel].
+
+    None for very large windows, and for operands other than constants of one number or one per channel."""
+    target, channels, window = ctx.target, problem.groups, problem.window
+    epilogue = _reordered(ctx, problem.epilogue, channels) if window.taps <= LARGEST else None
+    if epilogue is None:
+        return None
+    rows, columns = _tile(window, target)
+    padded = -(-channels // (4 * target.lanes)) * 4 * target.lanes
+    scratch = -(-(padded + 64) // 64) * 64
+    extents = Extents()
+    params: dict[str, Any] = {
+        "images": extents(window.images),
+        "channels": channels,
+        "padded": padded,
+        "g": window.params(channels, extents),
+        "rows": pieces(window.outputs[1], rows),
+        "columns": pieces(window.outputs[2], columns),
+        "scratch": scratch,
+        "epilogue": epilogue.params(extents),
+        **shared,
+    }
+    tiles = len(params["rows"]) * len(params["columns"])
+    packed = ctx.add_constant(_weights(problem.w, window, params["rows"][0], target.lanes), "packed")
+    kernel = Kernel("depthwise_int8", params, 2.0 + tiles * rows * columns * window.taps / 30)
+    work = serial_below(problem.macs(problem.k), 4 * SMALL_PLANES)
+    return replace(problem, epilogue=epilogue).launch(kernel, (*inputs, packed), extents, work, scratch=scratch)
+
+
+def order(channels: int, lanes: int) -> NDArray[np.int64]:
+    """Return the channels, in whole steps of 4 * lanes, in the order that interleaving four vectors produces."""
+    steps = -(-channels // (4 * lanes))
+    within = np.arange(4 * lanes).reshape(lanes // 4, 4, 4).transpose(1, 0, 2).reshape(-1)
+    return np.asarray((np.arange(steps)[:, np.newaxis] * 4 * lanes + within).reshape(-1))
+
+
+def _reordered(ctx: Context, epilogue: Epilogue, channels: int) -> Epilogue | None:
+    """Return the epilogue with its per-channel operands in that order; None if others vary."""
+    places = order(channels, ctx.target.lanes)
+    operands = []
+    for operand in epilogue.operands:
+        if operand.strides[2] == 0 and operand.strides[:2] == (0, 0):
+            operands.append(operand)
+            continue
+        constant = ctx.constant(operand.value)
+        if constant is None or operand.strides != (0, 0, 1) or operand.type:
+            return None
+        padded = np.zeros(len(places), constant.array.dtype)
+        padded[:channels] = constant.array.reshape(-1)
+        operands.append(Operand(ctx.add_constant(padded[places], "reordered"), operand.strides))
+    return replace(epilogue, operands=tuple(operands))
+
+
+def _weights(w: NDArray[np.int8], window: Window, rows: int, lanes: int) -> NDArray[np.uint32]:
+    """Return the weights as the template reads them: for each output of a tile those of all lines, four per word."""
+    depth, height, width = window.kernel
+    lines = window.reach(1, rows)
+    words = -(-lines * depth // 4)
+    places = order(w.shape[0], lanes)
+    filters = np.zeros((len(places), depth, height, width), np.int8)
+    filters[: w.shape[0]] = w.reshape(-1, depth, height, width)
+    placed = np.zeros((len(places), rows, 4 * words, width), np.int8)
+    for i in range(rows):
+        for h in range(height):
+            line = i * window.stride[1] + h * window.dilation[1]
+            placed[:, i, line * depth : (line + 1) * depth] = filters[:, :, h]
+    whole = in_words(placed.reshape(-1, rows, words, 4, width), axis=3)[places]
+    steps = whole.reshape(-1, 4 * lanes, rows, words, width)
+    return np.ascontiguousarray(steps.transpose(0, 2, 3, 4, 1)).reshape(-1)
+
+
+def _tile(window: Window, target: Target) -> tuple[int, int]:
+    """Return rows and columns of a tile: sums fill the registers, few words are interleaved per output."""
+    most = 6 if target.registers >= 32 else 2
+    depth, _, kw = window.kernel
+
+    def cycles(r: int, t: int) -> float | None:
+        if r * t > most or (r * t > 1 and r * t * window.taps > LARGEST):
+            return None
+        starts = range(0, r * window.stride[1], window.stride[1])
+        words = sum(((first + window.reach(1, 1)) * depth - 1) // 4 - first * depth // 4 + 1 for first in starts)
+        products = words * kw * t
+        return -(-window.reach(1, r) * depth // 4) * window.reach(2, t) * 8 + products * 2.5 + r * t * 10 + 10
+
+    return best_tile(window, 6, cycles, edges=0.5)

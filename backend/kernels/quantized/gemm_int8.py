@@ -1,0 +1,123 @@
+"""Lowering of MatMulInteger, QLinearMatMul, ConvInteger and QLinearConv (NCHW), and of DynamicQuantizeLinear.
+
+Weights are constant. Activations are packed into words of four bytes along k where they do not lie so; see `requantize`
+for the arithmetic.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from ....engine.ir.graph import DType, Node, TensorType
+from ....engine.ir.symbolic import product
+from ...codegen.template_params import int_attr, launch, serial_below
+from ...ir.iteration_space import Extents
+from ...ir.kernel import Kernel
+from ...ir.kernel_graph import Step
+from ...ir.lower import Context, Group
+from ..conv.conv import conv_step
+from ..conv.problem import ConvProblem, window_of
+from ..gemm.epilogue import Axes
+from ..gemm.matmul import packed_gemm_step
+from ..gemm.tiles import Precision
+from ..registry import lowering, lowering_alone
+from .requantize import INT8, Operands, in_words, of_sums
+
+PACK_WORK = 1 << 15
+"""Fewer bytes are packed or quantized by one thread."""
+PARTS = 64
+"""Parts of a tensor whose ranges are found separately, whatever the number of threads."""
+
+
+@lowering("MatMulInteger", "QLinearMatMul")
+def lower_matmul(group: Group, ctx: Context) -> list[Step] | None:
+    """[.., M, K] int8 times constant [K, N] int8; zero points and scales of one number, or one per column."""
+    operands = Operands.of(group, ctx)
+    x, out, w = operands.type, ctx.type(group.node.outputs[0]), operands.weights()
+    if x.dtype not in INT8 or not x.shape or len(x.shape) < 2 or out.shape is None:
+        return None
+    if w is None or w.ndim != 2 or x.shape[-1] != w.shape[0]:
+        return None
+    k, n = w.shape
+    sums = operands.sums(w.astype(np.int64).sum(0), (n,))
+    requantized = sums and of_sums(group, ctx, Axes(out.shape, 0, len(out.shape) - 1), sums)
+    if not sums or not requantized:
+        return None
+    steps, value, signed = list(sums.steps), operands.x, x.dtype is DType.I8
+    words, rows = Precision.INT8.words(k), product(x.shape[:-1])
+    if k % 4 or signed:
+        extents = Extents()
+        value = ctx.new_value(TensorType(DType.U32, (rows, words)), "bytes")
+        kernel = Kernel("pack_rows_int8", {"rows": extents(rows), "k": k, "signed": signed})
+        work = serial_below(product((rows, k)), PACK_WORK)
+        steps.append(launch(kernel, group, (operands.x,), (value,), extents, work))
+    padded = np.zeros((4 * words, n), np.int8)
+    padded[:k] = w
+    packed = in_words(padded.reshape(words, 4, n))
+    return [*steps, packed_gemm_step(value, rows, packed, Precision.INT8, requantized.epilogue, group, ctx)]
+
+
+@lowering("ConvInteger", "QLinearConv")
+def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
+    """Convolutions of any geometry over one to three spatial dims.
+
+    Zero points and scales are one number, or one per output channel."""
+    node, operands = group.node, Operands.of(group, ctx)
+    x, out, w = operands.type, ctx.type(node.outputs[0]), operands.weights(filters=True)
+    window = None if w is None else window_of(node, x, out, w.shape[2:])
+    if w is None or window is None or x.dtype not in INT8 or out.shape is None:
+        return None
+    sums = operands.sums(w.astype(np.int64).sum(tuple(range(1, w.ndim))), (w.shape[0], *(1,) * (w.ndim - 2)))
+    requantized = sums and of_sums(group, ctx, Axes(out.shape, 1, 2), sums)
+    if not sums or not requantized:
+        return None
+    m, channels = w.shape[:2]
+    groups, quads = int_attr(node, "group", 1), Precision.INT8.words(channels)
+    # x in words of four channels, with all padding that windows touch
+    geometry = zip(window.outputs, window.kernel, window.stride, window.dilation, strict=True)
+    inputs = tuple((o - 1) * s + d * (k - 1) + 1 for o, k, s, d in geometry)
+    items = window.images * groups
+    planes = ctx.new_value(TensorType(DType.U32, (items, quads, *inputs)), "planes")
+    values, zero = operands.padding()
+    extents = Extents()
+    params = {
+        "items": extents(items),
+        "channels": channels,
+        "inputs": extents.all(window.inputs),
+        "pads": extents.all(window.pad),
+        "outputs": extents.all(inputs),
+        "signed": x.dtype is DType.I8,
+        "zero": zero,
+    }
+    work = serial_below(product((items, channels, *inputs)), PACK_WORK)
+    step = launch(Kernel("pack_planes_int8", params), group, values, (planes,), extents, work)
+    padded = np.zeros((m, 4 * quads, *w.shape[2:]), np.int8)
+    padded[:, :channels] = w
+    packed = in_words(padded.reshape(m, quads, 4, *w.shape[2:]), axis=2)
+    inside = replace(window, inputs=inputs, pad=(0, 0, 0), pad_end=(0, 0, 0))
+    problem = ConvProblem(group, inside, requantized.epilogue, planes, packed, groups, Precision.INT8)
+    return [*sums.steps, step, conv_step(problem, ctx)]
+
+
+@lowering_alone("DynamicQuantizeLinear")
+def lower_dynamic_quantize(node: Node, ctx: Context) -> list[Step] | None:
+    """f32 of any shape to u8, with the scale and the zero point: a pass for the range, and one to quantize.
+
+    The scale of a tensor of zeros is 1, as in ONNX Runtime; the standard leaves it open."""
+    x = ctx.type(node.inputs[0])
+    if len(node.outputs) != 3 or x.dtype is not DType.F32 or x.shape is None:
+        return None
+    outputs = [
+        name or ctx.new_value(TensorType(dtype, shape), "quantized")
+        for name, dtype, shape in zip(node.outputs, (DType.U8, DType.F32, DType.U8), (x.shape, (), ()), strict=True)
+    ]
+    ranges = ctx.new_value(TensorType(DType.F32, (PARTS, 2)), "ranges")
+    extents, count = Extents(), product(x.shape)
+    params = {"n": extents(count), "parts": PARTS}
+    work = serial_below(count, PACK_WORK)
+    return [
+        launch(Kernel("value_range", params), node, node.inputs[:1], (ranges,), extents, work),
+        launch(Kernel("dynamic_quantize", params), node, (node.inputs[0], ranges), outputs, extents, work),
+    ]

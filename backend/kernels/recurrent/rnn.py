@@ -1,0 +1,135 @@
+"""Lowering of RNN, LSTM and GRU: one GEMM for the input contributions to all gates at all times, then the time loop.
+
+Weights are reordered: units in blocks of one vector, and within a block all gates, so that a time step finds everything
+about VL units side by side (see `recurrent.pyx.j2`).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ....engine.ir.graph import DType, Node, TensorType
+from ....engine.ir.symbolic import Dim, minimum, product
+from ...codegen.template_params import launch, serial_below
+from ...ir.iteration_space import Extents
+from ...ir.kernel import Kernel
+from ...ir.kernel_graph import Step
+from ...ir.lower import Context, Group
+from ..gemm.epilogue import Epilogue, Operand
+from ..gemm.matmul import SMALL_WORK, UNBATCHED, GemmProblem, Matrices, gemm_steps
+from ..registry import lowering
+
+_GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
+_ACTIVATIONS = {"RNN": ("tanh",), "LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh")}
+_BACKWARDS = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}
+
+
+@lowering("RNN", "LSTM", "GRU")
+def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
+    """Layer with constant weights and the default activations; without sequence lengths, peepholes or clip."""
+    node = group.node
+    op, count = node.op, _GATES[node.op]
+    inputs = [*node.inputs, *[""] * (8 - len(node.inputs))]
+    x = ctx.type(inputs[0])
+    constants = [ctx.constant(v) for v in inputs[1:4]]
+    if len(group.nodes) != 1 or not _plain(node, inputs) or x.shape is None or x.dtype is not DType.F32:
+        return None
+    if constants[0] is None or constants[1] is None or (inputs[3] and constants[2] is None):
+        return None
+    if any(c is not None and c.type.dtype is not DType.F32 for c in constants):
+        return None
+    directions, _, hidden = constants[1].array.shape
+    backwards = _BACKWARDS[str(node.attrs.get("direction", "forward"))]
+    by_batch = bool(node.attrs.get("layout", 0))
+    time, batch = (x.shape[1], x.shape[0]) if by_batch else (x.shape[0], x.shape[1])
+    lanes = ctx.target.lanes
+    late = op == "GRU" and not node.attrs.get("linear_before_reset", 0)
+
+    w, r = (c.array.reshape(directions, count, hidden, -1) for c in constants[:2] if c is not None)
+    biases: NDArray[Any] = np.zeros((2, directions, count, hidden), np.float32)
+    if constants[2] is not None:
+        biases = constants[2].array.reshape(directions, 2, count, hidden).swapaxes(0, 1)
+    wb, rb = biases
+    bias = wb + rb
+    if op == "GRU" and not late:  # the recurrent bias of the third gate is subject to the reset
+        bias[:, 2] = wb[:, 2]
+
+    columns = _by_block(w, lanes)  # [input][direction, block, gate, lane]
+    k, n = columns.shape
+    m, packed = product(x.shape[:-1]), ctx.add_constant(columns, "inputs")
+    gates = ctx.new_value(TensorType(DType.F32, (m, n)), "gates")
+    summand = Operand(ctx.add_constant(_by_block(bias[..., None], lanes)[0], "bias"), (0, 0, 1))
+    left, right = Matrices(inputs[0], UNBATCHED, k, 1), Matrices(packed, UNBATCHED, n, 1)
+    added = Epilogue((summand,), (), "x + e0", gates)
+    steps = gemm_steps(GemmProblem(group, added, left, right, (), m, n, k), ctx)
+    early = 2 if late else count
+    recurrent = {"weights": ctx.add_constant(_blocks(r[:, :early], lanes), "recurrent")}
+    if late:
+        recurrent["late"] = ctx.add_constant(_blocks(r[:, 2:], lanes), "recurrent")
+    elif op == "GRU":
+        recurrent["bias"] = ctx.add_constant(_by_block(rb[:, 2:, :, None], lanes)[0], "bias")
+    recurrent |= {key: value for key, value in zip(("h0", "c0"), inputs[5:7], strict=True) if value}
+    named = zip(("y", "y_h", "y_c"), node.outputs, strict=False)
+    outputs = {key: value for key, value in named if value and value in group.outputs}
+    rows = _rows(batch, count, ctx.target.registers)
+    scratch = -(-4 * rows[0] * (-(-hidden // lanes) * lanes) * 4 // 64) * 64
+    extents = Extents()
+    work = product((time, batch, directions * count * hidden * hidden))  # one thread per sequence
+    params = {
+        "op": op,
+        "late": late,
+        "t": extents(time),
+        "batch": extents(batch),
+        "hidden": hidden,
+        "directions": directions,
+        "backwards": list(backwards),
+        "rows": rows,
+        "by_batch": by_batch,
+        "inputs": ["x", *recurrent],
+        "outputs": list(outputs),
+        "scratch": scratch,
+    }
+    kernel, inputs_ = Kernel("recurrent", params, 2.0 + len(rows)), (steps[-1].outputs[0], *recurrent.values())
+    threads = serial_below(work * minimum(1, directions * batch - 1), SMALL_WORK)
+    return [*steps, launch(kernel, group, inputs_, outputs.values(), extents, threads, scratch=scratch)]
+
+
+def _plain(node: Node, inputs: list[str]) -> bool:
+    """Whether the node asks only for what the kernel implements."""
+    given: Any = node.attrs.get("activations") or ()
+    usual = _ACTIVATIONS[node.op]
+    return (
+        not (inputs[4] or inputs[7])
+        and not any(map(node.attrs.get, ("clip", "input_forget", "activation_alpha", "activation_beta")))
+        and tuple(str(a).lower() for a in given) == usual * (len(given) // len(usual))
+        and str(node.attrs.get("direction", "forward")) in _BACKWARDS
+    )
+
+
+def _rows(batch: Dim, gates: int, registers: int) -> list[int]:
+    """Return the numbers of batch rows computed together, descending to 1."""
+    most = (registers - gates - 2) // gates
+    rows = [max(1, min(most, batch)) if isinstance(batch, int) else most]
+    while rows[-1] > 1:
+        rows.append(rows[-1] // 2)
+    return rows
+
+
+def _by_block(gates: NDArray[Any], lanes: int) -> NDArray[Any]:
+    """Reorder [direction, gate, unit, k] to [k][direction, unit block, gate, lane], missing units zero."""
+    directions, count, hidden, k = gates.shape
+    blocks = -(-hidden // lanes)
+    padded = np.zeros((directions, count, blocks * lanes, k), np.float32)
+    padded[:, :, :hidden] = gates
+    split = padded.reshape(directions, count, blocks, lanes, k)
+    return np.ascontiguousarray(split.transpose(4, 0, 2, 1, 3)).reshape(k, -1)
+
+
+def _blocks(gates: NDArray[Any], lanes: int) -> NDArray[Any]:
+    """Reorder [direction, gate, unit, k] to [direction, unit block, k, gate, lane], flat."""
+    directions, count, _, k = gates.shape
+    flat = _by_block(gates, lanes).reshape(k, directions, -1, count, lanes)
+    return np.ascontiguousarray(flat.transpose(1, 2, 0, 3, 4)).reshape(-1)

@@ -1,0 +1,65 @@
+"""Registry of lowerers: which function turns groups anchored at an operator into steps that call kernels."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from collections.abc import Callable, Sequence
+from functools import cache, wraps
+
+from ...engine.ir.graph import Node
+from ..ir.kernel_graph import Item
+from ..ir.lower import Context, Group
+
+Lowerer = Callable[[Group, Context], "Sequence[Item] | None"]
+"""Turns a group into the items that compute it, or returns None if no native kernel does.
+
+The planner then splits the group; a single node that no lowerer accepts runs on the reference implementation. A lowerer
+writes to the context only when it is sure to succeed. Each input and output of the group is a tensor whose element type
+and rank are known."""
+
+NodeLowerer = Callable[[Node, Context], "Sequence[Item] | None"]
+"""The same for a node without neighbors in its group."""
+
+_LOWERERS: dict[str, Lowerer] = {}
+
+
+def lowering(*operators: str) -> Callable[[Lowerer], Lowerer]:
+    """Register a lowerer for groups anchored at these operators; `""` stands for groups without an anchor."""
+
+    def register(lowerer: Lowerer) -> Lowerer:
+        for op in operators:
+            assert op not in _LOWERERS or _LOWERERS[op].__qualname__ == lowerer.__qualname__, f"two lowerers for {op}"
+            _LOWERERS[op] = lowerer
+        return lowerer
+
+    return register
+
+
+def lowering_alone(*operators: str) -> Callable[[NodeLowerer], NodeLowerer]:
+    """Register a lowerer of single nodes, for operators whose kernels fuse nothing."""
+
+    def register(lower: NodeLowerer) -> NodeLowerer:
+        @wraps(lower)
+        def lower_group(group: Group, ctx: Context) -> Sequence[Item] | None:
+            return lower(group.anchor, ctx) if group.anchor is not None and len(group.nodes) == 1 else None
+
+        lowering(*operators)(lower_group)
+        return lower
+
+    return register
+
+
+def lowerer_of(op: str) -> Lowerer | None:
+    """Return the lowerer of groups anchored at `op` (`""`: no anchor), or None."""
+    load()
+    return _LOWERERS.get(op)
+
+
+@cache
+def load() -> None:
+    """Import all kernel modules, which register their lowerers."""
+    package = __package__ or ""
+    path = importlib.import_module(package).__path__
+    for module in sorted(m.name for m in pkgutil.walk_packages(path, f"{package}.")):
+        importlib.import_module(module)

@@ -1,0 +1,222 @@
+"""What Python runs: operators without a native kernel, and control flow over compiled bodies.
+
+Single nodes are run by the reference implementation of `onnx`, or here if they are simple.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from ...engine.ir.graph import Node, TensorType
+from ...engine.ir.protos import attribute_to_proto
+from ...engine.operators.schemas import WORKING_OPSET, find_schema, signature, split_name
+from ...errors import RewriteError, UserError
+from ..ir.kernel_graph import HOST_OPERATORS, Control, ModelPlan
+
+
+class FallbackWarning(UserWarning):
+    """Some operators run by their slow reference implementation."""
+
+
+def warn_of_fallbacks(found: Mapping[str, int]) -> None:
+    """Warn once, naming the operators without a kernel; `found` has the number of nodes of each."""
+    if found:
+        names = ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in sorted(found.items()))
+        text = f"no native kernel for {names}: run by the reference implementation"
+        warnings.warn(text, FallbackWarning, stacklevel=3)
+
+
+class Runner:
+    """A node to run, possibly many times.
+
+    The reference implementation is loaded by the first run: that takes half a second and 27 MB, and a branch may never
+    be taken."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+
+    @cached_property
+    def evaluator(self) -> Any:
+        """The reference implementation. Raises UserError if there is none."""
+        import onnx
+        from onnx.reference import ReferenceEvaluator
+
+        node = self.node
+        inputs, outputs = (
+            [onnx.ValueInfoProto(name=n) for n in dict.fromkeys(names) if n] for names in (node.inputs, node.outputs)
+        )
+        domain, _, version = split_name(node.op)
+        if version is None and domain:
+            schema = find_schema(node.op)
+            version = schema.since_version if schema is not None else 1
+        opset = {"": WORKING_OPSET, domain: version or WORKING_OPSET}
+        graph = onnx.helper.make_graph([node_proto(node)], "node", inputs, outputs)
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in opset.items()])
+        try:
+            return ReferenceEvaluator(model)
+        except Exception as error:
+            raise UserError(
+                f"there is no kernel and no reference implementation of operator {node.op}: {error}",
+                where=f"node {node.name or node.outputs[0]}",
+            ) from error
+
+    def run(self, values: Sequence[Any]) -> list[Any]:
+        """Return the named outputs for values of the inputs that are present, in order.
+
+        Values are arrays, lists (sequences) or None (empty optionals). Raises UserError for an operator without an
+        implementation, and RewriteError with the node's name if it fails, mostly because these operands are not
+        allowed."""
+        node = self.node
+        where = f"node {node.name or node.outputs[0]} ({node.op})"
+        if node.op == "Range":
+            return [number_range(*(np.asarray(v).reshape(()) for v in values), where=where)]
+        if node.op in _OPTIONALS:
+            return [_optional(node.op, values[0] if values else None, where)]
+        evaluator = self.evaluator
+        feeds = dict(zip(filter(None, node.inputs), values, strict=True))
+        with np.errstate(all="ignore"):
+            try:
+                found = evaluator.run(None, feeds)
+            except Exception as error:
+                raise RewriteError(f"the operator failed: {error}", where=where) from error
+        return [np.asarray(v) if isinstance(v, np.generic | int | float | bool) else v for v in found]
+
+
+def computable(node: Node) -> bool:
+    """Return whether a node has an implementation."""
+    with contextlib.suppress(UserError):
+        return node.op in _OPTIONALS or node.op in HOST_OPERATORS or Runner(node).evaluator is not None
+    return False
+
+
+_OPTIONALS = frozenset({"Optional", "OptionalGetElement", "OptionalHasElement"})
+
+
+def _optional(op: str, value: Any, where: str) -> Any:
+    """Run an operator on optionals: an optional is its value, or None if it is empty."""
+    if op == "OptionalHasElement":
+        return np.array(value is not None)
+    if op == "OptionalGetElement" and value is None:
+        raise RewriteError("the optional is empty", where=where)
+    return value
+
+
+def number_range(first: Any, last: Any, step: Any, *, where: str = "") -> Any:
+    """Return Range, whose length only its operands determine: first + i * step in their dtype.
+
+    Operands are one-element arrays of one dtype. The length is ⌈(last - first) / step⌉: exact for integers; for floats
+    the difference has the dtype, the quotient double precision, as in ONNX Runtime. Raises RewriteError for a step of 0
+    and for values that are not finite."""
+    a, b, d = first.item(), last.item(), step.item()
+    if not d or not np.isfinite([a, b, d]).all():
+        raise RewriteError(f"there is no Range from {a} to {b} by {d}", where=where)
+    count = -((a - b) // d) if isinstance(a, int) else math.ceil(float(last - first) / d)
+    dtype = first.dtype
+    found = np.arange(max(0, count), dtype=dtype)
+    found *= step
+    found += first
+    return found
+
+
+def node_proto(node: Node) -> Any:
+    """Return the node as an ONNX `NodeProto`, without graphs among its attributes."""
+    import onnx
+
+    domain, name, _ = split_name(node.op)
+    proto = onnx.helper.make_node(name, list(node.inputs), list(node.outputs), name=node.name, domain=domain)
+    if any(True for _ in node.subgraphs()):
+        raise UserError(f"{node.op} holds a graph, which only If, Loop and Scan can", where=f"node {node.name}")
+    known = signature(node.op)
+    for key, value in node.attrs.items():
+        formal = known.attributes.get(key) if known is not None else None
+        # defaults are left out: other implementations may not know new attributes
+        if formal is None or formal.default is None or formal.default != value:
+            proto.attribute.append(attribute_to_proto(key, value, formal.kind if formal is not None else ""))
+    return proto
+
+
+Body = Callable[[Sequence[Any]], list[Any]]
+
+
+def run_control(
+    item: Control, inputs: Sequence[Any], captured: Sequence[Sequence[Any]], bodies: Sequence[Body]
+) -> list[Any]:
+    """Return the outputs of a control-flow operator for values of its inputs (None if absent).
+
+    `captured` are the values that each body captures."""
+    if item.op in ("If", "Branch"):
+        branch = 0 if item.op == "Branch" or _element(inputs[0]) else 1
+        return bodies[branch](list(captured[branch]))
+    run = {"Loop": _loop, "Scan": _scan, "SequenceMap": _sequence_map}.get(item.op)
+    if run is None:
+        raise RewriteError(f"{item.op} is not a control-flow operator", where=item.name)
+    return run(item, inputs, captured[0], bodies[0])
+
+
+def _element(value: Any) -> Any:
+    return np.asarray(value).reshape(-1)[0]
+
+
+def _sequence_map(item: Control, inputs: Sequence[Any], captured: Sequence[Any], body: Body) -> list[Any]:
+    found = [body([*(v[i] if isinstance(v, list) else v for v in inputs), *captured]) for i in range(len(inputs[0]))]
+    return [[row[column] for row in found] for column in range(len(item.outputs))]
+
+
+def _loop(item: Control, inputs: Sequence[Any], captured: Sequence[Any], body: Body) -> list[Any]:
+    trips = math.inf if inputs[0] is None else int(_element(inputs[0]))
+    going = len(inputs) < 2 or inputs[1] is None or bool(_element(inputs[1]))
+    state = list(inputs[2:])
+    n, plan = len(state), item.bodies[0]
+    rows: list[list[Any]] = []
+    # The body may expect the condition as () or (1,).
+    condition = (1,) if len(plan.inputs) > 1 and plan.type(plan.inputs[1]).shape == (1,) else ()
+    while going and len(rows) < trips:
+        again, *found = body([np.array(len(rows), np.int64), np.full(condition, going), *state, *captured])
+        going = bool(_element(again))
+        state = found[:n]
+        rows.append(found[n:])
+    made = plan.outputs[1 + n :]
+    return [*state, *(_stacked([row[i] for row in rows], plan, value) for i, value in enumerate(made))]
+
+
+def _stacked(pieces: Sequence[Any], plan: ModelPlan, value: str) -> Any:
+    """Return the tensor of these pieces, a value of the body; an empty one of its type if there are none."""
+    if pieces:
+        return np.stack(pieces)
+    kind = plan.types.get(value)
+    if not isinstance(kind, TensorType) or kind.dtype is None or kind.shape is None:
+        raise RewriteError(f"the loop had no iterations, and the type of {value} is unknown")
+    return np.empty((0, *(d if isinstance(d, int) else 0 for d in kind.shape)), kind.dtype.numpy)
+
+
+def _scan(item: Control, inputs: Sequence[Any], captured: Sequence[Any], body: Body) -> list[Any]:
+    plan = item.bodies[0]
+    n = len(inputs) - int(item.attrs["num_scan_inputs"])
+
+    def slicings(kind: str, values: Sequence[Any]) -> Iterator[tuple[Any, int, int]]:
+        """Return each value with its axis, and the step of its slices."""
+        none = (0,) * len(values)
+        axes, backward = (item.attrs.get(f"scan_{kind}_{what}") or none for what in ("axes", "directions"))
+        return zip(values, axes, [-1 if flag else 1 for flag in backward], strict=True)
+
+    sources = [np.moveaxis(np.asarray(v), axis, 0)[::step] for v, axis, step in slicings("input", inputs[n:])]
+    if len({len(s) for s in sources}) > 1:
+        raise RewriteError(f"the scanned inputs have different lengths: {[len(s) for s in sources]}", where=item.name)
+    state = list(inputs[:n])
+    rows: list[list[Any]] = []
+    for pieces in zip(*sources, strict=True):
+        found = body([*state, *pieces, *captured])
+        state = found[:n]
+        rows.append(found[n:])
+    stacked = [
+        np.moveaxis(_stacked([row[i] for row in rows][::step], plan, value), 0, axis)
+        for i, (value, axis, step) in enumerate(slicings("output", plan.outputs[n:]))
+    ]
+    return [*state, *stacked]

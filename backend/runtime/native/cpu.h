@@ -1,0 +1,63 @@
+/* CPU features that the operating system supports: the CPUID instruction, and XGETBV for the register state that is saved
+ * when threads are switched. Bit numbers are those of Intel's and AMD's manuals. */
+#ifndef REWRITE_CPU_H
+#define REWRITE_CPU_H
+
+#include <stdint.h>
+#include <string.h>
+
+typedef struct {
+  const char *name;
+  unsigned leaf, subleaf;
+  int reg; /* 0 .. 3 are eax, ebx, ecx, edx */
+  int bit;
+  int state; /* register state that must be saved: 0 none beyond SSE, 1 AVX, 2 AVX-512 */
+} cpu_feature;
+
+static const cpu_feature cpu_features[] = {
+    {"fma", 1, 0, 2, 12, 1},
+    {"f16c", 1, 0, 2, 29, 1},
+    {"movbe", 1, 0, 2, 22, 0},
+    {"lzcnt", 0x80000001u, 0, 2, 5, 0},
+    {"bmi1", 7, 0, 1, 3, 0},
+    {"bmi2", 7, 0, 1, 8, 0},
+    {"avx2", 7, 0, 1, 5, 1},
+    {"avx512f", 7, 0, 1, 16, 2},
+    {"avx512dq", 7, 0, 1, 17, 2},
+    {"avx512cd", 7, 0, 1, 28, 2},
+    {"avx512bw", 7, 0, 1, 30, 2},
+    {"avx512vl", 7, 0, 1, 31, 2},
+    {"avx512_vnni", 7, 0, 2, 11, 2},
+    {"avx512_bf16", 7, 1, 0, 5, 2},
+    {"avx_vnni", 7, 1, 0, 4, 1},
+};
+#define CPU_FEATURES ((int)(sizeof cpu_features / sizeof cpu_features[0]))
+
+#if defined(__x86_64__) || defined(__i386__)
+#include <cpuid.h>
+
+/* Return the highest register state that the system saves: see `cpu_feature`. */
+static int cpu_state(void) {
+  unsigned a, b, c, d, low, high;
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !(c >> 27 & 1)) return 0; /* OSXSAVE: XGETBV exists */
+  __asm__ volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  if ((low & 0x06) != 0x06) return 0;
+  return (low & 0xe6) == 0xe6 ? 2 : 1;
+}
+
+/* Return whether this CPU has the feature with this number. */
+static int cpu_has(int number) {
+  const cpu_feature *wanted = &cpu_features[number];
+  unsigned regs[4] = {0, 0, 0, 0};
+  if (wanted->state > cpu_state()) return 0;
+  if (!__get_cpuid_count(wanted->leaf, wanted->subleaf, &regs[0], &regs[1], &regs[2], &regs[3])) return 0;
+  return regs[wanted->reg] >> wanted->bit & 1;
+}
+#else
+static int cpu_has(int number) {
+  (void)number;
+  return 0;
+}
+#endif
+
+#endif

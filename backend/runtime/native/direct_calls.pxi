@@ -1,0 +1,291 @@
+"""Direct calls: runs from arrays to arrays in one step, without Python in between."""
+
+
+cdef struct port_t:
+    char kind # of its elements: f, i, u, b (boolean)
+    int ndim
+    int base  # of a frame; 0: unused by kernels
+    int count  # the base that holds its first extent after the block, in whose buffer it is then; 0: it is known before
+    Py_ssize_t itemsize
+    Py_ssize_t nbytes  # if `count` isn't 0, of one iteration
+    Py_ssize_t* shape
+
+
+cdef bint _fits(const Py_buffer* view, const port_t* port) noexcept:
+    """Return whether an array fits a port."""
+    cdef const char* text = view.format
+    cdef char kind
+    cdef int i
+    if text == NULL:
+        return False
+    if text[0] in (c"@", c"=", c"<"):
+        text += 1
+    if text[0] == 0 or text[1] != 0 or view.ndim != port.ndim or view.itemsize != port.itemsize:
+        return False
+    if text[0] in (c"e", c"f", c"d"):
+        kind = c"f"
+    elif text[0] in (c"b", c"h", c"i", c"l", c"q"):
+        kind = c"i"
+    elif text[0] in (c"B", c"H", c"I", c"L", c"Q"):
+        kind = c"u"
+    elif text[0] == c"?":
+        kind = c"b"
+    else:
+        return False
+    if kind != port.kind:
+        return False
+    for i in range(port.ndim):
+        if view.shape[i] != port.shape[i]:
+            return False
+    return True
+
+
+cdef bint _overlap(const Py_buffer* a, const Py_buffer* b) noexcept:
+    return <char*> a.buf < <char*> b.buf + b.len and <char*> b.buf < <char*> a.buf + a.len
+
+
+cdef class Call:
+    """A run for inputs of given types and sizes, of a program that is one block. What comes after the block in rare cases
+    is not done here: `rest` has the conditions of each such item, rows `(base, offset, wanted)`, and if all of one are
+    met there is no result.
+
+    `inputs` are rows `(name, kind, itemsize, shape, base)`, `outputs` rows `(name, kind, itemsize, shape, base, dtype,
+    store, count)` with bases of their own; `frames` has those that are free, of so many `bases`; `memory` has rows
+    `(base, bytes)` of what the block needs; `keep` has what the binding's addresses lead to. Where an output's `count`
+    isn't 0, a loop stacks it until data say: that base holds how many iterations there were, the output's base leads to
+    the buffer with what they made, `shape` is what one makes, and the store is None. Takes C-contiguous arrays by the
+    buffer protocol; for what doesn't fit it gives None, and does nothing."""
+
+    cdef Block block
+    cdef list frames
+    cdef int bases
+    cdef int threads
+    cdef port_t* ports  # of inputs, then of outputs
+    cdef int ins
+    cdef int outs
+    cdef bint stacks  # the first extent of some output is known after the block
+    cdef readonly bint makes_all  # it accepts no arrays for outputs
+    cdef readonly tuple names
+    cdef readonly tuple out_names
+    cdef tuple shapes
+    cdef tuple dtypes
+    cdef list stores  # those of stacked outputs are for what the latest run gave
+    cdef tuple memory
+    cdef tuple rest
+    cdef object make
+    cdef object keep
+
+    def __cinit__(
+        self, Block block, list frames, int bases, int threads, inputs, outputs, memory, keep, rest=()
+    ):
+        from numpy import ndarray
+
+        cdef int i = 0, axis
+        cdef port_t* port
+        if block.frame_bases > bases:
+            raise ValueError("too few bases")
+        self.block = block
+        self.frames = frames
+        self.bases = bases
+        self.threads = threads
+        self.make = ndarray
+        self.keep = keep
+        self.names = tuple([row[0] for row in inputs])
+        self.out_names = tuple([row[0] for row in outputs])
+        self.shapes = tuple([tuple(row[3]) for row in outputs])
+        self.dtypes = tuple([row[5] for row in outputs])
+        self.stores = [Store(0) if row[7] else row[6] for row in outputs]
+        self.stacks = any([row[7] for row in outputs])
+        self.memory = tuple([(int(base), int(size)) for base, size in memory])
+        self.rest = tuple([tuple(rows) for rows in rest])
+        # An array for an output may be an input too, which items after the block may still read.
+        self.makes_all = self.stacks or bool(self.rest)
+        self.ins, self.outs = len(self.names), len(self.out_names)
+        self.ports = <port_t*> PyMem_Malloc(max(1, self.ins + self.outs) * sizeof(port_t))
+        if self.ports == NULL:
+            raise MemoryError
+        memset(self.ports, 0, max(1, self.ins + self.outs) * sizeof(port_t))
+        for row in [*[(*row, None, None, 0) for row in inputs], *outputs]:
+            port = &self.ports[i]
+            port.kind = ord(row[1])
+            port.itemsize = row[2]
+            port.ndim = len(row[3])
+            port.base, port.count = row[4], row[7]
+            if not (0 <= port.base < bases and (port.base or i < self.ins) and 0 <= port.count < bases):
+                raise ValueError("no such base")
+            port.shape = <Py_ssize_t*> PyMem_Malloc(max(1, port.ndim) * sizeof(Py_ssize_t))
+            if port.shape == NULL:
+                raise MemoryError
+            port.nbytes = port.itemsize
+            for axis in range(port.ndim):
+                port.shape[axis] = row[3][axis]
+                port.nbytes *= port.shape[axis]
+            i += 1
+        for i in range(self.outs):
+            port = &self.ports[self.ins + i]
+            if not port.count and (<Store?> self.stores[i]).size < port.nbytes:
+                raise ValueError("a store of too small buffers")
+        for base, _ in self.memory:
+            if not 0 < base < bases:
+                raise ValueError("no such base")
+
+    def __dealloc__(self):
+        cdef int i
+        if self.ports != NULL:
+            for i in range(self.ins + self.outs):
+                PyMem_Free(self.ports[i].shape)
+        PyMem_Free(self.ports)
+
+    def run(self, dict inputs, tuple out=None):
+        """Return the outputs by name, for inputs by name: in fresh arrays, or those of `out` (one for each output, or None).
+
+        None if a name is missing or an array does not fit."""
+        cdef Frame frame
+        cdef list found
+        if len(inputs) != self.ins:
+            return None
+        values = []
+        for name in self.names:
+            value = inputs.get(name)
+            if value is None:
+                return None
+            values.append(value)
+        frame = self.frames.pop() if self.frames else Frame(self.bases)
+        try:
+            found = self.go(frame, values, out)
+        finally:
+            self.frames.append(frame)
+        return None if found is None else dict(zip(self.out_names, found))
+
+    def call(self, list values, tuple out=None):
+        """Run by position; return the outputs in a list."""
+        cdef Frame frame
+        if len(values) != self.ins:
+            return None
+        frame = self.frames.pop() if self.frames else Frame(self.bases)
+        try:
+            return self.go(frame, values, out)
+        finally:
+            self.frames.append(frame)
+
+    cdef list go(self, Frame frame, list values, tuple out):
+        cdef Py_buffer* views = frame.buffers(self.ins + self.outs)
+        cdef int taken = 0
+        if self.makes_all and out is not None:
+            return None
+        try:
+            try:
+                for value in values:
+                    PyObject_GetBuffer(value, &views[taken], PyBUF_FORMAT | PyBUF_C_CONTIGUOUS)
+                    taken += 1
+                    if not _fits(&views[taken - 1], &self.ports[taken - 1]):
+                        return None
+                found = self.targets(out)
+                for value in found:
+                    if value is None:
+                        memset(&views[taken], 0, sizeof(Py_buffer))
+                        taken += 1
+                        continue
+                    PyObject_GetBuffer(value, &views[taken], PyBUF_FORMAT | PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
+                    taken += 1
+                    if out is not None and not _fits(&views[taken - 1], &self.ports[taken - 1]):
+                        return None
+            except (BufferError, TypeError, ValueError):
+                return None
+            if not self.place(frame, views, out is not None):
+                return None
+            self.block.launch(frame, self.threads)
+            if self.rest and self.unfinished(frame):
+                return None
+            if out is not None:
+                self.copy_out(frame, views)
+            elif self.stacks:
+                self.take_stacked(frame, found)
+            return found
+        finally:
+            while taken:
+                taken -= 1
+                PyBuffer_Release(&views[taken])
+
+    cdef bint unfinished(self, Frame frame) except -1:
+        """Return whether items after the block must run."""
+        for rows in self.rest:
+            for base, offset, wanted in rows:
+                if frame.flag(base, offset) != wanted:
+                    break
+            else:
+                return True
+        return False
+
+    cdef list targets(self, tuple out):
+        """Return the arrays for outputs: those given, else fresh ones; None for outputs that a loop stacks."""
+        cdef list found = []
+        cdef int i
+        for i in range(self.outs):
+            if out is not None and out[i] is not None:
+                found.append(out[i])
+            elif self.ports[self.ins + i].count:
+                found.append(None)
+            else:
+                found.append(self.make(self.shapes[i], self.dtypes[i], (<Store> self.stores[i]).take()))
+        return found
+
+    cdef bint place(self, Frame frame, Py_buffer* views, bint given) except -1:
+        """Point the frame's bases at the arrays, or at copies of those that kernels cannot use in place.
+
+        False if two outputs share memory."""
+        cdef int i, j
+        cdef bint suits
+        cdef Py_buffer* view
+        for i in range(self.ins + self.outs):
+            view = &views[i]
+            if not self.ports[i].base or not view.len:
+                continue
+            suits = memory_suits(view.buf, view.len) or (i >= self.ins and not given)
+            if given:
+                for j in range(self.ins, self.ins + self.outs):
+                    if j != i and _overlap(view, &views[j]):
+                        if i >= self.ins:
+                            return False
+                        suits = False
+            if suits:
+                frame.bases[self.ports[i].base] = <int64_t> <uintptr_t> view.buf
+                continue
+            frame.hold(self.ports[i].base, view.len)
+            if i < self.ins:
+                memcpy(<void*> <uintptr_t> frame.bases[self.ports[i].base], view.buf, view.len)
+        for base, size in self.memory:
+            frame.hold(base, size)
+        return True
+
+    cdef void copy_out(self, Frame frame, Py_buffer* views) noexcept:
+        """Copy the outputs that were not written in place to the caller's arrays."""
+        cdef int i
+        cdef void* made
+        for i in range(self.ins, self.ins + self.outs):
+            made = <void*> <uintptr_t> frame.bases[self.ports[i].base]
+            if views[i].len and made != views[i].buf:
+                memcpy(views[i].buf, made, views[i].len)
+
+    cdef int take_stacked(self, Frame frame, list found) except -1:
+        """Return outputs that a loop has stacked as fresh arrays; the next run reuses their buffers."""
+        cdef int i
+        cdef int64_t count
+        cdef Py_ssize_t size
+        cdef port_t* port
+        cdef Store store
+        cdef Buffer buffer
+        for i in range(self.outs):
+            port = &self.ports[self.ins + i]
+            if not port.count:
+                continue
+            count = frame.bases[port.count]
+            size = count * port.nbytes
+            store = self.stores[i]
+            if store.size != max(1, size):
+                self.stores[i] = store = Store(size)
+            buffer = store.take()
+            if size:
+                memcpy(buffer.memory, frame.owned[port.base], size)
+            found[i] = self.make((count, *self.shapes[i]), self.dtypes[i], buffer)
+        return 0

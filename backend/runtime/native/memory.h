@@ -1,0 +1,34 @@
+/* Memory for buffers of kernels: aligned, with slack behind it, on huge pages where the system has any. */
+#ifndef REWRITE_MEMORY_H
+#define REWRITE_MEMORY_H
+
+#include <stdint.h>
+#include <stdlib.h>
+#if defined(__unix__) || defined(__APPLE__)
+#include <sys/mman.h>
+#endif
+
+#define MEMORY_SLACK 64               /* bytes that may be read past a buffer */
+#define MEMORY_HUGE ((size_t)2 << 20) /* a huge page on x86 and (with pages of 4 KiB) on aarch64 */
+#define MEMORY_PAGE 4096
+#define MEMORY_CALLER 16              /* alignment of malloc and NumPy */
+
+/* Allocate at least `size` bytes and the slack, to be released with free(); NULL if that fails. Blocks of a huge page or
+ * more start at one and request them, which many systems require: fewer TLB misses. */
+static void *memory_take(size_t size) {
+  void *block = NULL;
+  if (posix_memalign(&block, size >= MEMORY_HUGE ? MEMORY_HUGE : 64, size + MEMORY_SLACK)) return NULL;
+#ifdef MADV_HUGEPAGE
+  if (size >= MEMORY_HUGE) madvise(block, (size + MEMORY_SLACK) / MEMORY_HUGE * MEMORY_HUGE, MADV_HUGEPAGE);
+#endif
+  return block;
+}
+
+/* Return whether kernels may use a caller's memory in place: it is aligned as every allocator does, and the slack is on its
+ * last page. Kernels load and store vectors at any address, but elements must be aligned. */
+static inline int memory_suits(const void *start, size_t size) {
+  size_t end = ((uintptr_t)start + size) % MEMORY_PAGE;
+  return (uintptr_t)start % MEMORY_CALLER == 0 && end > 0 && end <= MEMORY_PAGE - MEMORY_SLACK;
+}
+
+#endif

@@ -1,0 +1,91 @@
+"""The C compiler: finding one, and its flags for a target."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.util import find_spec
+from pathlib import PurePath
+
+from ...errors import UserError
+from ..ir.target import Target
+
+_FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing", "-fPIC", "-shared", "-w", "-g0")
+_LEVELS: Mapping[tuple[str, str], str] = {
+    ("x86_64", "avx512"): "x86-64-v4",
+    ("x86_64", "avx2"): "x86-64-v3",
+    ("x86_64", "portable"): "x86-64",
+    ("aarch64", "portable"): "armv8-a",
+}
+_OPTIONS: Mapping[str, str] = {"avx512_bf16": "avx512bf16", "avx512_vnni": "avx512vnni", "avx_vnni": "avxvnni"}
+
+
+@dataclass(frozen=True, slots=True)
+class Compiler:
+    """A C compiler: its command and version text."""
+
+    command: tuple[str, ...]
+    version: str
+
+    def flags(self, target: Target) -> tuple[str, ...]:
+        """Return the flags for kernels of a target.
+
+        They name its instructions, never those of this machine, so that kernels are the same wherever they are
+        compiled."""
+        level = _LEVELS.get((target.machine, target.isa))
+        if level is None:
+            return _FLAGS
+        extras = [_OPTIONS[feature] for feature in target.features]
+        if self.is_zig:
+            cpu = {"armv8-a": "generic"}.get(level, level.replace("-", "_"))
+            chosen = ["-mcpu=" + "+".join([cpu, *extras])]
+        else:
+            chosen = [f"-march={level}", *(f"-m{extra}" for extra in extras)]
+        if target.isa == "avx512":
+            chosen.append("-mprefer-vector-width=512")
+        return (*_FLAGS, *chosen)
+
+    @property
+    def is_zig(self) -> bool:
+        """Whether this is Zig's driver of clang, which has its own names of CPUs."""
+        return any(PurePath(word).stem in ("zig", "ziglang") for word in self.command)
+
+    def key(self, target: Target) -> str:
+        """Return a hash of everything that affects the machine code of a source."""
+        text = repr((self.version, self.flags(target)))
+        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+@cache
+def find_compiler() -> Compiler:
+    """Return the C compiler: $CC, else cc, gcc, clang, else the clang of the `ziglang` wheel.
+
+    Raises UserError if there is none."""
+    commands = _candidates()
+    for command in commands:
+        with contextlib.suppress(OSError, subprocess.SubprocessError):
+            done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=True)
+            return Compiler(tuple(command), done.stdout.strip())
+    if os.environ.get("CC"):
+        problem = f"the C compiler named by $CC does not run: {shlex.join(commands[0])}"
+        raise UserError(problem, hint="Correct CC, or unset it.")
+    raise UserError(
+        "no C compiler found",
+        hint="Install gcc or clang, or `pip install onnx-rewrite[zig]`, which includes one. "
+        "Without a compiler, `rewrite MODEL.onnx --emit onnx` still writes the optimized model.",
+    )
+
+
+def _candidates() -> list[list[str]]:
+    if chosen := os.environ.get("CC"):
+        return [shlex.split(chosen)]
+    zig = [[sys.executable, "-m", "ziglang", "cc"]] if find_spec("ziglang") else []
+    return [*([c] for c in ("cc", "gcc", "clang") if shutil.which(c)), *zig]

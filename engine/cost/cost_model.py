@@ -1,0 +1,166 @@
+"""Cost of a node: a roofline over the machine profile, and simpler measures.
+
+A node takes as long as the slower of its arithmetic and its memory traffic (Williams et al., "Roofline", CACM 2009),
+plus a fixed cost. There are two targets:
+
+- `portable`: an ONNX runtime executes the file. Every node is dispatched and reads and writes memory.
+- `native`: our kernels. Pointwise nodes join the kernel of their producer and then cost their arithmetic and their
+other operands; views are free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from ..ir.graph import AttrValue, Graph, Node, OtherType, TensorType, ValueType
+from ..ir.names import WITH_BODIES
+from ..operators.schemas import is_pure
+from . import machine as machines
+from .machine import Machine
+from .operator_cost import Estimator, Kind, Types, Work
+
+Model = Literal["latency", "flops", "nodes", "memory"]
+Target = Literal["portable", "native"]
+MODELS: tuple[Model, ...] = ("latency", "flops", "nodes", "memory")
+
+_STORED = 0.05
+"""Cost of a stored byte as a share of reading it from memory, so that two constants of the same use differ by size."""
+_CONSTANT = 1e-9
+"""Seconds for a constant of any size: one fewer is better where nothing else differs."""
+_RUN = 1.5
+"""Cost of setting up one run of a body, in dispatches of a node (measured with ONNX Runtime)."""
+
+
+@dataclass(slots=True)
+class CostModel:
+    """Prices nodes and constants.
+
+    `model` is what counts: `latency` in seconds, `flops`, `nodes`, or `memory` in bytes written and stored. The last
+    three add a trifle of latency to break ties. `hints` gives symbolic dims their likely values, others are `nominal`.
+    `fold_bytes` and `fold_growth` limit what is folded, see `stores`."""
+
+    model: Model = "latency"
+    target: Target = "portable"
+    machine: Machine = field(default_factory=machines.load)
+    threads: int = 1
+    hints: Mapping[str, int] = field(default_factory=dict)
+    nominal: int = 64
+    fold_bytes: float | None = None
+    fold_growth: float = 2.0
+    _estimator: Estimator = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if self.model not in MODELS:
+            raise ValueError(f"unknown cost model {self.model!r}; there are {', '.join(MODELS)}")
+        if self.target not in ("portable", "native"):
+            raise ValueError(f"unknown target {self.target!r}")
+        rates, lanes = (machines.rates(), self.machine.lanes) if self.target == "native" else ({}, 0)
+        self._estimator = Estimator(self.hints, self.nominal, rates, lanes)
+
+    def node_cost(
+        self,
+        op: str,
+        attrs: Mapping[str, AttrValue],
+        inputs: Types,
+        outputs: Types,
+        constant: Sequence[bool] = (),
+        joins: bool = True,
+    ) -> float:
+        """Return the cost of one node, never negative.
+
+        `inputs` and `outputs` are the types, None where absent. `constant` marks the inputs that are constants; a node
+        of constants only is folded, and costs what storing its outputs costs. `joins` says whether some input is made
+        by another node, whose kernel a pointwise node could join."""
+        if op == "Proj":
+            return 0.0
+        if constant and all(c or t is None for c, t in zip(constant, inputs, strict=True)) and any(constant):
+            return sum(self.constant_cost(t) for t in outputs if t is not None)
+        work = self._estimator.work(op, attrs, inputs, outputs)
+        seconds = self._native(work, joins) if self.target == "native" else self._portable(work)
+        if op in WITH_BODIES:
+            seconds += self._bodies(op, attrs)
+        if self.model == "nodes":
+            return 1.0 + 1e-3 * seconds
+        return {"latency": 0.0, "flops": work.flops, "memory": work.writes}[self.model] + seconds
+
+    def constant_cost(self, type_: ValueType) -> float:
+        """Return the cost of storing a constant of this type."""
+        nbytes = self._estimator.nbytes(type_)
+        seconds = _CONSTANT + _STORED * nbytes / self.machine.bandwidths[3]
+        if self.model == "memory":
+            return nbytes + seconds
+        return seconds if self.model == "latency" else 1e-3 * seconds
+
+    def stores(self, nbytes: float, source: float) -> bool:
+        """Whether to fold constants of `source` bytes into one of `nbytes` and store that.
+
+        By default a file may grow by 1 MiB for it, a compiled program by 256 MiB, since its kernels want packed
+        weights. In either case a constant of at most `fold_growth` times the source may be stored."""
+        default = 1 << 28 if self.target == "native" else 1 << 20
+        limit = default if self.fold_bytes is None else self.fold_bytes
+        return nbytes <= max(limit, self.fold_growth * source)
+
+    def nbytes(self, type_: ValueType) -> float:
+        """Return the size of a value in bytes at the nominal dims."""
+        return self._estimator.nbytes(type_)
+
+    def graph_cost(self, graph: Graph) -> float:
+        """Return the cost of a graph: its nodes and its constants, each once; operators on constants alone are free."""
+        sources = {name: float(c.nbytes) for name, c in graph.constants.items()}  # bytes of what a value is folded from
+        total = 0.0
+        used: dict[str, None] = {}
+        for node in graph.nodes:
+            fixed = [v for v in node.inputs if v in sources]
+            constant = bool(fixed) and all(v in sources or not v for v in node.inputs)
+            source = sum(sources[v] for v in fixed)
+            nbytes = (self.nbytes(_type(graph, v)) for v in node.outputs)
+            if constant and _is_pure(node) and self.stores(sum(nbytes), source):
+                sources.update((v, source) for v in node.outputs if v)
+                continue
+            used.update(dict.fromkeys(fixed))
+            inputs, outputs = (
+                [graph.types.get(v, TensorType()) if v else None for v in values]
+                for values in (node.inputs, node.outputs)
+            )
+            mask = () if constant else [v in sources for v in node.inputs]
+            joins = any(v and v not in sources and v not in graph.inputs for v in node.inputs)
+            total += self.node_cost(node.op, node.attrs, inputs, outputs, mask, joins)
+        used.update(dict.fromkeys(v for v in graph.outputs if v in sources))
+        return total + sum(self.constant_cost(_type(graph, v)) for v in used)
+
+    def _seconds(self, flops: float, efficiency: float, nbytes: float) -> float:
+        arithmetic = flops / (self.machine.flops * efficiency * self.threads)
+        # Threads share the memory: two of them hardly read twice as fast.
+        traffic = nbytes / (self.machine.bandwidth(nbytes) * (1 + 0.5 * (self.threads - 1)))
+        return max(arithmetic, traffic)
+
+    def _portable(self, work: Work) -> float:
+        return self.machine.dispatch + self._seconds(work.flops, work.efficiency, work.bytes)
+
+    def _bodies(self, op: str, attrs: Mapping[str, AttrValue]) -> float:
+        """Cost of running bodies besides the work in them: setting up each run and starting its nodes."""
+        largest = max((len(body.nodes) for body in attrs.values() if isinstance(body, Graph)), default=0)
+        runs = 1 if op == "If" else self.nominal
+        return runs * (_RUN + largest) * (self.machine.launch if self.target == "native" else self.machine.dispatch)
+
+    def _native(self, work: Work, joins: bool) -> float:
+        if work.kind is Kind.VIEW:
+            return 1e-9  # free, but no view is still better than one
+        if work.kind is Kind.POINTWISE and joins and work.reads:
+            extra = sum(work.reads) - max(work.reads)
+            # It comes on top of its producer's time, which its arithmetic does not overlap with.
+            return 1e-8 + self._seconds(work.flops, work.efficiency, 0.0) + self._seconds(0.0, 1.0, extra)
+        return self.machine.launch + self._seconds(work.flops, work.efficiency, work.bytes)
+
+
+def _is_pure(node: Node) -> bool:
+    return is_pure(node.op, node.attrs) and not any(True for _ in node.subgraphs())
+
+
+def _type(graph: Graph, value: str) -> ValueType:
+    found = graph.types.get(value)
+    if isinstance(found, OtherType):
+        return found
+    return graph.constants[value].type if value in graph.constants else found or TensorType()

@@ -1,0 +1,190 @@
+"""Machine profile: arithmetic, bandwidths of the memory levels and fixed costs, as the cost model sees them.
+
+`load` returns the profile that `rewrite calibrate` measured on this CPU model, or one shipped with the package. A
+profile only ranks alternatives: a wrong figure makes a slower program, never a wrong one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import platform
+import re
+import warnings
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from ...system import scoped
+
+FORMAT = 1
+"""Version of the stored file; files of another version are not used."""
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A machine profile.
+
+    `flops` is the peak f32 rate of one thread in flop/s. `sizes` are the bytes of L1, L2 and L3 that one thread can
+    use. `bandwidths` are the bytes per second that one thread reads and writes in L1, L2, L3 and DRAM. `launch` is the
+    cost in seconds of starting a compiled kernel, `dispatch` of one node in an ONNX runtime."""
+
+    cpu: str = "generic"
+    isa: str = "generic"
+    flops: float = 40e9
+    sizes: tuple[int, int, int] = (32 << 10, 1 << 20, 16 << 20)
+    bandwidths: tuple[float, float, float, float] = (100e9, 60e9, 30e9, 12e9)
+    launch: float = 1e-6
+    dispatch: float = 3e-6
+    source: str = "default"
+
+    @property
+    def lanes(self) -> int:
+        """Number of f32 elements in a vector register."""
+        return {"avx512": 16, "avx2": 8}.get(self.isa, 4)
+
+    def bandwidth(self, nbytes: float) -> float:
+        """Return the bytes per second that one thread reaches on a working set of this many bytes."""
+        levels = zip(self.sizes, self.bandwidths, strict=False)
+        return next((rate for size, rate in levels if nbytes <= size), self.bandwidths[3])
+
+
+_DEFAULTS = {
+    "avx512": Machine(isa="avx512", flops=100e9, bandwidths=(200e9, 90e9, 45e9, 18e9)),
+    "avx2": Machine(isa="avx2", flops=70e9, bandwidths=(120e9, 60e9, 30e9, 14e9)),
+    "neon": Machine(isa="neon", flops=45e9, bandwidths=(90e9, 50e9, 25e9, 14e9)),
+    "generic": Machine(),
+}
+
+
+def cpu_name() -> str:
+    """Return the CPU's model name, or the architecture where the system does not report it."""
+    return _cpuinfo("model name") or platform.processor() or platform.machine() or "unknown"
+
+
+def _cpuinfo(field: str) -> str:
+    """Return the first line of this name in `/proc/cpuinfo`; empty where the system has none."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.lower().startswith(field)), "")
+
+
+def isa_name() -> str:
+    """Return the vector extension that kernels can use here: `avx512`, `avx2`, `neon` or `generic`."""
+    machine = platform.machine().lower()
+    if machine in ("aarch64", "arm64"):
+        return "neon"
+    flags = set(_cpuinfo("flags").split())
+    if "avx512f" in flags:
+        return "avx512"
+    return "avx2" if "avx2" in flags and "fma" in flags else "generic"
+
+
+@cache
+def rates() -> dict[str, float]:
+    """Return the speedups over f32 of products of narrower numbers: `bf16`, and bytes as `int8`.
+
+    Without an instruction for it, a product of bf16 takes two of floats and the unpacking of its operands. One of bytes
+    takes two of 16-bit integers."""
+    flags = set(_cpuinfo("flags").split())
+    wide = "avx512bw" in flags
+    bytewise = "avx512_vnni" in flags if wide else "avx_vnni" in flags
+    return {
+        "bf16": 2.0 if wide and "avx512_bf16" in flags else 0.8,
+        "int8": 4.0 if bytewise else 1.2 if "avx2" in flags else 0.4,
+    }
+
+
+def default() -> Machine:
+    """Return the shipped profile for this machine's vector extension, with the cache sizes that the system reports."""
+    base = _DEFAULTS[isa_name()]
+    return dataclasses.replace(base, cpu=cpu_name(), sizes=_cache_sizes() or base.sizes)
+
+
+def _cache_sizes() -> tuple[int, int, int] | None:
+    """Return the sizes of L1d, L2 and L3 in bytes as Linux reports them; None where it does not."""
+    found: dict[int, int] = {}
+    try:
+        for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
+            kind, level, size = ((index / name).read_text().strip() for name in ("type", "level", "size"))
+            if kind != "Instruction" and (parts := re.fullmatch(r"(\d+)([KMG]?)", size)):
+                found[int(level)] = int(parts[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[parts[2]]
+    except (OSError, ValueError):
+        return None
+    if 1 not in found or 2 not in found:
+        return None
+    return found[1], found[2], max(found.get(3, found[2]), found[2])
+
+
+# --- storage ---------------------------------------------------------------------------------------------------------
+
+
+def profile_path() -> Path:
+    """Return the path of this CPU model's profile, in the user's cache directory."""
+    import platformdirs
+
+    slug = re.sub(r"[^a-z0-9]+", "-", cpu_name().lower()).strip("-")[:80] or "unknown"
+    return Path(platformdirs.user_cache_dir("onnx-rewrite", appauthor=False)) / "machine" / f"{slug}.json"
+
+
+def load(path: Path | None = None) -> Machine:
+    """Load the measured profile of this CPU model, else the shipped default.
+
+    A file that cannot be read or holds impossible values is ignored with a warning."""
+    path = path or profile_path()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return default()
+    except (OSError, UnicodeDecodeError) as error:
+        return _refuse(path, str(error))
+    try:
+        return _parse(json.loads(text))
+    except (ValueError, TypeError, KeyError) as error:
+        return _refuse(path, str(error))
+
+
+def _refuse(path: Path, reason: str) -> Machine:
+    warnings.warn(
+        f"ignoring the machine profile {path} ({reason}) and using the shipped one; "
+        "run `rewrite calibrate` to measure it again",
+        stacklevel=3,
+    )
+    return default()
+
+
+def _parse(data: object) -> Machine:
+    """Validate a decoded profile; the message of the `ValueError` says what is wrong with it."""
+    if not isinstance(data, dict) or data.get("format") != FORMAT:
+        raise ValueError(f"not a profile of format {FORMAT}")
+
+    def numbers(name: str, count: int, low: float, high: float) -> list[float]:
+        values = data.get(name)
+        values = values if isinstance(values, list) else [values]
+        if len(values) != count or any(isinstance(v, bool) or not isinstance(v, int | float) for v in values):
+            raise ValueError(f"{name} is not {count} numbers" if count > 1 else f"{name} is not a number")
+        if not all(low <= v <= high for v in values):
+            raise ValueError(f"{name} = {values} is outside {low:g} .. {high:g}")
+        return [float(v) for v in values]
+
+    cpu, isa = data.get("cpu"), data.get("isa")
+    if not isinstance(cpu, str) or isa not in _DEFAULTS:
+        raise ValueError("cpu or isa is missing")
+    l1, l2, l3 = (int(v) for v in numbers("sizes", 3, 1 << 10, 1 << 34))
+    b1, b2, b3, b4 = numbers("bandwidths", 4, 1e7, 1e13)
+    (flops,) = numbers("flops", 1, 1e7, 1e14)
+    (launch,), (dispatch,) = (numbers(name, 1, 1e-9, 1e-2) for name in ("launch", "dispatch"))
+    return Machine(cpu, isa, flops, (l1, l2, l3), (b1, b2, b3, b4), launch, dispatch, source="calibrated")
+
+
+def store(machine: Machine, path: Path | None = None) -> Path:
+    """Write a profile atomically, readable by its owner only; raises `OSError` if that fails."""
+    path = path or profile_path()
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    data = {"format": FORMAT, **dataclasses.asdict(machine)}
+    del data["source"]
+    with scoped.replacing(path, private=True) as file:
+        file.write(json.dumps(data, indent=2).encode() + b"\n")
+    return path

@@ -1,0 +1,60 @@
+"""Encoding of a graph in an e-graph: every value becomes a class, every node an e-node.
+
+A node with several outputs becomes one e-node with a tuple as its value, and a `Proj` for each output that is read. A
+node with subgraphs (If, Loop, Scan) depends on what its bodies capture. Those values are appended to its children, and
+attribute `CAPTURES` holds the names under which the bodies read them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+from ..ir.constants import ConstantInfo
+from ..ir.graph import Graph, Node, ValueType
+from ..ir.names import ABSENT, CAPTURES
+from ..operators.schemas import signature
+from .egraph import EGraph
+
+
+def encode(
+    graph: Graph, egraph: EGraph, constants: Mapping[str, ConstantInfo] | None = None, *, prefix: str = ""
+) -> dict[str, int]:
+    """Add a graph to an e-graph and return the class of every value by name; `egraph.roots` gets the outputs.
+
+    `constants` may hold summaries that replace constants of the graph. Values that the graph captures become inputs,
+    their names prefixed by `prefix`."""
+    at: dict[str, int] = {"": ABSENT}
+    for name in (*graph.inputs, *graph.captures()):
+        at[name] = egraph.add_input(prefix + name, graph.types.get(name, graph.type(name)))
+    at |= {name: egraph.add_constant(info) for name, info in (constants or {}).items()}
+    at |= {name: egraph.add_constant(constant) for name, constant in graph.constants.items()}
+    read = {*graph.outputs, *graph.consumers()}
+    for node in graph.nodes:
+        types = tuple(graph.types.get(out, graph.type(out)) for out in node.outputs)
+        add_node(egraph, node, at, read, types=types, given=True, origins=node.origins or (node.name,))
+    egraph.roots = {name: at[name] for name in graph.outputs}
+    return at
+
+
+def add_node(
+    egraph: EGraph, node: Node, at: dict[str, int], read: Container[str], *, origins: tuple[str, ...],
+    made_by: str | None = None, types: tuple[ValueType, ...] | None = None, given: bool = False,
+) -> None:  # fmt: skip
+    """Add a node of a graph, and to `at` the classes of its outputs: of several, those in `read`.
+
+    Raises `IllTyped` as `EGraph.add` does, which explains `types` and `given`."""
+    bodies = [body for _, body in node.subgraphs()]
+    captures = tuple(dict.fromkeys(c for body in bodies for c in body.captures()))
+    children = [at[name] for name in node.inputs]
+    found = signature(node.op)
+    children += [ABSENT] * ((found.max_inputs or 0) - len(children) if found is not None else 0)
+    children += [at[name] for name in captures]
+    attrs = {**node.attrs, CAPTURES: captures} if bodies else node.attrs
+    count = max(1, len(node.outputs))
+    handle = egraph.add(node.op, attrs, children, count, made_by=made_by, origins=origins, types=types, given=given)
+    if len(node.outputs) == 1:
+        at[node.outputs[0]] = handle
+        return
+    for index, out in enumerate(node.outputs):
+        if out in read:
+            at[out] = egraph.add("Proj", {"index": index}, (handle,), made_by=made_by, origins=origins)

@@ -1,0 +1,110 @@
+"""Extraction: of every class that is needed, the node to compute it by, so that the whole costs least.
+
+Cost counts shared work once (DAG cost), which makes finding the optimum NP-hard. Three steps approximate it:
+
+1. Terms over constants are evaluated before the program runs, so a class of constants is a leaf that costs its storage.
+   Knuth's algorithm on term size chooses how it is evaluated (`priced_egraph`).
+2. A greedy solution after the "faster greedy DAG" extractor of the extraction gym (egraphs-good/extraction-gym). Each
+   class keeps the *set* of classes that its best derivation needs, and a node is priced by the union of its children's
+   sets. Classes are taken in order of cost, as in Dijkstra's algorithm: a node costs no less than any child, so each
+   node is priced once, and the result is acyclic by construction (`greedy`).
+3. Local search by reference counts: one class, all users of an unused class together (merged products pay only if all
+   consumers switch at once), or all users of a used one change their node if the whole gets cheaper (`local_search`).
+
+Ties go to the lower handle everywhere, so that the same e-graph gives the same result.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Container, Mapping
+from dataclasses import dataclass
+
+from ...errors import RewriteError
+from ..cost.cost_model import CostModel
+from ..egraph.analysis import ENode
+from ..egraph.egraph import EGraph
+from ..ir.names import KERNEL_OPERATORS, OWN_DOMAIN
+from ..onnx_io.opsets import can_express
+from .greedy import greedy
+from .local_search import LocalSearch
+from .priced_egraph import PricedEGraph
+from .priced_egraph import dependencies as dependencies
+
+
+class ExtractionError(RewriteError):
+    """A needed class has no admissible derivation: an error of the program, not of its user."""
+
+
+@dataclass(frozen=True, slots=True)
+class Extraction:
+    """The chosen node of every class that is needed, by canonical handle.
+
+    `folded` are the classes to be evaluated beforehand; their terms are in `choice` too. `cost` is the DAG cost of
+    what runs and is stored, `bound` a proven lower bound of it."""
+
+    choice: dict[int, int]
+    folded: frozenset[int]
+    cost: float
+    method: str
+    bound: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Effort of extraction.
+
+    `steps` limits local search by work, not time, so that the result does not depend on the machine's load. For each
+    factor of `movement` a greedy solution is made in which moving data costs that many times as much; each is
+    improved under the true cost, and the best one is taken."""
+
+    steps: int = 400_000
+    movement: tuple[float, ...] = (1.0,)
+
+
+REGIONS = Limits(movement=(1.0, 0.0, 8.0))
+"""For choices that pay only in whole regions, bordered by moves of data: as if these were free, and very expensive."""
+
+
+def admissible(target: str, opset: Mapping[str, int], defined: Container[str]) -> Callable[[ENode], bool]:
+    """Return the predicate for nodes that a result may contain: `native`, or a file at the model's opset.
+
+    `defined` holds operators with a definition, which the native graph uses instead of them."""
+    if target == "native":
+        own = f"{OWN_DOMAIN}."
+        return lambda node: node.op in KERNEL_OPERATORS or not (node.op.startswith(own) or node.op in defined)
+    return lambda node: can_express(node.op, node.attrs, opset)
+
+
+def extract(
+    egraph: EGraph,
+    cost: CostModel,
+    *,
+    admissible: Callable[[ENode], bool] = lambda node: True,
+    limits: Limits | None = None,
+) -> Extraction:
+    """Return the cheapest derivation found of all roots.
+
+    Nodes that are not `admissible` are not used at run time; they may be evaluated beforehand. Raises `ExtractionError`
+    naming the first root without a derivation."""
+    limits = limits or Limits()
+    roots = list(dict.fromkeys(map(egraph.find, egraph.roots.values())))
+    problem = PricedEGraph(egraph, cost, admissible, roots)
+    total, method, chosen = math.inf, "", {}
+    for factor in limits.movement:
+        best = greedy(problem, factor)
+        for name, root in egraph.roots.items():
+            if egraph.find(root) not in best:
+                hint = problem.diagnosis(root, best)
+                raise ExtractionError(f"no derivation of the output {name!r} can be written", hint=hint)
+        solution = LocalSearch(problem, best)
+        improved = ", improved" if solution.improve(limits.steps) else ""
+        found = solution.chosen()
+        price = sum(problem.leaf[c] if c in problem.leaf else problem.weight[h] for c, h in found.items())
+        if not method or price < total * (1 - 1e-9):
+            moved = "" if factor == 1.0 else f", movement x {factor:g}"
+            total, method, chosen = price, f"greedy DAG{improved}{moved}", found
+    folded = [c for c in chosen if c in problem.leaf]
+    for c in folded:
+        problem.add_term(c, chosen)
+    return Extraction(chosen, frozenset(folded), total, method, min(problem.bound(), total))

@@ -1,0 +1,124 @@
+"""Task of the saturation process: the stages from encoding to extraction, for each graph of a model."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from ..grammar.library.load import Library
+from ..system.progress import Progress, ignore
+from . import pipeline
+from .cost.cost_model import CostModel
+from .ir.bodies import all_bodies, body_number
+from .ir.constants import ConstantInfo, summarize
+from .ir.graph import Graph
+from .operators.schemas import declaring
+from .options import Options
+from .rewriting.rule_library import load_rules, operators_of
+from .saturation.saturate import Limits, Saturation
+from .saturation.why_not import WhyNot, why_not
+from .stage_values import Chosen, Saturated, Setup
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Result for one graph: the nodes chosen for each target, how saturation went, why a rule did not match.
+
+    `seconds` are wall-clock times by stage, `computed` is the processor time of all stages."""
+
+    chosen: dict[str, Chosen]
+    saturation: Saturation
+    seconds: dict[str, float] = field(default_factory=dict)
+    why_not: WhyNot | None = None
+    computed: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """The graphs to optimize (a main graph and the bodies in it), the options, and what is left of the limits.
+
+    The main graph comes without its constants, which `constants` summarizes."""
+
+    graphs: Sequence[Graph]
+    constants: Mapping[str, ConstantInfo]
+    options: Options
+    costs: Sequence[CostModel]
+    limits: Limits
+
+    @classmethod
+    def of(cls, graph: Graph, options: Options, costs: Sequence[CostModel]) -> Job:
+        """Make the job for a graph with marked bodies and for the bodies in it."""
+        with ThreadPoolExecutor(2) as pool:  # hashing constants releases the interpreter's lock
+            infos = dict(zip(graph.constants, pool.map(summarize, graph.constants.values()), strict=True))
+        bodies = sorted(all_bodies(graph), key=body_number)
+        limits = Limits(options.time_limit, options.node_limit)
+        return cls((replace(graph, constants={}), *bodies), infos, options, costs, limits)
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the job may use."""
+        return self.options.memory_limit << 20
+
+    @property
+    def size(self) -> int:
+        """Nodes of all graphs."""
+        return sum(len(graph.nodes) for graph in self.graphs)
+
+    def within(self, limits: Limits) -> Job:
+        """Return the same job with other limits."""
+        return replace(self, limits=limits)
+
+    def __call__(self, progress: Progress = ignore, library: Library | None = None) -> list[Outcome]:
+        """Optimize the graphs in turn, each in the time that the ones before it left."""
+        library = library or load_rules(self.options.rules, std=self.options.std_rules)
+        opsets = self.graphs[0].opset
+        setup = pipeline.prepare(library, opsets, self.options, self.costs)
+        end = time.process_time() + self.limits.seconds
+        outcomes = []
+        with declaring(operators_of(library, opsets)):
+            for i, graph in enumerate(self.graphs):
+                limits = replace(self.limits, seconds=max(0.0, end - time.process_time()))
+                outcomes.append(_optimize(graph, {} if i else self.constants, setup, limits, self.options, progress))
+        return outcomes
+
+
+def _optimize(
+    graph: Graph, constants: Mapping[str, ConstantInfo], setup: Setup, limits: Limits, options: Options,
+    progress: Progress,
+) -> Outcome:  # fmt: skip
+    """Run the middle stages on one graph, and note the time of each."""
+    begun, last = time.process_time(), time.perf_counter()
+    chosen: dict[str, Chosen] = {}
+    runs: dict[str, Saturated] = {}
+    seconds: dict[str, float] = {}
+
+    def left() -> Limits:
+        return replace(limits, seconds=max(0.0, limits.seconds - (time.process_time() - begun)))
+
+    for stage, value in pipeline.middle(graph, setup, left, constants, progress):
+        now = time.perf_counter()
+        seconds[stage], last = seconds.get(stage, 0.0) + now - last, now
+        if isinstance(value, Chosen):
+            chosen[value.target] = value
+        elif isinstance(value, Saturated):
+            runs[stage] = value
+    saturation = runs.get("lower", runs["saturate"]).saturation
+    if "kernels" in runs:
+        saturation.add(runs["kernels"].saturation)
+    # last, because it adds the right sides that it tries to the e-graph
+    missed = _why_not(runs, setup, options.why_not) if options.why_not else None
+    return Outcome(chosen, saturation, seconds, missed, time.process_time() - begun)
+
+
+def _why_not(runs: Mapping[str, Saturated], setup: Setup, name: str) -> WhyNot | None:
+    """Explain a rule on the e-graph that it runs on."""
+    rules, own_rulesets = setup.rules, setup.rules.native.rulesets() - setup.rules.plan.rulesets()
+    asked = [rule for rule in rules.rules if rule.name == name]
+    own = [rule for rule in asked if rule.ruleset in own_rulesets]
+    on: Any = runs["saturate"]
+    if own and "kernels" in runs:
+        asked, on = own, runs["kernels"]
+    return why_not(on.evaluator, asked) if asked else None

@@ -1,0 +1,68 @@
+"""Summary of a constant for saturation: its type and statistics, and its elements only if they are few.
+
+Saturation runs in a process of its own, and weights of hundreds of megabytes should not be copied into it. Conditions
+on a large constant (`all(c == 1)`, `finite(c)`, `positive(c)`) are decided from a summary computed in one pass.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .graph import Constant, TensorType
+
+SMALL = 4096
+"""Largest number of elements of a constant whose summary includes the elements."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConstantInfo:
+    """A constant as conditions see it.
+
+    `elements` is None for a large constant. Then `splat` (the value if all elements are equal), `low`, `high` and
+    `finite` are what is known; `low` and `high` are None where unordered, empty or with NaN."""
+
+    digest: str
+    type: TensorType
+    elements: NDArray[np.generic] | None = field(compare=False, repr=False)
+    splat: float | int | bool | None
+    low: float | int | None
+    high: float | int | None
+    finite: bool
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(int(d) for d in self.type.shape or () if isinstance(d, int))
+
+    def contents(self) -> NDArray[np.generic] | None:
+        """Return the elements, if they are few or all equal (then as a broadcast view); else None."""
+        if self.elements is not None:
+            return self.elements
+        if self.splat is not None and self.type.dtype is not None:
+            return np.broadcast_to(np.asarray(self.splat, self.type.dtype.numpy), tuple(self.type.shape or ()))  # type: ignore[arg-type]
+        return None
+
+
+def summarize(constant: Constant) -> ConstantInfo:
+    """Summarize a constant in one pass over its elements, without copying them."""
+    array = constant.array
+    splat: float | int | bool | None = None
+    low: float | int | None = None
+    high: float | int | None = None
+    finite = True
+    if array.size and (array.dtype.kind in "biuf" or array.dtype.name == "bfloat16"):
+        numbers = array if array.dtype.kind in "biuf" else array.astype(np.float32)
+        smallest, largest = numbers.min(), numbers.max()
+        finite = bool(np.isfinite(smallest) and np.isfinite(largest))
+        if smallest == smallest:  # not NaN
+            low, high = smallest.item(), largest.item()
+            # -0.0 and 0.0 compare equal but are different contents.
+            zeros = low == 0 and numbers.dtype.kind == "f"
+            if smallest == largest and not (zeros and np.unique(np.signbit(numbers)).size > 1):
+                splat = array.flat[0].item()
+    elements = array if array.size <= SMALL else None
+    return ConstantInfo(constant.digest, constant.type, elements, splat, low, high, finite)

@@ -1,0 +1,26 @@
+"""Names that all rooms share: operators of the `rewrite` domain, and the marks that encode bodies in an e-graph."""
+
+OWN_DOMAIN = "rewrite"
+"""Domain of the operators that rule files declare without a domain."""
+LOWER_PRECISION = frozenset(f"{OWN_DOMAIN}.{name}" for name in ("MatMulBf16", "ConvBf16", "ChannelsLastConvBf16"))
+"""Operators of the standard library that multiply in a lower precision than that of their operands."""
+CHANNELS_LAST = frozenset(
+    f"{OWN_DOMAIN}.ChannelsLast{name}" for name in ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool")
+)
+"""Operators on images in NHWC layout."""
+ATTENTION = frozenset(f"{OWN_DOMAIN}.{name}" for name in ("ScaledDotProductAttention", "AttentionBf16"))
+"""Fused attention, with products in f32 or of operands rounded to bf16."""
+KERNEL_OPERATORS = LOWER_PRECISION | CHANNELS_LAST | ATTENTION
+"""Operators of the standard library that have a kernel; any other stands for its definition."""
+
+WITH_BODIES = ("If", "Loop", "Scan")
+"""Operators with graphs among their attributes, which may read any number of values from the graph around them."""
+
+ABSENT = 0
+"""Handle of an absent optional input in every e-graph."""
+LEAVES = ("Absent", "Input", "Const")
+"""E-nodes without operands that stand for values from outside the graph."""
+CAPTURES = "$captures"
+"""Attribute with the names of the values that the bodies of a node capture: the last children of its e-node."""
+LOCAL = "$"
+"""Prefix of the names under which bodies made by rules read captured values."""

@@ -1,0 +1,344 @@
+"""Export of graphs to ONNX models.
+
+A graph is written at the opset of its model (`Graph.opset`), or at the least one above it that can express all nodes.
+The metadata of every node names the rules that made it and the original nodes it stands for (`rewrite.rules`,
+`rewrite.origins`).
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...errors import RewriteError, UserError
+from ...system import scoped
+from ..ir.bodies import all_bodies
+from ..ir.graph import Graph, Node, OtherType, TensorType, ValueType
+from ..ir.names import OWN_DOMAIN
+from ..ir.protos import attribute_to_proto, fill_tensor, is_raw, type_to_proto
+from ..ir.symbolic import symbols
+from ..operators import schemas
+from .model_values import ModelValues, unique_name
+from .opsets import NotExpressible, downgrade, version_at
+from .proto_graphs import without
+from .protobuf_wire import LARGE_FROM, spliced
+
+LARGE = 1_900_000_000
+"""Constants of more bytes than this go to a file of their own: a protocol buffer holds at most 2 GiB."""
+_EXTERNAL_FROM = 1024
+_ALIGNMENT = 4096
+Portion = tuple[int, int]
+"""Offset of a byte range in the original file (-1: not from there), and its length."""
+_MIN_RANGE = 1 << 16
+"""Minimum length of a range in bytes; shorter ones are not recorded."""
+_CHUNK = 8 << 20
+"""Bytes per write; an interrupt waits for one."""
+
+
+def write(
+    graph: Graph,
+    *,
+    opset: int | None = None,
+    own_operators: bool = False,
+    detached_arrays: list[np.ndarray | None] | None = None,
+) -> Any:
+    """Convert a graph to a `ModelProto`, at its own opset or the given one, or the least above it that can express it.
+
+    Operators of the domain `rewrite` are written only if `own_operators` is set; no other software runs such a model.
+    With `detached_arrays`, large initializers of the main graph stay empty. The list is filled with an entry for each
+    initializer: the array of an empty one, else None. Raises `RewriteError` if the graph cannot be written at any
+    opset."""
+    opsets = dict(graph.opset) or {"": schemas.WORKING_OPSET}
+    if opset is not None:
+        opsets[""] = opset
+    used = {node.domain for part in (graph, *all_bodies(graph)) for node in part.nodes}
+    for domain, working in (("", schemas.WORKING_OPSET), (schemas.ML_DOMAIN, schemas.WORKING_ML_OPSET)):
+        if domain in used:
+            opsets.setdefault(domain, working)
+    if own_operators:
+        opsets.setdefault(OWN_DOMAIN, 1)
+    while True:
+        try:
+            writer = _Writer(graph, opsets, own_operators, detach=detached_arrays is not None)
+            model = writer.model()
+            if detached_arrays is not None:
+                detached_arrays[:] = writer.arrays
+            return model
+        except NotExpressible as obstacle:
+            node = obstacle.node
+            if obstacle.needs is None or obstacle.needs <= opsets.get(node.domain, 0):
+                where = f"node {node.name!r} ({node.op})"
+                raise RewriteError(f"cannot be written as ONNX at opset {opsets}", where=where) from None
+            opsets[node.domain] = obstacle.needs
+
+
+class _Writer:
+    """One attempt to write a graph at given opsets."""
+
+    def __init__(self, graph: Graph, opsets: Mapping[str, int], own_operators: bool, *, detach: bool = False) -> None:
+        self.graph = graph
+        self.detach = detach
+        self.arrays: list[np.ndarray | None] = []
+        self.opsets = opsets
+        self.own_operators = own_operators
+        self.known = ModelValues()
+        self.names: set[str] = set()
+        for part in (graph, *all_bodies(graph)):
+            self.known.types.update(part.types)
+            self.known.taken.update((*part.inputs, *part.constants, *part.outputs))
+            self.known.taken.update(name for node in part.nodes for name in node.outputs)
+            for name, constant in part.constants.items():
+                self.known.note_constant(name, constant)
+
+    def model(self) -> Any:
+        import onnx
+
+        proto = onnx.ModelProto(producer_name="rewrite", doc_string=self.graph.doc)
+        self.body(self.graph, proto.graph)
+        imports = [onnx.helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]
+        proto.opset_import.extend(imports)
+        try:
+            least = onnx.helper.find_min_ir_version_for(imports, ignore_unknown=True)
+        except ValueError:
+            least = onnx.IR_VERSION
+        proto.ir_version = max(self.graph.ir_version, 4, least)  # before 4, initializers had to be inputs
+        onnx.helper.set_model_props(proto, dict(self.graph.metadata))
+        return proto
+
+    def body(self, graph: Graph, proto: Any = None) -> Any:
+        """Fill in a `GraphProto`, a new one for the body of a control operator, and return it."""
+        import onnx
+
+        proto = onnx.GraphProto() if proto is None else proto
+        main = graph is self.graph
+        proto.name = graph.name or "graph"
+        work = Graph(graph.inputs, graph.outputs, [], dict(graph.constants), graph.types)
+        for node in graph.nodes:
+            for part in self.lowered(node, work):
+                proto.node.append(self.node(part))
+        for names, infos in ((graph.inputs, proto.input), (graph.outputs, proto.output)):
+            infos.extend(_value_info(name, self.known.types.get(name, TensorType()), main) for name in names)
+        for name, constant in (*work.constants.items(), *graph.defaults.items()):
+            tensor = proto.initializer.add()
+            detached = self.detach and main and is_raw(constant.array) and constant.array.nbytes >= LARGE_FROM
+            fill_tensor(tensor, constant.array, name, empty=detached)
+            if main:
+                self.arrays.append(constant.array if detached else None)
+        return proto
+
+    def lowered(self, node: Node, graph: Graph) -> list[Node]:
+        """Return the node at the target opset; types of the nodes that adapters insert are recorded."""
+        domain = node.domain
+        if domain == OWN_DOMAIN and self.own_operators:
+            return [node]
+        if domain not in self.opsets:
+            raise NotExpressible(node, None)
+        parts = downgrade(node, self.opsets[domain], self.known, graph)
+        if node.rules or self.opsets.get(domain) != self.graph.opset.get(domain):
+            self.check_types(node)
+        for part in parts[:-1]:
+            self.known.add_node(part)
+        return parts
+
+    def check_types(self, node: Node) -> None:
+        """Raise `NotExpressible` if the operator, at the target opset, does not accept inputs of these types.
+
+        That happens to nodes that rules have made, and at another opset than the model's own."""
+        found = self.interface(node.op)
+        if found is None or not found.inputs:
+            return
+        for i, name in enumerate(node.inputs[: None if found.inputs[-1].variadic else len(found.inputs)]):
+            formal = found.inputs[min(i, len(found.inputs) - 1)]
+            what = self.known.types.get(name)
+            if isinstance(what, OtherType):
+                fits = formal.others
+            else:
+                fits = what is None or what.dtype is None or not formal.dtypes or what.dtype.value in formal.dtypes
+            if name and not fits:
+                later = (v for v in schemas.versions(node.op) if v > found.since_version)
+                raise NotExpressible(node, next(later, None))
+
+    def interface(self, op: str) -> schemas.Signature | None:
+        """Return the interface of a standard operator at the target opset; None for any other."""
+        domain, name, _ = schemas.split_name(op)
+        version = version_at(op, self.opsets[domain]) if domain in schemas.STANDARD_DOMAINS else None
+        return None if version is None else schemas.signature(schemas.qualified(domain, name, version))
+
+    def node(self, node: Node) -> Any:
+        """Convert a node that is at the target opset already."""
+        import onnx
+
+        domain, name, _ = schemas.split_name(node.op)
+        found = self.interface(node.op)
+        formal = found.attributes if found else {}
+        label = unique_name(node.name, self.names) if node.name else ""
+        proto = onnx.NodeProto(op_type=name, domain=domain, name=label)
+        proto.input.extend(node.inputs)
+        proto.output.extend(node.outputs)
+        for key, value in sorted(node.attrs.items()):
+            attribute = formal.get(key)
+            if attribute is not None and not attribute.required and attribute.default == value:
+                continue
+            kind = attribute.kind if attribute else ""
+            proto.attribute.append(attribute_to_proto(key, value, kind, self.body))
+        for key, values in (("rewrite.rules", node.rules), ("rewrite.origins", node.origins if node.rules else ())):
+            if values:
+                proto.metadata_props.add(key=key, value=",".join(values))
+        return proto
+
+
+def _value_info(name: str, found: ValueType, main: bool) -> Any:
+    import onnx
+
+    info = onnx.ValueInfoProto(name=name)
+    if main or isinstance(found, OtherType) or found.dtype is not None:
+        info.type.CopyFrom(type_to_proto(found))
+        shape = found.shape if isinstance(found, TensorType) else None
+        for d, entry in zip(shape or (), info.type.tensor_type.shape.dim, strict=True):
+            if any(s.startswith("_") for s in symbols(d)):
+                entry.Clear()  # a name of our own means nothing to others
+    return info
+
+
+def save(model: Any, path: str | Path) -> None:
+    """Write a model to a file atomically.
+
+    Constants of models over 2 GiB go to a file beside it, named like the model with `.data` appended. Raises
+    `UserError` if the files cannot be written."""
+    path = Path(path)
+    with reporting_errors(path):
+        if sum(len(t.raw_data) for t in model.graph.initializer) > LARGE:
+            _save_large(model, path)
+        else:
+            _replace(path, [model.SerializeToString(deterministic=True)])
+
+
+@contextmanager
+def reporting_errors(path: Path) -> Iterator[None]:
+    """Report errors of the system within the block as `UserError`s of writing the file."""
+    try:
+        yield
+    except OSError as error:
+        raise UserError(f"cannot be written: {error.strerror or error}", where=str(path)) from None
+
+
+def pieces(graph: Graph) -> Iterator[memoryview] | None:
+    """Iterate over the bytes that `save` writes for a graph; None if constants go to a file of their own.
+
+    Large constants are pieces of their own, in place where they are contiguous. A piece is valid until the next one is
+    requested. Raises `RewriteError` if the graph cannot be written."""
+    if sum(constant.array.nbytes for constant in (*graph.constants.values(), *graph.defaults.values())) > LARGE:
+        return None
+    arrays: list[np.ndarray | None] = []
+    model = write(graph, detached_arrays=arrays)
+    return spliced(memoryview(model.SerializeToString(deterministic=True)), arrays)
+
+
+def _replace(path: Path, chunks: Iterable[bytes]) -> None:
+    with scoped.replacing(path) as file:
+        for chunk in chunks:
+            file.write(chunk)
+
+
+def _save_large(model: Any, path: Path) -> None:
+    import onnx
+
+    light = without(model, "graph")
+    light.graph.CopyFrom(without(model.graph, "initializer"))
+    data = path.with_name(path.name + ".data")
+    placed: list[tuple[int, bytes]] = []
+    offset = 0
+    for tensor in model.graph.initializer:
+        if len(tensor.raw_data) < _EXTERNAL_FROM:
+            light.graph.initializer.append(tensor)
+            continue
+        offset += -offset % _ALIGNMENT
+        entry = light.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
+        entry.data_location = onnx.TensorProto.EXTERNAL
+        for key, value in (("location", data.name), ("offset", offset), ("length", len(tensor.raw_data))):
+            entry.external_data.add(key=key, value=str(value))
+        placed.append((offset, tensor.raw_data))
+        offset += len(tensor.raw_data)
+
+    def chunks() -> Iterator[bytes]:
+        at = 0
+        for start, raw in placed:
+            yield bytes(start - at)
+            yield raw
+            at = start + len(raw)
+
+    _replace(data, chunks())
+    _replace(path, [light.SerializeToString(deterministic=True)])
+
+
+@contextmanager
+def writing(graph: Graph, path: Path) -> Iterator[Callable[[], list[Portion] | None]]:
+    """Write a graph in another thread, with the same bytes as `save`.
+
+    The file takes its place when the function that this yields is called; otherwise it is discarded. The function
+    returns the portions of the file, if the graph was imported with its constants left in the original
+    (`importer.read(mapped=True)`) and these are the only mapped ones; None if constants go to a file of their own. It
+    raises `RewriteError` if the graph cannot be written, `UserError` if the file cannot."""
+    cancelled = threading.Event()
+    with reporting_errors(path), scoped.directory_beside(path) as place, ThreadPoolExecutor(1) as pool:
+        work = pool.submit(_write, graph, place / path.name, cancelled)
+
+        def finish() -> list[Portion] | None:
+            with reporting_errors(path):
+                portions = work.result()
+                if portions is None:
+                    save(write(graph), path)
+                else:
+                    os.replace(place / path.name, path)
+                return portions
+
+        try:
+            yield finish
+        finally:
+            cancelled.set()
+
+
+def _write(graph: Graph, path: Path, cancelled: threading.Event) -> list[Portion] | None:
+    """Write a graph until it is complete or `cancelled`; return its portions, None if it needs several files."""
+    found = pieces(graph)
+    if found is None:
+        return None
+    portions: list[Portion] = []
+    with open(path, "wb") as file:
+        for piece in found:
+            for at in range(0, piece.nbytes, _CHUNK):
+                if cancelled.is_set():
+                    return []
+                file.write(piece[at : at + _CHUNK])
+            _add(portions, _offset(piece), piece.nbytes)
+    return portions
+
+
+def _add(portions: list[Portion], start: int, size: int) -> None:
+    """Append a range, merged with the last one if it continues that."""
+    before, length = portions[-1] if portions else (0, 0)
+    if portions and (start < 0) == (before < 0) and (start < 0 or before + length == start):
+        portions[-1] = (before, length + size)
+    else:
+        portions.append((start, size))
+
+
+def _offset(piece: memoryview) -> int:
+    """Return the offset of bytes in the file that they are mapped from; -1 if they are not mapped, or few."""
+    owner: Any = piece.obj
+    while isinstance(owner, np.ndarray):
+        owner = owner.base
+    if isinstance(owner, memoryview):
+        owner = owner.obj
+    if not isinstance(owner, mmap.mmap) or piece.nbytes < _MIN_RANGE:
+        return -1
+    whole, part = (np.frombuffer(data, np.uint8) for data in (owner, piece))
+    return int(part.__array_interface__["data"][0] - whole.__array_interface__["data"][0])

@@ -1,0 +1,176 @@
+"""Values of a model while it is imported or exported: unique names, types, constants and small contents."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from ..ir.graph import Constant, DType, Graph, Node, OtherType, TensorType, ValueType, without_axis
+from ..ir.protos import type_from_proto
+from ..ir.symbolic import Dim, known
+from ..operators.folding import evaluate
+from ..operators.inference import IllTyped, Misfit, contents_of, fresh_dims, infer
+from ..operators.schemas import is_pure
+from ..operators.type_inference import TypeEnvironment, complete_type
+
+SMALL = 64
+"""Largest number of elements of a constant that is folded on import, to learn shapes that depend on it."""
+
+
+def unique_name(hint: str, taken: set[str]) -> str:
+    """Return the hint, or the first of the hint with 2, 3, … appended that is not taken; it is taken then."""
+    name = next(name for n in count(1) if (name := hint if n == 1 else f"{hint}_{n}") not in taken)
+    taken.add(name)
+    return name
+
+
+@dataclass(slots=True)
+class ModelValues(TypeEnvironment):
+    """The values of a graph and of all graphs in it: names are unique across them.
+
+    `refused` has an entry for each node that fails on all inputs of the types that its inputs have: the reason if
+    sizes that are numbers show it, else the empty string."""
+
+    fresh: Any = field(default_factory=lambda: fresh_dims("_d"))
+    constants: dict[str, Constant] = field(default_factory=dict)
+    taken: set[str] = field(default_factory=set)
+    refused: list[str] = field(default_factory=list)
+
+    def new_value(self, hint: str) -> str:
+        """Return a name that no value has yet: the hint itself, or the hint with a number appended."""
+        return unique_name(hint, self.taken)
+
+    def add_constant(self, graph: Graph, name: str, constant: Constant) -> None:
+        """Add a constant to a graph."""
+        self.taken.add(name)
+        graph.constants[name] = constant
+        self.note_constant(name, constant)
+
+    def note_constant(self, name: str, constant: Constant) -> None:
+        """Record that a value is a constant."""
+        self.constants[name] = constant
+        self.types[name] = constant.type
+        contents = contents_of(constant)
+        if contents is not None:
+            self.contents[name] = contents
+
+    def alias(self, name: str, source: str) -> None:
+        """Give a value a second name."""
+        for table in (self.types, self.constants, self.contents):
+            if source in table:
+                table[name] = table[source]  # type: ignore[assignment]
+
+    def add_node(self, node: Node, stated: Mapping[str, Any] | None = None) -> None:
+        """Record what is known of a node's outputs; `stated` are the `TypeProto`s that the model states."""
+        found = self.infer(node)
+        if found.error is not None:
+            self.refused.append(str(found.error).removeprefix(f"{node.op}: ") if self._misfits(node) else "")
+
+        def complete(name: str, kind: ValueType) -> ValueType:
+            proto = (stated or {}).get(name)
+            return kind if proto is None else self.completed(kind, proto)
+
+        self.record(node, found, complete)
+        self._fold(node)
+
+    def _misfits(self, node: Node) -> bool:
+        """Whether known positive sizes of a node's inputs differ where the operator requires equal ones.
+
+        Symbols may stand for any sizes: one name may be used for two of them in a model. Tensors without elements are
+        not judged."""
+        types: list[ValueType | None] = []
+        for name in node.inputs:
+            found = self.types.get(name, TensorType()) if name else None
+            if isinstance(found, TensorType) and found.shape is not None:
+                if 0 in found.shape:
+                    return False
+                found = TensorType(found.dtype, tuple(d if known(d) else self.fresh() for d in found.shape))
+            types.append(found)
+        contents = [self.contents.get(name) for name in node.inputs]
+        numbers = [v if v is not None and all(known(d) for d in v.dims) else None for v in contents]
+        constants = [self.constants.get(name) for name in node.inputs]
+        try:
+            infer(node.op, node.attrs, types, numbers, len(node.outputs), constants=constants, fresh=self.fresh)
+        except IllTyped as error:
+            return isinstance(error, Misfit)
+        return False
+
+    def completed(self, inferred: ValueType, stated: Any) -> ValueType:
+        """Complete an inferred type by the `TypeProto` that the model states.
+
+        A dim of which inference knows nothing becomes the number that the model states."""
+        other = type_from_proto(stated, lambda name: self.fresh(), self.fresh)
+        return complete_type(inferred, other, lambda dim, number: known(number) and _is_fresh(dim))
+
+    def _fold(self, node: Node) -> None:
+        """Evaluate a node over small constants, so that shapes which depend on it are known."""
+        if not node.inputs or not is_pure(node.op, node.attrs) or any(True for _ in node.subgraphs()):
+            return
+        arrays = [self.small(name) if name else None for name in node.inputs]
+        shapes = [self.type(name).shape for name in node.outputs if name]
+        if any(name and array is None for name, array in zip(node.inputs, arrays, strict=True)):
+            return
+        if any(shape is None or not all(map(known, shape)) or math.prod(shape) > SMALL for shape in shapes):  # type: ignore[operator]
+            return
+        results = evaluate(node.op, node.attrs, arrays, len(node.outputs), limit=SMALL * 16)
+        for name, array in zip(node.outputs, results or (), strict=False):
+            if name:
+                self.note_constant(name, Constant(array))
+
+    def small(self, name: str) -> np.ndarray | None:
+        """Return the elements of a value, if they are known and few."""
+        if (constant := self.constants.get(name)) is not None:
+            return constant.array if constant.array.size <= SMALL else None
+        value, dtype = self.contents.get(name), self.type(name).dtype
+        if value is None or dtype is None or not all(known(d) for d in value.dims):
+            return None
+        return np.array(value.dims, dtype.numpy).reshape(value.shape)
+
+    def body_input(self, node: Any, i: int, stated: ValueType, inputs: list[str]) -> ValueType:
+        """Return the type of input `i` of a body: what the body states, completed by what is known around it.
+
+        The iteration number and the condition are scalars. A slice of a scanned input has its type without the scanned
+        axis. A state of Scan keeps its shape; a state of Loop may change it, so only its element type is taken over."""
+        outer = self.types.get(inputs[i]) if i < len(inputs) else None
+        if not isinstance(stated, TensorType) or node.domain not in ("", "ai.onnx"):
+            return stated
+        if node.op_type == "Loop":
+            if i < 2:
+                return TensorType((DType.I64, DType.BOOL)[i], ())
+            if isinstance(outer, OtherType):
+                return outer
+            return TensorType(stated.dtype or (outer.dtype if outer else None), stated.shape)
+        attributes = {a.name: a for a in node.attribute}
+        if node.op_type != "Scan" or "num_scan_inputs" not in attributes or i >= len(inputs):
+            return stated
+        around = self.type(inputs[i])
+        scanned = i - (len(inputs) - attributes["num_scan_inputs"].i)
+        if scanned >= 0:
+            axes = attributes["scan_input_axes"].ints if "scan_input_axes" in attributes else ()
+            around = without_axis(around, axes[scanned] if axes else 0) or TensorType(around.dtype)
+        return TensorType(stated.dtype or around.dtype, stated.shape if around.shape is None else around.shape)
+
+
+def _is_fresh(d: Dim) -> bool:
+    """Whether a dim is a symbol that the importer made, so that nothing is known of it."""
+    return re.fullmatch(r"_.\d+", str(d)) is not None
+
+
+def rename_values(graph: Graph, names: Mapping[str, str]) -> None:
+    """Rename values of a graph, in the graphs inside it too."""
+
+    def new(values: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(names.get(v, v) for v in values)
+
+    graph.outputs = new(graph.outputs)
+    graph.nodes[:] = [replace(n, inputs=new(n.inputs), outputs=new(n.outputs)) for n in graph.nodes]
+    graph.types = {names.get(v, v): t for v, t in graph.types.items()}
+    for node in graph.nodes:
+        for _, body in node.subgraphs():
+            rename_values(body, names)

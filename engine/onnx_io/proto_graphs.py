@@ -1,0 +1,194 @@
+"""Views of ONNX protocol buffers that the importer and exporter need: functions inlined, reads, topological order."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+from typing import Any
+
+from ...errors import UserError
+from ..operators.schemas import signature
+
+
+def without(message: Any, field_name: str) -> Any:
+    """Return a copy of a message without one field."""
+    copy = type(message)()
+    for field, value in message.ListFields():
+        if field.name != field_name:
+            target = getattr(copy, field.name)
+            if field.is_repeated:
+                target.extend(value)
+            elif field.message_type is not None:
+                target.CopyFrom(value)
+            else:
+                setattr(copy, field.name, value)
+    return copy
+
+
+def inline_functions(model: Any, where: str) -> Any:
+    """Inline a model's functions. The library gets the model without its initializers, which may be large."""
+    if not model.functions:
+        return model
+    import onnx
+    from onnx import inliner
+
+    light = without(model, "graph")
+    graph = light.graph
+    graph.name = model.graph.name or "graph"
+    for name in ("node", "input", "output", "value_info"):
+        getattr(graph, name).extend(getattr(model.graph, name))
+    listed = {v.name for v in graph.input}
+    for tensor in model.graph.initializer:
+        if tensor.name not in listed:
+            graph.input.append(onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims))
+    imports = opset_imports(model)
+    used = [item for function in model.functions for item in opset_imports(function).items()]
+    differ = any(imports.get(domain, version) != version for domain, version in used)
+    try:
+        done = inliner.inline_local_functions(light, convert_version=differ)
+    except Exception as error:  # errors from C++ have no common base class
+        raise UserError(f"its functions cannot be inlined: {error}", where=where) from None
+    result = onnx.ModelProto(ir_version=model.ir_version, doc_string=model.doc_string)
+    result.metadata_props.extend(model.metadata_props)
+    result.opset_import.extend(done.opset_import)
+    result.graph.name = model.graph.name
+    result.graph.node.extend(done.graph.node)
+    result.graph.value_info.extend(done.graph.value_info)
+    for name in ("input", "output", "initializer", "sparse_initializer"):
+        getattr(result.graph, name).extend(getattr(model.graph, name))
+    return result
+
+
+def opset_imports(proto: Any) -> dict[str, int]:
+    """Return the opset of each domain that a model or function imports; ONNX's own domain is the empty string."""
+    return {("" if o.domain == "ai.onnx" else o.domain): o.version for o in proto.opset_import}
+
+
+def bodies_of(node: Any) -> Iterator[Any]:
+    """Iterate over the `GraphProto`s among the attributes of a node."""
+    for attribute in node.attribute:
+        if attribute.type in (5, 10):
+            yield from (attribute.g, *attribute.graphs)
+
+
+def count_nodes(proto: Any) -> int:
+    """Count the nodes of a graph and its bodies; `Constant` is only another form of an initializer."""
+    here = sum(1 for node in proto.node if node.op_type != "Constant")
+    return here + sum(count_nodes(g) for node in proto.node for g in bodies_of(node))
+
+
+def all_reads(proto: Any) -> set[str]:
+    """Return every name that something in a graph, or in its bodies, reads."""
+    found = {v.name for v in proto.output}
+    for node in proto.node:
+        found.update(node.input)
+        found.update(*map(all_reads, bodies_of(node)))
+    return found
+
+
+def needed_values(proto: Any) -> set[str]:
+    """Return the values of a graph that its outputs depend on."""
+    makers = {name: node for node in proto.node for name in node.output if name}
+    found: set[str] = set()
+    reached = {v.name for v in proto.output}
+    while reached:
+        found |= reached
+        nodes = [makers[name] for name in sorted(reached) if name in makers]
+        reached = {name for n in nodes for name in node_reads(n)} - found
+    return found
+
+
+def check_interface(node: Any, op: str, where: str) -> None:
+    """Raise `UserError` for a node that does not fit its operator's inputs, outputs or attributes."""
+    found = signature(op)
+    assert found is not None
+    n, least, most = len(node.input), found.min_inputs, found.max_inputs
+    if n < least or (most is not None and n > most):
+        to = "any number of" if most is None else str(most)
+        raise UserError(f"has {n} inputs; {node.op_type} takes {least} to {to}", where=where)
+    if len(node.output) < found.min_outputs or (found.max_outputs is not None and len(node.output) > found.max_outputs):
+        raise UserError(f"has {len(node.output)} outputs", where=where)
+    for name, formal in zip(node.input, found.inputs, strict=False):  # more inputs than these are variadic
+        if not name and not formal.optional and not formal.variadic:
+            raise UserError(f"its input {formal.name!r} is missing", where=where)
+    given = set()
+    for attribute in node.attribute:
+        given.add(attribute.name)
+        formal_attribute = found.attributes.get(attribute.name)
+        if formal_attribute is None:
+            raise UserError(f"{node.op_type} has no attribute {attribute.name!r}", where=where)
+        kinds = attribute.AttributeType
+        if attribute.type and formal_attribute.kind and kinds.Name(attribute.type) != formal_attribute.kind:
+            raise UserError(f"its attribute {attribute.name!r} is not of the kind {formal_attribute.kind}", where=where)
+    for name, formal_attribute in found.attributes.items():
+        if formal_attribute.required and name not in given:
+            raise UserError(f"its attribute {name!r} is missing", where=where)
+
+
+def free_names(graph: Any) -> list[str]:
+    """Return the values that a `GraphProto` reads from around it, in order of first use."""
+    known = _given(graph) | {name for node in graph.node for name in node.output}
+    read = (*(name for node in graph.node for name in node_reads(node)), *(v.name for v in graph.output))
+    return list(dict.fromkeys(name for name in read if name not in known))
+
+
+def _given(graph: Any) -> set[str]:
+    """Return the values that a `GraphProto` has without its nodes."""
+    sparse = (t.values for t in graph.sparse_initializer)
+    return {named.name for named in (*graph.input, *graph.initializer, *sparse)}
+
+
+def node_reads(node: Any) -> Iterator[str]:
+    """Iterate over the values that a `NodeProto` reads, including captured ones."""
+    yield from filter(None, node.input)
+    for graph in bodies_of(node):
+        yield from free_names(graph)
+
+
+def describe(node: Any, index: int) -> str:
+    """Return a node's name for messages: its own, or else its operator and index."""
+    return f"node {node.name!r} ({node.op_type})" if node.name else f"node {index} ({node.op_type})"
+
+
+def sorted_nodes(graph: Any, around: frozenset[str], where: str) -> list[Any]:
+    """Return the nodes of a `GraphProto` in topological order, the given order where it is one.
+
+    `around` are the values of the graphs around it. Raises `UserError` for a cycle, a value without a producer, or one
+    with two."""
+    nodes, given = list(graph.node), _given(graph)
+    places = [f"{where}: {describe(node, i)}" for i, node in enumerate(nodes)]
+    maker: dict[str, int] = {}
+    for i, node in enumerate(nodes):
+        for name in filter(None, node.output):
+            if name in maker or name in given:
+                other = describe(nodes[maker[name]], maker[name]) if name in maker else "an input or initializer"
+                raise UserError(f"the value {name!r} has two producers; the other is {other}", where=places[i])
+            maker[name] = i
+    available = {*maker, *given, *around}
+    needs: dict[int, set[int]] = {}
+    for i, node in enumerate(nodes):
+        reads = list(node_reads(node))
+        for name in reads:
+            if name not in available:
+                message = f"reads the value {name!r}, which no input, initializer or node provides"
+                raise UserError(message, where=places[i])
+        needs[i] = {maker[name] for name in reads if name in maker}
+    for value in graph.output:
+        if value.name not in available:
+            raise UserError(f"the output {value.name!r} is not produced by any node", where=where)
+    sorter = TopologicalSorter(needs)
+    try:
+        sorter.prepare()
+    except CycleError as error:
+        names = " → ".join(describe(nodes[i], i) for i in error.args[1])
+        hint = "Remove one of these dependencies."
+        raise UserError(f"the graph is cyclic: {names}", where=where, hint=hint) from None
+    ready = sorted(sorter.get_ready())
+    order: list[int] = []
+    while ready:
+        order.append(heapq.heappop(ready))  # the least index first: a sorted graph stays as it is
+        sorter.done(order[-1])
+        for i in sorter.get_ready():
+            heapq.heappush(ready, i)
+    return [nodes[i] for i in order]

@@ -1,0 +1,127 @@
+"""Inference of operators that make tensors from shapes, sizes and counts."""
+
+from __future__ import annotations
+
+import math
+
+from ...ir.graph import Constant, DType, TensorType
+from ...ir.symbolic import Dim, at_least, ceildiv, maximum, product
+from .inference_call import MAX_ELEMENTS, Call, SymbolicValue, Types, countable, rule
+
+
+@rule("Shape")
+def shape(call: Call) -> Types:
+    """The dims from `start` to `end` as a list of integers."""
+    dims = call.shape()
+    if dims is None:
+        return [TensorType(DType.I64, (call.fresh(),))]
+    picked = dims[call.integer("start") : call.integer("end", len(dims))]
+    if len(picked) <= MAX_ELEMENTS:
+        call.contents[0] = SymbolicValue(picked)
+    return [TensorType(DType.I64, (len(picked),))]
+
+
+@rule("Size")
+def size(call: Call) -> Types:
+    """The number of elements."""
+    dims = call.shape()
+    if dims is not None:
+        call.contents[0] = SymbolicValue((product(dims),), 0)
+    return [TensorType(DType.I64, ())]
+
+
+@rule("Constant")
+def constant(call: Call) -> Types:
+    """The tensor in an attribute."""
+    value = call.attrs.get("value")
+    if isinstance(value, Constant):
+        return [value.type]
+    for name, dtype in (("value_int", DType.I64), ("value_float", DType.F32), ("value_string", DType.STRING)):
+        if name in call.attrs:
+            return [TensorType(dtype, ())]
+        listed = call.attrs.get(name + "s")
+        if isinstance(listed, tuple):
+            return [TensorType(dtype, (len(listed),))]
+    return [TensorType()]
+
+
+@rule("ConstantOfShape")
+def constant_of_shape(call: Call) -> Types:
+    """One value everywhere, in the shape that the input lists."""
+    value = call.attrs.get("value")
+    dtype = value.type.dtype if isinstance(value, Constant) else DType.F32
+    target = call.dims(0)
+    if target is None:
+        return [TensorType(dtype, call.unknown_dims(call.length(0)))]
+    dims = tuple(call.size_of(d) for d in target)
+    n = product(dims)
+    if len(dims) <= 1 and isinstance(n, int) and n <= MAX_ELEMENTS and isinstance(value, Constant) and countable(dtype):
+        call.contents[0] = SymbolicValue((int(value.array.reshape(-1)[0]),) * n, len(dims))
+    return [TensorType(dtype, dims)]
+
+
+@rule("Range")
+def range_(call: Call) -> Types:
+    """`max(ceil((limit - start) / delta), 0)` numbers."""
+    dtype = call.dtype(0) or call.dtype(1) or call.dtype(2)
+    if any(call.rank(i) not in (None, 0) for i in range(3)):
+        raise call.refuse("its operands must be scalars")
+    start, limit, delta = (call.dims(i) for i in range(3))
+    n: Dim | None = None
+    if start and limit and delta and isinstance(delta[0], int) and delta[0]:
+        step = delta[0]
+        n = maximum(ceildiv(limit[0] - start[0], step) if step > 0 else ceildiv(start[0] - limit[0], -step), 0)
+        if isinstance(n, int) and n <= MAX_ELEMENTS:
+            call.contents[0] = SymbolicValue(tuple(start[0] + i * step for i in range(n)))
+    else:
+        first, last, by = (call.number(i) for i in range(3))
+        if first is not None and last is not None and by:
+            n = max(math.ceil((last - first) / by), 0)
+    return [TensorType(dtype, (call.fresh() if n is None else n,))]
+
+
+@rule("OneHot")
+def one_hot(call: Call) -> Types:
+    """A new dim of size `depth` at `axis`."""
+    indices, number = call.shape(0), call.number(1)
+    if indices is None:
+        return [TensorType(call.dtype(2))]
+    axis = call.axis(len(indices) + 1, -1)
+    if not call.dims(1) and number is not None and number >= 0:
+        length: Dim = int(number)  # Any numeric type is allowed.
+    else:
+        length = call.given_size(1)
+    return [TensorType(call.dtype(2), (*indices[:axis], length, *indices[axis:]))]
+
+
+@rule("NonZero")
+def non_zero(call: Call) -> Types:
+    """The indices of all non-zero elements, one row for each axis; a scalar counts as one."""
+    rank = call.rank()
+    return [TensorType(DType.I64, (call.fresh() if rank is None else max(rank, 1), call.fresh()))]
+
+
+@rule("BlackmanWindow HammingWindow HannWindow")
+def window(call: Call) -> Types:
+    """As many numbers as the input says."""
+    return [TensorType(call.dtype_attr("output_datatype", DType.F32), (call.given_size(0),))]
+
+
+@rule("MelWeightMatrix")
+def mel_weight_matrix(call: Call) -> Types:
+    """`dft_length // 2 + 1` rows of `num_mel_bins` weights."""
+    length = call.dims(1)
+    rows = length[0] // 2 + 1 if length and at_least(length[0], 0) else call.fresh()
+    return [TensorType(call.dtype_attr("output_datatype", DType.F32), (rows, call.given_size(0)))]
+
+
+@rule("AffineGrid")
+def affine_grid(call: Call) -> Types:
+    """A coordinate vector for each pixel of a 2-D or 3-D image of the size in the second input."""
+    target = call.dims(1)
+    if target is None:
+        return [TensorType(call.dtype())]
+    if len(target) not in (4, 5):
+        raise call.refuse(f"{len(target)} sizes")
+    batch, *spatial = (call.size_of(d) for d in (target[0], *target[2:]))
+    return [TensorType(call.dtype(), (batch, *spatial, len(spatial)))]

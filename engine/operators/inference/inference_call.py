@@ -1,0 +1,243 @@
+"""Interface of inference rules: the call, and the registry of rules by operator.
+
+A rule is a function from a `Call` (an operator with what is known of its inputs) to the types of the outputs. It may
+record the contents of small integer outputs in `Call.contents`. Everything a rule says must hold for every run that
+does not fail; what it does not know stays unknown. A call that fails for all inputs raises `IllTyped`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from ...ir.graph import Attrs, Constant, DType, TensorType, ValueType
+from ...ir.symbolic import Dim, at_least, broadcast, certainly_differ
+
+MAX_ELEMENTS = 64
+"""Maximum number of elements of an integer tensor whose contents are followed."""
+
+Shape = tuple[Dim, ...]
+
+
+class IllTyped(Exception):
+    """An operator applied to inputs on which it fails whatever their contents, such as Concat of different ranks."""
+
+
+class Misfit(IllTyped):
+    """Sizes that differ where they must be equal, so that no implementation can compute the operator."""
+
+
+@dataclass(frozen=True, slots=True)
+class SymbolicValue:
+    """Known contents of a small tensor of integers or booleans, of rank 0 (one element) or 1.
+
+    Elements are dims; they may be negative. Arithmetic is that of integers: values are assumed not to overflow, which
+    sizes of tensors do not."""
+
+    dims: tuple[Dim, ...]
+    rank: int = 1
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """Shape of the tensor."""
+        return (len(self.dims),) if self.rank else ()
+
+
+@dataclass(frozen=True, slots=True)
+class Inference:
+    """Types of all outputs, known contents of each, and the error if the operator fails on all such inputs."""
+
+    types: tuple[ValueType, ...]
+    values: tuple[SymbolicValue | None, ...]
+    error: IllTyped | None = None
+
+
+@dataclass(slots=True)
+class Call:
+    """An operator applied to inputs, with what is known of them; absent inputs have the type None."""
+
+    op: str
+    attrs: Attrs
+    types: Sequence[ValueType | None]
+    values: Sequence[SymbolicValue | None]
+    constants: Sequence[Constant | None]
+    n_outputs: int
+    fresh: Callable[[], Dim]
+    contents: dict[int, SymbolicValue | None] = field(default_factory=dict)
+
+    @property
+    def n_inputs(self) -> int:
+        """Number of inputs, including absent ones."""
+        return len(self.types)
+
+    def present(self, i: int) -> bool:
+        """Whether input i is present."""
+        return i < len(self.types) and self.types[i] is not None
+
+    def type(self, i: int = 0) -> TensorType:
+        """Return the type of input i; all unknown if it is absent or not a tensor."""
+        found = self.types[i] if i < len(self.types) else None
+        return found if isinstance(found, TensorType) else TensorType()
+
+    def dtype(self, i: int = 0) -> DType | None:
+        """Return the element type of input i."""
+        return self.type(i).dtype
+
+    def shape(self, i: int = 0) -> Shape | None:
+        """Return the shape of input i."""
+        return self.type(i).shape
+
+    def rank(self, i: int = 0) -> int | None:
+        """Return the rank of input i."""
+        return self.type(i).rank
+
+    def length(self, i: int) -> int | None:
+        """Return the number of elements of input i, a list; None if it is not known."""
+        shape = self.shape(i)
+        return shape[0] if shape and isinstance(shape[0], int) else None
+
+    def value(self, i: int) -> SymbolicValue | None:
+        """Return the known contents of input i, or None."""
+        return self.values[i] if i < len(self.values) else None
+
+    def dims(self, i: int) -> Shape | None:
+        """Return the known contents of input i as a tuple, or None."""
+        found = self.value(i)
+        return None if found is None else found.dims
+
+    def ints(self, i: int) -> tuple[int, ...] | None:
+        """Return the contents of input i, if they are all known numbers."""
+        found = self.dims(i)
+        numbers = tuple(d for d in found or () if isinstance(d, int))
+        return None if found is None or len(numbers) < len(found) else numbers
+
+    def array(self, i: int) -> np.ndarray | None:
+        """Return the elements of input i, if it is a constant."""
+        found = self.constants[i] if i < len(self.constants) else None
+        return None if found is None else found.array
+
+    def number(self, i: int) -> float | None:
+        """Return input i, if it is a constant of one element."""
+        found = self.array(i)
+        return None if found is None or found.size != 1 else float(found.reshape(-1)[0])
+
+    def integer(self, name: str, default: int = 0) -> int:
+        """Return an integer attribute."""
+        found = self.attrs.get(name, default)
+        return found if isinstance(found, int) else default
+
+    def text(self, name: str, default: str = "") -> str:
+        """Return a string attribute."""
+        found = self.attrs.get(name, default)
+        return found if isinstance(found, str) else default
+
+    def int_list(self, name: str) -> tuple[int, ...] | None:
+        """Return an attribute that is a list of integers; None if absent."""
+        found = self.attrs.get(name)
+        return tuple(v for v in found if isinstance(v, int)) if isinstance(found, tuple) else None
+
+    def axis(self, rank: int, default: int = 0) -> int:
+        """Return the attribute `axis`, made non-negative; refuses one out of range for this rank."""
+        return self.axis_of(self.integer("axis", default), rank)
+
+    def unknown_dims(self, rank: int | None) -> Shape | None:
+        """Return a shape of this rank with unknown dims.
+
+        A rank that no tensor can have gives None: it may come from the numbers of a damaged model."""
+        return None if rank is None or rank > MAX_ELEMENTS else tuple(self.fresh() for _ in range(rank))
+
+    def refuse(self, reason: str) -> IllTyped:
+        """Return the exception for a call that always fails."""
+        return IllTyped(f"{self.op}: {reason}")
+
+    def axis_of(self, axis: int, rank: int) -> int:
+        """Return an axis attribute, made non-negative; refuses one out of range."""
+        if not -rank <= axis < rank:
+            raise self.refuse(f"axis {axis} is out of range for rank {rank}")
+        return axis % rank
+
+    def axes_of(self, axes: Iterable[int], rank: int) -> tuple[int, ...]:
+        """Return several axes, made non-negative, in their order."""
+        return tuple(self.axis_of(axis, rank) for axis in axes)
+
+    def join_shapes(self, *shapes: Shape | None) -> Shape | None:
+        """Return the broadcast shape; None if one shape is unknown, refused if they cannot be broadcast together."""
+        known = [shape for shape in shapes if shape is not None]
+        if len(known) < len(shapes):
+            return None
+        joined = broadcast(*known)
+        if joined is None:
+            raise Misfit(f"{self.op}: cannot broadcast " + " with ".join(f"[{', '.join(map(str, s))}]" for s in known))
+        return joined
+
+    def agree(self, a: Dim, b: Dim, what: str) -> Dim:
+        """Return the common size of two dims that must be equal, a number if one is; refuses provably unequal ones."""
+        if certainly_differ(a, b):
+            raise Misfit(f"{self.op}: {what}: {a} is not {b}")
+        return b if isinstance(b, int) and not isinstance(a, int) else a
+
+    def size_of(self, d: Dim) -> Dim:
+        """Return a dim as the size of an output; refuses one that is certainly negative.
+
+        Should it be negative at run time the operator fails, so the dim is valid wherever there is an output."""
+        if at_least(-1, d):
+            raise self.refuse(f"a dim of the output would be {d}")
+        return d
+
+    def given_size(self, i: int) -> Dim:
+        """Return the number in input i as the size of an output; unknown if the number is."""
+        found = self.dims(i)
+        return self.size_of(found[0]) if found else self.fresh()
+
+    def dtype_attr(self, name: str, default: DType | None = None) -> DType | None:
+        """Return an attribute that names an element type by its ONNX number; the default if absent or zero."""
+        with suppress(ValueError):
+            return DType.from_onnx(self.integer(name)) if self.integer(name) else default
+        return default
+
+
+Types = Sequence[ValueType]
+Rule = Callable[[Call], Types]
+ShapeRule = Callable[[Call, Shape], Shape | None]
+RULES: dict[str, Rule] = {}
+"""Inference rule of each operator at the working opset."""
+
+
+def rule(ops: str) -> Callable[[Rule], Rule]:
+    """Register the decorated function as the inference rule of these operators, separated by blanks."""
+
+    def register(function: Rule) -> Rule:
+        assert not RULES.keys() & ops.split(), ops
+        RULES.update(dict.fromkeys(ops.split(), function))
+        return function
+
+    return register
+
+
+def shape_rule(ops: str, rank: int | None = None) -> Callable[[ShapeRule], ShapeRule]:
+    """Register a function from the first input's shape to that of the only output, of the same element type.
+
+    If the input's shape is unknown, so is the output's, except that it has this `rank`."""
+
+    def register(function: ShapeRule) -> ShapeRule:
+        @rule(ops)
+        def infer(call: Call) -> Types:
+            shape = call.shape()
+            return [TensorType(call.dtype(), call.unknown_dims(rank) if shape is None else function(call, shape))]
+
+        return function
+
+    return register
+
+
+def with_dims(shape: Shape, axis: int, *dims: Dim) -> Shape:
+    """Return a shape with other dims in place of that of an axis."""
+    return (*shape[:axis], *dims, *shape[axis + 1 :])
+
+
+def countable(dtype: DType | None) -> bool:
+    """Whether the contents of tensors of this element type are followed."""
+    return dtype is not None and (dtype.is_integer or dtype is DType.BOOL)

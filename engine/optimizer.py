@@ -1,0 +1,191 @@
+"""The pipeline as users call it: around its stages a child process, retries, limits, progress, bodies, the report.
+
+`optimize` reads the model while the child imports the engine, hands it the graphs, decodes what comes back, and
+repeats that for bodies of If, Loop and Scan that rules created.
+"""
+
+from __future__ import annotations
+
+import difflib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from ..errors import UserError
+from ..grammar.library.load import Library
+from ..system.progress import Progress, ignore
+from . import graph_job, pipeline
+from .cost.cost_model import CostModel
+from .extraction.decode import TermValues
+from .graph_job import Job, Outcome
+from .ir import bodies
+from .ir.graph import Graph
+from .operators.schemas import Declared, declaring
+from .options import NUMERICS, Options
+from .report import Report, make_report
+from .rewriting.rule_library import load_rules, recognitions
+from .rewriting.schedule import make_plan
+from .saturation import degraded_retry, saturation_process
+from .saturation.saturate import Limits
+from .saturation.why_not import WhyNot, combined
+from .stage_values import Source
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+    from .verification.verify import Verification
+
+_ROUNDS = 3
+"""Maximum number of rounds over bodies that rules created."""
+_TARGETS = ("portable", "native")
+_T = TypeVar("_T")
+
+
+@dataclass
+class Optimized:
+    """Result of optimizing a model.
+
+    `graph_in` is the model as read, `portable` the graph that `model` is written from (standard operators at the
+    input's opset), `native` the graph for our own kernels. `library` holds the rules, `operators` those that the
+    library declares for this model. `why_not` explains the rule that the options name."""
+
+    graph_in: Graph
+    portable: Graph
+    native: Graph
+    report: Report
+    options: Options
+    library: Library = field(repr=False)
+    operators: Mapping[str, Declared] = field(default_factory=dict, repr=False)
+    why_not: WhyNot | None = None
+
+    @cached_property
+    def model(self) -> ModelProto:
+        """The optimized ONNX model, written on first access."""
+        return pipeline.export(self.portable)  # type: ignore[no-any-return]
+
+    def expanded(self) -> tuple[ModelProto, ModelProto]:
+        """Return the original and the result with operators from outside the standard replaced by their definitions.
+
+        Raises `UserError` if one has none."""
+        from .rewriting.definition_expansion import expand_definitions
+
+        before, after = (pipeline.export(expand_definitions(g, self.operators)) for g in (self.graph_in, self.portable))
+        return before, after
+
+    def explain(self, node: str) -> list[str]:
+        """Return the history of a node of the result, or of the original model, as lines of text."""
+        from .extraction.provenance import explain
+
+        return explain(self.graph_in, self.portable, node)
+
+    def verify(self, original: Any, *, seconds: float = 60.0) -> Verification:
+        """Run the original and the optimized model on the same inputs and compare; see `check_model`."""
+        from .verification.verify import check_model
+
+        return check_model(
+            original, self.model, self.graph_in,
+            numerics=self.options.numerics, seconds=seconds, expand=self.expanded,
+        )  # fmt: skip
+
+
+def optimize(model: Any, options: Options | None = None, progress: Progress | None = None) -> Optimized:
+    """Optimize a model: a path, bytes, a `ModelProto` or a `Graph`.
+
+    Raises `UserError` for bad models and rules, with everything that is wrong. Warns with `SaturationWarning` where
+    saturation exceeds its limits of time or memory, and returns the best result within them."""
+    options = options or Options()
+    clock = _Clock(progress or ignore)
+    child: saturation_process.Child | None
+    with saturation_process.start(graph_job.__name__) as child:
+        library = clock("rules", load_rules, options.rules, std=options.std_rules)
+        _check_names(library, options)
+        source = clock("read", pipeline.read, model, options, library)
+        work = _Work(source, options)
+        for job in work.jobs():
+            work.outcomes += clock("saturate", degraded_retry.run, job, clock.progress, child)
+            child = None  # it does one job
+            clock("extract", work.decode)
+    portable, native = clock("extract", work.whole, "portable"), clock("extract", work.whole, "native")
+    first = work.outcomes[0]
+    seconds = clock.seconds | {f"saturate.{stage}": value for stage, value in first.seconds.items()}
+    graphs, extraction = (source.graph, portable, native), first.chosen["portable"].extraction
+    with declaring(source.operators):
+        report = make_report(library, graphs, first.saturation, extraction, work.costs[0], options.precision, seconds)
+    missed = combined([outcome.why_not for outcome in work.outcomes if outcome.why_not])
+    return Optimized(source.graph, portable, native, report, options, library, source.operators, missed)
+
+
+class _Clock:
+    """Calls stages, announces them, and sums up their seconds."""
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.seconds: dict[str, float] = {}
+
+    def __call__(self, stage: str, work: Callable[..., _T], *args: Any, **options: Any) -> _T:
+        self.progress(stage, {})
+        start = time.perf_counter()
+        result = work(*args, **options)
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
+        return result
+
+
+class _Work:
+    """The graphs of a model: its main graph, the bodies in it, the bodies that rules create; and their results."""
+
+    def __init__(self, source: Source, options: Options) -> None:
+        self.source, self.options = source, options
+        self.costs = [CostModel(model=options.cost, target=t, threads=options.threads) for t in _TARGETS]  # type: ignore[arg-type]
+        self.parts = bodies.Numbering(bodies.mark_bodies(source.graph))
+        self.outcomes: list[Outcome] = []
+        self._decoded: dict[str, list[Graph]] = {target: [] for target in _TARGETS}
+        self._terms = TermValues()
+
+    def jobs(self) -> Iterator[Job]:
+        """Yield the job for the graphs of the model, then those for new bodies, in the time that is left."""
+        done = len(self.parts.graphs)
+        first = Job.of(self.parts.graphs[0], self.options, self.costs)
+        yield first
+        for _ in range(_ROUNDS):
+            new = tuple(self.parts.graphs[done:])
+            if not new:
+                return
+            done += len(new)
+            left = max(0.0, self.options.time_limit - sum(outcome.computed for outcome in self.outcomes))
+            yield replace(first, graphs=new, constants={}, limits=Limits(left, self.options.node_limit))
+
+    def decode(self) -> None:
+        """Decode the outcomes that are not decoded yet, and number the bodies that they contain."""
+        with declaring(self.source.operators):
+            for target, graphs in self._decoded.items():
+                for number in range(len(graphs), len(self.outcomes)):
+                    chosen, original = self.outcomes[number].chosen[target], self.parts.graphs[number]
+                    graphs.append(self.parts.mark(pipeline.decode(chosen, original, self._terms).graph))
+
+    def whole(self, target: str) -> Graph:
+        """Return the main graph for a target with the optimized bodies in it."""
+        graphs = self._decoded[target]
+
+        def body(number: int) -> Graph:
+            return (graphs if number + 1 < len(graphs) else self.parts.graphs)[number + 1]
+
+        return bodies.replace_bodies(graphs[0], body)
+
+
+def _check_names(library: Library, options: Options) -> None:
+    """Raise `UserError` for an unknown schedule, and for a rule to explain that is unknown or not admitted."""
+    make_plan(options.schedule, library.schedules, library.rulesets)
+    name = options.why_not
+    if name is None:
+        return
+    classes = {rule.name: rule.numerics for rule in (*recognitions(library), *library.rules)}
+    if name not in classes:
+        near = difflib.get_close_matches(name, classes, 3)
+        hint = f"Did you mean {', '.join(near)}?" if near else "`rewrite rules` lists all rules."
+        raise UserError(f"no rule is named {name!r}", hint=hint)
+    found, admitted = classes[name], options.numerics
+    if NUMERICS.index(found) > NUMERICS.index(admitted):
+        message = f"rule {name!r} takes no part: its class is {found}, and the run admits {admitted}"
+        raise UserError(message, hint=f"Use --numerics {found}.")

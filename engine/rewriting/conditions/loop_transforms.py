@@ -1,0 +1,278 @@
+"""Transforms of Loop and Scan bodies: hoisting invariant nodes, dropping values that need not be carried.
+
+A transformed body reads newly captured values under names that begin with `$`, which no model uses. Decoding replaces
+them by the names of the captured values.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from ...ir.bodies import substitute, unmarked
+from ...ir.constants import summarize
+from ...ir.graph import Constant, Graph, Node
+from ...ir.names import LOCAL
+from ...ir.values import BodyRef, TensorRef, Unprovable, Value
+from ...operators.schemas import is_pure
+from ..build_nodes import build_node
+from ..rule_context import RuleContext, require
+from .body_inlining import MAX_NODES, place
+from .function_registry import body_function
+
+_FIRST_INPUT, _FIRST_OUTPUT = 2, 1
+"""Position of the first carried value in a Loop's body, after the iteration number and the condition."""
+
+
+# --- hoisting ---
+
+
+@body_function
+def hoisted(context: RuleContext, body: BodyRef) -> BodyRef:
+    """Move the nodes of a body that depend only on constants and captured values out of the loop.
+
+    Raises `Unprovable` if there are none; nodes over constants alone do not count, since they are folded in place."""
+    graph = body.graph
+    require(body.op in ("Loop", "Scan"), "only the body of a Loop or Scan runs more than once")
+    require(len(graph.nodes) <= MAX_NODES, "the body is too large")
+    constants = {name: c for name, c in graph.constants.items() if summarize(c).elements is not None}
+    varying = {*graph.inputs, *(graph.constants.keys() - constants.keys())}
+    constant = set(constants)
+    moved: list[Node] = []
+    for node in graph.nodes:
+        reads, outputs = set(_reads(node)), _outputs(node)
+        if reads & varying or not is_pure(node.op, node.attrs):
+            varying |= outputs
+            continue
+        moved.append(node)
+        if reads <= constant:
+            constant |= outputs
+    outside = {name for node in moved for name in _outputs(node)}
+    require(not outside <= constant, "each node of the body depends on the iteration")
+    rest = _nodes_except(graph, moved)
+    used = {name for node in rest for name in _reads(node)} | set(graph.outputs)
+    needed = {name for node in moved for name in _reads(node)}
+    at = {"": 0, **{name: tensor.handle for name, tensor in body.captures.items()}}
+    place(context, {name: c for name, c in constants.items() if name in needed}, moved, at)
+    names = {name: _captured_name(name) for name in sorted(outside & used)}
+    captures = {new: TensorRef(at[old]) for old, new in names.items()}
+    constants = {name: c for name, c in graph.constants.items() if name in used}
+    return _transformed(context, body, replace(graph, nodes=rest, constants=constants), names, captures)
+
+
+@body_function
+def products(context: RuleContext, body: BodyRef, count: int, values: Sequence[Value]) -> list[Value]:
+    """Return the operands of a Scan with its products by captured matrices computed outside, as one product each.
+
+    The last `count` operands are scanned. First come the operands that `multiplied` still reads, then the products.
+    Raises `Unprovable` if there are no such products."""
+    found, remaining = _scan_products(context, body, count, values)
+    outside = [build_node(context, "MatMul", {}, [values[at], body.captures[node.inputs[1]]]) for node, at in found]
+    return [*(values[at] for at in remaining), *outside]
+
+
+@body_function
+def multiplied(context: RuleContext, body: BodyRef, count: int, values: Sequence[Value]) -> BodyRef:
+    """Return the body of a Scan that scans `products` in place of their left operands."""
+    graph = body.graph
+    found, remaining = _scan_products(context, body, count, values)
+    inputs = (*(graph.inputs[at] for at in remaining), *(node.outputs[0] for node, _ in found))
+    rest = _nodes_except(graph, [node for node, _ in found])
+    return _transformed(context, body, replace(graph, inputs=inputs, nodes=rest), {}, {})
+
+
+def _scan_products(
+    context: RuleContext, body: BodyRef, count: int, values: Sequence[Value]
+) -> tuple[list[tuple[Node, int]], list[int]]:
+    """Return the products of scanned slices with captured matrices, each with the position of its slices, and the
+    positions of the operands that the rest of the body reads."""
+    graph = body.graph
+    require(body.op == "Scan" and 0 < count <= len(values) == len(graph.inputs), "this is not the body of a Scan")
+    scanned = {name: at for at, name in enumerate(graph.inputs) if at >= len(values) - count}
+    found = []
+    for node in (n for n in graph.nodes if n.op == "MatMul" and n.outputs[0] not in graph.outputs):
+        piece, matrix = node.inputs
+        if piece not in scanned or matrix not in body.captures:
+            continue
+        whole, weights = context.type(values[scanned[piece]]).shape, context.type(body.captures[matrix]).shape
+        if whole is not None and weights is not None and len(whole) >= 2 and len(weights) == 2:
+            found.append((node, scanned[piece]))
+    require(found, "no scanned slice is multiplied by a captured matrix")
+    rest = _nodes_except(graph, [node for node, _ in found])
+    read = {name for node in rest for name in _reads(node)} | set(graph.outputs)
+    return found, [at for at, name in enumerate(graph.inputs) if name not in scanned or name in read]
+
+
+# --- carried values of a Loop ---
+
+
+@body_function
+def unchanged(context: RuleContext, body: BodyRef) -> list[int]:
+    """Return the positions of the carried values that every iteration passes on unchanged."""
+    graph, count = _loop(body)
+    copied = {node.outputs[0]: node.inputs[0] for node in graph.nodes if node.op == "Identity"}
+
+    def source(name: str) -> str:
+        while name in copied:
+            name = copied[name]
+        return name
+
+    return [i for i in range(count) if source(graph.outputs[_FIRST_OUTPUT + i]) == graph.inputs[_FIRST_INPUT + i]]
+
+
+@body_function
+def captured(context: RuleContext, body: BodyRef, positions: Sequence[int], values: Sequence[Value]) -> BodyRef:
+    """Return a Loop's body that captures the unchanged carried values at these positions."""
+    graph, count = _loop(body)
+    passed_on = len(values) == count and set(positions) <= set(unchanged(context, body))
+    require(passed_on, "an iteration may change these values")
+    require(all(isinstance(values[p], TensorRef) for p in positions), "a carried value is not a tensor")
+    at = {graph.inputs[_FIRST_INPUT + p]: values[p] for p in sorted(set(positions))}
+    names = {name: _captured_name(name) for name in at}
+    captures = {names[name]: value for name, value in at.items()}
+    return _transformed(context, body, _without_carried(graph, positions, count), names, captures)
+
+
+@body_function
+def unread(context: RuleContext, body: BodyRef) -> list[int]:
+    """Return the positions of a Loop's dead outputs: not read, and not needed for an output that is."""
+    graph, count = _loop(body)
+    positions = range(len(graph.outputs) - _FIRST_OUTPUT)
+    live = body.read & {*positions}
+    while True:
+        needed = _needed(graph, [graph.outputs[0], *(graph.outputs[_FIRST_OUTPUT + p] for p in sorted(live))])
+        more = {p for p in range(count) if graph.inputs[_FIRST_INPUT + p] in needed} - live
+        if not more:
+            return [p for p in positions if p not in live]
+        live |= more
+
+
+@body_function
+def without(context: RuleContext, body: BodyRef, positions: Sequence[int]) -> BodyRef:
+    """Return a Loop's body without the outputs at these positions and the values carried for them."""
+    graph, count = _loop(body)
+    outputs = len(graph.outputs) - _FIRST_OUTPUT
+    require(positions and set(positions) < {*range(outputs)}, "these outputs cannot be left out")
+    found = _without_carried(graph, positions, count)
+    needed = _needed(found, found.outputs)
+    left = {graph.inputs[_FIRST_INPUT + p] for p in positions if p < count}
+    require(left.isdisjoint(needed), "another output is computed from these values")
+    return _transformed(context, body, found, {}, {})
+
+
+@body_function
+def twins(context: RuleContext, body: BodyRef, values: Sequence[Value]) -> list[int]:
+    """For each carried value of a Loop, return the position of the first one equal to it in every iteration.
+
+    Partition refinement: classes of values are split by the value number of what an iteration makes of them, until no
+    iteration distinguishes the members of a class."""
+    graph, count = _loop(body)
+    require(len(values) == count and all(isinstance(v, TensorRef) for v in values), "the carried values are not known")
+    classes: list[Any] = [context.egraph.find(v.handle) for v in values]
+    while True:
+        firsts = [classes.index(c) for c in classes]
+        numbers = _value_numbers(graph, firsts)
+        after = [(firsts[i], numbers[graph.outputs[_FIRST_OUTPUT + i]]) for i in range(count)]
+        if [after.index(c) for c in after] == firsts:
+            return firsts
+        classes = list(after)
+
+
+@body_function
+def merged(context: RuleContext, body: BodyRef, values: Sequence[Value]) -> BodyRef:
+    """Return a Loop's body that carries one value in place of all those that are always equal."""
+    graph, count = _loop(body)
+    firsts = twins(context, body, values)
+    positions = [i for i, first in enumerate(firsts) if first != i]
+    require(positions, "no two carried values are always equal")
+    names = {graph.inputs[_FIRST_INPUT + i]: graph.inputs[_FIRST_INPUT + firsts[i]] for i in positions}
+    return _transformed(context, body, _without_carried(graph, positions, count), names, {})
+
+
+def _loop(body: BodyRef) -> tuple[Graph, int]:
+    """Return the body of a Loop and the number of values that it carries."""
+    count = len(body.graph.inputs) - _FIRST_INPUT
+    if body.op != "Loop" or count < 0 or len(body.graph.outputs) < _FIRST_OUTPUT + count:
+        raise Unprovable("this is not the body of a Loop")
+    return body.graph, count
+
+
+def _without_carried(graph: Graph, positions: Iterable[int], count: int) -> Graph:
+    """Return a Loop's body without the outputs at these positions and their carried inputs."""
+    dropped = set(positions)
+    inputs = tuple(v for i, v in enumerate(graph.inputs, -_FIRST_INPUT) if i not in dropped or not 0 <= i < count)
+    outputs = tuple(v for i, v in enumerate(graph.outputs, -_FIRST_OUTPUT) if i not in dropped)
+    return replace(graph, inputs=inputs, outputs=outputs)
+
+
+# --- bodies in general ---
+
+
+def _captured_name(name: str) -> str:
+    return name if name.startswith(LOCAL) else f"{LOCAL}{name}"
+
+
+def _nodes_except(graph: Graph, nodes: Iterable[Node]) -> list[Node]:
+    excluded = {id(node) for node in nodes}
+    return [node for node in graph.nodes if id(node) not in excluded]
+
+
+def _reads(node: Node) -> Iterable[str]:
+    yield from (name for name in node.inputs if name)
+    for _, inner in node.subgraphs():
+        yield from inner.captures()
+
+
+def _outputs(node: Node) -> set[str]:
+    return {name for name in node.outputs if name}
+
+
+def _needed(graph: Graph, outputs: Iterable[str]) -> set[str]:
+    """Return the values that some values of a body are computed from, themselves included."""
+    found = set(outputs)
+    for node in reversed(graph.nodes):
+        if found & _outputs(node):
+            found.update(_reads(node))
+    return found
+
+
+def _value_numbers(graph: Graph, firsts: Sequence[int]) -> dict[str, Any]:
+    """Number the values of a body so that equal numbers mean equal values.
+
+    Carried values are taken to be equal if they have the same first one in `firsts`."""
+    known: dict[str, Any] = {"": None}
+    for carried, name in enumerate(graph.inputs, -_FIRST_INPUT):
+        known[name] = ("input", firsts[carried] if carried >= 0 else carried)
+    known |= {name: ("constant", constant.digest) for name, constant in graph.constants.items()}
+    known |= {name: ("captured", name) for name in graph.captures()}
+    numbers: dict[Any, int] = {}
+    for i, node in enumerate(graph.nodes):
+        if node.op == "Identity":
+            known[node.outputs[0]] = known[node.inputs[0]]
+            continue
+        pure = is_pure(node.op, node.attrs) and not any(True for _ in node.subgraphs())
+        key = (node.op, _attributes(node), tuple(known[v] for v in node.inputs)) if pure else ("node", i)
+        for position, name in enumerate(node.outputs):
+            known[name] = numbers.setdefault((key, len(node.outputs), position), len(numbers))
+    return known
+
+
+def _attributes(node: Node) -> tuple[tuple[str, str], ...]:
+    return tuple((k, v.digest if isinstance(v, Constant) else repr(v)) for k, v in sorted(node.attrs.items()))
+
+
+def _transformed(
+    context: RuleContext, body: BodyRef, graph: Graph, names: Mapping[str, str], captures: Mapping[str, TensorRef]
+) -> BodyRef:
+    """Return a body with values renamed and dead nodes removed; equal bodies share one graph."""
+    found = unmarked(substitute(graph, names))
+    needed = _needed(found, found.outputs)
+    nodes = [node for node in found.nodes if needed & _outputs(node)]
+    constants = {name: constant for name, constant in found.constants.items() if name in needed}
+    types = {**found.types, **{name: context.type(tensor) for name, tensor in captures.items()}}
+    found = replace(found, nodes=nodes, constants=constants, types=types)
+    key = repr((found.inputs, found.outputs, found.nodes, sorted((n, c.digest) for n, c in found.constants.items())))
+    found = context.bodies.setdefault(key, found)
+    every = {**body.captures, **captures}
+    return BodyRef(found, {name: every[name] for name in found.captures()}, body.op)

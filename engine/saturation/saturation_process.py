@@ -1,0 +1,192 @@
+"""Child process that saturates, within hard limits of time and memory.
+
+egglog cannot be interrupted while it runs, and a rule set may grow the e-graph without bound. So the work is done where
+it can be killed. `run` is the parent's side; `main` is the child's: it reads a pickled `Task` from standard input and
+writes pickled messages to standard output. Both ends are ours: nothing from outside is unpickled.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import math
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any, Protocol, Self
+
+from ...errors import RewriteError, UserError
+from ...system import scoped
+from ...system.process_pool import collect_seldom
+from ...system.progress import Progress, ignore
+from ..egraph.matcher import preload
+from .saturate import Limits
+
+_GRACE = 10.0
+"""Seconds beyond the time limit, for the last iteration and extraction …"""
+_GRACE_PER_NODE = 0.004
+"""… and for each node of the model: a large one on a busy machine must not be lost after all the work."""
+_BUSY = 5
+"""Wall-clock bound as a multiple of the bound on computing: a busy machine may be this much slower."""
+_NO_MEMORY = 12
+"""Exit code of a child in which Python runs out of memory; egglog aborts then, and the system may kill it."""
+
+
+class Task(Protocol):
+    """Work for the child: a callable that can be pickled, with its limits."""
+
+    @property
+    def limits(self) -> Limits:
+        """Seconds of computing and e-nodes."""
+
+    @property
+    def memory(self) -> int:
+        """Bytes that the child may use."""
+
+    @property
+    def size(self) -> int:
+        """Nodes of the model."""
+
+    def within(self, limits: Limits) -> Self:
+        """Return the same work with other limits."""
+
+    def __call__(self, progress: Progress) -> Any:
+        """Do the work."""
+
+
+class OutOfBounds(UserError):
+    """The child was killed at a hard limit before it had a result. `bound` is the limit: `time` or `memory`."""
+
+    def __init__(self, message: str, *, bound: str, hint: str) -> None:
+        super().__init__(message, hint=hint)
+        self.bound = bound
+
+
+@dataclass(frozen=True, slots=True)
+class Child:
+    """A child process that waits for its task, and the file with its standard error."""
+
+    process: subprocess.Popen[bytes]
+    messages: Path
+
+
+@contextlib.contextmanager
+def start(module: str = "") -> Iterator[Child]:
+    """Start a child for one `run`; it ends with the block. Raises OSError.
+
+    The child imports egglog and `module`, that of the task, while this process reads the model."""
+    with scoped.directory("saturate") as folder, (folder / "messages").open("wb") as messages:
+        # the package may be importable here under a path set by the caller's program
+        env = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p), TMPDIR=str(folder))
+        process = scoped.start(
+            [sys.executable, "-c", f"from {__name__} import main; main({module!r})"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=messages, env=env,
+        )  # fmt: skip
+        try:
+            yield Child(process, folder / "messages")
+        finally:
+            scoped.end(process)
+
+
+def run(task: Task, progress: Progress = ignore, child: Child | None = None) -> Any:
+    """Do a task in a child process: the given one, or a new one.
+
+    Raises `OutOfBounds` if the child had to be killed, and whatever the task raised. An interrupt kills the child."""
+    if child is None:
+        with start(type(task).__module__) as child:
+            return run(task, progress, child)
+    process = child.process
+    late = threading.Event()
+
+    def stop() -> None:
+        late.set()
+        process.kill()
+
+    timer = threading.Timer(_BUSY * (task.limits.seconds + _grace(task)), stop)
+    timer.daemon = True
+    timer.start()
+    try:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        with contextlib.suppress(BrokenPipeError):
+            pickle.dump(task, process.stdin, protocol=pickle.HIGHEST_PROTOCOL)
+            process.stdin.close()
+        while True:
+            try:
+                kind, value = pickle.load(process.stdout)
+            except (EOFError, pickle.UnpicklingError):
+                code = process.wait()
+                raise _stopped(task, code, late.is_set(), child.messages.read_text(errors="replace")) from None
+            if kind == "result":
+                return value
+            if kind == "error":
+                raise value
+            progress(*value)
+    finally:
+        timer.cancel()
+
+
+def _grace(task: Task) -> float:
+    return _GRACE + _GRACE_PER_NODE * task.size
+
+
+def _stopped(task: Task, code: int, late: bool, messages: str) -> RewriteError:
+    hint = "Some rules keep generating new terms for this model: disable them"
+    if late or code == -signal.SIGXCPU:
+        end = f"{_grace(task):.0f} s after its time limit of {task.limits.seconds:g} s"
+        message = f"saturation was killed: it did not finish within {end}"
+        return OutOfBounds(message, bound="time", hint=f"{hint}, or lower --node-limit.")
+    if code in (_NO_MEMORY, -signal.SIGABRT, -signal.SIGKILL):
+        message = f"saturation was killed: it exceeded its memory limit of {task.memory >> 20} MiB"
+        return OutOfBounds(message, bound="memory", hint=f"{hint}, lower --node-limit or raise --memory-limit.")
+    last = messages.strip().splitlines()[-1:] or [f"exit code {code}"]
+    return RewriteError(f"the saturation process failed: {last[0]}")
+
+
+def limit(task: Task) -> None:
+    """Bound the memory and the computing time of this process.
+
+    The system then ends it (SIGXCPU) even inside a single call of egglog."""
+    import resource
+
+    spent = math.ceil(time.process_time() + task.limits.seconds + _grace(task))
+    for what, bounds in ((resource.RLIMIT_DATA, (task.memory,) * 2), (resource.RLIMIT_CPU, (spent, spent + 2))):
+        with contextlib.suppress(ValueError, OSError):
+            resource.setrlimit(what, bounds)
+
+
+def main(module: str) -> None:
+    """Run the child: one task from standard input, messages to standard output."""
+    scoped.die_with_parent()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides
+    collect_seldom()
+    out = os.fdopen(os.dup(1), "wb")
+    os.dup2(2, 1)  # whatever a library prints must not get between the messages
+    preload()
+    if module:
+        import_module(module)
+    task: Task = pickle.load(sys.stdin.buffer)
+    limit(task)
+
+    def send(kind: str, value: Any) -> None:
+        pickle.dump((kind, value), out, protocol=pickle.HIGHEST_PROTOCOL)
+        out.flush()
+
+    try:
+        send("result", task(lambda stage, facts: send("progress", (stage, dict(facts)))))
+    except Exception as error:
+        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+            os._exit(_NO_MEMORY)
+        try:
+            send("error", error)
+        except Exception:  # it cannot be pickled
+            send("error", RewriteError(f"{type(error).__name__}: {error}"))
+    os._exit(0)

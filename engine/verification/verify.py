@@ -1,0 +1,378 @@
+"""Verification: the original and the result on the same inputs; on failure, the rules to blame and a reproducer."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import itertools
+import json
+import os
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Union
+
+import numpy as np
+
+from ...errors import UserError
+from ...system import scoped
+from ..cost.operator_cost import only_moves
+from ..ir.graph import Graph
+from ..operators.reference_runtime import Runner, Unavailable, onnx_runtime, reference_evaluator, runner
+from ..operators.schemas import is_pure
+from ..rewriting.definition_expansion import nonstandard_operators
+from .compare import TOLERANCES, Difference, compare, worst
+from .random_inputs import Array, assignments, free_symbols, make_inputs
+
+if TYPE_CHECKING:
+    from onnx import ModelProto
+
+Model = Union["ModelProto", Path, str, bytes, Graph]
+"""A model in memory, in a file, as bytes, or as read."""
+Run = Callable[[Mapping[str, Array]], Mapping[str, Any]]
+"""An implementation of a model: from inputs to outputs, by name."""
+
+_WANTED = 2
+"""Number of choices of sizes for the symbolic dims."""
+_FAINT = 4
+"""Maximum number of further runs in place of those whose outputs are too near 0 to tell anything."""
+
+
+@dataclass(frozen=True, slots=True)
+class Verification:
+    """Result of comparing candidates with an original.
+
+    `ok` is False if some output differs or could not be computed. `compared` counts the runs; with none, `ok` is True
+    and `skipped` says why. `max_abs` and `max_rel` (the scaled error) are maxima over all outputs, `errors` both by
+    candidate. `inputs` and `sizes` are those of the first failure."""
+
+    ok: bool
+    max_abs: float
+    max_rel: float
+    compared: int
+    oracle: str
+    numerics: str
+    skipped: tuple[str, ...] = ()
+    failures: tuple[str, ...] = ()
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    inputs: Mapping[str, Array] | None = field(default=None, repr=False, compare=False)
+    errors: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+
+    @classmethod
+    def nothing(cls, reason: str, numerics: str, oracle: str = "none") -> Verification:
+        """Return the result of a verification in which nothing could be compared."""
+        return cls(True, 0.0, 0.0, 0, oracle, numerics, skipped=(reason,))
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the result as plain JSON values; `ok` is null if nothing was compared."""
+
+        def errors(largest: tuple[float, float]) -> dict[str, float | None]:
+            return {k: v if np.isfinite(v) else None for k, v in zip(("max_abs", "max_rel"), largest, strict=True)}
+
+        return {
+            "ok": self.ok if self.compared or not self.ok else None,
+            **errors((self.max_abs, self.max_rel)),
+            **{name: getattr(self, name) for name in ("compared", "oracle", "numerics")},
+            "errors": {name: errors(largest) for name, largest in self.errors.items()},
+            "skipped": list(self.skipped),
+            "failures": list(self.failures),
+        }
+
+    def __str__(self) -> str:
+        if self.failures:
+            return "verification failed: " + "; ".join(self.failures)
+        if not self.compared:
+            return "not verified: " + "; ".join(self.skipped)
+        text = f"verified against {self.oracle} on {self.compared} run{'s' if self.compared > 1 else ''}: "
+        text += f"largest error {self.max_abs:.2g} absolute, {self.max_rel:.2g} scaled"
+        return f"{text}; not compared: {'; '.join(self.skipped)}" if self.skipped else text
+
+
+def check_model(
+    original: Model,
+    candidate: ModelProto,
+    graph: Graph,
+    *,
+    numerics: str = "reassoc",
+    seconds: float = 60.0,
+    others: Mapping[str, Run] | None = None,
+    shapes: Mapping[str, int] | None = None,
+    expand: Callable[[], tuple[ModelProto, ModelProto]] | None = None,
+    classes: Mapping[str, str] | None = None,
+) -> Verification:
+    """Compare a model, and other implementations of it, with the original.
+
+    Both models are run by the same program: ONNX Runtime if it takes the original, else `onnx.reference`. `graph` is
+    the original as read, which describes the inputs, and `shapes` are sizes of symbolic dims. When the `seconds` are
+    used up no further run is begun. `others` are further implementations by name, `classes` their numerics classes or
+    precisions where these differ from `numerics`. `expand` returns both models without operators outside the standard,
+    for when no program here knows these. Raises `ValueError` for an unknown numerics class."""
+    if numerics not in TOLERANCES:
+        raise ValueError(f"unknown numerics class {numerics!r}")
+    named = nonstandard_operators(graph)
+    note = ""
+    try:
+        if named:
+            oracle, candidate, note = _custom_runner(named, original, candidate, expand)
+        else:
+            oracle = runner(source_model(original), seconds=max(seconds / 2, 1.0))
+    except Unavailable as error:
+        return Verification.nothing(str(error) if named else f"no program here runs the original ({error})", numerics)
+    try:
+        if oracle.name == "onnxruntime":
+            optimized = onnx_runtime(candidate)
+        else:
+            optimized = reference_evaluator(candidate, seconds=max(seconds / 2, 1.0))
+    except Unavailable as error:
+        problem = f"the optimized model does not load in {oracle.name}: {error}"
+        return Verification(False, np.inf, np.inf, 0, oracle.name, numerics, failures=(problem,))
+    candidates = {"the optimized model": optimized.run, **(others or {})}
+    comparison = _Comparison(oracle, candidates, graph, numerics, classes or {})
+    found = comparison.run(shapes, seconds)
+    return replace(found, oracle=f"{found.oracle}{note}")
+
+
+def _custom_runner(
+    named: Sequence[str],
+    original: Model,
+    candidate: ModelProto,
+    expand: Callable[[], tuple[ModelProto, ModelProto]] | None,
+) -> tuple[Runner, ModelProto, str]:
+    """Return what runs a model with operators outside the standard, the candidate in the same form, and a note.
+
+    Raises `Unavailable` if nothing does."""
+    listed = ", ".join(named)
+    try:
+        return onnx_runtime(source_model(original)), candidate, ""
+    except Unavailable as error:
+        unknown = f"ONNX Runtime does not run them ({error})"
+    if expand is None:
+        raise Unavailable(f"the model has {listed}, and {unknown}")
+    try:
+        whole, optimized = expand()
+    except UserError as error:
+        raise Unavailable(f"nothing here computes {listed}: {error.message}, and {unknown}") from None
+    return runner(whole), optimized, f" with {listed} by definition"
+
+
+@dataclass(slots=True)
+class _Comparison:
+    """Comparison of candidates with the original on seeded inputs and several sizes of symbolic dims.
+
+    `fitting` are the sizes that the original runs with; `refused` says why it did not run with the last ones."""
+
+    oracle: Runner
+    candidates: Mapping[str, Run]
+    graph: Graph
+    numerics: str
+    classes: Mapping[str, str]
+    compared: int = 0
+    faint: int = 0
+    found: dict[str, list[Difference]] = field(default_factory=dict)
+    fitting: list[dict[str, int]] = field(default_factory=list)
+    skipped: list[str] = field(default_factory=list)
+    refused: str = ""
+
+    def run(self, shapes: Mapping[str, int] | None, seconds: float) -> Verification:
+        """Compare until enough runs agree, one differs, or the time is used up; refused sizes are passed over."""
+        start = time.perf_counter()
+        wanted = _WANTED if any(name not in (shapes or {}) for name in free_symbols(self.graph)) else 1
+        computed = computed_in(self.graph)
+        again = (self.fitting[i % len(self.fitting)] for i in range(_FAINT) if self.fitting)  # with other inputs
+        for sizes in itertools.chain(assignments(self.graph, shapes), again):
+            if len(self.fitting) >= wanted and self.compared - min(self.faint, _FAINT) >= wanted:
+                break
+            if sizes in self.fitting and not self.faint:
+                break  # no other sizes fit
+            if self._is_late(time.perf_counter() - start, seconds):
+                break
+            try:
+                feeds = make_inputs(self.graph, sizes, self.compared)
+                expected = self.oracle.run(feeds)
+            except UserError as error:
+                self.refused = str(error)
+                break
+            except Unavailable as error:
+                self.refused = str(error)
+                continue
+            if not self.compared and _is_random(self.graph, self.oracle, feeds, expected):
+                return Verification.nothing("the model draws random numbers", self.numerics, self.oracle.name)
+            failure = self._compare(feeds, expected, computed)
+            self.compared += 1
+            if failure:
+                text = ", ".join(f"{k} = {v}" for k, v in sizes.items())
+                failure += f" (sizes {text})" if sizes else ""
+                return self._result(ok=False, failures=(failure,), sizes=sizes, inputs=feeds)
+            if sizes not in self.fitting:
+                self.fitting.append(sizes)
+        name = self.oracle.name
+        if not self.compared:
+            reason = f"{name} computes none of the inputs made up: {self.refused}"
+            return Verification.nothing(reason, self.numerics, name)
+        if len(self.fitting) < wanted and not self.skipped:
+            self.skipped.append(f"a second choice of sizes: {name} refused those tried")
+        if self.compared == self.faint:
+            self.skipped.append("much: the outputs are too near 0 on the inputs made up")
+        each = {candidate: worst(differences) for candidate, differences in self.found.items()}
+        return self._result(ok=True, errors={n: (d.max_abs, d.max_rel) for n, d in each.items()})
+
+    def _is_late(self, used: float, seconds: float) -> bool:
+        if self.compared and used > seconds / 2:
+            self.skipped.append(f"other sizes than the first, for time ({seconds:.0f} s)")
+            return True
+        if not self.compared and used > seconds:
+            self.refused = self.refused or f"no run ended in {seconds:.0f} s"
+            return True
+        return False
+
+    def _compare(self, feeds: Mapping[str, Array], expected: Mapping[str, Any], computed: Mapping[str, str]) -> str:
+        """Compare all candidates on one set of inputs; return what is wrong with the first that differs, if any."""
+        faint = False
+        for name, candidate in self.candidates.items():
+            difference = _check(candidate, feeds, expected, self.classes.get(name, self.numerics), computed)
+            self.found.setdefault(name, []).append(difference)
+            if difference.problem:
+                return f"{name} {difference.problem}"
+            faint = faint or difference.faint
+        self.faint += faint
+        return ""
+
+    def _result(self, *, ok: bool, **details: Any) -> Verification:
+        total = worst([difference for differences in self.found.values() for difference in differences])
+        return Verification(
+            ok, total.max_abs, total.max_rel, self.compared, self.oracle.name, self.numerics, tuple(self.skipped),
+            **details,
+        )  # fmt: skip
+
+
+def _check(
+    candidate: Run, feeds: Mapping[str, Array], expected: Mapping[str, Any], numerics: str, computed: Mapping[str, str]
+) -> Difference:
+    try:
+        got = candidate({k: v.copy() for k, v in feeds.items()})
+    except Exception as error:  # a program that crashes is a finding, whatever it raises
+        kind = "" if isinstance(error, Unavailable) else f"{type(error).__name__}: "
+        return Difference(np.inf, np.inf, f"fails where the original runs: {kind}{error}")
+    if list(got) != list(expected):
+        outputs = f"has the outputs {', '.join(got)} instead of {', '.join(expected)}"
+        return Difference(np.inf, np.inf, outputs)
+    differences = []
+    for output, value in expected.items():
+        difference = compare(value, got[output], numerics, computed.get(output, ""))
+        if difference.problem:
+            return replace(difference, problem=f"differs in output {output!r}: {difference.problem}")
+        differences.append(difference)
+    return worst(differences)
+
+
+def computed_in(graph: Graph) -> dict[str, str]:
+    """Return the coarsest float type that each float value of a graph was computed in, by its NumPy name.
+
+    Values that only move inputs and constants have none. Integers end a chain: they are exact, or differ visibly.
+    Bodies are not followed: their results count in their own types."""
+    order = list(TOLERANCES["reassoc"])
+    found: dict[str, str] = {}
+    for node in graph.nodes:
+        captured = (c for _, body in node.subgraphs() for c in body.captures())
+        inherited = [found[v] for v in (*node.inputs, *captured) if v in found]
+        for value in node.outputs:
+            dtype = graph.type(value).dtype
+            name = "" if dtype is None else dtype.numpy.name
+            own = [name] if name in order and not only_moves(node.op) else []
+            if name in order and (own or inherited):
+                found[value] = max((*own, *inherited), key=order.index)
+    return found
+
+
+def _is_random(graph: Graph, oracle: Runner, feeds: Mapping[str, Array], expected: Mapping[str, Any]) -> bool:
+    """Return whether the original gives other results for the same inputs; run only if an operator is impure."""
+    if all(is_pure(node.op, node.attrs) for node in graph.nodes):
+        return False
+    again = oracle.run(feeds)
+    return any(compare(value, again[name], "exact").problem for name, value in expected.items())
+
+
+def source_model(original: Model) -> ModelProto | Path | bytes:
+    """Return a model as programs that run ONNX take it."""
+    if isinstance(original, Graph):
+        from ..onnx_io.exporter import write  # imports onnx, which a model in a file does not need here
+
+        return write(original)  # type: ignore[no-any-return]
+    return Path(original) if isinstance(original, str) else original
+
+
+# --- failures ---
+
+
+def culprit(rules: Sequence[str], fails: Callable[[frozenset[str]], bool], *, tests: int = 200) -> tuple[str, ...]:
+    """Return a minimal set of rules that makes verification fail, by delta debugging (Zeller, Hildebrandt, TSE 2002).
+
+    `fails(disabled)` optimizes without the rules `disabled` and returns whether that fails. No single rule can be left
+    out of the returned set, unless `tests` calls were not enough; it is empty if verification fails without any rule.
+    Raises `ValueError` if it does not fail with all of them."""
+    known = functools.cache(fails)
+
+    def fail(enabled: Sequence[str]) -> bool:
+        return known(frozenset(rules) - frozenset(enabled))
+
+    current = list(dict.fromkeys(rules))
+    if not fail(current):
+        raise ValueError("nothing fails with all rules enabled")
+    if fail([]):
+        return ()
+    parts = 2
+    while len(current) > 1 and known.cache_info().misses < tests:
+        size = -(-len(current) // parts)
+        chunks = [current[i : i + size] for i in range(0, len(current), size)]
+        for index, chunk in enumerate(chunks):
+            rest = [r for i, c in enumerate(chunks) if i != index for r in c]
+            if fail(chunk):
+                current, parts = chunk, 2
+                break
+            if len(chunks) > 2 and fail(rest):
+                current, parts = rest, max(parts - 1, 2)
+                break
+        else:
+            if parts >= len(current):
+                break
+            parts = min(2 * parts, len(current))
+    return tuple(current)
+
+
+def write_reproducer(
+    folder: Path, original: Model, candidate: ModelProto | None, verification: Verification, rules: Sequence[str] = ()
+) -> Path:
+    """Write a directory that reproduces a failure: both models, the inputs, and the result.
+
+    The directory appears as a whole or not at all; if `folder` exists a number is appended to its name. Returns the
+    directory. Raises `OSError`."""
+    import onnx
+
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with scoped.directory_beside(folder) as temporary:
+        place = temporary / folder.name
+        place.mkdir()
+        source = source_model(original)
+        if isinstance(source, Path):
+            source = onnx.load(source)
+        elif isinstance(source, bytes):
+            source = onnx.load_model_from_string(source)
+        for name, model in (("original", source), ("optimized", candidate)):
+            if model is not None:
+                large = model.ByteSize() > (1 << 31) - (1 << 20)
+                copy = type(model)()
+                copy.CopyFrom(model)
+                onnx.save_model(copy, place / f"{name}.onnx", save_as_external_data=large, location=f"{name}.data")
+        for index, (name, array) in enumerate((verification.inputs or {}).items()):
+            (place / f"input_{index}.pb").write_bytes(
+                onnx.numpy_helper.from_array(np.asarray(array), name).SerializeToString()
+            )
+        about = {**verification.as_json(), "rules": list(rules), "sizes": dict(verification.sizes)}
+        (place / "failure.json").write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+        numbered = (folder.with_name(f"{folder.name}-{n}") if n else folder for n in itertools.count())
+        while True:
+            target = next(path for path in numbered if not path.exists())
+            with contextlib.suppress(FileExistsError):
+                os.rename(place, target)
+                return target

@@ -1,0 +1,347 @@
+"""Checking rules: rounds of instances, each made from those on which the rule was seen to fire.
+
+The first round holds the rule's own tests and instances sampled from the pattern alone. The next rounds enumerate the
+edits of the first instances that fired; the last ones make one to three random edits, like a fuzzer that is guided by
+coverage. So the rule either accepts most instances or only just refuses them.
+
+Many rules are checked in several processes, with the reports of rules that have not changed taken from a cache.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.util
+import json
+import time
+import warnings
+import zlib
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ...engine.ir.names import LEAVES
+from ...engine.operators import folding
+from ...engine.operators.folding.float64_kernels import FLOAT64_KERNELS
+from ...engine.rewriting.rule_library import recognitions
+from ...grammar.library.load import Library
+from ...grammar.syntax import ast
+from ...system.process_pool import in_order, usable_cores
+from ...system.store import Namespace, Store, code_stamp, content_key
+from ..sampling.edit import Editing
+from ..sampling.edits import enumerate_edits, retyped, sample_edit
+from ..sampling.instance import Instance
+from ..sampling.seeds import sample_pattern, seeds
+from ..sampling.subject import Subject, subjects
+from .report import DEFAULT, Budget, Counterexample, RuleReport
+from .run_instances import Outcome, run
+from .shrink import shrink
+
+ROUND = 96
+"""Instances in a round; an e-graph and its queries cost as much as thirty instances."""
+SAMPLED = 120
+"""Minimum number of instances with random edits, whatever the enumeration has used up."""
+FROM_PATTERN = 24
+"""Instances sampled from the pattern alone."""
+EMPTY = 8
+"""Maximum number of instances with empty tensors in one e-graph. Empty tensors of a type are all one class, and
+matching is expensive on such classes."""
+ENUMERATED = (280, 100)
+"""Maximum number of enumerated shapes of the first and the second instance on which a rule fires."""
+ENUMERATED_REFUSED = (140, 110, 80)
+"""The same of the first tests that a rule refuses: cases next to these are easily forgotten."""
+MOST_ROUNDS = 40
+_SATURATION_SECONDS = 20.0
+_STORED = ("name", "numerics", "layer", "instances", "fired", "near_misses", "seconds", "problems", "notes", "proof",
+           "proved_seconds")  # fmt: skip
+
+
+@dataclass
+class _Tally:
+    instances: int = 0
+    fired: int = 0
+    near_misses: int = 0
+    compared: int = 0
+    bits: Counter[str] = field(default_factory=Counter)
+    uncomputed: set[str] = field(default_factory=set)
+    failure: str = ""
+    reason: str = ""
+    counterexample: Counterexample | None = None
+
+    def add(self, outcome: Outcome) -> None:
+        """Count an outcome."""
+        self.instances += 1
+        self.fired += outcome.fired
+        self.near_misses += not outcome.fired and outcome.instance.steps > 0
+        self.compared += outcome.compared
+        self.uncomputed |= outcome.uncomputed
+        if outcome.failure and not self.failure:
+            self.failure = f"{outcome.failure} ({outcome.instance.key[:400]})"
+        if outcome.fired:
+            self.bits[outcome.bits] += 1
+
+    def problems(self) -> list[str]:
+        """Return why the rule fails, counterexamples aside."""
+        found = [f"the engine failed on an instance: {self.failure}"] if self.failure else []
+        because = f" ({self.reason})" if self.reason else ""
+        if not self.instances:
+            found.append(f"vacuous: no instance of the pattern could be built{because}")
+        elif not self.fired:
+            found.append(f"vacuous: it fired on none of {self.instances} instances{because}")
+        elif not self.compared:
+            what = ", ".join(sorted(self.uncomputed)) or "its operators"
+            found.append(f"nothing could be compared: there is no reference implementation of {what}")
+        return found
+
+    def notes(self, rule: ast.Rule) -> list[str]:
+        """Return what is worth knowing, such as a claim that may be too weak."""
+        known = {op for op in self.uncomputed if op in LEAVES or folding.by_numpy(op) or op in FLOAT64_KERNELS}
+        never = sorted(self.uncomputed - known)
+        found = [f"not computed on some instances: {', '.join(never)}"] if self.compared and never else []
+        if self.fired < 8 or self.counterexample is not None:
+            return found
+        if rule.numerics != "exact" and self.compared and not self.bits["different"]:
+            claim = "exact signed_zero" if self.bits["zeros"] else "exact"
+            found.append(f"the two sides never differed in a bit: it may be `class {claim}`")
+        elif "signed_zero" in rule.relaxations and not self.bits["zeros"]:
+            found.append("the sign of a zero never differed: it may be `class exact`")
+        return found
+
+
+def check_rule(rule: ast.Rule, library: Library, *, budget: Budget = DEFAULT) -> RuleReport:
+    """Check one rule on sampled instances; the same budget gives the same report, time aside.
+
+    `rule` need not be one of `library`, which defines the operators (`op` declarations)."""
+    start, begun = time.perf_counter(), time.process_time()
+    tally = _Tally()
+    directions = subjects(rule, library)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # NumPy warns of overflow, which is wanted here
+        for number, subject in enumerate(directions, start=1):
+            until = begun + budget.seconds * number / len(directions)
+            _Search(subject, budget, tally, until, budget.instances * number // len(directions)).run()
+            if tally.counterexample is not None:
+                break
+    problems = tuple(tally.problems())
+    return RuleReport(
+        rule.name, rule.span.file, rule.span.line, " ".join((rule.numerics, *rule.relaxations)),
+        2 if tally.counterexample is None and not problems else 1, tally.instances, tally.fired, tally.near_misses,
+        time.perf_counter() - start, tally.counterexample, problems, tuple(tally.notes(rule)),
+    )  # fmt: skip
+
+
+class _Search:
+    """Rounds of instances of one subject. `limit` is the number of instances at which the search ends."""
+
+    def __init__(self, subject: Subject, budget: Budget, tally: _Tally, until: float, limit: int) -> None:
+        seed = [budget.seed, zlib.crc32(subject.rule.name.encode())]
+        self.subject = subject
+        self.budget = budget
+        self.tally = tally
+        self.until = until
+        self.limit = limit
+        self.rng = np.random.default_rng(seed)
+        self.sampling = Editing(subject, self.rng)
+        self.enumerating = Editing(subject, np.random.default_rng([*seed, 1]))
+        self.known: set[str] = set()
+        self.fired: list[Instance] = []
+        self.refused: list[Instance] = []
+        self.to_enumerate: list[tuple[Instance, int]] | None = None
+
+    def run(self) -> None:
+        """Run rounds until a counterexample is found, or instances or time run out."""
+        pending = list(seeds(self.subject))
+        pending += [other for instance in pending[:2] for other in retyped(self.sampling, instance)]
+        pending += sample_pattern(self.subject, self.rng, FROM_PATTERN)
+        for _ in range(MOST_ROUNDS):
+            if not pending or time.process_time() >= self.until:
+                return
+            if self._round(pending) or self.tally.instances >= self.limit:
+                return
+            pending = self._next() or sample_pattern(self.subject, self.rng, FROM_PATTERN)
+
+    def _round(self, pending: Sequence[Instance]) -> bool:
+        """Run the instances that are new; return whether the rule is wrong on one."""
+        exact = self.subject.rule.numerics == "exact"
+        new: dict[str, Instance] = {}
+        for instance in (i for i in pending if i.key not in self.known):
+            # rules of other classes are not applied to terms over constants only
+            if exact or not instance.tensors or not all(t.is_const for _, t in instance.tensors):
+                new.setdefault(instance.key, instance)
+        self.known |= new.keys()
+        for group in groups(list(new.values())):
+            batch = run(self.subject, group, seed=self.budget.seed, seconds=_SATURATION_SECONDS)
+            self.tally.reason = self.tally.reason or batch.reason
+            for outcome in (o for o in batch.outcomes if o.built):
+                self.tally.add(outcome)
+                if outcome.fired:
+                    self.fired.append(outcome.instance)
+                elif outcome.instance.steps <= 1:
+                    self.refused.append(outcome.instance)
+            if (found := confirmed(self.subject, batch.outcomes, self.budget)) is not None:
+                self.tally.counterexample = shrink(self.subject, found, self.budget)
+                return True
+            if time.process_time() >= self.until:
+                break
+        return False
+
+    def _next(self) -> list[Instance]:
+        """Return the instances of the next round: enumerated edits first, then random ones."""
+        if self.to_enumerate is None:
+            self.to_enumerate = []
+            for found, shares in ((self.fired, ENUMERATED), (self.refused, ENUMERATED_REFUSED)):
+                self.to_enumerate += zip([i for i in found if not _is_empty(i)] or found, shares, strict=False)
+        if self.to_enumerate:
+            pending = enumerate_edits(self.enumerating, *self.to_enumerate.pop(0))
+            self.limit = max(self.limit, self.tally.instances + len(pending) + SAMPLED)
+            return pending
+        return [self._edited() for _ in range(ROUND)] if self.fired or self.refused else []
+
+    def _edited(self) -> Instance:
+        """Return an instance after one to three random edits.
+
+        Half of them start from the first instances that fired, which are tests, some from an instance that was refused:
+        it may be one step away from where nothing fires yet."""
+        pool = self.fired[:4] if self.rng.random() < 0.5 else self.fired
+        if not self.fired or (self.refused and self.rng.random() < 0.15):
+            pool = self.refused
+        found: Instance = self.sampling.pick(pool)
+        for _ in range(int(self.rng.choice([1, 2, 3], p=[0.6, 0.25, 0.15]))):
+            found = sample_edit(self.sampling, found) or found
+        return found
+
+
+def groups(instances: Sequence[Instance]) -> list[list[Instance]]:
+    """Divide the instances of a round by the e-graph that they share."""
+    empty = [i for i in instances if _is_empty(i)]
+    others = [i for i in instances if not _is_empty(i)]
+    return [[*others, *empty[:EMPTY]], *(empty[at : at + EMPTY] for at in range(EMPTY, len(empty), EMPTY))]
+
+
+def _is_empty(instance: Instance) -> bool:
+    return any(0 in tensor.shape for _, tensor in instance.tensors)
+
+
+def confirmed(subject: Subject, outcomes: Sequence[Outcome], budget: Budget) -> Outcome | None:
+    """Return the simplest instance on which the rule is wrong in an e-graph of its own too.
+
+    Instances of one e-graph share constants, results that are equal constants, and all empty tensors of one type. A
+    difference may then be attributed to another instance, or to one that has none."""
+    different = [o for o in outcomes if o.difference is not None]
+    for outcome in sorted(different, key=lambda o: (o.instance.steps, len(o.instance.key))):
+        alone = run(subject, [outcome.instance], seed=budget.seed, seconds=_SATURATION_SECONDS).outcomes[0]
+        if alone.difference is not None:
+            return alone
+    return _bisected(subject, [o.instance for o in outcomes if o.built], budget) if different else None
+
+
+def _bisected(subject: Subject, instances: Sequence[Instance], budget: Budget) -> Outcome | None:
+    """Return one of the instances on which the rule is wrong, found by bisection."""
+    found = run(subject, instances, seed=budget.seed, seconds=_SATURATION_SECONDS).outcomes if instances else []
+    different = [o for o in found if o.difference is not None]
+    if not different or len(instances) == 1:
+        return different[0] if different else None
+    middle = len(instances) // 2
+    return _bisected(subject, instances[:middle], budget) or _bisected(subject, instances[middle:], budget)
+
+
+# --- many rules ---
+
+
+def check(
+    library: Library,
+    rules: Iterable[ast.Rule] | None = None,
+    *,
+    budget: Budget = DEFAULT,
+    workers: int | None = None,
+    prove: bool = True,
+    cache: Path | None = None,
+    progress: Callable[[RuleReport], None] | None = None,
+) -> list[RuleReport]:
+    """Check rules of a library (all by default) in several processes; return reports in the order of the rules.
+
+    `workers` defaults to the number of cores. With `prove`, the prover looks at rules without a counterexample. Reports
+    are cached in the store below the directory `cache`, if given, by the content of rule, library and checker.
+    `progress` is called with each report as it becomes available."""
+    chosen = list(rules) if rules is not None else [*library.rules, *recognitions(library)]
+    found: dict[int, RuleReport] = {}
+    keys: list[str] = []
+    if cache is not None:
+        entries, stamp = Store(cache).namespace("soundness"), _stamp(library, budget, prove)
+        keys = [content_key(stamp, repr(rule)) for rule in chosen]
+        loaded = {i: _load(entries, key, chosen[i]) for i, key in enumerate(keys)}
+        found = {i: report for i, report in loaded.items() if report is not None}
+    if progress is not None:
+        for report in found.values():
+            progress(report)
+    missing = [i for i in range(len(chosen)) if i not in found]
+    start = functools.partial(_start, library, budget, prove) if missing else None
+    reports = in_order(_check_one, [chosen[i] for i in missing], jobs=workers or usable_cores(), start=start)
+    for index, report in zip(missing, reports, strict=True):
+        found[index] = report
+        if cache is not None and report.ok:
+            stored = {name: getattr(report, name) for name in _STORED}
+            entries.save(keys[index], json.dumps(stored).encode())
+        if progress is not None:
+            progress(report)
+    return [found[i] for i in range(len(chosen))]
+
+
+_STATE: dict[str, Any] = {}
+"""What `_check_one` reads in a process of the pool."""
+
+
+def _start(library: Library, budget: Budget, prove: bool) -> None:
+    _STATE.update(library=library, budget=budget, prove=prove)
+
+
+def _check_one(rule: ast.Rule) -> RuleReport:
+    try:
+        report = check_rule(rule, _STATE["library"], budget=_STATE["budget"])
+    except Exception as error:  # a bug of the checker or the engine must not cost the reports of all other rules
+        problem = f"the checker failed: {type(error).__name__}: {error}"
+        claim = " ".join((rule.numerics, *rule.relaxations))
+        return RuleReport(rule.name, rule.span.file, rule.span.line, claim, 1, 0, 1, 0, 0.0, problems=(problem,))
+    return prove_report(report, rule, _STATE["library"]) if _STATE["prove"] and report.ok else report
+
+
+def prove_report(report: RuleReport, rule: ast.Rule, library: Library) -> RuleReport:
+    """Return the report with the prover's answer; unchanged if the solver (the extra `prove`) is not installed."""
+    if importlib.util.find_spec("z3") is None:
+        return report
+    from ..prover import Proof, prove  # z3 is optional
+
+    start = time.perf_counter()
+    found = prove(rule, library)
+    proved = {"layer": 3, "proof": str(found)} if isinstance(found, Proof) else {"proof": f"not proved: {found.reason}"}
+    return dataclasses.replace(report, **proved, proved_seconds=time.perf_counter() - start)
+
+
+# --- cached reports ---
+
+
+def _stamp(library: Library, budget: Budget, prove: bool) -> str:
+    """Return a digest of what all reports depend on: the operators, the budget, the code, ONNX and the solver."""
+    import onnx
+
+    solver = ""
+    if importlib.util.find_spec("z3") is not None:
+        import z3
+
+        solver = z3.get_version_string()
+    operators = [repr(dataclasses.replace(op, tests=())) for op in library.ops]
+    code = code_stamp("soundness", "engine", "grammar")
+    return content_key(onnx.__version__, solver, code, repr(budget), str(prove), *operators)
+
+
+def _load(entries: Namespace, key: str, rule: ast.Rule) -> RuleReport | None:
+    payload = entries.read(key)
+    if payload is None:
+        return None
+    stored: dict[str, Any] = json.loads(payload)
+    values: dict[str, Any] = {name: tuple(v) if isinstance(v := stored[name], list) else v for name in _STORED}
+    return RuleReport(file=rule.span.file, line=rule.span.line, **values)

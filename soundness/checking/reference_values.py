@@ -1,0 +1,296 @@
+"""Values of e-nodes, computed by NumPy and ONNX's reference implementation, independently of the compiler.
+
+Bodies of control flow are run, and operators that rule files define are computed by their definition. A class is
+computed from its oldest node, which is the model's own, and every other node of it from the same inputs. So one pass
+over an e-graph checks every equality in it against the original.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from ...engine.egraph.analysis import ENode
+from ...engine.egraph.egraph import EGraph
+from ...engine.ir.graph import AttrValue, Constant, DType, TensorType, ValueType
+from ...engine.ir.names import ABSENT, CAPTURES, LEAVES, OWN_DOMAIN
+from ...engine.ir.values import TensorRef, Unprovable, Value
+from ...engine.operators import control_flow, folding
+from ...engine.operators.folding.float64_kernels import FLOAT64_KERNELS
+from ...engine.operators.inference import IllTyped, fresh_dims
+from ...engine.operators.schemas import find_schema
+from ...engine.rewriting.build_nodes import bind_parameters, evaluate_definition
+from ...engine.rewriting.evaluate import Evaluator
+from ...grammar.syntax import ast
+from ..sampling.values import Array
+
+_LIMIT = 1 << 22
+_BF16 = DType.BF16.numpy
+_REFERENCE_LIMIT = 20_000
+_REFUSALS = (ArithmeticError, LookupError, TypeError, ValueError)
+"""Exceptions of operands and attributes that an operator does not accept."""
+
+
+class Undefined(Exception):
+    """The operator has no value on these operands, or none that can be computed here.
+
+    `certain` says that the standard defines no value, rather than that no implementation is at hand."""
+
+    def __init__(self, op: str, *, certain: bool) -> None:
+        super().__init__(op)
+        self.op = op
+        self.certain = certain
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """Outputs of a class.
+
+    `peak` is the largest finite magnitude among the intermediate values, and `finite` says that none of them was NaN or
+    infinite. `lost` is the largest magnitude that a sum cancelled; errors below its rounding are allowed."""
+
+    arrays: tuple[Any, ...]
+    peak: float = 0.0
+    finite: bool = True
+    lost: float = 0.0
+
+    @classmethod
+    def after(cls, parts: Sequence[Computed], arrays: Sequence[Any], lost: float = 0.0) -> Computed:
+        """Return outputs that were computed from others, with a further magnitude that was lost."""
+        peak, finite = max((p.peak for p in parts), default=0.0), all(p.finite for p in parts)
+        for array in arrays:
+            if isinstance(array, np.ndarray) and array.size and array.dtype.kind in "fiuV":
+                numbers = np.abs(array.astype(np.float64))
+                ordinary = numbers[np.isfinite(numbers)]
+                finite = finite and ordinary.size == numbers.size
+                peak = max(peak, float(ordinary.max(initial=0.0)))
+        return cls(tuple(arrays), peak, finite, max((lost, *(p.lost for p in parts))))
+
+
+Definitions = dict[tuple[Any, ...], tuple[EGraph, list[int]]]
+"""E-graphs of the definitions of declared operators, with their outputs, by node and types of operands."""
+
+
+class Values:
+    """Values of the classes of an e-graph for one choice of inputs.
+
+    `declared` are the operators that rule files define. Their definitions as e-graphs are cached in `definitions`,
+    which other choices of inputs share."""
+
+    def __init__(
+        self,
+        egraph: EGraph,
+        inputs: Mapping[str, Array],
+        declared: Mapping[str, ast.Op],
+        definitions: Definitions | None = None,
+    ) -> None:
+        self.egraph = egraph
+        self.inputs = inputs
+        self.declared = declared
+        self._definitions = definitions if definitions is not None else {}
+        self._memo: dict[int, Computed | Undefined] = {}
+
+    def of_class(self, handle: int) -> Computed:
+        """Return the value of a class. Raises `Undefined`."""
+        handle = self.egraph.find(handle)
+        if handle not in self._memo:
+            try:
+                self._memo[handle] = self.of_node(handle)
+            except Undefined as undefined:
+                self._memo[handle] = undefined
+        found = self._memo[handle]
+        if isinstance(found, Undefined):
+            raise found
+        return found
+
+    def of_node(self, handle: int) -> Computed:
+        """Return the value of one node from the values of its inputs' classes. Raises `Undefined`."""
+        node, types = self.egraph.nodes[handle], self.egraph.types(handle)
+        if node.op == "Input" and (name := str(node.attrs["name"])) in self.inputs:
+            return Computed.after((), [self.inputs[name]])
+        if node.op == "Const":
+            contents = self.egraph.constants[str(node.attrs["digest"])].contents()
+            if contents is not None:
+                return Computed.after((), [contents])
+        if node.op == "Proj":
+            whole, index = self.of_class(node.children[0]), node.attrs["index"]
+            assert isinstance(index, int)
+            if index < len(whole.arrays):
+                return replace(whole, arrays=(whole.arrays[index],))
+        if node.op in LEAVES or node.op == "Proj" or node.serial or any(_elements(t) > _LIMIT for t in types):
+            raise Undefined(node.op, certain=False)
+        below = [None if child == ABSENT else self.of_class(child) for child in node.children]
+        parts = [part for part in below if part is not None]
+        arrays = [None if part is None else part.arrays[0] for part in below]
+        own = self.declared.get(node.op.removeprefix(f"{OWN_DOMAIN}."))
+        if own is not None or node.op.startswith(f"{OWN_DOMAIN}."):
+            return self._defined(handle, own, arrays)
+        found = (
+            _with_bodies(node, arrays) if CAPTURES in node.attrs else apply(node.op, node.attrs, arrays, node.outputs)
+        )
+        typed = [_as_typed(a, t) for a, t in zip(found, types, strict=False)]
+        lost = 0.0
+        if node.op in ("Add", "Sub", "Sum"):
+            lost = _cancelled(arrays, typed[0])
+        elif node.op in _SUMS and any(part.peak > _LARGE for part in parts):
+            lost = _cancelled([_magnitude(node, arrays)], typed[0])
+        return Computed.after(parts, typed, lost)
+
+    def _defined(self, handle: int, op: ast.Op | None, arrays: Sequence[Any]) -> Computed:
+        """Return the outputs of a declared operator by its definition on operands of these types."""
+        node = self.egraph.nodes[handle]
+        if op is None or op.definition is None or any(isinstance(a, list) for a in arrays):
+            raise Undefined(node.op, certain=False)
+        key = (handle, *(None if a is None else (a.dtype, a.shape) for a in arrays))
+        if key not in self._definitions:
+            self._definitions[key] = self._definition(node, op, arrays)
+        egraph, outputs = self._definitions[key]
+        inner = Values(egraph, {f"i{i}": a for i, a in enumerate(arrays) if a is not None}, self.declared)
+        found = [inner.of_class(output) for output in outputs]
+        return Computed.after(found, [c.arrays[0] for c in found])
+
+    def _definition(self, node: ENode, op: ast.Op, arrays: Sequence[Any]) -> tuple[EGraph, list[int]]:
+        egraph = EGraph.scratch(fresh_dims("_d"))
+        evaluator = Evaluator(egraph, self.declared)
+        inputs: list[Value] = []
+        for i, (child, array) in enumerate(zip(node.children, arrays, strict=True)):
+            if array is None:
+                inputs.append(None)
+            elif self.egraph.is_const(child):
+                inputs.append(TensorRef(egraph.add_constant(Constant(array))))
+            else:
+                type_ = TensorType(DType.from_numpy(array.dtype), array.shape)
+                inputs.append(TensorRef(egraph.add_input(f"i{i}", type_)))
+        try:
+            meanings = evaluate_definition(evaluator, op, bind_parameters(evaluator, op, inputs, node.attrs))
+        except (Unprovable, IllTyped) as error:
+            raise Undefined(node.op, certain=False) from error
+        outputs = [m.handle for m in meanings[: node.outputs] if isinstance(m, TensorRef)]
+        if len(outputs) < node.outputs:
+            raise Undefined(node.op, certain=False)
+        return egraph, outputs
+
+
+def _elements(type_: ValueType) -> float:
+    """Return the product of the known dims of a tensor."""
+    dims = type_.shape if isinstance(type_, TensorType) else None
+    return math.prod(float(d) for d in dims or () if isinstance(d, int))
+
+
+def _with_bodies(node: ENode, arrays: Sequence[Any]) -> list[Any]:
+    given, captured = node.split(arrays)
+    around = {name: array for name, array in captured.items() if array is not None}
+    try:
+        return control_flow.run(node.op, node.attrs, given, around, apply)
+    except (Unprovable, *_REFUSALS) as error:  # the bodies do not accept these operands
+        raise Undefined(node.op, certain=False) from error
+
+
+def _as_typed(array: Any, type_: ValueType) -> Any:
+    """Return an integer array in its inferred element type, because the reference implementation sums in wider ones."""
+    dtype = getattr(type_, "dtype", None)
+    if isinstance(array, np.ndarray) and dtype is not None and dtype.is_integer and array.dtype.kind in "iu":
+        return array.astype(dtype.numpy)
+    return array
+
+
+_SUMS = frozenset({"MatMul", "Gemm", "Conv", "ReduceSum", "ReduceMean", "Einsum"})
+_LARGE = 1e6
+
+
+def _magnitude(node: ENode, arrays: Sequence[Any]) -> Array:
+    """Return the sums of the magnitudes of an operator's terms.
+
+    The rounding error is a fraction of these, however small the sum is (Higham, "Accuracy and Stability of Numerical
+    Algorithms", section 4.2). They are infinite where finite operands may overflow in one order and not in another;
+    operands that are infinite already count as 0."""
+    sizes = [_finite_size(a) if _is_float(a) else a for a in arrays]
+    return np.asarray(apply(node.op, node.attrs, sizes, node.outputs)[0])
+
+
+def _finite_size(array: Array) -> Array:
+    sizes = np.abs(array.astype(np.float64))
+    return np.where(np.isfinite(sizes), sizes, 0.0)
+
+
+def _is_float(array: Any) -> bool:
+    return isinstance(array, np.ndarray) and (array.dtype.kind == "f" or array.dtype == _BF16)
+
+
+_CANCELLED = 1e-3
+"""A sum that is smaller than a term by this factor has lost digits of that term."""
+
+
+def _cancelled(terms: Sequence[Any], total: Any) -> float:
+    """Return the largest magnitude of a sum's terms where they cancel; infinite if it is unknown."""
+    if not _is_float(total):
+        return 0.0
+    found = 0.0
+    with np.errstate(all="ignore"):
+        result = np.abs(total.astype(np.float64))
+        for term in terms:
+            size = np.broadcast_to(np.abs(np.asarray(term).astype(np.float64)), result.shape)
+            cancelled = size[result < _CANCELLED * size]  # a sum with an infinite term is not smaller than it
+            found = max(found, float(cancelled.max(initial=0.0)))
+    return found
+
+
+_PARTIAL = frozenset({"Div", "Mod", "Pow", "Cast", "CastLike", "Gather", "GatherElements", "Reshape", "Split", "Tile"})
+"""Operators that have no value on some operands; NumPy computes them on all others."""
+_ELEMENTWISE = frozenset({"Div", "Mod", "Pow"})
+_MOVING = frozenset({"Gather", "GatherElements", "Reshape", "Split", "Tile"})
+"""Operators that move the elements of their first input without looking at them."""
+_ORDINARY = frozenset(map(np.dtype, (
+    "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool",
+)))  # fmt: skip
+"""Element types that NumPy itself has."""
+
+
+def apply(op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Any], outputs: int) -> list[Any]:
+    """Return the outputs of an operator. Raises `Undefined`."""
+    with np.errstate(all="ignore"):
+        try:
+            if op == "QuantizeLinear" and (whole := folding.quantized(attrs, arrays)) is not None:
+                return [whole]
+            kernel = FLOAT64_KERNELS.get(op)
+            found = None if kernel is None else kernel(attrs, arrays)
+        except _REFUSALS as error:
+            raise Undefined(op, certain=False) from error
+        if found is not None and len(found) >= outputs and all(a is not None for a in found[:outputs]):
+            return found[:outputs]
+        if folding.by_numpy(op):
+            computed = folding.evaluate(op, attrs, arrays, outputs, limit=_LIMIT)
+            if computed is not None:
+                return list(computed)
+            moved = 1 if op in _MOVING else 0  # the type of the elements that are moved does not matter
+            empty = op in _ELEMENTWISE and any(a.size == 0 for a in arrays)  # nothing is divided
+            read = [a for a in arrays[moved:] if a is not None]
+            if op in _PARTIAL and not empty and all(getattr(a, "dtype", None) in _ORDINARY for a in read):
+                raise Undefined(op, certain=True)
+        return _reference(op, attrs, arrays, outputs)
+
+
+_EVALUATORS: OrderedDict[tuple[Any, ...], Any] = OrderedDict()
+
+
+def _reference(op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Any], outputs: int) -> list[Any]:
+    """Compute an operator by `onnx.reference`. Evaluators of single nodes are cached: building one is most of the
+    work."""
+    if find_schema(op) is None or sum(a.size for a in arrays if isinstance(a, np.ndarray)) > _REFERENCE_LIMIT:
+        raise Undefined(op, certain=False)
+    types = [(a.dtype.str, a.dtype.name, a.ndim) if isinstance(a, np.ndarray) else a is None for a in arrays]
+    key = (op, outputs, repr(sorted(attrs.items())), *types)
+    try:
+        if key not in _EVALUATORS:
+            _EVALUATORS[key] = folding.reference_evaluator(op, attrs, arrays, outputs)
+            if len(_EVALUATORS) > 2000:
+                _EVALUATORS.popitem(last=False)
+        found = _EVALUATORS[key].run(None, {f"i{i}": a for i, a in enumerate(arrays) if a is not None})
+    except Exception as error:  # the reference implementation raises many kinds
+        raise Undefined(op, certain=False) from error
+    return [a if isinstance(a, list) else np.asarray(a) for a in found]

@@ -1,0 +1,450 @@
+"""Path of a symbolic execution: the choices and facts so far, with a solver that knows them.
+
+Where the execution of a rule depends on something undetermined (a rank, an entry of a permutation, whether a dim is 1),
+the path takes one option and records the choice. `explore` repeats the execution until every option was taken. So an
+execution sees plain values, and a proof is the sum of its cases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+import z3
+
+from ..terms import integers
+from ..terms.integers import Atom, Bool, Cond, Int, Poly
+from . import countermodels
+from .step_budget import Meter, OutOfTime
+
+T = TypeVar("T")
+QUERY_STEPS = 1_500_000
+"""Solver steps for one question, about half a second; steps are the same on every machine and under any load."""
+NONNEGATIVE = "nonnegative"
+"""Operator of the predicate that no element of a tensor is below zero; elements may be NaN."""
+
+
+class Infeasible(Exception):
+    """The path contradicts itself, or the rule does not fire on it, so there is nothing to prove."""
+
+
+class NotModelled(Exception):
+    """The rule contains something without a meaning in the prover, which the message names."""
+
+
+class Failed(Exception):
+    """An obligation of the path, which the message names, could not be proved."""
+
+
+@dataclass(slots=True)
+class Bound:
+    """Range of an index variable: `0 <= variable < size`. `summed` unless it indexes the result.
+
+    Variables of a normal form have no `size`; their range is part of the term's guard."""
+
+    size: Int | None
+    summed: bool
+
+    @property
+    def extent(self) -> Int:
+        """Size of a variable that has one."""
+        assert self.size is not None
+        return self.size
+
+
+@dataclass(frozen=True, slots=True)
+class Predicate:
+    """Comparison of the elements of a tensor, or of a scalar, with a scalar."""
+
+    op: str
+    left: Any
+    right: Any
+
+
+@dataclass
+class Path:
+    """Choices and facts of one path. `script` lists the options to take; past its end, the first is taken.
+
+    `mode` is "pointwise" to compare without shapes, "unclamped" to leave the bounds of slices abstract, or empty.
+    `bounded` names what is modeled up to a bound other than ranks."""
+
+    script: list[int]
+    meter: Meter
+    memo: dict[Any, Any]
+    max_rank: int = 4
+    mode: str = ""
+    made: list[tuple[int, str]] = field(default_factory=list)
+    mapping: dict[Atom, Int] = field(default_factory=dict)
+    bounds: dict[Atom, Bound] = field(default_factory=dict)
+    split: dict[Atom, tuple[Int, ...]] = field(default_factory=dict)
+    nonnegative: set[Atom] = field(default_factory=set)
+    facts: list[Bool] = field(default_factory=list)
+    taken: list[int] = field(default_factory=list)
+    log: list[str] = field(default_factory=list)
+    steps: int = 0
+    fresh_names: dict[str, int] = field(default_factory=dict)
+    extra: dict[Any, Any] = field(default_factory=dict)
+    bounded: set[str] = field(default_factory=set)
+    predicates: list[Predicate] = field(default_factory=list)
+    right: bool = False
+    added: int = 0
+    checked: dict[int, int] = field(default_factory=dict)
+    _solver: Any = None
+
+    @property
+    def pointwise(self) -> bool:
+        """Whether tensors are compared element by element, without shapes."""
+        return self.mode == "pointwise"
+
+    @property
+    def solver(self) -> Any:
+        """Solver with the facts of the path, which are added when it is used."""
+        if self._solver is None:
+            self._solver = z3.Solver()
+            self._solver.set("rlimit", QUERY_STEPS)
+            self._solver.set("random_seed", 7)
+        for fact in self.facts[self.added :]:
+            self._solver.add(integers.cond_z3(fact))
+        self.added = len(self.facts)
+        return self._solver
+
+    # --- choices ---
+
+    def choose(self, options: Sequence[T], what: str) -> T:
+        """Return one of the options, another one on each path."""
+        if not options:
+            raise Infeasible(what)
+        if len(options) == 1:
+            return options[0]
+        place = len(self.made)
+        pick = self.script[place] if place < len(self.script) else 0
+        self.made.append((len(options), what))
+        self.taken.append(pick)
+        self.steps = 0
+        self.log.append(f"{what} = {options[pick]}")
+        return options[pick]
+
+    def any_rank(self, name: str) -> int:
+        """Return a rank for a tensor, another one on each path."""
+        return self.choose(range(self.max_rank + 1), f"rank of {name}")
+
+    def decide(self, cond: Bool) -> bool:
+        """Return the truth of a condition; if it is undetermined, two paths take either value."""
+        cond = self.normal_cond(cond)
+        if isinstance(cond, bool):
+            return cond
+        if self.entails(cond):
+            return True
+        if self.entails(integers.negate(cond)):
+            return False
+        if self.is_bound(cond):
+            raise NotModelled(f"a choice within a sum ({cond})")
+        found = self.choose((True, False), str(cond))
+        self.assume(cond if found else integers.negate(cond), certain=True)
+        return found
+
+    def concrete(self, value: Int, low: int, high: int, what: str, *, certain: bool = False) -> int:
+        """Return a value for an integer between `low` and `high`, another one on each path.
+
+        That it lies there must be provable, unless `certain` states it or excludes other cases."""
+        value = self.normal(value)
+        if isinstance(value, int):
+            return value
+        within = integers.conj(integers.ge(value, low), integers.ge(high, value))
+        if certain:
+            self.assume(within)
+        elif not self.entails(within):
+            raise NotModelled(f"{what} may be anything")
+        fits = [k for k in range(low, high + 1) if not self.entails(integers.negate(integers.eq(value, k)))]
+        found = self.choose(fits, what)
+        self.assume(integers.eq(value, found), certain=True)
+        return found
+
+    def fresh(self, stem: str) -> str:
+        """Return a name that is unique on the path, and the same in every execution of a script."""
+        self.fresh_names[stem] = self.fresh_names.get(stem, 0) + 1
+        return f"{stem}#{self.fresh_names[stem]}"
+
+    def once(self, key: Any, make: Callable[[], T]) -> T:
+        """Return what was made for this key on the path, or make it."""
+        if key not in self.extra:
+            self.extra[key] = make()
+        return self.extra[key]  # type: ignore[no-any-return]
+
+    def tick(self) -> None:
+        """Count a step of work. Raises `OutOfTime` if there were too many."""
+        self.meter.spend()
+
+    # --- facts ---
+
+    def size(self, name: str) -> Int:
+        """Return a variable that is at least 0."""
+        found = integers.var(name)
+        atom = Atom(name)
+        if atom not in self.nonnegative:
+            self.nonnegative.add(atom)
+            self._add(integers.ge(found))
+        return self.normal(found)
+
+    def index(self, name: str, size: Int, *, summed: bool) -> Int:
+        """Return a variable that ranges from 0 up to a size, exclusive."""
+        size = self.normal(size)
+        if size == 1 or self.entails(integers.eq(size, 1)):
+            return 0
+        atom = Atom(name)
+        self.bounds[atom] = Bound(size, summed)
+        self.nonnegative.add(atom)
+        if not summed:
+            self._add(integers.inside(integers.var(name), size))
+        return integers.var(name)
+
+    def assume(self, cond: Bool, *, certain: bool = False) -> None:
+        """Add a fact. Raises `Infeasible` if it contradicts what is known."""
+        cond = self.normal_cond(cond)
+        if isinstance(cond, bool):
+            if not cond:
+                raise Infeasible(str(cond))
+            return
+        if cond.op == "and":
+            for part in cond.args:
+                self.assume(part, certain=certain)
+            return
+        if not certain and self.entails(integers.negate(cond)):
+            raise Infeasible(str(cond))
+        self._add(cond)
+        if cond.op == "eq":
+            self._solve(cond.args[0])
+
+    def _add(self, cond: Bool) -> None:
+        self.facts.append(cond)
+        self.steps += 1
+
+    def _solve(self, value: Poly) -> None:
+        """Substitute an atom for which an equation can be solved."""
+        linear = [m[0] for m, c in value.terms if len(m) == 1 and abs(c) == 1]
+        for atom in sorted(linear, key=lambda a: (a.kind != "var", a in self.bounds, a.key())):
+            found = integers.coefficient(value, atom)
+            if found is not None and found[0] in (1, -1) and atom not in self.bounds:
+                self._replace(atom, -found[1] if found[0] == 1 else found[1])
+                return
+
+    def _replace(self, atom: Atom, by: Int) -> None:
+        self.mapping = {a: integers.substitute(v, {atom: by}, self._rebuild) for a, v in self.mapping.items()}
+        self.mapping[atom] = by
+        for bound in self.bounds.values():
+            if bound.size is not None:
+                bound.size = self.normal(bound.size)
+        self.steps += 1
+
+    def normal(self, value: Int) -> Int:
+        """Return the integer after all substitutions."""
+        if not isinstance(value, Poly):
+            return value
+        self.meter.spend()
+        return integers.substitute(value, self.mapping, self._rebuild)
+
+    def _rebuild(self, atom: Atom) -> Int:
+        if atom.kind == "div":
+            return self.divide(*atom.args)[0]
+        return self.mapping.get(atom, integers.of_atom(atom))
+
+    def normal_cond(self, cond: Bool) -> Bool:
+        """Return the condition after all substitutions."""
+        return integers.map_cond(cond, self.normal)
+
+    def is_bound(self, cond: Bool) -> bool:
+        """Whether a condition contains a variable of a sum."""
+        return any(map(self.has_bound, integers.cond_ints(cond)))
+
+    def has_bound(self, value: Int) -> bool:
+        """Whether an integer contains a variable of a sum."""
+        return any(a in self.bounds and self.bounds[a].summed for a in integers.atoms(value))
+
+    # --- questions ---
+
+    def entails(self, cond: Bool, under: Bool = True) -> bool:
+        """Whether the facts of the path, and `under`, imply a condition; index variables are in their range."""
+        cond, under = self.normal_cond(cond), self.normal_cond(under)
+        if isinstance(cond, bool):
+            return cond
+        if under is False:
+            return True
+        if under is True and self._obvious(cond):
+            return True
+        key = (tuple(self.taken), self.steps, cond, under)
+        if key not in self.memo:
+            self.tick()
+            self.memo[key] = self._ask([*self.ranges([cond, under]), under, integers.negate(cond)])
+        return bool(self.memo[key])
+
+    def _obvious(self, cond: Cond) -> bool:
+        return cond.op == "ge" and all(c >= 0 and self.nonnegative.issuperset(m) for m, c in cond.args[0].terms)
+
+    def _ask(self, conds: Sequence[Bool]) -> bool:
+        """Whether the facts contradict these conditions."""
+        if self._refuted(conds):
+            return False
+        solver = self.solver
+        solver.push()
+        try:
+            solver.add(*(integers.cond_z3(c) for c in conds if c is not True))
+            verdict = solver.check()
+            self.meter.solved(solver)
+            if verdict == z3.sat:
+                self.pool.add(countermodels.from_solver(solver.model(), [*self.facts, *conds]))
+            return bool(verdict == z3.unsat)
+        finally:
+            solver.pop()
+
+    @property
+    def pool(self) -> countermodels.Pool:
+        """Models found by all paths of the proof."""
+        if "pool" not in self.memo:
+            self.memo["pool"] = countermodels.Pool()
+        return self.memo["pool"]  # type: ignore[no-any-return]
+
+    def _refuted(self, conds: Sequence[Bool]) -> bool:
+        """Whether a known model satisfies these conditions and the facts of the path."""
+        for model in self.pool.known:
+            self.meter.spend()
+            with suppress(countermodels.Undefined):
+                if all(map(model.holds, conds)) and self._alive(model):
+                    self.pool.used(model)
+                    return True
+        return False
+
+    def _alive(self, model: countermodels.Model) -> bool:
+        """Whether a model satisfies the facts; facts that were checked before are skipped."""
+        start = self.checked.get(model.number, 0)
+        alive = start >= 0 and all(map(model.holds, self.facts[start:]))
+        self.checked[model.number] = len(self.facts) if alive else -1
+        return alive
+
+    def ranges(self, conds: Sequence[Bool]) -> Iterator[Bool]:
+        """Yield the ranges of the summed variables in these conditions."""
+        todo = [a for c in conds for v in integers.cond_ints(c) for a in integers.atoms(v)]
+        seen: set[Atom] = set()
+        while todo:
+            atom = todo.pop()
+            bound = self.bounds.get(atom)
+            if bound is None or bound.size is None or atom in seen or not bound.summed:
+                continue
+            seen.add(atom)
+            yield integers.inside(integers.of_atom(atom), bound.size)
+            todo.extend(integers.atoms(bound.size))
+
+    def possible(self) -> bool:
+        """Whether the facts are consistent, as far as the solver can decide."""
+        key = ("possible", tuple(self.taken), self.steps)
+        if key not in self.memo:
+            self.tick()
+            self.memo[key] = self._refuted([]) or self.solver.check() != z3.unsat
+            if self._solver is not None:
+                self.meter.solved(self._solver)
+        return bool(self.memo[key])
+
+    # --- arithmetic that needs facts ---
+
+    def divide(self, a: Int, b: Int) -> tuple[Int, Int]:
+        """Return the quotient, rounded down, and the remainder for a positive divisor."""
+        a, b = self.normal(a), self.normal(b)
+        if isinstance(a, int) and isinstance(b, int):
+            self.require(b > 0, "the divisor is not positive")
+            return divmod(a, b)
+        if b == 1:
+            return a, 0
+        if not self.entails(integers.ge(b, 1)):
+            self.require(integers.ge(b, 1), "a divisor is positive")
+        quotient, rest = integers.split_multiples(a, b)
+        if rest == 0 or self.entails(integers.inside(rest, b)):
+            return quotient, rest
+        atom = Atom("", "div", (rest, b))
+        found = integers.of_atom(atom)
+        if ("div", atom) not in self.extra:
+            self.extra[("div", atom)] = True
+            self._add(integers.inside(rest - b * found, b))
+            if self.entails(integers.ge(rest)):
+                self.nonnegative.add(atom)
+        return quotient + self.mapping.get(atom, found), rest - b * self.mapping.get(atom, found)
+
+    def require(self, cond: Bool, what: str, *, typed: bool = False) -> None:
+        """State what an operator or function requires of its operands. Raises `Infeasible` if it cannot hold.
+
+        On the left side it is a fact, because the graph is valid. On the right side it must follow from the facts,
+        unless it is `typed`: the engine only builds operators whose types it can prove."""
+        cond = self.normal_cond(cond)
+        if cond is True:
+            return
+        if self.right and not typed and not self.entails(cond):
+            if cond is False or self.entails(integers.negate(cond)):
+                raise Infeasible(what)  # the engine would refuse to build it
+            raise Failed(f"may be invalid: {what} ({cond})")
+        self.assume(cond)
+
+    def minimum(self, a: Int, b: Int) -> Int:
+        """Return the lesser of two integers, by cases."""
+        return a if self.decide(integers.ge(b, a)) else b
+
+    def maximum(self, a: Int, b: Int) -> Int:
+        """Return the greater of two integers, by cases."""
+        return a if self.decide(integers.ge(a, b)) else b
+
+    def unflatten(self, place: Int, dims: Sequence[Int]) -> list[Int]:
+        """Return the index of the element at a row-major position in a tensor of these dims.
+
+        An index variable that ranges over several axes is split."""
+        out: list[Int] = []
+        for size in map(self.normal, reversed(dims[1:])):
+            place, low = self.divide(self.refine(place, size), size)
+            out.append(low)
+        return [self.normal(i) for i in (place, *reversed(out))] if dims else []
+
+    def refine(self, place: Int, size: Int) -> Int:
+        """Return the position with index variables split, so that `size` divides what is left."""
+        for _ in range(4):
+            place = self.normal(place)
+            _, rest = integers.split_multiples(place, size)
+            if rest == 0 or self.entails(integers.inside(rest, size)):
+                return place
+            bound = sorted({a for a in integers.atoms(rest) if a in self.bounds}, key=Atom.key)
+            if not any(self._split(atom, rest, size) for atom in bound):
+                return place
+        return place
+
+    def _split(self, atom: Atom, rest: Int, size: Int) -> bool:
+        linear = integers.coefficient(rest, atom)
+        if linear is None or linear[0] == 0:
+            return False
+        inner = integers.exact_quotient(size, linear[0])
+        bound = self.bounds[atom]
+        if inner is None or inner == 1:
+            return False
+        outer = integers.exact_quotient(self.normal(bound.extent), inner)
+        if outer is None or outer == 1 or not self.entails(integers.ge(inner, 1)):
+            return False
+        high = self.index(f"{atom.name}/", outer, summed=bound.summed)
+        low = self.index(f"{atom.name}%", inner, summed=bound.summed)
+        self.split[atom] = (high, low)
+        self._replace(atom, high * inner + low)
+        return True
+
+
+def explore(run: Callable[[Path], T], make: Callable[[list[int]], Path], limit: int) -> Iterator[tuple[Path, T | None]]:
+    """Yield every path through `run` with its result, which is None if the path is infeasible."""
+    script: list[int] = []
+    for _ in range(limit):
+        path = make(script)
+        path.tick()
+        result: T | None = None
+        with suppress(Infeasible):
+            result = run(path)
+        yield path, result
+        script = list(path.taken)
+        while script and script[-1] + 1 >= path.made[len(script) - 1][0]:
+            script.pop()
+        if not script:
+            return
+        script[-1] += 1
+    raise OutOfTime

@@ -1,0 +1,60 @@
+"""Step budget of a proof: work is counted rather than timed, so that the answer is the same on every machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+PER_SECOND = 45_000
+"""Steps per second, on a machine of 2024."""
+SOLVER_STEPS = 100
+"""Solver steps that take as long as one step of the prover."""
+LOOK = 256
+"""Steps between two readings of the clock."""
+
+
+class OutOfTime(Exception):
+    """The step budget of the rule is exhausted."""
+
+
+class Meter:
+    """Counter of steps, with a limit that corresponds to about `seconds`.
+
+    Processor time is a backstop: it ends a proof that takes three times as long as its steps suggest."""
+
+    def __init__(self, seconds: float) -> None:
+        self.limit = int(seconds * PER_SECOND)
+        self.spent = 0
+        self._deadline = time.process_time() + 3 * seconds
+        self._look = LOOK
+        self._solver_steps = 0
+
+    @contextmanager
+    def share(self, part: float) -> Iterator[None]:
+        """Limit the work within the context to a part of the whole, or to what is left."""
+        whole = self.limit
+        self.limit = min(whole, self.spent + int(part * whole))
+        try:
+            yield
+        finally:
+            self.limit = whole
+
+    def spend(self, steps: int = 1) -> None:
+        """Count steps. Raises `OutOfTime` past the limit."""
+        self.spent += steps
+        if self.spent > self.limit:
+            raise OutOfTime
+        if self.spent >= self._look:
+            self._look = self.spent + LOOK
+            if time.process_time() > self._deadline:
+                raise OutOfTime
+
+    def solved(self, solver: Any) -> None:
+        """Count the steps of the solver since the last call; it has one counter for all solvers."""
+        found = solver.statistics()
+        counts = [int(found[i][1]) for i in range(len(found)) if found[i][0] == "rlimit count"]
+        total = max(counts, default=0)
+        steps, self._solver_steps = max(total - self._solver_steps, 0), max(total, self._solver_steps)
+        self.spend(1 + steps // SOLVER_STEPS)

@@ -1,0 +1,256 @@
+"""Driver of a proof: all cases of a rule, rank by rank."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...grammar.library.load import Library
+from ...grammar.syntax import ast
+from .equality.equality import equal
+from .equality.smt import Claim
+from .execution.expressions import Postponed
+from .execution.symbolic_run import Run
+from .paths import element_types
+from .paths.path import Failed, NotModelled, Path, explore
+from .paths.step_budget import Meter, OutOfTime
+from .paths.tensors import Tensor
+from .proof import NotProved, Proof
+from .terms import integers
+
+HIGHEST = 5
+"""Highest rank that is tried."""
+COLLECTED = 32
+"""Cases between two garbage collections."""
+LEAST = 3
+"""First rank that is tried. A proof must reach it, because mistakes with permutations show from rank 3 on."""
+POINTWISE = 0.4
+"""Share of the work for an elementwise proof."""
+UNCLAMPED = 0.4
+"""Share of the work for a proof that leaves the bounds of slices abstract."""
+HIGHER = 0.2
+"""Share of the work for each rank after the first that was proved."""
+GROWTH = 4
+"""Estimated factor between the work of a rank and of the next."""
+PATHS = 20_000
+NO_CASE = "no case up to this rank"
+
+
+@dataclass
+class Tally:
+    """Summary of the cases of a proof. `methods` are those of comparison."""
+
+    cases: int = 0
+    ranks: set[int] = field(default_factory=set)
+    methods: set[str] = field(default_factory=set)
+    limits: set[str] = field(default_factory=set)
+
+
+class Rejected(Exception):
+    """The sides were not shown equal in a case, which the message describes."""
+
+
+REASONS = {NotModelled: "not modelled", Failed: "right side", Rejected: "not shown equal"}
+"""Kinds of missing proofs, by what a case raises."""
+UNPROVED = tuple(REASONS)
+
+
+def directions(rule: ast.Rule) -> list[tuple[Any, Any]]:
+    """Return the directions in which a rule may be applied, with each choice of its optional operands."""
+    lhs = rule.lhs
+    if isinstance(lhs, ast.Alternatives) and any(isinstance(option, ast.Omitted) for option in lhs.options):
+        return [(option, rule.rhs) for option in lhs.options]
+    return [(lhs, rule.rhs)] + ([(rule.rhs, lhs)] if rule.bidirectional else [])
+
+
+def one_case(run: Run, lhs: Any, rhs: Any, tally: Tally) -> bool:
+    """Evaluate and compare both sides of the rule on one path."""
+    path, rule = run.path, run.rule
+    if isinstance(lhs, ast.Omitted):
+        run.env.update({default.name: run.evaluate(default.default) for default in lhs.defaults})
+        lhs = lhs.pattern
+    left = _roots(lhs)
+    run.bind([e for _, e in left], left[0][0].index.id if run.members else None)  # the `i` of `y[i]`
+    later = []
+    for condition in rule.where:
+        if run.reads_pattern(condition):
+            with suppress(Postponed, Failed):
+                run.hold(condition)
+                continue
+        later.append(condition)
+    outputs = {name: tensor for target, expr in left for name, tensor in run.root(target.name, expr)}
+    run.check_given()
+    for condition in later:
+        run.hold(condition)
+    path.require(path.possible(), "contradiction")
+    path.right = True
+    pairs = [pair for target, expr in _roots(rhs) for pair in _replacements(run, target, expr, outputs)]
+    path.right = False
+    for a, b in pairs:
+        _compare(path, a, b, Claim(rule.numerics, "signed_zero" in rule.relaxations), tally)
+    tally.limits |= path.bounded
+    return True
+
+
+def _roots(side: Any) -> list[tuple[Any, ast.Expr]]:
+    if isinstance(side, ast.Roots):
+        return [(b.target, b.value) for b in side.bindings]
+    return [(ast.Target(span=side.span, name="="), side)]
+
+
+def _replacements(
+    run: Run, target: Any, expr: ast.Expr, outputs: Mapping[str, Tensor]
+) -> Iterator[tuple[Tensor, Tensor]]:
+    """Yield the tensors of a root of the pattern with those that replace them."""
+    if isinstance(target.index, ast.All):
+        several = isinstance(expr, ast.Call) and expr.is_operator
+        values = run.items(run.outputs(expr, None) if isinstance(expr, ast.Call) and several else run.evaluate(expr))
+        if len(values) != run.members:
+            raise Failed("the number of results is not that of members")
+    elif run.members and target.index is not None:
+        values = list(run.per_member(expr))
+    else:
+        value = run.evaluate(expr)
+        output = outputs[target.name]
+        yield output, value if isinstance(value, Tensor) else run.constant(value, output.dtype)
+        return
+    for i, value in enumerate(values):
+        yield outputs[f"{target.name}[{i}]"], run.tensor(value)
+
+
+def _compare(path: Path, a: Tensor, b: Tensor, claim: Claim, tally: Tally) -> None:
+    """Compare two tensors, assuming one type and shape, because the engine applies a rule only there."""
+    element_types.unify(path, a.dtype, b.dtype)
+    index: list[integers.Int] = []
+    if not path.pointwise:
+        path.require(a.rank == b.rank, "the ranks differ")
+        for d, e in zip(a.shape, b.shape, strict=True):
+            path.assume(integers.eq(d, e))
+        path.require(path.possible(), "contradiction")
+        index = [path.index(path.fresh("o"), d, summed=False) for d in a.shape]
+        path.require(path.possible(), "the result is empty")
+    method = equal(path, a.at(index), b.at(index), claim, a.dtype)
+    if not method:
+        path.require(path.possible(), "contradiction")
+        raise Rejected("; ".join(path.log) or "the general case")
+    tally.methods.add(method)
+    if not path.pointwise:
+        tally.ranks.add(a.rank)
+
+
+def prove_rule(rule: ast.Rule, library: Library, seconds: float) -> Proof | NotProved:
+    """Prove a rule at any rank if it is elementwise, else rank by rank as long as work is left."""
+    with _alone():
+        attempt = Attempt(rule, {op.name: op for op in library.ops}, Meter(seconds))
+        try:
+            return attempt.proof()
+        except UNPROVED as error:
+            text = f"{REASONS[type(error)]}: {error}"
+            return NotProved(text if len(text) <= 300 else text[:297] + "...")
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Give the proof a solver state of its own, and collect garbage on request only.
+
+    The solver orders terms by when they were created and freed, so earlier proofs would change what it does."""
+    integers.reset_solver()
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """Search for a proof of one rule."""
+
+    rule: ast.Rule
+    ops: Mapping[str, ast.Op]
+    meter: Meter
+
+    def proof(self) -> Proof | NotProved:
+        """Try a proof element by element, then one with abstract bounds of slices, then one by rank."""
+        try:
+            with self.meter.share(POINTWISE):
+                return self._proof(self._all_groups(0, "pointwise"), elementwise=True)
+        except OutOfTime:
+            return NotProved("out of time: element by element")
+        except (NotModelled, Failed, RecursionError):  # a rejection is final: shapes add nothing for such a rule
+            pass
+        if self._slices():
+            with suppress(*UNPROVED, OutOfTime, RecursionError), self.meter.share(UNCLAMPED):
+                return self._proof(self._by_rank("unclamped"))
+        try:
+            return self._proof(self._by_rank(""))
+        except (OutOfTime, RecursionError):
+            return NotProved(f"out of time: before rank {LEAST} was done")
+
+    def _proof(self, tally: Tally, *, elementwise: bool = False) -> Proof:
+        ranks = None if elementwise else tuple(sorted(tally.ranks))
+        return Proof(self.rule.name, ranks, tuple(sorted(tally.methods)), tally.cases, tuple(sorted(tally.limits)))
+
+    def _slices(self) -> bool:
+        sides = (e for side in (self.rule.lhs, self.rule.rhs) for _, e in _roots(side))
+        return any(isinstance(e, ast.Call) and e.head == "Slice" for side in sides for e in side.walk())
+
+    def _by_rank(self, mode: str) -> Tally:
+        """Prove all cases up to the highest rank for which work is left; each rank includes those below it."""
+        found: Tally | None = None
+        last = 0
+        for rank in range(LEAST, HIGHEST + 1):
+            begun = self.meter.spent
+            if found is not None and GROWTH * last > HIGHER * self.meter.limit:
+                break
+            try:
+                with self.meter.share(1.0 if found is None else HIGHER):
+                    found = self._all_groups(rank, mode)
+            except NotModelled as error:
+                if str(error) != NO_CASE:
+                    raise
+            except (OutOfTime, RecursionError):
+                if found is None:
+                    raise
+                break
+            last = self.meter.spent - begun
+        if found is None:
+            raise NotModelled(NO_CASE)
+        return found
+
+    def _all_groups(self, rank: int, mode: str) -> Tally:
+        """Prove all cases up to a rank, in a mode of operator semantics (`pointwise`, `unclamped` or none).
+
+        Raises `Rejected`, `NotModelled`, `Failed` or `OutOfTime`."""
+        lhs = self.rule.lhs
+        group = isinstance(lhs, ast.Roots) and isinstance(lhs.bindings[0].target.index, ast.Name)
+        tally = Tally()
+        for members in (2, 3) if group else (0,):
+            for direction in directions(self.rule):
+                before = tally.cases
+                self._direction(direction, rank, mode, members, tally)
+                if tally.cases == before:
+                    raise NotModelled(NO_CASE)
+        if group:
+            tally.limits.add("groups of 2 and 3")
+        return tally
+
+    def _direction(self, sides: tuple[Any, Any], rank: int, mode: str, members: int, tally: Tally) -> None:
+        memo: dict[Any, Any] = {}
+
+        def case(path: Path) -> bool:
+            try:
+                return one_case(Run(path, self.rule, self.ops, members), *sides, tally)
+            except Postponed:
+                raise NotModelled("an attribute that no operator reads") from None
+
+        paths = explore(case, lambda script: Path(script, self.meter, memo, rank, mode), PATHS)
+        for count, (_, result) in enumerate(paths, start=1):
+            tally.cases += bool(result)
+            if count % COLLECTED == 0:
+                gc.collect(1)

@@ -1,0 +1,81 @@
+"""The table of edits, and its two drivers: one samples the table, the other enumerates it.
+
+From an instance on which a rule fires, most edits lead to another one or to a near miss, on which a condition that
+should hold does not. The rule itself decides whether it fires; both sides must then be equal. A mistake often shows at
+one place only, such as one axis of one operand. So the first instances on which a rule fires are edited at every place,
+and later ones at random.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+
+import numpy as np
+
+from .edit import Edit, Editing
+from .instance import Instance
+from .operand_edits import DTYPES, STRUCTURE_EDITS, VALUE_EDITS
+from .shape_edits import SHAPE_EDITS
+
+EDITS: tuple[Edit, ...] = (*SHAPE_EDITS, *VALUE_EDITS, *STRUCTURE_EDITS)
+_TRIES = 12
+_LARGEST = 4096
+"""Maximum number of elements of a tensor in a sampled instance."""
+_ALTERNATIVES = 64
+"""Maximum number of alternatives at one place among which a sample is taken."""
+
+
+def sample_edit(editing: Editing, instance: Instance) -> Instance | None:
+    """Return the instance with one random edit; None if none was found that changes it."""
+    weights = np.array([e.weight + (e.per_place and e.per_place * len(e.places(editing, instance))) for e in EDITS])
+    weights /= weights.sum()
+    for _ in range(_TRIES):
+        edit = EDITS[int(editing.rng.choice(len(EDITS), p=weights))]
+        places = edit.places(editing, instance)
+        if not places:
+            continue
+        found = edit.alternatives(editing, instance, *editing.pick(places))
+        number = int(editing.rng.integers(_ALTERNATIVES))
+        options = list(itertools.islice(found, number + 1))
+        changed = options[number % len(options)] if options else instance
+        sizes = [math.prod(d if isinstance(d, int) else 3 for d in t.shape) for _, t in changed.tensors]
+        if changed.key != instance.key and max(sizes, default=0) <= _LARGEST:
+            return changed
+    return None
+
+
+def enumerate_edits(editing: Editing, instance: Instance, most: int) -> list[Instance]:
+    """Return the instances one edit away: all with other values, and up to `most` with other shapes.
+
+    The limit is divided evenly among the kinds of edits that have many alternatives; what a kind leaves over goes to
+    the larger ones. Half of a share are the simplest alternatives, the rest is spread over all others."""
+    known = {instance.key}
+
+    def new(edit: Edit) -> list[Instance]:
+        found = {one.key: one for one in _in_turn(editing, instance, edit) if one.key not in known}
+        known.update(found)
+        return list(found.values())
+
+    chosen = [one for edit in EDITS if edit.enumerated == "all" for one in new(edit)]
+    kinds = [new(edit) for edit in EDITS if edit.enumerated == "share"]
+    for number, found in enumerate(sorted(kinds, key=len)):
+        share = min(len(found), most // (len(kinds) - number))
+        most -= share
+        first = share // 2
+        rest = found[first:]
+        chosen += [*found[:first], *(rest[i * len(rest) // (share - first)] for i in range(share - first))]
+    return chosen
+
+
+def _in_turn(editing: Editing, instance: Instance, edit: Edit) -> Iterator[Instance]:
+    """Yield all alternatives of an edit: the first one of each place, the second one of each place, and so on."""
+    rows = (edit.alternatives(editing, instance, *place) for place in edit.places(editing, instance))
+    for row in itertools.zip_longest(*rows):
+        yield from (one for one in row if one is not None)
+
+
+def retyped(editing: Editing, instance: Instance) -> list[Instance]:
+    """Return the instance in every other element type; tensors of one type change together."""
+    return list({one.key: one for one in _in_turn(editing, instance, DTYPES)}.values())

@@ -1,0 +1,250 @@
+"""Edits of shapes: extents, single dims, ranks, and the axis along which a constant varies."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from ...engine.ir.graph import DType
+from ...engine.ir.symbolic import Dim, symbol
+from .edit import MOST_DIMS, Edit, Editing, data, extents, whole, with_dim, with_extent, with_number
+from .instance import Instance, Slot, Tensor, static
+from .subject import literal_value
+from .values import Array, draw
+
+_EXTENTS = (0, 2, 1, 3, 5, 4, 7)
+_LARGEST = 256
+"""Maximum number of elements of a constant that varies along a new axis."""
+_CHOSEN_EXTENTS = 5
+"""Maximum number of different extents of which all assignments of 1 and 2 are tried."""
+_LONGEST = 7
+"""Maximum extent of a shape that other tensors take, and of an axis along which a constant varies."""
+
+
+def _places_of_extents(editing: Editing, instance: Instance) -> list[Any]:
+    return [(d,) for d in extents(instance.tensors)]
+
+
+def _extent(editing: Editing, instance: Instance, old: int) -> Iterator[Instance]:
+    """An extent changes wherever it occurs: in the data, then in lists and attributes too. 0 makes sums empty."""
+    for new in (n for n in _EXTENTS if n != old):
+        yield _with_extent(editing, instance, old, new)
+        if old != 1 and new < 4:
+            yield instance.replace(**{n: with_number(v, old, new, editing.rng) for n, v in instance.operands.items()})
+
+
+def _with_extent(editing: Editing, instance: Instance, old: int, new: Dim) -> Instance:
+    return editing.resized(instance, {s: with_extent(t, old, new) for s, t in data(instance) if old in t.shape})
+
+
+def _places_of_positive_extents(editing: Editing, instance: Instance) -> list[Any]:
+    return [(d,) for d in extents(data(instance)) if d]
+
+
+def _empty(editing: Editing, instance: Instance, old: int) -> Iterator[Instance]:
+    """Around a sum over nothing, constants are infinite, an operand has one more axis, or an extent is unknown, so that
+    inference does not see that a part of the expression is empty."""
+    empty = _with_extent(editing, instance, old, 0)
+    infinite = {}
+    for slot, tensor in data(empty):
+        if tensor.array is not None and tensor.array.size and tensor.dtype.is_float:
+            array = draw(tensor.dtype, tensor.array.shape, editing.rng)
+            array.reshape(-1)[:: max(array.size - 1, 1)] = np.inf
+            infinite[slot] = Tensor.of(array)
+    yield empty.put(infinite)
+    for slot, tensor in data(empty):
+        if len(tensor.shape) < MOST_DIMS:
+            yield editing.resized(empty, {slot: (1, *tensor.shape)})
+    for (extent,) in _places_of_positive_extents(editing, empty):
+        yield from _unknown_extent(editing, empty, extent)
+
+
+def _unknown_extent(editing: Editing, instance: Instance, old: int) -> Iterator[Instance]:
+    """An extent of the inputs is symbolic."""
+    inputs = [(slot, t) for slot, t in data(instance) if not t.is_const and old in t.shape]
+    if inputs:
+        yield editing.resized(instance, {slot: with_extent(t, old, symbol("N")) for slot, t in inputs})
+
+
+def _one_or_two(editing: Editing, instance: Instance) -> Iterator[Instance]:
+    """Every extent is 1 or 2 wherever it occurs, so that shapes agree for no reason."""
+    found = data(instance)
+    every = extents(found)
+    if len(every) <= _CHOSEN_EXTENTS:
+        for chosen in itertools.product((2, 1), repeat=len(every)):
+            sizes: dict[Dim, Dim] = dict(zip(every, chosen, strict=True))
+            yield editing.resized(instance, {slot: tuple(sizes.get(d, d) for d in t.shape) for slot, t in found})
+
+
+def _groups_of_tensors(editing: Editing, instance: Instance) -> list[Any]:
+    found = data(instance)
+    return [(found,), *(([one],) for one in found)]
+
+
+def _square(editing: Editing, instance: Instance, chosen: list[tuple[Slot, Tensor]]) -> Iterator[Instance]:
+    """All extents, or all but those of 1, are equal, so that types no longer distinguish axes."""
+    for new, every in ((2, False), (3, False), (2, True), (1, True)):
+        yield editing.resized(instance, {s: tuple(new if every or d != 1 else 1 for d in t.shape) for s, t in chosen})
+
+
+def _all_or_inputs(editing: Editing, instance: Instance) -> list[Any]:
+    found = data(instance)
+    inputs = [one for one in found if not one[1].is_const]
+    return [(found,), *([(inputs,)] if 0 < len(inputs) < len(found) else [])]
+
+
+def _same_shape(editing: Editing, instance: Instance, chosen: list[tuple[Slot, Tensor]]) -> Iterator[Instance]:
+    """All operands, or all inputs, have one shape, or one element each: any two types agree."""
+    short = [s for _, t in chosen if (s := static(t.shape)) is not None and max(s, default=0) <= _LONGEST]
+    for shape in dict.fromkeys([(1,), (), (2,), *short]):
+        yield editing.resized(instance, {slot: shape for slot, _ in chosen})
+    yield editing.resized(instance, {slot: (1,) * len(t.shape) for slot, t in chosen})
+
+
+def _places_of_dims(editing: Editing, instance: Instance) -> list[Any]:
+    return [(slot, t, axis) for slot, t in data(instance) for axis, d in enumerate(t.shape) if isinstance(d, int)]
+
+
+def _dim(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor, axis: int) -> Iterator[Instance]:
+    """One dim changes; then the dims that were equal at the same place of the other operands change too."""
+    old, from_end = tensor.shape[axis], axis - len(tensor.shape)
+    alike = [(s, t) for s, t in data(instance) if -from_end <= len(t.shape) and t.shape[from_end] == old]
+    others = [d for _, t in instance.tensors for d in t.shape if isinstance(d, int)]
+    for new in dict.fromkeys((1, 2, 3, 0, *others)):
+        if new != old:
+            yield editing.resized(instance, {slot: with_dim(tensor, axis, new)})
+            if new:
+                yield editing.resized(instance, {s: with_dim(t, len(t.shape) + from_end, new) for s, t in alike})
+
+
+def _widened(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor, axis: int) -> Iterator[Instance]:
+    """A tensor has extent 1 where another operand, of its shape otherwise, has more."""
+    ones = (1,) * (len(tensor.shape) - axis - 1)
+    changed = editing.resized(instance, {slot: with_dim(tensor, axis, 1)})
+    for other_slot, other in instance.tensors:
+        for size in (2, 3) if other_slot != slot else ():
+            for wide in (with_dim(tensor, axis, size), (size, *ones)):
+                if not other.is_const or static(wide) is not None:
+                    yield editing.resized(changed, {other_slot: wide})
+
+
+def _places_of_data(editing: Editing, instance: Instance) -> list[Any]:
+    return sorted(data(instance), key=lambda one: not one[1].is_const)
+
+
+def _rank(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> Iterator[Instance]:
+    """A tensor has another rank: one axis more or less, or the trailing part of another's shape, with an axis of 1."""
+    shape = tensor.shape
+    shapes = [(1, *shape), shape[1:], (2, *shape), (*shape, 1), shape[:-1], (), (1,), shape[2:]]
+    for other in dict.fromkeys(t.shape for _, t in data(instance)):
+        for start in range(len(other)):
+            rest = other[start:]
+            shapes += [rest, *((*rest[:i], 1, *rest[i + 1 :]) for i in range(len(rest)))]
+            shapes += [_vector(d, i, len(rest)) for i, d in enumerate(rest)]
+    for new in dict.fromkeys(shapes):
+        if new != shape and len(new) <= MOST_DIMS and (not tensor.is_const or static(new) is not None):
+            yield editing.resized(instance, {slot: new})
+
+
+def _vector(size: Any, axis: int, rank: int) -> tuple[Any, ...]:
+    """Return a shape with one extent that is not 1."""
+    return (1,) * axis + (size,) + (1,) * (rank - 1 - axis)
+
+
+def _ranks(editing: Editing, instance: Instance) -> Iterator[Instance]:
+    """All tensors gain an axis or lose one, in front or at the end."""
+    shapes = {slot: t.shape for slot, t in instance.tensors}
+    for size in (1, 2, 3):
+        yield editing.resized(instance, {slot: (size, *shape) for slot, shape in shapes.items()})
+        yield editing.resized(instance, {slot: (*shape, size) for slot, shape in shapes.items()})
+    yield editing.resized(instance, {slot: shape[1:] for slot, shape in shapes.items()})
+    yield editing.resized(instance, {slot: shape[:-1] for slot, shape in shapes.items()})
+
+
+def _places_of_constant_data(editing: Editing, instance: Instance) -> list[Any]:
+    return [(slot, t) for slot, t in data(instance) if t.is_const]
+
+
+def _direction(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> Iterator[Instance]:
+    """A constant varies along another axis, with distinct values, or has one more axis."""
+    assert tensor.array is not None
+    found = data(instance)
+    highest = min(max((len(t.shape) for _, t in found), default=1), MOST_DIMS)
+    own_shape: tuple[int, ...] = tensor.array.shape
+    own = [d for d in own_shape if d > 1]
+    long = own if len(own) == 1 else [] if own else [d for d in extents(found) if 1 < d <= _LONGEST]
+    shapes = [_vector(n, i, rank) for n in long for rank in range(1, highest + 1) for i in range(rank)]
+    if own:
+        shapes += [own_shape[::-1], (*own_shape, 1), (1, *own_shape)]
+    if len(own) <= 1:
+        shapes += [shape for _, t in found if (shape := static(t.shape)) is not None]
+    for shape in dict.fromkeys(shapes):
+        if shape != own_shape and len(shape) <= MOST_DIMS and math.prod(shape) <= _LARGEST:
+            yield instance.put({slot: Tensor.of(_distinct(tensor, shape, editing.rng))})
+    if tensor.dtype.is_float and tensor.array.size > 1:
+        yield instance.put({slot: Tensor.of(_distinct(tensor, own_shape, editing.rng))})
+
+
+def _distinct(tensor: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
+    """Return contents of a shape: those of the tensor if they are distinct already, else new ones."""
+    assert tensor.array is not None
+    flat, size = tensor.array.reshape(-1), math.prod(shape)
+    if tensor.dtype.is_float and np.unique(flat[:size].astype(np.float64)).size < size:
+        return np.asarray(np.abs(draw(tensor.dtype, shape, rng)) + tensor.array.dtype.type(0.25))
+    return np.resize(tensor.array, shape)
+
+
+def _places_of_literals(editing: Editing, instance: Instance) -> list[Any]:
+    numbers = {name: literal_value(expr) for name, expr in editing.subject.literals.items()}
+    return [(name, number) for name, number in numbers.items() if number is not None]
+
+
+def _literal(editing: Editing, instance: Instance, name: str, number: float) -> Iterator[Instance]:
+    """A literal of the pattern stands for a tensor that has axes, all of whose elements have its value."""
+    found = [t for _, t in instance.tensors]
+    dtype = next((t.dtype for t in found if t.dtype.is_float), found[0].dtype if found else DType.F32)
+    shapes = [(1,), (1, 1, 1), *(t.shape for t in found), *((2, *t.shape) for t in found)]
+    for shape in dict.fromkeys([*shapes, (2, 1, 1), *(t.shape[1:] for t in found)]):
+        if (sizes := static(shape)) is not None and len(sizes) <= MOST_DIMS:
+            with np.errstate(all="ignore"):
+                array = np.full(sizes, number).astype(dtype.numpy)
+            yield instance.replace(**{name: Tensor.of(array)})
+
+
+def _after_square(edit: Edit) -> Edit:
+    """Return an edit of the instance with all extents equal, so that a vector fits wherever a matrix did."""
+
+    def places(editing: Editing, instance: Instance) -> list[Any]:
+        bases = itertools.islice(_square(editing, instance, data(instance)), 2)
+        return [(base, place) for base in bases for place in edit.places(editing, base)]
+
+    def alternatives(
+        editing: Editing, instance: Instance, base: Instance, place: tuple[Any, ...]
+    ) -> Iterator[Instance]:
+        return edit.alternatives(editing, base, *place)
+
+    return Edit(places, alternatives, weight=0, enumerated="share")
+
+
+DIRECTION = Edit(_places_of_constant_data, _direction, weight=3, enumerated="share")
+RANK = Edit(_places_of_data, _rank, weight=3, enumerated="share")
+SHAPE_EDITS = (
+    Edit(_places_of_extents, _extent, weight=4, enumerated="all"),
+    Edit(_places_of_positive_extents, _empty, weight=1, enumerated="all"),
+    Edit(_groups_of_tensors, _square, weight=4, enumerated="all"),
+    Edit(_places_of_literals, _literal, weight=3, enumerated="all"),
+    Edit(whole, _one_or_two, weight=1, enumerated="all"),
+    Edit(_all_or_inputs, _same_shape, weight=2, enumerated="all"),
+    Edit(_places_of_dims, _dim, weight=4, enumerated="share"),
+    DIRECTION,
+    RANK,
+    _after_square(DIRECTION),
+    _after_square(RANK),
+    Edit(whole, _ranks, weight=1),
+    Edit(_places_of_dims, _widened, weight=3),
+    Edit(_places_of_positive_extents, _unknown_extent, weight=1),
+)

@@ -1,0 +1,201 @@
+"""Bundles: equal results after a round trip, and a clear error for everything that can be wrong with one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rewrite.backend.bundle import load_bundle
+from rewrite.backend.ir import target as targeting
+from rewrite.backend.ir.target import cpu_features, make_target, runs_here
+from rewrite.backend.pipeline import compile_graph
+from rewrite.errors import UserError
+
+from .. import models
+from ..runtime.test_program import branches
+
+RNG = np.random.default_rng(5)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return compile_graph(models.mixed(), threads=2).save(tmp_path_factory.mktemp("bundles") / "mixed.rewrite")
+
+
+@pytest.fixture
+def copy(saved: Path, tmp_path: Path) -> Path:
+    import shutil
+
+    return Path(shutil.copytree(saved, tmp_path / "m.rewrite"))
+
+
+def edit(path: Path, **changes: object) -> None:
+    manifest = json.loads((path / "manifest.json").read_text())
+    (path / "manifest.json").write_text(json.dumps({**manifest, **changes}))
+
+
+def test_round_trip(saved: Path) -> None:
+    program = load_bundle.load(saved)
+    assert program.threads == 2
+    for n in (3, 1, 0):
+        x = RNG.standard_normal((n, 8), np.float32)
+        found = program.run({"x": x})
+        for name, expected in models.mixed_reference(x).items():
+            np.testing.assert_array_equal(found[name], expected)
+
+
+def test_running_needs_no_more_than_numpy(tmp_path: Path) -> None:
+    """The other dependencies of the package take 9 MB and more of a process that only runs a model."""
+    bundled = compile_graph(models.chain(), threads=1).save(tmp_path / "c.rewrite")
+    code = f"""
+import sys, numpy, rewrite
+program = rewrite.load({str(bundled)!r})
+program.run({{"x": numpy.zeros((6, 8), numpy.float32)}})
+print(sorted({{"onnx", "ml_dtypes", "google", "egglog", "jinja2", "lark", "Cython", "rich"}} & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_the_reference_implementation_waits_until_it_is_needed(saved: Path) -> None:
+    """A branch with an operator without a kernel may never be taken."""
+    code = f"import sys, numpy, rewrite; rewrite.load({str(saved)!r}); print('onnx' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "False\n"
+
+
+def test_weights_are_mapped_and_exact(tmp_path: Path) -> None:
+    program = compile_graph(models.chain(), threads=1)
+    loaded = load_bundle.load(program.save(tmp_path / "c.rewrite"))
+    x = RNG.standard_normal((6, 8), np.float32)
+    np.testing.assert_array_equal(loaded.run({"x": x})["y"], program.run({"x": x})["y"])
+    bases = [c.array.base for c in loaded.plan.constants.values()]
+    assert bases
+    assert all(isinstance(base, np.memmap) for base in bases)
+
+
+def test_bodies_survive(tmp_path: Path) -> None:
+    program = load_bundle.load(compile_graph(branches(), threads=1).save(tmp_path / "b.rewrite"))
+    x = np.array([1, -2, 3, -4], np.float32)
+    np.testing.assert_array_equal(program.run({"x": x, "go": np.bool_(False)})["y"], -8 * x)
+
+
+def test_saving_is_deterministic(tmp_path: Path) -> None:
+    one = compile_graph(models.chain(), threads=1).save(tmp_path / "1.rewrite")
+    two = compile_graph(models.chain(), threads=1).save(tmp_path / "2.rewrite")
+    assert (one / "manifest.json").read_bytes() == (two / "manifest.json").read_bytes()
+    assert (one / "weights.bin").read_bytes() == (two / "weights.bin").read_bytes()
+
+
+def test_an_older_bundle_is_replaced_and_nothing_else(copy: Path, tmp_path: Path) -> None:
+    compile_graph(models.chain(), threads=1).save(copy)
+    assert "y" in load_bundle.load(copy).plan.outputs
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.rewrite"]
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "precious").write_text("")
+    with pytest.raises(UserError, match="is not a bundle"):
+        compile_graph(models.chain(), threads=1).save(tmp_path / "full")
+    assert (tmp_path / "full" / "precious").exists()
+
+
+def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be written"):
+        compile_graph(models.chain(), threads=1).save(tmp_path / "file" / "m.rewrite")
+
+
+@pytest.mark.parametrize("name", ["weights.bin", "kernel"])
+def test_changed_files_are_noticed(copy: Path, name: str) -> None:
+    file = copy / name if name == "weights.bin" else next((copy / "kernels").glob("*.so"))
+    data = bytearray(file.read_bytes())
+    file.write_bytes(bytes([*data[:-1], data[-1] ^ 1]) if data else b"more")
+    with pytest.raises(UserError, match=f"{file.name} has changed"):
+        load_bundle.load(copy)
+
+
+def test_missing_files_are_noticed(copy: Path) -> None:
+    (copy / "weights.bin").unlink()
+    with pytest.raises(UserError, match=r"weights\.bin is missing"):
+        load_bundle.load(copy)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "{}", '{"format": 1}'])
+def test_a_broken_manifest(copy: Path, text: str) -> None:
+    (copy / "manifest.json").write_text(text)
+    with pytest.raises(UserError, match="damaged"):
+        load_bundle.load(copy)
+
+
+@pytest.mark.parametrize("key", ["variants", "files", "threads"])
+def test_a_manifest_without_a_part(copy: Path, key: str) -> None:
+    edit(copy, **{key: {"nonsense": []}})
+    with pytest.raises(UserError, match="damaged"):
+        load_bundle.load(copy)
+
+
+def test_another_format(copy: Path) -> None:
+    edit(copy, format=99, version="9.9")
+    with pytest.raises(UserError, match=r"made by version 9\.9"):
+        load_bundle.load(copy)
+
+
+def retarget(path: Path, **changes: object) -> None:
+    manifest = json.loads((path / "manifest.json").read_text())
+    for variant in manifest["variants"]:
+        variant["target"].update(changes)
+    (path / "manifest.json").write_text(json.dumps(manifest))
+
+
+@pytest.mark.parametrize(
+    ("changes", "wanted"),
+    [
+        ({"isa": "vax"}, "vax"),
+        ({"machine": "sparc"}, "on sparc"),
+        ({"features": ["avx512_vnni", "amx"]}, "with avx512_vnni and amx"),
+    ],
+)
+def test_a_cpu_that_runs_no_variant_is_told_in_one_message(copy: Path, changes: dict[str, object], wanted: str) -> None:
+    retarget(copy, **changes)
+    with pytest.raises(UserError, match=f"can run none of the kernels in the bundle: .*{wanted}") as caught:
+        load_bundle.load(copy)
+    assert "--target" in str(caught.value)
+
+
+def test_one_bundle_for_several_targets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    targets = [name for name in ("portable", "avx2", "avx512") if runs_here(make_target(name))]
+    program = compile_graph(models.long_chain(2), threads=1, target=",".join(targets))
+    path = program.save(tmp_path / "m.rewrite")
+    x = RNG.standard_normal((7, 64), np.float32)
+    expected = models.long_chain_reference(x, 2)
+    machine = cpu_features()
+    for isa in targets[::-1]:
+        loaded = load_bundle.load(path)
+        [(target, _)] = loaded.variants
+        assert target.isa == isa
+        np.testing.assert_allclose(loaded.run({"v0": x})["v2"], expected, rtol=1e-4, atol=1e-5)
+        machine = machine - {f for f in machine if f.startswith(isa)}  # what it would be on a lesser CPU
+        monkeypatch.setattr(targeting, "cpu_features", lambda less=machine: less)
+        targeting.detect.cache_clear()
+    monkeypatch.undo()
+    targeting.detect.cache_clear()
+
+
+def test_paths_cannot_lead_out(copy: Path) -> None:
+    files = json.loads((copy / "manifest.json").read_text())["files"]
+    edit(copy, files={**files, "../../etc/passwd": "0"})
+    with pytest.raises(UserError, match="damaged"):
+        load_bundle.load(copy)
+
+
+def test_no_bundle(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no such bundle"):
+        load_bundle.load(tmp_path / "nothing")
+    with pytest.raises(UserError, match=r"no manifest\.json"):
+        load_bundle.load(tmp_path)

@@ -1,0 +1,163 @@
+"""The cache of programs: a compiled model is loaded, and no other entry is mistaken for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+import rewrite
+from rewrite.backend.bundle.program_cache import ProgramCache
+from rewrite.engine import optimizer
+from rewrite.system.store import Store
+
+MODEL = '<ir_version: 10, opset_import: ["" : 21]> g (float[N, 4] x) => (float[N, 4] y) { t = Exp(x) y = Relu(t) }'
+X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
+
+
+@pytest.fixture(autouse=True)
+def own_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A cache with only the user's compiled kernels, which are slow to build."""
+    root = tmp_path / "cache"
+    root.mkdir(mode=0o700)
+    if (Store().root / "kernels").is_dir():
+        (root / "kernels").symlink_to(Store().root / "kernels")
+    monkeypatch.setenv("REWRITE_CACHE_DIR", str(root))
+    return root
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "m.onnx"
+    onnx.save(onnx.parser.parse_model(MODEL), path)
+    return path
+
+
+def refuse(*_: object, **__: object) -> None:
+    raise AssertionError("it was optimized again")
+
+
+def test_a_model_is_compiled_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = rewrite.compile(model, threads=1)
+    monkeypatch.setattr(optimizer, "optimize", refuse)
+    again = rewrite.compile(model, threads=1)
+    np.testing.assert_array_equal(again.run({"x": X})["y"], first.run({"x": X})["y"])
+    np.testing.assert_allclose(again.run({"x": X})["y"], np.exp(X), rtol=1e-6)
+    assert (again.threads, len(ProgramCache().entries())) == (1, 1)
+
+
+def test_the_bytes_of_a_model_are_compiled_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = rewrite.InferenceSession(model.read_bytes())
+    monkeypatch.setattr(optimizer, "optimize", refuse)
+    again = rewrite.InferenceSession(model.read_bytes())
+    np.testing.assert_array_equal(again.run(None, {"x": X})[0], first.run(None, {"x": X})[0])
+    assert len(ProgramCache().entries()) == 1
+
+
+@pytest.mark.parametrize("change", ["threads", "numerics", "shapes", "target", "rules", "model", "rule file"])
+def test_any_other_setting_is_another_program(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    rules = tmp_path / "own.rules"
+    rules.write_text('"""Own rules."""\n\nrule own\n  Relu(Exp(x))  =>  Exp(x)\n  class exact\n')
+    given: dict[str, object] = {"threads": 1, "rules": [rules] if change == "rule file" else []}
+    rewrite.compile(model, **given)  # type: ignore[arg-type]
+    monkeypatch.setattr(optimizer, "optimize", refuse)
+    if change == "model":
+        onnx.save(onnx.parser.parse_model(MODEL.replace("Exp", "Sin")), model)
+    elif change == "rule file":
+        rules.write_text(rules.read_text().replace("Own", "Other"))
+    else:
+        others = {"threads": 2, "numerics": "exact", "shapes": {"N": 3}, "target": "portable", "rules": [rules]}
+        given[change] = others[change]
+    with pytest.raises(AssertionError, match="optimized again"):
+        rewrite.compile(model, **given)  # type: ignore[arg-type]
+
+
+def test_a_damaged_program_is_rebuilt(model: Path) -> None:
+    rewrite.compile(model, threads=1)
+    [entry] = ProgramCache().entries()
+    (entry / "weights.bin").write_bytes(b"?")
+    with pytest.warns(UserWarning, match=r"cached program is unusable .*weights\.bin has changed"):
+        again = rewrite.compile(model, threads=1)
+    np.testing.assert_allclose(again.run({"x": X})["y"], np.exp(X), rtol=1e-6)
+    assert ProgramCache().entries() == [entry]
+
+
+def _opened(entry: Path) -> None:
+    (entry / "weights.bin").chmod(0o666)
+
+
+def _linked(entry: Path) -> None:
+    [library] = entry.glob("kernels/*.so")
+    library.symlink_to(library.rename(entry.parent.parent / library.name))
+
+
+def _open(entry: Path) -> None:
+    (entry / "kernels").chmod(0o777)
+
+
+def _elsewhere(entry: Path) -> None:
+    entry.symlink_to(entry.rename(entry.parent.parent / "moved"))
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no owners here")
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (_opened, r"weights\.bin: others may write to it"),
+        (_linked, r"\.so: it is not a regular file"),
+        (_open, "kernels: others may write to it"),
+        (_elsewhere, "it is"),
+    ],
+)
+def test_a_program_that_others_could_have_written_is_rebuilt(
+    model: Path, change: Callable[[Path], None], reason: str
+) -> None:
+    rewrite.compile(model, threads=1)
+    [entry] = ProgramCache().entries()
+    change(entry)
+    with pytest.warns(UserWarning, match=f"cached program is unusable .*others could have written .*{reason}"):
+        again = rewrite.compile(model, threads=1)
+    np.testing.assert_allclose(again.run({"x": X})["y"], np.exp(X), rtol=1e-6)
+    assert not entry.is_symlink()
+
+
+def test_entries_are_private_whatever_the_umask(model: Path, own_cache: Path) -> None:
+    before = os.umask(0)
+    try:
+        rewrite.compile(model, threads=1)
+    finally:
+        os.umask(before)
+    [entry] = ProgramCache().entries()
+    modes = {path.stat().st_mode & 0o777 for path in (own_cache, entry.parent, entry, *entry.rglob("*"))}
+    assert modes == {0o600, 0o700}
+    assert ProgramCache().find(entry.name, threads=1) is not None
+
+
+def test_models_with_external_data_are_not_cached(model: Path) -> None:
+    loaded = onnx.load(model)
+    loaded.graph.initializer.append(onnx.numpy_helper.from_array(np.zeros(2000, np.float32), "w"))
+    onnx.save(loaded, model, save_as_external_data=True, location="w.bin")
+    assert ProgramCache().key(model, {}) is None
+
+
+def test_the_programs_used_longest_ago_are_evicted(model: Path) -> None:
+    program = rewrite.compile(model, threads=1)
+    [first] = ProgramCache().entries()
+    size = sum(info.size for info in Store().info() if info.name == "programs")
+    programs = ProgramCache(Store(limit=size // 4 + 250))
+    programs.add("second", program)
+    assert [entry.name for entry in programs.entries()] == ["second"]
+    assert not first.exists()
+
+
+def test_clearing_removes_programs(model: Path, own_cache: Path) -> None:
+    rewrite.compile(model, threads=1)
+    (own_cache / "kernels").unlink(missing_ok=True)
+    Store().clear()
+    assert ProgramCache().entries() == []

@@ -1,0 +1,83 @@
+"""Targets: flags that name their instructions, and kernels compiled for another architecture."""
+
+from __future__ import annotations
+
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+from rewrite.backend.ir.target import Target, cpu_features, detect, make_target, parse_targets, rank, runs_here
+from rewrite.backend.pipeline import standard_policy
+from rewrite.backend.planning.plan import PlanSettings, group, lower
+from rewrite.backend.toolchain.builder import build
+from rewrite.backend.toolchain.compiler import Compiler
+from rewrite.errors import UserError
+from rewrite.system.store import Store
+
+from .. import models
+
+GCC = Compiler(("gcc",), "gcc 12")
+ZIG = Compiler((sys.executable, "-m", "ziglang", "cc"), "clang 22")
+
+
+@pytest.mark.parametrize(
+    ("target", "gcc", "zig"),
+    [
+        (
+            Target("avx512", 64, features=("avx512_bf16",)),
+            "-march=x86-64-v4 -mavx512bf16",
+            "-mcpu=x86_64_v4+avx512bf16",
+        ),
+        (Target("avx2", 32), "-march=x86-64-v3", "-mcpu=x86_64_v3"),
+        (Target("portable", 16), "-march=x86-64", "-mcpu=x86_64"),
+        (Target("portable", 16, machine="aarch64"), "-march=armv8-a", "-mcpu=generic"),
+    ],
+)
+def test_flags_name_the_instructions(target: Target, gcc: str, zig: str) -> None:
+    assert set(gcc.split()) <= set(GCC.flags(target))
+    assert zig in ZIG.flags(target)
+    assert not any("native" in flag for compiler in (GCC, ZIG) for flag in compiler.flags(target))
+    assert GCC.key(target) != ZIG.key(target)
+
+
+def test_the_best_target_comes_first() -> None:
+    found = parse_targets("portable, native")
+    assert [runs_here(target) for target in found] == [True, True]
+    assert found == sorted(found, key=rank)
+    assert found[0] == detect()
+
+
+def test_unknown_targets_are_told() -> None:
+    with pytest.raises(UserError, match="no target 'avx9'") as caught:
+        parse_targets("native,avx9")
+    assert "avx512" in str(caught.value) or "portable" in str(caught.value)
+
+
+def test_targets_that_do_not_run_here_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rewrite.backend.ir.target.cpu_features", frozenset)
+    if detect().machine == "x86_64":
+        with pytest.raises(UserError, match="can run none of the targets: avx2"):
+            parse_targets("avx2")
+    assert runs_here(make_target("portable"))
+
+
+def test_the_cpu_tells_its_features() -> None:
+    if Path("/proc/cpuinfo").exists() and detect().machine == "x86_64":
+        [flags, *_] = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")]
+        known = set(flags.split()) | ({"lzcnt"} if "abm" in flags.split() else set())
+        assert cpu_features() <= known
+
+
+@pytest.mark.skipif(not find_spec("ziglang"), reason="needs a compiler for another architecture")
+def test_kernels_compile_for_neon(tmp_path: Path) -> None:
+    """Such kernels use vectors of 16 bytes; this CPU cannot run them, so they are not loaded."""
+    target = Target("portable", 16, machine="aarch64")
+    compiler = Compiler((*ZIG.command, "-target", "aarch64-linux-gnu"), "clang for aarch64")
+    kernels = [*lower(group(models.chain(), PlanSettings(standard_policy(), target, 1))).kernels]
+    kernels += lower(group(models.long_chain(1), PlanSettings(standard_policy(), target, 1))).kernels
+    library = build(kernels, target, Store(tmp_path), compiler=compiler)
+    assert library.compiled == len(set(kernels))
+    assert library.addresses == {}
+    for file in library.files.values():
+        assert file.read_bytes()[18:20] == b"\xb7\x00"  # EM_AARCH64

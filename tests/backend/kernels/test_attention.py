@@ -1,0 +1,216 @@
+"""Attention against the formula in float64: layouts, masks, shared heads, odd sizes, run-time dims."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from rewrite.backend.ir.target import make_target
+from rewrite.backend.kernels.gemm import attention
+from rewrite.engine.ir.graph import DType, Node, TensorType
+from rewrite.engine.ir.symbolic import symbol
+
+from .oracle import Array, Case, check
+
+RNG = np.random.default_rng(19)
+
+
+def floats(*shape: int) -> Array:
+    return np.asarray(RNG.standard_normal(shape) * 2, np.float32)
+
+
+def _expected(q: Array, k: Array, v: Array, mask: Array | None, causal: bool, scale: float | None) -> Array:
+    share = q.shape[1] // k.shape[1]
+    k, v = np.repeat(k, share, 1).astype(np.float64), np.repeat(v, share, 1).astype(np.float64)
+    scores = q.astype(np.float64) @ k.swapaxes(-1, -2) * (1 / np.sqrt(q.shape[-1]) if scale is None else scale)
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+    if causal:
+        scores = np.where(np.tril(np.ones(scores.shape[-2:], bool)), scores, -np.inf)
+    scores = np.exp(scores - scores.max(-1, keepdims=True))
+    result: Array = (scores / scores.sum(-1, keepdims=True) @ v).astype(np.float32)
+    return result
+
+
+def _case(
+    b: int,
+    heads: tuple[int, int],
+    lengths: tuple[int, int],
+    sizes: tuple[int, int],
+    mask: Array | None = None,
+    *,
+    flat: bool = False,
+    causal: bool = False,
+    scale: float | None = None,
+    **more: Any,
+) -> Case:
+    (h, g), (s, t), (d, e) = heads, lengths, sizes
+    q, k, v = floats(b, h, s, d), floats(b, g, t, d), floats(b, g, t, e)
+    y = _expected(q, k, v, mask, causal, scale)
+    attrs: dict[str, Any] = {"is_causal": int(causal)} | ({} if scale is None else {"scale": scale})
+    if flat:
+        q, k, v, y = (a.swapaxes(1, 2).reshape(b, a.shape[2], -1).copy() for a in (q, k, v, y))
+        attrs |= {"q_num_heads": h, "kv_num_heads": g}
+    inputs = {"q": q, "k": k, "v": v} | ({} if mask is None else {"m": mask})
+    node = Node("Attention", tuple(inputs), ("y",), attrs)
+    return Case([node], inputs, expected={"y": y}, rtol=2e-5, atol=2e-5, **more)
+
+
+def test_sizes() -> None:
+    cases = []
+    for lengths in ((1, 1), (1, 77), (2, 9), (3, 5), (5, 64), (33, 65), (70, 130)):
+        cases.append(_case(2, (3, 3), lengths, (64, 64)))
+    cases += [_case(1, (2, 2), (17, 19), sizes) for sizes in ((8, 8), (32, 80), (5, 7), (100, 33))]
+    check(cases)
+
+
+def test_layouts_heads_and_scale() -> None:
+    cases = [_case(2, (4, 4), (20, 30), (16, 16), flat=True), _case(2, (6, 2), (20, 30), (16, 24), flat=True)]
+    cases += [
+        _case(2, (6, 2), (9, 9), (16, 16)),
+        _case(1, (4, 1), (1, 40), (64, 64)),
+        _case(1, (2, 2), (9, 9), (8, 8), scale=0.7),
+    ]
+    check(cases)
+
+
+def test_masks() -> None:
+    cases = []
+    s, t = 21, 37
+    for shape in ((s, t), (2, 1, 1, t), (2, 3, s, t), (1, 3, s, 1), (t,)):
+        cases.append(_case(2, (3, 3), (s, t), (16, 16), floats(*shape)))
+        truth = RNG.random(shape) > 0.4
+        truth[..., 0] = True
+        cases.append(_case(2, (3, 3), (s, t), (16, 16), truth))
+    cases += [_case(2, (3, 3), lengths, (16, 16), causal=True) for lengths in ((40, 40), (5, 70), (70, 5), (1, 9))]
+    cases.append(_case(1, (2, 1), (40, 40), (16, 16), floats(40, 40), causal=True, flat=True))
+    check(cases)
+
+
+def test_dims_known_at_run_time() -> None:
+    n, s, t = symbol("N"), symbol("S"), symbol("T")
+    cases = []
+    for b, x, y in ((2, 20, 33), (1, 1, 7), (1, 70, 4), (0, 3, 3)):
+        names = {"q": ("N", 2, "S", 16), "k": ("N", 2, "T", 16), "v": ("N", 2, "T", 16), "m": ("N", 1, 1, "T")}
+        kind = {"y": TensorType(DType.F32, (n, 2, s, 16))}
+        cases.append(_case(b, (2, 2), (x, y), (16, 16), floats(b, 1, 1, y), symbolic=names, types=kind))
+    assert t != s
+    check(cases)
+
+
+def test_queries_that_see_nothing() -> None:
+    """The ONNX operator returns zeros for them, its parts NaN, and the guarded parts zeros instead of NaN."""
+    q, k, v = floats(1, 2, 9, 16), floats(1, 2, 13, 16), floats(1, 2, 13, 16)
+    q[0, 0, 5] = np.nan
+    mask = RNG.random((9, 13)) > 0.4
+    mask[:, 0] = True
+    mask[3] = False
+    with np.errstate(invalid="ignore"):
+        parts = _expected(q, k, v, mask, False, 0.25)
+    assert np.isnan(parts[0, :, 3]).all()
+    onnx, guarded = parts.copy(), np.nan_to_num(parts)
+    onnx[:, :, 3] = 0
+    inputs = {"q": q, "k": k, "v": v, "m": mask}
+    cases = []
+    for op, attrs, y in (
+        ("Attention", {}, onnx),
+        ("rewrite.ScaledDotProductAttention", {}, parts),
+        ("rewrite.ScaledDotProductAttention", {"nan_to_zero": 1}, guarded),
+    ):
+        node = Node(op, tuple(inputs), ("y",), {"scale": 0.25, **attrs})
+        cases.append(Case([node], inputs, expected={"y": y}, rtol=2e-5, atol=2e-5))
+    check(cases)
+
+
+@pytest.fixture
+def short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spans of one panel of keys, as if the second-level cache were tiny."""
+    monkeypatch.setattr(attention, "keys_per_span", lambda target, wide: wide)
+
+
+def test_rows_in_spans(short: None) -> None:
+    """Running maximum and sum over spans, with the largest score first, last, or anywhere."""
+    n, s, t = symbol("N"), symbol("S"), symbol("T")
+    cases = [_case(2, (3, 3), lengths, (16, 24)) for lengths in ((1, 300), (2, 129), (7, 64), (53, 65), (50, 333))]
+    cases += [_case(1, (4, 2), (20, 150), (16, 16), flat=True), _case(1, (2, 2), (9, 200), (8, 8), scale=-0.7)]
+    cases += [_case(1, (2, 2), lengths, (16, 16), causal=True) for lengths in ((150, 150), (5, 200), (200, 70))]
+    cases.append(_case(1, (2, 1), (100, 100), (16, 16), floats(100, 100), causal=True))
+    for slope in (0.5, -0.5):
+        cases.append(_case(1, (2, 2), (20, 300), (16, 16), np.asarray(slope * np.arange(300), np.float32)))
+        cases.append(_case(1, (2, 2), (2, 300), (16, 16), np.asarray(slope * np.arange(300), np.float32)))
+    for b, x, y in ((2, 20, 133), (1, 1, 200), (1, 3, 0)):
+        names = {"q": ("N", 2, "S", 16), "k": ("N", 2, "T", 16), "v": ("N", 2, "T", 16), "m": ("N", 1, 1, "T")}
+        kind = {"y": TensorType(DType.F32, (n, 2, s, 16))}
+        if y:
+            case = _case(b, (2, 2), (x, y), (16, 16), floats(b, 1, 1, y), symbolic=names, types=kind)
+        else:  # a sum of nothing
+            shapes = {"q": (b, 2, x, 16), "k": (b, 2, y, 16), "v": (b, 2, y, 16), "m": (b, 1, 1, y)}
+            ins = {name: floats(*shape) for name, shape in shapes.items()}
+            node = Node("Attention", tuple(ins), ("y",), {})
+            zeros = np.zeros((b, 2, x, 16), np.float32)
+            case = Case([node], ins, expected={"y": zeros}, symbolic=names, types=kind)
+        cases.append(case)
+    assert t != s
+    check(cases)
+
+
+def test_spans_that_a_query_does_not_see(short: None) -> None:
+    """An unseen span has no effect, an unseen row is as without spans.
+
+    NaN and infinite scores turn only their own rows into NaN."""
+    q, k, v = floats(1, 2, 9, 16), floats(1, 2, 205, 16), floats(1, 2, 205, 16)
+    q[0, 0, 5, 3] = np.nan
+    q[0, 1, 6] = np.abs(q[0, 1, 6])
+    k[0, 1, 150] = np.inf
+    seen = RNG.random((9, 205)) > 0.4
+    seen[0, :130] = False
+    seen[1, 70:] = False
+    seen[2, 64:128] = False
+    seen[3] = False
+    seen[4, :204], seen[4, 204] = False, True
+    seen[:, 150] = False
+    seen[6, 150] = True
+    added = np.where(seen, 0, -np.inf).astype(np.float32)
+    keys = np.where(np.isinf(k), 3.0, k).astype(np.float32)  # for the mask that is added: -inf + inf would be NaN
+    cases = []
+    for mask, used in ((seen, k), (added, keys)):
+        with np.errstate(invalid="ignore"):
+            parts = _expected(q, used, v, mask, False, 0.25)
+        assert np.isnan(parts[0, :, 3]).all()
+        assert np.isnan(parts[0, 0, 5]).all()
+        assert np.isfinite(parts[0, 1, [0, 1, 2, 4, 5, 7, 8]]).all()
+        assert np.isnan(parts[0, 1, 6]).any() == (used is k)
+        onnx, guarded = parts.copy(), np.nan_to_num(parts)
+        onnx[:, :, 3] = 0
+        onnx[0, 0, 3] = 0
+        inputs = {"q": q, "k": used, "v": v, "m": mask}
+        for op, attrs, y in (
+            ("Attention", {}, onnx),
+            ("rewrite.ScaledDotProductAttention", {}, parts),
+            ("rewrite.ScaledDotProductAttention", {"nan_to_zero": 1}, guarded),
+        ):
+            for rows in (9, 2) if op == "Attention" else (9,):  # two queries read keys where they lie
+                few = {**inputs, "q": q[:, :, :rows].copy(), "m": mask[:rows].copy()}
+                node = Node(op, tuple(few), ("y",), {"scale": 0.25, **attrs})
+                cases.append(Case([node], few, expected={"y": y[:, :, :rows].copy()}, rtol=2e-5, atol=2e-5))
+    check(cases)
+
+
+def test_scores_near_the_largest_number(short: None) -> None:
+    """Products with log2(e) would overflow where the scores do not."""
+    q, k, v = floats(1, 1, 5, 4), floats(1, 1, 100, 4), floats(1, 1, 100, 4)
+    q, k = np.asarray(q * 1e18, np.float32), np.asarray(k * 3e18, np.float32)
+    y = _expected(q, k, v, None, False, 1.0)
+    assert np.isfinite(y).all()
+    node = Node("Attention", ("q", "k", "v"), ("y",), {"scale": 1.0})
+    check([Case([node], {"q": q, "k": k, "v": v}, expected={"y": y}, rtol=2e-5, atol=2e-5)])
+
+
+def test_a_span_leaves_room_in_the_cache() -> None:
+    for l2 in (1, 256 << 10, 1 << 20, 2 << 20):
+        target = replace(make_target("native"), l2=l2)
+        keys = attention.keys_per_span(target, 64)
+        assert keys % 64 == 0
+        assert keys == 64 or keys * attention.BLOCK * 4 <= l2 / 3

@@ -1,0 +1,214 @@
+"""Convolutions and pooling against the oracle: geometry, groups, narrow and wide images, run-time sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from rewrite.benchmarks import harness
+from rewrite.engine.ir.graph import Node
+
+from .oracle import Array, Case, check
+from .test_gemm import case, floats
+
+Symbolic = Mapping[str, Sequence[int | str]]
+
+
+def conv(
+    x: Sequence[int],
+    w: Sequence[int],
+    *tail: str,
+    bias: bool = True,
+    residual: Sequence[int] = (),
+    symbolic: Symbolic | None = None,
+    op: str = "Conv",
+    **attrs: Any,
+) -> Case:
+    constants: dict[str, Array] = {"w": floats(*w) / np.float32(np.sqrt(np.prod(w[1:])))}
+    inputs: dict[str, Array] = {"x": floats(*x)}
+    names: tuple[str, ...] = ("x", "w")
+    if bias:
+        constants["b"] = floats(w[0] if op == "Conv" else w[1] * attrs.get("group", 1))
+        names = (*names, "b")
+    nodes = [Node(op, names, ("y0",), {"kernel_shape": tuple(w[2:]), **attrs}, name="conv")]
+    if residual:
+        inputs["r"] = floats(*residual)
+        nodes.append(Node("Add", ("y0", "r"), ("y1",)))
+    for name in tail:
+        nodes.append(Node(name, nodes[-1].outputs, (f"y{len(nodes)}",)))
+    return case(nodes, inputs, constants, symbolic)
+
+
+ANY_SIZE: Symbolic = {"x": ("N", 16, "H", "W")}
+
+
+def test_conv_geometry() -> None:
+    check(
+        [
+            conv((1, 16, 14, 14), (32, 16, 3, 3), "Relu", pads=(1, 1, 1, 1)),
+            conv((1, 3, 33, 32), (20, 3, 7, 7), pads=(3, 3, 3, 3), strides=(2, 2)),
+            conv((1, 6, 19, 23), (8, 3, 3, 5), pads=(2, 1, 0, 3), strides=(3, 2), dilations=(2, 1), group=2),
+            conv((1, 6, 19, 23), (8, 6, 2, 3), auto_pad="SAME_UPPER", strides=(2, 2)),
+            conv((1, 6, 19, 23), (8, 6, 2, 3), auto_pad="SAME_LOWER"),
+            conv((1, 6, 9, 9), (8, 6, 2, 3), auto_pad="VALID", strides=(3, 3)),
+            conv((1, 8, 3, 3), (9, 8, 5, 5), pads=(4, 4, 4, 4)),
+            conv((1, 5, 12, 40), (4, 5, 1, 5), dilations=(1, 3), strides=(1, 4), pads=(0, 7, 0, 1)),
+            conv((1, 5, 9, 8), (4, 5, 3, 3), dilations=(2, 2), strides=(1, 2), pads=(2, 2, 2, 2)),
+            conv((1, 3, 8, 20), (5, 3, 3, 3), strides=(2, 2), pads=(0, 1, 1, 0)),
+            conv((1, 3, 6, 6), (4, 3, 3, 3), pads=(1, 1, 1, 1), residual=(1, 4, 6, 6)),
+        ]
+    )
+
+
+def test_conv_of_one_tap() -> None:
+    check(
+        [
+            conv((2, 64, 7, 7), (40, 64, 1, 1), "Relu", residual=(2, 40, 7, 7)),
+            conv((1, 3, 5, 4), (2, 3, 1, 1), bias=False, strides=(2, 2)),
+            conv((1, 1, 1, 1), (1, 1, 1, 1)),
+            conv((1, 32, 10, 10), (16, 32, 1, 1), pads=(1, 1, 1, 1)),
+            conv((1, 24, 16, 16), (30, 8, 1, 1), "Sigmoid", group=3),
+            conv((0, 4, 3, 3), (5, 4, 1, 1), symbolic={"x": ("N", 4, 3, 3)}),
+        ]
+    )
+
+
+def test_conv_over_one_and_three_dims() -> None:
+    check(
+        [
+            conv((2, 5, 50), (7, 5, 4), pads=(2, 1), strides=(2,)),
+            conv((1, 1, 900), (20, 1, 200), strides=(40,)),
+            conv((1, 3, 6, 7, 8), (4, 3, 3, 3, 3), pads=(1, 1, 1, 1, 1, 1)),
+            conv((1, 4, 5, 9, 10), (4, 1, 3, 3, 3), pads=(1, 1, 1, 1, 1, 1), group=4),
+        ]
+    )
+
+
+def test_small_images_with_many_channels() -> None:
+    check(
+        [
+            conv((1, 600, 9, 9), (20, 600, 3, 3), "Relu", residual=(1, 20, 9, 9), pads=(1, 1, 1, 1)),
+            conv((2, 512, 7, 7), (70, 512, 3, 3), "HardSwish", pads=(1, 1, 1, 1)),
+            conv((1, 512, 7, 7), (130, 512, 1, 1), "Relu", residual=(1, 130, 7, 7)),
+            conv((3, 300, 4, 4), (100, 300, 1, 1)),
+            conv((1, 640, 14, 14), (80, 320, 3, 3), group=2, strides=(2, 2), pads=(1, 1, 1, 1)),
+        ]
+    )
+
+
+def test_conv_with_dims_of_run_time() -> None:
+    cases = []
+    for n, h, w in ((1, 13, 17), (2, 30, 41), (1, 3, 5), (1, 1, 64)):
+        cases += [
+            conv((n, 16, h, w), (20, 16, 3, 3), "HardSwish", pads=(1, 1, 1, 1), symbolic=ANY_SIZE),
+            conv((n, 16, h, w), (20, 16, 3, 3), pads=(1, 1, 1, 1), strides=(2, 2), symbolic=ANY_SIZE),
+            conv((n, 16, h, w), (20, 16, 1, 1), symbolic=ANY_SIZE),
+            conv((n, 16, h, w), (16, 1, 3, 3), "Relu", pads=(1, 1, 1, 1), strides=(2, 2), group=16, symbolic=ANY_SIZE),
+            conv((n, 16, h, w), (16, 8, 2, 2), strides=(2, 2), op="ConvTranspose", symbolic=ANY_SIZE),
+        ]
+    check(cases)
+
+
+def test_signals_of_any_length() -> None:
+    """Different kernels compute short and long signals; their results agree."""
+    cases = []
+    for n, length in ((1, 1), (2, 3), (1, 7), (1, 16), (1, 17), (3, 40)):
+        signal: Symbolic = {"x": ("N", 129, "L")}
+        wide = conv((n, 129, length), (128, 129, 3), "Relu", pads=(1, 1), symbolic=signal)
+        one = conv((n, 64, length), (100, 32, 1), group=2, symbolic={"x": ("N", 64, "L")})
+        long = conv((n, 1, 128 * length + 200), (258, 1, 256), strides=(128,), symbolic={"x": ("N", 1, "L")})
+        both = {"x": ("N", 64, "L"), "r": ("N", 64, "L")}
+        added = conv((n, 64, length), (64, 64, 3), pads=(1, 1), residual=(n, 64, length), symbolic=both)
+        cases += [wide, one, long, added]
+    check(cases)
+
+
+def test_depthwise() -> None:
+    check(
+        [
+            conv((1, 8, 14, 14), (8, 1, 3, 3), "Relu", pads=(1, 1, 1, 1), group=8),
+            conv((2, 6, 23, 37), (12, 1, 3, 5), pads=(0, 1, 2, 3), strides=(2, 1), dilations=(1, 2), group=6),
+            conv((2, 6, 23, 37), (6, 1, 3, 3), "HardSwish", pads=(1, 1, 1, 1), strides=(2, 2), group=6),
+            conv((1, 6, 7, 7), (6, 1, 5, 5), pads=(2, 2, 2, 2), group=6, residual=(1, 6, 7, 7)),
+            conv((1, 6, 40, 40), (6, 1, 7, 7), pads=(3, 3, 3, 3), group=6),
+            conv((1, 3, 40, 40), (3, 1, 9, 9), pads=(4, 4, 4, 4), group=3),
+            conv((1, 6, 40), (6, 1, 4), pads=(1, 2), strides=(3,), group=6),
+            conv((1, 3, 112, 112), (3, 1, 3, 3), "Sigmoid", pads=(1, 1, 1, 1), group=3),
+            conv((1, 3, 1, 1), (3, 1, 3, 3), pads=(1, 1, 1, 1), group=3),
+        ]
+    )
+
+
+def test_conv_transpose() -> None:
+    def transposed(x: Sequence[int], w: Sequence[int], *tail: str, **attrs: Any) -> Case:
+        return conv(x, w, *tail, op="ConvTranspose", **attrs)
+
+    check(
+        [
+            transposed((1, 8, 7, 9), (8, 6, 2, 2), "Relu", strides=(2, 2)),
+            transposed(
+                (2, 8, 7, 9),
+                (8, 3, 3, 4),
+                strides=(2, 3),
+                pads=(1, 0, 1, 2),
+                dilations=(1, 2),
+                group=2,
+                output_padding=(1, 0),
+            ),
+            transposed((2, 8, 7, 9), (8, 3, 3, 3), strides=(2, 2), auto_pad="SAME_UPPER"),
+            transposed((2, 8, 7, 9), (8, 3, 3, 3), strides=(2, 2), output_shape=(15, 18)),
+            transposed((2, 8, 11), (8, 3, 5), strides=(2,), pads=(2, 2)),
+            transposed((1, 4, 3, 4, 5), (4, 3, 2, 3, 3), strides=(2, 1, 2)),
+        ]
+    )
+
+
+def pool(op: str, x: Sequence[int], symbolic: Symbolic | None = None, **attrs: Any) -> Case:
+    return case([Node(op, ("x",), ("y",), attrs)], {"x": floats(*x)}, symbolic=symbolic)
+
+
+def test_pooling() -> None:
+    ones = (1, 1, 1, 1)
+    check(
+        [
+            pool("MaxPool", (1, 8, 56, 56), kernel_shape=(3, 3), strides=(2, 2), pads=ones),
+            pool("MaxPool", (1, 8, 13, 11), kernel_shape=(2, 3), strides=(2, 3), ceil_mode=1),
+            pool("MaxPool", (1, 8, 13, 11), kernel_shape=(3, 3), dilations=(2, 2)),
+            pool("MaxPool", (1, 2, 9, 8, 7), kernel_shape=(2, 3, 2), pads=(1, 1, 1, 1, 1, 1)),
+            pool("MaxPool", (1, 2, 33), kernel_shape=(4,), strides=(4,)),
+            pool("AveragePool", (1, 8, 13, 11), kernel_shape=(3, 3), pads=ones),
+            pool("AveragePool", (1, 8, 13, 11), kernel_shape=(3, 3), pads=ones, count_include_pad=1),
+            *(
+                pool(
+                    "AveragePool",
+                    (1, 8, 13, 11),
+                    kernel_shape=(3, 3),
+                    strides=(2, 2),
+                    pads=(0, 1, 1, 0),
+                    count_include_pad=include,
+                    ceil_mode=1,
+                )
+                for include in (0, 1)
+            ),
+            pool(
+                "AveragePool",
+                (1, 8, 13, 11),
+                {"x": ("N", 8, "H", "W")},
+                kernel_shape=(2, 2),
+                strides=(2, 2),
+                auto_pad="SAME_UPPER",
+            ),
+            pool("AveragePool", (1, 8, 14, 14), kernel_shape=(7, 7)),
+            pool("AveragePool", (1, 8, 14, 14), kernel_shape=(14, 14)),
+            pool("AveragePool", (1, 2, 9, 8, 7), kernel_shape=(2, 3, 2), pads=(1, 1, 1, 1, 1, 1)),
+            pool("GlobalAveragePool", (2, 70, 7, 7)),
+            pool("GlobalMaxPool", (2, 20, 5, 9)),
+            pool("GlobalAveragePool", (2, 20, 50), {"x": ("N", 20, "W")}),
+        ]
+    )
+
+
+def test_pooling_with_indices_is_refused() -> None:
+    node = Node("MaxPool", ("x",), ("y", "i"), {"kernel_shape": (2, 2)})
+    assert harness.lower(harness.make_graph([node], {"x": floats(1, 2, 4, 4)}))[0] is None

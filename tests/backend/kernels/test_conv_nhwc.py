@@ -1,0 +1,216 @@
+"""NHWC convolutions and pooling against their transposed NCHW counterparts: geometry, groups, tails."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from rewrite.backend.ir.kernel_graph import Step
+from rewrite.benchmarks import harness
+from rewrite.engine.ir.dim_parser import parse
+from rewrite.engine.ir.graph import DType, Node, TensorType
+
+from .oracle import Array, Case, check, oracle
+from .test_conv import conv, pool
+from .test_winograd import forced
+
+PADS = (1, 1, 1, 1)
+
+
+def turned(array: Array) -> Array:
+    return np.ascontiguousarray(np.moveaxis(array, 1, -1)) if array.ndim > 2 else array
+
+
+def last(case: Case) -> Case:
+    """Return the case with all values in NHWC."""
+    expected = {name: turned(array) for name, array in oracle(case).items()}
+    names = {"Conv": "rewrite.ChannelsLastConv", **{p: f"rewrite.ChannelsLast{p}" for p in ("MaxPool", "AveragePool")}}
+    nodes = [replace(node, op=names.get(node.op, node.op)) for node in case.nodes]
+    dims = {name: (d[0], *d[2:], d[1]) for name, d in case.symbolic.items()}
+    types = {
+        name: TensorType(kind.dtype, (kind.shape[0], *kind.shape[2:], kind.shape[1]))
+        for name, kind in case.types.items()
+        if kind.shape is not None and len(kind.shape) > 2 and name not in case.constants
+    }
+    inputs = {name: turned(array) for name, array in case.inputs.items()}
+    return replace(case, nodes=nodes, inputs=inputs, expected=expected, symbolic=dims, types=types, threads=(1, 2, 5))
+
+
+def kernel_of(case: Case, **options: Any) -> str:
+    types = {k: TensorType(DType.from_numpy(v.dtype), v.shape) for k, v in case.expected.items()} | dict(case.types)
+    graph = harness.make_graph(
+        list(case.nodes), case.inputs, constants=case.constants, symbolic_shapes=case.symbolic, types=types
+    )
+    items, _ = harness.lower(graph, **options)
+    assert items is not None
+    [step] = [item for item in items if isinstance(item, Step)]
+    return step.kernel.template
+
+
+ANY_SIZE: Mapping[str, Sequence[int | str]] = {"x": ("N", 16, "H", "W")}
+
+
+def test_one_tap() -> None:
+    cases = [
+        conv((2, 64, 7, 7), (40, 64, 1, 1), "Relu", residual=(2, 40, 7, 7)),
+        conv((1, 3, 5, 4), (2, 3, 1, 1), bias=False, strides=(2, 2)),
+        conv((1, 1, 1, 1), (1, 1, 1, 1)),
+        conv((1, 70, 15, 9), (33, 70, 1, 1), "HardSwish", strides=(2, 2)),
+        conv((1, 32, 10, 10), (16, 32, 1, 1), pads=PADS),
+        conv((1, 24, 16, 16), (30, 8, 1, 1), "Sigmoid", group=3),
+        conv((0, 4, 3, 3), (5, 4, 1, 1), symbolic={"x": ("N", 4, 3, 3)}),
+    ]
+    made = [last(case) for case in cases]
+    assert kernel_of(made[0]) == "gemm"
+    assert kernel_of(made[3]) == "conv_nhwc"
+    check(made)
+
+
+def test_geometry() -> None:
+    cases = [
+        conv((1, 16, 14, 14), (32, 16, 3, 3), "Relu", pads=PADS, strides=(2, 2)),
+        conv((1, 10, 19, 23), (37, 10, 3, 5), pads=(2, 1, 0, 3), strides=(3, 2), dilations=(2, 1)),
+        conv((1, 12, 19, 23), (8, 6, 3, 5), pads=(2, 1, 0, 3), strides=(3, 2), dilations=(2, 1), group=2),
+        conv((1, 18, 19, 23), (8, 18, 2, 3), auto_pad="SAME_UPPER", strides=(2, 2)),
+        conv((1, 18, 19, 23), (8, 18, 2, 3), auto_pad="SAME_LOWER"),
+        conv((1, 8, 3, 3), (9, 8, 5, 5), pads=(4, 4, 4, 4)),
+        conv(
+            (2, 20, 9, 8), (70, 20, 3, 3), dilations=(2, 2), strides=(1, 2), pads=(2, 2, 2, 2), residual=(2, 70, 9, 4)
+        ),
+        conv((1, 9, 3, 2), (16, 9, 7, 7), pads=(3, 3, 3, 3), bias=False),
+    ]
+    check([last(case) for case in cases])
+
+
+def test_over_one_and_three_dims() -> None:
+    cases = [
+        conv((2, 25, 50), (7, 25, 4), pads=(2, 1), strides=(2,)),
+        conv((1, 1, 900), (20, 1, 200), strides=(40,)),
+        conv((1, 13, 6, 7, 8), (4, 13, 3, 3, 3), pads=(1, 1, 1, 1, 1, 1)),
+        conv((1, 4, 5, 9, 10), (4, 1, 3, 3, 3), pads=(1, 1, 1, 1, 1, 1), group=4),
+    ]
+    check([last(case) for case in cases])
+
+
+def test_few_channels_are_read_by_lines() -> None:
+    cases = [
+        conv((1, 3, 33, 32), (20, 3, 7, 7), "Relu", pads=(3, 3, 3, 3), strides=(2, 2)),
+        conv((2, 3, 8, 20), (5, 3, 3, 3), strides=(2, 2), pads=(0, 1, 1, 0)),
+        conv((1, 1, 28, 28), (32, 1, 5, 5), dilations=(2, 1), pads=(5, 0, 2, 3)),
+        conv((1, 4, 5, 6), (16, 4, 3, 4), pads=(6, 7, 5, 4)),
+        conv((1, 3, 224, 224), (8, 3, 3, 3), strides=(2, 2), residual=(1, 8, 111, 111)),
+    ]
+    check([last(case) for case in cases])
+
+
+def test_weights_that_are_done_in_parts() -> None:
+    case = last(conv((1, 600, 9, 9), (20, 600, 3, 3), "Relu", residual=(1, 20, 9, 9), pads=PADS, strides=(1, 1)))
+    step = conv((2, 640, 14, 14), (80, 640, 3, 3), "HardSwish", strides=(2, 2), pads=PADS)
+    check([replace(made, atol=2e-4) for made in (case, last(step))])  # sums of more than 5,000 products
+
+
+def test_sizes_of_run_time() -> None:
+    cases = []
+    for n, h, w in ((1, 13, 17), (2, 30, 41), (1, 3, 5), (1, 1, 64)):
+        cases += [
+            conv((n, 16, h, w), (20, 16, 3, 3), "HardSwish", pads=PADS, symbolic=ANY_SIZE),
+            conv((n, 16, h, w), (20, 16, 3, 3), pads=PADS, strides=(2, 2), symbolic=ANY_SIZE),
+            conv((n, 16, h, w), (20, 16, 1, 1), symbolic=ANY_SIZE),
+            conv((n, 16, h, w), (16, 1, 3, 3), "Relu", pads=PADS, strides=(2, 2), group=16, symbolic=ANY_SIZE),
+            pool("MaxPool", (n, 16, h, w), {"x": ("N", 16, "H", "W")}, kernel_shape=(3, 3), pads=PADS),
+        ]
+    made = [last(case) for case in cases]
+    for case in made:
+        if "y" in case.expected and not case.types:
+            dims = tuple(d if isinstance(d, int) else parse(d) for d in ("N", "H", "W", 16))
+            case.types = {"y": TensorType(DType.F32, dims)}
+    check(made)
+
+
+def test_depthwise() -> None:
+    cases = [
+        conv((1, 8, 14, 14), (8, 1, 3, 3), "Relu", pads=PADS, group=8),
+        conv((2, 37, 7, 7), (37, 1, 5, 5), pads=(2, 2, 2, 2), group=37, residual=(2, 37, 7, 7)),
+        conv((2, 6, 23, 37), (12, 1, 3, 5), pads=(0, 1, 2, 3), strides=(2, 1), dilations=(1, 2), group=6),
+        conv((2, 22, 23, 37), (22, 1, 3, 3), "HardSwish", pads=PADS, strides=(2, 2), group=22),
+        conv((1, 16, 9, 11), (16, 1, 3, 3), pads=(0, 2, 3, 1), dilations=(2, 3), group=16),
+        conv((1, 6, 40, 40), (6, 1, 7, 7), pads=(3, 3, 3, 3), group=6),
+        conv((1, 20, 20, 20), (20, 1, 9, 9), pads=(4, 4, 4, 4), group=20),
+        conv((1, 6, 40), (6, 1, 4), pads=(1, 2), strides=(3,), group=6),
+        conv((1, 3, 1, 1), (3, 1, 3, 3), pads=PADS, group=3),
+        conv((1, 2, 2, 3), (2, 1, 5, 5), "Sigmoid", pads=(4, 4, 4, 4), group=2, bias=False),
+    ]
+    made = [last(case) for case in cases]
+    assert {kernel_of(case) for case in (*made[:2], *made[3:])} == {"depthwise_pool_nhwc"}
+    check(made)
+
+
+def test_pooling() -> None:
+    cases = [
+        pool("MaxPool", (1, 8, 56, 56), kernel_shape=(3, 3), strides=(2, 2), pads=PADS),
+        pool("MaxPool", (1, 18, 13, 11), kernel_shape=(2, 3), strides=(2, 3), ceil_mode=1),
+        pool("MaxPool", (1, 8, 13, 11), kernel_shape=(3, 3), dilations=(2, 2)),
+        pool("MaxPool", (1, 2, 9, 8, 7), kernel_shape=(2, 3, 2), pads=(1, 1, 1, 1, 1, 1)),
+        pool("MaxPool", (2, 21, 33), kernel_shape=(4,), strides=(4,)),
+        pool("AveragePool", (1, 8, 13, 11), kernel_shape=(3, 3), pads=PADS),
+        pool("AveragePool", (1, 40, 13, 11), kernel_shape=(3, 3), pads=PADS, count_include_pad=1),
+        *(
+            pool(
+                "AveragePool", (1, 8, 13, 11), kernel_shape=(3, 3), strides=(2, 2), pads=(0, 1, 1, 0), ceil_mode=1, **a
+            )
+            for a in ({"count_include_pad": 0}, {"count_include_pad": 1})
+        ),
+        pool("AveragePool", (1, 8, 14, 14), kernel_shape=(14, 14)),
+        pool("AveragePool", (1, 2, 9, 8, 7), kernel_shape=(2, 3, 2), pads=(1, 1, 1, 1, 1, 1)),
+    ]
+    check([last(case) for case in cases])
+
+
+def test_largest_keeps_what_is_not_finite() -> None:
+    case = pool("MaxPool", (1, 20, 9, 9), kernel_shape=(3, 3), strides=(2, 2), pads=PADS)
+    x = case.inputs["x"]
+    x[0, :, 4, 4] = -np.inf
+    x[0, 5, 2] = np.inf
+    check([last(case)])
+
+
+@pytest.mark.parametrize("chunk", [0, 16])
+@pytest.mark.parametrize("t", [2, 4])
+def test_winograd(t: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Extents that tiles, blocks and vectors divide and do not divide, with operands, batches and uneven padding.
+
+    With `chunk` the kernel transforms the filters, of that many input channels at a time."""
+    forced(monkeypatch, t, 8, parts=2, chunk=chunk)
+    cases = [
+        conv((1, 16, 8, 8), (32, 16, 3, 3), pads=PADS),
+        conv((1, 21, 13, 9), (40, 21, 3, 3), "Relu", pads=PADS),
+        conv((2, 19, 7, 30), (33, 19, 3, 3), "Relu", residual=(2, 33, 7, 30), pads=PADS),
+        conv((1, 48, 5, 5), (100, 48, 3, 3), bias=False),
+        conv((1, 16, 11, 17), (32, 16, 3, 3), pads=(0, 2, 3, 1)),
+        conv((1, 30, 1, 40), (70, 30, 3, 3), pads=PADS),
+        conv((3, 16, 40, 1), (80, 16, 3, 3), "HardSwish", pads=PADS),
+        conv((1, 16, 37, 70), (32, 16, 3, 3), "Relu", residual=(1, 32, 37, 70), auto_pad="SAME_UPPER"),
+        conv((2, 16, 6, 6), (32, 16, 3, 3), symbolic={"x": ("N", 16, 6, 6)}, pads=PADS),
+    ]
+    made = [last(replace(case, rtol=1e-4, atol=5e-5)) for case in cases]
+    assert {kernel_of(case) for case in made} == {"winograd_nhwc"}
+    check(made)
+
+
+def test_winograd_only_where_rounding_may_change() -> None:
+    case = last(conv((1, 64, 56, 56), (64, 64, 3, 3), pads=PADS))
+    assert kernel_of(case) == "winograd_nhwc"
+    assert kernel_of(case, reassociate=False) == "conv_nhwc"
+
+
+def test_what_is_not_constant_or_returns_indices_is_refused() -> None:
+    x, w = TensorType(DType.F32, (1, 8, 8, 4)), TensorType(DType.F32, (4, 4, 3, 3))
+    y = TensorType(DType.F32, (1, 6, 6, 4))
+    node = Node("rewrite.ChannelsLastConv", ("x", "w"), ("y",), {"kernel_shape": (3, 3)})
+    assert harness.lower(harness.make_graph([node], {"x": x, "w": w}, types={"y": y}))[0] is None
+    both = Node("rewrite.ChannelsLastMaxPool", ("x",), ("y", "i"), {"kernel_shape": (3, 3)})
+    graph = harness.make_graph([both], {"x": x}, types={"y": y, "i": replace(y, dtype=DType.I64)})
+    assert harness.lower(graph)[0] is None

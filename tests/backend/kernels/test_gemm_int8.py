@@ -1,0 +1,258 @@
+"""Int8 products and dynamic quantization, bit for bit, on each instruction set of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from rewrite.backend.ir.kernel_graph import Step
+from rewrite.backend.ir.target import Target, detect
+from rewrite.backend.toolchain.builder import build
+from rewrite.benchmarks import harness
+from rewrite.engine.ir.graph import Node
+from rewrite.system.store import Store
+
+from .oracle import Case, check, oracle
+
+Array = NDArray[Any]
+RNG = np.random.default_rng(12)
+ISAS: dict[str, tuple[str, int, tuple[str, ...]]] = {
+    "portable": ("portable", 16, ()),
+    "avx2": ("avx2", 32, ()),
+    "avx_vnni": ("avx2", 32, ("avx_vnni",)),
+    "avx512": ("avx512", 64, ()),
+    "avx512_vnni": ("avx512", 64, ("avx512_vnni",)),
+}
+
+
+def _machines() -> list[str]:
+    here = detect()
+    if here.machine != "x86_64":
+        return ["portable"]
+    known = {"portable": (), "avx2": ("portable",), "avx512": ("portable", "avx2")}[here.isa]
+    return [
+        name
+        for name, (isa, _, features) in ISAS.items()
+        if (isa in known or isa == here.isa) and set(features) <= {*here.features}
+    ]
+
+
+@pytest.fixture(params=_machines())
+def machine(request: pytest.FixtureRequest) -> Target:
+    """Target whose kernels this machine runs."""
+    isa, width, features = ISAS[request.param]
+    return replace(detect(), isa=isa, vector_bytes=width, features=features)
+
+
+def u8(*shape: int) -> Array:
+    return RNG.integers(0, 256, shape).astype(np.uint8)
+
+
+def i8(*shape: int) -> Array:
+    return RNG.integers(-128, 128, shape).astype(np.int8)
+
+
+def number(value: float, dtype: type = np.float32) -> Array:
+    return np.asarray(value, dtype)
+
+
+@dataclass
+class Summed(Case):
+    """Case with the names of the rounded values that its result sums up, where they may cancel."""
+
+    terms: Sequence[str] = ()
+
+
+class Compared:
+    """Groups whose results must equal ONNX Runtime's bit for bit; all kernels are built at once."""
+
+    def __init__(self, machine: Target) -> None:
+        self.machine = machine
+        self.cases: list[Summed] = []
+
+    def add(
+        self,
+        nodes: Sequence[Node],
+        inputs: Mapping[str, Array],
+        constants: Mapping[str, Array],
+        terms: Sequence[str] = (),
+    ) -> None:
+        """Add a case; `terms` are the values that its result sums up, where they may cancel."""
+        self.cases.append(Summed(nodes, inputs, constants, terms=terms))
+
+    def check(self) -> None:
+        graphs = [harness.make_graph(c.nodes, c.inputs, constants=c.constants) for c in self.cases]
+        kernels = []
+        for graph in graphs:
+            for threads in (1, 3):  # the choice of kernels depends on their number
+                items, _ = harness.lower(graph, threads=threads, target=self.machine)
+                assert items is not None, graph.nodes[0].op
+                kernels += [item.kernel for item in items if isinstance(item, Step)]
+        build(list(dict.fromkeys(kernels)), self.machine, Store())
+        for graph, case in zip(graphs, self.cases, strict=True):
+            expected = oracle(case)
+            for threads in (1, 3):
+                got = harness.run(graph, case.inputs, threads=threads, target=self.machine)
+                for name, array in got.items():
+                    assert array.dtype == expected[name].dtype
+                    what = f"{case.nodes[0]}, {threads} threads"
+                    rtol = 2e-5 if array.dtype == np.float32 and len(case.nodes) > 1 else 0  # a fused multiply-add
+                    if case.terms:  # fused, a product is not rounded: where sums cancel, its last digit is seen
+                        last = 2.0**-23 * sum(np.abs(expected[term]) for term in case.terms)
+                        away = np.abs(array - expected[name])
+                        assert np.all(away <= last + rtol * np.abs(expected[name])), what
+                    else:
+                        np.testing.assert_allclose(array, expected[name], rtol=rtol, atol=0, err_msg=what)
+
+
+@pytest.fixture
+def compared(machine: Target) -> Compared:
+    return Compared(machine)
+
+
+def test_matmul(compared: Compared) -> None:
+    node = Node("MatMulInteger", ("a", "b", "za"), ("y",))
+    quantized = Node("QLinearMatMul", ("a", "sa", "za", "b", "sb", "zb", "sy", "zy"), ("y",))
+    for m, k, n in ((7, 33, 47), (128, 96, 80), (1, 5, 3), (49, 130, 129)):
+        for kind in (u8, i8):
+            a, b, zero = kind(m, k), i8(k, n), kind()
+            compared.add([node], {"a": a}, {"b": b, "za": zero})
+            compared.add([node], {"a": a, "za": zero}, {"b": b})
+            scales = {"sa": number(0.02), "sb": number(0.01), "sy": number(0.05 * np.sqrt(k))}
+            zeros = {"za": zero, "zb": number(0, np.int8), "zy": kind()}
+            compared.add([quantized], {"a": a}, {"b": b, **scales, **zeros})
+    compared.check()
+
+
+def test_matmul_of_unsigned_weights_and_the_sums_of_many(compared: Compared) -> None:
+    node = Node("MatMulInteger", ("a", "b", "za", "zb"), ("y",))
+    compared.add([node], {"a": u8(9, 20)}, {"b": u8(20, 33), "za": number(7, np.uint8), "zb": number(128, np.uint8)})
+    extremes = {"b": np.full((4000, 20), -128, np.int8), "za": number(0, np.uint8)}
+    compared.add([Node("MatMulInteger", ("a", "b", "za"), ("y",))], {"a": np.full((3, 4000), 255, np.uint8)}, extremes)
+    compared.check()
+
+
+CONVOLUTIONS: Sequence[tuple[tuple[int, ...], int, int, int, int, int]] = [
+    ((1, 33, 9, 11), 20, 1, 1, 0, 1),
+    ((2, 16, 14, 14), 70, 3, 1, 1, 1),
+    ((1, 17, 20, 21), 40, 3, 2, 1, 1),
+    ((1, 48, 12, 12), 64, 5, 1, 2, 2),
+    ((1, 3, 30, 30), 32, 7, 2, 3, 1),
+    ((1, 24, 9, 9), 24, 3, 1, 1, 24),
+    ((1, 66, 7, 7), 256, 3, 1, 1, 1),
+]
+
+
+def test_conv(compared: Compared) -> None:
+    for x, m, kernel, stride, pad, group in CONVOLUTIONS:
+        attrs: dict[str, Any] = {"group": group, "kernel_shape": (kernel,) * 2, "pads": (pad,) * 4}
+        attrs["strides"] = (stride,) * 2
+        w, size = i8(m, x[1] // group, kernel, kernel), x[1] // group * kernel * kernel
+        for kind in (u8, i8):
+            image, zero = kind(*x), kind()
+            if kind is u8:  # ONNX Runtime has no other
+                node = Node("ConvInteger", ("x", "w", "zx"), ("y",), attrs)
+                compared.add([node], {"x": image}, {"w": w, "zx": zero})
+                compared.add([node], {"x": image, "zx": zero}, {"w": w})
+            quantized = Node("QLinearConv", ("x", "sx", "zx", "w", "sw", "zw", "sy", "zy", "b"), ("y",), attrs)
+            constants = {
+                "w": w,
+                "sx": number(0.02),
+                "sw": (RNG.random(m) * 0.02 + 0.001).astype(np.float32),
+                "sy": number(0.03 * np.sqrt(size)),
+                "zx": zero,
+                "zw": np.zeros(m, np.int8),
+                "zy": kind(),
+                "b": RNG.integers(-9999, 9999, m).astype(np.int32),
+            }
+            compared.add([quantized], {"x": image}, constants)
+    compared.check()
+
+
+def test_epilogues_scale_add_and_quantize(compared: Compared) -> None:
+    nodes = [
+        Node("MatMulInteger", ("a", "b", "za"), ("n",)),
+        Node("Cast", ("n",), ("f",), {"to": 1}),
+        Node("Mul", ("f", "s"), ("p",)),
+        Node("Add", ("p", "c"), ("q",)),
+        Node("Relu", ("q",), ("r",)),
+        Node("QuantizeLinear", ("r", "sy", "zy"), ("y",)),
+    ]
+    constants = {
+        "b": i8(40, 50),
+        "za": number(3, np.uint8),
+        "s": (RNG.random(50) * 1e-3).astype(np.float32),
+        "c": RNG.standard_normal(50).astype(np.float32),
+        "sy": number(0.05),
+        "zy": number(9, np.uint8),
+    }
+    compared.add(nodes, {"a": u8(13, 40)}, constants)
+    compared.add(nodes[:-1], {"a": u8(13, 40)}, constants, terms=("p",))
+    residual = [
+        *nodes[:4],
+        Node("DequantizeLinear", ("other", "so", "zo"), ("d",)),
+        Node("Add", ("q", "d"), ("y",)),
+    ]
+    for kind, zero in ((u8, number(77, np.uint8)), (i8, number(-3, np.int8))):
+        more = {"so": number(0.03), "zo": zero}
+        compared.add(residual, {"a": u8(13, 40), "other": kind(13, 50)}, {**constants, **more}, terms=("p", "q", "d"))
+    compared.check()
+
+
+def test_weights_that_do_not_fit_signed_bytes_are_refused() -> None:
+    node = Node("MatMulInteger", ("a", "b", "za", "zb"), ("y",))
+    constants = {"b": u8(20, 33), "za": number(7, np.uint8), "zb": number(0, np.uint8)}
+    assert harness.lower(harness.make_graph([node], {"a": u8(9, 20)}, constants=constants))[0] is None
+
+
+def test_linear_quantization() -> None:
+    x = np.concatenate([RNG.standard_normal(500) * 20, np.arange(-40, 40) * 0.25, [np.inf, -np.inf, 0.0, -0.0]])
+    x = x.astype(np.float32).reshape(2, 4, -1)
+    cases = []
+    for dtype, zeros in ((np.uint8, [0, 3, 128, 255]), (np.int8, [0, -7, 127, -128])):
+        for scale, zero in (
+            (number(0.5), number(zeros[1], dtype)),
+            (np.array([0.5, 0.1, 2, 1], np.float32), np.array(zeros, dtype)),
+        ):
+            both = {"s": scale, "z": zero}
+            cases.append(
+                Case([Node("QuantizeLinear", ("x", "s", "z"), ("y",), {"axis": 1})], {"x": x}, both, rtol=0, atol=0)
+            )
+            q = RNG.integers(-128, 128, (3, 4, 50)).astype(dtype)
+            cases.append(
+                Case([Node("DequantizeLinear", ("q", "s", "z"), ("y",), {"axis": 1})], {"q": q}, both, rtol=0, atol=0)
+            )
+    cases.append(Case([Node("QuantizeLinear", ("x", "s"), ("y",))], {"x": x, "s": number(0.3)}, rtol=0, atol=0))
+    many = RNG.integers(-(2**20), 2**20, (5, 6)).astype(np.int32)
+    cases.append(Case([Node("DequantizeLinear", ("q", "s"), ("y",))], {"q": many, "s": number(0.3)}, rtol=0, atol=0))
+    check(cases)
+
+
+@pytest.mark.parametrize("low", [-3.0, 0.5])
+def test_dynamic_quantization(compared: Compared, low: float) -> None:
+    node = Node("DynamicQuantizeLinear", ("x",), ("y", "s", "z"))
+    for shape in ((1,), (3, 7), (5, 1001), (2, 3, 4000)):
+        x = (RNG.random(shape) * 9 + low).astype(np.float32)
+        compared.add([node], {"x": x}, {})
+    compared.check()
+
+
+def max_pools(channels: int) -> Iterator[tuple[Node, tuple[int, ...]]]:
+    """Return nodes with the shapes of their inputs, one of which has `channels` channels."""
+    for kernel, stride, pads, shape in (
+        ((2, 2), (2, 2), (0, 0, 0, 0), (1, 3, 8, 9)),
+        ((3, 3), (2, 2), (1, 1, 1, 1), (2, channels, 13, 11)),
+        ((3, 2), (1, 1), (1, 0, 1, 1), (1, 2, 40, 40)),
+    ):
+        yield Node("MaxPool", ("x",), ("y",), {"kernel_shape": kernel, "strides": stride, "pads": pads}), shape
+
+
+@pytest.mark.parametrize("kind", [u8, i8])
+def test_max_pool(compared: Compared, kind: Any) -> None:
+    for node, shape in max_pools(5):
+        compared.add([node], {"x": kind(*shape)}, {})
+    compared.check()

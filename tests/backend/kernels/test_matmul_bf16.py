@@ -1,0 +1,398 @@
+"""Products of operands rounded to bf16 against float64, on each instruction set of this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from rewrite.backend.ir.kernel_graph import Step
+from rewrite.backend.ir.target import Target, detect
+from rewrite.backend.kernels.gemm.matmul import pair_rows, to_bf16
+from rewrite.benchmarks import harness
+from rewrite.engine.ir.graph import DType, Graph, Node, TensorType
+
+F32 = NDArray[np.float32]
+RNG = np.random.default_rng(11)
+ISAS = {
+    "portable": ("portable", 16, ()),
+    "avx2": ("avx2", 32, ()),
+    "avx512": ("avx512", 64, ()),
+    "avx512_bf16": ("avx512", 64, ("avx512_bf16",)),
+}
+
+
+def _machines() -> list[str]:
+    here = detect()
+    if here.machine != "x86_64":
+        return ["portable"]
+    names = ["portable", "avx2", "avx512"][: {"avx512": 3, "avx2": 2}.get(here.isa, 1)]
+    return [*names, *(["avx512_bf16"] if "avx512_bf16" in here.features else [])]
+
+
+@pytest.fixture(params=_machines())
+def machine(request: pytest.FixtureRequest) -> Target:
+    """Target whose kernels this machine runs."""
+    isa, width, features = ISAS[request.param]
+    return replace(detect(), isa=isa, vector_bytes=width, features=features)
+
+
+def widened(x: F32) -> NDArray[np.float64]:
+    return (to_bf16(x).astype(np.uint32) << 16).view(np.float32).astype(np.float64)
+
+
+def floats(*shape: int) -> F32:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def test_rounding_is_to_nearest_and_ties_to_even() -> None:
+    bits = [0x3F800000, 0x3F808000, 0x3F818000, 0x3F808001, 0x3F807FFF, 0x7F7FFFFF, 0xFF800000, 0x7F800001, 0x80000000]
+    got = to_bf16(np.array(bits, np.uint32).view(np.float32))
+    assert [hex(v) for v in got[:7]] == ["0x3f80", "0x3f80", "0x3f82", "0x3f81", "0x3f80", "0x7f80", "0xff80"]
+    assert np.isnan((got[7:8].astype(np.uint32) << 16).view(np.float32))[0]
+    assert got[8] == 0x8000
+    assert pair_rows(np.array([[1.0], [2.0], [3.0]], np.float32)).tolist() == [[0x40003F80], [0x00004040]]
+
+
+@pytest.mark.parametrize(
+    ("rows", "k", "n"), [((1,), 64, 100), ((7,), 33, 47), ((2, 13), 96, 80), ((49,), 129, 16), ((30,), 9001, 50)]
+)
+def test_matmul(machine: Target, rows: Sequence[int], k: int, n: int) -> None:
+    x, w = floats(*rows, k), floats(k, n) / np.float32(np.sqrt(k))
+    graph = harness.make_graph(
+        [Node("rewrite.MatMulBf16", ("x", "w"), ("y",))],
+        {"x": x},
+        constants={"w": w},
+        types={"y": TensorType(DType.F32, (*rows, n))},
+    )
+    for threads in (1, 3):
+        got = harness.run(graph, {"x": x}, threads=threads, target=machine)["y"]
+        np.testing.assert_allclose(got, widened(x) @ widened(w), rtol=1e-5, atol=2e-5)
+
+
+def test_matmul_with_epilogue_and_rows_of_run_time(machine: Target) -> None:
+    w, bias = floats(40, 50), floats(50)
+    nodes = [
+        Node("rewrite.MatMulBf16", ("x", "w"), ("p",)),
+        Node("Add", ("p", "b"), ("q",)),
+        Node("Add", ("q", "z"), ("s",)),
+        Node("Relu", ("s",), ("y",)),
+    ]
+    for rows in (1, 9, 33):
+        x, z = floats(rows, 40), floats(rows, 50)
+        graph = harness.make_graph(
+            nodes,
+            {"x": x, "z": z},
+            constants={"w": w, "b": bias},
+            symbolic_shapes={"x": ("N", 40), "z": ("N", 50)},
+        )
+        got = harness.run(graph, {"x": x, "z": z}, threads=2, target=machine)["y"]
+        np.testing.assert_allclose(got, np.maximum(widened(x) @ widened(w) + bias + z, 0), rtol=1e-5, atol=2e-5)
+
+
+def convolved(x: F32, w: F32, stride: int, pad: int, group: int) -> NDArray[np.float64]:
+    """Convolve rounded operands in float64."""
+    x64 = np.pad(widened(x), ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    w64 = widened(w)
+    m, k = w.shape[0], w.shape[2]
+    views = np.lib.stride_tricks.sliding_window_view(x64, (k, k), (2, 3))[:, :, ::stride, ::stride]
+    share, each = x.shape[1] // group, m // group
+    parts = [
+        np.einsum("nchwij,mcij->nmhw", views[:, g * share : (g + 1) * share], w64[g * each : (g + 1) * each])
+        for g in range(group)
+    ]
+    return np.concatenate(parts, 1)
+
+
+class Convolution(NamedTuple):
+    """Convolution of an input of shape `x` with `m` square filters, and the template of its kernel."""
+
+    x: tuple[int, ...]
+    m: int
+    kernel: int
+    stride: int
+    pad: int
+    group: int
+    template: str
+
+    @property
+    def attrs(self) -> dict[str, Any]:
+        lists = {"kernel_shape": (self.kernel,) * 2, "pads": (self.pad,) * 4, "strides": (self.stride,) * 2}
+        return {"group": self.group, **lists}
+
+    def operands(self) -> tuple[F32, F32, F32, NDArray[np.float64]]:
+        """Return an input, weights, a bias per filter, and the convolution without the bias."""
+        share = self.x[1] // self.group
+        x, w = floats(*self.x), floats(self.m, share, self.kernel, self.kernel)
+        w /= np.float32(np.sqrt(share * self.kernel * self.kernel))
+        return x, w, floats(self.m), convolved(x, w, self.stride, self.pad, self.group)
+
+    def check_template(self, graph: Graph, machine: Target) -> None:
+        """Fail unless the graph becomes one step, of the template."""
+        items, _ = harness.lower(graph, target=machine)
+        assert items is not None
+        assert [item.kernel.template for item in items if isinstance(item, Step)] == [self.template]
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        Convolution((1, 33, 9, 11), 20, 1, 1, 0, 1, "conv"),
+        Convolution((2, 16, 30, 31), 18, 3, 2, 1, 1, "conv"),
+        Convolution((1, 16, 20, 21), 24, 1, 2, 0, 1, "conv"),
+        Convolution((1, 48, 20, 20), 64, 5, 1, 2, 2, "conv"),
+        Convolution((1, 600, 20, 20), 30, 3, 2, 1, 1, "conv"),
+        Convolution((2, 64, 7, 7), 512, 1, 1, 0, 1, "conv_small"),
+        Convolution((1, 250, 7, 7), 256, 3, 2, 1, 1, "conv_small"),
+    ],
+)
+def test_conv(machine: Target, case: Convolution, monkeypatch: pytest.MonkeyPatch) -> None:
+    if case.template == "conv_small":  # whatever the model of their times says
+        monkeypatch.setattr("rewrite.backend.kernels.conv.conv.TURN", -1e3)
+    else:
+        monkeypatch.setattr("rewrite.backend.kernels.conv.conv.SMALL", 0)
+    x, w, bias, sums = case.operands()
+    expected = np.maximum(sums + bias.reshape(-1, 1, 1), 0)
+    graph = harness.make_graph(
+        [Node("rewrite.ConvBf16", ("x", "w", "b"), ("c",), case.attrs), Node("Relu", ("c",), ("y",))],
+        {"x": x},
+        constants={"w": w, "b": bias},
+        types={v: TensorType(DType.F32, expected.shape) for v in "cy"},
+    )
+    case.check_template(graph, machine)
+    for threads in (1, 3):
+        got = harness.run(graph, {"x": x}, threads=threads, target=machine)["y"]
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=3e-5)
+
+
+def halves(x: F32) -> NDArray[np.generic]:
+    """Round f32 to bf16."""
+    return to_bf16(x).view(DType.BF16.numpy)
+
+
+def single(x: NDArray[np.generic]) -> F32:
+    return (np.asarray(x).view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+
+
+def close(got: NDArray[np.generic], expected: NDArray[np.float64], half: bool) -> None:
+    """Allow for f32 sums in another order, and in `half` for one more rounding to bf16, 2^-9 of a result."""
+    if half:
+        np.testing.assert_allclose(single(got), expected, rtol=2.0**-8, atol=1e-4)
+    else:
+        np.testing.assert_allclose(got, expected, rtol=1e-5, atol=3e-5)
+
+
+@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize(
+    "case",
+    [
+        Convolution((2, 34, 9, 11), 20, 1, 1, 0, 1, "gemm"),
+        Convolution((1, 64, 7, 7), 100, 1, 1, 0, 1, "gemm"),
+        Convolution((1, 20, 19, 21), 24, 1, 2, 0, 1, "conv_nhwc"),
+        Convolution((2, 16, 30, 31), 18, 3, 2, 1, 1, "conv_nhwc"),
+        Convolution((1, 48, 12, 13), 64, 5, 1, 2, 2, "conv_nhwc"),
+        Convolution((1, 4, 20, 18), 33, 3, 1, 1, 1, "conv_nhwc"),
+        Convolution((1, 512, 9, 9), 50, 3, 1, 1, 1, "conv_nhwc"),
+    ],
+)
+def test_conv_of_channels_last(machine: Target, case: Convolution, half: bool) -> None:
+    x, w, bias, convolution = case.operands()
+    sums = np.moveaxis(convolution, 1, -1) + bias
+    z = floats(*sums.shape)
+    expected = np.maximum(sums + widened(z), 0)
+    nodes = [
+        Node("rewrite.ChannelsLastConvBf16", ("x", "w", "b", "z"), ("c",), case.attrs),
+        Node("Relu", ("c",), ("y",)),
+    ]
+    if half:
+        nodes.append(Node("Cast", ("y",), ("h",), {"to": DType.BF16.onnx}))
+    feeds = {"x": halves(np.ascontiguousarray(np.moveaxis(x, 1, -1))), "z": halves(z)}
+    graph = harness.make_graph(nodes, feeds, constants={"w": w, "b": bias})
+    case.check_template(graph, machine)
+    for threads in (1, 3):
+        close(harness.run(graph, feeds, threads=threads, target=machine)["h" if half else "y"], expected, half)
+
+
+def test_conv_of_channels_last_and_sizes_of_run_time(machine: Target) -> None:
+    x, w = floats(2, 9, 8, 16), floats(24, 16, 3, 3) / np.float32(12)
+    expected = np.moveaxis(convolved(np.moveaxis(x, -1, 1), w, 1, 1, 1), 1, -1)
+    attrs = {"group": 1, "kernel_shape": (3, 3), "pads": (1, 1, 1, 1), "strides": (1, 1)}
+    nodes = [Node("rewrite.ChannelsLastConvBf16", ("x", "w"), ("c",), attrs)]
+    graph = harness.make_graph(nodes, {"x": halves(x)}, constants={"w": w}, symbolic_shapes={"x": ("N", "H", "W", 16)})
+    close(harness.run(graph, {"x": halves(x)}, target=machine)["c"], expected, False)
+
+
+def test_conv_of_an_odd_number_of_channels_is_refused() -> None:
+    graph = harness.make_graph(
+        [Node("rewrite.ChannelsLastConvBf16", ("x", "w"), ("y",), {"kernel_shape": (3, 3)})],
+        {"x": halves(floats(1, 8, 8, 15))},
+        constants={"w": floats(16, 15, 3, 3)},
+    )
+    assert harness.lower(graph)[0] is None
+
+
+@pytest.mark.parametrize("op", ["rewrite.ChannelsLastConv", "MatMul", "rewrite.ChannelsLastMaxPool", "depthwise"])
+def test_products_in_f32_are_rounded_as_they_are_stored(machine: Target, op: str) -> None:
+    x = floats(1, 15, 14, 36)
+    w = {"MatMul": floats(36, 50), "depthwise": floats(36, 1, 3, 3)}.get(op, floats(50, 36, 3, 3)) / np.float32(18)
+    attrs = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1), "strides": (1, 1)} if op != "MatMul" else {}
+    if op == "depthwise":
+        op, attrs = "rewrite.ChannelsLastConv", {**attrs, "group": 36}
+    pool = "Pool" in op
+    nodes = [
+        Node(op, ("x",) if pool else ("x", "w"), ("c",), attrs),
+        Node("Relu", ("c",), ("y",)),
+        Node("Cast", ("y",), ("h",), {"to": DType.BF16.onnx}),
+    ]
+
+    def graph(count: int) -> Graph:
+        return harness.make_graph(nodes[:count], {"x": x}, constants={} if pool else {"w": w})
+
+    plain = harness.run(graph(2), {"x": x}, target=machine)["y"]
+    got = harness.run(graph(3), {"x": x}, target=machine)["h"]
+    np.testing.assert_array_equal(single(got), widened(plain).astype(np.float32))
+
+
+def attended(
+    q: F32, k: F32, v: F32, mask: NDArray[Any] | None, scale: float
+) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return attention of rounded operands in float64, and the mean magnitude of the values with the same weights."""
+    share = q.shape[1] // k.shape[1]
+    keys, values = (np.repeat(widened(x), share, 1) for x in (k, v))
+    scores = widened(q) @ keys.swapaxes(-1, -2) * scale
+    if mask is not None:
+        scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+    weights = np.exp(scores - scores.max(-1, keepdims=True))
+    weights /= weights.sum(-1, keepdims=True)
+    return weights @ values, weights @ np.abs(values)
+
+
+class Attention(NamedTuple):
+    """Attention problem: heads, lengths and sizes of queries and of keys."""
+
+    heads: tuple[int, int]
+    lengths: tuple[int, int]
+    sizes: tuple[int, int]
+    mask: str = ""
+    attrs: Mapping[str, Any] = {}
+    symbolic: bool = False
+
+    def operands(self) -> dict[str, NDArray[Any]]:
+        (h, g), (s, t), (d, e) = self.heads, self.lengths, self.sizes
+        feeds: dict[str, NDArray[Any]] = {"q": floats(2, h, s, d), "k": floats(2, g, t, d), "v": floats(2, g, t, e)}
+        if self.mask == "added":
+            feeds["m"] = floats(2, 1, s, t)
+        elif self.mask:
+            feeds["m"] = RNG.random((s, t)) > 0.4
+            feeds["m"][:, 0] = True
+        return feeds
+
+    def graph(self, feeds: Mapping[str, NDArray[Any]]) -> Graph:
+        node = Node("rewrite.AttentionBf16", tuple(feeds), ("y",), {"scale": 0.25, **self.attrs})
+        if not self.symbolic:
+            return harness.make_graph([node], feeds)
+        names = {name: (2, x.shape[1], "S" if name == "q" else "T", x.shape[3]) for name, x in feeds.items()}
+        return harness.make_graph([node], feeds, symbolic_shapes=names)
+
+    def check(self, machine: Target) -> None:
+        """Fail if an error exceeds 2^-8 of the mean magnitude, the bound for rounded weights."""
+        feeds = self.operands()
+        expected, magnitudes = attended(feeds["q"], feeds["k"], feeds["v"], feeds.get("m"), 0.25)
+        if self.attrs.get("rows"):
+            expected, magnitudes = expected.swapaxes(1, 2), magnitudes.swapaxes(1, 2)
+        for threads in (1, 3):
+            got = harness.run(self.graph(feeds), feeds, threads=threads, target=machine)["y"]
+            assert got.shape == expected.shape
+            assert (np.abs(got - expected) <= 2.0**-8 * magnitudes + 3e-5).all()
+
+
+ATTENTION = [
+    *(Attention((3, 3), lengths, (64, 64)) for lengths in ((3, 1), (3, 5), (5, 64), (33, 65), (70, 131))),
+    *(Attention((2, 2), (17, 19), sizes) for sizes in ((8, 8), (32, 80), (5, 7), (100, 33), (1, 1))),
+    Attention((6, 2), (20, 31), (16, 24), "added", {"rows": 1}),
+    Attention((2, 2), (49, 49), (32, 32), "seen", {"nan_to_zero": 1}),
+    Attention((2, 2), (7, 300), (16, 16), symbolic=True),
+    Attention((2, 2), (50, 333), (33, 17), "added"),
+]
+
+
+@pytest.mark.parametrize("case", ATTENTION)
+def test_attention(machine: Target, case: Attention) -> None:
+    case.check(machine)
+
+
+@pytest.mark.parametrize("case", [case for case in ATTENTION if case.lengths[1] > 64])
+def test_attention_in_spans_of_keys(machine: Target, case: Attention, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("rewrite.backend.kernels.gemm.attention.keys_per_span", lambda target, wide: wide)
+    case.check(machine)
+
+
+def test_attention_rounds_its_operands(machine: Target) -> None:
+    """Closer to attention of rounded operands than of unrounded ones; f32 for few queries."""
+    for queries in (2, 40):
+        case = Attention((2, 2), (queries, 90), (64, 64))
+        feeds = case.operands()
+        got = harness.run(case.graph(feeds), feeds, target=machine)["y"]
+        rounded = attended(feeds["q"], feeds["k"], feeds["v"], None, 0.25)[0]
+        exact = {name: x.astype(np.float64) for name, x in feeds.items()}
+        weights = np.exp(exact["q"] @ exact["k"].swapaxes(-1, -2) * 0.25)
+        plain = weights @ exact["v"] / weights.sum(-1, keepdims=True)
+        if queries == 2:
+            np.testing.assert_allclose(got, plain, rtol=2e-5, atol=2e-5)
+        else:
+            assert np.abs(got - rounded).mean() < np.abs(got - plain).mean()
+
+
+def test_attention_of_what_is_no_number(machine: Target) -> None:
+    """NaN affects its row only, and a row that sees nothing is NaN, unless NaN weights count as zeros."""
+    case = Attention((1, 1), (9, 37), (16, 16), "seen")
+    feeds = case.operands()
+    feeds["q"][0, 0, 5, 3] = np.nan
+    feeds["m"][3] = False
+    bad = np.zeros((2, 1, 9), bool)
+    bad[0, 0, 5] = bad[:, 0, 3] = True
+    got = harness.run(case.graph(feeds), feeds, target=machine)["y"]
+    np.testing.assert_array_equal(np.isnan(got), np.broadcast_to(bad[..., None], got.shape))
+    guarded = case._replace(attrs={"nan_to_zero": 1})
+    zeros = harness.run(guarded.graph(feeds), feeds, target=machine)["y"]
+    np.testing.assert_array_equal(zeros, np.where(bad[..., None], 0, got))
+
+
+def test_conversions(machine: Target) -> None:
+    """Conversions from and to bf16 with surrounding arithmetic, bit for bit: denormals, infinities, NaN, ties."""
+    bits = np.array([0x00000001, 0x00018000, 0x007FFFFF, 0x80000000, 0x7F7FFFFF, 0xFF800000, 0x7F800001], np.uint32)
+    x = np.concatenate([floats(999), bits.view(np.float32)])
+    to = {"to": DType.BF16.onnx}
+    back = {"to": DType.F32.onnx}
+    graph = harness.make_graph([Node("Cast", ("x",), ("y",), to)], {"x": x})
+    got = harness.run(graph, {"x": x}, target=machine)["y"]
+    np.testing.assert_array_equal(np.asarray(got).view(np.uint16), to_bf16(x))
+    graph = harness.make_graph([Node("Cast", ("x",), ("h",), to), Node("Cast", ("h",), ("y",), back)], {"x": x})
+    got = harness.run(graph, {"x": x}, target=machine)["y"]
+    np.testing.assert_array_equal(np.asarray(got), widened(x).astype(np.float32))
+    h, s = halves(floats(5, 33)), halves(floats(33))
+    nodes = [
+        Node("Cast", ("h",), ("a",), back),
+        Node("Cast", ("s",), ("b",), back),
+        Node("Mul", ("a", "b"), ("c",)),
+        Node("Cast", ("c",), ("y",), to),
+    ]
+    feeds = {"h": h, "s": s}
+    got = harness.run(harness.make_graph(nodes, feeds), feeds, target=machine)["y"]
+    np.testing.assert_array_equal(np.asarray(got).view(np.uint16), to_bf16(single(h) * single(s)))
+
+
+def test_products_that_it_does_not_take() -> None:
+    def refused(x: F32, w: F32, constant: bool) -> bool:
+        inputs = {"x": x} if constant else {"x": x, "w": w}
+        graph = harness.make_graph(
+            [Node("rewrite.MatMulBf16", ("x", "w"), ("y",))], inputs, constants={"w": w} if constant else {}
+        )
+        return harness.lower(graph)[0] is None
+
+    assert not refused(floats(2, 8), floats(8, 16), True)
+    assert refused(floats(2, 8), floats(8, 16), False)
+    assert refused(floats(3, 2, 8), floats(3, 8, 16), True)

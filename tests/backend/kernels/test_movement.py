@@ -1,0 +1,147 @@
+"""Operators that move elements against the oracle: shapes, element sizes, steps, empty tensors, run-time dims."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from rewrite.engine.ir.graph import DType, Node, TensorType
+from rewrite.engine.ir.symbolic import symbol
+
+from .oracle import Array, Case, check, unary
+
+RNG = np.random.default_rng(11)
+N, S = symbol("N"), symbol("S")
+
+
+def floats(*shape: int) -> Array:
+    return np.asarray(RNG.standard_normal(shape) * 2, np.float32)
+
+
+def ints(*values: int) -> Array:
+    return np.array(values, np.int64)
+
+
+def _with(op: str, x: Array, constants: dict[str, Array], *, outputs: tuple[str, ...] = ("y",), **attrs: Any) -> Case:
+    """Return a case of one node whose inputs after the first are constants."""
+    return Case([Node(op, ("x", *constants), outputs, attrs)], {"x": x}, constants)
+
+
+def test_transpose() -> None:
+    shapes = [
+        ((3, 5), (1, 0)),
+        ((40, 70), (1, 0)),
+        ((64, 64), (1, 0)),
+        ((2, 3, 33, 17), (0, 2, 1, 3)),
+        ((2, 3, 33, 17), (0, 2, 3, 1)),
+        ((2, 33, 17, 3), (0, 3, 1, 2)),
+        ((2, 3, 4, 5), (3, 2, 1, 0)),
+        ((2, 20, 50), (2, 0, 1)),
+        ((16, 17), (1, 0)),
+        ((31, 15), (1, 0)),
+        ((5, 16, 90), (2, 1, 0)),
+        ((7,), (0,)),
+        ((3, 0, 2), (2, 1, 0)),
+        ((1, 5, 1, 3), (3, 2, 1, 0)),
+    ]
+    cases = [unary("Transpose", floats(*shape), perm=perm) for shape, perm in shapes] + [
+        unary("Transpose", floats(4, 3))
+    ]
+    for dtype in (np.uint8, np.float16, np.int64, np.bool_):
+        cases += [unary("Transpose", (floats(40, 35) * 9).astype(dtype), perm=(1, 0))]
+    check(cases)
+
+
+def test_slice() -> None:
+    x = floats(6, 7, 20)
+    last = np.iinfo(np.int64).max
+    slices: list[tuple[tuple[int, ...], ...]] = [
+        ((1,), (4,), (0,), (1,)),
+        ((0, 2), (-1, 7), (1, 2), (1, 1)),
+        ((-1,), (-last,), (2,), (-1,)),
+        ((0,), (last,), (2,), (3,)),
+        ((15, 5), (-100, 0), (2, 0), (-4, -2)),
+        ((3,), (3,), (1,), (1,)),
+        ((100,), (200,), (1,), (1,)),
+        ((-100, -3), (100, -1), (0, 2), (2, 1)),
+    ]
+    cases = []
+    for starts, ends, axes, steps in slices:
+        constants = {"starts": ints(*starts), "ends": ints(*ends), "axes": ints(*axes), "steps": ints(*steps)}
+        cases += [_with("Slice", x, constants), _with("Slice", (x * 9).astype(np.int8), constants)]
+    cases.append(_with("Slice", x, {"starts": ints(1, 2, 3), "ends": ints(4, 5, 6)}))
+    check(cases)
+
+
+def test_concat_and_split() -> None:
+    cases = []
+    for axis in (0, 1, 2, -1):
+        shapes = [[2, 3, 4], [2, 3, 4], [2, 3, 4]]
+        shapes[1][axis], shapes[2][axis] = 1, 7
+        inputs = {f"x{k}": floats(*shape) for k, shape in enumerate(shapes)}
+        cases.append(Case([Node("Concat", tuple(inputs), ("y",), {"axis": axis})], inputs))
+        joined = np.concatenate(list(inputs.values()), axis)
+        sizes = ints(*(s[axis] for s in shapes))
+        cases.append(_with("Split", joined, {"sizes": sizes}, outputs=("a", "b", "c"), axis=axis))
+    x = floats(5, 8)
+    cases.append(Case([Node("Concat", ("x", "x"), ("y",), {"axis": 1})], {"x": x}))
+    cases.append(Case([Node("Concat", ("x",), ("y",), {"axis": 1})], {"x": x}))
+    cases.append(Case([Node("Split", ("x",), ("a", "b", "c"), {"axis": 1, "num_outputs": 3})], {"x": x}))
+    inputs = {"x": floats(0, 3), "y": floats(2, 3)}
+    cases.append(Case([Node("Concat", ("x", "y"), ("z",), {"axis": 0})], inputs))
+    check(cases)
+
+
+def test_expand_and_tile() -> None:
+    cases = []
+    for shape, to in (((3, 1), (2, 3, 6)), ((1,), (4,)), ((), (2, 2)), ((5, 1, 40), (5, 3, 40)), ((1, 4), (0, 4))):
+        cases.append(_with("Expand", floats(*shape), {"to": ints(*to)}))
+    for shape, repeats in (
+        ((3, 4), (2, 1)),
+        ((3, 4), (1, 3)),
+        ((2, 3, 4), (2, 2, 2)),
+        ((5,), (3,)),
+        ((1, 7), (4, 1)),
+        ((2,), (0,)),
+    ):
+        cases.append(_with("Tile", floats(*shape), {"repeats": ints(*repeats)}))
+    check(cases)
+
+
+def test_depth_and_space() -> None:
+    cases = [unary("DepthToSpace", floats(2, 12, 3, 5), blocksize=2, mode=mode) for mode in ("DCR", "CRD")]
+    cases += [
+        unary("SpaceToDepth", floats(2, 3, 6, 8), blocksize=2),
+        unary("SpaceToDepth", floats(1, 1, 3, 3), blocksize=3),
+    ]
+    check(cases)
+
+
+def test_dims_known_at_run_time() -> None:
+    f32, cases = DType.F32, []
+    for n, s in ((2, 20), (1, 1), (0, 3), (3, 64)):
+        x, dims = {"x": floats(n, s, 6)}, {"x": ("N", "S", 6)}
+        cases.append(
+            Case(
+                [Node("Transpose", ("x",), ("y",), {"perm": (0, 2, 1)})],
+                x,
+                symbolic=dims,
+                types={"y": TensorType(f32, (N, 6, S))},
+            )
+        )
+        heads = [Node("Split", ("x",), ("a", "b"), {"axis": 2, "num_outputs": 2})]
+        halves = {k: TensorType(f32, (N, S, 3)) for k in "ab"}
+        cases.append(Case(heads, x, symbolic=dims, types=halves))
+        both = {"x": floats(n, s, 6), "z": floats(n, 2, 6)}
+        joined = {"y": TensorType(f32, (N, S + 2, 6))}
+        node = Node("Concat", ("x", "z"), ("y",), {"axis": 1})
+        cases.append(Case([node], both, symbolic={"x": ("N", "S", 6), "z": ("N", 2, 6)}, types=joined))
+        if s > 1:
+            last = {"starts": ints(-1), "ends": ints(np.iinfo(np.int64).max), "axes": ints(1)}
+            slice_ = Node("Slice", ("x", *last), ("y",))
+            cases.append(Case([slice_], x, last, symbolic=dims, types={"y": TensorType(f32, (N, 1, 6))}))
+        wide = Node("Expand", ("x", "to"), ("y",))
+        thin = {"x": floats(n, 1, 6)}
+        kind = {"y": TensorType(f32, (N, 5, 6))}
+        cases.append(Case([wide], thin, {"to": ints(1, 5, 1)}, symbolic={"x": ("N", 1, 6)}, types=kind))
+    check(cases)

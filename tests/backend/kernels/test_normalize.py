@@ -1,0 +1,157 @@
+"""Softmax and normalizations against the oracle: lengths, axes, special values, prologues and epilogues."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from rewrite.engine.ir.graph import DType, Node, TensorType
+from rewrite.engine.ir.symbolic import symbol
+
+from .oracle import Array, Case, check, unary
+
+RNG = np.random.default_rng(3)
+
+
+def floats(*shape: int) -> Array:
+    return np.asarray(RNG.standard_normal(shape) * 2, np.float32)
+
+
+def _affine(op: str, x: Array, shape: Sequence[int], *, bias: bool = True, **attrs: Any) -> Case:
+    constants = {"g": floats(*shape), "b": floats(*shape)} if bias else {"g": floats(*shape)}
+    return Case([Node(op, ("x", *constants), ("y",), attrs)], {"x": x}, constants)
+
+
+def test_softmax_along_the_last_axis() -> None:
+    cases = []
+    for n in (1, 3, 16, 17, 128, 200, 256, 257, 1001):
+        cases += [unary(op, floats(5, n), axis=-1) for op in ("Softmax", "LogSoftmax")]
+    special = floats(4, 50)
+    special[1, 4], special[2, :], special[3, 7] = np.nan, -np.inf, np.inf
+    cases += [unary("Softmax", special), unary("Softmax", floats(2, 300) * 60), unary("LogSoftmax", floats(2, 30) * 60)]
+    cases += [unary("Softmax", np.zeros((0, 5), np.float32)), unary("Softmax", floats(7), axis=0)]
+    masked = np.where(floats(6, 300) > 1, floats(6, 300), np.float32(-np.inf))
+    cases += [unary("Softmax", masked)]
+    check(cases)
+
+
+def test_softmax_along_other_axes() -> None:
+    cases = []
+    for shape, axis in (
+        ((4, 5), 0),
+        ((3, 7, 16), 1),
+        ((3, 7, 33), 1),
+        ((2, 3, 4, 5), 1),
+        ((2, 21, 4, 1), 1),
+        ((5, 1, 9), 1),
+    ):
+        cases += [unary(op, floats(*shape), axis=axis) for op in ("Softmax", "LogSoftmax")]
+    check(cases)
+
+
+def test_layer_norm() -> None:
+    cases = []
+    for n in (1, 5, 16, 100, 256, 768, 1001):
+        cases += [
+            _affine("LayerNormalization", floats(5, n), (n,)),
+            _affine("RMSNormalization", floats(5, n), (n,), bias=False),
+        ]
+    cases += [
+        _affine("LayerNormalization", floats(5, 3, 11), (3, 11), axis=1),
+        _affine("LayerNormalization", floats(5, 3, 11), (11,), bias=False, epsilon=0.1),
+        _far_from_zero(_affine("LayerNormalization", floats(2, 64) + 1000, (64,))),
+    ]
+    check(cases)
+
+
+def _far_from_zero(case: Case) -> Case:
+    """Return a layer normalization with its result in double precision.
+
+    The oracles' own mean is off by the last digit of single precision, here 1e-4 of a deviation."""
+    x, scale, bias = (v.astype(np.float64) for v in (*case.inputs.values(), *case.constants.values()))
+    d = x - x.mean(-1, keepdims=True)
+    y = d / np.sqrt(np.square(d).mean(-1, keepdims=True) + 1e-5) * scale + bias
+    return replace(case, expected={"y": y.astype(np.float32)})
+
+
+def test_group_norms() -> None:
+    cases = [
+        _affine("InstanceNormalization", floats(*s), s[1:2])
+        for s in ((2, 7, 5, 9), (1, 3, 16), (2, 3, 4, 5, 6), (2, 2, 40, 30))
+    ]
+    for shape, groups in (((2, 6, 5, 9), 3), ((1, 8, 16), 8), ((3, 4, 33, 2), 1), ((2, 32, 7, 7), 16)):
+        cases.append(_affine("GroupNormalization", floats(*shape), shape[1:2], num_groups=groups))
+    check(cases)
+
+
+def test_lp_normalization() -> None:
+    zero = np.zeros((3, 20), np.float32)
+    cases = [
+        unary("LpNormalization", x, p=p, axis=-1) for p in (1, 2) for x in (floats(4, 5), floats(4, 300), floats(6))
+    ]
+    cases += [unary("LpNormalization", floats(3, 6, 20), p=p, axis=1) for p in (1, 2)]
+    cases += [Case([Node("LpNormalization", ("x",), ("y",), {"p": 2})], {"x": zero}, expected={"y": zero})]
+    check(cases)
+
+
+def test_prologue_and_epilogue() -> None:
+    cases = []
+    scores = [
+        Node("Mul", ("x", "scale"), ("a",)),
+        Node("Add", ("a", "mask"), ("s",)),
+        Node("Softmax", ("s",), ("p",), {"axis": -1}),
+        Node("Mul", ("p", "k"), ("z",)),
+    ]
+    residual = [
+        Node("Add", ("x", "r"), ("s",)),
+        Node("LayerNormalization", ("s", "g", "b"), ("y",), {"axis": -1}),
+        Node("Relu", ("y",), ("z",)),
+    ]
+    columns = [
+        Node("Add", ("x", "r"), ("s",)),
+        Node("Softmax", ("s",), ("p",), {"axis": 1}),
+        Node("Sub", ("p", "x"), ("z",)),
+    ]
+    for n in (40, 300):
+        mask = np.where(floats(2, 1, 1, n) > 0, 0, -1e9).astype(np.float32)
+        scale = {"scale": np.array(0.125, np.float32), "k": floats(8, 1)}
+        cases.append(Case(scores, {"x": floats(2, 3, 8, n), "mask": mask}, scale, outputs=["z"]))
+        inputs = {"x": floats(2, 8, n), "r": floats(2, 8, n)}
+        weights = {"g": floats(n), "b": floats(n)}
+        cases.append(Case(residual, inputs, weights, outputs=["s", "y", "z"]))
+        cases.append(Case(residual, inputs, weights, outputs=["z"]))
+        cases.append(Case(columns, {"x": floats(2, 8, n), "r": floats(8, 1)}, outputs=["s", "z"]))
+    truth = [
+        Node("Where", ("m", "x", "low"), ("s",)),
+        Node("Softmax", ("s",), ("p",), {"axis": -1}),
+    ]
+    m = floats(1, 1, 9, 70) > 0
+    cases.append(Case(truth, {"x": floats(2, 4, 9, 70), "m": m}, {"low": np.array(-1e9, np.float32)}, outputs=["p"]))
+    check(cases)
+
+
+def test_dims_known_at_run_time() -> None:
+    n, s = symbol("N"), symbol("S")
+    cases = []
+    for a, b in ((3, 70), (1, 1), (0, 5), (2, 16)):
+        x, dims = {"x": floats(a, 4, b)}, {"x": ("N", 4, "S")}
+        kind = {"y": TensorType(DType.F32, (n, 4, s))}
+        cases += [
+            Case([Node("Softmax", ("x",), ("y",), {"axis": axis})], x, symbolic=dims, types=kind) for axis in (-1, 1)
+        ]
+        x, kind = {"x": floats(a, b, 24)}, {"y": TensorType(DType.F32, (n, s, 24))}
+        node = Node("LayerNormalization", ("x", "g", "b"), ("y",), {"axis": -1})
+        constants = {"g": floats(24), "b": floats(24)}
+        cases.append(Case([node], x, constants, symbolic={"x": ("N", "S", 24)}, types=kind))
+    check(cases)
+
+
+def test_local_response() -> None:
+    cases = [unary("LRN", floats(2, c, 5, 7), size=n, alpha=0.3) for c, n in ((9, 5), (9, 4), (2, 3), (4, 1))]
+    x = cases[1].inputs["x"]  # even sizes neither oracle has right
+    squares = np.pad(x.astype(np.float64) ** 2, ((0, 0), (1, 2), (0, 0), (0, 0)))
+    sums = sum(squares[:, k : k + 9] for k in range(4))
+    cases[1].expected = {"y": (x / (1 + 0.3 / 4 * sums) ** 0.75).astype(np.float32)}
+    check([*cases, unary("LRN", floats(1, 6, 40, 1), size=3, alpha=1e-4, beta=0.5, bias=2.0)])

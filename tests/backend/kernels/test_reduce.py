@@ -1,0 +1,134 @@
+"""Reductions against the oracle: every operator over every choice of axes, accuracy, prologues and epilogues."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pytest
+from rewrite.engine.ir.graph import DType, Node, TensorType
+from rewrite.engine.ir.symbolic import symbol
+
+from .oracle import Array, Case, check
+
+RNG = np.random.default_rng(5)
+OPS = ("Sum", "Mean", "Max", "Min", "Prod", "L1", "L2", "SumSquare", "LogSum", "LogSumExp")
+
+
+def floats(*shape: int) -> Array:
+    return np.asarray(RNG.standard_normal(shape) * 2, np.float32)
+
+
+def _reduce(op: str, x: Array, axes: tuple[int, ...] | None, keep: int = 1, **attrs: int) -> Case:
+    constants = {} if axes is None else {"axes": np.array(axes, np.int64)}
+    node = Node(f"Reduce{op}", ("x", *constants), ("y",), {"keepdims": keep, **attrs})
+    return Case([node], {"x": x}, constants)
+
+
+@pytest.mark.parametrize("keep", [0, 1])
+def test_every_operator(keep: int) -> None:
+    cases = []
+    for op in OPS:
+        x = np.abs(floats(3, 5, 37)) + 0.1
+        cases += [_reduce(op, x, axes, keep) for axes in ((2,), (1,), (0, 2), None)]
+    check(cases)
+
+
+def test_every_choice_of_axes() -> None:
+    cases = []
+    for shape in ((4, 3, 5, 70), (2, 1, 9, 1)):
+        for count in range(1, 5):
+            cases += [_reduce("Sum", np.abs(floats(*shape)), axes, count % 2) for axes in combinations(range(4), count)]
+    cases += [_reduce("Max", floats(4, 3, 19), axes) for axes in ((-1,), (-3, 1))]
+    check(cases)
+
+
+def test_odd_inputs() -> None:
+    special = floats(5, 40)
+    special[0, 3], special[1, 20], special[2, 1], special[3, :] = np.nan, np.inf, -np.inf, -np.inf
+    cases = [_reduce(op, special, axes) for op in ("Max", "Min", "Sum") for axes in ((1,), (0,))]
+    cases += [_reduce("LogSumExp", special[:3], axes) for axes in ((1,), (0,))]
+    for case in cases:
+        case.reference = True  # ONNX Runtime may lose a NaN
+    cases += [
+        _reduce("Sum", floats(2, 0, 3), (1,)),
+        _reduce("Sum", floats(0, 3), (1,)),
+        _reduce("Mean", floats(7), (0,), 0),
+    ]
+    cases += [
+        _reduce("Sum", floats(3, 4), (), noop_with_empty_axes=1),
+        _reduce("L2", floats(3, 4), (), noop_with_empty_axes=1),
+    ]
+    cases += [_reduce("LogSumExp", floats(3, 4) * 100, (1,))]
+    check(cases)
+
+
+def test_element_types() -> None:
+    cases = []
+    for dtype in (np.int32, np.int64, np.float64):
+        x = (floats(4, 6, 9) * 5).astype(dtype)
+        cases += [_reduce(op, x, axes) for op in ("Sum", "Max", "Min", "Prod") for axes in ((2,), (0,), None)]
+    cases += [
+        _reduce("Mean", floats(4, 6).astype(np.float64), (0,)),
+        _reduce("Max", (floats(4, 6) * 9).astype(np.int8), (1,)),
+    ]
+    check(cases)
+
+
+def test_long_sums_stay_accurate() -> None:
+    x = RNG.uniform(0.5, 1.5, (2, 1_000_003)).astype(np.float32)
+    rows = {"y": x.astype(np.float64).sum(1, keepdims=True).astype(np.float32)}
+    tall = np.ascontiguousarray(x.T)
+    columns = {"y": tall.astype(np.float64).sum(0, keepdims=True).astype(np.float32)}
+    for array, axes, expected in ((x, (1,), rows), (tall, (0,), columns)):
+        case = _reduce("Sum", array, axes)
+        check([Case(case.nodes, case.inputs, case.constants, expected=expected, rtol=1e-6, threads=(1,))])
+
+
+def test_prologue_and_epilogue() -> None:
+    axes = {"axes": np.array([1], np.int64)}
+    cases = []
+    for keep, bias in ((1, floats(3, 1, 40)), (0, floats(40)), (0, floats(3, 40))):
+        nodes = [
+            Node("Sub", ("x", "m"), ("d",)),
+            Node("Mul", ("d", "d"), ("q",)),
+            Node("ReduceMean", ("q", "axes"), ("r",), {"keepdims": keep}),
+            Node("Add", ("r", "bias"), ("t",)),
+            Node("Sqrt", ("t",), ("s",)),
+        ]
+        inputs = {"x": floats(3, 9, 40), "m": floats(3, 1, 40)}
+        cases.append(Case(nodes, inputs, {**axes, "bias": np.abs(bias)}, outputs=["r", "s"]))
+    last = [
+        Node("Mul", ("x", "k"), ("q",)),
+        Node("ReduceSum", ("q", "axes"), ("r",), {"keepdims": 0}),
+        Node("Sigmoid", ("r",), ("s",)),
+        Node("Mul", ("s", "g"), ("t",)),
+    ]
+    inputs = {"x": floats(6, 100), "k": floats(100), "g": floats(6)}
+    cases.append(Case(last, inputs, axes, outputs=["t"]))
+    check(cases)
+
+
+def test_arg_max_and_min() -> None:
+    cases = []
+    x = np.round(floats(4, 7, 33))
+    for op in ("ArgMax", "ArgMin"):
+        for axis in (0, 1, 2, -1):
+            for last in (0, 1):
+                attrs: dict[str, Any] = {"axis": axis, "keepdims": last, "select_last_index": last}
+                cases.append(Case([Node(op, ("x",), ("y",), attrs)], {"x": x}))
+        cases.append(Case([Node(op, ("x",), ("y",), {"axis": 0})], {"x": x.astype(np.int32)}))
+        cases.append(Case([Node(op, ("x",), ("y",), {"axis": 1})], {"x": floats(3, 5000)}))
+    check(cases)
+
+
+def test_dims_known_at_run_time() -> None:
+    n, s = symbol("N"), symbol("S")
+    cases = []
+    for a, b in ((3, 70), (1, 1), (2, 5)):
+        for axes, shape in (((2,), (n, s, 1)), ((1,), (n, 1, 6)), ((0, 1), (1, 1, 6)), ((1, 2), (n, 1, 1))):
+            case = _reduce("Mean", floats(a, b, 6), axes)
+            kind = {"y": TensorType(DType.F32, shape)}
+            cases.append(Case(case.nodes, case.inputs, case.constants, symbolic={"x": ("N", "S", 6)}, types=kind))
+    check(cases)

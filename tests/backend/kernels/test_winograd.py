@@ -1,0 +1,132 @@
+"""Winograd convolutions against the oracle and float64: edges of images and blocks, tails of channels, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from rewrite.backend.ir.kernel_graph import Step
+from rewrite.backend.ir.lower import Context
+from rewrite.backend.ir.target import Target, detect
+from rewrite.backend.kernels.conv import winograd
+from rewrite.backend.kernels.conv.problem import ConvProblem
+from rewrite.benchmarks import harness
+
+from .oracle import Case, check
+from .test_conv import conv
+
+PADS = (1, 1, 1, 1)
+
+
+def near(case: Case) -> Case:
+    """Return the case with the tolerance of 4 x 4 tiles: 1e-5 of the largest output."""
+    return replace(case, rtol=1e-4, atol=5e-5)
+
+
+def forced(monkeypatch: pytest.MonkeyPatch, t: int, most: int, parts: int = 0, chunk: int = 0) -> None:
+    """Force tiles of t x t and blocks of about `most` tiles on every eligible convolution, NCHW or NHWC.
+
+    With `chunk` the kernels transform the filters, of that many input channels at a time."""
+    real = winograd.plan
+
+    def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False) -> winograd.Algorithm | None:
+        if real(problem, ctx, nhwc=nhwc) is None:
+            return None
+        found = winograd.algorithm(problem, ctx, t, most, nhwc=nhwc, stored=not chunk)
+        most_parts = min(parts, 1 + problem.m // 64) if parts else found.parts
+        return replace(found, cycles=0.0, parts=most_parts, chunk=min(chunk, problem.channels))
+
+    monkeypatch.setattr(winograd, "plan", plan)
+
+
+def kernel_of(case: Case, **options: Any) -> str:
+    graph = harness.make_graph(list(case.nodes), case.inputs, constants=case.constants)
+    items, _ = harness.lower(graph, **options)
+    assert items is not None
+    [step] = [item for item in items if isinstance(item, Step)]
+    return step.kernel.template
+
+
+@pytest.mark.parametrize("chunk", [0, 24])
+@pytest.mark.parametrize("t", [2, 4])
+def test_edges(t: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Extents that tiles, blocks and vectors divide and do not divide, with operands, batches and uneven padding."""
+    forced(monkeypatch, t, 8, chunk=chunk)
+    cases = [
+        conv((1, 16, 8, 8), (32, 16, 3, 3), pads=PADS),
+        conv((1, 32, 13, 9), (40, 32, 3, 3), "Relu", pads=PADS),
+        conv((2, 16, 7, 30), (33, 16, 3, 3), "Relu", residual=(2, 33, 7, 30), pads=PADS),
+        conv((1, 48, 5, 5), (64, 48, 3, 3), bias=False),
+        conv((1, 16, 11, 17), (32, 16, 3, 3), pads=(0, 2, 3, 1)),
+        conv((1, 16, 1, 40), (32, 16, 3, 3), pads=PADS),
+        conv((3, 16, 40, 1), (80, 16, 3, 3), "HardSwish", pads=PADS),
+        conv((1, 16, 37, 70), (32, 16, 3, 3), "Relu", residual=(1, 32, 37, 70), auto_pad="SAME_UPPER"),
+        conv((2, 16, 6, 6), (32, 16, 3, 3), symbolic={"x": ("N", 16, 6, 6)}, pads=PADS),
+    ]
+    assert {kernel_of(case) for case in cases[:-1]} == {"winograd"}
+    check([near(case) for case in cases])
+
+
+@pytest.mark.parametrize("chunk", [0, 40])
+def test_panels_in_parts_and_blocks_of_many_tiles(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    forced(monkeypatch, 4, 56, parts=3, chunk=chunk)
+    check([near(conv((1, 64, 14, 14), (200, 64, 3, 3), "Relu", residual=(1, 200, 14, 14), pads=PADS))])
+    forced(monkeypatch, 2, 84, parts=2, chunk=chunk)
+    check([near(conv((2, 128, 7, 7), (130, 128, 3, 3), pads=PADS))])
+
+
+def test_the_model_takes_it_for_large_ones_only() -> None:
+    assert kernel_of(conv((1, 64, 56, 56), (64, 64, 3, 3), pads=PADS)) == "winograd"
+    for case in (
+        conv((1, 64, 56, 56), (64, 64, 3, 3), pads=PADS, strides=(2, 2)),
+        conv((1, 64, 56, 56), (64, 64, 3, 3), dilations=(2, 2)),
+        conv((1, 64, 56, 56), (64, 32, 3, 3), pads=PADS, group=2),
+        conv((1, 64, 56, 56), (64, 64, 5, 5), pads=(2, 2, 2, 2)),
+        conv((1, 64, 56, 56), (64, 64, 1, 1)),
+        conv((1, 3, 56, 56), (64, 3, 3, 3), pads=PADS),
+    ):
+        assert kernel_of(case) != "winograd"
+
+
+def test_not_where_rounding_may_not_change() -> None:
+    case = conv((1, 64, 56, 56), (64, 64, 3, 3), pads=PADS)
+    assert kernel_of(case, reassociate=False) != "winograd"
+
+
+def test_filters_from_memory_are_transformed_in_the_kernel() -> None:
+    """Large filters with enough tiles each; the program then stores them untransformed."""
+
+    target = Target("avx512", 64, l1=48 << 10, l2=1 << 20, l3=32 << 20)
+    for channels, size, floats in ((256, 14, 9), (64, 56, 36)):
+        case = conv((1, channels, size, size), (channels, channels, 3, 3), bias=False, pads=PADS)
+        graph = harness.make_graph(list(case.nodes), case.inputs, constants=case.constants)
+        items, context = harness.lower(graph, target=target)
+        assert items is not None
+        [step] = [item for item in items if isinstance(item, Step)]
+        assert step.kernel.template == "winograd"
+        assert context.type(step.inputs[1]).shape == (floats * channels**2,)
+
+
+@pytest.mark.parametrize("chunk", [0, 40])
+@pytest.mark.parametrize(("t", "bound"), [(2, 1e-6), (4, 2e-5)])
+@pytest.mark.parametrize("shape", [(64, 64, 28), (512, 128, 14)])
+def test_error_against_float64(
+    shape: Sequence[int], t: int, bound: float, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The largest error relative to the largest output obeys the bound in the module's docstring."""
+    forced(monkeypatch, t, 28, chunk=chunk)
+    c, m, size = shape
+    rng = np.random.default_rng(7)  # its own: the error depends on the data, and those must not on the order of tests
+    x, w = rng.standard_normal((1, c, size, size)), rng.standard_normal((m, c, 3, 3)) / 8
+    case = conv((1, c, size, size), (m, c, 3, 3), bias=False, pads=PADS)
+    case = replace(case, inputs={"x": x.astype(np.float32)}, constants={"w": w.astype(np.float32)})
+    graph = harness.make_graph(list(case.nodes), case.inputs, constants=case.constants)
+    [got] = harness.run(graph, case.inputs, target=detect()).values()
+    padded = np.pad(case.inputs["x"].astype(np.float64), ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded[0], (3, 3), axis=(1, 2))
+    columns = windows.transpose(0, 3, 4, 1, 2).reshape(c * 9, size * size)
+    exact = case.constants["w"].astype(np.float64).reshape(m, -1) @ columns
+    assert np.abs(got.reshape(m, -1) - exact).max() < bound * np.abs(exact).max()

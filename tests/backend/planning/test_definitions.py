@@ -1,0 +1,30 @@
+"""Operators of this package that no kernel takes."""
+
+from __future__ import annotations
+
+from rewrite.backend.ir.kernel_graph import Fallback
+from rewrite.backend.ir.target import detect
+from rewrite.backend.pipeline import standard_policy
+from rewrite.backend.planning.plan import PlanSettings, group, lower
+from rewrite.engine.ir.graph import DType, Graph, Node, TensorType
+
+
+def test_an_operator_that_no_kernel_takes_is_planned_by_its_definition() -> None:
+    """A convolution with computed weights has no kernel in either layout; the transpositions around it do."""
+    attrs = {"group": 1, "kernel_shape": (3, 3), "pads": (1, 1, 1, 1), "strides": (1, 1), "dilations": (1, 1)}
+    graph = Graph(
+        ("x", "w"),
+        ("y",),
+        [Node("rewrite.ChannelsLastConv", ("x", "w"), ("y",), attrs, "conv")],
+        types={
+            "x": TensorType(DType.F32, (1, 5, 6, 2)),
+            "w": TensorType(DType.F32, (4, 2, 3, 3)),
+            "y": TensorType(DType.F32, (1, 5, 6, 4)),
+        },
+    )
+    plan = lower(group(graph, PlanSettings(standard_policy(), detect(), 1)))
+    assert plan.fallbacks() == {"Conv": 1}
+    (node,) = [item.node for item in plan.items if isinstance(item, Fallback)]
+    assert node.inputs[1] == "w"
+    assert len(plan.items) == 3
+    assert plan.outputs == ("y",)

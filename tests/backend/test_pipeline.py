@@ -1,0 +1,25 @@
+"""The stages of the backend: each can be called alone, and its value printed."""
+
+from __future__ import annotations
+
+import numpy as np
+from rewrite.backend.ir.target import detect
+from rewrite.backend.pipeline import compile_graph, stages, standard_policy
+from rewrite.backend.planning.plan import PlanSettings
+from rewrite.backend.runtime.program import Program
+
+from . import models
+
+
+def test_each_stage_has_a_value() -> None:
+    graph = models.chain()
+    values = dict(stages(graph, PlanSettings(standard_policy(), detect(), 1)))
+    assert list(values) == ["group", "lower", "place", "generate", "build", "link"]
+    assert "relu" in str(values["group"])
+    assert all(str(value) for value in values.values())
+    program = values["link"]
+    assert isinstance(program, Program)
+    inputs = {port.name: np.ones([4 if isinstance(d, str) else d for d in port.shape or ()], np.float32)
+              for port in program.inputs}  # fmt: skip
+    for name, found in compile_graph(graph, threads=1).run(inputs).items():
+        np.testing.assert_array_equal(program.run(inputs)[name], found)

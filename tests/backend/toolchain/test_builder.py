@@ -1,0 +1,211 @@
+"""Building and the cache of kernels: what is compiled, damage, eviction, directories of other users."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rewrite.backend.codegen.render import kernel_name, render_kernel
+from rewrite.backend.ir.kernel import Kernel
+from rewrite.backend.ir.kernel_graph import Step
+from rewrite.backend.ir.target import detect
+from rewrite.backend.pipeline import compile_graph, standard_policy
+from rewrite.backend.planning.plan import PlanSettings, group, lower
+from rewrite.backend.toolchain import builder as building
+from rewrite.backend.toolchain.builder import build
+from rewrite.errors import UserError
+from rewrite.system.store import NamespaceInfo, Store
+
+from .. import models
+
+OWNERS = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="no owners here")
+
+
+@pytest.fixture(scope="module")
+def kernels() -> tuple[Kernel, ...]:
+    return lower(group(models.chain(), PlanSettings(standard_policy(), detect(), 1))).kernels
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "cache")
+
+
+def test_a_second_build_compiles_nothing(kernels: tuple[Kernel, ...], store: Store) -> None:
+    assert build(kernels, detect(), store).compiled == len(kernels)
+    again = build(kernels, detect(), store)
+    assert again.compiled == 0
+    assert set(again.addresses) == {kernel_name(k, detect()) for k in kernels}
+
+
+def test_only_missing_kernels_are_compiled(kernels: tuple[Kernel, ...], store: Store) -> None:
+    build(kernels, detect(), store)
+    more = lower(group(models.long_chain(1), PlanSettings(standard_policy(), detect(), 1))).kernels
+    assert build([*kernels, *more], detect(), store).compiled == len(set(more) - set(kernels))
+
+
+def test_names_depend_on_everything_that_counts(kernels: tuple[Kernel, ...]) -> None:
+    kernel = kernels[0]
+    other = Kernel(kernel.template, {**kernel.params, "unused_by_the_template": 1})
+    assert kernel_name(kernel, detect()) != kernel_name(other, detect())
+    assert kernel_name(kernel, detect()) == kernel_name(Kernel(kernel.template, dict(kernel.params)), detect())
+    assert render_kernel(kernel, detect()) == render_kernel(kernel, detect())
+
+
+@pytest.mark.parametrize("damage", [b"", b"not a library", None])
+def test_a_damaged_module_is_rebuilt(kernels: tuple[Kernel, ...], store: Store, damage: bytes | None) -> None:
+    build(kernels, detect(), store)
+    [module] = store.root.glob("kernels/*/*.so")
+    module.write_bytes(module.read_bytes()[:-100] if damage is None else damage)
+    with pytest.warns(UserWarning, match="checksum is wrong"):
+        assert build(kernels, detect(), store).compiled == len(kernels)
+    assert build(kernels, detect(), store).compiled == 0
+
+
+@pytest.mark.parametrize("damage", ["", "{", "../../evil", '0123\n["../../evil", "0123"]'])
+def test_a_damaged_index_is_rebuilt(kernels: tuple[Kernel, ...], store: Store, damage: str) -> None:
+    build(kernels, detect(), store)
+    index = next(store.root.glob("kernels/*/by_kernel/*"))
+    index.write_text(damage)
+    assert build(kernels, detect(), store).compiled == 1
+    assert build(kernels, detect(), store).compiled == 0
+
+
+def modules(store: Store) -> NamespaceInfo:
+    return next(info for info in store.info() if info.name == "kernels")
+
+
+def test_info_and_clear(kernels: tuple[Kernel, ...], store: Store) -> None:
+    assert modules(store).entries == 0
+    build(kernels, detect(), store)
+    info = modules(store)
+    assert info.entries == 1
+    assert store.clear() >= info.size > 0
+    assert modules(store).entries == 0
+
+
+def test_the_oldest_modules_are_evicted(kernels: tuple[Kernel, ...], store: Store) -> None:
+    build(kernels, detect(), store)
+    [first] = store.root.glob("kernels/*/*.so")
+    os.utime(first, (1, 1))
+    store = Store(store.root, limit=first.stat().st_size + 100)
+    more = lower(group(models.long_chain(1), PlanSettings(standard_policy(), detect(), 1))).kernels
+    build(more, detect(), store)
+    assert not first.exists()
+    assert modules(store).entries == 1
+
+
+def test_the_root_is_private(kernels: tuple[Kernel, ...], store: Store) -> None:
+    build(kernels, detect(), store)
+    assert store.root.stat().st_mode & 0o077 == 0
+
+
+@OWNERS
+def test_another_users_directory_is_refused(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    store.prepare()
+    monkeypatch.setattr(os, "geteuid", lambda: store.root.stat().st_uid + 1)
+    with pytest.raises(UserError, match=r"cannot be trusted: it belongs to another user\nWhat is in it is executed"):
+        store.prepare()
+
+
+@OWNERS
+def test_directories_that_others_may_write_to_are_closed(kernels: tuple[Kernel, ...], store: Store) -> None:
+    build(kernels, detect(), store)
+    [room] = store.root.glob("kernels/*")
+    inside = [store.root, room.parent, room, room / "by_kernel"]
+    for path in inside:
+        path.chmod(0o777)
+    assert build(kernels, detect(), store).compiled == 0
+    assert {path.stat().st_mode & 0o777 for path in inside} == {0o700}
+
+
+def _opened(path: Path) -> None:
+    path.chmod(0o666)
+
+
+def _linked(path: Path) -> None:
+    elsewhere = path.rename(path.parent.parent.parent.parent / path.name)
+    path.symlink_to(elsewhere)
+
+
+def _given_away(path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    os.chown(path, 12345, -1)
+
+
+@OWNERS
+@pytest.mark.parametrize("change", [_opened, _linked, _given_away])
+def test_a_module_that_others_could_have_written_is_rebuilt(
+    kernels: tuple[Kernel, ...], store: Store, change: Callable[[Path], None]
+) -> None:
+    build(kernels, detect(), store)
+    [file] = store.root.glob("kernels/*/*.so")
+    change(file)
+    reason = {_opened: "others may write to it", _linked: "it is a link", _given_away: "it belongs to another user"}
+    with pytest.warns(UserWarning, match=f"unusable .others could have written it: {reason[change]}"):
+        assert build(kernels, detect(), store).compiled == len(kernels)
+    assert not file.is_symlink()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert build(kernels, detect(), store).compiled == 0
+
+
+@OWNERS
+@pytest.mark.parametrize("change", [_opened, _linked, _given_away])
+def test_an_index_that_others_could_have_written_is_not_believed(
+    kernels: tuple[Kernel, ...], store: Store, change: Callable[[Path], None]
+) -> None:
+    build(kernels, detect(), store)
+    index = next(store.root.glob("kernels/*/by_kernel/*"))
+    change(index)
+    assert build(kernels, detect(), store).compiled == 1
+    assert build(kernels, detect(), store).compiled == 0
+
+
+def test_a_root_that_cannot_be_made(kernels: tuple[Kernel, ...], tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="REWRITE_CACHE_DIR"):
+        build(kernels, detect(), Store(tmp_path / "file" / "cache"))
+
+
+def test_the_environment_names_the_root(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("REWRITE_CACHE_DIR", str(tmp_path / "there"))
+    assert Store().root == tmp_path / "there"
+
+
+def test_sources_are_written_on_request(tmp_path: Path) -> None:
+    compile_graph(models.chain(), threads=1, cache_dir=tmp_path / "cache", keep_source=tmp_path / "source")
+    [source] = (tmp_path / "source").glob("*.pyx")
+    assert "def table():" in source.read_text()
+
+
+def test_a_full_disk_is_reported(kernels: tuple[Kernel, ...], store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(path: Path, data: bytes) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("rewrite.system.store.write_atomic", full)
+    with pytest.raises(UserError, match="No space left on device"):
+        build(kernels, detect(), store)
+
+
+def test_chunks_are_balanced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "usable_cores", lambda: 2)
+    rendered = [building.Rendered(f"k{i}", "", float(1 + i % 4)) for i in range(40)]
+    chunks = building._chunks(rendered)
+    loads = [sum(k.weight for k in chunk) for chunk in chunks]
+    assert len(chunks) == 2
+    assert abs(loads[0] - loads[1]) <= 4
+    assert sorted(k.name for chunk in chunks for k in chunk) == sorted(k.name for k in rendered)
+
+
+def test_steps_carry_their_nodes() -> None:
+    [step] = [
+        i
+        for i in lower(group(models.chain(), PlanSettings(standard_policy(), detect(), 1))).items
+        if isinstance(i, Step)
+    ]
+    assert set(step.nodes) == {"add", "relu", "sigmoid", "mul"}
+    assert np.all([isinstance(n, str) for n in step.nodes])

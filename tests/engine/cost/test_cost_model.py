@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from rewrite.engine.cost.cost_model import MODELS, CostModel
+from rewrite.engine.cost.machine import Machine
+from rewrite.engine.cost.operator_cost import Estimator, Kind
+from rewrite.engine.ir.graph import AttrValue, Constant, DType, Graph, Node, OtherType, TensorType
+
+F32 = DType.F32
+
+
+def t(*shape: int, dtype: DType = F32) -> TensorType:
+    return TensorType(dtype, shape)
+
+
+def work(op: str, inputs: list[TensorType | None], output: TensorType, **attrs: AttrValue) -> float:
+    return Estimator().work(op, attrs, inputs, [output]).flops
+
+
+def test_arithmetic_of_the_heavy_operators() -> None:
+    assert work("Conv", [t(1, 16, 8, 8), t(32, 16, 3, 3)], t(1, 32, 6, 6)) == 2 * 32 * 36 * 16 * 9
+    assert work("Conv", [t(1, 16, 8, 8), t(16, 1, 3, 3)], t(1, 16, 6, 6), group=16) == 2 * 16 * 36 * 9
+    assert work("ConvTranspose", [t(1, 16, 8, 8), t(16, 4, 2, 2)], t(1, 4, 16, 16)) == 2 * 16 * 64 * 4 * 4
+    assert work("MatMul", [t(7, 5, 3), t(3, 4)], t(7, 5, 4)) == 2 * 7 * 5 * 4 * 3
+    assert work("Gemm", [t(3, 5), t(3, 4)], t(5, 4), transA=1) == 2 * 5 * 4 * 3
+    assert work("Einsum", [t(2, 3), t(3, 4)], t(2, 4), equation="ij,jk->ik") == 2 * 2 * 3 * 4
+    assert work("MaxPool", [t(1, 1, 8, 8)], t(1, 1, 4, 4), kernel_shape=(2, 2)) == 4 * 16
+    attention = work("Attention", [t(1, 8, 10, 64), t(1, 8, 20, 64), t(1, 8, 20, 32)], t(1, 8, 10, 32))
+    products = 2 * 8 * 10 * 20 * (64 + 32)
+    assert products < attention < 2 * products
+    assert work("LSTM", [t(5, 2, 16), t(1, 32, 16), t(1, 32, 8)], t(5, 1, 2, 8)) >= 2 * 5 * 2 * (32 * 16 + 32 * 8)
+
+
+def test_gathering_reads_only_the_gathered_rows() -> None:
+    found = Estimator().work("Gather", {}, [t(30_000, 768), t(8, dtype=DType.I64)], [t(8, 768)])
+    assert found.bytes < 200_000
+
+
+def test_a_sequence_costs_what_goes_in_and_out_of_it() -> None:
+    x, part, number, sequence = t(64, 2304), t(64, 768), t(dtype=DType.I64), OtherType(b"")
+    whole = Estimator().work("Split", {"axis": 1}, [x], [part] * 3).bytes
+    cut = Estimator().work("SplitToSequence", {"axis": 1, "keepdims": 1}, [x, number], [sequence]).bytes
+    taken = Estimator().work("SequenceAt", {}, [sequence, number], [part]).bytes
+    assert cut + 3 * taken > 1.9 * whole
+
+
+def test_operators_marked_with_a_version_have_their_work() -> None:
+    assert Estimator().work("BatchNormalization@8", {}, [t(1, 4)], [t(1, 4)]).kind is Kind.REDUCTION
+
+
+def test_work_inside_control_flow_is_counted() -> None:
+    body = Graph(nodes=[Node("MatMul", ("a", "b"), ("c",))], types={"a": t(64, 64), "b": t(64, 64), "c": t(64, 64)})
+    once = Estimator().work("If", {"then_branch": body, "else_branch": Graph()}, [t()], [t(64, 64)])
+    many = Estimator().work("Loop", {"body": body}, [t()], [t(64, 64)])
+    assert once.flops >= 2 * 64**3
+    assert many.flops > 10 * once.flops
+
+
+MACHINE = Machine()
+X = t(1, 64, 56, 56)
+W = t(64, 64, 3, 3)
+V = t(64)
+
+
+@pytest.mark.parametrize("target", ["portable", "native"])
+@pytest.mark.parametrize("name", MODELS)
+def test_preferences(name: str, target: str) -> None:
+    cost = CostModel(name, target, MACHINE)  # type: ignore[arg-type]
+
+    def price(op: str, *inputs: TensorType, out: TensorType = X, consts: int = 0, **attrs: AttrValue) -> float:
+        mask = [k >= len(inputs) - consts for k in range(len(inputs))]
+        return cost.node_cost(op, attrs, inputs, [out], mask)
+
+    stored = cost.constant_cost
+    conv = price("Conv", X, W, V, consts=2) + stored(W) + stored(V)
+    assert conv < conv + price("BatchNormalization", X, V, V, V, V, consts=4) + 4 * stored(V)
+    assert price("Gelu", X) < price("Div", X, t(), consts=1) + price("Erf", X) + price("Add", X, t()) + price(
+        "Mul", X, X
+    ) + price("Mul", X, t())
+    rows, column, vector = t(8, 128, 768), t(8, 128, 1), t(768)
+    parts = (
+        price("ReduceMean", rows, out=column)
+        + price("Sub", rows, column, out=rows)
+        + price("Mul", rows, rows, out=rows)
+        + price("ReduceMean", rows, out=column)
+        + price("Div", rows, column, out=rows)
+        + price("Mul", rows, vector, out=rows, consts=1)
+    )
+    assert price("LayerNormalization", rows, vector, vector, out=rows, consts=2) < parts
+    q, scores = t(1, 12, 128, 64), t(1, 12, 128, 128)
+    apart = (
+        price("MatMul", q, t(1, 12, 64, 128), out=scores)
+        + price("Softmax", scores, out=scores)
+        + price("MatMul", scores, q, out=q)
+    )
+    assert price("Attention", q, q, q, out=q) < apart + price("Mul", scores, t(), out=scores)
+    assert price("Reshape", X, t(2, dtype=DType.I64), consts=1) > 0
+    assert 0 <= price("Mul", W, V, out=W, consts=2) <= stored(W)
+
+
+def test_targets_price_pointwise_nodes_and_views_differently() -> None:
+    portable, native = (CostModel("latency", target, MACHINE) for target in ("portable", "native"))  # type: ignore[arg-type]
+    for op in ("Relu", "Reshape"):
+        assert native.node_cost(op, {}, [X], [X]) < portable.node_cost(op, {}, [X], [X]) / 2
+    alone = native.node_cost("Relu", {}, [X], [X], joins=False)
+    assert alone > native.node_cost("Relu", {}, [X], [X])
+    assert native.node_cost("Add", {}, [X, X], [X]) > native.node_cost("Add", {}, [X, V], [X])
+
+
+def test_constants_cost_what_storing_them_costs() -> None:
+    cost = CostModel(machine=MACHINE)
+    assert cost.constant_cost(t(1000, 1000)) > cost.constant_cost(t(10, 10)) > 0
+    assert CostModel("memory", machine=MACHINE).constant_cost(t(10, 10)) >= 400
+
+
+def test_graph_cost_leaves_out_what_is_evaluated_beforehand() -> None:
+    types = {"x": t(4, 4), "y": t(4, 4), "k": t(4, 4), "a": t(4, 4), "b": t(4, 4)}
+    constants = {"a": Constant(np.ones((4, 4), np.float32)), "b": Constant(np.full((4, 4), 2, np.float32))}
+    product = Node("Mul", ("a", "b"), ("k",))
+    whole = Graph(("x",), ("y",), [product, Node("Add", ("x", "k"), ("y",))], constants, types)
+    folded = Graph(("x",), ("y",), [Node("Add", ("x", "a"), ("y",))], constants, types)
+    cost = CostModel(machine=MACHINE)
+    assert cost.graph_cost(whole) == pytest.approx(cost.graph_cost(folded))
+    drawn = Graph(("x",), ("y",), [Node("RandomNormalLike", ("a",), ("y",))], constants, types)
+    assert cost.graph_cost(drawn) >= MACHINE.dispatch
+
+
+def test_unknown_models_are_refused() -> None:
+    with pytest.raises(ValueError, match="speed"):
+        CostModel("speed")  # type: ignore[arg-type]

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import json
+import os
+import stat
+from pathlib import Path
+
+import pytest
+from rewrite.engine.cost import machine, microbench
+from rewrite.engine.cost.machine import Machine
+
+
+def test_stored_and_loaded(tmp_path: Path) -> None:
+    profile = Machine(cpu="test", isa="avx2", flops=5e10, source="calibrated")
+    path = machine.store(profile, tmp_path / "deep" / "cpu.json")
+    assert machine.load(path) == profile
+    assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
+    assert stat.S_IMODE(os.stat(path.parent).st_mode) == 0o700
+    assert [p.name for p in path.parent.iterdir()] == ["cpu.json"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", '{"format": 1}', "\x00\xff", '{"format": 99, "cpu": "x"}'],
+)
+def test_a_damaged_profile_is_ignored_with_a_warning(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "cpu.json"
+    path.write_text(text, encoding="latin-1")
+    with pytest.warns(UserWarning, match=r"ignoring the machine profile .*cpu\.json .*calibrate"):
+        assert machine.load(path) == machine.default()
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("flops", 0), ("flops", True), ("flops", "fast"), ("bandwidths", [1e9]), ("sizes", [1, 2, 3]), ("isa", "z80")],
+)
+def test_impossible_figures_are_refused(tmp_path: Path, field: str, value: object) -> None:
+    path = machine.store(Machine(isa="avx2"), tmp_path / "cpu.json")
+    data = json.loads(path.read_text())
+    assert machine.load(path).isa == "avx2"
+    path.write_text(json.dumps({**data, field: value}))
+    with pytest.warns(UserWarning, match="ignoring the machine profile"):
+        machine.load(path)
+
+
+def test_without_a_profile_the_shipped_one_is_used(tmp_path: Path) -> None:
+    found = machine.load(tmp_path / "none.json")
+    assert found.source == "default"
+    assert found.flops > 1e9
+    assert found.bandwidth(1000) > found.bandwidth(1 << 40)
+
+
+@pytest.mark.parametrize("with_compiler", [True, False])
+def test_calibration(with_compiler: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    if not with_compiler:
+        monkeypatch.setattr(microbench, "compiler", lambda: None)
+    found = microbench.calibrate(seconds=0.5)
+    assert found.source == "calibrated"
+    assert found.flops > 1e9
+    assert list(found.bandwidths) == sorted(found.bandwidths, reverse=True)
+    assert machine.load(machine.store(found, tmp_path / "cpu.json")) == found
+
+
+def test_a_compiler_that_fails_leaves_the_shipped_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(microbench, "compiler", lambda: ["/bin/false"])
+    assert microbench.calibrate(seconds=0.2).source == "calibrated"

@@ -1,0 +1,77 @@
+"""Adapter to egglog: matching, commutativity, congruence."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+from rewrite.engine.egraph.matcher import Atom, Matcher, Query, Row
+
+ADD, RELU = 5, 7
+
+
+@pytest.fixture
+def matcher() -> Matcher:
+    made = Matcher()
+    made.declare_commutative([ADD])
+    for leaf in (0, 1, 2):
+        made.add("leaf", leaf)
+    made.load()
+    return made
+
+
+def load(matcher: Matcher, *nodes: Row, equal: Sequence[Row] = ()) -> None:
+    for node in nodes:
+        matcher.add_node(node)
+    for pair in equal:
+        matcher.add("equal", *pair)
+    assert matcher.load()
+
+
+RELU_OF_ADD = Query(
+    "q",
+    "phase",
+    (Atom("r", RELU, "a1", ("x",)), Atom("x", ADD, "a2", ("y", "z"), commutative=True)),
+    ("r", "y", "z"),
+    ("a1",),
+)
+
+
+def test_a_commutative_operator_matches_in_both_orders(matcher: Matcher) -> None:
+    matcher.add_query(RELU_OF_ADD)
+    load(matcher, (3, ADD, 0, 1, 2), (4, RELU, 9, 3))
+    assert matcher.matches("phase") == {"q": [(4, 1, 2, 9), (4, 2, 1, 9)]}
+
+
+def test_matches_are_given_once(matcher: Matcher) -> None:
+    matcher.add_query(RELU_OF_ADD)
+    load(matcher, (3, ADD, 0, 1, 2), (4, RELU, 9, 3))
+    assert matcher.matches("phase")
+    assert matcher.matches("phase") == {}
+
+
+def test_equal_operands_make_equal_results(matcher: Matcher) -> None:
+    load(matcher, (3, RELU, 0, 1), (4, RELU, 0, 2))
+    assert matcher.canonical() == {}
+    load(matcher, equal=[(1, 2)])
+    assert matcher.canonical() == {2: 1, 4: 3}
+
+
+def test_a_new_equality_brings_new_matches(matcher: Matcher) -> None:
+    matcher.add_query(Query("q", "phase", (Atom("r", RELU, "a", ("x",)), Atom("x", RELU, "b", ("y",))), ("r", "y"), ()))
+    load(matcher, (3, RELU, 0, 1), (4, RELU, 0, 2))
+    assert matcher.matches("phase") == {}
+    load(matcher, equal=[(2, 3)])  # now 4 = Relu(3) = Relu(Relu(1))
+    assert matcher.matches("phase") == {"q": [(4, 1)]}
+
+
+def test_an_absent_input_matches_the_absent_leaf_only(matcher: Matcher) -> None:
+    matcher.add_query(Query("q", "phase", (Atom("r", RELU, "a", ("x", "n")),), ("r", "x"), (), absent=("n",)))
+    load(matcher, (3, RELU, 0, 1, 0), (4, RELU, 0, 1, 2))
+    assert matcher.matches("phase") == {"q": [(3, 1)]}
+
+
+def test_an_operator_can_be_bound(matcher: Matcher) -> None:
+    matcher.add_query(Query("q", "phase", (Atom("r", "f", "a", ("x",)),), ("r", "x"), ("f",)))
+    load(matcher, (3, RELU, 0, 1), (4, 11, 0, 3))
+    assert matcher.matches("phase") == {"q": [(3, 1, RELU), (4, 3, 11)]}

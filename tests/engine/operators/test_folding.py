@@ -1,0 +1,279 @@
+"""Folding against ONNX Runtime, operator by operator."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from rewrite.engine.ir.graph import Constant
+from rewrite.engine.operators.folding import evaluate, supports
+from rewrite.engine.operators.schemas import normalize_attrs
+
+R = np.random.default_rng(0)
+F = np.float32
+
+
+def f(*shape: int) -> np.ndarray[Any, Any]:
+    return R.standard_normal(shape).astype(F)
+
+
+def i(*values: int) -> np.ndarray[Any, Any]:
+    return np.array(values, np.int64)
+
+
+def oracle(op: str, attrs: dict[str, Any], arrays: Sequence[Any], outputs: int) -> list[Any]:
+    names = ["" if a is None else f"i{k}" for k, a in enumerate(arrays)]
+    plain = {k: onnx.numpy_helper.from_array(v.array) if isinstance(v, Constant) else v for k, v in attrs.items()}
+    node = onnx.helper.make_node(op, names, [f"o{k}" for k in range(outputs)], **plain)
+    infos = [
+        onnx.helper.make_tensor_value_info(n, onnx.helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for n, a in zip(names, arrays, strict=True)
+        if n
+    ]
+    outs = [onnx.ValueInfoProto(name=o) for o in node.output]
+    graph = onnx.helper.make_graph([node], "g", infos, outs)
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 23)], ir_version=10)
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return list(session.run(None, {n: a for n, a in zip(names, arrays, strict=True) if n}))
+
+
+INTS = i(7, -7, 7, -7, 0)
+CASES: list[tuple[str, dict[str, Any], list[Any], int]] = [
+    ("Add", {}, [f(2, 3), f(3)], 1),
+    ("Add", {}, [np.array(2**31 - 1, np.int32), np.array(1, np.int32)], 1),
+    ("Sub", {}, [f(2, 1), f(1, 3)], 1),
+    ("Mul", {}, [f(), f(4)], 1),
+    ("Div", {}, [INTS, i(2, 2, -2, -2, 5)], 1),
+    ("Div", {}, [f(3), np.array([0, -0.0, 2], F)], 1),
+    ("Mod", {}, [INTS, i(3, 3, -3, -3, 5)], 1),
+    ("Mod", {"fmod": 1}, [INTS, i(3, 3, -3, -3, 5)], 1),
+    ("Mod", {"fmod": 1}, [np.array([5.5, -5.5], F), np.array([2, 2], F)], 1),
+    ("Pow", {}, [np.array([2, 3, -2], F), i(3, 2, 3)], 1),
+    ("Pow", {}, [i(2, 3), i(10, 4)], 1),
+    ("Min", {}, [f(2, 3), f(3), f(1)], 1),
+    ("Max", {}, [np.array([np.nan, 1], F), np.array([0, 2], F)], 1),
+    ("Sum", {}, [f(2), f(2), f(2)], 1),
+    ("Mean", {}, [f(2), f(2)], 1),
+    ("Equal", {}, [i(1, 2), i(1, 3)], 1),
+    ("GreaterOrEqual", {}, [np.array([1, np.nan], F), np.array([1, 1], F)], 1),
+    ("Where", {}, [np.array([True, False]), f(2, 2), f(2)], 1),
+    ("Not", {}, [np.array([True, False])], 1),
+    ("Neg", {}, [i(3, -4)], 1),
+    ("Abs", {}, [f(3)], 1),
+    ("Sign", {}, [np.array([-2, 0, 3], F)], 1),
+    ("Round", {}, [np.array([0.5, 1.5, -0.5, 2.3], F)], 1),
+    ("Sqrt", {}, [np.array([4, 2, -1, 0], F)], 1),
+    ("Exp", {}, [f(5)], 1),
+    ("Log", {}, [np.abs(f(5))], 1),
+    ("Erf", {}, [f(5)], 1),
+    ("Sigmoid", {}, [np.array([-90, -1, 0, 1, 90], F)], 1),
+    ("Tanh", {}, [f(5)], 1),
+    ("Reciprocal", {}, [f(5)], 1),
+    ("Relu", {}, [f(5)], 1),
+    ("Clip", {}, [f(5), np.array(-0.5, F), None], 1),
+    ("Cast", {"to": 7}, [np.array([1.9, -1.9, 0.5], F)], 1),
+    ("Cast", {"to": 2}, [np.array([300, -1], np.int32)], 1),
+    ("Cast", {"to": 9}, [np.array([0, -0.0, 0.1], F)], 1),
+    ("Cast", {"to": 10}, [f(5)], 1),
+    ("Cast", {"to": 1}, [i(2**53 + 1, -3)], 1),
+    ("CastLike", {}, [f(3), i(1)], 1),
+    ("Gather", {"axis": 1}, [f(2, 3, 2), np.array([[0, -1], [2, -3]])], 1),
+    ("GatherElements", {"axis": 0}, [f(3, 2), np.array([[0, -1], [-2, 1]])], 1),
+    ("GatherElements", {"axis": 1}, [f(3, 4), np.array([[0, -1], [-2, 1]])], 1),
+    ("Slice", {}, [f(5, 6), i(1, -1), i(4, -100), i(0, 1), i(1, -2)], 1),
+    ("Slice", {}, [f(5, 6), i(-100), i(100), i(1)], 1),
+    ("Slice", {}, [f(5), i(3), i(1)], 1),
+    ("Slice", {}, [f(5), i(100), i(-100), i(0), i(-1)], 1),
+    ("Unsqueeze", {}, [f(2, 3), i(0, -1)], 1),
+    ("Squeeze", {}, [f(1, 3, 1), i(-1)], 1),
+    ("Squeeze", {}, [f(1, 3, 1)], 1),
+    ("Reshape", {}, [f(2, 3, 4), i(0, -1)], 1),
+    ("Flatten", {"axis": -1}, [f(2, 3, 4)], 1),
+    ("Concat", {"axis": -1}, [f(2, 3), f(2, 1)], 1),
+    ("Split", {"axis": 1, "num_outputs": 3}, [f(2, 7)], 3),
+    ("Split", {"axis": -1}, [f(2, 7), i(2, 5)], 2),
+    ("Expand", {}, [f(3, 1), i(2, 1, 4)], 1),
+    ("Tile", {}, [f(2, 1), i(2, 3)], 1),
+    ("ConstantOfShape", {"value": Constant(np.array([7]))}, [i(2, 3)], 1),
+    ("ConstantOfShape", {}, [i(2, 0)], 1),
+    ("Range", {}, [np.array(2), np.array(11), np.array(4)], 1),
+    ("Range", {}, [np.array(5), np.array(-1), np.array(-2)], 1),
+    ("Range", {}, [np.array(5), np.array(5), np.array(2)], 1),
+    ("Range", {}, [np.array(0, F), np.array(1, F), np.array(0.3, F)], 1),
+    ("Pad", {}, [f(2, 3), i(1, 0, 0, 2), np.array(9, F)], 1),
+    ("Pad", {}, [f(4, 3), i(-1, 1, -1, 0)], 1),
+    ("Pad", {}, [f(2, 3), i(1, 2), None, i(-1)], 1),
+    ("Pad", {"mode": "reflect"}, [f(3, 4), i(1, 2, 0, 1)], 1),
+    ("Pad", {"mode": "edge"}, [f(3, 4), i(1, 2, 0, 1)], 1),
+    ("Transpose", {}, [f(2, 3, 4)], 1),
+    ("Transpose", {"perm": (1, 2, 0)}, [f(2, 3, 4)], 1),
+    ("Shape", {"start": -2}, [f(2, 3, 4)], 1),
+    ("Shape", {"start": 0, "end": -1}, [f(2, 3, 4)], 1),
+    ("Size", {}, [f(2, 3)], 1),
+    ("Trilu", {"upper": 0}, [f(3, 3), np.array(-1)], 1),
+    ("ReduceSum", {}, [f(2, 3, 4), i(-1)], 1),
+    ("ReduceSum", {"keepdims": 0}, [f(2, 3, 4)], 1),
+    ("ReduceMean", {"keepdims": 0}, [f(2, 3, 4), i(0, 2)], 1),
+    ("ReduceMax", {}, [i(3, 9, -2)], 1),
+    ("ReduceProd", {"keepdims": 0}, [i(3, 9, -2), i(0)], 1),
+    ("ReduceL2", {}, [f(3, 4), i(1)], 1),
+    ("ReduceSumSquare", {}, [f(3, 4), i(1)], 1),
+    ("MatMul", {}, [f(2, 3, 4), f(4, 5)], 1),
+    ("Gemm", {"alpha": 0.5, "transB": 1}, [f(2, 3), f(4, 3), f(4)], 1),
+    ("Einsum", {"equation": "ij,jk->ik"}, [f(2, 3), f(3, 4)], 1),
+    # by the reference implementation
+    ("Softmax", {"axis": -1}, [f(2, 3)], 1),
+    ("CumSum", {}, [f(4), np.array(0)], 1),
+    ("OneHot", {}, [i(0, 2), np.array(3), np.array([0, 1], F)], 1),
+    ("NonZero", {}, [np.array([0, 3, 0, 1])], 1),
+    ("TopK", {}, [f(5), i(2)], 2),
+    ("ScatterND", {}, [f(4), np.array([[1], [3]]), f(2)], 1),
+    ("LayerNormalization", {}, [f(2, 4), f(4), f(4)], 1),
+]
+
+
+@pytest.mark.parametrize(("op", "attrs", "arrays", "outputs"), CASES, ids=[f"{k}-{c[0]}" for k, c in enumerate(CASES)])
+def test_as_onnx_runtime(op: str, attrs: dict[str, Any], arrays: list[Any], outputs: int) -> None:
+    before = [None if a is None else a.copy() for a in arrays]
+    found = evaluate(op, normalize_attrs(op, attrs), arrays, outputs)
+    expected = oracle(op, attrs, arrays, outputs)
+    assert found is not None
+    assert len(found) == outputs
+    for a, b in zip(found, expected, strict=True):
+        assert (a.dtype, a.shape) == (b.dtype, b.shape)
+        np.testing.assert_allclose(a, b, rtol=1e-6 if a.dtype == F else 1e-3, atol=1e-7)
+    for a, b in zip(arrays, before, strict=True):
+        if a is not None:
+            np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "arrays"),
+    [
+        ("Div", {}, [i(1), i(0)]),
+        ("Mod", {}, [i(1), i(0)]),
+        ("Cast", {"to": 6}, [np.array([1e10], F)]),
+        ("Cast", {"to": 7}, [np.array([np.nan], F)]),
+        ("Cast", {"to": 7}, [np.array([2.0**63], np.float64)]),
+        ("Gather", {}, [f(3), i(3)]),
+        ("Reshape", {}, [f(3), i(2)]),
+        ("Add", {}, [f(2), f(3)]),
+        ("Add", {}, [f(2), i(1, 2)]),
+        ("Squeeze", {}, [f(2), i(0)]),
+        ("Range", {}, [np.array(0), np.array(3), np.array(0)]),
+        ("Expand", {}, [f(1), i(1 << 20, 1 << 20)]),
+        ("RandomNormalLike", {}, [f(3)]),
+        ("no.such.Operator", {}, [f(3)]),
+        ("Slice", {}, [f(5), i(0), i(5), i(0), i(0)]),
+    ],
+)
+def test_refuses_what_onnx_leaves_undefined(op: str, attrs: dict[str, Any], arrays: list[Any]) -> None:
+    assert evaluate(op, attrs, arrays, 1) is None
+
+
+def test_the_size_of_results_is_bounded_before_they_are_made() -> None:
+    assert evaluate("ConstantOfShape", {}, [i(100, 100)], 1, limit=1000) is None
+    assert evaluate("Tile", {}, [f(10), i(1000)], 1, limit=1000) is None
+    assert evaluate("Add", {}, [f(1000, 1), f(1, 1000)], 1, limit=1000) is None
+
+
+def test_random_operators_are_not_supported() -> None:
+    assert not supports("RandomUniform")
+    assert not supports("If")
+    assert not supports("rewrite.Own")
+
+
+def test_bfloat16() -> None:
+    x = np.array([1.5, -2], ml_dtypes.bfloat16)
+    (found,) = evaluate("Mul", {}, [x, x], 1) or [None]
+    assert found is not None
+    assert found.dtype == x.dtype
+    assert found.astype(F).tolist() == [2.25, 4]
+    (cast,) = evaluate("Cast", {"to": 1}, [x], 1) or [None]
+    assert cast is not None
+    assert cast.tolist() == [1.5, -2]
+
+
+def test_a_mean_over_windows_keeps_nan() -> None:
+    x = np.array([[[1.0, np.nan, 3.0, 4.0]]], np.float32)
+    found = evaluate("AveragePool", {"kernel_shape": (2,), "strides": (2,)}, [x])
+    assert found is not None
+    assert np.isnan(found[0][0, 0, 0])
+    assert found[0][0, 0, 1] == 3.5
+
+
+def test_a_maximum_over_windows_takes_nan() -> None:
+    x = np.array([[[1.0, np.nan, 3.0, 4.0]]], np.float32)
+    found = evaluate("MaxPool", {"kernel_shape": (1,)}, [x])
+    assert found is not None
+    np.testing.assert_array_equal(found[0], x)
+
+
+def test_quantising_saturates_on_the_side_of_the_number() -> None:
+    x = np.array([-np.inf, -1e30, -3, 2.5, 3e9, np.inf], np.float32)
+    found = evaluate("QuantizeLinear", {}, [x, np.float32(0.5), np.int8(1)])
+    assert found is not None
+    assert found[0].tolist() == [-128, -128, -5, 6, 127, 127]
+    lowest = evaluate("QuantizeLinear", {}, [np.array([np.nan], np.float32), np.float32(1), np.int8(0)])
+    assert lowest is not None
+    assert lowest[0].tolist() == [-128]
+    assert evaluate("QuantizeLinear", {"precision": -1}, [x, np.float32(0.5), np.int8(1)]) is None
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
+def test_which_zero_is_the_greater_does_not_hang_on_the_order(dtype: Any) -> None:
+    def negative(op: str, attrs: dict[str, Any], *arrays: Any) -> bool:
+        found = evaluate(op, attrs, arrays)
+        assert found is not None
+        assert found[0].dtype == arrays[0].dtype
+        assert (found[0] == 0).all()
+        (sign,) = set(np.signbit(found[0]).reshape(-1).tolist())
+        return bool(sign)
+
+    plus, minus = np.zeros(40, dtype), -np.zeros(40, dtype)
+    for a, b in ((plus, minus), (minus, plus)):
+        assert not negative("Max", {}, a, b)
+        assert negative("Min", {}, a, b)
+        assert not negative("Clip", {}, a, b[0])
+        assert negative("Clip", {}, a, None, b[0])
+    assert negative("Max", {}, minus, minus)
+    assert negative("Max", {}, minus, minus - 1)
+    assert not negative("Min", {}, plus, plus + 1)
+    assert not negative("Relu", {}, minus)
+    for at in range(40):
+        one = minus.copy()
+        one[at] = 0
+        for op in ("ReduceMax", "MaxPool", "GlobalMaxPool"):
+            attrs = {"kernel_shape": (40,)} if op == "MaxPool" else {}
+            assert not negative(op, attrs, one.reshape(1, 1, 40))
+            assert negative(op, attrs, minus.reshape(1, 1, 40))
+        assert negative("ReduceMin", {}, -one)
+        assert not negative("ReduceMin", {}, plus)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (2, 3)])
+def test_a_bound_of_one_element_is_a_scalar(shape: tuple[int, ...]) -> None:
+    x = np.full(shape, 7, F)
+    found = evaluate("Clip", {}, [x, np.zeros((1,), F), np.full((1, 1), 6, F)])
+    assert found is not None
+    assert found[0].tolist() == np.full(shape, 6).tolist()
+    assert evaluate("Clip", {}, [x, np.zeros((3,), F)]) is None
+
+
+def test_a_logarithm_of_exponentials_of_what_is_infinite() -> None:
+    x = np.array([[-np.inf, -np.inf], [np.inf, -np.inf], [1000, 1000], [-np.inf, 3], [np.nan, np.inf]], F)
+    found = evaluate("ReduceLogSumExp", {"keepdims": 0}, [x, i(1)])
+    assert found is not None
+    np.testing.assert_array_equal(found[0], np.array([-np.inf, np.inf, 1000 + np.log(2), 3, np.nan], F))
+
+
+@pytest.mark.parametrize("shape", [(0, 1, 1), (2, 0, 3, 4)])
+def test_the_maximum_over_zero_images_has_the_usual_shape(shape: tuple[int, ...]) -> None:
+    found = evaluate("GlobalMaxPool", {}, [np.zeros(shape, F)])
+    assert found is not None
+    assert found[0].shape == (*shape[:2], *[1] * (len(shape) - 2))

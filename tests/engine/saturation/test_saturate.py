@@ -1,0 +1,300 @@
+"""Saturation: knowledge, conditions, rulesets, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rewrite.engine.egraph.egraph import EGraph
+from rewrite.engine.ir.graph import Constant, DType, TensorType
+from rewrite.engine.ir.symbolic import symbol
+from rewrite.engine.operators.inference import IllTyped
+from rewrite.engine.operators.schemas import normalize_attrs
+from rewrite.engine.rewriting.rule_library import RuleSet, load_rules, rule_set
+from rewrite.engine.saturation.saturate import LimitMet, Limits, Saturation, Saturator
+from rewrite.errors import UserError
+
+OPS = "op Add commutative kind elementwise\nop Mul commutative kind elementwise\nop Relu kind elementwise\n"
+
+
+@pytest.fixture
+def egraph() -> EGraph:
+    made = EGraph.create(["Add", "Mul"])
+    assert made.matcher is not None
+    return made
+
+
+@pytest.fixture
+def rules(tmp_path: Path):
+    def load(text: str, numerics: str = "reassoc", **settings: str) -> RuleSet:
+        path = tmp_path / "test.rules"
+        path.write_text(OPS + text)
+        return rule_set(load_rules([path], std=False), numerics, **settings)
+
+    return load
+
+
+def f32(*shape: object) -> TensorType:
+    return TensorType(DType.F32, shape)  # type: ignore[arg-type]
+
+
+def node(egraph: EGraph, op: str, *children: int, **attrs: object) -> int:
+    return egraph.add(op, normalize_attrs(op, attrs), children)  # type: ignore[arg-type]
+
+
+def constant(egraph: EGraph, value: object, dtype: type = np.float32) -> int:
+    return egraph.add_constant(Constant(np.array(value, dtype)))
+
+
+def saturate(egraph: EGraph, rules: RuleSet, **limits: float) -> Saturation:
+    limited = Limits(**limits)  # type: ignore[arg-type]
+    return Saturator(egraph, rules.rules, rules.kinds, limited, plan=rules.plan, declared=rules.declared).run()
+
+
+def test_equal_nodes_are_one_and_commutative_operands_have_no_order(egraph: EGraph) -> None:
+    x, y = egraph.add_input("x", f32(2)), egraph.add_input("y", f32(2))
+    assert node(egraph, "Add", x, y) == node(egraph, "Add", y, x)
+    assert node(egraph, "Sub", x, y) != node(egraph, "Sub", y, x)
+
+
+def test_a_node_that_fails_when_run_may_be_in_the_model_but_in_no_rule(egraph: EGraph) -> None:
+    x, y = egraph.add_input("x", f32(2, 3)), egraph.add_input("y", f32(4, 5))
+    with pytest.raises(IllTyped):
+        egraph.add("MatMul", {}, (x, y))
+    assert egraph.type(egraph.add("MatMul", {}, (x, y), given=True)) == TensorType()
+
+
+def test_random_operators_are_never_merged(egraph: EGraph) -> None:
+    x = egraph.add_input("x", f32(2))
+    assert node(egraph, "RandomNormalLike", x) != node(egraph, "RandomNormalLike", x)
+
+
+def test_small_constant_terms_are_known(egraph: EGraph) -> None:
+    total = node(egraph, "Add", constant(egraph, [1.0, 2.0]), constant(egraph, [3.0, 4.0]))
+    info = egraph.constant(total)
+    assert info is not None
+    assert info.elements is not None
+    assert info.elements.tolist() == [4.0, 6.0]
+    assert egraph.find(total) == egraph.find(constant(egraph, [4.0, 6.0]))
+
+
+def test_shape_arithmetic_is_followed_through_symbols(egraph: EGraph) -> None:
+    x = egraph.add_input("x", f32(symbol("N"), 6))
+    shape = node(egraph, "Shape", x)
+    batch = node(egraph, "Gather", shape, constant(egraph, 0, np.int64))
+    value = egraph.value(batch)
+    assert value is not None
+    assert value.dims == (symbol("N"),)
+    width = node(egraph, "Gather", shape, constant(egraph, 1, np.int64))
+    assert egraph.find(width) == egraph.find(constant(egraph, 6, np.int64))
+
+
+def test_a_dim_is_described_by_what_the_model_knows(egraph: EGraph) -> None:
+    n = symbol("N")
+    vague = egraph.add_input("a", TensorType(DType.F32, (egraph.fresh(), egraph.fresh(), 2)))
+    exact = egraph.add_input("b", TensorType(DType.F32, (2 * n, egraph.fresh(), 2)))
+    relu = egraph.add("Relu", {}, (vague,))
+    egraph.union(vague, exact)
+    assert egraph.type(relu).shape == (2 * n, egraph.type(vague).shape[1], 2)  # type: ignore[index]
+
+
+def test_a_rule_with_different_types_on_its_sides_does_not_fire(egraph: EGraph, rules) -> None:
+    x = egraph.add_input("x", f32(3))
+    wide = node(egraph, "Mul", x, constant(egraph, np.ones((2, 3))))
+    found = saturate(egraph, rules("rule unsound x * 1 => x class exact"))
+    assert egraph.find(wide) != egraph.find(x)
+    assert "f32[3]" in found.counts["unsound"].reason
+
+
+def test_an_unknown_fact_does_not_fire_under_not_either(egraph: EGraph, rules) -> None:
+    x, y = egraph.add_input("x", f32(3)), egraph.add_input("y", f32(3))
+    node(egraph, "Mul", x, y)
+    text = "rule r x * y => x where {} class exact"
+    assert saturate(egraph, rules(text.format("all(y == 1)"))).counts["r"].applied == 0
+    assert saturate(egraph, rules(text.format("not all(y == 1)"))).counts["r"].applied == 0
+
+
+def test_a_failed_condition_is_tried_again_when_more_is_known(egraph: EGraph, rules) -> None:
+    x = egraph.add_input("x", f32(3))
+    z = node(egraph, "Sub", x, x)
+    product = node(egraph, "Add", x, node(egraph, "Relu", z))
+    text = """
+      rule add_zero x + c => x where all(c == 0) class exact signed_zero
+      rule sub_self x - x => zeros(shape(x)) class fast
+    """
+    saturate(egraph, rules(text, "fast"))
+    assert egraph.find(product) == egraph.find(x)
+
+
+def test_rules_above_the_numerics_class_are_left_out(rules) -> None:
+    text = "rule a x + 0 => x class exact signed_zero\nrule b x - x => zeros(shape(x)) class fast"
+    assert [r.name for r in rules(text, "exact").rules] == ["a"]
+    assert [r.name for r in rules(text, "fast").rules] == ["a", "b"]
+
+
+def test_a_group_rule_is_applied_once_for_the_whole_group(egraph: EGraph, rules) -> None:
+    x = egraph.add_input("x", f32(3, 4))
+    weights = [constant(egraph, np.random.default_rng(i).standard_normal((4, 2 + i))) for i in range(3)]
+    products = [node(egraph, "MatMul", x, w) for w in weights]
+    text = """
+      rule merge
+        { y[i] = x @ W[i] } => { y[*] = Split(x @ Concat(W[*], axis: -1), [dim(W[i], -1)], axis: -1) }
+        given W[i]: const [K, _]
+        class reassoc
+        direction explore
+    """
+    found = saturate(egraph, rules(text))
+    assert found.counts["merge"].applied == 1
+    splits = [n for n in egraph.nodes if n.op == "Split"]
+    assert [n.outputs for n in splits] == [3]
+    kinds = [{egraph.nodes[h].op for h in egraph.members(p)} for p in products]
+    assert kinds == [{"MatMul", "Proj"}] * 3
+
+
+def test_a_rule_set_that_never_saturates_is_stopped(egraph: EGraph, rules) -> None:
+    x = egraph.add_input("x", f32(3))
+    node(egraph, "Relu", x)
+    grow = rules("rule grow Relu(x) => Relu(x + 1) class exact")
+    assert saturate(egraph, grow, nodes=200).stop_reason in ("node_limit", "iteration_limit")
+
+
+def test_rules_do_not_rearrange_constants_without_end(egraph: EGraph, rules) -> None:
+    x, a = egraph.add_input("x", f32(9000)), constant(egraph, np.linspace(1, 2, 9000))
+    one = constant(egraph, 1.0)
+    node(egraph, "Mul", node(egraph, "Add", x, a), one)
+    found = saturate(
+        egraph,
+        rules("""
+rule mul_one           x * c  =>  x  where all(c == 1)  class exact
+rule shift_then_scale  (x + a) * b  =>  x * b + a * b  given a, b: const  class reassoc
+"""),
+    )
+    assert found.stop_reason == "saturated"
+    assert found.nodes < 12
+
+
+def test_time_runs_out_between_matches(egraph: EGraph, rules) -> None:
+    x = egraph.add_input("x", f32(3))
+    node(egraph, "Relu", x)
+    grow = rules("rule grow Relu(x) => Relu(x + 1) class exact")
+    assert saturate(egraph, grow, seconds=0.0).stop_reason == "time_limit"
+
+
+def test_empty_parts_of_a_concat_come_to_an_end(egraph: EGraph) -> None:
+    x, empty = egraph.add_input("x", TensorType(DType.I64, (3,))), egraph.add_input("e", TensorType(DType.I64, (0,)))
+    both = node(egraph, "Concat", empty, empty, axis=0)  # which is `empty` again, and so a part of itself
+    root = node(egraph, "Concat", x, both, axis=0)
+    egraph.roots = {"y": root}
+    before = len(egraph.nodes)
+    found = saturate(egraph, rule_set(load_rules()))
+    assert found.stop_reason == "saturated"
+    assert egraph.find(root) == egraph.find(x)
+    assert len(egraph.nodes) < before + 20
+
+
+def test_an_exploring_rule_that_matches_too_often_sits_out(egraph: EGraph, rules) -> None:
+    x = egraph.add_input("x", f32(3))
+    for i in range(20):
+        node(egraph, "Relu", node(egraph, "Add", x, constant(egraph, [i, i, i])))
+    text = "rule move Relu(x + c) => Relu(c + x + 0) class exact joins few  ruleset few matches 5 joins explore"
+    found = saturate(egraph, rules(text))
+    assert found.limited == ["move"]
+    assert found.limits == [LimitMet("few", "matches", "move")]
+    assert found.counts["move"].matches >= 20  # in the end all came to be applied
+
+
+GROW = "rule grow Relu(x) => Relu(x + 1) class exact joins growth "
+
+
+@pytest.mark.parametrize(
+    ("limit", "nodes"), [("nodes 10", range(10, 16)), ("iterations 3", range(6, 11)), ("seconds 1e-9", range(3, 7))]
+)
+def test_a_ruleset_stops_at_its_limits(egraph: EGraph, rules, limit: str, nodes: range) -> None:
+    node(egraph, "Relu", egraph.add_input("x", f32(3)))
+    text = f"{GROW} ruleset growth {limit} schedule grow = saturate(growth)"
+    found = saturate(egraph, rules(text, schedule="grow"))
+    assert found.limits == [LimitMet("growth", limit.split()[0])]
+    assert found.nodes in nodes
+    assert found.stop_reason == ("iteration_limit" if limit == "iterations 3" else "saturated")
+
+
+def test_a_schedule_decides_which_rulesets_run_and_how_often(rules) -> None:
+    def nodes(schedule: str) -> int:
+        egraph = EGraph.create()
+        assert egraph.matcher is not None
+        node(egraph, "Relu", egraph.add_input("x", f32(3)))
+        found = saturate(egraph, rules(f"{GROW} ruleset growth schedule mine = {schedule}", schedule="mine"))
+        return found.nodes
+
+    none, once, three = nodes("saturate(simplify)"), nodes("growth"), nodes("repeat 3 (growth ; simplify)")
+    assert none < once < three
+    assert nodes("growth ; growth ; growth") == three
+    assert nodes("repeat 3 (saturate(simplify) ; growth)") == three
+
+
+def test_a_schedule_that_there_is_none_of_is_refused(rules) -> None:
+    with pytest.raises(UserError, match="no schedule 'quik'") as caught:
+        rules("schedule quick = simplify", schedule="quik")
+    assert "quick" in caught.value.hint
+
+
+def test_rules_of_a_file_for_other_versions_are_left_out(tmp_path: Path) -> None:
+    path = tmp_path / "new.rules"
+    path.write_text("use onnx(20 ..)  rule twice Relu(Relu(x)) => Relu(x) class exact")
+    library = load_rules([path], std=False)
+    names = [[r.name for r in rule_set(library, opsets=opsets).rules] for opsets in ({"": 19}, {"": 20}, {"ml": 1}, {})]
+    assert names == [[], ["twice"], ["twice"], ["twice"]]
+
+
+def test_the_same_run_gives_the_same_e_graph(rules) -> None:
+    def run() -> tuple[object, ...]:
+        egraph = EGraph.create(["Add", "Mul"])
+        assert egraph.matcher is not None
+        x = egraph.add_input("x", f32(4, 4))
+        value = x
+        for i in range(6):
+            value = node(
+                egraph, "Mul", node(egraph, "Add", value, constant(egraph, float(i))), constant(egraph, 2.0 + i)
+            )
+        text = "rule distribute (a + b) * c => a * c + b * c class reassoc direction explore"
+        saturate(egraph, rules(text))
+        return tuple((n.op, n.children, egraph.find(h)) for h, n in enumerate(egraph.nodes))
+
+    assert run() == run()
+
+
+def test_declared_operators_equal_their_definition(egraph: EGraph, rules) -> None:
+    x = egraph.add_input("x", f32(3))
+    gate = node(egraph, "Sigmoid", node(egraph, "Mul", x, constant(egraph, 1.702)))
+    root = node(egraph, "Mul", x, gate)
+    saturate(egraph, rules("op QuickGelu(x, alpha: 1.702) = x * Sigmoid(alpha * x) kind elementwise class reassoc"))
+    attrs: list[Mapping[str, object]] = [
+        egraph.nodes[h].attrs for h in egraph.members(root) if "QuickGelu" in egraph.nodes[h].op
+    ]
+    assert attrs == [{"alpha": pytest.approx(1.702)}]
+
+
+def test_a_pattern_of_a_declared_operator_means_its_default_attributes(egraph: EGraph, rules) -> None:
+    x = egraph.add_input("x", f32(3))
+    declared = "op QuickGelu(x, alpha: 1.702) = x * Sigmoid(alpha * x) kind elementwise class reassoc\n"
+    found = rules(declared + "rule mark QuickGelu(x) => Swish(x, alpha: 1.702) class reassoc")
+    node(egraph, "Mul", x, node(egraph, "Sigmoid", node(egraph, "Mul", x, constant(egraph, 1.702))))
+    node(egraph, "Mul", x, node(egraph, "Sigmoid", node(egraph, "Mul", x, constant(egraph, 1.5))))
+    assert saturate(egraph, found).counts["mark"].applied == 1
+
+
+def test_an_input_of_a_declared_operator_that_is_left_out_is_matched_as_absent(rules) -> None:
+    text = """
+op Grown(x, m = none, s: 1.0) = (Exp(x) * s if m is none else Exp(x + m) * s)  kind elementwise  class exact
+rule plain  Sqrt(Exp(x)) => Grown(x)  class fast
+rule shifted  Sqrt(Exp(x + y)) => Grown(x, y)  class fast
+rule seen  Grown(x, m = none, s: z) => Abs(x)  class fast
+"""
+    for build in (lambda e, x, y: x, lambda e, x, y: node(e, "Add", x, y)):
+        egraph = EGraph.create(["Add", "Mul"])
+        x, y = egraph.add_input("x", f32(3)), egraph.add_input("y", f32(3))
+        root = node(egraph, "Sqrt", node(egraph, "Exp", build(egraph, x, y)))
+        saturate(egraph, rules(text, "fast"))
+        assert egraph.find(root) == egraph.find(node(egraph, "Abs", x))

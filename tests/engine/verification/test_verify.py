@@ -1,0 +1,309 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from rewrite.engine.ir.dim_parser import parse
+from rewrite.engine.ir.graph import Constant, DType, Graph, Node, TensorType
+from rewrite.engine.ir.symbolic import symbol
+from rewrite.engine.onnx_io.importer import read
+from rewrite.engine.operators.reference_runtime import Unavailable, onnx_runtime, reference_evaluator, runner
+from rewrite.engine.verification.compare import compare
+from rewrite.engine.verification.random_inputs import assignments, make_inputs
+from rewrite.engine.verification.verify import Verification, check_model, computed_in, culprit, write_reproducer
+from rewrite.errors import UserError
+
+F32 = DType.F32
+
+
+def model(text: str) -> onnx.ModelProto:
+    return onnx.parser.parse_model('<ir_version: 9, opset_import: ["" : 18]>' + text)
+
+
+RELU = model("main (float[N, 4] x) => (float[N, 4] y) { h = Mul(x, x) y = Relu(h) }")
+SAME = model("main (float[N, 4] x) => (float[N, 4] y) { y = Mul(x, x) }")
+WRONG = model("main (float[N, 4] x) => (float[N, 4] y) { y = Add(x, x) }")
+GRAPH = Graph(inputs=("x",), outputs=("y",), types={"x": TensorType(F32, (symbol("N"), 4))})
+
+
+def test_equal_models_pass_on_two_sizes() -> None:
+    found = check_model(RELU, SAME, GRAPH)
+    assert found.ok
+    assert found.compared == 2
+    assert found.oracle == "onnxruntime"
+    assert found.as_json()["ok"] is True
+
+
+def test_a_wrong_model_fails_with_its_output_and_sizes_named() -> None:
+    found = check_model(RELU, WRONG, GRAPH)
+    assert not found.ok
+    assert "output 'y'" in str(found)
+    assert "sizes N = " in str(found)
+    assert found.inputs is not None
+    assert found.max_rel > 1e-2
+
+
+def test_outputs_near_zero_tell_little_and_other_sizes_are_tried() -> None:
+    def near(scale: str) -> onnx.ModelProto:
+        return model(
+            f"main (float[N, 4] x) => (float[N, 4] y) <float k = {{{scale}}}, float o = {{1}}>"
+            "{ s = Sigmoid(x) h = Mul(s, k) p = Add(h, o) y = Sub(p, o) }"
+        )
+
+    found = check_model(near("3e-7"), near("2e-7"), GRAPH)
+    assert found.ok
+    assert found.compared > 2
+    assert "near 0" in str(found)
+    assert not check_model(near("3e-4"), near("2e-4"), GRAPH).ok
+
+
+def test_a_model_that_is_right_only_for_one_size_fails() -> None:
+    fixed = model("main (float[N, 4] x) => (float[N, 4] y) <int64[2] s = {1, 4}> { h = Mul(x, x) y = Reshape(h, s) }")
+    found = check_model(RELU, fixed, GRAPH)
+    assert not found.ok
+    assert "fails where the original runs" in str(found)
+
+
+def test_other_implementations_are_compared_too() -> None:
+    def program(feeds: Mapping[str, Any]) -> dict[str, Any]:
+        return {"y": feeds["x"] * feeds["x"] * (1 + 1e-3)}
+
+    found = check_model(RELU, SAME, GRAPH, others={"the program": program})
+    assert not found.ok
+    assert "the program differs in output 'y'" in str(found)
+    assert check_model(RELU, SAME, GRAPH, others={"the program": program}, numerics="fast").ok
+
+
+def test_inputs_cannot_be_written_to_by_a_candidate() -> None:
+    def program(feeds: Mapping[str, Any]) -> dict[str, Any]:
+        y = feeds["x"] * feeds["x"]
+        feeds["x"][:] = 0
+        return {"y": y}
+
+    assert check_model(RELU, SAME, GRAPH, others={"a": program, "b": program}).ok
+
+
+def test_models_that_nothing_runs_are_said_not_to_be_verified() -> None:
+    odd = model("main (float[4] x) => (float[4] y) { y = Relu(x) }")
+    odd.graph.node[0].op_type, odd.graph.node[0].domain = "Thing", "no.such"
+    odd.opset_import.append(onnx.helper.make_opsetid("no.such", 1))
+    found = check_model(odd, odd, Graph(inputs=("x",), types={"x": TensorType(F32, (4,))}), seconds=20)
+    assert found.ok
+    assert found.compared == 0
+    assert str(found).startswith("not verified")
+    assert found.as_json()["ok"] is None
+
+
+def test_random_models_are_not_compared() -> None:
+    noise = model("main (float[4] x) => (float[4] y) { y = RandomNormalLike(x) }")
+    graph = Graph(
+        inputs=("x",),
+        nodes=[Node("RandomNormalLike", ("x",), ("y",))],
+        types={"x": TensorType(F32, (4,))},
+    )
+    assert "random" in str(check_model(noise, noise, graph))
+
+
+def test_the_reference_evaluator_agrees_and_is_stopped_in_time() -> None:
+    x = {"x": np.array([[1, -2, 3, -4]], np.float32)}
+    by_reference = reference_evaluator(RELU, seconds=60).run(x)["y"]
+    np.testing.assert_array_equal(by_reference, onnx_runtime(RELU).run(x)["y"])
+    with pytest.raises(Unavailable, match="did not finish"):
+        reference_evaluator(RELU, seconds=0.01).run(x)
+
+
+def test_old_batch_normalisation_is_converted_for_the_reference_evaluator() -> None:
+    old = onnx.parser.parse_model(
+        '<ir_version: 4, opset_import: ["" : 9]> main (float[2, 3, 4] x) => (float[2, 3, 4] y)'
+        " <float[3] s = {1, 2, 3}, float[3] b = {0, 1, 0}, float[3] m = {1, 1, 2}, float[3] v = {1, 4, 9}>"
+        " { y = BatchNormalization(x, s, b, m, v) }"
+    )
+    x = {"x": np.random.default_rng(0).standard_normal((2, 3, 4)).astype(np.float32)}
+    np.testing.assert_allclose(
+        reference_evaluator(old).run(x)["y"], onnx_runtime(old).run(x)["y"], rtol=1e-5, atol=1e-6
+    )
+
+
+def test_bfloat16_goes_to_the_reference_evaluator() -> None:
+    half = model("main (bfloat16[4] x) => (bfloat16[4] y) { y = Add(x, x) }")
+    graph = Graph(inputs=("x",), types={"x": TensorType(DType.BF16, (4,))})
+    found = check_model(half, half, graph)
+    assert found.oracle == "onnx.reference"
+    assert (found.ok, found.compared) == (True, 1)
+
+
+def test_runner_takes_paths(tmp_path: Path) -> None:
+    onnx.save(RELU, tmp_path / "m.onnx")
+    assert list(runner(tmp_path / "m.onnx").run({"x": np.ones((1, 4), np.float32)})) == ["y"]
+
+
+# --- comparison ---
+
+
+def arr(*values: float, dtype: Any = np.float32) -> np.ndarray[Any, Any]:
+    return np.array(values, dtype)
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "numerics", "fine"),
+    [
+        (arr(1, 100), arr(1.005, 100), "reassoc", True),  # scaled by the largest
+        (arr(1, 100), arr(1.05, 100), "reassoc", False),
+        (arr(1, 100), arr(1.05, 100), "fast", True),
+        (arr(1), np.nextafter(arr(1), arr(2)), "exact", False),
+        (arr(0.0), arr(-0.0), "exact", True),
+        (arr(np.nan, 1), arr(np.nan, 1), "exact", True),
+        (arr(np.nan, 1), arr(1, 1), "fast", False),
+        (arr(np.inf), arr(-np.inf), "fast", False),
+        (arr(np.inf, 1), arr(np.inf, 1), "exact", True),
+        (arr(0, 0), arr(0, 1e-6), "reassoc", False),
+        (arr(0, 0), arr(0, 1e-9), "exact", False),
+        (arr(3e-8, 0), arr(6e-8, 0), "reassoc", True),  # what is left of probabilities computed near 1
+        (arr(3e-8, 0), arr(6e-8, 0), "exact", False),
+        (arr(3e-6, 0), arr(6e-6, 0), "reassoc", False),
+        (arr(1, dtype=np.int64), arr(2, dtype=np.int64), "fast", False),
+        (arr(100, dtype=np.uint8), arr(101, dtype=np.uint8), "reassoc", True),
+        (arr(100, dtype=np.uint8), arr(101, dtype=np.uint8), "exact", False),
+        (arr(1), arr(1, 1), "fast", False),
+        (arr(1), arr(1, dtype=np.float64), "fast", False),
+        (np.array(["a"], object), np.array(["b"], object), "fast", False),
+        ([arr(1), arr(2)], [arr(1)], "fast", False),
+        (None, None, "exact", True),
+        (arr(), arr(), "exact", True),
+    ],
+)
+def test_compare(a: Any, b: Any, numerics: str, fine: bool) -> None:
+    assert (compare(a, b, numerics).problem == "") is fine
+
+
+# --- made-up inputs ---
+
+
+def test_a_type_that_is_finer_than_the_arithmetic_promises_nothing() -> None:
+    exact, rounded = np.array([1.0, 2.0]), np.array([1.0, 2.00002])
+    assert compare(exact, rounded, "reassoc").problem
+    assert not compare(exact, rounded, "reassoc", "float32").problem
+    assert compare(exact, np.array([1.0, 2.01]), "reassoc", "float32").problem
+    assert compare(exact, rounded, "exact", "float32").problem
+
+
+def test_the_coarsest_arithmetic_behind_each_value() -> None:
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[4] x, double[4] d, bool c) => (double[4] far) {'
+        " moved = Cast <to = 11> (x) plain = Add(moved, d)"
+        " small = Exp(x) wide = Cast <to = 11> (small) far = Mul(wide, d)"
+        " place = ArgMax(small) count = Cast <to = 11> (place) shifted = Add(count, d) }"
+    )
+    found = computed_in(read(model))
+    assert {v: found.get(v, "") for v in ("moved", "plain", "small", "wide", "far", "place", "count", "shifted")} == {
+        "moved": "", "plain": "float64", "small": "float32", "wide": "float32", "far": "float32", "place": "",
+        "count": "", "shifted": "float64",
+    }  # fmt: skip
+
+
+def test_indices_lie_within_what_they_index() -> None:
+    graph = Graph(
+        inputs=("ids", "n"),
+        nodes=[
+            Node("Cast", ("ids",), ("i",), {"to": 7}),
+            Node("Gather", ("table", "i"), ("y",), {"axis": 0}),
+            Node("ConstantOfShape", ("n",), ("z",)),
+        ],
+        constants={"table": Constant(np.zeros((3, 8), np.float32))},
+        types={"ids": TensorType(DType.I32, (500,)), "n": TensorType(DType.I64, (2,))},
+    )
+    found = make_inputs(graph)
+    assert set(found["ids"].tolist()) == {0, 1, 2}
+    assert found["ids"].dtype == np.int32
+    assert min(found["n"].tolist()) >= 1
+
+
+def test_sizes_are_consistent_and_inputs_repeatable() -> None:
+    n = symbol("N")
+    graph = Graph(
+        inputs=("a", "b"), types={"a": TensorType(F32, (n, 2)), "b": TensorType(DType.BOOL, (2, parse("2*N+1")))}
+    )
+    sizes = {"N": 5}
+    a, b = make_inputs(graph, sizes), make_inputs(graph, sizes)
+    assert a["a"].shape == (5, 2)
+    assert a["b"].shape == (2, 11)
+    assert all((a[k] == b[k]).all() for k in a)
+    assert not (make_inputs(graph, sizes, seed=1)["a"] == a["a"]).all()
+    chosen = [s["N"] for s in assignments(graph)]
+    assert len(set(chosen)) >= 2
+    assert list(assignments(graph, sizes)) == [sizes]
+
+
+def test_sizes_at_which_a_tensor_is_empty_are_passed_over() -> None:
+    graph = Graph(
+        inputs=("x",),
+        types={"x": TensorType(F32, (1, 3, symbol("H"), 8)), "pooled": TensorType(F32, (1, 3, parse("H//64"), 8))},
+    )
+    found = [s["H"] for s in assignments(graph)]
+    assert found[0] == 64
+    assert min(found) >= 64
+    assert [s["H"] for s in assignments(graph, {"H": 8})] == [8]
+
+
+def test_sizes_of_a_signal_and_its_state_are_found() -> None:
+    x, state = TensorType(F32, (symbol("_d0"), symbol("_d1"))), TensorType(F32, (2, symbol("_d2"), 128))
+    found = list(assignments(Graph(inputs=("x", "state"), types={"x": x, "state": state})))
+    assert {"_d0": 2, "_d1": 576, "_d2": 2} in found
+    assert {"_d0": 1, "_d1": 512, "_d2": 1} in found
+    assert len(found) < 100
+
+
+def test_an_input_that_is_compared_takes_every_way_in_turn() -> None:
+    graph = read(model("g (int64 rate) => (bool y) { c = Constant<value_int=16000>() y = Equal(rate, c) }"))
+    assert [int(make_inputs(graph, seed=seed)["rate"]) for seed in (0, 1, 2)] == [16000, 16001, 16000]
+
+
+def test_unknown_types_are_refused() -> None:
+    with pytest.raises(UserError, match="'x'"):
+        make_inputs(Graph(inputs=("x",), types={"x": TensorType(F32, None)}))
+
+
+# --- who is to blame ---
+
+
+@pytest.mark.parametrize("bad", [{"r7"}, {"r0", "r99"}, {"r3", "r4", "r50"}, set()])
+def test_culprit(bad: set[str]) -> None:
+    rules = [f"r{i}" for i in range(100)]
+    calls = []
+
+    def fails(disabled: frozenset[str]) -> bool:
+        calls.append(disabled)
+        return not bad & disabled
+
+    assert set(culprit(rules, fails)) == bad
+    assert len(calls) == len(set(calls)) < 60
+
+
+def test_culprit_of_nothing() -> None:
+    with pytest.raises(ValueError, match="nothing fails"):
+        culprit(["a"], lambda disabled: False)
+
+
+def test_the_reproducer_holds_models_inputs_and_findings(tmp_path: Path) -> None:
+    found = check_model(RELU, WRONG, GRAPH)
+    place = write_reproducer(tmp_path / "failure", RELU, WRONG, found, ["bad_rule"])
+    again = write_reproducer(tmp_path / "failure", RELU, WRONG, found)
+    assert (place.name, again.name) == ("failure", "failure-1")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["failure", "failure-1"]
+    about = json.loads((place / "failure.json").read_text())
+    assert about["rules"] == ["bad_rule"]
+    assert about["ok"] is False
+    tensor = onnx.load_tensor(place / "input_0.pb")
+    feeds = {tensor.name: onnx.numpy_helper.to_array(tensor)}
+    a, b = (onnx_runtime(place / f"{name}.onnx").run(feeds)["y"] for name in ("original", "optimized"))
+    assert np.abs(a - b).max() > 0.1
+
+
+def test_findings_are_plain_json() -> None:
+    found = Verification(False, np.inf, np.inf, 1, "onnxruntime", "exact", failures=("x",))
+    assert json.loads(json.dumps(found.as_json(), allow_nan=False))["max_abs"] is None

@@ -1,0 +1,56 @@
+"""Errors cross process boundaries: each subclass survives pickling with its message, attributes and exit code."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable, Iterator
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import rewrite
+from rewrite.engine.extraction.extract import ExtractionError
+from rewrite.engine.saturation.saturation_process import OutOfBounds
+from rewrite.errors import CheckFailed, RewriteError, UserError
+from rewrite.grammar.diagnostics import Diagnostic, RuleErrors
+from rewrite.grammar.printing.format import FormatError
+from rewrite.grammar.syntax.ast import Span
+
+ROOT = Path(rewrite.__file__).parent
+EXAMPLES: dict[type[RewriteError], Callable[[], RewriteError]] = {
+    RewriteError: lambda: RewriteError("broken", where="a.rules", hint="mend it"),
+    UserError: lambda: UserError("not a model", where="m.onnx", hint="name another"),
+    CheckFailed: lambda: CheckFailed("differs"),
+    ExtractionError: lambda: ExtractionError("no derivation", where="y"),
+    FormatError: lambda: FormatError("changes the meaning", where="a.rules"),
+    OutOfBounds: lambda: OutOfBounds("stopped", bound="memory", hint="less"),
+    RuleErrors: lambda: RuleErrors([Diagnostic("odd", "wrong", Span("a.rules", 1, 1, 1, 2))], {"a.rules": "x"}),
+}
+
+
+def subclasses(kind: type[RewriteError]) -> Iterator[type[RewriteError]]:
+    yield kind
+    for below in kind.__subclasses__():
+        yield from subclasses(below)
+
+
+def test_every_error_of_the_package_has_an_example() -> None:
+    for source in ROOT.rglob("*.py"):
+        module = source.relative_to(ROOT).with_suffix("")
+        if (
+            module.parts[0] in ("grammar", "engine", "soundness", "backend", "system", "cli")
+            and "Error" in source.read_text()
+        ):
+            import_module(".".join(("rewrite", *module.parts)).removesuffix(".__init__"))
+    found = {kind for kind in subclasses(RewriteError) if kind.__module__.startswith("rewrite.")}
+    assert {kind for kind in found if ".tests." not in kind.__module__} == set(EXAMPLES)
+
+
+@pytest.mark.parametrize("kind", EXAMPLES, ids=lambda kind: kind.__name__)
+def test_an_error_survives_pickling(kind: type[RewriteError]) -> None:
+    error = EXAMPLES[kind]()
+    copy = pickle.loads(pickle.dumps(error))
+    assert type(copy) is kind
+    assert str(copy) == str(error)
+    assert copy.__dict__ == error.__dict__
+    assert copy.exit_code == error.exit_code

@@ -1,0 +1,268 @@
+"""The prover never proves a wrong rule, and proves right rules within its reach."""
+
+# ruff: noqa: E501  (a rule in a line reads better)
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("z3")
+
+from rewrite.engine.rewriting.rule_library import load_rules, recognitions
+from rewrite.grammar.library.load import Library
+from rewrite.grammar.syntax import ast
+from rewrite.soundness.prover import NotProved, Proof, prove, prover
+from rewrite.soundness.prover.paths.step_budget import Meter
+
+WRONG = """
+rule compose_backwards   Transpose(Transpose(x, perm: p), perm: q) => Transpose(x, perm: [q[i] for i in p]) class exact
+rule inverse_forgotten   elementwise f(Transpose(x, perm: p), y) => Transpose(f(x, Transpose(y, perm: p)), perm: p)
+                         where rank(x) == rank(y) class exact
+rule any_transpose       Transpose(x, perm: p) => x where shape(x) == shape(x) class exact
+rule wrong_reshape       Transpose(x, perm: p) => reshape(x, [dim(x, i) for i in p]) class exact
+rule reshape_transpose   Reshape(Transpose(x, perm: [1, 0]), t, ..a) => Reshape(x, t, ..a) class exact
+rule copied_dims         Reshape(Reshape(x, s), t) => Reshape(x, t) class exact
+rule slice_off_by_one    Slice(Slice(x, b, e, a, s), c, f, a, t)
+                           => Slice(x, [ints(b)[0] + ints(c)[0]], [min(ints(e)[0], ints(b)[0] + ints(f)[0] + 1)], a, s)
+                         where len(ints(a)) == 1, ints(b)[0] >= 0, ints(c)[0] >= 0, ints(e)[0] >= 0, ints(f)[0] >= 0,
+                               ints(s) == [1], ints(t) == [1] class exact
+rule slice_unclamped     Slice(Slice(x, b, e, a, s), c, f, a, t)
+                           => Slice(x, [ints(b)[0] + ints(c)[0]], [ints(b)[0] + ints(f)[0]], a, s)
+                         where len(ints(a)) == 1, ints(b)[0] >= 0, ints(c)[0] >= 0, ints(e)[0] >= 0, ints(f)[0] >= 0,
+                               ints(s) == [1], ints(t) == [1] class exact
+rule slice_reversed      Slice(x, b, e, a = none, s = [1]) => x class exact
+rule slice_of_concat     Slice(Concat(x, y, axis: c), b, e, a, s) => Slice(x, b, e, a, s)
+                         where len(ints(a)) == 1, axis(ints(a)[0], rank(x)) == axis(c, rank(x)), ints(b)[0] >= 0,
+                               ints(e)[0] >= 0, ints(e)[0] <= dim(x, c) + 1, ints(s)[0] > 0 class exact
+rule concat_swapped      Concat(x, y, axis: a) => Concat(y, x, axis: a) class exact
+rule concat_wrong_axis   Concat(Transpose(x, perm: p), Transpose(y, perm: p), axis: a)
+                           => Transpose(Concat(x, y, axis: axis(a, rank(x))), perm: p) class exact
+rule split_other         Split(Concat(x, y, axis: a), s, axis: a)[1] => x where shape(x) == shape(y) class exact
+rule merged_parts        { y[i] = x @ W[i] } => { y[*] = Split(x @ Concat(W[*], axis: 1), [dim(W[i], 0)], axis: rank(x) - 1) }
+                         given W[i]: [K, _] where rank(x) >= 2 class reassoc
+rule pad_signed          Pad(Pad(x, p, v, mode: "constant"), q, v, mode: "constant")
+                           => Pad(x, [ints(p)[i] + ints(q)[i] for i in range(0, len(ints(p)))], v, mode: "constant") class exact
+rule pad_other_value     Pad(Pad(x, p, v, mode: "constant"), q, w, mode: "constant")
+                           => Pad(x, [ints(p)[i] + ints(q)[i] for i in range(0, len(ints(p)))], v, mode: "constant")
+                         where all([i >= 0 for i in ints(p)]), all([i >= 0 for i in ints(q)]) class exact
+rule pads_off_by_one     Conv(x, W, auto_pad: "VALID", ..a) => Conv(x, W, auto_pad: "NOTSET", pads: repeat(1, 2 * (rank(W) - 2)), ..a)
+                         class reassoc
+rule lower_for_upper     Conv(x, W, B = none, auto_pad: "SAME_UPPER", strides: s, dilations: d, ..a)
+                           => Conv(x, W, B, auto_pad: "SAME_LOWER", strides: s, dilations: d, ..a) class exact
+rule scaled_padding      Conv(x + k, W, B = none, group: 1, pads: p, auto_pad: "NOTSET", ..a)
+                           => Conv(x, W, B, group: 1, pads: p, auto_pad: "NOTSET", ..a) class reassoc
+rule scale_other_channel Conv(x, W, group: 1, ..a) * k => Conv(x, W * expand_dims(k, 1 .. rank(W) - 2), group: 1, ..a)
+                         given k: [_] class reassoc
+rule matmul_commutes     x @ y => y @ x class reassoc
+rule matmul_no_swap      Transpose(x @ y, perm: [1, 0]) => Transpose(x, perm: [1, 0]) @ Transpose(y, perm: [1, 0]) class reassoc
+rule rows_for_columns    (x @ W) * k => x @ (W * reshape(k, [size(k), 1])) given W: [_, _], k: [_] class reassoc
+rule bias_scaled_twice   Gemm(x, W, C, transB: 0, ..a) * k => Gemm(x, W * k, C, transB: 0, ..a) given k: [_] class reassoc
+rule mean_of_means       ReduceMean(ReduceMean(x, a, keepdims: 1), b, keepdims: 1) => ReduceMean(x, b, keepdims: 1)
+                         where len(ints(a)) > 0, len(ints(b)) > 0 class reassoc
+rule sum_is_mean         ReduceMean(x, a) => ReduceSum(x, a) class reassoc
+rule max_of_sum          ReduceMax(x + y, a) => ReduceMax(x, a) + ReduceMax(y, a) class fast
+rule axis_not_turned     ReduceSum(Transpose(x, perm: [1, 0]), a, keepdims: 0) => ReduceSum(x, a, keepdims: 0) class reassoc
+rule reduce_keeps        ReduceMax(x, a, keepdims: 0) => ReduceMax(x, a, keepdims: 1) where dim(x, 0) == 1 class exact
+rule softmax_axis        Softmax(Transpose(x, perm: p), axis: a) => Transpose(Softmax(x, axis: a), perm: p) class exact
+rule gather_shifted      Gather(x, i, axis: a) => Slice(x, [0], [n], [axis(a, rank(x))], [1]) given i: i64[n] class exact
+rule depth_order         DepthToSpace(x, blocksize: n, mode: "DCR") => DepthToSpace(x, blocksize: n, mode: "CRD") class exact
+rule average_counts      AveragePool(x, kernel_shape: k, pads: p, count_include_pad: 0)
+                           => AveragePool(x, kernel_shape: k, pads: p, count_include_pad: 1) class reassoc
+rule batch_norm_sigma    BatchNormalization(x, g, b, m, v, epsilon: e, training_mode: 0, ..)
+                           => BatchNormalization(x, g, b, m, v * v, epsilon: e, training_mode: 0) class reassoc
+rule add_zero_bits       x + c => x given x: float where all(c == 0) class exact
+rule add_one             x + c => x where all(c == 1) class fast
+rule sub_self_float      x - x => full(shape(x), 0, dtype(x)) given x: float class reassoc
+rule mul_zero_float      x * c => full(broadcast(shape(x), shape(c)), 0, dtype(x)) given x: float where all(c == 0) class reassoc
+rule div_self            x / x => full(shape(x), 1, dtype(x)) given x: float class reassoc
+rule times_reciprocal    x * y / y => x given x: float class reassoc
+rule not_less_float      Not(Less(x, y)) => LessOrEqual(y, x) given x: float class exact
+rule equal_self_float    Equal(x, x) => full(shape(x), 1, bool) given x: float class exact
+rule associate_exact     (x + y) + z => x + (y + z) given x: float class exact
+rule associate_empty     (x @ y) @ z => x @ (y @ z) given x: [_, _], y: [_, _], z: [_, _]
+                         where dim(y, 0) > 0 class reassoc
+rule one_term_exact      x @ y => x * y where dim(x, -1) == 1, dim(y, -2) == 1, rank(x) >= 2 class exact
+rule max_zero_exact      Max(x, c) => Relu(x) given x: float where all(c == 0) class exact
+rule distribute_exact    x * y + x * z => x * (y + z) given x: float class exact
+rule relu_where_nan      Where(Less(0, x), x, c) => Relu(x) given x: float where all(c == 0) class exact
+rule relu_where_reassoc  Where(Less(0, x), x, c) => Relu(x) given x: float where all(c == 0) class reassoc
+rule clip_crossed        Clip(Clip(x, a, b), c, d)
+                           => Clip(x, const(max(scalar(a), scalar(c)), dtype(x)), const(min(scalar(b), scalar(d)), dtype(x)))
+                         given x: float class fast
+rule clip_order          Max(Min(x, b), a) => Min(Max(x, a), b) given x: float class exact
+rule abs_of_integer      Abs(Abs(x) * Abs(x)) => Abs(x) * Abs(x) given x: i8 class exact
+rule abs_grows           Abs(x) => Max(x, Neg(x)) given x: float class exact
+rule div_neg_integer     Div(x, Neg(y)) => Neg(Div(x, y)) given x: i32 class exact
+rule mod_floor           Mod(x, y, fmod: 0) => Mod(x, y, fmod: 1) given x: i32 class exact
+rule div_mod             (x / y) * y => x given x: i32 class exact
+rule mul_div             (x * y) / y => x given x: i32 class exact
+rule halves              (x + y) / c => x / c + y / c given x: i32 where all(c == 2) class exact
+rule leaky_steep         Max(x, x * a) => LeakyRelu(x, alpha: scalar(a)) given x: float, a: scalar where scalar(a) > 0 class reassoc
+rule gelu_constant       x * 0.5 * (1 + Erf(x * 0.7072)) => Gelu(x, approximate: "none") class reassoc
+rule sigmoid_sign        Reciprocal(Exp(x) + 1) => Sigmoid(x) class reassoc
+rule exp_sum             Exp(x) + Exp(y) => Exp(x + y) class fast
+rule sqrt_square_sign    Sqrt(x * x) => x class fast
+rule prelu_is_commutative PRelu(x, Expand(s, t)) => PRelu(s, x) class exact
+rule cast_narrow         Cast(Cast(x, to: w), to: t) => Cast(x, to: t) where w == i8, t == i64 given x: i64 class exact
+rule squeeze_any         Unsqueeze(Squeeze(x, a), b) => x class exact
+rule layer_norm_eps      LayerNormalization(x, s, epsilon: e, ..a) => LayerNormalization(x, s, epsilon: 0.5, ..a) class reassoc
+rule wrong_branch        Where(Not(p), x, y) => Where(p, x, y) class exact
+rule dropout_of_all      Dropout(x, r, t, ..) => x where scalar(r) == 1 class exact
+rule dropout_in_training Dropout(x, r, t, ..) => x where all(t == true) class exact
+rule root_of_any         (x + c) ** -0.5 => Reciprocal(Sqrt(x + c)) given c: const where positive(c) class reassoc
+rule root_of_any_else    (x + c) ** -0.5 => Reciprocal(Sqrt(x + c)) given c: const where nonnegative(x) class reassoc
+rule root_of_either      (x + c) ** -0.5 => Reciprocal(Sqrt(x + c)) given c: const where nonnegative(x) or positive(c) class reassoc
+rule root_of_negative    (x + c) ** -0.5 => Reciprocal(Sqrt(x + c)) given c: const where not nonnegative(x), positive(c) class reassoc
+rule xor_is_or           Xor(p, q) => Or(p, q) class exact
+rule least_of_greatest   ReduceMin(ReduceMax(x, [1], keepdims: 0), [0], keepdims: 0)
+                           => ReduceMin(ReduceMax(Transpose(x, perm: [1, 0]), [1], keepdims: 0), [0], keepdims: 0)
+                         given x: float[N, N] class exact
+rule sum_of_powers       ReduceSum(Exp(ReduceSum(x, [1], keepdims: 0)), [0], keepdims: 0)
+                           => ReduceSum(Exp(ReduceSum(Transpose(x, perm: [1, 0]), [1], keepdims: 0)), [0], keepdims: 0)
+                         given x: float[N, N] class reassoc
+rule below_half          Less(x, c) => full(shape(x), 0, bool) given x: u8 where all(c == 128) class exact
+rule two_are_three       ReduceMax(Slice(x, [0], [2], [0], [1]), [0]) => ReduceMax(Slice(x, [0], [3], [0], [1]), [0])
+                         given x: float[N] where dim(x, 0) >= 3 class exact
+"""
+
+RIGHT = """
+rule turned_twice        Transpose(Transpose(x, perm: p), perm: q) => Transpose(x, perm: [p[i] for i in q]) class exact
+rule apart_and_together  Concat(Slice(x, [0], [2], [0], [1]), Slice(x, [2], [9999], [0], [1]), axis: 0) => x
+                         where dim(x, 0) >= 2, dim(x, 0) <= 9000 class exact
+rule backwards_twice     Slice(Slice(x, b, e, a, s), b, e, a, s) => x
+                         where ints(b) == [-1], ints(e) == [-99999], ints(a) == [0], ints(s) == [-1], dim(x, 0) < 9999
+                         class exact
+rule pixels              DepthToSpace(SpaceToDepth(x, blocksize: n), blocksize: n, mode: "DCR") => x class exact
+rule sum_over_concat     ReduceSum(Concat(x, y, axis: 1), [1], keepdims: 1)
+                           => ReduceSum(x, [1], keepdims: 1) + ReduceSum(y, [1], keepdims: 1) class reassoc
+rule product_of_concat   Concat(x, y, axis: 1) @ Concat(v, w, axis: 0) => x @ v + y @ w
+                         given x: [M, K], y: [M, L], v: [K, N], w: [L, N] class reassoc
+rule associate           (x @ y) @ z => x @ (y @ z) given x: [_, _], y: [_, _], z: [_, _]
+                         where dim(y, 0) > 0, dim(y, 1) > 0 class reassoc
+rule dropout_of_nothing  Dropout(x, r, t, ..) => x where scalar(r) == 0 class exact
+rule dropout_in_use      Dropout(x, r, t, ..) => x where all(t == false) class exact
+rule root_of_more        (x + c) ** -0.5 => Reciprocal(Sqrt(x + c)) given c: const where nonnegative(x), positive(c) class reassoc
+rule root_of_square      (x * x + 1) ** -0.5 => Reciprocal(Sqrt(x * x + 1)) given x: float class reassoc
+rule turned_product      Transpose(x @ y, perm: [1, 0]) => Transpose(y, perm: [1, 0]) @ Transpose(x, perm: [1, 0]) class reassoc
+rule sum_of_square       ReduceSum(x * x, a) => ReduceSumSquare(x, a) class reassoc
+rule pointwise_conv      Conv(x, W, pads: [0, 0, 0, 0], strides: [1, 1], dilations: [1, 1], kernel_shape: [1, 1], group: 1)
+                           => Conv(x, W, pads: [0, 0, 0, 0], strides: [1, 1], group: 1) class exact
+rule minimum_of_bounds   And(Less(x, a), Less(x, b)) => Less(x, Min(a, b)) given x: i32 class exact
+rule not_less            Not(Less(x, y)) => LessOrEqual(y, x) given x: integer class exact
+rule modulus_of_power    Mod(Mod(x, a, fmod: 0), b, fmod: 0) => Mod(x, b, fmod: 0)
+                         given x: u8 where all(a == 8), all(b == 4) class exact
+rule wraps               (x + y) - y => x given x: i8 class exact
+rule de_morgan           Not(And(p, q)) => Or(Not(p), Not(q)) class exact
+rule tile_is_expand      Tile(x, r) => Expand(x, r) class exact            # the engine checks that the shapes agree
+rule extremes            Max(x, y) + Min(x, y) => x + y given x: i16 class exact
+rule none_is_below_zero  Max(x, c) => x given x: u8 where all(c == 0) class exact
+rule max_of_max          ReduceMax(ReduceMax(x, [1]), [0]) => ReduceMax(x, [0, 1]) given x: [_, _] class exact
+rule relu_twice          Relu(Relu(x)) => Relu(x) class exact signed_zero
+rule clamp               Min(Max(x, a), b) => Max(Min(x, b), a) given x: float, a, b: scalar where scalar(a) <= scalar(b)
+                         class reassoc
+rule sigmoid_of_negative Sigmoid(Neg(x)) => 1 / (1 + Exp(x)) class reassoc
+rule shape_of_turned     Gather(Shape(Transpose(x, perm: [1, 2, 0])), const(0, i64), axis: 0) => Gather(Shape(x), const(1, i64), axis: 0)
+                         class exact
+"""
+
+STANDARD = [
+    "mul_one", "add_zero", "pow_zero", "neg_sub", "add_self", "shift_then_scale", "sub_self", "max_max", "not_less",
+    "where_not", "identity", "transpose_noop", "transpose_transpose", "transpose_unary", "reshape_noop",
+    "reshape_unary", "conv_bn", "conv_valid", "conv_same_upper", "conv_zero_bias", "merge_conv", "merge_matmul",
+    "gemm_to_matmul", "matmul_matmul_const", "gelu_erf", "silu", "leaky_relu_max", "global_average_pool",
+    "softmax_axis", "cast_noop", "split_concat", "slice_unary",
+]  # fmt: skip
+
+
+def loaded(tmp_path_factory: pytest.TempPathFactory, text: str) -> Library:
+    path = tmp_path_factory.mktemp("rules") / "some.rules"
+    path.write_text(text)
+    return load_rules([path], std=False)
+
+
+@pytest.fixture(scope="module")
+def wrong(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    return loaded(tmp_path_factory, WRONG)
+
+
+@pytest.fixture(scope="module")
+def right(tmp_path_factory: pytest.TempPathFactory) -> Library:
+    return loaded(tmp_path_factory, RIGHT)
+
+
+@pytest.fixture(scope="module")
+def standard() -> Library:
+    return load_rules()
+
+
+def names(text: str) -> list[str]:
+    return [line.split()[1] for line in text.splitlines() if line.startswith("rule ")]
+
+
+def find(library: Library, name: str) -> ast.Rule:
+    return next(r for r in (*recognitions(library), *library.rules) if r.name == name)
+
+
+@pytest.mark.parametrize("name", names(WRONG))
+def test_wrong_rules_are_never_proved(wrong: Library, name: str) -> None:
+    found = prove(find(wrong, name), wrong, seconds=1)
+    assert not isinstance(found, Proof), str(found)
+    assert found.reason
+
+
+@pytest.mark.parametrize("name", names(RIGHT))
+def test_right_rules_are_proved(right: Library, name: str) -> None:
+    found = prove(find(right, name), right, seconds=30)
+    assert isinstance(found, Proof), found
+    assert "proved for all sizes" in str(found)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", STANDARD)
+def test_standard_rules_are_proved(standard: Library, name: str) -> None:
+    found = prove(find(standard, name), standard, seconds=30)
+    assert isinstance(found, Proof), found
+
+
+def test_a_group_is_proved_for_two_and_three_members(standard: Library) -> None:
+    found = prove(find(standard, "merge_conv_no_bias"), standard, seconds=30)
+    assert isinstance(found, Proof)
+    assert "groups of 2 and 3" in str(found)
+
+
+def test_an_operator_without_a_meaning_is_not_proved(tmp_path: Path) -> None:
+    path = tmp_path / "own.rules"
+    path.write_text("rule strange  NonZero(x * c) => NonZero(x) where all(c == 1) class exact\n")
+    library = load_rules([path], std=False)
+    found = prove(library.rules[0], library)
+    assert isinstance(found, NotProved)
+    assert "NonZero" in found.reason
+
+
+def test_the_same_answer_twice(standard: Library) -> None:
+    rule = find(standard, "conv_bn")
+    found = prove(rule, standard)
+    prove(find(standard, "merge_conv"), standard)
+    assert str(prove(rule, standard)) == str(found)
+
+
+def test_the_work_is_the_same_whatever_was_proved_before(right: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    meters: list[Meter] = []
+
+    def made(seconds: float) -> Meter:
+        meters.append(Meter(seconds))
+        return meters[-1]
+
+    monkeypatch.setattr(prover, "Meter", made)
+    for name in ("turned_twice", "pixels", "turned_twice"):
+        prove(find(right, name), right)
+    first, other, again = (meter.spent for meter in meters)
+    assert first == again != other
+
+
+def test_a_proof_ends_when_its_budget_is_exhausted(right: Library) -> None:
+    found = prove(find(right, "pixels"), right, seconds=0.001)
+    assert isinstance(found, NotProved)
+    assert found.reason.startswith("out of time")

@@ -1,0 +1,272 @@
+"""The prover's meaning of operators agrees with ONNX's reference implementation on small instances."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from fractions import Fraction
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("z3")
+
+import onnx
+from onnx import helper
+from onnx.reference import ReferenceEvaluator
+from rewrite.engine.operators.schemas import normalize_attrs
+from rewrite.soundness.prover.paths.path import Path
+from rewrite.soundness.prover.paths.step_budget import Meter
+from rewrite.soundness.prover.paths.tensors import Leaf, Tensor
+from rewrite.soundness.prover.semantics import movement
+from rewrite.soundness.prover.semantics.elementwise import ALL
+from rewrite.soundness.prover.semantics.semantics_registry import CONTENTS, OPERATORS, Attrs
+from rewrite.soundness.prover.terms import integers
+from rewrite.soundness.prover.terms.scalars import Scalar
+
+FUNCTIONS = {
+    "Add": lambda a, b: a + b, "Sub": lambda a, b: a - b, "Mul": lambda a, b: a * b, "Div": lambda a, b: a / b,
+    "Neg": lambda a: -a, "Abs": abs, "Sqrt": math.sqrt, "Exp": math.exp, "Log": math.log, "Relu": lambda a: max(a, 0.0),
+    "Max": max, "Min": min, "Where": lambda p, a, b: a if p else b, "Cast": lambda a: a,
+}  # fmt: skip
+BIG = {"Sum": sum, "Max": max, "Min": min, "Prod": math.prod}
+
+
+class Values:
+    """Numbers for scalars, given arrays for what is read."""
+
+    def __init__(self, path: Path, arrays: dict[str, np.ndarray]) -> None:
+        self.path = path
+        self.arrays = arrays
+
+    def of(self, s: Scalar, env: dict[integers.Atom, int]) -> float:
+        match s.op:
+            case "read":
+                return self.arrays[s.args[0]][tuple(self.integer(i, env) for i in s.args[1:])].item()
+            case "flat":
+                return self.arrays[s.args[0]].reshape(-1)[self.integer(s.args[1], env)].item()
+            case "const":
+                return float(s.args[0]) if isinstance(s.args[0], (str, Fraction)) else s.args[0]
+            case "int":
+                return self.integer(s.args[0], env)
+            case "ite":
+                return self.of(s.args[1 if self.holds(s.args[0], env) else 2], env)
+            case "big":
+                return BIG[s.args[0]](list(self.each(s.args[1], s.args[2], env)))
+        return FUNCTIONS[s.args[0]](*(self.of(a, env) for a in s.args[2:]))
+
+    def each(self, variables: tuple[integers.Atom, ...], body: Scalar, env: dict[integers.Atom, int]) -> Any:
+        ranges = [range(self.integer(self.path.bounds[a].extent, env)) for a in variables]
+        for values in itertools.product(*ranges):
+            yield self.of(body, {**env, **dict(zip(variables, values, strict=True))})
+
+    def integer(self, value: integers.Int, env: dict[integers.Atom, int]) -> int:
+        value = integers.substitute(self.path.normal(value), env)
+        assert isinstance(value, int), value
+        return value
+
+    def holds(self, cond: integers.Bool, env: dict[integers.Atom, int]) -> bool:
+        found = integers.map_cond(cond, lambda v: self.integer(v, env))
+        assert isinstance(found, bool)
+        return found
+
+
+def computed(op: str, attrs: dict[str, Any], inputs: list[np.ndarray | None]) -> list[np.ndarray]:
+    """The outputs of an operator by the prover's meaning of it."""
+    path = Path([], Meter(60), {}, 6)
+    arrays: dict[str, np.ndarray] = {}
+    tensors: list[Tensor | None] = []
+    for i, array in enumerate(inputs):
+        if array is None:
+            tensors.append(None)
+        elif i in CONTENTS.get(op, ()) or (op == "Gather" and i == 1):
+            flat = movement.listed(path, [int(v) for v in array.reshape(-1)])
+            tensors.append(movement.reshaped(path, flat, array.shape) if array.ndim != 1 else flat)
+        else:
+            name = f"x{i}"
+            leaf = Leaf(path, name, array.ndim, "bool" if array.dtype == bool else "f32")
+            leaf._shape = list(array.shape)
+            path.extra[("dtype of", name)] = leaf.dtype
+            arrays[name] = array
+            tensors.append(leaf)
+    defaults = {k: list(v) if isinstance(v, tuple) else v for k, v in normalize_attrs(op, {}).items()}
+    out = []
+    for t in OPERATORS[op](path, Attrs(path, op, attrs, None, defaults), tensors):
+        shape = t.shape
+        values = Values(path, arrays)
+        array = np.zeros(shape)
+        for index in np.ndindex(*shape):
+            array[index] = values.of(t.at(list(index)), {})
+        # the same elements by place
+        for place in range(math.prod(shape)):
+            assert np.isclose(values.of(t.at_place(place), {}), array.reshape(-1)[place], equal_nan=True)
+        out.append(array)
+    assert not path.made, f"sizes are known, so there is nothing to choose: {path.log}"
+    return out
+
+
+def reference(op: str, attrs: dict[str, Any], inputs: list[np.ndarray | None], outputs: int) -> list[np.ndarray]:
+    names = [f"x{i}" if a is not None else "" for i, a in enumerate(inputs)]
+    outs = [f"y{i}" for i in range(outputs)]
+    node = helper.make_node(op, names, outs, **attrs)
+    infos = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(a.dtype), a.shape)
+        for n, a in zip(names, inputs, strict=True)
+        if a is not None
+    ]
+    graph = helper.make_graph([node], "g", infos, [helper.make_empty_tensor_value_info(o) for o in outs])
+    opset = min(24, onnx.defs.onnx_opset_version())
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
+    feed = {n: a for n, a in zip(names, inputs, strict=True) if a is not None}
+    return ReferenceEvaluator(model).run(None, feed)
+
+
+RANDOM = np.random.default_rng(3)
+
+
+def f(*shape: int) -> np.ndarray:
+    return RANDOM.uniform(0.5, 2.0, shape).astype(np.float32)
+
+
+def signed(*shape: int) -> np.ndarray:
+    return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def i(*values: Any) -> np.ndarray:
+    return np.array(values, dtype=np.int64)
+
+
+def scalar(value: int) -> np.ndarray:
+    return np.array(value, dtype=np.int64)
+
+
+CASES: list[tuple[str, dict[str, Any], list[np.ndarray | None]]] = [
+    ("Identity", {}, [f(2, 3)]),
+    ("Transpose", {}, [f(2, 3, 4)]),
+    ("Transpose", {"perm": [1, 2, 0]}, [f(2, 3, 4)]),
+    ("Transpose", {"perm": [2, 0, 3, 1]}, [f(2, 3, 4, 5)]),
+    ("Reshape", {}, [f(2, 3, 4), i(4, -1)]),
+    ("Reshape", {}, [f(2, 3, 4), i(0, 12)]),
+    ("Reshape", {}, [f(2, 3, 4), i(0, 0, 2, 2)]),
+    ("Reshape", {"allowzero": 1}, [f(0, 3), i(3, 0)]),
+    ("Flatten", {"axis": 2}, [f(2, 3, 4, 2)]),
+    ("Flatten", {"axis": 0}, [f(2, 3)]),
+    ("Flatten", {"axis": -1}, [f(2, 3, 4)]),
+    ("Squeeze", {}, [f(1, 2, 1), None][:1]),
+    ("Squeeze", {}, [f(1, 2, 1), i(-1)]),
+    ("Unsqueeze", {}, [f(2, 3), i(0, -1)]),
+    ("Unsqueeze", {}, [f(2, 3), i(3, 1)]),
+    ("Expand", {}, [f(2, 1, 3), i(4, 1, 5, 1)]),
+    ("Expand", {}, [f(3, 1), i(1, 4)]),
+    ("Tile", {}, [f(2, 3), i(2, 3)]),
+    ("Concat", {"axis": 1}, [f(2, 3), f(2, 1), f(2, 2)]),
+    ("Concat", {"axis": -2}, [f(2, 3), f(1, 3)]),
+    ("Split", {"axis": 1}, [f(2, 6), i(1, 2, 3)]),
+    ("Split", {"axis": -1, "num_outputs": 3}, [f(2, 7)]),
+    ("Slice", {}, [f(5, 6), i(1), i(4)]),
+    ("Slice", {}, [f(5, 6), i(-3, 1), i(100, -1), i(1, 0)]),
+    ("Slice", {}, [f(7, 6), i(1, 0), i(7, 5), i(0, 1), i(2, 3)]),
+    ("Slice", {}, [f(7, 6), i(-1, 4), i(-100, 0), i(0, 1), i(-1, -2)]),
+    ("Slice", {}, [f(7), i(9), i(1), i(0), i(-3)]),
+    ("Slice", {}, [f(7), i(3), i(-9), i(0), i(-2)]),
+    ("Slice", {}, [f(4), i(3), i(1)]),
+    ("Slice", {}, [f(4), i(-9), i(2)]),
+    ("Pad", {}, [signed(2, 3), i(1, 0, 2, 1)]),
+    ("Pad", {}, [signed(2, 3), i(1, 0, 0, 2), np.float32(4)]),
+    ("Pad", {}, [signed(2, 3, 4), i(1, 2), np.float32(4), i(-1)]),
+    ("Gather", {"axis": 1}, [f(2, 4, 3), i([0, -1], [2, 1])]),
+    ("Gather", {}, [f(4, 3), scalar(-2)]),
+    ("DepthToSpace", {"blocksize": 2}, [f(1, 12, 2, 3)]),
+    ("DepthToSpace", {"blocksize": 2, "mode": "CRD"}, [f(2, 8, 3, 2)]),
+    ("SpaceToDepth", {"blocksize": 2}, [f(1, 3, 4, 6)]),
+    ("Shape", {}, [f(2, 3, 4)]),
+    ("Shape", {"start": 1, "end": -1}, [f(2, 3, 4)]),
+    ("Shape", {"start": -9, "end": 9}, [f(2, 3, 4)]),
+    ("Size", {}, [f(2, 3, 4)]),
+    ("ConstantOfShape", {}, [i(2, 3)]),
+    ("Add", {}, [f(2, 1, 3), f(4, 1)]),
+    ("Where", {}, [RANDOM.random((2, 3)) < 0.5, f(3), f(2, 1)]),
+    ("Clip", {}, [signed(3, 4), np.float32(-0.3), np.float32(0.4)]),
+    ("Clip", {}, [signed(3, 4), None, np.float32(0.4)]),
+    ("Clip", {}, [signed(3, 4), np.float32(0.5), np.float32(-0.5)]),
+    ("Max", {}, [f(2, 3), f(3), f(2, 1)]),
+    ("ReduceSum", {}, [f(2, 3, 4), i(0, -1)]),
+    ("ReduceSum", {"keepdims": 0}, [f(2, 3, 4), i(1)]),
+    ("ReduceSum", {"keepdims": 0}, [f(2, 3)]),
+    ("ReduceSum", {"noop_with_empty_axes": 1}, [f(2, 3)]),
+    ("ReduceMean", {"keepdims": 0}, [f(2, 3, 4), i(2, 0)]),
+    ("ReduceMax", {}, [signed(2, 3, 4), i(1)]),
+    ("ReduceMin", {"keepdims": 0}, [signed(2, 3, 4), i(1, 2)]),
+    ("ReduceProd", {}, [f(2, 3), i(1)]),
+    ("ReduceL1", {}, [signed(2, 3), i(0)]),
+    ("ReduceL2", {}, [signed(2, 3), i(0)]),
+    ("ReduceSumSquare", {}, [signed(2, 3), i(0)]),
+    ("ReduceLogSum", {}, [f(2, 3), i(1)]),
+    ("ReduceLogSumExp", {}, [f(2, 3), i(1)]),
+    ("GlobalAveragePool", {}, [f(2, 3, 4, 5)]),
+    ("GlobalMaxPool", {}, [signed(2, 3, 4, 2)]),
+    ("Softmax", {"axis": 1}, [signed(2, 3, 4)]),
+    ("LogSoftmax", {"axis": -1}, [signed(2, 3)]),
+    ("LayerNormalization", {"axis": -1}, [signed(2, 3, 4), f(4), f(4)]),
+    ("LayerNormalization", {"axis": 1, "epsilon": 0.1}, [signed(2, 3, 4), f(3, 4)]),
+    ("RMSNormalization", {"axis": -1, "epsilon": 0.1}, [signed(2, 3), f(3)]),
+    ("InstanceNormalization", {"epsilon": 0.1}, [signed(2, 3, 4), f(3), f(3)]),
+    ("GroupNormalization", {"epsilon": 0.1, "num_groups": 2}, [signed(2, 4, 3), f(4), f(4)]),
+    ("BatchNormalization", {"epsilon": 0.1}, [signed(2, 3, 4), f(3), f(3), f(3), f(3)]),
+    ("MatMul", {}, [f(2, 3), f(3, 4)]),
+    ("MatMul", {}, [f(3), f(3, 4)]),
+    ("MatMul", {}, [f(2, 3), f(3)]),
+    ("MatMul", {}, [f(3), f(3)]),
+    ("MatMul", {}, [f(5, 1, 2, 3), f(4, 3, 2)]),
+    ("MatMul", {}, [f(3), f(2, 3, 4)]),
+    ("Gemm", {}, [f(2, 3), f(3, 4), f(4)]),
+    ("Gemm", {"alpha": 2.0, "beta": 0.5, "transA": 1, "transB": 1}, [f(3, 2), f(4, 3), f(2, 1)]),
+    ("Gemm", {"transA": 1}, [f(3, 2), f(3, 4)]),
+    ("Conv", {}, [f(1, 2, 5, 4), f(3, 2, 3, 2)]),
+    ("Conv", {"pads": [1, 0, 2, 1], "strides": [2, 1], "dilations": [1, 2]}, [f(1, 2, 5, 4), f(3, 2, 3, 2), f(3)]),
+    ("Conv", {"group": 2, "pads": [1, 1]}, [f(2, 4, 5), f(6, 2, 3)]),
+    ("Conv", {"auto_pad": "SAME_UPPER", "strides": [2, 2]}, [f(1, 1, 5, 4), f(1, 1, 2, 3)]),
+    ("Conv", {"auto_pad": "SAME_LOWER", "strides": [1, 2]}, [f(1, 1, 5, 4), f(1, 1, 2, 3)]),
+    ("Conv", {"auto_pad": "VALID"}, [f(1, 1, 5, 4), f(1, 1, 2, 3)]),
+    ("MaxPool", {"kernel_shape": [2, 3], "pads": [1, 1, 0, 1], "strides": [1, 2]}, [signed(1, 2, 4, 5)]),
+    ("MaxPool", {"kernel_shape": [2], "dilations": [2]}, [signed(1, 2, 6)]),
+    ("AveragePool", {"kernel_shape": [2, 3], "pads": [1, 1, 0, 1], "strides": [1, 2]}, [signed(1, 2, 4, 5)]),
+    ("AveragePool", {"kernel_shape": [2], "pads": [1, 0], "count_include_pad": 1}, [signed(1, 2, 6)]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("op", "attrs", "inputs"), CASES, ids=[f"{k}-{c[0]}" for k, c in enumerate(CASES)])
+def test_the_meaning_agrees_with_the_reference(op: str, attrs: dict[str, Any], inputs: list[np.ndarray | None]) -> None:
+    count = {"Split": 3}.get(op, 1)
+    expected = reference(op, attrs, inputs, count)
+    found = computed(op, attrs, inputs)
+    assert len(found) == len(expected)
+    for mine, theirs in zip(found, expected, strict=True):
+        assert mine.shape == np.asarray(theirs).shape
+        np.testing.assert_allclose(mine, np.asarray(theirs, dtype=np.float64), rtol=2e-5, atol=1e-6)
+
+
+def test_every_operator_is_compared_with_the_reference() -> None:
+    tried = {op for op, _, _ in CASES} | set(ALL)  # elementwise operators are functions of their name
+    assert set(OPERATORS) <= tried
+
+
+@pytest.mark.parametrize(
+    "pads", [(-1, 0, 0, -2), (-1, -1, -1, -1), (2, -1, -3, 1), (-2, 3, 1, -3), (-3, 0, 1, 0), (0, -4, 2, 2)]
+)
+def test_padding_below_zero_cuts_off(pads: tuple[int, ...]) -> None:
+    # ONNX's reference does not compute it, the runtime does
+    onnxruntime = pytest.importorskip("onnxruntime")
+    x, value = f(4, 5), np.array(9, np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("Pad", ["x", "p", "v"], ["y"])], "pad",
+        [helper.make_tensor_value_info("x", 1, [4, 5]), helper.make_tensor_value_info("p", 7, [4]),
+         helper.make_tensor_value_info("v", 1, [])],
+        [helper.make_tensor_value_info("y", 1, None)],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9)
+    run = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    (expected,) = run.run(None, {"x": x, "p": i(*pads), "v": value})
+    (found,) = computed("Pad", {}, [x, i(*pads), value])
+    np.testing.assert_array_equal(found, expected)
