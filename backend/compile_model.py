@@ -93,7 +93,7 @@ def is_repeatable(report: Report) -> bool:
 def warming_up(progress: Progress = ignore) -> Progress:
     """Return a `progress` for `optimize` that loads the compiler in a thread while the saturation process works.
 
-    Cython and the templates take about a second to load; without the thread every first compile is longer by that."""
+    Lowerers and templates take most of a second to load; without the thread every first compile is longer by that."""
 
     def warm_up() -> None:
         with contextlib.suppress(UserError):  # reported when the compiler is needed

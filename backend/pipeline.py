@@ -3,7 +3,7 @@
     group      Graph → GroupedGraph        which nodes become one kernel, and which need none    planning/
     lower      GroupedGraph → ModelPlan    steps that call kernels, packed weights               kernels/, planning/
     place      ModelPlan → Storage         which memory holds each value                         memory/
-    generate   ModelPlan → [Rendered]      Cython source of each kernel                          codegen/
+    generate   ModelPlan → [Rendered]      C source of each kernel                               codegen/
     build      ModelPlan → Library         machine code, from the cache or the C compiler        toolchain/
     link       ModelPlan, Storage, Library → Program                                             runtime/
 
@@ -39,7 +39,7 @@ Stage = GroupedGraph | ModelPlan | Storage | list[Rendered] | Library | Program
 
 
 def generate(plan: ModelPlan, target: Target) -> list[Rendered]:
-    """Return the Cython source of each kernel of a plan."""
+    """Return the C source of each kernel of a plan."""
     return [render_kernel(kernel, target) for kernel in plan.kernels]
 
 
@@ -79,7 +79,7 @@ def compile_graph(
         target: what to compile for (see `target.parse_targets`): a bundle of the program holds all targets, the best
             one runs here.
         cache_dir: where compiled kernels are cached; the user's cache if None.
-        keep_source: a directory for the generated `.pyx` files.
+        keep_source: a directory for the generated C files.
         reassociate: allow algorithms that round differently from the plain one (Winograd's does).
         library: rules whose `op` and `fuse` declarations decide what is grouped; the standard ones if None.
         progress: called with the stage `compile` and how many kernels are `done` of a `total`.
@@ -111,10 +111,10 @@ def warm_up(is_late: Callable[[], bool] = lambda: False) -> None:
     """Load what compiling needs, in a thread beside one that waits for saturation, until it `is_late`."""
     from .codegen.render import warm_up as load_templates
     from .kernels.registry import load as load_lowerers
-    from .toolchain.builder import warm_up as load_cython
+    from .toolchain.compiler import find_compiler
 
     load_lowerers()
-    load_cython()
+    find_compiler()
     load_templates(is_late)
 
 

@@ -118,7 +118,7 @@ def _reproducer(arguments: Sequence[str], trace: str) -> str:
     from importlib import metadata
 
     lines = [f"command: rewrite {shlex.join(arguments)}", f"python: {sys.version}", f"platform: {platform.platform()}"]
-    for package in ("onnx-rewrite", "onnx", "numpy", "egglog", "Cython", "lark", "onnxruntime"):
+    for package in ("onnx-rewrite", "onnx", "numpy", "egglog", "lark", "onnxruntime"):
         try:
             lines.append(f"{package}: {metadata.version(package)}")
         except metadata.PackageNotFoundError:

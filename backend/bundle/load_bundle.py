@@ -151,9 +151,7 @@ def _modules(path: Path, modules: Iterable[str], files: Mapping[str, str]) -> di
         if name not in files:
             raise KeyError(name)
         try:
-            table.update(load_module(module, path / name).table())
-        except ImportError as error:
-            raise UserError(
-                f"the bundle's kernels don't load (made with another Python?): {error}", where=str(path), hint=_AGAIN
-            ) from error
+            table.update(load_module(module, path / name))
+        except OSError as error:
+            raise UserError(f"the bundle's kernels cannot be loaded: {error}", where=str(path), hint=_AGAIN) from error
     return table

@@ -1,11 +1,11 @@
-"""Rendering of kernels to the text of Cython modules.
+"""Rendering of kernels to the text of C modules.
 
-A template `kernels/KIND/NAME.pyx.j2` is rendered with a kernel's params (each a variable), `name` (the function to
+A template `kernels/KIND/NAME.c.j2` is rendered with a kernel's params (each a variable), `name` (the function to
 define, and the prefix of every other C name) and `target`. The result defines the kernel
 
-    cdef void NAME(void** bufs, const int64_t* dims, int tid, int nth) noexcept nogil
+    void NAME(void **bufs, const int64_t *dims, int tid, int nth)
 
-or declares a C function with that signature from a verbatim block. Several kernels make a module.
+Several kernels make a module.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..ir.target import Target
 if TYPE_CHECKING:
     import jinja2
 
-ABI = 1
+ABI = 2
 """Version of the interface between kernels and the runtime, part of every kernel's name."""
 
 _KERNELS = Path(__file__).parents[1] / "kernels"
@@ -33,23 +33,10 @@ TEMPLATES = {path.name: path for path in sorted(_KERNELS.glob("*/*")) if path.su
 HEADERS = _KERNELS / "common"
 """Include directory of the headers that all kernels share."""
 
-_HEADER = '''\
-# cython: language_level=3, binding=False, always_allow_keywords=False, auto_pickle=False
-# cython: boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True, emit_code_comments=False
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset
-
-cdef extern from *:
-    """
-    #include "kernel.h"
-    """
-
-'''
-
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """Kernel as text: the name of its function and the fragment of Cython that defines it."""
+    """Kernel as text: the name of its function and the fragment of C that defines it."""
 
     name: str
     source: str
@@ -68,22 +55,22 @@ def kernel_name(kernel: Kernel, target: Target) -> str:
 def render_kernel(kernel: Kernel, target: Target) -> Rendered:
     """Render a kernel; `jinja2.TemplateError` for an error in the template, such as an undefined name."""
     name = kernel_name(kernel, target)
-    template = _environment().get_template(f"{kernel.template}.pyx.j2")
+    template = _environment().get_template(f"{kernel.template}.c.j2")
     text = template.render(kernel.params, name=name, target=target)
     return Rendered(name, text.strip() + "\n", kernel.weight)
 
 
 def render_module(kernels: Sequence[Rendered]) -> str:
-    """Return the text of a Cython module with these kernels, whose `table()` maps names to addresses."""
-    rows = "".join(f'        "{k.name}": <size_t> <void*> {k.name},\n' for k in kernels)
-    table = f"\n\ndef table():\n    return {{\n{rows}    }}\n"
-    return _HEADER + "\n\n".join(k.source for k in kernels) + table
+    """Return the text of a C module with these kernels; its `k_table` has the name and address of each."""
+    rows = "".join(f'  {{"{kernel.name}", {kernel.name}}},\n' for kernel in kernels)
+    table = f"const k_entry k_table[] = {{\n{rows}}};\nconst int64_t k_count = {len(kernels)};\n"
+    return "\n".join(['#include "kernel.h"\n', *(kernel.source for kernel in kernels), table])
 
 
-_COMMON = ("tile.j2", "rows.j2", "elementwise.pyx.j2", "gemm.pyx.j2", "copy.pyx.j2", "normalize_rows.pyx.j2",
-           "normalize.j2", "attention.pyx.j2", "conv_nhwc.pyx.j2", "winograd.j2", "winograd_nhwc.pyx.j2",
-           "gather.pyx.j2", "im2col.j2", "im2col_bf16.j2", "strided.j2", "conv.pyx.j2",
-           "depthwise_pool_nhwc.pyx.j2")  # fmt: skip
+_COMMON = ("tile.j2", "rows.j2", "elementwise.c.j2", "gemm.c.j2", "copy.c.j2", "normalize_rows.c.j2",
+           "normalize.j2", "attention.c.j2", "conv_nhwc.c.j2", "winograd.j2", "winograd_nhwc.c.j2",
+           "gather.c.j2", "im2col.j2", "im2col_bf16.j2", "strided.j2", "conv.c.j2",
+           "depthwise_pool_nhwc.c.j2")  # fmt: skip
 """Templates that many models need, the most common ones first."""
 
 
@@ -116,7 +103,7 @@ def _environment() -> jinja2.Environment:
 def _closure(template: str) -> tuple[str, ...]:
     """Return the texts that a template's output depends on: its own, its includes, and headers."""
     texts: dict[str, str] = {}
-    todo = [f"{template}.pyx.j2", "kernel.h"]
+    todo = [f"{template}.c.j2", "kernel.h"]
     while todo:
         name = todo.pop()
         if name in TEMPLATES and name not in texts:

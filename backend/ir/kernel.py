@@ -44,7 +44,7 @@ class Kernel:
     `params` is JSON-serializable. Equal kernels of a model are compiled once, and the cache is keyed by template text
     and params. Constant extents belong in `params`, symbolic ones in `Step.dims`."""
 
-    template: str  # "gemm" is gemm.pyx.j2
+    template: str  # "gemm" is gemm.c.j2
     params: Mapping[str, Any] = field(default_factory=dict)
     weight: float = 1.0  # compile time relative to an elementwise kernel; balances the modules
 

@@ -1,7 +1,7 @@
 """Building: from kernels to addresses of machine code.
 
-Cached kernels are loaded. Missing ones are rendered, spread over a few modules of about equal weight, translated by
-Cython in this process and compiled by C compilers that run beside it.
+Cached kernels are loaded. Missing ones are rendered, spread over a few modules of about equal weight, and compiled by C
+compilers that run beside this process.
 """
 
 from __future__ import annotations
@@ -10,16 +10,12 @@ import hashlib
 import math
 import os
 import subprocess
-import sysconfig
-import threading
 from collections import deque
 from collections.abc import Sequence
-from contextlib import ExitStack, redirect_stderr, redirect_stdout
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
-from io import StringIO
 from pathlib import Path
-from typing import Any
 
 from ...errors import RewriteError, UserError
 from ...system import scoped
@@ -71,7 +67,7 @@ class Builder:
     """Loader of kernels that compiles missing ones in the background while others are still being added.
 
     Kernels for another CPU are compiled but not loaded, which could need instructions that this CPU lacks.
-    `keep_source` is a directory for the generated `.pyx` files; it makes the builder compile all kernels. Methods raise
+    `keep_source` is a directory for the generated C files; it makes the builder compile all kernels. Methods raise
     UserError if a compiler is needed and missing, RewriteError if it rejects the generated code. The end of a `with`
     block ends compilers that still run."""
 
@@ -140,7 +136,7 @@ class Builder:
             self.library.files[module.name] = path
             self.library.compiled += len(module.kernels)
             if self._runs:
-                self.library.addresses.update(load_module(module.name, path).table())
+                self.library.addresses.update(load_module(module.name, path))
             if progress:
                 progress("compile", {"done": self.library.compiled, "total": self._total})
         return self.library
@@ -155,26 +151,25 @@ class Builder:
         module, path = found
         if self._runs:
             try:
-                self.library.addresses.update(load_module(module, path).table())
-            except (ImportError, OSError) as error:
+                self.library.addresses.update(load_module(module, path))
+            except OSError as error:
                 self._cache.discard(module, str(error))
                 return False
         self.library.files[module] = path
         return not self._runs or name in self.library.addresses
 
     def _start(self, kernels: Sequence[Rendered]) -> None:
-        """Translate a module with these kernels and start a compiler on it, at most one per core."""
+        """Start a compiler on a module with these kernels, at most one per core."""
         text = render_module(kernels)
         name = module_name(text)
-        source = self._folder / f"{name}.pyx"
+        source = self._folder / f"{name}.c"
         source.write_text(text)
         if self._keep_source is not None:
             self._keep_source.mkdir(parents=True, exist_ok=True)
             (self._keep_source / source.name).write_text(text)
-        _cythonize(source)
         while len(self._running) >= usable_cores():
             self._done.append(self._next())
-        process = _compile(source.with_suffix(".c"), self._compiler, self._target)
+        process = _compile(source, self._compiler, self._target)
         self._running.append(_Module(name, source.with_suffix(".so"), tuple(k.name for k in kernels), process))
 
     def _next(self) -> tuple[_Module, bytes]:
@@ -211,49 +206,14 @@ def _chunks(kernels: Sequence[Rendered]) -> list[list[Rendered]]:
     return [chunk for chunk in chunks if chunk]
 
 
-_CYTHON = threading.Lock()  # Cython has global state and is not thread-safe
-
-
-def _cythonize(source: Path) -> None:
-    """Translate a `.pyx` file to C beside it, in this process. Raises RewriteError with Cython's messages."""
-    said = StringIO()
-    with _CYTHON:
-        from Cython.Compiler.Errors import CompileError
-
-        try:
-            with redirect_stderr(said), redirect_stdout(said):
-                result = _translate(source)
-        except CompileError as error:
-            raise RewriteError(f"Cython rejects generated code: {error}\n{said.getvalue()}") from error
-    if result.num_errors:
-        raise RewriteError(f"Cython rejects generated code:\n{said.getvalue()}")
-
-
-def _translate(source: Path) -> Any:
-    from Cython.Compiler.Main import compile_single
-    from Cython.Compiler.Options import CompilationOptions, default_options
-
-    return compile_single(str(source), CompilationOptions(default_options, language_level=3), source.stem)
-
-
-def warm_up() -> None:
-    """Load Cython and the files that it reads before its first module, for an otherwise idle thread."""
-    with _CYTHON, scoped.directory("warm") as folder:
-        source = folder / "warm.pyx"
-        source.write_text(render_module([Rendered("nothing", "cdef void nothing() noexcept nogil:\n    pass\n", 1.0)]))
-        _translate(source)
-    find_compiler()
-
-
 def module_name(text: str) -> str:
     """Return the name of the module with this source."""
     return "k" + hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
 
 
 def _compile(source: Path, compiler: Compiler, target: Target) -> subprocess.Popen[bytes]:
-    includes = (f"-I{sysconfig.get_paths()['include']}", f"-I{HEADERS}")
     output = (str(source), "-o", str(source.with_suffix(".so")), "-lm")
-    command = [*compiler.command, *compiler.flags(target), *includes, "-DCYTHON_CLINE_IN_TRACEBACK=0", *output]
+    command = [*compiler.command, *compiler.flags(target), f"-I{HEADERS}", *output]
     environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(source.parent)}
     silent, piped = subprocess.DEVNULL, subprocess.PIPE
     try:
@@ -263,9 +223,6 @@ def _compile(source: Path, compiler: Compiler, target: Target) -> subprocess.Pop
 
 
 def _failed(compiler: Compiler, source: Path, errors: str) -> RewriteError:
-    if "Python.h" in errors:
-        hint = "Install them (on Debian and Ubuntu: the package python3-dev)."
-        return UserError("the C headers of Python are missing", hint=hint)
     if "No space left" in errors:
         return UserError("no space left on the disk for compiling", hint="Free some, or set TMPDIR to another disk.")
     return RewriteError(

@@ -10,14 +10,12 @@ is gone counts as missing.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import hashlib
-import importlib.machinery
-import importlib.util
 import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 
 from ...system import ownership
 from ...system.store import Store
@@ -83,19 +81,27 @@ def _checksum(data: bytes) -> str:
     return hashlib.blake2b(data, digest_size=16).hexdigest()
 
 
-_LOADED: dict[tuple[str, str], ModuleType] = {}
+class _Entry(ctypes.Structure):
+    """Row of a module's table: `k_entry` in kernel.h."""
+
+    _fields_ = (("name", ctypes.c_char_p), ("run", ctypes.c_void_p))
 
 
-def load_module(name: str, path: Path) -> ModuleType:
-    """Import a compiled module from a file, once per name in a process: the name is a hash of its source.
+_LOADED: dict[tuple[str, str], dict[str, int]] = {}
 
-    Raises ImportError if the file is not such a module."""
+
+def load_module(name: str, path: Path) -> dict[str, int]:
+    """Load a compiled module, once per name and directory in a process; return the addresses of its kernels by name.
+
+    A module's name is a hash of its source; it stays loaded as long as the process. Raises OSError if the file is not
+    such a module."""
     key = (name, path.parent.name)
     if key not in _LOADED:
-        loader = importlib.machinery.ExtensionFileLoader(name, str(path))
-        spec = importlib.util.spec_from_file_location(name, str(path), loader=loader)
-        assert spec is not None
-        module = importlib.util.module_from_spec(spec)
-        loader.exec_module(module)
-        _LOADED[key] = module
+        library = ctypes.CDLL(str(path))
+        try:
+            count = ctypes.c_int64.in_dll(library, "k_count").value
+            table = (_Entry * count).in_dll(library, "k_table")
+        except ValueError as error:
+            raise OSError(f"{path.name} is not a module of kernels: {error}") from error
+        _LOADED[key] = {entry.name.decode(): entry.run for entry in table}
     return _LOADED[key]

@@ -18,4 +18,10 @@ K_INLINE int64_t k_first(int64_t n, int tid, int nth) { return n * tid / nth; }
 K_INLINE int64_t k_min(int64_t a, int64_t b) { return a < b ? a : b; }
 K_INLINE int64_t k_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
+/* Row of the table of a module: a kernel's name and its function, which computes part tid of nth. */
+typedef struct {
+  const char *name;
+  void (*run)(void **bufs, const int64_t *dims, int tid, int nth);
+} k_entry;
+
 #endif

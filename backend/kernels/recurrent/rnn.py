@@ -1,7 +1,7 @@
 """Lowering of RNN, LSTM and GRU: one GEMM for the input contributions to all gates at all times, then the time loop.
 
 Weights are reordered: units in blocks of one vector, and within a block all gates, so that a time step finds everything
-about VL units side by side (see `recurrent.pyx.j2`).
+about VL units side by side (see `recurrent.c.j2`).
 """
 
 from __future__ import annotations

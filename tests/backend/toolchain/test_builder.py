@@ -178,8 +178,8 @@ def test_the_environment_names_the_root(monkeypatch: pytest.MonkeyPatch, tmp_pat
 
 def test_sources_are_written_on_request(tmp_path: Path) -> None:
     compile_graph(models.chain(), threads=1, cache_dir=tmp_path / "cache", keep_source=tmp_path / "source")
-    [source] = (tmp_path / "source").glob("*.pyx")
-    assert "def table():" in source.read_text()
+    [source] = (tmp_path / "source").glob("*.c")
+    assert "k_entry k_table[]" in source.read_text()
 
 
 def test_a_full_disk_is_reported(kernels: tuple[Kernel, ...], store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
