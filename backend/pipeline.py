@@ -25,7 +25,7 @@ from ..system.store import Store
 from .bundle.save_bundle import save
 from .codegen.render import Rendered, render_kernel
 from .ir.kernel_graph import Fallback, ModelPlan
-from .ir.target import Target, parse_targets, runs_here, thread_count
+from .ir.target import Target, detect, parse_targets, runs_here, thread_count
 from .memory.buffer_assignment import Storage
 from .memory.buffer_assignment import assign_buffers as place
 from .planning.group import FusePolicy, policy
@@ -112,9 +112,10 @@ def warm_up(is_late: Callable[[], bool] = lambda: False) -> None:
     from .codegen.render import warm_up as load_templates
     from .kernels.registry import load as load_lowerers
     from .toolchain.compiler import find_compiler
+    from .toolchain.precompiled_header import find_header
 
     load_lowerers()
-    find_compiler()
+    find_header(Store(), find_compiler(), detect())
     load_templates(is_late)
 
 

@@ -31,8 +31,8 @@ from . import ownership
 LIMIT = 512 << 20
 """Default size bound of compiled kernels, in bytes; $REWRITE_CACHE_LIMIT_MB overrides it."""
 SHARES: Mapping[str, float] = {
-    "kernels": 1, "programs": 4, "rules": 1 / 8, "libraries": 1 / 8, "analysis": 1 / 16, "soundness": 1 / 16,
-    "mutants": 1 / 8,
+    "kernels": 1, "headers": 1 / 2, "programs": 4, "rules": 1 / 8, "libraries": 1 / 8, "analysis": 1 / 16,
+    "soundness": 1 / 16, "mutants": 1 / 8,
 }  # fmt: skip
 """All namespaces, each with its size bound as a multiple of the limit."""
 _PATTERNS = {"kernels": "*/*.so"}
@@ -244,7 +244,9 @@ class Namespace:
 
     def discard(self, name: str, reason: str) -> None:
         """Remove a damaged entry, with a warning."""
-        what = {"programs": "program", "kernels": "module of kernels"}.get(self.name, "entry")
+        what = {"programs": "program", "kernels": "module of kernels", "headers": "header of kernels"}.get(
+            self.name, "entry"
+        )
         warnings.warn(f"a cached {what} is unusable ({reason}); it is rebuilt", stacklevel=3)
         _remove(self.path / name)
 

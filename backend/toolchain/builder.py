@@ -27,6 +27,7 @@ from ..ir.kernel import Kernel
 from ..ir.target import Target, runs_here
 from .compiler import Compiler, find_compiler
 from .kernel_cache import KernelCache, load_module
+from .precompiled_header import find_header
 
 MODULE_WEIGHT = 6.0  # weight of kernels that is worth a compiler process of its own
 FIRST_MODULE = 12.0  # weight of a module compiled before all kernels are known, while cores are idle
@@ -103,6 +104,12 @@ class Builder:
         return KernelCache(self._store, toolchain)
 
     @cached_property
+    def _includes(self) -> list[Path]:
+        """Directories of headers in the order in which they are searched."""
+        precompiled = find_header(self._store, self._compiler, self._target)
+        return [HEADERS] if precompiled is None else [precompiled, HEADERS]
+
+    @cached_property
     def _folder(self) -> Path:
         return self._stack.enter_context(scoped.directory("build"))
 
@@ -169,7 +176,7 @@ class Builder:
             (self._keep_source / source.name).write_text(text)
         while len(self._running) >= usable_cores():
             self._done.append(self._next())
-        process = _compile(source, self._compiler, self._target)
+        process = _compile(source, self._compiler, self._target, self._includes)
         self._running.append(_Module(name, source.with_suffix(".so"), tuple(k.name for k in kernels), process))
 
     def _next(self) -> tuple[_Module, bytes]:
@@ -211,9 +218,9 @@ def module_name(text: str) -> str:
     return "k" + hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
 
 
-def _compile(source: Path, compiler: Compiler, target: Target) -> subprocess.Popen[bytes]:
+def _compile(source: Path, compiler: Compiler, target: Target, includes: Sequence[Path]) -> subprocess.Popen[bytes]:
     output = (str(source), "-o", str(source.with_suffix(".so")), "-lm")
-    command = [*compiler.command, *compiler.flags(target), f"-I{HEADERS}", *output]
+    command = [*compiler.command, *compiler.flags(target), *(f"-I{path}" for path in includes), *output]
     environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(source.parent)}
     silent, piped = subprocess.DEVNULL, subprocess.PIPE
     try:
