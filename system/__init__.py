@@ -1,5 +1,6 @@
 """Operating-system services below everything else: no other room knows about files, processes or caches.
 
 In: paths, bytes, commands. Out: temporary files and child processes that end with their block, worker pools, copies and
-checksums of files, checks that no other user could have written a file, and the one on-disk store.
+checksums of files, checks that no other user could have written a file, the one on-disk store, C compilers and caches
+of the CPU.
 """

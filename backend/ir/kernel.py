@@ -27,16 +27,6 @@ UNKNOWN_WORK = 1 << 62
 """Work of a step that does not say how much it has: enough for all threads."""
 
 
-def fresh_name(hint: str, taken: set[str]) -> str:
-    """Return `hint`, or the first of `hint_2`, `hint_3`, … that is free, and add it to `taken`."""
-    name, n = hint, 1
-    while name in taken:
-        n += 1
-        name = f"{hint}_{n}"
-    taken.add(name)
-    return name
-
-
 @dataclass(frozen=True)
 class Kernel:
     """One compiled function: a template and the parameters it is rendered with.

@@ -13,9 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...engine.ir.graph import Constant, DType, Graph, Node, TensorType
+from ...engine.ir.names import unique_name
 from ...engine.ir.symbolic import Dim
 from .arrays import Contents, usable
-from .kernel import fresh_name
 from .target import Target
 
 
@@ -130,7 +130,7 @@ class Context:
     def add_constant(self, array: NDArray[np.generic], hint: str = "packed") -> str:
         """Add a constant, such as packed weights; return its name. Equal contents share a name."""
         array = usable(array)
-        name = self._known.name(array, fresh := fresh_name(hint, self._taken))
+        name = self._known.name(array, fresh := unique_name(hint, self._taken))
         if name == fresh:
             constant = self.added_constants[name] = Constant(array)
             self.added_types[name] = constant.type
@@ -138,7 +138,7 @@ class Context:
 
     def new_value(self, type: TensorType, hint: str = "temp") -> str:  # noqa: A002
         """Add an intermediate value that some step writes and later ones read; return its name."""
-        name = fresh_name(hint, self._taken)
+        name = unique_name(hint, self._taken)
         self.added_types[name] = type
         return name
 

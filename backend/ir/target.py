@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-import platform
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 from ...errors import UserError
+from ...system.hardware import architecture, cache_sizes
 from ...system.process_pool import usable_cores
 
 NAMES = ("native", "avx512", "avx2", "portable")
@@ -17,8 +15,6 @@ NAMES = ("native", "avx512", "avx2", "portable")
 
 MAX_THREADS = 256
 """Maximum number of threads of a run: the capacity of the runtime's pool (`POOL_MAX`)."""
-
-_SYSTEM = Path("/sys/devices/system/cpu")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +71,14 @@ def make_target(name: str) -> Target:
 
     Cache sizes and the number of cores are this machine's: they affect speed, not results. Raises UserError for an
     unknown name."""
-    found, here = cpu_features(), machine()
+    found, here = cpu_features(), architecture()
     known = [n for n in NAMES if here == "x86_64" or not n.startswith("avx")]
     if name not in known:
         raise UserError(f"there is no target {name!r} on {here}", hint=f"Known targets: {', '.join(known)}.")
     native = name == "native"
     isa = next(isa for isa, kind in _ISAS.items() if kind.needs <= found) if native else name
     features = tuple(f for f in _ISAS[isa].extras if f in found) if native else ()
-    caches = {f"l{level}": size for level, size in _cache_sizes().items() if 1 <= level <= 3}
+    caches = {f"l{level}": size for level, size in cache_sizes().items() if 1 <= level <= 3}
     return Target(isa, _ISAS[isa].vector_bytes, usable_cores(), features=features, machine=here, **caches)
 
 
@@ -102,7 +98,7 @@ def parse_targets(text: str) -> list[Target]:
 def runs_here(target: Target) -> bool:
     """Return whether this CPU has all features that kernels of a target use."""
     kind = _ISAS.get(target.isa)
-    return kind is not None and target.machine == machine() and kind.needs | set(target.features) <= cpu_features()
+    return kind is not None and target.machine == architecture() and kind.needs | set(target.features) <= cpu_features()
 
 
 def rank(target: Target) -> tuple[int, int]:
@@ -112,14 +108,8 @@ def rank(target: Target) -> tuple[int, int]:
 
 def describe(target: Target) -> str:
     """Return a target for messages: `avx512 with avx512_bf16`."""
-    where = f" on {target.machine}" if target.machine != machine() else ""
+    where = f" on {target.machine}" if target.machine != architecture() else ""
     return target.isa + (f" with {' and '.join(target.features)}" if target.features else "") + where
-
-
-def machine() -> str:
-    """Return this computer's architecture: `x86_64`, `aarch64` …"""
-    found = platform.machine().lower()
-    return {"amd64": "x86_64", "arm64": "aarch64"}.get(found, found)
 
 
 @cache
@@ -137,14 +127,3 @@ def thread_count(threads: int | None) -> int:
     if not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS:
         raise UserError(f"a run has 1 to {MAX_THREADS} threads, not {threads!r}")
     return threads
-
-
-def _cache_sizes() -> dict[int, int]:
-    """Return the size in bytes of each level of data cache of the first CPU."""
-    sizes: dict[int, int] = {}
-    for index in sorted((_SYSTEM / "cpu0/cache").glob("index*")):
-        with contextlib.suppress(OSError, ValueError):
-            kind, level, text = ((index / name).read_text().strip() for name in ("type", "level", "size"))
-            if kind != "Instruction" and text[:-1].isdigit():
-                sizes[int(level)] = int(text[:-1]) << {"K": 10, "M": 20}.get(text[-1], 0)
-    return sizes

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...engine.ir import symbolic
-from ...engine.ir.bodies import all_bodies, change_bodies
+from ...engine.ir.bodies import all_bodies, change_bodies, rename_values
 from ...engine.ir.graph import Constant, Graph, Node, TensorType, ValueType, symbols_of
 from ...engine.ir.symbolic import Dim
 from ...engine.operators.inference import SymbolicValue
@@ -143,7 +143,7 @@ class _Settler:
         for value in (*branch.constants, *made):
             if value not in names:
                 names[value] = self._new_name(value)
-        nodes = [rename(n, names) for n in branch.nodes]
+        nodes = [rename_values(n, names) for n in branch.nodes]
         for value, out in zip(branch.outputs, node.outputs, strict=True):
             if out and names.get(value) != out:
                 nodes.append(Node("Identity", (names.get(value, value),), (out,), {}, f"{node.name}_{out}"))
@@ -190,20 +190,6 @@ class _Settler:
             if first.shape is not None and all(k == first for k in others) and symbols_of(first) <= known:
                 result[i] = first
         return tuple(result)
-
-
-def rename(node: Node, names: Mapping[str, str]) -> Node:
-    """Rename values of a node, in its bodies too."""
-
-    def inside(body: Graph) -> Graph:
-        shadowed = {*body.inputs, *body.constants, *(v for n in body.nodes for v in n.outputs)}
-        outer = {a: b for a, b in names.items() if a not in shadowed}
-        types = {outer.get(v, v): kind for v, kind in body.types.items()}
-        nodes = [rename(n, outer) for n in body.nodes]
-        return replace(body, nodes=nodes, outputs=tuple(outer.get(v, v) for v in body.outputs), types=types)
-
-    inputs, outputs = (tuple(names.get(v, v) for v in values) for values in (node.inputs, node.outputs))
-    return replace(change_bodies(node, inside), inputs=inputs, outputs=outputs)
 
 
 def _alike(a: Graph, b: Graph) -> bool:

@@ -12,8 +12,8 @@ from dataclasses import replace
 from typing import Any
 
 from ...engine.ir.graph import Constant, DType, ValueType
+from ...engine.ir.names import unique_name
 from ..ir.dataflow import alike, is_single, writes
-from ..ir.kernel import fresh_name
 from ..ir.kernel_graph import Control, Item, Join, Loop, ModelPlan, Shape, Step, View
 from ..kernels.movement.copies import copy_values
 from .aliases import aliased
@@ -77,7 +77,7 @@ class BranchInliner:
                 copies.append((value, made))
         for value in (*body.constants, *(v for i in body.items for v in writes(i))):
             if value not in names:
-                names[value] = fresh_name(value, self._taken)
+                names[value] = unique_name(value, self._taken)
         self.constants.update({names[v]: c for v, c in body.constants.items()})
         self.types.update({names[v]: t for v, t in body.types.items() if v in names and names[v] not in self.types})
         found = [_renamed(i, names, guard) for i in body.items]

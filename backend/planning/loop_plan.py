@@ -16,11 +16,11 @@ from typing import Any
 
 from ...engine.ir import symbolic
 from ...engine.ir.graph import Constant, DType, Graph, Node, TensorType, ValueType, symbols_of, with_axis, without_axis
+from ...engine.ir.names import unique_name
 from ...engine.ir.symbolic import Dim
 from ...engine.operators.type_inference import TypeEnvironment
 from ..ir.arrays import element
 from ..ir.dataflow import alike, is_dense, is_single, needed, pruned, writes
-from ..ir.kernel import fresh_name
 from ..ir.kernel_graph import Control, Item, Join, Loop, ModelPlan, Slicing, Step, View
 from ..ir.lower import Context
 from ..kernels.movement.copies import copy_values
@@ -299,7 +299,7 @@ class _Maker:
                 free.remove(origin)
                 found.append(value)
                 continue
-            copy = fresh_name(f"{value} (copy)", names)
+            copy = unique_name(f"{value} (copy)", names)
             kind = types[copy] = plan.type(value)
             items.append(replace(copy_values(value, copy, kind), nodes=(self.node.name,)))
             found.append(copy)

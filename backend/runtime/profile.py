@@ -22,7 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...engine.cost import machine as machines
-from ...engine.cost.machine import Machine
+from ...engine.cost.machine import Machine, shared_speedup
 from ...engine.cost.operator_cost import PARTIAL, Estimator
 from ...engine.ir import symbolic
 from ..ir.dataflow import kinds_of, reads
@@ -323,9 +323,9 @@ def _level(machine: Machine, distance: float, threads: int) -> str:
 
 
 def _rate(machine: Machine, level: str, threads: int) -> float:
-    """The bytes per second of a level for some threads; those of the shared ones grow by half for each thread more."""
+    """Return the bytes per second that some threads read from a level."""
     rate = machine.bandwidths[LEVELS.index(level)]
-    return rate * (threads if level in _OWN else 1 + 0.5 * (threads - 1))
+    return rate * (threads if level in _OWN else shared_speedup(threads))
 
 
 def _meta(name: str, tid: int, value: str) -> dict[str, Any]:

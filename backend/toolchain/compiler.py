@@ -6,16 +6,14 @@ import contextlib
 import hashlib
 import os
 import shlex
-import shutil
 import subprocess
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from importlib.util import find_spec
 from pathlib import PurePath
 
 from ...errors import UserError
+from ...system.compiler import c_compilers
 from ..ir.target import Target
 
 _FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing", "-fPIC", "-shared", "-w", "-g0")
@@ -69,7 +67,7 @@ def find_compiler() -> Compiler:
     """Return the C compiler: $CC, else cc, gcc, clang, else the clang of the `ziglang` wheel.
 
     Raises UserError if there is none."""
-    commands = _candidates()
+    commands = c_compilers()
     for command in commands:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
             done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=True)
@@ -82,10 +80,3 @@ def find_compiler() -> Compiler:
         hint="Install gcc or clang, or `pip install onnx-rewrite[zig]`, which includes one. "
         "Without a compiler, `rewrite MODEL.onnx --emit onnx` still writes the optimized model.",
     )
-
-
-def _candidates() -> list[list[str]]:
-    if chosen := os.environ.get("CC"):
-        return [shlex.split(chosen)]
-    zig = [[sys.executable, "-m", "ziglang", "cc"]] if find_spec("ziglang") else []
-    return [*([c] for c in ("cc", "gcc", "clang") if shutil.which(c)), *zig]

@@ -132,8 +132,7 @@ class CostModel:
 
     def _seconds(self, flops: float, efficiency: float, nbytes: float) -> float:
         arithmetic = flops / (self.machine.flops * efficiency * self.threads)
-        # Threads share the memory: two of them hardly read twice as fast.
-        traffic = nbytes / (self.machine.bandwidth(nbytes) * (1 + 0.5 * (self.threads - 1)))
+        traffic = nbytes / (self.machine.bandwidth(nbytes) * machines.shared_speedup(self.threads))
         return max(arithmetic, traffic)
 
     def _portable(self, work: Work) -> float:

@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import platform
 import re
 import warnings
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ...system import scoped
+from ...system import hardware, scoped
 
 FORMAT = 1
 """Version of the stored file; files of another version are not used."""
@@ -49,6 +48,11 @@ class Machine:
         return next((rate for size, rate in levels if nbytes <= size), self.bandwidths[3])
 
 
+def shared_speedup(threads: int) -> float:
+    """Return the factor by which threads together read a shared memory level faster than one: a half for each more."""
+    return 1 + 0.5 * (threads - 1)
+
+
 _DEFAULTS = {
     "avx512": Machine(isa="avx512", flops=100e9, bandwidths=(200e9, 90e9, 45e9, 18e9)),
     "avx2": Machine(isa="avx2", flops=70e9, bandwidths=(120e9, 60e9, 30e9, 14e9)),
@@ -57,26 +61,11 @@ _DEFAULTS = {
 }
 
 
-def cpu_name() -> str:
-    """Return the CPU's model name, or the architecture where the system does not report it."""
-    return _cpuinfo("model name") or platform.processor() or platform.machine() or "unknown"
-
-
-def _cpuinfo(field: str) -> str:
-    """Return the first line of this name in `/proc/cpuinfo`; empty where the system has none."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return ""
-    return next((line.partition(":")[2].strip() for line in lines if line.lower().startswith(field)), "")
-
-
 def isa_name() -> str:
     """Return the vector extension that kernels can use here: `avx512`, `avx2`, `neon` or `generic`."""
-    machine = platform.machine().lower()
-    if machine in ("aarch64", "arm64"):
+    if hardware.architecture() == "aarch64":
         return "neon"
-    flags = set(_cpuinfo("flags").split())
+    flags = set(hardware.cpu_info("flags").split())
     if "avx512f" in flags:
         return "avx512"
     return "avx2" if "avx2" in flags and "fma" in flags else "generic"
@@ -88,7 +77,7 @@ def rates() -> dict[str, float]:
 
     Without an instruction for it, a product of bf16 takes two of floats and the unpacking of its operands. One of bytes
     takes two of 16-bit integers."""
-    flags = set(_cpuinfo("flags").split())
+    flags = set(hardware.cpu_info("flags").split())
     wide = "avx512bw" in flags
     bytewise = "avx512_vnni" in flags if wide else "avx_vnni" in flags
     return {
@@ -99,23 +88,10 @@ def rates() -> dict[str, float]:
 
 def default() -> Machine:
     """Return the shipped profile for this machine's vector extension, with the cache sizes that the system reports."""
-    base = _DEFAULTS[isa_name()]
-    return dataclasses.replace(base, cpu=cpu_name(), sizes=_cache_sizes() or base.sizes)
-
-
-def _cache_sizes() -> tuple[int, int, int] | None:
-    """Return the sizes of L1d, L2 and L3 in bytes as Linux reports them; None where it does not."""
-    found: dict[int, int] = {}
-    try:
-        for index in sorted(Path("/sys/devices/system/cpu/cpu0/cache").glob("index*")):
-            kind, level, size = ((index / name).read_text().strip() for name in ("type", "level", "size"))
-            if kind != "Instruction" and (parts := re.fullmatch(r"(\d+)([KMG]?)", size)):
-                found[int(level)] = int(parts[1]) << {"": 0, "K": 10, "M": 20, "G": 30}[parts[2]]
-    except (OSError, ValueError):
-        return None
-    if 1 not in found or 2 not in found:
-        return None
-    return found[1], found[2], max(found.get(3, found[2]), found[2])
+    base, caches = _DEFAULTS[isa_name()], hardware.cache_sizes()
+    l1, l2 = caches.get(1), caches.get(2)
+    sizes = base.sizes if l1 is None or l2 is None else (l1, l2, max(caches.get(3, l2), l2))
+    return dataclasses.replace(base, cpu=hardware.cpu_name(), sizes=sizes)
 
 
 # --- storage ---------------------------------------------------------------------------------------------------------
@@ -125,7 +101,7 @@ def profile_path() -> Path:
     """Return the path of this CPU model's profile, in the user's cache directory."""
     import platformdirs
 
-    slug = re.sub(r"[^a-z0-9]+", "-", cpu_name().lower()).strip("-")[:80] or "unknown"
+    slug = re.sub(r"[^a-z0-9]+", "-", hardware.cpu_name().lower()).strip("-")[:80] or "unknown"
     return Path(platformdirs.user_cache_dir("onnx-rewrite", appauthor=False)) / "machine" / f"{slug}.json"
 
 

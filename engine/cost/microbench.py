@@ -10,16 +10,14 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import json
-import os
-import shutil
 import statistics
 import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
 
 from ...system import scoped
+from ...system.compiler import c_compilers
 from . import machine
 from .machine import Machine
 
@@ -55,26 +53,16 @@ def _working_sets(base: Machine) -> list[int]:
     return [l1 // 2, max(l2 // 2, l1 * 2), max(l3 // 4, l2 * 2), max(4 * l3, 128 << 20)]
 
 
-def compiler() -> list[str] | None:
-    """Return the command of a C compiler, on the path or in the package `ziglang`; None if there is none."""
-    for name in (os.environ.get("CC", ""), "cc", "gcc", "clang"):
-        if name and shutil.which(name):
-            return [name]
-    if importlib.util.find_spec("ziglang") is not None:
-        return [sys.executable, "-m", "ziglang", "cc"]
-    return None
-
-
 def _compiled(base: Machine, sizes: list[int], share: float) -> dict[str, Any]:
     """Build and run the C program; empty where that fails."""
-    command = compiler()
-    if command is None:
+    commands = c_compilers()
+    if not commands:
         return {}
     with scoped.directory("calibrate") as folder:
         binary = folder / "bench"
         flags = ["-O3", "-march=native", "-ffp-contract=fast", f"-DWIDTH={base.lanes}", "-pthread"]
         try:
-            scoped.run([*command, *flags, str(_PROGRAM), "-o", str(binary)], seconds=120).check_returncode()
+            scoped.run([*commands[0], *flags, str(_PROGRAM), "-o", str(binary)], seconds=120).check_returncode()
             done = scoped.run([str(binary), f"{share:.3f}", *map(str, sizes)], seconds=20 * share + 60)
             done.check_returncode()
             found = json.loads(done.stdout)

@@ -101,6 +101,20 @@ def substitute(body: Graph, names: Mapping[str, str]) -> Graph:
     return replace(body, nodes=[*nodes, *copies], types=types)
 
 
+def rename_values(node: Node, names: Mapping[str, str]) -> Node:
+    """Rename values of a node, in its bodies too, where they do not define a value of that name."""
+
+    def inside(body: Graph) -> Graph:
+        shadowed = {*body.inputs, *body.constants, *(v for n in body.nodes for v in n.outputs)}
+        outer = {a: b for a, b in names.items() if a not in shadowed}
+        types = {outer.get(v, v): kind for v, kind in body.types.items()}
+        nodes = [rename_values(n, outer) for n in body.nodes]
+        return replace(body, nodes=nodes, outputs=tuple(outer.get(v, v) for v in body.outputs), types=types)
+
+    inputs, outputs = (tuple(names.get(v, v) for v in values) for values in (node.inputs, node.outputs))
+    return replace(change_bodies(node, inside), inputs=inputs, outputs=outputs)
+
+
 class Numbering:
     """The graphs of a model by number: its main graph, the bodies marked on import, those that rules made."""
 

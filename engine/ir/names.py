@@ -1,5 +1,7 @@
 """Names that all rooms share: operators of the `rewrite` domain, and the marks that encode bodies in an e-graph."""
 
+from itertools import count
+
 OWN_DOMAIN = "rewrite"
 """Domain of the operators that rule files declare without a domain."""
 LOWER_PRECISION = frozenset(f"{OWN_DOMAIN}.{name}" for name in ("MatMulBf16", "ConvBf16", "ChannelsLastConvBf16"))
@@ -24,3 +26,10 @@ CAPTURES = "$captures"
 """Attribute with the names of the values that the bodies of a node capture: the last children of its e-node."""
 LOCAL = "$"
 """Prefix of the names under which bodies made by rules read captured values."""
+
+
+def unique_name(hint: str, taken: set[str]) -> str:
+    """Return `hint`, or the first of `hint_2`, `hint_3`, … that is free, and add it to `taken`."""
+    name = next(name for n in count(1) if (name := hint if n == 1 else f"{hint}_{n}") not in taken)
+    taken.add(name)
+    return name

@@ -22,11 +22,11 @@ from ...errors import RewriteError, UserError
 from ...system import scoped
 from ..ir.bodies import all_bodies
 from ..ir.graph import Graph, Node, OtherType, TensorType, ValueType
-from ..ir.names import OWN_DOMAIN
+from ..ir.names import OWN_DOMAIN, unique_name
 from ..ir.protos import attribute_to_proto, fill_tensor, is_raw, type_to_proto
 from ..ir.symbolic import symbols
 from ..operators import schemas
-from .model_values import ModelValues, unique_name
+from .model_values import ModelValues
 from .opsets import NotExpressible, downgrade, version_at
 from .proto_graphs import without
 from .protobuf_wire import LARGE_FROM, spliced

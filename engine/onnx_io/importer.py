@@ -19,13 +19,14 @@ from typing import Any, cast
 import numpy as np
 
 from ...errors import UserError
+from ..ir.bodies import rename_values
 from ..ir.graph import Constant, Graph, Node, OtherType, TensorType, ValueType, trimmed
 from ..ir.protos import attribute_from_proto, type_from_proto
 from ..ir.symbolic import Dim, symbol
 from ..operators import schemas
 from . import proto_graphs
 from .model_file import Files, constant_from_proto, load, sparse_constant
-from .model_values import ModelValues, rename_values
+from .model_values import ModelValues
 from .opsets import upgrade, version_at
 
 
@@ -197,7 +198,8 @@ class _Reader:
         scope, renamed = body.scope, body.renamed
         graph.outputs = tuple(renamed.get(scope[v.name], scope[v.name]) for v in proto.output)
         if renamed:
-            rename_values(graph, renamed)
+            graph.nodes[:] = [rename_values(node, renamed) for node in graph.nodes]
+            graph.types = {renamed.get(v, v): t for v, t in graph.types.items()}
             for old, name in renamed.items():
                 self.known.alias(name, old)
         values = (*graph.inputs, *graph.constants, *(o for n in graph.nodes for o in n.outputs if o))

@@ -5,13 +5,13 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
-from itertools import count
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from ..ir.graph import Constant, DType, Graph, Node, OtherType, TensorType, ValueType, without_axis
+from ..ir.names import unique_name
 from ..ir.protos import type_from_proto
 from ..ir.symbolic import Dim, known
 from ..operators.folding import evaluate
@@ -21,13 +21,6 @@ from ..operators.type_inference import TypeEnvironment, complete_type
 
 SMALL = 64
 """Largest number of elements of a constant that is folded on import, to learn shapes that depend on it."""
-
-
-def unique_name(hint: str, taken: set[str]) -> str:
-    """Return the hint, or the first of the hint with 2, 3, … appended that is not taken; it is taken then."""
-    name = next(name for n in count(1) if (name := hint if n == 1 else f"{hint}_{n}") not in taken)
-    taken.add(name)
-    return name
 
 
 @dataclass(slots=True)
@@ -160,17 +153,3 @@ class ModelValues(TypeEnvironment):
 def _is_fresh(d: Dim) -> bool:
     """Whether a dim is a symbol that the importer made, so that nothing is known of it."""
     return re.fullmatch(r"_.\d+", str(d)) is not None
-
-
-def rename_values(graph: Graph, names: Mapping[str, str]) -> None:
-    """Rename values of a graph, in the graphs inside it too."""
-
-    def new(values: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(names.get(v, v) for v in values)
-
-    graph.outputs = new(graph.outputs)
-    graph.nodes[:] = [replace(n, inputs=new(n.inputs), outputs=new(n.outputs)) for n in graph.nodes]
-    graph.types = {names.get(v, v): t for v, t in graph.types.items()}
-    for node in graph.nodes:
-        for _, body in node.subgraphs():
-            rename_values(body, names)

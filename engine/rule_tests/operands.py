@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import zlib
 from dataclasses import replace
 from typing import Any
@@ -24,7 +23,7 @@ from ..rewriting.rule_context import Bindings
 Array = NDArray[Any]
 _SIZES = (3, 2, 5, 4, 7)
 """Sizes of symbolic dims of operands, in order of appearance."""
-MOST_CHOICES = 16
+MAX_CHOICES = 16
 """Maximum number of choices of alternatives of a pattern."""
 _SPECIAL = (np.nan, np.inf, -np.inf, -0.0, 0.0, 1e-42, -3.4e38)
 
@@ -206,19 +205,6 @@ def _count(pattern: ast.Expr, index: str, env: Bindings, context: Evaluator) -> 
             case ast.Subscript(base=base, index=ast.Name(id=found)) if found == index:
                 counts.append(len(context.all_outputs(base, env, 2)))
     return max(counts, default=2)
-
-
-def choices(pattern: ast.Expr | ast.Roots) -> list[ast.Expr | ast.Roots]:
-    """Return the pattern with every choice of alternatives; at most 16."""
-    point = next((n for n in pattern.walk() if isinstance(n, ast.Alternatives)), None)
-    if point is None:
-        return [pattern]
-
-    def exchanged(node: Any, option: ast.Expr) -> Any:
-        return option if node is point else node.map_children(lambda child: exchanged(child, option))
-
-    found = (form for option in point.options for form in choices(exchanged(pattern, option)))
-    return list(itertools.islice(found, MOST_CHOICES))
 
 
 def draw(

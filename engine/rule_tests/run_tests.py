@@ -15,45 +15,40 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-import numpy as np
 
 from ...errors import RewriteError, UserError
 from ...grammar.library.load import Library
 from ...grammar.printing.printer import print_expr
 from ...grammar.syntax import ast
+from ...grammar.syntax.alternatives import expand
 from ...grammar.syntax.parse import parse_text, read
 from ...system import scoped
 from ...system.process_pool import in_order
 from ..egraph.egraph import EGraph
 from ..egraph.encode import encode
-from ..ir.names import ABSENT, CAPTURES, OWN_DOMAIN
+from ..ir.graph import DType
 from ..ir.values import TensorRef, Unprovable
 from ..onnx_io import importer
-from ..operators import control_flow
-from ..operators.folding import evaluate, run_reference
+from ..operators.folding import Array
 from ..operators.inference import IllTyped
-from ..operators.schemas import Declared, declaring, find_declared
+from ..operators.schemas import Declared, declaring
 from ..rewriting.build_nodes import build_constant
 from ..rewriting.evaluate import Evaluator
 from ..rewriting.matching.compiled_patterns import CompiledRule, Unsupported, compiled
-from ..rewriting.rule_library import PRECISIONS, RuleSet, load_rules, operators_of, recognition, rule_set
+from ..rewriting.rule_library import RuleSet, load_rules, operators_of, recognition, rule_set
 from ..rewriting.schedule import plan_for
 from ..rewriting.terms import Unprintable, different, node_term, term
 from ..saturation.saturate import Limits, RuleCount, Saturator
 from ..saturation.why_not import why_not
+from ..verification.compare_forms import compare_forms, lowest_precision
 from ..verification.random_inputs import make_inputs
-from .operands import Array, Operands, choices
+from ..verification.reference_values import Undefined, Values
+from .operands import MAX_CHOICES, Operands
 
 _COMPARED = 16
 """Maximum number of values whose forms are compared on a model."""
 _PARCEL = 8
 """Number of rules that one process tests at a time: few, since some take much longer than others."""
-_SEQUENCES = frozenset({"SplitToSequence", "SequenceConstruct", "SequenceAt"})
-_RTOL = {"reassoc": 2e-4, "fast": 2e-3}
-_ROUNDED = 3e-2
-"""Relative tolerance of rules that lower the precision."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +165,8 @@ def run_test(suite: Suite, test: ast.RuleTest) -> TestResult:
         failure = found
     except (Unprovable, IllTyped) as why:
         failure = _Failure(f"the left side cannot be built from these operands: {why}")
+    except Undefined as why:
+        failure = _Failure(f"{why} cannot be computed on these operands")
     except Unsupported as why:
         failure = _Failure(f"the pattern cannot be matched: {why}")
     except RewriteError as error:
@@ -183,17 +180,23 @@ def run_test(suite: Suite, test: ast.RuleTest) -> TestResult:
 
 
 def _compare(
-    egraph: EGraph, root: int, values: Mapping[str, Array], rule: ast.Rule, names: Mapping[int, str] | None = None
+    suite: Suite,
+    egraph: EGraph,
+    root: int,
+    inputs: Mapping[str, Array],
+    names: Mapping[int, str] | None = None,
 ) -> None:
     """Compare the forms of a value with the model's own; with `names` of operands, a failure shows the two forms."""
-    members = egraph.members(root)
-    first, *others = evaluate_members(egraph, root, values)
-    for handle, other in zip(members[1:], others, strict=True):
-        if message := unequal(first, other, rule):
-            lines = [f"the two sides differ: {message}"]
+    values = Values(egraph, inputs, suite.library.declared)
+    coarse = lowest_precision(suite.rule, (DType.from_numpy(array.dtype) for array in inputs.values()))
+    first, *others = egraph.members(root)
+    original = values.of_node(first)
+    for handle in others:
+        if found := compare_forms(suite.rule, original, values.of_node(handle), coarse):
+            lines = [f"the two sides differ: {found[2]}"]
             if names is not None:
                 with contextlib.suppress(Unprintable):
-                    lines += [f"  {print_expr(node_term(egraph, h, names))}" for h in (members[0], handle)]
+                    lines += [f"  {print_expr(node_term(egraph, h, names))}" for h in (first, handle)]
             raise _Failure("\n".join(lines))
 
 
@@ -202,7 +205,7 @@ def _compare(
 
 def _on_operands(suite: Suite, test: ast.RuleTest) -> None:
     given = {operand.target.name for operand in test.operands}
-    for lhs in choices(suite.rule.lhs):
+    for lhs in expand(suite.rule.lhs, MAX_CHOICES):
         if test.term is not None or _omitted(lhs) == _omitted(suite.rule.lhs) - given:
             _run(suite, test, lhs)
 
@@ -229,7 +232,7 @@ def _run(suite: Suite, test: ast.RuleTest, lhs: ast.Expr | ast.Roots) -> None:
     for trial in range(2):
         values = operands.values(trial)
         for root in before.values():
-            _compare(egraph, root, values, rule, operands.names())
+            _compare(suite, egraph, root, values, operands.names())
     if test.gives is not None:
         _check_result(test.gives, context, operands, roots)
 
@@ -288,7 +291,7 @@ def _equals(suite: Suite, test: ast.RuleTest) -> None:
         why = times if count.applied else f"the rule was not applied: {count.reason}"
         raise _Failure(f"the two sides do not become equal: {why}")
     for trial in range(2):
-        _compare(egraph, left, operands.values(trial), suite.rule)
+        _compare(suite, egraph, left, operands.values(trial))
 
 
 def _on_model(suite: Suite, test: ast.RuleTest, path: Path) -> None:
@@ -309,8 +312,8 @@ def _on_model(suite: Suite, test: ast.RuleTest, path: Path) -> None:
     values = {**{c.digest: c.array for c in graph.constants.values()}, **make_inputs(graph)}
     roots = dict.fromkeys(egraph.find(a) for a, _, rule in egraph.unions if rule == suite.rule.name)
     for root in list(roots)[:_COMPARED]:
-        with contextlib.suppress(Unprovable):  # what cannot be computed here is for `rewrite check`
-            _compare(egraph, root, values, suite.rule)
+        with contextlib.suppress(Undefined):  # `rewrite check` covers what cannot be computed here
+            _compare(suite, egraph, root, values)
 
 
 def model_path(file: str, model: str) -> Path:
@@ -322,91 +325,6 @@ def model_path(file: str, model: str) -> Path:
     if not path.is_file():
         raise UserError(f'`model "{model}"`: there is no such file', where=file)
     return path
-
-
-# --- values of e-nodes ---
-
-
-def evaluate_members(egraph: EGraph, root: int, inputs: Mapping[str, Array]) -> list[Array]:
-    """Return the value of every node of a class, each computed from the oldest nodes of its inputs' classes.
-
-    `inputs` are by name, constants too large for the e-graph by digest. Raises `Unprovable`."""
-    values = _Values(egraph, inputs)
-    with np.errstate(all="ignore"):
-        return [values.of_node(handle)[0] for handle in egraph.members(root)]
-
-
-class _Values:
-    def __init__(self, egraph: EGraph, inputs: Mapping[str, Array]) -> None:
-        self.egraph = egraph
-        self.inputs = inputs
-        self.memo: dict[int, list[Any]] = {}
-
-    def of_class(self, handle: int) -> list[Any]:
-        handle = self.egraph.find(handle)
-        if handle not in self.memo:
-            self.memo[handle] = self.of_node(handle)
-        return self.memo[handle]
-
-    def of_node(self, handle: int) -> list[Any]:
-        """Return the outputs of a node; one of a declared operator has the value of its definition in its class."""
-        node = self.egraph.nodes[handle]
-        if node.op == "Input":
-            return [self.inputs[str(node.attrs["name"])]]
-        if node.op == "Const":
-            info = self.egraph.constants[str(node.attrs["digest"])]
-            array = info.contents()
-            array = self.inputs.get(info.digest) if array is None else array
-            if array is None:
-                raise Unprovable("a constant of this test is too large")
-            return [array]
-        if node.op == "Proj":
-            index = node.attrs["index"]
-            assert isinstance(index, int)
-            return [self.of_class(node.children[0])[index]]
-        arrays = [None if c == ABSENT else self.of_class(c)[0] for c in node.children]
-        if CAPTURES in node.attrs:
-            given, around = node.split(arrays)
-            captured = {name: array for name, array in around.items() if array is not None}
-            return control_flow.run(node.op, node.attrs, given, captured)
-        if _is_declared(node.op):
-            for other in self.egraph.members(handle):
-                if not _is_declared(self.egraph.nodes[other].op):
-                    return self.of_node(other)
-            raise Unprovable(f"{node.op} has no definition")
-        if node.op in _SEQUENCES:
-            return run_reference(node.op, node.attrs, arrays, node.outputs)
-        result = evaluate(node.op, node.attrs, arrays, node.outputs)
-        if result is None:
-            raise Unprovable(f"{node.op} cannot be computed on these operands")
-        return list(result)
-
-
-def _is_declared(op: str) -> bool:
-    return op.startswith(f"{OWN_DOMAIN}.") or find_declared(op) is not None
-
-
-def unequal(a: Array, b: Array, rule: ast.Rule) -> str:
-    """Describe how two results differ beyond what the rule's numerics class allows; empty if they do not."""
-    if a.dtype != b.dtype or a.shape != b.shape:
-        return f"{a.dtype}{list(a.shape)} and {b.dtype}{list(b.shape)}"
-    if a.dtype.kind == "O":
-        return "" if (a == b).all() else "strings differ"
-    if a.dtype.kind not in "fc" and a.dtype.name != "bfloat16":
-        return "" if bool((a == b).all()) else "elements differ"
-    x, y = a.astype(np.float64), b.astype(np.float64)
-    if rule.numerics == "exact":
-        ok = (x == y) | (np.isnan(x) & np.isnan(y))
-        if "signed_zero" not in rule.relaxations:
-            ok &= np.isnan(x) | (np.signbit(x) == np.signbit(y))
-    else:
-        scale = max(float(np.max(np.abs(x[np.isfinite(x)]), initial=0.0)), 1e-6)
-        margin = _ROUNDED if rule.ruleset in PRECISIONS else _RTOL[rule.numerics]
-        ok = (np.abs(x - y) <= margin * scale) | (np.isnan(x) & np.isnan(y)) | (x == y)
-    if bool(ok.all()):
-        return ""
-    at = tuple(int(i) for i in np.argwhere(~ok)[0])
-    return f"{float(x[at])!r} and {float(y[at])!r} at {list(at)}"
 
 
 # --- update of expectations ---

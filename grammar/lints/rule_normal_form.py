@@ -13,6 +13,7 @@ from typing import Any, cast
 
 from ..builtins import DTYPES
 from ..syntax import ast
+from ..syntax.alternatives import exchange, expand
 from ..syntax.scope import is_word
 from ..types.operator_calls import INFIX
 
@@ -45,7 +46,8 @@ def variants(rule: ast.Rule) -> list[Variant]:
             built = _normal(_substitute_lets(_single(right), values, len(lets)))
         except OverflowError:
             return []
-        for option in _options(_normal(_single(left))):
+        options = expand(_normal(_single(left)), MAX_VARIANTS + 1)
+        for option in options if len(options) <= MAX_VARIANTS else []:
             pattern, defaults = _complete(option)
             found = tuple(instantiate(c, defaults) for c in conditions)
             out.append(Variant(rule, pattern, instantiate(built, defaults), found))
@@ -150,33 +152,13 @@ def _normal(node: Any) -> Any:
     return node
 
 
-def _options(pattern: ast.Expr) -> list[ast.Expr]:
-    """Return the pattern once for each combination of its alternatives."""
-    done = [pattern]
-    out: list[ast.Expr] = []
-    while done:
-        if len(done) + len(out) > MAX_VARIANTS:
-            return []
-        current = done.pop()
-        point = next((n for n in current.walk() if isinstance(n, ast.Alternatives)), None)
-        if point is None:
-            out.append(current)
-        else:
-            done += [_exchange(current, point, option) for option in point.options]
-    return out
-
-
 def _complete(pattern: ast.Expr) -> tuple[ast.Expr, dict[str, ast.Expr]]:
     """Return the pattern of a variant without optional operands, and their values."""
     defaults: dict[str, ast.Expr] = {}
     while (point := next((n for n in pattern.walk() if isinstance(n, ast.Omitted)), None)) is not None:
         defaults |= {d.name: d.default for d in point.defaults}
-        pattern = _exchange(pattern, point, point.pattern)
+        pattern = exchange(pattern, point, point.pattern)
     return pattern, defaults
-
-
-def _exchange(node: Any, old: ast.Syntax, new: ast.Expr) -> Any:
-    return new if node is old else node.map_children(lambda child: _exchange(child, old, new))
 
 
 def instantiate(node: Any, values: Mapping[str, Any]) -> Any:

@@ -19,15 +19,15 @@ from ...engine.egraph.egraph import EGraph
 from ...engine.ir import symbolic
 from ...engine.ir.symbolic import Dim
 from ...engine.rewriting.evaluate import Evaluator
-from ...engine.rewriting.rule_library import PRECISIONS
 from ...engine.rewriting.schedule import Plan, Repeat, Run
 from ...engine.saturation.saturate import Limits, Saturator
+from ...engine.verification.compare_forms import compare_forms, lowest_precision, same_bits
+from ...engine.verification.reference_values import Computed, Definitions, Undefined, Values
 from ...grammar.syntax import ast
 from ..sampling.instance import Instance
 from ..sampling.subject import NOT_BUILT, Built, Subject
 from ..sampling.validity import invalid
 from ..sampling.values import Array, draw, trials
-from .reference_values import Computed, Definitions, Undefined, Values
 
 _ORIGINALS = 20
 """Maximum number of instances with the same constant for their result that are computed until one has a value."""
@@ -215,12 +215,6 @@ def _inputs(batch: Batch, style: str, number: int, seed: int) -> dict[str, Array
     return arrays
 
 
-def _lowest_precision(outcome: Outcome) -> str:
-    """Return the name of the lowest-precision floating-point type among the operands; empty if there is none."""
-    found = [t.dtype for _, t in outcome.instance.tensors if t.dtype.is_float]
-    return min(found, key=lambda t: t.bits > 16).numpy.name if found else ""
-
-
 def _size(dim: Dim, number: int) -> int:
     """Return the extent of a dim in a trial; symbols differ from each other and from trial to trial."""
     if isinstance(dim, int):
@@ -244,7 +238,7 @@ def _compare_class(rule: ast.Rule, values: Values, number: int, by_rule: Set[int
         return False
     if not _as_inferred(egraph, base, original, number) or (rule.numerics == "fast" and not original.finite):
         return False
-    coarse = "bfloat16" if rule.ruleset in PRECISIONS else _lowest_precision(outcome)
+    coarse = lowest_precision(rule, (tensor.dtype for _, tensor in outcome.instance.tensors))
     for member in egraph.members(base):
         folded = egraph.nodes[member].op == "Const" and member not in by_rule
         if member == base or folded:
@@ -272,16 +266,10 @@ def _compare_class(rule: ast.Rule, values: Values, number: int, by_rule: Set[int
 def difference(
     rule: ast.Rule, values: Values, one: tuple[int, Computed], two: tuple[int, Computed], coarse: str = ""
 ) -> Difference | None:
-    """Return how the values of two nodes differ beyond what the rule's class allows; None if they do not.
-
-    `coarse` names the lowest-precision type among the operands where the result has a higher one."""
+    """Return how the values of two nodes differ beyond what the rule's class allows; None if they do not."""
     (base, original), (member, other) = one, two
-    scale = Scale(max(original.peak, other.peak), max(original.lost, other.lost), coarse)
-    for left, right in zip(original.arrays, other.arrays, strict=False):
-        signed_zero = "signed_zero" in rule.relaxations
-        if message := unequal(left, right, rule.numerics, signed_zero=signed_zero, scale=scale):
-            return Difference(base, member, values.inputs, left, right, message)
-    return None
+    found = compare_forms(rule, original, other, coarse)
+    return None if found is None else Difference(base, member, values.inputs, *found)
 
 
 def _as_inferred(egraph: EGraph, root: int, value: Computed, number: int) -> bool:
@@ -297,99 +285,3 @@ def _as_inferred(egraph: EGraph, root: int, value: Computed, number: int) -> boo
             if not invented and _size(dim, number) != extent:
                 return False
     return True
-
-
-# --- results ---
-
-_MARGIN = {
-    "reassoc": {"float64": (3e-7, 1e-8), "float32": (2e-4, 4e-6), "float16": (2e-2, 6e-3), "bfloat16": (1e-1, 4e-2)},
-    "fast": {"float64": (2e-3, 1e-11), "float32": (2e-3, 1e-5), "float16": (4e-2, 1e-2), "bfloat16": (2e-1, 8e-2)},
-}
-"""Margin by class and element type, relative to the result and to the largest intermediate magnitude. In double
-precision it is that of single precision, which attributes have."""
-
-_OVERFLOW = {"float64": (500.0, 1e100), "float32": (60.0, 1e12), "bfloat16": (60.0, 1e12), "float16": (8.0, 100.0)}
-"""Magnitudes by element type from which an exponential, and from which a product, may overflow on one side only."""
-
-
-@dataclass(frozen=True, slots=True)
-class Scale:
-    """Magnitudes that bound the rounding error of a result.
-
-    `peak` is the largest magnitude of an intermediate value, `lost` the largest that a sum cancelled. `coarse` names
-    the lowest-precision type among the operands where the result has a higher one."""
-
-    peak: float = 0.0
-    lost: float = 0.0
-    coarse: str = ""
-
-
-def unequal(left: Any, right: Any, numerics: str, *, signed_zero: bool, scale: Scale) -> str:
-    """Describe how two results differ beyond what a numerics class allows; empty if they do not.
-
-    `exact`: the same bits, NaN payloads aside (with `signed_zero`, the sign of zeros too). `reassoc`: equal up to
-    rounding where the original is finite, and not finite where it is not; in double precision the margin is so small
-    that a changed constant shows. `fast`: the same with a wide margin where both are finite, and quantized 8-bit
-    integers may be one off. All other integers, truth values and strings must be identical."""
-    if isinstance(left, list) or isinstance(right, list):
-        if not isinstance(left, list) or not isinstance(right, list) or len(left) != len(right):
-            return "one is a sequence of another length"
-        pairs = (
-            unequal(a, b, numerics, signed_zero=signed_zero, scale=scale) for a, b in zip(left, right, strict=True)
-        )
-        return next((message for message in pairs if message), "")
-    if left.dtype != right.dtype or left.shape != right.shape:
-        return f"the left is {left.dtype}{list(left.shape)}, the right {right.dtype}{list(right.shape)}"
-    if left.dtype.kind == "O":
-        return "" if bool(np.all(left == right)) else "strings differ"
-    if left.dtype.kind == "c":
-        ok = (left == right) | (np.isnan(left) & np.isnan(right))
-    elif left.dtype.kind in "iu" and left.dtype.itemsize == 1 and numerics == "fast":
-        ok = np.abs(left.astype(np.int32) - right.astype(np.int32)) <= 1  # a quantized tie rounds either way
-    elif left.dtype.kind in "biu" or (left.dtype.kind == "V" and left.dtype.name.startswith(("int", "uint"))):
-        ok = np.asarray(left == right)
-    else:
-        x, y = left.astype(np.float64), right.astype(np.float64)
-        if numerics == "exact":
-            ok = (x == y) | (np.isnan(x) & np.isnan(y))
-            ok = ok if signed_zero else ok & (np.isnan(x) | (np.signbit(x) == np.signbit(y)))
-        else:
-            ok = _close(x, y, numerics, left.dtype.name, scale)
-    if bool(ok.all()):
-        return ""
-    at = tuple(int(i) for i in np.argwhere(~ok)[0])
-    place = f" at {list(at)}" if at else ""
-    return f"the left is {_show(left[at])}, the right {_show(right[at])}{place}"
-
-
-def _close(x: Array, y: Array, numerics: str, dtype: str, scale: Scale) -> Array:
-    finite, both = np.isfinite(x), np.isfinite(x) & np.isfinite(y)
-    coarse = scale.coarse or dtype
-    early, late = _OVERFLOW.get(coarse, _OVERFLOW["float32"])
-    largest = float(np.max(np.abs(x[finite]), initial=0.0))
-    if scale.peak > late and bool(np.isinf(x).any()):  # the largest result has overflowed: it was larger than the peak
-        largest = max(largest, scale.peak)
-    margins = _MARGIN[numerics]
-    relative, absolute = max(margins.get(t, margins["float32"]) for t in (dtype, coarse))
-    with np.errstate(all="ignore"):
-        magnitude = max(min(scale.peak, 1e3 * max(largest, 1.0)), scale.lost)
-        near = np.abs(x - y) <= relative * largest + absolute * magnitude
-    if numerics == "fast" or scale.peak > late:
-        return np.asarray(near | ~both)
-    return np.asarray(np.where(both, near, (finite == np.isfinite(y)) | (~finite & (scale.peak > early))))
-
-
-def same_bits(left: Any, right: Any) -> str:
-    """Return `same`, `zeros` if only signs of zeros differ, or `different`."""
-    if unequal(left, right, "exact", signed_zero=True, scale=Scale()):
-        return "different"
-    return "zeros" if unequal(left, right, "exact", signed_zero=False, scale=Scale()) else "same"
-
-
-def _show(value: Any) -> str:
-    if isinstance(value, np.bool_ | bool):
-        return str(bool(value)).lower()
-    if np.asarray(value).dtype.kind in "iu":
-        return str(int(value))
-    number = float(np.asarray(value).astype(np.float64))
-    return "-0.0" if number == 0 and np.signbit(number) else f"{number:.10g}"

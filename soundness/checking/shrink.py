@@ -4,7 +4,6 @@ The result is shown with its operands as a test writes them, and with both sides
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,17 +15,17 @@ from ...engine.egraph.egraph import EGraph
 from ...engine.ir import symbolic
 from ...engine.ir.bodies import rename_captures
 from ...engine.ir.graph import AttrValue, Constant, DType, Graph, Node
-from ...engine.ir.names import ABSENT, CAPTURES
+from ...engine.ir.names import ABSENT, CAPTURES, unique_name
 from ...engine.ir.values import OpRef, RestRef
 from ...engine.onnx_io.exporter import write
 from ...engine.operators.schemas import WORKING_OPSET, attributes_of
+from ...engine.verification.reference_values import Undefined, Values
 from ...errors import RewriteError
 from ...grammar.printing.printer import print_expr
 from ..sampling.edit import extents, with_dim, with_extent, with_number
 from ..sampling.instance import Instance, Tensor, Term, resize, retype
 from ..sampling.subject import LITERAL, Subject
 from ..sampling.values import Array
-from .reference_values import Undefined, Values
 from .report import Budget, Counterexample
 from .run_instances import Batch, Difference, Outcome, difference, run
 
@@ -388,7 +387,7 @@ class _Builder:
         """Add a node and everything that it reads; return the names of its outputs."""
         node = self.egraph.nodes[handle]
         if node.op == "Input":
-            name = self._fresh(str(node.attrs["name"]).partition(".")[2] or str(node.attrs["name"]))
+            name = unique_name(str(node.attrs["name"]).partition(".")[2] or str(node.attrs["name"]), self.taken)
             self.inputs.append(name)
             self.graph.types[name] = self.egraph.type(handle)
             return (name,)
@@ -396,7 +395,7 @@ class _Builder:
             digest = str(node.attrs["digest"])
             contents = self.egraph.constants[digest].contents()
             assert contents is not None
-            name = self._fresh(self.names.get(digest, f"c{len(self.graph.constants) + 1}"))
+            name = unique_name(self.names.get(digest, f"c{len(self.graph.constants) + 1}"), self.taken)
             self.graph.constants[name] = Constant(contents)
             self.graph.types[name] = self.graph.constants[name].type
             return (name,)
@@ -410,7 +409,7 @@ class _Builder:
         inputs = [self.of_class(c)[0] for c in given]
         while inputs and not inputs[-1]:
             inputs.pop()
-        outputs = tuple(self._fresh(f"t{len(self.taken) + 1}") for _ in range(node.outputs))
+        outputs = tuple(unique_name(f"t{len(self.taken) + 1}", self.taken) for _ in range(node.outputs))
         self.graph.types.update(zip(outputs, self.egraph.types(handle), strict=False))
         self.graph.nodes.append(Node(node.op, tuple(inputs), outputs, attrs))
         return outputs
@@ -421,9 +420,3 @@ class _Builder:
             return value
         self.taken |= {*value.inputs, *value.constants, *(name for node in value.nodes for name in node.outputs)}
         return rename_captures(value, around)
-
-    def _fresh(self, name: str) -> str:
-        names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
-        found = next(n for n in names if n not in self.taken)
-        self.taken.add(found)
-        return found

@@ -20,10 +20,11 @@ from ...engine.rewriting.evaluate import Evaluator
 from ...engine.rewriting.matching.compiled_patterns import CompiledRule, Unsupported, compiled
 from ...engine.rewriting.notation import is_literal
 from ...engine.rewriting.rule_library import RuleSet, rule_set
-from ...engine.rule_tests.operands import build_left, choices
+from ...engine.rule_tests.operands import MAX_CHOICES, build_left
 from ...errors import RewriteError
 from ...grammar.library.load import Library
 from ...grammar.syntax import ast
+from ...grammar.syntax.alternatives import expand
 from ...grammar.syntax.expand import substitute
 from .body_instances import Model, models
 from .instance import Instance, Tensor, Term
@@ -157,7 +158,7 @@ def alternatives(pattern: ast.Expr | ast.Roots) -> list[ast.Expr | ast.Roots]:
     def complete(node: Any) -> Any:
         return complete(node.pattern) if isinstance(node, ast.Omitted) else node.map_children(complete)
 
-    return [complete(form) for form in choices(pattern)]
+    return [complete(form) for form in expand(pattern, MAX_CHOICES)]
 
 
 class _Namer:

@@ -4,6 +4,7 @@
 rounding where the original is finite, and not finite where it is not. An exponential of finite numbers may overflow,
 because log(eˣ + 1) is softplus in real arithmetic, and log eˣ is x. `fast`: equal within a looser tolerance where the
 original is finite; quantized 8-bit integers may be one off. All other integers and booleans must be identical.
+Independent on purpose of `engine/verification/compare_forms`, which it judges.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Values of terms for the search: drawn inputs, operators computed by NumPy or `onnx.reference`."""
+"""Values of terms for the search: drawn inputs, operators computed by NumPy or `onnx.reference`.
+
+Independent on purpose of `engine/verification/reference_values`, which it judges.
+"""
 
 from __future__ import annotations
 

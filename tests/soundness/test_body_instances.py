@@ -13,10 +13,11 @@ from rewrite.engine.egraph.egraph import EGraph
 from rewrite.engine.operators.folding.float64_kernels import FLOAT64_KERNELS
 from rewrite.engine.rewriting.evaluate import Evaluator
 from rewrite.engine.rewriting.rule_library import STANDARD, load_rules
+from rewrite.engine.verification.compare_forms import Scale, unequal
+from rewrite.engine.verification.reference_values import Undefined, apply
 from rewrite.errors import UserError
 from rewrite.soundness import Budget, RuleReport, check_rule
-from rewrite.soundness.checking.reference_values import Undefined, apply
-from rewrite.soundness.checking.run_instances import Scale, nodes_below, unequal
+from rewrite.soundness.checking.run_instances import nodes_below
 from rewrite.soundness.sampling.seeds import seeds
 from rewrite.soundness.sampling.subject import subjects
 from rewrite.soundness.sampling.validity import invalid

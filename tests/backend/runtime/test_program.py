@@ -266,7 +266,7 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
     compiler.find_compiler.cache_clear()
     try:
-        monkeypatch.setattr(compiler, "_candidates", list)
+        monkeypatch.setattr(compiler, "c_compilers", list)
         monkeypatch.delenv("CC", raising=False)
         with pytest.raises(UserError, match="no C compiler found") as caught:
             compile_graph(models.chain(), cache_dir=tmp_path)

@@ -53,7 +53,7 @@ def test_without_a_profile_the_shipped_one_is_used(tmp_path: Path) -> None:
 @pytest.mark.parametrize("with_compiler", [True, False])
 def test_calibration(with_compiler: bool, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     if not with_compiler:
-        monkeypatch.setattr(microbench, "compiler", lambda: None)
+        monkeypatch.setattr(microbench, "c_compilers", list)
     found = microbench.calibrate(seconds=0.5)
     assert found.source == "calibrated"
     assert found.flops > 1e9
@@ -62,5 +62,5 @@ def test_calibration(with_compiler: bool, monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_a_compiler_that_fails_leaves_the_shipped_figures(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(microbench, "compiler", lambda: ["/bin/false"])
+    monkeypatch.setattr(microbench, "c_compilers", lambda: [["/bin/false"]])
     assert microbench.calibrate(seconds=0.2).source == "calibrated"

@@ -15,19 +15,19 @@ from typing import Any
 
 import numpy as np
 
-from ...engine.egraph.analysis import ENode
-from ...engine.egraph.egraph import EGraph
-from ...engine.ir.graph import AttrValue, Constant, DType, TensorType, ValueType
-from ...engine.ir.names import ABSENT, CAPTURES, LEAVES, OWN_DOMAIN
-from ...engine.ir.values import TensorRef, Unprovable, Value
-from ...engine.operators import control_flow, folding
-from ...engine.operators.folding.float64_kernels import FLOAT64_KERNELS
-from ...engine.operators.inference import IllTyped, fresh_dims
-from ...engine.operators.schemas import find_schema
-from ...engine.rewriting.build_nodes import bind_parameters, evaluate_definition
-from ...engine.rewriting.evaluate import Evaluator
 from ...grammar.syntax import ast
-from ..sampling.values import Array
+from ..egraph.analysis import ENode
+from ..egraph.egraph import EGraph
+from ..ir.graph import AttrValue, Constant, DType, TensorType, ValueType
+from ..ir.names import ABSENT, CAPTURES, LEAVES, OWN_DOMAIN
+from ..ir.values import TensorRef, Unprovable, Value
+from ..operators import control_flow, folding
+from ..operators.folding import Array
+from ..operators.folding.float64_kernels import FLOAT64_KERNELS
+from ..operators.inference import IllTyped, fresh_dims
+from ..operators.schemas import find_schema
+from ..rewriting.build_nodes import bind_parameters, evaluate_definition
+from ..rewriting.evaluate import Evaluator
 
 _LIMIT = 1 << 22
 _BF16 = DType.BF16.numpy
@@ -77,7 +77,7 @@ Definitions = dict[tuple[Any, ...], tuple[EGraph, list[int]]]
 
 
 class Values:
-    """Values of the classes of an e-graph for one choice of inputs.
+    """Values of the classes of an e-graph for one choice of inputs: by name, constants too large for it by digest.
 
     `declared` are the operators that rule files define. Their definitions as e-graphs are cached in `definitions`,
     which other choices of inputs share."""
@@ -114,7 +114,9 @@ class Values:
         if node.op == "Input" and (name := str(node.attrs["name"])) in self.inputs:
             return Computed.after((), [self.inputs[name]])
         if node.op == "Const":
-            contents = self.egraph.constants[str(node.attrs["digest"])].contents()
+            info = self.egraph.constants[str(node.attrs["digest"])]
+            contents = info.contents()
+            contents = self.inputs.get(info.digest) if contents is None else contents
             if contents is not None:
                 return Computed.after((), [contents])
         if node.op == "Proj":

@@ -9,7 +9,7 @@ import pytest
 from rewrite.engine.egraph.egraph import EGraph
 from rewrite.engine.ir.graph import DType, TensorType
 from rewrite.engine.operators.schemas import normalize_attrs
-from rewrite.soundness.checking.reference_values import Undefined, Values, apply
+from rewrite.engine.verification.reference_values import Undefined, Values, apply
 
 
 def test_the_factor_of_an_absent_addend_does_not_matter() -> None:
