@@ -1,6 +1,6 @@
 """Compiling a model: from the cache of programs if it was compiled before, else by the engine and the backend.
 
-What goes in: a model and `Options` of the engine; what comes out: a `Program`. Heavy modules are imported where they
+In: a model and engine `Options`. Out: a `Program`. Heavy modules are imported where they
 are used, so that loading a cached program stays fast.
 """
 
@@ -42,7 +42,7 @@ def compile_model(
         return cached
     from ..engine.optimizer import optimize
 
-    optimized = optimize(model, options, warming_up(progress))
+    optimized = optimize(model, options, preloading(progress))
     program = compile_optimized(optimized, threads=threads, target=target, progress=progress)
     if key is not None and is_repeatable(optimized.report):
         programs.add(key, program)
@@ -54,7 +54,7 @@ def compile_optimized(
     keep_source: str | PathLike[str] | None = None, progress: Progress = ignore,
 ) -> Program:  # fmt: skip
     """Compile the native graph of a result. `keep_source` is a directory for the generated code."""
-    from .pipeline import compile_graph
+    from .compile_graph import compile_graph
 
     progress("plan", {})
     options = optimized.options
@@ -90,18 +90,11 @@ def is_repeatable(report: Report) -> bool:
     return report.egraph["stop_reason"] not in ("time_limit", "memory_limit")
 
 
-def warming_up(progress: Progress = ignore) -> Progress:
+def preloading(progress: Progress = ignore) -> Progress:
     """Return a `progress` for `optimize` that loads the compiler in a thread while the saturation process works.
 
     Lowerers and templates take most of a second to load; without the thread every first compile is longer by that."""
-
-    def warm_up() -> None:
-        with contextlib.suppress(UserError):  # reported when the compiler is needed
-            from .pipeline import warm_up
-
-            warm_up()
-
-    thread = threading.Thread(target=warm_up, daemon=True)
+    thread = threading.Thread(target=_preload, daemon=True)
 
     def report(stage: str, facts: Mapping[str, Any]) -> None:
         if stage == "saturate" and thread.ident is None:  # not started
@@ -109,3 +102,17 @@ def warming_up(progress: Progress = ignore) -> Progress:
         progress(stage, facts)
 
     return report
+
+
+def _preload() -> None:
+    from ..system.store import Store
+    from .codegen.render import load_templates
+    from .ir.target import detect
+    from .kernels.registry import load
+    from .toolchain.compiler import find_compiler
+    from .toolchain.precompiled_header import find_header
+
+    load()
+    with contextlib.suppress(UserError):  # reported when the compiler is needed
+        find_header(Store(), find_compiler(), detect())
+        load_templates()

@@ -34,7 +34,7 @@ def multiplies_bf16() -> bool:
 def measure(name: str, threads: Sequence[int], seconds: float) -> dict[str, Any]:
     """Medians by number of threads and engine, the numbers of products, and both errors. Raises UserError."""
     import rewrite
-    from rewrite.backend.pipeline import compile_graph
+    from rewrite.backend.compile_graph import compile_graph
 
     if not multiplies_bf16():
         raise UserError("this CPU does not multiply bf16", hint="Kernels for it want AVX512-BF16.")

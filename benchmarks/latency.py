@@ -31,7 +31,7 @@ F32 = tuple(name for name in PEERS if not name.endswith("bf16"))
 def measure(name: str, threads: Sequence[int], seconds: float, engines: Sequence[str] = F32) -> dict[str, Any]:
     """Medians by number of threads and engine, our stages' times, and how far our results are from ONNX Runtime's."""
     import rewrite
-    from rewrite.backend.pipeline import compile_graph
+    from rewrite.backend.compile_graph import compile_graph
 
     file, feeds = models.path(name), models.inputs(name)
     start = time.perf_counter()

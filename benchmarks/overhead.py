@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
-from rewrite.backend.pipeline import compile_graph
+from rewrite.backend.compile_graph import compile_graph
 from rewrite.backend.runtime.program import Program
 from rewrite.benchmarks import harness
 from rewrite.engine.ir.graph import Node

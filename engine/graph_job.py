@@ -89,25 +89,25 @@ def _optimize(
     graph: Graph, constants: Mapping[str, ConstantInfo], setup: Setup, limits: Limits, options: Options,
     progress: Progress,
 ) -> Outcome:  # fmt: skip
-    """Run the middle stages on one graph, and note the time of each."""
+    """Run the stages on one graph, and record the time of each."""
     begun, last = time.process_time(), time.perf_counter()
     chosen: dict[str, Chosen] = {}
     runs: dict[str, Saturated] = {}
     seconds: dict[str, float] = {}
 
-    def left() -> Limits:
+    def remaining() -> Limits:
         return replace(limits, seconds=max(0.0, limits.seconds - (time.process_time() - begun)))
 
-    for stage, value in pipeline.middle(graph, setup, left, constants, progress):
+    for stage, value in pipeline.optimize_graph(graph, setup, remaining, constants, progress):
         now = time.perf_counter()
         seconds[stage], last = seconds.get(stage, 0.0) + now - last, now
         if isinstance(value, Chosen):
             chosen[value.target] = value
         elif isinstance(value, Saturated):
             runs[stage] = value
-    saturation = runs.get("lower", runs["saturate"]).saturation
-    if "kernels" in runs:
-        saturation.add(runs["kernels"].saturation)
+    saturation = runs.get("lower precision", runs["saturate"]).saturation
+    if "saturate for kernels" in runs:
+        saturation.add(runs["saturate for kernels"].saturation)
     # last, because it adds the right sides that it tries to the e-graph
     missed = _why_not(runs, setup, options.why_not) if options.why_not else None
     return Outcome(chosen, saturation, seconds, missed, time.process_time() - begun)
@@ -119,6 +119,6 @@ def _why_not(runs: Mapping[str, Saturated], setup: Setup, name: str) -> WhyNot |
     asked = [rule for rule in rules.rules if rule.name == name]
     own = [rule for rule in asked if rule.ruleset in own_rulesets]
     on: Any = runs["saturate"]
-    if own and "kernels" in runs:
-        asked, on = own, runs["kernels"]
+    if own and "saturate for kernels" in runs:
+        asked, on = own, runs["saturate for kernels"]
     return why_not(on.evaluator, asked) if asked else None

@@ -1,11 +1,12 @@
-"""The engine as a table of contents.
+"""Stages of the engine.
 
     read → encode → saturate → extract → decode → export                            the portable graph
                        ↘ lower precision → extract
                            → restrict → saturate for kernels → extract → decode     the native graph
 
-Each stage is a function from value to value; `print(value)` summarizes it (`stage_values`). `optimizer` runs the middle
-in a child process, within limits of time and memory; `stages` runs everything here and yields the value of each stage.
+Each stage is a function from value to value; `print(value)` summarizes it (`stage_values`). `optimizer` runs the part
+`optimize_graph` in a child process, within limits of time and memory; `stages` runs everything here and yields the
+value of each stage.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ from .onnx_io import exporter
 from .onnx_io.importer import read as read_model
 from .operators.schemas import declaring
 from .options import Options
+from .rewriting.matching.compiled_patterns import CompiledRule
 from .rewriting.rule_library import RuleSet, load_rules, operators_of, rule_set
+from .rewriting.schedule import Plan
 from .saturation import precision_rules
 from .saturation.saturate import Limits, Saturator
 from .stage_values import Chosen, Decoded, Encoded, Saturated, Setup, Source
@@ -56,16 +59,16 @@ def prepare(library: Library, opsets: Mapping[str, int], options: Options, costs
 
 
 def encode(graph: Graph, setup: Setup, constants: Mapping[str, ConstantInfo] | None = None) -> Encoded:
-    """Add a graph to an e-graph of its own. `constants` summarizes constants that are not in the graph."""
+    """Add a graph to a new e-graph. `constants` summarizes constants that are not in the graph."""
     egraph = EGraph.create(setup.rules.commutative)
     encoding.encode(graph, egraph, constants)
     return Encoded(graph, egraph)
 
 
 def saturate(encoded: Encoded, setup: Setup, limits: Limits, progress: Progress = ignore) -> Saturated:
-    """Run the schedule to its end; the rules that lower the precision of products take no part."""
+    """Run the schedule to its end; rules that lower the precision of products are excluded."""
     done = _run(encoded, precision_rules.general(setup.rules), setup.rules, limits, progress)
-    later = setup.rules.native.rulesets()  # what runs on the graph chosen for kernels is scheduled as well
+    later = setup.rules.native.rulesets()  # their rulesets are not unscheduled
     done.saturation.unscheduled = tuple(name for name in done.saturation.unscheduled if name not in later)
     return done
 
@@ -89,7 +92,7 @@ def extract(value: Saturated, setup: Setup, target: str, effort: extraction.Limi
 
 
 def restrict(chosen: Chosen, graph: Graph, setup: Setup) -> Encoded:
-    """Copy the chosen nodes to an e-graph of their own, so that rules about kernels see nothing else."""
+    """Copy the chosen nodes to a separate e-graph, so that rules about kernels see nothing else."""
     return Encoded(graph, restricted_egraph(chosen.egraph, chosen.extraction, setup.rules.commutative))
 
 
@@ -111,24 +114,24 @@ def export(graph: Graph) -> Any:
     return exporter.write(graph)
 
 
-def middle(
-    graph: Graph, setup: Setup, left: Callable[[], Limits],
+def optimize_graph(
+    graph: Graph, setup: Setup, remaining: Callable[[], Limits],
     constants: Mapping[str, ConstantInfo] | None = None, progress: Progress = ignore,
 ) -> Iterator[Stage]:  # fmt: skip
-    """Run the stages from encoding to the last extraction on one graph; `left` says what the limits still allow."""
-    limits = left()
+    """Run the stages from encoding to the last extraction on one graph; `remaining` returns the remaining limits."""
+    limits = remaining()
     yield "encode", (encoded := encode(graph, setup, constants))
     yield "saturate", (saturated := saturate(encoded, setup, limits, progress))
-    yield "extract", extract(saturated, setup, "portable")
+    yield "extract portable", extract(saturated, setup, "portable")
     lowered = lower_precision(saturated, setup, limits)
     if lowered is not saturated:
-        yield "lower", lowered
-    yield "extract", (chosen := extract(lowered, setup, "native"))
+        yield "lower precision", lowered
+    yield "extract native", (chosen := extract(lowered, setup, "native"))
     operators = {chosen.egraph.nodes[handle].op for handle in chosen.extraction.choice.values()}
     if precision_rules.late(setup.precision) or setup.rules.further(operators):
         yield "restrict", (restricted := restrict(chosen, graph, setup))
-        yield "kernels", (kernels := saturate_for_kernels(restricted, setup, left()))
-        yield "extract", extract(kernels, setup, "native", extraction.REGIONS)
+        yield "saturate for kernels", (kernels := saturate_for_kernels(restricted, setup, remaining()))
+        yield "extract native", extract(kernels, setup, "native", extraction.REGIONS)
 
 
 def stages(model: Any, options: Options | None = None) -> Iterator[Stage]:
@@ -142,7 +145,7 @@ def stages(model: Any, options: Options | None = None) -> Iterator[Stage]:
     costs = [CostModel(target="portable"), CostModel(target="native")]
     chosen: dict[str, Chosen] = {}
     with declaring(source.operators):
-        for name, value in middle(graph, prepare(source.library, graph.opset, options, costs), lambda: limits):
+        for name, value in optimize_graph(graph, prepare(source.library, graph.opset, options, costs), lambda: limits):
             yield name, value
             if isinstance(value, Chosen):
                 chosen[value.target] = value
@@ -153,8 +156,8 @@ def stages(model: Any, options: Options | None = None) -> Iterator[Stage]:
 
 
 def _run(
-    encoded: Encoded, chosen: Sequence[Any], rules: RuleSet, limits: Limits,
-    progress: Progress = ignore, plan: Any = None,
+    encoded: Encoded, chosen: Sequence[CompiledRule], rules: RuleSet, limits: Limits,
+    progress: Progress = ignore, plan: Plan | None = None,
 ) -> Saturated:  # fmt: skip
     saturator = Saturator(
         encoded.egraph, chosen, rules.kinds, limits, plan=plan or rules.plan, declared=rules.declared,

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -74,11 +74,9 @@ _COMMON = ("tile.j2", "rows.j2", "elementwise.c.j2", "gemm.c.j2", "copy.c.j2", "
 """Templates that many models need, the most common ones first."""
 
 
-def warm_up(is_late: Callable[[], bool]) -> None:
-    """Compile templates of likely kernels one by one, until `is_late` returns true."""
+def load_templates() -> None:
+    """Load templates of likely kernels."""
     for name in _COMMON:
-        if is_late():
-            return
         _environment().get_template(name)
 
 

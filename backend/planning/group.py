@@ -12,6 +12,7 @@ import heapq
 import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from graphlib import TopologicalSorter
 
 from ...engine.ir.graph import Graph, Node
@@ -46,6 +47,14 @@ class FusePolicy:
         """Return whether the consumer may join its producer's kernel."""
         sides = ((node.op, self.kind(node.op)) for node in (producer, consumer))
         return not self.pairs.isdisjoint(itertools.product(*sides))
+
+
+@lru_cache(maxsize=1)
+def standard_policy() -> FusePolicy:
+    """Return the policy of the standard rules."""
+    from ...engine.rewriting.rule_library import load_rules
+
+    return policy(load_rules())
 
 
 def policy(library: Library) -> FusePolicy:

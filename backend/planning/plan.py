@@ -32,7 +32,7 @@ from .loop_plan import REPEATED, native_loop
 from .shape_versions import VersionGraph, range_lengths, versions_of
 
 _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
-Announce = Callable[[Kernel], None]
+OnKernel = Callable[[Kernel], None]
 
 
 @dataclass(frozen=True)
@@ -93,9 +93,9 @@ def group(graph: Graph, settings: PlanSettings, symbols: Collection[str] = ()) -
     return GroupedGraph(graph, known, tuple((v, _group_version(v.graph, settings, known)) for v in versions))
 
 
-def lower(grouped: GroupedGraph, announce: Announce | None = None) -> ModelPlan:
-    """Turn groups into steps. `announce` is called with each kernel as soon as it is known."""
-    plans = [_lower_version(one, announce or (lambda kernel: None)) for _, one in grouped.versions]
+def lower(grouped: GroupedGraph, on_kernel: OnKernel | None = None) -> ModelPlan:
+    """Turn groups into steps. `on_kernel` is called with each kernel as soon as it is known."""
+    plans = [_lower_version(one, on_kernel or (lambda kernel: None)) for _, one in grouped.versions]
     if len(plans) == 1:
         return plans[0]
     graph, versions = grouped.graph, [version for version, _ in grouped.versions]
@@ -223,17 +223,17 @@ def _contents(graph: Graph) -> tuple[dict[str, tuple[Dim, ...]], bool]:
 # --- lower ------------------------------------------------------------------------------------------------------------
 
 
-def _lower_version(grouping: Grouping, announce: Announce) -> ModelPlan:
+def _lower_version(grouping: Grouping, on_kernel: OnKernel) -> ModelPlan:
     """Return the plan of one version; operators that no kernel takes are replaced by their definitions."""
     while True:
-        plan = _lower_parts(grouping, announce)
+        plan = _lower_parts(grouping, on_kernel)
         graph = _by_definition(grouping.context.graph, plan, grouping.settings.policy)
         if graph is None:
             return replace(plan, fails=True) if grouping.fails else plan
         grouping = _group_version(graph, grouping.settings, grouping.symbols)
 
 
-def _lower_parts(grouping: Grouping, announce: Announce) -> ModelPlan:
+def _lower_parts(grouping: Grouping, on_kernel: OnKernel) -> ModelPlan:
     context, policy = grouping.context, grouping.settings.policy
     graph = context.graph
     uses = Uses(graph)
@@ -244,7 +244,7 @@ def _lower_parts(grouping: Grouping, announce: Announce) -> ModelPlan:
         context.made.update(v for item in found for v in writes(item))
         for step in (item for item in found if isinstance(item, Step)):
             if not (step.leading_dimensions and context.columns & {*step.inputs, *step.outputs}):
-                announce(step.kernel)  # those of others may still change
+                on_kernel(step.kernel)  # those of others may still change
     types: dict[str, ValueType] = {**graph.types, **context.added_types}
     constants = {**graph.constants, **context.added_constants}
     inliner = BranchInliner(types, constants)

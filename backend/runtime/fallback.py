@@ -18,7 +18,7 @@ from ...engine.ir.graph import Node, TensorType
 from ...engine.ir.protos import attribute_to_proto
 from ...engine.operators.schemas import WORKING_OPSET, find_schema, signature, split_name
 from ...errors import RewriteError, UserError
-from ..ir.kernel_graph import HOST_OPERATORS, Control, ModelPlan
+from ..ir.kernel_graph import HOST_OPERATORS, Control, Fallback, ModelPlan
 
 
 class FallbackWarning(UserWarning):
@@ -31,6 +31,20 @@ def warn_of_fallbacks(found: Mapping[str, int]) -> None:
         names = ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in sorted(found.items()))
         text = f"no native kernel for {names}: run by the reference implementation"
         warnings.warn(text, FallbackWarning, stacklevel=3)
+
+
+def refuse_unknown(plan: ModelPlan) -> None:
+    """Raise UserError naming all operators that neither a kernel nor the reference implementation computes."""
+    nodes = [item.node for item in plan.all_items() if isinstance(item, Fallback)]
+    first = {node.op: node for node in reversed(nodes)}
+    unknown = {op: node for op, node in sorted(first.items()) if not computable(node)}
+    if unknown:
+        where = ", ".join(f"node {node.name or node.outputs[0]} ({op})" for op, node in unknown.items())
+        raise UserError(
+            f"no implementation of operator{'s' * (len(unknown) > 1)} {', '.join(unknown)} is available",
+            where=where,
+            hint="To write only the optimized ONNX model: rewrite MODEL.onnx --emit onnx",
+        )
 
 
 class Runner:

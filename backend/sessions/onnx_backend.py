@@ -58,7 +58,7 @@ class RewriteBackend(Backend):
         Options: `threads`; `optimise=False` to compile the graph unchanged; and those of `engine.options.Options`."""
         if not cls.supports_device(device):
             raise UserError(f"there is no device {device!r}", hint="The device is CPU.")
-        from ..pipeline import compile_graph
+        from ..compile_graph import compile_graph
 
         threads = options.pop("threads", None)
         if options.pop("optimise", True):

@@ -60,9 +60,9 @@ def _stages(model: Path, options: Options) -> None:
         if name == "export":
             value = f"{len(value.SerializeToString()):,} bytes"  # type: ignore[attr-defined]
         first, *rest = str(value).splitlines()
-        say(f"{name:<10}{first}")
+        say(f"{name:<22}{first}")
         for line in rest:
-            say(f"{'':<10}{line}")
+            say(f"{'':<22}{line}")
 
 
 def _nodes(result: Optimized) -> None:

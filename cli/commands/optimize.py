@@ -274,12 +274,12 @@ def _write(job: Job, stages: Stages) -> tuple[Done, Program | None]:
 
 def _compile(job: Job, disabled: Sequence[str], stages: Stages) -> tuple[Optimized, Program | None, UserError | None]:
     """Optimize and compile without some rules. Where only the program fails, return the error instead of it."""
-    from ...backend.compile_model import compile_optimized, warming_up
+    from ...backend.compile_model import compile_optimized, preloading
     from ...engine.optimizer import optimize
 
     wanted = "program" in job.targets or job.bench
     options = replace(job.options, disabled=disabled)
-    result = optimize(job.model, options, warming_up(stages) if wanted else stages)
+    result = optimize(job.model, options, preloading(stages) if wanted else stages)
     if not wanted:
         return result, None, None
     target, source = job.compilation.target, job.compilation.keep_source

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+from rewrite.backend.compile_graph import compile_graph
 from rewrite.backend.ir.target import detect
-from rewrite.backend.pipeline import compile_graph, stages, standard_policy
+from rewrite.backend.pipeline import stages
+from rewrite.backend.planning.group import standard_policy
 from rewrite.backend.planning.plan import PlanSettings
 from rewrite.backend.runtime.program import Program
 

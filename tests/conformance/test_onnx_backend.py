@@ -12,7 +12,7 @@ import pytest
 from rewrite import onnx_backend
 from rewrite.backend.ir.kernel_graph import ModelPlan
 from rewrite.backend.ir.target import detect
-from rewrite.backend.pipeline import standard_policy
+from rewrite.backend.planning.group import standard_policy
 from rewrite.backend.planning.plan import PlanSettings, group, lower
 from rewrite.backend.toolchain.builder import build
 from rewrite.engine.onnx_io.importer import read

@@ -21,8 +21,8 @@ MODEL = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 18]> one 
 
 def test_stages_give_what_the_optimizer_gives() -> None:
     values = list(pipeline.stages(MODEL))
-    names = [name for name in dict(values) if name not in ("lower", "restrict", "kernels")]
-    assert names == ["read", "encode", "saturate", "extract", "decode", "export"]
+    names = [name for name in dict(values) if name not in ("lower precision", "restrict", "saturate for kernels")]
+    assert names == ["read", "encode", "saturate", "extract portable", "extract native", "decode", "export"]
     exported = dict(values)["export"]
     assert exported.SerializeToString() == optimizer.optimize(MODEL).model.SerializeToString()  # type: ignore[attr-defined]
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import warnings
 
 import pytest
-from rewrite.backend.pipeline import compile_graph
+from rewrite.backend.compile_graph import compile_graph
 from rewrite.engine import optimizer
 from rewrite.engine.saturation import saturation_process
 from rewrite.engine.verification.verify import check_model

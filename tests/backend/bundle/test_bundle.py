@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rewrite.backend.bundle import load_bundle
+from rewrite.backend.compile_graph import compile_graph
 from rewrite.backend.ir import target as targeting
 from rewrite.backend.ir.target import cpu_features, make_target, runs_here
-from rewrite.backend.pipeline import compile_graph
 from rewrite.errors import UserError
 
 from .. import models

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+from rewrite.backend.compile_graph import compile_graph
 from rewrite.backend.ir.iteration_space import sources
 from rewrite.backend.ir.kernel_graph import Step
 from rewrite.backend.ir.lower import Context
 from rewrite.backend.ir.target import detect
-from rewrite.backend.pipeline import compile_graph
 from rewrite.benchmarks.harness import make_graph
 from rewrite.engine.ir.graph import Graph, Node
 

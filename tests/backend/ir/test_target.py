@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from rewrite.backend.ir.target import Target, cpu_features, detect, make_target, parse_targets, rank, runs_here
-from rewrite.backend.pipeline import standard_policy
+from rewrite.backend.planning.group import standard_policy
 from rewrite.backend.planning.plan import PlanSettings, group, lower
 from rewrite.backend.toolchain.builder import build
 from rewrite.backend.toolchain.compiler import Compiler

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from rewrite.backend.ir.kernel_graph import Fallback
 from rewrite.backend.ir.target import detect
-from rewrite.backend.pipeline import standard_policy
+from rewrite.backend.planning.group import standard_policy
 from rewrite.backend.planning.plan import PlanSettings, group, lower
 from rewrite.engine.ir.graph import DType, Graph, Node, TensorType
 

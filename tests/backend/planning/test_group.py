@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rewrite.backend.ir.lower import Group
-from rewrite.backend.pipeline import standard_policy
-from rewrite.backend.planning.group import MAX_NODES, FusePolicy, Uses, group_nodes, split
+from rewrite.backend.planning.group import MAX_NODES, FusePolicy, Uses, group_nodes, split, standard_policy
 from rewrite.benchmarks import harness
 from rewrite.engine.ir.graph import Graph, Node, TensorType
 

@@ -11,8 +11,9 @@ import onnxruntime
 import pytest
 from onnx import parser
 from rewrite.backend.bundle.load_bundle import load
+from rewrite.backend.compile_graph import compile_graph
 from rewrite.backend.ir.kernel_graph import Control, ModelPlan, Step
-from rewrite.backend.pipeline import FallbackWarning, compile_graph
+from rewrite.backend.runtime.fallback import FallbackWarning
 from rewrite.backend.runtime.program import Program
 from rewrite.engine.onnx_io import importer
 from rewrite.errors import RewriteError

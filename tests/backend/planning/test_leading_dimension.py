@@ -15,9 +15,10 @@ from typing import Any
 import numpy as np
 import pytest
 from rewrite.backend.bundle.load_bundle import load
+from rewrite.backend.compile_graph import compile_graph
 from rewrite.backend.ir.kernel_graph import Join, Step, View
 from rewrite.backend.ir.target import make_target, runs_here
-from rewrite.backend.pipeline import FallbackWarning, compile_graph
+from rewrite.backend.runtime.fallback import FallbackWarning
 from rewrite.backend.runtime.program import Program
 from rewrite.benchmarks import harness
 from rewrite.engine.ir import symbolic

@@ -19,9 +19,10 @@ import pytest
 from onnx import parser
 from rewrite.backend.bundle.load_bundle import load
 from rewrite.backend.bundle.loop_validation import check_loops
+from rewrite.backend.compile_graph import compile_graph
 from rewrite.backend.ir.kernel_graph import Control, Item, Loop, ModelPlan
 from rewrite.backend.ir.target import make_target, runs_here
-from rewrite.backend.pipeline import FallbackWarning, compile_graph
+from rewrite.backend.runtime.fallback import FallbackWarning
 from rewrite.backend.runtime.program import Program
 from rewrite.engine.onnx_io import importer
 from rewrite.errors import UserError

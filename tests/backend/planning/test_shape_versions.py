@@ -11,8 +11,8 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from rewrite.backend.bundle.load_bundle import load
+from rewrite.backend.compile_graph import compile_graph
 from rewrite.backend.ir.kernel_graph import Control, ModelPlan, Step
-from rewrite.backend.pipeline import compile_graph
 from rewrite.backend.planning.constant_branches import settle
 from rewrite.backend.planning.shape_versions import MAX_VERSIONS, versions_of
 from rewrite.backend.runtime.program import Program

@@ -9,9 +9,9 @@ import warnings
 import numpy as np
 import pytest
 from rewrite.backend.bundle import load_bundle
+from rewrite.backend.compile_graph import compile_graph
 from rewrite.backend.ir.kernel import Kernel
 from rewrite.backend.ir.kernel_graph import ModelPlan, Step
-from rewrite.backend.pipeline import compile_graph
 from rewrite.backend.runtime.profile import locate
 from rewrite.backend.runtime.program import Launch, Program
 from rewrite.benchmarks import harness

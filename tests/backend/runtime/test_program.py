@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rewrite.backend.compile_graph import compile_graph
 from rewrite.backend.ir.arrays import is_readable
 from rewrite.backend.ir.kernel_graph import Fallback
-from rewrite.backend.pipeline import FallbackWarning, compile_graph
+from rewrite.backend.runtime.fallback import FallbackWarning
 from rewrite.backend.runtime.program import Program
 from rewrite.benchmarks import harness
 from rewrite.engine.ir.graph import Constant, DType, Graph, Node, TensorType

@@ -9,10 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rewrite.backend.codegen.render import kernel_name, render_kernel
+from rewrite.backend.compile_graph import compile_graph
 from rewrite.backend.ir.kernel import Kernel
 from rewrite.backend.ir.kernel_graph import Step
 from rewrite.backend.ir.target import detect
-from rewrite.backend.pipeline import compile_graph, standard_policy
+from rewrite.backend.planning.group import standard_policy
 from rewrite.backend.planning.plan import PlanSettings, group, lower
 from rewrite.backend.toolchain import builder as building
 from rewrite.backend.toolchain.builder import build

@@ -1,0 +1,64 @@
+"""Compiling a graph for some targets: the stages of `pipeline`, overlapped."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..engine.ir.graph import Graph
+from ..grammar.library.load import Library as Rules
+from ..system.progress import Progress
+from ..system.store import Store
+from .ir.kernel_graph import ModelPlan
+from .ir.target import Target, parse_targets, runs_here, thread_count
+from .pipeline import group, link, lower, place
+from .planning.group import policy, standard_policy
+from .planning.plan import PlanSettings
+from .runtime.fallback import refuse_unknown, warn_of_fallbacks
+from .runtime.program import Program
+from .toolchain.builder import Builder, Library
+
+
+def compile_graph(
+    graph: Graph,
+    *,
+    threads: int | None = None,
+    target: str = "native",
+    cache_dir: Path | str | None = None,
+    keep_source: Path | str | None = None,
+    reassociate: bool = True,
+    library: Rules | None = None,
+    progress: Progress | None = None,
+) -> Program:
+    """Compile a graph to native code, ready to run.
+
+    Args:
+        threads: threads of a run; all cores if None.
+        target: what to compile for (see `target.parse_targets`): a bundle of the program holds all targets, the best
+            one runs here.
+        cache_dir: where compiled kernels are cached; the user's cache if None.
+        keep_source: a directory for the generated C files.
+        reassociate: allow algorithms that round differently from the plain one (Winograd's does).
+        library: rules whose `op` and `fuse` declarations decide what is grouped; the standard ones if None.
+        progress: called with the stage `compile` and how many kernels are `done` of a `total`.
+
+    Raises:
+        UserError: kernels are missing and there is no C compiler, or no target runs here.
+
+    Warns with FallbackWarning about operators without a kernel."""
+    count = thread_count(threads)
+    fusing = policy(library) if library is not None else standard_policy()
+    source = Path(keep_source) if keep_source is not None else None
+    variants: list[tuple[Target, ModelPlan]] = []
+    best: tuple[ModelPlan, Library] | None = None
+    for kind in parse_targets(target):
+        with Builder(kind, Store(cache_dir), keep_source=source) as builder:
+            plan = lower(group(graph, PlanSettings(fusing, kind, count, reassociate)), on_kernel=builder.add)
+            refuse_unknown(plan)
+            built = builder.finish(plan.kernels, progress)
+        variants.append((kind, plan))
+        if best is None and runs_here(kind):
+            best = plan, built
+    assert best is not None
+    plan, built = best
+    warn_of_fallbacks(plan.fallbacks())
+    return link(plan, place(plan), built, variants, count)
