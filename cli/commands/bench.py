@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -13,7 +14,7 @@ from ...errors import RewriteError, UserError
 from .. import profiling, tables
 from ..console import Stages, out
 from ..measure import PEERS, Feeds, Timing, check_peers, interleave, peer
-from ..options import Json, Precision, Shape, Threads, parse_pairs, parse_shapes, writable
+from ..options import Json, Precision, Shape, Threads, grouped, parse_pairs, parse_shapes, writable
 from ..results import finite, timings_json, write_json, write_text
 from .run import load_program, read_array
 
@@ -23,8 +24,43 @@ if TYPE_CHECKING:
     from ...backend.runtime.program import Program
 
 
+@dataclass(frozen=True, slots=True)
+class Inputs:
+    """Inputs of the model: files of arrays, and the sizes of random ones."""
+
+    inputs: Annotated[
+        list[str] | None,
+        Option("--input", "-i", metavar="NAME=FILE", help="Array of an input (.npy); the other inputs are random."),
+    ] = None
+    shape: Shape = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What is measured, for how long, and where the results go."""
+
+    seconds: Annotated[float, Option(metavar="S", min=0.1, max=3600, help="Seconds to measure each engine.")] = 3.0
+    profile: Annotated[
+        bool,
+        Option("--profile", help="Show the time of each kernel, and how close it is to the limits of the machine."),
+    ] = False
+    top: Annotated[int, Option(metavar="N", min=0, help="Rows of the profile; 0 for all.")] = 30
+    trace: Annotated[
+        Path | None, Option(metavar="FILE", help="Write a trace of one run for Perfetto or chrome://tracing (JSON).")
+    ] = None
+    json_file: Json = None
+
+    @property
+    def profiles(self) -> bool:
+        """Whether kernels are measured one by one; a trace needs that."""
+        return self.profile or self.trace is not None
+
+
+@grouped
 def command(
     model: Annotated[Path, Argument(metavar="MODEL|BUNDLE", help="An ONNX model, or a bundle directory.")],
+    feeds: Inputs,
+    what: Measurement,
     against: Annotated[
         str | None,
         Option(
@@ -34,60 +70,49 @@ def command(
             show_default=False,
         ),
     ] = None,
-    inputs: Annotated[
-        list[str] | None,
-        Option("--input", "-i", metavar="NAME=FILE", help="Array of an input (.npy); the other inputs are random."),
-    ] = None,
-    shape: Shape = [],  # noqa: B006
     threads: Threads = None,
     precision: Precision = "f32",
-    seconds: Annotated[float, Option(metavar="S", min=0.1, max=3600, help="Seconds to measure each engine.")] = 3.0,
-    profile: Annotated[
-        bool,
-        Option("--profile", help="Show the time of each kernel, and how close it is to the limits of the machine."),
-    ] = False,
-    top: Annotated[int, Option(metavar="N", min=0, help="Rows of the profile; 0 for all.")] = 30,
-    trace: Annotated[
-        Path | None, Option(metavar="FILE", help="Write a trace of one run for Perfetto or chrome://tracing (JSON).")
-    ] = None,
-    json_file: Json = None,
 ) -> None:
     """Measure a model compiled by rewrite, interleaved with other engines, or kernel by kernel (--profile)."""
     bundle = model.is_dir()
-    profile = profile or trace is not None
     if against is None:
-        against = "none" if profile or bundle else "onnxruntime"
+        against = "none" if what.profiles or bundle else "onnxruntime"
     peers = [name for name in against.split(",") if name and name != "none"]
     if peers and bundle:
         raise UserError("other engines cannot run a bundle", where=str(model), hint="Pass the ONNX model instead.")
     check_peers(peers)
-    writable(trace, json_file)
-    sizes = parse_shapes(shape)
+    writable(what.trace, what.json_file)
+    sizes = parse_shapes(feeds.shape)
     program = load_program(model, threads, precision)
     result: dict[str, Any] = {"schema": 1, "model": str(model)}
     lines: list[Any] = []
     with Stages() as stages:
         stages("bench", {})
-        arrays = feeds_for(program, None if bundle else model, sizes, inputs or [])
-        if profile:
-            machine = profiling.machine(stages)
-            stages("profile", {})
-            profiled = program.profile(arrays, seconds=seconds, machine=machine)
-            result["profile"] = profiling.profile_json(profiled)
-            lines += [profiling.table(profiled, top or None), *profiling.summary(profiled)]
-            if trace is not None:
-                write_text(json.dumps(finite(profiled.trace())) + "\n", trace)  # for Chrome
-        if peers or not profile:
-            measured = measure(program, model, arrays, peers, seconds)
+        arrays = feeds_for(program, None if bundle else model, sizes, feeds.inputs or [])
+        if what.profiles:
+            lines += _profile(program, arrays, what, stages, result)
+        if peers or not what.profiles:
+            measured = measure(program, model, arrays, peers, what.seconds)
             result["bench"] = timings_json(measured, program.threads)
             others = ", the others as named" if precision != "f32" and peers else ""
             threads_used = tables.plural(program.threads, "thread")
             lines += [tables.timings(measured, "rewrite"), f"{threads_used}, {precision}{others}"]
-    if str(json_file) != "-":
+    if str(what.json_file) != "-":
         for line in lines:
             out().print(line, style="dim" if isinstance(line, str) else None)
-    if json_file is not None:
-        write_json(result, json_file)
+    if what.json_file is not None:
+        write_json(result, what.json_file)
+
+
+def _profile(program: Program, feeds: Feeds, what: Measurement, stages: Stages, result: dict[str, Any]) -> list[Any]:
+    """Measure each kernel, add the profile to `result`, and return the lines to print."""
+    machine = profiling.machine(stages)
+    stages("profile", {})
+    profile = program.profile(feeds, seconds=what.seconds, machine=machine)
+    result["profile"] = profiling.profile_json(profile)
+    if what.trace is not None:
+        write_text(json.dumps(finite(profile.trace())) + "\n", what.trace)  # for Chrome
+    return [profiling.table(profile, what.top or None), *profiling.summary(profile)]
 
 
 def measure(program: Program, model: Path, feeds: Feeds, peers: list[str], seconds: float) -> dict[str, Timing]:

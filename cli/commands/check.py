@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ from typer import Option
 from ...errors import UserError
 from .. import tables
 from ..console import err, out, say
-from ..options import Jobs, RuleTargets, StdRules, Strict, rule_targets, writable, writable_folder
+from ..options import Jobs, RuleTargets, StdRules, Strict, grouped, rule_targets, writable, writable_folder
 from ..results import SCHEMA, Case, write_json, write_junit
 from ..rule_files import show_warnings
 
@@ -25,28 +26,41 @@ if TYPE_CHECKING:
     from ...soundness import RuleReport
 
 LISTED = 40
-"""So many rules are listed one by one; of more there is a line for each file."""
+"""Maximum number of rules listed one by one; above it, one line per file."""
 
 
-def command(
-    targets: RuleTargets = None,
-    std_rules: StdRules = True,
-    budget: Annotated[int, Option(min=1, metavar="N", help="Instances to try for each rule.")] = 480,
-    seconds: Annotated[
-        float, Option(min=0.1, metavar="S", help="Processor seconds to spend on each rule, about.")
-    ] = 7.0,
-    seed: Annotated[int, Option(min=0, metavar="N", help="Another seed draws other instances.")] = 0,
-    jobs: Jobs = None,
-    prove: Annotated[bool, Option(help="Have the prover look at rules that pass (needs the extra prove).")] = True,
-    cache: Annotated[bool, Option(help="Use the cached reports of rules that have not changed.")] = True,
-    json: Annotated[
-        str | None, Option(metavar="FILE", help="Write the reports as JSON; - for standard output.")
-    ] = None,
-    junit: Annotated[Path | None, Option(metavar="FILE.xml", help="Write the reports as JUnit XML.")] = None,
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """Limits of the check, and what it may use."""
+
+    budget: Annotated[int, Option(min=1, metavar="N", help="Instances to try for each rule.")] = 480
+    seconds: Annotated[float, Option(min=0.1, metavar="S", help="Processor seconds to spend on each rule, about.")] = (
+        7.0
+    )
+    seed: Annotated[int, Option(min=0, metavar="N", help="Another seed draws other instances.")] = 0
+    jobs: Jobs = None
+    prove: Annotated[bool, Option(help="Have the prover look at rules that pass (needs the extra prove).")] = True
+    cache: Annotated[bool, Option(help="Use the cached reports of rules that have not changed.")] = True
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """Files to write besides the table."""
+
+    json: Annotated[str | None, Option(metavar="FILE", help="Write the reports as JSON; - for standard output.")] = None
+    junit: Annotated[Path | None, Option(metavar="FILE.xml", help="Write the reports as JUnit XML.")] = None
     reproducer: Annotated[
         Path | None, Option(metavar="DIR", help="Write each counterexample there, as models and arrays.")
-    ] = None,
-    verbose: Annotated[bool, Option("--verbose", "-v", help="List every rule, and what is worth knowing.")] = False,
+    ] = None
+
+
+@grouped
+def command(
+    effort: Effort,
+    outputs: Outputs,
+    targets: RuleTargets = None,
+    std_rules: StdRules = True,
+    verbose: Annotated[bool, Option("--verbose", "-v", help="List every rule, with all notes.")] = False,
     strict: Strict = False,
 ) -> None:
     """Check that rules are true: compute both sides of many instances and compare."""
@@ -55,26 +69,30 @@ def command(
     from ...soundness import Budget, check
     from ...system.store import default_root
 
-    writable(Path(json) if json is not None else None, junit)
-    if reproducer is not None:
-        writable_folder(reproducer)
+    json = None if outputs.json is None else Path(outputs.json)
+    writable(json, outputs.junit)
+    if outputs.reproducer is not None:
+        writable_folder(outputs.reproducer)
     start = time.perf_counter()
     library, rules = _selected(rule_targets(targets), std_rules)
     show_warnings(library, sorted({rule.span.file for rule in rules}), strict=strict)
-    limits = Budget(instances=budget, seconds=seconds, seed=seed)
-    root = default_root() if cache else None
-    with _progress(len(rules), quiet=json == "-") as progress:
-        reports = check(library, rules, budget=limits, workers=jobs, prove=prove, cache=root, progress=progress)
-    if reproducer is not None:
+    limits = Budget(instances=effort.budget, seconds=effort.seconds, seed=effort.seed)
+    root, quiet = default_root() if effort.cache else None, outputs.json == "-"
+    with _progress(len(rules), quiet=quiet) as progress:
+        reports = check(
+            library, rules,
+            budget=limits, workers=effort.jobs, prove=effort.prove, cache=root, progress=progress,
+        )  # fmt: skip
+    if outputs.reproducer is not None:
         from ...soundness.checking.report import write_reproducer
 
         for report in reports:
-            write_reproducer(reproducer, report)
-    if junit is not None:
-        _write_junit(junit, reports)
+            write_reproducer(outputs.reproducer, report)
+    if outputs.junit is not None:
+        _write_junit(outputs.junit, reports)
     if json is not None:
-        _write_json(Path(json), reports, time.perf_counter() - start)
-    if json != "-":
+        _write_json(json, reports, time.perf_counter() - start)
+    if not quiet:
         _print(reports, time.perf_counter() - start, verbose)
     if not all(report.ok for report in reports):
         raise typer.Exit(1)
@@ -96,7 +114,7 @@ def _selected(targets: Sequence[tuple[Path, str]], std_rules: bool) -> tuple[Lib
             raise UserError(f"has no rule {name!r}", where=str(path), hint=did_you_mean(name, [r.name for r in own]))
         found.update((id(r), r) for r in chosen)
     if not found:
-        raise UserError("there are no rules in these files")
+        raise UserError("no rules in these files")
     return library, list(found.values())
 
 

@@ -33,26 +33,18 @@ def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
     node = group.node
     op, count = node.op, _GATES[node.op]
     inputs = [*node.inputs, *[""] * (8 - len(node.inputs))]
-    x = ctx.type(inputs[0])
-    constants = [ctx.constant(v) for v in inputs[1:4]]
+    x, weights = ctx.type(inputs[0]), _weights(inputs, count, ctx)
     if len(group.nodes) != 1 or not _plain(node, inputs) or x.shape is None or x.dtype is not DType.F32:
         return None
-    if constants[0] is None or constants[1] is None or (inputs[3] and constants[2] is None):
+    if weights is None:
         return None
-    if any(c is not None and c.type.dtype is not DType.F32 for c in constants):
-        return None
-    directions, _, hidden = constants[1].array.shape
-    backwards = _BACKWARDS[str(node.attrs.get("direction", "forward"))]
+    w, r, wb, rb = weights
+    directions, _, hidden, _ = r.shape
     by_batch = bool(node.attrs.get("layout", 0))
     time, batch = (x.shape[1], x.shape[0]) if by_batch else (x.shape[0], x.shape[1])
     lanes = ctx.target.lanes
     late = op == "GRU" and not node.attrs.get("linear_before_reset", 0)
 
-    w, r = (c.array.reshape(directions, count, hidden, -1) for c in constants[:2] if c is not None)
-    biases: NDArray[Any] = np.zeros((2, directions, count, hidden), np.float32)
-    if constants[2] is not None:
-        biases = constants[2].array.reshape(directions, 2, count, hidden).swapaxes(0, 1)
-    wb, rb = biases
     bias = wb + rb
     if op == "GRU" and not late:  # the recurrent bias of the third gate is subject to the reset
         bias[:, 2] = wb[:, 2]
@@ -85,7 +77,7 @@ def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
         "batch": extents(batch),
         "hidden": hidden,
         "directions": directions,
-        "backwards": list(backwards),
+        "backwards": list(_BACKWARDS[str(node.attrs.get("direction", "forward"))]),
         "rows": rows,
         "by_batch": by_batch,
         "inputs": ["x", *recurrent],
@@ -95,6 +87,22 @@ def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
     kernel, inputs_ = Kernel("recurrent", params, 2.0 + len(rows)), (steps[-1].outputs[0], *recurrent.values())
     threads = serial_below(work * minimum(1, directions * batch - 1), SMALL_WORK)
     return [*steps, launch(kernel, group, inputs_, outputs.values(), extents, threads, scratch=scratch)]
+
+
+def _weights(inputs: list[str], count: int, ctx: Context) -> tuple[NDArray[Any], ...] | None:
+    """Return W and R as [direction, gate, unit, k] and both biases as [direction, gate, unit]; None if not constant."""
+    constants = [ctx.constant(v) for v in inputs[1:4]]
+    if any(v and c is None for v, c in zip(inputs[1:4], constants, strict=True)):
+        return None
+    arrays = [c.array for c in constants if c is not None]
+    if any(array.dtype != np.float32 for array in arrays):
+        return None
+    directions, _, hidden = arrays[1].shape
+    w, r = (array.reshape(directions, count, hidden, -1) for array in arrays[:2])
+    biases: NDArray[Any] = np.zeros((2, directions, count, hidden), np.float32)
+    if len(arrays) > 2:
+        biases = arrays[2].reshape(directions, 2, count, hidden).swapaxes(0, 1)
+    return w, r, *biases
 
 
 def _plain(node: Node, inputs: list[str]) -> bool:
