@@ -10,9 +10,10 @@ from ..system.progress import Progress
 from ..system.store import Store
 from .ir.kernel_graph import ModelPlan
 from .ir.target import Target, parse_targets, runs_here, thread_count
-from .pipeline import group, link, lower, place
+from .memory.buffer_assignment import assign_buffers as place
+from .pipeline import link
 from .planning.group import policy, standard_policy
-from .planning.plan import PlanSettings
+from .planning.plan import PlanSettings, group, lower
 from .runtime.fallback import refuse_unknown, warn_of_fallbacks
 from .runtime.program import Program
 from .toolchain.builder import Builder, Library

@@ -86,10 +86,10 @@ def _group(
 def main(arguments: Sequence[str] | None = None) -> NoReturn:
     """Run the command line and end the process with its exit code."""
     from ..system.process_pool import collect_seldom
-    from .failures import guarded
+    from .failures import run_app
 
     collect_seldom()
-    sys.exit(guarded(app, list(sys.argv[1:] if arguments is None else arguments)))
+    sys.exit(run_app(app, list(sys.argv[1:] if arguments is None else arguments)))
 
 
 if __name__ == "__main__":

@@ -37,9 +37,9 @@ _USER_ERRNOS = {
 }  # fmt: skip
 
 
-def guarded(app: Callable[..., Any], arguments: Sequence[str]) -> int:
+def run_app(app: Callable[..., Any], arguments: Sequence[str]) -> int:
     """Run the Typer application `app` and return the exit code. No exception escapes."""
-    _leave_soon_after_interrupt()
+    _exit_after_interrupt()
     warnings.showwarning = _warn
     try:
         code = app(args=list(arguments), prog_name="rewrite", standalone_mode=False)
@@ -50,7 +50,7 @@ def guarded(app: Callable[..., Any], arguments: Sequence[str]) -> int:
     except KeyboardInterrupt:
         _leave()
     except RewriteError as error:
-        complain(str(error))
+        print_error(str(error))
         return error.exit_code
     except BrokenPipeError:
         # The reader of our output has ended.
@@ -58,9 +58,9 @@ def guarded(app: Callable[..., Any], arguments: Sequence[str]) -> int:
         return 0
     except OSError as error:
         if error.errno not in _USER_ERRNOS:
-            return crashed(error, arguments)
+            return report_crash(error, arguments)
         name = f"{os.fsdecode(error.filename)}: " if error.filename else ""
-        complain(f"{name}{error.strerror}")
+        print_error(f"{name}{error.strerror}")
         return 2
     except Exception as error:
         # Typer's errors about arguments have different base classes in its versions, but the same attributes.
@@ -69,7 +69,7 @@ def guarded(app: Callable[..., Any], arguments: Sequence[str]) -> int:
             return 2
         if type(error).__name__ == "Abort":
             _leave()
-        return crashed(error, arguments)
+        return report_crash(error, arguments)
 
 
 def _leave() -> NoReturn:
@@ -78,7 +78,7 @@ def _leave() -> NoReturn:
     os._exit(TERMINATED if _terminated.is_set() else INTERRUPTED)
 
 
-def complain(message: str) -> None:
+def print_error(message: str) -> None:
     """Print an error message on standard error, with the word `error` in red if the terminal has colors."""
     if not message.startswith("error"):  # diagnostics of rule files begin with it and a code
         err().print("[bold red]error:[/] ", end="")
@@ -92,7 +92,7 @@ def _warn(message: Warning | str, category: type[Warning], *where: Any, **more: 
         say(str(message), err())
 
 
-def crashed(error: BaseException, arguments: Sequence[str]) -> int:
+def report_crash(error: BaseException, arguments: Sequence[str]) -> int:
     """Write a reproducer to the current directory, say where to send it, and return the exit code."""
     import tempfile
     import traceback
@@ -107,7 +107,7 @@ def crashed(error: BaseException, arguments: Sequence[str]) -> int:
             break
     what = f"{type(error).__name__}: {error}".splitlines()[0]
     fault = "This is a fault in rewrite, not in your model. The input and all outputs are unchanged."
-    complain(f"internal error: {what}\n{fault}\n{last}")
+    print_error(f"internal error: {what}\n{fault}\n{last}")
     return INTERNAL_ERROR
 
 
@@ -127,7 +127,7 @@ def _reproducer(arguments: Sequence[str], trace: str) -> str:
 
 
 @contextlib.contextmanager
-def ending_before_writes(model: Path) -> Iterator[None]:
+def exit_if_model_changes(model: Path) -> Iterator[None]:
     """End the process with an error as soon as another program writes to the model while the block runs.
 
     The model is mapped into memory: reading what was cut from its file would be SIGBUS, which cannot be handled."""
@@ -157,7 +157,7 @@ def ending_before_writes(model: Path) -> Iterator[None]:
         thread.join()
 
 
-def _leave_soon_after_interrupt(grace: float = 0.8) -> None:
+def _exit_after_interrupt(grace: float = 0.8) -> None:
     """Make Ctrl-C and SIGTERM end the process within a second.
 
     Python raises KeyboardInterrupt only between two of its own instructions, and a call of a library can take long. If

@@ -43,20 +43,20 @@ def check(result: Optimized, model: Path, program: Program | None) -> Verificati
     )
 
 
-def refuse(
+def failure(
     found: Verification,
     result: Optimized,
     model: Path,
-    again: Callable[[Sequence[str]], tuple[Optimized, Program | None]],
+    optimize_without: Callable[[Sequence[str]], tuple[Optimized, Program | None]],
 ) -> CheckFailed:
     """Return the error for a failed comparison: it names the rules at fault and the reproducer.
 
-    `again(disabled)` makes the outputs without those rules."""
+    `optimize_without(disabled)` makes the outputs without those rules."""
     from ..engine.verification.verify import culprit, write_reproducer
 
     def fails(disabled: frozenset[str]) -> bool:
         try:
-            optimized, program = again(sorted(disabled))
+            optimized, program = optimize_without(sorted(disabled))
             return not check(optimized, model, program).ok
         except RewriteError:
             return False

@@ -15,7 +15,7 @@ from .cost.cost_model import CostModel
 from .ir.bodies import all_bodies, body_number
 from .ir.constants import ConstantInfo, summarize
 from .ir.graph import Graph
-from .operators.schemas import declaring
+from .operators.schemas import declared_operators
 from .options import Options
 from .rewriting.rule_library import load_rules, operators_of
 from .saturation.saturate import Limits, Saturation
@@ -78,7 +78,7 @@ class Job:
         setup = pipeline.prepare(library, opsets, self.options, self.costs)
         end = time.process_time() + self.limits.seconds
         outcomes = []
-        with declaring(operators_of(library, opsets)):
+        with declared_operators(operators_of(library, opsets)):
             for i, graph in enumerate(self.graphs):
                 limits = replace(self.limits, seconds=max(0.0, end - time.process_time()))
                 outcomes.append(_optimize(graph, {} if i else self.constants, setup, limits, self.options, progress))

@@ -22,7 +22,7 @@ from .extraction.decode import TermValues
 from .graph_job import Job, Outcome
 from .ir import bodies
 from .ir.graph import Graph
-from .operators.schemas import Declared, declaring
+from .operators.schemas import Declared, declared_operators
 from .options import NUMERICS, Options
 from .report import Report, make_report
 from .rewriting.rule_library import load_rules, recognitions
@@ -96,28 +96,28 @@ def optimize(model: Any, options: Options | None = None, progress: Progress | No
     Raises `UserError` for bad models and rules, with everything that is wrong. Warns with `SaturationWarning` where
     saturation exceeds its limits of time or memory, and returns the best result within them."""
     options = options or Options()
-    clock = _Clock(progress or ignore)
+    clock = _StageTimer(progress or ignore)
     child: saturation_process.Child | None
     with saturation_process.start(graph_job.__name__) as child:
         library = clock("rules", load_rules, options.rules, std=options.std_rules)
         _check_names(library, options)
         source = clock("read", pipeline.read, model, options, library)
-        work = _Work(source, options)
+        work = _ModelGraphs(source, options)
         for job in work.jobs():
             work.outcomes += clock("saturate", degraded_retry.run, job, clock.progress, child)
             child = None  # it does one job
             clock("extract", work.decode)
-    portable, native = clock("extract", work.whole, "portable"), clock("extract", work.whole, "native")
+    portable, native = clock("extract", work.assembled, "portable"), clock("extract", work.assembled, "native")
     first = work.outcomes[0]
     seconds = clock.seconds | {f"saturate.{stage}": value for stage, value in first.seconds.items()}
     graphs, extraction = (source.graph, portable, native), first.chosen["portable"].extraction
-    with declaring(source.operators):
+    with declared_operators(source.operators):
         report = make_report(library, graphs, first.saturation, extraction, work.costs[0], options.precision, seconds)
     missed = combined([outcome.why_not for outcome in work.outcomes if outcome.why_not])
     return Optimized(source.graph, portable, native, report, options, library, source.operators, missed)
 
 
-class _Clock:
+class _StageTimer:
     """Calls stages, announces them, and sums up their seconds."""
 
     def __init__(self, progress: Progress) -> None:
@@ -132,7 +132,7 @@ class _Clock:
         return result
 
 
-class _Work:
+class _ModelGraphs:
     """The graphs of a model: its main graph, the bodies in it, the bodies that rules create; and their results."""
 
     def __init__(self, source: Source, options: Options) -> None:
@@ -158,13 +158,13 @@ class _Work:
 
     def decode(self) -> None:
         """Decode the outcomes that are not decoded yet, and number the bodies that they contain."""
-        with declaring(self.source.operators):
+        with declared_operators(self.source.operators):
             for target, graphs in self._decoded.items():
                 for number in range(len(graphs), len(self.outcomes)):
                     chosen, original = self.outcomes[number].chosen[target], self.parts.graphs[number]
                     graphs.append(self.parts.mark(pipeline.decode(chosen, original, self._terms).graph))
 
-    def whole(self, target: str) -> Graph:
+    def assembled(self, target: str) -> Graph:
         """Return the main graph for a target with the optimized bodies in it."""
         graphs = self._decoded[target]
 

@@ -27,7 +27,7 @@ from .ir.constants import ConstantInfo
 from .ir.graph import Graph
 from .onnx_io import exporter
 from .onnx_io.importer import read as read_model
-from .operators.schemas import declaring
+from .operators.schemas import declared_operators
 from .options import Options
 from .rewriting.matching.compiled_patterns import CompiledRule
 from .rewriting.rule_library import RuleSet, load_rules, operators_of, rule_set
@@ -128,7 +128,7 @@ def optimize_graph(
         yield "lower precision", lowered
     yield "extract native", (chosen := extract(lowered, setup, "native"))
     operators = {chosen.egraph.nodes[handle].op for handle in chosen.extraction.choice.values()}
-    if precision_rules.late(setup.precision) or setup.rules.further(operators):
+    if precision_rules.late(setup.precision) or setup.rules.needs_kernel_rules(operators):
         yield "restrict", (restricted := restrict(chosen, graph, setup))
         yield "saturate for kernels", (kernels := saturate_for_kernels(restricted, setup, remaining()))
         yield "extract native", extract(kernels, setup, "native", extraction.REGIONS)
@@ -144,7 +144,7 @@ def stages(model: Any, options: Options | None = None) -> Iterator[Stage]:
     graph, limits = source.graph, Limits(options.time_limit, options.node_limit)
     costs = [CostModel(target="portable"), CostModel(target="native")]
     chosen: dict[str, Chosen] = {}
-    with declaring(source.operators):
+    with declared_operators(source.operators):
         for name, value in optimize_graph(graph, prepare(source.library, graph.opset, options, costs), lambda: limits):
             yield name, value
             if isinstance(value, Chosen):

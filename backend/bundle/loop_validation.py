@@ -13,7 +13,7 @@ from typing import NoReturn
 from ...engine.ir import symbolic
 from ...engine.ir.graph import DType, TensorType, symbols_of, with_axis, without_axis
 from ...engine.ir.symbolic import Dim
-from ..ir.dataflow import alike, is_single, writes
+from ..ir.dataflow import is_single, same_type, writes
 from ..ir.kernel_graph import Control, Join, Loop, ModelPlan, Slicing, Step, View, is_host
 from ..memory.buffer_assignment import nbytes
 
@@ -142,7 +142,7 @@ class _Check:
     def _check_alike(self, inside: str, outside: str) -> None:
         """Check that a value of the body has the type of one around it."""
         kind, around = self.body.type(inside), self.plan.type(outside)
-        if kind.dtype in (None, DType.STRING) or not alike(kind, around):
+        if kind.dtype in (None, DType.STRING) or not same_type(kind, around):
             self.fail(f"{inside!r} in its body is {kind}, {outside!r} around it {around}")
         self._check_known(kind.shape or ())
 
@@ -161,7 +161,7 @@ class _Check:
             self.fail(f"{outside!r} does not have one slice along axis {slicing.axis} for each iteration")
         part = without_axis(around, slicing.axis)
         whole = with_axis(kind, slicing.axis, around.shape[slicing.axis])
-        if part is None or whole is None or not alike(part, kind) or not alike(whole, around):
+        if part is None or whole is None or not same_type(part, kind) or not same_type(whole, around):
             self.fail(f"{inside!r} in its body is {kind}, not a slice of {outside!r}, which is {around}")
 
     def _check_body(self) -> None:

@@ -99,7 +99,7 @@ class _Codec:
     load: Callable[[Json, _Context], Any]
 
 
-def _same(load: Callable[[Json], Any]) -> _Codec:
+def _plain(load: Callable[[Json], Any]) -> _Codec:
     """Return the codec of what JSON has itself; `load` makes sure of its type."""
     return _Codec(lambda v, c: v, lambda v, c: load(v))
 
@@ -193,8 +193,8 @@ def _load_item(data: Json, c: _Context) -> Item:
     return Fallback(item) if isinstance(item, Node) else item
 
 
-_PLAIN = _same(lambda v: v)
-_STRING, _INTEGER, _FLAG = _same(str), _same(int), _same(bool)
+_PLAIN = _plain(lambda v: v)
+_STRING, _INTEGER, _FLAG = _plain(str), _plain(int), _plain(bool)
 _NAMES = _Codec(lambda v, c: list(v), lambda v, c: tuple(v))
 _DIM = _Codec(lambda v, c: v if isinstance(v, int) else str(v), lambda v, c: v if isinstance(v, int) else parse(v))
 _TYPE = _Codec(_dump_type, _load_type)

@@ -16,7 +16,7 @@ def is_single(kind: ValueType | None, dtype: DType) -> bool:
     return isinstance(kind, TensorType) and kind.dtype is dtype and kind.shape == (1,) * len(kind.shape or ())
 
 
-def alike(a: ValueType | None, b: ValueType | None) -> bool:
+def same_type(a: ValueType | None, b: ValueType | None) -> bool:
     """Return whether two values are tensors of types known and equal."""
     return isinstance(a, TensorType) and a == b and a.shape is not None and a.dtype is not None
 

@@ -87,7 +87,7 @@ def _climb(order: list[Buffer], best: dict[str, int], bound: int) -> dict[str, i
     for _ in range(min(TRIES, WORK // max(1, len(order)))):
         top = [i for i, b in enumerate(current) if offsets[b.name] + padded(b.size) == height]
         moved = random.choice(top)
-        beside = [i for i, b in enumerate(current[:moved]) if _meet(b, current[moved])]
+        beside = [i for i, b in enumerate(current[:moved]) if _overlap_in_time(b, current[moved])]
         if not beside:
             break  # it was placed first among all that live with it: no order places it lower
         changed = list(current)
@@ -107,7 +107,7 @@ def _climb(order: list[Buffer], best: dict[str, int], bound: int) -> dict[str, i
     return best
 
 
-def _meet(a: Buffer, b: Buffer) -> bool:
+def _overlap_in_time(a: Buffer, b: Buffer) -> bool:
     """Return whether two buffers are alive at one time."""
     return a.first <= b.last and b.first <= a.last
 

@@ -44,7 +44,7 @@ CELL = 64  # bytes for each of the iteration number, the condition before it, an
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SliceLayout:
     """How the slices of a tensor are laid out: `first` offset and `step` to the next, in bytes.
 
     Each slice is `rows` runs of `row` bytes, `stride` bytes apart. `copy` is the offset in the workspace of a copy, for
@@ -73,8 +73,8 @@ class Workspace:
     cells: int
     spare: tuple[int, ...]
     target: tuple[int, ...]
-    scanned: tuple[Piece, ...]
-    made: tuple[Piece, ...]
+    scanned: tuple[SliceLayout, ...]
+    made: tuple[SliceLayout, ...]
 
 
 def workspace(
@@ -91,7 +91,7 @@ def workspace(
         size += taken
         return size - taken
 
-    def piece(value: str, inside: str, slicing: Slicing) -> Piece:
+    def piece(value: str, inside: str, slicing: Slicing) -> SliceLayout:
         whole, part, at = outer(value), item.body.type(inside), slicing.axis
         assert whole.shape is not None
         assert part.shape is not None
@@ -102,7 +102,7 @@ def workspace(
         starts = 0 if grows else symbolic.evaluate(offset(value), extents)
         direct = (rows == 1 or length == 1) and row % CALLER == 0 and starts % CALLER == 0
         first, step = ((length - 1) * row, -row) if slicing.reverse else (0, row)
-        return Piece(first, step, rows, row, length * row, -1 if direct else take(rows * row))
+        return SliceLayout(first, step, rows, row, length * row, -1 if direct else take(rows * row))
 
     cells = take(3 * CELL)
     n = len(item.states)
@@ -175,11 +175,11 @@ class Layout:
     placement: Placement
     shapes: dict[str, Array]  # the values of `Shape` items
     scratch: int  # bytes per thread
-    loops: dict[int, Inner]  # by item number
+    loops: dict[int, LoopLayout]  # by item number
 
 
 @dataclass(frozen=True)
-class Inner:
+class LoopLayout:
     """A loop in a layout: the layout of its body, and its workspace with the offset of that in the arena."""
 
     body: Layout
@@ -373,7 +373,7 @@ def lay_out(storage: Storage, number: int, extents: Mapping[str, int]) -> Layout
                 buffers[root] = Buffer(root, size, *storage.lifetime[root])
     shapes = {item.output: shape_value(plan, item, extents) for item in stage.numbers}
     placement = place(list(buffers.values()))
-    inner = {at: Inner(body, own, placement.offsets[name]) for name, (at, body, own) in loops.items()}
+    inner = {at: LoopLayout(body, own, placement.offsets[name]) for name, (at, body, own) in loops.items()}
     return Layout(placement, shapes, padded(scratch), inner)
 
 

@@ -116,7 +116,7 @@ class _Layout(_Plan):
             return False
         return all(
             (isinstance(m, Join) and m.leading_dimension == part.length)
-            or (isinstance(m, Step) and _takes(m, part.value, part.length))
+            or (isinstance(m, Step) and _supports_stride(m, part.value, part.length))
             for m in makers
         )
 
@@ -128,7 +128,7 @@ class _Layout(_Plan):
                 if not self._same_rows(item) or item.output in self.outputs or not self._readable(item.output):
                     return False
             elif isinstance(item, Step):
-                if length is None or not _takes(item, value, length):
+                if length is None or not _supports_stride(item, value, length):
                     return False
             elif not (isinstance(item, View | Join) and item.leading_dimension):  # these may copy
                 return False
@@ -177,7 +177,7 @@ class _Layout(_Plan):
         params: Mapping[str, Any] = item.kernel.params
         for buffer, dimension in strided.items():
             for path, factor in dimension.params:
-                params = _with(params, path, self.row_stride[values[buffer]] * factor)
+                params = _replace_at(params, path, self.row_stride[values[buffer]] * factor)
         shared = tuple((i, o) for i, o in item.in_place if not {i, o + len(item.inputs)} & strided.keys())
         kernel = Kernel(item.kernel.template, params, item.kernel.weight) if strided else item.kernel
         return replace(item, kernel=kernel, in_place=shared, leading_dimensions=())
@@ -229,22 +229,22 @@ def _covering(parts: Sequence[_Part], views: Mapping[str, View]) -> int:
     return 0
 
 
-def _takes(step: Step, value: str, length: int) -> bool:
+def _supports_stride(step: Step, value: str, length: int) -> bool:
     """Return whether a step takes the leading dimension of a value wherever it reads or writes it."""
     strided = {p.buffer for p in step.leading_dimensions if p.length == length}
     guards = any(v == value for v, _ in step.when)
     return not guards and all(b in strided for b, v in enumerate((*step.inputs, *step.outputs)) if v == value)
 
 
-def _with(params: Any, path: Sequence[str | int], value: int) -> Any:
+def _replace_at(params: Any, path: Sequence[str | int], value: int) -> Any:
     """Return the params with another value at a path."""
     if not path:
         return value
     head, *rest = path
     if isinstance(params, Mapping):
-        return {**params, head: _with(params.get(head), rest, value)}
+        return {**params, head: _replace_at(params.get(head), rest, value)}
     assert isinstance(head, int)
-    return [_with(v, rest, value) if i == head else v for i, v in enumerate(params)]
+    return [_replace_at(v, rest, value) if i == head else v for i, v in enumerate(params)]
 
 
 def concat_in_place(items: Sequence[Item], outputs: Sequence[str], types: dict[str, ValueType]) -> list[Item]:
@@ -255,7 +255,7 @@ def concat_in_place(items: Sequence[Item], outputs: Sequence[str], types: dict[s
     found: list[Item] = []
     for number, item in enumerate(items):
         if isinstance(item, Join):
-            parts = [places.placeable(value, number) for value in item.parts]
+            parts = [places.in_place_value(value, number) for value in item.parts]
             for at, value in enumerate(item.parts):
                 if parts[at] is None:
                     parts[at] = copy = f"{item.output} ({at})"
@@ -280,7 +280,7 @@ class _Places(_Plan):
             value = self.source[value]
         return value
 
-    def placeable(self, value: str, number: int) -> str | None:
+    def in_place_value(self, value: str, number: int) -> str | None:
         """Return the value to write in place for this operand of join `number`; None if it must be copied.
 
         It is the operand itself, or the value that the operand aliases as a whole."""

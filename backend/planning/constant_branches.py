@@ -22,7 +22,7 @@ from .loop_plan import REPEATED, body_of, inputs_of_body, is_fixed, types_after
 
 
 @dataclass
-class Settled:
+class Resolved:
     """A graph whose decided `If`s are inlined, with the contents of its small integer tensors.
 
     `fails` if some node outside all bodies has operands on which its operator is not defined. `inside` has the contents
@@ -34,16 +34,16 @@ class Settled:
     inside: dict[int, dict[str, SymbolicValue]]
 
 
-def settle(graph: Graph) -> Settled:
+def resolve(graph: Graph) -> Resolved:
     """Infer all types again from the inputs, and inline the `If`s that are decided.
 
     Previous types fill in what inference leaves open."""
     graphs = [graph, *all_bodies(graph)]
     values = (v for g in graphs for v in (*g.inputs, *g.constants, *g.types, *(v for n in g.nodes for v in n.outputs)))
     symbols = {s for g in graphs for kind in g.types.values() for s in symbols_of(kind)}
-    settler = _Settler(set(values), FreshSymbols("_v", symbols))
-    found, known = settler.settle(graph, TypeEnvironment(settler.fresh))
-    return Settled(found, known.contents, id(found) in settler.failing, settler.inside)
+    settler = _Resolver(set(values), FreshSymbols("_v", symbols))
+    found, known = settler.resolve(graph, TypeEnvironment(settler.fresh))
+    return Resolved(found, known.contents, id(found) in settler.failing, settler.inside)
 
 
 def substitute(graph: Graph, numbers: Mapping[str, Dim]) -> Graph:
@@ -59,7 +59,7 @@ def substitute(graph: Graph, numbers: Mapping[str, Dim]) -> Graph:
 
 
 @dataclass
-class _Settler:
+class _Resolver:
     """Settles a graph and its bodies; `taken` are the names of values in use."""
 
     taken: set[str]
@@ -70,7 +70,7 @@ class _Settler:
     fixed: dict[int, tuple[Graph, list[TensorType]]] = field(default_factory=dict)
     _count: int = 0
 
-    def settle(self, graph: Graph, around: TypeEnvironment) -> tuple[Graph, TypeEnvironment]:
+    def resolve(self, graph: Graph, around: TypeEnvironment) -> tuple[Graph, TypeEnvironment]:
         """Return the settled graph and its type environment; `around` is the environment of its captures."""
         made = {v for node in graph.nodes for v in node.outputs}
         types = {v: kind for v, kind in graph.types.items() if v not in made}
@@ -102,7 +102,7 @@ class _Settler:
         return result, known
 
     def _settle_inside(self, body: Graph, around: TypeEnvironment) -> Graph:
-        found, known = self.settle(body, around)
+        found, known = self.resolve(body, around)
         self.inside[id(found)] = known.contents
         return found
 

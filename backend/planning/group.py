@@ -193,7 +193,7 @@ class _Grouper:
             candidates = [s for s in self.sources[i] if s in free]
             candidates.sort(key=lambda s: (self._anchor(s) is None, -s))
             for source in candidates:
-                self._try(source, i)
+                self._merge_if_allowed(source, i)
         self._move_widened()
 
     def _move_widened(self) -> None:
@@ -203,9 +203,9 @@ class _Grouper:
             return
         self.rank = {self.leader[members[0]]: n for n, members in enumerate(self.ordered())}
         for i in moved:
-            self._try(i, self.users[i][0])
+            self._merge_if_allowed(i, self.users[i][0])
             if len(self.members[self.leader[i]]) == 1:
-                self._try(self.sources[i][0], i)
+                self._merge_if_allowed(self.sources[i][0], i)
 
     def _moves(self, i: int) -> bool:
         """Take a node out of its group if it widens for one reader, which is outside and reads narrow elements."""
@@ -228,7 +228,7 @@ class _Grouper:
         nodes, kind = self.graph.nodes, self.policy.kind
         return next((m for m in self.members[self.leader[i]] if kind(nodes[m].op) != ELEMENTWISE), None)
 
-    def _try(self, source: int, user: int) -> None:
+    def _merge_if_allowed(self, source: int, user: int) -> None:
         a, b = self.leader[source], self.leader[user]
         if a == b or not self.policy.allows(self.graph.nodes[source], self.graph.nodes[user]):
             return

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...engine.ir.graph import Constant, DType, ValueType
 from ...engine.ir.names import unique_name
-from ..ir.dataflow import alike, is_single, writes
+from ..ir.dataflow import is_single, same_type, writes
 from ..ir.kernel_graph import Control, Item, Join, Loop, ModelPlan, Shape, Step, View
 from ..kernels.movement.copies import copy_values
 from .aliases import aliased
@@ -62,7 +62,7 @@ class BranchInliner:
         results = [
             (body.type(v), self.types.get(made)) for v, made in zip(body.outputs, item.outputs, strict=True) if made
         ]
-        return all(inner.dtype is not DType.STRING and alike(inner, outer) for inner, outer in results)
+        return all(inner.dtype is not DType.STRING and same_type(inner, outer) for inner, outer in results)
 
     def _steps(self, item: Control, body: ModelPlan, captured: tuple[str, ...], guard: tuple[str, bool]) -> list[Item]:
         names = {value: value for value in captured}

@@ -20,7 +20,7 @@ from ...engine.ir.names import unique_name
 from ...engine.ir.symbolic import Dim
 from ...engine.operators.type_inference import TypeEnvironment
 from ..ir.arrays import element
-from ..ir.dataflow import alike, is_dense, is_single, needed, pruned, writes
+from ..ir.dataflow import is_dense, is_single, needed, pruned, same_type, writes
 from ..ir.kernel_graph import Control, Item, Join, Loop, ModelPlan, Slicing, Step, View
 from ..ir.lower import Context
 from ..kernels.movement.copies import copy_values
@@ -77,7 +77,7 @@ def is_fixed(node: Node, body: Graph, inputs: Sequence[TensorType]) -> bool:
     """Return whether a body returns its carried values with the types that they came with."""
     loop, states = node.op == "Loop", n_states(node)
     carried, results = inputs[2 * loop : 2 * loop + states], body.outputs[loop : loop + states]
-    return all(alike(kind, body.type(value)) for kind, value in zip(carried, results, strict=True))
+    return all(same_type(kind, body.type(value)) for kind, value in zip(carried, results, strict=True))
 
 
 def iterations_of(node: Node, types: Types, contents: Mapping[str, Sequence[Dim]], constants: Constants) -> Dim | None:
@@ -102,7 +102,7 @@ def iterations_of(node: Node, types: Types, contents: Mapping[str, Sequence[Dim]
     return dims[0] if symbolic.at_least(dims[0], 0) else symbolic.maximum(dims[0], 0)
 
 
-def goes_on(node: Node, body: Graph, constants: Constants) -> bool:
+def stays_true(node: Node, body: Graph, constants: Constants) -> bool:
     """Return whether the condition of a Loop stays true once it is: a constant, or passed through."""
     makers = body.producers()
     value = body.outputs[0]
@@ -112,7 +112,7 @@ def goes_on(node: Node, body: Graph, constants: Constants) -> bool:
     return bool(element(constant)) if constant is not None else value in body.inputs[1:2]
 
 
-def begins(node: Node, constants: Constants) -> bool:
+def starts_true(node: Node, constants: Constants) -> bool:
     """Return whether the condition of a Loop is known to be true at first."""
     value = node.inputs[1] if len(node.inputs) > 1 else ""
     return not value or bool(element(constants.get(value)))
@@ -134,7 +134,9 @@ def types_after(
     result[:states] = inputs[2 * loop : 2 * loop + states][: len(result)]
     contents = {v: content.dims for v, content in known.contents.items()}
     iterations = iterations_of(node, known.types, contents, known.constants)
-    if iterations is None or (loop and not (begins(node, known.constants) and goes_on(node, body, known.constants))):
+    if iterations is None or (
+        loop and not (starts_true(node, known.constants) and stays_true(node, body, known.constants))
+    ):
         return tuple(result)
     axes = [0] * (len(body.outputs) - loop - states)
     if not loop:
@@ -153,10 +155,10 @@ def native_loop(graph: Graph, node: Node, item: Control, context: Context, bound
     body, plan = body_of(node), item.bodies[0]
     if body is None or plan.fails or not plan.is_native:
         return None
-    return _Maker(graph, node, body, item, context, set(bound)).items()
+    return _LoopBuilder(graph, node, body, item, context, set(bound)).items()
 
 
-class _Maker:
+class _LoopBuilder:
     """Builder of the `Loop` of a Loop or Scan whose body has kernels throughout."""
 
     def __init__(self, graph: Graph, node: Node, body: Graph, item: Control, context: Context, bound: set[str]) -> None:
@@ -174,16 +176,19 @@ class _Maker:
         carried, pieces = given[: self.states], given[self.states :]
         around = node.inputs[self.first :]
         before, scanned = around[: self.states], around[self.states :]
-        ends = self.is_loop and not goes_on(node, self.body, self.graph.constants)
-        starts = not self.is_loop or begins(node, self.graph.constants)
+        ends = self.is_loop and not stays_true(node, self.body, self.graph.constants)
+        starts = not self.is_loop or starts_true(node, self.graph.constants)
         contents = {v: found for v in node.inputs[:1] if v and (found := self.context.contents(v)) is not None}
         iterations = iterations_of(node, self.graph.types, contents, self.graph.constants)
         if iterations is not None and not symbolic.symbols(iterations) <= self.bound:
             iterations = None
         count = node.inputs[0] if self.is_loop and node.inputs and iterations is None else ""
         going = "" if starts else node.inputs[1]
-        scans, makes = self._scans(scanned, pieces, iterations), self._makes(iterations, ends or not starts)
-        if scans is None or makes is None or not self._keeps(carried, before) or not self._sees():
+        scans, makes = (
+            self._scanned_slicings(scanned, pieces, iterations),
+            self._stacked_slicings(iterations, ends or not starts),
+        )
+        if scans is None or makes is None or not self._types_are_fixed(carried, before) or not self._captures_match():
             return None
         cells = ((count, DType.I64), (going, DType.BOOL))
         if not all(is_single(self.graph.type(v), kind) for v, kind in cells if v):
@@ -196,7 +201,7 @@ class _Maker:
         captures = (*(carried[i] for i in passed), *plan.inputs[len(self.body.inputs) :])
         loop = Loop(
             op=node.op,
-            body=self._delivering(inner, (*order, *captures)),
+            body=self._with_outputs(inner, (*order, *captures)),
             states=tuple(before[i] for i in moved),
             scanned=tuple(scanned),
             captures=(*(before[i] for i in passed), *self.item.captures[0]),
@@ -218,24 +223,24 @@ class _Maker:
         """Return whether a tensor can be in memory and all its extents are known before the node."""
         return is_dense(kind) and symbols_of(kind) <= self.bound
 
-    def _sees(self) -> bool:
+    def _captures_match(self) -> bool:
         """Return whether captured values, the iteration number and the condition are as the body expects them."""
         plan = self.plan
         captured = zip(plan.inputs[len(self.body.inputs) :], self.item.captures[0], strict=True)
         cells = zip(plan.inputs[: self.first], (DType.I64, DType.BOOL), strict=False)
         flags = [*cells, *((v, DType.BOOL) for v in plan.outputs[: self.is_loop])]
         return all(
-            self._known(plan.type(value)) and alike(plan.type(value), self.graph.type(outer))
+            self._known(plan.type(value)) and same_type(plan.type(value), self.graph.type(outer))
             for value, outer in captured
         ) and all(is_single(plan.type(value), dtype) for value, dtype in flags)
 
-    def _keeps(self, carried: Sequence[str], before: Sequence[str]) -> bool:
+    def _types_are_fixed(self, carried: Sequence[str], before: Sequence[str]) -> bool:
         """Return whether each carried value has one type before, in and after all iterations."""
         ends = self.plan.outputs[self.is_loop :]
         for value, outer, end, result in zip(carried, before, ends, self.outputs, strict=False):
             kind = self.plan.type(value)
             others = [self.plan.type(end), *(self.graph.type(v) for v in (outer, result) if v)]
-            if not outer or not self._known(kind) or not all(alike(kind, other) for other in others):
+            if not outer or not self._known(kind) or not all(same_type(kind, other) for other in others):
                 return False
         return True
 
@@ -246,7 +251,9 @@ class _Maker:
             return None
         return [(axis, bool(direction)) for axis, direction in zip(axes, directions, strict=True)]
 
-    def _scans(self, scanned: Sequence[str], pieces: Sequence[str], iterations: Dim | None) -> list[Slicing] | None:
+    def _scanned_slicings(
+        self, scanned: Sequence[str], pieces: Sequence[str], iterations: Dim | None
+    ) -> list[Slicing] | None:
         """Return how the loop slices each scanned tensor; None if it cannot."""
         if self.is_loop:
             return []
@@ -257,14 +264,19 @@ class _Maker:
         for value, piece, (axis, reverse) in zip(scanned, pieces, slicings, strict=True):
             whole = self.graph.type(value)
             part = without_axis(whole, axis)
-            if part is None or whole.shape is None or not self._known(whole) or not alike(part, self.plan.type(piece)):
+            if (
+                part is None
+                or whole.shape is None
+                or not self._known(whole)
+                or not same_type(part, self.plan.type(piece))
+            ):
                 return None
             if not symbolic.same(whole.shape[axis], iterations):
                 return None
             found.append(Slicing(axis % len(whole.shape), reverse))
         return found
 
-    def _makes(self, iterations: Dim | None, data: bool) -> list[Slicing] | None:
+    def _stacked_slicings(self, iterations: Dim | None, data: bool) -> list[Slicing] | None:
         """Return how the loop assembles each tensor that it makes; `data` if data decide the number of slices."""
         pieces = self.plan.outputs[self.is_loop + self.states :]
         slicings = [(0, False)] * len(pieces) if self.is_loop else self._slicings("output", len(pieces))
@@ -276,14 +288,14 @@ class _Maker:
             open_ended = iterations is None or data
             length = whole.shape[0] if open_ended and whole.shape else iterations
             made = None if length is None else with_axis(kind, axis, length)
-            if value and not (self._known(kind) and alike(made, whole) and (open_ended or self._known(whole))):
+            if value and not (self._known(kind) and same_type(made, whole) and (open_ended or self._known(whole))):
                 return None
             found.append(Slicing(axis % (len(kind.shape or ()) + 1), reverse))
         return found
 
     # --- the body -----------------------------------------------------------------------------------------------------
 
-    def _delivering(self, outputs: Sequence[str], inputs: tuple[str, ...]) -> ModelPlan:
+    def _with_outputs(self, outputs: Sequence[str], inputs: tuple[str, ...]) -> ModelPlan:
         """Return the plan of the body with these outputs, each written by a step to its own buffer.
 
         Others are copied."""

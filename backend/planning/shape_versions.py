@@ -27,7 +27,7 @@ from ..ir.arrays import element
 from ..ir.dataflow import is_single
 from ..ir.iteration_space import RESHAPES
 from ..ir.kernel_graph import Guard
-from .constant_branches import Settled, settle, substitute
+from .constant_branches import Resolved, resolve, substitute
 from .loop_plan import REPEATED
 
 MAX_VERSIONS = 8
@@ -57,7 +57,7 @@ def versions_of(graph: Graph, symbols: Collection[str]) -> list[VersionGraph]:
     todo: list[tuple[tuple[Guard, ...], Graph]] = [((), graph)]
     while todo:
         guards, here = todo.pop()
-        settled = settle(here)
+        settled = resolve(here)
         full = len(done) + len(todo) + 2 > MAX_VERSIONS
         guard = None if full else _choice(_outermost(settled), settled, set(symbols))
         if guard is None:
@@ -78,17 +78,17 @@ class _Scope:
     constants: Mapping[str, Constant]
     contents: Mapping[str, SymbolicValue]
 
-    def inside(self, body: Graph, settled: Settled) -> _Scope:
+    def inside(self, body: Graph, settled: Resolved) -> _Scope:
         """Return the scope of a branch of one of the graph's `If`s, or of the body of a loop."""
         contents = settled.inside.get(id(body), self.contents)
         return _Scope(body, {**self.makers, **body.producers()}, {**self.constants, **body.constants}, contents)
 
 
-def _outermost(settled: Settled) -> _Scope:
+def _outermost(settled: Resolved) -> _Scope:
     return _Scope(settled.graph, settled.graph.producers(), settled.graph.constants, settled.contents)
 
 
-def _choice(scope: _Scope, settled: Settled, symbols: set[str]) -> Guard | None:
+def _choice(scope: _Scope, settled: Resolved, symbols: set[str]) -> Guard | None:
     """Return the condition of the first `If` that sizes decide, also in branches of other `If`s and in loop bodies."""
     for node in scope.graph.nodes:
         if node.op == "If" and is_single(scope.graph.types.get(node.inputs[0]), DType.BOOL):
@@ -125,7 +125,7 @@ def _number(value: str, scope: _Scope) -> Dim | None:
     return found.dims[0] if found is not None and len(found.dims) == 1 else None
 
 
-def _assume(settled: Settled, guard: Guard, holds: bool) -> Graph:
+def _assume(settled: Resolved, guard: Guard, holds: bool) -> Graph:
     """Return the graph with all equivalent conditions made constants, and the consequences for its dims."""
     symbols = set(symbolic.symbols(guard.left) | symbolic.symbols(guard.right))
     result = _answered(_outermost(settled), settled, guard, holds, symbols)
@@ -136,7 +136,7 @@ def _assume(settled: Settled, guard: Guard, holds: bool) -> Graph:
     return result
 
 
-def _answered(scope: _Scope, settled: Settled, guard: Guard, holds: bool, symbols: set[str]) -> Graph:
+def _answered(scope: _Scope, settled: Resolved, guard: Guard, holds: bool, symbols: set[str]) -> Graph:
     """Return the scope's graph, branches included, with the constant in place of each equivalent condition."""
     graph = scope.graph
     constants = dict(graph.constants)

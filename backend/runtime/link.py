@@ -24,7 +24,7 @@ from ..ir.kernel_graph import Control, Fallback, Join, Loop, ModelPlan, Shape, S
 from ..memory.buffer_assignment import (
     SCRATCH,
     Layout,
-    Piece,
+    SliceLayout,
     Storage,
     concrete,
     lay_out,
@@ -91,11 +91,11 @@ class Link:
         self.numbers = {item.output: item for item in plan.items if isinstance(item, Shape)}
         self.bases = SCRATCH + 1
         self._outermost: Link = around._outermost if around else self
-        self._first = self._take(storage.bases - SCRATCH - 1)
+        self._first = self._reserve_bases(storage.bases - SCRATCH - 1)
         self._weights: dict[str, Array] = {}
         self.stages = [self._make_stage(planned) for planned in storage.stages]
 
-    def _take(self, count: int = 1) -> int:
+    def _reserve_bases(self, count: int = 1) -> int:
         """Reserve `count` new bases; return the first."""
         self._outermost.bases += count
         return self._outermost.bases - count
@@ -121,8 +121,8 @@ class Link:
         return Stage(planned.symbols, actions, [root for root in roots if root in self.storage.outputs])
 
     def _loop(self, item: Loop, number: int) -> LinkedLoop:
-        states = tuple(self._take() for _ in item.states)
-        iterations = self._take() if item.is_open else 0
+        states = tuple(self._reserve_bases() for _ in item.states)
+        iterations = self._reserve_bases() if item.is_open else 0
         body = Link(item.body, self.storage.bodies[number][0], self._addresses, self)
         return LinkedLoop(item, number, self, body, states, iterations)
 
@@ -155,7 +155,7 @@ class Link:
             at = Position(self, number, layout, extents)
             bindings = [at.block(a) if isinstance(a, list) else at.guards(a) for a in stage.actions]
             found = stage.latest = Bound(layout, bindings, [self._output(root, extents) for root in stage.outputs])
-            remember(stage.bound, key, found)
+            add_bounded(stage.bound, key, found)
         return stage.latest
 
     def _output(self, root: str, extents: Mapping[str, int]) -> OutputArray:
@@ -249,7 +249,7 @@ class LinkedLoop:
         own = inner.workspace
         arena = around.arena(at.number)
 
-        def piece(value: str, one: Piece, inside: str) -> tuple[int, ...]:
+        def piece(value: str, one: SliceLayout, inside: str) -> tuple[int, ...]:
             grows = item.is_open and value in item.made
             base, offset = (around.base(value), 0) if grows else at.pointer(value)
             place = (base, offset, one.first, one.step, one.rows, one.row, one.stride, one.copy)
@@ -291,7 +291,7 @@ LinkedBlock = list[tuple[Any, list[Step]] | LinkedLoop]
 """Native items that run one after the other: walks with their steps, and loops."""
 
 
-def remember(cache: dict[K, V], key: K, value: V) -> None:
+def add_bounded(cache: dict[K, V], key: K, value: V) -> None:
     """Add an entry and drop the oldest past the limit. Needs no lock, which a fork could leave locked."""
     cache[key] = value
     for old in list(cache)[:-LAYOUTS]:
@@ -382,7 +382,7 @@ class Run:
             if kind.dtype is not None and kind.dtype is not DType.STRING and found.dtype != kind.dtype.numpy:
                 found = found.astype(kind.dtype.numpy)  # some reference implementations compute in another precision
             if kind.shape is not None:
-                self._learn(value, kind.shape, found.shape)
+                self._bind_extents(value, kind.shape, found.shape)
             base = self.link.storage.base.get(value)
             if not own or (base is not None and not is_readable(found)):
                 found = aligned_copy(found)
@@ -413,13 +413,13 @@ class Run:
             assert kind.shape is not None
             rest, dtype = concrete(replace(kind, shape=kind.shape[1:]), self.extents)
             shape = (iterations, *rest)
-            self._learn(value, kind.shape, shape)
+            self._bind_extents(value, kind.shape, shape)
             self.frame.reserve(base, math.prod(shape) * dtype.itemsize)
             array = self._array(base, 0, shape, dtype)
             # The next run reuses the memory.
             self.arrays[value] = aligned_copy(array) if value in self.link.plan.outputs else array
 
-    def _learn(self, value: str, shape: Sequence[symbolic.Dim], actual: Sequence[int]) -> None:
+    def _bind_extents(self, value: str, shape: Sequence[symbolic.Dim], actual: Sequence[int]) -> None:
         if len(shape) != len(actual):
             raise RewriteError(f"value {value} has rank {len(actual)}, inferred was {len(shape)}")
         for dim, extent in zip(shape, actual, strict=True):

@@ -28,7 +28,7 @@ from ..ir.target import Target
 from ..memory.buffer_assignment import SCRATCH, Storage, nbytes
 from .fallback import Runner, run_control
 from .interface import Interface, Port, deliver
-from .link import LAYOUTS, Bound, Launch, Link, LinkedLoop, Position, Run, remember
+from .link import LAYOUTS, Bound, Launch, Link, LinkedLoop, Position, Run, add_bounded
 from .native import executor as native
 
 if TYPE_CHECKING:
@@ -177,7 +177,7 @@ class Program:
                 run.take(spec.name, spec.check(value, run.extents))
             bounds = [self._run_stage(run, number) for number in range(len(self._link.stages))]
             if record is None:
-                self._remember(run, bounds[0])
+                self._cache_call(run, bounds[0])
             return [self._output(run, value) for value in self.plan.outputs]
         finally:
             self._frames.append(frame)
@@ -193,7 +193,7 @@ class Program:
                 spec.check(value, known)
             pairs = zip(self.plan.versions, self._versions, strict=True)
             [found] = [program for version, program in pairs if all(guard.holds(known) for guard in version.guards)]
-            remember(self._chosen, key, found)
+            add_bounded(self._chosen, key, found)
         return found
 
     def _run_stage(self, run: Run, number: int) -> Bound:
@@ -218,7 +218,7 @@ class Program:
                 for part, times in zip(action, binding.time(frame, self.threads), strict=True):
                     items: Sequence[Step | Loop] = [part.item] if isinstance(part, LinkedLoop) else part[1]
                     spans = np.frombuffer(times).reshape(len(items), -1, 2)
-                    run.record += [self._launch(run, s, t, number) for s, t in zip(items, spans, strict=True)]
+                    run.record += [self._recorded_launch(run, s, t, number) for s, t in zip(items, spans, strict=True)]
             for part in action:
                 if isinstance(part, LinkedLoop) and part.item.is_open:
                     run.grown(part.item, frame.base(part.iterations))
@@ -229,7 +229,7 @@ class Program:
         sizes = [(SCRATCH + 1 + number, bound.layout.placement.size), (SCRATCH, bound.layout.scratch * self.threads)]
         return [(base, size) for base, size in sizes if size]
 
-    def _launch(self, run: Run, step: Step | Loop, spans: NDArray[np.float64], number: int) -> Launch:
+    def _recorded_launch(self, run: Run, step: Step | Loop, spans: NDArray[np.float64], number: int) -> Launch:
         """Return a step of a recorded run with the addresses of its buffers, except for a loop."""
         at, buffers = Position(self._link, number, run.layouts[number], run.extents), []
         for value in (*step.inputs, *step.outputs) if isinstance(step, Step) else ():
@@ -250,7 +250,7 @@ class Program:
         fresh = value in run.arrays and value not in self.plan.inputs
         return found if fresh or not isinstance(found, np.ndarray) else np.array(found)
 
-    def _remember(self, run: Run, bound: Bound) -> None:
+    def _cache_call(self, run: Run, bound: Bound) -> None:
         """Cache a run as a `Call` of the runtime for inputs of the same sizes, if the plan is one block.
 
         Kernels must write all outputs to their arrays, or a loop at the end must stack them. Rare items on conditions

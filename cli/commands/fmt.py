@@ -12,7 +12,7 @@ from typer import Argument, Option
 
 from ...errors import RewriteError, UserError
 from ..console import err, say
-from ..failures import complain
+from ..failures import print_error
 from ..rule_files import write
 from ..tables import plural
 
@@ -33,7 +33,7 @@ def command(
         try:
             changed += _format(file, check, diff)
         except RewriteError as error:
-            complain(str(error))
+            print_error(str(error))
             failed = max(failed, error.exit_code)
     left = len(files) - changed
     parts = [f"{plural(changed, 'file')} {'would be ' * (check or diff)}reformatted"] if changed else []

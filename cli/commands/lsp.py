@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from concurrent.futures import ProcessPoolExecutor
 
     from ...engine.rewriting.rule_library import OperatorTable
-    from ...engine.rule_tests.run_tests import Suite
+    from ...engine.rule_tests.run_tests import RuleUnderTest
     from ...grammar.library.load import Library
     from ...grammar.lsp.services import Outcome
 
@@ -132,7 +132,9 @@ def _check(standard: Sequence[Path], path: Path, texts: Mapping[Path, str], rule
     return outcomes
 
 
-def _suites(standard: Sequence[Path], path: Path, texts: Mapping[Path, str], rule: str) -> tuple[Library, list[Suite]]:
+def _suites(
+    standard: Sequence[Path], path: Path, texts: Mapping[Path, str], rule: str
+) -> tuple[Library, list[RuleUnderTest]]:
     """Return the library with the editor's texts, and what it holds of a rule in a file."""
     from ...engine.rewriting.rule_library import OperatorTable
     from ...engine.rule_tests.run_tests import suites

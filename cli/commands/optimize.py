@@ -116,28 +116,28 @@ def command(
     from .. import replay
 
     existing_model(model)
-    job = _job(model, outputs, compilation, rules, verify=verify, bench=bench)
+    run = _job(model, outputs, compilation, rules, verify=verify, bench=bench)
     writable(results.report, results.json_file)
-    if "program" in job.targets:
+    if "program" in run.targets:
         Store().prepare()  # reports a cache directory that cannot be written before the work begins
     with Stages(quiet=results.quiet) as stages:
         earlier = None
-        if job.key is not None:
+        if run.key is not None:
             stages("load", {})
-            earlier = replay.find(job.key, verify=verify)
-        done = _replay(job, earlier, stages) if earlier is not None else _make(job, stages)
+            earlier = replay.find(run.key, verify=verify)
+        done = _replay(run, earlier, stages) if earlier is not None else _make(run, stages)
     for stage, seconds in stages.seconds.items():
         done.report.seconds.setdefault(stage, seconds)
     done.show(results)
-    if job.key is not None and done.portions is not None and done.fallbacks is not None:
-        replay.store(job.key, job.original, done.targets, done.portions, done.report, done.verdict, done.fallbacks)
+    if run.key is not None and done.portions is not None and done.fallbacks is not None:
+        replay.store(run.key, run.original, done.targets, done.portions, done.report, done.verdict, done.fallbacks)
     if done.error is not None:
         hint = "\n".join(filter(None, (done.error.hint, f"The optimized model was written: {done.targets['onnx']}")))
         raise UserError(f"no program was made: {done.error.message}", where=done.error.where, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Run:
     """A run of the command as asked for; `key` is its cache key, None if it cannot be cached."""
 
     model: Path
@@ -152,7 +152,7 @@ class Job:
 
 
 @dataclass(slots=True)
-class Done:
+class RunResult:
     """A finished run. `portions` are those of the written model, `error` says why there is no program."""
 
     model: Path
@@ -201,7 +201,7 @@ class Done:
 
 def _job(
     model: Path, outputs: Outputs, compilation: Compilation, rules: RuleOptions, *, verify: bool, bench: bool
-) -> Job:
+) -> Run:
     from ...backend.bundle.program_cache import ProgramCache
     from ...backend.compile_model import program_key
     from ...backend.ir.target import parse_targets
@@ -216,86 +216,86 @@ def _job(
     key = None
     if targets.keys() == set(EMITTED) and compilation.keep_source is None:
         key = program_key(ProgramCache(), model, options, threads, compilation.target)
-    return Job(model, original, targets, options, threads, compilation, verify, bench, key)
+    return Run(model, original, targets, options, threads, compilation, verify, bench, key)
 
 
-def _replay(job: Job, earlier: Earlier, stages: Stages) -> Done:
+def _replay(run: Run, earlier: Earlier, stages: Stages) -> RunResult:
     from ...backend.runtime.fallback import warn_of_fallbacks
 
     stages("write", {})
-    earlier.write(job.original, job.targets["onnx"], job.targets["program"])
+    earlier.write(run.original, run.targets["onnx"], run.targets["program"])
     warn_of_fallbacks(earlier.fallbacks)
-    measured = _bench(job, earlier.cached.load(job.threads), stages) if job.bench else {}
+    measured = _bench(run, earlier.cached.load(run.threads), stages) if run.bench else {}
     earlier.report.seconds = {}
-    return Done(job.model, job.targets, earlier.report, earlier.verdict, job.threads, earlier.fallbacks, measured)
+    return RunResult(run.model, run.targets, earlier.report, earlier.verdict, run.threads, earlier.fallbacks, measured)
 
 
-def _make(job: Job, stages: Stages) -> Done:
+def _make(run: Run, stages: Stages) -> RunResult:
     """Optimize, compile, verify and write, then measure if asked for."""
-    from ..failures import ending_before_writes
+    from ..failures import exit_if_model_changes
 
-    with ending_before_writes(job.model):
-        done, program = _write(job, stages)
+    with exit_if_model_changes(run.model):
+        done, program = _write(run, stages)
     if program is not None:
         done.fallbacks = program.fallbacks()
-        done.measured = _bench(job, program, stages) if job.bench else {}
+        done.measured = _bench(run, program, stages) if run.bench else {}
     return done
 
 
-def _write(job: Job, stages: Stages) -> tuple[Done, Program | None]:
+def _write(run: Run, stages: Stages) -> tuple[RunResult, Program | None]:
     """Optimize, compile, verify and write.
 
     Raises `CheckFailed` if the outputs differ from the original's, and `UserError` if nothing can be written."""
     from ...engine.onnx_io.exporter import writing
     from .. import verification
 
-    result, program, error = _compile(job, (), stages)
+    result, program, error = _compile(run, (), stages)
     if error is not None:
-        job = replace(job, targets={"onnx": job.targets["onnx"]})
+        run = replace(run, targets={"onnx": run.targets["onnx"]})
     verdict = "not verified"
-    if job.verify:
+    if run.verify:
         stages("verify", {})
-        found = verification.check(result, job.model, program)
+        found = verification.check(result, run.model, program)
         if not found.ok:
-            again = lambda disabled: _compile(job, disabled, stages)[:2]  # noqa: E731
-            raise verification.refuse(found, result, job.model, again)
+            optimize_without = lambda disabled: _compile(run, disabled, stages)[:2]  # noqa: E731
+            raise verification.failure(found, result, run.model, optimize_without)
         result.report.verify, verdict = found.as_json(), str(found)
     stages("write", {})
-    if job.targets and not job.original.is_unchanged():
-        raise UserError("the model was changed during the run", where=str(job.model), hint="Try again.")
-    done = Done(job.model, job.targets, result.report, verdict, job.threads, error=error)
+    if run.targets and not run.original.is_unchanged():
+        raise UserError("the model was changed during the run", where=str(run.model), hint="Try again.")
+    done = RunResult(run.model, run.targets, result.report, verdict, run.threads, error=error)
     with ExitStack() as stack:
-        finish = stack.enter_context(writing(result.portable, job.targets["onnx"])) if "onnx" in job.targets else None
-        if "program" in job.targets and program is not None:
-            program.save(job.targets["program"])  # first, so that a full disk leaves both outputs as they were
+        finish = stack.enter_context(writing(result.portable, run.targets["onnx"])) if "onnx" in run.targets else None
+        if "program" in run.targets and program is not None:
+            program.save(run.targets["program"])  # first, so that a full disk leaves both outputs as they were
         done.portions = finish() if finish is not None else None
     return done, program
 
 
-def _compile(job: Job, disabled: Sequence[str], stages: Stages) -> tuple[Optimized, Program | None, UserError | None]:
+def _compile(run: Run, disabled: Sequence[str], stages: Stages) -> tuple[Optimized, Program | None, UserError | None]:
     """Optimize and compile without some rules. Where only the program fails, return the error instead of it."""
     from ...backend.compile_model import compile_optimized, preloading
     from ...engine.optimizer import optimize
 
-    wanted = "program" in job.targets or job.bench
-    options = replace(job.options, disabled=disabled)
-    result = optimize(job.model, options, preloading(stages) if wanted else stages)
+    wanted = "program" in run.targets or run.bench
+    options = replace(run.options, disabled=disabled)
+    result = optimize(run.model, options, preloading(stages) if wanted else stages)
     if not wanted:
         return result, None, None
-    target, source = job.compilation.target, job.compilation.keep_source
+    target, source = run.compilation.target, run.compilation.keep_source
     try:
-        program = compile_optimized(result, threads=job.threads, target=target, keep_source=source, progress=stages)
+        program = compile_optimized(result, threads=run.threads, target=target, keep_source=source, progress=stages)
     except UserError as error:
-        if "onnx" not in job.targets:
+        if "onnx" not in run.targets:
             raise
         return result, None, error
     return result, program, None
 
 
-def _bench(job: Job, program: Program, stages: Stages) -> dict[str, Timing]:
+def _bench(run: Run, program: Program, stages: Stages) -> dict[str, Timing]:
     from importlib.util import find_spec
 
     stages("bench", {})
     peers = ["onnxruntime"] if find_spec("onnxruntime") else []
-    feeds = feeds_for(program, job.model, dict(job.options.shapes), [])
-    return measure(program, job.model, feeds, peers, seconds=2.0)
+    feeds = feeds_for(program, run.model, dict(run.options.shapes), [])
+    return measure(program, run.model, feeds, peers, seconds=2.0)

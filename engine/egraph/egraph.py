@@ -32,7 +32,7 @@ class EGraph:
     """E-nodes, their classes, and what is known of them.
 
     `made_by[h]` is the rule that first made node `h` (None for a node of the model), `origins[h]` the names of the
-    original nodes it stands for. `knowledge` counts facts learned, so that a failed condition knows whether to try
+    original nodes it stands for. `revision` counts facts learned, so that a failed condition knows whether to try
     again. `touched` lists, in order, the classes of which more became known, and both classes of each merge. `earlier`
     has the rules that made a node in the e-graph that this one was restricted from. `interned` has, by their number in
     the matcher, the attributes of nodes and the number of outputs; `symbols` counts those that stand for fresh dims."""
@@ -43,7 +43,7 @@ class EGraph:
     roots: dict[str, int] = field(default_factory=dict)
     constants: dict[str, ConstantInfo] = field(default_factory=dict)
     commutative: frozenset[str] = frozenset()
-    knowledge: int = 0
+    revision: int = 0
     unions: list[tuple[int, int, str | None]] = field(default_factory=list)
     _parent: list[int] = field(default_factory=list)
     _known: list[Facts] = field(default_factory=list)
@@ -138,9 +138,9 @@ class EGraph:
         """Return the contents of a small integer tensor as dims, if known."""
         return self._known[self.find(handle)].value
 
-    def changed_since(self, knowledge: int, handles: Iterable[int]) -> bool:
-        """Whether more has become known of one of these classes since `self.knowledge` had that value."""
-        return any(self._stamps[self.find(h)] > knowledge for h in handles)
+    def changed_since(self, revision: int, handles: Iterable[int]) -> bool:
+        """Whether more has become known of one of these classes since `self.revision` had that value."""
+        return any(self._stamps[self.find(h)] > revision for h in handles)
 
     def number(self, handle: int, *, contents: bool) -> int:
         """Return a number that classes share if the same is known of them: types, and optionally contents."""
@@ -173,7 +173,7 @@ class EGraph:
     def add_input(self, name: str, type_: ValueType, value: SymbolicValue | None = None) -> int:
         """Return the class of a graph input or captured value; `value` are its contents."""
         handle = self._add_leaf(ENode("Input", {"name": name}, ()), Facts((type_,), None, value))
-        self._settle_empty(handle)
+        self._fold_empty(handle)
         return handle
 
     def add_constant(self, constant: Constant | ConstantInfo) -> int:
@@ -189,7 +189,7 @@ class EGraph:
         key = (node.op, *node.attrs.values())
         if key not in self._memo:
             self._memo[key] = self._append(node, facts, None, ())
-            self._tell("leaf", self._memo[key])
+            self._add_row("leaf", self._memo[key])
         return self._memo[key]
 
     def add(
@@ -222,10 +222,10 @@ class EGraph:
         for child in dict.fromkeys(kids):
             self._users[child].append(handle)
         if serial:
-            self._tell("leaf", handle)
+            self._add_row("leaf", handle)
         elif self.matcher is not None:
             self.matcher.add_node((handle, self.op_id(op), attr_id, *kids), variadic=_is_variadic(op))
-        self._settle(handle)
+        self._fold_constant(handle)
         return handle
 
     def _operands(self, op: str, children: Iterable[int]) -> tuple[int, ...]:
@@ -233,7 +233,7 @@ class EGraph:
         kids = tuple(map(self.find, children))
         return kids[::-1] if len(kids) == 2 and kids[0] > kids[1] and op in self.commutative else kids
 
-    def _tell(self, relation: str, *row: int) -> None:
+    def _add_row(self, relation: str, *row: int) -> None:
         """Add a row to a table of egglog; an e-graph to infer types in has none."""
         if self.matcher is not None:
             self.matcher.add(relation, *row)
@@ -259,9 +259,9 @@ class EGraph:
         self._known.append(facts)
         self._users.append([])
         self._members.append([handle])
-        self._stamps.append(self.knowledge)
+        self._stamps.append(self.revision)
         if facts.is_const:
-            self._tell("fixed", handle)
+            self._add_row("fixed", handle)
         return handle
 
     # --- analysis ---
@@ -272,11 +272,11 @@ class EGraph:
     def _child_facts(self, node: ENode) -> list[Facts | None]:
         return [None if c == ABSENT else self._known[self.find(c)] for c in node.children]
 
-    def _settle(self, handle: int) -> None:
+    def _fold_constant(self, handle: int) -> None:
         """Merge a node whose contents are known with that constant."""
         facts = self._known[self.find(handle)]
         node = self.nodes[handle]
-        if facts.constant is not None or node.outputs != 1 or node.op in LEAVES or self._settle_empty(handle):
+        if facts.constant is not None or node.outputs != 1 or node.op in LEAVES or self._fold_empty(handle):
             return
         constant = contents_of(facts)
         if constant is None and facts.is_const and node.op != "Proj":
@@ -284,27 +284,27 @@ class EGraph:
         if constant is not None and agree((constant.type,), facts.types, loose=True):
             self.union(handle, self.add_constant(constant))
 
-    def _settle_empty(self, handle: int) -> bool:
+    def _fold_empty(self, handle: int) -> bool:
         """Merge a tensor without elements with the constant of its shape; whether it is one."""
         constant = empty_constant(self.type(handle))
         if constant is not None:
             self.union(handle, self.add_constant(constant))
         return constant is not None
 
-    def _learn(self, handle: int, other: Facts) -> None:
+    def _add_facts(self, handle: int, other: Facts) -> None:
         """Add facts to a class and propagate changes to its parents."""
         at = self.find(handle)
         facts = self._known[at]
         merged = combine(facts, other)
         if merged != facts:
             self._known[at] = merged
-            self.knowledge += 1
-            self._stamps[at] = self.knowledge
+            self.revision += 1
+            self._stamps[at] = self.revision
             self.touched.append(at)
             if merged.is_const and not facts.is_const:
-                self._tell("fixed", at)
+                self._add_row("fixed", at)
             for user in list(self._users[at]):
-                self._relearn(user)
+                self._reinfer(user)
 
     # --- merging ---
 
@@ -319,7 +319,7 @@ class EGraph:
         if low == high:
             return False
         self.unions.append((a, b, rule))
-        self._tell("equal", low, high)
+        self._add_row("equal", low, high)
         self._merge(low, high)
         return True
 
@@ -327,26 +327,26 @@ class EGraph:
         self._parent[high] = low
         self._users[low].extend(self._users[high])
         self._members[low].extend(self._members[high])
-        self.knowledge += 1
-        self._stamps[low] = self.knowledge
+        self.revision += 1
+        self._stamps[low] = self.revision
         self.touched += (low, high)
         self._merged = True
         before, after = self._known[low], self._known[high]
-        self._learn(low, after)
+        self._add_facts(low, after)
         # The facts of `low` are new to the former users of `high`.
         if (before.constant, before.value, before.types) != (after.constant, after.value, after.types):
             for user in list(self._users[high]):
-                self._relearn(user)
+                self._reinfer(user)
 
-    def _relearn(self, handle: int) -> None:
+    def _reinfer(self, handle: int) -> None:
         """Infer a node again from what its children are known to be."""
         try:
             learned = self._infer(self.nodes[handle])
         except IllTyped:
             return
         if len(learned.types) == len(self.types(handle)):
-            self._learn(handle, learned)
-        self._settle(handle)
+            self._add_facts(handle, learned)
+        self._fold_constant(handle)
 
     def rebuild(self) -> None:
         """Update the egglog side and merge the congruences that it finds."""
@@ -360,10 +360,10 @@ class EGraph:
                 if low != high:
                     self.unions.append((handle, canonical, None))
                     self._merge(low, high)
-            self._remember()
+            self._rehash()
         self._merged = False
 
-    def _remember(self) -> None:
+    def _rehash(self) -> None:
         """Rebuild the hash-cons table after merges."""
         memo: dict[tuple[Any, ...], int] = {k: v for k, v in self._memo.items() if k[0] in LEAVES}
         for (op, attrs, *kids), handle in ((k, v) for k, v in self._memo.items() if k[0] not in LEAVES):

@@ -50,10 +50,10 @@ class LocalSearch:
             improved = False
             for child, nodes in shared:
                 if self.steps <= budget and not self.counts.get(child):
-                    improved |= self._adopt(nodes)
+                    improved |= self._switch_users_to(nodes)
             for child, nodes in shared:
                 if self.steps <= budget and self.counts.get(child):
-                    improved |= self._abandon(child, nodes, options)
+                    improved |= self._switch_users_from(child, nodes, options)
             for c, handle in every:
                 if self.steps <= budget and self.counts.get(c) and handle != self.pick[c]:
                     improved |= self._try([(c, handle)])
@@ -74,12 +74,14 @@ class LocalSearch:
                 change += self._switch(c, handle)
         return self._accept(change, undo)
 
-    def _adopt(self, nodes: Iterable[tuple[int, int]]) -> bool:
+    def _switch_users_to(self, nodes: Iterable[tuple[int, int]]) -> bool:
         """Make all classes that can read an unused class do so, each by its first node, if that is cheaper."""
         moves = dict(reversed([(c, h) for c, h in nodes if self.counts.get(c)]))
         return len(moves) > 1 and self._try(sorted(moves.items()))
 
-    def _abandon(self, dropped: int, nodes: Iterable[tuple[int, int]], options: Mapping[int, list[int]]) -> bool:
+    def _switch_users_from(
+        self, dropped: int, nodes: Iterable[tuple[int, int]], options: Mapping[int, list[int]]
+    ) -> bool:
         """Compute all classes that read a used class without it, if that is cheaper: one alone gains nothing."""
         readers = sorted({c for c, h in nodes if self.counts.get(c) and self.pick[c] == h})
         if len(readers) < 2:

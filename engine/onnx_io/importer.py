@@ -50,7 +50,7 @@ def read(
     if not model.graph.output:
         raise UserError("the graph has no outputs", where=where)
     model = proto_graphs.inline_functions(model, where)
-    with schemas.declaring(declared(opset) if declared is not None else {}):
+    with schemas.declared_operators(declared(opset) if declared is not None else {}):
         make = partial(_Reader, files, where, opset, ir_version=model.ir_version)
         reader = make(shapes=dict(shapes or {}))
         graph = reader.main(model)

@@ -15,7 +15,7 @@ from .folding import evaluate
 Array = NDArray[Any]
 Compute = Callable[[str, Mapping[str, AttrValue], Sequence[Array | None], int], "Sequence[Array] | None"]
 """Returns the outputs of a node, from its operator, attributes, inputs and number of outputs; None if it cannot."""
-MOST_RUNS = 1000
+MAX_RUNS = 1000
 """Maximum number of runs of a body."""
 
 
@@ -75,8 +75,8 @@ def _loop(
     carried = [a for a in arrays[2:] if a is not None]
     added: list[list[Array]] = []
     while goes_on and (most is None or len(added) < int(most.reshape(()))):
-        if len(added) == MOST_RUNS:
-            raise Unprovable(f"this Loop runs more than {MOST_RUNS} times")
+        if len(added) == MAX_RUNS:
+            raise Unprovable(f"this Loop runs more than {MAX_RUNS} times")
         number = np.array(len(added), np.int64)
         condition, *found = _body(body, [number, np.array(True), *carried], around, compute)
         goes_on, carried = bool(condition.all()), found[: len(carried)]

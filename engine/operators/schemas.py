@@ -57,7 +57,7 @@ _DECLARED: ContextVar[Mapping[str, Declared]] = ContextVar("_DECLARED", default=
 
 
 @contextmanager
-def declaring(table: Mapping[str, Declared]) -> Iterator[None]:
+def declared_operators(table: Mapping[str, Declared]) -> Iterator[None]:
     """Make these operators known besides those of the standard while the context lasts.
 
     This is the only place that holds them: signatures and purity are asked for at too many depths to pass a table

@@ -17,7 +17,7 @@ from ..ir.graph import Graph, Node
 from ..ir.names import OWN_DOMAIN
 from ..ir.values import Unprovable
 from ..operators.inference import IllTyped, fresh_dims
-from ..operators.schemas import STANDARD_DOMAINS, Declared, declaring
+from ..operators.schemas import STANDARD_DOMAINS, Declared, declared_operators
 from .custom_operators import define
 from .evaluate import Evaluator
 
@@ -36,7 +36,7 @@ def expand_definitions(graph: Graph, declared: Mapping[str, Declared]) -> Graph:
     for op in nonstandard_operators(graph):
         if op not in declared or declared[op].op.definition is None:
             raise UserError(f"{op} has no definition")
-    with declaring(declared):
+    with declared_operators(declared):
         return bodies.map_bodies(_expand(graph, declared), lambda body: expand_definitions(body, declared))
 
 

@@ -41,7 +41,7 @@ class RuleSet:
     plan: Plan
     native: Plan
 
-    def further(self, ops: Container[str]) -> bool:
+    def needs_kernel_rules(self, ops: Container[str]) -> bool:
         """Return whether a rule in the first step of `native` may apply to a graph of these operators."""
         first = frozenset(names_of(self.native.steps[0])) if self.native.steps else frozenset()
         return any(rule.ruleset in first and all(op in ops for op in rule.required) for rule in self.rules)

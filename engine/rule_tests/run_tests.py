@@ -31,7 +31,7 @@ from ..ir.values import TensorRef, Unprovable
 from ..onnx_io import importer
 from ..operators.folding import Array
 from ..operators.inference import IllTyped
-from ..operators.schemas import Declared, declaring
+from ..operators.schemas import Declared, declared_operators
 from ..rewriting.build_nodes import build_constant
 from ..rewriting.evaluate import Evaluator
 from ..rewriting.matching.compiled_patterns import CompiledRule, Unsupported, compiled
@@ -47,7 +47,7 @@ from .operands import MAX_CHOICES, Operands
 
 _COMPARED = 16
 """Maximum number of values whose forms are compared on a model."""
-_PARCEL = 8
+_BATCH = 8
 """Number of rules that one process tests at a time: few, since some take much longer than others."""
 
 
@@ -80,7 +80,7 @@ class _Failure(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Suite:
+class RuleUnderTest:
     """A rule with its library, and the operators that are declared for some opsets."""
 
     rule: ast.Rule
@@ -104,11 +104,11 @@ class Suite:
         return saturator.run().counts[self.rule.name]
 
 
-def suites(library: Library) -> list[Suite]:
+def suites(library: Library) -> list[RuleUnderTest]:
     """Return all rules of a library as suites; operators with a definition as the rules that recognize them."""
     rules = rule_set(library, "fast", precision=None)
     every = [*library.rules, *(recognition(op) for op in library.ops if op.definition is not None)]
-    return [Suite(rule, rules, functools.partial(operators_of, library)) for rule in every]
+    return [RuleUnderTest(rule, rules, functools.partial(operators_of, library)) for rule in every]
 
 
 def run_tests(
@@ -127,34 +127,34 @@ def run_tests(
         for number, rule in enumerate(suite.rule for suite in every)
         if Path(rule.span.file).resolve() in files and select in (None, rule.name) and rule.tests
     ]
-    if jobs <= 1 or len(numbers) <= _PARCEL:
+    if jobs <= 1 or len(numbers) <= _BATCH:
         return _run_suites(every[number] for number in numbers)
-    parcels = [numbers[i : i + _PARCEL] for i in range(0, len(numbers), _PARCEL)]
-    run = functools.partial(_run_parcel, wanted, std)
-    return [result for results in in_order(run, parcels, jobs=jobs) for result in results]
+    batches = [numbers[i : i + _BATCH] for i in range(0, len(numbers), _BATCH)]
+    run = functools.partial(_run_batch, wanted, std)
+    return [result for results in in_order(run, batches, jobs=jobs) for result in results]
 
 
-def _run_suites(chosen: Iterable[Suite]) -> list[TestResult]:
+def _run_suites(chosen: Iterable[RuleUnderTest]) -> list[TestResult]:
     return [run_test(suite, test) for suite in chosen for test in suite.rule.tests]
 
 
-def _run_parcel(files: tuple[Path, ...], std: bool, numbers: Sequence[int]) -> list[TestResult]:
+def _run_batch(files: tuple[Path, ...], std: bool, numbers: Sequence[int]) -> list[TestResult]:
     every = _loaded(files, std)
     return _run_suites(every[number] for number in numbers)
 
 
 @functools.lru_cache(maxsize=1)
-def _loaded(files: tuple[Path, ...], std: bool) -> list[Suite]:
+def _loaded(files: tuple[Path, ...], std: bool) -> list[RuleUnderTest]:
     """Load a library once in a process, which lives for one run only."""
     return suites(load_rules(files, std=std))
 
 
-def run_test(suite: Suite, test: ast.RuleTest) -> TestResult:
+def run_test(suite: RuleUnderTest, test: ast.RuleTest) -> TestResult:
     """Run one test, once for each choice of alternatives in the pattern."""
     start = time.perf_counter()
     failure = None
     try:
-        with declaring(suite.operators({})):
+        with declared_operators(suite.operators({})):
             if test.equals:
                 _equals(suite, test)
             elif test.model is not None:
@@ -180,7 +180,7 @@ def run_test(suite: Suite, test: ast.RuleTest) -> TestResult:
 
 
 def _compare(
-    suite: Suite,
+    suite: RuleUnderTest,
     egraph: EGraph,
     root: int,
     inputs: Mapping[str, Array],
@@ -203,7 +203,7 @@ def _compare(
 # --- tests on operands ---
 
 
-def _on_operands(suite: Suite, test: ast.RuleTest) -> None:
+def _on_operands(suite: RuleUnderTest, test: ast.RuleTest) -> None:
     given = {operand.target.name for operand in test.operands}
     for lhs in expand(suite.rule.lhs, MAX_CHOICES):
         if test.term is not None or _omitted(lhs) == _omitted(suite.rule.lhs) - given:
@@ -215,7 +215,7 @@ def _omitted(lhs: ast.Expr | ast.Roots) -> set[str]:
     return {default.name for node in lhs.walk() if isinstance(node, ast.Omitted) for default in node.defaults}
 
 
-def _run(suite: Suite, test: ast.RuleTest, lhs: ast.Expr | ast.Roots) -> None:
+def _run(suite: RuleUnderTest, test: ast.RuleTest, lhs: ast.Expr | ast.Roots) -> None:
     context, rule = suite.new_context(), suite.rule
     egraph = context.egraph
     operands = Operands(rule, test, context)
@@ -276,7 +276,7 @@ def _check_result(gives: ast.Expr, context: Evaluator, operands: Operands, roots
 # --- tests on terms and models ---
 
 
-def _equals(suite: Suite, test: ast.RuleTest) -> None:
+def _equals(suite: RuleUnderTest, test: ast.RuleTest) -> None:
     """Check that two terms become equal by the rule alone."""
     context = suite.new_context()
     egraph, operands = context.egraph, Operands(suite.rule, test, context)
@@ -294,7 +294,7 @@ def _equals(suite: Suite, test: ast.RuleTest) -> None:
         _compare(suite, egraph, left, operands.values(trial))
 
 
-def _on_model(suite: Suite, test: ast.RuleTest, path: Path) -> None:
+def _on_model(suite: RuleUnderTest, test: ast.RuleTest, path: Path) -> None:
     """Check that the rule is, or is not, applied to a model; the forms that it finds of values must be equal."""
     graph = importer.read(path, declared=suite.operators)
     egraph = suite.new_context().egraph

@@ -18,13 +18,13 @@ Key = tuple[str, Row]
 class Match:
     """A row that egglog found, and the context of its rule.
 
-    `knowledge` is the e-graph's when the match was refused, None if it was not tried yet."""
+    `revision` is the e-graph's when the match was refused, None if it was not tried yet."""
 
     rule: CompiledRule
     variant: Variant
     context: Evaluator
     row: Row
-    knowledge: int | None = None
+    revision: int | None = None
 
     @property
     def key(self) -> Key:
@@ -68,7 +68,7 @@ class PendingMatches:
 
     def refuse(self, match: Match) -> None:
         """Add a match that was refused, to be retried when more is known of its classes."""
-        match.knowledge = self.egraph.knowledge
+        match.revision = self.egraph.revision
         self.matches[match.key] = match
         for handle in dict.fromkeys(match.classes):
             self._watched.setdefault(handle, []).append(match.key)
@@ -79,10 +79,10 @@ class PendingMatches:
         for i in range(self._seen, len(touched)):
             self._due.update(self._watched.get(touched[i], ()))
         self._seen = len(touched)
-        if match.knowledge is None:
+        if match.revision is None:
             return True
         if key in self._due:
             self._due.discard(key)
         elif not match.variant.ac_trees:
             return False
-        return self.egraph.changed_since(match.knowledge, (*match.classes, *self.terms(match)))
+        return self.egraph.changed_since(match.revision, (*match.classes, *self.terms(match)))

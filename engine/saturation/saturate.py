@@ -30,7 +30,7 @@ from ..rewriting.notation import start_of
 from ..rewriting.rule_context import Bindings
 from ..rewriting.schedule import Budget, Plan, Repeat, Run, Saturate, Step, names_of
 from .pending_matches import Key, Match, PendingMatches
-from .saturation_report import LimitMet as LimitMet
+from .saturation_report import ExhaustedBudget as ExhaustedBudget
 from .saturation_report import Limits as Limits
 from .saturation_report import RuleCount as RuleCount
 from .saturation_report import RulesetBudget
@@ -123,7 +123,7 @@ class Saturator:
         if self.report.stop_reason == "saturated":
             self.report.stop_reason = "iteration_limit"
         for ruleset in dict.fromkeys(names_of(step)):
-            self.report.meet(ruleset, "iterations")
+            self.report.record_exhausted(ruleset, "iterations")
 
     def _resume(self) -> bool:
         """End all suspensions when nothing else is left to do, and return whether there were any."""
@@ -154,7 +154,7 @@ class Saturator:
         self._compile(ruleset)
         found = self._matcher.matches(f"{self._prefix}_{ruleset}")
         self.report.iterations += 1
-        knowledge, nodes = egraph.knowledge, len(egraph.nodes)
+        revision, nodes = egraph.revision, len(egraph.nodes)
         waiting = pending.take()
         budget.begin_applying()
         for name, rows in found.items():
@@ -164,7 +164,7 @@ class Saturator:
             if not pending.is_due(key, match):
                 pending.matches.setdefault(key, match)
             elif not budget.admits(match.rule.name):
-                match.knowledge = None
+                match.revision = None
                 pending.matches.setdefault(key, match)
             else:
                 began = time.perf_counter()
@@ -173,7 +173,7 @@ class Saturator:
                 budget.check()
         budget.end()
         self.progress(self.report.iterations, len(egraph.nodes))
-        self._changes += egraph.knowledge != knowledge or len(egraph.nodes) != nodes
+        self._changes += egraph.revision != revision or len(egraph.nodes) != nodes
 
     def _define(self) -> None:
         """Equate nodes of the model with the definitions of their operators, once the requirements are proved."""
@@ -181,9 +181,9 @@ class Saturator:
         new = range(self._looked_at, len(nodes))
         self._looked_at = len(nodes)
         waiting, self._undefined = [*self._undefined, *((h, None) for h in new if nodes[h].op in declared)], []
-        for handle, knowledge in waiting:
-            if knowledge is not None and not self.egraph.changed_since(knowledge, nodes[handle].children):
-                self._undefined.append((handle, knowledge))
+        for handle, revision in waiting:
+            if revision is not None and not self.egraph.changed_since(revision, nodes[handle].children):
+                self._undefined.append((handle, revision))
                 continue
             op = declared[nodes[handle].op]
             name = f"define_{op.name}"
@@ -194,7 +194,7 @@ class Saturator:
                 count.applied += define(context, handle, op)
             except (Unprovable, IllTyped) as why:
                 count.reason = str(why)
-                self._undefined.append((handle, self.egraph.knowledge))
+                self._undefined.append((handle, self.egraph.revision))
 
     def _compile(self, ruleset: str) -> None:
         """Register the queries of a ruleset, again when new operators have appeared that its rules name."""

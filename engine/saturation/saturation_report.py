@@ -22,7 +22,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class LimitMet:
+class ExhaustedBudget:
     """A budget of a ruleset that was used up: its name (`matches`, `nodes`, …), and the rule if it is one rule's."""
 
     ruleset: str
@@ -61,7 +61,7 @@ class Saturation:
     classes: int = 0
     nodes: int = 0
     counts: dict[str, RuleCount] = field(default_factory=dict)
-    limits: list[LimitMet] = field(default_factory=list)
+    limits: list[ExhaustedBudget] = field(default_factory=list)
     unscheduled: tuple[str, ...] = ()
 
     @property
@@ -69,9 +69,9 @@ class Saturation:
         """Rules that were suspended for a time."""
         return [met.rule for met in self.limits if met.rule is not None]
 
-    def meet(self, ruleset: str, limit: str, rule: str | None = None) -> None:
+    def record_exhausted(self, ruleset: str, limit: str, rule: str | None = None) -> None:
         """Record that a budget was used up."""
-        met = LimitMet(ruleset, limit, rule)
+        met = ExhaustedBudget(ruleset, limit, rule)
         if met not in self.limits:
             self.limits.append(met)
 
@@ -136,7 +136,7 @@ class RulesetBudget:
         for limit, used, most in zip(("nodes", "seconds"), self._used(), allowed, strict=True):
             if most is not None and used >= most:
                 self.exhausted = True
-                self.report.meet(self.ruleset, limit)
+                self.report.record_exhausted(self.ruleset, limit)
 
     def admits(self, rule: str) -> bool:
         """Count an application of a rule; return False if it may not be applied now."""
@@ -150,7 +150,7 @@ class RulesetBudget:
             return True
         self._suspended_until[rule] = now + (2 << self._suspensions[rule])
         self._suspensions[rule] += 1
-        self.report.meet(self.ruleset, "matches", rule)
+        self.report.record_exhausted(self.ruleset, "matches", rule)
         return False
 
     def resume(self) -> bool:

@@ -42,7 +42,7 @@ _PLACES = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Miss:
+class NearMiss:
     """Place where a rule came close to firing.
 
     `node` names the root there; `matched` of `total` parts of the rule hold, and `span` is the first that does not.
@@ -70,7 +70,7 @@ class WhyNot:
 
     rule: str
     fires: tuple[str, ...]
-    misses: tuple[Miss, ...]
+    misses: tuple[NearMiss, ...]
 
 
 def why_not(context: Evaluator, rules: Sequence[CompiledRule], *, most: int = 5, constants: bool = False) -> WhyNot:
@@ -78,22 +78,22 @@ def why_not(context: Evaluator, rules: Sequence[CompiledRule], *, most: int = 5,
 
     A place where the rule has already been applied counts as one where it holds. With `constants` terms over constants
     are tried too, which saturation does not rewrite."""
-    best: dict[int, Miss] = {}
+    best: dict[int, NearMiss] = {}
     fired: dict[int, str] = {}
     egraph, declared = context.egraph, context.declared
     for number, rule in enumerate(rules):
         ops = {op: egraph.op_id(op) for op in rule.heads} | operator_numbers(egraph, declared)
         for variant in Compiler(ops, egraph.commutative, f"why{number}", declared).variants(rule, set()):
-            _Tries(context, rule, variant, best, fired).run(constants)
+            _PartialMatches(context, rule, variant, best, fired).run(constants)
     misses = sorted((m for root, m in best.items() if root not in fired), key=_closest_first)
-    alike: dict[tuple[int, str], list[Miss]] = {}
+    alike: dict[tuple[int, str], list[NearMiss]] = {}
     for miss in misses:  # a large model has the same miss a hundred times
         alike.setdefault((miss.matched, _without_names(miss.reason)), []).append(miss)
     found = [replace(m[0], others=tuple(dict.fromkeys(o.node for o in m[1:]))) for m in alike.values()]
     return WhyNot(rules[0].name, tuple(dict.fromkeys(fired.values())), tuple(found)[:most])
 
 
-def _closest_first(miss: Miss) -> tuple[float, bool]:
+def _closest_first(miss: NearMiss) -> tuple[float, bool]:
     return -miss.matched / miss.total, " made by " in miss.node  # equal ones stay in the model's order
 
 
@@ -109,13 +109,13 @@ def combined(found: Sequence[WhyNot]) -> WhyNot | None:
     return WhyNot(found[0].rule, tuple(f for one in found for f in one.fires), tuple(misses))
 
 
-class _Tries:
+class _PartialMatches:
     """Attempts to match one variant of a rule's pattern.
 
     `best` is the closest miss at each class that may be a root of the pattern, `fired` where the rule holds."""
 
     def __init__(
-        self, context: Evaluator, rule: CompiledRule, variant: Variant, best: dict[int, Miss], fired: dict[int, str]
+        self, context: Evaluator, rule: CompiledRule, variant: Variant, best: dict[int, NearMiss], fired: dict[int, str]
     ) -> None:
         self.egraph = context.egraph
         self.context = context.for_rule(rule.rule, rule.name, rule.indices)
@@ -139,18 +139,18 @@ class _Tries:
         tried = (
             handle
             for handle in range(len(egraph.nodes) if self.atoms else 0)
-            if egraph.made_by[handle] != name and self._is(self.atoms[0], handle, {})
+            if egraph.made_by[handle] != name and self._is_match(self.atoms[0], handle, {})
             if constants or not egraph.is_const(handle)  # terms over constants are folded, not rewritten
         )
         for handle in itertools.islice(tried, _ROOTS):
             self.at, self.name, self.steps = egraph.find(handle), self._describe_node(handle), 0
-            for after in self._node(0, handle, {self.atoms[0].root: self.at}):
-                if self._go(1, after):
+            for after in self._match_node(0, handle, {self.atoms[0].root: self.at}):
+                if self._match_from(1, after):
                     break
         for members in self.groups.values():
             self._try_group(members)
 
-    def _go(self, done: int, found: dict[str, int]) -> bool:
+    def _match_from(self, done: int, found: dict[str, int]) -> bool:
         """Match the atoms from number `done` on, and return whether the whole rule holds."""
         self.steps += 1
         if self.steps > _STEPS:
@@ -160,18 +160,18 @@ class _Tries:
         atom = self.atoms[done]
         bound = found.get(atom.root)
         handles: Sequence[int] = range(len(self.egraph.nodes)) if bound is None else self.egraph.members(bound)
-        matching = [h for h in handles if self._is(atom, h, found)]
+        matching = [h for h in handles if self._is_match(atom, h, found)]
         if not matching and bound is not None:
             kind = f"{self.kinds.get(str(atom.op), '')} operator".strip()
             wanted = self.egraph.op_name(atom.op) if isinstance(atom.op, int) else kind
             self._fail(done, f"{wanted} is expected here, found {self._describe(bound)}", self._span(atom))
         return any(
-            self._go(done + 1, after)
+            self._match_from(done + 1, after)
             for handle in matching
-            for after in self._node(done, handle, {**found, atom.root: self.egraph.find(handle)})
+            for after in self._match_node(done, handle, {**found, atom.root: self.egraph.find(handle)})
         )
 
-    def _is(self, atom: Atom, handle: int, found: Mapping[str, int]) -> bool:
+    def _is_match(self, atom: Atom, handle: int, found: Mapping[str, int]) -> bool:
         op = self.egraph.nodes[handle].op
         if isinstance(atom.op, int):
             return self.egraph.op_id(op) == atom.op
@@ -179,7 +179,7 @@ class _Tries:
             return False
         return atom.op not in self.kinds or self.context.kinds.get(op) == self.kinds[atom.op]
 
-    def _node(self, done: int, handle: int, found: dict[str, int]) -> Iterator[dict[str, int]]:
+    def _match_node(self, done: int, handle: int, found: dict[str, int]) -> Iterator[dict[str, int]]:
         atom, node = self.atoms[done], self.egraph.nodes[handle]
         found = {**found, atom.attrs: self.egraph.attrs_id(handle)}
         if isinstance(atom.op, str):
@@ -305,7 +305,7 @@ class _Tries:
     def _fail(self, done: int, reason: str, span: ast.Span) -> None:
         known = self.best.get(self.at)
         if known is None or done > known.matched:
-            self.best[self.at] = Miss(self.rule.name, self.name, done, self.total, reason, span)
+            self.best[self.at] = NearMiss(self.rule.name, self.name, done, self.total, reason, span)
 
     def _span(self, atom: Atom) -> ast.Span:
         demand = self.of_attrs.get(atom.attrs)

@@ -54,7 +54,7 @@ ENUMERATED = (280, 100)
 """Maximum number of enumerated shapes of the first and the second instance on which a rule fires."""
 ENUMERATED_REFUSED = (140, 110, 80)
 """The same of the first tests that a rule refuses: cases next to these are easily forgotten."""
-MOST_ROUNDS = 40
+MAX_ROUNDS = 40
 _SATURATION_SECONDS = 20.0
 _STORED = ("name", "numerics", "layer", "instances", "fired", "near_misses", "seconds", "problems", "notes", "proof",
            "proved_seconds")  # fmt: skip
@@ -157,7 +157,7 @@ class _Search:
         pending = list(seeds(self.subject))
         pending += [other for instance in pending[:2] for other in retyped(self.sampling, instance)]
         pending += sample_pattern(self.subject, self.rng, FROM_PATTERN)
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             if not pending or time.process_time() >= self.until:
                 return
             if self._round(pending) or self.tally.instances >= self.limit:

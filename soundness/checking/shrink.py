@@ -151,36 +151,38 @@ def _smaller_extents(instance: Instance, rng: np.random.Generator) -> Iterator[I
     for old in reversed(extents(instance.tensors)):
         for new in {1, 2, old - 1}:
             if 0 <= new < max(old, 1):
-                yield instance.put({s: resize(t, with_extent(t, old, new), rng) for s, t in instance.tensors})
+                yield instance.replace_tensors(
+                    {s: resize(t, with_extent(t, old, new), rng) for s, t in instance.tensors}
+                )
                 yield instance.replace(**{n: with_number(v, old, new, rng) for n, v in instance.operands.items()})
     inputs = [(s, t) for s, t in instance.tensors if not t.is_const]
     for name in sorted({n for _, t in instance.tensors for d in t.shape for n in symbolic.symbols(d)}):
         for size in (1, 2, 3):
             shapes = {s: tuple(symbolic.substitute(d, {name: size}) for d in t.shape) for s, t in inputs}
-            yield instance.put({s: Tensor(t.dtype, shapes[s]) for s, t in inputs})
+            yield instance.replace_tensors({s: Tensor(t.dtype, shapes[s]) for s, t in inputs})
 
 
 def _smaller_shapes(instance: Instance, rng: np.random.Generator) -> Iterator[Instance]:
     for part in (slice(1, None), slice(None, -1)):
         smaller = {slot: resize(t, t.shape[part], rng) for slot, t in instance.tensors if t.shape}
-        yield instance.put(smaller)
+        yield instance.replace_tensors(smaller)
         for slot, tensor in smaller.items():
-            yield instance.put({slot: tensor})
+            yield instance.replace_tensors({slot: tensor})
     for slot, tensor in instance.tensors:
         for axis, dim in enumerate(tensor.shape):
             if isinstance(dim, int) and dim > 1:
-                yield instance.put({slot: resize(tensor, with_dim(tensor, axis, 1), rng)})
+                yield instance.replace_tensors({slot: resize(tensor, with_dim(tensor, axis, 1), rng)})
 
 
 def _simpler_tensors(instance: Instance) -> Iterator[Instance]:
     for old in sorted({t.dtype for _, t in instance.tensors}):
         new = DType.F32 if old.is_float else DType.I64 if old.is_integer else old
         if new is not old:
-            yield instance.put({s: retype(t, new) for s, t in instance.tensors if t.dtype is old})
+            yield instance.replace_tensors({s: retype(t, new) for s, t in instance.tensors if t.dtype is old})
     for slot, tensor in instance.tensors:
         if tensor.array is not None and tensor.array.size:
             for contents in _simpler_contents(tensor.array):
-                yield instance.put({slot: Tensor.of(contents)})
+                yield instance.replace_tensors({slot: Tensor.of(contents)})
 
 
 def _simpler_contents(array: Array) -> Iterator[Array]:

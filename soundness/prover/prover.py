@@ -16,7 +16,7 @@ from .execution.expressions import Postponed
 from .execution.symbolic_run import Run
 from .paths import element_types
 from .paths.path import Failed, NotModelled, Path, explore
-from .paths.step_budget import Meter, OutOfTime
+from .paths.step_budget import OutOfTime, StepBudget
 from .paths.tensors import Tensor
 from .proof import NotProved, Proof
 from .terms import integers
@@ -144,7 +144,7 @@ def _compare(path: Path, a: Tensor, b: Tensor, claim: Claim, tally: Tally) -> No
 def prove_rule(rule: ast.Rule, library: Library, seconds: float) -> Proof | NotProved:
     """Prove a rule at any rank if it is elementwise, else rank by rank as long as work is left."""
     with _alone():
-        attempt = Attempt(rule, {op.name: op for op in library.ops}, Meter(seconds))
+        attempt = Attempt(rule, {op.name: op for op in library.ops}, StepBudget(seconds))
         try:
             return attempt.proof()
         except UNPROVED as error:
@@ -173,7 +173,7 @@ class Attempt:
 
     rule: ast.Rule
     ops: Mapping[str, ast.Op]
-    meter: Meter
+    meter: StepBudget
 
     def proof(self) -> Proof | NotProved:
         """Try a proof element by element, then one with abstract bounds of slices, then one by rank."""

@@ -14,7 +14,7 @@ from .instance import Instance, Slot, Tensor, resize
 from .subject import Subject
 from .values import PLAIN, draw
 
-MOST_DIMS = 5
+MAX_DIMS = 5
 """Highest rank of a tensor that an edit makes."""
 LIST_LENGTH = 8
 """An integer vector of at most this many elements is taken for a list of axes, sizes or bounds."""
@@ -38,7 +38,9 @@ class Editing:
     def resized(self, instance: Instance, shapes: Mapping[Slot, tuple[Dim, ...]]) -> Instance:
         """Return the instance with other shapes in some slots."""
         tensors = dict(instance.tensors)
-        return instance.put({slot: resize(tensors[slot], shape, self.rng) for slot, shape in shapes.items()})
+        return instance.replace_tensors(
+            {slot: resize(tensors[slot], shape, self.rng) for slot, shape in shapes.items()}
+        )
 
 
 @dataclass(frozen=True)

@@ -76,7 +76,7 @@ class Instance:
         """Return the instance without some operands."""
         return Instance(self.form, {n: v for n, v in self.operands.items() if n not in names}, self.steps + 1)
 
-    def put(self, tensors: Mapping[Slot, Tensor]) -> Instance:
+    def replace_tensors(self, tensors: Mapping[Slot, Tensor]) -> Instance:
         """Return the instance with other tensors in some slots, each of which counts as an edit."""
         operands = dict(self.operands)
         for (name, index), tensor in tensors.items():

@@ -49,7 +49,7 @@ def _other_dtypes(old: DType) -> list[DType]:
 def _dtypes(editing: Editing, instance: Instance, *tensors: tuple[Slot, Tensor]) -> Iterator[Instance]:
     """Tensors of one element type have another."""
     for new in _other_dtypes(tensors[0][1].dtype):
-        yield instance.put({slot: _retyped(editing, slot, t, new) for slot, t in tensors})
+        yield instance.replace_tensors({slot: _retyped(editing, slot, t, new) for slot, t in tensors})
 
 
 def _retyped(editing: Editing, slot: Slot, tensor: Tensor, dtype: DType) -> Tensor:
@@ -66,7 +66,7 @@ def _type(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> I
     types = [*((t.dtype, t.shape) for _, t in instance.tensors), (DType.I64, ()), (DType.I64, (1,))]
     for dtype, shape in dict.fromkeys(types):
         if dtype is not tensor.dtype:
-            yield instance.put({slot: Tensor(dtype, shape)})
+            yield instance.replace_tensors({slot: Tensor(dtype, shape)})
 
 
 # --- constants ---
@@ -81,16 +81,16 @@ def _short(tensor: Tensor) -> tuple[int, ...] | None:
 def _constness(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> Iterator[Instance]:
     """A constant becomes an input, or an input a constant."""
     if tensor.is_const:
-        yield instance.put({slot: Tensor(tensor.dtype, tensor.shape)})
+        yield instance.replace_tensors({slot: Tensor(tensor.dtype, tensor.shape)})
     elif (shape := _short(tensor)) is not None:
-        yield instance.put({slot: editing.drawn(tensor.dtype, shape)})
+        yield instance.replace_tensors({slot: editing.drawn(tensor.dtype, shape)})
 
 
 def _small_constant(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> Iterator[Instance]:
     """An input becomes a constant of small numbers, or of one element."""
     for shape in dict.fromkeys(((), (1,), (1,) * len(tensor.shape), static(tensor.shape))):
         if shape is not None and not tensor.is_const:
-            yield instance.put({slot: editing.drawn(tensor.dtype, shape, SMALL)})
+            yield instance.replace_tensors({slot: editing.drawn(tensor.dtype, shape, SMALL)})
 
 
 def _fill(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> Iterator[Instance]:
@@ -105,10 +105,10 @@ def _fill(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> I
     for number in numbers if tensor.dtype.is_float else [n for n in numbers if np.isfinite(n)]:
         with np.errstate(all="ignore"):
             array = np.full(shape, number).astype(tensor.dtype.numpy)  # -1 is the largest of unsigned integers, too
-        changed = instance.put({slot: Tensor.of(array)})
+        changed = instance.replace_tensors({slot: Tensor.of(array)})
         yield changed
         others = [(s, t.dtype, t.array.shape) for s, t in instance.tensors if t.array is not None and s != slot]
-        yield changed.put({other: editing.drawn(dtype, size) for other, dtype, size in others})
+        yield changed.replace_tensors({other: editing.drawn(dtype, size) for other, dtype, size in others})
 
 
 def _one_element(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> Iterator[Instance]:
@@ -131,7 +131,7 @@ def _one_element(editing: Editing, instance: Instance, slot: Slot, tensor: Tenso
             array = base.copy()
             with np.errstate(all="ignore"):
                 array.reshape(-1)[-1] = number
-            yield instance.put({slot: Tensor.of(array)})
+            yield instance.replace_tensors({slot: Tensor.of(array)})
 
 
 def _contents(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> Iterator[Instance]:
@@ -142,10 +142,10 @@ def _contents(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) 
         return
 
     def changed(contents: np.ndarray[Any, Any]) -> Instance:
-        return instance.put({slot: Tensor.of(cast(contents, array.dtype))})
+        return instance.replace_tensors({slot: Tensor.of(cast(contents, array.dtype))})
 
     for style in (PLAIN, {"exact": EXTREME, "reassoc": SPECIAL}.get(editing.subject.rule.numerics, SMALL)):
-        yield instance.put({slot: editing.drawn(tensor.dtype, array.shape, style)})
+        yield instance.replace_tensors({slot: editing.drawn(tensor.dtype, array.shape, style)})
     for _ in range(3):
         yield changed(np.full(array.shape, _number(editing, tensor.dtype)))
     for factor in (1, 2, -1):
@@ -184,7 +184,7 @@ def _one_number(editing: Editing, instance: Instance) -> Iterator[Instance]:
     few numbers."""
     found = [(slot, t.array) for slot, t in instance.tensors if t.array is not None and t.dtype.is_integer]
     for number in range(1, 13) if found else ():
-        yield instance.put({slot: Tensor.of(np.full_like(array, number)) for slot, array in found})
+        yield instance.replace_tensors({slot: Tensor.of(np.full_like(array, number)) for slot, array in found})
 
 
 # --- numbers in lists and attributes ---

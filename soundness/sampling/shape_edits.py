@@ -11,7 +11,7 @@ import numpy as np
 
 from ...engine.ir.graph import DType
 from ...engine.ir.symbolic import Dim, symbol
-from .edit import MOST_DIMS, Edit, Editing, data, extents, whole, with_dim, with_extent, with_number
+from .edit import MAX_DIMS, Edit, Editing, data, extents, whole, with_dim, with_extent, with_number
 from .instance import Instance, Slot, Tensor, static
 from .subject import literal_value
 from .values import Array, draw
@@ -55,9 +55,9 @@ def _empty(editing: Editing, instance: Instance, old: int) -> Iterator[Instance]
             array = draw(tensor.dtype, tensor.array.shape, editing.rng)
             array.reshape(-1)[:: max(array.size - 1, 1)] = np.inf
             infinite[slot] = Tensor.of(array)
-    yield empty.put(infinite)
+    yield empty.replace_tensors(infinite)
     for slot, tensor in data(empty):
-        if len(tensor.shape) < MOST_DIMS:
+        if len(tensor.shape) < MAX_DIMS:
             yield editing.resized(empty, {slot: (1, *tensor.shape)})
     for (extent,) in _places_of_positive_extents(editing, empty):
         yield from _unknown_extent(editing, empty, extent)
@@ -146,7 +146,7 @@ def _rank(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> I
             shapes += [rest, *((*rest[:i], 1, *rest[i + 1 :]) for i in range(len(rest)))]
             shapes += [_vector(d, i, len(rest)) for i, d in enumerate(rest)]
     for new in dict.fromkeys(shapes):
-        if new != shape and len(new) <= MOST_DIMS and (not tensor.is_const or static(new) is not None):
+        if new != shape and len(new) <= MAX_DIMS and (not tensor.is_const or static(new) is not None):
             yield editing.resized(instance, {slot: new})
 
 
@@ -173,7 +173,7 @@ def _direction(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor)
     """A constant varies along another axis, with distinct values, or has one more axis."""
     assert tensor.array is not None
     found = data(instance)
-    highest = min(max((len(t.shape) for _, t in found), default=1), MOST_DIMS)
+    highest = min(max((len(t.shape) for _, t in found), default=1), MAX_DIMS)
     own_shape: tuple[int, ...] = tensor.array.shape
     own = [d for d in own_shape if d > 1]
     long = own if len(own) == 1 else [] if own else [d for d in extents(found) if 1 < d <= _LONGEST]
@@ -183,10 +183,10 @@ def _direction(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor)
     if len(own) <= 1:
         shapes += [shape for _, t in found if (shape := static(t.shape)) is not None]
     for shape in dict.fromkeys(shapes):
-        if shape != own_shape and len(shape) <= MOST_DIMS and math.prod(shape) <= _LARGEST:
-            yield instance.put({slot: Tensor.of(_distinct(tensor, shape, editing.rng))})
+        if shape != own_shape and len(shape) <= MAX_DIMS and math.prod(shape) <= _LARGEST:
+            yield instance.replace_tensors({slot: Tensor.of(_distinct(tensor, shape, editing.rng))})
     if tensor.dtype.is_float and tensor.array.size > 1:
-        yield instance.put({slot: Tensor.of(_distinct(tensor, own_shape, editing.rng))})
+        yield instance.replace_tensors({slot: Tensor.of(_distinct(tensor, own_shape, editing.rng))})
 
 
 def _distinct(tensor: Tensor, shape: tuple[int, ...], rng: np.random.Generator) -> Array:
@@ -209,7 +209,7 @@ def _literal(editing: Editing, instance: Instance, name: str, number: float) -> 
     dtype = next((t.dtype for t in found if t.dtype.is_float), found[0].dtype if found else DType.F32)
     shapes = [(1,), (1, 1, 1), *(t.shape for t in found), *((2, *t.shape) for t in found)]
     for shape in dict.fromkeys([*shapes, (2, 1, 1), *(t.shape[1:] for t in found)]):
-        if (sizes := static(shape)) is not None and len(sizes) <= MOST_DIMS:
+        if (sizes := static(shape)) is not None and len(sizes) <= MAX_DIMS:
             with np.errstate(all="ignore"):
                 array = np.full(sizes, number).astype(dtype.numpy)
             yield instance.replace(**{name: Tensor.of(array)})

@@ -14,7 +14,7 @@ from rewrite.engine.rewriting.rule_library import load_rules, recognitions
 from rewrite.grammar.library.load import Library
 from rewrite.grammar.syntax import ast
 from rewrite.soundness.prover import NotProved, Proof, prove, prover
-from rewrite.soundness.prover.paths.step_budget import Meter
+from rewrite.soundness.prover.paths.step_budget import StepBudget
 
 WRONG = """
 rule compose_backwards   Transpose(Transpose(x, perm: p), perm: q) => Transpose(x, perm: [q[i] for i in p]) class exact
@@ -249,13 +249,13 @@ def test_the_same_answer_twice(standard: Library) -> None:
 
 
 def test_the_work_is_the_same_whatever_was_proved_before(right: Library, monkeypatch: pytest.MonkeyPatch) -> None:
-    meters: list[Meter] = []
+    meters: list[StepBudget] = []
 
-    def made(seconds: float) -> Meter:
-        meters.append(Meter(seconds))
+    def made(seconds: float) -> StepBudget:
+        meters.append(StepBudget(seconds))
         return meters[-1]
 
-    monkeypatch.setattr(prover, "Meter", made)
+    monkeypatch.setattr(prover, "StepBudget", made)
     for name in ("turned_twice", "pixels", "turned_twice"):
         prove(find(right, name), right)
     first, other, again = (meter.spent for meter in meters)

@@ -17,7 +17,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 from rewrite.engine.operators.schemas import normalize_attrs
 from rewrite.soundness.prover.paths.path import Path
-from rewrite.soundness.prover.paths.step_budget import Meter
+from rewrite.soundness.prover.paths.step_budget import StepBudget
 from rewrite.soundness.prover.paths.tensors import Leaf, Tensor
 from rewrite.soundness.prover.semantics import movement
 from rewrite.soundness.prover.semantics.elementwise import ALL
@@ -74,7 +74,7 @@ class Values:
 
 def computed(op: str, attrs: dict[str, Any], inputs: list[np.ndarray | None]) -> list[np.ndarray]:
     """The outputs of an operator by the prover's meaning of it."""
-    path = Path([], Meter(60), {}, 6)
+    path = Path([], StepBudget(60), {}, 6)
     arrays: dict[str, np.ndarray] = {}
     tensors: list[Tensor | None] = []
     for i, array in enumerate(inputs):

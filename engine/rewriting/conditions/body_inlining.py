@@ -28,11 +28,13 @@ def inline(context: RuleContext, body: BodyRef, *inputs: Value) -> list[TensorRe
     at = {"": ABSENT, **{name: tensor.handle for name, tensor in body.captures.items()}}
     for name, value in zip(graph.inputs, values, strict=True):
         at[name] = as_tensor(context, value, graph.type(name).dtype)
-    place(context, graph.constants, graph.nodes, at)
+    add_body_nodes(context, graph.constants, graph.nodes, at)
     return [TensorRef(egraph.find(at[name])) for name in graph.outputs]
 
 
-def place(context: RuleContext, constants: Mapping[str, Constant], nodes: Sequence[Node], at: dict[str, int]) -> None:
+def add_body_nodes(
+    context: RuleContext, constants: Mapping[str, Constant], nodes: Sequence[Node], at: dict[str, int]
+) -> None:
     """Build nodes of a body where the rule stands; `at` maps values to classes, and receives those of the nodes."""
     egraph = context.egraph
     for name, constant in constants.items():

@@ -18,7 +18,7 @@ from ...ir.values import BodyRef, TensorRef, Unprovable, Value
 from ...operators.schemas import is_pure
 from ..build_nodes import build_node
 from ..rule_context import RuleContext, require
-from .body_inlining import MAX_NODES, place
+from .body_inlining import MAX_NODES, add_body_nodes
 from .function_registry import body_function
 
 _FIRST_INPUT, _FIRST_OUTPUT = 2, 1
@@ -54,7 +54,7 @@ def hoisted(context: RuleContext, body: BodyRef) -> BodyRef:
     used = {name for node in rest for name in _reads(node)} | set(graph.outputs)
     needed = {name for node in moved for name in _reads(node)}
     at = {"": 0, **{name: tensor.handle for name, tensor in body.captures.items()}}
-    place(context, {name: c for name, c in constants.items() if name in needed}, moved, at)
+    add_body_nodes(context, {name: c for name, c in constants.items() if name in needed}, moved, at)
     names = {name: _captured_name(name) for name in sorted(outside & used)}
     captures = {new: TensorRef(at[old]) for old, new in names.items()}
     constants = {name: c for name, c in graph.constants.items() if name in used}

@@ -20,7 +20,7 @@ from ...ir.names import WITH_BODIES
 from ...operators.schemas import signature
 from ..build_nodes import max_inputs
 from ..notation import as_call, is_literal, starred
-from .compiled_patterns import CompiledRule, Demand, Part, Unsupported, Variant
+from .compiled_patterns import CompiledRule, PatternConstraint, Unsupported, VariadicPart, Variant
 
 
 @dataclass(slots=True)
@@ -31,11 +31,11 @@ class _State:
     tensors: dict[str, str] = field(default_factory=dict)
     defaults: dict[str, ast.Expr] = field(default_factory=dict)
     heads: dict[str, tuple[str, str]] = field(default_factory=dict)
-    demands: list[Demand] = field(default_factory=list)
+    demands: list[PatternConstraint] = field(default_factory=list)
     absent: list[str] = field(default_factory=list)
     kinds: list[tuple[str, str]] = field(default_factory=list)
     fixed: list[str] = field(default_factory=list)
-    variadics: list[tuple[str, tuple[Part, ...]]] = field(default_factory=list)
+    variadics: list[tuple[str, tuple[VariadicPart, ...]]] = field(default_factory=list)
     seen: dict[tuple[Any, ...], str] = field(default_factory=dict)
     wholes: dict[str, str] = field(default_factory=dict)
     ac_trees: list[tuple[str, ast.Call]] = field(default_factory=list)
@@ -126,7 +126,7 @@ class Compiler:
             case ast.Unary(operator="-") | ast.Number() | ast.ListExpr() | ast.Name() | ast.Call():
                 # a literal, or a number computed from numbers: sqrt(2)
                 state.fixed.append(variable := state.fresh("k"))
-                state.demands.append(Demand(variable, literal=expr))
+                state.demands.append(PatternConstraint(variable, literal=expr))
                 yield state, variable
             case _:
                 raise Unsupported("this cannot stand in a pattern")
@@ -137,10 +137,10 @@ class Compiler:
             root, attrs = after.fresh("p"), after.fresh("a")
             after.atoms.append(Atom(root, self.op_id["Proj"], attrs, (whole,)))
             if isinstance(index, ast.Name):
-                after.demands.append(Demand(attrs, op="Proj", any_index=index.id))
+                after.demands.append(PatternConstraint(attrs, op="Proj", any_index=index.id))
                 after.wholes[index.id] = whole
             else:
-                after.demands.append(Demand(attrs, op="Proj", index=int(index.value)))
+                after.demands.append(PatternConstraint(attrs, op="Proj", index=int(index.value)))
             yield after, root
 
     def _only_output(self, call: ast.Call, index: ast.Number | ast.Name, state: _State) -> _States:
@@ -149,7 +149,7 @@ class Compiler:
             return
         for after, root in self._operator(call, state):
             if isinstance(index, ast.Name):
-                after.demands.append(Demand(after.demands[-1].variable, op=call.head, any_index=index.id))
+                after.demands.append(PatternConstraint(after.demands[-1].variable, op=call.head, any_index=index.id))
             yield after, root
 
     def _operator(self, call: ast.Call, state: _State, outputs: int | None = 1) -> _States:
@@ -180,11 +180,11 @@ class Compiler:
                 variable = after.fresh("o")
                 op, _ = after.heads.setdefault(call.head, (variable, attrs))
                 after.kinds.append((op, call.kind))
-                after.demands.append(Demand(attrs, call, outputs=outputs))
+                after.demands.append(PatternConstraint(attrs, call, outputs=outputs))
                 after.atoms.append(Atom(root, op, attrs, tuple(children)))
             else:
                 commutative = call.head in self.commutative and len(children) == 2
-                after.demands.append(Demand(attrs, call, call.head, outputs=outputs))
+                after.demands.append(PatternConstraint(attrs, call, call.head, outputs=outputs))
                 after.atoms.append(Atom(root, self.op_id[call.head], attrs, tuple(children), commutative))
             yield after, root
 
@@ -209,35 +209,35 @@ class Compiler:
     def _variadic(self, call: ast.Call, state: _State, outputs: int | None) -> _States:
         """Compile an operator with inputs such as `xs[*], Concat(ys[*]), zs[*]`: any number for each starred one."""
         root, attrs, node = (state.fresh(stem) for stem in "nai")
-        states: list[tuple[_State, list[Part]]] = [(state, [])]
+        states: list[tuple[_State, list[VariadicPart]]] = [(state, [])]
         for arg in call.args:
             states = [(s, [*parts, part]) for before, parts in states for s, part in self._part(arg, before)]
         for after, parts in states:
             picks = [p for p in parts if p.variable]
             children, positions = (tuple(p.variable for p in picks), tuple(p.position for p in picks))
             after.atoms.append(Atom(root, self.op_id[call.head], attrs, children, node=node, positions=positions))
-            after.demands.append(Demand(attrs, call, call.head, outputs=outputs))
+            after.demands.append(PatternConstraint(attrs, call, call.head, outputs=outputs))
             after.variadics.append((node, tuple(parts)))
             yield after, root
 
-    def _part(self, arg: ast.Expr, before: _State) -> Iterator[tuple[_State, Part]]:
+    def _part(self, arg: ast.Expr, before: _State) -> Iterator[tuple[_State, VariadicPart]]:
         whole = starred(arg)
         if isinstance(whole, ast.Name):
-            yield before, Part(name=whole.id)
+            yield before, VariadicPart(name=whole.id)
         elif isinstance(arg, ast.Each):
             yield from self._one_of_each(arg.value, before)
         elif isinstance(whole, ast.Call):  # all outputs of one node, in order; egglog finds the first
             first = ast.Number(span=whole.span, value=0)
             for after, variable in self._output(whole, first, before.copy()):
                 (tuple_,) = after.atoms[-1].children
-                yield after, Part(variable=variable, position=after.fresh("i"), whole=tuple_)
+                yield after, VariadicPart(variable=variable, position=after.fresh("i"), whole=tuple_)
         elif whole is not None:
             raise Unsupported("only an operator has outputs")
         else:
             for after, variable in self._match(arg, before):
-                yield after, Part(variable=variable, position=after.fresh("i"))
+                yield after, VariadicPart(variable=variable, position=after.fresh("i"))
 
-    def _one_of_each(self, each: ast.Expr, state: _State) -> Iterator[tuple[_State, Part]]:
+    def _one_of_each(self, each: ast.Expr, state: _State) -> Iterator[tuple[_State, VariadicPart]]:
         """Compile `P ...`: egglog finds any one of the inputs, `many_operands` matches the others around it."""
         index = indices_in(each)[0]
         for found, variable in self._match(each, _State(counter=state.counter)):
@@ -248,7 +248,7 @@ class Compiler:
             after.kinds += found.kinds
             after.fixed += found.fixed
             own = tuple(owned_by(each, index))
-            yield after, Part(variable=variable, position=after.fresh("i"), each=each, index=index, own=own)
+            yield after, VariadicPart(variable=variable, position=after.fresh("i"), each=each, index=index, own=own)
 
 
 def _distinct(items: Iterable[_T]) -> tuple[_T, ...]:

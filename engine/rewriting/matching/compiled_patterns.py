@@ -16,7 +16,7 @@ class Unsupported(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Demand:
+class PatternConstraint:
     """Requirement on a match besides its structure.
 
     Either the attributes of the e-node with attribute variable `variable` match those of `call`; or, with `literal`,
@@ -44,8 +44,8 @@ class Variant:
     tensors: dict[str, str]
     defaults: dict[str, ast.Expr]
     heads: dict[str, tuple[str, str]]
-    demands: tuple[Demand, ...]
-    variadics: tuple[tuple[str, tuple[Part, ...]], ...]
+    demands: tuple[PatternConstraint, ...]
+    variadics: tuple[tuple[str, tuple[VariadicPart, ...]], ...]
     whole: str | None = None
     ac_trees: tuple[tuple[str, ast.Call], ...] = ()
     memo_key: tuple[tuple[int, bool], ...] | None = None
@@ -91,7 +91,7 @@ class CompiledRule:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class VariadicPart:
     """One argument of a variadic operator in a pattern.
 
     `xs[*]` has a `name`; any other argument has a class `variable`, the variable of its `position`, and, for all

@@ -20,7 +20,7 @@ from ..build_nodes import build_node
 from ..notation import count_of, starred, start_of
 from ..rule_context import Bindings, RuleContext, require
 from .backtracking import Search
-from .compiled_patterns import Part
+from .compiled_patterns import VariadicPart
 
 MAX_TERMS = 256
 """Maximum number of terms of a tree that is matched."""
@@ -181,7 +181,7 @@ class VariadicMatch:
     context: RuleContext
     rule: ast.Rule
     children: Sequence[int]
-    parts: tuple[Part, ...]
+    parts: tuple[VariadicPart, ...]
     at: Mapping[str, int]
     env: Bindings
 
@@ -210,7 +210,7 @@ class VariadicMatch:
             return len(self.children)
         return runs[number + 1][0] if number + 1 in runs else self.at[self.parts[number + 1].position]
 
-    def _width(self, part: Part, start: int) -> int:
+    def _width(self, part: VariadicPart, start: int) -> int:
         """Return the number of inputs of a part that egglog found: one, or all outputs of a node."""
         if not part.whole:
             return 1
@@ -222,7 +222,7 @@ class VariadicMatch:
             raise Unprovable("its inputs are not all the outputs of one node in order")
         return count
 
-    def _run(self, number: int, part: Part) -> tuple[int, int]:
+    def _run(self, number: int, part: VariadicPart) -> tuple[int, int]:
         """Bind the maximal run of inputs of a part's form around the one that egglog found; return its bounds."""
         low, high = self._bounds(number)
         open_left = number > 0 and bool(self.parts[number - 1].name)
@@ -248,7 +248,7 @@ class VariadicMatch:
                 return start, end
         raise Unprovable("not all inputs have the form that each has")
 
-    def _one(self, search: Search, part: Part, position: int, env: Bindings) -> Bindings | None:
+    def _one(self, search: Search, part: VariadicPart, position: int, env: Bindings) -> Bindings | None:
         """Match one input and return what it binds for itself; what it shares with the others is added to `env`."""
         assert part.each is not None
         found = next(search.matches(part.each, self.children[position], env), None)

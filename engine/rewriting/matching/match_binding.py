@@ -11,7 +11,7 @@ from ...ir.values import BodyRef, OpRef, TensorRef, Unprovable
 from ..notation import WHOLE
 from ..rule_context import Bindings, RuleContext, require
 from .attribute_matching import PartialMatch
-from .compiled_patterns import CompiledRule, Demand, Variant
+from .compiled_patterns import CompiledRule, PatternConstraint, Variant
 from .many_operands import VariadicMatch, bind_terms, is_maximal
 
 
@@ -72,7 +72,7 @@ def _operands(egraph: EGraph, handle: int, env: Bindings) -> list[int]:
     return children[:inputs]
 
 
-def _check_node(egraph: EGraph, demand: Demand, attr_id: int, found: PartialMatch) -> None:
+def _check_node(egraph: EGraph, demand: PatternConstraint, attr_id: int, found: PartialMatch) -> None:
     env, (attrs, outputs) = found.env, egraph.interned[attr_id]
     if demand.outputs is not None and outputs != demand.outputs:
         raise Unprovable(f"{demand.op} has {outputs} outputs")

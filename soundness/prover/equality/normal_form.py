@@ -270,10 +270,10 @@ class Normalizer:
             term = todo.popleft()
             if len(total) > MAX_TERMS:
                 raise NotModelled("too many terms")
-            if self.path.entails(negate(self._whole(term))):
+            if self.path.entails(negate(self._condition(term))):
                 continue
-            term = self._forced(term)
-            counted = self._counted(term)
+            term = self._substitute_forced(term)
+            counted = self._sum_as_product(term)
             if counted is not None:
                 todo.extendleft(reversed(counted))
                 continue
@@ -285,14 +285,14 @@ class Normalizer:
                 self.dropped.extend(t.atoms)
         return [Term(factor, *key) for key, factor in total.items()]
 
-    def _whole(self, t: Term) -> Bool:
+    def _condition(self, t: Term) -> Bool:
         return conj(*(self._range(v) for v in t.variables), t.guard)
 
     def _range(self, v: Atom) -> Bool:
         size = self.path.bounds[v].size
         return True if size is None else inside(integers.of_atom(v), self.path.normal(size))  # else part of the guard
 
-    def _forced(self, t: Term) -> Term:
+    def _substitute_forced(self, t: Term) -> Term:
         """Replace variables for which the guard leaves one value."""
         for v in t.variables:
             lows, highs = [], []
@@ -310,7 +310,7 @@ class Normalizer:
                     highs.append(at)
             for low in lows:
                 if any(low == h or (len(parts) > 2 and self.path.entails(eq(low, h))) for h in highs):
-                    return self._forced(self._without(t, v, low))
+                    return self._substitute_forced(self._without(t, v, low))
         return t
 
     def _without(self, t: Term, v: Atom, value: Int) -> Term:
@@ -318,13 +318,13 @@ class Normalizer:
         guard = integers.map_cond(conj(self._range(v), t.guard), lambda i: integers.substitute(i, mapping))
         parts = integers.conjuncts(self.path.normal_cond(guard))
         needed = conj(*(p for p in parts if self.path.is_bound(p) or not self.path.entails(p)))
-        atoms = tuple(self._simple(substituted(a, mapping)) for a in t.atoms)
+        atoms = tuple(self._simplify(substituted(a, mapping)) for a in t.atoms)
         return Term(t.factor, atoms, tuple(x for x in t.variables if x != v), needed)
 
-    def _simple(self, s: Scalar) -> Scalar:
+    def _simplify(self, s: Scalar) -> Scalar:
         return scalars.rebuilt(s, lambda a: a, self.path.normal) if s.op in ("read", "flat") else s
 
-    def _counted(self, t: Term) -> list[Term] | None:
+    def _sum_as_product(self, t: Term) -> list[Term] | None:
         """Return a sum over a variable that nothing depends on as a product of its size and its body."""
         sizes = {v: self.path.bounds[v].size for v in t.variables}
         for v, size in sizes.items():
@@ -359,7 +359,7 @@ class Normalizer:
                 left.discard(atom)
                 break
         mapping |= zip(sorted(left, key=Atom.key), free, strict=True)
-        whole = integers.map_cond(self._whole(t), lambda i: integers.substitute(i, mapping))
+        whole = integers.map_cond(self._condition(t), lambda i: integers.substitute(i, mapping))
         done = sorted((substituted(a, mapping) for a in atoms), key=_place)
         return Term(t.factor, tuple(done), tuple(names), ordered(self.path.normal_cond(whole)))
 

@@ -11,7 +11,7 @@ from typing import Any
 from ..terms import integers
 from ..terms.integers import Atom, Bool, Cond, Int, Poly
 
-MOST_MODELS = 40
+MAX_MODELS = 40
 _SEEDS = ((1,), (2,), (3, 2, 4, 5, 7), (1, 2, 3), (5, 1, 2), (0, 1, 2), (2, 1))
 
 
@@ -84,7 +84,7 @@ class Pool:
         """Add a model, in place of the one that was used longest ago."""
         model.number = next(self.count)
         self.known.insert(0, model)
-        del self.known[MOST_MODELS:]
+        del self.known[MAX_MODELS:]
 
     def used(self, model: Model) -> None:
         """Move a model to the front."""

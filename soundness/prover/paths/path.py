@@ -17,7 +17,7 @@ import z3
 from ..terms import integers
 from ..terms.integers import Atom, Bool, Cond, Int, Poly
 from . import countermodels
-from .step_budget import Meter, OutOfTime
+from .step_budget import OutOfTime, StepBudget
 
 T = TypeVar("T")
 QUERY_STEPS = 1_500_000
@@ -71,7 +71,7 @@ class Path:
     `bounded` names what is modeled up to a bound other than ranks."""
 
     script: list[int]
-    meter: Meter
+    meter: StepBudget
     memo: dict[Any, Any]
     max_rank: int = 4
     mode: str = ""

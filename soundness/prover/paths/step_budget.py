@@ -19,7 +19,7 @@ class OutOfTime(Exception):
     """The step budget of the rule is exhausted."""
 
 
-class Meter:
+class StepBudget:
     """Counter of steps, with a limit that corresponds to about `seconds`.
 
     Processor time is a backstop: it ends a proof that takes three times as long as its steps suggest."""

@@ -13,7 +13,7 @@ from onnx import TensorProto, helper, numpy_helper
 from rewrite.backend.bundle.load_bundle import load
 from rewrite.backend.compile_graph import compile_graph
 from rewrite.backend.ir.kernel_graph import Control, ModelPlan, Step
-from rewrite.backend.planning.constant_branches import settle
+from rewrite.backend.planning.constant_branches import resolve
 from rewrite.backend.planning.shape_versions import MAX_VERSIONS, versions_of
 from rewrite.backend.runtime.program import Program
 from rewrite.engine.onnx_io import importer
@@ -180,7 +180,7 @@ def test_a_known_condition_leaves_one_branch() -> None:
     no = branch("no", [helper.make_node("Sqrt", ["x"], ["b"])], "b")
     model = make([helper.make_node("If", ["known"], ["y"], then_branch=yes, else_branch=no)], ["N", 5],
                  constants={"known": np.array(True)})  # fmt: skip
-    settled = settle(importer.read(model)).graph
+    settled = resolve(importer.read(model)).graph
     assert [n.op for n in settled.nodes] == ["Exp", "Neg"]
     agree(compiled(model), model, {"x": RNG.standard_normal((2, 5), np.float32)})
 

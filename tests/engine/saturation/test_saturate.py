@@ -1,4 +1,4 @@
-"""Saturation: knowledge, conditions, rulesets, limits."""
+"""Saturation: revision, conditions, rulesets, limits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rewrite.engine.ir.symbolic import symbol
 from rewrite.engine.operators.inference import IllTyped
 from rewrite.engine.operators.schemas import normalize_attrs
 from rewrite.engine.rewriting.rule_library import RuleSet, load_rules, rule_set
-from rewrite.engine.saturation.saturate import LimitMet, Limits, Saturation, Saturator
+from rewrite.engine.saturation.saturate import ExhaustedBudget, Limits, Saturation, Saturator
 from rewrite.errors import UserError
 
 OPS = "op Add commutative kind elementwise\nop Mul commutative kind elementwise\nop Relu kind elementwise\n"
@@ -201,7 +201,7 @@ def test_an_exploring_rule_that_matches_too_often_sits_out(egraph: EGraph, rules
     text = "rule move Relu(x + c) => Relu(c + x + 0) class exact joins few  ruleset few matches 5 joins explore"
     found = saturate(egraph, rules(text))
     assert found.limited == ["move"]
-    assert found.limits == [LimitMet("few", "matches", "move")]
+    assert found.limits == [ExhaustedBudget("few", "matches", "move")]
     assert found.counts["move"].matches >= 20  # in the end all came to be applied
 
 
@@ -215,7 +215,7 @@ def test_a_ruleset_stops_at_its_limits(egraph: EGraph, rules, limit: str, nodes:
     node(egraph, "Relu", egraph.add_input("x", f32(3)))
     text = f"{GROW} ruleset growth {limit} schedule grow = saturate(growth)"
     found = saturate(egraph, rules(text, schedule="grow"))
-    assert found.limits == [LimitMet("growth", limit.split()[0])]
+    assert found.limits == [ExhaustedBudget("growth", limit.split()[0])]
     assert found.nodes in nodes
     assert found.stop_reason == ("iteration_limit" if limit == "iterations 3" else "saturated")
 
