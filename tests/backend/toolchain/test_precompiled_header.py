@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from rewrite.backend.ir.kernel import Kernel
 from rewrite.backend.ir.target import detect
-from rewrite.backend.pipeline import standard_policy
+from rewrite.backend.planning.group import standard_policy
 from rewrite.backend.planning.plan import PlanSettings, group, lower
 from rewrite.backend.toolchain.builder import build
 from rewrite.backend.toolchain.compiler import Compiler, find_compiler
