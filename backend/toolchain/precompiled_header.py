@@ -21,19 +21,22 @@ from ..ir.target import Target
 from .compiler import Compiler
 
 _NAME = "kernel.h"
+_REPAID = 8
+"""Number of cached modules from which a header is worth making: it takes as long as what it saves on a few of them."""
 
 
 def find_header(store: Store, compiler: Compiler, target: Target) -> Path | None:
-    """Return the directory that has the precompiled header for a target, after making it if necessary.
+    """Return the directory that has the precompiled header for a target, after making it if that pays.
 
-    None if the compiler is not gcc, or the header cannot be compiled or stored: modules compile without it as well."""
+    None if the store has few modules so far, the compiler is not gcc, or the header cannot be compiled or stored:
+    modules compile without it as well."""
     if "Free Software Foundation" not in compiler.version:
         return None
     entries = store.namespace("headers")
     texts = [path.read_bytes() for path in sorted(HEADERS.glob("*.h"))]
     key = content_key(compiler.key(target), *texts)[:32]
     found = entries.use_directory(key, _checked)
-    if found is None:
+    if found is None and len(store.namespace("kernels").entries()) >= _REPAID:
         try:
             with entries.replacing_directory(key) as fresh:
                 fresh.mkdir()

@@ -23,7 +23,11 @@ GCC = pytest.mark.skipif("Free Software" not in find_compiler().version, reason=
 
 @pytest.fixture
 def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "cache")
+    """A store with enough modules for a header to pay."""
+    store = Store(tmp_path / "cache")
+    for number in range(8):
+        store.namespace("kernels").write(f"another/k{number}.so", b"", bare=True)
+    return store
 
 
 def kernels() -> tuple[Kernel, ...]:
@@ -74,7 +78,13 @@ def test_a_damaged_one_is_compiled_again(store: Store) -> None:
 def test_other_compilers_get_none(store: Store) -> None:
     clang = dataclasses.replace(find_compiler(), version="clang version 14.0.6")
     assert find_header(store, clang, detect()) is None
-    assert not store.root.exists()
+    assert not (store.root / "headers").exists()
+
+
+def test_a_new_store_gets_none(tmp_path: Path) -> None:
+    store = Store(tmp_path / "new")
+    build(kernels(), detect(), store)
+    assert not (store.root / "headers").exists()
 
 
 @GCC
