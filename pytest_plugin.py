@@ -62,7 +62,7 @@ class RulesFile(pytest.File):
 
         rules = (*self.library.rules, *recognitions(self.library))
         own = (rule for rule in rules if Path(rule.span.file).resolve() == self.path.resolve())
-        return next(rule for rule in own if rule.name in (name, f"recognise_{name}"))
+        return next(rule for rule in own if rule.name in (name, f"recognize_{name}"))
 
     def collect(self) -> Iterable[pytest.Collector]:
         """Parse the file; if that fails, the file is one failure with all its diagnostics."""

@@ -119,7 +119,7 @@ def _assert_sound(path: Path, rule: str | None, std_rules: bool, instances: int,
         raise AssertionError("\n".join(lines))
     library = load_rules([path], std=std_rules)
     own = [r for r in (*library.rules, *recognitions(library)) if Path(r.span.file).resolve().is_relative_to(place)]
-    wanted = [r for r in own if rule is None or r.name in (rule, f"recognise_{rule}")]
+    wanted = [r for r in own if rule is None or r.name in (rule, f"recognize_{rule}")]
     if not wanted:
         raise AssertionError(f"{path} has no rule {rule!r}" if rule else f"there are no rules in {path}")
     reports = check(library, wanted, budget=Budget(instances=instances, seed=seed), workers=1, prove=False)

@@ -84,7 +84,7 @@ def _onnxruntime_basic(path: Path) -> Any:
         return onnx.load(options.optimized_model_filepath)
 
 
-OPTIMISERS: dict[str, Optimizer] = {
+OPTIMIZERS: dict[str, Optimizer] = {
     "rewrite": _rewrite,
     "onnxruntime basic": _onnxruntime_basic,
     "onnxsim": _onnxsim,
@@ -101,7 +101,7 @@ def measure(name: str, only: list[str] | None = None) -> dict[str, Any]:
     path, feeds = models.path(name), models.inputs(name)
     expected = run(onnx.load(path), feeds)
     record: dict[str, Any] = {"before": count(onnx.load(path).graph), "optimizers": {}}
-    for optimizer, work in OPTIMISERS.items():
+    for optimizer, work in OPTIMIZERS.items():
         if only and optimizer not in only:
             continue
         start = time.perf_counter()

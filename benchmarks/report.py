@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 PACKAGES = ("onnxruntime", "openvino", "onnxsim", "onnxslim", "onnxoptimizer", "onnxscript", "onnx", "torch")
-OPTIMISERS = ("rewrite", "onnxruntime basic", "onnxsim", "onnxslim", "onnxoptimizer", "onnxscript")
+OPTIMIZERS = ("rewrite", "onnxruntime basic", "onnxsim", "onnxslim", "onnxoptimizer", "onnxscript")
 LEVELS = ("L1", "L2", "L3", "DRAM")
 Records = Mapping[str, Mapping[str, Any]]
 
@@ -280,15 +280,15 @@ def _nodes(records: Records) -> str:
         found = record.get("graphs", {})
         if "optimizers" in found:
             cells = []
-            for optimizer in OPTIMISERS:
+            for optimizer in OPTIMIZERS:
                 result = found["optimizers"].get(optimizer, {})
                 verdict = result.get("verdict", "same")
                 wrong = "" if verdict == "same" else f" ({verdict})"
                 cells.append(f"{result['nodes']}{wrong}" if "nodes" in result else "failed")
             rows.append([name, str(found["before"]), *cells])
         elif "error" in found:
-            rows.append([name, f"failed: {_cell(found['error'])}", *[""] * len(OPTIMISERS)])
-    head = ["model", "before", *OPTIMISERS]
+            rows.append([name, f"failed: {_cell(found['error'])}", *[""] * len(OPTIMIZERS)])
+    head = ["model", "before", *OPTIMIZERS]
     note = (
         "*wrong*: the result computes other values than the model did; *does not run*: ONNX Runtime refuses it. "
         "`Constant` nodes are not counted, nodes inside If, Loop and Scan are.\n\n"
@@ -301,9 +301,9 @@ def _times(records: Records) -> str:
     for name, record in records.items():
         found = record.get("graphs", {}).get("optimizers")
         if found:
-            cells = (found.get(optimizer, {}).get("seconds") for optimizer in OPTIMISERS)
+            cells = (found.get(optimizer, {}).get("seconds") for optimizer in OPTIMIZERS)
             rows.append([name, *(f"{seconds:.2f}" if seconds is not None else "failed" for seconds in cells)])
-    return f"## Seconds for graph optimization\n\n{_table(['model', *OPTIMISERS], rows)}"
+    return f"## Seconds for graph optimization\n\n{_table(['model', *OPTIMIZERS], rows)}"
 
 
 def _table(head: list[str], rows: Iterable[list[str]]) -> str:

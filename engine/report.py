@@ -69,7 +69,7 @@ def make_report(
     before, after, native = graphs
     made = Counter(rule for graph in (after, native) for node in graph.nodes for rule in node.rules)
     places = library.places()
-    places |= {f"{verb}_{name}": place for name, place in places.items() for verb in ("recognise", "define")}
+    places |= {f"{verb}_{name}": place for name, place in places.items() for verb in ("recognize", "define")}
     if not saturation.counts.keys() <= places.keys():
         raise UserError("a rule file was changed during the run", hint="Run again.")
     rules = [

@@ -55,13 +55,13 @@ class RewriteBackend(Backend):
     def prepare(cls, model: ModelProto, device: str = "CPU", **options: Any) -> Prepared:
         """Optimize and compile a model. Raises UserError for an unusable model or device.
 
-        Options: `threads`; `optimise=False` to compile the graph unchanged; and those of `engine.options.Options`."""
+        Options: `threads`; `optimize=False` to compile the graph unchanged; and those of `engine.options.Options`."""
         if not cls.supports_device(device):
             raise UserError(f"there is no device {device!r}", hint="The device is CPU.")
         from ..compile_graph import compile_graph
 
         threads = options.pop("threads", None)
-        if options.pop("optimise", True):
+        if options.pop("optimize", True):
             from ...engine.optimizer import optimize
             from ...engine.options import Options
 

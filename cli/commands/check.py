@@ -107,7 +107,7 @@ def _selected(targets: Sequence[tuple[Path, str]], std_rules: bool) -> tuple[Lib
     found: dict[int, ast.Rule] = {}
     for path, name in wanted:
         own = [r for r in every if (at := Path(r.span.file).resolve()) == path or path in at.parents]
-        chosen = [r for r in own if not name or r.name in (name, f"recognise_{name}")]
+        chosen = [r for r in own if not name or r.name in (name, f"recognize_{name}")]
         if not chosen and name:
             from ...grammar.diagnostics import did_you_mean
 

@@ -141,7 +141,7 @@ def _suites(
     from ...grammar.library.load import load
 
     library = load([*standard, path], OperatorTable(), texts=texts)
-    names = (rule, f"recognise_{rule}")
+    names = (rule, f"recognize_{rule}")
     return library, [s for s in suites(library) if s.rule.name in names and Path(s.rule.span.file).resolve() == path]
 
 

@@ -56,7 +56,7 @@ def _list(files: Sequence[RuleFile]) -> None:
             if isinstance(item, Rule):
                 rows.append((item.name, " ".join((item.numerics, *item.relaxations)), item.direction, tests, says))
             elif isinstance(item, Op) and item.definition is not None:
-                rows.append((f"op {item.name}", item.numerics, "recognise", tests, says))
+                rows.append((f"op {item.name}", item.numerics, "recognize", tests, says))
             elif isinstance(item, Fuse):
                 rows.append((f"fuse {item.name}", "", "group", tests, says))
         if not rows:
@@ -80,7 +80,7 @@ def _show(name: str, library: Library) -> None:
     from ...grammar.syntax.parse import read
 
     named = [item for file in library.files for item in file.items if isinstance(item, Rule | Op | Fuse)]
-    found = [item for item in named if item.name == name or f"recognise_{item.name}" == name]
+    found = [item for item in named if item.name == name or f"recognize_{item.name}" == name]
     if not found:
         near = difflib.get_close_matches(name, [item.name for item in named], 3)
         raise UserError(f"there is no rule {name!r}", hint=f"Did you mean {', '.join(near)}?" if near else "")

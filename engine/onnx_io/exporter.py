@@ -287,9 +287,9 @@ def writing(graph: Graph, path: Path) -> Iterator[Callable[[], list[Portion] | N
     returns the portions of the file, if the graph was imported with its constants left in the original
     (`importer.read(mapped=True)`) and these are the only mapped ones; None if constants go to a file of their own. It
     raises `RewriteError` if the graph cannot be written, `UserError` if the file cannot."""
-    cancelled = threading.Event()
+    canceled = threading.Event()
     with reporting_errors(path), scoped.directory_beside(path) as place, ThreadPoolExecutor(1) as pool:
-        work = pool.submit(_write, graph, place / path.name, cancelled)
+        work = pool.submit(_write, graph, place / path.name, canceled)
 
         def finish() -> list[Portion] | None:
             with reporting_errors(path):
@@ -303,11 +303,11 @@ def writing(graph: Graph, path: Path) -> Iterator[Callable[[], list[Portion] | N
         try:
             yield finish
         finally:
-            cancelled.set()
+            canceled.set()
 
 
-def _write(graph: Graph, path: Path, cancelled: threading.Event) -> list[Portion] | None:
-    """Write a graph until it is complete or `cancelled`; return its portions, None if it needs several files."""
+def _write(graph: Graph, path: Path, canceled: threading.Event) -> list[Portion] | None:
+    """Write a graph until it is complete or `canceled`; return its portions, None if it needs several files."""
     found = pieces(graph)
     if found is None:
         return None
@@ -315,7 +315,7 @@ def _write(graph: Graph, path: Path, cancelled: threading.Event) -> list[Portion
     with open(path, "wb") as file:
         for piece in found:
             for at in range(0, piece.nbytes, _CHUNK):
-                if cancelled.is_set():
+                if canceled.is_set():
                     return []
                 file.write(piece[at : at + _CHUNK])
             _add(portions, _offset(piece), piece.nbytes)

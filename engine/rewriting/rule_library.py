@@ -22,7 +22,7 @@ from .schedule import NATIVE, Plan, make_plan, names_of
 from .schedule import STANDARD as STANDARD_SCHEDULE
 
 STANDARD = Path(__file__).resolve().parents[2] / "rules"
-QUANTISED = "quantized"
+QUANTIZED = "quantized"
 """Ruleset that runs for native kernels on models with quantized tensors."""
 SCHEDULES = "schedule.rules"
 """File of the standard library with the schedules, which is always loaded."""
@@ -116,7 +116,7 @@ class RuleSummaries:
             }
         if not isinstance(item, ast.Rule):
             return {}
-        recognizes = item.rhs.head if item.name.startswith("recognise_") and isinstance(item.rhs, ast.Call) else ""
+        recognizes = item.rhs.head if item.name.startswith("recognize_") and isinstance(item.rhs, ast.Call) else ""
         return {
             "numerics": item.numerics,
             "ruleset": item.ruleset,
@@ -251,7 +251,7 @@ def recognition(op: ast.Op) -> ast.Rule:
             attributes.append(ast.Attribute(span=span, name=param.name, value=param.attribute))
     rhs = ast.Call(span=span, head=op.name, args=tuple(args), attributes=tuple(attributes))
     return ast.Rule(
-        span=span, doc=op.doc, name=f"recognise_{op.name}", lhs=op.definition, rhs=rhs, given=tuple(given),
+        span=span, doc=op.doc, name=f"recognize_{op.name}", lhs=op.definition, rhs=rhs, given=tuple(given),
         where=op.where, numerics=op.numerics, tests=tuple(_with_defaults(op, test, used) for test in op.tests),
     )  # fmt: skip
 

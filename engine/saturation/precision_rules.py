@@ -8,7 +8,7 @@ from dataclasses import replace
 from ..egraph.egraph import EGraph
 from ..options import PRECISIONS
 from ..rewriting.matching.compiled_patterns import CompiledRule
-from ..rewriting.rule_library import QUANTISED, RuleSet
+from ..rewriting.rule_library import QUANTIZED, RuleSet
 from ..rewriting.schedule import Plan, Repeat, Run
 from .saturate import Limits, Saturation, Saturator
 
@@ -20,7 +20,7 @@ _LEAST_SECONDS = 5.0
 
 def general(rules: RuleSet) -> list[CompiledRule]:
     """Return the rules that concern no precision."""
-    return [rule for rule in rules.rules if rule.ruleset not in (QUANTISED, *PRECISIONS)]
+    return [rule for rule in rules.rules if rule.ruleset not in (QUANTIZED, *PRECISIONS)]
 
 
 def late(precision: str) -> bool:
@@ -34,7 +34,7 @@ def rulesets(egraph: EGraph, precision: str, *, for_kernels: bool) -> list[str]:
     if for_kernels:
         return [precision] if late(precision) else []
     quantized = any(node.op == "DequantizeLinear" for node in egraph.nodes)
-    return [QUANTISED] * quantized + [precision] * (precision in _EARLY[1:])
+    return [QUANTIZED] * quantized + [precision] * (precision in _EARLY[1:])
 
 
 def run(egraph: EGraph, names: Sequence[str], rules: RuleSet, limits: Limits, before: Saturation) -> Saturation:

@@ -52,7 +52,7 @@ class Computed:
     """Outputs of a class.
 
     `peak` is the largest finite magnitude among the intermediate values, and `finite` says that none of them was NaN or
-    infinite. `lost` is the largest magnitude that a sum cancelled; errors below its rounding are allowed."""
+    infinite. `lost` is the largest magnitude that a sum canceled; errors below its rounding are allowed."""
 
     arrays: tuple[Any, ...]
     peak: float = 0.0
@@ -138,9 +138,9 @@ class Values:
         typed = [_as_typed(a, t) for a, t in zip(found, types, strict=False)]
         lost = 0.0
         if node.op in ("Add", "Sub", "Sum"):
-            lost = _cancelled(arrays, typed[0])
+            lost = _canceled(arrays, typed[0])
         elif node.op in _SUMS and any(part.peak > _LARGE for part in parts):
-            lost = _cancelled([_magnitude(node, arrays)], typed[0])
+            lost = _canceled([_magnitude(node, arrays)], typed[0])
         return Computed.after(parts, typed, lost)
 
     def _defined(self, handle: int, op: ast.Op | None, arrays: Sequence[Any]) -> Computed:
@@ -224,11 +224,11 @@ def _is_float(array: Any) -> bool:
     return isinstance(array, np.ndarray) and (array.dtype.kind == "f" or array.dtype == _BF16)
 
 
-_CANCELLED = 1e-3
+_CANCELED = 1e-3
 """A sum that is smaller than a term by this factor has lost digits of that term."""
 
 
-def _cancelled(terms: Sequence[Any], total: Any) -> float:
+def _canceled(terms: Sequence[Any], total: Any) -> float:
     """Return the largest magnitude of a sum's terms where they cancel; infinite if it is unknown."""
     if not _is_float(total):
         return 0.0
@@ -237,8 +237,8 @@ def _cancelled(terms: Sequence[Any], total: Any) -> float:
         result = np.abs(total.astype(np.float64))
         for term in terms:
             size = np.broadcast_to(np.abs(np.asarray(term).astype(np.float64)), result.shape)
-            cancelled = size[result < _CANCELLED * size]  # a sum with an infinite term is not smaller than it
-            found = max(found, float(cancelled.max(initial=0.0)))
+            canceled = size[result < _CANCELED * size]  # a sum with an infinite term is not smaller than it
+            found = max(found, float(canceled.max(initial=0.0)))
     return found
 
 

@@ -82,10 +82,10 @@ def load_fresh(
     warnings: list[Diagnostic] = []
     if reader.is_closed:  # otherwise every reference to a missing item would be an error
         errors += check(items, operators)
-        analysed = analyze(items, operators, reader.sources, cached=not errors, warn=warn)
+        analyzed = analyze(items, operators, reader.sources, cached=not errors, warn=warn)
         known = {(d.code, d.span) for d in errors}
-        errors += [d for d in analysed if d.severity == "error" and (d.code, d.span) not in known]
-        warnings = [d for d in analysed if d.severity == "warning"]
+        errors += [d for d in analyzed if d.severity == "error" and (d.code, d.span) not in known]
+        warnings = [d for d in analyzed if d.severity == "warning"]
     if errors:
         raise RuleErrors(dict.fromkeys(errors), reader.sources)
     return Library.of(reader.files.values(), items, warnings), reader.sources

@@ -320,7 +320,7 @@ class Printer:
         return self.around(id(expr), doc)
 
     def _is_bracketed(self, expr: ast.Expr, strength: int) -> bool:
-        return strength < _POSTFIX and self.source is not None and self.source.is_parenthesised(expr)
+        return strength < _POSTFIX and self.source is not None and self.source.is_parenthesized(expr)
 
     def _expr(self, expr: ast.Expr) -> tuple[Doc, int]:
         match expr:

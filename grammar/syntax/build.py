@@ -420,7 +420,7 @@ PRODUCTIONS: dict[str, Callable[[Builder, Span, Children], Any]] = {
     "every": _node(ast.All),
     "name": _node(ast.Name, id=0),
     "string": lambda _, span, c: ast.String(span=span, value=_quoted(c[0])),
-    "parenthesised": lambda _, span, c: replace(c[1], span=span),
+    "parenthesized": lambda _, span, c: replace(c[1], span=span),
     "optional_operand": _node(ast.Optional, name=1, default=3),
     "default": _node(ast.Optional, name=0, default=2),
     "alternatives": lambda _, span, c: ast.Alternatives(span=span, options=_nodes(c)),

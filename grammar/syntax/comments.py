@@ -91,7 +91,7 @@ class Source:
             return None
         return written if value == number.value else None
 
-    def is_parenthesised(self, expr: ast.Expr) -> bool:
+    def is_parenthesized(self, expr: ast.Expr) -> bool:
         """Return whether an expression is parenthesized, necessarily or not."""
         start, end = self.lines.range(expr.span)
         return self._closing.get(start) == end - 1

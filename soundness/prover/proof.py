@@ -39,7 +39,7 @@ class Proof:
 class NotProved:
     """No proof was found, which is not evidence against the rule.
 
-    The reason starts with its kind: `not modelled`, `not shown equal`, `right side`, `out of time`, or `failed` for a
+    The reason starts with its kind: `not modeled`, `not shown equal`, `right side`, `out of time`, or `failed` for a
     bug of the prover."""
 
     reason: str

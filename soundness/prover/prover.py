@@ -15,7 +15,7 @@ from .equality.smt import Claim
 from .execution.expressions import Postponed
 from .execution.symbolic_run import Run
 from .paths import element_types
-from .paths.path import Failed, NotModelled, Path, explore
+from .paths.path import Failed, NotModeled, Path, explore
 from .paths.step_budget import OutOfTime, StepBudget
 from .paths.tensors import Tensor
 from .proof import NotProved, Proof
@@ -53,7 +53,7 @@ class Rejected(Exception):
     """The sides were not shown equal in a case, which the message describes."""
 
 
-REASONS = {NotModelled: "not modelled", Failed: "right side", Rejected: "not shown equal"}
+REASONS = {NotModeled: "not modeled", Failed: "right side", Rejected: "not shown equal"}
 """Kinds of missing proofs, by what a case raises."""
 UNPROVED = tuple(REASONS)
 
@@ -182,7 +182,7 @@ class Attempt:
                 return self._proof(self._all_groups(0, "pointwise"), elementwise=True)
         except OutOfTime:
             return NotProved("out of time: element by element")
-        except (NotModelled, Failed, RecursionError):  # a rejection is final: shapes add nothing for such a rule
+        except (NotModeled, Failed, RecursionError):  # a rejection is final: shapes add nothing for such a rule
             pass
         if self._slices():
             with suppress(*UNPROVED, OutOfTime, RecursionError), self.meter.share(UNCLAMPED):
@@ -211,7 +211,7 @@ class Attempt:
             try:
                 with self.meter.share(1.0 if found is None else HIGHER):
                     found = self._all_groups(rank, mode)
-            except NotModelled as error:
+            except NotModeled as error:
                 if str(error) != NO_CASE:
                     raise
             except (OutOfTime, RecursionError):
@@ -220,13 +220,13 @@ class Attempt:
                 break
             last = self.meter.spent - begun
         if found is None:
-            raise NotModelled(NO_CASE)
+            raise NotModeled(NO_CASE)
         return found
 
     def _all_groups(self, rank: int, mode: str) -> Tally:
         """Prove all cases up to a rank, in a mode of operator semantics (`pointwise`, `unclamped` or none).
 
-        Raises `Rejected`, `NotModelled`, `Failed` or `OutOfTime`."""
+        Raises `Rejected`, `NotModeled`, `Failed` or `OutOfTime`."""
         lhs = self.rule.lhs
         group = isinstance(lhs, ast.Roots) and isinstance(lhs.bindings[0].target.index, ast.Name)
         tally = Tally()
@@ -235,7 +235,7 @@ class Attempt:
                 before = tally.cases
                 self._direction(direction, rank, mode, members, tally)
                 if tally.cases == before:
-                    raise NotModelled(NO_CASE)
+                    raise NotModeled(NO_CASE)
         if group:
             tally.limits.add("groups of 2 and 3")
         return tally
@@ -247,7 +247,7 @@ class Attempt:
             try:
                 return one_case(Run(path, self.rule, self.ops, members), *sides, tally)
             except Postponed:
-                raise NotModelled("an attribute that no operator reads") from None
+                raise NotModeled("an attribute that no operator reads") from None
 
         paths = explore(case, lambda script: Path(script, self.meter, memo, rank, mode), PATHS)
         for count, (_, result) in enumerate(paths, start=1):

@@ -205,7 +205,7 @@ def test_sizes_that_may_never_meet_are_no_error(place: str) -> None:
     assert importer.read(proto).outputs == ("y",)
 
 
-def test_an_operator_of_nobody_is_optimised_around(tmp_path: Path) -> None:
+def test_an_operator_of_nobody_is_optimized_around(tmp_path: Path) -> None:
     onnx.save(custom(), tmp_path / "c.onnx")
     done = rewrite("c.onnx", cwd=tmp_path)
     assert done.returncode == 2

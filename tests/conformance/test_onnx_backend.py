@@ -75,7 +75,7 @@ def test_node(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [n for n in NAMES[::60] if unsupported(n) is None])
-def test_optimised_node(name: str) -> None:
+def test_optimized_node(name: str) -> None:
     """The same through all stages for some of the cases: each needs a saturation."""
     check(node_cases()[name], optimize=True)
 
@@ -95,7 +95,7 @@ def check(case: Case, *, optimize: bool) -> None:
     """Run a case and compare its outputs."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        prepared = onnx_backend.prepare(case.model, threads=1, optimise=optimize)
+        prepared = onnx_backend.prepare(case.model, threads=1, optimize=optimize)
     for inputs, expected in case.data:
         found = prepared.run(inputs)
         assert len(found) == len(expected)

@@ -21,7 +21,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("seed", range(24))
-def test_the_optimised_model_computes_the_same(seed: int) -> None:
+def test_the_optimized_model_computes_the_same(seed: int) -> None:
     model = graphs.make(seed, size=20)
     result = optimizer.optimize(model)
     checked = check_model(model, result.model, result.graph_in)

@@ -188,7 +188,7 @@ def test_signatures() -> None:
 
 
 def test_layout() -> None:
-    text = '''# a licence
+    text = '''# a license
 """The file."""
 use "a.rules"     # first
 use "b.rules"
@@ -208,7 +208,7 @@ rule r  # doc
 
 # far below
 '''
-    expected = """# a licence
+    expected = """# a license
 \"\"\"The file.\"\"\"
 
 use "a.rules"                                          # first

@@ -90,7 +90,7 @@ def test_rules_from_the_cache_are_the_same(file: Path) -> None:
     assert [[getattr(r, f) for f in fields] for r in known.rules] == [
         [getattr(r, f) for f in fields] for r in fresh.rules
     ]
-    assert [r.name for r in known.rules] == ["recognise_Half", "relu_relu", "double", "double"]
+    assert [r.name for r in known.rules] == ["recognize_Half", "relu_relu", "double", "double"]
     assert dict(known.declared) == dict(fresh.declared)
     assert known.plan == fresh.plan
 

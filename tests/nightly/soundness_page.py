@@ -19,7 +19,7 @@ PROOF = re.compile(
     r"proved for all sizes at (?P<where>.*?)(?:, for (?P<limits>.*?))? \((?P<cases>\d+) cases, by (?P<by>.*)\)"
 )
 KINDS = {
-    "not modelled": "an operator, attribute or function has no meaning in the prover",
+    "not modeled": "an operator, attribute or function has no meaning in the prover",
     "not shown equal": "neither normal forms nor the solver show it",
     "right side": "the conditions do not imply that an operator of the right side is valid",
     "out of time": "too many cases, or cases that are too hard",
@@ -62,12 +62,12 @@ def reasons(rules: Sequence[dict[str, Any]]) -> str:
     text = table(("reason", "rules", "means"), [(k, n, KINDS.get(k, "")) for k, n in kinds.most_common()], (1,))
     missing: dict[str, list[str]] = {}
     for r, kind, what in found:
-        if kind == "not modelled":
+        if kind == "not modeled":
             missing.setdefault(what, []).append(r["name"])
     rows = sorted(((w, len(n), names(n)) for w, n in missing.items()), key=lambda row: (-row[1], row[0]))
-    text += f"\nWhat is not modelled:\n\n{table(('what', 'rules', 'which'), rows, (1,))}"
+    text += f"\nWhat is not modeled:\n\n{table(('what', 'rules', 'which'), rows, (1,))}"
     for kind in kinds:
-        if kind != "not modelled":
+        if kind != "not modeled":
             which = sorted(r["name"] for r, k, _ in found if k == kind)
             text += f"\n**{kind}**: {names(which)}\n"
     return text

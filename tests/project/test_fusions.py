@@ -76,7 +76,7 @@ def test_a_channel_shuffle_between_pointwise_convolutions_is_free() -> None:
     assert set(found) == {"Conv"}
 
 
-def test_group_normalisation_and_silu() -> None:
+def test_group_normalization_and_silu() -> None:
     found = optimized(
         """g (float[2, 6, 4, 4] x) => (float[2, 6, 4, 4] y)
            <int64[3] s = {2, 3, -1}, int64[4] t = {2, 6, 4, 4}, float[3] one = {1, 1, 1}, float[3] zero = {0, 0, 0}> {
@@ -111,7 +111,7 @@ def forms(text: str, numerics: str) -> set[str]:
     return {rule.name for rule in result.report.rules if rule.applied}
 
 
-def test_normalisation_by_the_statistics_of_the_batch_has_a_form_in_parts() -> None:
+def test_normalization_by_the_statistics_of_the_batch_has_a_form_in_parts() -> None:
     """Statistics as sums over what the convolution makes, and an affine map of it that the next one reads."""
     text = TRAINING.format(more="", outputs="")
     assert "batch_norm_training" in forms(text, "reassoc")

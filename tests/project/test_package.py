@@ -28,8 +28,8 @@ def test_every_public_name_is_there(name: str) -> None:
 
 
 def test_other_names_are_not() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'optimise'"):
-        _ = rewrite.optimise  # type: ignore[attr-defined]
+    with pytest.raises(AttributeError, match="no attribute 'optimizer'"):
+        _ = rewrite.optimizer  # type: ignore[attr-defined]
 
 
 def test_the_version_is_that_of_the_distribution() -> None:

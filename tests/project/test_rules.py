@@ -1,4 +1,4 @@
-"""What holds of every rule of the standard library, and of the page that places them in the catalogue of rewrites."""
+"""What holds of every rule of the standard library, and of the page that places them in the catalog of rewrites."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rewrite.grammar.syntax import ast
 
 from .rule_models import MODELS, contents
 
-PAGE = Path(__file__).parents[2] / "docs" / "catalogue.md"
+PAGE = Path(__file__).parents[2] / "docs" / "catalog.md"
 
 
 @cache
@@ -23,7 +23,7 @@ def library() -> Library:
 
 def claims() -> list[ast.Rule | ast.Op]:
     """All rules, and the operators that are recognized by their definition, but for those of other domains."""
-    recognized = {rule.name.removeprefix("recognise_") for rule in recognitions(library())}
+    recognized = {rule.name.removeprefix("recognize_") for rule in recognitions(library())}
     defined = [op for op in library().ops if op.name in recognized and "." not in op.name]
     return [*library().rules, *defined]
 
@@ -64,14 +64,14 @@ def rows() -> list[list[str]]:
     return [row for row in cells if row[0] not in ("", "rule")]
 
 
-def test_the_catalogue_names_all_rules_and_no_others() -> None:
+def test_the_catalog_names_all_rules_and_no_others() -> None:
     items = {item.name for item in [*claims(), *library().fuses]}
     named = [name for row in rows() for name in re.findall(r"`(\w+)`", row[2] if row[0][0].isdigit() else row[0])]
     assert items <= set(named)
     assert set(named) <= items
 
 
-def test_an_entry_of_the_catalogue_has_a_rule_or_a_reason() -> None:
+def test_an_entry_of_the_catalog_has_a_rule_or_a_reason() -> None:
     entries = [row for row in rows() if row[0][0].isdigit()]
     assert len(entries) > 300
     for _, entry, rules, otherwise in entries:

@@ -103,7 +103,7 @@ def test_a_claim_that_is_too_weak_is_noted(library: Library) -> None:
 
 def test_operators_with_a_definition_are_checked_as_rules(library: Library) -> None:
     rules = {rule.name: rule for rule in recognitions(library)}
-    report = check_rule(rules["recognise_Gelu"], library, budget=Budget(instances=200, seconds=60))
+    report = check_rule(rules["recognize_Gelu"], library, budget=Budget(instances=200, seconds=60))
     assert report.fired
 
 

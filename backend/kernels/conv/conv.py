@@ -197,7 +197,7 @@ class _Panels:
         return problem.launch(kernel, inputs, extents, work, in_place=not kc, scratch=scratch)
 
     def small(self, pixels: int) -> tuple[int, Tiles] | None:
-        """Return the block of pixels and the tiles, with their modelled time, of the kernel for small images."""
+        """Return the block of pixels and the tiles, with their modeled time, of the kernel for small images."""
         ctx, m, lanes = self.ctx, self.problem.m, self.ctx.target.lanes
         if m < 2 * lanes or pixels > SMALL:
             return None

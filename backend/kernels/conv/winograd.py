@@ -94,12 +94,12 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """Blocking of a Winograd convolution F(t x t, 3 x 3), with its modelled time.
+    """Blocking of a Winograd convolution F(t x t, 3 x 3), with its modeled time.
 
     Attributes:
         parts: into how many the panels of output channels are divided among threads.
         tiles: register tiles of the products.
-        cycles: modelled time.
+        cycles: modeled time.
         chunk: 0 if filters are transformed at compile time. Else the kernel transforms those of `chunk` input channels
             at a time, for each panel and block: weights take 1/4 or 9/16 of the space and of the memory bandwidth.
         cost: `cycles`, and the worth of the space that weights take.

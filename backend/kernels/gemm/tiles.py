@@ -47,7 +47,7 @@ class Tiles:
         rest: MR of the tiles for the remaining rows, descending.
         tail: vectors of the last panel of columns; 0: none, -1: known at run time only.
         full: whether there are full panels.
-        cycles: modelled time of all tiles.
+        cycles: modeled time of all tiles.
     """
 
     mr: int
@@ -107,7 +107,7 @@ def choose(
     packing: float = 0.0,
     streamed: bool = False,
 ) -> Tiles:
-    """Return the tile with the least modelled time for a batch of rows x columns x k products; None: any extent.
+    """Return the tile with the least modeled time for a batch of rows x columns x k products; None: any extent.
 
     `packing` is the cost of packing one vector of a panel, in cycles per k. `streamed`: B comes from memory, each panel
     once, so reading it again costs much even for few rows. Of equal tiles the first candidate wins."""

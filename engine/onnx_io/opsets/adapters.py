@@ -21,7 +21,7 @@ LOWEST = {"Resize": 7, "ScatterElements": 9}
 """Least opset at which an older operator replaces one that does not exist yet."""
 
 _ELEMENTWISE = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less")
-_NORMALISED = ("Softmax", "LogSoftmax", "Hardmax")
+_NORMALIZED = ("Softmax", "LogSoftmax", "Hardmax")
 _REDUCTIONS = ("ReduceL1", "ReduceL2", "ReduceLogSum", "ReduceLogSumExp", "ReduceMax", "ReduceMean", "ReduceMin",
                "ReduceProd", "ReduceSumSquare")  # fmt: skip
 _SCALES = ("height_scale", "width_scale")
@@ -200,7 +200,7 @@ _GRID_MODES = {"bilinear": "linear", "bicubic": "cubic"}
 
 
 @down(11, "ArgMax", "ArgMin", "Compress", "Concat", "Flatten", "Gather", "ReduceSum", "Split", "Squeeze", "Unsqueeze")
-@down(11, *_NORMALISED, *_REDUCTIONS)
+@down(11, *_NORMALIZED, *_REDUCTIONS)
 def axis_11_down(s: Step) -> Node:
     """Before 11 axes count from the front only."""
     axis, axes = s.attrs.get("axis"), s.listed("axes")
@@ -403,7 +403,7 @@ def upsample_7_down(s: Step) -> Node:
 # Other changes of meaning.
 
 
-@up(13, *_NORMALISED)
+@up(13, *_NORMALIZED)
 def softmax_13_up(s: Step) -> Node | list[Node]:
     """Before 13 all axes from `axis` on are normalized together.
 
@@ -423,7 +423,7 @@ def softmax_13_up(s: Step) -> Node | list[Node]:
     return [size, flat, done, back]
 
 
-@down(13, *_NORMALISED)
+@down(13, *_NORMALIZED)
 def softmax_13_down(s: Step) -> Node:
     """All axes from `axis` on were normalized together: the same if the dims after it are 1."""
     shape, axis = s.shape(), s.attrs.get("axis", -1)

@@ -19,7 +19,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
-from ..paths.path import NONNEGATIVE, Bound, NotModelled, Path
+from ..paths.path import NONNEGATIVE, Bound, NotModeled, Path
 from ..paths.tensors import Leaf
 from ..terms import integers, scalars
 from ..terms.integers import Atom, Bool, Int, conj, eq, ge, inside, negate
@@ -36,7 +36,7 @@ class Normalizer:
     """Brings scalars into normal form on one path.
 
     With `ring`, arithmetic is that of a field (of a ring for integers), else that of IEEE 754. `dropped` collects the
-    atoms that were cancelled or multiplied by zero, which may hide a NaN or an infinity of the original."""
+    atoms that were canceled or multiplied by zero, which may hide a NaN or an infinity of the original."""
 
     path: Path
     ring: bool
@@ -191,7 +191,7 @@ class Normalizer:
 
     def _product(self, left: list[Term], right: list[Term]) -> list[Term]:
         if len(left) * len(right) > MAX_TERMS:
-            raise NotModelled("a product of too many terms")
+            raise NotModeled("a product of too many terms")
         if not left or not right:
             self.dropped.extend(a for t in (*left, *right) for a in t.atoms)
         out = []
@@ -269,7 +269,7 @@ class Normalizer:
         while todo:
             term = todo.popleft()
             if len(total) > MAX_TERMS:
-                raise NotModelled("too many terms")
+                raise NotModeled("too many terms")
             if self.path.entails(negate(self._condition(term))):
                 continue
             term = self._substitute_forced(term)

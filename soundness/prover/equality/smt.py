@@ -19,7 +19,7 @@ from typing import Any
 import z3
 
 from ..paths import element_types
-from ..paths.path import NotModelled, Path, Predicate
+from ..paths.path import NotModeled, Path, Predicate
 from ..paths.tensors import Leaf, Tensor
 from ..terms import extended_reals
 from ..terms.extended_reals import Extended
@@ -54,7 +54,7 @@ class Translation:
     def format(self, dtype: str | None) -> str:
         """Return the element type that a type stands for."""
         if dtype is None:
-            raise NotModelled("a number without a type")
+            raise NotModeled("a number without a type")
         name = element_types.root(self.path, dtype)
         if self.theory in ("real", "extended") and element_types.kind(self.path, name) == "float":
             return self.theory
@@ -68,7 +68,7 @@ class Translation:
             return z3.FPSort(*FORMATS[t])
         if t in WIDTHS:
             return z3.BitVecSort(WIDTHS[t])
-        raise NotModelled(f"numbers of type {t}")
+        raise NotModeled(f"numbers of type {t}")
 
     def agree(self, a: Any, b: Any, *, signed_zero: bool) -> Any:
         """Return whether two values have the same bits; all NaNs are equal."""
@@ -101,7 +101,7 @@ class Translation:
             case "inverse":
                 return self._operator("Div", (), [self._constant(Fraction(1), t), self.term(s.args[0], t)], t)
             case "ite":
-                raise NotModelled("a choice by index")
+                raise NotModeled("a choice by index")
         op, attrs, *args = s.args
         if op == "Where":
             choose = extended_reals.choose if t == "extended" else z3.If
@@ -130,7 +130,7 @@ class Translation:
             return z3.BoolVal(bool(value))
         if t == "real":
             if isinstance(value, str):
-                raise NotModelled("an infinity among real numbers")
+                raise NotModeled("an infinity among real numbers")
             return z3.RealVal(str(value))
         if t == "extended":
             return extended_reals.constant(value if isinstance(value, str) else snapped(value))
@@ -141,7 +141,7 @@ class Translation:
                 return special[value]
             return z3.fpToFP(z3.RNE(), z3.RealVal(str(value)), sort)
         if isinstance(value, str) or value.denominator != 1:
-            raise NotModelled("an integer that is not whole")
+            raise NotModeled("an integer that is not whole")
         return z3.BitVecVal(int(value), self.sort(t))
 
     def _poly(self, s: Scalar, t: str) -> Any:
@@ -180,7 +180,7 @@ class Translation:
             case "IsNaN":
                 return z3.fpIsNaN(a) if z3.is_fp(a) else z3.BoolVal(False)
         if isinstance(a, Extended):
-            raise NotModelled(op)
+            raise NotModeled(op)
         return self._function(op, (), args, "bool")
 
     def order(self, op: str, a: Any, b: Any, t: str) -> Any:
@@ -270,7 +270,7 @@ class Translation:
             case "Abs":
                 return extended_reals.choose(extended_reals.less(a, zero, equal=False), -a, a)
             case "Pow":
-                raise NotModelled("powers")
+                raise NotModeled("powers")
         return self._valid(extended_reals.applied(f"{op} {_named(attrs)}", args))
 
     def _integer(self, op: str, attrs: Any, args: list[Any], t: str) -> Any:
@@ -315,7 +315,7 @@ class Translation:
     def facts(self) -> Iterator[Any]:
         """Yield the conditions on the elements that were read."""
         for p in self.path.predicates:
-            with suppress(NotModelled):
+            with suppress(NotModeled):
                 yield from self._fact(p)
 
     def _fact(self, p: Predicate) -> Iterator[Any]:
@@ -380,7 +380,7 @@ def _assignments(path: Path, sides: tuple[Scalar, Scalar], dtype: str) -> Iterat
     options = [element_types.of_kind(element_types.kind(path, t)) for t in names]
     for count, choice in enumerate(itertools.product(*options)):
         if count > 16:
-            raise NotModelled("too many element types")
+            raise NotModeled("too many element types")
         yield dict(zip(names, choice, strict=True))
 
 
@@ -402,5 +402,5 @@ def _equal(
         verdict = solver.check()
         path.meter.solved(solver)
         return bool(verdict == z3.unsat)
-    except (NotModelled, z3.Z3Exception):
+    except (NotModeled, z3.Z3Exception):
         return False

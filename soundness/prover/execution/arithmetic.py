@@ -9,7 +9,7 @@ from typing import Any
 
 from ....engine.rewriting.notation import INFIX
 from ..paths import element_types
-from ..paths.path import Infeasible, NotModelled, Path, Predicate
+from ..paths.path import Infeasible, NotModeled, Path, Predicate
 from ..paths.tensors import Leaf, Tensor
 from ..terms import integers, scalars
 from ..terms.integers import Bool, Cond, Int, Poly, eq
@@ -81,7 +81,7 @@ class Arithmetic:
             if found:
                 self._predicate(value)
             return found
-        raise NotModelled("the truth of a value that is not a condition")
+        raise NotModeled("the truth of a value that is not a condition")
 
     def stretch(self, low: Any, high: Any) -> Any:
         """Return the integers from `low` up to `high`, exclusive."""
@@ -95,7 +95,7 @@ class Arithmetic:
         """Return the elements of a list."""
         if isinstance(value, (list, tuple)):
             return list(value)
-        raise NotModelled("a list of unknown length")
+        raise NotModeled("a list of unknown length")
 
     def integer(self, value: Any) -> Int:
         """Return a value as an integer."""
@@ -106,7 +106,7 @@ class Arithmetic:
                 return int(value)
             case Scalar(op="int", args=(found,)):
                 return self.path.normal(found)
-        raise NotModelled("an integer that is computed")
+        raise NotModeled("an integer that is computed")
 
     def condition(self, value: Any) -> Bool:
         """Return a value as a condition; the truth of others is decided by cases."""
@@ -118,7 +118,7 @@ class Arithmetic:
             return left + right
         plain = (int, Poly, Fraction, float, Scalar)
         if not isinstance(left, plain) or not isinstance(right, plain):
-            raise NotModelled(f"arithmetic {op}")
+            raise NotModeled(f"arithmetic {op}")
         if isinstance(left, _INTEGERS) and isinstance(right, _INTEGERS):
             match op:
                 case "+" | "-" | "*":
@@ -161,7 +161,7 @@ class Arithmetic:
                 return False
             return integers.conj(*(self.condition(self.compare(op, a, b)) for a, b in zip(left, right, strict=True)))
         if _any(sides, (list, tuple, Stretch)):
-            raise NotModelled("lists of unknown length")
+            raise NotModeled("lists of unknown length")
         if _all(sides, str):
             return self._names(left, right)
         if isinstance(left, Tensor):
@@ -205,7 +205,7 @@ class Arithmetic:
         """Return a value as a tensor."""
         if isinstance(value, Tensor):
             return value
-        raise NotModelled("a value that is not a tensor")
+        raise NotModeled("a value that is not a tensor")
 
 
 def _any(sides: tuple[Any, Any], kinds: Any) -> bool:

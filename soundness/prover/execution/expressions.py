@@ -11,7 +11,7 @@ from ....engine.operators.schemas import normalize_attrs, signature
 from ....engine.rewriting.notation import INFIX
 from ....grammar.syntax import ast
 from ..paths import element_types
-from ..paths.path import NotModelled, Path
+from ..paths.path import NotModeled, Path
 from ..paths.tensors import Leaf, Tensor
 from ..semantics import elementwise, movement
 from ..semantics.semantics_registry import CONTENTS, OPERATORS, REDUCTIONS, Attrs, Hole
@@ -159,7 +159,7 @@ class Expressions(Arithmetic):
                 return self._call(expr)
             case ast.Alternatives():
                 return self.evaluate(self.path.choose(expr.options, "alternative"))
-        raise NotModelled(type(expr).__name__)
+        raise NotModeled(type(expr).__name__)
 
     def _literal(self, value: Any) -> Tensor:
         """Return a constant of the pattern, of any shape."""
@@ -293,7 +293,7 @@ class Expressions(Arithmetic):
                     return self._literal_of(self._call(expr))
             function = self.functions.get(expr.head)
             if function is None:
-                raise NotModelled(f"function {expr.head}")
+                raise NotModeled(f"function {expr.head}")
             return function(self, *expr.args)
         return self._operator(expr)[0]
 
@@ -310,7 +310,7 @@ class Expressions(Arithmetic):
             elif isinstance(item, ast.Number):
                 items.append(int(item.value))
             else:
-                raise NotModelled("an item of a list")
+                raise NotModeled("an item of a list")
         if not all(isinstance(item, (int, Poly)) for item in items):
             raise Postponed
         return movement.listed(self.path, items)
@@ -350,9 +350,9 @@ class Expressions(Arithmetic):
         if pattern and isinstance(expr, ast.Axis):
             return self._axis(expr.name)
         if pattern and isinstance(expr, ast.ListExpr) and any(isinstance(i, (ast.Name, ast.Axis)) for i in expr.items):
-            raise NotModelled("an attribute with variables in a list")
+            raise NotModeled("an attribute with variables in a list")
         if pattern and isinstance(expr, ast.Subscript):
-            raise NotModelled("attributes that vary by member")
+            raise NotModeled("attributes that vary by member")
         value = self.evaluate(expr)
         whole = isinstance(value, Fraction) and value.denominator == 1 and not isinstance(expr, ast.Number)
         return int(value) if whole else value
@@ -363,12 +363,12 @@ class Expressions(Arithmetic):
             head = Head(expr.head, self._choose_head(expr), f"{expr.head}.attributes")
             self.env[expr.head] = head
         if not isinstance(head, Head):
-            raise NotModelled("an operator variable that is not a class head")
+            raise NotModeled("an operator variable that is not a class head")
         found_rest = rest if self.env.get(rest or "") is not None else head.attrs
         if head.op is not None:
             return self.operator(head.op, named, found_rest, inputs)
         if named:
-            raise NotModelled("an attribute of any operator")
+            raise NotModeled("an attribute of any operator")
         tensors = [self.tensor(v) for v in inputs if v is not None]
         element_types.unify(self.path, *(t.dtype for t in tensors))
         name = f"op {expr.head}"
@@ -388,19 +388,19 @@ class Expressions(Arithmetic):
             uneven = {2: ("PRelu", "CastLike"), 3: ("Clip",)}.get(count, ())  # they treat their operands differently
             return self.path.choose(list(dict.fromkeys((None, *named, *uneven))), f"operator {expr.head}")
         if expr.kind == "reduction" and count == 1:
-            raise NotModelled("a reduction of one operand")
+            raise NotModeled("a reduction of one operand")
         if expr.kind == "reduction" and count == 2:
             second = expr.args[1]
             typed = isinstance(second, ast.Name) and (second.id == "none" or (
                 second.id in self.given and self.given[second.id].element in ("i64", "integer")
             ))  # fmt: skip
             if not typed and not self._reads_axes(second):
-                raise NotModelled("a reduction that may be a normalization")
+                raise NotModeled("a reduction that may be a normalization")
             for op in self.ops.values():
                 if op.kind == "reduction" and op.name not in REDUCTIONS and _reads_integers(op.name):
-                    raise NotModelled(f"the reduction {op.name}")
+                    raise NotModeled(f"the reduction {op.name}")
             return self.path.choose(REDUCTIONS, f"operator {expr.head}")
-        raise NotModelled(f"any {expr.kind} operator")
+        raise NotModeled(f"any {expr.kind} operator")
 
     def _reads_axes(self, arg: ast.Expr) -> bool:
         """Whether a condition reads the integers of an operand, which a scale does not have."""
@@ -419,9 +419,9 @@ class Expressions(Arithmetic):
         while tensors and tensors[-1] is None:
             tensors.pop()
         if op not in OPERATORS:
-            raise NotModelled(f"the operator {op}")
+            raise NotModeled(f"the operator {op}")
         if path.pointwise and op not in elementwise.ALL and op not in ("Identity", "Expand"):
-            raise NotModelled(f"{op} in a pointwise proof")
+            raise NotModeled(f"{op} in a pointwise proof")
         defaults = {k: list(v) if isinstance(v, tuple) else v for k, v in normalize_attrs(op, {}).items()}
         return OPERATORS[op](path, Attrs(path, op, named, rest, defaults), tensors)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ....grammar.syntax import ast
 from ..paths import element_types, tensors
-from ..paths.path import NONNEGATIVE, Infeasible, NotModelled, Predicate
+from ..paths.path import NONNEGATIVE, Infeasible, NotModeled, Predicate
 from ..paths.tensors import Leaf, Tensor
 from ..semantics import movement
 from ..terms import integers, scalars
@@ -56,7 +56,7 @@ def ints(run: Expressions, t: Any) -> list[Any]:
     if isinstance(t, list):
         return t
     if isinstance(t, Leaf) and t.name.partition("[")[0] not in run.lists and t.fixed != 0:
-        raise NotModelled("the contents of a tensor of any length")
+        raise NotModeled("the contents of a tensor of any length")
     found: list[Any] = run.tensor(t).values()
     return found
 
@@ -97,7 +97,7 @@ def known(run: Expressions, d: Any) -> bool:
 @_function
 def _op_name(run: Expressions, f: Any) -> Any:
     if not isinstance(f, Head):
-        raise NotModelled("op_name")
+        raise NotModeled("op_name")
     return f.op if f.op is not None else f"?{f.variable}"  # it differs from all that have names
 
 
@@ -114,7 +114,7 @@ def _extreme(op: str, run: Expressions, *args: Any) -> Any:
         if isinstance(a, (int, Poly)) and isinstance(b, (int, Poly)):
             return run.path.minimum(a, b) if op == "Min" else run.path.maximum(a, b)
         if isinstance(a, Tensor) or isinstance(b, Tensor):
-            raise NotModelled("an extreme of contents")
+            raise NotModeled("an extreme of contents")
         return app(op, scalars.number(a), scalars.number(b))
 
     items = args[0] if len(args) == 1 and isinstance(args[0], list) else args
@@ -199,7 +199,7 @@ def _set_at(run: Expressions, items: Any, i: Any, value: Any) -> list[Any]:
 def _count(run: Expressions, n: Any) -> int:
     count = run.integer(n)
     if not isinstance(count, int):
-        raise NotModelled("a list of unknown length")
+        raise NotModeled("a list of unknown length")
     run.path.require(count >= 0, "a list of negative length")
     return count
 
@@ -224,7 +224,7 @@ def _all_(run: Expressions, value: Any) -> Any:
 def _any_(run: Expressions, value: Any) -> Any:
     if isinstance(value, list) and all(isinstance(v, (bool, integers.Cond)) for v in value):
         return integers.disj(*value)
-    raise NotModelled("any of contents")
+    raise NotModeled("any of contents")
 
 
 # --- permutations and axes ---
@@ -251,7 +251,7 @@ def axis(run: Expressions, a: Any, n: Any) -> Any:
     """Return an axis counted from the front."""
     a, n = run.integer(a), run.integer(n)
     if not isinstance(n, int):
-        raise NotModelled("a rank")
+        raise NotModeled("a rank")
     run.path.assume(integers.conj(ge(a, -n), ge(n - 1, a)))
     return run.path.normal(a) if run.path.decide(ge(a)) else run.path.normal(a + n)
 
@@ -280,7 +280,7 @@ def _expand_dims(run: Expressions, x: Any, places: Any) -> Any:
 def _reshape(run: Expressions, x: Any, target: Any) -> Tensor:
     t = x if isinstance(x, Tensor) else run.constant(x, "f32")
     if run.path.pointwise:
-        raise NotModelled("reshape in a pointwise proof")
+        raise NotModeled("reshape in a pointwise proof")
     dims = [run.integer(d) for d in run.items(target)]
     if any(d == -1 for d in dims):
         return movement.reshaped(run.path, t, movement.target_dims(run.path, t.shape, dims, 1))

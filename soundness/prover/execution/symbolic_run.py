@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from ....grammar.syntax import ast
-from ..paths.path import NotModelled
+from ..paths.path import NotModeled
 from ..paths.tensors import Leaf, Tensor, place_of
 from ..semantics.semantics_registry import CONTENTS
 from ..terms import integers, scalars
@@ -118,7 +118,7 @@ class Run(Expressions):
 
     def hold(self, expr: ast.Expr) -> None:
         """Add a condition as a fact. A condition that is not modeled is left out, which assumes less."""
-        with suppress(NotModelled):
+        with suppress(NotModeled):
             match expr:
                 case ast.Binary(operator="and"):
                     self.hold(expr.left)
@@ -152,7 +152,7 @@ class Run(Expressions):
             return False
         try:
             stretch = self.evaluate(expr.right)
-        except NotModelled:
+        except NotModeled:
             return False
         if not isinstance(stretch, Stretch):
             return False

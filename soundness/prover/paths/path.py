@@ -30,7 +30,7 @@ class Infeasible(Exception):
     """The path contradicts itself, or the rule does not fire on it, so there is nothing to prove."""
 
 
-class NotModelled(Exception):
+class NotModeled(Exception):
     """The rule contains something without a meaning in the prover, which the message names."""
 
 
@@ -140,7 +140,7 @@ class Path:
         if self.entails(integers.negate(cond)):
             return False
         if self.is_bound(cond):
-            raise NotModelled(f"a choice within a sum ({cond})")
+            raise NotModeled(f"a choice within a sum ({cond})")
         found = self.choose((True, False), str(cond))
         self.assume(cond if found else integers.negate(cond), certain=True)
         return found
@@ -156,7 +156,7 @@ class Path:
         if certain:
             self.assume(within)
         elif not self.entails(within):
-            raise NotModelled(f"{what} may be anything")
+            raise NotModeled(f"{what} may be anything")
         fits = [k for k in range(low, high + 1) if not self.entails(integers.negate(integers.eq(value, k)))]
         found = self.choose(fits, what)
         self.assume(integers.eq(value, found), certain=True)

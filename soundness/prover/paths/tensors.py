@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from ..terms import integers, scalars
 from ..terms.integers import Atom, Bool, Int, Poly
 from ..terms.scalars import Scalar
-from .path import NotModelled, Path
+from .path import NotModeled, Path
 
 At = Callable[[list[Int]], Scalar]
 
@@ -76,9 +76,9 @@ class Tensor:
         self.path.require(self.rank == rank, what)
 
     def values(self, count: int | None = None) -> list[Int]:
-        """Return the contents as integers, `count` of them if given. Raises `NotModelled` if they are unknown."""
+        """Return the contents as integers, `count` of them if given. Raises `NotModeled` if they are unknown."""
         if self._values is None:
-            raise NotModelled("the contents of a computed tensor")
+            raise NotModeled("the contents of a computed tensor")
         return [self.path.normal(v) for v in self._values()]
 
     def integer_at(self, index: Sequence[Int]) -> Int:
@@ -88,7 +88,7 @@ class Tensor:
             return self.path.normal(found.args[0])
         if found.is_number and found.args[0].denominator == 1:
             return int(found.args[0])
-        raise NotModelled("an index that is computed")
+        raise NotModeled("an index that is computed")
 
 
 class Leaf(Tensor):
@@ -108,7 +108,7 @@ class Leaf(Tensor):
     def _shape(self) -> list[Int]:  # type: ignore[override]
         """Dims; the rank is chosen on first access."""
         if self.path.pointwise:
-            raise NotModelled("the shape of a tensor")
+            raise NotModeled("the shape of a tensor")
         if self.fixed is None:
             self.fixed = self.path.any_rank(self.name)
         return [self.path.size(f"{self.name}.{i}") for i in range(self.fixed)]
@@ -118,7 +118,7 @@ class Leaf(Tensor):
         if op == "read" and callable(known):
             return known(index)  # type: ignore[no-any-return]
         if known is not None and not isinstance(known, Scalar):
-            raise NotModelled("the position of an element of a tensor with known contents")
+            raise NotModeled("the position of an element of a tensor with known contents")
         if known is None and ("integers", self.name) in self.path.extra and op == "read":
             return scalars.number(self.path.normal(integers.of_atom(Atom(self.name, "data", tuple(index)))))
         return Scalar(op, (self.name, *index)) if known is None else known

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..paths import element_types
-from ..paths.path import NotModelled, Path
+from ..paths.path import NotModeled, Path
 from ..paths.tensors import Tensor, broadcast, read_broadcast
 from ..terms.integers import Bool, Int, conj, eq
 from ..terms.scalars import ZERO, Scalar, app
@@ -106,7 +106,7 @@ def cast(path: Path, attrs: Attrs, x: Tensor) -> Tensor:
     """Convert the element type; the identity if it is the same."""
     to = attrs.get("to", lambda name: f"dtype {name}")
     if not isinstance(to, str):
-        raise NotModelled(f"a cast to {to}")
+        raise NotModeled(f"a cast to {to}")
     if element_types.root(path, to) == element_types.root(path, x.dtype):
         return x
     return pointwise(path, "Cast", (("to", to),), [x], to)
@@ -124,5 +124,5 @@ def dropout(path: Path, attrs: Attrs, x: Tensor, ratio: Tensor | None = None, tr
     if training is not None:
         known = [path.extra.get(("value of", getattr(t, "name", ""))) for t in (ratio, training)]
         if ZERO not in known:
-            raise NotModelled("Dropout in training")
+            raise NotModeled("Dropout in training")
     return x

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..paths import element_types
-from ..paths.path import Infeasible, NotModelled, Path
+from ..paths.path import Infeasible, NotModeled, Path
 from ..paths.tensors import Tensor, broadcast, broadcasts_to, read_broadcast, select
 from ..terms import integers
 from ..terms.integers import Int, conj, eq, ge, inside
@@ -193,7 +193,7 @@ def pool(path: Path, attrs: Attrs, x: Tensor) -> Tensor:
     element_types.restrict(path, x.dtype, ("float",) if mean else element_types.NUMBERS)
     ceil = bool(attrs.option("ceil_mode", (0, 1)))
     if ceil and mean:
-        raise NotModelled("ceil_mode of AveragePool")
+        raise NotModeled("ceil_mode of AveragePool")
     if not mean:
         attrs.option("storage_order", (0, 1))
     counted = attrs.option("count_include_pad", (0, 1)) if mean else 0

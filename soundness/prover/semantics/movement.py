@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-from ..paths.path import NotModelled, Path
+from ..paths.path import NotModeled, Path
 from ..paths.tensors import Leaf, Tensor, broadcast, place_of, read_broadcast, select
 from ..terms import integers, scalars
 from ..terms.integers import Int, conj, disj, eq, ge, inside
@@ -340,7 +340,7 @@ def constant_of_shape(path: Path, attrs: Attrs, shape: Tensor) -> Tensor:
     if isinstance(value, Tensor):
         return Tensor(path, shape.values(), lambda index: value.at([0] * value.rank), dtype=value.dtype)
     if value is not None or attrs.rest is not None:
-        raise NotModelled("the value of ConstantOfShape")
+        raise NotModeled("the value of ConstantOfShape")
     return Tensor(path, shape.values(), lambda index: scalars.ZERO, dtype="f32")
 
 
@@ -365,7 +365,7 @@ def slice_(path: Path, attrs: Attrs, x: Tensor, starts: Tensor, ends: Tensor, *r
         begin, step = first.get(0, (0, 1))
         number = path.concrete(shape[0], 0, len(found), "elements", certain=True)
         if not isinstance(begin, int) or not isinstance(step, int):
-            raise NotModelled("a part of contents at an unknown place")
+            raise NotModeled("a part of contents at an unknown place")
         return [found[begin + i * step] for i in range(number)]
 
     known = x.rank == 1 and x._values is not None
@@ -449,7 +449,7 @@ def pad(
         shape[a] = shape[a] + before + after
         path.require(ge(shape[a]), "a padded size is not negative")
     if mode != "constant" and any(path.normal(p) != 0 for p in pads):
-        raise NotModelled(f"padding of mode {mode}")
+        raise NotModeled(f"padding of mode {mode}")
     if value is not None and value.rank and not path.pointwise:
         path.require(eq(value.size, 1), "the padding is a scalar", typed=True)
 
@@ -477,7 +477,7 @@ def gather(path: Path, attrs: Attrs, x: Tensor, i: Tensor) -> Tensor:
             path.assume(conj(ge(place, -size), ge(size - 1, place)))
             place = place if path.decide(ge(place)) else path.normal(place + size)
         elif not path.entails(ge(place)):
-            raise NotModelled("an index within a sum")
+            raise NotModeled("an index within a sum")
         return x.at([*index[:axis], place, *index[axis + n :]])
 
     def values() -> list[Int]:

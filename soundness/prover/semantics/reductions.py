@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from ..paths import element_types
-from ..paths.path import Infeasible, NotModelled, Path
+from ..paths.path import Infeasible, NotModeled, Path
 from ..paths.tensors import Tensor, broadcasts_to, read_broadcast
 from ..terms import integers
 from ..terms.integers import Int
@@ -84,7 +84,7 @@ def global_pool(path: Path, attrs: Attrs, x: Tensor) -> Tensor:
     element_types.restrict(path, x.dtype, ("float",))
     path.require(x.rank >= 2, "images have a batch and channels")
     if x.rank == 2:
-        raise NotModelled("a global pool of a matrix")
+        raise NotModeled("a global pool of a matrix")
     shape = [*x.shape[:2], *[1] * (x.rank - 2)]
     return Tensor(path, shape, lambda i: reduced(op, path, x.shape[2:], lambda v: x.at([*i[:2], *v])), dtype=x.dtype)
 
@@ -182,11 +182,11 @@ def batch_norm(
 ) -> Tensor:
     """Define `γ(x - μ)/√(σ² + ε) + β` for each channel, with given statistics."""
     if attrs.option("training_mode", (0, 1)):
-        raise NotModelled("BatchNormalization in training")
+        raise NotModeled("BatchNormalization in training")
     epsilon = attrs.real("epsilon")
     if x.rank < 2:
         if x.rank == 1:
-            raise NotModelled("BatchNormalization of a vector")
+            raise NotModeled("BatchNormalization of a vector")
         raise Infeasible("a batch and channels")
     element_types.restrict(path, x.dtype, ("float",))
     _per_channel(path, x, gamma, beta, mean, variance)

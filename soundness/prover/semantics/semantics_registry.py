@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, TypeVar
 
-from ..paths.path import NotModelled, Path
+from ..paths.path import NotModeled, Path
 from ..paths.tensors import Tensor
 from ..terms import integers, scalars
 from ..terms.integers import Atom, Int
@@ -65,7 +65,7 @@ class Attrs:
             self.path.assume(integers.conj(integers.ge(value, low), integers.ge(high, value)))
             return self.path.concrete(value, low, high, name)
         if value is None and None not in options:
-            raise NotModelled(f"no {name}")
+            raise NotModeled(f"no {name}")
         self.path.require(value in options, f"{name} is {value}")
         return value
 
@@ -73,7 +73,7 @@ class Attrs:
         """Return an integer attribute, symbolic unless it is written out."""
         value = self.get(name, lambda n: self._variable(n, low))
         if not isinstance(value, (int, integers.Poly)):
-            raise NotModelled(f"{name} is {value}")
+            raise NotModeled(f"{name} is {value}")
         return self.path.normal(value)
 
     def axis(self, name: str, rank: int, *, end: bool = False) -> int:
@@ -99,7 +99,7 @@ class Attrs:
         if value is None:
             return None
         if not isinstance(value, (list, tuple)):
-            raise NotModelled(f"{name} is {value}")
+            raise NotModeled(f"{name} is {value}")
         self.path.require(len(value) == count, f"{name} has {len(value)} elements")
         if low is not None:
             for item in value:
@@ -123,10 +123,10 @@ class Attrs:
         """Return a real attribute, symbolic unless it is written out."""
         value = self.get(name, lambda n: Scalar("read", (n,)))
         if value is None:
-            raise NotModelled(f"no {name}")
+            raise NotModeled(f"no {name}")
         if isinstance(value, (Scalar, int, float, Fraction, integers.Poly)):
             return scalars.number(value)
-        raise NotModelled(f"{name} is {value}")
+        raise NotModeled(f"{name} is {value}")
 
     def key(self) -> tuple[Any, ...]:
         """Return all attributes as one value, for an operator that is known by its name only."""

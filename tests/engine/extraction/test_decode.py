@@ -171,20 +171,20 @@ def test_provenance_names_rules_and_what_was_replaced() -> None:
     x = e.input("x", f32(1000, 8))
     sigmoid = e.add("Sigmoid", [x], origin="sig")
     product = e.add("Mul", [x, sigmoid], origin="mul")
-    e.add("Swish", [x], rule="recognise_swish", equals=product, alpha=1.0)
+    e.add("Swish", [x], rule="recognize_swish", equals=product, alpha=1.0)
     e.roots = {"y": product}
     original = graph(
         "x", "y", [Node("Sigmoid", ("x",), ("s",), name="sig"), Node("Mul", ("x", "s"), ("y",), name="mul")]
     )
     found = run(e, original)
     (node,) = found.nodes
-    assert node.rules == ("recognise_swish",)
+    assert node.rules == ("recognize_swish",)
     assert node.origins == ("mul", "sig")
 
     from rewrite.engine.extraction.provenance import explain
 
     told = "\n".join(explain(original, found, "sig"))
-    assert "made by  recognise_swish" in told
+    assert "made by  recognize_swish" in told
     assert "stands for mul (Mul), sig (Sigmoid)" in told
     with pytest.raises(UserError, match=r"'sigg'[\s\S]*Did you mean sig"):
         explain(original, found, "sigg")

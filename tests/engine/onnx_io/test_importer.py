@@ -130,7 +130,7 @@ def test_outputs_that_are_inputs_or_constants() -> None:
         np.testing.assert_array_equal(got, want)
 
 
-def test_output_that_is_an_initialiser_or_an_input_itself() -> None:
+def test_output_that_is_an_initializer_or_an_input_itself() -> None:
     proto = model([], [x23], [x23, ("k", FLOAT, (3,))], {"k": np.arange(3, dtype=np.float32)})
     graph = importer.read(proto)
     assert graph.outputs == ("x", "k")
@@ -141,7 +141,7 @@ def test_output_that_is_an_initialiser_or_an_input_itself() -> None:
 
 
 @pytest.mark.parametrize(("ir_version", "inputs"), [(3, ("x",)), (8, ("x", "k"))])
-def test_initialisers_among_the_inputs(ir_version: int, inputs: tuple[str, ...]) -> None:
+def test_initializers_among_the_inputs(ir_version: int, inputs: tuple[str, ...]) -> None:
     proto = model(
         [helper.make_node("Add", ["x", "k"], ["y"])],
         [x23, ("k", FLOAT, (3,))],
@@ -275,7 +275,7 @@ def test_sequences_pass_as_opaque_values() -> None:
     np.testing.assert_array_equal(run(exporter.write(graph), {"x": x})[0], x)
 
 
-def test_sparse_initialisers_become_dense() -> None:
+def test_sparse_initializers_become_dense() -> None:
     values = helper.make_tensor("k", FLOAT, [2], [5.0, 7.0])
     for indices in (helper.make_tensor("", INT64, [2], [1, 5]), helper.make_tensor("", INT64, [2, 2], [0, 1, 1, 2])):
         proto = model([helper.make_node("Add", ["x", "k"], ["y"])], [x23], [y23])

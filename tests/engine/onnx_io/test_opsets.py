@@ -101,7 +101,7 @@ def test_broadcasting_by_axis_before_7(op: str, form: str) -> None:
     np.testing.assert_allclose(run(exporter.write(again, opset=13), {"x": X})[0], expected, rtol=1e-6)
 
 
-def test_reshape_and_batch_normalisation_of_opset_1() -> None:
+def test_reshape_and_batch_normalization_of_opset_1() -> None:
     constants = {k: np.array([1.0, 2, 3], np.float32) for k in "sbmv"}
     nodes = [
         node("BatchNormalization", *"sbmv", outputs=("n",), consumed_inputs=[0, 0, 0, 1, 1], is_test=1),

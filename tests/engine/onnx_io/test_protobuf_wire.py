@@ -107,7 +107,7 @@ def saved(model: onnx.ModelProto, path: Path) -> Path:
 
 @pytest.mark.parametrize("mapped", [False, True])
 @pytest.mark.parametrize("arrays", CASES.values(), ids=CASES.keys())
-def test_large_initialisers_are_read_where_they_are(
+def test_large_initializers_are_read_where_they_are(
     arrays: dict[str, np.ndarray], mapped: bool, tmp_path: Path
 ) -> None:
     proto = exporter.write(graph(arrays, {"d": np.linspace(0, 1, 3000)}))
@@ -126,7 +126,7 @@ def test_large_initialisers_are_read_where_they_are(
                 assert not read.flags.writeable
 
 
-def test_only_raw_data_of_large_initialisers_is_left_out() -> None:
+def test_only_raw_data_of_large_initializers_is_left_out() -> None:
     inline = onnx.helper.make_tensor("floats", onnx.TensorProto.FLOAT, [3000], np.zeros(3000))  # not as raw data
     both = onnx.numpy_helper.from_array(np.arange(3000.0), "both")
     both.external_data.add(key="location", value="elsewhere")

@@ -214,7 +214,7 @@ def test_a_maximum_over_windows_takes_nan() -> None:
     np.testing.assert_array_equal(found[0], x)
 
 
-def test_quantising_saturates_on_the_side_of_the_number() -> None:
+def test_quantizing_saturates_on_the_side_of_the_number() -> None:
     x = np.array([-np.inf, -1e30, -3, 2.5, 3e9, np.inf], np.float32)
     found = evaluate("QuantizeLinear", {}, [x, np.float32(0.5), np.int8(1)])
     assert found is not None

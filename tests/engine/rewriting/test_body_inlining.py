@@ -135,7 +135,7 @@ def run(model: onnx.ModelProto) -> list[np.ndarray[Any, Any]]:
     return list(session.run(None, feeds))
 
 
-def optimised_as_before(text: str, **options: Any) -> onnx.GraphProto:
+def optimized_as_before(text: str, **options: Any) -> onnx.GraphProto:
     """Return the graph of a model after some rules, and compare its results with those of the original."""
     model = onnx.parser.parse_model(HEAD + text)
     result: Any = rewrite.optimize(model, **options).model
@@ -156,7 +156,7 @@ def operators(graph: onnx.GraphProto) -> list[str]:
 
 
 def test_bodies_written_out_read_each_their_own_values() -> None:
-    graph = optimised_as_before("""g (float[4, 4] x, bool c) => (float[4, 4] z) <int64 n = {3}> {
+    graph = optimized_as_before("""g (float[4, 4] x, bool c) => (float[4, 4] z) <int64 n = {3}> {
   z = Loop (n, , x) <body = b (int64 i, bool go, float[4, 4] p) => (bool on, float[4, 4] r) {
     on = Identity (go)
     s = Sin (p)
@@ -178,7 +178,7 @@ def test_bodies_written_out_read_each_their_own_values() -> None:
 )
 def test_a_loop_gets_another_body(name: str, outside: list[str], inside: list[str], carried: int) -> None:
     rules = [str(Path(rewrite.__file__).parent / "rules" / "control.rules")]
-    graph = optimised_as_before(MODELS[name], rules=rules, std_rules=False)
+    graph = optimized_as_before(MODELS[name], rules=rules, std_rules=False)
     assert operators(graph) == outside
     assert operators(body_of(graph)) == inside
     assert len(body_of(graph).input) == 2 + carried
@@ -194,7 +194,7 @@ def test_a_loop_gets_another_body(name: str, outside: list[str], inside: list[st
 )
 def test_pieces_are_multiplied_before_a_scan(name: str, outside: list[str], inside: list[str], inputs: int) -> None:
     rules = [str(Path(rewrite.__file__).parent / "rules" / "control.rules")]
-    graph = optimised_as_before(MODELS[name], rules=rules, std_rules=False)
+    graph = optimized_as_before(MODELS[name], rules=rules, std_rules=False)
     assert operators(graph) == outside
     (scan,) = (node for node in graph.node if node.op_type == "Scan")
     attributes = {a.name: onnx.helper.get_attribute_value(a) for a in scan.attribute}
@@ -204,7 +204,7 @@ def test_pieces_are_multiplied_before_a_scan(name: str, outside: list[str], insi
 
 
 def test_nodes_hoisted_from_an_inner_loop_are_in_the_outer_one() -> None:
-    graph = optimised_as_before("""g (float[8, 8] x) => (float[8, 8] z) <int64 n = {9}> {
+    graph = optimized_as_before("""g (float[8, 8] x) => (float[8, 8] z) <int64 n = {9}> {
   z = Loop (n, , x) <body = b (int64 i, bool go, float[8, 8] p) => (bool on, float[8, 8] r) {
     on = Identity (go)
     m = Constant <value_int = 7> ()

@@ -131,7 +131,7 @@ def test_impure_operators_are_not_shared(rules: Path) -> None:
     assert len(optimize(pure, rules=[rules], std_rules=False).model.graph.node) == 2
 
 
-def test_a_definition_is_recognised_where_the_model_knows_the_domain(tmp_path: Path) -> None:
+def test_a_definition_is_recognized_where_the_model_knows_the_domain(tmp_path: Path) -> None:
     path = tmp_path / "fused.rules"
     path.write_text("op com.acme.Fused(x: T[..s], y: T[..s]) -> T[..s] = Relu(x + y)  class exact\nop Add commutative")
     text = """<ir_version: 8, opset_import: ["": 18{}]>

@@ -117,7 +117,7 @@ def test_the_reference_evaluator_agrees_and_is_stopped_in_time() -> None:
         reference_evaluator(RELU, seconds=0.01).run(x)
 
 
-def test_old_batch_normalisation_is_converted_for_the_reference_evaluator() -> None:
+def test_old_batch_normalization_is_converted_for_the_reference_evaluator() -> None:
     old = onnx.parser.parse_model(
         '<ir_version: 4, opset_import: ["" : 9]> main (float[2, 3, 4] x) => (float[2, 3, 4] y)'
         " <float[3] s = {1, 2, 3}, float[3] b = {0, 1, 0}, float[3] m = {1, 1, 2}, float[3] v = {1, 4, 9}>"
