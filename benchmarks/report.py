@@ -138,7 +138,7 @@ def _bf16(records: Records) -> str:
             rows.append([name, f"failed: {_cell(record['error'])}", *[""] * (3 * len(counts) + 2)])
             continue
         products = record["products"]
-        row = [name, f"{products['lowered']} of {products['lowered'] + products['kept']}"]
+        row = [name, f"{products['lowered']} of {products['lowered'] + products['in_f32']}"]
         for count in counts:
             medians = record["threads"].get(count)
             if medians is None:

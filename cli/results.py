@@ -18,7 +18,7 @@ from . import tables
 if TYPE_CHECKING:
     from .measure import Timing
 
-SCHEMA = 1
+SCHEMA = 2
 TEMPLATE = Path(__file__).with_name("report_page.html")
 
 

@@ -10,7 +10,6 @@ if TYPE_CHECKING:
 
     from ..engine.report import Report
 
-PROGRAM = "the program"
 SHOWN_RULES = 10
 
 
@@ -54,13 +53,13 @@ def rules(report: Report, *, everything: bool = False) -> Table | None:
 def precision(report: Report) -> str:
     """Return how many products run in the requested precision, and the program's error; empty for f32."""
     found = report.precision
-    if found["asked"] == "f32":
+    if found["requested"] == "f32":
         return ""
-    low, all_ = found["lowered"], found["lowered"] + found["kept"]
-    text = f"{low} of {all_} products in {found['asked']}"
+    low, all_ = found["lowered"], found["lowered"] + found["in_f32"]
+    text = f"{low} of {all_} products in {found['requested']}"
     if not low:
         return f"{text}: it is not predicted to be faster for any of them here"
-    error = report.verify.get("errors", {}).get(PROGRAM)
+    error = report.verify.get("errors", {}).get("program")
     if error is None:
         return f"{text}; the error is unknown: nothing was compared"
     absolute, scaled = ("no number" if e is None else f"{e:.2g}" for e in (error["max_abs"], error["max_rel"]))

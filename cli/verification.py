@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from ..errors import CheckFailed, RewriteError
-from .tables import PROGRAM
 
 if TYPE_CHECKING:
     from ..backend.runtime.program import Program
@@ -24,7 +23,7 @@ def check(result: Optimized, model: Path, program: Program | None) -> Verificati
 
     A program of lower precision is held to the wide margin of that precision. So is one that quantizes: where another
     rounding moves a sum across a step of the grid, the next layers see the whole step."""
-    from ..engine.verification.verify import check_model
+    from ..engine.verification.verify import PROGRAM, check_model
 
     others = {PROGRAM: lambda feeds: program.run(dict(feeds))} if program is not None else {}
     precision = result.options.precision

@@ -91,7 +91,7 @@ def make_report(
         },
         rules=rules,
         extraction={"method": extraction.method, "bound": extraction.bound, "gap": _gap(extraction)},
-        precision={"asked": precision, **_products(native, precision)},
+        precision={"requested": precision, **_products(native, precision)},
     )
 
 
@@ -109,7 +109,7 @@ def _products(graph: Graph, precision: str) -> dict[str, int]:
     low = {"bf16": LOWER_PRECISION, "int8": _BYTES}.get(precision, ())
     return {
         "lowered": sum(op in low for op in ops),
-        "kept": sum(op.rpartition(".")[2].endswith(_PRODUCTS) for op in ops),
+        "in_f32": sum(op.rpartition(".")[2].endswith(_PRODUCTS) for op in ops),
     }
 
 

@@ -15,7 +15,7 @@ from .. import profiling, tables
 from ..console import Stages, out
 from ..measure import PEERS, Feeds, Timing, check_peers, interleave, peer
 from ..options import Json, Precision, Shape, Threads, grouped, parse_pairs, parse_shapes, writable
-from ..results import finite, timings_json, write_json, write_text
+from ..results import SCHEMA, finite, timings_json, write_json, write_text
 from .run import load_program, read_array
 
 if TYPE_CHECKING:
@@ -84,7 +84,7 @@ def command(
     writable(what.trace, what.json_file)
     sizes = parse_shapes(feeds.shape)
     program = load_program(model, threads, precision)
-    result: dict[str, Any] = {"schema": 1, "model": str(model)}
+    result: dict[str, Any] = {"schema": SCHEMA, "model": str(model)}
     lines: list[Any] = []
     with Stages() as stages:
         stages("bench", {})

@@ -24,7 +24,8 @@ def command(
     targets: RuleTargets = None,
     std_rules: StdRules = True,
     verbose: Annotated[bool, Option("--verbose", "-v", help="Also list the tests that pass.")] = False,
-    bless: Annotated[bool, Option("--bless", help="Update expected expressions to the actual ones.")] = False,
+    update: Annotated[bool, Option("--update", help="Update expected expressions to the actual ones.")] = False,
+    bless: Annotated[bool, Option("--bless", hidden=True)] = False,
     junit: Annotated[Path | None, Option(metavar="FILE.xml", help="Write the results as JUnit XML.")] = None,
     jobs: Jobs = None,
     strict: Strict = False,
@@ -50,7 +51,7 @@ def command(
             for r in results
         ]
         write_junit(junit, "rewrite test", cases)
-    updated = _update(results) if bless else []
+    updated = _update(results) if update or bless else []
     _print(results, updated, verbose)
     if any(not result.ok and result not in updated for result in results):
         raise typer.Exit(1)

@@ -33,6 +33,10 @@ Model = Union["ModelProto", Path, str, bytes, Graph]
 Run = Callable[[Mapping[str, Array]], Mapping[str, Any]]
 """An implementation of a model: from inputs to outputs, by name."""
 
+MODEL, PROGRAM = "the optimized model", "the program"
+"""Names of the candidates in messages."""
+_KEYS = {MODEL: "model", PROGRAM: "program"}
+"""Their keys in JSON."""
 _WANTED = 2
 """Number of choices of sizes for the symbolic dims."""
 _FAINT = 4
@@ -74,7 +78,7 @@ class Verification:
             "ok": self.ok if self.compared or not self.ok else None,
             **errors((self.max_abs, self.max_rel)),
             **{name: getattr(self, name) for name in ("compared", "oracle", "numerics")},
-            "errors": {name: errors(largest) for name, largest in self.errors.items()},
+            "errors": {_KEYS.get(name, name): errors(largest) for name, largest in self.errors.items()},
             "skipped": list(self.skipped),
             "failures": list(self.failures),
         }
@@ -127,7 +131,7 @@ def check_model(
     except Unavailable as error:
         problem = f"the optimized model does not load in {oracle.name}: {error}"
         return Verification(False, np.inf, np.inf, 0, oracle.name, numerics, failures=(problem,))
-    candidates = {"the optimized model": optimized.run, **(others or {})}
+    candidates = {MODEL: optimized.run, **(others or {})}
     comparison = _Comparison(oracle, candidates, graph, numerics, classes or {})
     found = comparison.run(shapes, seconds)
     return replace(found, oracle=f"{found.oracle}{note}")

@@ -9,7 +9,7 @@ from rewrite.benchmarks.bf16 import PEER
 
 def record(ours: float, theirs: float) -> dict[str, object]:
     medians = {"rewrite": ours, PEER: theirs}
-    products = {"asked": "bf16", "lowered": 3, "kept": 1}
+    products = {"requested": "bf16", "lowered": 3, "in_f32": 1}
     return {"bf16": {"products": products, "threads": {"1": medians}, "rewrite": 1e-3, PEER: 2e-3}}
 
 

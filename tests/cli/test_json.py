@@ -72,7 +72,7 @@ def result(folder: Path) -> dict[str, Any]:
 def test_the_fields_are_those_described(result: dict[str, Any]) -> None:
     whole, rule, verify, *_ = described()
     agrees(result, whole)
-    assert result["schema"] == 1
+    assert result["schema"] == 2
     for found in result["rules"]:
         agrees(found, rule)
     agrees(result["verify"], verify)

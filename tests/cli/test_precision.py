@@ -34,14 +34,14 @@ def test_the_error_is_told(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     data = json.loads((folder / "r.json").read_text())
     if machine.rates()["bf16"] > 1:
-        assert data["precision"] == {"asked": "bf16", "lowered": 1, "kept": 0}
-        error = data["verify"]["errors"]["the program"]["max_rel"]
+        assert data["precision"] == {"requested": "bf16", "lowered": 1, "in_f32": 0}
+        error = data["verify"]["errors"]["program"]["max_rel"]
         assert 1e-6 < error < 2e-2
         assert "1 of 1 products in bf16: the program's largest error is" in done.stdout
         assert f"{error:.2g} scaled" in done.stdout
     else:
         assert "0 of 1 products in bf16: it is not predicted to be faster for any of them here" in done.stdout
-    assert data["verify"]["errors"]["the optimized model"]["max_rel"] < 1e-6
+    assert data["verify"]["errors"]["model"]["max_rel"] < 1e-6
     refused = rewrite("run", "m.rewrite", "--precision", "bf16", cwd=folder)
     assert refused.returncode == 2
     assert "the precision of a bundle is fixed when it is compiled" in refused.stderr
@@ -52,8 +52,8 @@ def test_bytes(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     data = json.loads((folder / "r.json").read_text())
     if machine.rates()["int8"] > 2:
-        assert data["precision"] == {"asked": "int8", "lowered": 1, "kept": 0}
-        assert 1e-4 < data["verify"]["errors"]["the program"]["max_rel"] < 5e-2
+        assert data["precision"] == {"requested": "int8", "lowered": 1, "in_f32": 0}
+        assert 1e-4 < data["verify"]["errors"]["program"]["max_rel"] < 5e-2
         assert "1 of 1 products in int8" in done.stdout
 
 

@@ -1,4 +1,4 @@
-"""`rewrite test`: what is shown of a test that fails, `--bless`, `--junit`, several processes."""
+"""`rewrite test`: what is shown of a test that fails, `--update`, `--junit`, several processes."""
 
 from __future__ import annotations
 
@@ -62,8 +62,9 @@ def test_a_failure_shows_both_forms_the_nearest_miss_and_what_was_made(rules: Pa
     assert "=>  Relu(x)" in shown
 
 
-def test_bless_writes_what_the_rule_gives_and_nothing_else(rules: Path) -> None:
-    done = rewrite("test", "--no-std-rules", "--bless", str(rules))
+@pytest.mark.parametrize("option", ["--update", "--bless"])  # the second is an alias that no help shows
+def test_update_writes_the_actual_expression_and_nothing_else(rules: Path, option: str) -> None:
+    done = rewrite("test", "--no-std-rules", option, str(rules))
     assert "1 passed, 3 failed, 1 updated" in done.stdout
     before, after = WRONG.splitlines(), rules.read_text().splitlines()
     assert [i for i, (a, b) in enumerate(zip(before, after, strict=True)) if a != b] == [4]

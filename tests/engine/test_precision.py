@@ -53,7 +53,7 @@ def test_products_are_lowered_in_the_native_graph_only() -> None:
     assert native.count("rewrite.MatMulBf16") == 2
     assert native.count("MatMul") == 1
     assert not [node for node in result.model.graph.node if node.domain == "rewrite"]
-    assert result.report.precision == {"asked": "bf16", "lowered": 2, "kept": 1}
+    assert result.report.precision == {"requested": "bf16", "lowered": 2, "in_f32": 1}
     assert {rule.name for rule in result.report.rules if rule.in_result} >= {"matmul_bf16", "gemm_bf16"}
 
 
@@ -148,7 +148,7 @@ def test_the_program_is_off_by_rounding_and_no_more() -> None:
 
 def test_f32_and_unknown_precisions() -> None:
     result = rewrite.optimize(mlp())
-    assert result.report.precision == {"asked": "f32", "lowered": 0, "kept": 3}
+    assert result.report.precision == {"requested": "f32", "lowered": 0, "in_f32": 3}
     with pytest.raises(UserError, match="unknown precision 'bf17'"):
         rewrite.optimize(mlp(), precision="bf17")
 
