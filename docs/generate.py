@@ -1,7 +1,7 @@
 """Write the generated parts of the pages: `python docs/generate.py`, or `make docs`; `--check` only compares.
 
-`errors.md` comes from the rule files in `tests/rules_fail` and their `.expected` messages; the table of functions in
-`language.md` from `grammar/builtins.py`. A code block below the comment `<!-- include: FILE::NAME -->` holds the
+`errors.md` comes from the rule files in `tests/rules_fail` and their `.expected` messages, the table of functions in
+`language.md` from `grammar/builtins.py`, and the last table of `catalog.md` from the rules that no entry names. A code block below the comment `<!-- include: FILE::NAME -->` holds the
 rule, or the Python region between `# region NAME` and `# endregion`, of that file.
 """
 
@@ -12,6 +12,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+from rewrite.engine.rewriting.rule_library import load_rules, recognitions
 from rewrite.grammar import builtins
 from rewrite.grammar.checks import codes
 
@@ -19,6 +20,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 FAILING = ROOT / "tests" / "rules_fail"
 BEGIN, END = "<!-- begin: functions, made by generate.py -->", "<!-- end: functions -->"
+BEYOND = "## Beyond the catalog\n\n"
 INCLUDE = re.compile(r"(<!-- include: (\S+)::(\w+) -->\n```\w+[^\n]*\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)
 ERRORS = """# Messages about rule files
 
@@ -69,6 +71,22 @@ def language() -> str:
     return f"{before}{BEGIN}\n\n{functions_table()}{END}{after}"
 
 
+def catalog() -> str:
+    """`catalog.md`: its entries by hand, then all other rules and recognized operators with their doc lines."""
+    entries, found, _ = included(HERE / "catalog.md").partition(BEYOND)
+    assert found, "catalog.md has lost its last heading"
+    named = set(re.findall(r"`(\w+)`", entries))
+    library = load_rules()
+    recognized = {rule.name.removeprefix("recognize_") for rule in recognitions(library)}
+    operators = [op for op in library.ops if op.name in recognized and "." not in op.name]
+    items = [item for item in (*library.rules, *operators, *library.fuses) if item.name not in named]
+    rows = sorted(
+        (Path(item.span.file).name, item.span.line, item.name, item.doc.replace("|", r"\|")) for item in items
+    )
+    table = "".join(f"| `{name}` | {file} | {doc} |\n" for file, _, name, doc in rows)
+    return f"{entries}{BEYOND}| rule | file | meaning |\n|---|---|---|\n{table}"
+
+
 def errors() -> str:
     """`errors.md`: the shortest example of each code."""
     examples: dict[str, str] = {}
@@ -93,7 +111,7 @@ def wrapped(text: str) -> str:
 
 def pages() -> dict[Path, str]:
     """Every page with a generated part, and its current text."""
-    generated = {HERE / "language.md": language(), HERE / "errors.md": errors()}
+    generated = {HERE / "language.md": language(), HERE / "errors.md": errors(), HERE / "catalog.md": catalog()}
     others = [ROOT / "README.md", ROOT / "rules" / "README.md", *sorted(HERE.glob("*.md"))]
     return generated | {page: included(page) for page in others if page not in generated}
 

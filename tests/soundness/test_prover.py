@@ -128,7 +128,7 @@ rule two_are_three       ReduceMax(Slice(x, [0], [2], [0], [1]), [0]) => ReduceM
 """
 
 RIGHT = """
-rule turned_twice        Transpose(Transpose(x, perm: p), perm: q) => Transpose(x, perm: [p[i] for i in q]) class exact
+rule reverse_twice        Transpose(Transpose(x, perm: p), perm: q) => Transpose(x, perm: [p[i] for i in q]) class exact
 rule apart_and_together  Concat(Slice(x, [0], [2], [0], [1]), Slice(x, [2], [9999], [0], [1]), axis: 0) => x
                          where dim(x, 0) >= 2, dim(x, 0) <= 9000 class exact
 rule backwards_twice     Slice(Slice(x, b, e, a, s), b, e, a, s) => x
@@ -256,7 +256,7 @@ def test_the_work_is_the_same_whatever_was_proved_before(right: Library, monkeyp
         return meters[-1]
 
     monkeypatch.setattr(prover, "StepBudget", made)
-    for name in ("turned_twice", "pixels", "turned_twice"):
+    for name in ("reverse_twice", "pixels", "reverse_twice"):
         prove(find(right, name), right)
     first, other, again = (meter.spent for meter in meters)
     assert first == again != other
