@@ -1,8 +1,9 @@
 """Write the generated parts of the pages: `python docs/generate.py`, or `make docs`; `--check` only compares.
 
 `errors.md` comes from the rule files in `tests/rules_fail` and their `.expected` messages, the table of functions in
-`language.md` from `grammar/builtins.py`, and the last table of `catalog.md` from the rules that no entry names. A code block below the comment `<!-- include: FILE::NAME -->` holds the
-rule, or the Python region between `# region NAME` and `# endregion`, of that file.
+`language.md` from `grammar/builtins.py`, and the last table of `catalog.md` from the rules that no entry names. A
+code block below the comment `<!-- include: FILE::NAME -->` holds the rule, or the Python region between `# region
+NAME` and `# endregion`, of that file.
 """
 
 from __future__ import annotations
