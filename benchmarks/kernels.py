@@ -60,25 +60,57 @@ def gemm(m: int, n: int, k: int) -> Layer:
     return Layer(f"gemm {m}x{n}x{k}", nodes, {"x": _floats(m, k)}, {"w": _floats(k, n), "b": _floats(n)})
 
 
-def conv(c: int, m: int, size: int, kernel: int, stride: int = 1, group: int = 1) -> Layer:
-    """relu(conv(x) + b) on a square image, padded so that stride 1 keeps its size."""
+def conv(c: int, m: int, size: int, kernel: int, stride: int = 1, group: int = 1, dims: int = 2) -> Layer:
+    """relu(conv(x) + b) on an image (or signal, or volume) of equal sides, padded so that stride 1 keeps its size."""
     from rewrite.engine.ir.graph import Node
 
     pad = kernel // 2
-    attrs: Any = {"kernel_shape": (kernel,) * 2, "strides": (stride,) * 2, "pads": (pad,) * 4, "group": group}
-    nodes = [Node("Conv", ("x", "w", "b"), ("sum",), attrs), Node("Relu", ("sum",), ("y",))]
-    label = f"{'depthwise' if group > 1 else 'conv'} {kernel}x{kernel}/{stride} {c}->{m} {size}x{size}"
-    weights = {"w": _floats(m, c // group, kernel, kernel), "b": _floats(m)}
-    return Layer(label, nodes, {"x": _floats(1, c, size, size)}, weights)
+    attrs: Any = {"kernel_shape": (kernel,) * dims, "strides": (stride,) * dims, "pads": (pad,) * 2 * dims}
+    nodes = [Node("Conv", ("x", "w", "b"), ("sum",), {**attrs, "group": group}), Node("Relu", ("sum",), ("y",))]
+    kind = "conv" if group == 1 else "depthwise" if group == c else f"conv/{group}"
+    label = f"{kind} {_sides(kernel, dims)}/{stride} {c}->{m} {_sides(size, dims)}"
+    weights = {"w": _floats(m, c // group, *(kernel,) * dims), "b": _floats(m)}
+    return Layer(label, nodes, {"x": _floats(1, c, *(size,) * dims)}, weights)
 
 
-def pool(op: str, c: int, size: int, kernel: int, stride: int) -> Layer:
-    """A pooling layer on a square image."""
+def conv_transpose(c: int, m: int, size: int, kernel: int, stride: int, dims: int = 2) -> Layer:
+    """relu(conv_transpose(x) + b), padded so that each side grows `stride` times."""
     from rewrite.engine.ir.graph import Node
 
-    attrs: Any = {"kernel_shape": (kernel,) * 2, "strides": (stride,) * 2}
-    label = f"{op} {kernel}x{kernel}/{stride} {c} {size}x{size}"
-    return Layer(label, [Node(op, ("x",), ("y",), attrs)], {"x": _floats(1, c, size, size)}, {})
+    pad, extra = divmod(max(kernel - stride, 0) + 1, 2)
+    attrs: Any = {"kernel_shape": (kernel,) * dims, "strides": (stride,) * dims, "pads": (pad,) * 2 * dims}
+    attrs["output_padding"] = (1 - extra if kernel > stride else 0,) * dims
+    nodes = [Node("ConvTranspose", ("x", "w", "b"), ("sum",), attrs), Node("Relu", ("sum",), ("y",))]
+    label = f"transposed {_sides(kernel, dims)}/{stride} {c}->{m} {_sides(size, dims)}"
+    return Layer(
+        label, nodes, {"x": _floats(1, c, *(size,) * dims)}, {"w": _floats(c, m, *(kernel,) * dims), "b": _floats(m)}
+    )
+
+
+def pool(op: str, c: int, size: int, kernel: int, stride: int, dims: int = 2) -> Layer:
+    """A pooling layer on an image (or signal, or volume) of equal sides."""
+    from rewrite.engine.ir.graph import Node
+
+    attrs: Any = {"kernel_shape": (kernel,) * dims, "strides": (stride,) * dims}
+    label = f"{op} {_sides(kernel, dims)}/{stride} {c} {_sides(size, dims)}"
+    return Layer(label, [Node(op, ("x",), ("y",), attrs)], {"x": _floats(1, c, *(size,) * dims)}, {})
+
+
+def _sides(size: int, dims: int) -> str:
+    return "x".join([str(size)] * dims)
+
+
+def resize(mode: str, scale: float, *shape: int, last: bool = False) -> Layer:
+    """An image whose rows and columns are scaled; `last`: its channels are the last axis."""
+    scales = np.array([1, scale, scale, 1] if last else [1, 1, scale, scale], np.float32)
+    attrs: dict[str, Any] = {"mode": mode, "coordinate_transformation_mode": "half_pixel"}
+    if mode == "nearest":
+        attrs = {"mode": mode, "coordinate_transformation_mode": "asymmetric", "nearest_mode": "floor"}
+    from rewrite.engine.ir.graph import Node
+
+    label = f"resize {mode} x{scale:g} {'x'.join(map(str, shape))}"
+    nodes = [Node("Resize", ("x", "", "scales"), ("y",), attrs)]
+    return Layer(label, nodes, {"x": _floats(*shape)}, {"scales": scales})
 
 
 def lstm(time: int, batch: int, width: int, hidden: int) -> Layer:
@@ -146,11 +178,73 @@ _DEPTHWISE = (
     (32, 112, 3, 1), (64, 112, 3, 2), (144, 56, 3, 1), (144, 56, 3, 2), (192, 28, 3, 1), (384, 14, 3, 1),
     (576, 14, 3, 2), (960, 7, 3, 1), (240, 28, 5, 1), (672, 14, 5, 1), (1152, 7, 5, 1),
 )  # fmt: skip
+_LARGE_DEPTHWISE = (
+    (96, 56, 7, 1), (192, 28, 7, 1), (384, 14, 7, 1), (768, 7, 7, 1), (768, 32, 7, 1), (256, 32, 9, 1), (512, 16, 5, 1),
+)  # fmt: skip
+_GROUPED = (
+    (128, 128, 56, 3, 1, 32), (256, 256, 56, 3, 2, 32), (256, 256, 28, 3, 1, 32), (512, 512, 14, 3, 1, 32),
+    (1024, 1024, 7, 3, 1, 32), (48, 48, 56, 3, 1, 6), (104, 104, 28, 3, 1, 13), (208, 208, 28, 3, 2, 26),
+    (440, 440, 14, 3, 1, 55), (64, 64, 56, 3, 1, 4), (168, 168, 28, 3, 1, 7), (60, 60, 28, 3, 1, 20),
+    (256, 256, 28, 3, 1, 4), (136, 136, 28, 1, 1, 4), (240, 240, 28, 1, 1, 3),
+)  # fmt: skip
+_TRANSPOSED = (
+    (64, 32, 56, 2, 2), (512, 256, 14, 2, 2), (256, 128, 28, 4, 2), (64, 64, 64, 3, 2), (128, 64, 32, 5, 2),
+    (56, 1, 85, 9, 3), (64, 3, 64, 4, 2), (32, 16, 112, 4, 2),
+)  # fmt: skip
 SETS: dict[str, Callable[[], list[Layer]]] = {
     "gemm": lambda: [gemm(*s) for s in _MATRICES],
     "resnet50": lambda: [conv(*s) for s in _RESNET50],
     "mobile": lambda: [conv(*s) for s in _MOBILE],
-    "depthwise": lambda: [conv(c, c, size, kernel, stride, c) for c, size, kernel, stride in _DEPTHWISE],
+    "depthwise": lambda: [
+        conv(c, c, size, kernel, stride, c) for c, size, kernel, stride in _DEPTHWISE + _LARGE_DEPTHWISE
+    ],
+    "grouped": lambda: [conv(*s) for s in _GROUPED],
+    "transposed": lambda: [
+        *(conv_transpose(*s) for s in _TRANSPOSED),
+        conv_transpose(256, 128, 64, 16, 8, dims=1),
+        conv_transpose(64, 32, 16, 2, 2, dims=3),
+    ],
+    "resize": lambda: [
+        resize("nearest", 2, 1, 256, 26, 26),
+        resize("nearest", 2, 1, 26, 26, 256, last=True),
+        resize("nearest", 2, 1, 80, 80, 64, last=True),
+        resize("nearest", 4, 1, 40, 40, 24, last=True),
+        resize("linear", 2, 1, 256, 32, 32),
+        resize("linear", 2, 1, 32, 32, 256, last=True),
+        resize("linear", 4, 1, 21, 128, 128),
+        resize("linear", 0.5, 1, 64, 128, 128),
+        resize("linear", 4, 1, 128, 128, 21, last=True),
+        resize("cubic", 2, 1, 3, 256, 256),
+        resize("cubic", 2, 1, 64, 64, 64, last=True),
+    ],
+    "volume": lambda: [
+        conv(32, 32, 32, 3, dims=3),
+        conv(64, 64, 16, 3, dims=3),
+        conv(64, 128, 16, 3, 2, dims=3),
+        conv(1, 16, 48, 3, dims=3),
+        conv(3, 64, 40, 7, 2, dims=3),
+        conv(128, 128, 16, 1, dims=3),
+        conv(64, 64, 16, 3, 1, 64, dims=3),
+        pool("MaxPool", 32, 48, 2, 2, dims=3),
+        pool("MaxPool", 64, 24, 3, 2, dims=3),
+        pool("AveragePool", 64, 24, 2, 2, dims=3),
+    ],
+    "signal": lambda: [
+        conv(80, 384, 3000, 3, dims=1),
+        conv(512, 512, 400, 3, 2, dims=1),
+        conv(256, 256, 1000, 1, dims=1),
+        conv(64, 64, 4000, 7, dims=1),
+        conv(1, 512, 16000, 10, 5, dims=1),
+        conv(256, 256, 1000, 31, 1, 256, dims=1),
+        conv(768, 768, 199, 128, 1, 16, dims=1),
+        pool("MaxPool", 64, 8000, 2, 2, dims=1),
+    ],
+    "global": lambda: [
+        node("GlobalAveragePool", 1, 64, 112, 112),
+        node("GlobalAveragePool", 1, 256, 56, 56),
+        node("GlobalAveragePool", 1, 2048, 7, 7),
+        node("GlobalMaxPool", 1, 256, 28, 28),
+    ],
     "pool": lambda: [
         pool("MaxPool", 64, 112, 3, 2),
         pool("MaxPool", 64, 112, 2, 2),

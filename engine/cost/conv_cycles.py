@@ -30,6 +30,9 @@ STORED = 2.0
 QUANTIZED, PACKED, DEPTHWISE_QUANTIZED = 5.0, 0.3, 3.0
 """Cycles to quantize and store a vector of results, to pack four channels into a word, and to quantize in a depthwise
 filter besides its products."""
+WINDOW, WINDOW_STORED = 0.56, 4.0
+"""Cycles of a multiply-add where inputs are loaded once for all windows that contain them, and to begin and store a
+vector of results."""
 DIRECT = 0.8
 """Winograd's algorithm is chosen where it takes less than this share of the direct algorithm's time."""
 TILES = ((4, 36 / 144), (2, 16 / 36))
@@ -93,9 +96,15 @@ def conv_nchw(c: Convolution) -> float:
 
 def conv_nhwc(c: Convolution) -> float:
     """Return the cycles of a convolution in NHWC layout."""
-    if c.depthwise:
-        return c.images * c.pixels * math.ceil(c.groups / c.lanes) * (0.5 * c.taps + 4)
-    return _or_winograd(c, _rows(c, c.products, STORED), TILE_NHWC)
+    direct = _rows(c, c.products, STORED)
+    return min(direct, _windows(c)) if c.groups > 1 else _or_winograd(c, direct, TILE_NHWC)
+
+
+def _windows(c: Convolution) -> float:
+    """Return the cycles of a grouped convolution that slides windows over vectors with as many groups as they hold."""
+    together = max(1.0, min(c.lanes // max(c.channels, 1.0), c.lanes // max(c.filters, 1.0)))
+    vectors = math.ceil(c.groups / together) * math.ceil(c.filters * together / c.lanes)
+    return c.images * c.pixels * vectors * (WINDOW * c.taps * c.channels + WINDOW_STORED)
 
 
 def _rows(c: Convolution, products: float, stored: float) -> float:

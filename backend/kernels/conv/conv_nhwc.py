@@ -31,7 +31,7 @@ from ..gemm.matmul import (
 from ..gemm.tiles import Precision, Tiles
 from ..registry import lowering
 from . import winograd
-from .depthwise_pool import plane_step_nhwc
+from .depthwise_pool_nhwc import Grouping, fits_table, plane_step_nhwc, window_cycles
 from .problem import ConvProblem, PlaneProblem, Window, known, read_conv
 
 FEW = 8
@@ -42,6 +42,8 @@ COPY = 128 << 10
 """Bytes of a block's copied lines."""
 RUN = 20.0
 """Cycles for a tile to begin a run."""
+NOMINAL = 28
+"""Extent of an image that stands for one known at run time only."""
 
 
 @lowering("rewrite.ChannelsLastConv", "rewrite.ChannelsLastConvBf16")
@@ -61,15 +63,29 @@ def lower_conv_nhwc(group: Group, ctx: Context) -> list[Step] | None:
             return [packed_gemm_step(problem.x, rows, words, Precision.BF16, problem.epilogue, group, ctx)]
         left, right = Matrices(problem.x, UNBATCHED, c, 1), Matrices(group.node.inputs[1], UNBATCHED, 1, c)
         return gemm_steps(GemmProblem(group, problem.epilogue, left, right, (), rows, m, c), ctx)
-    if problem.groups > 1 and m == 1 and c == 1:
-        channels, lanes = problem.groups, ctx.target.lanes
-        packed = pack_columns(problem.w.reshape(channels, -1).T, -(-channels // lanes) * lanes, lanes)
-        inputs = (problem.x, ctx.add_constant(packed, "packed"))
-        return [plane_step_nhwc(PlaneProblem(group, window, problem.epilogue, inputs, channels), ctx)]
+    if problem.groups > 1 and not bf16 and (step := _by_window(problem, ctx)):
+        return [step]
     if not bf16 and ctx.reassociate and (algorithm := winograd.plan(problem, ctx, nhwc=True)):
         if algorithm.cycles < 0.9 * blocking(problem, Runs(window.taps, c), ctx)[1].cycles:
             return [winograd.winograd_step(problem, algorithm, ctx, nhwc=True)]
     return [conv_step(problem, ctx)]
+
+
+def _by_window(problem: ConvProblem, ctx: Context) -> Step | None:
+    """Return the step of the kernel for narrow groups, None where the implicit GEMM is faster."""
+    window, groups, m, c = problem.window, problem.groups, problem.m, problem.channels
+    if not fits_table(window):
+        return None
+    layout = Grouping.of(c, m, groups, ctx.target.lanes)
+    if layout.pick != "all":
+        taken = replace(window, outputs=tuple(known(n) or NOMINAL for n in window.outputs))
+        product_cycles = blocking(replace(problem, window=taken), Runs(window.taps, c), ctx)[1].cycles * groups
+        if window_cycles(taken, layout, groups, ctx.target) > product_cycles:
+            return None
+    inputs = (problem.x, ctx.add_constant(layout.pack(problem.w, groups), "packed"))
+    return plane_step_nhwc(
+        PlaneProblem(problem.group, window, problem.epilogue, inputs, c * groups, width=c, multiple=m), ctx
+    )
 
 
 @dataclass(frozen=True)

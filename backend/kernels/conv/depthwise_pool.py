@@ -1,14 +1,11 @@
-"""Windows over single channels, in both layouts: pooling and depthwise convolution.
+"""Windows over single channels: pooling in both layouts, and depthwise convolution, NCHW.
 
-NCHW kernels compute bands of rows of a plane, with vectors along the width; in NHWC, vectors run over channels.
+NCHW kernels compute bands of rows of a plane, with vectors along the width.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from ....engine.ir.graph import DType
 from ....engine.ir.names import OWN_DOMAIN
@@ -20,14 +17,13 @@ from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
 from ..gemm.epilogue import Axes, of_group
 from ..registry import lowering
-from .problem import PlaneProblem, Window, window_of
+from .depthwise_pool_nhwc import fits_table, plane_step_nhwc
+from .problem import SMALL_PLANES, PlaneProblem, Window, window_of
 
 UNROLLED = 50
 """Largest window, in elements, that is unrolled."""
-CODE, CODE_NHWC = 200, 260
-"""Approximate limits of the multiply-adds of an unrolled tile."""
-SMALL_PLANES = 60_000
-"""Fewer elements under all windows are left to one thread."""
+CODE = 200
+"""Approximate limit of the multiply-adds of an unrolled tile."""
 TABULATED = 1024
 """Largest int8 NHWC window, in elements: the kernel tabulates their addresses."""
 
@@ -48,7 +44,7 @@ def lower_pool(group: Group, ctx: Context) -> list[Step] | None:
         return _pool_int8(group, window, channels, signed=x.dtype is DType.I8, nhwc=nhwc)
     axes = Axes(out.shape, 1, len(out.shape) - 1 if nhwc else 2)
     epilogue = of_group(group, ctx, axes, bf16=nhwc) if x.dtype is DType.F32 else None
-    if epilogue is None:
+    if epilogue is None or (nhwc and not fits_table(window)):
         return None
     problem = PlaneProblem(group, window, epilogue, node.inputs[:1], channels, "max")
     if not largest:
@@ -160,76 +156,3 @@ def _rows(height: Dim, most: int, window: Window) -> int:
 
     fits = range(1, max(1, min(most, height)) + 1)
     return min(fits, key=lambda r: (height // r * cycles(r) + height % r * cycles(1), r))
-
-
-def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
-    """Return the step of the `depthwise_pool_nhwc` kernel."""
-    window, epilogue, lanes, channels = problem.window, problem.epilogue, ctx.target.lanes, problem.channels
-    unrolled = window.taps <= UNROLLED
-    rows, columns = _tile(window, ctx) if unrolled else (1, 1)
-    padded = -(-channels // lanes) * lanes
-    scratch = -(-(padded + lanes) * 4 // 64) * 64
-    extents = Extents()
-    params: dict[str, Any] = {
-        "images": extents(window.images),
-        "channels": channels,
-        "padded": padded,
-        "g": window.params(channels, extents),
-        "rows": pieces(window.outputs[1], rows),
-        "columns": pieces(window.outputs[2], columns),
-        "unrolled": unrolled,
-        "scratch": scratch,
-        "epilogue": epilogue.params(extents),
-        "out": epilogue.c,
-        **problem.kinds,
-    }
-    tiles = len(params["rows"]) * len(params["columns"])
-    weight = 2.0 + (tiles * rows * columns * window.taps / 60 if unrolled else 0.5)
-    leading = epilogue.row_leading_dimensions(channels, channels, len(problem.inputs))
-    kernel, work = Kernel("depthwise_pool_nhwc", params, weight), serial_below(problem.work, SMALL_PLANES)
-    return problem.launch(kernel, problem.inputs, extents, work, scratch=scratch, leading_dimensions=leading)
-
-
-def pieces(extent: Dim, size: int) -> list[int]:
-    """Return the sizes that an extent is cut into, descending: the full one, and that of the remainder."""
-    if not isinstance(extent, int):
-        return [size] if size == 1 else [size, 1]
-    return [size, extent % size] if extent % size and size < extent else [min(size, max(1, extent))]
-
-
-def best_tile(
-    window: Window, most_columns: int, cycles: Callable[[int, int], float | None], edges: float = 1.0
-) -> tuple[int, int]:
-    """Return the rows (up to 4) and columns of the tile with the fewest cycles per output.
-
-    `cycles` models one tile, None if it does not fit; `edges` is the share of a full tile's time that one at the edges
-    of the image wastes."""
-    _, height, width = window.outputs
-
-    def waste(extent: Dim, size: int) -> float:
-        rounded = math.ceil(extent / size) * size / extent if isinstance(extent, int) and extent else 1
-        return rounded * edges + (1 - edges)
-
-    _, rows, columns = min(
-        (own / (r * t) * waste(height, r) * waste(width, t), r, t)
-        for r in range(1, 5)
-        for t in range(1, most_columns + 1)
-        if (own := cycles(r, t)) is not None
-    )
-    return rows, columns
-
-
-def _tile(window: Window, ctx: Context) -> tuple[int, int]:
-    """Return rows and columns of a tile: sums fill the registers, each input serves many, little is left over."""
-    many = ctx.target.registers >= 32
-    sums = 16 if many else 8
-    registers = ctx.target.registers - 1 if many else 2 * sums
-    _, kh, kw = window.kernel
-
-    def cycles(r: int, t: int) -> float | None:
-        if r * t > sums or r * t + kw * min(r, kh) > registers or (r * t > 1 and r * t * window.taps > CODE_NHWC):
-            return None
-        loads = window.reach(1, r) * window.reach(2, t) * 2 / 3 + r * t + window.taps / 2
-        return max(r * t * window.taps / 2, 4 * window.taps / max(1, 4 // (r * t)) / 2) + loads
-
-    return best_tile(window, 8, cycles)

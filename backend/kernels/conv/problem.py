@@ -23,6 +23,9 @@ from ...ir.lower import Context, Group
 from ..gemm.epilogue import Axes, Epilogue, of_group
 from ..gemm.tiles import Precision
 
+SMALL_PLANES = 60_000
+"""Fewer elements under all windows are left to one thread."""
+
 
 @dataclass(frozen=True)
 class Window:
@@ -142,12 +145,14 @@ class ConvProblem(Problem):
 
 @dataclass(frozen=True)
 class PlaneProblem(Problem):
-    """Pooling or depthwise convolution: a window that slides over each channel by itself.
+    """Pooling or grouped convolution: a window that slides over each channel, or narrow group of channels, by itself.
 
     Attributes:
-        inputs: x and, for a depthwise convolution, its weights.
+        inputs: x and, for a convolution, its weights.
+        channels: those of x.
         kind: "depthwise", "max" or "mean".
-        multiple: outputs per input channel.
+        width: input channels of a group; more than 1 in NHWC only.
+        multiple: output channels of a group.
         counted: whether the divisor of a mean varies.
         include_pad: whether padding counts.
     """
@@ -155,6 +160,7 @@ class PlaneProblem(Problem):
     inputs: tuple[str, ...]
     channels: int
     kind: str = "depthwise"
+    width: int = 1
     multiple: int = 1
     counted: bool = False
     include_pad: bool = False
@@ -162,7 +168,12 @@ class PlaneProblem(Problem):
     @property
     def work(self) -> Dim:
         """Number of elements under all windows."""
-        return product((self.window.images, self.channels * self.multiple, *self.window.outputs, self.window.taps))
+        return product((self.window.images, self.channels * self.multiple, self.window.pixels, self.window.taps))
+
+    @property
+    def groups(self) -> int:
+        """Number of groups."""
+        return self.channels // self.width
 
     @property
     def kinds(self) -> dict[str, Any]:
@@ -196,7 +207,8 @@ def read_conv(group: Group, ctx: Context, *, nhwc: bool = False, transposed: boo
     residual = node.inputs[3] if len(node.inputs) > 3 else ""
     fuse = partial(of_group, group, ctx, addend=addend, residual=residual, bf16=nhwc)
     columns = len(out.shape) - 1 if nhwc else 2
-    flat = fuse(Axes(out.shape, 0, columns)) if nhwc and groups == 1 and window.is_pointwise else None
+    one = nhwc and groups == 1 and window.is_pointwise and not transposed
+    flat = fuse(Axes(out.shape, 0, columns)) if one else None
     epilogue = flat or fuse(Axes(out.shape, 1, columns))
     if epilogue is None:
         return None

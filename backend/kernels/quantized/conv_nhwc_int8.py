@@ -23,8 +23,8 @@ from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
 from ...ir.target import Target
 from ..conv.conv_nhwc import Runs, blocking, can_copy, copied_lines
-from ..conv.depthwise_pool import SMALL_PLANES, best_tile, pieces
-from ..conv.problem import ConvProblem, Window, known, window_of
+from ..conv.depthwise_pool_nhwc import best_tile, pieces
+from ..conv.problem import SMALL_PLANES, ConvProblem, Window, known, window_of
 from ..gemm import tiles as tiling
 from ..gemm.epilogue import Axes, Epilogue, Operand
 from ..gemm.matmul import SMALL_WORK, pack_columns, prefetched_lines

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rewrite.backend.ir.kernel_graph import Step
+from rewrite.backend.kernels.conv import conv_nhwc, depthwise_pool_nhwc
 from rewrite.benchmarks import harness
 from rewrite.engine.ir.dim_parser import parse
 from rewrite.engine.ir.graph import DType, Node, TensorType
@@ -40,6 +41,10 @@ def last(case: Case) -> Case:
 
 
 def kernel_of(case: Case, **options: Any) -> str:
+    return step_of(case, **options).kernel.template
+
+
+def step_of(case: Case, **options: Any) -> Step:
     types = {k: TensorType(DType.from_numpy(v.dtype), v.shape) for k, v in case.expected.items()} | dict(case.types)
     graph = harness.make_graph(
         list(case.nodes), case.inputs, constants=case.constants, symbolic_shapes=case.symbolic, types=types
@@ -47,7 +52,7 @@ def kernel_of(case: Case, **options: Any) -> str:
     items, _ = harness.lower(graph, **options)
     assert items is not None
     [step] = [item for item in items if isinstance(item, Step)]
-    return step.kernel.template
+    return step
 
 
 ANY_SIZE: Mapping[str, Sequence[int | str]] = {"x": ("N", 16, "H", "W")}
@@ -142,10 +147,71 @@ def test_depthwise() -> None:
         conv((1, 6, 40), (6, 1, 4), pads=(1, 2), strides=(3,), group=6),
         conv((1, 3, 1, 1), (3, 1, 3, 3), pads=PADS, group=3),
         conv((1, 2, 2, 3), (2, 1, 5, 5), "Sigmoid", pads=(4, 4, 4, 4), group=2, bias=False),
+        conv((1, 768, 12, 9), (768, 1, 7, 7), "Relu", pads=(3, 3, 3, 3), group=768, residual=(1, 768, 12, 9)),
+        conv((1, 512, 200), (512, 1, 31), pads=(15, 15), group=512),
+        conv((1, 20, 6, 9, 8), (20, 1, 3, 3, 3), "Relu", pads=(1, 1, 1, 1, 1, 1), strides=(1, 1, 2), group=20),
     ]
     made = [last(case) for case in cases]
-    assert {kernel_of(case) for case in (*made[:2], *made[3:])} == {"depthwise_pool_nhwc"}
+    assert {kernel_of(case) for case in made} == {"depthwise_pool_nhwc"}
     check(made)
+
+
+def test_narrow_groups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Groups that share a vector, fill one, or take several; channels that vectors divide and do not divide."""
+    monkeypatch.setattr(conv_nhwc, "window_cycles", lambda *_: 0.0)
+    cases = [
+        conv((1, 128, 14, 14), (128, 4, 3, 3), "Relu", pads=PADS, group=32),
+        conv((2, 32, 9, 11), (32, 8, 3, 3), "HardSwish", pads=PADS, strides=(2, 2), group=4, residual=(2, 32, 5, 6)),
+        conv((1, 60, 13, 10), (60, 3, 3, 3), "Relu", pads=(0, 1, 2, 3), group=20),
+        conv((1, 10, 7, 9), (30, 2, 3, 5), dilations=(2, 3), pads=(2, 6, 1, 4), group=5),
+        conv((1, 35, 8, 8), (14, 5, 3, 3), strides=(1, 2), group=7, bias=False),
+        conv((1, 6, 23, 37), (24, 1, 3, 5), "Sigmoid", pads=(0, 1, 2, 3), strides=(2, 1), dilations=(1, 2), group=6),
+        conv((1, 48, 6, 5), (48, 24, 3, 3), pads=PADS, group=2),
+        conv((1, 72, 9, 9), (108, 24, 1, 1), "Relu", group=3, residual=(1, 108, 9, 9)),
+        conv((1, 512, 7, 7), (512, 16, 3, 3), "Relu", pads=PADS, group=32),
+        conv((2, 1024, 9, 5), (1024, 32, 3, 3), pads=(2, 1, 0, 1), strides=(2, 1), group=32, residual=(2, 1024, 5, 5)),
+        conv((1, 12, 100), (12, 3, 9), "Relu", pads=(4, 4), group=4),
+        conv((1, 12, 5, 6, 7), (12, 4, 3, 3, 3), pads=(1, 1, 1, 1, 1, 1), strides=(1, 2, 1), group=3),
+        conv((1, 20, 1, 1), (20, 5, 3, 3), pads=PADS, group=4),
+        conv((0, 8, 4, 4), (8, 2, 3, 3), group=4, symbolic={"x": ("N", 8, 4, 4)}),
+    ]
+    made = [last(case) for case in cases]
+    assert {kernel_of(case) for case in made} == {"depthwise_pool_nhwc"}
+    check(made)
+
+
+def test_copies_of_inputs_that_share_sets_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conv_nhwc, "window_cycles", lambda *_: 0.0)
+    monkeypatch.setattr(depthwise_pool_nhwc, "SHARED", 0.0)
+    monkeypatch.setattr(depthwise_pool_nhwc, "AGAIN", 0.0)
+    cases = [
+        conv((2, 512, 16, 11), (512, 1, 5, 5), pads=(2, 1, 2, 3), group=512),
+        conv((1, 1024, 20, 20), (1024, 1, 9, 9), pads=(4, 4, 4, 4), group=1024),
+        conv((1, 1024, 9, 30), (1024, 1, 5, 5), pads=(1, 2, 2, 0), strides=(1, 2), dilations=(2, 1), group=1024),
+        conv((1, 440, 9, 7), (880, 20, 3, 3), "Relu", pads=PADS, group=22, residual=(1, 880, 9, 7)),
+        conv((1, 320, 10, 60), (320, 5, 5, 3), pads=PADS, group=64, strides=(2, 1)),
+        conv((1, 516, 3, 6, 7), (516, 3, 3, 3, 3), pads=(1, 1, 1, 1, 1, 1), group=172),
+    ]
+    made = [last(case) for case in cases]
+    assert all(step_of(case).kernel.params["copied"] for case in made)
+    check(made)
+
+
+def test_narrow_groups_of_run_time_sizes() -> None:
+    cases = []
+    for n, h, w in ((1, 13, 17), (2, 30, 41), (1, 3, 5), (1, 1, 64)):
+        case = last(conv((n, 16, h, w), (16, 4, 3, 3), "Relu", pads=PADS, group=4, symbolic=ANY_SIZE))
+        case.types = {
+            "y": TensorType(DType.F32, tuple(d if isinstance(d, int) else parse(d) for d in ("N", "H", "W", 16)))
+        }
+        cases.append(case)
+    assert {kernel_of(case) for case in cases} == {"depthwise_pool_nhwc"}
+    check(cases)
+
+
+def test_groups_go_where_they_are_faster() -> None:
+    assert kernel_of(last(conv((1, 128, 56, 56), (128, 4, 3, 3), pads=PADS, group=32))) == "depthwise_pool_nhwc"
+    assert kernel_of(last(conv((1, 256, 28, 28), (256, 128, 1, 1), group=2))) == "conv_nhwc"
 
 
 def test_pooling() -> None:
@@ -164,6 +230,8 @@ def test_pooling() -> None:
             for a in ({"count_include_pad": 0}, {"count_include_pad": 1})
         ),
         pool("AveragePool", (1, 8, 14, 14), kernel_shape=(14, 14)),
+        pool("AveragePool", (1, 8, 40, 14), kernel_shape=(30, 14), pads=(2, 3, 1, 0)),
+        pool("MaxPool", (1, 20, 20, 17), kernel_shape=(13, 13), pads=(6, 6, 6, 6)),
         pool("AveragePool", (1, 2, 9, 8, 7), kernel_shape=(2, 3, 2), pads=(1, 1, 1, 1, 1, 1)),
     ]
     check([last(case) for case in cases])
