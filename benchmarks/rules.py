@@ -72,10 +72,11 @@ _HEAD = """# Cost and benefit of the standard rules
 Written by `python -m benchmarks.rules` from {models} models: {rules} rules, {total:.1f} s of saturation in all,
 {counted:.1f} s of it spent on matching and applying single rules (the rest: rebuilding, inference, bookkeeping).
 
-*models*: number of models it was applied in; *applied*: how often; *in results*: nodes that it made in the two results (ONNX
-and native); *ms*: time for matching and applying it, summed over all models; *worth*: by how much the predicted time of the
-native result grows without this rule, mean over the models in whose result it is; *best on*: the model with the largest
-benefit. A rule that another can replace, or that only prepares a form for others, shows no benefit of its own.
+*models*: number of models it was applied in; *applied*: how often; *in results*: nodes that it made in the two
+results (ONNX and native); *ms*: time for matching and applying it, summed over all models; *worth*: by how much the
+predicted time of the native result grows without this rule, mean over the models in whose result it is; *best on*:
+the model with the largest benefit. A rule that another can replace, or that only prepares a form for others, shows no
+benefit of its own.
 """
 
 
