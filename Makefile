@@ -41,7 +41,7 @@ lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/rewrite fmt --check rules examples
-	! git grep -nIE -f .ci/phrases.txt -- '*.py' '*.md' '*.rules' '*.j2' '*.h' '*.pyx' '*.pxi' '*.lark' Makefile
+	! git grep -nIE -f .ci/phrases.txt -- '*.py' '*.md' '*.rules' '*.j2' '*.h' '*.pyx' '*.pxi' '*.lark' '*.toml' '*.txt' ':!.ci/phrases.txt' Makefile
 	$(MAKE) --no-print-directory types
 	cd build/types && PYTHONPATH=. "$$(realpath ../../$(BIN)/lint-imports)" --config ../../pyproject.toml --no-cache
 

@@ -2,11 +2,10 @@
 
     python -m benchmarks.exact resnet50.dynamo.raw
 
-The graph is taken as it is in the file, every f32 tensor, type and cast is made f64, and ONNX's reference evaluator
-runs it; convolutions, pooling and the error function, which take it minutes, and what it does otherwise than the
-standard in old opsets, are computed by PyTorch in f64. Nothing of
-the optimizer or of our kernels has a part in it. Prints one JSON object: the largest error of `rewrite` and of ONNX
-Runtime (both f32), relative to the largest value of each output.
+Every f32 tensor, type and cast of the original graph becomes f64, and ONNX's reference evaluator runs it. PyTorch in
+f64 computes convolutions, pooling and erf, which take the evaluator minutes, and operators of old opsets that it gets
+wrong. Neither the optimizer nor our kernels are involved. Prints one JSON object: the largest error of `rewrite` and of
+ONNX Runtime (both f32), relative to the largest value of each output.
 """
 
 from __future__ import annotations
@@ -183,7 +182,7 @@ class Dropout(OpRun):
     op_domain = ""
 
     def _run(self, x: Any, ratio: Any = None, training_mode: Any = None, **attributes: Any) -> tuple[np.ndarray, ...]:
-        """The value itself, and that all of it is kept."""
+        """The input, and a mask of ones."""
         if training_mode is not None and np.any(training_mode):
             raise NotImplementedError("Dropout in training")
         return (x, np.ones(x.shape, bool))[: len(self.onnx_node.output)]

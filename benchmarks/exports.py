@@ -61,7 +61,7 @@ def make(name: str, path: Path) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Any:
-    """The exporters talk about their progress and their future; neither matters here."""
+    """Silence the exporters' progress and deprecation messages."""
     level = logging.root.manager.disable
     logging.disable(logging.WARNING)
     try:

@@ -1,4 +1,4 @@
-"""One model through all graph optimizers: nodes left and time taken. `run` starts this in a process of its own.
+"""One model through all graph optimizers: nodes left and time taken. `run` starts this in a separate process.
 
     python -m benchmarks.graphs bert_base.ts.raw
 
@@ -128,7 +128,7 @@ def run(model: Any, feeds: dict[str, np.ndarray]) -> list[Any]:
 
 
 def verdict(model: Any, feeds: dict[str, np.ndarray], expected: list[Any]) -> str:
-    """`same`, `wrong`, or `does not run`, which is what a model comes to whose optimizer broke it."""
+    """`same`, `wrong`, or `does not run` if the optimizer broke the model."""
     try:
         found = run(model, feeds)
     except Exception:  # whatever ONNX Runtime raises, the model is not usable

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-# What a symbolic dimension is when nobody says: by the words exporters use for them, else this.
+# Default sizes of symbolic dims, by the names that exporters use, and of others.
 _USUAL = {"batch": 1, "seq": 32, "height": 224, "width": 224}
 _OTHER = 2
 
@@ -15,7 +15,7 @@ _OTHER = 2
 def make_inputs(model: Any, dims: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, np.ndarray]:
     """Seeded arrays for all true inputs of an `onnx.ModelProto` (initializers listed as inputs are left out).
 
-    `dims` gives sizes of symbolic dimensions by their place, `input.axis`, or by name.
+    `dims` gives sizes of symbolic dimensions by position, `input.axis`, or by name.
     """
     from onnx import helper
 
@@ -57,7 +57,7 @@ def _values(name: str, shape: tuple[int, ...], dtype: np.dtype, generator: np.ra
 
 
 def page(shape: tuple[int, ...], seed: int = 0) -> np.ndarray:
-    """Pictures of something like lines of writing, in [-1, 1]: noise finds nothing in a model that reads text."""
+    """Synthetic text lines in [-1, 1]: text models find nothing in noise."""
     generator = np.random.default_rng(seed)
     height, width = shape[-2:]
     picture = np.ones(shape, np.float32)

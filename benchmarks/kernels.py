@@ -1,10 +1,15 @@
-"""Single layers beside ONNX Runtime's and OpenVINO's same operators, with the share of what the machine allows.
+"""Single layers compared with ONNX Runtime and OpenVINO, and with the limits of the machine.
 
     python -m benchmarks.kernels [gemm resnet50 mobile depthwise pool rows attention] --threads 1,2 [--seconds 0.5]
 
-Each line is one layer, with its bias and activation where it has them: our time, its share of the limit (the peak of
-fused multiply-adds, or the bandwidth of the smallest memory that holds the operands, whichever takes longer; see
-`rewrite bench --profile`), how many times as long the peers take, and our error against the layer computed in f64.
+Each line is one layer, with its bias and activation:
+
+- our time;
+- its share of the limit: the peak of fused multiply-adds, or the bandwidth of the smallest memory that holds the
+  operands, whichever takes longer (see `rewrite bench --profile`);
+- the time of the peers as a multiple of ours;
+- our error against the layer computed in f64.
+
 Layers go through the whole optimizer and are measured through `Program.run`; engines are interleaved in one process.
 """
 
@@ -282,7 +287,7 @@ def as_model(layer: Layer) -> onnx.ModelProto:
 
 
 def measure(layer: Layer, counts: Sequence[int], seconds: float, machine: Machine) -> list[dict[str, Any]]:
-    """For each number of threads all engines' median seconds for a layer, the least that the machine allows, and our
+    """For each number of threads all engines' median seconds for a layer, the lower bound of the machine, and our
     error against f64, relative to the largest value."""
     import rewrite
     from rewrite.benchmarks import harness
@@ -341,8 +346,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
                 records.append(record)
                 print(_line(record), flush=True, file=sys.stderr if options.json else sys.stdout)
     if options.json:
-        told = {"flops": machine.flops, "sizes": machine.sizes, "bandwidths": machine.bandwidths}
-        print(json.dumps({"machine": told, "layers": records}))
+        limits = {"flops": machine.flops, "sizes": machine.sizes, "bandwidths": machine.bandwidths}
+        print(json.dumps({"machine": limits, "layers": records}))
         return
     for threads in counts:
         for engine in ("onnxruntime", "openvino"):

@@ -1,11 +1,11 @@
-"""One model, measured interleaved on all engines; `run` starts this in a process of its own.
+"""One model, measured interleaved on all engines; `run` starts this in a separate process.
 
     python -m benchmarks.latency resnet50.dynamo.raw --threads 1,2
     python -m benchmarks.latency --models 'resnet*' 'bert*' --threads 2 --passes 3
 
 The first form prints one JSON object. The second measures the models that match, one process each, all of them once in
-a pass, and prints a line for each: times at two threads hang on the state of the machine, which lasts for minutes, so
-passes are apart and all are shown.
+a pass, and prints a line for each. Times at two threads depend on the state of the machine, which changes within
+minutes. So passes are spread out, and all are shown.
 """
 
 from __future__ import annotations

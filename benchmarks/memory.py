@@ -1,11 +1,13 @@
-"""The most memory that a process needs to run a model: one process for each engine.
+"""Peak memory of a process that runs a model: one process for each engine.
 
     python -m benchmarks.memory resnet50.dynamo.raw
 
 `rewrite` loads the bundle it compiled before, ONNX Runtime the model; both then run it a few times. What counts is the
-peak of the resident set (`VmHWM` of /proc/self/status), mapped files included. Prints one JSON object with the peak of
-each engine in bytes, of a process that only has Python, NumPy and the inputs, the program's arena with the most that
-is alive in it at once, its weights, and how many nodes the reference implementation runs.
+peak of the resident set (`VmHWM` of /proc/self/status), mapped files included. Prints one JSON object:
+
+- the peak of each engine in bytes, and of a process that only has Python, NumPy and the inputs;
+- the program's arena, and its lower bound: the most bytes alive at once;
+- the program's weights, and the number of nodes that the reference implementation runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The model zoo: made on first use, kept in a cache directory outside the repository.
+"""The model zoo: built on first use, cached in a directory outside the repository.
 
     python -m benchmarks.models                    make every model
     python -m benchmarks.models 'resnet*' magika   make those that match
@@ -44,7 +44,7 @@ BF16 = (
 
 
 def directory() -> Path:
-    """Where the models are kept; made if missing."""
+    """Directory of the cached models; created if missing."""
     path = Path(os.environ.get("REWRITE_BENCH_DIR", "~/.cache/rewrite-bench")).expanduser()
     path.mkdir(parents=True, exist_ok=True)
     return path
@@ -61,7 +61,7 @@ def names() -> list[str]:
 
 
 def path(name: str) -> Path:
-    """The file of the model `name`, made if it is not there yet."""
+    """The file of the model `name`, created if missing."""
     target = directory() / f"{name}.onnx"
     if not target.exists():
         fresh = target.with_name(f".{os.getpid()}.{target.name}")

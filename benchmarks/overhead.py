@@ -1,11 +1,11 @@
-"""What a run costs besides its kernels: the call, a launch on two threads, memory taken, and workers that wait.
+"""Overhead of a run: the call, a launch on two threads, memory, and waiting workers.
 
     python -m benchmarks.overhead
 
 Prints one JSON object: microseconds of a run of one small operator by the ways to call it, and of ONNX Runtime's;
 `launch`, the microseconds that two threads add to a chain of kernels that is just large enough for them, by step;
-`bytes`, what the C library and Python's allocators hold more after a thousand runs; `idle`, the processor milliseconds
-that the workers burn in the second after a run.
+`bytes`, the memory growth after a thousand runs, in the C library and Python's allocators; `idle`, the processor
+milliseconds that the workers burn in the second after a run.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def softmaxes(threads: int, steps: int = 64) -> tuple[Program, np.ndarray]:
 
 
 def held() -> int | None:
-    """The bytes that the C library has handed out; None where it doesn't tell."""
+    """The bytes that the C library has handed out; None if unsupported."""
 
     class Info(ctypes.Structure):
         _fields_: ClassVar = [(name, ctypes.c_size_t) for name in _MALLINFO]

@@ -1,7 +1,7 @@
 """Quantized networks, made of exports by ONNX Runtime's tools with seeded data.
 
 `qdq`: statically, with QuantizeLinear and DequantizeLinear around all operators and a scale for each channel;
-`qoperator`: by its operators on quantized tensors; `dynamic`: weights only, activations as they come.
+`qoperator`: QLinear operators; `dynamic`: activations are quantized at run time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SOURCES = {
     "mobilenet_v2.qdq": "mobilenet_v2.ts.opt",
     "bert_mini.dynamic": "bert_mini.ts.opt",
 }
-"""What each is made of."""
+"""Source model of each."""
 NAMES = tuple(SOURCES) if find_spec("onnxruntime") else ()
 IMAGES = 4
 

@@ -17,7 +17,7 @@ Records = Mapping[str, Mapping[str, Any]]
 
 
 def line(name: str, record: Mapping[str, Any]) -> str:
-    """One model's record in a line, for the terminal."""
+    """Summary of one model's record, for the terminal."""
     words = []
     graphs, latency = record.get("graphs", {}), record.get("latency", {})
     if "optimizers" in graphs:
@@ -138,7 +138,8 @@ def _bf16(records: Records) -> str:
             rows.append([name, f"failed: {_cell(record['error'])}", *[""] * (3 * len(counts) + 2)])
             continue
         products = record["products"]
-        row = [name, f"{products['lowered']} of {products['lowered'] + products['in_f32']}"]
+        in_f32 = products["in_f32"] if "in_f32" in products else products["kept"]  # the key of older records
+        row = [name, f"{products['lowered']} of {products['lowered'] + in_f32}"]
         for count in counts:
             medians = record["threads"].get(count)
             if medians is None:

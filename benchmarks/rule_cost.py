@@ -1,10 +1,13 @@
-"""What each rule costs and gives on one model. `rules` starts this in a process of its own.
+"""Cost and benefit of each rule on one model. `rules` starts this in a separate process.
 
     python -m benchmarks.rule_cost bert_base.ts.raw
 
-Prints one JSON object: for each rule that was matched, how often, how often it changed the e-graph, the seconds that
-matching and applying it took, the nodes of the two results that it made, and, for those that made any, the predicted
-cost of the result without the rule as a ratio to the cost with it.
+Prints one JSON object, with an entry for each rule that was matched:
+
+- the number of matches, and of those that changed the e-graph;
+- the seconds for matching and applying it;
+- the nodes of the two results that it made;
+- if it made any: the predicted cost of the result without the rule, as a ratio to the cost with it.
 """
 
 from __future__ import annotations

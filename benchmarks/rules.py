@@ -1,4 +1,4 @@
-"""What each standard rule costs and gives over the model set; writes docs/measurements/rule-benefit.md.
+"""Cost and benefit of each standard rule over the model set; writes docs/measurements/rule-benefit.md.
 
 python -m benchmarks.rules                    the measured set
 python -m benchmarks.rules 'bert*' magika     some models; their records are renewed, the others stay
@@ -22,7 +22,7 @@ _SEEN = 0.0005
 
 
 def records_file() -> Path:
-    """Where the records of all runs are kept."""
+    """File of the records of all runs."""
     return models.directory() / "rules.json"
 
 
@@ -112,8 +112,8 @@ def main() -> None:
         models.path(name)
         records[name] = start("rule_cost", [name, "--seconds", str(options.seconds)], 600 + options.seconds)
         file.write_text(json.dumps(records, indent=1), encoding="utf-8")
-        told = records[name].get("error") or f"{len(records[name]['rules'])} rules, {records[name]['saturate']:.2f} s"
-        print(f"{name:30} {told}", flush=True)
+        text = records[name].get("error") or f"{len(records[name]['rules'])} rules, {records[name]['saturate']:.2f} s"
+        print(f"{name:30} {text}", flush=True)
     options.output.write_text(render(records), encoding="utf-8")
     print(f"written to {options.output}")
 

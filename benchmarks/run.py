@@ -5,9 +5,9 @@
     python -m benchmarks.run --only latency --passes 5       one kind of measurement
     python -m benchmarks.run --only bf16                     another: in bf16, beside OpenVINO in bf16
 
-Each model is measured in a process of its own, in which the engines take turns. The first pass goes over all models at
+Each model is measured in a separate process, with interleaved engines. The first pass goes over all models at
 one and at two threads; more passes measure two threads again, later, since the machine may then be in another state.
-Records are kept beside the models.
+Records are stored next to the models.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KINDS = ("latency", "bf16", "memory", "exact", "graphs", "kernels")
 
 
 def records_file() -> Path:
-    """Where the records of all runs are kept."""
+    """File of the records of all runs."""
     return models.directory() / "records.json"
 
 

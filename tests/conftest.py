@@ -1,6 +1,6 @@
-"""What holds for all tests: generated examples are the same in every run, so that a change is judged by itself.
+"""Settings of all tests: Hypothesis is derandomized, so results depend only on the code.
 
-`pytest --hypothesis-profile=default` draws others each time, to look for what these do not show.
+`pytest --hypothesis-profile=default` draws new examples in each run.
 """
 
 from hypothesis import settings

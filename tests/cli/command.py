@@ -1,4 +1,4 @@
-"""The command line in a process of its own, as a person or a script runs it."""
+"""The command line in a separate process, as a person or a script runs it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def environment(**changes: str) -> dict[str, str]:
 def rewrite(
     *arguments: str, cwd: Path, before: str = "", env: Mapping[str, str] | None = None, timeout: float = 120
 ) -> subprocess.CompletedProcess[str]:
-    """Runs `rewrite ARGUMENTS` in `cwd`, after the Python code `before`."""
+    """Run `rewrite ARGUMENTS` in `cwd`, after the Python code `before`."""
     return subprocess.run(
         [sys.executable, "-P", "-c", f"{before}\n{MAIN}", *arguments],
         cwd=cwd,
@@ -49,7 +49,7 @@ class Running:
         )
 
     def wait_for(self, text: str) -> None:
-        """Waits until standard error has a line that begins so."""
+        """Wait until standard error has a line that begins so."""
         assert self.child.stderr is not None
         seen = []
         for line in self.child.stderr:
@@ -59,14 +59,14 @@ class Running:
         raise AssertionError(f"ended with {self.child.wait()} before {text!r}: {''.join(seen)}")
 
     def interrupt(self, number: int = signal.SIGINT) -> tuple[int, float, str]:
-        """Sends what Ctrl-C sends: the exit code, how long it took, and the rest of standard error."""
+        """Interrupt the command; return the exit code, the seconds it took, and the rest of standard error."""
         start = time.monotonic()
         self.child.send_signal(number)
         _, errors = self.child.communicate(timeout=30)
         return self.child.returncode, time.monotonic() - start, errors
 
     def left(self) -> list[str]:
-        """The command lines of processes that it started and that still run."""
+        """Return the command lines of processes that it started and that still run."""
         found = []
         for folder in Path("/proc").glob("[0-9]*"):
             try:

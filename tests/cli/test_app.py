@@ -1,4 +1,4 @@
-"""The command line as a person meets it: in a process of its own."""
+"""The command line as users run it, in a separate process."""
 
 import os
 import signal
@@ -108,7 +108,7 @@ def test_a_full_disk_is_not_our_mistake(tmp_path: Path) -> None:
     assert "/full/disk: No space left on device" in done.stderr
 
 
-def test_a_reader_that_goes_away_is_no_error(tmp_path: Path) -> None:
+def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     done = subprocess.run(
         f"{sys.executable} -P -c '{ENTRY}' --help | true; echo ${{PIPESTATUS[0]}}",
         shell=True, executable="/bin/bash", cwd=tmp_path, capture_output=True, text=True,

@@ -1,4 +1,4 @@
-"""Bad input as a user meets it: one clear message, exit code 2, no traceback, nothing left behind."""
+"""Bad input: one clear message, exit code 2, no traceback, no files left behind."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_sizes_that_may_never_meet_are_no_error(place: str) -> None:
     assert importer.read(proto).outputs == ("y",)
 
 
-def test_an_operator_of_nobody_is_optimized_around(tmp_path: Path) -> None:
+def test_unknown_operators_are_left_alone(tmp_path: Path) -> None:
     onnx.save(custom(), tmp_path / "c.onnx")
     done = rewrite("c.onnx", cwd=tmp_path)
     assert done.returncode == 2
@@ -261,7 +261,7 @@ def test_settings_from_python_that_are_none(settings: dict[str, Any], message: s
 # --- rules ------------------------------------------------------------------------------------------------------------
 
 
-def test_all_errors_of_a_rule_file_are_told(folder: Path) -> None:
+def test_all_errors_of_a_rule_file_are_reported(folder: Path) -> None:
     (folder / "bad.rules").write_text(
         "rule a\n  Rellu(x)  =>  Relu(y)\n  class exact\n\n"
         "rule b\n  Relu(Relu(x)  =>  Relu(x)\n  class exact\n\n"
@@ -391,7 +391,7 @@ def test_a_folder_without_permission(folder: Path) -> None:
 # --- caches and bundles -----------------------------------------------------------------------------------------------
 
 
-def test_a_damaged_cache_is_made_anew(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
+def test_a_damaged_cache_is_rebuilt(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> None:
     cache = tmp_path_factory.mktemp("own")
     env = {"REWRITE_CACHE_DIR": str(cache)}
     assert rewrite("m.onnx", cwd=folder, env=env).returncode == 0
@@ -405,7 +405,7 @@ def test_a_damaged_cache_is_made_anew(folder: Path, tmp_path_factory: pytest.Tem
     assert "warning" not in done.stderr
 
 
-def test_a_cache_that_cannot_be_is_told_before_the_work(folder: Path, tmp_path: Path) -> None:
+def test_an_unusable_cache_directory_is_reported_before_the_work(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     done = rewrite("m.onnx", cwd=folder, env={"REWRITE_CACHE_DIR": str(tmp_path / "file")})
     assert done.returncode == 2
@@ -413,7 +413,7 @@ def test_a_cache_that_cannot_be_is_told_before_the_work(folder: Path, tmp_path: 
     assert "saturate" not in done.stderr
 
 
-def test_one_rule_file_is_no_list_of_them() -> None:
+def test_one_rule_file_is_not_a_list_of_files() -> None:
     with pytest.raises(UserError, match=r"`rules` is a list of files, not 'my\.rules'"):
         package.optimize("m.onnx", rules="my.rules")
 

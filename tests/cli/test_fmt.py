@@ -97,7 +97,7 @@ def test_mistakes(tmp_path: Path, arguments: list[str], message: str) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anything")
-def test_a_file_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     file = tmp_path / "a.rules"
     file.write_text(MESSY)
     file.chmod(0o444)

@@ -120,7 +120,7 @@ def test_a_profile_of_a_bundle_and_its_trace(folder: Path) -> None:
     assert {event["ph"] for event in trace["traceEvents"]} == {"M", "X"}
 
 
-def test_what_cannot_be_measured_or_written_is_told_at_once(folder: Path) -> None:
+def test_what_cannot_be_measured_or_written_is_reported_at_once(folder: Path) -> None:
     assert rewrite("m.onnx", "--emit", "program", "--program", "q.rewrite", cwd=folder).returncode == 0
     for options, message in {
         ("--shape", "Q=3"): "error: the program has no free dimension 'Q'\nFree dimensions: N",

@@ -1,4 +1,4 @@
-"""`--precision`: what a run in lower precision tells."""
+"""`--precision`: what a run in lower precision reports."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_the_error_is_told(folder: Path) -> None:
+def test_the_error_is_reported(folder: Path) -> None:
     done = rewrite("m.onnx", "--precision", "bf16", "--json", "r.json", cwd=folder)
     assert done.returncode == 0, done.stderr
     data = json.loads((folder / "r.json").read_text())

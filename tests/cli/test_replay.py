@@ -1,4 +1,4 @@
-"""`rewrite MODEL` for the second time: the same files, sooner."""
+"""A second `rewrite MODEL` writes the same files from the cache."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture
 def folder(tmp_path: Path, request: pytest.FixtureRequest) -> Path:
-    """A directory with a model of which there is no other."""
+    """A directory with a unique model."""
     model = onnx.parser.parse_model(MODEL)
     weights = np.random.default_rng(len(request.node.name)).normal(size=(16, 8)).astype(np.float32)
     del model.graph.initializer[:]

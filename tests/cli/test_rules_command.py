@@ -1,4 +1,4 @@
-"""`rewrite rules`: a rule as it is written, with what follows for its variables; a new one to fill in."""
+"""`rewrite rules`: shows a rule with inferred types; creates a template."""
 
 from __future__ import annotations
 

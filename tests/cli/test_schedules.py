@@ -1,4 +1,4 @@
-"""`--schedule`, and what a run says of limits that were met."""
+"""`--schedule`, and limits in the report."""
 
 from __future__ import annotations
 

@@ -30,6 +30,6 @@ def test_strict_lets_none_pass(odd: Path) -> None:
         show_warnings(load_rules([odd], std=False), [odd], strict=True)
 
 
-def test_only_files_that_were_asked_for_are_told_of(odd: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_only_warnings_of_named_files_are_shown(odd: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show_warnings(load_rules([odd], std=False), [STANDARD], strict=True)
     assert capsys.readouterr().err == ""

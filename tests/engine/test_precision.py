@@ -1,4 +1,4 @@
-"""`precision`: products are lowered where that is faster, in the native graph only, and the report tells how many."""
+"""`precision`: products are lowered where that is faster, in the native graph only, and the report says how many."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_images_are_kept_in_bf16_between_convolutions() -> None:
 
 
 def attention(queries: int, masked: bool) -> onnx.ModelProto:
-    """Attention by its parts, of so many queries on 512 keys."""
+    """Decomposed attention with `queries` queries and 512 keys."""
     shapes = {"q": [1, 4, queries, 64], "k": [1, 4, 512, 64], "v": [1, 4, 512, 64], "m": [1, 1, queries, 512]}
     nodes = [
         helper.make_node("Transpose", ["k"], ["r"], perm=[0, 1, 3, 2]),

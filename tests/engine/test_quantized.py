@@ -1,4 +1,4 @@
-"""Quantized networks of images: bytes go from kernel to kernel, and what comes out is what the model says."""
+"""Quantized networks of images: 8-bit integers pass between kernels, and results agree with ONNX Runtime."""
 
 from __future__ import annotations
 
@@ -99,5 +99,5 @@ def test_bytes_go_from_kernel_to_kernel(separate: bool) -> None:
         x = np.random.default_rng(seed).standard_normal((1, 3, 96, 96)).astype(np.float32)
         (expected,) = session.run(None, {"x": x})
         assert np.ptp(expected) > 0.5
-        # a byte that is the one beside moves others; a mean of 576 of them stays within a tenth of a step
+        # a byte off by one affects others; a mean of 576 of them stays within a tenth of a step
         np.testing.assert_allclose(program.run({"x": x})["y"], expected, rtol=0, atol=0.1 * 0.0831)

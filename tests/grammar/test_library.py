@@ -176,7 +176,7 @@ def test_a_cached_file_is_not_parsed_again(tmp_path: Path, monkeypatch: pytest.M
     assert names(load([file])) == ["r"]
 
 
-def test_any_missing_word_is_met_with_a_message_or_fine(tmp_path: Path, sample: ast.RuleFile) -> None:
+def test_a_missing_word_gives_a_message_or_is_valid(tmp_path: Path, sample: ast.RuleFile) -> None:
     """A missing word leads to diagnostics or a valid file, never to an exception."""
     text = Path(sample.path).read_text(encoding="utf-8")
     file = tmp_path / "slip.rules"

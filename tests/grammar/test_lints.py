@@ -1,4 +1,4 @@
-"""Warnings: each where it belongs, and none for rules that only look alike."""
+"""Warnings: each where it belongs, and none for rules that only look similar."""
 
 from __future__ import annotations
 

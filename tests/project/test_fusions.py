@@ -1,4 +1,4 @@
-"""What rules do together: whole blocks of known networks become what they should. `optimize` verifies the results."""
+"""Combined effect of rules on blocks of known networks. `optimize` verifies the results."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def forms(text: str, numerics: str) -> set[str]:
     return {rule.name for rule in result.report.rules if rule.applied}
 
 
-def test_normalization_by_the_statistics_of_the_batch_has_a_form_in_parts() -> None:
+def test_normalization_with_batch_statistics_is_decomposed() -> None:
     """Statistics as sums over what the convolution makes, and an affine map of it that the next one reads."""
     text = TRAINING.format(more="", outputs="")
     assert "batch_norm_training" in forms(text, "reassoc")

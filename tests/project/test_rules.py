@@ -1,4 +1,4 @@
-"""What holds of every rule of the standard library, and of the page that places them in the catalog of rewrites."""
+"""Invariants of all standard rules, and of the catalog of rewrites that lists them."""
 
 from __future__ import annotations
 

@@ -199,7 +199,7 @@ rule place_of_the_largest                      # in an output of another type ma
   class exact
   test fires    q: u8[2, 3], s: f32 = 0.1, z: u8 = 3, axis = 1
 
-rule alike_along_the_axis                      # 0 and -0 are alike, and what is divided by them is not
+rule alike_along_the_axis                      # 0 and -0 count as equal, quotients by them do not
   QuantizeLinear(x, s, z, block_size: 0, ..a)
     =>
   QuantizeLinear(x, const(splat(s), dtype(s)), const(splat(z), dtype(z)), block_size: 0, ..a)

@@ -25,7 +25,7 @@ from .compiled_patterns import CompiledRule, PatternConstraint, Unsupported, Var
 
 @dataclass(slots=True)
 class _State:
-    """A partly compiled pattern, which belongs to whoever received it last; copied where compilation branches."""
+    """A partly compiled pattern, owned by its last receiver; copied at branches."""
 
     atoms: list[Atom] = field(default_factory=list)
     tensors: dict[str, str] = field(default_factory=dict)

@@ -161,7 +161,7 @@ def retarget(path: Path, **changes: object) -> None:
         ({"features": ["avx512_vnni", "amx"]}, "with avx512_vnni and amx"),
     ],
 )
-def test_a_cpu_that_runs_no_variant_is_told_in_one_message(copy: Path, changes: dict[str, object], wanted: str) -> None:
+def test_a_cpu_that_runs_no_variant_gets_one_message(copy: Path, changes: dict[str, object], wanted: str) -> None:
     retarget(copy, **changes)
     with pytest.raises(UserError, match=f"can run none of the kernels in the bundle: .*{wanted}") as caught:
         load_bundle.load(copy)

@@ -48,13 +48,13 @@ def test_the_best_target_comes_first() -> None:
     assert found[0] == detect()
 
 
-def test_unknown_targets_are_told() -> None:
+def test_unknown_targets_are_reported() -> None:
     with pytest.raises(UserError, match="no target 'avx9'") as caught:
         parse_targets("native,avx9")
     assert "avx512" in str(caught.value) or "portable" in str(caught.value)
 
 
-def test_targets_that_do_not_run_here_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_targets_that_do_not_run_here_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rewrite.backend.ir.target.cpu_features", frozenset)
     if detect().machine == "x86_64":
         with pytest.raises(UserError, match="can run none of the targets: avx2"):
@@ -62,7 +62,7 @@ def test_targets_that_do_not_run_here_are_told(monkeypatch: pytest.MonkeyPatch) 
     assert runs_here(make_target("portable"))
 
 
-def test_the_cpu_tells_its_features() -> None:
+def test_cpu_features_are_detected() -> None:
     if Path("/proc/cpuinfo").exists() and detect().machine == "x86_64":
         [flags, *_] = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")]
         known = set(flags.split()) | ({"lzcnt"} if "abm" in flags.split() else set())

@@ -237,7 +237,7 @@ def test_pooling() -> None:
     check([last(case) for case in cases])
 
 
-def test_largest_keeps_what_is_not_finite() -> None:
+def test_max_pool_keeps_nan_and_infinities() -> None:
     case = pool("MaxPool", (1, 20, 9, 9), kernel_shape=(3, 3), strides=(2, 2), pads=PADS)
     x = case.inputs["x"]
     x[0, :, 4, 4] = -np.inf

@@ -1,7 +1,7 @@
 """NHWC int8 convolutions and pooling against ONNX Runtime's NCHW results, on each instruction set.
 
-Sums and what one scale quantizes have to be the same bits. Where scales were folded, a number that lies at a tie but
-for rounding may become the byte beside: at most one of a thousand.
+Sums, and results of one scale, must have the same bits. Where scales were folded, results near ties may differ by one,
+in at most one of a thousand elements.
 """
 
 from __future__ import annotations

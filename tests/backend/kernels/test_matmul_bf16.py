@@ -346,7 +346,7 @@ def test_attention_rounds_its_operands(machine: Target) -> None:
             assert np.abs(got - rounded).mean() < np.abs(got - plain).mean()
 
 
-def test_attention_of_what_is_no_number(machine: Target) -> None:
+def test_attention_with_nan(machine: Target) -> None:
     """NaN affects its row only, and a row that sees nothing is NaN, unless NaN weights count as zeros."""
     case = Attention((1, 1), (9, 37), (16, 16), "seen")
     feeds = case.operands()

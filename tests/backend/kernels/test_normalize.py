@@ -150,7 +150,7 @@ def test_dims_known_at_run_time() -> None:
 
 def test_local_response() -> None:
     cases = [unary("LRN", floats(2, c, 5, 7), size=n, alpha=0.3) for c, n in ((9, 5), (9, 4), (2, 3), (4, 1))]
-    x = cases[1].inputs["x"]  # even sizes neither oracle has right
+    x = cases[1].inputs["x"]  # both oracles are wrong for even sizes
     squares = np.pad(x.astype(np.float64) ** 2, ((0, 0), (1, 2), (0, 0), (0, 0)))
     sums = sum(squares[:, k : k + 9] for k in range(4))
     cases[1].expected = {"y": (x / (1 + 0.3 / 4 * sums) ** 0.75).astype(np.float32)}

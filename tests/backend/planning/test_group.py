@@ -62,7 +62,7 @@ def test_two_anchors_do_not_share_a_group() -> None:
     assert grouped(g) == [("m", "r"), ("s",)]
 
 
-def test_a_prologue_joins_only_if_nobody_else_needs_it() -> None:
+def test_a_prologue_joins_only_without_other_readers() -> None:
     alone = graph([node("Relu", "x", "r"), node("Softmax", "r", "s")], ["s"])
     assert grouped(alone) == [("r", "s")]
     shared = graph([node("Relu", "x", "r"), node("Softmax", "r", "s")], ["s", "r"])

@@ -206,7 +206,7 @@ class Both:
             found = self.program.run(feeds)
             for name, array in expected.items():
                 assert found[name].dtype == array.dtype, name
-                if not array.size:  # ONNX Runtime takes dims that no iteration has told for 0
+                if not array.size:  # ONNX Runtime reports dims of zero iterations as 0
                     assert found[name].ndim == array.ndim
                     assert not found[name].size
                     continue
@@ -536,7 +536,7 @@ def numbers(data, path):
             yield from numbers(value, (*path, key))
 
 
-def of_loops(plan, path):  # numbers of loops, and of the types of what they are given and make
+def of_loops(plan, path):  # counts of loops and of their input and output types
     for item in plan["items"]:
         if "loop" not in item:
             continue

@@ -115,7 +115,7 @@ def test_bundles_hold_all_versions(tmp_path: Path) -> None:
         agree(program, model, {"x": RNG.standard_normal((n, 5), np.float32)})
 
 
-def test_wrong_inputs_are_told_as_ever() -> None:
+def test_wrong_inputs_are_reported_with_versions_too() -> None:
     program = compiled(squeezed())
     for bad in (np.zeros((2, 4), np.float32), np.zeros(5, np.float32), np.zeros((1, 5))):
         with pytest.raises(UserError, match=r"input .x. (has|is)|of input .x. is"):

@@ -89,7 +89,7 @@ def test_other_layouts_count_the_same_arithmetic() -> None:
     assert row.flops == 2 * (6 * 6 * 32) * 16 * 9
 
 
-def test_a_bundle_tells_the_same_work(tmp_path: object) -> None:
+def test_a_bundle_reports_the_same_work(tmp_path: object) -> None:
     program = matmul(5, 48, 80)
     feeds = {"x": np.ones((5, 48), np.float32)}
     [row] = program.profile(feeds, seconds=0.01, machine=MACHINE).rows
@@ -97,7 +97,7 @@ def test_a_bundle_tells_the_same_work(tmp_path: object) -> None:
     assert (loaded.ops, loaded.nodes, loaded.flops, loaded.kernels) == (row.ops, row.nodes, row.flops, row.kernels)
 
 
-def test_what_python_runs_is_told_apart() -> None:
+def test_steps_run_by_python_are_listed_separately() -> None:
     nodes = [Node("Relu", ("x",), ("r",)), Node("Det", ("r",), ("y",), name="determinant")]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")

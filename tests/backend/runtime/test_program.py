@@ -215,13 +215,13 @@ def test_an_input_that_is_an_output_is_copied() -> None:
         ({"x": np.zeros((2, 9), np.float32)}, "dim 1 of input 'x' is 9, the model wants 8"),
     ],
 )
-def test_wrong_inputs_are_told(chain: Program, feeds: dict[str, np.ndarray], message: str) -> None:
+def test_wrong_inputs_are_reported(chain: Program, feeds: dict[str, np.ndarray], message: str) -> None:
     with pytest.raises(UserError, match=message):
         chain.run(feeds)
 
 
 @pytest.mark.parametrize("inputs", [None, [np.zeros((2, 8), np.float32)], np.zeros((2, 8), np.float32)])
-def test_inputs_without_names_are_told(chain: Program, inputs: object) -> None:
+def test_inputs_without_names_are_reported(chain: Program, inputs: object) -> None:
     with pytest.raises(
         UserError, match=f"must be a dict by name, not a {type(inputs).__name__}\nThe model's inputs: x: f32"
     ):
@@ -402,7 +402,7 @@ def test_outputs_of_hosts_are_written_to_given_arrays() -> None:
         ({"y": np.broadcast_to(np.float32(0), (4, 8))}, "'y' is read-only"),
     ],
 )
-def test_arrays_that_outputs_do_not_fit_are_told(chain: Program, warm: bool, out: object, message: str) -> None:
+def test_arrays_that_outputs_do_not_fit_are_reported(chain: Program, warm: bool, out: object, message: str) -> None:
     x = np.zeros((4, 8), np.float32)
     if warm:
         outputs_of(chain, {"x": x})
@@ -434,7 +434,7 @@ def test_two_outputs_cannot_be_one_array() -> None:
         ({"x": np.zeros((4, 8), np.float32), "y": 1}, "no input 'y'"),
     ],
 )
-def test_wrong_inputs_are_told_after_right_ones_too(
+def test_wrong_inputs_are_reported_after_valid_runs(
     chain: Program, warm: bool, feeds: dict[str, np.ndarray], message: str
 ) -> None:
     if warm:
@@ -492,7 +492,7 @@ def test_a_bound_run_reads_and_writes_the_same_arrays(long_chain: Program) -> No
         long_chain.bind({"v0": x[0]})
 
 
-def test_runs_of_several_sizes_by_turns(long_chain: Program) -> None:
+def test_runs_of_several_sizes_alternate(long_chain: Program) -> None:
     for _ in range(3):
         for n in range(1, 40):  # more than are kept
             x = RNG.standard_normal((n, 64), np.float32)

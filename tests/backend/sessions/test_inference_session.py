@@ -69,7 +69,7 @@ def test_it_describes_itself(session: InferenceSession) -> None:
     assert session.get_providers() == ["CPUExecutionProvider"]
 
 
-def test_wrong_names_are_told(session: InferenceSession) -> None:
+def test_wrong_names_are_reported(session: InferenceSession) -> None:
     with pytest.raises(UserError, match=r"(?s)no output 'totals'.*Did you mean 'total'"):
         session.run(["totals"], {"x": X})
     with pytest.raises(UserError, match="no input 'z'"):
@@ -86,7 +86,7 @@ def test_paths_bytes_and_bundles(session: InferenceSession, tmp_path: Path) -> N
             np.testing.assert_array_equal(a, b)
 
 
-def test_a_missing_model_is_told(tmp_path: Path) -> None:
+def test_a_missing_model_is_reported(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="no such model"):
         InferenceSession(tmp_path / "none.onnx")
 

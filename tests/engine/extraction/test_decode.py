@@ -138,7 +138,7 @@ def test_several_outputs_of_a_node() -> None:
     assert text(run(e, original)) == ["a, split_unused_0, c = Split(x)", "y = Add(a, c)"]
 
 
-def test_optional_outputs_that_nobody_reads_are_not_asked_for() -> None:
+def test_unread_optional_outputs_are_omitted() -> None:
     e = HandEGraph()
     x = e.input("x", f32(2, 4))
     norm = e.add("LayerNormalization", [x, e.input("g", f32(4)), 0], (f32(2, 4), f32(2, 1), f32(2, 1)))
@@ -183,8 +183,8 @@ def test_provenance_names_rules_and_what_was_replaced() -> None:
 
     from rewrite.engine.extraction.provenance import explain
 
-    told = "\n".join(explain(original, found, "sig"))
-    assert "made by  recognize_swish" in told
-    assert "stands for mul (Mul), sig (Sigmoid)" in told
+    text = "\n".join(explain(original, found, "sig"))
+    assert "made by  recognize_swish" in text
+    assert "stands for mul (Mul), sig (Sigmoid)" in text
     with pytest.raises(UserError, match=r"'sigg'[\s\S]*Did you mean sig"):
         explain(original, found, "sigg")

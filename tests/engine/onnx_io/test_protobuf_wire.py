@@ -197,7 +197,7 @@ def test_portions_of_a_written_model(arrays: dict[str, np.ndarray], tmp_path: Pa
     assert after == (tmp_path / "w.onnx").read_bytes()
 
 
-def test_what_is_not_finished_is_not_there(tmp_path: Path) -> None:
+def test_an_unfinished_file_is_not_published(tmp_path: Path) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(b"before")
     made = graph(CASES["views"])

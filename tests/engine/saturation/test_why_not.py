@@ -92,7 +92,7 @@ def test_a_group_of_one(tmp_path: Path) -> None:
     assert "no other match" in why(rules, tmp_path, "r").misses[0].reason
 
 
-def test_the_same_miss_in_many_places_is_told_once(tmp_path: Path) -> None:
+def test_equal_misses_are_reported_once(tmp_path: Path) -> None:
     nodes = "\n".join(f"r{i + 1} = Relu(r{i})" for i in range(6))
     model = f'<ir_version: 10, opset_import: ["": 20]>\nagraph (float[3] r0) => (float[3] r6) {{\n{nodes}\n}}'
     answer = why("rule r\n  Relu(Exp(x)) => Exp(x)\n", tmp_path, "r", model)

@@ -181,7 +181,7 @@ def test_compare(a: Any, b: Any, numerics: str, fine: bool) -> None:
     assert (compare(a, b, numerics).problem == "") is fine
 
 
-# --- made-up inputs ---
+# --- generated inputs ---
 
 
 def test_a_type_that_is_finer_than_the_arithmetic_promises_nothing() -> None:
@@ -268,7 +268,7 @@ def test_unknown_types_are_refused() -> None:
         make_inputs(Graph(inputs=("x",), types={"x": TensorType(F32, None)}))
 
 
-# --- who is to blame ---
+# --- culprit search ---
 
 
 @pytest.mark.parametrize("bad", [{"r7"}, {"r0", "r99"}, {"r3", "r4", "r50"}, set()])

@@ -164,7 +164,7 @@ async def test_diagnostics_as_one_types(editor: Editor) -> None:
     assert await editor.change(TEXT.replace("unused = 1, ", "")) == []
 
 
-async def test_positions_are_told_in_utf16_units(editor: Editor) -> None:
+async def test_positions_are_in_utf16_units(editor: Editor) -> None:
     await editor.open()
     text = TEXT.replace("rule undo  ", "def f(a) = a + b # 🦀\n\nrule undo  ").replace(
         "# --- rules", '# 🦀🦀\nrule crab Foo(x, s: "🦀", t: nothing(y)) => x'
