@@ -5,7 +5,7 @@ The axes behind them, such as NHWC channels, form one vector per position, which
 from __future__ import annotations
 
 from ....engine.ir.graph import DType, Node
-from ....engine.ir.symbolic import Dim, product, same
+from ....engine.ir.symbolic import Dim, ceildiv, product, same
 from ...codegen.render import c_float
 from ...codegen.template_params import float_attr, int_attr, launch, threads
 from ...ir.iteration_space import Extents
@@ -16,6 +16,10 @@ from ..registry import lowering_alone
 from .copies import word
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
+EDGES = {"nearest": 0, "linear": 1, "cubic": 4}
+"""Source positions beyond either end of an axis that a window may cover."""
+AHEAD = 4
+"""Rows whose sources are summed before the first of them is resized."""
 COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric")
 
 
@@ -52,10 +56,19 @@ def lower_resize(node: Node, ctx: Context) -> list[Step] | None:
         for size, new, scale in zip(images[-2:], resized[-2:], given[-2:], strict=True)
     ]
     taps, rounding = TAPS[mode], str(node.attrs.get("nearest_mode", "round_prefer_floor"))
-    scratch: Dim = (resized[-1] * 8 * taps + 127) // 64 * 64
+    tables: Dim = resized[-2] * (1 + taps)
+    if inner == 1 and taps > 1:
+        lanes = ctx.target.lanes
+        tables += ceildiv(resized[-1], lanes) * (lanes * (taps + 1) + 1)
+        tables += AHEAD * (images[-1] + 2 * EDGES[mode] + 2 * lanes)
+    else:
+        tables += resized[-1] * (1 + taps)
+    scratch = ceildiv(tables * 4, 64) * 64
     params = {
         "c": "float" if taps > 1 else c,
         "taps": taps,
+        "edge": EDGES[mode],
+        "ahead": AHEAD,
         "coordinates": coordinates,
         "nearest": rounding,
         "cubic": float_attr(node, "cubic_coeff_a", -0.75),
@@ -66,7 +79,7 @@ def lower_resize(node: Node, ctx: Context) -> list[Step] | None:
         "inner": extents(inner),
         "scales": factors,
         "scratch": extents(scratch),
-        "repeat": _repeat(coordinates, rounding, given[-1]) if inner == 1 else 0,
+        "repeat": _repeat(coordinates, rounding, _factor(images[-1], resized[-1], given[-1])) if inner == 1 else 0,
     }
     leading: tuple[LeadingDimension, ...] = ()
     if isinstance(inner, int) and inner > 1 and end == rank - 1:
@@ -86,6 +99,13 @@ def _scales(inputs: tuple[str, ...], axes: object, rank: int, ctx: Context) -> l
         factors = constant.array.ravel().tolist() or factors
     given = dict(zip(chosen, factors, strict=True))
     return [given.get(axis, 1.0) for axis in range(rank)]
+
+
+def _factor(size: Dim, resized: Dim, scale: float | None) -> float | None:
+    """Return the scale of an axis, which sizes imply where it is not given; None if it is known at run time only."""
+    if scale is None and isinstance(size, int) and isinstance(resized, int) and size:
+        return resized / size
+    return scale
 
 
 def _repeat(coordinates: str, rounding: str, scale: float | None) -> int:

@@ -48,6 +48,23 @@ def test_resize() -> None:
     check([Case(c.nodes, c.inputs, c.constants, rtol=1e-4, atol=1e-5) for c in cases])
 
 
+def test_resize_of_long_rows() -> None:
+    """Windows of sources that fit one vector, two, or neither; rows that vectors do not divide; channels last."""
+    x, attrs = floats(2, 3, 9, 70), {"coordinate_transformation_mode": "half_pixel"}
+    cases = []
+    for across in (0.11, 0.4, 0.7, 1.0, 1.3, 2.0, 5.0):
+        for kind in ("linear", "cubic"):
+            cases.append(_resize(x, scales=(1, 1, 1.5, across), mode=kind, **attrs))
+    cases.append(_resize(floats(1, 2, 4, 3), sizes=(1, 2, 11, 50), mode="cubic", exclude_outside=1, **attrs))
+    for inner in (1, 5, 16, 24, 37):
+        last = floats(1, 4, 5, inner)
+        cases.append(_resize(last, scales=(1, 2, 3, 1), mode="nearest", **attrs))
+        cases.append(_resize((last * 9).astype(np.uint8), scales=(1, 2, 3, 1), mode="nearest", **attrs))
+        cases.append(_resize(last, scales=(1, 2, 3, 1), mode="linear", **attrs))
+    cases.append(_resize(x, sizes=(2, 3, 18, 140), mode="nearest", **attrs))
+    check([Case(c.nodes, c.inputs, c.constants, rtol=1e-4, atol=2e-5) for c in cases])
+
+
 def test_triangles() -> None:
     cases = [unary("Trilu", floats(2, 5, 7), upper=upper) for upper in (0, 1)]
     for k in (-2, 1, 9):
