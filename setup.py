@@ -1,4 +1,5 @@
-"""What pyproject.toml cannot say: the packages below the root, and the Cython extensions of the runtime.
+"""Build steps that pyproject.toml cannot express: the packages below the root, and the Cython extensions of the
+runtime.
 
 The repository root is the package `rewrite`, so the root holds files that are not part of it (this one, for
 instance): `BuildPy` leaves them out of the wheel.

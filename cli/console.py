@@ -37,7 +37,7 @@ def say(text: str, console: Console | None = None, style: str | None = None) -> 
 
 
 TITLES = {
-    "load": "search cache", "rules": "load rules", "read": "read model", "plan": "plan kernels",
+    "load": "look up cache", "rules": "load rules", "read": "read model", "plan": "plan kernels",
     "compile": "compile kernels", "write": "write outputs", "bench": "measure", "calibrate": "measure machine",
 }  # fmt: skip
 """Titles of stages where they are not their names."""

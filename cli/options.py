@@ -151,7 +151,7 @@ def rule_targets(texts: Sequence[str] | None) -> list[tuple[Path, str]]:
 def writable(*paths: Path | None) -> None:
     """Check, as far as possible before the work begins, that the files can be written; raise `UserError` if not.
 
-    None and `-`, standard output, are no files."""
+    None and `-` (standard output) are not files."""
     for path in paths:
         if path is None or str(path) == "-":
             continue

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Original:
-    """The file of the model, with its identity and time stamps before anything of it was read."""
+    """Identity and time stamps of the model's file before it was read."""
 
     path: Path
     stamp: tuple[int, ...]
@@ -37,7 +37,7 @@ class Original:
         return cls(path, ())
 
     def is_unchanged(self) -> bool:
-        """Whether nothing was written to the file since."""
+        """Whether the file is unchanged since."""
         return bool(self.stamp) and Original.of(self.path) == self
 
 

@@ -1,4 +1,4 @@
-"""Results in files: JSON (docs/json.md describes the schema), JUnit XML for build servers, a page for a browser."""
+"""Results in files: JSON (docs/json.md describes the schema), JUnit XML for build servers, an HTML page."""
 
 from __future__ import annotations
 

@@ -85,6 +85,6 @@ def add_rule(path: Path, name: str, taken: Collection[str]) -> int:
     before += "\n" * (bool(before) and not before.endswith("\n")) + "\n" * bool(before)
     after = before + format_text(_NEW_RULE.format(name=name))
     if parse_fresh(after, str(path)).diagnostics:  # for example an item that would continue with the rule
-        raise UserError("nothing can be appended to this file", where=str(path))
+        raise UserError("cannot append: the last item of the file would continue into the new rule", where=str(path))
     write(path, after)
     return before.count("\n") + 1

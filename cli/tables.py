@@ -58,7 +58,7 @@ def precision(report: Report) -> str:
     low, all_ = found["lowered"], found["lowered"] + found["in_f32"]
     text = f"{low} of {all_} products in {found['requested']}"
     if not low:
-        return f"{text}: it is not predicted to be faster for any of them here"
+        return f"{text}: none is predicted to be faster on this machine"
     error = report.verify.get("errors", {}).get("program")
     if error is None:
         return f"{text}; the error is unknown: nothing was compared"
@@ -79,10 +79,10 @@ def stopped(report: Report) -> str:
     reason = report.egraph["stop_reason"]
     lines = []
     if reason in _LIMITS:
-        lines.append(f"saturation met {_LIMITS[reason]}: the result is the best graph found until then")
+        lines.append(f"saturation reached {_LIMITS[reason]}: the result is the best graph found until then")
     for met in report.egraph["limits"]:
-        who = f"rule {met['rule']}" if met["rule"] else f"ruleset {met['ruleset']}"
-        lines.append(f"{who} met its limit of {met['limit']}" + (f" ({met['ruleset']})" if met["rule"] else ""))
+        subject = f"rule {met['rule']}" if met["rule"] else f"ruleset {met['ruleset']}"
+        lines.append(f"{subject} reached its limit of {met['limit']}" + (f" ({met['ruleset']})" if met["rule"] else ""))
     for name in report.egraph["unscheduled"]:
         lines.append(f"ruleset {name} is not in the schedule: its rules were not run")
     return "\n".join(lines)

@@ -75,4 +75,4 @@ def failure(
     folder = write_reproducer(
         Path.cwd() / f"rewrite-failed-{model.stem}", model, result.model, found, list(guilty or ())
     )
-    return CheckFailed(str(found), hint=f"{blame}\nNothing was written but a reproducer: {folder}")
+    return CheckFailed(str(found), hint=f"{blame}\nNo output was written. Reproducer: {folder}")

@@ -25,7 +25,7 @@ from .stage_values import Chosen, Saturated, Setup
 
 @dataclass(slots=True)
 class Outcome:
-    """Result for one graph: the nodes chosen for each target, how saturation went, why a rule did not match.
+    """Result for one graph: the nodes chosen for each target, the saturation report, and the answer to --why-not.
 
     `seconds` are wall-clock times by stage, `computed` is the processor time of all stages."""
 
@@ -38,7 +38,7 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """The graphs to optimize (a main graph and the bodies in it), the options, and what is left of the limits.
+    """The graphs to optimize (a main graph and the bodies in it), the options, and the remaining limits.
 
     The main graph comes without its constants, which `constants` summarizes."""
 

@@ -105,7 +105,7 @@ def optimize(model: Any, options: Options | None = None, progress: Progress | No
         work = _ModelGraphs(source, options)
         for job in work.jobs():
             work.outcomes += clock("saturate", degraded_retry.run, job, clock.progress, child)
-            child = None  # it does one job
+            child = None  # a child runs one job only
             clock("extract", work.decode)
     portable, native = clock("extract", work.assembled, "portable"), clock("extract", work.assembled, "native")
     first = work.outcomes[0]
@@ -118,7 +118,7 @@ def optimize(model: Any, options: Options | None = None, progress: Progress | No
 
 
 class _StageTimer:
-    """Calls stages, announces them, and sums up their seconds."""
+    """Stage timer: reports each stage and adds up its time."""
 
     def __init__(self, progress: Progress) -> None:
         self.progress = progress
@@ -184,8 +184,8 @@ def _check_names(library: Library, options: Options) -> None:
     if name not in classes:
         near = difflib.get_close_matches(name, classes, 3)
         hint = f"Did you mean {', '.join(near)}?" if near else "`rewrite rules` lists all rules."
-        raise UserError(f"no rule is named {name!r}", hint=hint)
+        raise UserError(f"unknown rule {name!r}", hint=hint)
     found, admitted = classes[name], options.numerics
     if NUMERICS.index(found) > NUMERICS.index(admitted):
-        message = f"rule {name!r} takes no part: its class is {found}, and the run admits {admitted}"
+        message = f"rule {name!r} does not run: its class is {found}, and this run admits only {admitted}"
         raise UserError(message, hint=f"Use --numerics {found}.")

@@ -1,4 +1,4 @@
-"""Options of one optimization: which rules take part, what they may change, and the time and memory they may take."""
+"""Options of one optimization: admitted rules, numerics, and limits of time and memory."""
 
 from __future__ import annotations
 

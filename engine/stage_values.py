@@ -59,7 +59,7 @@ class Encoded:
 
 @dataclass(frozen=True, slots=True)
 class Saturated:
-    """An e-graph that rules have run on, how that went, and the evaluator of their conditions."""
+    """A saturated e-graph, the saturation report, and the rule context."""
 
     graph: Graph
     egraph: EGraph

@@ -1,4 +1,4 @@
-"""Soundness of rules: does a rule say something true?
+"""Soundness of rules: are both sides of a rule equal?
 
 In: rules and their library. Out: a `RuleReport` per rule, with the highest layer that it reached and, if it is wrong, a
 shrunk counterexample. `sampling` makes instances of a rule, `checking` runs and compares them, `prover` proves rules.

@@ -12,4 +12,4 @@ Progress = Callable[[str, Mapping[str, Any]], None]
 
 
 def ignore(stage: str, facts: Mapping[str, Any]) -> None:
-    """Progress that nobody watches."""
+    """No-op progress callback."""

@@ -1,4 +1,4 @@
 """Programs on disk: bundles that run without a compiler, and the cache of compiled programs.
 
-In: a program, or the directory of one. Out: a checked bundle, or a program. Whatever a file says is validated first.
+In: a program, or the directory of one. Out: a checked bundle, or a program. File contents are validated first.
 """

@@ -115,7 +115,7 @@ def _choose(path: Path, variants: Iterable[Mapping[str, Any]]) -> tuple[Target, 
     if not fitting:
         wanted = ", ".join(describe(target) for target, _ in found)
         raise UserError(
-            f"this CPU can run none of the kernels in the bundle: they are for {wanted}; it has {describe(here)}",
+            f"this CPU ({describe(here)}) cannot run the bundle's kernels, which are for {wanted}",
             where=str(path),
             hint="Compile the model again with `--target`, which takes several: --target portable,avx2,avx512.",
         )

@@ -100,7 +100,7 @@ class _Codec:
 
 
 def _plain(load: Callable[[Json], Any]) -> _Codec:
-    """Return the codec of what JSON has itself; `load` makes sure of its type."""
+    """Return the codec of a JSON value; `load` checks its type."""
     return _Codec(lambda v, c: v, lambda v, c: load(v))
 
 

@@ -29,7 +29,7 @@ def save(variants: Sequence[Variant], path: Path | str, *, threads: int, cache_d
     Replaces an older bundle. Raises UserError if anything else is there, or the bundle cannot be written."""
     path = Path(path)
     if path.exists() and not (path.is_dir() and ((path / "manifest.json").is_file() or not any(path.iterdir()))):
-        raise UserError("this exists and is not a bundle", where=str(path), hint="Choose another path, or remove it.")
+        raise UserError("exists and is not a bundle", where=str(path), hint="Choose another path, or remove it.")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with scoped.directory_beside(path) as temporary:

@@ -57,7 +57,7 @@ class Access:
     def broadcast(self, shape: Sequence[Dim]) -> Access | None:
         """Return the access broadcast to a shape by NumPy's rule; None if it has more dims.
 
-        A dim that may be 1 or the full extent, which only run time tells, gets a stride that is 0 in the first case."""
+        A dim that may be 1 or the full extent, known only at run time, gets a stride that is 0 in the first case."""
         missing = len(shape) - len(self.shape)
         if missing < 0:
             return None

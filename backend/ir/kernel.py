@@ -24,7 +24,7 @@ LAUNCH_WORK = 8 * SERIAL_WORK
 as long as one thread needs for all of it."""
 
 UNKNOWN_WORK = 1 << 62
-"""Work of a step that does not say how much it has: enough for all threads."""
+"""Default work of a step: enough for all threads."""
 
 
 @dataclass(frozen=True)

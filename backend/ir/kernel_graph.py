@@ -176,7 +176,7 @@ class Loop:
 
     @property
     def is_open(self) -> bool:
-        """Whether only a run tells the length of the tensors that it makes. Such a loop ends a stage."""
+        """Whether the length of its stacked outputs is known only after it ran. Such a loop ends a stage."""
         return bool(self.makes) and (self.iterations is None or self.ends or bool(self.going))
 
 

@@ -143,5 +143,5 @@ class Context:
         return name
 
     def bytes_value(self, size: Dim, hint: str = "temp") -> str:
-        """Add an intermediate of `size` bytes without structure; return its name."""
+        """Add an untyped intermediate of `size` bytes; return its name."""
         return self.new_value(TensorType(DType.U8, (size,)), hint)

@@ -74,7 +74,7 @@ def make_target(name: str) -> Target:
     found, here = cpu_features(), architecture()
     known = [n for n in NAMES if here == "x86_64" or not n.startswith("avx")]
     if name not in known:
-        raise UserError(f"there is no target {name!r} on {here}", hint=f"Known targets: {', '.join(known)}.")
+        raise UserError(f"unknown target {name!r} for {here}", hint=f"Known targets: {', '.join(known)}.")
     native = name == "native"
     isa = next(isa for isa, kind in _ISAS.items() if kind.needs <= found) if native else name
     features = tuple(f for f in _ISAS[isa].extras if f in found) if native else ()
@@ -90,7 +90,7 @@ def parse_targets(text: str) -> list[Target]:
     if not any(map(runs_here, found)):
         raise UserError(
             f"this CPU can run none of the targets: {', '.join(map(describe, found))}",
-            hint="Add one that it can run, such as `native`: a program is tested before it is written.",
+            hint="Add `native`: the program is run once before it is written.",
         )
     return found
 
@@ -125,5 +125,5 @@ def thread_count(threads: int | None) -> int:
     if threads is None:
         return min(usable_cores(), MAX_THREADS)
     if not isinstance(threads, int) or not 1 <= threads <= MAX_THREADS:
-        raise UserError(f"a run has 1 to {MAX_THREADS} threads, not {threads!r}")
+        raise UserError(f"threads must be 1 to {MAX_THREADS}, not {threads!r}")
     return threads

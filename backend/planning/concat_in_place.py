@@ -156,7 +156,7 @@ class _Layout(_Plan):
         assert found is not None
         return found
 
-    # --- what follows from them ---------------------------------------------------------------------------------------
+    # --- applying the decisions ---------------------------------------------------------------------------------------
 
     def laid_out(self) -> list[Item]:
         """Return all items with leading dimensions assigned."""

@@ -1,4 +1,4 @@
-"""`If`s that known values decide: inlined, so that kernels see through them.
+"""`If`s that known values decide: inlined, so that kernels can fuse across them.
 
 Exporters write operators on tensors of varying rank (`squeeze` of a dim that may not be 1) as an `If` on a shape whose
 branches give different ranks. If the condition is known, or both branches are equal, one branch replaces the `If`, and

@@ -1,4 +1,4 @@
-"""Loops and Scans: the types that they carry, which ones the runtime can drive, and their bodies as it needs them.
+"""Loops and Scans: the types that they carry, native loops, and bodies prepared for them.
 
 Models seldom declare the types of carried values, and they may change from iteration to iteration. If the body, given
 the initial types, produces the same types again, these are the types in all iterations.

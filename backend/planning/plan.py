@@ -202,7 +202,7 @@ def _without_dead(graph: Graph) -> Graph:
 def _contents(graph: Graph) -> tuple[dict[str, tuple[Dim, ...]], bool]:
     """Return the small integer tensors whose elements are known in terms of dims; complete missing types on the way.
 
-    The second result says whether some operator is not defined on its operands."""
+    Also returns whether some operator is not defined on its operands."""
     fresh = FreshSymbols("v", {s for kind in graph.types.values() for s in symbols_of(kind)})
     graph.types.update({name: constant.type for name, constant in graph.constants.items()})
     known = TypeEnvironment(fresh, graph.types, graph.constants)
@@ -215,7 +215,7 @@ def _contents(graph: Graph) -> tuple[dict[str, tuple[Dim, ...]], bool]:
         found = known.infer(node)
         if found.error is None:
             known.record(node, found, complete)
-        fails |= found.error is not None  # whenever the node runs, but it may be in a branch that never does
+        fails |= found.error is not None  # the node always fails, but it may be in a branch that is never taken
     contents = ((value, found.dims) for value, found in known.contents.items())
     return {v: dims for v, dims in contents if not symbols_of(TensorType(None, dims)) & fresh.made}, fails
 

@@ -1,4 +1,4 @@
-"""What Python runs: operators without a native kernel, and control flow over compiled bodies.
+"""Items run from Python: operators without a native kernel, and control flow over compiled bodies.
 
 Single nodes are run by the reference implementation of `onnx`, or here if they are simple.
 """
@@ -77,7 +77,7 @@ class Runner:
             return ReferenceEvaluator(model)
         except Exception as error:
             raise UserError(
-                f"there is no kernel and no reference implementation of operator {node.op}: {error}",
+                f"operator {node.op} has neither a kernel nor a reference implementation: {error}",
                 where=f"node {node.name or node.outputs[0]}",
             ) from error
 
@@ -130,7 +130,7 @@ def number_range(first: Any, last: Any, step: Any, *, where: str = "") -> Any:
     and for values that are not finite."""
     a, b, d = first.item(), last.item(), step.item()
     if not d or not np.isfinite([a, b, d]).all():
-        raise RewriteError(f"there is no Range from {a} to {b} by {d}", where=where)
+        raise RewriteError(f"Range({a}, {b}, {d}) is not defined", where=where)
     count = -((a - b) // d) if isinstance(a, int) else math.ceil(float(last - first) / d)
     dtype = first.dtype
     found = np.arange(max(0, count), dtype=dtype)
@@ -146,7 +146,9 @@ def node_proto(node: Node) -> Any:
     domain, name, _ = split_name(node.op)
     proto = onnx.helper.make_node(name, list(node.inputs), list(node.outputs), name=node.name, domain=domain)
     if any(True for _ in node.subgraphs()):
-        raise UserError(f"{node.op} holds a graph, which only If, Loop and Scan can", where=f"node {node.name}")
+        raise UserError(
+            f"{node.op} has a graph attribute; only If, Loop and Scan may have one", where=f"node {node.name}"
+        )
     known = signature(node.op)
     for key, value in node.attrs.items():
         formal = known.attributes.get(key) if known is not None else None

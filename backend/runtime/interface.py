@@ -48,7 +48,7 @@ def as_array(value: Any, what: str) -> Array:
         return np.asarray(value)
     device = value.__dlpack_device__()[0] if hasattr(value, "__dlpack_device__") else _CPU
     if device != _CPU:
-        raise UserError(f"{what} is on another device than the CPU", hint="Move it to the CPU first.")
+        raise UserError(f"{what} is not on the CPU", hint="Move it to the CPU first.")
     try:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
@@ -162,7 +162,7 @@ class Interface:
             given = list(out)
         if len(given) != len(names):
             raise UserError(
-                f"`out` has {len(given)} arrays, the model {len(names)} outputs",
+                f"`out` has {len(given)} arrays, but the model has {len(names)} outputs",
                 hint="Use None for a fresh array, or a dict with only the outputs that have arrays.",
             )
         arrays: list[Array | None] = []
@@ -190,7 +190,7 @@ def deliver(name: str, found: Any, array: Array) -> Array:
     if found.dtype != array.dtype or found.shape != array.shape:
         raise UserError(
             f"the array for output {name!r} is {array.dtype}{list(array.shape)}, "
-            f"the model gives {found.dtype}{list(found.shape)}"
+            f"the model's output is {found.dtype}{list(found.shape)}"
         )
     if found is not array:
         array[...] = found

@@ -37,7 +37,7 @@ from .native import executor as native
 
 Array = NDArray[Any]
 LAYOUTS = 16  # cached layouts of a stage: programs run with few different extents
-ALL_THREADS = 255  # no limit on the threads of a step, to the executor
+ALL_THREADS = 255  # executor's code for: no thread limit
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -292,7 +292,7 @@ LinkedBlock = list[tuple[Any, list[Step]] | LinkedLoop]
 
 
 def add_bounded(cache: dict[K, V], key: K, value: V) -> None:
-    """Add an entry and drop the oldest past the limit. Needs no lock, which a fork could leave locked."""
+    """Add an entry and drop the oldest past the limit. Lock-free: a fork could leave a lock held."""
     cache[key] = value
     for old in list(cache)[:-LAYOUTS]:
         cache.pop(old, None)
@@ -375,8 +375,8 @@ class Run:
     def put(self, value: str, found: Any, *, own: bool = False) -> None:
         """Record a value from Python, after checking it against its type; learn the extents that it determines.
 
-        An array is not copied if the run is its only `own`er. Raises RewriteError if it contradicts the inferred
-        type."""
+        An array is not copied if `own` is set: nothing else refers to it. Raises RewriteError if it contradicts the
+        inferred type."""
         kind = self.link.plan.types.get(value)
         if isinstance(found, np.ndarray) and isinstance(kind, TensorType):
             if kind.dtype is not None and kind.dtype is not DType.STRING and found.dtype != kind.dtype.numpy:
@@ -421,10 +421,12 @@ class Run:
 
     def _bind_extents(self, value: str, shape: Sequence[symbolic.Dim], actual: Sequence[int]) -> None:
         if len(shape) != len(actual):
-            raise RewriteError(f"value {value} has rank {len(actual)}, inferred was {len(shape)}")
+            raise RewriteError(f"value {value} has rank {len(actual)}; the inferred rank is {len(shape)}")
         for dim, extent in zip(shape, actual, strict=True):
             name = symbolic.symbol_name(dim)
             if name is not None:
                 dim = self.extents.setdefault(name, extent)
             if symbolic.symbols(dim) <= self.extents.keys() and symbolic.evaluate(dim, self.extents) != extent:
-                raise RewriteError(f"value {value} has shape {tuple(actual)}, inferred was {tuple(map(str, shape))}")
+                raise RewriteError(
+                    f"value {value} has shape {tuple(actual)}; the inferred shape is {tuple(map(str, shape))}"
+                )

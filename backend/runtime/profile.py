@@ -62,7 +62,7 @@ class KernelTime:
 
     @property
     def bound(self) -> str:
-        """What limits it: `compute`, a level of memory, or `launch` if both are negligible."""
+        """Limiting resource: `compute`, a level of memory, or `launch` if both are negligible."""
         if not self.native:
             return "python"
         if max(self.compute, self.memory) < 0.1 * self.seconds and self.seconds < 5e-6:
@@ -93,7 +93,7 @@ class Profile:
 
     @property
     def total(self) -> float:
-        """The whole of which shares are parts: the seconds of all rows and between them."""
+        """Total seconds: the seconds of all rows and between them."""
         return sum(row.seconds for row in self.rows) + self.between
 
     def trace(self) -> dict[str, Any]:
@@ -158,7 +158,7 @@ def _groups(launches: Iterable[Launch]) -> list[list[Launch]]:
 
 
 def _work(item: Item) -> object:
-    """Return what is equal for consecutive steps that share the work of a group."""
+    """Return the key that groups consecutive steps of one group of nodes."""
     return item.origins if isinstance(item, Step) and item.origins else id(item)
 
 

@@ -2,7 +2,7 @@
 
 A run binds the extents of the inputs, takes a frame (the memory of one run in progress), and runs the stages of the
 plan. Each block of native steps and loops is one call into the runtime; items without a kernel run from Python. A plan
-that is one block becomes a `Call` of the runtime, which takes arrays of the same sizes without going through here.
+that is one block becomes a `Call` of the runtime, which handles arrays of the same sizes without Python.
 """
 
 from __future__ import annotations
@@ -302,7 +302,7 @@ class Program:
 
         Raises UserError if another file or directory is there, or the bundle cannot be written."""
         if self._save is None:
-            raise UserError("a part of a program cannot be saved", hint="Save the program that it belongs to.")
+            raise UserError("only a whole program can be saved", hint="Save the program that it belongs to.")
         return self._save(self.variants, path, threads=self.threads)
 
     def fallbacks(self) -> dict[str, int]:

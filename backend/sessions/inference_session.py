@@ -89,7 +89,7 @@ def _compile(model: Any, threads: int | None) -> Program:
         if is_bundle(path):
             return load(path, threads=threads)
         if not path.exists():
-            raise UserError("there is no such model", where=str(path))
+            raise UserError("no such file", where=str(path))
         model = path
     return compile_model(model, Options(), threads=threads)
 

@@ -57,7 +57,7 @@ class RewriteBackend(Backend):
 
         Options: `threads`; `optimize=False` to compile the graph unchanged; and those of `engine.options.Options`."""
         if not cls.supports_device(device):
-            raise UserError(f"there is no device {device!r}", hint="The device is CPU.")
+            raise UserError(f"unknown device {device!r}", hint="Only CPU is supported.")
         from ..compile_graph import compile_graph
 
         threads = options.pop("threads", None)

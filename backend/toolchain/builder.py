@@ -233,5 +233,5 @@ def _failed(compiler: Compiler, source: Path, errors: str) -> RewriteError:
     if "No space left" in errors:
         return UserError("no space left on the disk for compiling", hint="Free some, or set TMPDIR to another disk.")
     return RewriteError(
-        f"the C compiler rejects generated code ({compiler.command[0]}, {source.name}):\n{errors[:4000]}"
+        f"the C compiler failed on generated code ({compiler.command[0]}, {source.name}):\n{errors[:4000]}"
     )

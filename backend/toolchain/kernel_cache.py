@@ -1,4 +1,4 @@
-"""Compiled kernels: the cache of them, a namespace of the store, and their loading, which bundles need as well.
+"""Compiled kernels: cache (a namespace of the store) and loading, which bundles use as well.
 
     ROOT/kernels/TOOLCHAIN/MODULE.so            a compiled module
     ROOT/kernels/TOOLCHAIN/by_kernel/KERNEL     a module that has the kernel, and its checksum

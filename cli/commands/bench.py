@@ -154,4 +154,4 @@ def feeds_for(
             refused = str(error)
         else:
             return arrays
-    raise UserError(f"found no sizes at which the model runs: {refused}", hint="Give them with --shape or --input.")
+    raise UserError(f"no sizes found for which the model runs: {refused}", hint="Give them with --shape or --input.")

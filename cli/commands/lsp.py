@@ -103,7 +103,7 @@ class Engine:
             return self._worker.submit(work, self.standard_files(), path, dict(texts), rule).result()
         except BrokenProcessPool:
             self._worker = None
-            raise UserError("the process that ran the rule has ended", hint="Try again.") from None
+            raise UserError("the process that ran the rule ended unexpectedly", hint="Try again.") from None
 
 
 def _run_tests(standard: Sequence[Path], path: Path, texts: Mapping[Path, str], rule: str) -> list[Outcome]:

@@ -133,7 +133,7 @@ def command(
         replay.store(run.key, run.original, done.targets, done.portions, done.report, done.verdict, done.fallbacks)
     if done.error is not None:
         hint = "\n".join(filter(None, (done.error.hint, f"The optimized model was written: {done.targets['onnx']}")))
-        raise UserError(f"no program was made: {done.error.message}", where=done.error.where, hint=hint)
+        raise UserError(f"the program could not be compiled: {done.error.message}", where=done.error.where, hint=hint)
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ def _show(name: str, library: Library) -> None:
     found = [item for item in named if item.name == name or f"recognize_{item.name}" == name]
     if not found:
         near = difflib.get_close_matches(name, [item.name for item in named], 3)
-        raise UserError(f"there is no rule {name!r}", hint=f"Did you mean {', '.join(near)}?" if near else "")
+        raise UserError(f"unknown rule {name!r}", hint=f"Did you mean {', '.join(near)}?" if near else "")
     for item in found:
         out().print(f"[dim]{item.span.file}:{item.span.line}[/]", soft_wrap=True)
         lines = read(item.span.file).split("\n")  # comments included

@@ -44,7 +44,7 @@ def command(
             raise UserError(f"has no rule {rule!r} with tests", where=str(path))
         results += found
     if not results:
-        raise UserError("there are no tests in these rule files", hint="Add one to a rule: test fires x: f32[2,3]")
+        raise UserError("no tests in these files", hint="Add one to a rule: test fires x: f32[2,3]")
     if junit is not None:
         cases = [
             Case(f"{Path(r.file).name}::{r.rule}", f"{r.kind}:{r.line}", r.file, r.line, r.seconds, r.message)

@@ -28,7 +28,7 @@ MODELS: tuple[Model, ...] = ("latency", "flops", "nodes", "memory")
 _STORED = 0.05
 """Cost of a stored byte as a share of reading it from memory, so that two constants of the same use differ by size."""
 _CONSTANT = 1e-9
-"""Seconds for a constant of any size: one fewer is better where nothing else differs."""
+"""Seconds for a constant of any size: breaks ties in favor of fewer constants."""
 _RUN = 1.5
 """Cost of setting up one run of a body, in dispatches of a node (measured with ONNX Runtime)."""
 
@@ -108,7 +108,7 @@ class CostModel:
 
     def graph_cost(self, graph: Graph) -> float:
         """Return the cost of a graph: its nodes and its constants, each once; operators on constants alone are free."""
-        sources = {name: float(c.nbytes) for name, c in graph.constants.items()}  # bytes of what a value is folded from
+        sources = {name: float(c.nbytes) for name, c in graph.constants.items()}  # of the constants that it depends on
         total = 0.0
         used: dict[str, None] = {}
         for node in graph.nodes:
@@ -146,7 +146,7 @@ class CostModel:
 
     def _native(self, work: Work, joins: bool) -> float:
         if work.kind is Kind.VIEW:
-            return 1e-9  # free, but no view is still better than one
+            return 1e-9  # free, up to a tie-breaking cost
         if work.kind is Kind.POINTWISE and joins and work.reads:
             extra = sum(work.reads) - max(work.reads)
             # It comes on top of its producer's time, which its arithmetic does not overlap with.

@@ -67,7 +67,7 @@ def _names(ops: str) -> frozenset[str]:
 
 
 def _by_operator(table: Mapping[V, str]) -> dict[str, V]:
-    """Turn a table from values to operators around; names are separated by blanks."""
+    """Invert a table of values → operators; names are separated by blanks."""
     return {op: value for value, ops in table.items() for op in ops.split()}
 
 

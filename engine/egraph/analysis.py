@@ -1,4 +1,4 @@
-"""Analysis of e-classes: types, contents, and what two descriptions of a class say together.
+"""Analysis of e-classes: types, contents, and the meet of two descriptions of a class.
 
 Here e-nodes are typed: `infer_facts` derives what is known of an e-node from its children (an e-class analysis:
 Willsey et al., "egg", POPL 2021, section 4); `contents_of` and `fold` find the constant that it equals.
@@ -121,7 +121,7 @@ def contents_of(facts: Facts) -> Constant | None:
 def empty_constant(type_: ValueType) -> Constant | None:
     """Return the constant that a tensor without elements is; None for any other type.
 
-    Such a tensor is a part of itself, so without this, rules on parts would rewrite it without end."""
+    Without this, rules about slices would rewrite it forever, since an empty tensor is a slice of itself."""
     if not isinstance(type_, TensorType) or type_.dtype is None or type_.dtype == DType.STRING:
         return None
     dims = type_.shape

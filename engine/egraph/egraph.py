@@ -4,7 +4,7 @@ Its structure is stored twice. egglog (`matcher`) matches and closes under congr
 constants and provenance, and can be pickled. Handles are indices into `nodes`; every e-node ever made has one, and
 `find` returns the canonical handle of its class.
 
-Each class has an analysis (see `analysis`). What becomes known later is propagated to the parents.
+Each class has an analysis (see `analysis`). New facts are propagated to parents.
 """
 
 from __future__ import annotations
@@ -32,10 +32,11 @@ class EGraph:
     """E-nodes, their classes, and what is known of them.
 
     `made_by[h]` is the rule that first made node `h` (None for a node of the model), `origins[h]` the names of the
-    original nodes it stands for. `revision` counts facts learned, so that a failed condition knows whether to try
-    again. `touched` lists, in order, the classes of which more became known, and both classes of each merge. `earlier`
-    has the rules that made a node in the e-graph that this one was restricted from. `interned` has, by their number in
-    the matcher, the attributes of nodes and the number of outputs; `symbols` counts those that stand for fresh dims."""
+    original nodes it stands for. `revision` is incremented with every new fact, so that failed conditions are tried
+    again only then. `touched` lists, in order, the classes of which more became known, and both classes of each merge.
+    `earlier` has the rules that made a node in the e-graph that this one was restricted from. `interned` has, by their
+    number in the matcher, the attributes of nodes and the number of outputs; `symbols` counts those that stand for
+    fresh dims."""
 
     nodes: list[ENode] = field(default_factory=list)
     made_by: list[str | None] = field(default_factory=list)
@@ -313,8 +314,7 @@ class EGraph:
         return self.find(a) == self.find(b) or agree(self.types(a), self.types(b))
 
     def union(self, a: int, b: int, rule: str | None = None) -> bool:
-        """Merge two classes on behalf of a rule; False if they were one already. egglog follows at the next
-        `rebuild`."""
+        """Merge two classes; False if they were one already. egglog is updated by the next `rebuild`."""
         low, high = sorted((self.find(a), self.find(b)))
         if low == high:
             return False
@@ -339,7 +339,7 @@ class EGraph:
                 self._reinfer(user)
 
     def _reinfer(self, handle: int) -> None:
-        """Infer a node again from what its children are known to be."""
+        """Infer a node again from its children's facts."""
         try:
             learned = self._infer(self.nodes[handle])
         except IllTyped:

@@ -22,7 +22,7 @@ class _Greedy:
     """State of one greedy extraction.
 
     The shared classes that a derivation needs are the bits of an integer; a class is *shared* if several classes use
-    it. The cost of what is not shared is a plain sum. `needs` are the shared classes that the derivation of a class
+    it. Costs of unshared classes are simply added. `needs` are the shared classes that the derivation of a class
     needs, `alone` is the cost of what only that class needs, and `bits` are the costs of the shared classes."""
 
     problem: PricedEGraph

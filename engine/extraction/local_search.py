@@ -28,7 +28,7 @@ class LocalSearch:
         return {c: self.pick[c] for c in sorted(c for c, n in self.counts.items() if n)}
 
     def improve(self, budget: int) -> bool:
-        """Make moves that lower the cost until there is none or the budget of steps is used up.
+        """Apply moves until none lowers the cost or the step budget is exhausted.
 
         Returns whether the cost was lowered. A move changes the node of one class, of all users of an unused class
         together, or of all users of a used one."""

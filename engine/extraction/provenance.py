@@ -57,7 +57,7 @@ class Provenance:
         while pending:
             handle = pending.pop()
             rules += filter(None, [made[handle]])
-            # what a constant operand was computed by belongs to the node, and so does the operator of a projection
+            # the rules and origins of constant operands count as the node's, and so does the operator of a projection
             for child in reversed(dependencies(egraph, handle)):
                 constant = child in self._folded or (handle != choice[c] and egraph.is_const(child))
                 if constant and child not in seen and child in choice:

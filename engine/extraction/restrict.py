@@ -18,8 +18,8 @@ from .provenance import Provenance
 def restricted_egraph(egraph: EGraph, extraction: Extraction, commutative: Iterable[str]) -> EGraph:
     """Return an e-graph of the chosen nodes, those of constant terms included, with the same roots.
 
-    Every node has its type and origins; `EGraph.earlier` has the rules that made it. Rules may find the same matches
-    in it again."""
+    Every node has its type and origins; `EGraph.earlier` has the rules that made it. Rules may match the same nodes
+    again."""
     choice = extraction.choice
     order = post_order(choice, lambda c: dependencies(egraph, choice[c]))
     live = [c for c in order if c not in extraction.folded]

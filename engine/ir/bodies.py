@@ -1,8 +1,8 @@
 """Bodies of If, Loop and Scan: taken out of a graph to be optimized on their own, and put back.
 
-A body is marked with a number in its metadata. By this number its optimized form finds its place, wherever extraction
-has put its node. The mark also records the new names of captured values that were renamed since. Bodies inside bodies
-are bodies of their own. A body made by a rule has no mark until it is optimized itself.
+A body is marked with a number in its metadata. The number identifies the body after extraction, wherever its node is
+then. The mark also records the new names of captured values that were renamed since. Bodies inside bodies are bodies of
+their own. A body made by a rule has no mark until it is optimized itself.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def body_number(body: Graph) -> int:
 
 
 def unmarked(graph: Graph) -> Graph:
-    """Return a body without its mark, as a rule that changes it must: it is not one of those numbered."""
+    """Return a body without its mark, required for a body that a rule changes: it is no longer the numbered one."""
     return replace(graph, metadata={k: v for k, v in graph.metadata.items() if k not in (_MARK, _RENAMED)})
 
 

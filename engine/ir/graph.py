@@ -1,4 +1,4 @@
-"""Graph: what the importer returns, what the e-graph is built from, and what extraction returns.
+"""Dataflow graph in SSA form, passed between importer, e-graph, extraction and backend.
 
 A graph is in static single assignment form. Values are named by strings, as in ONNX; nodes are in topological order.
 Every operator has its meaning at the working opset (`schemas.WORKING_OPSET`), with all default attributes filled in;

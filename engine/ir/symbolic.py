@@ -1,4 +1,4 @@
-"""Dimensions: what shapes are made of, and what can be proved about them.
+"""Dims of shapes, and proofs about them.
 
 A `Dim` is an `int`, or an `Expr` in normal form when it depends on symbols such as a batch size (see `dim_expr`). Here
 are the functions on dims: extrema, broadcasting, proofs of equality and order, substitution and evaluation.

@@ -204,7 +204,7 @@ def _value_info(name: str, found: ValueType, main: bool) -> Any:
         shape = found.shape if isinstance(found, TensorType) else None
         for d, entry in zip(shape or (), info.type.tensor_type.shape.dim, strict=True):
             if any(s.startswith("_") for s in symbols(d)):
-                entry.Clear()  # a name of our own means nothing to others
+                entry.Clear()  # other tools do not know this name
     return info
 
 
@@ -283,7 +283,7 @@ def _save_large(model: Any, path: Path) -> None:
 def writing(graph: Graph, path: Path) -> Iterator[Callable[[], list[Portion] | None]]:
     """Write a graph in another thread, with the same bytes as `save`.
 
-    The file takes its place when the function that this yields is called; otherwise it is discarded. The function
+    The yielded function publishes the file; otherwise it is discarded. The function
     returns the portions of the file, if the graph was imported with its constants left in the original
     (`importer.read(mapped=True)`) and these are the only mapped ones; None if constants go to a file of their own. It
     raises `RewriteError` if the graph cannot be written, `UserError` if the file cannot."""

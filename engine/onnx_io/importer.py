@@ -55,7 +55,7 @@ def read(
         reader = make(shapes=dict(shapes or {}))
         graph = reader.main(model)
         if reader.inlined and reader.known.refused:
-            # Inlining hides where a misfit is: import again, with branches in place, to tell one that may never run.
+            # Inlining hides where a misfit is. Import again without it, to see whether the branch may never run.
             reader = make(shapes=dict(shapes or {}), may_inline=False)
             graph = reader.main(model)
         if reader.known.refused:
@@ -111,7 +111,7 @@ class _Body:
 
 @dataclass
 class _Reader:
-    """One import of one model; it knows all values of all graphs in it, whose names are made unique."""
+    """One import of one model; holds the values of all its graphs under unique names."""
 
     files: Files
     where: str

@@ -199,7 +199,9 @@ def _external(proto: Any, dtype: DType, shape: tuple[int, ...], directory: Path 
         raise UserError(f"its data file {location!r} is not a regular file", where=where)
     if offset < 0 or (length and length != needed):
         found = f"{length or needed} bytes at offset {offset}"
-        raise UserError(f"its external data has {found}, {needed} at 0 or more are needed", where=where)
+        raise UserError(
+            f"its external data has {found}; needed: {needed} bytes from an offset of at least 0", where=where
+        )
     available = os.path.getsize(path) - offset
     if available < needed:
         raise UserError(

@@ -27,8 +27,8 @@ SMALL = 64
 class ModelValues(TypeEnvironment):
     """The values of a graph and of all graphs in it: names are unique across them.
 
-    `refused` has an entry for each node that fails on all inputs of the types that its inputs have: the reason if
-    sizes that are numbers show it, else the empty string."""
+    `refused` has an entry for each node that fails on all inputs of the types that its inputs have: the reason, if
+    known sizes prove it; else empty."""
 
     fresh: Any = field(default_factory=lambda: fresh_dims("_d"))
     constants: dict[str, Constant] = field(default_factory=dict)

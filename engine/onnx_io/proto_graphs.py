@@ -152,7 +152,7 @@ def describe(node: Any, index: int) -> str:
 
 
 def sorted_nodes(graph: Any, around: frozenset[str], where: str) -> list[Any]:
-    """Return the nodes of a `GraphProto` in topological order, the given order where it is one.
+    """Return the nodes of a `GraphProto` in topological order, the given order if it is topological.
 
     `around` are the values of the graphs around it. Raises `UserError` for a cycle, a value without a producer, or one
     with two."""

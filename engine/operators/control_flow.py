@@ -1,4 +1,4 @@
-"""If, Loop and Scan in NumPy, which tests of rules that look into bodies compare."""
+"""If, Loop and Scan in NumPy, for tests of rules about bodies."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def _body(body: AttrValue, inputs: Sequence[Array], around: Mapping[str, Array],
 
 
 def _stacked(runs: list[list[Array]], count: int) -> list[Array]:
-    """Stack what each run adds."""
+    """Stack the per-iteration outputs."""
     if count and not runs:
         raise Unprovable("the type of an output without runs is unknown")
     return [np.stack([found[i] for found in runs]) for i in range(count)]

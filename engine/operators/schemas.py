@@ -60,8 +60,8 @@ _DECLARED: ContextVar[Mapping[str, Declared]] = ContextVar("_DECLARED", default=
 def declared_operators(table: Mapping[str, Declared]) -> Iterator[None]:
     """Make these operators known besides those of the standard while the context lasts.
 
-    This is the only place that holds them: signatures and purity are asked for at too many depths to pass a table
-    down."""
+    The only place that holds their schemas; rule contexts hold their definitions: signatures and purity are needed at
+    too many places to pass a table."""
     token = _DECLARED.set(table)
     try:
         yield
@@ -70,7 +70,7 @@ def declared_operators(table: Mapping[str, Declared]) -> Iterator[None]:
 
 
 def find_declared(op: str) -> Declared | None:
-    """Return what rule files declare of an operator of a domain of its own, or None."""
+    """Return the declaration of a custom operator, or None."""
     return _DECLARED.get().get(op)
 
 
@@ -259,15 +259,3 @@ def is_pure(op: str, attrs: Attrs | None = None) -> bool:
     if name in _RANDOM or (name == "Dropout" and version is not None) or find_schema(op) is None:
         return False
     return all(is_pure(node.op, node.attrs) for _, graph in graphs_in(attrs or {}) for node in graph.nodes)
-
-
-def output_count(op: str, attrs: Attrs, n_declared: int) -> int:
-    """Return the number of outputs of an application; `n_declared` are named, optional ones at the end may be
-    unnamed."""
-    found = signature(op)
-    if found is None:
-        return n_declared
-    if found.max_outputs == 1:
-        return 1
-    wanted = attrs.get("num_outputs") if op == "Split" else None
-    return max(n_declared, found.min_outputs, wanted if isinstance(wanted, int) else 0)

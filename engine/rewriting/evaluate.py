@@ -42,7 +42,7 @@ class Evaluator(RuleContext):
         if isinstance(value, np.ndarray):
             value = bool(value.all())
         if value is not True and value is not np.True_:
-            raise Unprovable("it does not hold")
+            raise Unprovable("the condition is false")
 
     # --- values ---
 

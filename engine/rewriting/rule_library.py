@@ -32,7 +32,7 @@ SCHEDULES = "schedule.rules"
 class RuleSet:
     """Input of saturation: rules in file order, kinds of operators, commutative operators, definitions, schedules.
 
-    `plan` is the schedule for the model, `native` the one for what extraction chose for our own kernels."""
+    `plan` is the schedule for the model, `native` the one for the graph extracted for native kernels."""
 
     rules: tuple[CompiledRule, ...]
     kinds: dict[str, str]

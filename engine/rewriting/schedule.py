@@ -16,7 +16,7 @@ from ...grammar.syntax import ast
 STANDARD = "standard"
 """Schedule that runs by default."""
 NATIVE = "native"
-"""Schedule that runs on what extraction chose for our own kernels."""
+"""Schedule for the graph extracted for native kernels."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +89,7 @@ def make_plan(name: str, schedules: Sequence[ast.Schedule], rulesets: Sequence[a
     if found is None:
         known = [s.name for s in schedules]
         hint = did_you_mean(name, known) or f"There are {', '.join(known)}."
-        raise UserError(f"there is no schedule {name!r}", hint=hint)
+        raise UserError(f"unknown schedule {name!r}", hint=hint)
     budgets = {item.name: Budget(**{limit.name: limit.value for limit in item.limits}) for item in rulesets}  # type: ignore[arg-type]
 
     def closure(ruleset: str) -> tuple[str, ...]:

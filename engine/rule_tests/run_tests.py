@@ -283,7 +283,7 @@ def _equals(suite: RuleUnderTest, test: ast.RuleTest) -> None:
     left, right = (operands.build(side)[0] for side in test.equals)
     if egraph.find(left) == egraph.find(right):
         if any("." in n.head for side in test.equals for n in side.walk() if isinstance(n, ast.Call)):
-            return  # a declared operator is equal to its definition as soon as it is there
+            return  # declared operators are equated with their definitions on insertion
         raise _Failure("the two sides are the same term: this is no test of the rule")
     count = suite.saturate(egraph, compiled(suite.rule))
     if egraph.find(left) != egraph.find(right):
@@ -323,7 +323,7 @@ def model_path(file: str, model: str) -> Path:
     if not path.is_relative_to(root):
         raise UserError(f'`model "{model}"` leads outside the directory of the rules', where=file)
     if not path.is_file():
-        raise UserError(f'`model "{model}"`: there is no such file', where=file)
+        raise UserError(f'`model "{model}"`: no such file', where=file)
     return path
 
 

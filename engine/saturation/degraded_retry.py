@@ -1,4 +1,4 @@
-"""Saturation with fewer rewrites, after the process had to be killed: the model is worth compiling all the same.
+"""Saturation with fewer rewrites, after the process had to be killed: the model is still compiled.
 
 The second attempt ends at the size at which the first was last known to be within its limits, and so finds the same
 rewrites up to there. If it is killed too, or no size is known, the third applies no rule: the model stays as it is.
@@ -27,7 +27,7 @@ class SaturationWarning(UserWarning):
 
 
 class Outcome(Protocol):
-    """The part of a result that says how saturation went."""
+    """Result with a saturation report."""
 
     saturation: Saturation
 

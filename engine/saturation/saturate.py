@@ -46,8 +46,8 @@ class Saturator:
 
     Rules of rulesets that `plan` does not schedule are not run. `kinds` is the kind of each operator, `declared` the
     operators that rule files define. Terms over constants only are not rewritten unless `constants`: they are folded
-    once whatever their form. But where a rule finds that one equals a part of itself (c · 1) it is applied: otherwise
-    rules that rearrange constants would create new ones without end."""
+    once whatever their form. Exception: rules that equate a constant term with its own subterm (c · 1) are applied,
+    since otherwise rules that rearrange constants would create new ones without end."""
 
     def __init__(
         self, egraph: EGraph, rules: Sequence[CompiledRule], kinds: Mapping[str, str], limits: Limits, *,
@@ -313,7 +313,7 @@ class Saturator:
         for root, value in pairs:
             handle = as_tensor(context, value, egraph.type(root).dtype)
             if not egraph.can_union(root, handle):
-                raise Unprovable(f"the right side is {egraph.type(handle)} where the left is {egraph.type(root)}")
+                raise Unprovable(f"the right side has type {egraph.type(handle)}, the left {egraph.type(root)}")
             equalities.append((root, handle))
         changed = [egraph.union(root, handle, rule.name) for root, handle in equalities]
         return any(changed)

@@ -14,7 +14,7 @@ from ..rewriting.schedule import Budget
 class Limits:
     """Limits of saturation as a whole: CPU seconds, e-nodes, and iterations on the way to one fixpoint.
 
-    Rulesets have budgets of their own besides (`schedule.Budget`)."""
+    Rulesets have their own budgets in addition (`schedule.Budget`)."""
 
     seconds: float = 20.0
     nodes: int = 200_000

@@ -298,7 +298,7 @@ class _PartialMatches:
             return f"the right side cannot be built: {why}"
         if egraph.can_union(self.at, handle):
             return ""
-        return f"the right side is {egraph.type(handle)} where the left is {egraph.type(self.at)}"
+        return f"the right side has type {egraph.type(handle)}, the left {egraph.type(self.at)}"
 
     # --- messages ---
 

@@ -1,12 +1,12 @@
-"""Comparison of results, by numerics class.
+"""Comparison of the results of models, by numerics class. (`compare_forms` compares both sides of a rule.)
 
 - `reassoc` and `fast`: floats by their scaled error. |a − b| is at most `tolerance` times the largest finite magnitude
   of the reference, or at most two units in the last place of 1: a probability near 0 is computed from numbers near 1,
   and is no more precise than they are. NaN and infinities must be in the same places. Integers are equal, except that
   rounding may move an 8-bit one (a quantized value) by one step.
 - `exact`: the same bits, except for the payload of a NaN and the sign of zero (which rules may waive by name).
-- A requested precision (`bf16`) promises nothing: its error is reported, and the wide margin catches only what is not
-  rounding. Integers, such as the index of the largest score, may differ.
+- A requested precision (`bf16`) carries no guarantee: its error is reported, and a wide margin only catches gross
+  errors. Integers, such as the index of the largest score, may differ.
 """
 
 from __future__ import annotations
@@ -35,8 +35,7 @@ _ROUNDING = {"float64": 2.0**-51, "float32": 2.0**-22, "float16": 2.0**-9, "bflo
 class Difference:
     """Difference of two values: the largest absolute and scaled error, and what is wrong (empty if nothing is).
 
-    `faint` says that nothing is wrong only because the values are near 0. Their scaled error means nothing and is
-    omitted."""
+    `faint`: the values agree only because they are near 0; their scaled error is meaningless and omitted."""
 
     max_abs: float = 0.0
     max_rel: float = 0.0

@@ -90,7 +90,7 @@ def make_inputs(graph: Graph, shapes: Mapping[str, int] | None = None, seed: int
 def _draw(graph: Graph, name: str, sizes: Mapping[str, int], seed: int) -> Array:
     type_ = graph.types.get(name)
     if not isinstance(type_, TensorType) or type_.dtype is None or type_.shape is None:
-        raise UserError(f"no value can be made up for the input {name!r}: its type is not a tensor of known rank")
+        raise UserError(f"cannot generate a value for input {name!r}: its type is not a tensor of known rank")
     shape = tuple(int(evaluate(dim, dict(sizes))) for dim in type_.shape)
     random = np.random.default_rng([seed, zlib.crc32(name.encode())])
     dtype = type_.dtype

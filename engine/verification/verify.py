@@ -1,4 +1,4 @@
-"""Verification: the original and the result on the same inputs; on failure, the rules to blame and a reproducer."""
+"""Verification: the original and the result on the same inputs; on failure, the rules at fault and a reproducer."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _custom_runner(
     try:
         whole, optimized = expand()
     except UserError as error:
-        raise Unavailable(f"nothing here computes {listed}: {error.message}, and {unknown}") from None
+        raise Unavailable(f"no runtime here implements {listed}: {error.message}, and {unknown}") from None
     return runner(whole), optimized, f" with {listed} by definition"
 
 

@@ -119,7 +119,7 @@ def _number(expr: ast.Expr) -> float | None:
 
 
 def _samples(x: float, y: float) -> tuple[float, ...]:
-    """Return numbers at, beside and between two bounds; comparisons with these tell no other numbers apart."""
+    """Return numbers at, beside and between two bounds; comparisons with these distinguish all numbers that matter."""
     return x, y, x / 2 + y / 2, -inf, inf
 
 

@@ -168,7 +168,7 @@ class Document:
 
 
 def _moved(parsed: Parsed, lines: int) -> Parsed:
-    """Shift a parse result down by some lines, in place: no one else holds the tree."""
+    """Shift a parse result down by some lines, in place: the tree is not shared."""
     if not lines:
         return parsed
     for item in parsed.file.items:

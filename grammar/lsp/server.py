@@ -206,4 +206,4 @@ _FEATURES: tuple[tuple[Any, ...], ...] = (
     (lsp.TEXT_DOCUMENT_RANGE_FORMATTING, formatting.range_formatting),
     (lsp.TEXT_DOCUMENT_CODE_ACTION, problems.fixes, problems.FIX_OPTIONS),
 )
-"""LSP methods about an open document, what answers them, and their options."""
+"""LSP methods on an open document, with handlers and options."""

@@ -104,7 +104,7 @@ class Printer:
     def _doc(self, item: ast.Item) -> tuple[Doc, ...]:
         """The comment at the end of an item's first line: its doc, unless that is a docstring.
 
-        It waits for the end of the line, since on any other it would be no doc."""
+        It is emitted at the end of the first line; on another line it would be an ordinary comment."""
         if self.source is None:
             return (EndComment(f"# {item.doc}", waits=True),) if item.doc and "\n" not in item.doc else ()
         comment = self.source.first_lines.get(id(item))

@@ -35,7 +35,7 @@ class _Node(type):
 
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
         made = super().__new__(cls, name, bases, namespace)
-        # To add slots, `dataclass` makes the class once more; that one is complete.
+        # `dataclass(slots=True)` creates the class a second time; only the second is complete.
         return made if "__slots__" in namespace else dataclass(frozen=True, slots=True, kw_only=True)(made)
 
 

@@ -53,7 +53,7 @@ matching is expensive on such classes."""
 ENUMERATED = (280, 100)
 """Maximum number of enumerated shapes of the first and the second instance on which a rule fires."""
 ENUMERATED_REFUSED = (140, 110, 80)
-"""The same of the first tests that a rule refuses: cases next to these are easily forgotten."""
+"""The same for the first tests that a rule refuses: conditions are often wrong there."""
 MAX_ROUNDS = 40
 _SATURATION_SECONDS = 20.0
 _STORED = ("name", "numerics", "layer", "instances", "fired", "near_misses", "seconds", "problems", "notes", "proof",

@@ -1,7 +1,7 @@
 """Running a rule on many instances in one e-graph, and comparing what it equated.
 
 Instances share an e-graph because creating one and compiling its queries is most of the cost of an instance. The rule
-alone saturates it. Then the values of all nodes of each class in which the rule had a part are compared, in each style
+alone saturates it. Then the values of all nodes of each class that the rule changed are compared, in each style
 on which the numerics class must hold.
 """
 

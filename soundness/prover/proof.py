@@ -1,4 +1,4 @@
-"""What the prover answers: a proof, or the reason why there is none."""
+"""Result of the prover: a proof, or the reason why there is none."""
 
 from __future__ import annotations
 

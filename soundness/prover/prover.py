@@ -54,7 +54,7 @@ class Rejected(Exception):
 
 
 REASONS = {NotModeled: "not modeled", Failed: "right side", Rejected: "not shown equal"}
-"""Kinds of missing proofs, by what a case raises."""
+"""Kind of a missing proof by exception type."""
 UNPROVED = tuple(REASONS)
 
 

@@ -46,8 +46,8 @@ def _places_of_positive_extents(editing: Editing, instance: Instance) -> list[An
 
 
 def _empty(editing: Editing, instance: Instance, old: int) -> Iterator[Instance]:
-    """Around a sum over nothing, constants are infinite, an operand has one more axis, or an extent is unknown, so that
-    inference does not see that a part of the expression is empty."""
+    """Make a sum empty, with infinite constants, one more axis, or an unknown extent that hides the emptiness from
+    inference."""
     empty = _with_extent(editing, instance, old, 0)
     infinite = {}
     for slot, tensor in data(empty):

@@ -34,7 +34,7 @@ OPTIONS = ("--rules", "my.rules", "--no-std-rules", "--emit", "onnx", "--no-veri
 def test_the_standard_schedule_runs_what_joins_it_and_names_limits(folder: Path) -> None:
     done = rewrite("m.onnx", *OPTIONS, cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "ruleset growth met its limit of nodes" in done.stdout
+    assert "ruleset growth reached its limit of nodes" in done.stdout
     assert "ruleset aside is not in the schedule" in done.stdout
 
 

@@ -1,4 +1,4 @@
-"""Convolution and pooling problems: everything their kernels need to know of a node, read once.
+"""Convolution and pooling problems: the parameters of a node that kernels need, parsed once.
 
 One, two and three spatial dims are one case: depth, height and width, with leading ones of extent 1.
 """
@@ -177,7 +177,7 @@ class PlaneProblem(Problem):
 
     @property
     def kinds(self) -> dict[str, Any]:
-        """Template parameters of what is computed."""
+        """Template parameters that select the operation."""
         return {"kind": self.kind, "counted": self.counted, "include_pad": self.include_pad}
 
 

@@ -51,7 +51,8 @@ _MEMORY, _L3 = 9.0, 24.0
 _FILTER = {2: 45.0, 4: 105.0}
 """Cycles to transform a vector of filters in the kernel, mostly to bring its lines into the second-level cache."""
 _SPACE = 1 / 18
-"""Cost of a byte of weights, in cycles: half of what it takes to come from memory, whose bandwidth others need too."""
+"""Cost of a byte of weights, in cycles: half of what it takes to come from memory, since other kernels compete for the
+bandwidth."""
 _BLOCKS = (8, 14, 28, 56, 84)
 """Approximate numbers of tiles per block that are tried."""
 
@@ -183,7 +184,7 @@ def _product_cycles(
     for size, n in sizes.items():
         heights += Counter({choice.mr: size // choice.mr * n, size % choice.mr: n})
     total = images * sum(n * tiling.tile_cycles(h, v, c, far) for h, n in heights.items() if h for v in widths)
-    if streamed and not far:  # still the first tile of rows misses the first-level cache
+    if streamed and not far:  # the first row of tiles still misses L1
         first = min(choice.mr, max(sizes))
         missed = sum(tiling.tile_cycles(first, v, c, True) - tiling.tile_cycles(first, v, c) for v in widths)
         total += sizes.total() * images * missed

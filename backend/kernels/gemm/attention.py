@@ -1,6 +1,6 @@
 """Lowering of attention to one kernel: ONNX's operator without a key-value cache, in both layouts, and our own ones.
 
-`rewrite.ScaledDotProductAttention` and `rewrite.AttentionBf16` are the sum of their parts. Operands are read where a
+`rewrite.ScaledDotProductAttention` and `rewrite.AttentionBf16` are exactly their definitions. Operands are read where a
 projection has left them, however their heads were split off. Ours may also put the heads of the result side by side, so
 nothing is transposed outside the kernel.
 
@@ -8,7 +8,7 @@ In bf16 both products are summed in f32, and the softmax between them is f32. We
 divided by the sum of the unrounded ones. Beside the rounding of the operands, that adds an error of at most 2^-8 of the
 mean magnitude of the values.
 
-The operators differ in queries that see no key, whose scores are all -inf: their softmax is NaN, ONNX's operator
+The operators differ for queries with all keys masked, whose scores are all -inf: their softmax is NaN, ONNX's operator
 returns zeros.
 """
 

@@ -61,7 +61,7 @@ def lower_conv_nhwc_int8(group: Group, ctx: Context) -> list[Step] | None:
     if groups > 1 and w.shape[0] == groups and w.shape[1] == 1:
         step = depthwise_step(problem, inputs, shared, ctx)
         if step is None and group.epilogue:
-            return None  # the node alone may be lowered so
+            return None  # retry with the node alone
     return [*sums.steps, step or conv_step(problem, inputs, shared, ctx)]
 
 

@@ -52,7 +52,7 @@ def added(name: str, meant: AttrValue) -> Pair:
 
 
 def renamed(old: str, new: str) -> Pair:
-    """An attribute that has another name."""
+    """A renamed attribute."""
     return (
         lambda s: s.changed(drop=(old,), **{new: needed(s.attrs.get(old))}),
         lambda s: s.changed(drop=(new,), **{old: s.attrs[new]}),

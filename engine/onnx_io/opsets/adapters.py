@@ -196,9 +196,6 @@ def dft_20_down(s: Step) -> Node:
     return s.changed(inputs=(s.input(0), s.input(1)), axis=axis % s.rank())
 
 
-_GRID_MODES = {"bilinear": "linear", "bicubic": "cubic"}
-
-
 @down(11, "ArgMax", "ArgMin", "Compress", "Concat", "Flatten", "Gather", "ReduceSum", "Split", "Squeeze", "Unsqueeze")
 @down(11, *_NORMALIZED, *_REDUCTIONS)
 def axis_11_down(s: Step) -> Node:

@@ -1,4 +1,5 @@
-"""Step of a node across one version of its operator's schema: what an adapter sees, and how it says the result."""
+"""Step of a node across one version of its operator's schema: the input of an adapter, and helpers to build its
+result."""
 
 from __future__ import annotations
 
@@ -45,7 +46,7 @@ def int64(values: Any) -> np.ndarray:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A node, and the values of its graph. What is asked of it and not known raises `Unfit`."""
+    """A node, and the values of its graph. Queries for unknown facts raise `Unfit`."""
 
     node: Node
     values: ModelValues

@@ -26,7 +26,7 @@ __all__ = ["Array", "Attrs", "by_numpy", "evaluate", "quantized", "reference_eva
 LIMIT = 1 << 30
 """Maximum size of a result in bytes."""
 _UNDEFINED = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, MemoryError, RuntimeError)
-"""Errors of an operator that is not defined on these operands: they belong to the run."""
+"""Errors of an operator that is not defined on these operands: they are left to run time."""
 _FAST: dict[str, Fast] = {**ARITHMETIC, **MOVEMENT, **SUMS}
 
 

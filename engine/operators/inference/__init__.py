@@ -1,4 +1,4 @@
-"""Type and shape inference for operators: from what is known of the inputs to what is known of the outputs.
+"""Type and shape inference for operators: infers facts about outputs from facts about inputs.
 
 `infer` covers the whole ONNX standard: most operators by rules of our own, which understand symbolic dims, the rest
 through the ONNX library. Besides types it follows the contents of small integer tensors. So shape arithmetic written

@@ -23,7 +23,7 @@ MAX_NODES = 400
 def inline(context: RuleContext, body: BodyRef, *inputs: Value) -> list[TensorRef]:
     """Build the nodes of a body where the rule stands, and return its outputs for these inputs."""
     graph, egraph, values = body.graph, context.egraph, _flat(inputs)
-    require(len(values) == len(graph.inputs), f"the body has {len(graph.inputs)} inputs, here {len(values)}")
+    require(len(values) == len(graph.inputs), f"the body has {len(graph.inputs)} inputs; {len(values)} were given")
     require(len(graph.nodes) <= MAX_NODES, "the body is too large")
     at = {"": ABSENT, **{name: tensor.handle for name, tensor in body.captures.items()}}
     for name, value in zip(graph.inputs, values, strict=True):

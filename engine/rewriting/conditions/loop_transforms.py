@@ -165,7 +165,7 @@ def without(context: RuleContext, body: BodyRef, positions: Sequence[int]) -> Bo
 def twins(context: RuleContext, body: BodyRef, values: Sequence[Value]) -> list[int]:
     """For each carried value of a Loop, return the position of the first one equal to it in every iteration.
 
-    Partition refinement: classes of values are split by the value number of what an iteration makes of them, until no
+    Partition refinement: classes of values are split by the value number of their next value, until no
     iteration distinguishes the members of a class."""
     graph, count = _loop(body)
     require(len(values) == count and all(isinstance(v, TensorRef) for v in values), "the carried values are not known")

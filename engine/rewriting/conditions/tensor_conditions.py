@@ -59,7 +59,7 @@ def ints(context: RuleContext, t: Value) -> list[int]:
         require(array.dtype.kind in "iu" and array.ndim <= 1 and array.size <= 4096, "it is not a list of integers")
         return [int(v) for v in array.reshape(-1)]
     found = dims(context, t)
-    require(all(map(symbolic.known, found)), "not all of it is known")
+    require(all(map(symbolic.known, found)), "some elements are unknown")
     return [d for d in found if isinstance(d, int)]
 
 

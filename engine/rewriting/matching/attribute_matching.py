@@ -76,7 +76,7 @@ class PartialMatch:
             find, handle = self.context.egraph.find, self.context.egraph.add_constant(value)
             known = self.env.setdefault(variable, TensorRef(handle))
             if not isinstance(known, TensorRef) or find(known.handle) != find(handle):
-                raise Unprovable(f"{attribute.name} is another constant than {variable}")
+                raise Unprovable(f"{attribute.name} differs from constant {variable}")
 
     def _bind(self, pattern: ast.Expr, value: Value, what: str) -> None:
         """Bind a new variable, or the variables in a list; postpone all other comparisons."""
@@ -172,4 +172,4 @@ def _same_head(bound: Value, others: Mapping[str, AttrValue]) -> None:
     assert isinstance(bound, OpRef)
     for name, value in others.items():
         if name in bound.attrs and bound.attrs[name] != value:
-            raise Unprovable(f"{bound.op} has another {name} elsewhere")
+            raise Unprovable(f"{name} of {bound.op} differs from its other occurrence")

@@ -34,7 +34,7 @@ class Search:
     steps: int = 0
 
     def matches(self, pattern: ast.Expr, handle: int, env: Bindings) -> Iterator[Bindings]:
-        """Enumerate the ways in which a class matches: `env` and what is bound besides.
+        """Enumerate the matches of a class, each as `env` with further bindings.
 
         The `x` of `x[i]` is bound to one value."""
         for state in self._match(pattern, handle, PartialMatch(env, self.context, self.exact)):

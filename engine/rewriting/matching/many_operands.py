@@ -192,10 +192,10 @@ class VariadicMatch:
         for number, part in enumerate(self.parts):
             if part.name:
                 end = self._start_after(number, runs)
-                require(start < end or (start == end and len(self.parts) > 1), f"nothing is left for {part.name}")
+                require(start < end or (start == end and len(self.parts) > 1), f"no inputs remain for {part.name}")
                 found = [TensorRef(c) for c in self.children[start:end]]
                 agrees = self.env.setdefault(part.name, found) == found
-                require(agrees, f"{part.name} stands for other inputs elsewhere")
+                require(agrees, f"{part.name} matches different inputs elsewhere")
                 start = end
             elif number in runs:
                 require(runs[number][0] == start, "an input does not have the form that each has")
@@ -203,7 +203,7 @@ class VariadicMatch:
             else:
                 require(self.at[part.position] == start, "an input is at another position")
                 start += self._width(part, start)
-        require(start == len(self.children), "it has more inputs")
+        require(start == len(self.children), "the node has more inputs than the pattern")
 
     def _start_after(self, number: int, runs: Mapping[int, tuple[int, int]]) -> int:
         if number + 1 == len(self.parts):

@@ -31,7 +31,7 @@ class Infeasible(Exception):
 
 
 class NotModeled(Exception):
-    """The rule contains something without a meaning in the prover, which the message names."""
+    """The rule contains something that the prover does not model, which the message names."""
 
 
 class Failed(Exception):

@@ -230,7 +230,7 @@ def test_inputs_without_names_are_reported(chain: Program, inputs: object) -> No
 
 @pytest.mark.parametrize("threads", [0, -1, 257, 1.5, "2"])
 def test_numbers_of_threads_that_are_none(threads: Any) -> None:
-    with pytest.raises(UserError, match="a run has 1 to 256 threads, not"):
+    with pytest.raises(UserError, match="threads must be 1 to 256, not"):
         compile_graph(models.long_chain(1), threads=threads)
 
 
@@ -394,8 +394,8 @@ def test_outputs_of_hosts_are_written_to_given_arrays() -> None:
 @pytest.mark.parametrize(
     ("out", "message"),
     [
-        ({"y": np.zeros((4, 8))}, r"'y' is float64\[4, 8\], the model gives float32\[4, 8\]"),
-        ({"y": np.zeros((4, 9), np.float32)}, r"'y' is float32\[4, 9\], the model gives float32\[4, 8\]"),
+        ({"y": np.zeros((4, 8))}, r"'y' is float64\[4, 8\], the model's output is float32\[4, 8\]"),
+        ({"y": np.zeros((4, 9), np.float32)}, r"'y' is float32\[4, 9\], the model's output is float32\[4, 8\]"),
         ({"y": np.zeros((8, 4), np.float32).T}, "'y' is not C-contiguous"),
         ({"z": np.zeros((4, 8), np.float32)}, "no output 'z'"),
         ([], "`out` has 0 arrays, the model 1 outputs"),
@@ -463,9 +463,9 @@ def test_tensors_of_other_libraries(chain: Program) -> None:
         y[...] = 0
         chain.run({"x": Foreign(x)}, out={"y": Foreign(y)})
         np.testing.assert_allclose(y, models.chain_reference(x), rtol=1e-5, atol=1e-6)
-    with pytest.raises(UserError, match="input 'x' is on another device"):
+    with pytest.raises(UserError, match="input 'x' is not on the CPU"):
         chain.run({"x": Foreign(x, device=2)})
-    with pytest.raises(UserError, match="output 'y' is on another device"):
+    with pytest.raises(UserError, match="output 'y' is not on the CPU"):
         chain.run({"x": x}, out={"y": Foreign(y, device=2)})
 
 

@@ -75,12 +75,6 @@ def test_suggestions() -> None:
     assert "Relu" in ops.suggestions("Rulu")
 
 
-def test_output_count() -> None:
-    assert ops.output_count("Split", {"num_outputs": 3}, 2) == 3
-    assert ops.output_count("Relu", {}, 1) == 1
-    assert ops.output_count("com.microsoft.Gelu", {}, 2) == 2
-
-
 def test_importing_schemas_does_not_load_onnx() -> None:
     code = "import sys, rewrite.engine.operators.schemas; print('onnx' in sys.modules)"
     done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, cwd="/")
