@@ -48,5 +48,5 @@ def test_another_schedule_is_run_by_its_name(folder: Path) -> None:
 def test_an_unknown_schedule_is_refused(folder: Path) -> None:
     done = rewrite("m.onnx", *OPTIONS, "--schedule", "stil", cwd=folder)
     assert done.returncode == 2
-    assert "no schedule 'stil'" in done.stderr
+    assert "unknown schedule 'stil'" in done.stderr
     assert "did you mean `still`" in done.stderr

@@ -87,7 +87,7 @@ def test_paths_bytes_and_bundles(session: InferenceSession, tmp_path: Path) -> N
 
 
 def test_a_missing_model_is_reported(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no such model"):
+    with pytest.raises(UserError, match="no such file"):
         InferenceSession(tmp_path / "none.onnx")
 
 

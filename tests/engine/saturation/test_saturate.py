@@ -235,7 +235,7 @@ def test_a_schedule_decides_which_rulesets_run_and_how_often(rules) -> None:
 
 
 def test_a_schedule_that_there_is_none_of_is_refused(rules) -> None:
-    with pytest.raises(UserError, match="no schedule 'quik'") as caught:
+    with pytest.raises(UserError, match="unknown schedule 'quik'") as caught:
         rules("schedule quick = simplify", schedule="quik")
     assert "quick" in caught.value.hint
 
