@@ -29,6 +29,7 @@ from .onnx_io import exporter
 from .onnx_io.importer import read as read_model
 from .operators.schemas import declared_operators
 from .options import Options
+from .rewriting.evaluate import Evaluator
 from .rewriting.matching.compiled_patterns import CompiledRule
 from .rewriting.rule_library import RuleSet, load_rules, operators_of, rule_set
 from .rewriting.schedule import Plan
@@ -160,7 +161,7 @@ def _run(
     progress: Progress = ignore, plan: Plan | None = None,
 ) -> Saturated:  # fmt: skip
     saturator = Saturator(
-        encoded.egraph, chosen, rules.kinds, limits, plan=plan or rules.plan, declared=rules.declared,
+        Evaluator(encoded.egraph, rules.declared, rules.kinds), chosen, limits, plan=plan or rules.plan,
         progress=lambda iteration, nodes: progress("saturate", {"iterations": iteration, "nodes": nodes}),
     )  # fmt: skip
     return Saturated(encoded.graph, encoded.egraph, saturator.run(), saturator.context)

@@ -93,14 +93,11 @@ class RuleUnderTest:
         return Evaluator(EGraph.create(library.commutative), library.declared, library.kinds)
 
     def saturate(
-        self, egraph: EGraph, rules: list[CompiledRule], limits: Limits | None = None, *, constants: bool = True
+        self, context: Evaluator, rules: list[CompiledRule], limits: Limits | None = None, *, constants: bool = True
     ) -> RuleCount:
         """Saturate with some directions of the rule alone, and return its count."""
         limits = limits or Limits(seconds=10, nodes=20_000, iterations=8)
-        plan, library = plan_for(self.rule.ruleset), self.library
-        saturator = Saturator(
-            egraph, rules, library.kinds, limits, plan=plan, declared=library.declared, constants=constants
-        )
+        saturator = Saturator(context, rules, limits, plan=plan_for(self.rule.ruleset), constants=constants)
         return saturator.run().counts[self.rule.name]
 
 
@@ -222,7 +219,7 @@ def _run(suite: RuleUnderTest, test: ast.RuleTest, lhs: ast.Expr | ast.Roots) ->
     roots = operands.build(lhs if test.term is None else test.term)
     before = {egraph.find(r): r for r in roots}
     forward = compiled(rule)[:1]
-    count = suite.saturate(egraph, forward)
+    count = suite.saturate(context, forward)
     if test.verdict == "refuses":
         if count.applied:
             raise _Failure(_applied(egraph, operands.names(), roots, rule.name))
@@ -285,7 +282,7 @@ def _equals(suite: RuleUnderTest, test: ast.RuleTest) -> None:
         if any("." in n.head for side in test.equals for n in side.walk() if isinstance(n, ast.Call)):
             return  # declared operators are equated with their definitions on insertion
         raise _Failure("the two sides are the same term: this is no test of the rule")
-    count = suite.saturate(egraph, compiled(suite.rule))
+    count = suite.saturate(context, compiled(suite.rule))
     if egraph.find(left) != egraph.find(right):
         times = f"the rule was applied {count.applied} times"
         why = times if count.applied else f"the rule was not applied: {count.reason}"
@@ -297,9 +294,10 @@ def _equals(suite: RuleUnderTest, test: ast.RuleTest) -> None:
 def _on_model(suite: RuleUnderTest, test: ast.RuleTest, path: Path) -> None:
     """Check that the rule is, or is not, applied to a model; the forms that it finds of values must be equal."""
     graph = importer.read(path, declared=suite.operators)
-    egraph = suite.new_context().egraph
+    context = suite.new_context()
+    egraph = context.egraph
     encode(graph, egraph)
-    count = suite.saturate(egraph, compiled(suite.rule), Limits(seconds=60), constants=False)
+    count = suite.saturate(context, compiled(suite.rule), Limits(seconds=60), constants=False)
     times = f"it was applied {count.applied} time{'s' * (count.applied != 1)}"
     if test.verdict == "refuses":
         if count.applied:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from ..egraph.egraph import EGraph
 from ..options import PRECISIONS
+from ..rewriting.evaluate import Evaluator
 from ..rewriting.matching.compiled_patterns import CompiledRule
 from ..rewriting.rule_library import QUANTIZED, RuleSet
 from ..rewriting.schedule import Plan, Repeat, Run
@@ -46,7 +47,7 @@ def run(egraph: EGraph, names: Sequence[str], rules: RuleSet, limits: Limits, be
     steps = (Repeat((Run((name,)),), (budgets[name].iterations if name in budgets else None) or 1) for name in names)
     plan = Plan("precision", tuple(steps), budgets)
     limits = Limits(max(limits.seconds, _LEAST_SECONDS), len(egraph.nodes) + limits.nodes, limits.iterations)
-    done = Saturator(egraph, chosen, rules.kinds, limits, plan=plan, declared=rules.declared).run()
+    done = Saturator(Evaluator(egraph, rules.declared, rules.kinds), chosen, limits, plan=plan).run()
     nodes, classes = max(before.nodes, done.nodes), max(before.classes, done.classes)
     counts, seconds = {**before.counts, **done.counts}, before.seconds + done.seconds
     return replace(before, counts=counts, seconds=seconds, nodes=nodes, classes=classes)

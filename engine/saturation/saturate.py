@@ -44,17 +44,18 @@ class _Stop(Exception):
 class Saturator:
     """Saturation of one e-graph.
 
-    Rules of rulesets that `plan` does not schedule are not run. `kinds` is the kind of each operator, `declared` the
-    operators that rule files define. Terms over constants only are not rewritten unless `constants`: they are folded
-    once whatever their form. Exception: rules that equate a constant term with its own subterm (c · 1) are applied,
-    since otherwise rules that rearrange constants would create new ones without end."""
+    `context` has the e-graph, the operators that rule files declare, and the kind of each operator. Rules of rulesets
+    that `plan` does not schedule are not run. Terms over constants only are not rewritten unless `constants`: they are
+    folded once whatever their form. Exception: rules that equate a constant term with its own subterm (c · 1) are
+    applied, since otherwise rules that rearrange constants would create new ones without end."""
 
     def __init__(
-        self, egraph: EGraph, rules: Sequence[CompiledRule], kinds: Mapping[str, str], limits: Limits, *,
-        plan: Plan, declared: Mapping[str, ast.Op] | None = None, constants: bool = False,
+        self, context: Evaluator, rules: Sequence[CompiledRule], limits: Limits, *,
+        plan: Plan, constants: bool = False,
         progress: Callable[[int, int], None] = lambda iterations, nodes: None,
     ) -> None:  # fmt: skip
-        self.egraph = egraph
+        self.context = context
+        self.egraph = egraph = context.egraph
         self.rules = list(rules)
         self.limits = limits
         self.plan = plan
@@ -62,7 +63,6 @@ class Saturator:
         self.progress = progress
         unscheduled = dict.fromkeys(r.ruleset for r in rules if r.ruleset not in {*RULESETS, *plan.rulesets()})
         self.report = Saturation(counts={r.name: RuleCount() for r in rules}, unscheduled=tuple(unscheduled))
-        self.context = Evaluator(egraph, declared or {}, kinds)
         self._queries: dict[str, tuple[CompiledRule, Variant, Evaluator]] = {}
         self._variants: set[tuple[object, ...]] = set()
         self._compiled: dict[int, tuple[str, ...]] = {}

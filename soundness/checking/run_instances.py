@@ -122,11 +122,9 @@ def _saturate(subject: Subject, egraph: EGraph, seconds: float) -> str:
     one side avoids would make the constants inf and 1e30 equal everywhere; the compiler does not rewrite such terms."""
     limits = Limits(seconds=seconds, nodes=40 * len(egraph.nodes) + 10_000)
     plan = Plan("check", (Repeat((Run((subject.compiled.ruleset,)),), 2),))
-    saturator = Saturator(
-        egraph, [subject.compiled], subject.library.kinds, limits,
-        plan=plan, declared=subject.declared, constants=subject.rule.numerics == "exact",
-    )  # fmt: skip
-    report = saturator.run()
+    context = Evaluator(egraph, subject.declared, subject.library.kinds)
+    constants = subject.rule.numerics == "exact"
+    report = Saturator(context, [subject.compiled], limits, plan=plan, constants=constants).run()
     return "; ".join(c.reason for c in report.counts.values() if c.reason)
 
 

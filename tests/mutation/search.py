@@ -237,7 +237,8 @@ def _match(egraph: _Notes, rules: Sequence[ast.Rule], setting: _Setting) -> None
     run = [c for rule in rules for c in compiled(rule)]
     once = Plan("once", (Run(tuple(dict.fromkeys(c.ruleset for c in run))),))
     limits = Limits(seconds=120, nodes=400_000)
-    Saturator(egraph, run, setting.kinds, limits, plan=once, declared=setting.declared, constants=True).run()
+    context = Evaluator(egraph, setting.declared, setting.kinds)
+    Saturator(context, run, limits, plan=once, constants=True).run()
 
 
 def _verdict(

@@ -9,6 +9,7 @@ import pytest
 from rewrite.engine.egraph.egraph import EGraph
 from rewrite.engine.ir.graph import Constant, DType, TensorType
 from rewrite.engine.operators.schemas import normalize_attrs
+from rewrite.engine.rewriting.evaluate import Evaluator
 from rewrite.engine.rewriting.rule_library import load_rules, rule_set
 from rewrite.engine.rule_tests.run_tests import run_tests
 from rewrite.engine.saturation.saturate import Limits, Saturator
@@ -123,7 +124,7 @@ def test_an_operator_that_stands_twice_has_equal_attributes(tmp_path: Path, slop
     left = egraph.add("LeakyRelu", normalize_attrs("LeakyRelu", {"alpha": 0.25}), [x])
     right = egraph.add("LeakyRelu", normalize_attrs("LeakyRelu", {"alpha": slope}), [y])
     egraph.roots = {"out": egraph.add("Where", {}, [p, left, right])}
-    report = Saturator(egraph, rules.rules, rules.kinds, Limits(), plan=rules.plan).run()
+    report = Saturator(Evaluator(egraph, {}, rules.kinds), rules.rules, Limits(), plan=rules.plan).run()
     assert egraph.matcher is not None
     assert report.counts["choose"].applied == fires
     assert report.counts["choose"].reason == ("" if fires else "alpha of LeakyRelu differs from its other occurrence")
@@ -257,7 +258,7 @@ rule side_by_side
         w = egraph.add_input(f"w{i}", TensorType(DType.F32, (3, i + 1)))
         egraph.roots[f"y{i}"] = egraph.add("MatMul", {}, [x, w])
     before = len(egraph.nodes)
-    report = Saturator(egraph, rules.rules, rules.kinds, Limits(), plan=rules.plan).run()
+    report = Saturator(Evaluator(egraph, {}, rules.kinds), rules.rules, Limits(), plan=rules.plan).run()
     assert egraph.matcher is not None
     assert report.counts["side_by_side"].applied == 1
     assert len(egraph.nodes) == before + 44  # Concat, MatMul, the sizes, Split and its 40 outputs
@@ -318,7 +319,7 @@ def test_each_input_agrees_in_what_has_no_index(tmp_path: Path, left: tuple[int,
         x = egraph.add_input(f"x{i}", TensorType(DType.F32, (3, 3)))
         parts.append(egraph.add("Transpose", {"perm": left if i == 30 else (1, 0)}, [x]))
     egraph.roots = {"out": egraph.add("Concat", {"axis": 0}, parts)}
-    report = Saturator(egraph, rules.rules, rules.kinds, Limits(), plan=rules.plan).run()
+    report = Saturator(Evaluator(egraph, {}, rules.kinds), rules.rules, Limits(), plan=rules.plan).run()
     assert egraph.matcher is not None
     assert report.counts["turned"].applied == right
 
@@ -393,7 +394,7 @@ rule gather_constants
         total = egraph.add("Add", {}, [total, term])
     egraph.roots = {"out": total}
     before = len(egraph.nodes)
-    report = Saturator(egraph, rules.rules, rules.kinds, Limits(), plan=rules.plan).run()
+    report = Saturator(Evaluator(egraph, {}, rules.kinds), rules.rules, Limits(), plan=rules.plan).run()
     assert egraph.matcher is not None
     assert report.stop_reason == "saturated"
     assert 1 <= report.counts["common_factor"].applied <= 4

@@ -12,6 +12,7 @@ from rewrite.engine.ir.graph import Constant, DType, TensorType
 from rewrite.engine.ir.symbolic import symbol
 from rewrite.engine.operators.inference import IllTyped
 from rewrite.engine.operators.schemas import normalize_attrs
+from rewrite.engine.rewriting.evaluate import Evaluator
 from rewrite.engine.rewriting.rule_library import RuleSet, load_rules, rule_set
 from rewrite.engine.saturation.saturate import ExhaustedBudget, Limits, Saturation, Saturator
 from rewrite.errors import UserError
@@ -50,7 +51,8 @@ def constant(egraph: EGraph, value: object, dtype: type = np.float32) -> int:
 
 def saturate(egraph: EGraph, rules: RuleSet, **limits: float) -> Saturation:
     limited = Limits(**limits)  # type: ignore[arg-type]
-    return Saturator(egraph, rules.rules, rules.kinds, limited, plan=rules.plan, declared=rules.declared).run()
+    context = Evaluator(egraph, rules.declared, rules.kinds)
+    return Saturator(context, rules.rules, limited, plan=rules.plan).run()
 
 
 def test_equal_nodes_are_one_and_commutative_operands_have_no_order(egraph: EGraph) -> None:
