@@ -1,8 +1,9 @@
 """Validation of the loops of a plan that was read from a file.
 
-The runtime sets pointers by what a plan says of a loop (number of iterations, axes of slices, values of the body) and
-checks nothing while it runs. `loop_plan` writes consistent plans; here the same is ensured for a manifest. Every value
-must have the type that its role demands, so that each slice and buffer is inside its tensor for all extents.
+The runtime derives pointers from the plan's description of a loop (number of iterations, axes of slices, values of the
+body) and does not check them at run time. `loop_plan` writes consistent plans; here the same is ensured for a manifest.
+Every value must have the type that its role demands, so that each slice and buffer is inside its tensor for all
+extents.
 """
 
 from __future__ import annotations

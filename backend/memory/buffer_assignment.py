@@ -1,8 +1,8 @@
 """Buffer assignment: the memory of each value of a plan, and its offset there for given extents.
 
-Decided once per plan: stages (runs of items whose extents are all known when they begin), the value that each alias is
-a part of, the results that share the buffer of a dying operand, the outputs that a step writes in place. Decided per
-stage and set of extents: sizes, the layout of the arena, offsets.
+- Per plan: stages (runs of items whose extents are all known when they begin), the value that each alias is a part of,
+  the results that share the buffer of a dying operand, the outputs that a step writes in place.
+- Per stage and set of extents: sizes, the layout of the arena, offsets.
 
 A pointer is a base and an offset. Base 0 is the address 0, for constants, whose addresses are known. Base 1 is the
 scratch memory. Then come an arena for each stage, and the values whose addresses change from run to run.

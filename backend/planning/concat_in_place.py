@@ -3,8 +3,8 @@
 Along the outermost axis an operand is a run of bytes. Along the last axis, and for the parts of a Split or Slice, it is
 columns of a wider tensor: where channels lie last, the rows of a part are as far apart as those of the whole, its
 leading dimension, as in BLAS. If the producer of a part and all its readers take that distance as a parameter
-(`Step.leading_dimensions`), the part stays where it lies. Chains share one buffer: a join of columns may itself be
-columns of another one, and an alias may be columns of a value that is written in a join.
+(`Step.leading_dimensions`), the part stays where it lies. Chains share one buffer: a join, or an alias of one, may
+itself be columns of another join.
 
 An operand that no step can write there (an input, a constant, a part of another value, an output) is copied.
 """

@@ -18,7 +18,7 @@ static double now(void) {
     return t.tv_sec + 1e-9 * t.tv_nsec;
 }
 
-/* Five values stay in registers, and the compiler cannot see that the chains are alike. */
+/* Five values stay in registers, and the compiler cannot merge the chains. */
 #if defined(__aarch64__)
 #define KEEP(a, b, c, d, e) __asm__ volatile("" : "+w"(a), "+w"(b), "+w"(c), "+w"(d), "+w"(e))
 #elif defined(__AVX512F__)

@@ -5,6 +5,9 @@ have equal values. The converse holds for polynomials, and for the functions as 
 
 Symbols stand for sizes, so they are integers >= 0. Expressions may be negative (`N-1`). An expression that divides by
 zero has no value: two expressions are equal if they agree wherever both have one.
+
+The prover's integers (`soundness/prover/terms/integers.py`) are separate: their atoms are elements of tensors at
+symbolic indices, they may be negative, and they translate to z3.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Forward type inference over graphs: from what is known of the inputs to what is known of every value.
 
-`inference.infer` knows operators; this module applies it to the nodes of a graph in order. The importer, the exporter,
-the e-graph and the backend's planner share it. They differ only in which of two descriptions of a dim they prefer.
+`inference.infer` knows operators; this module applies it to the nodes of a graph in order. The importer, the exporter
+and the backend's planner share it; the e-graph shares `complete_type`. They differ only in which of two descriptions of
+a dim they prefer.
 """
 
 from __future__ import annotations

@@ -47,7 +47,7 @@ def _other_dtypes(old: DType) -> list[DType]:
 
 
 def _dtypes(editing: Editing, instance: Instance, *tensors: tuple[Slot, Tensor]) -> Iterator[Instance]:
-    """Tensors of one element type have another."""
+    """Change the element type of all tensors of one type."""
     for new in _other_dtypes(tensors[0][1].dtype):
         yield instance.replace_tensors({slot: _retyped(editing, slot, t, new) for slot, t in tensors})
 
@@ -61,8 +61,8 @@ def _retyped(editing: Editing, slot: Slot, tensor: Tensor, dtype: DType) -> Tens
 
 
 def _type(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> Iterator[Instance]:
-    """An input has the element type and shape of another operand, of a dim or of a list of dims: one may then stand for
-    the other, or for the result, where it should not."""
+    """Give an input the element type and shape of another operand, of a dim or of a list of dims: one may then stand
+    for the other, or for the result, where it should not."""
     types = [*((t.dtype, t.shape) for _, t in instance.tensors), (DType.I64, ()), (DType.I64, (1,))]
     for dtype, shape in dict.fromkeys(types):
         if dtype is not tensor.dtype:
@@ -79,7 +79,7 @@ def _short(tensor: Tensor) -> tuple[int, ...] | None:
 
 
 def _constness(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> Iterator[Instance]:
-    """A constant becomes an input, or an input a constant."""
+    """Exchange a constant for an input, or an input for a constant."""
     if tensor.is_const:
         yield instance.replace_tensors({slot: Tensor(tensor.dtype, tensor.shape)})
     elif (shape := _short(tensor)) is not None:
@@ -87,15 +87,15 @@ def _constness(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor)
 
 
 def _small_constant(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> Iterator[Instance]:
-    """An input becomes a constant of small numbers, or of one element."""
+    """Replace an input by a constant of small numbers, or of one element."""
     for shape in dict.fromkeys(((), (1,), (1,) * len(tensor.shape), static(tensor.shape))):
         if shape is not None and not tensor.is_const:
             yield instance.replace_tensors({slot: editing.drawn(tensor.dtype, shape, SMALL)})
 
 
 def _fill(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> Iterator[Instance]:
-    """An operand is a constant filled with one of the rule's own numbers, as a condition may require; the other
-    constants are unchanged, or drawn again."""
+    """Fill a constant operand with one of the rule's own numbers, as a condition may require; keep the other constants,
+    or draw them again."""
     shape, numerics = _short(tensor), editing.subject.rule.numerics
     if shape is None:
         return
@@ -112,8 +112,8 @@ def _fill(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> I
 
 
 def _one_element(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> Iterator[Instance]:
-    """A constant is different in one element, in its own shape or in that of another operand: what a condition says of
-    all elements then holds for the others only."""
+    """Change one element of a constant, in its own shape or in that of another operand: a condition on all elements
+    then holds for the others only."""
     if is_list(tensor) or tensor.array is None or not tensor.array.size or tensor.array.dtype.kind not in "iuf":
         return
     shapes = [s for _, t in instance.tensors if not is_list(t) and (s := static(t.shape)) is not None]
@@ -135,7 +135,7 @@ def _one_element(editing: Editing, instance: Instance, slot: Slot, tensor: Tenso
 
 
 def _contents(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> Iterator[Instance]:
-    """A constant has other contents, drawn, permuted, negated, or taken from another constant."""
+    """Give a constant other contents: drawn, permuted, negated, or taken from another constant."""
     array, rng = tensor.array, editing.rng
     assert array is not None
     if not array.size:
@@ -180,8 +180,8 @@ def _number(editing: Editing, dtype: DType) -> float:
 
 
 def _one_number(editing: Editing, instance: Instance) -> Iterator[Instance]:
-    """All integer constants are the same small number: what conditions say of divisors, powers and logarithms holds for
-    few numbers."""
+    """Set all integer constants to the same small number: conditions on divisors, powers and logarithms hold for few
+    numbers."""
     found = [(slot, t.array) for slot, t in instance.tensors if t.array is not None and t.dtype.is_integer]
     for number in range(1, 13) if found else ():
         yield instance.replace_tensors({slot: Tensor.of(np.full_like(array, number)) for slot, array in found})
@@ -201,7 +201,7 @@ def _has_numbers(value: Any) -> bool:
 
 
 def _numbers(editing: Editing, instance: Instance, name: str) -> Iterator[Instance]:
-    """An attribute, or a list of numbers that is an attribute or a constant, has another value."""
+    """Change an attribute, or a list of numbers that is an attribute or a constant."""
     value = instance.operands[name]
     ranks = sorted({len(t.shape) for _, t in instance.tensors})
     changed: Iterable[Any]
@@ -277,8 +277,8 @@ def _places_of_rests(editing: Editing, instance: Instance) -> list[Any]:
 
 
 def _rest(editing: Editing, instance: Instance, name: str, op: str) -> Iterator[Instance]:
-    """An attribute that the pattern leaves open is set; or padding is set together with steps or gaps, because these
-    compensate for each other in the shape of the result."""
+    """Set an attribute that the pattern leaves open; or padding together with steps or gaps, because these compensate
+    for each other in the shape of the result."""
     before = instance.operands.get(name)
     attrs = before.attrs if isinstance(before, RestRef) else {}
     attributes, rank = sorted(attributes_of(op)), _highest_rank(instance)
@@ -301,7 +301,7 @@ def _places_of_optional(editing: Editing, instance: Instance) -> list[Any]:
 
 
 def _optional(editing: Editing, instance: Instance, name: str) -> Iterator[Instance]:
-    """An optional input is absent, or is another operand."""
+    """Leave out an optional input, or replace it by another operand."""
     if instance.operands.get(name) is not None:
         yield instance.without(name)
         return
@@ -310,7 +310,7 @@ def _optional(editing: Editing, instance: Instance, name: str) -> Iterator[Insta
 
 
 def _given_optional(editing: Editing, instance: Instance, name: str) -> Iterator[Instance]:
-    """An absent optional input is given, as a drawn constant or as an input."""
+    """Add an absent optional input, as a drawn constant or as an input."""
     found = [t for _, t in instance.tensors]
     if not found or instance.operands.get(name) is not None:
         return
@@ -332,7 +332,7 @@ def _places_of_heads(editing: Editing, instance: Instance) -> list[Any]:
 
 
 def _head(editing: Editing, instance: Instance, name: str) -> Iterator[Instance]:
-    """Another operator of its class, or other attributes, for a class head."""
+    """Choose another operator of its class, or other attributes, for a class head."""
     kind, inputs = editing.subject.heads[name]
     rank, before = _highest_rank(instance), instance.operands.get(name)
     ops = operators_of(kind, inputs, editing.subject.library.kinds)
@@ -362,7 +362,7 @@ def _is_tensor_list(value: Any) -> bool:
 
 
 def _members(editing: Editing, instance: Instance, name: str) -> Iterator[Instance]:
-    """A list of tensors, or all lists of its length, lose a member, gain one, or have another order."""
+    """Remove a member of a list of tensors, or of all lists of its length; add one, or reorder them."""
     size = len(instance.operands[name])
     related = [n for n, v in instance.operands.items() if _is_tensor_list(v) and len(v) == size]
     every = list(range(size))
@@ -382,7 +382,7 @@ def _places_of_variables(editing: Editing, instance: Instance) -> list[Any]:
 
 
 def _alias(editing: Editing, instance: Instance, name: str) -> Iterator[Instance]:
-    """Two variables stand for the same tensor."""
+    """Let two variables share one tensor."""
     if isinstance(instance.operands[name], Term):
         return
     for one, value in instance.operands.items():
@@ -391,7 +391,7 @@ def _alias(editing: Editing, instance: Instance, name: str) -> Iterator[Instance
 
 
 def _wrap(editing: Editing, instance: Instance, name: str) -> Iterator[Instance]:
-    """A tensor is computed by an operator whose range the engine knows."""
+    """Compute a tensor by an operator whose range the engine knows."""
     value, span = instance.operands[name], editing.subject.rule.span
     match value:
         case Term(expr=ast.Call(args=(_,), attributes=()) as call):

@@ -137,7 +137,8 @@ def _places_of_data(editing: Editing, instance: Instance) -> list[Any]:
 
 
 def _rank(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> Iterator[Instance]:
-    """A tensor has another rank: one axis more or less, or the trailing part of another's shape, with an axis of 1."""
+    """Change the rank of a tensor: one axis more or less, or the trailing part of another's shape, with an axis of
+    1."""
     shape = tensor.shape
     shapes = [(1, *shape), shape[1:], (2, *shape), (*shape, 1), shape[:-1], (), (1,), shape[2:]]
     for other in dict.fromkeys(t.shape for _, t in data(instance)):

@@ -1,4 +1,7 @@
-"""Bad input: one clear message, exit code 2, no traceback, no files left behind."""
+"""Bad input: one clear message, exit code 2, no traceback, no files left behind.
+
+Length: one short test for each kind of bad input.
+"""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ from ..gemm.epilogue import Axes, Epilogue, Operand
 from ..gemm.matmul import SMALL_WORK, pack_columns, prefetched_lines
 from ..gemm.tiles import Precision
 from ..registry import lowering
-from .requantize import Operands, Sums, in_words, of_sums
+from .requantize import Operands, Sums, pack_words, requantized_epilogue
 
 LARGEST = 200
 """Largest window of the depthwise kernel, in elements: it is unrolled."""
@@ -51,7 +51,7 @@ def lower_conv_nhwc_int8(group: Group, ctx: Context) -> list[Step] | None:
         return None
     sums = operands.sums(w.astype(np.int64).sum(tuple(range(1, w.ndim))), (w.shape[0],))
     axes = Axes(out.shape, 1, len(out.shape) - 1)
-    requantized = sums and of_sums(group, ctx, axes, _with_one_constant(ctx, sums), nhwc=True)
+    requantized = sums and requantized_epilogue(group, ctx, axes, _with_one_constant(ctx, sums), nhwc=True)
     if not sums or not requantized:
         return None
     problem = ConvProblem(group, window, requantized.epilogue, operands.x, w, groups, Precision.INT8)
@@ -124,7 +124,7 @@ def _columns(problem: ConvProblem, taps: int, words: int) -> NDArray[np.uint32]:
     lines = problem.w.reshape(groups, m, c, runs, taps).transpose(0, 3, 4, 2, 1).reshape(groups, runs, taps * c, m)
     padded = np.zeros((groups, runs, 4 * words, m), np.int8)
     padded[:, :, : taps * c] = lines
-    return in_words(padded.reshape(groups, runs * words, 4, m), axis=2)
+    return pack_words(padded.reshape(groups, runs * words, 4, m), axis=2)
 
 
 def depthwise_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, Any], ctx: Context) -> Step | None:
@@ -194,7 +194,7 @@ def _weights(w: NDArray[np.int8], window: Window, rows: int, lanes: int) -> NDAr
         for h in range(height):
             line = i * window.stride[1] + h * window.dilation[1]
             placed[:, i, line * depth : (line + 1) * depth] = filters[:, :, h]
-    whole = in_words(placed.reshape(-1, rows, words, 4, width), axis=3)[places]
+    whole = pack_words(placed.reshape(-1, rows, words, 4, width), axis=3)[places]
     steps = whole.reshape(-1, 4 * lanes, rows, words, width)
     return np.ascontiguousarray(steps.transpose(0, 2, 3, 4, 1)).reshape(-1)
 

@@ -23,7 +23,7 @@ from ..gemm.epilogue import Axes
 from ..gemm.matmul import packed_gemm_step
 from ..gemm.tiles import Precision
 from ..registry import lowering, lowering_alone
-from .requantize import INT8, Operands, in_words, of_sums
+from .requantize import INT8, Operands, pack_words, requantized_epilogue
 
 PACK_WORK = 1 << 15
 """Fewer bytes are packed or quantized by one thread."""
@@ -42,7 +42,7 @@ def lower_matmul(group: Group, ctx: Context) -> list[Step] | None:
         return None
     k, n = w.shape
     sums = operands.sums(w.astype(np.int64).sum(0), (n,))
-    requantized = sums and of_sums(group, ctx, Axes(out.shape, 0, len(out.shape) - 1), sums)
+    requantized = sums and requantized_epilogue(group, ctx, Axes(out.shape, 0, len(out.shape) - 1), sums)
     if not sums or not requantized:
         return None
     steps, value, signed = list(sums.steps), operands.x, x.dtype is DType.I8
@@ -55,7 +55,7 @@ def lower_matmul(group: Group, ctx: Context) -> list[Step] | None:
         steps.append(launch(kernel, group, (operands.x,), (value,), extents, work))
     padded = np.zeros((4 * words, n), np.int8)
     padded[:k] = w
-    packed = in_words(padded.reshape(words, 4, n))
+    packed = pack_words(padded.reshape(words, 4, n))
     return [*steps, packed_gemm_step(value, rows, packed, Precision.INT8, requantized.epilogue, group, ctx)]
 
 
@@ -70,7 +70,7 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
     if w is None or window is None or x.dtype not in INT8 or out.shape is None:
         return None
     sums = operands.sums(w.astype(np.int64).sum(tuple(range(1, w.ndim))), (w.shape[0], *(1,) * (w.ndim - 2)))
-    requantized = sums and of_sums(group, ctx, Axes(out.shape, 1, 2), sums)
+    requantized = sums and requantized_epilogue(group, ctx, Axes(out.shape, 1, 2), sums)
     if not sums or not requantized:
         return None
     m, channels = w.shape[:2]
@@ -95,7 +95,7 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
     step = launch(Kernel("pack_planes_int8", params), group, values, (planes,), extents, work)
     padded = np.zeros((m, 4 * quads, *w.shape[2:]), np.int8)
     padded[:, :channels] = w
-    packed = in_words(padded.reshape(m, quads, 4, *w.shape[2:]), axis=2)
+    packed = pack_words(padded.reshape(m, quads, 4, *w.shape[2:]), axis=2)
     inside = replace(window, inputs=inputs, pad=(0, 0, 0), pad_end=(0, 0, 0))
     problem = ConvProblem(group, inside, requantized.epilogue, planes, packed, groups, Precision.INT8)
     return [*sums.steps, step, conv_step(problem, ctx)]

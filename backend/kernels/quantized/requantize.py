@@ -159,7 +159,7 @@ class Operands:
         return Sums(tuple(addends), steps, scale, offset, *RANGES[result])
 
 
-def in_words(array: NDArray[np.int8], axis: int = 1) -> NDArray[np.uint32]:
+def pack_words(array: NDArray[np.int8], axis: int = 1) -> NDArray[np.uint32]:
     """Return signed bytes as words of the four along an axis, the first in the lowest byte."""
     bits: NDArray[np.uint32] = np.moveaxis(array, axis, -1).astype(np.uint8).astype(np.uint32)
     words = bits[..., 0] | bits[..., 1] << np.uint32(8) | bits[..., 2] << np.uint32(16) | bits[..., 3] << np.uint32(24)
@@ -182,7 +182,9 @@ class Requantized:
         return {"out": self.epilogue.c, "zero_point": self.zero, "start": self.start}
 
 
-def of_sums(group: Group, ctx: Context, axes: Axes, sums: Sums, *, nhwc: bool = False) -> Requantized | None:
+def requantized_epilogue(
+    group: Group, ctx: Context, axes: Axes, sums: Sums, *, nhwc: bool = False
+) -> Requantized | None:
     """Return the epilogue of a group whose anchor sums int8 products in i32; None if it cannot be fused.
 
     An NHWC kernel rounds and clamps quantized results itself. In others no node may follow an anchor that

@@ -50,11 +50,11 @@ cdef class Call:
     met there is no result.
 
     `inputs` are rows `(name, kind, itemsize, shape, base)`, `outputs` rows `(name, kind, itemsize, shape, base, dtype,
-    store, count)` with bases of their own; `frames` has those that are free, of so many `bases`; `memory` has rows
-    `(base, bytes)` of what the block needs; `keep` has what the binding's addresses lead to. Where an output's `count`
-    isn't 0, a loop stacks it until data say: that base holds how many iterations there were, the output's base leads to
-    the buffer with what they made, `shape` is what one makes, and the store is None. Takes C-contiguous arrays by the
-    buffer protocol; for what doesn't fit it gives None, and does nothing."""
+    store, count)` with separate bases. `frames` are the free frames, each with `bases` bases; `memory` has rows `(base,
+    bytes)` of what the block needs; `keep` holds the objects that the binding's addresses point to. If an output's
+    `count` is not 0, a loop with a data-dependent number of iterations stacks it: that base holds their number, the
+    output's base points to the stacked buffer, `shape` is that of one slice, and the store is None. Takes C-contiguous
+    arrays by the buffer protocol; returns None, without effect, for other arguments."""
 
     cdef Block block
     cdef list frames

@@ -1,7 +1,7 @@
 /* The thread pool: workers that spin for a while and then sleep, and run one job at a time on all threads.
  *
  * A process has one pool. A job is a function called as f(context, tid, nth) on up to nth threads, where the caller is
- * thread 0. It must not rely on the others: a worker that wakes after the job takes no part. A caller that finds the pool
+ * thread 0. It must not rely on the others: a worker that wakes after the job does not join it. A caller that finds the pool
  * busy runs its job alone (nth = 1): that is always correct, cannot deadlock, and with several callers is also the best use
  * of the cores. After fork() the child starts with an empty pool. */
 #ifndef REWRITE_POOL_H

@@ -1,5 +1,5 @@
 /* A walk over steps by several threads. Each step is cut into as many parts as threads may run it. A thread runs its own
- * part, then those not yet taken, so a thread that lost its core or is not awake yet delays no other. A step begins when
+ * part, then those not yet taken, so a thread that lost its core or is not awake yet does not delay the others. A step begins when
  * all parts of the previous one are done. The thread that runs a part does not affect the result. */
 #ifndef REWRITE_WALK_H
 #define REWRITE_WALK_H
@@ -89,8 +89,8 @@ static inline void walk_take(const walk_job *job, int i, int part, int parts) {
   atomic_fetch_add_explicit(&share->done, 1, memory_order_release);
 }
 
-/* The job of the pool. Thread 0 runs the steps for one thread. A thread that has fallen behind finds steps over, and must
- * not read their conditions: the memory of these may have been reused. */
+/* The job of the pool. Thread 0 runs the steps for one thread. A late thread sees finished steps and must not read
+ * their conditions: the memory of these may have been reused. */
 static void walk(void *context, int tid, int nth) {
   const walk_job *job = context;
   int before = -1; /* the step before */

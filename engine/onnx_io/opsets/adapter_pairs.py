@@ -35,20 +35,20 @@ def unchanged(s: Step) -> Node:
     return s.node
 
 
-def dropped(name: str, meant: AttrValue | None = None) -> Pair:
-    """An attribute that is gone. It is always `meant` now, None if the schema says so downwards."""
-    downward = None if meant is None else lambda s: s.changed(**{name: meant})
+def dropped(name: str, implied: AttrValue | None = None) -> Pair:
+    """A removed attribute. Downwards it gets the value `implied`; with None no adapter is needed."""
+    downward = None if implied is None else lambda s: s.changed(**{name: implied})
     return lambda s: s.changed(drop=(name,)), downward
 
 
-def added(name: str, meant: AttrValue) -> Pair:
-    """An attribute that is new. It was always `meant` before."""
+def added(name: str, implied: AttrValue) -> Pair:
+    """A new attribute; older versions imply this value."""
 
     def downward(s: Step) -> Node:
-        require(s.attrs.get(name) == meant)
+        require(s.attrs.get(name) == implied)
         return s.changed(drop=(name,))
 
-    return lambda s: s.changed(**{name: meant}), downward
+    return lambda s: s.changed(**{name: implied}), downward
 
 
 def renamed(old: str, new: str) -> Pair:
@@ -84,8 +84,8 @@ def moved(name: str, dtype: type[np.generic], *, single: bool = False, optional:
     return upward, downward
 
 
-def where(condition: Callable[[Node], object], pair: Pair) -> Pair:
-    """A change that is possible for such nodes only."""
+def only_if(condition: Callable[[Node], object], pair: Pair) -> Pair:
+    """A change of nodes that meet a condition; others are not adapted."""
 
     def checked(adapter: Adapter | None) -> Adapter | None:
         if adapter is None:

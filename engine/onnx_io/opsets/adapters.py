@@ -14,7 +14,7 @@ import numpy as np
 
 from ...ir.graph import Node
 from ...ir.symbolic import known, product, same
-from .adapter_pairs import DOWN, UP, Pair, added, converted, down, dropped, moved, renamed, unchanged, up, where
+from .adapter_pairs import DOWN, UP, Pair, added, converted, down, dropped, moved, only_if, renamed, unchanged, up
 from .step import Step, Unfit, int64, needed, require
 
 LOWEST = {"Resize": 7, "ScatterElements": 9}
@@ -60,27 +60,27 @@ _TABLE: tuple[tuple[int, tuple[str, ...], Pair], ...] = (
     (7, ("GRU", "LSTM", "RNN"), (dropped("output_sequence")[0], lambda s: s.changed(output_sequence=int(bool(s.y))))),
     # Training: an imported model is for inference.
     (6, ("BatchNormalization",), dropped("consumed_inputs", (0, 0, 0, 1, 1))),  # a hint about memory was required
-    (7, ("BatchNormalization",), where(_one_output, dropped("is_test", 1))),  # several become the sign of training
-    (14, ("BatchNormalization",), where(_one_output, added("training_mode", 0))),
+    (7, ("BatchNormalization",), only_if(_one_output, dropped("is_test", 1))),  # several become the sign of training
+    (14, ("BatchNormalization",), only_if(_one_output, added("training_mode", 0))),
     (7, ("Dropout",), dropped("is_test", 1)),
-    (9, ("BatchNormalization",), where(lambda node: node.attrs.get("spatial", 1), dropped("spatial"))),
-    (10, ("Dropout",), where(_one_output, (unchanged, unchanged))),  # the mask becomes boolean
-    (12, ("Dropout",), where(_one_output, dropped("ratio"))),  # outside training it means nothing
+    (9, ("BatchNormalization",), only_if(lambda node: node.attrs.get("spatial", 1), dropped("spatial"))),
+    (10, ("Dropout",), only_if(_one_output, (unchanged, unchanged))),  # the mask becomes boolean
+    (12, ("Dropout",), only_if(_one_output, dropped("ratio"))),  # unused in inference
     # Attributes that become inputs, and get another name, type or default.
     (5, ("Reshape",), moved("shape", np.int64)),
     (9, ("Upsample",), moved("scales", np.float32)),
     (10, ("TopK",), moved("k", np.int64, single=True)),
     (13, ("Split",), moved("split", np.int64, optional=True)),
     (2, ("Pad",), renamed("paddings", "pads")),
-    (2, ("LpPool",), where(lambda node: "kernel_shape" in node.attrs, converted("p", _whole, float))),
+    (2, ("LpPool",), only_if(lambda node: "kernel_shape" in node.attrs, converted("p", _whole, float))),
     (2, ("GlobalLpPool",), converted("p", _whole, float)),
-    (2, ("Split",), where(lambda node: len(node.inputs) <= 1, converted("axis", lambda axis: axis or 0))),
+    (2, ("Split",), only_if(lambda node: len(node.inputs) <= 1, converted("axis", lambda axis: axis or 0))),
     (3, ("GRU",), converted("direction", lambda name: "forward" if name in ("foward", None) else name)),
     (4, ("Concat",), converted("axis", lambda axis: 1 if axis is None else axis)),
     (7, ("Upsample",), (lambda s: s.changed(drop=_SCALES, scales=(1.0, 1.0, *map(s.attrs.get, _SCALES))), None)),
     (6, ("Cast",), converted("to", _type_number, _type_name)),
     (16, ("RoiAlign",), added("coordinate_transformation_mode", "output_half_pixel")),
-    (18, ("ScatterElements", "ScatterND"), where(_adds_or_multiplies, (None, unchanged))),
+    (18, ("ScatterElements", "ScatterND"), only_if(_adds_or_multiplies, (None, unchanged))),
     (20, ("GridSample",), converted("mode", lambda mode: {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode))),
 )
 """Changes at a version of operators: the adapter to it and the one from it."""

@@ -1,4 +1,7 @@
-"""Loops and Scans that the runtime drives, compared with ONNX Runtime."""
+"""Loops and Scans that the runtime drives, compared with ONNX Runtime.
+
+Length: one case for each form of a loop, over the same helpers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Programs: correct results, clear errors, several concurrent callers."""
+"""Programs: correct results, clear errors, several concurrent callers.
+
+Length: all behavior of one class, over the same models.
+"""
 
 from __future__ import annotations
 

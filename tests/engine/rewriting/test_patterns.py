@@ -1,4 +1,7 @@
-"""Forms of patterns, as rules with tests beside them: each form fires where it should and nowhere else."""
+"""Forms of patterns, as rules with tests beside them: each form fires where it should and nowhere else.
+
+Length: all forms of patterns, over one set of operators and helpers.
+"""
 
 from __future__ import annotations
 
