@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 
 import pytest
+from rewrite.backend.codegen.render import HEADERS
 from rewrite.backend.ir.kernel import Kernel
 from rewrite.backend.ir.target import detect
 from rewrite.backend.planning.group import standard_policy
@@ -40,12 +41,13 @@ def test_gcc_reads_the_precompiled_header(store: Store, tmp_path: Path) -> None:
     folder = find_header(store, compiler, target)
     assert folder is not None
     source = tmp_path / "a.c"
-    source.write_text('#include "kernel.h"\nint64_t least(int64_t a) { return k_min(a, 1); }\n')
+    source.write_text('#include "kernel.h"\nint64_t least(int64_t a) { return k_min(a, 1); }\n#include "kernel.h"\n')
     command = [
         *compiler.command,
         *compiler.flags(target),
         "-H",
         f"-I{folder}",
+        f"-I{HEADERS}",
         str(source),
         "-o",
         str(tmp_path / "a.so"),
