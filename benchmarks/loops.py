@@ -1,4 +1,4 @@
-"""Loops beside ONNX Runtime: models whose time is spent in the body of a Scan or Loop, on one thread.
+"""Loops compared with ONNX Runtime: models whose time is spent in the body of a Scan or Loop, on one thread.
 
     python -m benchmarks.loops
 

@@ -55,7 +55,7 @@ def run(engine: str, model: Path, arrays: Path, threads: int) -> int:
 
 
 def measure(name: str, threads: int = 1) -> dict[str, int]:
-    """The peak of each engine on a model, each in a process of its own; `arena`, `arena_bound`, `weights` (bytes) and
+    """The peak of each engine on a model, each in a separate process; `arena`, `arena_bound`, `weights` (bytes) and
     `fallbacks` (nodes) of the program."""
     import tempfile
 

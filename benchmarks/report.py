@@ -127,7 +127,7 @@ def _latency(records: Records, count: str) -> str:
 
 
 def _bf16(records: Records) -> str:
-    """Our bf16 beside OpenVINO's; empty if it was not measured."""
+    """Our bf16 compared with OpenVINO's; empty if it was not measured."""
     found = {name: record["bf16"] for name, record in records.items() if "bf16" in record}
     counts = sorted({count for record in found.values() for count in record.get("threads", {})}, key=int)
     rows: list[list[str]] = []
@@ -228,7 +228,7 @@ def _exact(records: Records) -> str:
 
 
 def _kernels(layers: Mapping[str, Any]) -> str:
-    """Single layers beside the peers' same operators; empty if they were not measured."""
+    """Single layers compared with the peers; empty if they were not measured."""
     found = layers.get("layers", [])
     parts = []
     for threads in sorted({layer["threads"] for layer in found}):

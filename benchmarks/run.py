@@ -3,7 +3,7 @@
     python -m benchmarks.run                                 everything; writes docs/measurements/benchmarks.md
     python -m benchmarks.run 'resnet*' --threads 1           some models; their rows are renewed, the others stay
     python -m benchmarks.run --only latency --passes 5       one kind of measurement
-    python -m benchmarks.run --only bf16                     another: in bf16, beside OpenVINO in bf16
+    python -m benchmarks.run --only bf16                     another: in bf16, compared with OpenVINO
 
 Each model is measured in a separate process, with interleaved engines. The first pass goes over all models at
 one and at two threads; more passes measure two threads again, later, since the machine may then be in another state.

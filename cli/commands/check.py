@@ -1,4 +1,4 @@
-"""`rewrite check`: are rules true? Instances of each are computed on both sides and compared."""
+"""`rewrite check`: are rules sound? Both sides are computed on many instances and compared."""
 
 from __future__ import annotations
 

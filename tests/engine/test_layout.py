@@ -54,7 +54,7 @@ class Net:
 
 
 def optimized(graph: Graph) -> dict[str, Graph]:
-    """What comes of the graph by target, where convolutions are much faster with their channels last."""
+    """Optimized graphs by target, on a machine with much faster channels-last convolutions."""
     costs = [CostModel(target="portable", machine=MACHINE), CostModel(target="native", machine=MACHINE)]
     usual = conv_cycles.conv_nhwc
     with mock.patch.object(conv_cycles, "conv_nhwc", lambda c: 0.2 * usual(c)):
@@ -63,7 +63,7 @@ def optimized(graph: Graph) -> dict[str, Graph]:
 
 
 def plain(graph: Graph) -> Graph:
-    """The graph with operators of our own written as what they mean."""
+    """The graph with custom operators replaced by their definitions."""
     defined = {op.name: op for op in load_rules().ops if op.definition is not None}
     nodes: list[Node] = []
     constants, types = dict(graph.constants), dict(graph.types)

@@ -181,10 +181,10 @@ def _built(rule: ast.Rule, test: ast.RuleTest, side: Any, setting: _Setting) -> 
         return None  # for example a test on a model, which has no operands
 
 
-# --- what the rules say of them --------------------------------------------------------------------------------------
+# --- equations of the rules ------------------------------------------------------------------------------------------
 
 
-class _Notes(EGraph):
+class _RecordingEGraph(EGraph):
     """E-graph that records the equations of rules and does not merge their classes."""
 
     equations: dict[str, dict[tuple[int, int], None]]
@@ -199,10 +199,10 @@ class _Notes(EGraph):
         return True
 
 
-def _empty(setting: _Setting) -> tuple[_Notes, Evaluator]:
+def _empty(setting: _Setting) -> tuple[_RecordingEGraph, Evaluator]:
     """Return an empty e-graph that records the equations of rules, and an evaluator of terms for it."""
-    egraph = _Notes.create(setting.commutative)
-    assert isinstance(egraph, _Notes)
+    egraph = _RecordingEGraph.create(setting.commutative)
+    assert isinstance(egraph, _RecordingEGraph)
     egraph.equations = {}
     evaluator = Evaluator(egraph, setting.declared)
     return egraph, evaluator
@@ -233,7 +233,7 @@ def _verdicts(rules: Sequence[ast.Rule], graphs: Sequence[SmallGraph], setting: 
         return [_verdict(rule, egraph, values, of_root, most, setting) for rule in named]
 
 
-def _match(egraph: _Notes, rules: Sequence[ast.Rule], setting: _Setting) -> None:
+def _match(egraph: _RecordingEGraph, rules: Sequence[ast.Rule], setting: _Setting) -> None:
     run = [c for rule in rules for c in compiled(rule)]
     once = Plan("once", (Run(tuple(dict.fromkeys(c.ruleset for c in run))),))
     limits = Limits(seconds=120, nodes=400_000)
@@ -243,7 +243,7 @@ def _match(egraph: _Notes, rules: Sequence[ast.Rule], setting: _Setting) -> None
 
 def _verdict(
     rule: ast.Rule,
-    egraph: _Notes,
+    egraph: _RecordingEGraph,
     values: Mapping[int, Values],
     of_root: Mapping[int, Sequence[SmallGraph]],
     most: int,
@@ -307,7 +307,7 @@ def _is_rounding(left: np.ndarray[Any, Any], number: int, rule: ast.Rule) -> boo
     return rule.numerics != "exact" and left.dtype.kind in "iub" and number in (1, 2)
 
 
-def _confirmed(egraph: _Notes, left: int, right: int, number: int, rule: ast.Rule) -> bool:
+def _confirmed(egraph: _RecordingEGraph, left: int, right: int, number: int, rule: ast.Rule) -> bool:
     """Whether `onnx.reference` agrees, or cannot compute the terms."""
     values = Values(egraph, number, reference=True)
     try:
