@@ -11,16 +11,21 @@
 #if defined(V_AVX512) && defined(__AVX512BF16__)
 #define N_BF16 1
 #endif
+#if (defined(V_AVX512) && defined(__AVX512VNNI__)) || (defined(V_AVX2) && defined(__AVXVNNI__))
+#define N_VNNI 1
+#endif
 
 /* c + a.low * b.low + a.high * b.high, lane by lane */
-V_INLINE vf v_dot_bf16(vf c, vf a, vf b) {
 #ifdef N_BF16
-  return (vf)_mm512_dpbf16_ps((__m512)c, (__m512bh)b, (__m512bh)a);
+V_INLINE vf v_dot_bf16(vf c, vf a, vf b) { return (vf)_mm512_dpbf16_ps((__m512)c, (__m512bh)b, (__m512bh)a); }
 #else
-  const vf low = c + (vf)((vi)a << 16) * (vf)((vi)b << 16);
-  return low + (vf)((vi)a & (int32_t)0xffff0000) * (vf)((vi)b & (int32_t)0xffff0000);
+#define N_HALVES_bf16 1
+V_INLINE vf n_a0_bf16(vf words) { return (vf)((vi)words << 16); }
+V_INLINE vf n_a1_bf16(vf words) { return (vf)((vi)words & (int32_t)0xffff0000); }
+#define n_b0_bf16 n_a0_bf16
+#define n_b1_bf16 n_a1_bf16
+V_INLINE vf n_add_bf16(vf c, vf a, vf b) { return c + a * b; }
 #endif
-}
 
 /* words with low halves from a and high halves from b */
 V_INLINE vf v_pair_bf16(vf a, vf b) {
@@ -38,11 +43,7 @@ V_INLINE vf v_row_bf16(vf first, vf second) {
 #ifdef N_BF16
   return (vf)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
 #else
-  vf low, high;
-  for (int l = 0; l < VL / 2; l++) {
-    low[l] = first[2 * l], low[l + VL / 2] = second[2 * l];
-    high[l] = first[2 * l + 1], high[l + VL / 2] = second[2 * l + 1];
-  }
+  const vf low = V_SHUFFLE(first, second, V_EVEN), high = V_SHUFFLE(first, second, V_ODD);
   return v_pair_bf16(low, high);
 #endif
 }
@@ -87,20 +88,31 @@ K_INLINE void n_pairs_bf16(
 
 /* ---- words of four bytes ---- */
 
+/* Bytes 0 and 2, or 1 and 3, of words as numbers of 16 bits. Their products are added in pairs, exactly. */
+#if defined(V_X) && !defined(N_VNNI)
+#define N_HALVES_u8s8 1
+#define N_HALVES_s8u8 1
+V_INLINE vf n_a0_u8s8(vf words) { return (vf)((vi)words & 0x00ff00ff); }
+V_INLINE vf n_a1_u8s8(vf words) { return (vf)V_X(srli_epi16)((v_int)words, 8); }
+V_INLINE vf n_b0_u8s8(vf words) { return (vf)V_X(srai_epi16)(V_X(slli_epi16)((v_int)words, 8), 8); }
+V_INLINE vf n_b1_u8s8(vf words) { return (vf)V_X(srai_epi16)((v_int)words, 8); }
+V_INLINE vi n_add_u8s8(vi c, vf a, vf b) { return c + (vi)V_X(madd_epi16)((v_int)a, (v_int)b); }
+#define n_a0_s8u8 n_b0_u8s8
+#define n_a1_s8u8 n_b1_u8s8
+#define n_b0_s8u8 n_a0_u8s8
+#define n_b1_s8u8 n_a1_u8s8
+#define n_add_s8u8 n_add_u8s8
+#endif
+
 /* c + the four products of the bytes of u, unsigned, and s, signed; exact, wraps at 32 bits */
 V_INLINE vi n_dot_bytes(vi c, vi u, vi s) {
-#if defined(V_AVX512) && defined(__AVX512VNNI__)
-  return (vi)__builtin_ia32_vpdpbusd_v16si((__v16si)c, (__v16si)u, (__v16si)s);
-#elif defined(V_AVX2) && defined(__AVXVNNI__)
+#if defined(N_VNNI) && defined(V_AVX512)
+  return (vi)_mm512_dpbusd_epi32((__m512i)c, (__m512i)u, (__m512i)s);
+#elif defined(N_VNNI)
   return (vi)_mm256_dpbusd_avx_epi32((__m256i)c, (__m256i)u, (__m256i)s);
-#elif defined(V_AVX512)
-  const __m512i low = _mm512_set1_epi16(255), a = (__m512i)u, b = (__m512i)s;
-  const __m512i even = _mm512_madd_epi16(_mm512_and_si512(a, low), _mm512_srai_epi16(_mm512_slli_epi16(b, 8), 8));
-  return c + (vi)even + (vi)_mm512_madd_epi16(_mm512_srli_epi16(a, 8), _mm512_srai_epi16(b, 8));
-#elif defined(V_AVX2)
-  const __m256i low = _mm256_set1_epi16(255), a = (__m256i)u, b = (__m256i)s;
-  const __m256i even = _mm256_madd_epi16(_mm256_and_si256(a, low), _mm256_srai_epi16(_mm256_slli_epi16(b, 8), 8));
-  return c + (vi)even + (vi)_mm256_madd_epi16(_mm256_srli_epi16(a, 8), _mm256_srai_epi16(b, 8));
+#elif defined(V_X)
+  c = n_add_u8s8(c, n_a0_u8s8((vf)u), n_b0_u8s8((vf)s));
+  return n_add_u8s8(c, n_a1_u8s8((vf)u), n_b1_u8s8((vf)s));
 #else
   for (int q = 0; q < 4; q++) c += ((u >> (8 * q)) & 255) * ((s << (24 - 8 * q)) >> 24);
   return c;
@@ -117,92 +129,87 @@ V_INLINE vf v_word(const uint8_t *p) {
 }
 
 /* bytes as floats */
-typedef int8_t vc_any __attribute__((vector_size(VL), aligned(1), may_alias));
-#ifdef V_AVX512
-V_INLINE vf v_load_u8(const uint8_t *p) { return (vf)_mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p))); }
-V_INLINE vf v_load_s8(const int8_t *p) { return (vf)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
-#else
-V_INLINE vf v_load_u8(const uint8_t *p) { return __builtin_convertvector(__builtin_convertvector(*(const vb_any *)p, vi), vf); }
-V_INLINE vf v_load_s8(const int8_t *p) { return __builtin_convertvector(__builtin_convertvector(*(const vc_any *)p, vi), vf); }
-#endif
-
-/* stores of floats that are whole numbers in the range of the type */
-#ifdef V_AVX512
-V_INLINE void v_store_u8(uint8_t *p, vf v) {
-  _mm_storeu_si128((__m128i *)p, _mm512_cvtusepi32_epi8(_mm512_cvtps_epi32((__m512)v)));
-}
-V_INLINE void v_store_s8(int8_t *p, vf v) {
-  _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8(_mm512_cvtps_epi32((__m512)v)));
-}
-V_INLINE void v_store_u8_n(uint8_t *p, vf v, int n) {
-  _mm512_mask_cvtusepi32_storeu_epi8(p, vm_first(n), _mm512_cvtps_epi32((__m512)v));
-}
-V_INLINE void v_store_s8_n(int8_t *p, vf v, int n) {
-  _mm512_mask_cvtsepi32_storeu_epi8(p, vm_first(n), _mm512_cvtps_epi32((__m512)v));
-}
-#else
-V_INLINE void v_store_u8(uint8_t *p, vf v) { *(vb_any *)p = __builtin_convertvector(__builtin_convertvector(v, vi), vb); }
-V_INLINE void v_store_s8(int8_t *p, vf v) { v_store_u8((uint8_t *)p, v); }
-V_INLINE void v_store_u8_n(uint8_t *p, vf v, int n) {
-  uint8_t bytes[VL];
-  v_store_u8(bytes, v);
-  memcpy(p, bytes, (size_t)n);
-}
-V_INLINE void v_store_s8_n(int8_t *p, vf v, int n) { v_store_u8_n((uint8_t *)p, v, n); }
-#endif
+V_INLINE vf v_load_u8(const uint8_t *p) { return __builtin_convertvector(v_load_bytes(p), vf); }
+V_INLINE vf v_load_s8(const int8_t *p) { return __builtin_convertvector(v_load_chars(p), vf); }
 
 /* ---- quantization: rounded, ties to even, `zero` added, and clamped ---- */
 
-V_INLINE vi n_rounded_whole(vf v) {
-  const vf some = vmin(vset1(1e9f), vmax(vset1(-1e9f), v));
-#ifdef V_AVX512
-  return (vi)_mm512_cvtps_epi32((__m512)some);
-#elif defined(V_AVX2)
-  return (vi)_mm256_cvtps_epi32((__m256)some);
+/* 4 * VL bytes of the numbers of four vectors, in the order that packing within lanes of 128 bits gives: in each lane
+ * those of a, b, c and d. NaN becomes the least byte. */
+V_INLINE vi n_packed(vf a, vf b, vf c, vf d, int zero, int is_signed) {
+#ifdef V_NEON
+  const int16x8_t z = vdupq_n_s16((int16_t)zero);
+  const int16x8_t ab = vcombine_s16(vqmovn_s32((int32x4_t)v_nearest(a)), vqmovn_s32((int32x4_t)v_nearest(b)));
+  const int16x8_t cd = vcombine_s16(vqmovn_s32((int32x4_t)v_nearest(c)), vqmovn_s32((int32x4_t)v_nearest(d)));
+  const int16x8_t low = vqaddq_s16(ab, z), high = vqaddq_s16(cd, z);
+  if (is_signed) return (vi)vcombine_s8(vqmovn_s16(low), vqmovn_s16(high));
+  return (vi)vcombine_u8(vqmovun_s16(low), vqmovun_s16(high));
 #else
-  return __builtin_convertvector(vround(some), vi);
+  const vf most = vset1(1e9f); /* smaller numbers convert to the least integer anyway, larger ones do too */
+  a = vmin(most, a), b = vmin(most, b), c = vmin(most, c), d = vmin(most, d);
+#ifdef V_X
+  const v_int z = V_X(set1_epi16)((short)zero);
+  const v_int ab = V_X(packs_epi32)((v_int)v_nearest(a), (v_int)v_nearest(b));
+  const v_int cd = V_X(packs_epi32)((v_int)v_nearest(c), (v_int)v_nearest(d));
+  const v_int low = V_X(adds_epi16)(ab, z), high = V_X(adds_epi16)(cd, z);
+  return (vi)(is_signed ? V_X(packs_epi16)(low, high) : V_X(packus_epi16)(low, high));
+#else
+  const vf all[4] = {a, b, c, d}, least = vset1(-1e9f);
+  const int32_t low = is_signed ? -128 : 0;
+  uint8_t bytes[16];
+  for (int v = 0; v < 4; v++) {
+    const vi n = v_nearest(vmax(least, all[v])) + zero, under = n < low, over = n > low + 255;
+    v_store_bytes(bytes + 4 * v, (n & ~under & ~over) | (under & low) | (over & (low + 255)));
+  }
+  vi packed;
+  memcpy(&packed, bytes, 16);
+  return packed;
+#endif
 #endif
 }
 #ifdef V_AVX512
-/* the same for zero points of u8, with which small values cannot wrap around */
-V_INLINE __m512i n_rounded_up(vf v) { return _mm512_cvtps_epi32((__m512)vmin(v, vset1(1e9f))); }
+V_INLINE vi n_quantized_u8(vf v, int zero) { /* small values cannot wrap around */
+  const __m512i n = _mm512_add_epi32((__m512i)v_nearest(vmin(vset1(1e9f), v)), _mm512_set1_epi32(zero));
+  return (vi)_mm512_max_epi32(n, _mm512_setzero_si512());
+}
+V_INLINE vi n_quantized_s8(vf v, int zero) {
+  return v_nearest(vmin(vset1(1e9f), vmax(vset1(-1e9f), v))) + zero;
+}
 V_INLINE void v_quantize_u8(uint8_t *p, vf v, int zero) {
-  const __m512i n = _mm512_max_epi32(_mm512_add_epi32(n_rounded_up(v), _mm512_set1_epi32(zero)), _mm512_setzero_si512());
-  _mm_storeu_si128((__m128i *)p, _mm512_cvtusepi32_epi8(n));
+  _mm_storeu_si128((__m128i *)p, _mm512_cvtusepi32_epi8((__m512i)n_quantized_u8(v, zero)));
 }
 V_INLINE void v_quantize_s8(int8_t *p, vf v, int zero) {
-  const __m512i n = _mm512_add_epi32((__m512i)n_rounded_whole(v), _mm512_set1_epi32(zero));
-  _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8(n));
+  _mm_storeu_si128((__m128i *)p, _mm512_cvtsepi32_epi8((__m512i)n_quantized_s8(v, zero)));
 }
 V_INLINE void v_quantize_u8_n(uint8_t *p, vf v, int zero, int n) {
-  const __m512i whole = _mm512_max_epi32(_mm512_add_epi32(n_rounded_up(v), _mm512_set1_epi32(zero)), _mm512_setzero_si512());
-  _mm512_mask_cvtusepi32_storeu_epi8(p, vm_first(n), whole);
+  _mm512_mask_cvtusepi32_storeu_epi8(p, vm_first(n), (__m512i)n_quantized_u8(v, zero));
 }
 V_INLINE void v_quantize_s8_n(int8_t *p, vf v, int zero, int n) {
-  const __m512i whole = _mm512_add_epi32((__m512i)n_rounded_whole(v), _mm512_set1_epi32(zero));
-  _mm512_mask_cvtsepi32_storeu_epi8(p, vm_first(n), whole);
+  _mm512_mask_cvtsepi32_storeu_epi8(p, vm_first(n), (__m512i)n_quantized_s8(v, zero));
 }
 #else
-/* bytes of whole numbers, their low 8 bits right, clamped to low .. low + 255 */
-V_INLINE vb n_clamped(vf v, int zero, int low) {
-  vi n = n_rounded_whole(v) + zero;
-  const vi under = n < low, over = n > low + 255;
-  n = (n & ~under & ~over) | (under & low) | (over & (low + 255));
-  return __builtin_convertvector(n, vb);
-}
-V_INLINE void v_quantize_u8(uint8_t *p, vf v, int zero) { *(vb_any *)p = n_clamped(v, zero, 0); }
-V_INLINE void v_quantize_s8(int8_t *p, vf v, int zero) { *(vb_any *)p = n_clamped(v, zero, -128); }
-V_INLINE void v_quantize_u8_n(uint8_t *p, vf v, int zero, int n) {
-  uint8_t bytes[VL];
-  v_quantize_u8(bytes, v, zero);
-  memcpy(p, bytes, (size_t)n);
-}
-V_INLINE void v_quantize_s8_n(int8_t *p, vf v, int zero, int n) {
-  int8_t bytes[VL];
-  v_quantize_s8(bytes, v, zero);
-  memcpy(p, bytes, (size_t)n);
-}
+V_INLINE void n_quantize(void *p, vf v, int zero, int is_signed, int n) {
+  const vi packed = n_packed(v, v, v, v, zero, is_signed); /* what counts is the first word of each lane */
+#ifdef V_AVX2
+  const __m128i low = _mm256_castsi256_si128((__m256i)packed), high = _mm256_extracti128_si256((__m256i)packed, 1);
+  const uint64_t bytes = (uint64_t)_mm_cvtsi128_si64(_mm_unpacklo_epi32(low, high));
+#else
+  const int32_t bytes = packed[0];
 #endif
+  if (n >= VL) memcpy(p, &bytes, VL);
+  else memcpy(p, &bytes, (size_t)n);
+}
+V_INLINE void v_quantize_u8(uint8_t *p, vf v, int zero) { n_quantize(p, v, zero, 0, VL); }
+V_INLINE void v_quantize_s8(int8_t *p, vf v, int zero) { n_quantize(p, v, zero, 1, VL); }
+V_INLINE void v_quantize_u8_n(uint8_t *p, vf v, int zero, int n) { n_quantize(p, v, zero, 0, n); }
+V_INLINE void v_quantize_s8_n(int8_t *p, vf v, int zero, int n) { n_quantize(p, v, zero, 1, n); }
+#endif
+
+/* stores of floats that are whole numbers in the range of the type */
+V_INLINE void v_store_u8(uint8_t *p, vf v) { v_quantize_u8(p, v, 0); }
+V_INLINE void v_store_s8(int8_t *p, vf v) { v_quantize_s8(p, v, 0); }
+V_INLINE void v_store_u8_n(uint8_t *p, vf v, int n) { v_quantize_u8_n(p, v, 0, n); }
+V_INLINE void v_store_s8_n(int8_t *p, vf v, int n) { v_quantize_s8_n(p, v, 0, n); }
 
 /* ---- bytes of 4 * VL channels as words, and back ----
  *
@@ -212,16 +219,14 @@ V_INLINE void v_quantize_s8_n(int8_t *p, vf v, int zero, int n) {
 V_INLINE vi n_bytes(const uint8_t *p) { return (vi)vload((const float *)p); }
 
 V_INLINE void n_quads(vi a, vi b, vi c, vi d, vi *to) {
-#ifdef V_AVX512
-  const __m512i ab = _mm512_unpacklo_epi8((__m512i)a, (__m512i)b), cd = _mm512_unpacklo_epi8((__m512i)c, (__m512i)d);
-  const __m512i ab2 = _mm512_unpackhi_epi8((__m512i)a, (__m512i)b), cd2 = _mm512_unpackhi_epi8((__m512i)c, (__m512i)d);
-  to[0] = (vi)_mm512_unpacklo_epi16(ab, cd), to[1] = (vi)_mm512_unpackhi_epi16(ab, cd);
-  to[2] = (vi)_mm512_unpacklo_epi16(ab2, cd2), to[3] = (vi)_mm512_unpackhi_epi16(ab2, cd2);
-#elif defined(V_AVX2)
-  const __m256i ab = _mm256_unpacklo_epi8((__m256i)a, (__m256i)b), cd = _mm256_unpacklo_epi8((__m256i)c, (__m256i)d);
-  const __m256i ab2 = _mm256_unpackhi_epi8((__m256i)a, (__m256i)b), cd2 = _mm256_unpackhi_epi8((__m256i)c, (__m256i)d);
-  to[0] = (vi)_mm256_unpacklo_epi16(ab, cd), to[1] = (vi)_mm256_unpackhi_epi16(ab, cd);
-  to[2] = (vi)_mm256_unpacklo_epi16(ab2, cd2), to[3] = (vi)_mm256_unpackhi_epi16(ab2, cd2);
+#ifdef V_X
+#define N_LOW(bits, x, y) (vi)V_X(unpacklo_epi##bits)((v_int)(x), (v_int)(y))
+#define N_HIGH(bits, x, y) (vi)V_X(unpackhi_epi##bits)((v_int)(x), (v_int)(y))
+  const vi ab = N_LOW(8, a, b), cd = N_LOW(8, c, d), ab2 = N_HIGH(8, a, b), cd2 = N_HIGH(8, c, d);
+  to[0] = N_LOW(16, ab, cd), to[1] = N_HIGH(16, ab, cd), to[2] = N_LOW(16, ab2, cd2), to[3] = N_HIGH(16, ab2, cd2);
+#elif defined(V_NEON)
+  const uint8x16x4_t quads = {{(uint8x16_t)a, (uint8x16_t)b, (uint8x16_t)c, (uint8x16_t)d}};
+  vst4q_u8((uint8_t *)to, quads);
 #else
   uint8_t in[4][16];
   memcpy(in[0], &a, 16), memcpy(in[1], &b, 16), memcpy(in[2], &c, 16), memcpy(in[3], &d, 16);
@@ -229,36 +234,6 @@ V_INLINE void n_quads(vi a, vi b, vi c, vi d, vi *to) {
     for (int i = 0; i < 4; i++)
       to[v][i] = (int32_t)(in[0][4 * v + i] | (uint32_t)in[1][4 * v + i] << 8 | (uint32_t)in[2][4 * v + i] << 16 |
                            (uint32_t)in[3][4 * v + i] << 24);
-#endif
-}
-
-/* 4 * VL bytes, as `v_quantize_u8` gives them, of numbers in that order */
-V_INLINE vi n_packed(vf a, vf b, vf c, vf d, int zero, int is_signed) {
-#if defined(V_AVX512) || defined(V_AVX2)
-  const vf most = vset1(1e9f);  /* values below 32 bits convert to the least integer anyway */
-  a = vmin(a, most), b = vmin(b, most), c = vmin(c, most), d = vmin(d, most);
-#endif
-#ifdef V_AVX512
-  const __m512i z = _mm512_set1_epi16((short)zero);
-  const __m512i ab = _mm512_packs_epi32(_mm512_cvtps_epi32((__m512)a), _mm512_cvtps_epi32((__m512)b));
-  const __m512i cd = _mm512_packs_epi32(_mm512_cvtps_epi32((__m512)c), _mm512_cvtps_epi32((__m512)d));
-  const __m512i low = _mm512_adds_epi16(ab, z), high = _mm512_adds_epi16(cd, z);
-  return (vi)(is_signed ? _mm512_packs_epi16(low, high) : _mm512_packus_epi16(low, high));
-#elif defined(V_AVX2)
-  const __m256i z = _mm256_set1_epi16((short)zero);
-  const __m256i ab = _mm256_packs_epi32(_mm256_cvtps_epi32((__m256)a), _mm256_cvtps_epi32((__m256)b));
-  const __m256i cd = _mm256_packs_epi32(_mm256_cvtps_epi32((__m256)c), _mm256_cvtps_epi32((__m256)d));
-  const __m256i low = _mm256_adds_epi16(ab, z), high = _mm256_adds_epi16(cd, z);
-  return (vi)(is_signed ? _mm256_packs_epi16(low, high) : _mm256_packus_epi16(low, high));
-#else
-  uint8_t bytes[16];
-  const vf all[4] = {a, b, c, d};
-  for (int v = 0; v < 4; v++)
-    if (is_signed) v_quantize_s8((int8_t *)bytes + 4 * v, all[v], zero);
-    else v_quantize_u8(bytes + 4 * v, all[v], zero);
-  vi packed;
-  memcpy(&packed, bytes, 16);
-  return packed;
 #endif
 }
 
@@ -290,9 +265,11 @@ V_INLINE void n_store_bytes(void *p, vi bytes, int64_t n) {
 
 /* the first n of 4 * VL numbers in that order */
 V_INLINE void n_store_numbers(float *p, vf a, vf b, vf c, vf d, int64_t n) {
-  float all[4][VL];
+  float all[4][VL] __attribute__((aligned(64)));
   vstore(all[0], a), vstore(all[1], b), vstore(all[2], c), vstore(all[3], d);
-  for (int64_t i = 0; i < n; i++) p[i] = all[i / 4 % 4][i / 16 * 4 + i % 4];
+  int64_t i = 0;
+  for (; i + 4 <= n; i += 4) memcpy(p + i, all[i / 4 % 4] + i / 16 * 4, 16);
+  for (; i < n; i++) p[i] = all[i / 4 % 4][i / 16 * 4 + i % 4];
 }
 
 #endif

@@ -27,9 +27,9 @@
 #define VL 8
 #else
 #define VL 4
+#if defined(__ARM_NEON) && defined(__aarch64__)
+#define V_NEON 1
 #endif
-#if defined(V_AVX512) || defined(V_AVX2)
-#include <immintrin.h>
 #endif
 
 #define V_INLINE static inline __attribute__((always_inline, unused))
@@ -37,73 +37,61 @@
 typedef float vf __attribute__((vector_size(4 * VL)));
 typedef float vf_any __attribute__((vector_size(4 * VL), aligned(4), may_alias));
 typedef int32_t vi __attribute__((vector_size(4 * VL)));
-typedef uint8_t vb __attribute__((vector_size(VL)));
-typedef uint8_t vb_any __attribute__((vector_size(VL), aligned(1), may_alias));
+#ifndef V_AVX512
+typedef vi vm;
+#endif
+
+/* Elements of a and then of b by their constant numbers. */
+#ifdef __clang__
+#define V_SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
+#else
+#define V_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (vi){__VA_ARGS__})
+#endif
+
+/* Keeps a vector in a register here, and loads what is read later again instead of keeping it: where there are more values
+ * than registers, loads are cheaper than spills. */
+#ifdef V_NEON
+#define V_KEEP(v) __asm__ volatile("" : "+w"(v) : : "memory")
+#elif defined(__SSE2__)
+#define V_KEEP(v) __asm__ volatile("" : "+v"(v) : : "memory")
+#else
+#define V_KEEP(v) __asm__ volatile("" : : : "memory")
+#endif
 
 /* ---- loads, stores, constants ---- */
 
 V_INLINE vf vload(const float *p) { return *(const vf_any *)p; }
 V_INLINE void vstore(float *p, vf v) { *(vf_any *)p = v; }
 
-#ifdef V_AVX512
-typedef __mmask16 vm;
-V_INLINE vf vset1(float x) { return (vf)_mm512_set1_ps(x); }
-V_INLINE __mmask16 vm_first(int n) { return (__mmask16)((1u << n) - 1); }
-/* Lanes from n on are zero; n in 0 .. VL. Nothing past p[n - 1] is touched. */
-V_INLINE vf vload_n(const float *p, int n) { return (vf)_mm512_maskz_loadu_ps(vm_first(n), p); }
-V_INLINE void vstore_n(float *p, vf v, int n) { _mm512_mask_storeu_ps(p, vm_first(n), (__m512)v); }
-V_INLINE vf vmin(vf a, vf b) { return (vf)_mm512_min_ps((__m512)a, (__m512)b); }
-V_INLINE vf vmax(vf a, vf b) { return (vf)_mm512_max_ps((__m512)a, (__m512)b); }
-V_INLINE vf vabs(vf a) { return (vf)_mm512_abs_ps((__m512)a); }
-V_INLINE vf vsqrt(vf a) { return (vf)_mm512_sqrt_ps((__m512)a); }
-V_INLINE vf vfloor(vf a) { return (vf)_mm512_roundscale_ps((__m512)a, 1 | _MM_FROUND_NO_EXC); }
-V_INLINE vf vceil(vf a) { return (vf)_mm512_roundscale_ps((__m512)a, 2 | _MM_FROUND_NO_EXC); }
-V_INLINE vf vround(vf a) { return (vf)_mm512_roundscale_ps((__m512)a, 0 | _MM_FROUND_NO_EXC); }
-V_INLINE vm vlt(vf a, vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LT_OQ); }
-V_INLINE vm vle(vf a, vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LE_OQ); }
-V_INLINE vm veq(vf a, vf b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_EQ_OQ); }
-V_INLINE vm vm_and(vm a, vm b) { return a & b; }
-V_INLINE vm vm_or(vm a, vm b) { return a | b; }
-V_INLINE vm vm_xor(vm a, vm b) { return a ^ b; }
-V_INLINE vm vm_not(vm a) { return (vm)~a; }
-V_INLINE vm vm_set1(int x) { return x ? 0xffff : 0; }
-V_INLINE int vm_any(vm a) { return a != 0; }
-V_INLINE vf vsel(vm m, vf a, vf b) { return (vf)_mm512_mask_blend_ps(m, (__m512)b, (__m512)a); }
-/* Truth values in memory are bytes, 0 or 1. */
-V_INLINE vm vm_load(const uint8_t *p) {
-  __m128i bytes = _mm_loadu_si128((const __m128i *)p);
-  return _mm_test_epi8_mask(bytes, bytes);
-}
-V_INLINE vm vm_load_n(const uint8_t *p, int n) {
-  __m128i bytes = _mm_maskz_loadu_epi8(vm_first(n), p);
-  return _mm_test_epi8_mask(bytes, bytes);
-}
-V_INLINE void vm_store(uint8_t *p, vm m) { _mm_storeu_si128((__m128i *)p, _mm_maskz_set1_epi8(m, 1)); }
-V_INLINE void vm_store_n(uint8_t *p, vm m, int n) {
-  _mm_mask_storeu_epi8(p, vm_first(n), _mm_maskz_set1_epi8(m, 1));
-}
-V_INLINE float vhsum(vf a) { return _mm512_reduce_add_ps((__m512)a); }
-V_INLINE float vhmax(vf a) { return _mm512_reduce_max_ps((__m512)a); }
-V_INLINE float vhmin(vf a) { return _mm512_reduce_min_ps((__m512)a); }
+#if VL == 4
+#define V_EVEN 0, 2, 4, 6
+#define V_ODD 1, 3, 5, 7
+#elif VL == 8
+#define V_EVEN 0, 2, 4, 6, 8, 10, 12, 14
+#define V_ODD 1, 3, 5, 7, 9, 11, 13, 15
+#else
+#define V_EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
+#define V_ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
+#endif
 
-#else /* lane masks */
-typedef vi vm;
-V_INLINE vf vset1(float x) {
-  vf v;
-  for (int i = 0; i < VL; i++) v[i] = x;
-  return v;
-}
-V_INLINE vi vm_first(int n) {
-  vi lanes;
-  for (int i = 0; i < VL; i++) lanes[i] = i;
-  return lanes < n;
-}
-V_INLINE int vm_any(vm a) {
-  int32_t any = 0;
-  for (int i = 0; i < VL; i++) any |= a[i];
-  return any != 0;
-}
-V_INLINE vf vsel(vm m, vf a, vf b) { return (vf)((m & (vi)a) | (~m & (vi)b)); }
+/* ---- what each instruction set has in its own way ----
+ *
+ *   vset1, vmin, vmax, vabs, vsqrt, vfloor, vceil, vround; vlt, vle, veq
+ *   vload_n, vstore_n      n in 0 .. VL elements; the other lanes are zero, and nothing behind is touched
+ *   vm_first               the first n lanes
+ *   vm_load, vm_store      truth values, in memory bytes that are 0 or 1
+ *   vsel                   a where m, else b
+ *   vhsum, vhmax, vhmin, vhprod   across lanes
+ *   v_nearest              nearest integers, ties to even; on x86 the least one for NaN and numbers beyond 32 bits
+ *   v_load_bytes, v_load_chars, v_load_halves, v_store_bytes, v_store_halves   narrower integers as words; low parts
+ *   v_gather               VL elements that lie apart */
+#if defined(__SSE2__) && !defined(V_GENERIC)
+#include "vector_x86.h"
+#else
+#include "vector_generic.h"
+#endif
+
+#ifndef V_AVX512 /* lane masks */
 V_INLINE vm vlt(vf a, vf b) { return a < b; }
 V_INLINE vm vle(vf a, vf b) { return a <= b; }
 V_INLINE vm veq(vf a, vf b) { return a == b; }
@@ -113,10 +101,8 @@ V_INLINE vm vm_xor(vm a, vm b) { return a ^ b; }
 V_INLINE vm vm_not(vm a) { return ~a; }
 V_INLINE vm vm_set1(int x) { return (vm){0} - (x != 0); }
 V_INLINE vf vabs(vf a) { return (vf)((vi)a & 0x7fffffff); }
-V_INLINE vm vm_load(const uint8_t *p) {
-  return ~(vi)(__builtin_convertvector(*(const vb_any *)p, vi) == 0);
-}
-V_INLINE void vm_store(uint8_t *p, vm m) { *(vb_any *)p = __builtin_convertvector(m & 1, vb); }
+V_INLINE vm vm_load(const uint8_t *p) { return ~(v_load_bytes(p) == 0); }
+V_INLINE void vm_store(uint8_t *p, vm m) { v_store_bytes(p, m & 1); }
 V_INLINE vm vm_load_n(const uint8_t *p, int n) {
   uint8_t bytes[VL] = {0};
   memcpy(bytes, p, (size_t)n);
@@ -127,56 +113,41 @@ V_INLINE void vm_store_n(uint8_t *p, vm m, int n) {
   vm_store(bytes, m);
   memcpy(p, bytes, (size_t)n);
 }
-#ifdef V_AVX2
-V_INLINE vf vload_n(const float *p, int n) { return (vf)_mm256_maskload_ps(p, (__m256i)vm_first(n)); }
-V_INLINE void vstore_n(float *p, vf v, int n) { _mm256_maskstore_ps(p, (__m256i)vm_first(n), (__m256)v); }
-V_INLINE vf vmin(vf a, vf b) { return (vf)_mm256_min_ps((__m256)a, (__m256)b); }
-V_INLINE vf vmax(vf a, vf b) { return (vf)_mm256_max_ps((__m256)a, (__m256)b); }
-V_INLINE vf vsqrt(vf a) { return (vf)_mm256_sqrt_ps((__m256)a); }
-V_INLINE vf vfloor(vf a) { return (vf)_mm256_floor_ps((__m256)a); }
-V_INLINE vf vceil(vf a) { return (vf)_mm256_ceil_ps((__m256)a); }
-V_INLINE vf vround(vf a) { return (vf)_mm256_round_ps((__m256)a, 0 | _MM_FROUND_NO_EXC); }
-#else
-V_INLINE vf vload_n(const float *p, int n) {
-  vf v = {0};
-  memcpy(&v, p, 4 * (size_t)n);
-  return v;
-}
-V_INLINE void vstore_n(float *p, vf v, int n) { memcpy(p, &v, 4 * (size_t)n); }
-V_INLINE vf vmin(vf a, vf b) { return vsel(a < b, a, b); }
-V_INLINE vf vmax(vf a, vf b) { return vsel(a > b, a, b); }
-#define V_LANES(name, function)                             \
-  V_INLINE vf name(vf a) {                                  \
-    for (int i = 0; i < VL; i++) a[i] = function(a[i]);     \
-    return a;                                               \
-  }
-V_LANES(vsqrt, __builtin_sqrtf)
-V_LANES(vfloor, __builtin_floorf)
-V_LANES(vceil, __builtin_ceilf)
-V_LANES(vround, __builtin_rintf)
 #endif
-V_INLINE float vhsum(vf a) {
-  for (int width = VL / 2; width; width /= 2)
-    for (int i = 0; i < width; i++) a[i] += a[i + width];
-  return a[0];
+#if VL == 4 /* no masked loads */
+V_INLINE vf vload_n(const float *p, int n) {
+  if (n >= 4) return vload(p);
+  return n == 3 ? (vf){p[0], p[1], p[2], 0} : n == 2 ? (vf){p[0], p[1], 0, 0} : n == 1 ? (vf){p[0], 0, 0, 0} : (vf){0};
 }
-V_INLINE float vhmax(vf a) {
-  for (int width = VL / 2; width; width /= 2)
-    for (int i = 0; i < width; i++) a[i] = a[i] > a[i + width] ? a[i] : a[i + width];
-  return a[0];
+V_INLINE void vstore_n(float *p, vf v, int n) {
+  if (n >= 4) {
+    vstore(p, v);
+    return;
+  }
+  if (n > 0) p[0] = v[0];
+  if (n > 1) p[1] = v[1];
+  if (n > 2) p[2] = v[2];
 }
-V_INLINE float vhmin(vf a) {
-  for (int width = VL / 2; width; width /= 2)
-    for (int i = 0; i < width; i++) a[i] = a[i] < a[i + width] ? a[i] : a[i + width];
-  return a[0];
+#ifndef V_NEON
+/* Adding and taking away 2^23 rounds; larger numbers and NaN stay. The sign is that of `a`, also of zeros. */
+V_INLINE vf vround(vf a) {
+  const vf size = vabs(a), whole = size + 8388608.0f - 8388608.0f;
+  return vsel(size < 8388608.0f, (vf)((vi)whole | ((vi)a & (int32_t)0x80000000)), a);
 }
+V_INLINE vf vfloor(vf a) {
+  const vf near = vround(a);
+  return (vf)((vi)(near - (vf)((vi)vset1(1.0f) & (near > a))) | ((vi)a & (int32_t)0x80000000));
+}
+V_INLINE vf vceil(vf a) {
+  const vf near = vround(a);
+  return (vf)((vi)(near + (vf)((vi)vset1(1.0f) & (near < a))) | ((vi)a & (int32_t)0x80000000));
+}
+#endif
 #endif
 
 /* ---- bf16, the upper half of a float, in memory; vectors of it are those floats ---- */
 
 typedef uint16_t v_bf16;
-typedef uint16_t vh __attribute__((vector_size(2 * VL)));
-typedef uint16_t vh_any __attribute__((vector_size(2 * VL), aligned(2), may_alias));
 
 /* x rounded to bf16, to nearest and ties to even, in the upper halves; the lower ones are undefined */
 V_INLINE vi v_bits_bf16(vf x) {
@@ -184,8 +155,8 @@ V_INLINE vi v_bits_bf16(vf x) {
   return ((bits + 0x7fff + ((bits >> 16) & 1)) & ~nan) | ((bits | 0x00400000) & nan);
 }
 V_INLINE vf v_round_bf16(vf x) { return (vf)(v_bits_bf16(x) & (int32_t)0xffff0000); }
-V_INLINE vf v_load_bf16(const v_bf16 *p) { return (vf)(__builtin_convertvector(*(const vh_any *)p, vi) << 16); }
-V_INLINE void v_store_bf16(v_bf16 *p, vf v) { *(vh_any *)p = __builtin_convertvector(v_bits_bf16(v) >> 16, vh); }
+V_INLINE vf v_load_bf16(const v_bf16 *p) { return (vf)(v_load_halves(p) << 16); }
+V_INLINE void v_store_bf16(v_bf16 *p, vf v) { v_store_halves(p, v_bits_bf16(v) >> 16); }
 V_INLINE vf v_set1_bf16(v_bf16 x) { return (vf)((vi){0} + ((int32_t)x << 16)); }
 #ifdef V_AVX512
 V_INLINE vf v_load_bf16_n(const v_bf16 *p, int n) {
@@ -216,10 +187,10 @@ V_INLINE vf v_load_bf16_strided(const v_bf16 *p, int64_t stride, int n) {
 
 /* n elements that lie `stride` apart; the other lanes are zero */
 V_INLINE vf vload_strided(const float *p, int64_t stride, int n) {
-  vf v = {0};
-  for (int i = 0; i < VL; i++)
-    if (i < n) v[i] = p[i * stride];
-  return v;
+  if (n == VL) return v_gather(p, stride);
+  float some[VL] = {0};
+  for (int i = 0; i < n; i++) some[i] = p[i * stride];
+  return vload(some);
 }
 V_INLINE vm vm_load_strided(const uint8_t *p, int64_t stride, int n) {
   uint8_t bytes[VL] = {0};
@@ -241,24 +212,21 @@ V_INLINE vf vsign(vf a) {
 /* reductions over all lanes; NaN if one is */
 V_INLINE float vhmax_nan(vf a) { return vm_any(vnan(a)) ? __builtin_nanf("") : vhmax(a); }
 V_INLINE float vhmin_nan(vf a) { return vm_any(vnan(a)) ? __builtin_nanf("") : vhmin(a); }
-V_INLINE float vhprod(vf a) {
-  float product = 1.0f;
-  for (int i = 0; i < VL; i++) product *= a[i];
-  return product;
-}
 
 /* ---- exp, log, erf, tanh, sigmoid ---- */
 
-/* p * 2^n for whole n in -160 .. 160 and p near 1, rounded once where the result is denormal */
-V_INLINE vf v_scale(vf p, vf n) {
+/* p * 2^n for whole n and p near 1, rounded once where the result is denormal; n in -160 .. 160, or in -150 .. 100 */
 #ifdef V_AVX512
-  return (vf)_mm512_scalef_ps((__m512)p, (__m512)n);
+V_INLINE vf v_scale(vf p, vf n) { return (vf)_mm512_scalef_ps((__m512)p, (__m512)n); }
+V_INLINE vf v_scale_low(vf p, vf n) { return v_scale(p, n); }
 #else
-  vi whole = __builtin_convertvector(n, vi), half = whole >> 1;
+V_INLINE vf v_scale(vf p, vf n) {
+  vi whole = v_nearest(n), half = whole >> 1;
   vf first = (vf)((half + 127) << 23), second = (vf)((whole - half + 127) << 23);
   return p * first * second;
-#endif
 }
+V_INLINE vf v_scale_low(vf p, vf n) { return p * (vf)((v_nearest(n) + 153) << 23) * 0x1p-26f; }
+#endif
 
 /* exp(r) - 1 for |r| <= ln(2) / 2 */
 V_INLINE vf v_expm1_core(vf r) {
@@ -271,17 +239,21 @@ V_INLINE vf v_expm1_core(vf r) {
   return p * (r * r) + r;
 }
 
-/* exp(x) = 2^n * exp(r), n the whole number nearest to x / ln(2); ln(2) in two parts so that r is exact */
+/* exp(r) for x = n * ln(2) + r, n the whole number nearest to x / ln(2); ln(2) in two parts so that r is exact */
+V_INLINE vf v_exp_core(vf x, vf *n) {
+  *n = vround(x * 1.44269504088896341f);
+  vf r = x - *n * 0.693359375f;
+  r = r - *n * -2.12194440e-4f;
+  return v_expm1_core(r) + 1.0f;
+}
 V_INLINE vf vexp(vf x) {
-  x = vmax(vset1(-105.0f), vmin(vset1(90.0f), x));
-  vf n = vround(x * 1.44269504088896341f);
-  vf r = x - n * 0.693359375f;
-  r = r - n * -2.12194440e-4f;
-#ifdef V_AVX512
-  return v_scale(v_expm1_core(r) + 1.0f, n);
-#else
-  return vsel(vnan(x), x, v_scale(v_expm1_core(r) + 1.0f, n));
-#endif
+  vf n, p = v_exp_core(vmax(vset1(-105.0f), vmin(vset1(90.0f), x)), &n);
+  return v_scale(p, n);
+}
+/* the same for x in -100 .. 60 */
+V_INLINE vf v_exp_low(vf x) {
+  vf n, p = v_exp_core(x, &n);
+  return v_scale_low(p, n);
 }
 
 /* 2^y for y <= 100, y = n + r for whole n; the polynomial in halves (Estrin) */
@@ -290,7 +262,7 @@ V_INLINE vf vexp2(vf y) {
   vf n = vround(y), r = y - n, r2 = r * r;
   vf p = (5.550361655e-02f * r + 2.402265115e-01f) + (1.339043767e-03f * r + 9.618022773e-03f) * r2;
   p = 1.547183475e-04f * (r2 * r2) + p;
-  return v_scale(p * r2 + (0.693147181f * r + 1.0f), n);
+  return v_scale_low(p * r2 + (0.693147181f * r + 1.0f), n);
 }
 
 /* log(x) = e ln(2) + log(m), x = 2^e m, m in [sqrt(1/2), sqrt(2)) */
@@ -339,7 +311,7 @@ V_INLINE vf verf(vf a) {
   large = large * t - 1.06777877e-1f;
   large = large * t - 6.34846687e-1f;
   large = large * t - 1.28717512e-1f;
-  large = v_with_sign(1.0f - vexp(large * t - t), a);
+  large = v_with_sign(1.0f - v_exp_low(vmax(vset1(-100.0f), large * t - t)), a);
   vf small = vset1(-5.96761703e-4f);
   small = small * s + 4.99119423e-3f;
   small = small * s - 2.67681349e-2f;
@@ -369,14 +341,16 @@ V_INLINE vf vtanh(vf x) {
   p = p * z - 5.37397155531e-2f;
   p = p * z + 1.33314422036e-1f;
   p = p * z - 3.33332819422e-1f;
-  vf large = 1.0f - 2.0f / (vexp(t + t) + 1.0f);
+  vf s = vmin(vset1(10.0f), t), large = 1.0f - 2.0f / (v_exp_low(s + s) + 1.0f);
   return v_with_sign(vsel(vlt(vset1(0.625f), t), large, p * z * t + t), x);
 }
 
-/* 1 / (1 + exp(-x)); by exp(-|x|), so that small results keep their bits */
+/* 1 / (1 + exp(-x)) as t / (t + p) with exp(-x) = p / t and t a power of 2, so that small results keep their bits; the
+ * numerator is 2^64 times t, which may be denormal */
 V_INLINE vf vsigmoid(vf x) {
-  vf e = vexp(-vabs(x));
-  return vsel(vlt(x, vzero()), e, vset1(1.0f)) / (1.0f + e);
+  vf n, p = v_exp_core(vmax(vset1(-40.0f), vmin(vset1(105.0f), -x)), &n);
+  vf t = (vf)((191 - v_nearest(n)) << 23);
+  return t / (t * 0x1p-64f + p) * 0x1p-64f;
 }
 
 /* ---- other functions, lane by lane ---- */

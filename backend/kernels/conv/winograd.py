@@ -198,7 +198,7 @@ def winograd_step(problem: ConvProblem, algorithm: Algorithm, ctx: Context, *, n
     window, nr, xis = problem.window, choice.nv * lanes, (t + 2) ** 2
     turned = (blocks.rows * t + 2) * (blocks.columns * t + 2 + lanes) * lanes + lanes * lanes
     ldv = -(-c // lanes) * lanes + 16
-    floats = xis * blocks.size * (ldv + nr) + (ldv if nhwc else turned)
+    floats = xis * blocks.size * (ldv + nr) + (0 if nhwc else turned)
     floats += xis * (chunk * nr + 16) if chunk else 0
     prefetch = prefetched_lines(choice, ctx.target, blocks.size, (9 if chunk else xis) * m, c)
     if chunk and prefetch:  # the lines are those of one tap, not of a step

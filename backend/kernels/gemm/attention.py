@@ -58,20 +58,24 @@ def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
     if masked and mask is None:
         return None
     extents = Extents()
-    wide = ctx.target.lanes * (2 if ctx.target.isa == "avx2" else 4)  # of a panel: 16 keys are packed at a time
+    vectors = 4 if ctx.target.registers >= 32 else 2
+    wide = ctx.target.lanes * vectors
     padded = ceildiv(keys, wide) * wide
     ld = minimum(padded, keys_per_span(ctx.target, wide))
     half, line = ceildiv(depth, 2), ceildiv(v.shape[3], ctx.target.lanes) * ctx.target.lanes
     if bf16:
-        scratch: Dim = 4 * (BLOCK * ld + padded * half + ceildiv(padded, 2) * line + (BLOCK + 16) * half)
+        floats: Dim = BLOCK * ld + padded * half + ceildiv(padded, 2) * line + (BLOCK + ctx.target.lanes) * half
     else:
-        scratch = 4 * (BLOCK * ld + padded * (depth + v.shape[3]))
+        floats = BLOCK * ld + padded * (depth + v.shape[3])
+    scratch = ceildiv(floats, 16) * 64
     params = {
         "scale": c_float(factor),
         "late": not masked and factor > 0,
         "causal": bool(int_attr(node, "is_causal", 0)),
         "zeros": "masked" if node.op == "Attention" else "nan" if int_attr(node, "nan_to_zero", 0) else "",
         "bf16": bf16,
+        "tile_rows": 6,
+        "tile_vectors": vectors,
         "block": BLOCK,
         "ld": extents(ld),
         "online": not same(ld, padded),

@@ -81,7 +81,9 @@ def _candidates(target: Target) -> list[tuple[int, int]]:
     if target.registers >= 32:
         wide = [(8, 3), (7, 4), (6, 4), (9, 3), (12, 2), (14, 2), (10, 2), (5, 5), (16, 1), (4, 6)]
         return [*wide, (1, 8), (2, 8), (3, 6)]
-    return [(6, 2), (4, 3), (5, 2), (8, 1), (3, 3), (3, 4), (1, 8), (2, 4)]
+    narrow = [(6, 2), (4, 3), (5, 2), (8, 1), (3, 3), (3, 4), (1, 8), (2, 4)]
+    # without fused multiply-adds a product takes a register of its own
+    return [tile for tile in narrow if target.isa != "portable" or math.prod(tile) + min(tile) < 15]
 
 
 def tile_cycles(rows: int, vecs: int, k: int, far: bool = False) -> float:

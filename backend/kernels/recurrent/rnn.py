@@ -58,15 +58,16 @@ def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
     added = Epilogue((summand,), (), "x + e0", gates)
     steps = gemm_steps(GemmProblem(group, added, left, right, (), m, n, k), ctx)
     early = 2 if late else count
-    recurrent = {"weights": ctx.add_constant(_blocks(r[:, :early], lanes), "recurrent")}
+    rows = _rows(batch, count, ctx.target.registers)
+    together = [_together(rows, gates_, -(-hidden // lanes)) for gates_ in (early, 1)]
+    recurrent = {"weights": ctx.add_constant(_blocks(r[:, :early], lanes, together[0]), "recurrent")}
     if late:
-        recurrent["late"] = ctx.add_constant(_blocks(r[:, 2:], lanes), "recurrent")
+        recurrent["late"] = ctx.add_constant(_blocks(r[:, 2:], lanes, together[1]), "recurrent")
     elif op == "GRU":
         recurrent["bias"] = ctx.add_constant(_by_block(rb[:, 2:, :, None], lanes)[0], "bias")
     recurrent |= {key: value for key, value in zip(("h0", "c0"), inputs[5:7], strict=True) if value}
     named = zip(("y", "y_h", "y_c"), node.outputs, strict=False)
     outputs = {key: value for key, value in named if value and value in group.outputs}
-    rows = _rows(batch, count, ctx.target.registers)
     scratch = -(-4 * rows[0] * (-(-hidden // lanes) * lanes) * 4 // 64) * 64
     extents = Extents()
     work = product((time, batch, directions * count * hidden * hidden))  # one thread per sequence
@@ -79,6 +80,7 @@ def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
         "directions": directions,
         "backwards": list(_BACKWARDS[str(node.attrs.get("direction", "forward"))]),
         "rows": rows,
+        "together": together,
         "by_batch": by_batch,
         "inputs": ["x", *recurrent],
         "outputs": list(outputs),
@@ -118,12 +120,23 @@ def _plain(node: Node, inputs: list[str]) -> bool:
 
 
 def _rows(batch: Dim, gates: int, registers: int) -> list[int]:
-    """Return the numbers of batch rows computed together, descending to 1."""
+    """Return the numbers of batch rows computed together, descending: equal ones and what is left, or down to 1."""
     most = (registers - gates - 2) // gates
-    rows = [max(1, min(most, batch)) if isinstance(batch, int) else most]
+    if isinstance(batch, int) and batch > 0:
+        equal = -(-batch // -(-batch // most))
+        return [equal, batch % equal] if batch % equal else [equal]
+    rows = [most]
     while rows[-1] > 1:
         rows.append(rows[-1] // 2)
     return rows
+
+
+def _together(rows: list[int], gates: int, blocks: int) -> int:
+    """Return the number of blocks of units computed together.
+
+    Chains of multiply-adds hide their latency if there are eight. Several blocks read one stream of weights, so the
+    layout of weights is that of these blocks, for all numbers of rows."""
+    return max(1, min(-(-8 // (max(rows) * gates)), blocks))
 
 
 def _by_block(gates: NDArray[Any], lanes: int) -> NDArray[Any]:
@@ -136,8 +149,13 @@ def _by_block(gates: NDArray[Any], lanes: int) -> NDArray[Any]:
     return np.ascontiguousarray(split.transpose(4, 0, 2, 1, 3)).reshape(k, -1)
 
 
-def _blocks(gates: NDArray[Any], lanes: int) -> NDArray[Any]:
-    """Reorder [direction, gate, unit, k] to [direction, unit block, k, gate, lane], flat."""
+def _blocks(gates: NDArray[Any], lanes: int, together: int) -> NDArray[Any]:
+    """Reorder [direction, gate, unit, k] to [direction, unit block / together, k, together, gate, lane], flat.
+
+    Blocks that are left over follow singly."""
     directions, count, _, k = gates.shape
-    flat = _by_block(gates, lanes).reshape(k, directions, -1, count, lanes)
-    return np.ascontiguousarray(flat.transpose(1, 2, 0, 3, 4)).reshape(-1)
+    flat = _by_block(gates, lanes).reshape(k, directions, -1, count * lanes)
+    whole = flat.shape[2] // together * together
+    first = flat[:, :, :whole].reshape(k, directions, -1, together * count * lanes)
+    parts = [part.transpose(1, 2, 0, 3).reshape(directions, -1) for part in (first, flat[:, :, whole:])]
+    return np.ascontiguousarray(np.concatenate(parts, axis=1)).reshape(-1)

@@ -14,12 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from rewrite.benchmarks import harness
 
 TEMPLATES = Path(__file__).parents[3] / "backend" / "kernels" / "common"
 STEP = 4093  # a prime: every STEP-th bit pattern is tried
 
 SOURCE = """
-#include "vector.h"
+#include "low_precision.h"
+#include "transpose.h"
 #define LOOP(name, function) \\
   void name(const float *x, float *y, long n) { \\
     long i = 0; \\
@@ -51,15 +53,37 @@ float f_sum(const float *x) { return vhsum(vload(x)); }
 float f_top(const float *x) { return vhmax(vload(x)) - vhmin(vload(x)); }
 float f_product(const float *x) { return vhprod(vload(x)); }
 int f_lanes(void) { return VL; }
+int f_any(const float *x) { return vm_any(vlt(vload(x), vzero())); }
+void f_gather(const float *x, int64_t stride, int n, float *y) { vstore(y, vload_strided(x, stride, n)); }
+void f_bytes(const uint8_t *x, float *y) { vstore(y, v_load_u8(x)), vstore(y + VL, v_load_s8((const int8_t *)x)); }
+void f_bf16(const float *x, uint16_t *y, float *z) { v_store_bf16(y, vload(x)), vstore(z, v_load_bf16(y)); }
+void f_u8(const float *x, uint8_t *y, int zero, int n) { v_quantize_u8_n(y, vload(x), zero, n); }
+void f_s8(const float *x, int8_t *y, int zero, int n) { v_quantize_s8_n(y, vload(x), zero, n); }
+void f_packed(const float *x, uint8_t *y, int zero, int sign) {
+  const vi all = n_packed(vload(x), vload(x + VL), vload(x + 2 * VL), vload(x + 3 * VL), zero, sign);
+  n_store_bytes(y, n_ordered(all), 4 * VL);
+}
+void f_quads(const uint8_t *x, vi *y) {
+  n_quads(n_bytes(x), n_bytes(x + 4 * VL), n_bytes(x + 8 * VL), n_bytes(x + 12 * VL), y);
+}
+void f_dot(const uint8_t *u, const int8_t *s, vi *y) { *y = n_dot_bytes(*y, n_bytes(u), n_bytes((const uint8_t *)s)); }
+void f_pairs(const float *x, float *y) { vstore(y, v_row_bf16(vload(x), vload(x + VL))); }
+#define TURN(type) void f_turn_##type(const type *s, type *t) { k_transpose_##type(s, 17, t, 18); }
+TURN(uint8_t) TURN(uint16_t) TURN(uint32_t) TURN(uint64_t)
 """
-X86_FLAGS = {"avx512": ["-march=native"], "avx2": ["-mavx2", "-mfma"], "portable": ["-msse2"]}
+X86_FLAGS = {
+    "avx512": ["-march=native"],
+    "avx2": ["-mavx2", "-mfma"],
+    "portable": ["-msse2"],
+    "generic": ["-DV_GENERIC"],  # without intrinsics
+}
 
 
 def _targets() -> list[str]:
     if platform.machine() != "x86_64":
         return ["portable"]
     cpu = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
-    return ["portable", *(name for name, flag in (("avx2", " fma "), ("avx512", "avx512bw")) if flag in cpu)]
+    return ["generic", "portable", *(name for name, flag in (("avx2", " fma "), ("avx512", "avx512bw")) if flag in cpu)]
 
 
 @pytest.fixture(scope="module", params=_targets())
@@ -77,7 +101,7 @@ def lib(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
     loaded = ctypes.CDLL(str(library))
     for name in ("f_sum", "f_top", "f_product"):
         getattr(loaded, name).restype = ctypes.c_float
-    assert loaded.f_lanes() == {"avx512": 16, "avx2": 8, "portable": 4}[request.param]
+    assert loaded.f_lanes() == {"avx512": 16, "avx2": 8}.get(request.param, 4)
     return loaded
 
 
@@ -208,3 +232,97 @@ def test_across_lanes(lib: ctypes.CDLL) -> None:
     assert lib.f_sum(pointer) == pytest.approx(float(x.sum()), rel=1e-6)
     assert lib.f_top(pointer) == pytest.approx(float(x.max() - x.min()), rel=1e-6)
     assert lib.f_product(pointer) == pytest.approx(float(x.prod()), rel=1e-6)
+
+
+def _pointer(array: NDArray[Any]) -> ctypes.c_void_p:
+    return ctypes.c_void_p(array.ctypes.data)
+
+
+def aligned(array: NDArray[Any]) -> NDArray[Any]:
+    """Return a copy aligned as vectors are."""
+    copy = harness.aligned(array.shape, array.dtype)
+    copy[...] = array
+    return copy
+
+
+def test_any_lane(lib: ctypes.CDLL) -> None:
+    for lane in range(lib.f_lanes()):
+        x = np.ones(lib.f_lanes(), np.float32)
+        assert not lib.f_any(_pointer(x))
+        x[lane] = -1
+        assert lib.f_any(_pointer(x))
+
+
+def test_strided_loads(lib: ctypes.CDLL) -> None:
+    lanes = lib.f_lanes()
+    x, y = np.arange(300, dtype=np.float32), np.empty(lanes, np.float32)
+    for n in range(lanes + 1):
+        lib.f_gather(_pointer(x[200:]), ctypes.c_int64(-7), n, _pointer(y))
+        np.testing.assert_array_equal(y, [200 - 7 * i if i < n else 0 for i in range(lanes)])
+
+
+def test_bytes_as_floats(lib: ctypes.CDLL) -> None:
+    lanes = lib.f_lanes()
+    for first in range(0, 256, lanes):
+        x, y = np.arange(first, first + lanes).astype(np.uint8), np.empty(2 * lanes, np.float32)
+        lib.f_bytes(_pointer(x), _pointer(y))
+        np.testing.assert_array_equal(y, [*x, *x.view(np.int8)])
+
+
+def test_bf16(lib: ctypes.CDLL) -> None:
+    lanes = lib.f_lanes()
+    x = np.random.default_rng(1).standard_normal(2 * lanes).astype(np.float32)
+    halves, back, words = np.empty(lanes, np.uint16), np.empty(lanes, np.float32), np.empty(lanes, np.uint32)
+    lib.f_bf16(_pointer(x), _pointer(halves), _pointer(back))
+    np.testing.assert_array_equal(back.view(np.uint32), halves.astype(np.uint32) << 16)
+    np.testing.assert_allclose(back, x[:lanes], rtol=2**-8)
+    lib.f_pairs(_pointer(x), _pointer(words))
+    np.testing.assert_array_equal(words.view(np.uint16)[:lanes], halves)
+
+
+@pytest.mark.parametrize("zero", [0, 3, 255, -128])
+def test_quantization(lib: ctypes.CDLL, zero: int) -> None:
+    lanes = lib.f_lanes()
+    edges = [0.5, 1.5, -0.5, 1e30, -1e30, np.inf, -np.inf, 254.5, 255.5, 127.5, -128.5, 4e4, -4e4, 3e9, -3e9, 0.0]
+    rng = np.random.default_rng(zero + 128)
+    x = np.concatenate([edges, rng.uniform(-300, 300, 4 * 16 - len(edges))])[: 4 * lanes].astype(np.float32)
+    rounded = np.round(np.clip(x.astype(np.float64), -1e9, 1e9)).astype(np.int64) + zero
+    for signed, low in ((0, 0), (1, -128)):
+        if not low <= zero <= low + 255:
+            continue
+        kind: type = np.int8 if signed else np.uint8
+        expected = np.clip(rounded, low, low + 255).astype(kind)
+        whole = np.empty(4 * lanes, kind)
+        lib.f_packed(_pointer(x), _pointer(whole), zero, signed)
+        np.testing.assert_array_equal(whole, expected)
+        for n in range(lanes + 1):
+            some = np.full(lanes + 1, 77, kind)
+            (lib.f_s8 if signed else lib.f_u8)(_pointer(x), _pointer(some), zero, n)
+            np.testing.assert_array_equal(some, [*expected[:n], *[77] * (lanes + 1 - n)])
+
+
+def test_products_of_bytes(lib: ctypes.CDLL) -> None:
+    lanes = lib.f_lanes()
+    rng = np.random.default_rng(2)
+    u, s = rng.integers(0, 256, 4 * lanes).astype(np.uint8), rng.integers(-128, 128, 4 * lanes).astype(np.int8)
+    u[:4], s[:4] = 255, -128
+    sums = aligned(np.full(lanes, 5, np.int32))
+    lib.f_dot(_pointer(u), _pointer(s), _pointer(sums))
+    np.testing.assert_array_equal(sums, 5 + (u.astype(np.int32) * s).reshape(-1, 4).sum(1))
+
+
+def test_interleaved_bytes(lib: ctypes.CDLL) -> None:
+    lanes = lib.f_lanes()
+    x = np.random.default_rng(3).integers(0, 256, 16 * lanes).astype(np.uint8)
+    y = aligned(np.empty(16 * lanes, np.uint8))
+    lib.f_quads(_pointer(x), _pointer(y))
+    by_channel = x.reshape(4, -1).T.reshape(-1, 4, 4, 4)  # [lane of 128 bits][vector][channel][row]
+    np.testing.assert_array_equal(y.reshape(4, -1, 4, 4), by_channel.swapaxes(0, 1))
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.uint16, np.uint32, np.uint64])
+def test_transposed_blocks(lib: ctypes.CDLL, dtype: type) -> None:
+    x, y = np.arange(16 * 17).astype(dtype), np.full(16 * 18, 7, dtype)
+    getattr(lib, f"f_turn_{dtype.__name__}_t")(_pointer(x), _pointer(y))
+    np.testing.assert_array_equal(y.reshape(16, 18)[:, :16], x.reshape(16, 17)[:, :16].T)
+    assert (y.reshape(16, 18)[:, 16:] == 7).all()

@@ -1,0 +1,73 @@
+"""Inner loops of micro-kernels in machine code: what the compiler makes of them is what was designed.
+
+A loop that spills an accumulator, or broadcasts an element lane by lane, gives correct results at half the speed.
+Timings show it only on a machine with that instruction set, counts of instructions on every one."""
+
+from __future__ import annotations
+
+import platform
+import shutil
+
+import pytest
+from rewrite.backend.ir.target import make_target
+from rewrite.benchmarks import machine_code
+from rewrite.benchmarks.machine_code import Counts, MicroKernel
+
+Measured = list[tuple[MicroKernel, Counts]]
+
+
+@pytest.fixture(scope="module", params=["avx512", "avx2", "portable"])
+def measured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Measured:
+    """Counts of all micro-kernels of a target, from one compilation."""
+    if platform.machine() != "x86_64":
+        pytest.skip("counts are those of x86-64")
+    if machine_code.find_disassembler() is None:
+        pytest.skip("there is neither objdump nor llvm-objdump")
+    if shutil.which("gcc") is None:
+        pytest.skip("counts are those of gcc")
+    return machine_code.measure(make_target(request.param), tmp_path_factory.mktemp("code"))
+
+
+def test_register_tiles(measured: Measured) -> None:
+    """A step of k is MR x NV products, NV loads and MR broadcasts, and nothing else of weight."""
+    tiles = [(loop, counts) for loop, counts in measured if loop.rows]
+    assert len(tiles) == 11
+    wrong = []
+    for loop, counts in tiles:
+        products, halves = loop.rows * loop.vectors, counts.products // (loop.rows * loop.vectors)
+        # products that the instruction set lacks are made of two halves, each with its own loads
+        assert halves == 1 or (halves == 2 and ("bf16" in loop.label or "int8" in loop.label)), loop
+        # the accumulators, a row of B and an element of A take one register more than there are in 7 x 4
+        spilled = 2 if (loop.rows, loop.vectors) == (7, 4) else 0
+        designed = Counts(halves * products, halves * loop.vectors, halves * loop.rows, 0, spilled, 0)
+        if halves == 2:  # constants and products of integers take registers, too
+            designed = Counts(designed.products, counts.loads, designed.broadcasts, 0, min(counts.stack, 12), 0)
+        if counts != designed:
+            wrong.append(f"{loop.label}{loop.function}: {counts}; designed: {designed}")
+    assert not wrong, "\n".join(wrong)
+
+
+def test_other_loops(measured: Measured) -> None:
+    """Transforms, depthwise filters and recurrences insert no lanes and keep their sums in registers."""
+    wrong = [
+        f"{loop.label}{loop.function}: {counts}"
+        for loop, counts in measured
+        if not loop.rows and (not counts.products or counts.shuffles > 4 or counts.stack > 12)
+    ]
+    assert not wrong, "\n".join(wrong)
+
+
+def test_winograd_transforms_store_results_only(measured: Measured) -> None:
+    """36 inputs become 36 vectors, and 36 sums 16 outputs; nothing is stored between the two dimensions."""
+    found = {(loop.label, loop.function): counts for loop, counts in measured if loop.label.startswith("winograd")}
+    for label in ("winograd", "winograd nhwc"):
+        assert found[label, "_read"].stores == 36
+        assert found[label, "_read"].loads == 84
+        assert found[label, "_write"].stores == 16
+
+
+def test_recurrences_have_chains_enough(measured: Measured) -> None:
+    """Eight sums or more, as a multiply-add takes four cycles and two begin in each."""
+    found = [counts for loop, counts in measured if loop.label.startswith("lstm")]
+    assert found
+    assert all(counts.products >= 8 for counts in found)
