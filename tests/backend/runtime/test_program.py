@@ -401,7 +401,7 @@ def test_outputs_of_hosts_are_written_to_given_arrays() -> None:
         ({"y": np.zeros((4, 9), np.float32)}, r"'y' is float32\[4, 9\], the model's output is float32\[4, 8\]"),
         ({"y": np.zeros((8, 4), np.float32).T}, "'y' is not C-contiguous"),
         ({"z": np.zeros((4, 8), np.float32)}, "no output 'z'"),
-        ([], "`out` has 0 arrays, the model 1 outputs"),
+        ([], "`out` has 0 arrays, but the model has 1 outputs"),
         ({"y": np.broadcast_to(np.float32(0), (4, 8))}, "'y' is read-only"),
     ],
 )
