@@ -54,7 +54,7 @@ def compile_graph(
     for kind in parse_targets(target):
         with Builder(kind, Store(cache_dir), keep_source=source) as builder:
             plan = lower(group(graph, PlanSettings(fusing, kind, count, reassociate)), on_kernel=builder.add)
-            refuse_unknown(plan)
+            refuse_unknown(plan, fusing.defined)
             built = builder.finish(plan.kernels, progress)
         variants.append((kind, plan))
         if best is None and runs_here(kind):

@@ -87,8 +87,14 @@ def lower_precision(saturated: Saturated, setup: Setup, limits: Limits, *, for_k
 def extract(value: Saturated, setup: Setup, target: str, effort: extraction.Limits | None = None) -> Chosen:
     """Choose the cheapest admissible nodes for a target."""
     cost = setup.costs[target]
-    usable = extraction.admissible(cost.target, value.graph.opset, setup.rules.declared)
-    found = extraction.extract(value.egraph, cost, admissible=usable, limits=effort)
+    opset, defined = value.graph.opset, setup.rules.declared
+    usable = extraction.admissible(cost.target, opset, defined)
+    try:
+        found = extraction.extract(value.egraph, cost, admissible=usable, limits=effort)
+    except extraction.ExtractionError:
+        # Some definition does not apply: the graph keeps its operator, and the backend says which and why.
+        usable = extraction.admissible(cost.target, opset, ())
+        found = extraction.extract(value.egraph, cost, admissible=usable, limits=effort)
     return Chosen(target, value.egraph, found)
 
 

@@ -141,7 +141,8 @@ def _without_kernel(
     bound = set(symbols).union(*(plain_symbols(graph.types.get(v)) for v in graph.inputs))
     fixed: dict[int, list[Item]] = {}
     for node in graph.nodes:
-        types = [graph.types.get(v) for v in (*node.inputs, *node.outputs) if v]
+        # Constants of any type are left to the lowerers, which pack them.
+        types = [graph.types.get(v) for v in (*node.inputs, *node.outputs) if v and v not in graph.constants]
         computable = all(is_dense(t) and symbols_of(t) <= bound for t in types)
         items: Sequence[Item] | None = None
         if node.op in _CONTROL:

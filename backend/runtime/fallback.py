@@ -10,15 +10,18 @@ import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...engine.ir.graph import Node, TensorType
+from ...engine.ir.graph import Graph, Node, TensorType
 from ...engine.ir.protos import attribute_to_proto
 from ...engine.operators.schemas import WORKING_OPSET, find_schema, signature, split_name
 from ...errors import RewriteError, UserError
 from ..ir.kernel_graph import HOST_OPERATORS, Control, Fallback, ModelPlan
+
+if TYPE_CHECKING:
+    from ...grammar.syntax import ast
 
 
 class FallbackWarning(UserWarning):
@@ -33,17 +36,24 @@ def warn_of_fallbacks(found: Mapping[str, int]) -> None:
         warnings.warn(text, FallbackWarning, stacklevel=3)
 
 
-def refuse_unknown(plan: ModelPlan) -> None:
-    """Raise UserError naming all operators that neither a kernel nor the reference implementation computes."""
+def refuse_unknown(plan: ModelPlan, defined: Mapping[str, ast.Op]) -> None:
+    """Raise UserError naming all operators that neither a kernel nor the reference implementation computes.
+
+    `defined` are the operators that have a definition; the error says why it does not apply to a node."""
     nodes = [item.node for item in plan.all_items() if isinstance(item, Fallback)]
     first = {node.op: node for node in reversed(nodes)}
     unknown = {op: node for op, node in sorted(first.items()) if not computable(node)}
     if unknown:
+        from ...engine.rewriting.definition_expansion import why_not_defined  # running a program needs no rules
+
         where = ", ".join(f"node {node.name or node.outputs[0]} ({op})" for op, node in unknown.items())
+        graph = Graph(plan.inputs, plan.outputs, constants=dict(plan.constants), types=dict(plan.types))
+        reasons = ((op, why_not_defined(graph, node, defined)) for op, node in unknown.items())
+        why = "".join(f"The definition of {op} does not apply: {reason}. " for op, reason in reasons if reason)
         raise UserError(
             f"no implementation of operator{'s' * (len(unknown) > 1)} {', '.join(unknown)} is available",
             where=where,
-            hint="To write only the optimized ONNX model: rewrite MODEL.onnx --emit onnx",
+            hint=f"{why}To write only the optimized ONNX model: rewrite MODEL.onnx --emit onnx",
         )
 
 

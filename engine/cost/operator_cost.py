@@ -400,7 +400,7 @@ _COMPLEX: dict[str, Callable[..., tuple[float, float]]] = _by_operator(
         partial(_conv, dtype="int8", last=True, weight=3): "rewrite.ChannelsLastQLinearConv",
         _conv_transpose: "ConvTranspose",
         _deform_conv: "DeformConv",
-        _matmul: "MatMul Gemm MatMulInteger QLinearMatMul FusedMatMul FusedGemm",
+        _matmul: "MatMul Gemm MatMulInteger QLinearMatMul FusedMatMul FusedGemm MatMulNBits rewrite.MatMulBlockwise",
         _matmul_bf16: "rewrite.MatMulBf16",
         _einsum: "Einsum",
         _attention: "Attention rewrite.ScaledDotProductAttention MultiHeadAttention GroupQueryAttention",

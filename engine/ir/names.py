@@ -12,7 +12,9 @@ CHANNELS_LAST = frozenset(
 """Operators on images in NHWC layout."""
 ATTENTION = frozenset(f"{OWN_DOMAIN}.{name}" for name in ("ScaledDotProductAttention", "AttentionBf16"))
 """Fused attention, with products in f32 or of operands rounded to bf16."""
-KERNEL_OPERATORS = LOWER_PRECISION | CHANNELS_LAST | ATTENTION
+BLOCKWISE = frozenset((f"{OWN_DOMAIN}.MatMulBlockwise",))
+"""Products with weights of few bits, quantized in blocks."""
+KERNEL_OPERATORS = LOWER_PRECISION | CHANNELS_LAST | ATTENTION | BLOCKWISE
 """Operators of the standard library that have a kernel; any other stands for its definition."""
 
 WITH_BODIES = ("If", "Loop", "Scan")

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import Iterable, Mapping
 from functools import partial
 
+from ...grammar.printing.printer import print_expr
 from ...grammar.syntax import ast
 from ...grammar.syntax.scope import param_types
 from ..egraph.egraph import EGraph
@@ -52,7 +53,10 @@ def define(context: Evaluator, handle: int, op: ast.Op) -> bool:
     env = bind_parameters(context, op, inputs, node.attrs)
     check_given(context, (*param_types(op), *op.given), env)
     for condition in op.where:
-        context.prove(condition, env)
+        try:
+            context.prove(condition, env)
+        except Unprovable as why:
+            raise Unprovable(f"it requires {print_expr(condition)}") from why
     return equate_outputs(context, handle, evaluate_definition(context, op, env)[: node.outputs], context.made_by)
 
 

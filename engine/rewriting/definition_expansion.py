@@ -63,9 +63,35 @@ def definition_graph(graph: Graph, node: Node, defined: Mapping[str, ast.Op]) ->
     Values keep their names, new names begin with that of the first output. Small constants that the node reads are
     part of the graph. `defined` are the definitions by the operator's name in rules."""
     name = node.op.removeprefix(f"{OWN_DOMAIN}.")
+    alone = _alone(graph, node)
+    egraph, handle = _alone_in_egraph(alone, node.op)
+    context = Evaluator(egraph, defined).for_match(egraph.origins[handle])
+    try:
+        define(context, handle, defined[name])
+        choice = extract(egraph, CostModel(model="nodes"), admissible=lambda n: n.op != node.op)
+    except (Unprovable, IllTyped, ExtractionError):
+        return None
+    return decode(egraph, choice, alone, prefix=f"{node.outputs[0]}_")
+
+
+def why_not_defined(graph: Graph, node: Node, defined: Mapping[str, ast.Op]) -> str:
+    """Return why the definition of a node's operator does not apply to it; empty if there is none, or it does."""
+    op = defined.get(node.op.removeprefix(f"{OWN_DOMAIN}."))
+    if op is None:
+        return ""
+    egraph, handle = _alone_in_egraph(_alone(graph, node), node.op)
+    try:
+        define(Evaluator(egraph, defined).for_match(egraph.origins[handle]), handle, op)
+    except (Unprovable, IllTyped) as why:
+        return str(why)
+    return ""
+
+
+def _alone(graph: Graph, node: Node) -> Graph:
+    """Return a graph of one node of a graph; the small constants that it reads are part of it."""
     inputs = tuple(v for v in dict.fromkeys(node.inputs) if v)
     small = {v: c for v in inputs if (c := graph.constants.get(v)) is not None and c.array.size <= SMALL}
-    alone = Graph(
+    return Graph(
         inputs=tuple(v for v in inputs if v not in small),
         outputs=tuple(v for v in node.outputs if v),
         nodes=[node],
@@ -74,13 +100,10 @@ def definition_graph(graph: Graph, node: Node, defined: Mapping[str, ast.Op]) ->
         name=node.outputs[0],
         opset=graph.opset,
     )
+
+
+def _alone_in_egraph(alone: Graph, op: str) -> tuple[EGraph, int]:
+    """Return an e-graph of a graph of one node, and the handle of that."""
     egraph = EGraph.scratch(fresh_dims("_x"))
     encode(alone, egraph)
-    handle = next(h for h, n in enumerate(egraph.nodes) if n.op == node.op)
-    context = Evaluator(egraph, defined).for_match(egraph.origins[handle])
-    try:
-        define(context, handle, defined[name])
-        choice = extract(egraph, CostModel(model="nodes"), admissible=lambda n: n.op != node.op)
-    except (Unprovable, IllTyped, ExtractionError):
-        return None
-    return decode(egraph, choice, alone, prefix=f"{node.outputs[0]}_")
+    return egraph, next(h for h, n in enumerate(egraph.nodes) if n.op == op)

@@ -108,15 +108,17 @@ def choose(
     batch: int = 1,
     packing: float = 0.0,
     streamed: bool = False,
+    vectors: int = 0,
 ) -> Tiles:
     """Return the tile with the least modeled time for a batch of rows x columns x k products; None: any extent.
 
     `packing` is the cost of packing one vector of a panel, in cycles per k. `streamed`: B comes from memory, each panel
-    once, so reading it again costs much even for few rows. Of equal tiles the first candidate wins."""
+    once, so reading it again costs much even for few rows. `vectors` is the width of the tile; 0: any. Of equal tiles
+    the first candidate wins."""
     best: tuple[float, tuple[int, int]] | None = None
     m, n = rows or (NOMINAL_ROWS if rows is None else 1), columns or (NOMINAL_COLUMNS if columns is None else 1)
     for mr, nv in _candidates(target):
-        if rows is None and mr < 4:
+        if (rows is None and mr < 4) or vectors not in (0, nv):
             continue
         if nv < 2 and (columns is None or streamed):
             continue

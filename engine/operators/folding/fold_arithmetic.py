@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.graph import DType
-from .fold_call import Array, Attrs, Call, Fast, Refused, numeric, real, tiny
+from .fold_call import Array, Attrs, Call, Fast, Refused, front_axis, numeric, real, tiny
 from .signed_extrema import maximum, minimum
 
 
@@ -106,10 +106,21 @@ def _clip(call: Call) -> Array:
     return np.asarray(found, dtype=call[0].dtype)
 
 
+_NIBBLES = {"int4": (-8, 7), "uint4": (0, 15)}
+"""Least and greatest value of the integers of four bits, which NumPy stores in a byte each."""
+
+
 def cast(array: Array, to: np.dtype[Any]) -> Array:
     """Cast an array as ONNX's Cast does; raises `Refused` where ONNX leaves the result undefined."""
     if array.dtype == to:
         return array
+    if array.dtype.name in _NIBBLES:
+        return cast(array.astype(np.int8), to)
+    if to.name in _NIBBLES:
+        low, high = _NIBBLES[to.name]
+        if array.dtype.kind not in "iu" or (array < low).any() or (array > high).any():
+            raise Refused
+        return np.asarray(array.astype(to))
     if any((d.kind not in "biuf" and d.name != "bfloat16") or tiny(d) for d in (array.dtype, to)):
         raise Refused
     if real(array.dtype) and to.kind in "iu":
@@ -166,6 +177,64 @@ def _aligned(grid: Array, x: Array, attrs: Attrs) -> Array | None:
     return grid.reshape(shape) if grid.shape == (x.shape[axis],) else None
 
 
+def _dequantize(call: Call) -> Array:
+    """Dequantize integers: (q - z) * s in f32, with one s and z for all, for each index of an axis, or for each block.
+
+    Computed as the standard says, where the reference implementation is slow. Refused for other scales than f32."""
+    x, scale = call[0], call[1]
+    if x.dtype.name not in _QUANTIZED or scale.dtype != np.float32:
+        raise Refused
+    if call.integer("output_dtype", 0) not in (0, DType.F32.onnx):
+        raise Refused
+    call.allow(x.shape, scale.dtype)
+    by, found = _spread(scale, x, call), x.astype(np.float32)
+    if (zero := call.get(2)) is not None:
+        found -= _spread(zero, x, call).astype(np.float32)
+    return np.asarray(np.multiply(found, by, out=found))
+
+
+_QUANTIZED = ("int8", "uint8", "int16", "uint16", "int32", *_NIBBLES)
+
+
+def _spread(grid: Array, x: Array, call: Call) -> Array:
+    """Return a scale or zero point such that it broadcasts to x; refuse one that does not fit."""
+    block = call.integer("block_size", 0)
+    if not block:
+        found = _aligned(grid, x, call.attrs)
+        if found is None:
+            raise Refused
+        return found
+    axis = front_axis(call.integer("axis", 1), x.ndim)
+    blocks = -(-x.shape[axis] // block)
+    if grid.shape != (*x.shape[:axis], blocks, *x.shape[axis + 1 :]):
+        raise Refused
+    repeated = np.repeat(grid, block, axis)
+    return repeated[(slice(None),) * axis + (slice(x.shape[axis]),)]
+
+
+def _shift(call: Call) -> Array:
+    """Shift unsigned integers; a distance of at least their width is left open by C, and refused here."""
+    x, by = call[0], call[1]
+    numeric(x, by)
+    if x.dtype.kind != "u" or (by >= 8 * x.dtype.itemsize).any():
+        raise Refused
+    return np.asarray(np.left_shift(x, by) if call.attrs.get("direction") == "LEFT" else np.right_shift(x, by))
+
+
+def _bitwise(function: Callable[[Array, Array], Array]) -> Fast:
+    """Function of the bits of integers."""
+
+    def run(call: Call) -> Array:
+        a, b = call[0], call[1]
+        numeric(a, b)
+        if a.dtype.kind not in "iu":
+            raise Refused
+        call.allow(np.broadcast_shapes(a.shape, b.shape), a.dtype)
+        return np.asarray(function(a, b))
+
+    return run
+
+
 def _relu(x: Array) -> Array:
     return maximum(x, np.zeros((), x.dtype))
 
@@ -180,6 +249,9 @@ _BINARY: Mapping[str, Callable[[Array, Array], Array]] = {
     "Mul": np.multiply,
     "Div": _div,
 }
+_BITS: Mapping[str, Callable[[Array, Array], Array]] = {
+    "BitwiseAnd": np.bitwise_and, "BitwiseOr": np.bitwise_or, "BitwiseXor": np.bitwise_xor,
+}  # fmt: skip
 _TESTS: Mapping[str, Callable[..., Array]] = {
     "Equal": np.equal, "Greater": np.greater, "GreaterOrEqual": np.greater_equal, "Less": np.less,
     "LessOrEqual": np.less_equal, "And": np.logical_and, "Or": np.logical_or, "Xor": np.logical_xor,
@@ -193,6 +265,9 @@ ARITHMETIC: dict[str, Fast] = {
     **{op: _elementwise(function, 2) for op, function in _BINARY.items()},
     **{op: _elementwise(function, 2, np.bool_) for op, function in _TESTS.items()},
     **{op: _real(function) for op, function in _OF_REALS.items()},
+    **{op: _bitwise(function) for op, function in _BITS.items()},
+    "BitShift": _shift,
+    "DequantizeLinear": _dequantize,
     "Min": _variadic(minimum),
     "Max": _variadic(maximum),
     "Sum": _variadic(np.add),

@@ -11,11 +11,12 @@ import onnx
 import onnxruntime
 import pytest
 from rewrite.engine.ir.graph import Constant
-from rewrite.engine.operators.folding import evaluate, supports
+from rewrite.engine.operators.folding import evaluate, run_reference, supports
 from rewrite.engine.operators.schemas import normalize_attrs
 
 R = np.random.default_rng(0)
 F = np.float32
+NIBBLES = np.arange(-8, 8).astype(ml_dtypes.int4)
 
 
 def f(*shape: int) -> np.ndarray[Any, Any]:
@@ -42,6 +43,7 @@ def oracle(op: str, attrs: dict[str, Any], arrays: Sequence[Any], outputs: int) 
     return list(session.run(None, {n: a for n, a in zip(names, arrays, strict=True) if n}))
 
 
+BYTES = np.arange(10, dtype=np.uint8).reshape(2, 5)
 INTS = i(7, -7, 7, -7, 0)
 CASES: list[tuple[str, dict[str, Any], list[Any], int]] = [
     ("Add", {}, [f(2, 3), f(3)], 1),
@@ -58,6 +60,13 @@ CASES: list[tuple[str, dict[str, Any], list[Any], int]] = [
     ("Min", {}, [f(2, 3), f(3), f(1)], 1),
     ("Max", {}, [np.array([np.nan, 1], F), np.array([0, 2], F)], 1),
     ("Sum", {}, [f(2), f(2), f(2)], 1),
+    ("BitwiseAnd", {}, [np.array([1, 250, 77], np.uint8), np.array([15], np.uint8)], 1),
+    ("BitwiseXor", {}, [np.array([1, -2, 77], np.int32), np.array(9, np.int32)], 1),
+    ("BitShift", {"direction": "RIGHT"}, [np.array([1, 250, 77], np.uint8), np.array(4, np.uint8)], 1),
+    ("BitShift", {"direction": "LEFT"}, [np.array([1, 250, 77], np.uint8), np.array([1, 0, 7], np.uint8)], 1),
+    ("DequantizeLinear", {}, [np.array([[1, 250], [77, 3]], np.uint8), f(), np.array(9, np.uint8)], 1),
+    ("DequantizeLinear", {"axis": 0}, [np.array([[1, -9], [77, 3]], np.int8), f(2)], 1),
+    ("DequantizeLinear", {"axis": 1, "block_size": 2}, [BYTES, f(2, 3), np.array([[1, 2, 3], [4, 5, 6]], np.uint8)], 1),
     ("Mean", {}, [f(2), f(2)], 1),
     ("Equal", {}, [i(1, 2), i(1, 3)], 1),
     ("GreaterOrEqual", {}, [np.array([1, np.nan], F), np.array([1, 1], F)], 1),
@@ -174,6 +183,26 @@ def test_as_onnx_runtime(op: str, attrs: dict[str, Any], arrays: list[Any], outp
 )
 def test_refuses_what_onnx_leaves_undefined(op: str, attrs: dict[str, Any], arrays: list[Any]) -> None:
     assert evaluate(op, attrs, arrays, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "arrays"),
+    [
+        ("DequantizeLinear", {"axis": 0, "block_size": 2}, [NIBBLES.reshape(8, 2), f(4, 2)]),
+        ("Cast", {"to": onnx.TensorProto.UINT4}, [np.arange(16, dtype=np.uint8)]),
+        ("Cast", {"to": onnx.TensorProto.FLOAT}, [NIBBLES]),
+    ],
+)
+def test_integers_of_four_bits_as_the_reference(op: str, attrs: dict[str, Any], arrays: list[Any]) -> None:
+    found = evaluate(op, attrs, arrays)
+    [expected] = run_reference(op, attrs, arrays, 1)
+    assert found is not None
+    assert found[0].dtype == expected.dtype
+    np.testing.assert_array_equal(found[0], expected)
+
+
+def test_a_cast_to_four_bits_refuses_what_does_not_fit() -> None:
+    assert evaluate("Cast", {"to": onnx.TensorProto.UINT4}, [np.array([16], np.uint8)]) is None
 
 
 def test_the_size_of_results_is_bounded_before_they_are_made() -> None:

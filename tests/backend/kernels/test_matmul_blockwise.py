@@ -1,0 +1,144 @@
+"""Products with weights of four and eight bits, against the definition in float64, on each instruction set."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+from rewrite.benchmarks import harness
+from rewrite.engine.ir.graph import DType, Node, TensorType
+
+from .oracle import Case, check
+
+Array = NDArray[Any]
+RNG = np.random.default_rng(31)
+LIMITS = {"u4": (0, 16), "i4": (-8, 8), "u8": (0, 256), "i8": (-128, 128)}
+DTYPES = {"u4": ml_dtypes.uint4, "i4": ml_dtypes.int4, "u8": np.uint8, "i8": np.int8}
+
+
+def integers(dtype: str, *shape: int) -> Array:
+    return RNG.integers(*LIMITS[dtype], shape).astype(DTYPES[dtype])
+
+
+def product(
+    dtype: str, m: int, k: int, n: int, block: int, *, zeros: bool = False, bias: bool = False, symbolic: bool = False
+) -> Case:
+    """A product of [2, m, k] or [m, k], perhaps with zero points, a bias and a SiLU behind it."""
+    shape = (m, k) if m % 2 else (2, m // 2, k)
+    x = RNG.standard_normal(shape).astype(np.float32)
+    constants = {
+        "q": integers(dtype, k, n),
+        "s": (RNG.random((-(-k // block), n)) + 0.5).astype(np.float32) / np.float32(k**0.5 * LIMITS[dtype][1]),
+    }
+    if zeros:
+        constants["z"] = integers(dtype, -(-k // block), n)
+    whole = constants["q"].astype(np.float64)
+    if zeros:
+        whole = whole - np.repeat(constants["z"].astype(np.float64), block, 0)[:k]
+    y = x.astype(np.float64) @ (whole * np.repeat(constants["s"].astype(np.float64), block, 0)[:k])
+    nodes = [Node("rewrite.MatMulBlockwise", ("x", "q", "s", "z")[: 3 + zeros], ("y",), {"block_size": block}, "p")]
+    expected = {"y": y}
+    if bias:
+        constants["b"] = RNG.standard_normal(n).astype(np.float32)
+        y = y + constants["b"]
+        expected |= {"a": y, "b1": 1 / (1 + np.exp(-y)), "o": y / (1 + np.exp(-y))}
+        nodes += [
+            Node("Add", ("y", "b"), ("a",), {}, "add"),
+            Node("Sigmoid", ("a",), ("b1",), {}, "sigmoid"),
+            Node("Mul", ("a", "b1"), ("o",), {}, "mul"),
+        ]
+    dims = ("M", k) if symbolic else shape
+    if symbolic:
+        x = x.reshape(m, k)
+        expected = {name: v.reshape(m, n) for name, v in expected.items()}
+    types = {name: TensorType(DType.F32, (*_dims(dims)[:-1], n)) for name in expected}
+    rounded = {name: v.astype(np.float32) for name, v in expected.items()}
+    named = {"x": dims} if symbolic else {}
+    return Case(
+        nodes,
+        {"x": x},
+        constants,
+        symbolic=named,
+        types=types,
+        expected=rounded,
+        rtol=2e-5,
+        atol=2e-5,
+        threads=(2,),
+    )
+
+
+def _dims(shape: tuple[int | str, ...]) -> tuple[Any, ...]:
+    from rewrite.engine.ir.dim_parser import parse
+
+    return tuple(d if isinstance(d, int) else parse(d) for d in shape)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_few_rows(dtype: str) -> None:
+    check(
+        [
+            product(dtype, 1, 64, 64, 16),
+            product(dtype, 1, 100, 130, 32, zeros=True, bias=True),
+            product(dtype, 2, 33, 17, 16, zeros=True),
+            product(dtype, 3, 256, 70, 64, bias=True),
+            product(dtype, 5, 20, 3, 32),
+            product(dtype, 8, 300, 100, 128, zeros=True),
+            product(dtype, 7, 512, 40, 512, zeros=True),
+        ]
+    )
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_many_rows(dtype: str) -> None:
+    check(
+        [
+            product(dtype, 9, 64, 64, 16, bias=True),
+            product(dtype, 37, 100, 130, 32, zeros=True),
+            product(dtype, 50, 33, 17, 16, zeros=True, bias=True),
+            product(dtype, 14, 300, 100, 256),
+            product(dtype, 11, 1000, 24, 1000, zeros=True),
+        ]
+    )
+
+
+def test_rows_known_at_run_time_only() -> None:
+    cases = []
+    for m in (1, 6, 9, 40):
+        cases += [
+            product("u4", m, 100, 130, 32, zeros=True, bias=True, symbolic=True),
+            product("i8", m, 600, 50, 600, symbolic=True),
+        ]
+    check(cases)
+
+
+def test_numbers_of_threads() -> None:
+    check([replace(product("u4", m, 64, 300, 32, zeros=True), threads=(1, 3, 5)) for m in (1, 40)])
+
+
+def test_blocks_that_are_not_whole_words() -> None:
+    cases = [("u4", 1, 12), ("u4", 20, 12), ("i8", 1, 7), ("i8", 20, 7)]
+    check([product(dtype, m, 50, 20, block, zeros=True) for dtype, m, block in cases])
+
+
+def test_a_deep_product_is_cut_into_blocks_of_k() -> None:
+    """Partial sums are stored between blocks of rows that a panel is dequantized in."""
+    case = product("u4", 12, 9000, 70, 32, zeros=True, bias=True, symbolic=True)
+    items, _ = harness.lower(
+        harness.make_graph(list(case.nodes), case.inputs, constants=case.constants, outputs=["o"],
+                           symbolic_shapes=case.symbolic, types=case.types)
+    )  # fmt: skip
+    assert items is not None
+    assert items[-1].kernel.params["kc"] < 9000
+    check([case])
+
+
+def test_what_is_not_constant_is_refused() -> None:
+    case = product("u8", 3, 64, 16, 32)
+    inputs = {**case.inputs, "q": case.constants["q"]}
+    constants = {k: v for k, v in case.constants.items() if k != "q"}
+    items, _ = harness.lower(harness.make_graph(list(case.nodes), inputs, constants=constants, types=case.types))
+    assert items is None
