@@ -33,6 +33,7 @@ from rewrite.system.store import Store
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from rewrite.backend.ir.kernel import Kernel
+    from rewrite.backend.toolchain.compiler import Compiler
 
     Array = NDArray[Any]
 
@@ -259,18 +260,20 @@ def _graph(
     return harness.make_graph(nodes, inputs, constants=constants, types=whole)
 
 
-def compiled(kernels: Sequence[Kernel], target: Target, folder: Path) -> dict[str, list[Instruction]]:
+def compiled(
+    kernels: Sequence[Kernel], target: Target, folder: Path, compiler: Compiler | None = None
+) -> dict[str, list[Instruction]]:
     """Compile kernels and return the instructions of their functions."""
     functions: dict[str, list[Instruction]] = {}
-    for file in build(list(dict.fromkeys(kernels)), target, Store(folder)).files.values():
+    for file in build(list(dict.fromkeys(kernels)), target, Store(folder), compiler=compiler).files.values():
         functions |= disassemble(file, target.machine)
     return functions
 
 
-def measure(target: Target, folder: Path) -> list[tuple[MicroKernel, Counts]]:
-    """Return the counts of each micro-kernel's inner loop."""
+def measure(target: Target, folder: Path, compiler: Compiler | None = None) -> list[tuple[MicroKernel, Counts]]:
+    """Return the counts of each micro-kernel's inner loop; `compiler` is the one of this machine if None."""
     loops_ = micro_kernels(target)
-    functions = compiled([loop.kernel for loop in loops_], target, folder)
+    functions = compiled([loop.kernel for loop in loops_], target, folder, compiler)
     found = []
     for loop in loops_:
         pattern = re.compile(kernel_name(loop.kernel, target) + loop.function + r"(\.\w+)*$")

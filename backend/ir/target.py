@@ -38,7 +38,7 @@ class Target:
     @property
     def registers(self) -> int:
         """Number of vector registers."""
-        return 32 if self.isa == "avx512" else 16
+        return 32 if self.isa == "avx512" or self.machine == "aarch64" else 16
 
 
 @dataclass(frozen=True, slots=True)

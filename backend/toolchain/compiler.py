@@ -49,6 +49,9 @@ class Compiler:
             chosen = [f"-march={level}", *(f"-m{extra}" for extra in extras)]
         if target.isa == "avx512":
             chosen.append("-mprefer-vector-width=512")
+        if target.machine == "aarch64" and not self.is_zig:
+            # gcc would load all elements of a step first, and spill sums: more are alive than there are registers
+            chosen.append("-fno-schedule-insns")
         return (*_FLAGS, *chosen)
 
     @property

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 import platform
 import shutil
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rewrite.backend.ir.target import make_target
+from rewrite.backend.toolchain.compiler import Compiler
 from rewrite.benchmarks import machine_code
 from rewrite.benchmarks.machine_code import Counts, MicroKernel
 
@@ -71,3 +74,23 @@ def test_recurrences_have_chains_enough(measured: Measured) -> None:
     found = [counts for loop, counts in measured if loop.label.startswith("lstm")]
     assert found
     assert all(counts.products >= 8 for counts in found)
+
+
+def test_aarch64_multiplies_by_element(tmp_path: Path) -> None:
+    """With NEON an element of A is an operand of the multiply-add: no lane is inserted, hardly one is broadcast."""
+    command = "aarch64-linux-gnu-gcc"
+    if shutil.which(command) is None or shutil.which("aarch64-linux-gnu-objdump") is None:
+        pytest.skip(f"{command} or its objdump is not installed")
+    target = replace(make_target("portable"), machine="aarch64")
+    assert target.registers == 32
+    tiles = [
+        (loop, counts)
+        for loop, counts in machine_code.measure(target, tmp_path, Compiler((command,), command))
+        if loop.rows and "int8" not in loop.label and "bf16" not in loop.label
+    ]
+    assert tiles
+    for loop, counts in tiles:
+        assert counts.products == loop.rows * loop.vectors, (loop.label, counts)
+        assert counts.shuffles == 0, (loop.label, counts)
+        assert counts.stack <= 2, (loop.label, counts)
+        assert counts.broadcasts <= 2, (loop.label, counts)
