@@ -40,22 +40,25 @@ class Outcome:
 class Job:
     """The graphs to optimize (a main graph and the bodies in it), the options, and the remaining limits.
 
-    The main graph comes without its constants, which `constants` summarizes."""
+    The main graph comes without its constants, which `constants` summarizes. `targets` are the results to extract."""
 
     graphs: Sequence[Graph]
     constants: Mapping[str, ConstantInfo]
     options: Options
     costs: Sequence[CostModel]
     limits: Limits
+    targets: Sequence[str] = pipeline.TARGETS
 
     @classmethod
-    def of(cls, graph: Graph, options: Options, costs: Sequence[CostModel]) -> Job:
+    def of(
+        cls, graph: Graph, options: Options, costs: Sequence[CostModel], targets: Sequence[str] = pipeline.TARGETS
+    ) -> Job:
         """Make the job for a graph with marked bodies and for the bodies in it."""
         with ThreadPoolExecutor(2) as pool:  # hashing constants releases the interpreter's lock
             infos = dict(zip(graph.constants, pool.map(summarize, graph.constants.values()), strict=True))
         bodies = sorted(all_bodies(graph), key=body_number)
         limits = Limits(options.time_limit, options.node_limit)
-        return cls((replace(graph, constants={}), *bodies), infos, options, costs, limits)
+        return cls((replace(graph, constants={}), *bodies), infos, options, costs, limits, targets)
 
     @property
     def memory(self) -> int:
@@ -81,15 +84,14 @@ class Job:
         with declared_operators(operators_of(library, opsets)):
             for i, graph in enumerate(self.graphs):
                 limits = replace(self.limits, seconds=max(0.0, end - time.process_time()))
-                outcomes.append(_optimize(graph, {} if i else self.constants, setup, limits, self.options, progress))
+                outcomes.append(_optimize(self, graph, {} if i else self.constants, setup, limits, progress))
         return outcomes
 
 
 def _optimize(
-    graph: Graph, constants: Mapping[str, ConstantInfo], setup: Setup, limits: Limits, options: Options,
-    progress: Progress,
-) -> Outcome:  # fmt: skip
-    """Run the stages on one graph, and record the time of each."""
+    job: Job, graph: Graph, constants: Mapping[str, ConstantInfo], setup: Setup, limits: Limits, progress: Progress
+) -> Outcome:
+    """Run the stages on one graph of a job, and record the time of each."""
     begun, last = time.process_time(), time.perf_counter()
     chosen: dict[str, Chosen] = {}
     runs: dict[str, Saturated] = {}
@@ -98,7 +100,7 @@ def _optimize(
     def remaining() -> Limits:
         return replace(limits, seconds=max(0.0, limits.seconds - (time.process_time() - begun)))
 
-    for stage, value in pipeline.optimize_graph(graph, setup, remaining, constants, progress):
+    for stage, value in pipeline.optimize_graph(graph, setup, remaining, constants, progress, job.targets):
         now = time.perf_counter()
         seconds[stage], last = seconds.get(stage, 0.0) + now - last, now
         if isinstance(value, Chosen):
@@ -109,7 +111,7 @@ def _optimize(
     if "saturate for kernels" in runs:
         saturation.add(runs["saturate for kernels"].saturation)
     # last, because it adds the right sides that it tries to the e-graph
-    missed = _why_not(runs, setup, options.why_not) if options.why_not else None
+    missed = _why_not(runs, setup, job.options.why_not) if job.options.why_not else None
     return Outcome(chosen, saturation, seconds, missed, time.process_time() - begun)
 
 

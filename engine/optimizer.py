@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import difflib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -39,7 +41,6 @@ if TYPE_CHECKING:
 
 _ROUNDS = 3
 """Maximum number of rounds over bodies that rules created."""
-_TARGETS = ("portable", "native")
 _T = TypeVar("_T")
 
 
@@ -97,24 +98,43 @@ def optimize(model: Any, options: Options | None = None, progress: Progress | No
     saturation exceeds its limits of time or memory, and returns the best result within them."""
     options = options or Options()
     clock = _StageTimer(progress or ignore)
-    child: saturation_process.Child | None
     with saturation_process.start(graph_job.__name__) as child:
         library = clock("rules", load_rules, options.rules, std=options.std_rules)
         _check_names(library, options)
         source = clock("read", pipeline.read, model, options, library)
-        work = _ModelGraphs(source, options)
-        for job in work.jobs():
-            work.outcomes += clock("saturate", degraded_retry.run, job, clock.progress, child)
-            child = None  # a child runs one job only
-            clock("extract", work.decode)
-    portable, native = clock("extract", work.assembled, "portable"), clock("extract", work.assembled, "native")
-    first = work.outcomes[0]
-    seconds = clock.seconds | {f"saturate.{stage}": value for stage, value in first.seconds.items()}
+        works = _run(clock("read", _works, source, options), clock, child)
+    portable, native = (clock("extract", work.assembled, target) for work in works for target in work.targets)
+    first, last = works[0].outcomes[0], works[-1].outcomes[0]
+    if last is not first:
+        first.saturation.add(last.saturation)
+    seconds = clock.seconds | {f"saturate.{stage}": value for stage, value in last.seconds.items()}
     graphs, extraction = (source.graph, portable, native), first.chosen["portable"].extraction
     with declared_operators(source.operators):
-        report = make_report(library, graphs, first.saturation, extraction, work.costs[0], options.precision, seconds)
-    missed = combined([outcome.why_not for outcome in work.outcomes if outcome.why_not])
+        cost = works[0].costs[0]
+        report = make_report(library, graphs, first.saturation, extraction, cost, options.precision, seconds)
+    missed = combined([outcome.why_not for work in works for outcome in work.outcomes if outcome.why_not])
     return Optimized(source.graph, portable, native, report, options, library, source.operators, missed)
+
+
+def _works(source: Source, options: Options) -> list[_ModelGraphs]:
+    """Return the graphs to optimize for both targets, or for each if kernels need another graph than the file."""
+    promoted = pipeline.promote(source, options)
+    if promoted is None:
+        return [_ModelGraphs(source, source.graph, options, pipeline.TARGETS)]
+    portable, native = ((target,) for target in pipeline.TARGETS)
+    return [_ModelGraphs(source, source.graph, options, portable), _ModelGraphs(source, promoted, options, native)]
+
+
+def _run(works: list[_ModelGraphs], clock: _StageTimer, child: saturation_process.Child) -> list[_ModelGraphs]:
+    """Optimize the last of some graphs in `child`, the others beside it in children of their own; return all."""
+    *others, last = works
+    with ThreadPoolExecutor(max(1, len(others))) as pool, ExitStack() as stack:
+        children = [stack.enter_context(saturation_process.start(graph_job.__name__)) for _ in others]
+        running = [pool.submit(work.run, _StageTimer(ignore), its) for work, its in zip(others, children, strict=True)]
+        last.run(clock, child)
+        for done in running:
+            done.result()
+    return works
 
 
 class _StageTimer:
@@ -133,20 +153,28 @@ class _StageTimer:
 
 
 class _ModelGraphs:
-    """The graphs of a model: its main graph, the bodies in it, the bodies that rules create; and their results."""
+    """The graphs of a model: its main graph, the bodies in it, the bodies that rules create; and their results for some
+    targets."""
 
-    def __init__(self, source: Source, options: Options) -> None:
-        self.source, self.options = source, options
-        self.costs = [CostModel(model=options.cost, target=t, threads=options.threads) for t in _TARGETS]  # type: ignore[arg-type]
-        self.parts = bodies.Numbering(bodies.mark_bodies(source.graph))
+    def __init__(self, source: Source, graph: Graph, options: Options, targets: Sequence[str]) -> None:
+        self.source, self.options, self.targets = source, options, targets
+        self.costs = [CostModel(model=options.cost, target=t, threads=options.threads) for t in pipeline.TARGETS]  # type: ignore[arg-type]
+        self.parts = bodies.Numbering(bodies.mark_bodies(graph))
         self.outcomes: list[Outcome] = []
-        self._decoded: dict[str, list[Graph]] = {target: [] for target in _TARGETS}
+        self._decoded: dict[str, list[Graph]] = {target: [] for target in targets}
         self._terms = TermValues()
+
+    def run(self, clock: _StageTimer, child: saturation_process.Child | None) -> None:
+        """Do all jobs, the first one in a child process that waits for it."""
+        for job in self.jobs():
+            self.outcomes += clock("saturate", degraded_retry.run, job, clock.progress, child)
+            child = None  # a child runs one job only
+            clock("extract", self.decode)
 
     def jobs(self) -> Iterator[Job]:
         """Yield the job for the graphs of the model, then those for new bodies, in the time that is left."""
         done = len(self.parts.graphs)
-        first = Job.of(self.parts.graphs[0], self.options, self.costs)
+        first = Job.of(self.parts.graphs[0], self.options, self.costs, self.targets)
         yield first
         for _ in range(_ROUNDS):
             new = tuple(self.parts.graphs[done:])

@@ -4,6 +4,11 @@
                        ↘ lower precision → extract
                            → restrict → saturate for kernels → extract → decode     the native graph
 
+A model that computes with 16-bit floats is promoted to f32 for the native graph. It goes through the stages twice:
+
+    read → encode → saturate → extract → decode → export                            the portable graph
+       ↘ promote → encode … extract → decode                                        the native graph
+
 Each stage is a function from value to value; `print(value)` summarizes it (`stage_values`). `optimizer` runs the part
 `optimize_graph` in a child process, within limits of time and memory; `stages` runs everything here and yields the
 value of each stage.
@@ -29,14 +34,17 @@ from .onnx_io import exporter
 from .onnx_io.importer import read as read_model
 from .operators.schemas import declared_operators
 from .options import Options
+from .rewriting import float_promotion
 from .rewriting.evaluate import Evaluator
 from .rewriting.matching.compiled_patterns import CompiledRule
-from .rewriting.rule_library import RuleSet, load_rules, operators_of, rule_set
+from .rewriting.rule_library import RuleSet, load_rules, operators_of, rule_set, traits_of
 from .rewriting.schedule import Plan
 from .saturation import precision_rules
 from .saturation.saturate import Limits, Saturator
 from .stage_values import Chosen, Decoded, Encoded, Saturated, Setup, Source
 
+TARGETS = ("portable", "native")
+"""The two results: a file, and a graph for our kernels."""
 Stage = tuple[str, object]
 """The name of a stage and its value."""
 
@@ -48,6 +56,15 @@ def read(model: Any, options: Options, library: Library) -> Source:
     declared = partial(operators_of, library)
     graph = read_model(model, shapes=options.shapes or None, declared=declared, mapped=options.mapped)
     return Source(graph, library, operators_of(library, graph.opset))
+
+
+def promote(source: Source, options: Options) -> Graph | None:
+    """Return the graph of a model with its 16-bit floats computed in f32; None if it computes with none."""
+    traits = traits_of(source.library, source.graph.opset)
+    with declared_operators(source.operators):
+        if not float_promotion.needs_promotion(source.graph, traits):
+            return None
+        return float_promotion.promote(source.graph, traits, exact=options.numerics == "exact")
 
 
 def prepare(library: Library, opsets: Mapping[str, int], options: Options, costs: Sequence[CostModel]) -> Setup:
@@ -124,12 +141,16 @@ def export(graph: Graph) -> Any:
 def optimize_graph(
     graph: Graph, setup: Setup, remaining: Callable[[], Limits],
     constants: Mapping[str, ConstantInfo] | None = None, progress: Progress = ignore,
+    targets: Sequence[str] = TARGETS,
 ) -> Iterator[Stage]:  # fmt: skip
     """Run the stages from encoding to the last extraction on one graph; `remaining` returns the remaining limits."""
     limits = remaining()
     yield "encode", (encoded := encode(graph, setup, constants))
     yield "saturate", (saturated := saturate(encoded, setup, limits, progress))
-    yield "extract portable", extract(saturated, setup, "portable")
+    if "portable" in targets:
+        yield "extract portable", extract(saturated, setup, "portable")
+    if "native" not in targets:
+        return
     lowered = lower_precision(saturated, setup, limits)
     if lowered is not saturated:
         yield "lower precision", lowered
@@ -148,18 +169,23 @@ def stages(model: Any, options: Options | None = None) -> Iterator[Stage]:
     options = options or Options()
     source = read(model, options, load_rules(options.rules, std=options.std_rules))
     yield "read", source
-    graph, limits = source.graph, Limits(options.time_limit, options.node_limit)
-    costs = [CostModel(target="portable"), CostModel(target="native")]
-    chosen: dict[str, Chosen] = {}
+    limits, costs = Limits(options.time_limit, options.node_limit), [CostModel(target=t) for t in TARGETS]  # type: ignore[arg-type]
+    setup = prepare(source.library, source.graph.opset, options, costs)
+    runs: list[tuple[Graph, Sequence[str]]] = [(source.graph, TARGETS)]
+    if (promoted := promote(source, options)) is not None:
+        yield "promote", promoted
+        runs = [(source.graph, TARGETS[:1]), (promoted, TARGETS[1:])]
     with declared_operators(source.operators):
-        for name, value in optimize_graph(graph, prepare(source.library, graph.opset, options, costs), lambda: limits):
-            yield name, value
-            if isinstance(value, Chosen):
-                chosen[value.target] = value
-        for found in chosen.values():
-            yield "decode", (decoded := decode(found, graph))
-            if decoded.target == "portable":
-                yield "export", export(decoded.graph)
+        for graph, targets in runs:
+            chosen: dict[str, Chosen] = {}
+            for name, value in optimize_graph(graph, setup, lambda: limits, targets=targets):
+                yield name, value
+                if isinstance(value, Chosen):
+                    chosen[value.target] = value
+            for found in chosen.values():
+                yield "decode", (decoded := decode(found, graph))
+                if decoded.target == "portable":
+                    yield "export", export(decoded.graph)
 
 
 def _run(

@@ -13,10 +13,12 @@ from pathlib import Path
 
 ITEMS = ("rule", "op", "fuse", "def", "use", "ruleset", "schedule")
 """Keywords that open an item."""
+OP_FLAGS = ("commutative", "impure", "discontinuous")
+"""Clauses of operators that are a single word."""
 CLAUSES = {
     "rule": ("given", "where", "let", "class", "direction", "joins", "order", "allow", "test"),
     "fuse": ("given", "where", "test"),
-    "op": ("kind", "commutative", "impure", "given", "where", "class", "test"),
+    "op": ("kind", *OP_FLAGS, "given", "where", "class", "test"),
     "ruleset": ("joins",),
 }
 """Clauses of each kind of item."""

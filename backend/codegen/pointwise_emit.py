@@ -18,7 +18,9 @@ from .pointwise_program import Instruction, Pointwise
 _INTEGERS = {DType(f"{kind[0]}{bits}"): f"{kind}{bits}_t" for kind in ("int", "uint") for bits in (8, 16, 32, 64)}
 C_TYPES = {DType.F32: "float", DType.F64: "double", **_INTEGERS, DType.BOOL: "uint8_t"}
 """C types of the elements that C computes with."""
-STORED = {**C_TYPES, DType.BF16: "v_bf16"}
+HALVES = {DType.F16: "f16", DType.BF16: "bf16"}
+"""16-bit floats, and how functions of `kernels/common/half.h` call them. In registers they are floats."""
+STORED = {**C_TYPES, **{dtype: f"v_{name}" for dtype, name in HALVES.items()}}
 """C types of the elements in memory."""
 
 CURVES = ("Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh")
@@ -105,23 +107,21 @@ SCALAR_COMPARE = {
 }
 
 
-def vectorizable(program: Pointwise, *, int8: bool = False, bf16: bool = False) -> bool:
+def vectorizable(program: Pointwise, *, int8: bool = False, half: bool = False) -> bool:
     """Whether all of a program can be emitted on vectors: f32 and bool values only, no integer primitive.
 
     `int8` admits i32 and int8 operands and int8 results: vectors `vi` for i32, and `vf` of whole numbers for int8.
-    `bf16` admits bf16 operands and results: vectors `vf`, widened by loads and rounded by stores."""
+    `half` admits 16-bit floats as operands and results: vectors `vf`, widened by loads and rounded by stores."""
     allowed = {DType.F32, DType.BOOL}
     allowed |= {DType.I32, DType.U8, DType.I8} if int8 else set()
-    allowed |= {DType.BF16} if bf16 else set()
-    if not all(o.dtype in allowed for o in program.inputs) or (not bf16 and DType.BF16 in program.result_types):
+    allowed |= set(HALVES) if half else set()
+    if not all(o.dtype in allowed for o in program.inputs) or not (half or HALVES.keys().isdisjoint(program.result_types)):
         return False
     return all(_vector(program, i, int8) is not None for i in program.instructions)
 
 
 def computable(program: Pointwise) -> bool:
     """Whether all of a program can be emitted on scalars."""
-    if any(program.dtype(i) is DType.BF16 for i in range(len(program.inputs) + len(program.instructions))):
-        return False
     return all(_scalar(program, i) is not None for i in program.instructions)
 
 
@@ -130,7 +130,8 @@ def emit(
 ) -> tuple[list[str], list[str]]:
     """Emit C: statements that each define one variable `<prefix><number>`, and the expressions of the results.
 
-    `operands` are C expressions without side effects: on vectors `vf` (f32) or `vm` (bool), on scalars of the C type.
+    `operands` are C expressions without side effects: on vectors `vf` (floats) or `vm` (bool), on scalars of the C type,
+    which is `float` for 16-bit floats.
     ValueError if `vectorizable` (with the same `int8`) or `computable` is false."""
     names = list(operands)
     statements = []
@@ -142,7 +143,10 @@ def emit(
         if instruction.op == "Const":
             names.append(expression)
             continue
-        kind = ("vm" if instruction.dtype is DType.BOOL else "vf") if vector else C_TYPES[instruction.dtype]
+        if vector:
+            kind = "vm" if instruction.dtype is DType.BOOL else "vf"
+        else:
+            kind = "float" if instruction.dtype in HALVES else C_TYPES[instruction.dtype]
         name = f"{prefix}{index}"
         statements.append(f"const {kind} {name} = {expression};")
         names.append(name)
@@ -176,8 +180,8 @@ def _vector(program: Pointwise, instruction: Instruction, int8: bool = False) ->
         if not int8 or op != "Cast" or dtype is not DType.F32:
             return None
         return "__builtin_convertvector({0}, vf)" if sources[0] is DType.I32 else "{0}"
-    if DType.BF16 in (dtype, *sources):
-        return _bf16(program, instruction)
+    if not HALVES.keys().isdisjoint((dtype, *sources)):
+        return _half(program, instruction)
     if dtype not in (DType.F32, DType.BOOL):
         return None
     if op == "Const":
@@ -193,15 +197,19 @@ def _vector(program: Pointwise, instruction: Instruction, int8: bool = False) ->
     return (VECTOR if dtype is DType.F32 else VECTOR_COMPARE).get(op)
 
 
-def _bf16(program: Pointwise, instruction: Instruction) -> str | None:
-    """Return the format of a conversion from or to bf16 on vectors.
+def _half(program: Pointwise, instruction: Instruction) -> str | None:
+    """Return the format of a conversion between f32 and a 16-bit float on vectors, or of a constant of that type.
 
     Loads widen operands and stores round results, so only intermediate values are rounded explicitly."""
+    if instruction.op == "Const":
+        return f"vset1({literal(instruction.attr('value'), DType.F32)})"
     source = program.dtype(instruction.args[0]) if instruction.op == "Cast" else None
-    if {source, instruction.dtype} != {DType.F32, DType.BF16}:
+    if source not in HALVES:
+        return "{0}" if source is DType.F32 else None
+    if instruction.dtype is not DType.F32:
         return None
-    intermediate = source is DType.BF16 and instruction.args[0] >= len(program.inputs)
-    return "v_round_bf16({0})" if intermediate else "{0}"
+    intermediate = instruction.args[0] >= len(program.inputs)
+    return f"v_round_{HALVES[source]}({{0}})" if intermediate else "{0}"
 
 
 def _scalar(program: Pointwise, instruction: Instruction) -> str | None:
@@ -209,9 +217,11 @@ def _scalar(program: Pointwise, instruction: Instruction) -> str | None:
     op, dtype = instruction.op, instruction.dtype
     sources = [program.dtype(a) for a in instruction.args]
     if op == "Const":
-        return literal(instruction.attr("value"), dtype)
+        return literal(instruction.attr("value"), DType.F32 if dtype in HALVES else dtype)
     if op == "Cast":
         return _cast(sources[0], dtype)
+    if not HALVES.keys().isdisjoint((dtype, *sources)):
+        return "({0} ? {1} : {2})" if op == "Select" else None
     if op == "Narrow":
         return f"({C_TYPES[dtype]})(int32_t){{0}}"
     if op == "Select":
@@ -239,6 +249,8 @@ def _cast(source: DType, target: DType) -> str:
     A float becomes a small integer by way of a wide one, whose conversion is defined for more values."""
     if target is DType.BOOL:
         return "{0} != 0"
+    if target in HALVES:
+        return f"k_round_{HALVES[target]}({'k_to_odd({0})' if source is DType.F64 else '(float){0}'})"
     name = C_TYPES[target]
     if source.is_float and target.is_integer and target is not DType.I64:
         wide = "int32_t" if target.bits < 32 or target is DType.I32 else "int64_t"

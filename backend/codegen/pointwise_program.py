@@ -19,8 +19,8 @@ UNIFORM_LIMIT = 4096
 """Largest constant, in elements, that is searched for one common value."""
 
 _INTEGERS = frozenset(DType(f"{kind}{bits}") for kind in "iu" for bits in (8, 16, 32, 64))
-NATIVE = frozenset({DType.F32, DType.F64, DType.BOOL, DType.BF16}) | _INTEGERS
-"""Element types that programs compute on; bf16 is only read, written and converted."""
+NATIVE = frozenset({DType.F32, DType.F64, DType.BOOL, DType.F16, DType.BF16}) | _INTEGERS
+"""Element types of the values in programs; 16-bit floats are only read, written and converted."""
 
 
 class Context(Protocol):

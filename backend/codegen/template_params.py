@@ -60,7 +60,7 @@ def accesses(operands: Sequence[Operand], shape: Sequence[Dim]) -> list[Access] 
 def cost(program: Pointwise) -> int:
     """Estimate the simple operations of a program per element, loads and stores included."""
     own = sum(10 if i.op in HEAVY else i.op != "Const" for i in program.instructions)
-    scale = 1 if vectorizable(program, bf16=True) else 4
+    scale = 1 if vectorizable(program, half=True) else 4
     return scale * (len(program.inputs) + len(program.outputs) + own)
 
 

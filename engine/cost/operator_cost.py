@@ -194,7 +194,7 @@ class Estimator:
         first = self.elements(inputs[0]) if inputs else 0.0
         if op in _VIEWS or (op == "Transpose" and self._moves_nothing(attrs, inputs)):
             return Work(Kind.VIEW, 0.0, 1.0, (0.0,) * len(reads), 0.0)
-        if op == "Cast" and self.lanes and attrs.get("to") == DType.BF16.onnx:
+        if op == "Cast" and self.lanes and attrs.get("to") in (DType.F16.onnx, DType.BF16.onnx):
             return Work(Kind.POINTWISE, 0.0, 1.0, reads, writes)  # storing half the bytes makes up for the rounding
         if op in _POINTWISE:
             return Work(Kind.POINTWISE, _POINTWISE[op] * size, 0.25, reads, writes)

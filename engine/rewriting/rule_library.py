@@ -29,6 +29,14 @@ SCHEDULES = "schedule.rules"
 
 
 @dataclass(frozen=True, slots=True)
+class Traits:
+    """What rule files declare of operators besides rules: kinds by operator, and the discontinuous ones."""
+
+    kinds: Mapping[str, str]
+    discontinuous: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
 class RuleSet:
     """Input of saturation: rules in file order, kinds of operators, commutative operators, definitions, schedules.
 
@@ -110,6 +118,7 @@ class RuleSummaries:
             return {
                 "kind": item.kind,
                 "commutative": item.commutative,
+                "discontinuous": item.discontinuous,
                 "defined": item.definition is not None,
                 "standard": "." not in item.name and signature(item.name) is not None,
                 "numerics": item.numerics,
@@ -190,6 +199,13 @@ def operators_of(library: Library, opsets: Mapping[str, int]) -> dict[str, Decla
         domains = {e.name.rpartition(".")[0] for e in entries} & {d for d in opsets if d}
         entries = [e for e in entries if domains and (e.name.rpartition(".")[0] in ("", *domains))]
     return declarations([e.item for e in entries])
+
+
+def traits_of(library: Library, opsets: Mapping[str, int]) -> Traits:
+    """Return the traits of the operators that a library declares for a model with these opsets."""
+    ops = [e for e in _entries(library, opsets) if e.kind == "Op"]
+    kinds = {e.name: e.facts["kind"] for e in ops if e.facts["kind"]}
+    return Traits(kinds, frozenset(e.name for e in ops if e.facts["discontinuous"]))
 
 
 def _entries(library: Library, opsets: Mapping[str, int]) -> list[Entry]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Hashable, Sequence
 from typing import TYPE_CHECKING
 
-from ..builtins import WORDS
+from ..builtins import OP_FLAGS, WORDS
 from ..syntax import ast
 from .layout import (
     WIDTH,
@@ -169,7 +169,7 @@ class Printer:
             results = Group(types[0]) if len(types) == 1 else ("(", Align(fill(types)), ")")
             opening = (opening, Nest(2 * _INDENT, Group((Line(), "-> ", results))))
         clauses = self._clauses(op)
-        words = [f"kind {op.kind}"] * bool(op.kind) + ["commutative"] * op.commutative + ["impure"] * op.impure
+        words = [*[f"kind {op.kind}"] * bool(op.kind), *(flag for flag in OP_FLAGS if getattr(op, flag))]
         if op.params is None and not op.results and not clauses and not self._docstring(op) and self._are_bare(op):
             return (joined([opening, *words], " "), *self._below_head(op))
         first = [self._clause(op, word.partition(" ")[0], word) for word in words]
@@ -178,7 +178,7 @@ class Printer:
         return (self._defined(op, opening, self.expr(op.definition), 2 * _INDENT), *first, *clauses)
 
     def _are_bare(self, op: ast.Op) -> bool:
-        return not any(any(self._comments((id(op), word))) for word in ("kind", "commutative", "impure"))
+        return not any(any(self._comments((id(op), word))) for word in ("kind", *OP_FLAGS))
 
     def _param(self, param: ast.Param) -> Doc:
         doc: Doc = f"{param.name}[*]" if param.variadic else param.name

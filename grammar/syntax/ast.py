@@ -440,6 +440,7 @@ class Op(Item):
     kind: str | None = None
     commutative: bool = False
     impure: bool = False
+    discontinuous: bool = False
     results: tuple[TypeExpr, ...] = ()
     given: tuple[Given, ...] = ()
     where: tuple[Expr, ...] = ()

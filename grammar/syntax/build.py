@@ -18,7 +18,7 @@ from typing import Any, TypeAlias
 
 from lark import Token
 
-from ..builtins import CLASSES, CLAUSES, DIRECTIONS, LIMITS, RELAXATIONS, WARNINGS, WORDS
+from ..builtins import CLASSES, CLAUSES, DIRECTIONS, LIMITS, OP_FLAGS, RELAXATIONS, WARNINGS, WORDS
 from ..diagnostics import Diagnostic, Fix, Label, did_you_mean
 from . import ast
 from .ast import Span
@@ -405,7 +405,7 @@ PRODUCTIONS: dict[str, Callable[[Builder, Span, Children], Any]] = {
     ),
     **{clause: _part(clause, lambda c: str(c[1])) for clause in ("joins", "kind")},
     **{clause: _part(clause, lambda c: c[1]) for clause in ("definition", "order", "gives")},
-    **{clause: _part(clause, lambda _: True) for clause in ("commutative", "impure")},
+    **{clause: _part(clause, lambda _: True) for clause in OP_FLAGS},
     **{what: _part(what, _nodes) for what in ("params", "results", "given", "where", "let", "operands")},
     "element": _part("element", lambda c: str(c[0])),
     "shape": _part("shape", _nodes),

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from lark import Token
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from ..builtins import CLAUSE_WORDS, ITEMS, KINDS
+from ..builtins import CLAUSE_WORDS, ITEMS, KINDS, OP_FLAGS
 from ..diagnostics import Diagnostic, Fix, Label, did_you_mean
 from .ast import Span
 from .build import span_of
@@ -105,7 +105,7 @@ def _between(token: Token, at: Span, at_start: bool, problem: str) -> Diagnostic
         return Diagnostic("syntax", "unexpected `=`", at, hint="write `==` to compare")
     what = "an item" if at_start else "a clause or the next item"
     hint = did_you_mean(word, choices) if token.type == "NAME" else ""
-    listed = ", ".join(f"`{c}`" for c in choices if c not in ("kind", "commutative", "impure"))
+    listed = ", ".join(f"`{c}`" for c in choices if c not in ("kind", *OP_FLAGS))
     return Diagnostic("syntax", f"{problem}; expected {what}", at, hint=hint or f"which begins with {listed}")
 
 

@@ -177,6 +177,7 @@ ITEMS = st.one_of(
         definition=st.none() | ATOMS,
         kind=st.none() | st.sampled_from(KINDS),
         commutative=st.booleans(),
+        discontinuous=st.booleans(),
         where=several(ATOMS),
     ),
     node(ast.Def, name=SMALL, params=several(SMALL), body=EXPRESSIONS),

@@ -7,7 +7,7 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "vector.h"
+#include "half.h"
 
 #define K_INLINE static inline __attribute__((always_inline, unused))
 #define K_NOINLINE static __attribute__((noinline, unused))

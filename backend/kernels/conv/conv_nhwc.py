@@ -111,7 +111,7 @@ def conv_step(problem: ConvProblem, ctx: Context) -> Step:
     block_rows = min(block, window.pixels) if isinstance(window.pixels, int) else block
     nr = choice.nv * target.lanes
     part = runs.count
-    if not copied and not epilogue.is_bf16 and k * nr * 4 > target.l2 * 3 // 5:
+    if not copied and not epilogue.is_half and k * nr * 4 > target.l2 * 3 // 5:
         part = math.ceil(runs.count / min(runs.count, math.ceil(k * nr * 4 / (target.l2 * 3 // 5))))
     lines, ld = copied_lines(window, block, c) if copied else (0, 0)
     reserved = -(-(lines * ld if copied else c * groups) // 16) * 16

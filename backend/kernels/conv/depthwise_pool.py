@@ -43,7 +43,7 @@ def lower_pool(group: Group, ctx: Context) -> list[Step] | None:
     if largest and x.dtype in (DType.U8, DType.I8):
         return _pool_int8(group, window, channels, signed=x.dtype is DType.I8, nhwc=nhwc)
     axes = Axes(out.shape, 1, len(out.shape) - 1 if nhwc else 2)
-    epilogue = of_group(group, ctx, axes, bf16=nhwc) if x.dtype is DType.F32 else None
+    epilogue = of_group(group, ctx, axes, half=nhwc) if x.dtype is DType.F32 else None
     if epilogue is None or (nhwc and not fits_table(window)):
         return None
     problem = PlaneProblem(group, window, epilogue, node.inputs[:1], channels, "max")

@@ -15,7 +15,7 @@ from typing import Any
 
 from ....engine.ir.graph import DType, TensorType
 from ....engine.ir.symbolic import Dim, same
-from ...codegen.pointwise_emit import emit, vectorizable
+from ...codegen.pointwise_emit import HALVES, emit, vectorizable
 from ...codegen.pointwise_ops import from_nodes
 from ...codegen.pointwise_program import Pointwise, Unsupported
 from ...codegen.render import c_float
@@ -23,7 +23,7 @@ from ...ir.iteration_space import Extents, contiguous
 from ...ir.kernel_graph import LeadingDimension
 from ...ir.lower import Context, Group
 
-PACKED = {DType.U8: "uint8_t", DType.I8: "int8_t", DType.BF16: "v_bf16"}
+PACKED = {DType.U8: "uint8_t", DType.I8: "int8_t", DType.F16: "v_f16", DType.BF16: "v_bf16"}
 """C types of elements that are smaller than a vector lane: loads widen them, stores round or narrow."""
 STORED = {DType.F32: "float", DType.I32: "float", **PACKED}
 """C types of results; the bits of an i32 are stored as they are."""
@@ -75,9 +75,9 @@ class Epilogue:
         return {"operands": operands, "lines": list(self.lines), "result": self.result, "heavy": heavy}
 
     @property
-    def is_bf16(self) -> bool:
-        """Whether the output is bf16, so that partial sums cannot be stored in it."""
-        return self.c == "v_bf16"
+    def is_half(self) -> bool:
+        """Whether the output is a 16-bit float, so that partial sums cannot be stored in it."""
+        return self.c in ("v_f16", "v_bf16")
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -162,17 +162,17 @@ def of_group(
     scale: float = 1.0,
     addend: tuple[str, TensorType, float] | None = None,
     residual: str = "",
-    bf16: bool = False,
+    half: bool = False,
 ) -> Epilogue | None:
     """Return the epilogue of a group whose anchor has one f32 output with these axes; None if it cannot be fused.
 
     `scale`, `addend` (a value, the type it is viewed with, a factor) and `residual` (a value) belong to the anchor: x
-    becomes `scale * x + factor * addend + residual` first. `bf16` admits operands and results of that type."""
-    dtypes = (DType.F32, DType.BF16) if bf16 else (DType.F32,)
+    becomes `scale * x + factor * addend + residual` first. `half` admits operands and results of 16-bit floats."""
+    dtypes = (DType.F32, *HALVES) if half else (DType.F32,)
     try:
         builder = EpilogueBuilder(group, ctx, axes, dtypes)
         program = builder.program()
-        if not vectorizable(program, bf16=bf16):
+        if not vectorizable(program, half=half):
             return None
         start = "x" if scale == 1.0 else f"x * {vector(scale)}"
         for value, kind, factor in filter(None, (addend, (residual, ctx.type(residual), 1.0) if residual else None)):

@@ -80,7 +80,7 @@ def lower_matmul(group: Group, ctx: Context) -> list[Step] | None:
     left, right = _matrices(node.inputs[0], a_shape, batch), _matrices(node.inputs[1], b_shape, batch)
     if left is None or right is None or not same(a_shape[-1], b_shape[-2]):
         return None
-    epilogue = of_group(group, ctx, Axes(out.shape, rows, columns), bf16=True)
+    epilogue = of_group(group, ctx, Axes(out.shape, rows, columns), half=True)
     if epilogue is None:
         return None
     return gemm_steps(GemmProblem(group, epilogue, left, right, batch, a_shape[-2], b_shape[-1], a_shape[-1]), ctx)
@@ -102,7 +102,7 @@ def lower_gemm(group: Group, ctx: Context) -> list[Step] | None:
         return None
     c = next(iter(node.inputs[2:]), "") if beta != 0.0 else ""
     addend = (c, ctx.type(c), beta) if c else None
-    epilogue = of_group(group, ctx, Axes(out.shape, 0, 1), scale=alpha, addend=addend, bf16=True)
+    epilogue = of_group(group, ctx, Axes(out.shape, 0, 1), scale=alpha, addend=addend, half=True)
     if epilogue is None:
         return None
     left = Matrices(node.inputs[0], UNBATCHED, *((1, m) if trans_a else (k, 1)))
@@ -124,7 +124,7 @@ def lower_matmul_bf16(group: Group, ctx: Context) -> list[Step] | None:
         return None
     if a.dtype is not DType.F32 or not a.shape or out.shape is None or a.shape[-1] != weights.array.shape[0]:
         return None
-    epilogue = of_group(group, ctx, Axes(out.shape, 0, len(out.shape) - 1), bf16=True)
+    epilogue = of_group(group, ctx, Axes(out.shape, 0, len(out.shape) - 1), half=True)
     if epilogue is None:
         return None
     rows, k = product(a.shape[:-1]), weights.array.shape[0]
@@ -176,7 +176,7 @@ def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
     if isinstance(k, int):
         blocks = -(-m // choice.mr) if isinstance(m, int) else None
         kc = tiling.k_block(ctx.target, k, nr, blocks)
-        kc = 0 if kc >= k or epilogue.is_bf16 else kc  # partial sums are floats
+        kc = 0 if kc >= k or epilogue.is_half else kc  # partial sums are floats
     extents = Extents()
     b_rows = [extents(b.row), extents(b.tail_row)]
     batch = []
@@ -241,7 +241,7 @@ def packed_gemm_step(
     choice = tiling.choose(ctx.target, rows if isinstance(rows, int) else None, n, k, threads=ctx.threads)
     nr, lanes = choice.nv * ctx.target.lanes, ctx.target.lanes
     kc = tiling.k_block(ctx.target, k, nr, -(-rows // choice.mr) if isinstance(rows, int) else None)
-    if kc >= k or epilogue.is_bf16 or precision is Precision.INT8:
+    if kc >= k or epilogue.is_half or precision is Precision.INT8:
         kc = 0  # partial sums would have to be stored as floats
     extents = Extents()
     tiles = choice.params(str(k), "1", str(choice.mr * k), nr, choice.tail * lanes)

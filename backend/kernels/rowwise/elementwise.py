@@ -48,7 +48,7 @@ def elementwise_step(
     writes = [contiguous(value, shape) for value in program.outputs]
     roles = "." * (len(shape) - 1) + "c" if by_rows else ""
     space = collapse(shape, [a.strides for a in (*reads, *writes)], roles)
-    vector = vectorizable(program, bf16=True) and all(s[-1] == 1 for s in space.strides[len(reads) :])
+    vector = vectorizable(program, half=True) and all(s[-1] == 1 for s in space.strides[len(reads) :])
     if not vector and not computable(program):
         return None
     extents = Extents()

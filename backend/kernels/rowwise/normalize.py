@@ -135,7 +135,7 @@ def _normalize(
     finals = [v for v in group.outputs if v not in early]
     before = from_nodes(group.prologue, group.inputs, [x, *extras], ctx)
     after = from_nodes([*group.prologue, *nodes, *group.epilogue], [NORMAL], finals, overlay)
-    if before is None or after is None or not finals or not (vectorizable(before) and vectorizable(after)):
+    if before is None or after is None or not finals or not all(vectorizable(p, half=True) for p in (before, after)):
         return None
     if not all(same_shape(ctx.type(value).shape, kind.shape) for value in group.outputs):
         return None
@@ -165,23 +165,24 @@ def _step(
     params = programs.params(space.strides, extents)
     writes, extra = params["writes"], len(before.outputs) - 1
     main = next((extra + k for k, dtype in enumerate(after.result_types) if dtype is DType.F32), len(writes))
-    if main == len(writes) or any(w["inner"] != "1" for w in writes):
-        return None
+    rows = space.extents[-1] if space.roles[-1] == "R" and space.roles.count("R") == 1 else 0
+    vectors = -(-rows // ctx.target.lanes) if isinstance(rows, int) else 0
+    held = vectors if vectors <= ctx.target.registers // 2 else 0
+    if (main == len(writes) and not held) or any(w["inner"] != "1" for w in writes):
+        return None  # a row that is not held in registers needs memory for floats
     params |= {
         "mode": mode,
         "epsilon": float_attr(group.node, "epsilon", 1e-5) if mode in ("layer", "rms") else 0.0,
         "extra": writes[:extra],
         "finals": writes[extra:],
-        "main": main,
+        "main": min(main, len(writes) - 1),
         "computed": bool(before.instructions),
     }
     texts, outer = extents.all(space.extents), space.roles.count("o")
     params |= {"outer": texts[:outer], "inner": texts[-1]}
     if space.roles[-1] == "R":
         name, length = "normalize_rows", space.extents[-1]
-        vectors = -(-length // ctx.target.lanes) if isinstance(length, int) else 0
         tail = length % ctx.target.lanes if isinstance(length, int) else 0
-        held = vectors if space.roles.count("R") == 1 and 0 < vectors <= ctx.target.registers // 2 else 0
         params |= {"middle": texts[outer:-1], "held": held, "tail": tail}
     elif space.roles.count("R") == 1:
         name = "normalize_columns"
@@ -193,7 +194,8 @@ def _step(
     in_place = tuple(
         (k, main)
         for k, item in enumerate(before.inputs)
-        if tensors[k].strides == tensors[len(inputs) + main].strides
+        if main < len(writes)
+        and tensors[k].strides == tensors[len(inputs) + main].strides
         and inputs.count(item.value) == 1
         and item.dtype is DType.F32
     )

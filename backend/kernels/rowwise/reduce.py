@@ -126,9 +126,9 @@ def _step(
 ) -> Step | None:
     """Return the step that reduces `shape` to `out_shape`, or None if no kernel fits."""
     both = (programs.before, programs.after)
-    vector = all(map(vectorizable, both))
+    vector = all(vectorizable(program, half=True) for program in both)
     dtype = programs.before.result_types[0]
-    if not (vector or all(map(computable, both))) or dtype is DType.BOOL:
+    if not (vector or all(map(computable, both))) or dtype is DType.BOOL or dtype not in C_TYPES:
         return None
     reads = accesses(programs.before.inputs, shape)
     thin = accesses(programs.inputs[len(programs.before.inputs) :], out_shape)
