@@ -115,7 +115,8 @@ def vectorizable(program: Pointwise, *, int8: bool = False, half: bool = False) 
     allowed = {DType.F32, DType.BOOL}
     allowed |= {DType.I32, DType.U8, DType.I8} if int8 else set()
     allowed |= set(HALVES) if half else set()
-    if not all(o.dtype in allowed for o in program.inputs) or not (half or HALVES.keys().isdisjoint(program.result_types)):
+    results = program.result_types if not half else ()
+    if not all(o.dtype in allowed for o in program.inputs) or not HALVES.keys().isdisjoint(results):
         return False
     return all(_vector(program, i, int8) is not None for i in program.instructions)
 
@@ -130,8 +131,8 @@ def emit(
 ) -> tuple[list[str], list[str]]:
     """Emit C: statements that each define one variable `<prefix><number>`, and the expressions of the results.
 
-    `operands` are C expressions without side effects: on vectors `vf` (floats) or `vm` (bool), on scalars of the C type,
-    which is `float` for 16-bit floats.
+    `operands` are C expressions without side effects: on vectors `vf` (floats) or `vm` (bool), on scalars of the C
+    type, which is `float` for 16-bit floats.
     ValueError if `vectorizable` (with the same `int8`) or `computable` is false."""
     names = list(operands)
     statements = []

@@ -198,7 +198,8 @@ class _Decoder:
             return
         captures, renamed = self._captures(c), {}
         for name, child in captures:
-            if name.startswith(LOCAL) or self.captured.setdefault(name, child) != child:
+            folded = child in self.values and name not in self.original.constants  # bodies read constants as such
+            if folded or name.startswith(LOCAL) or self.captured.setdefault(name, child) != child:
                 renamed[name] = self.names[child]
             else:
                 self._alias(child, name)

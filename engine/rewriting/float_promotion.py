@@ -1,9 +1,9 @@
 """Promotion of 16-bit floats to f32, for native graphs: no kernel computes in f16 or bf16.
 
 An operator on 16-bit floats becomes the same operator on f32 operands. Values of 16 bits remain where something
-outside asks for them: graph inputs and outputs, constants, operators that cannot be promoted. Between promoted operators
-nothing is rounded, except before the operators that rule files declare `discontinuous`: those see the values that the
-model's own types hold. This is type promotion as in compilers for machines without half-precision arithmetic.
+outside asks for them: graph inputs and outputs, constants, operators that cannot be promoted. Between promoted
+operators nothing is rounded, except before the operators that rule files declare `discontinuous`: those see the values
+that the model's own types hold. This is type promotion as in compilers for machines without half-precision arithmetic.
 
 Bodies of If, Loop and Scan are promoted with their operands and results, so that no iteration converts.
 """
@@ -59,7 +59,7 @@ def _own(graph: Graph) -> frozenset[str]:
 def _moves(node: Node, traits: Traits) -> bool:
     """Return whether a node only moves elements."""
     moves = traits.kinds.get(node.op) == "injective" or node.op == "Identity"
-    return moves and node.op not in traits.discontinuous
+    return moves and node.op != "EyeLike" and node.op not in traits.discontinuous  # EyeLike reads nothing but a shape
 
 
 @dataclass(slots=True)
@@ -290,10 +290,9 @@ class _Scope:
             k for k, v in enumerate(node.inputs) if node.op != "If" and agree(v, [body.inputs[k] for body in bodies])
         }
         outputs = {k for k, v in enumerate(node.outputs) if agree(v, [body.outputs[k + offset] for body in bodies])}
-        first = 2 if node.op == "Loop" else 0
-        scanned = node.attrs.get("num_scan_inputs", 0)
-        states = range(0 if node.op == "If" else len(node.inputs) - first - (scanned if isinstance(scanned, int) else 0))
-        split = {k for k in states if (k + first in inputs) != (k in outputs)}
+        first, scanned = 2 if node.op == "Loop" else 0, node.attrs.get("num_scan_inputs", 0)
+        count = len(node.inputs) - first - (scanned if isinstance(scanned, int) else 0) if node.op != "If" else 0
+        split = {k for k in range(count) if (k + first in inputs) != (k in outputs)}
         return inputs - {k + first for k in split}, outputs - split
 
 

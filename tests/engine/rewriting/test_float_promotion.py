@@ -11,7 +11,7 @@ from rewrite.engine.ir.graph import DType, Graph
 from rewrite.engine.options import Options
 from rewrite.engine.rewriting.rule_library import load_rules
 
-HEAD = '<ir_version: 10, opset_import: ["" : 20]>'
+HEAD = '<ir_version: 10, opset_import: ["" : 20]>'  # constants of f16 are written by their bits
 
 
 def promoted(text: str, numerics: str = "reassoc") -> Graph:
@@ -31,7 +31,9 @@ def chain(graph: Graph) -> list[str]:
 
 
 def test_interface_and_constants_keep_their_types() -> None:
-    graph = promoted("m (float16[2,3] x) => (float16[2,3] y) <float16[3] c = {1, 2, 3}> { s = Add(x, c) y = Exp(s) }")
+    graph = promoted(
+        "m (float16[2,3] x) => (float16[2,3] y) <float16[3] c = {15360, 0, 0}> { s = Add(x, c) y = Exp(s) }"
+    )
     assert chain(graph) == ["Cast f16 f32", "Cast f16 f32", "Add f32", "Exp f32", "Cast f32 f16"]
     assert (graph.inputs, graph.outputs) == (("x",), ("y",))
     assert graph.type("x").dtype is graph.type("y").dtype is graph.constants["c"].type.dtype is DType.F16
@@ -55,33 +57,34 @@ def test_every_result_is_rounded_where_bits_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "expected"),
+    ("kind", "made", "expected"),
     [
-        ("y = Greater(a, x)", ["Cast f32 f16", "Cast f16 f32", "Greater f32 bool"]),
-        ("y = IsInf(a)", ["Cast f32 f16", "Cast f16 f32", "IsInf f32 bool"]),
-        ("y = ArgMax <axis = 0> (a)", ["Cast f32 f16", "Cast f16 f32", "ArgMax f32 i64"]),
-        ("y = Cast <to = 7> (a)", ["Cast f32 f16", "Cast f16 f32", "Cast f32 i64"]),
-        ("y = Cast <to = 11> (a)", ["Cast f32 f64"]),
-        ("y = Cast <to = 1> (a)", ["Identity f32"]),
-        ("v, y = TopK <axis = 0> (a, k)", ["Cast f32 f16", "Cast f16 f32", "TopK f32"]),
-        ("y = QuantizeLinear(a, s, z)", ["Cast f32 f16", "Cast f16 f32", "Cast f16 f32", "QuantizeLinear f32 u8"]),
-        ("y = Shape(a)", ["Shape f32 i64"]),
+        ("bool[4]", "y = Greater(a, x)", ["Cast f32 f16", "Cast f16 f32", "Greater f32 bool"]),
+        ("bool[4]", "y = IsInf(a)", ["Cast f32 f16", "Cast f16 f32", "IsInf f32 bool"]),
+        ("int64[1]", "y = ArgMax <axis = 0> (a)", ["Cast f32 f16", "Cast f16 f32", "ArgMax f32 i64"]),
+        ("int64[4]", "y = Cast <to = 7> (a)", ["Cast f32 f16", "Cast f16 f32", "Cast f32 i64"]),
+        ("double[4]", "y = Cast <to = 11> (a)", ["Cast f32 f64"]),
+        ("float[4]", "y = Cast <to = 1> (a)", ["Identity f32"]),
+        ("int64[2]", "v, y = TopK <axis = 0> (a, k)", ["Cast f32 f16", "Cast f16 f32", "TopK f32"]),
+        (
+            "uint8[4]",
+            "y = QuantizeLinear(a, s, z)",
+            ["Cast f32 f16", "Cast f16 f32", "Cast f16 f32", "QuantizeLinear f32 u8"],
+        ),
+        ("int64[1]", "y = Shape(a)", ["Shape f32 i64"]),
     ],
 )
-def test_operators_whose_meaning_depends_on_the_type(made: str, expected: list[str]) -> None:
-    kind = {"Greater": "bool[4]", "IsInf": "bool[4]", "ArgMax": "int64[1]", "Quantize": "uint8[4]", "Shape": "int64[1]"}
-    found = next((kind[op] for op in kind if op in made), None)
-    found = found or {"7": "int64[4]", "11": "double[4]", "1": "float[4]"}.get(made.partition("to = ")[2][:2].strip("> "))
+def test_operators_whose_meaning_depends_on_the_type(kind: str, made: str, expected: list[str]) -> None:
     graph = promoted(
-        f"m (float16[4] x) => ({found or 'int64[2]'} y)"
-        f" <float16 s = {{0.5}}, uint8 z = {{3}}, int64[1] k = {{2}}> {{ a = Exp(x) {made} }}"
+        f"m (float16[4] x) => ({kind} y)"
+        f" <float16 s = {{14336}}, uint8 z = {{3}}, int64[1] k = {{2}}> {{ a = Exp(x) {made} }}"
     )
     assert chain(graph)[2:] == expected
 
 
 def test_what_the_model_converts_back_and_forth_is_rounded() -> None:
-    text = "m (float[4] x) => (float[4] y, float[4] z) { h = Cast <to = 10> (x) y = Cast <to = 1> (h) e = Exp(h) z = Cast <to = 1> (e) }"
-    graph = promoted(text)
+    graph = promoted("""m (float[4] x) => (float[4] y, float[4] z) {
+      h = Cast <to = 10> (x) y = Cast <to = 1> (h) e = Exp(h) z = Cast <to = 1> (e) }""")
     exp = next(n for n in graph.nodes if n.op == "Exp")
     assert exp.inputs == ("x",)  # an island in f32 hands its result over as it is
     back = next(n for n in graph.nodes if n.outputs == ("y",))
@@ -98,7 +101,7 @@ def test_moved_inputs_stay_small_and_moved_results_stay_exact() -> None:
     ]
 
 
-LOOP = """m (float16[3] x, int64 n) => (float16[3] y, float16[N,3] ys) <float16[3] w = {1, 2, 3}> {
+LOOP = """m (float16[3] x, int64 n) => (float16[3] y, float16[N,3] ys) <float16[3] w = {15360, 16384, 16896}> {
   one = Exp(w)
   y, ys = Loop(n, , x) <body = step (int64 i, bool c, float16[3] h) => (bool d, float16[3] g, float16[3] s)
     { d = Identity(c) g = Mul(h, one) s = Floor(g) }>
@@ -122,7 +125,8 @@ def test_bodies_are_promoted_with_what_they_carry_and_capture() -> None:
 def test_branches_agree_in_the_types_of_their_results() -> None:
     graph = promoted("""m (float16[3] x, bool c) => (float16[3] y) {
       e = Exp(x)
-      y = If(c) <then_branch = t () => (float16[3] a) { a = Neg(e) }, else_branch = f () => (float16[3] b) { b = Identity(x) }>
+      y = If(c) <then_branch = t () => (float16[3] a) { a = Neg(e) },
+                 else_branch = f () => (float16[3] b) { b = Identity(x) }>
     }""")
     branch = next(n for n in graph.nodes if n.op == "If")
     assert [body.type(body.outputs[0]).dtype for _, body in branch.subgraphs()] == [DType.F32] * 2
@@ -131,8 +135,10 @@ def test_branches_agree_in_the_types_of_their_results() -> None:
 
 def test_attributes_that_name_a_type_follow() -> None:
     graph = promoted("""m (float16[4,4] x, int64[2] s) => (float16[4,4] y) {
-      i = EyeLike <dtype = 10> (x) o = ConstantOfShape <value = float16[1] {2.5}> (s) a = Add(x, i) y = Mul(a, o) }""")
-    assert {graph.type(n.outputs[0]).dtype for n in graph.nodes if n.op in ("EyeLike", "ConstantOfShape")} == {DType.F32}
+      i = EyeLike <dtype = 10> (x) o = ConstantOfShape <value = float16[1] {16640}> (s)
+      a = Add(x, i) y = Mul(a, o) }""")
+    made = [n.outputs[0] for n in graph.nodes if n.op in ("EyeLike", "ConstantOfShape")]
+    assert [graph.type(v).dtype for v in made] == [DType.F32] * 2
 
 
 def test_models_without_arithmetic_on_halves_are_left_alone() -> None:
@@ -151,9 +157,8 @@ def test_the_file_keeps_the_types_of_the_model() -> None:
 
 
 def test_overflow_shows_where_it_is_asked_for() -> None:
-    model = onnx.parser.parse_model(
-        f"{HEAD} m (float16[2] x) => (bool[2] y, float16[2] z) {{ s = Add(x, x) y = IsInf(s) d = Add(s, s) z = Div(d, s) }}"
-    )
+    text = "m (float16[2] x) => (bool[2] y, float16[2] z) { s = Add(x, x) y = IsInf(s) d = Add(s, s) z = Div(d, s) }"
+    model = onnx.parser.parse_model(f"{HEAD} {text}")
     found = rewrite.compile(model).run({"x": np.array([40000, 1], np.float16)})
     assert found["y"].tolist() == [True, False]
     assert found["z"].tolist() == [2, 2]  # f32 holds 160,000
