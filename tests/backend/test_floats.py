@@ -47,9 +47,9 @@ def test_halves(net: str, name: str) -> None:
     step = float(ml_dtypes.finfo(NUMPY[name][1]).eps)
     for output, value in expected(model, name, inputs).items():
         assert found[output].dtype == NUMPY[name][1]
-        error = np.abs(found[output].astype(np.float64) - value).max() / np.abs(value).max()
-        steps = 16 if net == "quantized" else 1  # a value may be quantized to the next step
-        assert error < 2 * step * steps, (output, error / step)
+        error = np.abs(found[output].astype(np.float64) - value).max()
+        allowed = 2 * step * np.abs(value).max()
+        assert error < (0.126 if net == "quantized" else allowed), output  # a value may become its neighbor, 1/8 away
 
 
 @pytest.mark.parametrize("net", ["convolutional", "control"])
