@@ -106,7 +106,7 @@ def convolutional() -> ModelProto:
 
 
 def transformer() -> ModelProto:
-    """A layer of a transformer by its parts: masked attention, layer normalizations, Gelu by Erf, a positional table."""
+    """A layer of a transformer by its parts: masked attention, layer normalizations, Gelu by Erf, positions."""
     rng, node = np.random.default_rng(2), helper.make_node
     weights = {
         "position": _weights(rng, 12, 32),
@@ -190,8 +190,8 @@ def control() -> ModelProto:
       zero = Constant <value = float {0.0}> ()
       quarter = Constant <value = float {0.25}> ()
       start = ReduceMean <keepdims = 0> (x, axes)
-      y, ys = Loop(n, yes, start) <body = step (int64 i, bool going, float[5] h) => (bool again, float[5] g, float[5] s) {
-        again = Identity(going) m = Mul(h, quarter) e = Tanh(m) g = Add(e, start) s = Exp(g) }>
+      y, ys = Loop(n, yes, start) <body = step (int64 i, bool on, float[5] h) => (bool again, float[5] g, float[5] s) {
+        again = Identity(on) m = Mul(h, quarter) e = Tanh(m) g = Add(e, start) s = Exp(g) }>
       last, zs = Scan <num_scan_inputs = 1, body = cell (float[5] h, float[5] r) => (float[5] k, float[5] o) {
         p = MatMul(h, W) q = Add(p, r) k = Tanh(q) o = Identity(k) }> (start, x)
       all = ReduceSum <keepdims = 0> (x)

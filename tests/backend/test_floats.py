@@ -70,4 +70,3 @@ def test_islands_of_another_type() -> None:
     inputs = feeds(model)
     for output, value in expected(model, "f16", inputs).items():
         assert np.abs(program.run(inputs)[output].astype(np.float64) - value).max() < 1e-3 * np.abs(value).max()
-
