@@ -20,6 +20,7 @@ from ..ir.symbolic import Dim, known, same, symbols
 from ..operators.folding import evaluate
 from ..operators.inference import SymbolicValue, infer
 from ..operators.type_inference import complete_type
+from .signs import UNKNOWN, Sign, infer_sign
 
 T = TypeVar("T")
 _LARGEST = 2**31
@@ -52,13 +53,14 @@ class ENode:
 class Facts:
     """What is known of a class.
 
-    `types` has a type for each output. `is_const` means that the class has a term over constants only. `numbers` caches
-    `EGraph.number`."""
+    `types` has a type for each output. `is_const` means that the class has a term over constants only. `sign` is that
+    of a tensor. `numbers` caches `EGraph.number`."""
 
     types: tuple[ValueType, ...]
     constant: ConstantInfo | None = None
     value: SymbolicValue | None = None
     is_const: bool = False
+    sign: Sign = UNKNOWN
     numbers: list[int] = field(default_factory=list, compare=False)
 
 
@@ -92,7 +94,13 @@ def infer_facts(
     value = inference.values[0] if node.outputs == 1 and inference.values else None
     if value is not None and not _holds(types[0], value):
         value = None  # dims are unbounded integers, but this sum or product of them wraps around
-    return Facts(types, None, value, is_const)
+    sign = UNKNOWN
+    if node.outputs == 1:
+        dtype = types[0].dtype if isinstance(types[0], TensorType) else None
+        signs = [None if c is None else c.sign for c in children]
+        square = len(children) == 2 and children[0] is children[1]
+        sign = infer_sign(node.op, signs, wraps=dtype is None or not dtype.is_float, square=square)
+    return Facts(types, None, value, is_const, sign)
 
 
 def _elements(facts: Facts) -> NDArray[Any] | None:
@@ -156,7 +164,7 @@ def symbolic_contents(info: ConstantInfo) -> SymbolicValue | None:
 def combine(a: Facts, b: Facts) -> Facts:
     """Combine what two descriptions say of one class."""
     types = tuple(refine(x, y) for x, y in zip(a.types, b.types, strict=True))
-    return Facts(types, a.constant or b.constant, a.value or b.value, a.is_const or b.is_const)
+    return Facts(types, a.constant or b.constant, a.value or b.value, a.is_const or b.is_const, a.sign | b.sign)
 
 
 def refine(a: ValueType, b: ValueType) -> ValueType:

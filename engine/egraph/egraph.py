@@ -22,8 +22,9 @@ from ..operators.inference import IllTyped, SymbolicValue
 from ..operators.schemas import is_pure, signature
 from .analysis import ENode, Facts, agree, combine, contents_of, empty_constant, fold, infer_facts, symbolic_contents
 from .matcher import Matcher
+from .signs import Sign, sign_of_constant
 
-_PROCESS_LOCAL = ("matcher", "touched", "_memo", "_stamps", "_attr_ids", "_numbers")
+_PROCESS_LOCAL = ("matcher", "touched", "_memo", "_keys", "_displaced", "_stamps", "_attr_ids", "_numbers")
 """Tables that are not pickled: the egglog side cannot leave its process, and nothing is added without it."""
 
 
@@ -52,6 +53,8 @@ class EGraph:
     _members: list[list[int]] = field(default_factory=list)
     _memo: dict[tuple[Any, ...], int] = field(default_factory=dict)
     interned: list[tuple[Mapping[str, AttrValue], int]] = field(default_factory=list)
+    _keys: dict[int, tuple[Any, ...]] = field(default_factory=dict)
+    _displaced: list[int] = field(default_factory=list)
     _attr_ids: dict[tuple[Any, ...], int] = field(default_factory=dict)
     _ops: dict[str, int] = field(default_factory=dict)
     symbols: int = 0
@@ -139,6 +142,10 @@ class EGraph:
         """Return the contents of a small integer tensor as dims, if known."""
         return self._known[self.find(handle)].value
 
+    def sign(self, handle: int) -> Sign:
+        """Return what is known of the signs of a tensor."""
+        return self._known[self.find(handle)].sign
+
     def changed_since(self, revision: int, handles: Iterable[int]) -> bool:
         """Whether more has become known of one of these classes since `self.revision` had that value."""
         return any(self._stamps[self.find(h)] > revision for h in handles)
@@ -183,7 +190,7 @@ class EGraph:
         if ("Const", info.digest) in self._memo:
             return self._memo["Const", info.digest]
         self.constants.setdefault(info.digest, info)
-        facts = Facts((info.type,), info, symbolic_contents(info), True)
+        facts = Facts((info.type,), info, symbolic_contents(info), True, sign_of_constant(info))
         return self._add_leaf(ENode("Const", {"digest": info.digest}, ()), facts)
 
     def _add_leaf(self, node: ENode, facts: Facts) -> int:
@@ -220,6 +227,7 @@ class EGraph:
             facts = Facts((TensorType(),) * outputs)
         handle = self._append(node, facts, made_by, origins)
         self._memo[key] = handle
+        self._keys[handle] = key
         for child in dict.fromkeys(kids):
             self._users[child].append(handle)
         if serial:
@@ -325,6 +333,7 @@ class EGraph:
 
     def _merge(self, low: int, high: int) -> None:
         self._parent[high] = low
+        self._displaced.append(high)
         self._users[low].extend(self._users[high])
         self._members[low].extend(self._members[high])
         self.revision += 1
@@ -334,9 +343,17 @@ class EGraph:
         before, after = self._known[low], self._known[high]
         self._add_facts(low, after)
         # The facts of `low` are new to the former users of `high`.
-        if (before.constant, before.value, before.types) != (after.constant, after.value, after.types):
-            for user in list(self._users[high]):
-                self._reinfer(user)
+        users = list(self._users[high])
+        known, new = ((f.constant, f.value, f.types, f.sign) for f in (after, before))
+        if known == new:
+            users = [user for user in users if self._is_square(user)]
+        for user in users:
+            self._reinfer(user)
+
+    def _is_square(self, handle: int) -> bool:
+        """Whether both operands of a node are one class."""
+        children = self.nodes[handle].children
+        return len(children) == 2 and self.find(children[0]) == self.find(children[1])
 
     def _reinfer(self, handle: int) -> None:
         """Infer a node again from its children's facts."""
@@ -364,11 +381,21 @@ class EGraph:
         self._merged = False
 
     def _rehash(self) -> None:
-        """Rebuild the hash-cons table after merges."""
-        memo: dict[tuple[Any, ...], int] = {k: v for k, v in self._memo.items() if k[0] in LEAVES}
-        for (op, attrs, *kids), handle in ((k, v) for k, v in self._memo.items() if k[0] not in LEAVES):
-            memo.setdefault((op, attrs, *self._operands(op, kids)), handle)
-        self._memo = memo
+        """Update the hash-cons table after merges: of congruent nodes the oldest stays."""
+        memo, keys = self._memo, self._keys
+        for user in dict.fromkeys(user for high in self._displaced for user in self._users[high]):
+            key = keys.pop(user, None)
+            if key is None:
+                continue  # an older node was congruent
+            del memo[key]
+            key = (*key[:2], *self._operands(key[0], key[2:]))
+            other = memo.get(key, user)
+            if other < user:
+                continue
+            keys.pop(other, None)
+            memo[key] = user
+            keys[user] = key
+        self._displaced.clear()
 
 
 @cache

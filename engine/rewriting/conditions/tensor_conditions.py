@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-
 import numpy as np
 
-from ...egraph.analysis import ENode
-from ...egraph.egraph import EGraph
 from ...ir import symbolic
 from ...ir.constants import ConstantInfo
 from ...ir.graph import DType
-from ...ir.names import ABSENT
 from ...ir.symbolic import Dim
 from ...ir.values import OpRef, TensorRef, Unprovable, Value
 from ..rule_context import RuleContext, known, require
@@ -115,85 +110,12 @@ def bound(context: RuleContext, c: Value, *, low: bool) -> float | int:
     return found  # type: ignore[no-any-return]
 
 
-_NONNEGATIVE = frozenset((
-    "Abs", "Relu", "Exp", "Sigmoid", "Sqrt", "Softmax", "HardSigmoid", "Softplus", "ReduceSumSquare", "ReduceL1",
-    "ReduceL2",
-))  # fmt: skip
-"""Operators whose results are never below zero."""
-_PLUS_ZERO = _NONNEGATIVE - {"Relu", "Sqrt", "HardSigmoid"}
-"""Those whose zeros are positive: the root of -0 is -0, and which zero a maximum returns is not specified."""
-_KEEPS_SIGN = frozenset((
-    "Reshape", "Transpose", "Squeeze", "Unsqueeze", "Expand", "Identity", "Slice", "Flatten", "MaxPool", "AveragePool",
-    "GlobalAveragePool", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceSum", "Gather", "Tile",
-))  # fmt: skip
-"""Operators whose results are not below zero if their first operand is not."""
-_DEPTH = 8
-"""Maximum number of operators that sign analysis looks through."""
-
-
 @function
 def nonnegative(context: RuleContext, x: Value) -> bool:
     """Return whether no element is below zero or NaN: of a constant by its contents, else by its operators."""
     if isinstance(x, TensorRef) and _info(context, x) is None:
-        return _Signs(context.egraph).holds(x.handle, _DEPTH)
+        return context.egraph.sign(x.handle).nonnegative
     return bound(context, x, low=True) >= 0
-
-
-@dataclass(slots=True)
-class _Signs:
-    """Sign analysis of one tensor. Memoized, since many paths may lead to one class."""
-
-    egraph: EGraph
-    _memo: dict[tuple[bool, int, int], bool] = field(default_factory=dict)
-
-    def holds(self, handle: int, depth: int, *, no_minus_zero: bool = False) -> bool:
-        """Return whether a tensor is known to have no element below zero.
-
-        With `no_minus_zero`, whether one that has none is known to hold no -0 either, which as a divisor gives -∞."""
-        if depth == 0 or handle == ABSENT:
-            return False
-        key = (no_minus_zero, self.egraph.find(handle), depth)
-        if key not in self._memo:
-            info, dtype = self.egraph.constant(handle), self.egraph.type(handle).dtype
-            wraps = dtype is None or not dtype.is_float  # |-128| and 12 · 12 are negative in eight bits
-            if info is not None:
-                self._memo[key] = info.low is not None and (info.low > 0 if no_minus_zero else info.low >= 0)
-            else:
-                nodes = [self.egraph.nodes[h] for h in self.egraph.members(handle)]
-                self._memo[key] = any(
-                    self._no_minus_zero(n, depth - 1) if no_minus_zero else self._nonnegative(n, wraps, depth - 1)
-                    for n in nodes
-                )
-        return self._memo[key]
-
-    def _nonnegative(self, node: ENode, wraps: bool, depth: int) -> bool:
-        if node.op in _NONNEGATIVE and (node.op == "Relu" or not wraps):
-            return True
-        if node.op in _KEEPS_SIGN:
-            return self.holds(node.children[0], depth)
-        if node.op == "Clip" and len(node.children) > 1 and node.children[1] != ABSENT:
-            low = self.egraph.constant(node.children[1])
-            return low is not None and low.low is not None and low.low >= 0
-        if node.op == "Mul" and not wraps and self._is_square(node):
-            return True
-        if node.op not in (("Max",) if wraps else ("Add", "Mul", "Div", "Max")):
-            return False
-        return all(self.holds(c, depth) for c in node.children) and (
-            node.op != "Div" or self.holds(node.children[1], depth, no_minus_zero=True)
-        )
-
-    def _no_minus_zero(self, node: ENode, depth: int) -> bool:
-        if node.op in _PLUS_ZERO or (node.op == "Mul" and self._is_square(node)):
-            return True
-        if node.op in _KEEPS_SIGN or node.op == "Sqrt":
-            return self.holds(node.children[0], depth, no_minus_zero=True)
-        enough = any if node.op == "Add" else all  # zeros of both signs add up to +0
-        return node.op in ("Add", "Mul", "Div") and enough(
-            self.holds(c, depth, no_minus_zero=True) for c in node.children
-        )
-
-    def _is_square(self, node: ENode) -> bool:
-        return self.egraph.find(node.children[0]) == self.egraph.find(node.children[1])
 
 
 @function
