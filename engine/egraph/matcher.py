@@ -5,23 +5,29 @@ egglog matches patterns with worst-case optimal joins, semi-naively, and maintai
 conditions stay on the Python side (`egraph`), which names e-classes by integer handles.
 
     (H h)                the class of handle h; the least handle of a class is its canonical one, (id class)
-    (Nk op attrs c1..ck) an e-node of arity k; operators and attribute sets are interned integers
-    (Ck r op attrs x y)  for a commutative operator: the e-node in both operand orders, so that matching is commutative
-    (Var r op attrs n)   e-node number n of a variadic operator, with any number of inputs,
-    (Child r .. n i c)   and each of its inputs with its position
-    (Kind k op)          operator op is of kind k
+    (O_k at c1..ck)      an e-node of operator O with k operands; operators and attribute sets are interned integers
+    (CO r at x y)        for a commutative operator: the e-node in both operand orders, so that matching is commutative
+    (Kk r O at c1..ck)   e-node of an operator of kind K, for patterns that bind the operator
+    (VO r at n)          e-node number n of a variadic operator, with any number of inputs,
+    (DO n i c)           and each of its inputs with its position
     (Fixed c)            class c is a term over constants only
-    (Mq ..)              the matches of query q, read and then cleared
+    (Mc_i q ..)          the matches of query q with c classes and i integers, and
+    (RMc_i q ..)         these with the handles of the classes, both read and then cleared
+    (Moved h l)          handle h is not canonical any more, l is; read and then cleared
+
+Two choices keep an iteration that changes little short. Each operator has tables of its own: a query is joined only
+with tables that have new rows. And matches are resolved to handles after they were found: with `id` among its
+conditions, a query would be joined again, for each of its variables, with all classes that are new.
 
 Rows are transferred in bulk: egglog's `input` loads facts from files in memory, since a command for each fact costs far
-more, and `freeze()` returns matches.
+more, and matches are read as printed, since `freeze` copies all tables.
 """
 
 from __future__ import annotations
 
 import contextlib
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +42,7 @@ class Atom:
 
     `op` is an interned operator or the name of a variable that binds it; `attrs` is a variable; `children` are class
     variables. `commutative` matches both operand orders. Of a variadic operator, variable `node` binds the number of
-    the e-node, and the children are some of its inputs, at the `positions` that these variables bind."""
+    the e-node, and the children are some of its inputs, each at a known position or at one that a variable binds."""
 
     root: str
     op: int | str
@@ -44,18 +50,24 @@ class Atom:
     children: tuple[str, ...]
     commutative: bool = False
     node: str = ""
-    positions: tuple[str, ...] = ()
+    positions: tuple[str | int, ...] = ()
 
-    def facts(self) -> list[str]:
-        """Return the condition in egglog's language."""
+    def facts(self, kinds: Mapping[str, str]) -> list[str]:
+        """Return the condition in egglog's language; `kinds` are those of operators that variables bind."""
+        children = " ".join(self.children)
         if self.node:
-            row = f"{self.root} {self.op} {self.attrs} {self.node}"
             picks = zip(self.positions, self.children, strict=True)
-            return [f"(Var {row})", *(f"(Child {row} {position} {child})" for position, child in picks)]
-        operands = f"{self.op} {self.attrs} {' '.join(self.children)}"
+            inputs = [f"(D{self.op} {self.node} {position} {child})" for position, child in picks]
+            return [f"(V{self.op} {self.root} {self.attrs} {self.node})", *inputs]
+        if isinstance(self.op, str):
+            return [f"({_kind_table(kinds[self.op], len(self.children))} {self.root} {self.op} {self.attrs} {children})"]
         if self.commutative:
-            return [f"(C2 {self.root} {operands})"]
-        return [f"(= {self.root} (N{len(self.children)} {operands}))"]
+            return [f"(C{self.op} {self.root} {self.attrs} {children})"]
+        return [f"(= {self.root} (O{self.op}_{len(self.children)} {self.attrs} {children}))"]
+
+
+def _kind_table(kind: str, arity: int) -> str:
+    return f"K{kind}{arity}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +99,12 @@ class Matcher:
         from egglog.bindings import EGraph
 
         self._egraph: Any = EGraph()
-        self._arities: set[int] = set()
-        self._queries: dict[str, list[Query]] = {}
-        self._commutes = False
+        self._tables: set[str] = set()
+        self._queries: dict[str, list[tuple[int, Query]]] = {}
+        self._count = 0
+        self._commutative: frozenset[int] = frozenset()
+        self._kinds: dict[int, str] = {}
+        self._arities: dict[int, set[int]] = defaultdict(set)
         self._users = 0
         self._new: dict[str, list[Row]] = defaultdict(list)
         self.seconds: dict[str, float] = defaultdict(float)
@@ -98,22 +113,22 @@ class Matcher:
             (sort T)
             (constructor H (i64) T)
             (function id (T) i64 :merge (min old new))
+            (let $absent (H 0))
             (ruleset load)
             (relation leaf (i64))
             (rule ((leaf h)) ((set (id (H h)) h)) :ruleset load)
             (relation equal (i64 i64))
             (rule ((equal a b)) ((union (H a) (H b))) :ruleset load)
-            (relation C2 (T i64 i64 T T))
-            (relation Var (T i64 i64 i64))
-            (relation var (i64 i64 i64))
-            (rule ((var h op at)) ((Var (H h) op at h)) :ruleset load)
-            (relation Child (T i64 i64 i64 i64 T))
-            (relation child (i64 i64 i64 i64 i64))
-            (rule ((child h op at i c)) ((Child (H h) op at h i (H c))) :ruleset load)
-            (relation Kind (String i64))
             (relation Fixed (T))
             (relation fixed (i64))
             (rule ((fixed h)) ((Fixed (H h))) :ruleset load)
+            (ruleset derive)
+            (ruleset move)
+            (relation Moved (i64 i64))
+            (rule ((= c (H h)) (= l (id c)) (< l h)) ((Moved h l)) :ruleset move :name "Moved")
+            (ruleset resolve)
+            (ruleset clear)
+            (rule ((Moved h l)) ((delete (Moved h l))) :ruleset clear)
         """)
 
     def new_user(self) -> str:
@@ -121,55 +136,111 @@ class Matcher:
         self._users += 1
         return f"m{self._users}"
 
-    def _run(self, program: str) -> None:
-        self._egraph.run_program(*self._egraph.parse_program(program))
+    def _run(self, program: str) -> list[Any]:
+        """Run a program and return the reports of its `run` commands."""
+        outputs = self._egraph.run_program(*self._egraph.parse_program(program))
+        return [output.report for output in outputs if hasattr(output, "report")]
 
-    def _declare(self, arity: int) -> None:
-        if arity in self._arities:
+    def _is_new(self, table: str) -> bool:
+        """Whether a table is not declared yet; from now on it is."""
+        new = table not in self._tables
+        self._tables.add(table)
+        return new
+
+    def _declare(self, op: int, arity: int) -> None:
+        """Declare the tables of an operator with some number of operands."""
+        table = f"{op}_{arity}"
+        if not self._is_new(table):
             return
-        self._arities.add(arity)
-        children = [f"c{i}" for i in range(arity)]
+        self._arities[op].add(arity)
+        handles = [f"c{i}" for i in range(arity)]
         self._run(f"""
-            (constructor N{arity} (i64 i64 {"T " * arity}) T)
-            (relation n{arity} (i64 i64 i64 {"i64 " * arity}))
-            (rule ((n{arity} h op at {" ".join(children)}))
-                  ((union (H h) (N{arity} op at {" ".join(f"(H {c})" for c in children)})) (set (id (H h)) h))
+            (constructor O{table} (i64 {"T " * arity}) T)
+            (relation LO{table} (i64 i64 {"i64 " * arity}))
+            (rule ((LO{table} h at {" ".join(handles)}))
+                  ((union (H h) (O{table} at {" ".join(f"(H {c})" for c in handles)})) (set (id (H h)) h))
                   :ruleset load)
         """)
+        if arity == 2 and op in self._commutative:
+            self._run(f"""
+                (relation C{op} (T i64 T T))
+                (rule ((= r (O{table} at x y))) ((C{op} r at x y) (C{op} r at y x)) :ruleset derive)
+            """)
+        if op in self._kinds:
+            self._derive_kind(op, arity)
+
+    def _declare_variadic(self, op: int) -> None:
+        if self._is_new(f"V{op}"):
+            self._run(f"""
+                (relation V{op} (T i64 i64))
+                (relation LV{op} (i64 i64))
+                (rule ((LV{op} h at)) ((V{op} (H h) at h)) :ruleset load)
+                (relation D{op} (i64 i64 T))
+                (relation LD{op} (i64 i64 i64))
+                (rule ((LD{op} h i c)) ((D{op} h i (H c))) :ruleset load)
+            """)
+
+    def _declare_kind_table(self, table: str, arity: int) -> None:
+        if self._is_new(table):
+            self._run(f"(relation {table} (T i64 i64 {'T ' * arity}))")
+
+    def _derive_kind(self, op: int, arity: int) -> None:
+        table, children = _kind_table(self._kinds[op], arity), " ".join(f"c{i}" for i in range(arity))
+        self._declare_kind_table(table, arity)
+        node = f"(O{op}_{arity} at {children})"
+        self._run(f"(rule ((= r {node})) (({table} r {op} at {children})) :ruleset derive)")
 
     def declare_commutative(self, ops: Iterable[int]) -> None:
-        """Let `atoms` with `commutative` match these binary operators in both operand orders."""
-        self._declare(2)
-        self._run("(ruleset commute)")
-        for op in ops:
-            self._run(f"(rule ((= r (N2 {op} at x y))) ((C2 r {op} at x y) (C2 r {op} at y x)) :ruleset commute)")
-        self._commutes = True
+        """Let `atoms` with `commutative` match these binary operators in both operand orders; before any e-node."""
+        self._commutative = frozenset(ops)
 
     def declare_kind(self, kind: str, op: int) -> None:
         """Declare an operator to be of a kind."""
-        self._run(f'(Kind "{kind}" {op})')
+        if op not in self._kinds:
+            self._kinds[op] = kind
+            for arity in sorted(self._arities[op]):
+                self._derive_kind(op, arity)
 
     def add_query(self, query: Query) -> None:
         """Register a query; its first `matches` covers the whole e-graph, later ones only what is new."""
         if query.ruleset not in self._queries:
             self._queries[query.ruleset] = []
-            self._run(f"(ruleset {query.ruleset}) (ruleset clear_{query.ruleset})")
-        facts = [f"(= {variable} (H 0))" for variable in query.absent]
-        facts += [f'(Kind "{kind}" {op})' for op, kind in query.kinds]
+            self._run(f"(ruleset {query.ruleset})")
+        kinds = dict(query.kinds)
+        facts = [f"(= {variable} $absent)" for variable in query.absent]
         facts += [f"(Fixed {variable})" for variable in query.fixed]
         for atom in query.atoms:
-            if not atom.node:
-                self._declare(len(atom.children))
-            facts += atom.facts()
-        handles = [f"{v}_h" for v in query.classes]
-        facts += [f"(= {h} (id {v}))" for v, h in zip(query.classes, handles, strict=True)]
-        row = " ".join([*handles, *query.integers])
-        self._run(f"""
-            (relation {query.name} ({"i64 " * len((*query.classes, *query.integers))}))
-            (rule ({" ".join(facts)}) (({query.name} {row})) :ruleset {query.ruleset} :name "{query.name}")
-            (rule (({query.name} {row})) ((delete ({query.name} {row}))) :ruleset clear_{query.ruleset})
-        """)
-        self._queries[query.ruleset].append(query)
+            arity = len(atom.children)
+            if isinstance(atom.op, str):
+                self._declare_kind_table(_kind_table(kinds[atom.op], arity), arity)
+            elif atom.node:
+                self._declare_variadic(atom.op)
+            else:
+                self._declare(atom.op, arity)
+            facts += atom.facts(kinds)
+        match = f"{self._relation_of(query)} {self._count} {' '.join([*query.classes, *query.integers])}"
+        self._run(f'(rule ({" ".join(facts)}) (({match})) :ruleset {query.ruleset} :name "{query.name}")')
+        self._queries[query.ruleset].append((self._count, query))
+        self._count += 1
+
+    def _relation_of(self, query: Query) -> str:
+        """Return the relation for the matches of a query."""
+        classes, integers = len(query.classes), len(query.integers)
+        name = f"M{classes}_{integers}"
+        if self._is_new(name):
+            values = [f"v{i}" for i in range(classes + integers)]
+            handles = [f"h{i}" for i in range(classes)]
+            found = f"({name} q {' '.join(values)})"
+            resolved = f"(R{name} q {' '.join([*handles, *values[classes:]])})"
+            lookups = [f"(= {handle} (id {value}))" for handle, value in zip(handles, values, strict=False)]
+            self._run(f"""
+                (relation {name} (i64 {"T " * classes} {"i64 " * integers}))
+                (relation R{name} (i64 {"i64 " * (classes + integers)}))
+                (rule ({found} {" ".join(lookups)}) ({resolved}) :ruleset resolve :name "R{name}")
+                (rule ({found}) ((delete {found})) :ruleset clear)
+                (rule ({resolved}) ((delete {resolved})) :ruleset clear)
+            """)
+        return name
 
     def add(self, relation: str, *row: int) -> None:
         """Add a leaf (`leaf`, a handle), an equality (`equal`) or a constant term (`fixed`) at the next `load`."""
@@ -177,12 +248,14 @@ class Matcher:
 
     def add_node(self, row: Row, *, variadic: bool = False) -> None:
         """Add an e-node at the next `load`: its handle, operator, attributes and children."""
-        self._declare(len(row) - 3)
-        self._new[f"n{len(row) - 3}"].append(row)
+        handle, op, attrs, *children = row
+        self._declare(op, len(children))
+        self.add(f"LO{op}_{len(children)}", handle, attrs, *children)
         if variadic:
-            self.add("var", *row[:3])
-            for position, child in enumerate(row[3:]):
-                self.add("child", *row[:3], position, child)
+            self._declare_variadic(op)
+            self.add(f"LV{op}", handle, attrs)
+            for position, child in enumerate(children):
+                self.add(f"LD{op}", handle, position, child)
 
     def load(self) -> bool:
         """Transfer what was added and rebuild; False if there was nothing."""
@@ -194,33 +267,39 @@ class Matcher:
                 path = files.enter_context(scoped.file(text.encode(), "facts"))
                 commands.append(f'(input {relation} "{path}")')
             if commands:
-                self._run("\n".join([*commands, "(run load 1)", "(run commute 1)" * self._commutes]))
+                self._run("\n".join([*commands, "(run load 1)", "(run derive 1)"]))
         return bool(new)
 
     def matches(self, ruleset: str) -> dict[str, list[Row]]:
         """Return the new matches of each query of the ruleset since the last call, each list sorted."""
         if ruleset not in self._queries:
             return {}
-        for output in self._egraph.run_program(*self._egraph.parse_program(f"(run {ruleset} 1)")):
-            for query_name, duration in output.report.search_and_apply_time_per_rule.items():
-                self.seconds[query_name] += duration.total_seconds()
-        functions = self._egraph.freeze().functions
-        number = self._egraph.value_to_i64
-        found = {}
-        for query in self._queries[ruleset]:
-            if rows := functions[query.name].rows:
-                found[query.name] = sorted(tuple(number(v) for v in row.inputs) for row in rows)
-        if found:
-            self._run(f"(run clear_{ruleset} 1)")
-        return found
+        _, report = self._run(f"(run derive 1) (run {ruleset} 1)")
+        for query_name, duration in report.search_and_apply_time_per_rule.items():
+            self.seconds[query_name] += duration.total_seconds()
+        if not report.updated:
+            return {}
+        found: defaultdict[int, list[Row]] = defaultdict(list)
+        for query, *row in self._take("resolve"):
+            found[query].append(tuple(row))
+        return {query.name: sorted(found[i]) for i, query in self._queries[ruleset] if i in found}
 
     def canonical(self) -> dict[int, int]:
-        """Return the canonical (least) handle of every handle that is not canonical itself."""
-        least: dict[Any, int] = {}
-        members = []
-        number = self._egraph.value_to_i64
-        for row in self._egraph.freeze().functions["H"].rows:
-            handle = number(row.inputs[0])
-            members.append((handle, row.output))
-            least[row.output] = min(handle, least.get(row.output, handle))
-        return {handle: least[value] for handle, value in members if least[value] != handle}
+        """Return the canonical (least) handles of those that stopped being canonical since the last call."""
+        return dict(self._take("move"))  # type: ignore[arg-type]
+
+    def _take(self, ruleset: str) -> list[Row]:
+        """Run a ruleset whose rules are named by the relations of integers that they fill, and empty these.
+
+        They are read as printed, since `freeze` copies all tables."""
+        (report,) = self._run(f"(run {ruleset} 1)")
+        sizes = {relation: count for relation, count in report.num_matches_per_rule.items() if count}
+        if not sizes:
+            return []
+        program = "".join(f"(print-function {relation} {count})" for relation, count in sizes.items())
+        rows: list[Row] = []
+        for printed in self._egraph.run_program(*self._egraph.parse_program(program)):
+            get = printed.termdag.get
+            rows += [tuple([get(value).value.value for value in get(term).args]) for term, _ in printed.terms]
+        self._run("(run clear 1)")
+        return rows

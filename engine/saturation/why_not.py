@@ -193,7 +193,8 @@ class _PartialMatches:
             self._fail(done, reason, self._span(atom))
         else:
             for places in _places(atom, kids):
-                after = {**found, **dict(zip(atom.positions, places, strict=False))}
+                bound = zip(atom.positions, places, strict=False)
+                after = found | {name: place for name, place in bound if isinstance(name, str)}
                 if atom.node:
                     after[atom.node] = handle
                 missed = self._join(atom, [kids[i] for i in places], after)
@@ -338,7 +339,9 @@ def _places(atom: Atom, kids: Sequence[int]) -> Iterator[Sequence[int]]:
     """Enumerate the inputs of a node, by position, that the children of an atom may stand for."""
     every = range(len(kids))
     if atom.node:
-        yield from itertools.islice(itertools.combinations(every, len(atom.positions)), _PLACES)
+        ahead = sum(isinstance(position, int) for position in atom.positions)  # the first inputs
+        others = itertools.combinations(every[ahead:], len(atom.positions) - ahead)
+        yield from (((*every[:ahead], *found)) for found in itertools.islice(others, _PLACES) if len(kids) >= ahead)
         return
     yield every
     if atom.commutative and kids[0] != kids[-1]:

@@ -8,8 +8,9 @@ way to leave out optional inputs. Inputs of a variadic operator are distributed 
 from __future__ import annotations
 
 import copy
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from ....grammar.builtins import NARY
@@ -78,7 +79,8 @@ class Compiler:
         classes = [*roots, *(name for atom in state.atoms for name in (atom.root, *atom.children))]
         integers: list[str] = []
         for atom in state.atoms:
-            integers += [atom.attrs, *([atom.node] if atom.node else ()), *atom.positions]
+            integers += [atom.attrs, *([atom.node] if atom.node else ())]
+            integers += [position for position in atom.positions if isinstance(position, str)]
             integers += [atom.op] if isinstance(atom.op, str) else []
         # a default stands for an absent input, which is not a constant term
         constants = [t.name for g in rule.rule.given if g.type.const for t in g.targets if t.name not in state.defaults]
@@ -212,7 +214,8 @@ class Compiler:
         states: list[tuple[_State, list[VariadicPart]]] = [(state, [])]
         for arg in call.args:
             states = [(s, [*parts, part]) for before, parts in states for s, part in self._part(arg, before)]
-        for after, parts in states:
+        for after, found in states:
+            parts = _placed(found)
             picks = [p for p in parts if p.variable]
             children, positions = (tuple(p.variable for p in picks), tuple(p.position for p in picks))
             after.atoms.append(Atom(root, self.op_id[call.head], attrs, children, node=node, positions=positions))
@@ -249,6 +252,16 @@ class Compiler:
             after.fixed += found.fixed
             own = tuple(owned_by(each, index))
             yield after, VariadicPart(variable=variable, position=after.fresh("i"), each=each, index=index, own=own)
+
+
+def _placed(parts: Iterable[Part]) -> list[Part]:
+    """Return parts with the positions of those that come before any part of more than one input.
+
+    Without them a node of k inputs, the captured values of a Loop included, has k rows for each part."""
+    parts = list(parts)
+    ahead = itertools.takewhile(lambda part: not (part.name or part.whole or part.each), parts)
+    placed = [replace(part, position=position) for position, part in enumerate(ahead)]
+    return placed + parts[len(placed) :]
 
 
 def _distinct(items: Iterable[_T]) -> tuple[_T, ...]:

@@ -94,13 +94,13 @@ class CompiledRule:
 class VariadicPart:
     """One argument of a variadic operator in a pattern.
 
-    `xs[*]` has a `name`; any other argument has a class `variable`, the variable of its `position`, and, for all
-    outputs of a node, the class `whole` of their tuple. `P ...` has the pattern `each`, its `index`, and the names
+    `xs[*]` has a `name`; any other argument has a class `variable`, its `position` (known, or a variable), and, for
+    all outputs of a node, the class `whole` of their tuple. `P ...` has the pattern `each`, its `index`, and the names
     `own` that every input binds for itself."""
 
     name: str = ""
     variable: str = ""
-    position: str = ""
+    position: str | int = ""
     whole: str = ""
     each: ast.Expr | None = None
     index: str = ""

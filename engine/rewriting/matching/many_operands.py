@@ -201,14 +201,18 @@ class VariadicMatch:
                 require(runs[number][0] == start, "an input does not have the form that each has")
                 start = runs[number][1]
             else:
-                require(self.at[part.position] == start, "an input is at another position")
+                require(self._at(part) == start, "an input is at another position")
                 start += self._width(part, start)
         require(start == len(self.children), "the node has more inputs than the pattern")
 
     def _start_after(self, number: int, runs: Mapping[int, tuple[int, int]]) -> int:
         if number + 1 == len(self.parts):
             return len(self.children)
-        return runs[number + 1][0] if number + 1 in runs else self.at[self.parts[number + 1].position]
+        return runs[number + 1][0] if number + 1 in runs else self._at(self.parts[number + 1])
+
+    def _at(self, part: Part) -> int:
+        """Return the position of the input that egglog found for a part."""
+        return part.position if isinstance(part.position, int) else self.at[part.position]
 
     def _width(self, part: VariadicPart, start: int) -> int:
         """Return the number of inputs of a part that egglog found: one, or all outputs of a node."""
@@ -227,7 +231,7 @@ class VariadicMatch:
         low, high = self._bounds(number)
         open_left = number > 0 and bool(self.parts[number - 1].name)
         open_right = number + 1 < len(self.parts) and bool(self.parts[number + 1].name)
-        seed = self.at[part.position]
+        seed = self._at(part)
         require(low <= seed < high, "an input is at another position")
         search = Search(self.context, exact=self.rule.numerics == "exact", given=self.rule.given)
         assert part.each is not None
@@ -258,8 +262,8 @@ class VariadicMatch:
 
     def _bounds(self, number: int) -> tuple[int, int]:
         """Return the bounds of a run: the nearest parts on both sides with a known position."""
-        placed = [(i, part) for i, part in enumerate(self.parts) if part.position and part.each is None]
+        placed = [(i, part) for i, part in enumerate(self.parts) if part.variable and part.each is None]
         before = next((part for i, part in reversed(placed) if i < number), None)
         after = next((part for i, part in placed if i > number), None)
-        low = 0 if before is None else self.at[before.position] + self._width(before, self.at[before.position])
-        return low, len(self.children) if after is None else self.at[after.position]
+        low = 0 if before is None else self._at(before) + self._width(before, self._at(before))
+        return low, len(self.children) if after is None else self._at(after)

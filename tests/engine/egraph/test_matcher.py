@@ -72,6 +72,23 @@ def test_an_absent_input_matches_the_absent_leaf_only(matcher: Matcher) -> None:
 
 
 def test_an_operator_can_be_bound(matcher: Matcher) -> None:
-    matcher.add_query(Query("q", "phase", (Atom("r", "f", "a", ("x",)),), ("r", "x"), ("f",)))
-    load(matcher, (3, RELU, 0, 1), (4, 11, 0, 3))
+    atom = Atom("r", "f", "a", ("x",))
+    matcher.declare_kind("unary", RELU)
+    matcher.add_query(Query("q", "phase", (atom,), ("r", "x"), ("f",), kinds=(("f", "unary"),)))
+    load(matcher, (3, RELU, 0, 1), (4, 11, 0, 3), (5, 13, 0, 4))
+    matcher.declare_kind("unary", 11)
     assert matcher.matches("phase") == {"q": [(3, 1, RELU), (4, 3, 11)]}
+
+
+def test_an_input_at_a_known_position_is_the_only_row(matcher: Matcher) -> None:
+    atom = Atom("r", RELU, "a", ("x", "y"), node="n", positions=(0, "i"))
+    matcher.add_query(Query("q", "phase", (atom,), ("r", "x", "y"), ("a", "n", "i")))
+    matcher.add_node((3, RELU, 0, 1, 2, 2), variadic=True)
+    matcher.load()
+    assert matcher.matches("phase") == {"q": [(3, 1, 1, 0, 3, 0), (3, 1, 2, 0, 3, 1), (3, 1, 2, 0, 3, 2)]}
+
+
+def test_handles_that_moved_are_reported_once(matcher: Matcher) -> None:
+    load(matcher, (3, RELU, 0, 1), (4, RELU, 0, 2), equal=[(1, 2)])
+    assert matcher.canonical() == {2: 1, 4: 3}
+    assert matcher.canonical() == {}

@@ -46,3 +46,13 @@ def test_classes_of_which_the_same_is_known_have_one_number():
     assert egraph.number(x, contents=False) != egraph.number(z, contents=False)
     unknown = egraph.add_input("u", TensorType())
     assert egraph.number(0, contents=False) != egraph.number(unknown, contents=False)
+
+
+def test_inputs_before_a_list_have_known_positions():
+    (rule,) = compiled(parse_text("rule a\n  Loop(n, c, v[*], body: b)[i] => v[i]\n  class exact").items[0])
+    variants = list(Compiler({"Loop": 0, "Proj": 1}, frozenset(), "m", {}).variants(rule, set()))
+    assert variants
+    for variant in variants:  # else there would be a row for each pair of inputs and captured values
+        (atom,) = (atom for atom in variant.query.atoms if atom.node)
+        assert atom.positions == (0, 1)
+        assert not {"i_1", "i_2"} & {*variant.query.integers}
