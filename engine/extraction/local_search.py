@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from graphlib import CycleError, TopologicalSorter
 from operator import itemgetter
 
 from .priced_egraph import PricedEGraph
@@ -106,7 +105,7 @@ class LocalSearch:
 
     def _accept(self, change: float, undo: list[tuple[int, int]]) -> bool:
         """Accept switches if they lower the cost of the whole; otherwise undo them."""
-        if change < -1e-9 * self.scale and self._acyclic():
+        if change < -1e-9 * self.scale and self._acyclic([c for c, _ in undo]):
             return True
         for c, handle in reversed(undo):
             self._switch(c, handle)
@@ -137,12 +136,25 @@ class LocalSearch:
                 pending.extend(self.problem.deps[self.pick[at]])
         return added
 
-    def _acyclic(self) -> bool:
-        """Return whether no used class is needed for itself."""
-        used = {c: self.problem.deps[self.pick[c]] for c, n in self.counts.items() if n}
-        self.steps += len(used)
-        try:
-            TopologicalSorter(used).prepare()
-        except CycleError:
-            return False
+    def _acyclic(self, changed: Iterable[int]) -> bool:
+        """Return whether no used class is needed for itself, if that was so before the nodes of some classes changed.
+
+        Depth-first search from these: a cycle would go through one of them."""
+        deps, pick = self.problem.deps, self.pick
+        open_: set[int] = set()
+        done: set[int] = set()
+        pending = [c for c in changed if self.counts.get(c)]
+        while pending:
+            c = pending[-1]
+            if c in done:
+                pending.pop()
+            elif c in open_:
+                done.add(pending.pop())
+            else:
+                open_.add(c)
+                self.steps += 1
+                below = [d for d in deps[pick[c]] if d not in done]
+                if not open_.isdisjoint(below):
+                    return False
+                pending += below
         return True
