@@ -60,7 +60,9 @@ class Atom:
             inputs = [f"(D{self.op} {self.node} {position} {child})" for position, child in picks]
             return [f"(V{self.op} {self.root} {self.attrs} {self.node})", *inputs]
         if isinstance(self.op, str):
-            return [f"({_kind_table(kinds[self.op], len(self.children))} {self.root} {self.op} {self.attrs} {children})"]
+            return [
+                f"({_kind_table(kinds[self.op], len(self.children))} {self.root} {self.op} {self.attrs} {children})"
+            ]
         if self.commutative:
             return [f"(C{self.op} {self.root} {self.attrs} {children})"]
         return [f"(= {self.root} (O{self.op}_{len(self.children)} {self.attrs} {children}))"]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import heapq
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ..egraph.egraph import EGraph
@@ -18,13 +19,16 @@ Key = tuple[str, Row]
 class Match:
     """A row that egglog found, and the context of its rule.
 
-    `revision` is the e-graph's when the match was refused, None if it was not tried yet."""
+    `revision` is the e-graph's when the match was refused, None if it was not tried yet. `place` orders pending
+    matches, and `iteration` is the one in which the match was refused last."""
 
     rule: CompiledRule
     variant: Variant
     context: Evaluator
     row: Row
     revision: int | None = None
+    place: tuple[int, int] | None = None
+    iteration: int = -1
 
     @property
     def key(self) -> Key:
@@ -52,37 +56,86 @@ class Match:
 class PendingMatches:
     """Pending matches of one ruleset; `terms` are the classes that a match reads besides its own.
 
-    A match is looked at again only after one of its classes was touched: `_watched` finds the matches of a class."""
+    A match is looked at again only after one of its classes was touched: `_watched` finds the matches of a class. So an
+    iteration takes time for what changed, not for what waits. Only sums and products are looked at each time, because
+    their terms change without them."""
 
     egraph: EGraph
     terms: Callable[[Match], Iterable[int]]
     matches: dict[Key, Match] = field(default_factory=dict)
     _watched: dict[int, list[Key]] = field(default_factory=dict)
     _seen: int = 0
-    _due: set[Key] = field(default_factory=set)
+    _due: dict[Key, None] = field(default_factory=dict)
+    _always: dict[Key, None] = field(default_factory=dict)
+    _iteration: int = 0
+    _count: int = 0
 
-    def take(self) -> dict[Key, Match]:
-        """Remove and return all pending matches."""
-        taken, self.matches = self.matches, {}
-        return taken
+    def begin(self) -> None:
+        """Begin an iteration: matches that are found again in it are tried, even if they were refused before."""
+        self._iteration += 1
+
+    def was_refused(self, key: Key) -> bool:
+        """Return whether a match was already refused in this iteration."""
+        match = self.matches.get(key)
+        return match is not None and match.iteration == self._iteration
 
     def refuse(self, match: Match) -> None:
         """Add a match that was refused, to be retried when more is known of its classes."""
         match.revision = self.egraph.revision
-        self.matches[match.key] = match
+        self._add(match)
         for handle in dict.fromkeys(match.classes):
             self._watched.setdefault(handle, []).append(match.key)
 
-    def is_due(self, key: Key, match: Match) -> bool:
-        """Return whether more is known than when a match was refused."""
-        touched = self.egraph.touched
-        for i in range(self._seen, len(touched)):
-            self._due.update(self._watched.get(touched[i], ()))
+    def postpone(self, match: Match) -> None:
+        """Add a match that was not tried, to be tried in the next iteration."""
+        match.revision = None
+        self._add(match)
+
+    def _add(self, match: Match) -> None:
+        match.iteration = self._iteration
+        if match.place is None:
+            self._count += 1
+            match.place = (-self._iteration, self._count)
+        self.matches[match.key] = match
+        if match.revision is None or match.variant.ac_trees:
+            self._always[match.key] = None
+
+    def take_due(self) -> Iterator[Match]:
+        """Remove and yield the matches of earlier iterations of which more is known than when they were refused.
+
+        The last refused come first. What becomes known meanwhile counts for the matches still to come."""
+        last = (-self._iteration, self._count)
+        heap: list[tuple[tuple[int, int], Key]] = []
+        self._due |= self._always
+        fresh: Iterable[Key] = list(self._due)
+        while True:
+            for key in (*fresh, *self._touched()):
+                match = self.matches.get(key)
+                if match is None:
+                    self._forget(key)
+                elif match.place is not None and match.place > last and match.iteration < self._iteration:
+                    heapq.heappush(heap, (match.place, key))
+            if not heap:
+                return
+            fresh = ()
+            last, key = heapq.heappop(heap)
+            match = self.matches.get(key)
+            if match is None:
+                continue
+            self._due.pop(key, None)
+            classes = (*match.classes, *self.terms(match))
+            if match.revision is None or self.egraph.changed_since(match.revision, classes):
+                self._forget(key)
+                yield match
+
+    def _forget(self, key: Key) -> None:
+        for table in (self.matches, self._due, self._always):
+            table.pop(key, None)
+
+    def _touched(self) -> list[Key]:
+        """Return the matches of classes that were touched since the last call, and mark them as due."""
+        touched, start = self.egraph.touched, self._seen
         self._seen = len(touched)
-        if match.revision is None:
-            return True
-        if key in self._due:
-            self._due.discard(key)
-        elif not match.variant.ac_trees:
-            return False
-        return self.egraph.changed_since(match.revision, (*match.classes, *self.terms(match)))
+        keys = [k for handle in touched[start:] for k in self._watched.get(handle, ()) if k not in self._due]
+        self._due.update(dict.fromkeys(keys))
+        return keys

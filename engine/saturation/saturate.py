@@ -56,7 +56,9 @@ class Saturator:
     ) -> None:  # fmt: skip
         self.context = context
         self.egraph = egraph = context.egraph
-        self.rules = list(rules)
+        self._rules: dict[str, list[tuple[int, CompiledRule]]] = {}
+        for number, rule in enumerate(rules):
+            self._rules.setdefault(rule.ruleset, []).append((number, rule))
         self.limits = limits
         self.plan = plan
         self.constants = constants
@@ -66,6 +68,10 @@ class Saturator:
         self._queries: dict[str, tuple[CompiledRule, Variant, Evaluator]] = {}
         self._variants: set[tuple[object, ...]] = set()
         self._compiled: dict[int, tuple[str, ...]] = {}
+        self._ops: dict[str, int] = {}
+        self._ops_seen = 0
+        self._depth = depth(egraph)
+        self._compiled_for: dict[str, int] = {}
         self._kinds_declared: set[str] = set()
         self._pending: dict[str, PendingMatches] = {}
         self._budgets: dict[str, RulesetBudget] = {}
@@ -116,7 +122,7 @@ class Saturator:
     def _fixpoint(self, step: Saturate) -> None:
         if self._fixpoints.get(step) == self._changes:
             return  # nothing has changed since it was reached
-        for _ in range(min(step.iterations, self.limits.iterations)):
+        for _ in range(max(min(step.iterations, self.limits.iterations), self._depth)):
             if not self._steps(step.steps) and not self._resume():
                 self._fixpoints[step] = self._changes
                 return
@@ -155,17 +161,14 @@ class Saturator:
         found = self._matcher.matches(f"{self._prefix}_{ruleset}")
         self.report.iterations += 1
         revision, nodes = egraph.revision, len(egraph.nodes)
-        waiting = pending.take()
+        pending.begin()
         budget.begin_applying()
         for name, rows in found.items():
             self._apply_rows([Match(*self._queries[name], row) for row in rows], budget)
         self._apply_groups(ruleset)
-        for key, match in waiting.items():
-            if not pending.is_due(key, match):
-                pending.matches.setdefault(key, match)
-            elif not budget.admits(match.rule.name):
-                match.revision = None
-                pending.matches.setdefault(key, match)
+        for match in pending.take_due():
+            if not budget.admits(match.rule.name):
+                pending.postpone(match)
             else:
                 began = time.perf_counter()
                 self._apply(match)
@@ -196,17 +199,28 @@ class Saturator:
                 count.reason = str(why)
                 self._undefined.append((handle, self.egraph.revision))
 
+    def _occurring(self) -> dict[str, int]:
+        """Return the numbers of the operators that occur, by their names in rules."""
+        nodes = self.egraph.nodes
+        if any(nodes[h].op not in self._ops for h in range(self._ops_seen, len(nodes))):
+            self._ops = operator_numbers(self.egraph, self.context.declared)
+        self._ops_seen = len(nodes)
+        return self._ops
+
     def _compile(self, ruleset: str) -> None:
         """Register the queries of a ruleset, again when new operators have appeared that its rules name."""
-        ops = operator_numbers(self.egraph, self.context.declared)
+        ops = self._occurring()
+        if self._compiled_for.get(ruleset) == len(ops):
+            return
+        self._compiled_for[ruleset] = len(ops)
         kinds = self.context.kinds
         for op, number in ops.items():
             if op in kinds and op not in self._kinds_declared:
                 self._kinds_declared.add(op)
                 self._matcher.declare_kind(kinds[op], number)
         compiler = Compiler(ops, self.egraph.commutative, self._prefix, self.context.declared)
-        for number, rule in enumerate(self.rules):
-            if rule.ruleset != ruleset or not all(op in ops for op in rule.required):
+        for number, rule in self._rules.get(ruleset, ()):
+            if not all(op in ops for op in rule.required):
                 continue
             named = tuple(op for op in rule.heads if op in ops)
             if self._compiled.get(number) != named:
@@ -224,7 +238,9 @@ class Saturator:
         start, rule = time.perf_counter(), matches[0].rule
         for i, match in enumerate(matches):
             if not budget.admits(rule.name):
-                self._pending[rule.ruleset].matches |= {m.canonicalize(self.egraph): m for m in matches[i:]}
+                for postponed in matches[i:]:
+                    postponed.canonicalize(self.egraph)
+                    self._pending[rule.ruleset].postpone(postponed)
                 break
             if i % 256 == 255:
                 self._check_limits()
@@ -235,7 +251,7 @@ class Saturator:
     def _apply(self, match: Match) -> None:
         rule, variant, pending = match.rule, match.variant, self._pending[match.rule.ruleset]
         key = match.canonicalize(self.egraph)
-        if key in self._done or key in pending.matches:
+        if key in self._done or pending.was_refused(key):
             return
         count, at = self.report.counts[rule.name], match.at
         roots = [at[r] for r in variant.roots]
@@ -321,8 +337,8 @@ class Saturator:
     # --- groups: `{ y[i] = P } => { y[*] = Q }` ---
 
     def _apply_groups(self, ruleset: str) -> None:
-        for rule in self.rules:
-            if rule.ruleset == ruleset and rule.index is not None:
+        for _, rule in self._rules.get(ruleset, ()):
+            if rule.index is not None:
                 for members in self._groups.new(rule):
                     self._apply_group(rule, members)
 
@@ -337,6 +353,16 @@ class Saturator:
             count.applied += self._unite(context, rule, list(zip(roots, values, strict=True)))
         except (Unprovable, IllTyped) as why:
             count.reason = str(why)
+
+
+def depth(egraph: EGraph) -> int:
+    """Return the number of nodes on the longest path of an e-graph.
+
+    A rewrite that moves along a path advances by one node in each iteration, so a fixpoint may take that many."""
+    depths = [0]
+    for node in egraph.nodes[1:]:  # children come before their users
+        depths.append(1 + max((depths[child] for child in node.children), default=0))
+    return max(depths)
 
 
 def operator_numbers(egraph: EGraph, declared: Mapping[str, ast.Op]) -> dict[str, int]:

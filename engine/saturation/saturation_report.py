@@ -14,6 +14,8 @@ from ..rewriting.schedule import Budget
 class Limits:
     """Limits of saturation as a whole: CPU seconds, e-nodes, and iterations on the way to one fixpoint.
 
+    A graph deeper than that may take as many iterations as it is deep.
+
     Rulesets have their own budgets in addition (`schedule.Budget`)."""
 
     seconds: float = 20.0

@@ -254,7 +254,7 @@ class Compiler:
             yield after, VariadicPart(variable=variable, position=after.fresh("i"), each=each, index=index, own=own)
 
 
-def _placed(parts: Iterable[Part]) -> list[Part]:
+def _placed(parts: Iterable[VariadicPart]) -> list[VariadicPart]:
     """Return parts with the positions of those that come before any part of more than one input.
 
     Without them a node of k inputs, the captured values of a Loop included, has k rows for each part."""

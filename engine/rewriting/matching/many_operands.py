@@ -210,7 +210,7 @@ class VariadicMatch:
             return len(self.children)
         return runs[number + 1][0] if number + 1 in runs else self._at(self.parts[number + 1])
 
-    def _at(self, part: Part) -> int:
+    def _at(self, part: VariadicPart) -> int:
         """Return the position of the input that egglog found for a part."""
         return part.position if isinstance(part.position, int) else self.at[part.position]
 

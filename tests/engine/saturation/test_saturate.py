@@ -300,3 +300,15 @@ rule seen  Grown(x, m = none, s: z) => Abs(x)  class fast
         root = node(egraph, "Sqrt", node(egraph, "Exp", build(egraph, x, y)))
         saturate(egraph, rules(text, "fast"))
         assert egraph.find(root) == egraph.find(node(egraph, "Abs", x))
+
+
+def test_a_rewrite_may_move_along_the_whole_graph(egraph: EGraph, rules) -> None:
+    """A Neg moves through one addition in each iteration."""
+    text = "rule sink Neg(x) + c => Neg(x - c) class exact joins moves "
+    text += "ruleset moves iterations 3 schedule move = saturate(moves)"
+    x = node(egraph, "Neg", egraph.add_input("x", f32(2)))
+    for i in range(30):
+        x = node(egraph, "Add", x, egraph.add_input(f"c{i}", f32(2)))
+    egraph.roots = {"y": x}
+    assert saturate(egraph, rules(text, schedule="move")).stop_reason == "saturated"
+    assert any(egraph.nodes[h].op == "Neg" for h in egraph.members(x))
