@@ -114,6 +114,13 @@ def compared(machine: Target) -> Compared:
     return Compared(machine)
 
 
+def test_oracle_does_not_saturate() -> None:
+    """Two products of 255 and -128 exceed 16 bits, in which some CPUs add them."""
+    a, b = np.full((1, 4), 255, np.uint8), np.full((4, 1), -128, np.int8)
+    case = Case([Node("MatMulInteger", ("a", "b"), ("y",))], {"a": a}, {"b": b})
+    assert oracle(case)["y"].tolist() == [[4 * 255 * -128]]
+
+
 def test_matmul(compared: Compared) -> None:
     node = Node("MatMulInteger", ("a", "b", "za"), ("y",))
     quantized = Node("QLinearMatMul", ("a", "sa", "za", "b", "sb", "zb", "sy", "zy"), ("y",))
