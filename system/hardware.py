@@ -1,11 +1,24 @@
-"""Hardware of this machine, as the operating system describes it."""
+"""Hardware of this machine: features of the CPU, its name and its caches."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import re
+from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
+
+from ..errors import UserError
+
+_V3 = frozenset({"avx2", "fma", "f16c", "movbe", "lzcnt", "bmi1", "bmi2"})
+ISAS: Mapping[str, frozenset[str]] = {
+    "avx512": _V3 | {"avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl"},
+    "avx2": _V3,
+    "portable": frozenset(),  # SSE2 on x86, NEON on aarch64: the baseline of the architecture
+}
+"""CPU features that each vector extension requires, the widest extension first."""
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
@@ -14,6 +27,27 @@ def architecture() -> str:
     """Return this computer's architecture: `x86_64`, `aarch64` …"""
     found = platform.machine().lower()
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(found, found)
+
+
+@cache
+def cpu_features() -> frozenset[str]:
+    """Return the features of this CPU beyond the baseline of its architecture, as far as kernels use them.
+
+    The variable `REWRITE_MAX_ISA` names the widest extension to use: with `avx2` everything works as on a CPU that has
+    AVX2 and nothing more. Raises `UserError` if it names no extension of `ISAS`."""
+    from .cpu import features
+
+    found, limit = frozenset(features()), os.environ.get("REWRITE_MAX_ISA")
+    if not limit:
+        return found
+    if limit not in ISAS:
+        raise UserError(f"REWRITE_MAX_ISA is {limit!r}", hint=f"Name one of {', '.join(ISAS)}, or unset it.")
+    return found if limit == "avx512" else found & ISAS[limit]
+
+
+def vector_extension() -> str:
+    """Return the widest extension of `ISAS` that this CPU has."""
+    return next(name for name, needs in ISAS.items() if needs <= cpu_features())
 
 
 def cpu_name() -> str:

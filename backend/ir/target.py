@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ...errors import UserError
-from ...system.hardware import architecture, cache_sizes
+from ...system.hardware import ISAS, architecture, cache_sizes, cpu_features, vector_extension
 from ...system.process_pool import usable_cores
 
 NAMES = ("native", "avx512", "avx2", "portable")
@@ -41,23 +41,9 @@ class Target:
         return 32 if self.isa == "avx512" or self.machine == "aarch64" else 16
 
 
-@dataclass(frozen=True, slots=True)
-class _Isa:
-    """Instruction set: the CPU features that it requires, and optional ones that kernels use."""
-
-    vector_bytes: int
-    needs: frozenset[str]
-    extras: tuple[str, ...] = ()
-
-
-_V3 = frozenset({"avx2", "fma", "f16c", "movbe", "lzcnt", "bmi1", "bmi2"})
-_ISAS: Mapping[str, _Isa] = {  # best first
-    "avx512": _Isa(
-        64, _V3 | {"avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl"}, ("avx512_bf16", "avx512_vnni")
-    ),
-    "avx2": _Isa(32, _V3, ("avx_vnni",)),
-    "portable": _Isa(16, frozenset()),  # SSE2 on x86, NEON on aarch64: the baseline of the architecture
-}
+_VECTOR_BYTES: Mapping[str, int] = {"avx512": 64, "avx2": 32, "portable": 16}
+_EXTRAS: Mapping[str, tuple[str, ...]] = {"avx512": ("avx512_bf16", "avx512_vnni"), "avx2": ("avx_vnni",)}
+"""Features beyond those that a vector extension requires, which kernels use where a CPU has them."""
 
 
 @cache
@@ -76,10 +62,10 @@ def make_target(name: str) -> Target:
     if name not in known:
         raise UserError(f"unknown target {name!r} for {here}", hint=f"Known targets: {', '.join(known)}.")
     native = name == "native"
-    isa = next(isa for isa, kind in _ISAS.items() if kind.needs <= found) if native else name
-    features = tuple(f for f in _ISAS[isa].extras if f in found) if native else ()
+    isa = vector_extension() if native else name
+    features = tuple(f for f in _EXTRAS.get(isa, ()) if f in found) if native else ()
     caches = {f"l{level}": size for level, size in cache_sizes().items() if 1 <= level <= 3}
-    return Target(isa, _ISAS[isa].vector_bytes, usable_cores(), features=features, machine=here, **caches)
+    return Target(isa, _VECTOR_BYTES[isa], usable_cores(), features=features, machine=here, **caches)
 
 
 def parse_targets(text: str) -> list[Target]:
@@ -97,27 +83,19 @@ def parse_targets(text: str) -> list[Target]:
 
 def runs_here(target: Target) -> bool:
     """Return whether this CPU has all features that kernels of a target use."""
-    kind = _ISAS.get(target.isa)
-    return kind is not None and target.machine == architecture() and kind.needs | set(target.features) <= cpu_features()
+    needs = ISAS.get(target.isa)
+    return needs is not None and target.machine == architecture() and needs | set(target.features) <= cpu_features()
 
 
 def rank(target: Target) -> tuple[int, int]:
     """Return a sort key of targets, best first."""
-    return (list(_ISAS).index(target.isa), -len(target.features))
+    return (list(ISAS).index(target.isa), -len(target.features))
 
 
 def describe(target: Target) -> str:
     """Return a target for messages: `avx512 with avx512_bf16`."""
     where = f" on {target.machine}" if target.machine != architecture() else ""
     return target.isa + (f" with {' and '.join(target.features)}" if target.features else "") + where
-
-
-@cache
-def cpu_features() -> frozenset[str]:
-    """Return the features of this CPU beyond the baseline of its architecture, as far as kernels use them."""
-    from ..runtime.native.cpu import features
-
-    return frozenset(features())
 
 
 def thread_count(threads: int | None) -> int:

@@ -65,10 +65,8 @@ def isa_name() -> str:
     """Return the vector extension that kernels can use here: `avx512`, `avx2`, `neon` or `generic`."""
     if hardware.architecture() == "aarch64":
         return "neon"
-    flags = set(hardware.cpu_info("flags").split())
-    if "avx512f" in flags:
-        return "avx512"
-    return "avx2" if "avx2" in flags and "fma" in flags else "generic"
+    found = hardware.vector_extension()
+    return "generic" if found == "portable" else found
 
 
 @cache
@@ -77,7 +75,7 @@ def rates() -> dict[str, float]:
 
     Without an instruction for it, a product of bf16 takes two of floats and the unpacking of its operands. One of bytes
     takes two of 16-bit integers."""
-    flags = set(hardware.cpu_info("flags").split())
+    flags = hardware.cpu_features()
     wide = "avx512bw" in flags
     bytewise = "avx512_vnni" in flags if wide else "avx_vnni" in flags
     return {
@@ -98,10 +96,11 @@ def default() -> Machine:
 
 
 def profile_path() -> Path:
-    """Return the path of this CPU model's profile, in the user's cache directory."""
+    """Return the path of the profile of this CPU model and vector extension, in the user's cache directory."""
     import platformdirs
 
-    slug = re.sub(r"[^a-z0-9]+", "-", hardware.cpu_name().lower()).strip("-")[:80] or "unknown"
+    name = f"{hardware.cpu_name()[:80]} {isa_name()}"
+    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
     return Path(platformdirs.user_cache_dir("onnx-rewrite", appauthor=False)) / "machine" / f"{slug}.json"
 
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
-from rewrite.backend.ir.target import Target, cpu_features, detect, make_target, parse_targets, rank, runs_here
+from rewrite.backend.ir.target import Target, detect, make_target, parse_targets, rank, runs_here
 from rewrite.backend.planning.group import standard_policy
 from rewrite.backend.planning.plan import PlanSettings, group, lower
 from rewrite.backend.toolchain.builder import build
 from rewrite.backend.toolchain.compiler import Compiler
+from rewrite.engine.cost import machine
 from rewrite.errors import UserError
+from rewrite.system.hardware import architecture, cpu_features
 from rewrite.system.store import Store
 
 from .. import models
@@ -81,3 +84,32 @@ def test_kernels_compile_for_neon(tmp_path: Path) -> None:
     assert library.addresses == {}
     for file in library.files.values():
         assert file.read_bytes()[18:20] == b"\xb7\x00"  # EM_AARCH64
+
+
+@pytest.fixture
+def forget_features() -> Iterator[None]:
+    """Let the test find out about the CPU anew, and what comes after it as well."""
+    for remembered in (cpu_features, detect, machine.rates):
+        remembered.cache_clear()
+    yield
+    for remembered in (cpu_features, detect, machine.rates):
+        remembered.cache_clear()
+
+
+@pytest.mark.parametrize("isa", ["avx2", "portable"])
+def test_wider_extensions_left_unused(isa: str, monkeypatch: pytest.MonkeyPatch, forget_features: None) -> None:
+    """Targets and costs are those of a CPU without the wider ones."""
+    if architecture() != "x86_64" or not runs_here(make_target(isa)):
+        pytest.skip("needs a CPU that has it")
+    monkeypatch.setenv("REWRITE_MAX_ISA", isa)
+    cpu_features.cache_clear()
+    assert detect() == make_target("native") == make_target(isa)
+    assert machine.default().isa == {"avx2": "avx2", "portable": "generic"}[isa]
+    assert machine.default().isa in machine.profile_path().name
+    assert not runs_here(make_target("avx512"))
+
+
+def test_unknown_extension_as_limit(monkeypatch: pytest.MonkeyPatch, forget_features: None) -> None:
+    monkeypatch.setenv("REWRITE_MAX_ISA", "avx3")
+    with pytest.raises(UserError, match="REWRITE_MAX_ISA is 'avx3'"):
+        cpu_features()
