@@ -33,11 +33,11 @@ BLOCK = 48
 
 @lowering_alone("Attention", "rewrite.ScaledDotProductAttention", "rewrite.AttentionBf16")
 def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
-    """Attention with a boolean or additive mask, causal or not, with shared key-value heads; no cache, no soft cap.
+    """Attention with a boolean or additive mask, causal or not, with shared key-value heads, soft cap and valid lengths.
 
-    Our own may have `nan_to_zero`, which replaces NaN weights by zeros. In bf16 one or two queries are computed in f32:
+    Rules replace a key-value cache by concatenation. Our own may have `nan_to_zero`, which replaces NaN weights by zeros. In bf16 one or two queries are computed in f32:
     they read keys and values where they lie."""
-    if any(node.inputs[4:]) or any(node.outputs[1:]) or float_attr(node, "softcap", 0.0):
+    if any(node.inputs[4:6]) or any(node.outputs[1:]):
         return None
     heads, kv_heads = (node.attrs.get(name) for name in ("q_num_heads", "kv_num_heads"))
     q = _operand(node.inputs[0], ctx, heads)
@@ -57,6 +57,10 @@ def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
     mask = _mask(node, ctx, (q.shape[0], q.shape[1], queries, keys)) if masked else None
     if masked and mask is None:
         return None
+    lengths = _lengths(node, ctx)
+    if lengths is None:
+        return None
+    softcap = max(0.0, float_attr(node, "softcap", 0.0))
     extents = Extents()
     vectors = 4 if ctx.target.registers >= 32 else 2
     wide = ctx.target.lanes * vectors
@@ -70,7 +74,10 @@ def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
     scratch = ceildiv(floats, 16) * 64
     params = {
         "scale": c_float(factor),
-        "late": not masked and factor > 0,
+        "late": not masked and factor > 0 and not softcap,
+        "softcap": {"value": c_float(softcap), "inverse": c_float(1 / softcap)} if softcap else None,
+        "lengths": bool(lengths),
+        "few": _heads_at_once(share),
         "causal": bool(int_attr(node, "is_causal", 0)),
         "zeros": "masked" if node.op == "Attention" else "nan" if int_attr(node, "nan_to_zero", 0) else "",
         "bf16": bf16,
@@ -92,10 +99,25 @@ def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
     }
     for name, access in (("q", q), ("k", k), ("v", v), ("y", y)):
         params[name] = {"o": extents(access.offset), **dict(zip("bhs", extents.all(access.strides[:3]), strict=True))}
-    inputs = (q.value, k.value, v.value, *(m for m in node.inputs[3:4] if m))
+    inputs = (q.value, k.value, v.value, *(m for m in node.inputs[3:4] if m), *lengths)
     work = threads((q.shape[0], q.shape[1], queries, keys), 8)
     kernel = Kernel("attention", params, weight=4.0)
     return [launch(kernel, node, inputs, node.outputs[:1], extents, work, scratch=scratch)]
+
+
+def _heads_at_once(share: Dim) -> int:
+    """Return how many heads that share keys and values a single query is computed for at once; 2 for two queries."""
+    if not isinstance(share, int):
+        return 4
+    return next((n for n in (4, 3, 2) if share % n == 0), 2 if share == 1 else 4)
+
+
+def _lengths(node: Node, ctx: Context) -> tuple[str, ...] | None:
+    """Return the value with the numbers of valid keys, if there is one; None if it has another type."""
+    value = next(iter(node.inputs[6:7]), "")
+    if value and (ctx.type(value).dtype is not DType.I64 or len(ctx.type(value).shape or ()) != 1):
+        return None
+    return (value,) if value else ()
 
 
 def keys_per_span(target: Target, wide: int) -> int:

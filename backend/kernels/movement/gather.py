@@ -1,5 +1,7 @@
 """Lowering of Gather, GatherElements, GatherND and the scatters, which find elements by index.
 
+A scatter writes in place if its operand dies with it, or if a caller gives one array for both (a key-value cache).
+
 An index out of range, which ONNX forbids, never accesses memory outside: it is clamped, reads zero, or is not written.
 """
 
@@ -87,4 +89,32 @@ def lower_indexed(node: Node, ctx: Context) -> list[Step] | None:
         positions, rest = index.shape, ()
         params |= {"axis": int_attr(node, "axis", 0) % len(shape), "extents": extents.all(positions)}
     work = 1 if scatter else threads((*positions, *rest))
-    return [launch(Kernel("index", params), node, node.inputs, node.outputs[:1], extents, work)]
+    shared = ((0, 0),) if scatter else ()
+    return [launch(Kernel("index", params), node, node.inputs, node.outputs[:1], extents, work, in_place=shared)]
+
+
+@lowering_alone("TensorScatter")
+def lower_tensor_scatter(node: Node, ctx: Context) -> list[Step] | None:
+    """Rows along an axis behind the first, from an index for each batch on; any element type."""
+    past, update = (ctx.type(value).shape for value in node.inputs[:2])
+    index = next(iter(node.inputs[2:3]), "")
+    c, dtype = word(ctx, node.inputs[0]), ctx.type(index).dtype if index else None
+    if c is None or not past or not update or len(past) != len(update) or (index and dtype not in INDEX):
+        return None
+    axis = int_attr(node, "axis", -2) % len(past)
+    if axis == 0:
+        return None
+    extents = Extents()
+    params = {
+        "c": c,
+        "index": INDEX[dtype] if dtype else "",
+        "circular": node.attrs.get("mode", "linear") == "circular",
+        "outer": extents(product(past[:axis])),
+        "blocks": extents(product(past[1:axis])),
+        "extent": extents(past[axis]),
+        "count": extents(update[axis]),
+        "inner": extents(product(past[axis + 1 :])),
+    }
+    inputs = (*node.inputs[:2], *([index] if index else []))
+    kernel = Kernel("tensor_scatter", params)
+    return [launch(kernel, node, inputs, node.outputs, extents, threads(past), in_place=((0, 0),))]

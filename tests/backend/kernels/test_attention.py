@@ -21,14 +21,28 @@ def floats(*shape: int) -> Array:
     return np.asarray(RNG.standard_normal(shape) * 2, np.float32)
 
 
-def _expected(q: Array, k: Array, v: Array, mask: Array | None, causal: bool, scale: float | None) -> Array:
+def _expected(
+    q: Array,
+    k: Array,
+    v: Array,
+    mask: Array | None,
+    causal: bool,
+    scale: float | None,
+    valid: Array | None = None,
+    softcap: float = 0.0,
+) -> Array:
     share = q.shape[1] // k.shape[1]
     k, v = np.repeat(k, share, 1).astype(np.float64), np.repeat(v, share, 1).astype(np.float64)
     scores = q.astype(np.float64) @ k.swapaxes(-1, -2) * (1 / np.sqrt(q.shape[-1]) if scale is None else scale)
+    scores = np.tanh(scores / softcap) * softcap if softcap else scores
     if mask is not None:
         scores = np.where(mask, scores, -np.inf) if mask.dtype == bool else scores + mask
+    rows, columns = np.ogrid[: scores.shape[-2], : scores.shape[-1]]
+    ends = np.zeros((1, 1, 1, 1), np.int64) if valid is None else valid.reshape(-1, 1, 1, 1)
     if causal:
-        scores = np.where(np.tril(np.ones(scores.shape[-2:], bool)), scores, -np.inf)
+        scores = np.where(columns <= rows + (ends - len(rows) if valid is not None else 0), scores, -np.inf)
+    if valid is not None:
+        scores = np.where(columns < ends, scores, -np.inf)
     scores = np.exp(scores - scores.max(-1, keepdims=True))
     result: Array = (scores / scores.sum(-1, keepdims=True) @ v).astype(np.float32)
     return result
@@ -44,17 +58,22 @@ def _case(
     flat: bool = False,
     causal: bool = False,
     scale: float | None = None,
+    valid: list[int] | None = None,
+    softcap: float = 0.0,
     **more: Any,
 ) -> Case:
     (h, g), (s, t), (d, e) = heads, lengths, sizes
     q, k, v = floats(b, h, s, d), floats(b, g, t, d), floats(b, g, t, e)
-    y = _expected(q, k, v, mask, causal, scale)
-    attrs: dict[str, Any] = {"is_causal": int(causal)} | ({} if scale is None else {"scale": scale})
+    ends = None if valid is None else np.array(valid, np.int64)
+    y = _expected(q, k, v, mask, causal, scale, ends, softcap)
+    attrs: dict[str, Any] = {"is_causal": int(causal), "softcap": softcap} | ({} if scale is None else {"scale": scale})
     if flat:
         q, k, v, y = (a.swapaxes(1, 2).reshape(b, a.shape[2], -1).copy() for a in (q, k, v, y))
         attrs |= {"q_num_heads": h, "kv_num_heads": g}
     inputs = {"q": q, "k": k, "v": v} | ({} if mask is None else {"m": mask})
-    node = Node("Attention", tuple(inputs), ("y",), attrs)
+    names = (*inputs, *("",) * (6 - len(inputs)), "n") if ends is not None else tuple(inputs)
+    inputs |= {} if ends is None else {"n": ends}
+    node = Node("Attention", names, ("y",), attrs)
     return Case([node], inputs, expected={"y": y}, rtol=2e-5, atol=2e-5, **more)
 
 
@@ -86,6 +105,49 @@ def test_masks() -> None:
         cases.append(_case(2, (3, 3), (s, t), (16, 16), truth))
     cases += [_case(2, (3, 3), lengths, (16, 16), causal=True) for lengths in ((40, 40), (5, 70), (70, 5), (1, 9))]
     cases.append(_case(1, (2, 1), (40, 40), (16, 16), floats(40, 40), causal=True, flat=True))
+    check(cases)
+
+
+def test_one_query_of_heads_that_share_keys() -> None:
+    """As many heads as share keys and values are computed together, in parts of at most four."""
+    cases = [_case(2, (2 * g, 2), (1, 77), (64, 64)) for g in (2, 3, 4, 5, 7, 8)]
+    cases += [_case(1, (6, 2), (1, 50), (20, 7), floats(6, 1, 50)), _case(1, (10, 2), (1, 9), (16, 16), flat=True)]
+    cases += [_case(1, (8, 2), (2, 40), (64, 64)), _case(1, (8, 2), (2, 40), (16, 16), causal=True, valid=[17])]
+    check(cases)
+
+
+def test_valid_keys() -> None:
+    """Keys behind the valid ones have no effect; causal queries are the last ones among these."""
+    cases = []
+    for queries in (1, 2, 7, 50):
+        for causal in (False, True):
+            for valid in ([60, 50], [131, 77]):
+                cases.append(_case(2, (4, 2), (queries, 131), (16, 24), valid=valid, causal=causal))
+    cases.append(_case(2, (3, 3), (1, 40), (16, 16), floats(2, 1, 1, 40), valid=[40, 3], causal=True))
+    cases.append(_case(2, (3, 3), (9, 40), (16, 16), RNG.random((9, 40)) > -1, valid=[9, 40], causal=True))
+    check(cases)
+
+
+def test_queries_before_all_valid_keys() -> None:
+    """More queries than valid keys: the first ones see nothing and their results are zeros."""
+    q, k, v, n = floats(2, 2, 5, 16), floats(2, 2, 9, 16), floats(2, 2, 9, 16), np.array([3, 0])
+    with np.errstate(invalid="ignore"):
+        y = np.nan_to_num(_expected(q, k, v, None, True, None, n))
+    assert not y[0, :, :2].any()
+    assert not y[1].any()
+    node = Node("Attention", ("q", "k", "v", "", "", "", "n"), ("y",), {"is_causal": 1})
+    cases = [Case([node], {"q": q, "k": k, "v": v, "n": n}, expected={"y": y}, rtol=2e-5, atol=2e-5)]
+    few = {"q": q[:, :, -1:].copy(), "k": k, "v": v, "n": n}
+    cases.append(Case([node], few, expected={"y": y[:, :, -1:].copy()}, rtol=2e-5, atol=2e-5))
+    check(cases)
+
+
+def test_capped_scores() -> None:
+    mask = RNG.random((20, 30)) > 0.4
+    mask[:, 0] = True
+    cases = [_case(2, (4, 2), (s, 30), (16, 16), softcap=2.5) for s in (1, 2, 20)]
+    cases.append(_case(2, (4, 2), (20, 30), (16, 16), mask, softcap=0.5, scale=0.7))
+    cases.append(_case(2, (4, 2), (20, 30), (16, 16), softcap=30.0, causal=True, valid=[30, 21]))
     check(cases)
 
 
@@ -137,6 +199,7 @@ def test_rows_in_spans(short: None) -> None:
     cases += [_case(1, (4, 2), (20, 150), (16, 16), flat=True), _case(1, (2, 2), (9, 200), (8, 8), scale=-0.7)]
     cases += [_case(1, (2, 2), lengths, (16, 16), causal=True) for lengths in ((150, 150), (5, 200), (200, 70))]
     cases.append(_case(1, (2, 1), (100, 100), (16, 16), floats(100, 100), causal=True))
+    cases += [_case(2, (6, 2), (x, 333), (16, 16), causal=True, valid=[333, 130], softcap=3.0) for x in (1, 2, 70)]
     for slope in (0.5, -0.5):
         cases.append(_case(1, (2, 2), (20, 300), (16, 16), np.asarray(slope * np.arange(300), np.float32)))
         cases.append(_case(1, (2, 2), (2, 300), (16, 16), np.asarray(slope * np.arange(300), np.float32)))

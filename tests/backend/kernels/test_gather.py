@@ -64,6 +64,29 @@ def test_scatter() -> None:
     check(cases)
 
 
+def test_tensor_scatter() -> None:
+    past, new = floats(2, 3, 7, 4), floats(2, 3, 2, 4)
+
+    def case(*inputs: Array, **attrs: Any) -> Case:
+        found = _node("TensorScatter", *inputs, **attrs)
+        found.reference = True
+        return found
+
+    cases = [case(past, new), case(past, new, np.array([4, 0])), case(past, new, np.array([6, 3]), mode="circular")]
+    cases.append(case(floats(2, 7, 3) > 0, floats(2, 1, 3) > 0, np.array([4, 0])))
+    cases.append(case(floats(2, 3, 4, 7), floats(2, 3, 4, 2), np.array([4, 5]), axis=-1))
+    cases.append(case((floats(2, 7, 4) * 9).astype(np.int64), (floats(2, 7, 4) * 9).astype(np.int64), axis=1))
+    check(cases)
+
+
+def test_tensor_scatter_outside_writes_nothing() -> None:
+    past, new = floats(2, 7, 4), floats(2, 2, 4)
+    expected = past.copy()
+    expected[0, 6], expected[1, 0] = new[0, 0], new[1, 1]
+    node = Node("TensorScatter", ("p", "u", "i"), ("y",), {})
+    check([Case([node], {"p": past, "u": new, "i": np.array([6, -1])}, expected={"y": expected})])
+
+
 def test_pad() -> None:
     x = floats(2, 3, 7, 9)
     cases = []
