@@ -29,6 +29,8 @@ _STORED = 0.05
 """Cost of a stored byte as a share of reading it from memory, so that two constants of the same use differ by size."""
 _CONSTANT = 1e-9
 """Seconds for a constant of any size: breaks ties in favor of fewer constants."""
+_REFERENCE = 1e-3
+"""Seconds for a node that no kernel computes, and a rule states in other operators: the reference implementation."""
 _RUN = 1.5
 """Cost of setting up one run of a body, in dispatches of a node (measured with ONNX Runtime)."""
 
@@ -81,6 +83,8 @@ class CostModel:
         seconds = self._native(work, joins) if self.target == "native" else self._portable(work)
         if op in WITH_BODIES:
             seconds += self._bodies(op, attrs)
+        if self.target == "native" and op == "Attention" and any(t is not None for t in inputs[4:6]):
+            seconds += _REFERENCE
         if self.model == "nodes":
             return 1.0 + 1e-3 * seconds
         return {"latency": 0.0, "flops": work.flops, "memory": work.writes}[self.model] + seconds

@@ -14,7 +14,9 @@ ATTENTION = frozenset(f"{OWN_DOMAIN}.{name}" for name in ("ScaledDotProductAtten
 """Fused attention, with products in f32 or of operands rounded to bf16."""
 BLOCKWISE = frozenset((f"{OWN_DOMAIN}.MatMulBlockwise",))
 """Products with weights of few bits, quantized in blocks."""
-KERNEL_OPERATORS = LOWER_PRECISION | CHANNELS_LAST | ATTENTION | BLOCKWISE
+CACHES = frozenset((f"{OWN_DOMAIN}.UpdateCache",))
+"""Writes into caches of keys and values, in place where the caller gives one array for both."""
+KERNEL_OPERATORS = LOWER_PRECISION | CHANNELS_LAST | ATTENTION | BLOCKWISE | CACHES
 """Operators of the standard library that have a kernel; any other stands for its definition."""
 
 WITH_BODIES = ("If", "Loop", "Scan")

@@ -93,13 +93,16 @@ def lower_indexed(node: Node, ctx: Context) -> list[Step] | None:
     return [launch(Kernel("index", params), node, node.inputs, node.outputs[:1], extents, work, in_place=shared)]
 
 
-@lowering_alone("TensorScatter")
+@lowering_alone("TensorScatter", "rewrite.UpdateCache")
 def lower_tensor_scatter(node: Node, ctx: Context) -> list[Step] | None:
-    """Rows along an axis behind the first, from an index for each batch on; any element type."""
+    """Rows along an axis behind the first, from an index for each batch on; any element type.
+
+    Ours may make the axis longer, by zeros."""
     past, update = (ctx.type(value).shape for value in node.inputs[:2])
+    whole = ctx.type(node.outputs[0]).shape
     index = next(iter(node.inputs[2:3]), "")
     c, dtype = word(ctx, node.inputs[0]), ctx.type(index).dtype if index else None
-    if c is None or not past or not update or len(past) != len(update) or (index and dtype not in INDEX):
+    if c is None or not past or not update or not whole or len(past) != len(update) or (index and dtype not in INDEX):
         return None
     axis = int_attr(node, "axis", -2) % len(past)
     if axis == 0:
@@ -111,10 +114,11 @@ def lower_tensor_scatter(node: Node, ctx: Context) -> list[Step] | None:
         "circular": node.attrs.get("mode", "linear") == "circular",
         "outer": extents(product(past[:axis])),
         "blocks": extents(product(past[1:axis])),
-        "extent": extents(past[axis]),
+        "had": extents(past[axis]),
+        "extent": extents(whole[axis]),
         "count": extents(update[axis]),
         "inner": extents(product(past[axis + 1 :])),
     }
     inputs = (*node.inputs[:2], *([index] if index else []))
     kernel = Kernel("tensor_scatter", params)
-    return [launch(kernel, node, inputs, node.outputs, extents, threads(past), in_place=((0, 0),))]
+    return [launch(kernel, node, inputs, node.outputs, extents, threads(whole), in_place=((0, 0),))]

@@ -79,6 +79,19 @@ def test_tensor_scatter() -> None:
     check(cases)
 
 
+def test_a_cache_that_grows() -> None:
+    past, new, zeros = floats(2, 3, 5, 4), floats(2, 3, 2, 4), np.zeros((2, 3, 3, 4), np.float32)
+    cases = []
+    for length, first in ((8, (5, 3)), (4, (3, 0))):
+        expected = np.concatenate((past, zeros), axis=2) if length == 8 else past.copy()
+        for b, at in enumerate(first):
+            expected[b, :, at : at + 2] = new[b]
+        node = Node("rewrite.UpdateCache", ("p", "u", "i", "n"), ("y",), {})
+        inputs = {"p": past, "u": new, "i": np.array(first), "n": np.array([length])}
+        cases.append(Case([node], inputs, expected={"y": expected}))
+    check(cases)
+
+
 def test_tensor_scatter_outside_writes_nothing() -> None:
     past, new = floats(2, 7, 4), floats(2, 2, 4)
     expected = past.copy()
