@@ -1,4 +1,4 @@
-"""Operators of language models as exported, compiled and compared with ONNX Runtime and the reference implementation."""
+"""Operators of exported language models, compared with ONNX Runtime or the reference implementation."""
 
 from __future__ import annotations
 
@@ -155,7 +155,8 @@ def test_rotary_embedding(first: bool, flat: bool, interleaved: int) -> None:
 def reference(proto: onnx.ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array]:
     from onnx.reference import ReferenceEvaluator
 
-    return dict(zip([o.name for o in proto.graph.output], ReferenceEvaluator(proto).run(None, dict(feeds)), strict=True))
+    results = ReferenceEvaluator(proto).run(None, dict(feeds))
+    return dict(zip([o.name for o in proto.graph.output], results, strict=True))
 
 
 ATTENTION: dict[str, dict[str, Any]] = {
@@ -196,9 +197,7 @@ def test_a_cache_of_fixed_size() -> None:
         helper.make_node("TensorScatter", ["pk", "k", "at"], ["nk"]),
         helper.make_node("TensorScatter", ["pv", "v", "at"], ["nv"]),
     )
-    proto = model(
-        "Attention", feeds, "q, nk, nv, , , , n", "y", domain="", opset=24, is_causal=1, more=scatters
-    )
+    proto = model("Attention", feeds, "q, nk, nv, , , , n", "y", domain="", opset=24, is_causal=1, more=scatters)
     for name in ("nk", "nv"):
         proto.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
     check(proto, feeds, reference(proto, feeds))

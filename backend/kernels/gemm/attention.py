@@ -33,10 +33,10 @@ BLOCK = 48
 
 @lowering_alone("Attention", "rewrite.ScaledDotProductAttention", "rewrite.AttentionBf16")
 def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
-    """Attention with a boolean or additive mask, causal or not, with shared key-value heads, soft cap and valid lengths.
+    """Attention with a boolean or additive mask, causal or not, with shared key-value heads, soft cap, valid lengths.
 
-    Rules replace a key-value cache by concatenation. Our own may have `nan_to_zero`, which replaces NaN weights by zeros. In bf16 one or two queries are computed in f32:
-    they read keys and values where they lie."""
+    Rules replace a key-value cache by concatenation. Our own may have `nan_to_zero`, which replaces NaN weights by
+    zeros. In bf16 one or two queries are computed in f32: they read keys and values where they lie."""
     if any(node.inputs[4:6]) or any(node.outputs[1:]):
         return None
     heads, kv_heads = (node.attrs.get(name) for name in ("q_num_heads", "kv_num_heads"))

@@ -33,7 +33,8 @@ def test_layouts_and_pairs() -> None:
             cases += [_case(floats(2, 3, 5, 64), 32, ids, interleaved=interleaved)]
             cases += [_case(floats(2, 5, 3 * 12), 6, ids, interleaved=interleaved, num_heads=3)]
             cases += [_case(floats(1, 4, 1, 80), 20, ids, interleaved=interleaved, rotary_embedding_dim=40)]
-            cases += [_case(floats(1, 1, 4 * 16), 5, ids, interleaved=interleaved, rotary_embedding_dim=10, num_heads=4)]
+            partly = {"rotary_embedding_dim": 10, "num_heads": 4}
+            cases += [_case(floats(1, 1, 4 * 16), 5, ids, interleaved=interleaved, **partly)]
     check(cases)
 
 
