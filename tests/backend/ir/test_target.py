@@ -88,7 +88,7 @@ def test_kernels_compile_for_neon(tmp_path: Path) -> None:
 
 @pytest.fixture
 def forget_features() -> Iterator[None]:
-    """Let the test find out about the CPU anew, and what comes after it as well."""
+    """Let the test detect the CPU again, and what comes after it as well."""
     for remembered in (cpu_features, detect, machine.rates):
         remembered.cache_clear()
     yield
