@@ -31,6 +31,13 @@ MEASURED = (
     "convnext_tiny.ts.raw", "convnext_tiny.dynamo.opt", "swin_tiny.dynamo.raw", "swin_tiny.dynamo.opt", "unet.ts.raw",
     "yolo.dynamo.raw", "yolo.ts.opt", "minilm.ts.raw", "minilm.dynamo.opt", "distilbert.dynamo.raw",
     "t5_encoder.dynamo.raw", "whisper_encoder.ts.raw", "lstm.ts.raw", "mlp.ts.raw",
+    "resnext50.ts.raw", "resnext50.ts.opt", "regnet.ts.raw", "convmixer.ts.raw", "mixer.ts.raw", "poolformer.ts.raw",
+    "mobilevit.ts.raw", "levit.ts.raw", "pvt_v2.ts.raw", "dinov2.ts.raw", "beit.ts.raw", "swin_v2.ts.raw", "cvt.ts.raw",
+    "focalnet.ts.raw", "convnext_v2.ts.raw", "segformer.ts.raw", "yolos.ts.raw", "edsr.ts.raw", "fsrcnn.ts.raw",
+    "unet_3d.ts.raw", "denoiser.ts.raw", "graph_net.ts.raw", "state_space.ts.raw", "crnn.ts.raw", "wav2vec2.ts.raw",
+    "wav2vec2.ts.dyn", "conformer.ts.raw", "roberta.ts.raw", "roberta.ts.dyn", "albert.ts.raw", "electra.ts.raw",
+    "squeezebert.ts.raw", "deberta.ts.raw", "mpnet.ts.raw", "llama.ts.raw", "llama.ts.dyn", "qwen2.ts.raw",
+    "bloom.ts.raw", "opt.ts.raw", "resnet50.ts.f16", "unet.ts.f16", "mobilevit.ts.f16", "roberta.ts.f16", "llama.ts.f16",
     *packaged.NAMES,
     *(name for name in quantized.NAMES if name != "resnet18.qoperator"),
 )  # fmt: skip

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from . import nets, nets_dense, nets_sequence
+from .nets import classic, dense, families, library, sequence
 
 SEQUENCE = 64  # tokens in exports of fixed size
 IMAGE, TOKENS, FLOATS = "image", "tokens", "floats"
@@ -50,6 +51,10 @@ def _pixels(make: Callable[[str], nn.Module], *, fused: bool = True) -> Net:
     return Net(make, IMAGE, ("pixel_values",), shape=(3, 224, 224), fused=fused)
 
 
+def _library(make: Callable[[str], nn.Module]) -> Net:
+    return _pixels(make, fused=False)
+
+
 def _text(
     make: Callable[[str], nn.Module], outputs: tuple[str, ...] = ("last_hidden_state",), *, types: bool = False,
     pooled: tuple[str, ...] = (), fused: bool = True,
@@ -60,31 +65,45 @@ def _text(
 
 def _bert(width: int, layers: int, heads: int) -> Net:
     outputs = ("last_hidden_state", "pooler_output")
-    return _text(lambda a: nets.bert(width, layers, heads, a), outputs, types=True, pooled=outputs[1:])
+    return _text(lambda a: classic.bert(width, layers, heads, a), outputs, types=True, pooled=outputs[1:])
 
 
 NETS: dict[str, Net] = {
-    "resnet18": _image(lambda: nets.ResNet(nets.BasicBlock, [2, 2, 2, 2])),
-    "resnet50": _image(lambda: nets.ResNet(nets.Bottleneck, [3, 4, 6, 3])),
-    "mobilenet_v2": _image(nets.mobilenet_v2),
-    "mobilenet_v3_small": _image(lambda: nets.mobilenet_v3(large=False)),
-    "mobilenet_v3_large": _image(lambda: nets.mobilenet_v3(large=True)),
-    "efficientnet_b0": _image(nets.efficientnet_b0),
-    "vit_small": _pixels(lambda a: nets.vit(384, 6, a)),
-    "vit_base": _pixels(lambda a: nets.vit(768, 12, a)),
+    "resnet18": _image(lambda: classic.ResNet(classic.BasicBlock, [2, 2, 2, 2])),
+    "resnet50": _image(lambda: classic.ResNet(classic.Bottleneck, [3, 4, 6, 3])),
+    "mobilenet_v2": _image(classic.mobilenet_v2),
+    "mobilenet_v3_small": _image(lambda: classic.mobilenet_v3(large=False)),
+    "mobilenet_v3_large": _image(lambda: classic.mobilenet_v3(large=True)),
+    "efficientnet_b0": _image(classic.efficientnet_b0),
+    "vit_small": _pixels(lambda a: classic.vit(384, 6, a)),
+    "vit_base": _pixels(lambda a: classic.vit(768, 12, a)),
     "bert_mini": _bert(256, 4, 4),
     "bert_base": _bert(768, 12, 12),
-    "gpt2": _text(nets.gpt2, ("logits",)),
-    "convnext_tiny": _pixels(nets_sequence.convnext),
-    "swin_tiny": _pixels(nets_sequence.swin, fused=False),
-    "unet": _image(lambda: nets_dense.UNet(32, 2), 256, "masks"),
-    "yolo": _image(nets_dense.Detector, 640, "boxes"),
+    "gpt2": _text(classic.gpt2, ("logits",)),
+    "convnext_tiny": _pixels(sequence.convnext),
+    "swin_tiny": _pixels(sequence.swin, fused=False),
+    "unet": _image(lambda: dense.UNet(32, 2), 256, "masks"),
+    "yolo": _image(dense.Detector, 640, "boxes"),
     "minilm": _bert(384, 6, 12),
-    "distilbert": _text(nets_sequence.distilbert),
-    "t5_encoder": _text(nets_sequence.t5_encoder, fused=False),
-    "whisper_encoder": Net(
-        nets_sequence.whisper_encoder, FLOATS, ("input_features",), ("last_hidden_state",), (80, 3000)
-    ),
-    "lstm": Net(lambda _: nets_sequence.Recurrent(), FLOATS, ("signal",), shape=(64, 64)),
-    "mlp": Net(lambda _: nets_sequence.mlp(), FLOATS, ("features",), shape=(784,)),
+    "distilbert": _text(sequence.distilbert),
+    "t5_encoder": _text(sequence.t5_encoder, fused=False),
+    "whisper_encoder": Net(sequence.whisper_encoder, FLOATS, ("input_features",), ("last_hidden_state",), (80, 3000)),
+    "lstm": Net(lambda _: sequence.Recurrent(), FLOATS, ("signal",), shape=(64, 64)),
+    "mlp": Net(lambda _: sequence.mlp(), FLOATS, ("features",), shape=(784,)),
+    "resnext50": _image(families.resnext50),
+    "convmixer": _image(families.convmixer),
+    "mixer": _image(families.Mixer),
+    "edsr": _image(families.edsr, 96, "enlarged"),
+    "fsrcnn": Net(lambda _: families.fsrcnn(), IMAGE, ("luma",), ("enlarged",), (1, 96, 96)),
+    "unet_3d": Net(lambda _: families.VolumeUNet(), FLOATS, ("volume",), ("scores",), (1, 32, 48, 48)),
+    "graph_net": Net(lambda _: families.GraphConvolutions(), FLOATS, ("features",), shape=(1000, 64), dynamic=()),
+    "state_space": Net(lambda _: families.StateSpace(), FLOATS, ("signal",), shape=(128, 128)),
+    "crnn": Net(lambda _: families.Gated(), IMAGE, ("line",), shape=(1, 32, 256)),
+    "denoiser": Net(lambda _: families.Denoiser(), IMAGE, ("latent",), shape=(4, 32, 32)),
+    **{name: _library(partial(library.image, name)) for name in library.IMAGES},
+    **{name: _text(partial(library.text, name), fused=False) for name in library.TEXTS},
+    **{
+        name: Net(partial(library.signal, name), FLOATS, ("input_values",), shape=(16000,), fused=False)
+        for name in library.SIGNALS
+    },
 }

@@ -13,7 +13,7 @@ pytest.importorskip("transformers")
 
 
 def test_the_detector_finds_one_place_for_each_cell() -> None:
-    from rewrite.benchmarks.nets_dense import Detector
+    from rewrite.benchmarks.nets.dense import Detector
 
     torch.manual_seed(0)
     net = Detector(classes=7).eval()
@@ -29,14 +29,14 @@ def test_the_detector_finds_one_place_for_each_cell() -> None:
 
 
 def test_the_detector_expects_distances() -> None:
-    from rewrite.benchmarks.nets import build
+    from rewrite.benchmarks.nets.classic import build
 
     weight = build("yolo").expect.weight
     np.testing.assert_array_equal(weight.detach().numpy().ravel(), np.arange(16))
 
 
 def test_the_unet_keeps_the_size() -> None:
-    from rewrite.benchmarks.nets_dense import UNet
+    from rewrite.benchmarks.nets.dense import UNet
 
     with torch.no_grad():
         assert tuple(UNet(4, 3).eval()(torch.zeros(1, 3, 48, 32)).shape) == (1, 3, 48, 32)
@@ -45,7 +45,7 @@ def test_the_unet_keeps_the_size() -> None:
 @pytest.mark.parametrize("name", ["mlp.ts.raw", "lstm.ts.dyn"])
 def test_an_export_computes_what_the_network_does(name: str, tmp_path: Path) -> None:
     from rewrite.benchmarks import exports
-    from rewrite.benchmarks.nets import build
+    from rewrite.benchmarks.nets.classic import build
     from rewrite.benchmarks.zoo import NETS
 
     exports.make(name, tmp_path / "m.onnx")

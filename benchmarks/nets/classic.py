@@ -7,6 +7,7 @@ from the `transformers` package by configuration, never with downloaded weights.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import partial
 
 import torch
@@ -247,7 +248,7 @@ def build(name: str, attention: str = "eager") -> nn.Module:
     Scales, offsets and running statistics that start as ones and zeros are drawn at random, so that folding them is
     really tested; batch statistics are those of a random batch, which keeps the activations near one.
     """
-    from .zoo import NETS
+    from ..zoo import NETS
 
     torch.manual_seed(7)
     model = NETS[name].make(attention)
@@ -262,16 +263,16 @@ def build(name: str, attention: str = "eager") -> nn.Module:
             nn.init.normal_(bias, 0, 0.02)
     norms = [module for module in model.modules() if isinstance(module, nn.BatchNorm2d)]
     if norms:
-        _calibrate(model, norms)
+        _calibrate(model, norms, NETS[name].arguments(batch=4))
     return model.eval()
 
 
-def _calibrate(model: nn.Module, norms: list[nn.BatchNorm2d]) -> None:
-    """Take the running statistics from one random batch, then shake them."""
+def _calibrate(model: nn.Module, norms: list[nn.BatchNorm2d], arguments: Sequence[Tensor]) -> None:
+    """Take the running statistics from a run on a batch, then shake them."""
     for norm in norms:
         norm.momentum = 1.0
     model.train()
-    model(torch.randn(4, 3, 224, 224))
+    model(*arguments)
     for norm in norms:
         norm.momentum = 0.1
         assert norm.running_mean is not None

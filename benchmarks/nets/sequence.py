@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor, nn
 
-from .nets import Output
+from .classic import Output
 
 
 def distilbert(attention: str) -> nn.Module:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from .nets import conv_bn
+from .classic import conv_bn
 
 
 class UNet(nn.Module):
