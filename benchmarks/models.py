@@ -37,7 +37,8 @@ MEASURED = (
     "unet_3d.ts.raw", "denoiser.ts.raw", "graph_net.ts.raw", "state_space.ts.raw", "crnn.ts.raw", "wav2vec2.ts.raw",
     "wav2vec2.ts.dyn", "conformer.ts.raw", "roberta.ts.raw", "roberta.ts.dyn", "albert.ts.raw", "electra.ts.raw",
     "squeezebert.ts.raw", "deberta.ts.raw", "mpnet.ts.raw", "llama.ts.raw", "llama.ts.dyn", "qwen2.ts.raw",
-    "bloom.ts.raw", "opt.ts.raw", "resnet50.ts.f16", "unet.ts.f16", "mobilevit.ts.f16", "roberta.ts.f16", "llama.ts.f16",
+    "bloom.ts.raw", "opt.ts.raw", "resnet50.ts.f16", "unet.ts.f16", "mobilevit.ts.f16", "roberta.ts.f16",
+    "llama.ts.f16",
     *packaged.NAMES,
     *(name for name in quantized.NAMES if name != "resnet18.qoperator"),
 )  # fmt: skip

@@ -129,6 +129,8 @@ class GraphConvolutions(nn.Module):
     """Three layers of messages along 8,000 edges between 1,000 nodes, added up where they arrive (GraphSAGE, Hamilton
     et al. 2017, with sums)."""
 
+    edges: Tensor
+
     def __init__(self, width: int = 64, nodes: int = 1000, edges: int = 8000) -> None:
         super().__init__()
         generator = torch.Generator().manual_seed(5)
@@ -160,6 +162,9 @@ class StateSpace(nn.Module):
 
 class StateSpaceBlock(nn.Module):
     """One block of `StateSpace`: [N, T, C] to the same."""
+
+    lag: Tensor
+    past: Tensor
 
     def __init__(self, width: int, length: int, states: int) -> None:
         super().__init__()

@@ -60,8 +60,8 @@ def image(name: str, attention: str) -> nn.Module:
 def text(name: str, attention: str) -> nn.Module:
     """A network of `TEXTS`, without a cache where it is a decoder."""
     decoder = name in ("llama", "qwen2", "bloom", "opt")
-    fixed = {"use_cache": False} if decoder else {}
-    return _made(*TEXTS[name], attention, ("input_ids", "attention_mask"), ("last_hidden_state",), **fixed)
+    fixed: Mapping[str, object] = {"use_cache": False} if decoder else {}
+    return _made(*TEXTS[name], attention, ("input_ids", "attention_mask"), ("last_hidden_state",), fixed)
 
 
 def signal(name: str, attention: str) -> nn.Module:
@@ -71,10 +71,10 @@ def signal(name: str, attention: str) -> nn.Module:
 
 def _made(
     config: str, model: str, changes: Mapping[str, Any], attention: str, inputs: tuple[str, ...],
-    fields: tuple[str, ...], **fixed: object,
+    fields: tuple[str, ...], fixed: Mapping[str, object] | None = None,
 ) -> nn.Module:  # fmt: skip
     import transformers
 
     settings = getattr(transformers, config)(**changes)
     settings._attn_implementation = attention
-    return Output(getattr(transformers, model)(settings), inputs, fields, **fixed)
+    return Output(getattr(transformers, model)(settings), inputs, fields, **(fixed or {}))
