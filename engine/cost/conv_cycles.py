@@ -25,6 +25,9 @@ GATHERED, GATHERED_STRIDED = 2.0, 6.0
 """Cycles to gather a vector of pixels under one filter tap, where pixels are adjacent and where they are not."""
 ROWS_IN_PLACE = 1.03
 """Relative time of reading NHWC rows in place through pointers."""
+FEW_CHANNELS, RUN = 8, 1.7
+"""Up to this number of channels the lines of images are copied, those of volumes are not: a run of channels takes time
+to begin, relative to the products of a channel."""
 STORED = 2.0
 """Cycles to store a vector of results."""
 QUANTIZED, PACKED, DEPTHWISE_QUANTIZED = 5.0, 0.3, 3.0
@@ -46,7 +49,8 @@ NHWC."""
 class Convolution:
     """Sizes of a convolution: `channels` and `filters` are those of one group, `pixels` those of one result.
 
-    `unit` means that strides and dilations are 1; `square` is the size of a filter with two equal dims, else 0."""
+    `unit` means that strides and dilations are 1; `square` is the size of a filter with two equal dims, else 0;
+    `volume` means three spatial dims."""
 
     images: float
     pixels: float
@@ -59,6 +63,7 @@ class Convolution:
     unit: bool
     square: int
     lanes: int
+    volume: bool = False
 
     @property
     def products(self) -> float:
@@ -112,6 +117,8 @@ def _rows(c: Convolution, products: float, stored: float) -> float:
     narrow = ONE_VECTOR if c.filters <= c.lanes else 1.0
     vectors = c.images * c.pixels * c.groups * math.ceil(c.filters / c.lanes)
     in_place = 1.0 if c.taps == 1 else ROWS_IN_PLACE
+    if c.volume and c.taps > 1 and c.channels <= FEW_CHANNELS:
+        in_place += RUN / max(c.channels, 1.0)
     return products * PRODUCT * narrow * c.waste(c.filters) * in_place + vectors * stored
 
 

@@ -294,6 +294,7 @@ def _conv_cycles(e: Estimator, a: Application, dtype: str, last: bool, weight: i
         # The long sums of Winograd's algorithm lose precision in bf16.
         square=int(shape[2]) if len(shape) == 4 and shape[2] == shape[3] and dtype != "bf16" else 0,
         lanes=e.lanes,
+        volume=len(shape) == 5,
     )
     if dtype == "int8":
         took = (conv_cycles.conv_int8_nhwc if last else conv_cycles.conv_int8_nchw)(c, e.rate(dtype))

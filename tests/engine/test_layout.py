@@ -23,6 +23,11 @@ OWN = "rewrite."
 MACHINE = Machine(isa="avx512", flops=260e9, bandwidths=(500e9, 250e9, 100e9, 37e9))
 
 
+def window(size: int, stride: int, dims: int) -> dict[str, tuple[int, ...]]:
+    sides, pads = {"kernel_shape": (size,) * dims, "strides": (stride,) * dims}, (size // 2,) * 2 * dims
+    return {**sides, "dilations": (1,) * dims, "pads": pads}
+
+
 class Net:
     """A network of images, built layer by layer."""
 
@@ -43,10 +48,11 @@ class Net:
     def conv(self, x: str, channels: int, filters: int, size: int = 3, group: int = 1, stride: int = 1) -> str:
         w = self.const(RNG.standard_normal((filters, channels // group, size, size)) / size)
         b = self.const(RNG.standard_normal(filters))
-        pads = (size // 2,) * 4
-        return self.add(
-            "Conv", x, w, b, kernel_shape=(size, size), pads=pads, strides=(stride,) * 2, dilations=(1, 1), group=group
-        )
+        return self.add("Conv", x, w, b, **window(size, stride, 2), group=group)
+
+    def volume_conv(self, x: str, channels: int, filters: int, stride: int = 1) -> str:
+        w = self.const(RNG.standard_normal((filters, channels, 3, 3, 3)) / 6)
+        return self.add("Conv", x, w, self.const(RNG.standard_normal(filters)), **window(3, stride, 3), group=1)
 
     def done(self, *outputs: str) -> Graph:
         self.graph.outputs = outputs
@@ -150,14 +156,30 @@ def pyramid() -> Graph:
     return net.done(net.conv(padded, 32, 64), net.conv(net.graph.nodes[-3].inputs[0], 32, 64))
 
 
-@pytest.mark.parametrize("make", [residual, squeeze_excite, dense, shuffled, pyramid])
+def volume() -> Graph:
+    net = Net(1, 32, 6, 8, 7)
+    fine = net.add("Relu", net.volume_conv("x", 32, 32))
+    coarse = net.add("AveragePool", fine, **window(3, 1, 3))
+    coarse = net.add("MaxPool", coarse, kernel_shape=(2, 2, 2), pads=(0,) * 6, strides=(2, 2, 2))
+    coarse = net.add("Mul", net.volume_conv(coarse, 32, 32), net.const(RNG.random((32, 1, 1, 1))))
+    up = net.add(
+        "Resize", coarse, "", "", net.const([1, 32, 6, 8, 7], np.int64), mode="nearest", nearest_mode="floor",
+        coordinate_transformation_mode="asymmetric",
+    )  # fmt: skip
+    y = net.volume_conv(net.add("Concat", fine, up, axis=1), 64, 64, 2)
+    padded = net.add("Pad", y, net.const([0, 0, 1, 0, 0, 0, 0, 2, 0, 1], np.int64))
+    return classifier(net, net.volume_conv(padded, 64, 64), 64)
+
+
+@pytest.mark.parametrize("make", [residual, squeeze_excite, dense, shuffled, pyramid, volume])
 def test_a_network_runs_with_its_channels_last_from_end_to_end(make: object) -> None:
     graph = make()  # type: ignore[operator]
     found = optimized(graph)
     native = found["native"]
     ops = Counter(node.op for node in native.nodes)
     assert not ops["Conv"], ops
-    moved = [n for n in native.nodes if n.op == "Transpose" and len(n.attrs["perm"]) == 4]  # type: ignore[arg-type]
+    rank = len(graph.type("x").shape)  # type: ignore[arg-type]
+    moved = [n for n in native.nodes if n.op == "Transpose" and len(n.attrs["perm"]) == rank]  # type: ignore[arg-type]
     real = [n for n in moved if native.type(n.inputs[0]).shape[1:3] != (1, 1)]  # type: ignore[index]
     assert len(real) <= 1 + len(graph.outputs) * (make is pyramid), [str(n) for n in real]
     assert not any(node.op.startswith(OWN) for node in found["portable"].nodes)
