@@ -19,6 +19,9 @@ CACHES = frozenset((f"{OWN_DOMAIN}.UpdateCache",))
 KERNEL_OPERATORS = LOWER_PRECISION | CHANNELS_LAST | ATTENTION | BLOCKWISE | CACHES
 """Operators of the standard library that have a kernel; any other stands for its definition."""
 
+UNQUALIFIED = {"SimplifiedLayerNormalization": "com.microsoft.SimplifiedLayerNormalization"}
+"""Operators that ONNX Runtime adds to the standard's domain: names in models, and in graphs."""
+
 WITH_BODIES = ("If", "Loop", "Scan")
 """Operators with graphs among their attributes, which may read any number of values from the graph around them."""
 

@@ -22,7 +22,7 @@ from ...errors import RewriteError, UserError
 from ...system import scoped
 from ..ir.bodies import all_bodies
 from ..ir.graph import Graph, Node, OtherType, TensorType, ValueType
-from ..ir.names import OWN_DOMAIN, unique_name
+from ..ir.names import OWN_DOMAIN, UNQUALIFIED, unique_name
 from ..ir.protos import attribute_to_proto, fill_tensor, is_raw, type_to_proto
 from ..ir.symbolic import symbols
 from ..operators import schemas
@@ -180,7 +180,7 @@ class _Writer:
         found = self.interface(node.op)
         formal = found.attributes if found else {}
         label = unique_name(node.name, self.names) if node.name else ""
-        proto = onnx.NodeProto(op_type=name, domain=domain, name=label)
+        proto = onnx.NodeProto(op_type=name, domain="" if UNQUALIFIED.get(name) == node.op else domain, name=label)
         proto.input.extend(node.inputs)
         proto.output.extend(node.outputs)
         for key, value in sorted(node.attrs.items()):

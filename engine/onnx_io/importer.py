@@ -21,6 +21,7 @@ import numpy as np
 from ...errors import UserError
 from ..ir.bodies import rename_values
 from ..ir.graph import Constant, Graph, Node, OtherType, TensorType, ValueType, trimmed
+from ..ir.names import UNQUALIFIED
 from ..ir.protos import attribute_from_proto, type_from_proto
 from ..ir.symbolic import Dim, symbol
 from ..operators import schemas
@@ -215,7 +216,7 @@ class _Reader:
     def check(self, node: Any, where: str) -> None:
         """Refuse an operator that does not exist, and a node that does not fit its operator's interface."""
         domain = "" if node.domain == "ai.onnx" else node.domain
-        op = schemas.qualified(domain, node.op_type)
+        op = self.operator(node)
         if domain not in self.opset:
             raise UserError(f"the model does not import the domain {domain!r}", where=where)
         opset = self.opset[domain]
@@ -230,8 +231,15 @@ class _Reader:
             hint = f"Did you mean {' or '.join(similar)}?" if similar else ""
             raise UserError(f"unknown operator {op} (opset {opset})", where=where, hint=hint)
 
+    @staticmethod
+    def operator(node: Any) -> str:
+        """Return the name in graphs of a node's operator."""
+        name = schemas.qualified(node.domain, node.op_type)
+        runtime = UNQUALIFIED.get(name, "")
+        return runtime if schemas.find_declared(runtime) is not None else name
+
     def node(self, proto: Any, body: _Body) -> None:
-        op, graph, scope = schemas.qualified(proto.domain, proto.op_type), body.graph, body.scope
+        op, graph, scope = self.operator(proto), body.graph, body.scope
         self.count += 1
         where = f"{self.where}: {proto_graphs.describe(proto, self.count)}"
         if op == "Constant":

@@ -201,3 +201,13 @@ def test_a_cache_of_fixed_size() -> None:
     for name in ("nk", "nv"):
         proto.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
     check(proto, feeds, reference(proto, feeds))
+
+
+def test_simplified_layer_normalization() -> None:
+    """ONNX Runtime's operator in the standard's domain; the optimized model has it under the same name."""
+    feeds = {"x": floats(2, 5, 16), "g": floats(16)}
+    proto = model("SimplifiedLayerNormalization", feeds, "x, g", "y", domain="", epsilon=1e-3, axis=-1)
+    check(proto, feeds, runtime(proto, feeds))
+    written = rewrite.optimize(proto).model
+    assert [(n.domain, n.op_type) for n in written.graph.node] == [("", "SimplifiedLayerNormalization")]
+    check(written, feeds, runtime(proto, feeds))
