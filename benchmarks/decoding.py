@@ -211,7 +211,8 @@ def bandwidth(threads: int, seconds: float = 0.5) -> float:
     import rewrite
 
     rows, row = 64, 1 << 20
-    text = f'<ir_version: 8, opset_import: ["": 18]> g (float[{rows}, {row}] x) => (float[{rows}] y) {{ a = Constant<value_ints = [1]>() y = ReduceMax<keepdims = 0>(x, a) }}'
+    text = f"""<ir_version: 8, opset_import: ["": 18]> g (float[{rows}, {row}] x) => (float[{rows}] y)
+        {{ a = Constant<value_ints = [1]>() y = ReduceMax<keepdims = 0>(x, a) }}"""
     x = np.ones((rows, row), np.float32)
     bound = rewrite.compile(onnx.parser.parse_model(text), threads=threads).bind({"x": x})
     return max(x.nbytes / t for t in _times(bound, seconds))

@@ -220,6 +220,35 @@ def _outputs_in_place(storage: Storage, native: set[str]) -> dict[str, str]:
     return outputs
 
 
+def shareable(storage: Storage) -> list[tuple[str, str]]:
+    """Return the pairs of an input and an output of a plan that a caller may keep in one array.
+
+    The input is last read before the output's buffer is first written, or by the step that writes it in place."""
+    plan = storage.plan
+    made = Counter(storage.root(v) for item in plan.items for v in native_results(item))
+    last: dict[str, int] = dict.fromkeys(plan.inputs, -1)
+    for number, item in enumerate(plan.items):
+        if not isinstance(item, View):
+            last.update((storage.root(v), number) for v in reads(item) if storage.root(v) in last)
+    kept = {storage.root(v) for v in plan.outputs}
+    found = []
+    for root, output in storage.outputs.items():
+        first = storage.lifetime[root][0]
+        item = plan.items[first]
+        for value, end in last.items():
+            in_place = end == first and isinstance(item, Step) and _in_place(storage, item, value, root)
+            if value not in kept and made[root] == 1 and (end < first or in_place):
+                found.append((value, output))
+    return found
+
+
+def _in_place(storage: Storage, item: Step, value: str, root: str) -> bool:
+    """Return whether a step that always runs may write the buffer of `root` over an input of the program, all of it."""
+    uses = [i for i, v in enumerate(item.inputs) if storage.root(v) == value]
+    pairs = [(i, o) for i, o in item.in_place if item.inputs[i] == value and item.outputs[o] == root]
+    return not item.when and len(uses) == 1 and any(i == uses[0] for i, _ in pairs)
+
+
 def _number_bases(storage: Storage, native: set[str]) -> None:
     """Number the bases, of each root that native code reads or writes."""
     plan, root, base = storage.plan, storage.root, storage.base

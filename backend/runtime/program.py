@@ -25,7 +25,7 @@ from ..ir.dataflow import writes
 from ..ir.kernel import Kernel
 from ..ir.kernel_graph import Control, Fallback, Loop, ModelPlan, Step
 from ..ir.target import Target
-from ..memory.buffer_assignment import SCRATCH, Storage, nbytes
+from ..memory.buffer_assignment import SCRATCH, Storage, nbytes, shareable
 from .fallback import Runner, run_control
 from .interface import Interface, Port, deliver
 from .link import LAYOUTS, Bound, Launch, Link, LinkedLoop, Position, Run, add_bounded
@@ -97,7 +97,7 @@ class Program:
 
         Outputs are fresh arrays, or those in `out`: a dict by name, or a sequence in the model's order, where None
         stands for a fresh one. They must be writable, C-contiguous and of the output's type and shape; the result has
-        NumPy arrays of their memory. An array may be an input too.
+        NumPy arrays of their memory. An array may be an input too; it is updated in place where no step reads it later.
 
         Raises UserError for missing or unknown names, for arrays of another dtype, rank or size than declared, and for
         unsuitable arrays in `out`."""
@@ -277,7 +277,9 @@ class Program:
             outputs.append((value, *own, stacked.get(value, 0)))
         block, *conditions = bound.bindings
         settings = (self._frames, self._link.bases, self.threads)
-        call = native.Call(block, *settings, inputs, outputs, self._memory(bound, 0), bound, conditions)
+        ins, outs = self.plan.inputs, self.plan.outputs
+        sharing = [(ins.index(value), outs.index(output)) for value, output in shareable(self._link.storage)]
+        call = native.Call(block, *settings, inputs, outputs, self._memory(bound, 0), bound, conditions, sharing)
         self._calls = (call, *self._calls)[:LAYOUTS]
 
     def _stacked(self) -> dict[str, int]:

@@ -44,6 +44,10 @@ cdef bint _overlap(const Py_buffer* a, const Py_buffer* b) noexcept:
     return <char*> a.buf < <char*> b.buf + b.len and <char*> b.buf < <char*> a.buf + a.len
 
 
+cdef bint _same(const Py_buffer* a, const Py_buffer* b) noexcept:
+    return a.buf == b.buf and a.len == b.len
+
+
 cdef class Call:
     """A run for inputs of given types and sizes, of a program that is one block. What comes after the block in rare cases
     is not done here: `rest` has the conditions of each such item, rows `(base, offset, wanted)`, and if all of one are
@@ -53,7 +57,8 @@ cdef class Call:
     store, count)` with separate bases. `frames` are the free frames, each with `bases` bases; `memory` has rows `(base,
     bytes)` of what the block needs; `keep` holds the objects that the binding's addresses point to. If an output's
     `count` is not 0, a loop with a data-dependent number of iterations stacks it: that base holds their number, the
-    output's base points to the stacked buffer, `shape` is that of one slice, and the store is None. Takes C-contiguous
+    output's base points to the stacked buffer, `shape` is that of one slice, and the store is None. `sharing` has pairs of
+    an input's and an output's number that may be one array. Takes C-contiguous
     arrays by the buffer protocol; returns None, without effect, for other arguments."""
 
     cdef Block block
@@ -72,11 +77,12 @@ cdef class Call:
     cdef list stores  # those of stacked outputs are for what the latest run gave
     cdef tuple memory
     cdef tuple rest
+    cdef char* shares  # for each input and output, whether they may be one array
     cdef object make
     cdef object keep
 
     def __cinit__(
-        self, Block block, list frames, int bases, int threads, inputs, outputs, memory, keep, rest=()
+        self, Block block, list frames, int bases, int threads, inputs, outputs, memory, keep, rest=(), sharing=()
     ):
         from numpy import ndarray
 
@@ -101,6 +107,14 @@ cdef class Call:
         # An array for an output may be an input too, which items after the block may still read.
         self.makes_all = self.stacks or bool(self.rest)
         self.ins, self.outs = len(self.names), len(self.out_names)
+        self.shares = <char*> PyMem_Malloc(max(1, self.ins * self.outs))
+        if self.shares == NULL:
+            raise MemoryError
+        memset(self.shares, 0, max(1, self.ins * self.outs))
+        for given, made in sharing:
+            if not (0 <= given < self.ins and 0 <= made < self.outs):
+                raise ValueError("no such input or output")
+            self.shares[given * self.outs + made] = 1
         self.ports = <port_t*> PyMem_Malloc(max(1, self.ins + self.outs) * sizeof(port_t))
         if self.ports == NULL:
             raise MemoryError
@@ -135,6 +149,7 @@ cdef class Call:
             for i in range(self.ins + self.outs):
                 PyMem_Free(self.ports[i].shape)
         PyMem_Free(self.ports)
+        PyMem_Free(self.shares)
 
     def run(self, dict inputs, tuple out=None):
         """Return the outputs by name, for inputs by name: in fresh arrays, or those of `out` (one for each output, or None).
@@ -247,7 +262,8 @@ cdef class Call:
                     if j != i and _overlap(view, &views[j]):
                         if i >= self.ins:
                             return False
-                        suits = False
+                        if not (self.shares[i * self.outs + j - self.ins] and _same(view, &views[j])):
+                            suits = False
             if suits:
                 frame.bases[self.ports[i].base] = <int64_t> <uintptr_t> view.buf
                 continue
