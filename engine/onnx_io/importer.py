@@ -23,7 +23,7 @@ from ..ir.bodies import rename_values
 from ..ir.graph import Constant, Graph, Node, OtherType, TensorType, ValueType, trimmed
 from ..ir.names import UNQUALIFIED
 from ..ir.protos import attribute_from_proto, type_from_proto
-from ..ir.symbolic import Dim, symbol
+from ..ir.symbolic import Dim, symbol, total
 from ..operators import schemas
 from . import proto_graphs
 from .model_file import Files, constant_from_proto, load, sparse_constant
@@ -128,6 +128,7 @@ class _Reader:
     graph: Graph = field(default_factory=Graph)
     misfits: list[tuple[str, UserError]] = field(default_factory=list)
     inlining: int = 0
+    named: frozenset[str] = frozenset()  # the dims of inputs
     inlined: int = 0
 
     def claim(self, name: str, graph: Graph) -> str:
@@ -145,6 +146,8 @@ class _Reader:
         defaults = self.initializers(proto, graph, names)
         ports = [value for value in proto.input if value.name not in names]
         self.shapes = _fixed_dims(ports, self.shapes, self.where)
+        dims = (dim for value in ports for dim in value.type.tensor_type.shape.dim)
+        self.named = frozenset(dim.dim_param for dim in dims if "+" not in dim.dim_param).difference(_NAMELESS)
         for value in proto.input:
             if value.name in names:
                 continue
@@ -159,9 +162,14 @@ class _Reader:
         return graph
 
     def dim(self, name: str) -> Dim:
-        """Return the dim for a name in an input's type. Names that look like ours are changed."""
+        """Return the dim for a name in an input's type. Names that look like ours are changed.
+
+        A sum of dims of inputs, such as `past_length + length`, is that sum."""
         if name in _NAMELESS:
             return cast("Dim", self.known.fresh())
+        parts = [part.strip() for part in name.split("+")]
+        if len(parts) > 1 and self.named.issuperset(parts) and name not in self.shapes:
+            return total(map(self.dim, parts))
         if name not in self.dims:
             unique = name
             while unique.startswith("_") or (unique != name and unique in self.dims):

@@ -11,6 +11,7 @@ import pytest
 import rewrite
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
+from rewrite.backend.ir.kernel_graph import Step
 from rewrite.engine.ir.graph import DType
 
 ort = pytest.importorskip("onnxruntime")
@@ -201,6 +202,65 @@ def test_a_cache_of_fixed_size() -> None:
     for name in ("nk", "nv"):
         proto.graph.output.append(helper.make_tensor_value_info(name, TensorProto.FLOAT, None))
     check(proto, feeds, reference(proto, feeds))
+
+
+_EXPORTED = """<ir_version: 10, opset_import: ["": 18]> g
+ (float[1, S, 128] x, float[1, 2, P, 32] pk, float[1, 2, P, 32] pv, int64[1, S] ids, float[1, 1, S, M] mask,
+  float[128, 128] wq, float[128, 64] wk, float[128, 64] wv, float[16] freq)
+ => (float[1, S, 128] y, float[1, 2, T, 32] nk, float[1, 2, T, 32] nv) {
+ zero = Constant<value_ints = [0]>() one = Constant<value_ints = [1]>() two = Constant<value_ints = [2]>()
+ three = Constant<value_ints = [3]>() four = Constant<value_ints = [4]>() half = Constant<value_ints = [16]>()
+ size = Constant<value_ints = [32]>() end = Constant<value_ints = [9223372036854775807]>()
+ q_shape = Constant<value_ints = [1, -1, 4, 32]>() k_shape = Constant<value_ints = [1, -1, 2, 32]>()
+ qp = MatMul(x, wq) qr = Reshape(qp, q_shape) q = Transpose<perm = [0, 2, 1, 3]>(qr)
+ kp = MatMul(x, wk) kr = Reshape(kp, k_shape) k = Transpose<perm = [0, 2, 1, 3]>(kr)
+ vp = MatMul(x, wv) vr = Reshape(vp, k_shape) v = Transpose<perm = [0, 2, 1, 3]>(vr)
+ place = Cast<to = 1>(ids) places = Unsqueeze(place, two) angles = Mul(places, freq)
+ both = Concat<axis = -1>(angles, angles) cosine = Cos(both) sine = Sin(both)
+ c = Unsqueeze(cosine, one) s = Unsqueeze(sine, one)
+ q1 = Slice(q, zero, half, three, one) q2 = Slice(q, half, end, three, one) qn = Neg(q2) qh = Concat<axis = -1>(qn, q1)
+ qc = Mul(q, c) qs = Mul(qh, s) qt = Add(qc, qs)
+ k1 = Slice(k, zero, half, three, one) k2 = Slice(k, half, end, three, one) kn = Neg(k2) kh = Concat<axis = -1>(kn, k1)
+ kc = Mul(k, c) ks = Mul(kh, s) kt = Add(kc, ks)
+ nk = Concat<axis = 2>(pk, kt) nv = Concat<axis = 2>(pv, v)
+ shape = Shape(nk) length = Gather(shape, two)
+ expanded = Concat<axis = 0>(one, two, two, length, size) repeated = Concat<axis = 0>(one, four, length, size)
+ ku = Unsqueeze(nk, two) ke = Expand(ku, expanded) keys = Reshape(ke, repeated)
+ vu = Unsqueeze(nv, two) ve = Expand(vu, expanded) values = Reshape(ve, repeated)
+ turned = Transpose<perm = [0, 1, 3, 2]>(keys) products = MatMul(qt, turned)
+ scale = Constant<value_float = 0.17677669>() scaled = Mul(products, scale) masked = Add(scaled, mask)
+ weights = Softmax<axis = -1>(masked) heads = MatMul(weights, values) rows = Transpose<perm = [0, 2, 1, 3]>(heads)
+ y_shape = Constant<value_ints = [1, -1, 128]>() y = Reshape(rows, y_shape) }"""
+"""A layer as PyTorch's exporters write it: rotate_half, repeat_kv, a cache that grows and a mask that is added."""
+
+
+@pytest.mark.parametrize("mask", ["P + S", None], ids=["symbolic", "fixed"])
+def test_a_layer_exported_from_pytorch(mask: str | None) -> None:
+    """Positions turn heads in a kernel of their own, and attention reads shared heads without copies."""
+    proto = onnx.parser.parse_model(_EXPORTED)
+    new, past = (1, 5) if mask is None else (3, 4)
+    sizes = {"S": new, "P": past, "M": new + past, "T": new + past}
+    for value in (*proto.graph.input, *proto.graph.output):
+        for dim in value.type.tensor_type.shape.dim:
+            if dim.dim_param and mask is None:
+                dim.dim_value = sizes[dim.dim_param]
+            elif dim.dim_param in ("M", "T"):
+                dim.dim_param = "P + S"
+    feeds: dict[str, Array] = {}
+    for value in [*proto.graph.input]:
+        shape = [d.dim_value or sizes.get(d.dim_param, new + past) for d in value.type.tensor_type.shape.dim]
+        array = floats(*shape) if value.name != "ids" else np.arange(past, past + new).reshape(1, new)
+        if value.name in ("wq", "wk", "wv", "freq"):
+            proto.graph.initializer.append(onnx.numpy_helper.from_array(array * np.float32(0.1), value.name))
+            proto.graph.input.remove(value)
+        else:
+            feeds[value.name] = array
+    check(proto, feeds, runtime(proto, feeds))
+    steps = [item for item in rewrite.compile(proto).plan.items if isinstance(item, Step)]
+    templates = [step.kernel.template for step in steps]
+    assert templates.count("rotary") == 2
+    assert templates.count("attention") == 1
+    assert templates.count("copy") <= 2 + (mask is not None)  # the caches, and the values' transposition
 
 
 def test_simplified_layer_normalization() -> None:

@@ -182,6 +182,17 @@ def test_dims_by_name_and_by_number() -> None:
         importer.read(proto, shapes={"batch size": 4, "x:0": 5})
 
 
+def test_a_name_that_is_a_sum_of_dims_of_inputs_is_that_sum() -> None:
+    nodes = [helper.make_node("Concat", ["a", "b"], ["c"], axis=0), helper.make_node("Add", ["c", "d"], ["y"])]
+    inputs = [("a", FLOAT, ("past", 3)), ("b", FLOAT, ("new", 3)), ("d", FLOAT, ("past + new", 3))]
+    proto = model(nodes, inputs, [("y", FLOAT, ("N", 3))])
+    assert str(importer.read(proto).type("y")) == "f32[new+past, 3]"
+    assert str(importer.read(proto, shapes={"past": 4}).type("y")) == "f32[new+4, 3]"
+    for name in ("past + 1", "past + other"):  # ONNX gives such names no meaning, and some exporters' are wrong
+        proto.graph.input[2].type.tensor_type.shape.dim[0].dim_param = name
+        assert "bcast" in str(importer.read(proto).type("y"))
+
+
 def test_a_dim_that_has_a_name_is_fixed_wherever_it_stands() -> None:
     nodes = [helper.make_node("Add", ["x", "b"], ["y"])]
     proto = model(nodes, [("x", FLOAT, ("N", 3)), ("b", FLOAT, ("N", 1))], [("y", FLOAT, None)])
