@@ -27,6 +27,8 @@ from ...ir.lower import Context
 from ...ir.target import Target
 from ..registry import lowering_alone
 
+AHEAD = 4096
+"""Distance in bytes at which keys and values are prefetched for a single query."""
 BLOCK = 48
 """Queries of one head per task."""
 
@@ -78,6 +80,7 @@ def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
         "softcap": {"value": c_float(softcap), "inverse": c_float(1 / softcap)} if softcap else None,
         "lengths": bool(lengths),
         "few": _heads_at_once(share),
+        "ahead": AHEAD,
         "causal": bool(int_attr(node, "is_causal", 0)),
         "zeros": "masked" if node.op == "Attention" else "nan" if int_attr(node, "nan_to_zero", 0) else "",
         "bf16": bf16,
