@@ -98,3 +98,17 @@ def axes(context: RuleContext, items: list[int], rank: int) -> list[int]:
     found = sorted(axis(context, a, rank) for a in items)
     require(len(set(found)) == len(found), "an axis occurs twice")
     return found
+
+
+@function
+def subscripts(context: RuleContext, equation: str) -> list[list[int]]:
+    """The labels of an Einsum equation, numbered as they appear: a list for each operand and one for the result.
+
+    Empty unless the result is explicit, each term names a label at most once, and only letters are labels."""
+    operands, arrow, result = equation.replace(" ", "").partition("->")
+    terms = [*operands.split(","), result]
+    letters = list(dict.fromkeys("".join(terms)))
+    plain = arrow and all(letter.isascii() and letter.isalpha() for letter in letters)
+    if not plain or any(len(set(term)) < len(term) for term in terms) or not set(result) <= set("".join(terms[:-1])):
+        return []
+    return [[letters.index(letter) for letter in term] for term in terms]

@@ -167,7 +167,19 @@ _OF_TYPES = frozenset({"shape", "rank", "dim", "dtype", "size", "is_const"})
 _OF_CONTENTS = ("dims", "ints", "scalar", "values", "uniform", "splat", "min_value", "max_value", "positive", "finite")
 _OF_LISTS = (
     *("len", "range", "reverse", "sorted", "unique", "index", "take", "drop", "slice", "set_at", "repeat", "flatten"),
-    *("zip", "enumerate", "all", "any", "inverse_perm", "compose_perm", "identity_perm", "swap_perm", "axis", "axes"),
+    *(
+        "zip",
+        "enumerate",
+        "all",
+        "any",
+        "inverse_perm",
+        "compose_perm",
+        "identity_perm",
+        "swap_perm",
+        "axis",
+        "axes",
+        "subscripts",
+    ),
 )
 _OF_NUMBERS = ("known", "broadcast", "prod", "sum", "floordiv", "ceildiv", "min", "max", "close", "abs", "sqrt")
 _OF_OTHERS = ("is_iota", "op_name", "is_float", "is_integer", "lossless", "limits")
