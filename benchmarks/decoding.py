@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -138,7 +139,7 @@ def make(d: Decoder, seed: int = 0) -> Any:
     return helper.make_model(graph, opset_imports=imports, ir_version=10)
 
 
-class Engine:
+class Engine(ABC):
     """An engine bound to caches: `run` computes logits for ids at the next positions."""
 
     def __init__(self, d: Decoder) -> None:
@@ -161,9 +162,9 @@ class Engine:
         self.compute(ids)
         return self.logits
 
+    @abstractmethod
     def compute(self, ids: Array) -> None:
         """Run the model; the logits and the caches are written in place."""
-        raise NotImplementedError
 
 
 class Ours(Engine):

@@ -29,20 +29,26 @@ def architecture() -> str:
     return {"amd64": "x86_64", "arm64": "aarch64"}.get(found, found)
 
 
+def isa_limit() -> str:
+    """Return the widest vector extension to use, from the variable `REWRITE_MAX_ISA`; empty if there is no limit.
+
+    With `avx2` everything works as on a CPU that has AVX2 and nothing more. Raises `UserError` if it names no extension
+    of `ISAS`."""
+    limit = os.environ.get("REWRITE_MAX_ISA", "")
+    if limit and limit not in ISAS:
+        raise UserError(f"REWRITE_MAX_ISA is {limit!r}", hint=f"Name one of {', '.join(ISAS)}, or unset it.")
+    return limit
+
+
 @cache
 def cpu_features() -> frozenset[str]:
     """Return the features of this CPU beyond the baseline of its architecture, as far as kernels use them.
 
-    The variable `REWRITE_MAX_ISA` names the widest extension to use: with `avx2` everything works as on a CPU that has
-    AVX2 and nothing more. Raises `UserError` if it names no extension of `ISAS`."""
+    Raises `UserError` for a wrong limit, see `isa_limit`."""
     from .cpu import features
 
-    found, limit = frozenset(features()), os.environ.get("REWRITE_MAX_ISA")
-    if not limit:
-        return found
-    if limit not in ISAS:
-        raise UserError(f"REWRITE_MAX_ISA is {limit!r}", hint=f"Name one of {', '.join(ISAS)}, or unset it.")
-    return found if limit == "avx512" else found & ISAS[limit]
+    found, limit = frozenset(features()), isa_limit()
+    return found & ISAS[limit] if limit in ("avx2", "portable") else found
 
 
 def vector_extension() -> str:

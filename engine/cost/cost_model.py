@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..ir.graph import AttrValue, Graph, Node, OtherType, TensorType, ValueType
+from ..ir.graph import AttrValue, DType, Graph, Node, OtherType, TensorType, ValueType
 from ..ir.names import WITH_BODIES
 from ..operators.schemas import is_pure
 from . import machine as machines
@@ -83,7 +83,7 @@ class CostModel:
         seconds = self._native(work, joins) if self.target == "native" else self._portable(work)
         if op in WITH_BODIES:
             seconds += self._bodies(op, attrs)
-        if self.target == "native" and op == "Attention" and any(t is not None for t in inputs[4:6]):
+        if self.target == "native" and _lacks_kernel(op, inputs):
             seconds += _REFERENCE
         if self.model == "nodes":
             return 1.0 + 1e-3 * seconds
@@ -167,3 +167,11 @@ def _type(graph: Graph, value: str) -> ValueType:
     if isinstance(found, OtherType):
         return found
     return graph.constants[value].type if value in graph.constants else found or TensorType()
+
+
+def _lacks_kernel(op: str, inputs: Types) -> bool:
+    """Whether only the reference implementation computes a node for which a rule has another form, with kernels."""
+    if op == "Attention":  # with a cache
+        return any(t is not None for t in inputs[4:6])
+    x = inputs[0] if op in ("GlobalAveragePool", "GlobalMaxPool") else None
+    return isinstance(x, TensorType) and x.dtype is DType.F64

@@ -96,11 +96,11 @@ def default() -> Machine:
 
 
 def profile_path() -> Path:
-    """Return the path of the profile of this CPU model and vector extension, in the user's cache directory."""
+    """Return the path of this CPU model's profile in the user's cache directory; a limit on extensions has its own."""
     import platformdirs
 
-    name = f"{hardware.cpu_name()[:80]} {isa_name()}"
-    slug = re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-")
+    name = re.sub(r"[^a-z0-9]+", "-", hardware.cpu_name().lower()).strip("-")[:80] or "unknown"
+    slug = "-".join([name, *filter(None, [hardware.isa_limit()])])
     return Path(platformdirs.user_cache_dir("onnx-rewrite", appauthor=False)) / "machine" / f"{slug}.json"
 
 

@@ -157,7 +157,7 @@ def test_the_score_counts_unsound_mutants(tmp_path: Path) -> None:
     assert "Witness: evidence" in text
 
 
-SAMPLED = 10
+SAMPLED = 15
 """Rules of which mutants are sampled, four each."""
 
 
@@ -176,7 +176,7 @@ def test_every_unsound_mutant_of_a_sample_is_caught(library: Library, few: None)
         if o.caught not in ("static", "tested", "sound")
     ]
     assert missed == []
-    assert len(caught) >= 8  # the sample is not vacuous; how many of it are sound changes with the library
+    assert len(caught) > 10
 
 
 def test_the_command_prints_the_table_and_writes_the_page(

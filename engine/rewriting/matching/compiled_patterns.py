@@ -167,22 +167,10 @@ _OF_TYPES = frozenset({"shape", "rank", "dim", "dtype", "size", "is_const"})
 _OF_CONTENTS = ("dims", "ints", "scalar", "values", "uniform", "splat", "min_value", "max_value", "positive", "finite")
 _OF_LISTS = (
     *("len", "range", "reverse", "sorted", "unique", "index", "take", "drop", "slice", "set_at", "repeat", "flatten"),
-    *(
-        "zip",
-        "enumerate",
-        "all",
-        "any",
-        "inverse_perm",
-        "compose_perm",
-        "identity_perm",
-        "swap_perm",
-        "axis",
-        "axes",
-        "subscripts",
-    ),
+    *("zip", "enumerate", "all", "any", "inverse_perm", "compose_perm", "identity_perm", "swap_perm", "axis", "axes"),
 )
 _OF_NUMBERS = ("known", "broadcast", "prod", "sum", "floordiv", "ceildiv", "min", "max", "close", "abs", "sqrt")
-_OF_OTHERS = ("is_iota", "op_name", "is_float", "is_integer", "lossless", "limits")
+_OF_OTHERS = ("is_iota", "op_name", "subscripts", "is_float", "is_integer", "lossless", "limits")
 _LOCAL = _OF_TYPES.union(_OF_CONTENTS, _OF_LISTS, _OF_NUMBERS, _OF_OTHERS)
 """Functions that read only types and contents of their arguments; others may look at how these are computed."""
 

@@ -48,6 +48,12 @@ def test_positions_outside_are_clamped() -> None:
     check([Case(inside.nodes, inputs, expected={"y": oracle(inside)["y"]})])
 
 
+def test_tables_without_positions_are_not_read() -> None:
+    inputs = {"x": floats(1, 1, 2, 8), "c": floats(0, 4), "s": floats(0, 4), "i": np.array([[0, 3]])}
+    expected = {"y": np.zeros((1, 1, 2, 8), np.float32)}
+    check([Case([Node("RotaryEmbedding", ("x", "c", "s", "i"), ("y",), {})], inputs, expected=expected)])
+
+
 def test_dims_known_at_run_time() -> None:
     n, s = symbol("N"), symbol("S")
     cases = []
