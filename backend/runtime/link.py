@@ -146,17 +146,20 @@ class Link:
         return self._first + number
 
     def bind(self, number: int, extents: Mapping[str, int]) -> Bound:
-        """Return the layout of a stage and its bindings for these extents, from the cache if possible."""
+        """Return the layout of a stage and its bindings for these extents, from the cache if possible.
+
+        Several threads may do so at once, for different extents."""
         stage = self.stages[number]
         key = tuple([extents[s] for s in stage.symbols])
-        stage.latest = stage.bound.get(key)
-        if stage.latest is None:
+        found = stage.bound.get(key)
+        if found is None:
             layout = lay_out(self.storage, number, extents)
             at = Position(self, number, layout, extents)
             bindings = [at.block(a) if isinstance(a, list) else at.guards(a) for a in stage.actions]
-            found = stage.latest = Bound(layout, bindings, [self._output(root, extents) for root in stage.outputs])
+            found = Bound(layout, bindings, [self._output(root, extents) for root in stage.outputs])
             add_bounded(stage.bound, key, found)
-        return stage.latest
+        stage.latest = found
+        return found
 
     def _output(self, root: str, extents: Mapping[str, int]) -> OutputArray:
         value = self.storage.outputs[root]

@@ -20,6 +20,7 @@ import pytest
 from rewrite.backend.compile_graph import compile_graph
 from rewrite.backend.ir.arrays import is_readable
 from rewrite.backend.ir.kernel_graph import Fallback
+from rewrite.backend.runtime import link
 from rewrite.backend.runtime.fallback import FallbackWarning
 from rewrite.backend.runtime.program import Program
 from rewrite.benchmarks import harness
@@ -560,6 +561,22 @@ def test_more_threads_than_cores_under_several_callers() -> None:
     for caller in callers:
         caller.join()
     assert wrong == []
+
+
+def test_another_caller_comes_in_while_sizes_are_laid_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    program = compile_graph(models.long_chain(1), threads=1)
+    small, large = (np.full((rows, 64), rows, np.float32) for rows in (3, 200))
+    program.run({"v0": large})
+    cache = link.add_bounded
+
+    def interrupted(known: dict[Any, Any], key: Any, value: Any) -> None:
+        cache(known, key, value)
+        if key == (3,):
+            assert program._link.bind(0, {"N": 200}).outputs[0].shape == (200, 64)
+
+    monkeypatch.setattr(link, "add_bounded", interrupted)
+    assert program._link.bind(0, {"N": 3}).outputs[0].shape == (3, 64)
+    np.testing.assert_allclose(program.run({"v0": small})["v1"], models.long_chain_reference(small, 1), rtol=1e-6)
 
 
 @pytest.fixture
