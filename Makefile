@@ -16,7 +16,7 @@ help:
 	@echo 'make test    set up, then run all tests, on all cores'
 	@echo 'make lint    set up, then style (ruff, rewrite fmt), types (mypy) and import contracts'
 	@echo 'make docs    renew the generated parts of docs/'
-	@echo 'make nightly check all rules, proofs included, and score the checker; writes docs/measurements/'
+	@echo 'make nightly check all rules, proofs included, score the checker, test kernels for Arm'
 	@echo 'make bench   set up, then measure against the peers; writes docs/measurements/benchmarks.md'
 	@echo 'make wheel   build the wheel into dist/'
 	@echo 'make venv    the environment with everything for development, in $(VENV)'
@@ -65,6 +65,8 @@ nightly: $(VENV)/.installed-dev
 	$(BIN)/rewrite check rules/ --no-cache --json build/soundness.json
 	$(BIN)/python -m tests.nightly.soundness_page build/soundness.json
 	$(BIN)/python -m tests.mutation --report docs/measurements/mutation.md
+	$(BIN)/python -m pip install --quiet cython
+	$(BIN)/python -m tests.nightly.emulated
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.run $(ARGS)

@@ -9,7 +9,7 @@ from ..grammar.library.load import Library as Rules
 from ..system.progress import Progress
 from ..system.store import Store
 from .ir.kernel_graph import ModelPlan
-from .ir.target import Target, parse_targets, runs_here, thread_count
+from .ir.target import Target, detect, parse_targets, runs_here, thread_count
 from .memory.buffer_assignment import assign_buffers as place
 from .pipeline import link
 from .planning.group import policy, standard_policy
@@ -34,8 +34,8 @@ def compile_graph(
 
     Args:
         threads: threads of a run; all cores if None.
-        target: what to compile for (see `target.parse_targets`): a bundle of the program holds all targets, the best
-            one runs here.
+        target: what to compile for (see `target.parse_targets`): a bundle of the program holds all targets. The best
+            that this CPU runs is run here; if it runs none, kernels for this CPU are compiled beside them.
         cache_dir: where compiled kernels are cached; the user's cache if None.
         keep_source: a directory for the generated C files.
         reassociate: allow algorithms that round differently from the plain one (Winograd's does).
@@ -43,23 +43,22 @@ def compile_graph(
         progress: called with the stage `compile` and how many kernels are `done` of a `total`.
 
     Raises:
-        UserError: kernels are missing and there is no C compiler, or no target runs here.
+        UserError: a target is unknown, or kernels are missing and there is no C compiler for it.
 
     Warns with FallbackWarning about operators without a kernel."""
     count = thread_count(threads)
     fusing = policy(library) if library is not None else standard_policy()
     source = Path(keep_source) if keep_source is not None else None
-    variants: list[tuple[Target, ModelPlan]] = []
-    best: tuple[ModelPlan, Library] | None = None
-    for kind in parse_targets(target):
+
+    def compile_for(kind: Target) -> tuple[ModelPlan, Library]:
         with Builder(kind, Store(cache_dir), keep_source=source) as builder:
             plan = lower(group(graph, PlanSettings(fusing, kind, count, reassociate)), on_kernel=builder.add)
             refuse_unknown(plan, fusing.defined)
-            built = builder.finish(plan.kernels, progress)
-        variants.append((kind, plan))
-        if best is None and runs_here(kind):
-            best = plan, built
-    assert best is not None
-    plan, built = best
+            return plan, builder.finish(plan.kernels, progress)
+
+    compiled = {kind: compile_for(kind) for kind in parse_targets(target)}
+    here = next(filter(runs_here, compiled), None) or detect()
+    plan, built = compiled[here] if here in compiled else compile_for(here)
     warn_of_fallbacks(plan.fallbacks())
-    return link(plan, place(plan), built, variants, count)
+    variants = [(kind, plan) for kind, (plan, _) in compiled.items()]
+    return link(plan, here, place(plan), built, variants, count)

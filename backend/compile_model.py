@@ -70,11 +70,14 @@ def compile_optimized(
 
 
 def program_key(programs: ProgramCache, model: Any, options: Options, threads: int, target: str) -> str | None:
-    """Return the cache key of a program, for a model in a file or as bytes; None for others.
+    """Return the cache key of a program, for a model in a file or as bytes that is compiled for this CPU, else None.
 
     Raises `UserError` for rule files that cannot be read."""
     from ..grammar.library.load import sources
+    from .ir.target import parse_targets, runs_here
 
+    if not any(map(runs_here, parse_targets(target))):  # what is cached is loaded, and this CPU could not run it
+        return None
     model = Path(model) if isinstance(model, str | PathLike) else model
     if not (model.is_file() if isinstance(model, Path) else isinstance(model, bytes)):
         return None

@@ -35,9 +35,12 @@ def generate(plan: ModelPlan, target: Target) -> list[Rendered]:
     return [render_kernel(kernel, target) for kernel in plan.kernels]
 
 
-def link(plan: ModelPlan, storage: Storage, library: Library, variants: Variants, threads: int) -> Program:
-    """Return the program that runs a plan on this machine; `variants` are the plans for all targets, for bundles."""
-    [target] = [target for target, one in variants if one is plan]
+def link(
+    plan: ModelPlan, target: Target, storage: Storage, library: Library, variants: Variants, threads: int
+) -> Program:
+    """Return the program that runs a plan on this machine, which is a `target`.
+
+    `variants` are the targets that a bundle of it holds, with their plans."""
     addresses = {kernel: library.address(kernel, target) for kernel in plan.kernels}
     return Program(plan, storage, addresses, threads=threads, variants=variants, save=save)
 
@@ -50,4 +53,4 @@ def stages(graph: Graph, settings: PlanSettings, store: Store | None = None) -> 
     yield "place", (storage := place(plan))
     yield "generate", generate(plan, target)
     yield "build", (library := build(plan.kernels, target, store or Store()))
-    yield "link", link(plan, storage, library, [(target, plan)], settings.threads)
+    yield "link", link(plan, target, storage, library, [(target, plan)], settings.threads)

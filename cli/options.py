@@ -56,7 +56,7 @@ Target = Annotated[
     str,
     Option(
         metavar="NAME,..",
-        help="CPUs to compile for: native (this one), avx512, avx2, portable; the best of several is loaded.",
+        help="CPUs to compile for: native (this one), avx512, avx2, neon, portable; the best of several is loaded.",
     ),
 ]
 Json = Annotated[

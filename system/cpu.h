@@ -11,7 +11,7 @@ typedef struct {
   unsigned leaf, subleaf;
   int reg; /* 0 .. 3 are eax, ebx, ecx, edx */
   int bit;
-  int state; /* register state that must be saved: 0 none beyond SSE, 1 AVX, 2 AVX-512 */
+  int state; /* register state that must be saved: 0 none beyond SSE, 1 AVX, 2 AVX-512, 3 never */
 } cpu_feature;
 
 static const cpu_feature cpu_features[] = {
@@ -30,6 +30,7 @@ static const cpu_feature cpu_features[] = {
     {"avx512_vnni", 7, 0, 2, 11, 2},
     {"avx512_bf16", 7, 1, 0, 5, 2},
     {"avx_vnni", 7, 1, 0, 4, 1},
+    {"neon", 0, 0, 0, 0, 3}, /* none of x86 */
 };
 #define CPU_FEATURES ((int)(sizeof cpu_features / sizeof cpu_features[0]))
 
@@ -54,9 +55,14 @@ static int cpu_has(int number) {
   return regs[wanted->reg] >> wanted->bit & 1;
 }
 #else
+/* NEON belongs to the baseline of 64-bit Arm. */
 static int cpu_has(int number) {
+#ifdef __aarch64__
+  return !strcmp(cpu_features[number].name, "neon");
+#else
   (void)number;
   return 0;
+#endif
 }
 #endif
 

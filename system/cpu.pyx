@@ -1,4 +1,4 @@
-"""Features of the CPU, from the CPUID instruction."""
+"""Features of the CPU, from the CPUID instruction on x86."""
 
 
 cdef extern from "cpu.h" nogil:
@@ -12,5 +12,5 @@ cdef extern from "cpu.h" nogil:
 def features():
     """Return the features of this CPU that kernels use and the operating system supports, by their Linux names.
 
-    Empty on architectures other than x86."""
+    On 64-bit Arm that is `neon`; empty on architectures other than these."""
     return frozenset([cpu_features[i].name.decode() for i in range(CPU_FEATURES) if cpu_has(i)])

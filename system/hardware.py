@@ -16,9 +16,10 @@ _V3 = frozenset({"avx2", "fma", "f16c", "movbe", "lzcnt", "bmi1", "bmi2"})
 ISAS: Mapping[str, frozenset[str]] = {
     "avx512": _V3 | {"avx512f", "avx512dq", "avx512cd", "avx512bw", "avx512vl"},
     "avx2": _V3,
-    "portable": frozenset(),  # SSE2 on x86, NEON on aarch64: the baseline of the architecture
+    "neon": frozenset({"neon"}),
+    "portable": frozenset(),  # what the architecture's baseline has: SSE2 on x86
 }
-"""CPU features that each vector extension requires, the widest extension first."""
+"""CPU features that each vector extension requires, the widest extension of an architecture first."""
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
 
@@ -42,13 +43,14 @@ def isa_limit() -> str:
 
 @cache
 def cpu_features() -> frozenset[str]:
-    """Return the features of this CPU beyond the baseline of its architecture, as far as kernels use them.
+    """Return the features of this CPU that kernels use, by their Linux names; `neon` on 64-bit Arm.
 
     Raises `UserError` for a wrong limit, see `isa_limit`."""
     from .cpu import features
 
     found, limit = frozenset(features()), isa_limit()
-    return found & ISAS[limit] if limit in ("avx2", "portable") else found
+    # a limit takes extensions away, and the baseline of an architecture is none
+    return found & (ISAS[limit] | ISAS["neon"]) if limit in ("avx2", "portable") else found
 
 
 def vector_extension() -> str:

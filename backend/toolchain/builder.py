@@ -96,7 +96,7 @@ class Builder:
 
     @cached_property
     def _compiler(self) -> Compiler:
-        return self._given or find_compiler()
+        return self._given or find_compiler(self._target.machine)
 
     @cached_property
     def _cache(self) -> KernelCache:

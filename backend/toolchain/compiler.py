@@ -7,13 +7,14 @@ import hashlib
 import os
 import shlex
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import PurePath
 
 from ...errors import UserError
-from ...system.compiler import c_compilers
+from ...system.compiler import c_compilers, cross_compilers
+from ...system.hardware import architecture
 from ..ir.target import Target
 
 _FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing", "-fPIC", "-shared", "-w", "-g0")
@@ -21,7 +22,7 @@ _LEVELS: Mapping[tuple[str, str], str] = {
     ("x86_64", "avx512"): "x86-64-v4",
     ("x86_64", "avx2"): "x86-64-v3",
     ("x86_64", "portable"): "x86-64",
-    ("aarch64", "portable"): "armv8-a",
+    ("aarch64", "neon"): "armv8-a",
 }
 _OPTIONS: Mapping[str, str] = {"avx512_bf16": "avx512bf16", "avx512_vnni": "avx512vnni", "avx_vnni": "avxvnni"}
 
@@ -66,15 +67,24 @@ class Compiler:
 
 
 @cache
-def find_compiler() -> Compiler:
-    """Return the C compiler: $CC, else cc, gcc, clang, else the clang of the `ziglang` wheel.
+def find_compiler(machine: str = "") -> Compiler:
+    """Return the C compiler for an architecture; for this one if it is empty.
 
+    For this one it is $CC, else cc, gcc, clang, else the clang of the `ziglang` wheel; for another $CC if that makes
+    its code, else the distribution's cross compiler (`aarch64-linux-gnu-gcc`), else the clang of the `ziglang` wheel.
     Raises UserError if there is none."""
-    commands = c_compilers()
+    foreign = machine not in ("", architecture())
+    commands = cross_compilers(machine) if foreign else c_compilers()
     for command in commands:
         with contextlib.suppress(OSError, subprocess.SubprocessError):
-            done = subprocess.run([*command, "--version"], capture_output=True, text=True, timeout=60, check=True)
-            return Compiler(tuple(command), done.stdout.strip())
+            if not foreign or _ask(command, "-dumpmachine").startswith(f"{machine}-"):
+                return Compiler(tuple(command), _ask(command, "--version"))
+    if foreign:
+        raise UserError(
+            f"no C compiler for {machine} found",
+            hint=f"Install gcc-{machine.replace('_', '-')}-linux-gnu, or `pip install onnx-rewrite[zig]`, whose "
+            "compiler makes code for every architecture, or name one by CC.",
+        )
     if os.environ.get("CC"):
         problem = f"the C compiler named by $CC does not run: {shlex.join(commands[0])}"
         raise UserError(problem, hint="Correct CC, or unset it.")
@@ -83,3 +93,9 @@ def find_compiler() -> Compiler:
         hint="Install gcc or clang, or `pip install onnx-rewrite[zig]`, which includes one. "
         "Without a compiler, `rewrite MODEL.onnx --emit onnx` still writes the optimized model.",
     )
+
+
+def _ask(command: Sequence[str], option: str) -> str:
+    """Return what a compiler prints for an option."""
+    done = subprocess.run([*command, option], capture_output=True, text=True, timeout=60, check=True)
+    return done.stdout.strip()

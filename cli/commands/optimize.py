@@ -259,7 +259,7 @@ def _write(run: Run, stages: Stages) -> tuple[RunResult, Program | None]:
         if not found.ok:
             optimize_without = lambda disabled: _compile(run, disabled, stages)[:2]  # noqa: E731
             raise verification.failure(found, result, run.model, optimize_without)
-        result.report.verify, verdict = found.as_json(), str(found)
+        result.report.verify, verdict = found.as_json(), f"{found}{_stand_in(run)}"
     stages("write", {})
     if run.targets and not run.original.is_unchanged():
         raise UserError("the model was changed during the run", where=str(run.model), hint="Try again.")
@@ -270,6 +270,16 @@ def _write(run: Run, stages: Stages) -> tuple[RunResult, Program | None]:
             program.save(run.targets["program"])  # first, so that a full disk leaves both outputs as they were
         done.portions = finish() if finish is not None else None
     return done, program
+
+
+def _stand_in(run: Run) -> str:
+    """What the verdict adds where this CPU can run none of the targets."""
+    from ...backend.ir.target import describe, parse_targets, runs_here
+
+    wanted = parse_targets(run.compilation.target)
+    if "program" not in run.targets or any(map(runs_here, wanted)):
+        return ""
+    return f", with kernels for this CPU in the place of those for {', '.join(map(describe, wanted))}"
 
 
 def _compile(run: Run, disabled: Sequence[str], stages: Stages) -> tuple[Optimized, Program | None, UserError | None]:

@@ -63,8 +63,6 @@ _DEFAULTS = {
 
 def isa_name() -> str:
     """Return the vector extension that kernels can use here: `avx512`, `avx2`, `neon` or `generic`."""
-    if hardware.architecture() == "aarch64":
-        return "neon"
     found = hardware.vector_extension()
     return "generic" if found == "portable" else found
 

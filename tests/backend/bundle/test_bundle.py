@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -31,8 +33,6 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def copy(saved: Path, tmp_path: Path) -> Path:
-    import shutil
-
     return Path(shutil.copytree(saved, tmp_path / "m.rewrite"))
 
 
@@ -185,6 +185,46 @@ def test_one_bundle_for_several_targets(tmp_path: Path, monkeypatch: pytest.Monk
         targeting.detect.cache_clear()
     monkeypatch.undo()
     targeting.detect.cache_clear()
+
+
+@pytest.fixture
+def forget_targets(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    yield
+    monkeypatch.undo()
+    targeting.detect.cache_clear()
+
+
+@pytest.mark.skipif(not runs_here(make_target("avx2")), reason="the CPU cannot have lost what it never had")
+def test_bundle_for_a_better_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forget_targets: None) -> None:
+    """The program runs here all the same, with kernels of its own that are not in the bundle."""
+    monkeypatch.setattr(targeting, "cpu_features", frozenset)
+    monkeypatch.setattr(targeting, "vector_extension", lambda: "portable")
+    targeting.detect.cache_clear()
+    program = compile_graph(models.long_chain(2), threads=1, target="avx2")
+    x = RNG.standard_normal((7, 64), np.float32)
+    expected = models.long_chain_reference(x, 2)
+    np.testing.assert_allclose(program.run({"v0": x})["v2"], expected, rtol=1e-4, atol=1e-5)
+    assert [target.isa for target, _ in program.variants] == ["avx2"]
+    path = program.save(tmp_path / "m.rewrite")
+    with pytest.raises(UserError, match=r"this CPU \(portable\) cannot run the bundle's kernels, which are for avx2"):
+        load_bundle.load(path)
+    monkeypatch.undo()
+    targeting.detect.cache_clear()
+    np.testing.assert_allclose(load_bundle.load(path).run({"v0": x})["v2"], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.skipif(not shutil.which("aarch64-linux-gnu-gcc"), reason="needs a compiler for another architecture")
+def test_bundle_for_another_architecture(tmp_path: Path) -> None:
+    program = compile_graph(models.long_chain(2), threads=1, target="neon,portable")
+    path = program.save(tmp_path / "m.rewrite")
+    machines = {file.read_bytes()[18:20] for file in (path / "kernels").iterdir()}
+    assert machines == {b"\xb7\x00", b"\x3e\x00"}  # EM_AARCH64, EM_X86_64
+    assert {target["isa"] for target in targets_of(path)} == {"neon", "portable"}
+    load_bundle.load(path)
+
+
+def targets_of(path: Path) -> list[dict[str, str]]:
+    return [variant["target"] for variant in json.loads((path / "manifest.json").read_text())["variants"]]
 
 
 def test_paths_cannot_lead_out(copy: Path) -> None:

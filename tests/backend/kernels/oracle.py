@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from rewrite.backend.ir.kernel import Kernel
 from rewrite.backend.ir.kernel_graph import Step
-from rewrite.backend.ir.target import Target, make_target, runs_here
+from rewrite.backend.ir.target import Target, describe, make_target, runs_here
 from rewrite.backend.toolchain import builder
 from rewrite.backend.toolchain.builder import build
 from rewrite.benchmarks import harness
@@ -111,10 +111,8 @@ def check(cases: Sequence[Case]) -> None:
     wanted = os.environ.get("REWRITE_TEST_TARGETS", "native,avx2,portable").split(",")
     answers = [oracle(case) for case in cases]
     wrong = []
-    for name in wanted:
-        target = make_target(name)
-        if runs_here(target):
-            wrong += [f"{name}: {problem}" for problem in _problems(cases, answers, target)]
+    for target in filter(runs_here, dict.fromkeys(map(make_target, wanted))):
+        wrong += [f"{describe(target)}: {problem}" for problem in _problems(cases, answers, target)]
     assert not wrong, f"{len(wrong)} wrong\n" + "\n".join(wrong[:8])
 
 

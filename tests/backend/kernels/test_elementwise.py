@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -47,11 +48,12 @@ def test_float_functions() -> None:
             "Floor",
             "Ceil",
             "Round",
-            "Reciprocal",
             "IsNaN",
             "IsInf",
         ]
     ]
+    with np.errstate(divide="ignore", over="ignore"):  # ONNX Runtime on Arm has the wrong infinities for denormals
+        cases.append(replace(unary("Reciprocal", x), expected={"y": 1 / x}))
     cases += [
         unary(op, finite)
         for op in ["Sin", "Cos", "Tan", "Atan", "Sinh", "Cosh", "Asinh", "HardSwish", "Mish", "Sign", "Softplus"]

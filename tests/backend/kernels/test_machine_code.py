@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import platform
 import shutil
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -81,7 +80,7 @@ def test_aarch64_multiplies_by_element(tmp_path: Path) -> None:
     command = "aarch64-linux-gnu-gcc"
     if shutil.which(command) is None or shutil.which("aarch64-linux-gnu-objdump") is None:
         pytest.skip(f"{command} or its objdump is not installed")
-    target = replace(make_target("portable"), machine="aarch64")
+    target = make_target("neon")
     assert target.registers == 32
     tiles = [
         (loop, counts)

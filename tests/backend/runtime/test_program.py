@@ -286,6 +286,25 @@ def test_no_compiler(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         compiler.find_compiler.cache_clear()
 
 
+def test_compilers_for_another_architecture(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """$CC serves if it makes code for the architecture; with no other compiler there is one message."""
+    from rewrite.backend.toolchain import compiler
+
+    machine = "riscv64"
+    ours = tmp_path / "its-cc"
+    ours.write_text(f"#!/bin/sh\n[ $1 = -dumpmachine ] && echo {machine}-unknown-linux-gnu || echo ours 1.0\n")
+    ours.chmod(0o755)
+    compiler.find_compiler.cache_clear()
+    monkeypatch.setenv("CC", str(ours))
+    assert compiler.find_compiler(machine) == compiler.Compiler((str(ours),), "ours 1.0")
+    monkeypatch.setattr(compiler, "cross_compilers", lambda machine: [["cc"]])
+    compiler.find_compiler.cache_clear()
+    with pytest.raises(UserError, match="no C compiler for riscv64 found") as caught:
+        compiler.find_compiler(machine)
+    assert "gcc-riscv64-linux-gnu" in str(caught.value)
+    compiler.find_compiler.cache_clear()
+
+
 def branches() -> Graph:
     """If over a captured value, inside it a Loop that doubles."""
     then = harness.make_graph(
