@@ -1,5 +1,5 @@
-"""Build steps that pyproject.toml cannot express: the packages below the root, and the Cython extensions of the
-runtime.
+"""Build steps that pyproject.toml cannot express: the packages below the root, the Cython extensions of the runtime,
+and the standard library of rules, parsed and checked.
 
 The repository root is the package `rewrite`, so the root holds files that are not part of it (this one, for
 instance): `BuildPy` leaves them out of the wheel.
@@ -8,6 +8,8 @@ instance): `BuildPy` leaves them out of the wheel.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 from setuptools import Extension, setup
@@ -43,7 +45,14 @@ def extensions() -> list[Extension]:
 
 
 class BuildPy(build_py):
-    """Copies the package without the root's files that only serve the build and the tests."""
+    """Copies the package without the root's files that only serve the build and the tests, and prepares the rules."""
+
+    def run(self) -> None:
+        super().run()
+        if not self.editable_mode:
+            code = "from rewrite.engine.rewriting.rule_library import prepare_standard_library as p; p()"
+            environment = {**os.environ, "PYTHONPATH": os.path.abspath(self.build_lib)}
+            subprocess.run([sys.executable, "-P", "-c", code], cwd=self.build_lib, env=environment, check=True)
 
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
         found: list[tuple[str, str, str]] = super().find_package_modules(package, package_dir)

@@ -72,7 +72,10 @@ class OperatorInfo(Protocol):
         """Return the newest known version of a domain; None for an unknown domain."""
 
     def version(self) -> str:
-        """Return a word that changes whenever the table may have changed; part of cache keys."""
+        """Return a word that changes whenever the table may have changed on this machine; part of cache keys."""
+
+    def release(self) -> str:
+        """Return a word that is the same wherever the table is."""
 
     def names(self) -> Iterable[str]:
         """Return all operator names, for spelling suggestions."""

@@ -77,6 +77,19 @@ def code_stamp(*rooms: str) -> str:
     return hashlib.sha256(repr(sorted(found)).encode()).hexdigest()
 
 
+def code_digest(*rooms: str) -> str:
+    """Return a digest of the names and contents of this package's files in these rooms, wherever it is installed.
+
+    It takes some 20 ms, `code_stamp` a tenth of that."""
+    digest = hashlib.sha256()
+    for room in rooms:
+        for path in sorted((_PACKAGE / room).rglob("*")):
+            if path.suffix in _SUFFIXES and path.suffix != ".so":
+                name, data = path.relative_to(_PACKAGE).as_posix(), path.read_bytes()
+                digest.update(f"{name} {len(data)} ".encode() + data)
+    return digest.hexdigest()
+
+
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One entry: its path, its size in bytes, and when it was last used (nanoseconds)."""

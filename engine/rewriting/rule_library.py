@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...grammar.checks.check_schedules import domain_name
-from ...grammar.library.library_cache import Entry, entries_of, load
+from ...grammar.library.library_cache import Entry, entries_of, load, prepare
 from ...grammar.library.load import Library
 from ...grammar.syntax import ast
 from ...grammar.syntax.scope import param_types
@@ -22,6 +22,8 @@ from .schedule import NATIVE, Plan, make_plan, names_of
 from .schedule import STANDARD as STANDARD_SCHEDULE
 
 STANDARD = Path(__file__).resolve().parents[2] / "rules"
+PREPARED = STANDARD / "standard.prepared"
+"""The standard library, parsed and checked, in packages that were built as a wheel."""
 QUANTIZED = "quantized"
 """Ruleset that runs for native kernels on models with quantized tensors."""
 SCHEDULES = "schedule.rules"
@@ -87,6 +89,12 @@ class OperatorTable:
         found = find_spec("onnx")
         return str(Path(found.origin).stat().st_mtime_ns) if found is not None and found.origin is not None else ""
 
+    def release(self) -> str:
+        """Return the version of the installed `onnx` package, without importing it."""
+        from importlib.metadata import version
+
+        return version("onnx")
+
     def names(self) -> list[str]:
         """Return the names of the standard operators."""
         return standard_names()
@@ -102,7 +110,14 @@ def load_rules(paths: Iterable[str | Path] = (), *, std: bool = True) -> Library
 
     The standard schedules are always loaded. Raises `grammar.diagnostics.RuleErrors` with all errors in the files."""
     files: list[str | Path] = list(standard_files()) if std else [STANDARD / SCHEDULES]
-    return load([*files, *paths], OperatorTable(), RuleSummaries())
+    files += paths
+    prepared = PREPARED if files == standard_files() else None
+    return load(files, OperatorTable(), RuleSummaries(), prepared=prepared)
+
+
+def prepare_standard_library(target: Path = PREPARED) -> None:
+    """Write the parsed and checked standard library into the package; wheels are built with it."""
+    prepare(standard_files(), OperatorTable(), RuleSummaries(), target)
 
 
 class RuleSummaries:

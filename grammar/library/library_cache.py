@@ -2,6 +2,9 @@
 
 An entry is JSON lines: the files with their digests, an index of the items, then one syntax tree per line, decoded on
 demand. The key covers the paths, this program and the table of operators.
+
+A package can bring the entry of its own rules, so that its first run after the installation does without these steps as
+well (`prepare`). In that file the directory of the rules is a zero byte, which JSON cannot contain.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
-from ...system.store import Store, code_stamp, content_key
+from ...system.store import Store, code_digest, code_stamp, content_key
 from ..operator_info import OperatorInfo
 from ..syntax import ast, tree_json
 from .load import KINDS, Library, load_fresh
@@ -89,16 +92,22 @@ class LazyLibrary(Library):
         return {e.name: (e.file, e.line) for e in self.entries if e.kind in ("Rule", "Op")}
 
 
-def load(paths: Iterable[str | Path], operators: OperatorInfo, annotator: Annotator) -> Library:
-    """Load a library as `library.load` does, from the cache if possible."""
+def load(
+    paths: Iterable[str | Path], operators: OperatorInfo, annotator: Annotator, *, prepared: Path | None = None
+) -> Library:
+    """Load a library as `library.load` does, from the cache if possible, else from the file of `prepare` if it fits."""
     asked = [Path(p) for p in paths]
     name = _key(asked, operators, annotator)
     library = object.__new__(LazyLibrary)
-    entries = _load(name)
+    entries = _parse(Store().namespace("libraries").read(name))
+    if entries is None and prepared is not None and (payload := _read_prepared(prepared, operators)) is not None:
+        entries = _parse(payload)
+        if entries is not None:
+            Store().namespace("libraries").save(name, payload)
     if entries is None:
         whole, sources = load_fresh(asked, operators, warn=False)
         entries = entries_of(whole, annotator)
-        _save(name, entries, sources)
+        Store().namespace("libraries").save(name, _payload(entries, sources))
         library._set(files=whole.files, defs=whole.defs)
     library._set(entries=entries, _paths_and_operators=(asked, operators))
     return library
@@ -112,8 +121,35 @@ def _key(paths: Sequence[Path], operators: OperatorInfo, annotator: Annotator) -
     return content_key(stamp, operators.version(), type(annotator).__name__, where, repr(listed))
 
 
-def _load(name: str) -> list[Entry] | None:
-    payload = Store().namespace("libraries").read(name)
+def prepare(paths: Sequence[Path], operators: OperatorInfo, annotator: Annotator, target: Path) -> None:
+    """Write the entry of a library for every installation of this package; the files are beside `target`.
+
+    Raises as `library.load` does, and OSError if the file cannot be written."""
+    whole, sources = load_fresh(paths, operators, warn=False)
+    payload = _payload(entries_of(whole, annotator), sources)
+    stamp = _stamp(operators).encode()
+    target.write_bytes(stamp + b"\n" + payload.replace(_directory(target), b"\0"))
+
+
+def _read_prepared(path: Path, operators: OperatorInfo) -> bytes | None:
+    """Return the entry in a file of `prepare`; None if this program or the table of operators has changed since."""
+    try:
+        stamp, _, payload = path.read_bytes().partition(b"\n")
+    except OSError:
+        return None
+    return payload.replace(b"\0", _directory(path)) if stamp == _stamp(operators).encode() else None
+
+
+def _stamp(operators: OperatorInfo) -> str:
+    return content_key(code_digest("grammar", "engine"), operators.release())
+
+
+def _directory(path: Path) -> bytes:
+    """Return the directory of a file as it stands in JSON strings, with the slash after it."""
+    return json.dumps(f"{path.parent}/", ensure_ascii=False)[1:-1].encode()
+
+
+def _parse(payload: bytes | None) -> list[Entry] | None:
     if payload is None:
         return None
     try:
@@ -129,9 +165,8 @@ def _load(name: str) -> list[Entry] | None:
         return None
 
 
-def _save(name: str, entries: Sequence[Entry], sources: Mapping[str, str]) -> None:
+def _payload(entries: Sequence[Entry], sources: Mapping[str, str]) -> bytes:
     index = [[e.kind, e.name, e.file, e.line, e.facts] for e in entries]
     files = [[path, content_key(text)] for path, text in sources.items()]
     head = json.dumps([files, index], separators=(",", ":"), ensure_ascii=False).encode()
-    payload = b"\n".join([head, *(tree_json.dumps(e.item, e.file) for e in entries)])
-    Store().namespace("libraries").save(name, payload)
+    return b"\n".join([head, *(tree_json.dumps(e.item, e.file) for e in entries)])

@@ -29,6 +29,9 @@ class Schemas:
     def newest(self, domain: str) -> int | None:
         return 24 if domain == "" else None
 
+    def release(self) -> str:
+        return "1"
+
     def version(self) -> str:
         return str(onnx.__version__)
 

@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from rewrite.engine.rewriting import rule_library
 from rewrite.engine.rewriting.rule_library import load_rules, rule_set
 from rewrite.grammar import lints
 from rewrite.grammar.diagnostics import Diagnostic, RuleErrors
+from rewrite.grammar.library import library_cache
 from rewrite.grammar.library.library_cache import LazyLibrary
 from rewrite.grammar.library.load import Library
 from rewrite.system.store import Store
@@ -146,3 +148,51 @@ def test_entries_that_others_could_have_written_are_ignored(file: Path) -> None:
     assert is_cached(load(file))
     Store().namespace("libraries").path.chmod(0o777)
     assert not is_cached(load(file))
+
+
+@pytest.fixture
+def prepared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A standard library of one file in a place of its own, with its prepared entry."""
+    folder = tmp_path / "rules"
+    folder.mkdir()
+    (folder / "a.rules").write_text(OTHER)
+    monkeypatch.setattr(rule_library, "STANDARD", folder)
+    monkeypatch.setattr(rule_library, "PREPARED", folder / "standard.prepared")
+    rule_library.prepare_standard_library(folder / "standard.prepared")
+    return folder
+
+
+def test_the_first_run_of_a_package_parses_nothing(prepared: Path, tmp_path: Path) -> None:
+    """The entry serves wherever the package was moved to."""
+    elsewhere = prepared.rename(tmp_path / 'else"where')
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rule_library, "STANDARD", elsewhere)
+        patch.setattr(rule_library, "PREPARED", elsewhere / "standard.prepared")
+        library = load_rules()
+        assert is_cached(library)
+        assert library.places()["relu_relu"] == (str(elsewhere / "a.rules"), 1)
+        assert {node.span.file for rule in library.rules for node in rule.walk()} == {str(elsewhere / "a.rules")}
+        (elsewhere / "standard.prepared").unlink()
+        assert is_cached(load_rules())  # it was added to the cache
+
+
+@pytest.mark.parametrize("change", ["rules", "program", "operators", "damage", "other rules"])
+def test_a_prepared_library_that_does_not_fit_is_not_used(
+    prepared: Path, change: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    more: list[str | Path] = []
+    if change == "rules":
+        (prepared / "a.rules").write_text(OTHER + "\n")
+    elif change == "program":
+        monkeypatch.setattr(library_cache, "code_digest", lambda *rooms: "another")
+    elif change == "operators":
+        monkeypatch.setattr(rule_library.OperatorTable, "release", lambda self: "0.1")
+    elif change == "damage":
+        whole = (prepared / "standard.prepared").read_bytes()
+        (prepared / "standard.prepared").write_bytes(whole[:-1000])
+    else:
+        more = [prepared.parent / "b.rules"]
+        (prepared.parent / "b.rules").write_text("rule neg_neg Neg(Neg(x)) => x class exact")
+    library = load_rules(more)
+    assert not is_cached(library)
+    assert "relu_relu" in library.places()

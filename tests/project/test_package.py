@@ -1,5 +1,6 @@
 """The distribution: what is in it, and that importing it costs nothing."""
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -64,5 +65,18 @@ def test_the_wheel_has_the_package_and_nothing_else(tmp_path: Path) -> None:
         wanted = {path.relative_to(ROOT).as_posix() for path in ROOT.glob(pattern)}
         assert wanted
         assert wanted <= inside
+    assert "rules/standard.prepared" in inside
+    zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
+    code = f"""
+import sys
+sys.path.insert(0, {str(tmp_path / "installed")!r})
+from rewrite.engine.rewriting.rule_library import load_rules
+assert all("/installed/rewrite/rules/" in file for file, _ in load_rules().places().values())
+print("lark" in sys.modules)
+"""
+    environment = {**os.environ, "REWRITE_CACHE_DIR": str(tmp_path / "cache")}
+    command = [sys.executable, "-P", "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120, env=environment)
+    assert done.stdout.strip() == "False"  # no rule was parsed
     extensions = {path.relative_to(ROOT).with_suffix("").as_posix() for path in (ROOT / "backend").rglob("*.pyx")}
     assert all(any(name.startswith(f"{stem}.") and name.endswith(".so") for name in inside) for stem in extensions)
