@@ -231,6 +231,8 @@ def _problems() -> Iterator[tuple[str, Graph, bool]]:
     for label, rounds in (("conv", False), ("winograd", True)):
         yield label, _conv(_ones(1, 64, 48, 48), _ones(64, 64, 3, 3)), rounds
         yield f"{label} nhwc", _conv(_ones(1, 48, 48, 64), _ones(192, 64, 3, 3), "rewrite.ChannelsLastConv"), rounds
+    one = _ones(16, 64, 3, 3)
+    yield "conv nhwc, one vector", _conv(_ones(1, 48, 48, 64), one, "rewrite.ChannelsLastConv"), False
     yield "conv small", _conv(_ones(1, 64, 7, 7), _ones(192, 64, 3, 3)), False
     x, w = _ones(1, 28, 28, 64, dtype=u8), _ones(192, 64, 3, 3, dtype=i8)
     yield "conv nhwc int8", _conv(x, w, "rewrite.ChannelsLastConvInteger"), False

@@ -105,7 +105,8 @@ _NORMS = _by_operator(
         3.0: "Hardmax RotaryEmbedding com.microsoft.RotaryEmbedding",
         4.0: "RMSNormalization LpNormalization SimplifiedLayerNormalization",
         6.0: "com.microsoft.SkipSimplifiedLayerNormalization",
-        7.0: "InstanceNormalization GroupNormalization LayerNormalization MeanVarianceNormalization",
+        7.0: "InstanceNormalization GroupNormalization LayerNormalization MeanVarianceNormalization"
+        " rewrite.ChannelsLastGroupNormalization",
         9.0: "com.microsoft.SkipLayerNormalization",
         20.0: "LRN Softmax LogSoftmax",
     }

@@ -7,7 +7,8 @@ OWN_DOMAIN = "rewrite"
 LOWER_PRECISION = frozenset(f"{OWN_DOMAIN}.{name}" for name in ("MatMulBf16", "ConvBf16", "ChannelsLastConvBf16"))
 """Operators of the standard library that multiply in a lower precision than that of their operands."""
 CHANNELS_LAST = frozenset(
-    f"{OWN_DOMAIN}.ChannelsLast{name}" for name in ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool")
+    f"{OWN_DOMAIN}.ChannelsLast{name}"
+    for name in ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "GroupNormalization")
 )
 """Operators on images in NHWC layout."""
 ATTENTION = frozenset(f"{OWN_DOMAIN}.{name}" for name in ("ScaledDotProductAttention", "AttentionBf16"))

@@ -32,7 +32,7 @@ class Net:
     """A network of images, built layer by layer."""
 
     def __init__(self, *shape: int) -> None:
-        self.graph = Graph(("x",), (), types={"x": TensorType(DType.F32, shape)}, opset={"": 20}, ir_version=10)
+        self.graph = Graph(("x",), (), types={"x": TensorType(DType.F32, shape)}, opset={"": 21}, ir_version=10)
 
     def add(self, op: str, *inputs: str, outputs: int = 1, **attrs: object) -> str:
         names = tuple(f"v{len(self.graph.nodes)}_{i}" for i in range(outputs))
@@ -138,7 +138,9 @@ def shuffled() -> Graph:
     turned = net.add("Transpose", apart, perm=(0, 2, 1, 3, 4))
     y = net.add("Reshape", turned, net.const([1, 64, 8, 10], np.int64))
     y = net.add("Add", net.conv(net.add("Relu", y), 64, 64, 3, group=64), left)
-    return classifier(net, y, 64)
+    scale, bias = net.const(RNG.random(64) + 0.5), net.const(RNG.standard_normal(64))
+    y = net.add("GroupNormalization", y, scale, bias, num_groups=8, epsilon=1e-5)
+    return classifier(net, net.conv(y, 64, 64), 64)
 
 
 def pyramid() -> Graph:
@@ -158,7 +160,9 @@ def pyramid() -> Graph:
 
 def volume() -> Graph:
     net = Net(1, 32, 6, 8, 7)
-    fine = net.add("Relu", net.volume_conv("x", 32, 32))
+    scale, bias = net.const(RNG.random(32) + 0.5), net.const(RNG.standard_normal(32))
+    normal = net.add("InstanceNormalization", net.volume_conv("x", 32, 32), scale, bias, epsilon=1e-5)
+    fine = net.add("Relu", normal)
     coarse = net.add("AveragePool", fine, **window(3, 1, 3))
     coarse = net.add("MaxPool", coarse, kernel_shape=(2, 2, 2), pads=(0,) * 6, strides=(2, 2, 2))
     coarse = net.add("Mul", net.volume_conv(coarse, 32, 32), net.const(RNG.random((32, 1, 1, 1))))

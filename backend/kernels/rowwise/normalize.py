@@ -47,7 +47,7 @@ def lower_layer_norm(group: Group, ctx: Context) -> list[Step] | None:
         return None
     axis = int_attr(anchor, "axis", -1) % rank
     mode = "layer" if anchor.op == "LayerNormalization" else "rms"
-    return _normalize(group, ctx, mode, _roles(rank, axis, rank), _affine(anchor))
+    return _normalize(group, ctx, mode, _roles(rank, axis, rank), affine_nodes(anchor))
 
 
 @lowering("InstanceNormalization", "GroupNormalization")
@@ -74,7 +74,7 @@ def lower_group_norm(group: Group, ctx: Context) -> list[Step] | None:
         if value in others or not same_shape(kind.shape, shape[1:2]):
             return None
         types[value] = replace(kind, shape=(shape[1], *(1,) * (len(shape) - 2)))
-    return _normalize(group, ctx, "layer", roles, _affine(anchor), types, factors)
+    return _normalize(group, ctx, "layer", roles, affine_nodes(anchor), types, factors)
 
 
 @lowering_alone("LRN")
@@ -102,7 +102,7 @@ def _roles(rank: int, first: int, end: int) -> str:
     return "o" * first + "R" * (end - first) + "i" * (rank - end)
 
 
-def _affine(anchor: Node) -> list[Node]:
+def affine_nodes(anchor: Node) -> list[Node]:
     """Return the nodes from the normalized value to the anchor's result: times its second operand, plus the third."""
     steps = list(zip(("Mul", "Add"), anchor.inputs[1:], strict=False))
     names = [NORMAL, *(f"(affine {k})" for k in range(len(steps) - 1)), anchor.outputs[0]]

@@ -33,14 +33,17 @@ def measured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 def test_register_tiles(measured: Measured) -> None:
     """A step of k is MR x NV products, NV loads and MR broadcasts, and nothing else of weight."""
     tiles = [(loop, counts) for loop, counts in measured if loop.rows]
-    assert len(tiles) == 11
+    assert len(tiles) == 12
     wrong = []
     for loop, counts in tiles:
         products, halves = loop.rows * loop.vectors, counts.products // (loop.rows * loop.vectors)
         # products that the instruction set lacks are made of two halves, each with its own loads
-        assert halves == 1 or (halves == 2 and ("bf16" in loop.label or "int8" in loop.label)), loop
+        narrow, one = "bf16" in loop.label or "int8" in loop.label, loop.vectors == 1
+        assert halves == 1 or (halves == 2 and narrow) or (halves == 4 and one), loop
         # the accumulators, a row of B and an element of A take one register more than there are in 7 x 4
         spilled = 2 if (loop.rows, loop.vectors) == (7, 4) else 0
+        if one:  # more rows than registers for pointers: each is loaded once for several steps
+            spilled = min(counts.stack, loop.rows)
         designed = Counts(halves * products, halves * loop.vectors, halves * loop.rows, 0, spilled, 0)
         if halves == 2:  # constants and products of integers take registers, too
             designed = Counts(designed.products, counts.loads, designed.broadcasts, 0, min(counts.stack, 12), 0)

@@ -10,7 +10,8 @@ import numpy as np
 from rewrite.engine.ir.graph import DType, Node, TensorType
 from rewrite.engine.ir.symbolic import symbol
 
-from .oracle import Array, Case, check, unary
+from .oracle import Array, Case, check, oracle, unary
+from .test_conv_nhwc import turned
 
 RNG = np.random.default_rng(3)
 
@@ -84,6 +85,60 @@ def test_group_norms() -> None:
     for shape, groups in (((2, 6, 5, 9), 3), ((1, 8, 16), 8), ((3, 4, 33, 2), 1), ((2, 32, 7, 7), 16)):
         cases.append(_affine("GroupNormalization", floats(*shape), shape[1:2], num_groups=groups))
     check(cases)
+
+
+def _last(case: Case) -> Case:
+    """Return a case of group normalization with all images in NHWC."""
+    images = {name for name, v in {**case.inputs, **case.constants}.items() if v.ndim > 2}
+    expected = {name: turned(v) for name, v in oracle(case).items()}
+    names = {"GroupNormalization": "rewrite.ChannelsLastGroupNormalization"}
+    nodes = [replace(n, op=names.get(n.op, n.op)) for n in case.nodes]
+    inputs, constants = (
+        {k: turned(v) if k in images else v for k, v in values.items()} for values in (case.inputs, case.constants)
+    )
+    return replace(case, nodes=nodes, inputs=inputs, constants=constants, expected=expected, threads=(1, 2, 5))
+
+
+def test_channels_last_group_norms() -> None:
+    cases = []
+    for shape, groups in (
+        ((2, 7, 5, 9), 7), ((1, 16, 40, 40), 16), ((3, 48, 33, 2), 48), ((2, 6, 4, 5, 6), 3), ((1, 32, 7, 7), 1),
+        ((2, 40, 31, 20), 8), ((1, 400, 9, 30), 400), ((2, 20, 1, 1), 4),
+    ):  # fmt: skip
+        cases.append(_affine("GroupNormalization", floats(*shape), shape[1:2], num_groups=groups, epsilon=1e-3))
+    check([_last(case) for case in cases])
+
+
+def test_channels_last_norm_far_from_zero() -> None:
+    x = floats(1, 24, 30, 30) + np.arange(24, dtype=np.float32)[:, None, None] * 200
+    for groups in (24, 6):
+        case = _affine("GroupNormalization", x, (24,), num_groups=groups)
+        wide = x.astype(np.float64).reshape(1, groups, -1)
+        d = wide - wide.mean(-1, keepdims=True)
+        y = (d / np.sqrt(np.square(d).mean(-1, keepdims=True) + 1e-5)).reshape(x.shape)
+        g, b = (v.astype(np.float64)[:, None, None] for v in case.constants.values())
+        check([replace(_last(case), expected={"y": turned((y * g + b).astype(np.float32))})])
+
+
+def test_channels_last_norm_with_prologue_and_epilogue() -> None:
+    nodes = [
+        Node("Add", ("x", "r"), ("s",)),
+        Node("GroupNormalization", ("s", "g", "b"), ("n",), {"num_groups": 4}),
+        Node("Mul", ("n", "k"), ("m",)),
+        Node("Add", ("m", "x"), ("o",)),
+        Node("LeakyRelu", ("o",), ("y",), {"alpha": 0.1}),
+    ]
+    constants = {"g": floats(20), "b": floats(20), "k": floats(1, 20, 1, 1)}
+    inputs = {"x": floats(2, 20, 14, 19), "r": floats(2, 20, 14, 19)}
+    cases = [Case(nodes, inputs, constants, outputs=outputs) for outputs in (["y"], ["s", "y"])]
+    check([_last(case) for case in cases])
+
+
+def test_channels_last_norm_of_any_size() -> None:
+    x = floats(2, 24, 13, 50)
+    case = _affine("GroupNormalization", x, (24,), num_groups=3)
+    kind = TensorType(DType.F32, (symbol("N"), symbol("H"), symbol("W"), 24))
+    check([replace(_last(case), symbolic={"x": ("N", "H", "W", 24)}, types={"y": kind})])
 
 
 def test_lp_normalization() -> None:
