@@ -108,11 +108,11 @@ SCALAR_COMPARE = {
 
 
 def vectorizable(program: Pointwise, *, int8: bool = False, half: bool = False) -> bool:
-    """Whether all of a program can be emitted on vectors: f32 and bool values only, no integer primitive.
+    """Whether all of a program can be emitted on vectors: bool values and either f32 or f64, no integer primitive.
 
     `int8` admits i32 and int8 operands and int8 results: vectors `vi` for i32, and `vf` of whole numbers for int8.
     `half` admits 16-bit floats as operands and results: vectors `vf`, widened by loads and rounded by stores."""
-    allowed = {DType.F32, DType.BOOL}
+    allowed = {program.real, DType.BOOL}
     allowed |= {DType.I32, DType.U8, DType.I8} if int8 else set()
     allowed |= set(HALVES) if half else set()
     results = program.result_types if not half else ()
@@ -173,8 +173,10 @@ def literal(value: float | int | str, dtype: DType) -> str:
 
 def _vector(program: Pointwise, instruction: Instruction, int8: bool = False) -> str | None:
     """Return the format of one instruction on vectors, or None."""
-    op, dtype = instruction.op, instruction.dtype
+    op, dtype, real = instruction.op, instruction.dtype, program.real
     sources = [program.dtype(a) for a in instruction.args]
+    if real is DType.F64 and not {real, DType.BOOL}.issuperset((dtype, *sources)):
+        return None
     if int8 and op == "Narrow":
         return "{0}"
     if not {DType.I32, DType.U8, DType.I8}.isdisjoint(sources):
@@ -183,19 +185,19 @@ def _vector(program: Pointwise, instruction: Instruction, int8: bool = False) ->
         return "__builtin_convertvector({0}, vf)" if sources[0] is DType.I32 else "{0}"
     if not HALVES.keys().isdisjoint((dtype, *sources)):
         return _half(program, instruction)
-    if dtype not in (DType.F32, DType.BOOL):
+    if dtype not in (real, DType.BOOL):
         return None
     if op == "Const":
         value = instruction.attr("value")
-        return f"vset1({literal(value, dtype)})" if dtype is DType.F32 else f"vm_set1({int(value)})"
+        return f"vset1({literal(value, dtype)})" if dtype is real else f"vm_set1({int(value)})"
     if op == "Cast":
         from_bool = sources[0] is DType.BOOL
         return "vsel({0}, vset1(1.0f), vset1(0.0f))" if from_bool else "vm_not(veq({0}, vset1(0.0f)))"
-    if op == "Select" and dtype is DType.F32:
+    if op == "Select" and dtype is real:
         return "vsel({0}, {1}, {2})"
     if all(s is DType.BOOL for s in sources):
         return VECTOR_BOOL.get(op)
-    return (VECTOR if dtype is DType.F32 else VECTOR_COMPARE).get(op)
+    return (VECTOR if dtype is real else VECTOR_COMPARE).get(op)
 
 
 def _half(program: Pointwise, instruction: Instruction) -> str | None:

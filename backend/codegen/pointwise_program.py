@@ -76,6 +76,12 @@ class Pointwise:
     results: tuple[int, ...]
     outputs: tuple[str, ...]
 
+    @property
+    def real(self) -> DType:
+        """The element type of vectors of its floats: f64 if it has any value of that type, else f32."""
+        found = (*(o.dtype for o in self.inputs), *(i.dtype for i in self.instructions))
+        return DType.F64 if DType.F64 in found else DType.F32
+
     def dtype(self, index: int) -> DType:
         """The element type of a numbered value."""
         n = len(self.inputs)

@@ -1,11 +1,12 @@
 """Rendering of kernels to the text of C modules.
 
 A template `kernels/KIND/NAME.c.j2` is rendered with a kernel's params (each a variable), `name` (the function to
-define, and the prefix of every other C name) and `target`. The result defines the kernel
+define, and the prefix of every other C name) and `target`. The parameter `real` is the element type of a template that
+is generic in it: "f32", the default, or "f64". In C that is the type `real`. The result defines the kernel
 
     void NAME(void **bufs, const int64_t *dims, int tid, int nth)
 
-Several kernels make a module.
+Several kernels of one element type make a module.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -41,6 +42,7 @@ class Rendered:
     name: str
     source: str
     weight: float
+    real: str = "f32"
 
 
 def kernel_name(kernel: Kernel, target: Target) -> str:
@@ -56,15 +58,20 @@ def render_kernel(kernel: Kernel, target: Target) -> Rendered:
     """Render a kernel; `jinja2.TemplateError` for an error in the template, such as an undefined name."""
     name = kernel_name(kernel, target)
     template = _environment().get_template(f"{kernel.template}.c.j2")
-    text = template.render(kernel.params, name=name, target=target)
-    return Rendered(name, text.strip() + "\n", kernel.weight)
+    real = kernel.params.get("real", "f32")
+    seen = replace(target, element_bytes=8) if real == "f64" else target
+    text = template.render({"real": real, **kernel.params}, name=name, target=seen)
+    return Rendered(name, text.strip() + "\n", kernel.weight, real)
 
 
 def render_module(kernels: Sequence[Rendered]) -> str:
-    """Return the text of a C module with these kernels; its `k_table` has the name and address of each."""
+    """Return the text of a C module with these kernels of one element type.
+
+    Its `k_table` has the name and address of each."""
+    header = "kernel_f64.h" if any(kernel.real == "f64" for kernel in kernels) else "kernel.h"
     rows = "".join(f'  {{"{kernel.name}", {kernel.name}}},\n' for kernel in kernels)
     table = f"const k_entry k_table[] = {{\n{rows}}};\nconst int64_t k_count = {len(kernels)};\n"
-    return "\n".join(['#include "kernel.h"\n', *(kernel.source for kernel in kernels), table])
+    return "\n".join([f'#include "{header}"\n', *(kernel.source for kernel in kernels), table])
 
 
 _COMMON = ("tile.j2", "rows.j2", "elementwise.c.j2", "gemm.c.j2", "copy.c.j2", "normalize_rows.c.j2",
@@ -101,7 +108,7 @@ def _environment() -> jinja2.Environment:
 def _closure(template: str) -> tuple[str, ...]:
     """Return the texts that a template's output depends on: its own, its includes, and headers."""
     texts: dict[str, str] = {}
-    todo = [f"{template}.c.j2", "kernel.h"]
+    todo = [f"{template}.c.j2", "kernel_f64.h"]
     while todo:
         name = todo.pop()
         if name in TEMPLATES and name not in texts:
@@ -112,11 +119,9 @@ def _closure(template: str) -> tuple[str, ...]:
 
 
 def c_float(value: float) -> str:
-    """Return a float as an exact C literal (hexadecimal, `INFINITY` or `NAN`); also a template filter."""
+    """Return a number as a C expression, rounded to the kernel's element type; also a template filter."""
     if value != value:
         return "NAN"
     if value in (float("inf"), float("-inf")):
         return "INFINITY" if value > 0 else "(-INFINITY)"
-    import numpy as np
-
-    return f"({float(np.float32(value)).hex()}f)"
+    return f"((real){float(value).hex()})"

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from ...engine.ir.graph import DType, Node
 from ...engine.ir.symbolic import Dim, product
 from ..ir.iteration_space import Access, Extents, contiguous
@@ -91,7 +93,7 @@ def ints_attr(node: Node, name: str, default: tuple[int, ...]) -> tuple[int, ...
 
 
 def float_attr(node: Node, name: str, default: float) -> float:
-    """Return a float attribute, or the default."""
-    value = node.attrs.get(name, default)
+    """Return a float attribute, or the default rounded to f32, the type of attributes."""
+    value = node.attrs.get(name, float(np.float32(default)))
     assert isinstance(value, int | float)
     return float(value)

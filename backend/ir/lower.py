@@ -6,7 +6,8 @@ The lowerers themselves, one module per family of kernels, are registered in `ba
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from copy import copy
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -79,6 +80,17 @@ class Context:
         self._contents = contents or {}
         self._known = Contents()
         self._taken = {*graph.types, *graph.inputs, *graph.constants}
+
+    @property
+    def real(self) -> DType:
+        """The element type that kernels generic in it compute with: f32, or f64 (see `registry.lowering`)."""
+        return DType.F64 if self.target.element_bytes == 8 else DType.F32
+
+    def in_f64(self) -> Context:
+        """Return this context for kernels that compute in f64; both add to the same constants and values."""
+        found = copy(self)
+        found.target = replace(self.target, element_bytes=8)
+        return found
 
     def type(self, value: str, /) -> TensorType:
         """Return the tensor type of a value of the graph, or of one that lowering added."""

@@ -30,11 +30,12 @@ class Target:
     l3: int = 8 << 20
     features: tuple[str, ...] = ()  # beyond those of the ISA: "avx512_vnni", "avx512_bf16" ..
     machine: str = "x86_64"  # the architecture
+    element_bytes: int = 4  # size of the floats that the kernel at hand computes with: 4, or 8 for f64
 
     @property
     def lanes(self) -> int:
-        """Number of f32 in a vector."""
-        return self.vector_bytes // 4
+        """Number of those floats in a vector."""
+        return self.vector_bytes // self.element_bytes
 
     @property
     def registers(self) -> int:

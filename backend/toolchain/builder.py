@@ -124,9 +124,10 @@ class Builder:
         self._total += 1
         self._waiting.append(render_kernel(kernel, self._target))
         enough = FIRST_MODULE if self._early < usable_cores() else EARLY_MODULE
-        if sum(k.weight for k in self._waiting) >= enough:
-            self._start(self._waiting)
-            self._waiting = []
+        alike = [k for k in self._waiting if k.real == self._waiting[-1].real]
+        if sum(k.weight for k in alike) >= enough:
+            self._start(alike)
+            self._waiting = [k for k in self._waiting if k not in alike]
             self._early += 1
 
     def finish(self, kernels: Sequence[Kernel], progress: Progress | None = None) -> Library:
@@ -135,8 +136,9 @@ class Builder:
             self.add(kernel)
         if self._total and progress:
             progress("compile", {"done": 0, "total": self._total})
-        for chunk in _chunks(self._waiting):
-            self._start(chunk)
+        for real in sorted({k.real for k in self._waiting}):
+            for chunk in _chunks([k for k in self._waiting if k.real == real]):
+                self._start(chunk)
         while self._done or self._running:
             module, data = self._done.pop(0) if self._done else self._next()
             path = self._cache.add(module.name, data, module.kernels)

@@ -1,4 +1,4 @@
-/* Included by every kernel module: vectors of f32 and the division of work among threads. */
+/* Included by every kernel module: vectors of its element type and the division of work among threads. */
 #ifndef REWRITE_KERNEL_H
 #define REWRITE_KERNEL_H
 
@@ -7,7 +7,11 @@
 #include <stdint.h>
 #include <string.h>
 
+#ifdef V_F64
+#include "vector.h"
+#else
 #include "half.h"
+#endif
 
 #define K_INLINE static inline __attribute__((always_inline, unused))
 #define K_NOINLINE static __attribute__((noinline, unused))

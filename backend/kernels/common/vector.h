@@ -1,7 +1,8 @@
-/* Vectors of f32 for generated kernels: one API on AVX-512, AVX2 with FMA, and any other machine that has GCC vector
- * extensions (gcc, clang).
+/* Vectors for generated kernels: one API on AVX-512, AVX2 with FMA, and any other machine that has GCC vector extensions
+ * (gcc, clang). A module computes in one element type: f32, or f64 if it defines V_F64 first (vector_f64.h).
  *
- *   vf  VL floats (16, 8 or 4). + - * / and unary - are the compiler's; a * b + c becomes a fused multiply-add.
+ *   real  the element type, float or double
+ *   vf  VL elements (16, 8 or 4 floats). + - * / and unary - are the compiler's; a * b + c becomes a fused multiply-add.
  *   vm  a truth value for each lane: a mask register on AVX-512, else all bits of a lane set or clear.
  *
  * min and max: vmin(a, b) and vmax(a, b) give b if either is NaN (the machine's rule), so vmax(zero, x) keeps a NaN of x;
@@ -21,12 +22,12 @@
 
 #if defined(__AVX512F__) && defined(__AVX512DQ__) && defined(__AVX512BW__) && defined(__AVX512VL__)
 #define V_AVX512 1
-#define VL 16
+#define V_BYTES 64
 #elif defined(__AVX2__) && defined(__FMA__)
 #define V_AVX2 1
-#define VL 8
+#define V_BYTES 32
 #else
-#define VL 4
+#define V_BYTES 16
 #if defined(__ARM_NEON) && defined(__aarch64__)
 #define V_NEON 1
 #endif
@@ -34,9 +35,18 @@
 
 #define V_INLINE static inline __attribute__((always_inline, unused))
 
-typedef float vf __attribute__((vector_size(4 * VL)));
-typedef float vf_any __attribute__((vector_size(4 * VL), aligned(4), may_alias));
-typedef int32_t vi __attribute__((vector_size(4 * VL)));
+#ifdef V_F64
+typedef double real;
+typedef int64_t v_lane;
+#define VL (V_BYTES / 8)
+#else
+typedef float real;
+typedef int32_t v_lane;
+#define VL (V_BYTES / 4)
+#endif
+typedef real vf __attribute__((vector_size(V_BYTES)));
+typedef real vf_any __attribute__((vector_size(V_BYTES), aligned(sizeof(real)), may_alias));
+typedef v_lane vi __attribute__((vector_size(V_BYTES)));
 #ifndef V_AVX512
 typedef vi vm;
 #endif
@@ -60,10 +70,13 @@ typedef vi vm;
 
 /* ---- loads, stores, constants ---- */
 
-V_INLINE vf vload(const float *p) { return *(const vf_any *)p; }
-V_INLINE void vstore(float *p, vf v) { *(vf_any *)p = v; }
+V_INLINE vf vload(const real *p) { return *(const vf_any *)p; }
+V_INLINE void vstore(real *p, vf v) { *(vf_any *)p = v; }
 
-#if VL == 4
+#if VL == 2
+#define V_EVEN 0, 2
+#define V_ODD 1, 3
+#elif VL == 4
 #define V_EVEN 0, 2, 4, 6
 #define V_ODD 1, 3, 5, 7
 #elif VL == 8
@@ -85,11 +98,15 @@ V_INLINE void vstore(float *p, vf v) { *(vf_any *)p = v; }
  *   v_nearest              nearest integers, ties to even; on x86 the least one for NaN and numbers beyond 32 bits
  *   v_load_bytes, v_load_chars, v_load_halves, v_store_bytes, v_store_halves   narrower integers as words; low parts
  *   v_gather               VL elements that lie apart */
-#if defined(__SSE2__) && !defined(V_GENERIC)
+#ifdef V_F64
+#include "vector_f64.h"
+#elif defined(__SSE2__) && !defined(V_GENERIC)
 #include "vector_x86.h"
 #else
 #include "vector_generic.h"
 #endif
+
+#ifndef V_F64
 
 #ifndef V_AVX512 /* lane masks */
 V_INLINE vm vlt(vf a, vf b) { return a < b; }
@@ -183,12 +200,14 @@ V_INLINE vf v_load_bf16_strided(const v_bf16 *p, int64_t stride, int n) {
   return v_load_bf16(halves);
 }
 
+#endif
+
 /* ---- derived operations ---- */
 
 /* n elements that lie `stride` apart; the other lanes are zero */
-V_INLINE vf vload_strided(const float *p, int64_t stride, int n) {
+V_INLINE vf vload_strided(const real *p, int64_t stride, int n) {
   if (n == VL) return v_gather(p, stride);
-  float some[VL] = {0};
+  real some[VL] = {0};
   for (int i = 0; i < n; i++) some[i] = p[i * stride];
   return vload(some);
 }
@@ -203,17 +222,19 @@ V_INLINE vf vfma(vf a, vf b, vf c) { return a * b + c; }
 V_INLINE vm vnan(vf a) { return vm_not(veq(a, a)); }
 V_INLINE vf vmin_nan(vf a, vf b) { return vsel(vnan(a), a, vmin(a, b)); }
 V_INLINE vf vmax_nan(vf a, vf b) { return vsel(vnan(a), a, vmax(a, b)); }
-/* a with the sign of b; a must not be negative */
-V_INLINE vf v_with_sign(vf a, vf b) { return (vf)((vi)a | ((vi)b & (int32_t)0x80000000)); }
 V_INLINE vf vsign(vf a) {
   vf one = vset1(1.0f);
   return vsel(vlt(vzero(), a), one, vsel(vlt(a, vzero()), -one, a));
 }
 /* reductions over all lanes; NaN if one is */
-V_INLINE float vhmax_nan(vf a) { return vm_any(vnan(a)) ? __builtin_nanf("") : vhmax(a); }
-V_INLINE float vhmin_nan(vf a) { return vm_any(vnan(a)) ? __builtin_nanf("") : vhmin(a); }
+V_INLINE real vhmax_nan(vf a) { return vm_any(vnan(a)) ? __builtin_nanf("") : vhmax(a); }
+V_INLINE real vhmin_nan(vf a) { return vm_any(vnan(a)) ? __builtin_nanf("") : vhmin(a); }
 
 /* ---- exp, log, erf, tanh, sigmoid ---- */
+
+#ifndef V_F64
+/* a with the sign of b; a must not be negative */
+V_INLINE vf v_with_sign(vf a, vf b) { return (vf)((vi)a | ((vi)b & (int32_t)0x80000000)); }
 
 /* p * 2^n for whole n and p near 1, rounded once where the result is denormal; n in -160 .. 160, or in -150 .. 100 */
 #ifdef V_AVX512
@@ -353,7 +374,16 @@ V_INLINE vf vsigmoid(vf x) {
   return t / (t * 0x1p-64f + p) * 0x1p-64f;
 }
 
+#endif
+
 /* ---- other functions, lane by lane ---- */
+
+#ifdef V_F64
+#define V_LIBM(function) function
+#else
+#define V_LIBM(function) function##f
+#endif
+#define k_sqrt V_LIBM(sqrt)
 
 #define V_CALL(name, function)                              \
   static __attribute__((unused, noinline)) vf name(vf a) {  \
@@ -365,19 +395,19 @@ V_INLINE vf vsigmoid(vf x) {
     for (int i = 0; i < VL; i++) a[i] = function(a[i], b[i]);    \
     return a;                                                    \
   }
-V_CALL(vsin, sinf)
-V_CALL(vcos, cosf)
-V_CALL(vtan, tanf)
-V_CALL(vasin, asinf)
-V_CALL(vacos, acosf)
-V_CALL(vatan, atanf)
-V_CALL(vsinh, sinhf)
-V_CALL(vcosh, coshf)
-V_CALL(vasinh, asinhf)
-V_CALL(vacosh, acoshf)
-V_CALL(vatanh, atanhf)
-V_CALL2(vpow, powf)
-V_CALL2(vfmod, fmodf)
+V_CALL(vsin, V_LIBM(sin))
+V_CALL(vcos, V_LIBM(cos))
+V_CALL(vtan, V_LIBM(tan))
+V_CALL(vasin, V_LIBM(asin))
+V_CALL(vacos, V_LIBM(acos))
+V_CALL(vatan, V_LIBM(atan))
+V_CALL(vsinh, V_LIBM(sinh))
+V_CALL(vcosh, V_LIBM(cosh))
+V_CALL(vasinh, V_LIBM(asinh))
+V_CALL(vacosh, V_LIBM(acosh))
+V_CALL(vatanh, V_LIBM(atanh))
+V_CALL2(vpow, V_LIBM(pow))
+V_CALL2(vfmod, V_LIBM(fmod))
 
 /* base ^ exponent in integers: wraps; a negative exponent gives the truncated fraction */
 static __attribute__((unused)) int64_t integer_power(int64_t base, int64_t exponent) {

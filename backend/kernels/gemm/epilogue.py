@@ -25,8 +25,8 @@ from ...ir.lower import Context, Group
 
 PACKED = {DType.U8: "uint8_t", DType.I8: "int8_t", DType.F16: "v_f16", DType.BF16: "v_bf16"}
 """C types of elements that are smaller than a vector lane: loads widen them, stores round or narrow."""
-STORED = {DType.F32: "float", DType.I32: "float", **PACKED}
-"""C types of results; the bits of an i32 are stored as they are."""
+STORED = {DType.F32: "real", DType.F64: "real", DType.I32: "real", **PACKED}
+"""C types of results: `real` is the kernel's element type; the bits of an i32 are stored as they are."""
 HEAVY = 10
 """An epilogue of more statements is applied in a loop over the tile instead of once per register."""
 
@@ -63,7 +63,7 @@ class Epilogue:
     result: str
     output: str
     elementwise: tuple[int, ...] = ()
-    c: str = "float"
+    c: str = "real"
 
     def params(self, extents: Extents) -> dict[str, Any]:
         """Return the template parameters: the text, and the operands' strides as C expressions (columns: 0 or 1)."""
@@ -164,15 +164,15 @@ def of_group(
     residual: str = "",
     half: bool = False,
 ) -> Epilogue | None:
-    """Return the epilogue of a group whose anchor has one f32 output with these axes; None if it cannot be fused.
+    """Return the epilogue of a group whose anchor has one float output with these axes; None if it cannot be fused.
 
     `scale`, `addend` (a value, the type it is viewed with, a factor) and `residual` (a value) belong to the anchor: x
     becomes `scale * x + factor * addend + residual` first. `half` admits operands and results of 16-bit floats."""
-    dtypes = (DType.F32, *HALVES) if half else (DType.F32,)
+    dtypes = (ctx.real, *HALVES) if half and ctx.real is DType.F32 else (ctx.real,)
     try:
         builder = EpilogueBuilder(group, ctx, axes, dtypes)
         program = builder.program()
-        if not vectorizable(program, half=half):
+        if not vectorizable(program, half=half) or any(o.dtype not in dtypes for o in program.inputs):
             return None
         start = "x" if scale == 1.0 else f"x * {vector(scale)}"
         for value, kind, factor in filter(None, (addend, (residual, ctx.type(residual), 1.0) if residual else None)):

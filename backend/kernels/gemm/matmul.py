@@ -1,4 +1,4 @@
-"""Lowering of MatMul and Gemm to the GEMM kernel, in f32 or with operands rounded to bf16.
+"""Lowering of MatMul and Gemm to the GEMM kernel, in f32, f64 or with operands rounded to bf16.
 
 A constant B is packed at compile time into panels of columns, `[N / NR][K][NR]`, the layout that the micro-kernel
 streams. A B known at run time only is read where it lies if it is small or rarely read, else packed by its own step.
@@ -61,13 +61,13 @@ class GemmProblem:
         return product((*self.batch, self.m, self.n, self.k))
 
 
-@lowering("MatMul")
+@lowering("MatMul", f64=True)
 def lower_matmul(group: Group, ctx: Context) -> list[Step] | None:
     """MatMul by NumPy's rules: batch dims broadcast, operands of rank 1 are a row or a column."""
     node = group.node
     a, b = (ctx.type(v) for v in node.inputs)
     out = ctx.type(node.outputs[0])
-    if not _f32(a, b, out) or not a.shape or not b.shape or out.shape is None:
+    if any(t.dtype is not ctx.real for t in (a, b, out)) or not a.shape or not b.shape or out.shape is None:
         return None
     a_shape = a.shape if len(a.shape) > 1 else (1, *a.shape)
     b_shape = b.shape if len(b.shape) > 1 else (*b.shape, 1)
@@ -86,13 +86,13 @@ def lower_matmul(group: Group, ctx: Context) -> list[Step] | None:
     return gemm_steps(GemmProblem(group, epilogue, left, right, batch, a_shape[-2], b_shape[-1], a_shape[-1]), ctx)
 
 
-@lowering("Gemm")
+@lowering("Gemm", f64=True)
 def lower_gemm(group: Group, ctx: Context) -> list[Step] | None:
     """Gemm: alpha * A' * B' + beta * C, where C broadcasts and joins the epilogue."""
     node = group.node
     a, b = (ctx.type(v) for v in node.inputs[:2])
     out = ctx.type(node.outputs[0])
-    if not _f32(a, b, out) or a.shape is None or b.shape is None or out.shape is None:
+    if any(t.dtype is not ctx.real for t in (a, b, out)) or a.shape is None or b.shape is None or out.shape is None:
         return None
     alpha, beta = float_attr(node, "alpha", 1.0), float_attr(node, "beta", 1.0)
     trans_a, trans_b = bool(node.attrs.get("transA", 0)), bool(node.attrs.get("transB", 0))
@@ -134,10 +134,6 @@ def lower_matmul_bf16(group: Group, ctx: Context) -> list[Step] | None:
     work = 1 if isinstance(rows, int) and rows * k < 1 << 15 else 0
     step = launch(kernel, group, node.inputs[:1], (rounded,), extents, work)
     return [step, packed_gemm_step(rounded, rows, pair_rows(weights.array), Precision.BF16, epilogue, group, ctx)]
-
-
-def _f32(*types: TensorType) -> bool:
-    return all(t.dtype is DType.F32 for t in types)
 
 
 def _matrices(value: str, shape: Sequence[Dim], batch: Sequence[Dim]) -> Matrices | None:
@@ -226,7 +222,7 @@ def _packed(problem: GemmProblem, choice: Tiles, ctx: Context) -> tuple[_PackedB
         size = (n // nr * nr + tail) * k
         return _PackedB(value, tuple(s // (k * n) * size for s in b.batch.strides), True, nr, tail), []
     often = not isinstance(problem.m, int) or problem.m > 32
-    large = isinstance(n, int) and isinstance(k, int) and n * k * 4 > ctx.target.l2 // 2
+    large = isinstance(n, int) and isinstance(k, int) and n * k * ctx.target.element_bytes > ctx.target.l2 // 2
     if b.column != 1 or (large and often):
         value, strides, step = _pack_step(problem, nr, ctx)
         return _PackedB(value, strides, True, nr, nr), [step]
@@ -271,7 +267,7 @@ def prefetched_lines(choice: Tiles, target: Target, m: Dim, n: Dim, k: Dim) -> i
     Weights larger than the second-level cache come from memory once per run. The hardware's prefetchers stop at the
     ends of pages and see a panel only when its first tile has begun. Spread over all tiles of a panel, prefetching the
     next one costs a load per step. With one tile of rows there is no time to prefetch: memory bandwidth decides."""
-    if isinstance(n, int) and isinstance(k, int) and n * k * 4 <= target.l2 // 4:
+    if isinstance(n, int) and isinstance(k, int) and n * k * target.element_bytes <= target.l2 // 4:
         return 0
     if not isinstance(m, int):
         return 2
@@ -285,11 +281,11 @@ def group_rows(target: Target, m: Dim, n: Dim, k: Dim) -> int:
     An A larger than the second-level cache is read from the third for every panel, B for every group of rows. So rows
     are grouped where B is small enough to stay in the third-level cache. A group takes half of the second-level cache,
     but no more than what shares few pages with the rows of C."""
-    if not isinstance(n, int) or not isinstance(k, int) or not 0 < n * k * 4 <= target.l3 // 8:
+    if not isinstance(n, int) or not isinstance(k, int) or not 0 < n * k * target.element_bytes <= target.l3 // 8:
         return 0
-    if isinstance(m, int) and m * k * 4 <= target.l2:
+    if isinstance(m, int) and m * k * target.element_bytes <= target.l2:
         return 0
-    return min(192, max(32, target.l2 // 2 // (4 * k)))
+    return min(192, max(32, target.l2 // 2 // (target.element_bytes * k)))
 
 
 def pack_columns(matrices: NDArray[Any], nr: int, lanes: int) -> NDArray[Any]:
@@ -319,7 +315,7 @@ def _pack_step(problem: GemmProblem, nr: int, ctx: Context) -> tuple[str, tuple[
     assert kind.shape is not None
     images = product(kind.shape[:-2])
     panel = ceildiv(problem.n, nr) * nr * problem.k
-    packed = ctx.bytes_value(panel * images * 4, "panels")
+    packed = ctx.bytes_value(panel * images * ctx.target.element_bytes, "panels")
     params = {
         "k": extents(problem.k),
         "n": extents(problem.n),

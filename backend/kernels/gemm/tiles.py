@@ -170,7 +170,7 @@ def k_block(target: Target, k: int, columns: int, row_blocks: int | None) -> int
 
     With one block of rows each panel is read once, so blocking gains nothing."""
     limit = target.l2 * 3 // 5
-    if k * columns * 4 <= limit or row_blocks == 1:
+    if k * columns * target.element_bytes <= limit or row_blocks == 1:
         return k
-    parts = math.ceil(k * columns * 4 / limit)
+    parts = math.ceil(k * columns * target.element_bytes / limit)
     return math.ceil(k / parts)

@@ -23,7 +23,7 @@ NAMED = ("BatchNormalization", "Dropout", "com.microsoft.FastGelu", "com.microso
 """Operators lowered elementwise although rules do not declare them so, because of further operands or outputs."""
 
 
-@lowering("", *NAMED)
+@lowering("", *NAMED, f64=True)
 def lower_elementwise(group: Group, ctx: Context) -> list[Step] | None:
     """Group of elementwise nodes whose outputs all have one shape."""
     program = from_nodes(group.nodes, group.inputs, group.outputs, ctx)
@@ -63,6 +63,7 @@ def elementwise_step(
     body, texts = code(program, operands, vector=vector)
     sizes = extents.all(space.extents)
     params = {"extents": sizes, "reads": operands, "writes": results, "body": body, "results": texts, "vector": vector}
+    params["real"] = program.real.value if vector else "f32"
     kernel, inputs, work = Kernel("elementwise", params), (r.value for r in reads), threads(shape, cost(program))
     leading = tuple(_leading_dimensions(space, [*reads, *writes], len(reads)))
     in_place = _in_place(program, reads, writes)

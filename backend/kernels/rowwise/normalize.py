@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from ....engine.ir.graph import DType, Node, TensorType
+from ....engine.ir.graph import Node, TensorType
 from ....engine.ir.symbolic import Dim, exact_div, product
 from ...codegen.pointwise_emit import vectorizable
 from ...codegen.pointwise_ops import from_nodes
@@ -26,7 +26,7 @@ NORMAL = "(normalized)"
 """Name of the anchor's result before scale and bias; no value of a model has it."""
 
 
-@lowering("Softmax", "LogSoftmax", "LpNormalization")
+@lowering("Softmax", "LogSoftmax", "LpNormalization", f64=True)
 def lower_along_axis(group: Group, ctx: Context) -> list[Step] | None:
     """Softmax, its logarithm, or a division by the L1 or L2 norm, along any axis."""
     anchor = group.node
@@ -38,7 +38,7 @@ def lower_along_axis(group: Group, ctx: Context) -> list[Step] | None:
     return _normalize(group, ctx, mode, _roles(rank, axis, axis + 1), [Node("Identity", (NORMAL,), anchor.outputs)])
 
 
-@lowering("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization")
+@lowering("LayerNormalization", "RMSNormalization", "SimplifiedLayerNormalization", f64=True)
 def lower_layer_norm(group: Group, ctx: Context) -> list[Step] | None:
     """Normalization over the last dims, with a scale and a bias of their shape."""
     anchor = group.node
@@ -50,7 +50,7 @@ def lower_layer_norm(group: Group, ctx: Context) -> list[Step] | None:
     return _normalize(group, ctx, mode, _roles(rank, axis, rank), affine_nodes(anchor))
 
 
-@lowering("InstanceNormalization", "GroupNormalization")
+@lowering("InstanceNormalization", "GroupNormalization", f64=True)
 def lower_group_norm(group: Group, ctx: Context) -> list[Step] | None:
     """Normalization of each channel, or group of channels, of each sample; scale and bias are per channel."""
     anchor = group.node
@@ -77,11 +77,11 @@ def lower_group_norm(group: Group, ctx: Context) -> list[Step] | None:
     return _normalize(group, ctx, "layer", roles, affine_nodes(anchor), types, factors)
 
 
-@lowering_alone("LRN")
+@lowering_alone("LRN", f64=True)
 def lower_lrn(node: Node, ctx: Context) -> list[Step] | None:
-    """Local response normalization across the channels of an f32 tensor of rank 2 or more."""
+    """Local response normalization across the channels of a tensor of rank 2 or more."""
     kind = ctx.type(node.inputs[0])
-    if kind.dtype is not DType.F32 or kind.shape is None or len(kind.shape) < 2:
+    if kind.dtype is not ctx.real or kind.shape is None or len(kind.shape) < 2:
         return None
     size = int_attr(node, "size")
     extents = Extents()
@@ -126,7 +126,7 @@ def _normalize(
     x = anchor.inputs[0]
     kind = ctx.type(x)
     made = {v for n in group.nodes for v in n.outputs}
-    if kind.dtype is not DType.F32 or kind.shape is None or any(v in made for v in anchor.inputs[1:]):
+    if kind.dtype is not ctx.real or kind.shape is None or any(v in made for v in anchor.inputs[1:]):
         return None
     virtual = {v: kind for n in nodes for v in (*n.inputs, *n.outputs) if v.startswith("(")}
     overlay = Overlay(ctx, {**(types or {}), **virtual})
@@ -164,7 +164,7 @@ def _step(
     extents = Extents()
     params = programs.params(space.strides, extents)
     writes, extra = params["writes"], len(before.outputs) - 1
-    main = next((extra + k for k, dtype in enumerate(after.result_types) if dtype is DType.F32), len(writes))
+    main = next((extra + k for k, dtype in enumerate(after.result_types) if dtype is ctx.real), len(writes))
     rows = space.extents[-1] if space.roles[-1] == "R" and space.roles.count("R") == 1 else 0
     vectors = -(-rows // ctx.target.lanes) if isinstance(rows, int) else 0
     held = vectors if vectors <= ctx.target.registers // 2 else 0
@@ -197,7 +197,7 @@ def _step(
         if main < len(writes)
         and tensors[k].strides == tensors[len(inputs) + main].strides
         and inputs.count(item.value) == 1
-        and item.dtype is DType.F32
+        and item.dtype is ctx.real
     )
     work = threads(shape, 20 + len(before.instructions) + 4 * len(after.instructions))
     kernel = Kernel(name, params, weight=2.0)

@@ -43,7 +43,7 @@ MODES: dict[str, tuple[str, tuple[str, ...], tuple[str, ...]]] = {
 """Accumulation of each operator, with the operators before and after it."""
 
 
-@lowering(*MODES)
+@lowering(*MODES, f64=True)
 def lower_reduce(group: Group, ctx: Context) -> list[Step] | None:
     """A reduction with elementwise prologue and epilogue."""
     anchor = group.node
@@ -70,7 +70,7 @@ def lower_reduce(group: Group, ctx: Context) -> list[Step] | None:
     return None if step is None else [step]
 
 
-@lowering("ReduceLogSumExp")
+@lowering("ReduceLogSumExp", f64=True)
 def lower_log_sum_exp(group: Group, ctx: Context) -> list[Step] | None:
     """M + log(sum(exp(x - m))), where m is the maximum, or 0 if that is infinite."""
     anchor = group.node
@@ -126,7 +126,7 @@ def _step(
 ) -> Step | None:
     """Return the step that reduces `shape` to `out_shape`, or None if no kernel fits."""
     both = (programs.before, programs.after)
-    vector = all(vectorizable(program, half=True) for program in both)
+    vector = all(vectorizable(program, half=True) for program in both) and len({p.real for p in both}) == 1
     dtype = programs.before.result_types[0]
     if not (vector or all(map(computable, both))) or dtype is DType.BOOL or dtype not in C_TYPES:
         return None
@@ -156,6 +156,7 @@ def _step(
         "mode": mode,
         "mean": group.node.op == "ReduceMean",
         "vector": vector,
+        "real": programs.before.real.value if vector else "f32",
         "c": C_TYPES[dtype],
         "neutral": _neutral(mode, dtype),
         "outer": texts[:outer],

@@ -12,15 +12,15 @@ from ...ir.lower import Context
 from ..registry import lowering_alone
 
 
-@lowering_alone("RotaryEmbedding")
+@lowering_alone("RotaryEmbedding", f64=True)
 def lower_rotary_embedding(node: Node, ctx: Context) -> list[Step] | None:
-    """f32 [batch, heads, length, size], or [batch, length, heads * size], with cos and sin by position or by row."""
+    """[batch, heads, length, size], or [batch, length, heads * size], with cos and sin by position or by row."""
     x, *tables = (ctx.type(value) for value in node.inputs[:3])
     ids = next(iter(node.inputs[3:4]), "")
     heads = int_attr(node, "num_heads", 0)
     read = next((a for a in (_rows(s, heads) for s in sources(node.inputs[0], ctx)) if a is not None), None)
     write = None if x.shape is None else _rows(contiguous(node.outputs[0], x.shape), heads)
-    if read is None or write is None or any(t.dtype is not DType.F32 or t.shape is None for t in (x, *tables)):
+    if read is None or write is None or any(t.dtype is not ctx.real or t.shape is None for t in (x, *tables)):
         return None
     batch, count, length, size = write.shape
     cosine, sine = (t.shape or () for t in tables)
