@@ -153,3 +153,30 @@ def test_global_pools(op: str) -> None:
     np.testing.assert_allclose(
         program.run({"x": x})["y"], reduce(x, axis=(2, 3), keepdims=True), rtol=1e-14, atol=1e-16
     )
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_convolutions(target: str) -> None:
+    """Implicit GEMM with gathered and direct inputs, small images, depthwise, grouped and transposed convolutions."""
+    weights = {"w0": _random(16, 6, 3, 3), "w1": _random(40, 16, 3, 3), "w2": _random(40, 40, 3, 3),
+               "w3": _random(40, 1, 3, 3), "w4": _random(64, 40, 1, 1), "w5": _random(64, 16, 3, 3), "b": _random(40),
+               "t": _random(6, 5, 3, 3)}  # fmt: skip
+    _check(
+        """a = Conv<pads = [1, 1, 1, 1]>(x, w0) y0 = Tanh(a) c = Conv<pads = [1, 1, 1, 1], strides = [2, 2]>(y0, w1, b)
+        y1 = Relu(c) d = Conv<strides = [3, 3]>(y1, w2) y2 = Sigmoid(d)
+        y3 = Conv<group = 40, pads = [1, 1, 1, 1]>(y1, w3) y4 = Conv(y2, w4)
+        y5 = Conv<group = 4, dilations = [2, 2]>(u, w5) y6 = ConvTranspose<strides = [2, 2]>(x, t)""",
+        {"x": _random(2, 6, 19, 22), "u": _random(1, 64, 9, 8)}, weights, target, 7,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_pools(target: str) -> None:
+    """Windows that are unrolled, that are not, and along signals."""
+    _check(
+        """y0 = MaxPool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]>(x)
+        a = AveragePool<kernel_shape = [3, 3], pads = [1, 1, 1, 1]>(x) y1 = Exp(a)
+        y2 = AveragePool<kernel_shape = [2, 2], strides = [2, 2]>(x) y3 = MaxPool<kernel_shape = [9, 9]>(x)
+        y4 = MaxPool<kernel_shape = [3]>(s)""",
+        {"x": _random(2, 5, 17, 21), "s": _random(2, 3, 40)}, {}, target, 5,
+    )  # fmt: skip

@@ -1,5 +1,5 @@
 /* Transposed blocks, in registers: t[j * ts + i] = s[i * ss + j], of 16 x 16 elements (`k_transpose_<type>`), of VL x VL
- * (`k_turn_uint32_t`), and of what fits a vector of 16 bytes (`k_turn_<type>`). */
+ * (`k_turn_uint32_t`, `k_turn_real`), and of what fits a vector of 16 bytes (`k_turn_<type>`). */
 #ifndef REWRITE_TRANSPOSE_H
 #define REWRITE_TRANSPOSE_H
 
@@ -99,6 +99,19 @@ K_INLINE void k_turn_uint32_t(const uint32_t *s, int64_t ss, uint32_t *t, int64_
   }
 }
 #endif
+#ifndef V_F64
 K_TRANSPOSE(uint32_t, VL)
+#endif
+
+/* VL x VL elements of the module's type */
+K_INLINE void k_turn_real(const real *s, int64_t ss, real *t, int64_t ts) {
+#ifdef V_F64
+  _Pragma("GCC unroll 4") for (int j = 0; j < VL; j += 2)
+    _Pragma("GCC unroll 4") for (int i = 0; i < VL; i += 2)
+      k_turn_uint64_t((const uint64_t *)(s + i * ss + j), ss, (uint64_t *)(t + j * ts + i), ts);
+#else
+  k_turn_uint32_t((const uint32_t *)s, ss, (uint32_t *)t, ts);
+#endif
+}
 
 #endif

@@ -41,6 +41,8 @@ typedef __mmask8 vm;
 V_INLINE vm vm_first(int n) { return (vm)((1u << n) - 1); }
 V_INLINE vf vload_n(const double *p, int n) { return (vf)_mm512_maskz_loadu_pd(vm_first(n), p); }
 V_INLINE void vstore_n(double *p, vf v, int n) { _mm512_mask_storeu_pd(p, vm_first(n), (__m512d)v); }
+#define V_MASKED 1
+V_INLINE vf v_load_masked(const double *p, vm m) { return (vf)_mm512_maskz_loadu_pd(m, p); }
 V_INLINE vf vfloor(vf a) { return (vf)_mm512_roundscale_pd((__m512d)a, 1 | _MM_FROUND_NO_EXC); }
 V_INLINE vf vceil(vf a) { return (vf)_mm512_roundscale_pd((__m512d)a, 2 | _MM_FROUND_NO_EXC); }
 V_INLINE vf vround(vf a) { return (vf)_mm512_roundscale_pd((__m512d)a, 0 | _MM_FROUND_NO_EXC); }
@@ -96,6 +98,8 @@ V_INLINE vm vm_first(int n) {
 V_INLINE int vm_any(vm a) { return !_mm256_testz_si256((__m256i)a, (__m256i)a); }
 V_INLINE vf vload_n(const double *p, int n) { return (vf)_mm256_maskload_pd(p, (__m256i)vm_first(n)); }
 V_INLINE void vstore_n(double *p, vf v, int n) { _mm256_maskstore_pd(p, (__m256i)vm_first(n), (__m256d)v); }
+#define V_MASKED 1
+V_INLINE vf v_load_masked(const double *p, vm m) { return (vf)_mm256_maskload_pd(p, (__m256i)m); }
 V_INLINE vf vfloor(vf a) { return (vf)_mm256_floor_pd((__m256d)a); }
 V_INLINE vf vceil(vf a) { return (vf)_mm256_ceil_pd((__m256d)a); }
 V_INLINE vf vround(vf a) { return (vf)_mm256_round_pd((__m256d)a, 0 | _MM_FROUND_NO_EXC); }

@@ -43,6 +43,8 @@ typedef __mmask16 vm;
 V_INLINE vm vm_first(int n) { return (vm)((1u << n) - 1); }
 V_INLINE vf vload_n(const float *p, int n) { return (vf)_mm512_maskz_loadu_ps(vm_first(n), p); }
 V_INLINE void vstore_n(float *p, vf v, int n) { _mm512_mask_storeu_ps(p, vm_first(n), (__m512)v); }
+#define V_MASKED 1 /* lanes of a mask are loaded, the others are zero and not touched */
+V_INLINE vf v_load_masked(const float *p, vm m) { return (vf)_mm512_maskz_loadu_ps(m, p); }
 V_INLINE vf vabs(vf a) { return (vf)_mm512_abs_ps((__m512)a); }
 V_INLINE vf vfloor(vf a) { return (vf)_mm512_roundscale_ps((__m512)a, 1 | _MM_FROUND_NO_EXC); }
 V_INLINE vf vceil(vf a) { return (vf)_mm512_roundscale_ps((__m512)a, 2 | _MM_FROUND_NO_EXC); }
@@ -92,6 +94,8 @@ V_INLINE int vm_any(vi a) { return !_mm256_testz_si256((__m256i)a, (__m256i)a); 
 V_INLINE vf vsel(vi m, vf a, vf b) { return (vf)_mm256_blendv_ps((__m256)b, (__m256)a, (__m256)m); }
 V_INLINE vf vload_n(const float *p, int n) { return (vf)_mm256_maskload_ps(p, (__m256i)vm_first(n)); }
 V_INLINE void vstore_n(float *p, vf v, int n) { _mm256_maskstore_ps(p, (__m256i)vm_first(n), (__m256)v); }
+#define V_MASKED 1
+V_INLINE vf v_load_masked(const float *p, vi m) { return (vf)_mm256_maskload_ps(p, (__m256i)m); }
 V_INLINE vf vfloor(vf a) { return (vf)_mm256_floor_ps((__m256)a); }
 V_INLINE vf vceil(vf a) { return (vf)_mm256_ceil_ps((__m256)a); }
 V_INLINE vf vround(vf a) { return (vf)_mm256_round_ps((__m256)a, 0 | _MM_FROUND_NO_EXC); }

@@ -40,9 +40,9 @@ CHUNK = 64
 """Rows of inputs that are gathered before they are rounded to bf16."""
 
 
-@lowering("Conv", "rewrite.ConvBf16")
+@lowering("Conv", "rewrite.ConvBf16", f64=True)
 def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
-    """Conv of any geometry over one to three spatial dims, with constant weights, in f32 or rounded to bf16."""
+    """Conv of any geometry over one to three spatial dims, with constant weights, in f32, f64 or rounded to bf16."""
     problem = read_conv(group, ctx)
     if problem is None:
         return None
@@ -56,7 +56,7 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
     return _by_length(step, problem, ctx)
 
 
-@lowering("ConvTranspose")
+@lowering("ConvTranspose", f64=True)
 def lower_conv_transpose(group: Group, ctx: Context) -> list[Step] | None:
     """ConvTranspose over one to three spatial dims, with constant weights."""
     problem = read_conv(group, ctx, transposed=True)
@@ -66,12 +66,12 @@ def lower_conv_transpose(group: Group, ctx: Context) -> list[Step] | None:
     rows, channels = groups * problem.channels * window.taps, problem.m
     # W[channel][m][tap] as the weights [m x tap][channel] of a pointwise convolution
     w = problem.w.reshape(groups, channels, -1).transpose(0, 2, 1).reshape(rows, channels, 1)
-    columns = ctx.new_value(TensorType(DType.F32, (window.images, rows, product(window.inputs))), "columns")
+    columns = ctx.new_value(TensorType(ctx.real, (window.images, rows, product(window.inputs))), "columns")
     one, zero = (1, 1, 1), (0, 0, 0)
     pointwise = replace(window, outputs=window.inputs, kernel=one, stride=one, dilation=one, pad=zero, pad_end=zero)
     first = conv_step(ConvProblem(group, pointwise, Epilogue((), (), "x", columns), problem.x, w, groups), ctx)
     extents = Extents()
-    scratch = ceildiv((window.outputs[2] + ctx.target.lanes) * 4, 64) * 64
+    scratch = ceildiv((window.outputs[2] + ctx.target.lanes) * ctx.target.element_bytes, 64) * 64
     params = {
         "images": extents(window.images),
         "channels": groups * problem.channels,
@@ -97,7 +97,8 @@ def conv_step(problem: ConvProblem, ctx: Context) -> Step:
         batch=problem.batch,
         packing=0.0 if panels.direct else panels.gathering * (1 + bf16),
     )
-    if not int8 and ctx.reassociate and (algorithm := winograd.plan(problem, ctx)):
+    fast = ctx.reassociate and not int8 and ctx.real is DType.F32  # Winograd's rounding is for users of f32
+    if fast and (algorithm := winograd.plan(problem, ctx)):
         margin = 0.9 if bf16 else 0.8
         if algorithm.cycles < margin * (choice.cycles + WEIGHTS * problem.w.size / (1 + bf16)):
             return winograd.winograd_step(problem, algorithm, ctx)
@@ -187,7 +188,7 @@ class _Panels:
         extents = Extents()
         b_k = extents(problem.window.pixels) if self.direct else nr
         params = self.params(kc, nr, extents)
-        scratch = 0 if self.direct else -(-params["floats"] * 4 // 64) * 64
+        scratch = 0 if self.direct else -(-params["floats"] * self.ctx.target.element_bytes // 64) * 64
         tiles = choice.params("1", str(choice.mr), str(choice.mr * self.depth), b_k, b_k)
         tiles |= {"dot": problem.precision.dot(weights_first=True), "out": problem.epilogue.c}
         weight = choice.compile_weight + (not self.direct)
@@ -225,7 +226,7 @@ class _Panels:
         a_k = extents(problem.window.pixels) if self.direct else str(ld)
         params = self.params(kc, ld, extents)
         floats = depth * ld * nr + (0 if self.direct else params["floats"])
-        scratch = -(-floats * 4 // 64) * 64
+        scratch = -(-floats * self.ctx.target.element_bytes // 64) * 64
         tiles = choice.params("1", a_k, str(choice.mr), nr, choice.tail * lanes)
         tiles |= {"dot": problem.precision.dot(), "out": problem.epilogue.c}
         params |= {"block": block, "ld": ld, "depth": depth, "scratch": scratch, "tiles": tiles}

@@ -28,7 +28,7 @@ TABULATED = 1024
 """Largest int8 NHWC window, in elements: the kernel tabulates their addresses."""
 
 
-@lowering("MaxPool", "AveragePool", "rewrite.ChannelsLastMaxPool", "rewrite.ChannelsLastAveragePool")
+@lowering("MaxPool", "AveragePool", "rewrite.ChannelsLastMaxPool", "rewrite.ChannelsLastAveragePool", f64=True)
 def lower_pool(group: Group, ctx: Context) -> list[Step] | None:
     """MaxPool (without indices) and AveragePool over one to three spatial dims, NCHW and NHWC; MaxPool in int8 too."""
     node = group.node
@@ -43,7 +43,7 @@ def lower_pool(group: Group, ctx: Context) -> list[Step] | None:
     if largest and x.dtype in (DType.U8, DType.I8):
         return _pool_int8(group, window, channels, signed=x.dtype is DType.I8, nhwc=nhwc)
     axes = Axes(out.shape, 1, len(out.shape) - 1 if nhwc else 2)
-    epilogue = of_group(group, ctx, axes, half=nhwc) if x.dtype is DType.F32 else None
+    epilogue = of_group(group, ctx, axes, half=nhwc) if x.dtype is ctx.real else None
     if epilogue is None or (nhwc and not fits_table(window)):
         return None
     problem = PlaneProblem(group, window, epilogue, node.inputs[:1], channels, "max")
@@ -55,12 +55,12 @@ def lower_pool(group: Group, ctx: Context) -> list[Step] | None:
     return [(plane_step_nhwc if nhwc else plane_step)(problem, ctx)]
 
 
-@lowering("GlobalAveragePool", "GlobalMaxPool")
+@lowering("GlobalAveragePool", "GlobalMaxPool", f64=True)
 def lower_global_pool(group: Group, ctx: Context) -> list[Step] | None:
     """Pooling over all spatial dims."""
     node = group.node
     x, out = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
-    if x.dtype is not DType.F32 or x.shape is None or len(x.shape) < 3 or out.shape is None:
+    if x.dtype is not ctx.real or x.shape is None or len(x.shape) < 3 or out.shape is None:
         return None
     epilogue = of_group(group, ctx, Axes(out.shape, 1, 1))
     if epilogue is None:
@@ -94,7 +94,7 @@ def _pool_int8(group: Group, window: Window, channels: int, *, signed: bool, nhw
 
 def plane_step(problem: PlaneProblem, ctx: Context) -> Step:
     """Return the step of the `depthwise_pool` kernel, NCHW."""
-    window, lanes = problem.window, ctx.target.lanes
+    window, lanes, size = problem.window, ctx.target.lanes, ctx.target.element_bytes
     _, height, width = window.outputs
     unrolled = window.taps <= UNROLLED
     rows = _rows(height, 8 if ctx.target.registers >= 32 else 4, window)
@@ -105,11 +105,11 @@ def plane_step(problem: PlaneProblem, ctx: Context) -> Step:
     band = rows * 2
     if isinstance(height, int) and isinstance(ld, int):  # whole tiles whose input lines fit the cache, or all rows
         bands = range(rows, height + rows, rows)
-        fits = [b for b in bands if at_least(ctx.target.l1 // 2, _floats(window, b, ld) * 4)]
+        fits = [b for b in bands if at_least(ctx.target.l1 // 2, _floats(window, b, ld) * size)]
         band = min(height, fits[-1]) if fits else rows
     item = _floats(window, band, ld) + lanes
-    ahead = 4 if isinstance(item, int) and item * 16 <= ctx.target.l1 // 2 else 1
-    scratch = ceildiv((item * ahead + (width + lanes if problem.counted else 0)) * 4, 64) * 64
+    ahead = 4 if isinstance(item, int) and item * 4 * size <= ctx.target.l1 // 2 else 1
+    scratch = ceildiv((item * ahead + (width + lanes if problem.counted else 0)) * size, 64) * 64
     extents = Extents()
     params = {
         "images": extents(window.images),

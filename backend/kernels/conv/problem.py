@@ -193,17 +193,17 @@ def read_conv(group: Group, ctx: Context, *, nhwc: bool = False, transposed: boo
     node = group.node
     bf16 = node.op.endswith("Bf16")
     x, out, weights = ctx.type(node.inputs[0]), ctx.type(node.outputs[0]), ctx.constant(node.inputs[1])
-    if weights is None or weights.type.dtype is not DType.F32 or not weights.array.size:
+    if weights is None or weights.type.dtype is not ctx.real or not weights.array.size:
         return None
     w, groups = weights.array, int_attr(node, "group", 1)
     window = window_of(node, x, out, w.shape[2:], nhwc=nhwc, transposed=transposed)
-    stored = DType.BF16 if nhwc and bf16 else DType.F32
+    stored = DType.BF16 if nhwc and bf16 else ctx.real
     if window is None or x.dtype is not stored or out.shape is None or groups < 1 or w.shape[0] % groups:
         return None
     addend = None
     if len(node.inputs) > 2 and node.inputs[2]:
         m = w.shape[1] * groups if transposed else w.shape[0]
-        addend = (node.inputs[2], TensorType(DType.F32, (m, *(() if nhwc else (1,) * (w.ndim - 2)))), 1.0)
+        addend = (node.inputs[2], TensorType(ctx.real, (m, *(() if nhwc else (1,) * (w.ndim - 2)))), 1.0)
     residual = node.inputs[3] if len(node.inputs) > 3 else ""
     fuse = partial(of_group, group, ctx, addend=addend, residual=residual, half=nhwc)
     columns = len(out.shape) - 1 if nhwc else 2
