@@ -28,6 +28,8 @@ ROWS_IN_PLACE = 1.03
 FEW_CHANNELS, RUN = 8, 1.7
 """Up to this number of channels the lines of images are copied, those of volumes are not: a run of channels takes time
 to begin, relative to the products of a channel."""
+ADDED, ADDRESSED = 2.4, 8.0
+"""Cycles to add a number to its place in a transposed convolution, and to find the inputs of one of its pixels."""
 STORED = 2.0
 """Cycles to store a vector of results."""
 QUANTIZED, PACKED, DEPTHWISE_QUANTIZED = 5.0, 0.3, 3.0
@@ -156,6 +158,18 @@ def _or_winograd(c: Convolution, direct: float, factor: float) -> float:
         best = min(best, TILE_PRODUCT * share * edge * c.products + TILE_TRANSFORM * numbers + TILE_WEIGHT * weights)
     best *= factor
     return best if best < DIRECT * direct else direct
+
+
+def conv_transpose_nchw(products: float, columns: float) -> float:
+    """Return the cycles of a transposed convolution in NCHW layout: products, then sums of numbers of columns."""
+    return products * PRODUCT_FIRST + columns * ADDED
+
+
+def conv_transpose_nhwc(products: float, filters: float, outputs: float, lanes: int) -> float:
+    """Return the cycles of a transposed convolution in NHWC layout, by phases."""
+    vectors = math.ceil(filters / lanes)
+    wasted = vectors * lanes / filters * (ONE_VECTOR if vectors == 1 else 1.0)
+    return products * PRODUCT * ROWS_IN_PLACE * wasted + outputs / filters * (vectors * STORED + ADDRESSED)
 
 
 def pool_nchw(taps: float, outputs: float, lanes: int) -> float:

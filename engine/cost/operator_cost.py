@@ -310,9 +310,18 @@ def _rounded(e: Estimator, a: Application, flops: float, efficiency: float) -> t
     return flops, flops / (flops / (efficiency * e.rate("bf16")) + rounding)
 
 
-def _conv_transpose(e: Estimator, a: Application) -> tuple[float, float]:
-    shape = e.shape(a.inputs, 1)
-    return 2.0 * e.elements(a.inputs[0]) * (64 * 9 if shape is None else math.prod(shape[1:])), 0.5
+def _conv_transpose(e: Estimator, a: Application, last: bool = False) -> tuple[float, float]:
+    """Transposed convolution in NCHW layout, or NHWC if `last`."""
+    shape, size = e.shape(a.inputs, 1), e.elements(a.inputs[0])
+    flops = 2.0 * size * (64 * 9 if shape is None else math.prod(shape[1:]))
+    if shape is None or not e.lanes or not flops:
+        return flops, 0.5
+    products, filters = flops / (4.0 * e.lanes), shape[1]
+    if last:
+        took = conv_cycles.conv_transpose_nhwc(products, filters, e.elements(a.outputs[0]), e.lanes)
+    else:
+        took = conv_cycles.conv_transpose_nchw(products, size / shape[0] * math.prod(shape[1:]))
+    return flops, products / took
 
 
 def _deform_conv(e: Estimator, a: Application) -> tuple[float, float]:
@@ -401,6 +410,7 @@ _COMPLEX: dict[str, Callable[..., tuple[float, float]]] = _by_operator(
         partial(_conv, dtype="int8", last=True): "rewrite.ChannelsLastConvInteger",
         partial(_conv, dtype="int8", last=True, weight=3): "rewrite.ChannelsLastQLinearConv",
         _conv_transpose: "ConvTranspose",
+        partial(_conv_transpose, last=True): "rewrite.ChannelsLastConvTranspose",
         _deform_conv: "DeformConv",
         _matmul: "MatMul Gemm MatMulInteger QLinearMatMul FusedMatMul FusedGemm MatMulNBits rewrite.MatMulBlockwise",
         _matmul_bf16: "rewrite.MatMulBf16",

@@ -8,7 +8,7 @@ LOWER_PRECISION = frozenset(f"{OWN_DOMAIN}.{name}" for name in ("MatMulBf16", "C
 """Operators of the standard library that multiply in a lower precision than that of their operands."""
 CHANNELS_LAST = frozenset(
     f"{OWN_DOMAIN}.ChannelsLast{name}"
-    for name in ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "GroupNormalization")
+    for name in ("Conv", "ConvInteger", "QLinearConv", "MaxPool", "AveragePool", "ConvTranspose", "GroupNormalization")
 )
 """Operators on images in NHWC layout."""
 ATTENTION = frozenset(f"{OWN_DOMAIN}.{name}" for name in ("ScaledDotProductAttention", "AttentionBf16"))

@@ -1,14 +1,18 @@
-"""Lowering of NHWC convolutions, `rewrite.ChannelsLastConv`.
+"""Lowering of NHWC convolutions, `rewrite.ChannelsLastConv`, and transposed ones, `rewrite.ChannelsLastConvTranspose`.
 
 x is [N, ..spatial, C], y is [N, ..spatial, M]; weights have the order of ONNX, [M, C / group, ..kernel]. Vectors run
 over output channels, so nothing is gathered or transposed. A pointwise filter is a matrix product; other filters read
 each tap's channels where they lie, through a table of pointers (Dukhan, "The Indirect Convolution Algorithm", 2019).
+A transposed one is a convolution of unit stride for each phase of its outputs.
 """
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
+
+import numpy as np
 
 from ....engine.ir.symbolic import product
 from ...codegen.template_params import serial_below
@@ -42,6 +46,8 @@ COPY = 128 << 10
 """Bytes of a block's copied lines."""
 RUN = 20.0
 """Cycles for a tile to begin a run."""
+MOST_PHASES = 1024
+"""Maximum number of phases of a transposed convolution."""
 NOMINAL = 28
 """Extent of an image that stands for one known at run time only."""
 
@@ -174,3 +180,67 @@ def blocking(problem: ConvProblem, runs: Runs, ctx: Context) -> tuple[int, Tiles
         return rows * width, replace(choice, rest=tuple(sorted(left, reverse=True)))
     blocks = math.ceil(pixels * runs.count * 8 / TABLE)
     return math.ceil(math.ceil(pixels / blocks) / choice.mr) * choice.mr, choice
+
+
+@lowering("rewrite.ChannelsLastConvTranspose")
+def lower_conv_transpose_nhwc(group: Group, ctx: Context) -> list[Step] | None:
+    """NHWC transposed convolution over one to three spatial dims with known padding and constant weights."""
+    problem = read_conv(group, ctx, nhwc=True, transposed=True)
+    if problem is None or math.prod(problem.window.stride) > MOST_PHASES:
+        return None
+    window, epilogue, groups, target = problem.window, problem.epilogue, problem.groups, ctx.target
+    pad = [p for p in window.pad if isinstance(p, int)]
+    if len(pad) < 3:
+        return None
+    c, m = problem.m, problem.channels
+    phases = _phases(window)
+    runs = max(1, *map(len, phases))
+    pixels = known(window.pixels)
+    rows = None if pixels is None else -(-pixels // len(phases))
+    batch = len(phases) * problem.batch
+    choice = tiling.choose(target, rows, m, math.ceil(c * window.taps / len(phases)), threads=ctx.threads, batch=batch)
+    choice, nr = choice.cut(), choice.nv * target.lanes
+    block = math.ceil(max(1, TABLE // (8 * runs)) / choice.mr) * choice.mr
+    if rows is not None:
+        block = min(block, rows)
+    reserved = -(-c * groups // 16) * 16
+    scratch = -(-(reserved * 4 + block * (runs + 1) * 8) // 64) * 64
+    taps = problem.w.reshape(groups, c, m, -1).transpose(0, 3, 1, 2)
+    columns = [taps[:, [tap for tap, _ in phase]].reshape(groups, -1, m) for phase in phases]
+    packed = np.concatenate([pack_columns(part, nr, target.lanes).reshape(-1) for part in columns if part.size])
+    extents = Extents()
+    params = {
+        "images": extents(window.images),
+        "groups": groups,
+        "m": m,
+        "g": window.params(c * groups, extents),
+        "pad": pad,
+        "epilogue": epilogue.params(extents),
+        "phases": list(itertools.accumulate(map(len, phases[:-1]), initial=0)),
+        "shifts": [list(shift) for phase in phases for _, shift in phase],
+        "runs": runs,
+        "length": c,
+        "block": block,
+        "reserved": reserved,
+        "scratch": scratch,
+        "tiles": {**choice.sizes, "out": epilogue.c},
+    }
+    kernel = Kernel("conv_transpose_nhwc", params, choice.compile_weight + 1)
+    macs = product((window.images, *window.inputs, c * groups * m * window.taps))
+    leading = epilogue.row_leading_dimensions(c * groups, m * groups)
+    inputs = (problem.x, ctx.add_constant(packed, "packed"))
+    work = serial_below(macs, SMALL_WORK)
+    return [problem.launch(kernel, inputs, extents, work, scratch=scratch, leading_dimensions=leading)]
+
+
+def _phases(window: Window) -> list[list[tuple[int, tuple[int, ...]]]]:
+    """Return the taps of each phase of a transposed convolution, each with the shift of the input that it reads."""
+    phases = []
+    for phase in itertools.product(*map(range, window.stride)):
+        taps = []
+        for number, tap in enumerate(itertools.product(*map(range, window.kernel))):
+            places = [k * d - r for k, d, r in zip(tap, window.dilation, phase, strict=True)]
+            if all(place % step == 0 for place, step in zip(places, window.stride, strict=True)):
+                taps.append((number, tuple(p // step for p, step in zip(places, window.stride, strict=True))))
+        phases.append(taps)
+    return phases

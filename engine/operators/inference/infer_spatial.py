@@ -124,7 +124,7 @@ def pool(call: Call) -> Types:
 
 @rule(
     "rewrite.ChannelsLastConv rewrite.ChannelsLastConvBf16 rewrite.ChannelsLastMaxPool rewrite.ChannelsLastAveragePool"
-    " rewrite.ChannelsLastGroupNormalization"
+    " rewrite.ChannelsLastGroupNormalization rewrite.ChannelsLastConvTranspose"
 )
 def channels_last(call: Call) -> Types:
     """The standard operator on images in NHWC layout; sums of bf16 have the type of the weights."""

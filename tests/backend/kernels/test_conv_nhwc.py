@@ -29,7 +29,7 @@ def turned(array: Array) -> Array:
 def last(case: Case) -> Case:
     """Return the case with all values in NHWC."""
     expected = {name: turned(array) for name, array in oracle(case).items()}
-    names = {"Conv": "rewrite.ChannelsLastConv", **{p: f"rewrite.ChannelsLast{p}" for p in ("MaxPool", "AveragePool")}}
+    names = {op: f"rewrite.ChannelsLast{op}" for op in ("Conv", "ConvTranspose", "MaxPool", "AveragePool")}
     nodes = [replace(node, op=names.get(node.op, node.op)) for node in case.nodes]
     dims = {name: (d[0], *d[2:], d[1]) for name, d in case.symbolic.items()}
     types = {
@@ -286,3 +286,39 @@ def test_what_is_not_constant_or_returns_indices_is_refused() -> None:
     both = Node("rewrite.ChannelsLastMaxPool", ("x",), ("y", "i"), {"kernel_shape": (3, 3)})
     graph = harness.make_graph([both], {"x": x}, types={"y": y, "i": replace(y, dtype=DType.I64)})
     assert harness.lower(graph)[0] is None
+
+
+def transposed(x: Sequence[int], w: Sequence[int], *tail: str, **options: Any) -> Case:
+    return last(conv(x, w, *tail, op="ConvTranspose", **options))
+
+
+def test_conv_transpose() -> None:
+    """Phases with different numbers of taps, or none; geometry, groups, operands and tails of channels."""
+    pads, more = (1, 0, 1, 2), {"output_padding": (1, 0)}
+    cases = [
+        transposed((1, 8, 7, 9), (8, 6, 2, 2), "Relu", strides=(2, 2)),
+        transposed((1, 32, 6, 5), (32, 40, 4, 4), "Sigmoid", residual=(1, 40, 12, 10), strides=(2, 2), pads=PADS),
+        transposed((2, 20, 7, 9), (20, 16, 3, 3), "HardSwish", strides=(2, 2), pads=PADS, output_padding=(1, 1)),
+        transposed((2, 8, 7, 9), (8, 3, 3, 4), strides=(2, 3), pads=pads, dilations=(1, 2), group=2, **more),
+        transposed((1, 12, 5, 5), (12, 17, 3, 3), strides=(1, 1), dilations=(2, 3), bias=False),
+        transposed((2, 8, 7, 9), (8, 3, 3, 3), strides=(2, 2), auto_pad="SAME_UPPER"),
+        transposed((2, 8, 7, 9), (8, 3, 3, 3), strides=(2, 2), auto_pad="SAME_LOWER"),
+        transposed((2, 8, 7, 9), (8, 3, 3, 3), strides=(2, 2), output_shape=(15, 18)),
+        transposed((1, 8, 4, 3), (8, 70, 2, 1), strides=(3, 4)),
+        transposed((2, 8, 11), (8, 3, 5), strides=(2,), pads=(2, 2)),
+        transposed((1, 64, 130), (64, 32, 16), "LeakyRelu", strides=(8,), pads=(4, 4)),
+        transposed((1, 4, 3, 4, 5), (4, 3, 2, 3, 3), strides=(2, 1, 2)),
+        transposed((1, 32, 4, 6, 6), (32, 16, 2, 2, 2), residual=(1, 16, 8, 12, 12), strides=(2, 2, 2)),
+        transposed((1, 56, 30, 31), (56, 1, 9, 9), strides=(3, 3), pads=(4,) * 4, output_padding=(2, 2)),
+    ]  # fmt: skip
+    assert {kernel_of(case) for case in cases} == {"conv_transpose_nhwc"}
+    check(cases)
+
+
+def test_conv_transpose_of_any_size() -> None:
+    cases = []
+    for n, h, w in ((1, 1, 1), (2, 5, 9), (0, 3, 4), (1, 20, 17)):
+        for pads in ((0,) * 4, PADS):
+            case = conv((n, 16, h, w), (16, 8, 3, 3), strides=(2, 2), pads=pads, op="ConvTranspose", symbolic=ANY_SIZE)
+            cases.append(last(case))
+    check(cases)
