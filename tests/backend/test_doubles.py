@@ -38,10 +38,9 @@ def _model(nodes: str, feeds: dict[str, Array], weights: dict[str, Array], resul
 
 def _expected(model: onnx.ModelProto, feeds: dict[str, Array]) -> list[Array]:
     try:
-        session = onnxruntime.InferenceSession(model.SerializeToString())
+        return onnxruntime.InferenceSession(model.SerializeToString()).run(None, feeds)  # type: ignore[no-any-return]
     except Exception:  # no kernel: its classes of errors are not public
         return ReferenceEvaluator(model).run(None, feeds)  # type: ignore[return-value]
-    return session.run(None, feeds)  # type: ignore[no-any-return]
 
 
 def _check(nodes: str, feeds: dict[str, Array], weights: dict[str, Array], target: str, results: int = 1) -> None:
@@ -180,3 +179,78 @@ def test_pools(target: str) -> None:
         y4 = MaxPool<kernel_shape = [3]>(s)""",
         {"x": _random(2, 5, 17, 21), "s": _random(2, 3, 40)}, {}, target, 5,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_recurrent(target: str) -> None:
+    """Layers in both directions, with both forms of GRU's reset."""
+    weights = {"w4": _random(1, 44, 5), "r4": _random(1, 44, 11), "b4": _random(1, 88), "w3": _random(2, 33, 5),
+               "r3": _random(2, 33, 11), "b3": _random(2, 66)}  # fmt: skip
+    _check(
+        """a, b, y0 = LSTM<hidden_size = 11>(x, w4, r4, b4)
+        y1 = GRU<hidden_size = 11, direction = "bidirectional">(x, w3, r3)
+        y2 = GRU<hidden_size = 11, direction = "bidirectional", linear_before_reset = 1>(x, w3, r3, b3)""",
+        {"x": _random(6, 3, 5)}, weights, target, 3,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("size", ["4, 5", "12, 17", "70, 91"])
+def test_resize(size: str, target: str) -> None:
+    """Vectors whose sources are in one vector of the input, in two, and further apart."""
+    _check(
+        f"""e = Constant<value = float[0] {{}}>() s = Constant<value_ints = [1, 2, {size}]>()
+        y0 = Resize<mode = "linear">(x, e, e, s) y1 = Resize<mode = "nearest">(x, e, e, s)
+        y2 = Resize<mode = "linear", coordinate_transformation_mode = "align_corners">(x, e, e, s)""",
+        {"x": _random(1, 2, 7, 9)}, {}, target, 3,
+    )  # fmt: skip
+
+
+def test_cubic_resize() -> None:
+    """The reference implementation rounds cubic weights; here they are Keys' polynomials with a = -0.75."""
+    x = _random(1, 2, 7, 9)
+    nodes = "e = Constant<value = float[0] {}>() s = Constant<value_ints = [1, 2, 12, 17]>() "
+    program = rewrite.compile(_model(nodes + 'y = Resize<mode = "cubic">(x, e, e, s)', {"x": x}, {}))
+    assert not program.fallbacks()
+
+    def weights(size: int, resized: int) -> Array:
+        found = np.zeros((resized, size))
+        for i in range(resized):
+            at = (i + 0.5) * size / resized - 0.5
+            for k in range(int(np.floor(at)) - 1, int(np.floor(at)) + 3):
+                d = abs(at - k)
+                near, far = 1.25 * d**3 - 2.25 * d**2 + 1, -0.75 * (d**3 - 5 * d**2 + 8 * d - 4)
+                found[i, min(max(k, 0), size - 1)] += near if d <= 1 else far
+        return found
+
+    expected = weights(7, 12) @ x @ weights(9, 17).T
+    np.testing.assert_allclose(program.run({"x": x})["y"], expected, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("queries", "keys"), [(1, 40), (7, 9), (60, 700)])
+def test_attention(queries: int, keys: int, target: str) -> None:
+    """One query, few of them, and softmax over several spans of keys; other implementations round the scale to f32."""
+    feeds = {"q": _random(2, 3, queries, 12), "k": _random(2, 3, keys, 12), "v": _random(2, 3, keys, 20),
+             "m": _random(queries, keys)}  # fmt: skip
+    model = _model("y0 = Attention(q, k, v) y1 = Attention<is_causal = 0>(q, k, v, m)", feeds, {}, 2)
+    model.opset_import[0].version = 23
+    program = rewrite.compile(model, target=target)
+    assert not program.fallbacks()
+    found = program.run(feeds)
+    for mask, name in ((0.0, "y0"), (feeds["m"], "y1")):
+        scores = feeds["q"] @ feeds["k"].swapaxes(-1, -2) / np.sqrt(12) + mask
+        e = np.exp(scores - scores.max(-1, keepdims=True))
+        np.testing.assert_allclose(found[name], e / e.sum(-1, keepdims=True) @ feeds["v"], rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_rotary_embedding(target: str) -> None:
+    x, c, s = _random(1, 2, 5, 16), _random(1, 5, 8), _random(1, 5, 9)[:, :, :8].copy()
+    model = _model("y = RotaryEmbedding(x, c, s)", {"x": x, "c": c, "s": s}, {})
+    model.opset_import[0].version = 23
+    program = rewrite.compile(model, target=target)
+    assert not program.fallbacks()
+    a, b, cos, sin = x[..., :8], x[..., 8:], c[:, None], s[:, None]
+    expected = np.concatenate([a * cos - b * sin, a * sin + b * cos], axis=-1)
+    np.testing.assert_allclose(program.run({"x": x, "c": c, "s": s})["y"], expected, rtol=1e-13, atol=1e-15)

@@ -33,7 +33,7 @@ BLOCK = 48
 """Queries of one head per task."""
 
 
-@lowering_alone("Attention", "rewrite.ScaledDotProductAttention", "rewrite.AttentionBf16")
+@lowering_alone("Attention", "rewrite.ScaledDotProductAttention", "rewrite.AttentionBf16", f64=True)
 def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
     """Attention with a boolean or additive mask, causal or not, with shared key-value heads, soft cap, valid lengths.
 
@@ -53,7 +53,8 @@ def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
     queries, keys, depth = q.shape[2], k.shape[2], q.shape[3]
     if "scale" not in node.attrs and not isinstance(depth, int):
         return None
-    factor = float_attr(node, "scale", 1 / math.sqrt(depth) if isinstance(depth, int) and depth else 1.0)
+    usual = 1 / math.sqrt(depth) if isinstance(depth, int) and depth else 1.0
+    factor = float_attr(node, "scale", 1.0) if "scale" in node.attrs else usual
     bf16 = node.op == "rewrite.AttentionBf16"
     masked = bool(node.inputs[3:] and node.inputs[3])
     mask = _mask(node, ctx, (q.shape[0], q.shape[1], queries, keys)) if masked else None
@@ -73,7 +74,7 @@ def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
         floats: Dim = BLOCK * ld + padded * half + ceildiv(padded, 2) * line + (BLOCK + ctx.target.lanes) * half
     else:
         floats = BLOCK * ld + padded * (depth + v.shape[3])
-    scratch = ceildiv(floats, 16) * 64
+    scratch = ceildiv(floats * ctx.target.element_bytes, 64) * 64
     params = {
         "scale": c_float(factor),
         "late": not masked and factor > 0 and not softcap,
@@ -128,12 +129,12 @@ def keys_per_span(target: Target, wide: int) -> int:
 
     Their scores leave room in the second-level cache for the panel of keys and the chunk of values that stream by. The
     fewer the spans, the less there is to combine."""
-    return max(1, target.l2 // 3 // (4 * BLOCK * wide)) * wide
+    return max(1, target.l2 // 3 // (target.element_bytes * BLOCK * wide)) * wide
 
 
 def _operand(value: str, ctx: Context, heads: object) -> Access | None:
     """View a tensor as [batch, heads, length, size] where its elements lie before they are moved to it."""
-    if ctx.type(value).dtype is not DType.F32:
+    if ctx.type(value).dtype is not ctx.real:
         return None
     found = (_heads(access, heads) for access in sources(value, ctx))
     return next((access for access in found if access is not None and same(access.strides[3], 1)), None)
@@ -142,7 +143,7 @@ def _operand(value: str, ctx: Context, heads: object) -> Access | None:
 def _result(node: Node, ctx: Context, heads: object) -> Access | None:
     """View the result as [batch, heads, length, size]."""
     kind = ctx.type(node.outputs[0])
-    if kind.dtype is not DType.F32 or kind.shape is None:
+    if kind.dtype is not ctx.real or kind.shape is None:
         return None
     whole = contiguous(node.outputs[0], kind.shape)
     return whole.permuted((0, 2, 1, 3)) if int_attr(node, "rows", 0) else _heads(whole, heads)
@@ -161,7 +162,7 @@ def _heads(access: Access, heads: object) -> Access | None:
 def _mask(node: Node, ctx: Context, shape: tuple[Dim, ...]) -> tuple[DType, Access] | None:
     """Return the mask's type and access over all scores, or None if it cannot be used."""
     kind = ctx.type(node.inputs[3])
-    if kind.dtype not in (DType.F32, DType.BOOL) or kind.dtype is None or kind.shape is None:
+    if kind.dtype not in (ctx.real, DType.BOOL) or kind.dtype is None or kind.shape is None:
         return None
     last = kind.shape[-1] if kind.shape else 1
     if known(last) and known(shape[-1]) and not same(last, shape[-1]) and last != 1:

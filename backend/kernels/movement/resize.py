@@ -4,7 +4,7 @@ The axes behind them, such as NHWC channels, form one vector per position, which
 
 from __future__ import annotations
 
-from ....engine.ir.graph import DType, Node
+from ....engine.ir.graph import Node
 from ....engine.ir.symbolic import Dim, ceildiv, product, same
 from ...codegen.render import c_float
 from ...codegen.template_params import float_attr, int_attr, launch, threads
@@ -23,7 +23,7 @@ AHEAD = 4
 COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric")
 
 
-@lowering_alone("Resize")
+@lowering_alone("Resize", f64=True)
 def lower_resize(node: Node, ctx: Context) -> list[Step] | None:
     """Without antialiasing, cropping or an aspect ratio policy; sizes may be run-time dims, scales may not."""
     x, y = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
@@ -33,7 +33,7 @@ def lower_resize(node: Node, ctx: Context) -> list[Step] | None:
     c = word(ctx, node.inputs[0])
     if not x.shape or not y.shape or c is None or coordinates not in COORDINATES or policy != "stretch":
         return None
-    if int_attr(node, "antialias", 0) or mode not in TAPS or (mode != "nearest" and x.dtype is not DType.F32):
+    if int_attr(node, "antialias", 0) or mode not in TAPS or (mode != "nearest" and x.dtype is not ctx.real):
         return None
     rank = len(x.shape)
     scales = _scales(node.inputs, node.attrs.get("axes"), rank, ctx)
@@ -52,7 +52,7 @@ def lower_resize(node: Node, ctx: Context) -> list[Step] | None:
     inner = product(x.shape[end:])
     extents = Extents()
     factors = [
-        c_float(scale) if scale else f"((float)({extents(new)}) / (float)({extents(size)}))"
+        c_float(scale) if scale else f"((real)({extents(new)}) / (real)({extents(size)}))"
         for size, new, scale in zip(images[-2:], resized[-2:], given[-2:], strict=True)
     ]
     taps, rounding = TAPS[mode], str(node.attrs.get("nearest_mode", "round_prefer_floor"))
@@ -63,9 +63,9 @@ def lower_resize(node: Node, ctx: Context) -> list[Step] | None:
         tables += AHEAD * (images[-1] + 2 * EDGES[mode] + 2 * lanes)
     else:
         tables += resized[-1] * (1 + taps)
-    scratch = ceildiv(tables * 4, 64) * 64
+    scratch = ceildiv(tables * ctx.target.element_bytes, 64) * 64
     params = {
-        "c": "float" if taps > 1 else c,
+        "c": "real" if taps > 1 else c,
         "taps": taps,
         "edge": EDGES[mode],
         "ahead": AHEAD,

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....engine.ir.graph import DType, Node, TensorType
+from ....engine.ir.graph import Node, TensorType
 from ....engine.ir.symbolic import Dim, minimum, product
 from ...codegen.template_params import launch, serial_below
 from ...ir.iteration_space import Extents
@@ -27,14 +27,14 @@ _ACTIVATIONS = {"RNN": ("tanh",), "LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("
 _BACKWARDS = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}
 
 
-@lowering("RNN", "LSTM", "GRU")
+@lowering("RNN", "LSTM", "GRU", f64=True)
 def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
     """Layer with constant weights and the default activations; without sequence lengths, peepholes or clip."""
     node = group.node
     op, count = node.op, _GATES[node.op]
     inputs = [*node.inputs, *[""] * (8 - len(node.inputs))]
     x, weights = ctx.type(inputs[0]), _weights(inputs, count, ctx)
-    if len(group.nodes) != 1 or not _plain(node, inputs) or x.shape is None or x.dtype is not DType.F32:
+    if len(group.nodes) != 1 or not _plain(node, inputs) or x.shape is None or x.dtype is not ctx.real:
         return None
     if weights is None:
         return None
@@ -52,7 +52,7 @@ def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
     columns = _by_block(w, lanes)  # [input][direction, block, gate, lane]
     k, n = columns.shape
     m, packed = product(x.shape[:-1]), ctx.add_constant(columns, "inputs")
-    gates = ctx.new_value(TensorType(DType.F32, (m, n)), "gates")
+    gates = ctx.new_value(TensorType(ctx.real, (m, n)), "gates")
     summand = Operand(ctx.add_constant(_by_block(bias[..., None], lanes)[0], "bias"), (0, 0, 1))
     left, right = Matrices(inputs[0], UNBATCHED, k, 1), Matrices(packed, UNBATCHED, n, 1)
     added = Epilogue((summand,), (), "x + e0", gates)
@@ -68,7 +68,7 @@ def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
     recurrent |= {key: value for key, value in zip(("h0", "c0"), inputs[5:7], strict=True) if value}
     named = zip(("y", "y_h", "y_c"), node.outputs, strict=False)
     outputs = {key: value for key, value in named if value and value in group.outputs}
-    scratch = -(-4 * rows[0] * (-(-hidden // lanes) * lanes) * 4 // 64) * 64
+    scratch = -(-4 * rows[0] * (-(-hidden // lanes) * lanes) * ctx.target.element_bytes // 64) * 64
     extents = Extents()
     work = product((time, batch, directions * count * hidden * hidden))  # one thread per sequence
     params = {
@@ -97,11 +97,11 @@ def _weights(inputs: list[str], count: int, ctx: Context) -> tuple[NDArray[Any],
     if any(v and c is None for v, c in zip(inputs[1:4], constants, strict=True)):
         return None
     arrays = [c.array for c in constants if c is not None]
-    if any(array.dtype != np.float32 for array in arrays):
+    if any(array.dtype != ctx.real.numpy for array in arrays):
         return None
     directions, _, hidden = arrays[1].shape
     w, r = (array.reshape(directions, count, hidden, -1) for array in arrays[:2])
-    biases: NDArray[Any] = np.zeros((2, directions, count, hidden), np.float32)
+    biases: NDArray[Any] = np.zeros((2, directions, count, hidden), arrays[0].dtype)
     if len(arrays) > 2:
         biases = arrays[2].reshape(directions, 2, count, hidden).swapaxes(0, 1)
     return w, r, *biases
@@ -143,7 +143,7 @@ def _by_block(gates: NDArray[Any], lanes: int) -> NDArray[Any]:
     """Reorder [direction, gate, unit, k] to [k][direction, unit block, gate, lane], missing units zero."""
     directions, count, hidden, k = gates.shape
     blocks = -(-hidden // lanes)
-    padded = np.zeros((directions, count, blocks * lanes, k), np.float32)
+    padded = np.zeros((directions, count, blocks * lanes, k), gates.dtype)
     padded[:, :, :hidden] = gates
     split = padded.reshape(directions, count, blocks, lanes, k)
     return np.ascontiguousarray(split.transpose(4, 0, 2, 1, 3)).reshape(k, -1)
