@@ -42,7 +42,7 @@ def compile_model(
         return cached
     from ..engine.optimizer import optimize
 
-    optimized = optimize(model, options, preloading(progress))
+    optimized = optimize(model, options, preloading(progress, target))
     program = compile_optimized(optimized, threads=threads, target=target, progress=progress)
     if key is not None and is_repeatable(optimized.report):
         programs.add(key, program)
@@ -93,29 +93,40 @@ def is_repeatable(report: Report) -> bool:
     return report.egraph["stop_reason"] not in ("time_limit", "memory_limit")
 
 
-def preloading(progress: Progress = ignore) -> Progress:
-    """Return a `progress` for `optimize` that loads the compiler in a thread while the saturation process works.
+def preloading(progress: Progress = ignore, target: str = "native") -> Progress:
+    """Return a `progress` for `optimize` that loads the compiler in threads while the saturation process works.
 
-    Lowerers and templates take most of a second to load; without the thread every first compile is longer by that."""
-    thread = threading.Thread(target=_preload, daemon=True)
+    Lowerers and templates take most of a second to load, and the precompiled header a quarter to make; without the
+    threads every first compile is longer by that."""
+    threads = [
+        threading.Thread(target=_preload, daemon=True),
+        threading.Thread(target=_precompile, args=(target,), daemon=True),
+    ]
 
     def report(stage: str, facts: Mapping[str, Any]) -> None:
-        if stage == "saturate" and thread.ident is None:  # not started
-            thread.start()
+        if stage == "saturate":
+            while threads:
+                threads.pop().start()
         progress(stage, facts)
 
     return report
 
 
 def _preload() -> None:
-    from ..system.store import Store
+    from . import compile_graph  # noqa: F401
     from .codegen.render import load_templates
-    from .ir.target import detect
     from .kernels.registry import load
+
+    load()
+    load_templates()
+
+
+def _precompile(target: str) -> None:
+    from ..system.store import Store
+    from .ir.target import parse_targets
     from .toolchain.compiler import find_compiler
     from .toolchain.precompiled_header import find_header
 
-    load()
     with contextlib.suppress(UserError):  # reported when the compiler is needed
-        find_header(Store(), find_compiler(), detect())
-        load_templates()
+        for kind in parse_targets(target):
+            find_header(Store(), find_compiler(kind.machine), kind, ahead=True)

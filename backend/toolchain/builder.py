@@ -1,7 +1,8 @@
 """Building: from kernels to addresses of machine code.
 
-Cached kernels are loaded. Missing ones are rendered, spread over a few modules of about equal weight, and compiled by C
-compilers that run beside this process.
+Cached kernels are loaded. Missing ones are rendered, spread over modules, and compiled by C compilers that run beside
+this process: one core is left to it as long as it adds kernels. Which kernels share a module depends on the order in
+which they are added, never on timing.
 """
 
 from __future__ import annotations
@@ -10,8 +11,9 @@ import hashlib
 import math
 import os
 import subprocess
-from collections import deque
+import threading
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -29,10 +31,9 @@ from .compiler import Compiler, find_compiler
 from .kernel_cache import KernelCache, load_module
 from .precompiled_header import find_header
 
-MODULE_WEIGHT = 6.0  # weight of kernels that is worth a compiler process of its own
-FIRST_MODULE = 12.0  # weight of a module compiled before all kernels are known, while cores are idle
-EARLY_MODULE = 60.0  # the same when all cores compile: each module costs 0.2 s on top of its kernels
-LARGEST_MODULE = 60.0  # bound on the weight of a module, which bounds the memory of a compiler
+SMALL_MODULE = 15_000  # characters of C that are worth a compiler process of their own, which costs 0.04 s
+MODULE = 60_000  # characters of C of a module that is compiled while more kernels are added
+LARGEST_MODULE = 200_000  # bound on those of a module, which bounds the memory of a compiler
 
 
 @dataclass
@@ -78,20 +79,24 @@ class Builder:
         self._target, self._store, self._given, self._keep_source = target, store, compiler, keep_source
         self._runs = runs_here(target)
         self._stack = ExitStack()
-        self._running: deque[_Module] = deque()
-        self._done: list[tuple[_Module, bytes]] = []
+        self._pool = ThreadPoolExecutor(usable_cores())
+        self._free = threading.Semaphore(max(1, usable_cores() - 1))  # cores for compilers
+        self._running: set[subprocess.Popen[bytes]] = set()
+        self._ended = False
+        self._modules: list[Future[_Module]] = []
         self._seen: set[str] = set()
         self._waiting: list[Rendered] = []
         self._total = 0
-        self._early = 0  # number of modules started before all kernels were known
         self.library = Library()
 
     def __enter__(self) -> Builder:
         return self
 
     def __exit__(self, *_: object) -> None:
-        for module in self._running:
-            scoped.end(module.process)
+        self._ended = True
+        for process in list(self._running):
+            scoped.end(process)
+        self._pool.shutdown(cancel_futures=True)
         self._stack.close()
 
     @cached_property
@@ -123,12 +128,10 @@ class Builder:
             return
         self._total += 1
         self._waiting.append(render_kernel(kernel, self._target))
-        enough = FIRST_MODULE if self._early < usable_cores() else EARLY_MODULE
         alike = [k for k in self._waiting if k.real == self._waiting[-1].real]
-        if sum(k.weight for k in alike) >= enough:
+        if sum(k.weight for k in alike) >= (MODULE if self._modules else SMALL_MODULE):
             self._start(alike)
             self._waiting = [k for k in self._waiting if k not in alike]
-            self._early += 1
 
     def finish(self, kernels: Sequence[Kernel], progress: Progress | None = None) -> Library:
         """Add the remaining kernels, wait for the compilers, and load all modules."""
@@ -139,9 +142,11 @@ class Builder:
         for real in sorted({k.real for k in self._waiting}):
             for chunk in _chunks([k for k in self._waiting if k.real == real]):
                 self._start(chunk)
-        while self._done or self._running:
-            module, data = self._done.pop(0) if self._done else self._next()
-            path = self._cache.add(module.name, data, module.kernels)
+        if usable_cores() > 1:
+            self._free.release()
+        for future in as_completed(self._modules):
+            module = future.result()
+            path = self._cache.add(module.name, module.data, module.kernels)
             self.library.files[module.name] = path
             self.library.compiled += len(module.kernels)
             if self._runs:
@@ -168,7 +173,7 @@ class Builder:
         return not self._runs or name in self.library.addresses
 
     def _start(self, kernels: Sequence[Rendered]) -> None:
-        """Start a compiler on a module with these kernels, at most one per core."""
+        """Have a module with these kernels compiled as soon as a core is free."""
         text = render_module(kernels)
         name = module_name(text)
         source = self._folder / f"{name}.c"
@@ -176,38 +181,45 @@ class Builder:
         if self._keep_source is not None:
             self._keep_source.mkdir(parents=True, exist_ok=True)
             (self._keep_source / source.name).write_text(text)
-        while len(self._running) >= usable_cores():
-            self._done.append(self._next())
-        process = _compile(source, self._compiler, self._target, self._includes)
-        self._running.append(_Module(name, source.with_suffix(".so"), tuple(k.name for k in kernels), process))
+        names, command = tuple(k.name for k in kernels), self._command(source)
+        self._modules.append(self._pool.submit(self._compile, name, names, source, command))
 
-    def _next(self) -> tuple[_Module, bytes]:
-        """Wait for a compiler; return its module and the bytes of the shared object."""
-        module = self._running[0]
-        _, errors = module.process.communicate()
-        scoped.end(module.process)
-        self._running.popleft()
-        if module.process.returncode:
-            raise _failed(self._compiler, module.file.with_suffix(".c"), errors.decode(errors="replace"))
-        return module, module.file.read_bytes()
+    def _command(self, source: Path) -> list[str]:
+        flags = (*self._compiler.flags(self._target), *(f"-I{path}" for path in self._includes))
+        return [*self._compiler.command, *flags, str(source), "-o", str(source.with_suffix(".so")), "-lm"]
+
+    def _compile(self, name: str, kernels: tuple[str, ...], source: Path, command: Sequence[str]) -> _Module:
+        """Compile a module, in a thread of the pool."""
+        with self._free:
+            process = _start_compiler(command, source.parent)
+            self._running.add(process)
+            try:
+                if self._ended:  # while this thread waited for a core
+                    scoped.end(process)
+                _, errors = process.communicate()
+            finally:
+                scoped.end(process)
+                self._running.discard(process)
+        if process.returncode:
+            raise _failed(self._compiler, source, errors.decode(errors="replace"))
+        return _Module(name, kernels, source.with_suffix(".so").read_bytes())
 
 
 @dataclass(frozen=True)
 class _Module:
-    """An extension module that is being compiled."""
+    """A compiled module: the bytes of its shared object, and the names of its kernels."""
 
     name: str
-    file: Path
     kernels: tuple[str, ...]
-    process: subprocess.Popen[bytes]
+    data: bytes
 
 
 def _chunks(kernels: Sequence[Rendered]) -> list[list[Rendered]]:
     """Spread kernels over as many modules as are worth compiling in parallel: the heaviest to the lightest module."""
     total = sum(k.weight for k in kernels)
-    count = max(1, min(usable_cores(), len(kernels), round(total / MODULE_WEIGHT)), math.ceil(total / LARGEST_MODULE))
+    count = max(1, min(usable_cores(), len(kernels), total // SMALL_MODULE), math.ceil(total / LARGEST_MODULE))
     chunks: list[list[Rendered]] = [[] for _ in range(count)]
-    loads = [0.0] * count
+    loads = [0] * count
     for kernel in sorted(kernels, key=lambda k: (-k.weight, k.name)):
         lightest = loads.index(min(loads))
         chunks[lightest].append(kernel)
@@ -220,10 +232,8 @@ def module_name(text: str) -> str:
     return "k" + hashlib.blake2b(text.encode(), digest_size=10).hexdigest()
 
 
-def _compile(source: Path, compiler: Compiler, target: Target, includes: Sequence[Path]) -> subprocess.Popen[bytes]:
-    output = (str(source), "-o", str(source.with_suffix(".so")), "-lm")
-    command = [*compiler.command, *compiler.flags(target), *(f"-I{path}" for path in includes), *output]
-    environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(source.parent)}
+def _start_compiler(command: Sequence[str], temporary: Path) -> subprocess.Popen[bytes]:
+    environment = {**os.environ, "LC_ALL": "C", "TMPDIR": str(temporary)}
     silent, piped = subprocess.DEVNULL, subprocess.PIPE
     try:
         return scoped.start(command, stdin=silent, stdout=silent, stderr=piped, env=environment)

@@ -1,4 +1,4 @@
-"""The header of all kernels, precompiled: gcc reads it in a tenth of the time, a fifth of a second less per module.
+"""The header of all kernels, precompiled: gcc reads it in a tenth of the time, a tenth of a second less per module.
 
     ROOT/headers/KEY/kernel.h.gch     the header, compiled with the flags of kernels
     ROOT/headers/KEY/kernel.h         includes the plain header, for sources that include it again
@@ -11,6 +11,7 @@ another gcc. clang takes precompiled headers only by name; it gets none, as it r
 from __future__ import annotations
 
 import subprocess
+import threading
 from pathlib import Path
 
 from ...errors import RewriteError, UserError
@@ -25,28 +26,31 @@ _NAME = "kernel.h"
 _PLAIN = f'#include_next "{_NAME}"\n'
 """gcc takes a precompiled header only before all else; templates that include `kernel.h` again need the plain one."""
 _REPAID = 8
-"""Number of cached modules from which a header is worth making: it takes as long as what it saves on a few of them."""
+"""Number of cached modules from which a header is worth waiting for: making it takes as long as it saves on a few."""
+_MAKING = threading.Lock()
+"""Held while a header is made, so that a thread that needs it waits for the one that makes it."""
 
 
-def find_header(store: Store, compiler: Compiler, target: Target) -> Path | None:
+def find_header(store: Store, compiler: Compiler, target: Target, *, ahead: bool = False) -> Path | None:
     """Return the directory that has the precompiled header for a target, after making it if that pays.
 
-    None if the store has few modules so far, the compiler is not gcc, or the header cannot be compiled or stored:
-    modules compile without it as well."""
+    It pays `ahead` of the first module, while a core is idle, and in a store that has some modules. None if it does
+    not, the compiler is not gcc, or the header cannot be compiled or stored: modules compile without it as well."""
     if "Free Software Foundation" not in compiler.version:
         return None
     entries = store.namespace("headers")
     texts = [path.read_bytes() for path in sorted(HEADERS.glob("*.h"))]
     key = content_key(compiler.key(target), _PLAIN, *texts)[:32]
-    found = entries.use_directory(key, _checked)
-    if found is None and len(store.namespace("kernels").entries()) >= _REPAID:
-        try:
-            with entries.replacing_directory(key) as fresh:
-                fresh.mkdir()
-                _compile(compiler, target, fresh)
-        except (OSError, RewriteError, UserError):
-            return None
-        found = entries.path / key
+    with _MAKING:
+        found = entries.use_directory(key, _checked)
+        if found is None and (ahead or len(store.namespace("kernels").entries()) >= _REPAID):
+            try:
+                with entries.replacing_directory(key) as fresh:
+                    fresh.mkdir()
+                    _compile(compiler, target, fresh)
+            except (OSError, RewriteError, UserError):
+                return None
+            found = entries.path / key
     return found
 
 

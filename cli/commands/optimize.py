@@ -289,7 +289,7 @@ def _compile(run: Run, disabled: Sequence[str], stages: Stages) -> tuple[Optimiz
 
     wanted = "program" in run.targets or run.bench
     options = replace(run.options, disabled=disabled)
-    result = optimize(run.model, options, preloading(stages) if wanted else stages)
+    result = optimize(run.model, options, preloading(stages, run.compilation.target) if wanted else stages)
     if not wanted:
         return result, None, None
     target, source = run.compilation.target, run.compilation.keep_source

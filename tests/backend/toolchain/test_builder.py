@@ -17,7 +17,8 @@ from rewrite.backend.planning.group import standard_policy
 from rewrite.backend.planning.plan import PlanSettings, group, lower
 from rewrite.backend.toolchain import builder as building
 from rewrite.backend.toolchain.builder import build
-from rewrite.errors import UserError
+from rewrite.backend.toolchain.compiler import Compiler
+from rewrite.errors import RewriteError, UserError
 from rewrite.system.store import NamespaceInfo, Store
 
 from .. import models
@@ -194,12 +195,33 @@ def test_a_full_disk_is_reported(kernels: tuple[Kernel, ...], store: Store, monk
 
 def test_chunks_are_balanced(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(building, "usable_cores", lambda: 2)
-    rendered = [building.Rendered(f"k{i}", "", float(1 + i % 4)) for i in range(40)]
+    rendered = [building.Rendered(f"k{i}", "x" * 1000 * (1 + i % 4)) for i in range(40)]
     chunks = building._chunks(rendered)
     loads = [sum(k.weight for k in chunk) for chunk in chunks]
     assert len(chunks) == 2
-    assert abs(loads[0] - loads[1]) <= 4
+    assert abs(loads[0] - loads[1]) <= 4000
     assert sorted(k.name for chunk in chunks for k in chunk) == sorted(k.name for k in rendered)
+
+
+def test_modules_do_not_depend_on_timing(store: Store, tmp_path: Path) -> None:
+    plan = lower(group(models.long_chain(40), PlanSettings(standard_policy(), detect(), 1)))
+    first, second = (build(plan.kernels, detect(), Store(tmp_path / name)).files for name in "ab")
+    assert sorted(first) == sorted(second)
+
+
+def test_a_failed_compiler_is_reported(kernels: tuple[Kernel, ...], store: Store) -> None:
+    with pytest.raises(RewriteError, match="the C compiler failed on generated code"):
+        build(kernels, detect(), store, compiler=Compiler(("false",), "none"))
+
+
+def test_the_end_of_the_block_ends_compilers(kernels: tuple[Kernel, ...], store: Store, tmp_path: Path) -> None:
+    script = tmp_path / "slow"
+    script.write_text("#!/bin/sh\nexec sleep 600\n")
+    script.chmod(0o700)
+    with building.Builder(detect(), store, compiler=Compiler((str(script),), "none")) as builder:
+        for rendered in (render_kernel(kernel, detect()) for kernel in kernels[:1] * 4):
+            builder._start([rendered])
+    assert not builder._running
 
 
 def test_steps_carry_their_nodes() -> None:

@@ -90,6 +90,14 @@ def test_a_new_store_gets_none(tmp_path: Path) -> None:
 
 
 @GCC
+def test_a_new_store_gets_one_ahead_of_the_first_module(tmp_path: Path) -> None:
+    store = Store(tmp_path / "new")
+    folder = find_header(store, find_compiler(), detect(), ahead=True)
+    assert folder is not None
+    assert find_header(store, find_compiler(), detect()) == folder
+
+
+@GCC
 def test_a_header_that_does_not_compile_is_left_out(store: Store) -> None:
     broken = Compiler(("false",), find_compiler().version)
     assert find_header(store, broken, detect()) is None
