@@ -1,9 +1,9 @@
 """Write the generated parts of the pages: `python docs/generate.py`, or `make docs`; `--check` only compares.
 
 `errors.md` comes from the rule files in `tests/rules_fail` and their `.expected` messages, the table of functions in
-`language.md` from `grammar/builtins.py`, and the last table of `catalog.md` from the rules that no entry names. A
-code block below the comment `<!-- include: FILE::NAME -->` holds the rule, or the Python region between `# region
-NAME` and `# endregion`, of that file.
+`language.md` from `grammar/builtins.py`, the last table of `catalog.md` from the rules that no entry names, and the
+table of kernels in `floats.md` from the registry of lowerers. A code block below the comment `<!-- include: FILE::NAME
+-->` holds the rule, or the Python region between `# region NAME` and `# endregion`, of that file.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import sys
 import textwrap
 from pathlib import Path
 
+from rewrite.backend.kernels.registry import element_types
 from rewrite.engine.rewriting.rule_library import load_rules, recognitions
 from rewrite.grammar import builtins
 from rewrite.grammar.checks import codes
@@ -21,6 +22,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parent
 FAILING = ROOT / "tests" / "rules_fail"
 BEGIN, END = "<!-- begin: functions, made by generate.py -->", "<!-- end: functions -->"
+KERNELS_BEGIN, KERNELS_END = "<!-- begin: kernels, made by generate.py -->", "<!-- end: kernels -->"
 BEYOND = "## Beyond the catalog\n\n"
 INCLUDE = re.compile(r"(<!-- include: (\S+)::(\w+) -->\n```\w+[^\n]*\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)
 ERRORS = """# Messages about rule files
@@ -110,9 +112,31 @@ def wrapped(text: str) -> str:
     return textwrap.fill(text, 118, break_long_words=False, break_on_hyphens=False)
 
 
+def kernels_table() -> str:
+    """The element types of the kernels of ONNX's operators as a Markdown table."""
+    rows = {
+        "floats": "computed on vectors of f32 or f64; 16-bit floats as f32",
+        "any": "moved, compared or summed in their own type, whatever it is",
+        "integers": "computed in integers, scaled in f32",
+    }
+    kinds = element_types()
+    text = "| operators with kernels of their own | elements |\n|---|---|\n"
+    for kind, meaning in rows.items():
+        names = sorted(op for op, found in kinds.items() if found == kind and not op.startswith("rewrite."))
+        text += f"| {', '.join(f'`{name}`' for name in names)} | {meaning} |\n"
+    return text
+
+
+def floats() -> str:
+    """The page on float types with the current table of kernels."""
+    before, rest = (HERE / "floats.md").read_text(encoding="utf-8").split(KERNELS_BEGIN)
+    return f"{before}{KERNELS_BEGIN}\n\n{kernels_table()}\n{KERNELS_END}{rest.split(KERNELS_END)[1]}"
+
+
 def pages() -> dict[Path, str]:
     """Every page with a generated part, and its current text."""
     generated = {HERE / "language.md": language(), HERE / "errors.md": errors(), HERE / "catalog.md": catalog()}
+    generated[HERE / "floats.md"] = floats()
     others = [ROOT / "README.md", ROOT / "rules" / "README.md", *sorted(HERE.glob("*.md"))]
     return generated | {page: included(page) for page in others if page not in generated}
 

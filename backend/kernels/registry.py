@@ -23,6 +23,7 @@ NodeLowerer = Callable[[Node, Context], "Sequence[Item] | None"]
 """The same for a node without neighbors in its group."""
 
 _LOWERERS: dict[str, Lowerer] = {}
+_GENERIC: set[str] = set()  # operators registered with `f64`
 
 
 def lowering(*operators: str, f64: bool = False) -> Callable[[Lowerer], Lowerer]:
@@ -35,6 +36,8 @@ def lowering(*operators: str, f64: bool = False) -> Callable[[Lowerer], Lowerer]
         for op in operators:
             assert op not in _LOWERERS or _LOWERERS[op].__qualname__ == lowerer.__qualname__, f"two lowerers for {op}"
             _LOWERERS[op] = _generic(lowerer) if f64 else lowerer
+        if f64:
+            _GENERIC.update(operators)
         return lowerer
 
     return register
@@ -77,6 +80,16 @@ def lowerer_of(op: str) -> Lowerer | None:
     """Return the lowerer of groups anchored at `op` (`""`: no anchor), or None."""
     load()
     return _LOWERERS.get(op)
+
+
+def element_types() -> dict[str, str]:
+    """Return what the kernels of each operator work on: "floats", "integers", or elements of "any" type."""
+    load()
+    return {
+        op: "floats" if op in _GENERIC else "integers" if ".quantized." in lowerer.__module__ else "any"
+        for op, lowerer in _LOWERERS.items()
+        if op
+    }
 
 
 @cache
