@@ -51,8 +51,8 @@ NHWC."""
 class Convolution:
     """Sizes of a convolution: `channels` and `filters` are those of one group, `pixels` those of one result.
 
-    `unit` means that strides and dilations are 1; `square` is the size of a filter with two equal dims, else 0;
-    `volume` means three spatial dims."""
+    `unit` means that strides and dilations are 1; `square` is the size of a filter whose height and width are equal,
+    else 0. Of volumes, `depth` is the number of planes of a result, 0 of images; `slices` is that of a filter."""
 
     images: float
     pixels: float
@@ -65,7 +65,8 @@ class Convolution:
     unit: bool
     square: int
     lanes: int
-    volume: bool = False
+    depth: float = 0.0
+    slices: float = 1.0
 
     @property
     def products(self) -> float:
@@ -98,7 +99,7 @@ def conv_nchw(c: Convolution) -> float:
         turned = TRANSPOSED * c.images * c.groups * c.filters * c.pixels
         found = min(found, c.products * FEW_PIXELS_FACTOR * c.waste(c.filters) + turned)
     fits = c.channels % c.lanes == 0 and c.filters % c.lanes == 0
-    return _or_winograd(c, found + gathering, 1.0 if fits else math.inf)
+    return _or_winograd(c, found + gathering, 1.0 if fits and not c.depth else math.inf)
 
 
 def conv_nhwc(c: Convolution) -> float:
@@ -119,7 +120,7 @@ def _rows(c: Convolution, products: float, stored: float) -> float:
     narrow = ONE_VECTOR if c.filters <= c.lanes else 1.0
     vectors = c.images * c.pixels * c.groups * math.ceil(c.filters / c.lanes)
     in_place = 1.0 if c.taps == 1 else ROWS_IN_PLACE
-    if c.volume and c.taps > 1 and c.channels <= FEW_CHANNELS:
+    if c.depth and c.taps > 1 and c.channels <= FEW_CHANNELS:
         in_place += RUN / max(c.channels, 1.0)
     return products * PRODUCT * narrow * c.waste(c.filters) * in_place + vectors * stored
 
@@ -149,12 +150,12 @@ def _or_winograd(c: Convolution, direct: float, factor: float) -> float:
     """Return the cycles of the direct algorithm or of Winograd's, whichever the kernels choose."""
     if c.square != 3 or not c.unit or c.groups != 1:
         return direct
-    height = c.pixels / max(c.width, 1.0)
-    numbers = c.images * c.pixels * (c.channels + c.filters)
+    height = c.pixels / max(c.width, 1.0) / max(c.depth, 1.0)
+    numbers = c.images * c.pixels * (c.channels * c.slices + c.filters)
     best = math.inf
     for size, share in TILES:
-        edge = math.ceil(height / size) * math.ceil(c.width / size) * size**2 / max(c.pixels, 1.0)
-        weights = c.channels * c.filters * (size + 2) ** 2
+        edge = math.ceil(height / size) * math.ceil(c.width / size) * size**2 / max(height * c.width, 1.0)
+        weights = c.channels * c.slices * c.filters * (size + 2) ** 2
         best = min(best, TILE_PRODUCT * share * edge * c.products + TILE_TRANSFORM * numbers + TILE_WEIGHT * weights)
     best *= factor
     return best if best < DIRECT * direct else direct

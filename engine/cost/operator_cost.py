@@ -293,9 +293,10 @@ def _conv_cycles(e: Estimator, a: Application, dtype: str, last: bool, weight: i
         stride=max(strides, default=1),
         unit=all(step == 1 for step in (*strides, *dilations)),
         # The long sums of Winograd's algorithm lose precision in bf16.
-        square=int(shape[2]) if len(shape) == 4 and shape[2] == shape[3] and dtype != "bf16" else 0,
+        square=int(shape[-1]) if len(shape) > 3 and shape[-2] == shape[-1] and dtype != "bf16" else 0,
         lanes=e.lanes,
-        volume=len(shape) == 5,
+        depth=extents[0] if len(shape) == 5 else 0.0,
+        slices=shape[2] if len(shape) == 5 else 1.0,
     )
     if dtype == "int8":
         took = (conv_cycles.conv_int8_nhwc if last else conv_cycles.conv_int8_nchw)(c, e.rate(dtype))

@@ -272,6 +272,23 @@ def test_winograd(t: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     check(made)
 
 
+@pytest.mark.parametrize("chunk", [0, 40])
+@pytest.mark.parametrize("t", [2, 4])
+def test_winograd_of_volumes(t: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filters of several slices, some of them in the padding; channels that vectors divide and do not divide."""
+    forced(monkeypatch, t, 8, chunk=chunk)
+    cases = [
+        conv((1, 16, 4, 8, 8), (32, 16, 3, 3, 3), pads=(1,) * 6),
+        conv((2, 21, 3, 13, 9), (20, 21, 3, 3, 3), "Relu", residual=(2, 20, 3, 13, 9), pads=(1,) * 6),
+        conv((1, 19, 5, 7, 6), (33, 19, 2, 3, 3), pads=(0, 0, 1, 2, 1, 1)),
+        conv((1, 32, 3, 9, 9), (16, 32, 1, 3, 3), "HardSwish", bias=False, pads=(0, 1, 1, 0, 1, 1)),
+        conv((1, 16, 1, 6, 6), (16, 16, 5, 3, 3), pads=(3, 0, 0, 3, 1, 1)),
+    ]
+    made = [last(replace(case, rtol=1e-4, atol=5e-5)) for case in cases]
+    assert {kernel_of(case) for case in made} == {"winograd_nhwc"}
+    check(made)
+
+
 def test_winograd_only_where_rounding_may_change() -> None:
     case = last(conv((1, 64, 56, 56), (64, 64, 3, 3), pads=PADS))
     assert kernel_of(case) == "winograd_nhwc"
