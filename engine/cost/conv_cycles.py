@@ -38,6 +38,9 @@ filter besides its products."""
 WINDOW, WINDOW_STORED = 0.56, 4.0
 """Cycles of a multiply-add where inputs are loaded once for all windows that contain them, and to begin and store a
 vector of results."""
+NEAR, FAR, HELD = 0.6, 0.95, 25
+"""Cycles of a multiply-add of a depthwise NCHW filter: of the first ones, whose inputs stay in registers for several
+rows, and of the others; and the number of the former."""
 DIRECT = 0.8
 """Winograd's algorithm is chosen where it takes less than this share of the direct algorithm's time."""
 TILES = ((4, 36 / 144), (2, 16 / 36))
@@ -89,7 +92,8 @@ def conv_nchw(c: Convolution) -> float:
     lines = max(c.pixels / max(c.width, 1.0), 1.0)
     if c.groups > 1 and c.channels == 1:
         vectors = c.images * c.groups * c.filters * lines * math.ceil(c.width / c.lanes)
-        return vectors * (0.6 * c.taps + 4) * (2.5 if c.stride > 1 else 1.0)
+        taps = NEAR * min(c.taps, HELD) + FAR * max(0.0, c.taps - HELD)
+        return vectors * (taps + 4) * (2.5 if c.stride > 1 else 1.0)
     direct = c.taps == 1 and c.unit
     inputs = c.images * c.groups * c.channels * c.taps * math.ceil(c.pixels / c.lanes)
     gathering = 0.0 if direct else inputs * (GATHERED if c.stride == 1 else GATHERED_STRIDED)

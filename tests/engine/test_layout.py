@@ -193,6 +193,16 @@ def test_a_network_runs_with_its_channels_last_from_end_to_end(make: object) -> 
     compare(graph, native)
 
 
+def test_automatic_padding_keeps_no_convolution_from_channels_last() -> None:
+    net = Net(1, 32, 16, 12)
+    w, steps = net.const(RNG.standard_normal((32, 1, 5, 5))), {"strides": (1, 1), "dilations": (1, 1)}
+    y = net.add("Conv", net.conv("x", 32, 32), w, auto_pad="SAME_UPPER", kernel_shape=(5, 5), group=32, **steps)
+    graph = classifier(net, net.conv(net.add("Relu", y), 32, 64), 64)
+    native = optimized(graph)["native"]
+    assert not any(node.op == "Conv" for node in native.nodes)
+    compare(graph, native)
+
+
 def test_rules_that_made_a_node_before_are_still_named() -> None:
     net = Net(1, 32, 8, 8)
     y = net.conv("x", 32, 64)

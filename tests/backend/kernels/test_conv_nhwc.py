@@ -272,6 +272,17 @@ def test_winograd(t: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     check(made)
 
 
+def test_auto_pad() -> None:
+    cases = [
+        conv((1, 16, 9, 10), (24, 16, 3, 3), auto_pad="SAME_LOWER", strides=(2, 2)),
+        conv((2, 16, 9, 10), (16, 1, 4, 5), auto_pad="SAME_UPPER", group=16, symbolic=ANY_SIZE),
+        conv((2, 16, 9, 7), (16, 16, 2, 3), auto_pad="SAME_UPPER", strides=(2, 1), symbolic=ANY_SIZE),
+        pool("MaxPool", (1, 20, 9, 12), auto_pad="SAME_UPPER", kernel_shape=(3, 2), strides=(2, 2)),
+        pool("AveragePool", (1, 20, 9, 12), auto_pad="SAME_LOWER", kernel_shape=(2, 3), strides=(2, 2)),
+    ]
+    check([last(case) for case in cases])
+
+
 @pytest.mark.parametrize("chunk", [0, 40])
 @pytest.mark.parametrize("t", [2, 4])
 def test_winograd_of_volumes(t: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
