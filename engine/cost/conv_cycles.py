@@ -103,13 +103,14 @@ def conv_nchw(c: Convolution) -> float:
         turned = TRANSPOSED * c.images * c.groups * c.filters * c.pixels
         found = min(found, c.products * FEW_PIXELS_FACTOR * c.waste(c.filters) + turned)
     fits = c.channels % c.lanes == 0 and c.filters % c.lanes == 0
-    return _or_winograd(c, found + gathering, 1.0 if fits and not c.depth else math.inf)
+    return _or_winograd(c, found + gathering, 1.0 if fits and not c.depth and c.groups == 1 else math.inf)
 
 
 def conv_nhwc(c: Convolution) -> float:
     """Return the cycles of a convolution in NHWC layout."""
     direct = _rows(c, c.products, STORED)
-    return min(direct, _windows(c)) if c.groups > 1 else _or_winograd(c, direct, TILE_NHWC)
+    found = _or_winograd(c, direct, TILE_NHWC)
+    return min(found, _windows(c)) if c.groups > 1 else found
 
 
 def _windows(c: Convolution) -> float:
@@ -152,14 +153,15 @@ def conv_int8_nhwc(c: Convolution, rate: float) -> float:
 
 def _or_winograd(c: Convolution, direct: float, factor: float) -> float:
     """Return the cycles of the direct algorithm or of Winograd's, whichever the kernels choose."""
-    if c.square != 3 or not c.unit or c.groups != 1:
+    narrow = c.groups > 1 and (2 * c.channels < c.lanes or c.filters < c.lanes)
+    if c.square != 3 or not c.unit or narrow:
         return direct
     height = c.pixels / max(c.width, 1.0) / max(c.depth, 1.0)
-    numbers = c.images * c.pixels * (c.channels * c.slices + c.filters)
+    numbers = c.images * c.pixels * c.groups * (c.channels * c.slices + c.filters)
     best = math.inf
     for size, share in TILES:
         edge = math.ceil(height / size) * math.ceil(c.width / size) * size**2 / max(height * c.width, 1.0)
-        weights = c.channels * c.slices * c.filters * (size + 2) ** 2
+        weights = c.groups * c.channels * c.slices * c.filters * (size + 2) ** 2
         best = min(best, TILE_PRODUCT * share * edge * c.products + TILE_TRANSFORM * numbers + TILE_WEIGHT * weights)
     best *= factor
     return best if best < DIRECT * direct else direct

@@ -72,7 +72,8 @@ def lower_conv_nhwc(group: Group, ctx: Context) -> list[Step] | None:
     if problem.groups > 1 and not bf16 and (step := _by_window(problem, ctx)):
         return [step]
     if not bf16 and ctx.reassociate and (algorithm := winograd.plan(problem, ctx, nhwc=True)):
-        if algorithm.cycles < 0.9 * blocking(problem, Runs(window.taps, c), ctx)[1].cycles:
+        direct = blocking(problem, Runs(window.taps, c), ctx)[1].cycles * problem.batch
+        if algorithm.cycles < 0.9 * direct:
             return [winograd.winograd_step(problem, algorithm, ctx, nhwc=True)]
     return [conv_step(problem, ctx)]
 

@@ -119,9 +119,9 @@ class Algorithm:
 def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False) -> Algorithm | None:
     """Return the best algorithm by the model; None for other filters or strides, and for few or odd NCHW channels."""
     window, m, c, lanes = problem.window, problem.m, problem.channels, ctx.target.lanes
-    fits = window.kernel[1:] == (3, 3) and window.stride == window.dilation == (1, 1, 1) and problem.groups == 1
+    fits = window.kernel[1:] == (3, 3) and window.stride == window.dilation == (1, 1, 1)
     fixed = all(map(known, (*window.inputs, *window.outputs)))
-    if not nhwc and (window.kernel[0] != 1 or window.outputs[0] != 1):
+    if not nhwc and (problem.groups != 1 or window.kernel[0] != 1 or window.outputs[0] != 1):
         return None
     few = c < lanes // 2 or m < lanes if nhwc else c % lanes != 0 or m < 2 * lanes
     if not fits or not fixed or few or not all(isinstance(p, int) for p in window.pad):
@@ -198,10 +198,10 @@ def _product_cycles(
 
 
 def winograd_step(problem: ConvProblem, algorithm: Algorithm, ctx: Context, *, nhwc: bool = False) -> Step:
-    """Return the step that convolves with weights [M, C, 3, 3] or [M, C, slices, 3, 3] by an algorithm."""
+    """Return the step that convolves with weights [groups * M, C, 3, 3] or [groups * M, C, slices, 3, 3]."""
     blocks, lanes, choice, epilogue = algorithm.blocks, ctx.target.lanes, algorithm.tiles, problem.epilogue
     t, m, c, chunk = blocks.t, problem.m, problem.channels, algorithm.chunk
-    slices = problem.window.kernel[0]
+    slices, groups = problem.window.kernel[0], problem.groups
     k = c * slices
     window, nr, xis = problem.window, choice.nv * lanes, (t + 2) ** 2
     turned = (blocks.rows * t + 2) * (blocks.columns * t + 2 + lanes) * lanes + lanes * lanes
@@ -216,6 +216,7 @@ def winograd_step(problem: ConvProblem, algorithm: Algorithm, ctx: Context, *, n
     extents = Extents()
     params = {
         "images": extents(window.images),
+        "groups": groups,
         "m": m,
         "c": c,
         "slices": slices,
@@ -242,10 +243,11 @@ def winograd_step(problem: ConvProblem, algorithm: Algorithm, ctx: Context, *, n
         "out": epilogue.c,
     }
     # [panel][C][9][NR] for kernels that transform filters
-    w = problem.w.reshape(m, c, slices, 3, 3).transpose(0, 2, 1, 3, 4).reshape(m, k, 3, 3)
-    filters = pack_columns(w.reshape(m, -1).T, nr, lanes) if chunk else transformed(w, t, nr, lanes)
+    w = problem.w.reshape(groups, m, c, slices, 3, 3).transpose(0, 1, 3, 2, 4, 5).reshape(groups, m, k, 3, 3)
+    packed = [pack_columns(g.reshape(m, -1).T, nr, lanes) if chunk else transformed(g, t, nr, lanes) for g in w]
+    filters = packed[0] if groups == 1 else np.concatenate([part.ravel() for part in packed])
     kernel = Kernel("winograd_nhwc" if nhwc else "winograd", params, choice.compile_weight + 3)
-    leading = epilogue.row_leading_dimensions(c, m) if nhwc else ()
+    leading = epilogue.row_leading_dimensions(c * groups, m * groups) if nhwc else ()
     inputs = (problem.x, ctx.add_constant(filters, "packed"))
     return problem.launch(kernel, inputs, extents, scratch=scratch, leading_dimensions=leading)
 

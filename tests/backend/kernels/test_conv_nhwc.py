@@ -266,6 +266,8 @@ def test_winograd(t: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
         conv((3, 16, 40, 1), (80, 16, 3, 3), "HardSwish", pads=PADS),
         conv((1, 16, 37, 70), (32, 16, 3, 3), "Relu", residual=(1, 32, 37, 70), auto_pad="SAME_UPPER"),
         conv((2, 16, 6, 6), (32, 16, 3, 3), symbolic={"x": ("N", 16, 6, 6)}, pads=PADS),
+        conv((1, 96, 13, 9), (120, 32, 3, 3), "Relu", residual=(1, 120, 13, 9), group=3, pads=PADS),
+        conv((2, 42, 8, 10), (40, 21, 3, 3), group=2, pads=PADS),
     ]
     made = [last(replace(case, rtol=1e-4, atol=5e-5)) for case in cases]
     assert {kernel_of(case) for case in made} == {"winograd_nhwc"}
