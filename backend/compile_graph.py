@@ -10,6 +10,7 @@ from ..system.progress import Progress
 from ..system.store import Store
 from .ir.kernel_graph import ModelPlan
 from .ir.target import Target, detect, parse_targets, runs_here, thread_count
+from .memory.buffer_assignment import Storage
 from .memory.buffer_assignment import assign_buffers as place
 from .pipeline import link
 from .planning.group import policy, standard_policy
@@ -50,15 +51,18 @@ def compile_graph(
     fusing = policy(library) if library is not None else standard_policy()
     source = Path(keep_source) if keep_source is not None else None
 
-    def compile_for(kind: Target) -> tuple[ModelPlan, Library]:
+    def compile_for(kind: Target) -> tuple[ModelPlan, Storage | None, Library]:
         with Builder(kind, Store(cache_dir), keep_source=source) as builder:
             plan = lower(group(graph, PlanSettings(fusing, kind, count, reassociate)), on_kernel=builder.add)
             refuse_unknown(plan, fusing.defined)
-            return plan, builder.finish(plan.kernels, progress)
+            storage = place(plan) if kind == here else None  # while compilers run
+            return plan, storage, builder.finish(plan.kernels, progress)
 
-    compiled = {kind: compile_for(kind) for kind in parse_targets(target)}
-    here = next(filter(runs_here, compiled), None) or detect()
-    plan, built = compiled[here] if here in compiled else compile_for(here)
+    targets = parse_targets(target)
+    here = next(filter(runs_here, targets), None) or detect()
+    compiled = {kind: compile_for(kind) for kind in targets}
+    plan, storage, built = compiled[here] if here in compiled else compile_for(here)
+    assert storage is not None
     warn_of_fallbacks(plan.fallbacks())
-    variants = [(kind, plan) for kind, (plan, _) in compiled.items()]
-    return link(plan, here, place(plan), built, variants, count)
+    variants = [(kind, plan) for kind, (plan, _, _) in compiled.items()]
+    return link(plan, here, storage, built, variants, count)

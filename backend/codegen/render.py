@@ -81,7 +81,7 @@ def render_module(kernels: Sequence[Rendered]) -> str:
 _COMMON = ("tile.j2", "rows.j2", "elementwise.c.j2", "gemm.c.j2", "copy.c.j2", "normalize_rows.c.j2",
            "normalize.j2", "attention.c.j2", "conv_nhwc.c.j2", "winograd.j2", "winograd_nhwc.c.j2",
            "gather.c.j2", "im2col.j2", "im2col_bf16.j2", "strided.j2", "conv.c.j2",
-           "depthwise_pool_nhwc.c.j2")  # fmt: skip
+           "depthwise_pool_nhwc.c.j2", "reduce.j2", "reduce_columns.c.j2")  # fmt: skip
 """Templates that many models need, the most common ones first."""
 
 
