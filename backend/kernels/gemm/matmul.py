@@ -152,6 +152,7 @@ class _PackedB:
     panels: bool
     row: Dim  # row stride of full panels and of the last one
     tail_row: Dim
+    stored: str = "real"  # C type of the elements
 
 
 def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
@@ -181,6 +182,7 @@ def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
         for extent, a_stride, b_stride in zip(space.extents, *space.strides, strict=True):
             batch.append({"extent": extents(extent), "a": extents(a_stride), "b": extents(b_stride)})
     a_row, a_k = extents(problem.a.row), extents(problem.a.column)
+    narrow = {} if b.stored == "real" else {"stored": b.stored}
     params = {
         "m": extents(m),
         "n": extents(n),
@@ -191,7 +193,11 @@ def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
         "group": 0 if kc else group_rows(ctx.target, m, n, k) // choice.mr,
         "fits": ctx.target.l2,
         "prefetch": prefetched_lines(choice, ctx.target, m, n, k) if b.panels else 0,
-        "tiles": {**choice.params(a_row, a_k, f"{choice.mr} * (int64_t)({a_row})", *b_rows), "out": epilogue.c},
+        "tiles": {
+            **choice.params(a_row, a_k, f"{choice.mr} * (int64_t)({a_row})", *b_rows),
+            "out": epilogue.c,
+            **narrow,
+        },
         "epilogue": epilogue.params(extents),
     }
     kernel = Kernel("gemm", params, choice.compile_weight)
@@ -215,18 +221,45 @@ def _packed(problem: GemmProblem, choice: Tiles, ctx: Context) -> tuple[_PackedB
     constant = ctx.constant(b.value)
     if constant is not None and isinstance(n, int) and isinstance(k, int) and n * k > 0:
         transposed = b.row == 1 and b.column != 1
-        array = constant.array
+        stored, array = "real", constant.array
+        if isinstance(problem.m, int) and problem.m <= choice.mr and array.nbytes > ctx.target.l2:
+            stored, array = _narrowest(array, ctx.target)
         matrices = array.reshape(-1, n, k).transpose(0, 2, 1) if transposed else array.reshape(-1, k, n)
         value = ctx.add_constant(pack_columns(matrices, nr, ctx.target.lanes), "packed")
         tail = choice.tail * ctx.target.lanes
         size = (n // nr * nr + tail) * k
-        return _PackedB(value, tuple(s // (k * n) * size for s in b.batch.strides), True, nr, tail), []
+        return _PackedB(value, tuple(s // (k * n) * size for s in b.batch.strides), True, nr, tail, stored), []
     often = not isinstance(problem.m, int) or problem.m > 32
     large = isinstance(n, int) and isinstance(k, int) and n * k * ctx.target.element_bytes > ctx.target.l2 // 2
     if b.column != 1 or (large and often):
         value, strides, step = _pack_step(problem, nr, ctx)
         return _PackedB(value, strides, True, nr, nr), [step]
     return _PackedB(b.value, b.batch.strides, False, b.row, b.row), []
+
+
+def _narrowest(array: NDArray[Any], target: Target) -> tuple[str, NDArray[Any]]:
+    """Return the C type and the elements of weights in 16 bits if they are exact in it, as those of 16-bit models are.
+
+    A product of few rows takes as long as reading its weights. Vectors of them are widened as they are loaded."""
+    if array.dtype != np.float32:
+        return "real", array
+
+    def bf16(x: NDArray[Any]) -> NDArray[Any] | None:
+        bits = x.view(np.uint32)
+        return None if (bits & np.uint32(0xFFFF)).any() else (bits >> np.uint32(16)).astype(np.uint16)
+
+    def f16(x: NDArray[Any]) -> NDArray[Any] | None:
+        with np.errstate(over="ignore", invalid="ignore"):
+            found = x.astype(np.float16)
+        same_bits = np.array_equal(found.astype(np.float32).view(np.uint32), x.view(np.uint32))
+        return found.view(np.uint16) if same_bits else None
+
+    x = np.ascontiguousarray(array)
+    for name, narrow in (("v_bf16", bf16), ("v_f16", f16)):
+        fast = name == "v_bf16" or target.isa != "portable"  # f16 is widened by an instruction
+        if fast and narrow(x.reshape(-1)[:4096]) is not None and (found := narrow(x)) is not None:
+            return name, found
+    return "real", array
 
 
 def packed_gemm_step(
