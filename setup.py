@@ -51,7 +51,9 @@ class BuildPy(build_py):
         super().run()
         if not self.editable_mode:
             code = "from rewrite.engine.rewriting.rule_library import prepare_standard_library as p; p()"
-            environment = {**os.environ, "PYTHONPATH": os.path.abspath(self.build_lib)}
+            # what pip installed for the build is found through its own PYTHONPATH
+            path = os.pathsep.join(filter(None, [os.path.abspath(self.build_lib), os.environ.get("PYTHONPATH")]))
+            environment = {**os.environ, "PYTHONPATH": path}
             subprocess.run([sys.executable, "-P", "-c", code], cwd=self.build_lib, env=environment, check=True)
 
     def find_package_modules(self, package: str, package_dir: str) -> list[tuple[str, str, str]]:
