@@ -103,14 +103,14 @@ def conv_transpose(call: Call) -> Types:
     mode = call.text("auto_pad", "NOTSET")
     spatial: list[Dim] = []
     for i, (size, kernel) in enumerate(zip(x[2:], w[2:], strict=True)):
+        beyond = extra[i] + (kernel - 1) * dilations[i] + 1 - strides[i]  # of the sums over a stride for each input
         if wanted:
             spatial.append(wanted[i - n])
-        elif mode in _SAME:
-            spatial.append(size * strides[i])
+        elif mode in _SAME:  # padding takes off, it adds nothing
+            spatial.append(size * strides[i] + minimum(0, beyond))
         else:
             ends = 0 if mode == "VALID" else pads[i] + pads[i + n]
-            full = strides[i] * (size - 1) + extra[i] + (kernel - 1) * dilations[i] + 1
-            spatial.append(call.size_of(full - ends))
+            spatial.append(call.size_of(strides[i] * size + beyond - ends))
     return [TensorType(dtype, (x[0], channels, *spatial))]
 
 

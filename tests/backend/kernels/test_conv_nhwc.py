@@ -333,6 +333,7 @@ def test_conv_transpose() -> None:
         transposed((1, 12, 5, 5), (12, 17, 3, 3), strides=(1, 1), dilations=(2, 3), bias=False),
         transposed((2, 8, 7, 9), (8, 3, 3, 3), strides=(2, 2), auto_pad="SAME_UPPER"),
         transposed((2, 8, 7, 9), (8, 3, 3, 3), strides=(2, 2), auto_pad="SAME_LOWER"),
+        transposed((1, 8, 6, 12), (8, 3, 3, 1), strides=(3, 3), auto_pad="SAME_UPPER"),
         transposed((2, 8, 7, 9), (8, 3, 3, 3), strides=(2, 2), output_shape=(15, 18)),
         transposed((1, 8, 4, 3), (8, 70, 2, 1), strides=(3, 4)),
         transposed((2, 8, 11), (8, 3, 5), strides=(2,), pads=(2, 2)),
@@ -343,6 +344,17 @@ def test_conv_transpose() -> None:
     ]  # fmt: skip
     assert {kernel_of(case) for case in cases} == {"conv_transpose_nhwc"}
     check(cases)
+
+
+def test_conv_transpose_to_a_larger_shape() -> None:
+    """Outputs beyond all sums are zero: padding is negative. Other runtimes refuse it."""
+    sums = transposed((2, 20, 7, 9), (20, 16, 3, 3), strides=(2, 3), bias=False)
+    [node] = sums.nodes
+    border = ((0, 0), (1, 1), (4, 4), (0, 0))
+    larger = replace(node, attrs={**node.attrs, "output_shape": (17, 35)})
+    case = replace(sums, nodes=[larger], expected={"y0": np.pad(sums.expected["y0"], border)})
+    assert kernel_of(case) == "conv_transpose_nhwc"
+    check([case])
 
 
 def test_conv_transpose_of_any_size() -> None:

@@ -70,6 +70,12 @@ CASES: list[tuple[str, Sequence[Any], dict[str, Any], str]] = [
     ("Conv", ["N; 3; H; W", "8; 3; 3; 3"], {"pads": (1, 1, 1, 1), "strides": (2, 2)}, "N, 8, (H+1)//2, (W+1)//2"),
     ("Conv", ["N; 3; H; W", "8; 3; 3; 3"], {"auto_pad": "SAME_UPPER", "strides": (2, 2)}, "N, 8, (H+1)//2, (W+1)//2"),
     ("ConvTranspose", ["N; 3; H; W", "3; 8; 2; 2"], {"strides": (2, 2)}, "N, 8, 2*H, 2*W"),
+    (
+        "ConvTranspose",
+        ["N; 3; H; 12", "3; 8; 3; 1"],
+        {"strides": (3, 3), "auto_pad": "SAME_UPPER"},
+        "N, 8, 3*H, 34",
+    ),
     ("MaxPool", ["N; 3; H; W"], {"kernel_shape": (2, 2), "strides": (2, 2)}, "N, 3, H//2, W//2"),
     ("GlobalAveragePool", ["N; 3; H; W"], {}, "N, 3, 1, 1"),
     ("Reshape", ["N; 12; 64", ints(0, -1, 8)], {}, "N, 96, 8"),
