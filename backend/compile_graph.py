@@ -50,6 +50,8 @@ def compile_graph(
     count = thread_count(threads)
     fusing = policy(library) if library is not None else standard_policy()
     source = Path(keep_source) if keep_source is not None else None
+    targets = parse_targets(target)
+    here = next(filter(runs_here, targets), None) or detect()
 
     def compile_for(kind: Target) -> tuple[ModelPlan, Storage | None, Library]:
         with Builder(kind, Store(cache_dir), keep_source=source) as builder:
@@ -58,8 +60,6 @@ def compile_graph(
             storage = place(plan) if kind == here else None  # while compilers run
             return plan, storage, builder.finish(plan.kernels, progress)
 
-    targets = parse_targets(target)
-    here = next(filter(runs_here, targets), None) or detect()
     compiled = {kind: compile_for(kind) for kind in targets}
     plan, storage, built = compiled[here] if here in compiled else compile_for(here)
     assert storage is not None

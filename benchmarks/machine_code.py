@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rewrite.backend.codegen.render import kernel_name
+from rewrite.backend.codegen.render import kernel_name, render_kernel
 from rewrite.backend.ir.kernel_graph import Step
 from rewrite.backend.ir.target import Target, make_target
 from rewrite.backend.toolchain.builder import build
@@ -201,7 +201,8 @@ def micro_kernels(target: Target) -> list[MicroKernel]:
         items, _ = harness.lower(graph, target=target, reassociate=reassociate)
         assert items is not None, label
         steps = [item for item in items if isinstance(item, Step)]
-        kernel = max((step.kernel for step in steps), key=lambda k: (k.template == "recurrent", k.weight))
+        kernels = [step.kernel for step in steps]  # the largest does the work; that of a recurrence is the smaller one
+        kernel = max(kernels, key=lambda k: (k.template == "recurrent", render_kernel(k, target).weight))
         found += [MicroKernel(label, kernel, *loop) for loop in _loops_of(kernel)]
     return found
 

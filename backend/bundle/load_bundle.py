@@ -83,7 +83,7 @@ def _link(path: Path, manifest: Mapping[str, Any], threads: int | None) -> Progr
     table = _modules(path, variant["modules"], manifest["files"])
     size = (path / WEIGHTS).stat().st_size
     weights = np.memmap(path / WEIGHTS, np.uint8, "r") if size else np.empty(0, np.uint8)
-    kernels = {n: Kernel(k["template"], k["params"], k["weight"]) for n, k in variant["kernels"].items()}
+    kernels = {n: Kernel(k["template"], k["params"]) for n, k in variant["kernels"].items()}
     plan = load_plan(variant["plan"], kernels, weights)
     check_loops(plan)
     addresses = {kernel: table[name] for name, kernel in kernels.items()}

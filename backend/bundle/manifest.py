@@ -19,7 +19,7 @@ from ..ir.kernel import ALIGNMENT, SLACK, Kernel, Origin
 from ..ir.kernel_graph import Control, Fallback, Guard, Item, Join, Loop, ModelPlan, Shape, Slicing, Step, Version, View
 
 Json = Any
-FORMAT = 8
+FORMAT = 9
 """Version of the bundle format; others are refused."""
 WEIGHTS = "weights.bin"
 

@@ -78,6 +78,6 @@ def _variant(target: Target, plan: ModelPlan, folder: Path, weights: Weights, st
     return {
         "target": {"machine": target.machine, "isa": target.isa, "features": list(target.features)},
         "modules": sorted(files),
-        "kernels": {n: {"template": k.template, "params": k.params, "weight": k.weight} for k, n in names.items()},
+        "kernels": {n: {"template": k.template, "params": k.params} for k, n in names.items()},
         "plan": dump_plan(plan, names, weights),
     }

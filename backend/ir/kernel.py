@@ -36,7 +36,6 @@ class Kernel:
 
     template: str  # "gemm" is gemm.c.j2
     params: Mapping[str, Any] = field(default_factory=dict)
-    weight: float = 1.0  # compile time relative to an elementwise kernel; balances the modules
 
     @cached_property
     def canonical(self) -> str:

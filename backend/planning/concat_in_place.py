@@ -179,7 +179,7 @@ class _Layout(_Plan):
             for path, factor in dimension.params:
                 params = _replace_at(params, path, self.row_stride[values[buffer]] * factor)
         shared = tuple((i, o) for i, o in item.in_place if not {i, o + len(item.inputs)} & strided.keys())
-        kernel = Kernel(item.kernel.template, params, item.kernel.weight) if strided else item.kernel
+        kernel = Kernel(item.kernel.template, params) if strided else item.kernel
         return replace(item, kernel=kernel, in_place=shared, leading_dimensions=())
 
     def _shape(self, value: str) -> tuple[Dim, ...]:

@@ -79,7 +79,7 @@ def lower_conv_transpose(group: Group, ctx: Context) -> list[Step] | None:
         "g": window.params(channels, extents),
         "epilogue": problem.epilogue.params(extents),
     }
-    kernel = Kernel("conv_transpose", params, 1.5)
+    kernel = Kernel("conv_transpose", params)
     return [first, problem.launch(kernel, (columns,), extents, scratch=scratch, in_place=False)]
 
 
@@ -191,8 +191,7 @@ class _Panels:
         scratch = 0 if self.direct else -(-params["floats"] * self.ctx.target.element_bytes // 64) * 64
         tiles = choice.params("1", str(choice.mr), str(choice.mr * self.depth), b_k, b_k)
         tiles |= {"dot": problem.precision.dot(weights_first=True), "out": problem.epilogue.c}
-        weight = choice.compile_weight + (not self.direct)
-        kernel = Kernel("conv", {**params, "scratch": scratch, "tiles": tiles}, weight)
+        kernel = Kernel("conv", {**params, "scratch": scratch, "tiles": tiles})
         inputs = (problem.x, self.ctx.add_constant(pack_rows(problem, choice.mr), "packed"))
         work = serial_below(problem.macs(problem.k), SMALL_WORK)
         return problem.launch(kernel, inputs, extents, work, in_place=not kc, scratch=scratch)
@@ -232,7 +231,7 @@ class _Panels:
         params |= {"block": block, "ld": ld, "depth": depth, "scratch": scratch, "tiles": tiles}
         columns = problem.w.reshape(groups, m, problem.channels, -1).transpose(0, 3, 2, 1).reshape(groups, -1, m)
         packed = pack_columns(pair_rows(columns) if self.bf16 else columns, nr, lanes)
-        kernel = Kernel("conv_small", params, choice.compile_weight + 1 + (not self.direct))
+        kernel = Kernel("conv_small", params)
         inputs = (problem.x, self.ctx.add_constant(packed, "packed"))
         work = serial_below(problem.macs(problem.k), SMALL_WORK // 2)
         return problem.launch(kernel, inputs, extents, work, scratch=scratch)

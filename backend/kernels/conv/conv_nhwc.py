@@ -142,7 +142,7 @@ def conv_step(problem: ConvProblem, ctx: Context) -> Step:
     columns = (pair_rows(taps) if bf16 else taps).reshape(groups, -1, m)
     inputs = (problem.x, ctx.add_constant(pack_columns(columns, nr, target.lanes), "packed"))
     leading = epilogue.row_leading_dimensions(c * groups, m * groups)[copied:]  # lines that are copied have no other
-    kernel, work = Kernel("conv_nhwc", params, choice.compile_weight + 1), serial_below(problem.macs(k), SMALL_WORK)
+    kernel, work = Kernel("conv_nhwc", params), serial_below(problem.macs(k), SMALL_WORK)
     in_place = part == runs.count
     return problem.launch(kernel, inputs, extents, work, in_place, scratch=scratch, leading_dimensions=leading)
 
@@ -226,7 +226,7 @@ def lower_conv_transpose_nhwc(group: Group, ctx: Context) -> list[Step] | None:
         "scratch": scratch,
         "tiles": {**choice.sizes, "out": epilogue.c},
     }
-    kernel = Kernel("conv_transpose_nhwc", params, choice.compile_weight + 1)
+    kernel = Kernel("conv_transpose_nhwc", params)
     macs = product((window.images, *window.inputs, c * groups * m * window.taps))
     leading = epilogue.row_leading_dimensions(c * groups, m * groups)
     inputs = (problem.x, ctx.add_constant(packed, "packed"))

@@ -74,7 +74,7 @@ def lower_global_pool(group: Group, ctx: Context) -> list[Step] | None:
         "epilogue": epilogue.params(extents),
     }
     inputs, work = (node.inputs[0], *epilogue.values), serial_below(product(x.shape), SMALL_PLANES)
-    return [launch(Kernel("global_pool", params, 1.5), group, inputs, (epilogue.output,), extents, work)]
+    return [launch(Kernel("global_pool", params), group, inputs, (epilogue.output,), extents, work)]
 
 
 def _pool_int8(group: Group, window: Window, channels: int, *, signed: bool, nhwc: bool) -> list[Step] | None:
@@ -127,7 +127,7 @@ def plane_step(problem: PlaneProblem, ctx: Context) -> Step:
         "epilogue": problem.epilogue.params(extents),
         **problem.kinds,
     }
-    kernel = Kernel("depthwise_pool", params, 2.0 + (rows * window.taps / 60 if unrolled else 0.5))
+    kernel = Kernel("depthwise_pool", params)
     return problem.launch(kernel, problem.inputs, extents, serial_below(problem.work, SMALL_PLANES), scratch=scratch)
 
 

@@ -141,10 +141,8 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
         "out": epilogue.c,
         **problem.kinds,
     }
-    shapes = len(params["rows"]) * len(params["columns"])
-    unrolled = tile.rows * tile.columns * (window.kernel[2] * grouping.unroll if tile.rolled else window.taps)
     leading = epilogue.row_leading_dimensions(problem.channels, channels, len(problem.inputs))
-    kernel = Kernel("depthwise_pool_nhwc", params, 2.0 + shapes * unrolled / 60)
+    kernel = Kernel("depthwise_pool_nhwc", params)
     work = serial_below(problem.work, SMALL_PLANES)
     return problem.launch(kernel, problem.inputs, extents, work, scratch=scratch, leading_dimensions=leading)
 

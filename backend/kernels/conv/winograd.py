@@ -246,7 +246,7 @@ def winograd_step(problem: ConvProblem, algorithm: Algorithm, ctx: Context, *, n
     w = problem.w.reshape(groups, m, c, slices, 3, 3).transpose(0, 1, 3, 2, 4, 5).reshape(groups, m, k, 3, 3)
     packed = [pack_columns(g.reshape(m, -1).T, nr, lanes) if chunk else transformed(g, t, nr, lanes) for g in w]
     filters = packed[0] if groups == 1 else np.concatenate([part.ravel() for part in packed])
-    kernel = Kernel("winograd_nhwc" if nhwc else "winograd", params, choice.compile_weight + 3)
+    kernel = Kernel("winograd_nhwc" if nhwc else "winograd", params)
     leading = epilogue.row_leading_dimensions(c * groups, m * groups) if nhwc else ()
     inputs = (problem.x, ctx.add_constant(filters, "packed"))
     return problem.launch(kernel, inputs, extents, scratch=scratch, leading_dimensions=leading)

@@ -105,7 +105,7 @@ def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
         params[name] = {"o": extents(access.offset), **dict(zip("bhs", extents.all(access.strides[:3]), strict=True))}
     inputs = (q.value, k.value, v.value, *(m for m in node.inputs[3:4] if m), *lengths)
     work = threads((q.shape[0], q.shape[1], queries, keys), 8)
-    kernel = Kernel("attention", params, weight=4.0)
+    kernel = Kernel("attention", params)
     return [launch(kernel, node, inputs, node.outputs[:1], extents, work, scratch=scratch)]
 
 

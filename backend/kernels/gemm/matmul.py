@@ -200,7 +200,7 @@ def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
         },
         "epilogue": epilogue.params(extents),
     }
-    kernel = Kernel("gemm", params, choice.compile_weight)
+    kernel = Kernel("gemm", params)
     inputs = (problem.a.value, b.value, *epilogue.values)
     leading: tuple[LeadingDimension, ...] = ()
     if not batch and isinstance(n, int) and isinstance(k, int):
@@ -288,7 +288,7 @@ def packed_gemm_step(
     macs = rows * n * k
     small = isinstance(macs, int) and 2 * macs < SMALL_WORK
     work = serial_below(macs, SMALL_WORK) if precision is Precision.INT8 else int(small)
-    kernel = Kernel("gemm", params, choice.compile_weight)
+    kernel = Kernel("gemm", params)
     inputs = (a, ctx.add_constant(pack_columns(words[None], nr, lanes), "packed"), *epilogue.values)
     in_place = () if kc else epilogue.in_place(2)
     return launch(kernel, group, inputs, (epilogue.output,), extents, work, in_place=in_place)
@@ -361,7 +361,7 @@ def _pack_step(problem: GemmProblem, nr: int, ctx: Context) -> tuple[str, tuple[
     whole = contiguous(packed, (*kind.shape[:-2], panel))
     seen = Access(packed, whole.shape[:-1], whole.strides[:-1]).broadcast(problem.batch)
     assert seen is not None
-    step = launch(Kernel("pack", params, 1.5), problem.group, (problem.b.value,), (packed,), extents)
+    step = launch(Kernel("pack", params), problem.group, (problem.b.value,), (packed,), extents)
     return packed, seen.strides, step
 
 

@@ -164,7 +164,7 @@ def _step(weights: BlockwiseWeights, m: Dim, epilogue: Epilogue, group: Group, c
         "tiles": {**choice.params(str(k), "1", f"{choice.mr * k}", nr, choice.tail * target.lanes), "out": epilogue.c},
         "epilogue": epilogue.params(extents),
     }
-    kernel = Kernel("gemm_blockwise", params, choice.compile_weight + 2 * few)
+    kernel = Kernel("gemm_blockwise", params)
     inputs = (group.node.inputs[0], ctx.add_constant(pack(weights, nr, target), "packed"), *epilogue.values)
     leading = (
         LeadingDimension(0, k, ((("tiles", "a_row"), 1), (("tiles", "a_step"), choice.mr))),

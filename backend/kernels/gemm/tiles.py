@@ -66,11 +66,6 @@ class Tiles:
         """Template parameters of the tiles with the strides of A and B as C expressions (see `tile.j2`)."""
         return self.sizes | {"a_row": a_row, "a_k": a_k, "a_step": a_step, "b_k": str(b_k), "tail_k": str(tail_k)}
 
-    @property
-    def compile_weight(self) -> float:
-        """Time to compile the tiles, relative to an elementwise kernel."""
-        return 1.0 + (1 + len(self.rest)) * (self.full + (self.tail != 0)) * 0.7
-
     def cut(self) -> Tiles:
         """The same tile with edge tiles for any number of remaining rows."""
         return replace(self, rest=tuple(r for r in (4, 2, 1) if r < self.mr))

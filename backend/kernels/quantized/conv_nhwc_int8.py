@@ -113,7 +113,7 @@ def conv_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, A
         **shared,
     }
     packed = ctx.add_constant(pack_columns(_columns(problem, taps, words), nr, target.lanes), "packed")
-    kernel = Kernel("conv_nhwc_int8", params, choice.compile_weight + 1)
+    kernel = Kernel("conv_nhwc_int8", params)
     work = serial_below(problem.macs(count * words), SMALL_WORK)
     return problem.launch(kernel, (*inputs, packed), extents, work, scratch=scratch)
 
@@ -150,9 +150,8 @@ def depthwise_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[s
         "epilogue": epilogue.params(extents),
         **shared,
     }
-    tiles = len(params["rows"]) * len(params["columns"])
     packed = ctx.add_constant(_weights(problem.w, window, params["rows"][0], target.lanes), "packed")
-    kernel = Kernel("depthwise_int8", params, 2.0 + tiles * rows * columns * window.taps / 30)
+    kernel = Kernel("depthwise_int8", params)
     work = serial_below(problem.macs(problem.k), 4 * SMALL_PLANES)
     return replace(problem, epilogue=epilogue).launch(kernel, (*inputs, packed), extents, work, scratch=scratch)
 

@@ -86,7 +86,7 @@ def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
         "outputs": list(outputs),
         "scratch": scratch,
     }
-    kernel, inputs_ = Kernel("recurrent", params, 2.0 + len(rows)), (steps[-1].outputs[0], *recurrent.values())
+    kernel, inputs_ = Kernel("recurrent", params), (steps[-1].outputs[0], *recurrent.values())
     threads = serial_below(work * minimum(1, directions * batch - 1), SMALL_WORK)
     return [*steps, launch(kernel, group, inputs_, outputs.values(), extents, threads, scratch=scratch)]
 

@@ -200,5 +200,5 @@ def _step(
         and item.dtype is ctx.real
     )
     work = threads(shape, 20 + len(before.instructions) + 4 * len(after.instructions))
-    kernel = Kernel(name, params, weight=2.0)
+    kernel = Kernel(name, params)
     return launch(kernel, group, inputs, programs.outputs, extents, work, in_place=in_place)

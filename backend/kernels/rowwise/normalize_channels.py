@@ -83,7 +83,7 @@ def lower_channels_last_norm(group: Group, ctx: Context) -> list[Step] | None:
                 "strip": max(1, STRIP // (4 * channels)),
                 "scratch": padded * 12,
             }
-        return launch(Kernel(template, params, weight=1.5), group, inputs, outputs, extents, work, **more)
+        return launch(Kernel(template, params), group, inputs, outputs, extents, work, **more)
 
     inputs = tuple(o.value for o in programs.inputs)
     in_place = tuple(

@@ -163,7 +163,7 @@ def _step(
         "middle": texts[outer:-1],
         "inner": texts[-1],
     }
-    kernel = Kernel("reduce_rows" if rows else "reduce_columns", params, weight=1.5)
+    kernel = Kernel("reduce_rows" if rows else "reduce_columns", params)
     inputs, work = (o.value for o in programs.inputs), threads(shape, cost(programs.before))
     return launch(kernel, group, inputs, programs.outputs, extents, work)
 
