@@ -79,26 +79,31 @@ X86_FLAGS = {
 }
 
 
-def _targets() -> list[str]:
+def isas() -> list[str]:
+    """Return the instruction sets of this machine, keys of `X86_FLAGS`."""
     if platform.machine() != "x86_64":
         return ["portable"]
     cpu = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
     return ["generic", "portable", *(name for name, flag in (("avx2", " fma "), ("avx512", "avx512bw")) if flag in cpu)]
 
 
-@pytest.fixture(scope="module", params=_targets())
-def lib(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """Compile the functions for one instruction set."""
+def compiled(source: str, isa: str, folder: Path) -> ctypes.CDLL:
+    """Compile functions for one instruction set, and load them."""
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     if compiler is None:
         pytest.skip("no C compiler")
-    folder = tmp_path_factory.mktemp("vector")
-    source, library = folder / "f.c", folder / "f.so"
-    source.write_text(SOURCE)
-    flags = X86_FLAGS[request.param] if platform.machine() == "x86_64" else []
-    flags += ["-O2", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi", f"-I{TEMPLATES}", "-shared", "-fPIC"]
-    subprocess.run([compiler, *flags, str(source), "-o", str(library), "-lm"], check=True)
-    loaded = ctypes.CDLL(str(library))
+    file, library = folder / "f.c", folder / "f.so"
+    file.write_text(source)
+    flags = X86_FLAGS[isa] if platform.machine() == "x86_64" else []
+    flags = [*flags, "-O2", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi", f"-I{TEMPLATES}", "-shared", "-fPIC"]
+    subprocess.run([compiler, *flags, str(file), "-o", str(library), "-lm"], check=True)
+    return ctypes.CDLL(str(library))
+
+
+@pytest.fixture(scope="module", params=isas())
+def lib(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """Functions for each instruction set."""
+    loaded = compiled(SOURCE, request.param, tmp_path_factory.mktemp("vector"))
     for name in ("f_sum", "f_top", "f_product"):
         getattr(loaded, name).restype = ctypes.c_float
     assert loaded.f_lanes() == {"avx512": 16, "avx2": 8}.get(request.param, 4)

@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import platform
-import shutil
-import subprocess
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from .test_vector_math import TEMPLATES, X86_FLAGS, _targets
+from .test_vector_math import compiled, isas
 
 Wide = NDArray[np.longdouble]
 SOURCE = """
@@ -71,19 +68,10 @@ FUNCTIONS: dict[str, tuple[Callable[[Wide], Wide], float, float, float]] = {
 }
 
 
-@pytest.fixture(scope="module", params=_targets())
+@pytest.fixture(scope="module", params=isas())
 def lib(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """Compile the functions for one instruction set."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    if compiler is None:
-        pytest.skip("no C compiler")
-    folder = tmp_path_factory.mktemp("vector64")
-    source, library = folder / "f.c", folder / "f.so"
-    source.write_text(SOURCE)
-    flags = X86_FLAGS[request.param] if platform.machine() == "x86_64" else []
-    flags += ["-O2", "-fno-math-errno", "-fno-trapping-math", "-Wno-psabi", f"-I{TEMPLATES}", "-shared", "-fPIC"]
-    subprocess.run([compiler, *flags, str(source), "-o", str(library), "-lm"], check=True)
-    loaded = ctypes.CDLL(str(library))
+    """Functions for each instruction set."""
+    loaded = compiled(SOURCE, request.param, tmp_path_factory.mktemp("vector"))
     assert loaded.f_lanes() == {"avx512": 8, "avx2": 4}.get(request.param, 2)
     return loaded
 
