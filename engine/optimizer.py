@@ -19,7 +19,6 @@ from ..errors import UserError
 from ..grammar.library.load import Library
 from ..system.progress import Progress, ignore
 from . import graph_job, pipeline
-from .cost.cost_model import CostModel
 from .extraction.decode import TermValues
 from .graph_job import Job, Outcome
 from .ir import bodies
@@ -158,7 +157,7 @@ class _ModelGraphs:
 
     def __init__(self, source: Source, graph: Graph, options: Options, targets: Sequence[str]) -> None:
         self.source, self.options, self.targets = source, options, targets
-        self.costs = [CostModel(model=options.cost, target=t, threads=options.threads) for t in pipeline.TARGETS]  # type: ignore[arg-type]
+        self.costs = pipeline.cost_models(graph, options)
         self.parts = bodies.Numbering(bodies.mark_bodies(graph))
         self.outcomes: list[Outcome] = []
         self._decoded: dict[str, list[Graph]] = {target: [] for target in targets}

@@ -23,6 +23,7 @@ from typing import Any
 from ..grammar.library.load import Library
 from ..system.progress import Progress, ignore
 from .cost.cost_model import CostModel
+from .cost.likely_sizes import likely_sizes
 from .egraph import encode as encoding
 from .egraph.egraph import EGraph
 from .extraction import decode as decoding
@@ -65,6 +66,12 @@ def promote(source: Source, options: Options) -> Graph | None:
         if not float_promotion.needs_promotion(source.graph, traits):
             return None
         return float_promotion.promote(source.graph, traits, exact=options.numerics == "exact")
+
+
+def cost_models(graph: Graph, options: Options) -> list[CostModel]:
+    """Return the cost models of the results for a graph, whose free sizes are taken to be likely ones."""
+    likely = likely_sizes(graph)
+    return [CostModel(options.cost, target, threads=options.threads, hints=likely) for target in TARGETS]  # type: ignore[arg-type]
 
 
 def prepare(library: Library, opsets: Mapping[str, int], options: Options, costs: Sequence[CostModel]) -> Setup:
@@ -169,8 +176,8 @@ def stages(model: Any, options: Options | None = None) -> Iterator[Stage]:
     options = options or Options()
     source = read(model, options, load_rules(options.rules, std=options.std_rules))
     yield "read", source
-    limits, costs = Limits(options.time_limit, options.node_limit), [CostModel(target=t) for t in TARGETS]  # type: ignore[arg-type]
-    setup = prepare(source.library, source.graph.opset, options, costs)
+    limits = Limits(options.time_limit, options.node_limit)
+    setup = prepare(source.library, source.graph.opset, options, cost_models(source.graph, options))
     runs: list[tuple[Graph, Sequence[str]]] = [(source.graph, TARGETS)]
     if (promoted := promote(source, options)) is not None:
         yield "promote", promoted

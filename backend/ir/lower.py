@@ -13,6 +13,8 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from ...engine.cost.likely_sizes import likely_sizes
+from ...engine.cost.operator_cost import Estimator
 from ...engine.ir.graph import Constant, DType, Graph, Node, TensorType
 from ...engine.ir.names import unique_name
 from ...engine.ir.symbolic import Dim
@@ -111,6 +113,14 @@ class Context:
         if found is not None and found.array.ndim <= 1 and found.array.dtype.kind in "iu" and found.array.size <= 64:
             return self.ints(value)
         return self._contents.get(value)
+
+    def likely(self, dim: Dim) -> int:
+        """Return an extent, or a likely value of one that is known at run time only."""
+        return dim if isinstance(dim, int) else int(self._estimator.dim(dim))
+
+    @cached_property
+    def _estimator(self) -> Estimator:
+        return Estimator(likely_sizes(self.graph))
 
     @cached_property
     def _makers(self) -> dict[str, Node]:

@@ -20,6 +20,11 @@
 K_INLINE int64_t k_first(int64_t n, int tid, int nth) { return n * tid / nth; }
 
 K_INLINE int64_t k_min(int64_t a, int64_t b) { return a < b ? a : b; }
+/* Size, at least 1, of equal parts of n items that have at most `most` of them; the last part may be smaller. */
+K_INLINE int64_t k_even(int64_t n, int64_t most) {
+  const int64_t parts = (n + most - 1) / most;
+  return parts > 0 ? (n + parts - 1) / parts : 1;
+}
 K_INLINE int64_t k_max(int64_t a, int64_t b) { return a > b ? a : b; }
 
 /* Row of the table of a module: a kernel's name and its function, which computes part tid of nth. */

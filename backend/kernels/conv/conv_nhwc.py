@@ -48,8 +48,6 @@ RUN = 20.0
 """Cycles for a tile to begin a run."""
 MOST_PHASES = 1024
 """Maximum number of phases of a transposed convolution."""
-NOMINAL = 28
-"""Extent of an image that stands for one known at run time only."""
 
 
 @lowering("rewrite.ChannelsLastConv", "rewrite.ChannelsLastConvBf16")
@@ -72,7 +70,8 @@ def lower_conv_nhwc(group: Group, ctx: Context) -> list[Step] | None:
     if problem.groups > 1 and not bf16 and (step := _by_window(problem, ctx)):
         return [step]
     if not bf16 and ctx.reassociate and (algorithm := winograd.plan(problem, ctx, nhwc=True)):
-        direct = blocking(problem, Runs(window.taps, c), ctx)[1].cycles * problem.batch
+        likely = problem.likely(ctx)
+        direct = blocking(likely, Runs(window.taps, c), ctx)[1].cycles * likely.batch
         if algorithm.cycles < 0.9 * direct:
             return [winograd.winograd_step(problem, algorithm, ctx, nhwc=True)]
     return [conv_step(problem, ctx)]
@@ -85,9 +84,9 @@ def _by_window(problem: ConvProblem, ctx: Context) -> Step | None:
         return None
     layout = Grouping.of(c, m, groups, ctx.target.lanes)
     if layout.pick != "all":
-        taken = replace(window, outputs=tuple(known(n) or NOMINAL for n in window.outputs))
-        product_cycles = blocking(replace(problem, window=taken), Runs(window.taps, c), ctx)[1].cycles * groups
-        if window_cycles(taken, layout, groups, ctx.target) > product_cycles:
+        likely = problem.likely(ctx)
+        product_cycles = blocking(likely, Runs(window.taps, c), ctx)[1].cycles * groups
+        if window_cycles(likely.window, layout, groups, ctx.target) > product_cycles:
             return None
     inputs = (problem.x, ctx.add_constant(layout.pack(problem.w, groups), "packed"))
     return plane_step_nhwc(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -58,6 +58,11 @@ class Window:
         """Number of outputs per image and channel."""
         return product(self.outputs)
 
+    @property
+    def is_known(self) -> bool:
+        """Whether all extents are known and none is 0."""
+        return all(map(known, (*self.inputs, *self.outputs)))
+
     def reach(self, axis: int, outputs: int) -> int:
         """Number of inputs from the first to the last one under neighboring outputs."""
         return (outputs - 1) * self.stride[axis] + (self.kernel[axis] - 1) * self.dilation[axis] + 1
@@ -106,6 +111,12 @@ class ConvProblem(Problem):
     groups: int
     precision: Precision = Precision.F32
     flat: bool = False
+
+    def likely(self, ctx: Context) -> ConvProblem:
+        """Return this problem with likely sizes in the place of those known at run time only, to choose an algorithm."""
+        images, inputs, outputs = self.window.images, self.window.inputs, self.window.outputs
+        sizes = {"images": ctx.likely(images), "inputs": tuple(map(ctx.likely, inputs))}
+        return replace(self, window=replace(self.window, **sizes, outputs=tuple(map(ctx.likely, outputs))))
 
     @property
     def m(self) -> int:

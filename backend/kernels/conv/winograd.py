@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -117,14 +117,16 @@ class Algorithm:
 
 
 def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False) -> Algorithm | None:
-    """Return the best algorithm by the model; None for other filters or strides, and for few or odd NCHW channels."""
+    """Return the best algorithm by the model; None for other filters or strides, and for few or odd NCHW channels.
+
+    Extents known at run time only are taken to be likely ones."""
+    problem = problem.likely(ctx)
     window, m, c, lanes = problem.window, problem.m, problem.channels, ctx.target.lanes
     fits = window.kernel[1:] == (3, 3) and window.stride == window.dilation == (1, 1, 1)
-    fixed = all(map(known, (*window.inputs, *window.outputs)))
     if not nhwc and (problem.groups != 1 or window.kernel[0] != 1 or window.outputs[0] != 1):
         return None
     few = c < lanes // 2 or m < lanes if nhwc else c % lanes != 0 or m < 2 * lanes
-    if not fits or not fixed or few or not all(isinstance(p, int) for p in window.pad):
+    if not fits or not window.is_known or few or not all(isinstance(p, int) for p in window.pad):
         return None
     candidates = (
         algorithm(problem, ctx, t, most, nhwc=nhwc, stored=stored)
@@ -201,10 +203,15 @@ def winograd_step(problem: ConvProblem, algorithm: Algorithm, ctx: Context, *, n
     """Return the step that convolves with weights [groups * M, C, 3, 3] or [groups * M, C, slices, 3, 3]."""
     blocks, lanes, choice, epilogue = algorithm.blocks, ctx.target.lanes, algorithm.tiles, problem.epilogue
     t, m, c, chunk = blocks.t, problem.m, problem.channels, algorithm.chunk
-    slices, groups = problem.window.kernel[0], problem.groups
+    window, nr, xis, groups = problem.window, choice.nv * lanes, (t + 2) ** 2, problem.groups
+    if not window.is_known:
+        choice = choice.cut()  # blocks are divided at run time
+    slices = window.kernel[0]
     k = c * slices
-    window, nr, xis = problem.window, choice.nv * lanes, (t + 2) ** 2
-    turned = (blocks.rows * t + 2) * (blocks.columns * t + 2 + lanes) * lanes + lanes * lanes
+    most_rows, most_columns = blocks.rows, blocks.columns
+    if not window.is_known:  # an NCHW kernel transposes whole blocks, in memory that is reserved for the largest
+        most_rows, most_columns = (blocks.size,) * 2 if nhwc else (2 * blocks.rows, blocks.columns)
+    turned = (most_rows * t + 2) * (most_columns * t + 2 + lanes) * lanes + lanes * lanes
     ldv = -(-k // lanes) * lanes + 16
     v_plane, s_plane = _plane(blocks.size * ldv), _plane(blocks.size * nr)
     floats = xis * (v_plane + s_plane) + (0 if nhwc else turned)
@@ -220,16 +227,19 @@ def winograd_step(problem: ConvProblem, algorithm: Algorithm, ctx: Context, *, n
         "m": m,
         "c": c,
         "slices": slices,
-        "depth": window.inputs[0],
-        "planes": window.outputs[0],
+        "depth": extents(window.inputs[0]),
+        "planes": extents(window.outputs[0]),
         "front": window.pad[0],
-        "h": window.inputs[1],
-        "w": window.inputs[2],
-        "oh": window.outputs[1],
-        "ow": window.outputs[2],
+        "h": extents(window.inputs[1]),
+        "w": extents(window.inputs[2]),
+        "oh": extents(window.outputs[1]),
+        "ow": extents(window.outputs[2]),
         "top": window.pad[1],
         "left": window.pad[2],
-        **asdict(blocks),
+        "t": t,
+        "most": blocks.size,
+        "most_rows": most_rows,
+        "most_columns": most_columns,
         "parts": algorithm.parts,
         "scratch": scratch,
         "ldv": ldv,

@@ -1,0 +1,126 @@
+"""Latency of programs for any size, beside programs of the same networks for one size.
+
+    python -m rewrite.benchmarks.free_sizes [MODEL...] [--target avx2] [--profile]
+
+One thread; minima of interleaved bursts. All run on the same inputs: ours with free sizes over ours with fixed ones, and
+ONNX Runtime with free sizes over ours with free sizes. Of a network that was exported with fixed sizes, the axes listed in
+`NETS` are made free.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import onnx
+import onnxruntime
+import rewrite
+
+from . import models
+from .inputs import make_inputs
+
+ROUNDS = 15
+BURST = 0.1  # seconds
+
+IMAGE = {0: "batch", 2: "height", 3: "width"}
+"""Free axes of a batch of images."""
+
+NETS: dict[str, tuple[Mapping[int, str], Mapping[str, int]]] = {
+    "nudenet": (IMAGE, {"height": 320, "width": 320}),
+    "ocr_det": (IMAGE, {"height": 480, "width": 640}),
+    "ocr_rec": (IMAGE, {"height": 48, "width": 320}),
+    "resnet18.ts.opt": (IMAGE, {"height": 224, "width": 224}),
+    "resnet50.ts.opt": (IMAGE, {"height": 224, "width": 224}),
+    "mobilenet_v2.ts.opt": (IMAGE, {"height": 224, "width": 224}),
+    "efficientnet_b0.ts.opt": (IMAGE, {"height": 224, "width": 224}),
+    "regnet.ts.opt": (IMAGE, {"height": 224, "width": 224}),
+    "unet.ts.opt": (IMAGE, {"height": 256, "width": 256}),
+    "fsrcnn.ts.raw": (IMAGE, {"height": 96, "width": 96}),
+    "edsr.ts.raw": (IMAGE, {"height": 48, "width": 48}),
+    "denoiser.ts.raw": (IMAGE, {"height": 96, "width": 96}),
+    "segformer.ts.raw": ({0: "batch"}, {}),
+    "unet_3d.ts.opt": ({0: "batch", 2: "depth", 3: "height", 4: "width"}, {"depth": 32, "height": 48, "width": 48}),
+    "swin_tiny.ts.dyn": ({0: "batch"}, {}),
+    "vit_small.ts.dyn": ({0: "batch"}, {}),
+    "bert_base.ts.dyn": ({}, {"sequence": 128}),
+    "gpt2.ts.dyn": ({}, {"sequence": 64}),
+    "llama.ts.dyn": ({}, {"sequence": 64}),
+    "whisper_encoder.ts.dyn": ({}, {}),
+    "wav2vec2.ts.raw": ({0: "batch", 1: "samples"}, {"samples": 16000}),
+    "silero_vad_16k": ({}, {"sequence": 576}),
+}
+"""Networks, with the axes of their first input that are made free, and the sizes that they run at (batches are 1)."""
+
+
+def freed(name: str, axes: Mapping[int, str]) -> onnx.ModelProto:
+    """Return a network with these axes of its first input free, and no sizes stated inside."""
+    model = onnx.load(models.path(name))
+    shape = model.graph.input[0].type.tensor_type.shape
+    if any(dim.dim_value for dim in (shape.dim[axis] for axis in axes)):
+        del model.graph.value_info[:]
+        for output in model.graph.output:
+            output.type.tensor_type.ClearField("shape")
+    for axis, symbol in axes.items():
+        shape.dim[axis].dim_param = symbol
+    return model
+
+
+def minima(calls: Mapping[str, Callable[[], object]]) -> dict[str, float]:
+    """Return the least seconds of each call, in bursts that take turns."""
+    for call in calls.values():
+        call()
+    least = dict.fromkeys(calls, float("inf"))
+    for _ in range(ROUNDS):
+        for name, call in calls.items():
+            end = time.perf_counter() + BURST
+            while (start := time.perf_counter()) < end:
+                call()
+                least[name] = min(least[name], time.perf_counter() - start)
+    return least
+
+
+def measure(name: str, target: str, profile: bool) -> list[str]:
+    """Return the row of a network."""
+    axes, sizes = NETS[name]
+    model = freed(name, axes)
+    fixed = {"batch": 1, **sizes}
+    symbols = {dim.dim_param for value in model.graph.input for dim in value.type.tensor_type.shape.dim}
+    feeds = make_inputs(model, fixed)
+    free = rewrite.compile(model, threads=1, target=target)
+    exact = rewrite.compile(model, threads=1, target=target, shapes={n: s for n, s in fixed.items() if n in symbols})
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    peer = onnxruntime.InferenceSession(model.SerializeToString(), options)
+    expected = peer.run(None, dict(feeds))
+    for got, want in zip(free.run(feeds).values(), expected, strict=True):
+        np.testing.assert_allclose(got, want, rtol=1e-2, atol=1e-3 * max(1.0, float(np.abs(want).max())))
+    times = minima(
+        {"free": lambda: free.run(feeds), "fixed": lambda: exact.run(feeds), "peer": lambda: peer.run(None, dict(feeds))}
+    )
+    if profile:
+        for size, program in (("free", free), ("fixed", exact)):
+            print(size, file=sys.stderr)
+            for kernel in program.profile(feeds).rows:
+                print(f"  {kernel.seconds * 1e6:9.1f} us {'+'.join(kernel.kernels)} {kernel.ops} {kernel.shape}", file=sys.stderr)
+    fallbacks = len(free.plan.fallbacks())
+    ratios = (times["free"] / times["fixed"], times["peer"] / times["free"])
+    at = " x ".join(str(n) for n in next(iter(feeds.values())).shape)
+    return [name, at, *(f"{r:.2f}" for r in ratios), str(fallbacks)]
+
+
+def main() -> None:
+    """Print a row for each network."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("models", nargs="*", default=list(NETS))
+    parser.add_argument("--target", default="native")
+    parser.add_argument("--profile", action="store_true")
+    given = parser.parse_args()
+    for name in given.models:
+        print(measure(name, given.target, given.profile), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,50 @@
+"""Likely values of the sizes that a model leaves free, for decisions made before they are known.
+
+A batch has one element: that is what a service runs, and what others run many times. Other extents follow from the rank
+of the input and its element type: images, volumes, signals, tokens. Programs are right for any size; only which graph,
+which layout and which algorithm are chosen depends on these values.
+"""
+
+from __future__ import annotations
+
+from ..ir.dim_expr import symbol_name
+from ..ir.graph import Graph, TensorType
+
+BATCH = 1
+IMAGE, VOLUME = 224, 64
+"""Height and width of an image; each extent of a volume."""
+SEQUENCE, FRAMES, SAMPLES = 128, 256, 16_000
+"""Tokens of a text, frames of features, and samples of a signal: one second."""
+
+
+def likely_sizes(graph: Graph) -> dict[str, int]:
+    """Return likely values of the symbols that are extents of a graph's inputs.
+
+    The first input that has a symbol decides."""
+    found: dict[str, int] = {}
+    for value in graph.inputs:
+        type_ = graph.types.get(value)
+        if isinstance(type_, TensorType) and type_.shape is not None:
+            for axis, dim in enumerate(type_.shape):
+                if name := symbol_name(dim):
+                    found.setdefault(name, _likely(type_, axis))
+    return found
+
+
+def _likely(type_: TensorType, axis: int) -> int:
+    """Return the likely extent of an axis of an input."""
+    shape = type_.shape
+    assert shape is not None
+    rank = len(shape)
+    numeric = type_.dtype is None or type_.dtype.is_float
+    if axis == 0:
+        return BATCH if rank > 1 else SEQUENCE
+    if rank == 2:
+        return SAMPLES if numeric else SEQUENCE
+    if rank == 3:
+        return FRAMES if axis == 2 else SEQUENCE
+    if rank == 4:
+        free = sum(symbol_name(dim) is not None for dim in shape[1:])
+        few = any(isinstance(shape[a], int) and 1 <= shape[a] <= 4 for a in (1, 3))
+        return IMAGE if free > 1 or few else SEQUENCE
+    return VOLUME
