@@ -40,7 +40,6 @@ NETS: dict[str, tuple[Mapping[int, str], Mapping[str, int]]] = {
     "unet.ts.opt": (IMAGE, {"height": 256, "width": 256}),
     "fsrcnn.ts.raw": (IMAGE, {"height": 96, "width": 96}),
     "edsr.ts.raw": (IMAGE, {"height": 48, "width": 48}),
-    "denoiser.ts.raw": (IMAGE, {"height": 96, "width": 96}),
     "segformer.ts.raw": ({0: "batch"}, {}),
     "unet_3d.ts.opt": ({0: "batch", 2: "depth", 3: "height", 4: "width"}, {"depth": 32, "height": 48, "width": 48}),
     "swin_tiny.ts.dyn": ({0: "batch"}, {}),
@@ -98,13 +97,20 @@ def measure(name: str, target: str, profile: bool) -> list[str]:
     for got, want in zip(free.run(feeds).values(), expected, strict=True):
         np.testing.assert_allclose(got, want, rtol=1e-2, atol=1e-3 * max(1.0, float(np.abs(want).max())))
     times = minima(
-        {"free": lambda: free.run(feeds), "fixed": lambda: exact.run(feeds), "peer": lambda: peer.run(None, dict(feeds))}
+        {
+            "free": lambda: free.run(feeds),
+            "fixed": lambda: exact.run(feeds),
+            "peer": lambda: peer.run(None, dict(feeds)),
+        }
     )
     if profile:
         for size, program in (("free", free), ("fixed", exact)):
             print(size, file=sys.stderr)
             for kernel in program.profile(feeds).rows:
-                print(f"  {kernel.seconds * 1e6:9.1f} us {'+'.join(kernel.kernels)} {kernel.ops} {kernel.shape}", file=sys.stderr)
+                print(
+                    f"  {kernel.seconds * 1e6:9.1f} us {'+'.join(kernel.kernels)} {kernel.ops} {kernel.shape}",
+                    file=sys.stderr,
+                )
     fallbacks = len(free.plan.fallbacks())
     ratios = (times["free"] / times["fixed"], times["peer"] / times["free"])
     at = " x ".join(str(n) for n in next(iter(feeds.values())).shape)

@@ -10,6 +10,7 @@ o = stride * i - pad + dilation * k.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from numpy.typing import NDArray
@@ -88,19 +89,20 @@ def conv_step(problem: ConvProblem, ctx: Context) -> Step:
     bf16, int8 = problem.precision is Precision.BF16, problem.precision is Precision.INT8
     pixels = problem.window.pixels
     panels = _Panels(problem, ctx)
-    choice = tiling.choose(
+    choose = partial(
+        tiling.choose,
         ctx.target,
         problem.m,
-        pixels if isinstance(pixels, int) else None,
-        panels.depth,
+        k=panels.depth,
         threads=ctx.threads,
         batch=problem.batch,
         packing=0.0 if panels.direct else panels.gathering * (1 + bf16),
     )
+    choice = choose(pixels if isinstance(pixels, int) else None)
     fast = ctx.reassociate and not int8 and ctx.real is DType.F32  # Winograd's rounding is for users of f32
     if fast and (algorithm := winograd.plan(problem, ctx)):
         margin = 0.9 if bf16 else 0.8
-        if algorithm.cycles < margin * (choice.cycles + WEIGHTS * problem.w.size / (1 + bf16)):
+        if algorithm.cycles < margin * (choose(ctx.likely(pixels)).cycles + WEIGHTS * problem.w.size / (1 + bf16)):
             return winograd.winograd_step(problem, algorithm, ctx)
     if (count := known(pixels)) and (small := panels.small(count)):
         if small[1].cycles < 0.96 * choice.cycles:  # the model is no more exact than that

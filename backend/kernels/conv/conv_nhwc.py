@@ -71,7 +71,7 @@ def lower_conv_nhwc(group: Group, ctx: Context) -> list[Step] | None:
         return [step]
     if not bf16 and ctx.reassociate and (algorithm := winograd.plan(problem, ctx, nhwc=True)):
         likely = problem.likely(ctx)
-        direct = blocking(likely, Runs(window.taps, c), ctx)[1].cycles * likely.batch
+        direct = blocking(likely, Runs(window.taps, c), ctx)[-1].cycles * likely.batch
         if algorithm.cycles < 0.9 * direct:
             return [winograd.winograd_step(problem, algorithm, ctx, nhwc=True)]
     return [conv_step(problem, ctx)]
@@ -85,7 +85,7 @@ def _by_window(problem: ConvProblem, ctx: Context) -> Step | None:
     layout = Grouping.of(c, m, groups, ctx.target.lanes)
     if layout.pick != "all":
         likely = problem.likely(ctx)
-        product_cycles = blocking(likely, Runs(window.taps, c), ctx)[1].cycles * groups
+        product_cycles = blocking(likely, Runs(window.taps, c), ctx)[-1].cycles * groups
         if window_cycles(likely.window, layout, groups, ctx.target) > product_cycles:
             return None
     inputs = (problem.x, ctx.add_constant(layout.pack(problem.w, groups), "packed"))
@@ -113,14 +113,13 @@ def conv_step(problem: ConvProblem, ctx: Context) -> Step:
     length = window.kernel[2] * c if copied else c
     runs = Runs(window.taps * c // length, length, copied)
     k = runs.count * length
-    block, choice = blocking(problem, runs, ctx)
+    block, columns, choice = blocking(problem, runs, ctx)
     block_rows = min(block, window.pixels) if isinstance(window.pixels, int) else block
     nr = choice.nv * target.lanes
     part = runs.count
     if not copied and not epilogue.is_half and k * nr * 4 > target.l2 * 3 // 5:
         part = math.ceil(runs.count / min(runs.count, math.ceil(k * nr * 4 / (target.l2 * 3 // 5))))
-    lines, ld = copied_lines(window, block, c) if copied else (0, 0)
-    reserved = -(-(lines * ld if copied else c * groups) // 16) * 16
+    reserved = -(-(copied_elements(window, block, columns, c) if copied else c * groups) // 16) * 16
     scratch = -(-(reserved * 4 + block * runs.count * 8) // 64) * 64
     extents = Extents()
     params = {
@@ -131,8 +130,7 @@ def conv_step(problem: ConvProblem, ctx: Context) -> Step:
         "prefetch": prefetched_lines(choice, target, block_rows, m, k),
         "block": block,
         "copied": copied,
-        "lines": lines,
-        "ld": ld,
+        "columns": columns,
         "reserved": reserved,
         "scratch": scratch,
         "tiles": {**choice.sizes, "dot": problem.precision.dot(), "out": epilogue.c},
@@ -147,39 +145,40 @@ def conv_step(problem: ConvProblem, ctx: Context) -> Step:
 
 
 def can_copy(window: Window, groups: int, c: int) -> bool:
-    """Whether input lines are better copied: few channels, adjacent columns, known extents."""
-    fixed = all(map(known, (*window.outputs[1:], *window.pad[1:], *window.inputs)))
+    """Whether input lines are better copied: those of images with few channels, and filters of adjacent columns."""
     flat = window.kernel[0] == 1 and window.outputs[0] == 1 and window.inputs[0] == 1 and window.pad[0] == 0
-    return groups == 1 and c <= FEW and window.kernel[2] > 1 and window.dilation[2] == 1 and fixed and flat
+    return groups == 1 and c <= FEW and window.kernel[2] > 1 and window.dilation[2] == 1 and flat
 
 
-def copied_lines(window: Window, block: int, c: int) -> tuple[int, int]:
-    """Return the input lines under a block of whole output rows, and their length in elements, padding included."""
-    across = window.outputs[2]
-    assert isinstance(across, int)
-    return window.reach(1, block // across), ((across - 1) * window.stride[2] + window.kernel[2]) * c
+def copied_elements(window: Window, block: int, columns: int, c: int) -> int:
+    """Return the number of inputs under a block of at most `columns` pixels of an output row, or of whole rows.
+
+    Where the width is known, `columns` divides the block. Any other block has fewer inputs than its pixels in one row or
+    in one column."""
+    across = {columns, columns if known(window.outputs[2]) else 1}
+    return max(window.reach(1, block // n) * ((n - 1) * window.stride[2] + window.kernel[2]) * c for n in across)
 
 
-def blocking(problem: ConvProblem, runs: Runs, ctx: Context) -> tuple[int, Tiles]:
-    """Return the pixels of a block, and the tiles."""
+def blocking(problem: ConvProblem, runs: Runs, ctx: Context) -> tuple[int, int, Tiles]:
+    """Return the maximum number of pixels in a block, and in a row of a copied one; and the tiles."""
     window, target = problem.window, ctx.target
     pixels = known(window.pixels)
     k = runs.count * (runs.length + round(RUN * 2 / 24))
     choice = tiling.choose(target, pixels, problem.m, k, threads=ctx.threads, batch=problem.batch)
+    if runs.copied:
+        _, height, width = map(ctx.likely, window.outputs)
+        line = ((max(1, width) - 1) * window.stride[2] + window.kernel[2]) * (runs.length // window.kernel[2]) * 4
+        most = max(1, min(COPY // max(1, line * window.stride[1]), TABLE * 4 // (8 * runs.count * max(1, width))))
+        rows = math.ceil(height / max(1, math.ceil(height / most)))
+        if pixels is None:
+            return max(1, rows * width), max(1, rows * width), choice.cut()
+        left = {rows * width % choice.mr, height % rows * width % choice.mr} - {0}
+        return rows * width, width, replace(choice, rest=tuple(sorted(left, reverse=True)))
     if pixels is None:
         choice = choice.cut()
-        return math.ceil(max(1, TABLE // (8 * runs.count)) / choice.mr) * choice.mr, choice
-    if runs.copied:
-        _, height, width = window.outputs
-        assert isinstance(height, int)
-        assert isinstance(width, int)
-        line = copied_lines(window, width, runs.length // window.kernel[2])[1] * 4
-        most = max(1, min(COPY // max(1, line * window.stride[1]), TABLE * 4 // (8 * runs.count * width)))
-        rows = math.ceil(height / math.ceil(height / most))
-        left = {rows * width % choice.mr, height % rows * width % choice.mr} - {0}
-        return rows * width, replace(choice, rest=tuple(sorted(left, reverse=True)))
+        return math.ceil(max(1, TABLE // (8 * runs.count)) / choice.mr) * choice.mr, 0, choice
     blocks = math.ceil(pixels * runs.count * 8 / TABLE)
-    return math.ceil(math.ceil(pixels / blocks) / choice.mr) * choice.mr, choice
+    return math.ceil(math.ceil(pixels / blocks) / choice.mr) * choice.mr, 0, choice
 
 
 @lowering("rewrite.ChannelsLastConvTranspose")

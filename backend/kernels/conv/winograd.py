@@ -120,6 +120,7 @@ def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False) -> Algorithm
     """Return the best algorithm by the model; None for other filters or strides, and for few or odd NCHW channels.
 
     Extents known at run time only are taken to be likely ones."""
+    blocks = _BLOCKS if problem.window.is_known else _BLOCKS[2:]  # few tiles suit only sizes that they divide
     problem = problem.likely(ctx)
     window, m, c, lanes = problem.window, problem.m, problem.channels, ctx.target.lanes
     fits = window.kernel[1:] == (3, 3) and window.stride == window.dilation == (1, 1, 1)
@@ -131,7 +132,7 @@ def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False) -> Algorithm
     candidates = (
         algorithm(problem, ctx, t, most, nhwc=nhwc, stored=stored)
         for t in (4, 2)
-        for most in _BLOCKS
+        for most in blocks
         for stored in (True, False)
     )
     return min(candidates, key=lambda found: found.cost)
@@ -204,21 +205,22 @@ def winograd_step(problem: ConvProblem, algorithm: Algorithm, ctx: Context, *, n
     blocks, lanes, choice, epilogue = algorithm.blocks, ctx.target.lanes, algorithm.tiles, problem.epilogue
     t, m, c, chunk = blocks.t, problem.m, problem.channels, algorithm.chunk
     window, nr, xis, groups = problem.window, choice.nv * lanes, (t + 2) ** 2, problem.groups
-    if not window.is_known:
-        choice = choice.cut()  # blocks are divided at run time
+    most, most_rows, most_columns = blocks.size, blocks.rows, blocks.columns
+    if not window.is_known:  # images are divided at run time
+        choice = choice.cut()
+        most = most_rows = most_columns = max(most, *_BLOCKS[:3])
+        if not nhwc:  # the kernel transposes whole blocks, in memory that is reserved for the largest
+            most_rows = max(_BLOCKS[0], blocks.rows)
     slices = window.kernel[0]
     k = c * slices
-    most_rows, most_columns = blocks.rows, blocks.columns
-    if not window.is_known:  # an NCHW kernel transposes whole blocks, in memory that is reserved for the largest
-        most_rows, most_columns = (blocks.size,) * 2 if nhwc else (2 * blocks.rows, blocks.columns)
     turned = (most_rows * t + 2) * (most_columns * t + 2 + lanes) * lanes + lanes * lanes
     ldv = -(-k // lanes) * lanes + 16
-    v_plane, s_plane = _plane(blocks.size * ldv), _plane(blocks.size * nr)
+    v_plane, s_plane = _plane(most * ldv), _plane(most * nr)
     floats = xis * (v_plane + s_plane) + (0 if nhwc else turned)
     floats += xis * (chunk * nr + 16) if chunk else 0
-    prefetch = prefetched_lines(choice, ctx.target, blocks.size, (9 if chunk else xis) * m, k)
+    prefetch = prefetched_lines(choice, ctx.target, most, (9 if chunk else xis) * m, k)
     if chunk and prefetch:  # the lines are those of one tap, not of a step
-        prefetch = -(-36 * nr // (64 * xis * -(-blocks.size // choice.mr)))
+        prefetch = -(-36 * nr // (64 * xis * -(-most // choice.mr)))
     scratch = -(-floats * 4 // 64) * 64
     extents = Extents()
     params = {
@@ -237,7 +239,7 @@ def winograd_step(problem: ConvProblem, algorithm: Algorithm, ctx: Context, *, n
         "top": window.pad[1],
         "left": window.pad[2],
         "t": t,
-        "most": blocks.size,
+        "most": most,
         "most_rows": most_rows,
         "most_columns": most_columns,
         "parts": algorithm.parts,

@@ -68,7 +68,7 @@ class Tiles:
 
     def cut(self) -> Tiles:
         """The same tile with edge tiles for any number of remaining rows."""
-        return replace(self, rest=tuple(r for r in (4, 2, 1) if r < self.mr))
+        return replace(self, rest=(8,) * (self.mr >= 12) + tuple(r for r in (4, 2, 1) if r < self.mr))
 
 
 def _candidates(target: Target) -> list[tuple[int, int]]:

@@ -22,7 +22,7 @@ from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
 from ...ir.target import Target
-from ..conv.conv_nhwc import Runs, blocking, can_copy, copied_lines
+from ..conv.conv_nhwc import Runs, blocking, can_copy, copied_elements
 from ..conv.depthwise_pool_nhwc import best_tile, pieces
 from ..conv.problem import SMALL_PLANES, ConvProblem, Window, known, window_of
 from ..gemm import tiles as tiling
@@ -86,15 +86,12 @@ def conv_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, A
     copied = not direct and can_copy(window, groups, c)
     count, taps = (window.taps // window.kernel[2], window.kernel[2]) if copied else (window.taps, 1)
     words = Precision.INT8.words(taps * c)
-    block, choice = blocking(problem, Runs(count, words, copied), ctx)
+    block, columns, choice = blocking(problem, Runs(count, words, copied), ctx)
     if direct and (whole := known(pixels)):
         choice = tiling.choose(target, whole, m, words, threads=ctx.threads, batch=problem.batch)
         block = whole
-    nr, ld, reserved = choice.nv * target.lanes, 0, c * groups
-    if copied:
-        lines, ld = copied_lines(window, block, c)
-        reserved = lines * ld
-    reserved = -(-(reserved + 4) // 64) * 64
+    nr = choice.nv * target.lanes
+    reserved = -(-((copied_elements(window, block, columns, c) if copied else c * groups) + 4) // 64) * 64
     scratch = 0 if direct else -(-(reserved + block * count * 8) // 64) * 64
     block_rows = min(block, pixels) if isinstance(pixels, int) else block
     extents = Extents()
@@ -106,7 +103,7 @@ def conv_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, A
         "copied": copied,
         "prefetch": prefetched_lines(choice, target, block_rows, m, count * words),
         "block": extents(pixels) if direct and not isinstance(pixels, int) else block,
-        "ld": ld,
+        "columns": columns,
         "reserved": reserved,
         "scratch": scratch,
         "tiles": choice.sizes,

@@ -59,6 +59,17 @@ def step_of(case: Case, **options: Any) -> Step:
 ANY_SIZE: Mapping[str, Sequence[int | str]] = {"x": ("N", 16, "H", "W")}
 
 
+def any_size(case: Case, *result: int | str) -> Case:
+    """Return the case in NHWC with images or volumes of any size; `result` is the shape of y, in NHWC."""
+    x = case.inputs["x"].shape
+    symbolic = {"x": ("N", *("D", "H", "W")[5 - len(x) :], x[1])}
+    if "r" in case.inputs:
+        symbolic["r"] = result
+    dims = tuple(d if isinstance(d, int) else parse(d) for d in result)
+    types = {value: TensorType(DType.F32, dims) for node in case.nodes for value in node.outputs}
+    return replace(last(case), symbolic=symbolic, types=types)
+
+
 def test_one_tap() -> None:
     cases = [
         conv((2, 64, 7, 7), (40, 64, 1, 1), "Relu", residual=(2, 40, 7, 7)),
@@ -110,6 +121,18 @@ def test_few_channels_are_read_by_lines() -> None:
         conv((1, 3, 224, 224), (8, 3, 3, 3), strides=(2, 2), residual=(1, 8, 111, 111)),
     ]
     check([last(case) for case in cases])
+
+
+def test_few_channels_of_images_of_any_size() -> None:
+    """Blocks are whole rows of narrow images and parts of the rows of wide ones, whatever is likely."""
+    half = ("N", "(H+1)//2", "(W+1)//2", 20)
+    attrs = {"strides": (2, 2), "pads": (3, 3, 3, 3)}
+    cases = []
+    for n, h, w in ((1, 33, 32), (2, 224, 9), (1, 5, 1001), (1, 1, 1), (0, 8, 8), (1, 224, 224), (1, 3, 4000)):
+        cases.append(any_size(conv((n, 3, h, w), (20, 3, 7, 7), "Relu", **attrs), *half))
+        cases.append(any_size(conv((n, 1, h, w), (16, 1, 5, 5), pads=(2, 1, 2, 3)), "N", "H", "W", 16))
+    assert all(step_of(case).kernel.params["copied"] for case in cases)
+    check(cases)
 
 
 def test_weights_that_are_done_in_parts() -> None:
@@ -270,6 +293,24 @@ def test_winograd(t: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
         conv((2, 42, 8, 10), (40, 21, 3, 3), group=2, pads=PADS),
     ]
     made = [last(replace(case, rtol=1e-4, atol=5e-5)) for case in cases]
+    assert {kernel_of(case) for case in made} == {"winograd_nhwc"}
+    check(made)
+
+
+@pytest.mark.parametrize("chunk", [0, 16])
+@pytest.mark.parametrize(("t", "most"), [(2, 28), (4, 8), (4, 28)])
+def test_winograd_of_any_size(t: int, most: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images and volumes that are larger and smaller than likely ones, empty ones among them."""
+    forced(monkeypatch, t, most, parts=2, chunk=chunk)
+    cases = []
+    for n, h, w in ((1, 8, 8), (2, 13, 9), (1, 1, 300), (1, 90, 2), (3, 1, 1), (1, 20, 100), (0, 4, 4)):
+        x = (n, 21, h, w)
+        cases.append(any_size(conv(x, (40, 21, 3, 3), "Relu", residual=(n, 40, h, w), pads=PADS), "N", "H", "W", 40))
+        cases.append(any_size(conv((n, 42, h, w), (40, 21, 3, 3), group=2, pads=PADS), "N", "H", "W", 40))
+    for d, h, w in ((1, 5, 6), (4, 11, 3)):
+        volume = conv((2, 16, d, h, w), (17, 16, 3, 3, 3), "Relu", pads=(1,) * 6)
+        cases.append(any_size(volume, "N", "D", "H", "W", 17))
+    made = [replace(case, rtol=1e-4, atol=5e-5) for case in cases]
     assert {kernel_of(case) for case in made} == {"winograd_nhwc"}
     check(made)
 

@@ -35,7 +35,7 @@ def forced(monkeypatch: pytest.MonkeyPatch, t: int, most: int, parts: int = 0, c
     def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False) -> winograd.Algorithm | None:
         if real(problem, ctx, nhwc=nhwc) is None:
             return None
-        found = winograd.algorithm(problem, ctx, t, most, nhwc=nhwc, stored=not chunk)
+        found = winograd.algorithm(problem.likely(ctx), ctx, t, most, nhwc=nhwc, stored=not chunk)
         most_parts = min(parts, 1 + problem.m // 64) if parts else found.parts
         return replace(found, cycles=0.0, parts=most_parts, chunk=min(chunk, problem.channels))
 
@@ -43,7 +43,9 @@ def forced(monkeypatch: pytest.MonkeyPatch, t: int, most: int, parts: int = 0, c
 
 
 def kernel_of(case: Case, **options: Any) -> str:
-    graph = harness.make_graph(list(case.nodes), case.inputs, constants=case.constants)
+    graph = harness.make_graph(
+        list(case.nodes), case.inputs, constants=case.constants, symbolic_shapes=case.symbolic, types=case.types
+    )
     items, _ = harness.lower(graph, **options)
     assert items is not None
     [step] = [item for item in items if isinstance(item, Step)]
@@ -76,6 +78,21 @@ def test_panels_in_parts_and_blocks_of_many_tiles(chunk: int, monkeypatch: pytes
     check([near(conv((1, 64, 14, 14), (200, 64, 3, 3), "Relu", residual=(1, 200, 14, 14), pads=PADS))])
     forced(monkeypatch, 2, 84, parts=2, chunk=chunk)
     check([near(conv((2, 128, 7, 7), (130, 128, 3, 3), pads=PADS))])
+
+
+@pytest.mark.parametrize("chunk", [0, 24])
+@pytest.mark.parametrize(("t", "most"), [(2, 28), (4, 8), (4, 28)])
+def test_images_of_any_size(t: int, most: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images larger and smaller than likely ones, empty ones among them."""
+    forced(monkeypatch, t, most, parts=2, chunk=chunk)
+    sizes = ((1, 8, 8), (2, 13, 9), (1, 1, 300), (1, 90, 2), (3, 1, 1), (1, 20, 100), (0, 4, 4))
+    free = {"x": ("N", 32, "H", "W"), "r": ("N", 40, "H", "W")}
+    cases = [
+        conv((n, 32, h, w), (40, 32, 3, 3), "Relu", residual=(n, 40, h, w), pads=PADS, symbolic=free)
+        for n, h, w in sizes
+    ]
+    assert {kernel_of(case) for case in cases} == {"winograd"}
+    check([near(case) for case in cases])
 
 
 def test_the_model_takes_it_for_large_ones_only() -> None:
