@@ -135,7 +135,7 @@ class CostModel:
         return total + sum(self.constant_cost(_type(graph, v)) for v in used)
 
     def _seconds(self, flops: float, efficiency: float, nbytes: float) -> float:
-        arithmetic = flops / (self.machine.flops * efficiency * self.threads)
+        arithmetic = flops / (self.machine.flops * efficiency * self.threads) if flops else 0.0
         traffic = nbytes / (self.machine.bandwidth(nbytes) * machines.shared_speedup(self.threads))
         return max(arithmetic, traffic)
 

@@ -150,7 +150,7 @@ class Estimator:
         return self.rates.get(dtype, 1.0)
 
     def dim(self, dim: Dim) -> float:
-        """Return a dim as a number, at least 0."""
+        """Return a dim as a number, at least 0, and at least 1 for a symbolic one."""
         if isinstance(dim, int):
             return float(dim)
         if dim not in self._dims:
@@ -158,7 +158,7 @@ class Estimator:
                 value = evaluate(dim, {name: self.hints.get(name, self.nominal) for name in sorted(symbols(dim))})
             except (ValueError, ArithmeticError):
                 value = self.nominal
-            self._dims[dim] = float(max(value, 0))
+            self._dims[dim] = float(max(value, 1))
         return self._dims[dim]
 
     def elements(self, type_: ValueType | None) -> float:

@@ -7,6 +7,7 @@ the implicit GEMM cannot do, and several groups share a vector. So it is the fas
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -31,6 +32,8 @@ WIDEST, LARGEST = 128, 4096
 """Largest window, in columns and in elements: each line is unrolled, and all addresses are tabulated."""
 TABLE = 16 << 10
 """Bytes of the table of addresses where each vector of channels is computed for many tiles."""
+_AROUND = (5, 6, 7, 8, 10, 12)
+"""Eighths of a likely extent that are as likely."""
 PERIOD = 4096
 """Bytes after which addresses share a set of the first-level cache."""
 SHARED, AGAIN = 1.5, 15.0
@@ -106,7 +109,7 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
     window, epilogue, target = problem.window, problem.epilogue, ctx.target
     grouping = Grouping.of(problem.width, problem.multiple, problem.groups, target.lanes)
     channels, blocks = problem.groups * problem.multiple, grouping.blocks(problem.groups)
-    tile = best_window_tile(window, grouping, target)
+    tile = best_window_tile(window, grouping, target, ctx.likely)
     slots = tile.slots(window)
     nbytes = blocks * grouping.vectors * target.vector_bytes * window.taps * grouping.inputs
     outer = problem.kind == "depthwise" and nbytes > target.l1 // 2
@@ -129,6 +132,7 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
         "g": window.params(problem.channels, extents),
         "rows": pieces(window.outputs[1], tile.rows),
         "columns": pieces(window.outputs[2], tile.columns),
+        "overlap": [not isinstance(n, int) for n in window.outputs[1:]],
         "rolled": tile.rolled,
         "outer": outer,
         "copied": asdict(copied) if copied else False,
@@ -144,7 +148,10 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
     leading = epilogue.row_leading_dimensions(problem.channels, channels, len(problem.inputs))
     kernel = Kernel("depthwise_pool_nhwc", params)
     work = serial_below(problem.work, SMALL_PLANES)
-    return problem.launch(kernel, problem.inputs, extents, work, scratch=scratch, leading_dimensions=leading)
+    known_edges = all(isinstance(n, int) for n in window.outputs[1:])  # others are computed twice
+    return problem.launch(
+        kernel, problem.inputs, extents, work, known_edges, scratch=scratch, leading_dimensions=leading
+    )
 
 
 @dataclass(frozen=True)
@@ -191,7 +198,7 @@ def fits_table(window: Window) -> bool:
 
 def window_cycles(window: Window, grouping: Grouping, groups: int, target: Target) -> float:
     """Model the cycles of the kernel for one image of known extents."""
-    tile = best_window_tile(window, grouping, target)
+    tile = best_window_tile(window, grouping, target, int)
     _, height, width = window.outputs
     assert isinstance(height, int)
     assert isinstance(width, int)
@@ -200,8 +207,10 @@ def window_cycles(window: Window, grouping: Grouping, groups: int, target: Targe
     return tiles * per_tile * (window.outputs[0] if isinstance(window.outputs[0], int) else 1)
 
 
-def best_window_tile(window: Window, grouping: Grouping, target: Target) -> WindowTile:
-    """Return the tile with the fewest cycles per output by a model of one vector."""
+def best_window_tile(
+    window: Window, grouping: Grouping, target: Target, likely: Callable[[Dim], int]
+) -> WindowTile:
+    """Return the tile with the fewest cycles per output by a model of one vector; see `best_tile` for `likely`."""
     _, kh, kw = window.kernel
     many = target.registers >= 32
     sums, registers = (16, 31) if many else (8, 16)
@@ -223,30 +232,37 @@ def best_window_tile(window: Window, grouping: Grouping, target: Target) -> Wind
 
     whole = taps <= UNROLLED and grouping.pick == "all"
     model = unrolled if whole else rolled
-    rows, columns = best_tile(window, 8 if whole else 2 * sums, model)
+    rows, columns = best_tile(window, 8 if whole else 2 * sums, model, likely)
     cycles = model(rows, columns)
     assert cycles is not None
     return WindowTile(rows, columns, not whole, cycles)
 
 
 def pieces(extent: Dim, size: int) -> list[int]:
-    """Return the sizes that an extent is cut into, descending: the full one, and that of the remainder."""
+    """Return the sizes that an extent is cut into, descending: the full one, and that of the remainder.
+
+    An extent known at run time only is cut into full ones, the last of which overlaps its neighbor, or into ones."""
     if not isinstance(extent, int):
         return [size] if size == 1 else [size, 1]
     return [size, extent % size] if extent % size and size < extent else [min(size, max(1, extent))]
 
 
 def best_tile(
-    window: Window, most_columns: int, cycles: Callable[[int, int], float | None], edges: float = 1.0
+    window: Window,
+    most_columns: int,
+    cycles: Callable[[int, int], float | None],
+    likely: Callable[[Dim], int],
+    edges: float = 1.0,
 ) -> tuple[int, int]:
     """Return the rows (up to 4) and columns of the tile with the fewest cycles per output.
 
     `cycles` models one tile, None if it does not fit; `edges` is the share of a full tile's time that one at the edges
-    of the image wastes."""
+    of the image wastes. An extent known at run time only is taken to be any around the one that `likely` returns."""
     _, height, width = window.outputs
 
     def waste(extent: Dim, size: int) -> float:
-        rounded = math.ceil(extent / size) * size / extent if isinstance(extent, int) and extent else 1
+        around = [extent] if isinstance(extent, int) else [likely(extent) * n // 8 for n in _AROUND]
+        rounded = statistics.fmean(math.ceil(n / size) * size / n if n > 0 else 1.0 for n in around)
         return rounded * edges + (1 - edges)
 
     _, rows, columns = min(

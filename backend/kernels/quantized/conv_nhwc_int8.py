@@ -132,7 +132,7 @@ def depthwise_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[s
     epilogue = _reordered(ctx, problem.epilogue, channels) if window.taps <= LARGEST else None
     if epilogue is None:
         return None
-    rows, columns = _tile(window, target)
+    rows, columns = _tile(window, ctx)
     padded = -(-channels // (4 * target.lanes)) * 4 * target.lanes
     scratch = -(-(padded + 64) // 64) * 64
     extents = Extents()
@@ -195,9 +195,9 @@ def _weights(w: NDArray[np.int8], window: Window, rows: int, lanes: int) -> NDAr
     return np.ascontiguousarray(steps.transpose(0, 2, 3, 4, 1)).reshape(-1)
 
 
-def _tile(window: Window, target: Target) -> tuple[int, int]:
+def _tile(window: Window, ctx: Context) -> tuple[int, int]:
     """Return rows and columns of a tile: sums fill the registers, few words are interleaved per output."""
-    most = 6 if target.registers >= 32 else 2
+    most = 6 if ctx.target.registers >= 32 else 2
     depth, _, kw = window.kernel
 
     def cycles(r: int, t: int) -> float | None:
@@ -208,4 +208,4 @@ def _tile(window: Window, target: Target) -> tuple[int, int]:
         products = words * kw * t
         return -(-window.reach(1, r) * depth // 4) * window.reach(2, t) * 8 + products * 2.5 + r * t * 10 + 10
 
-    return best_tile(window, 6, cycles, edges=0.5)
+    return best_tile(window, 6, cycles, ctx.likely, edges=0.5)

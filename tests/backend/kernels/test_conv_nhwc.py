@@ -159,6 +159,25 @@ def test_sizes_of_run_time() -> None:
     check(made)
 
 
+def test_windows_over_images_of_any_size() -> None:
+    """The last tiles overlap their neighbors, and images smaller than a tile are done one by one.
+
+    What is added to a result that is computed twice is read twice too, so it is not overwritten."""
+    cases = []
+    for n, h, w in ((1, 13, 17), (2, 30, 41), (1, 3, 5), (1, 1, 64), (1, 64, 1), (3, 2, 2), (0, 9, 9)):
+        residual = conv((n, 40, h, w), (40, 1, 3, 3), "Relu", residual=(n, 40, h, w), pads=PADS, group=40)
+        cases.append(any_size(residual, "N", "H", "W", 40))
+        attrs = {"pads": (2, 2, 2, 2), "strides": (2, 2), "group": 20}
+        cases.append(any_size(conv((n, 20, h, w), (20, 1, 5, 5), **attrs), "N", "(H+1)//2", "(W+1)//2", 20))
+        cases.append(any_size(conv((n, 64, h, w), (64, 4, 3, 3), pads=PADS, group=16), "N", "H", "W", 64))
+        kind = {"kernel_shape": (3, 3), "pads": PADS}
+        cases.append(any_size(pool("AveragePool", (n, 33, h, w), None, **kind), "N", "H", "W", 33))
+        cases.append(any_size(pool("MaxPool", (n, 16, h, w), None, **kind), "N", "H", "W", 16))
+    assert {kernel_of(case) for case in cases} == {"depthwise_pool_nhwc"}
+    assert not any(step_of(case).in_place for case in cases)
+    check(cases)
+
+
 def test_depthwise() -> None:
     cases = [
         conv((1, 8, 14, 14), (8, 1, 3, 3), "Relu", pads=PADS, group=8),
