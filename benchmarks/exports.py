@@ -2,7 +2,8 @@
 
 `NAME.ts.*` come from the older exporter (it traces TorchScript), `NAME.dynamo.*` from the newer one. `raw` has the
 exporter's own optimization off, `opt` on; `dyn` is raw with symbolic batch (and sequence) sizes, which is the hardest
-to optimize; `f16` is optimized, with all floats of 16 bits.
+to optimize; `free` is raw with every extent of images, volumes and signals symbolic; `f16` is optimized, with all
+floats of 16 bits.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Any
 
 from .zoo import NETS
 
-VARIANTS = ("ts.raw", "ts.opt", "ts.dyn", "ts.f16", "dynamo.raw", "dynamo.opt", "dynamo.dyn")
+VARIANTS = ("ts.raw", "ts.opt", "ts.dyn", "ts.free", "ts.f16", "dynamo.raw", "dynamo.opt", "dynamo.dyn")
 NAMES = tuple(f"{net}.{variant}" for net in NETS for variant in VARIANTS)
 
 
@@ -27,7 +28,7 @@ def make(name: str, path: Path) -> None:
     from .nets.classic import Output, build
 
     net, exporter, variant = name.split(".")
-    dynamic = variant == "dyn"
+    dynamic = variant in ("dyn", "free")
     known = NETS[net]
     # The newer exporter keeps fused attention as one torch operator and decomposes it itself.
     model = build(net, attention="sdpa" if exporter == "dynamo" and known.fused else "eager")
@@ -37,7 +38,7 @@ def make(name: str, path: Path) -> None:
         model = model.half()
         arguments = tuple(x.half() if x.is_floating_point() else x for x in arguments)
     folded = variant in ("opt", "f16")
-    axes = dict(enumerate(known.dynamic))
+    axes = known.free if variant == "free" else dict(enumerate(known.dynamic))
 
     options: dict[str, Any] = {"input_names": inputs, "output_names": outputs}
     if exporter == "dynamo":
@@ -58,6 +59,8 @@ def make(name: str, path: Path) -> None:
         }
         if dynamic:
             options["dynamic_axes"] = dict.fromkeys([*inputs, *outputs], axes)
+            if variant == "free":
+                options["dynamic_axes"] = dict.fromkeys(inputs, axes)
             options["dynamic_axes"] |= {v: {0: "batch"} for v in known.pooled}
     with _quiet():
         torch.onnx.export(model, arguments, str(path), **options)

@@ -32,6 +32,13 @@ class Net:
     pooled: tuple[str, ...] = ()  # outputs without a sequence axis
     fused: bool = True  # whether the newer exporter can write its attention as one operator
 
+    @property
+    def free(self) -> dict[int, str]:
+        """Names of all axes of the inputs whose extents the network may leave open."""
+        extents = {1: ("samples",), 2: ("frames",), 3: ("height", "width"), 4: ("depth", "height", "width")}
+        names = extents.get(len(self.shape), ("sequence",))
+        return {0: "batch"} | {max(1, len(self.shape) + 1 - len(names)) + n: name for n, name in enumerate(names)}
+
     def arguments(self, batch: int) -> tuple[Tensor, ...]:
         """Example values of the inputs, seeded."""
         generator = torch.Generator().manual_seed(11)

@@ -153,8 +153,8 @@ def can_copy(window: Window, groups: int, c: int) -> bool:
 def copied_elements(window: Window, block: int, columns: int, c: int) -> int:
     """Return the number of inputs under a block of at most `columns` pixels of an output row, or of whole rows.
 
-    Where the width is known, `columns` divides the block. Any other block has fewer inputs than its pixels in one row or
-    in one column."""
+    Where the width is known, `columns` divides the block. Any other block has fewer inputs than its pixels in one row
+    or in one column."""
     across = {columns, columns if known(window.outputs[2]) else 1}
     return max(window.reach(1, block // n) * ((n - 1) * window.stride[2] + window.kernel[2]) * c for n in across)
 

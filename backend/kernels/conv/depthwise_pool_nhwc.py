@@ -207,9 +207,7 @@ def window_cycles(window: Window, grouping: Grouping, groups: int, target: Targe
     return tiles * per_tile * (window.outputs[0] if isinstance(window.outputs[0], int) else 1)
 
 
-def best_window_tile(
-    window: Window, grouping: Grouping, target: Target, likely: Callable[[Dim], int]
-) -> WindowTile:
+def best_window_tile(window: Window, grouping: Grouping, target: Target, likely: Callable[[Dim], int]) -> WindowTile:
     """Return the tile with the fewest cycles per output by a model of one vector; see `best_tile` for `likely`."""
     _, kh, kw = window.kernel
     many = target.registers >= 32

@@ -113,7 +113,7 @@ class ConvProblem(Problem):
     flat: bool = False
 
     def likely(self, ctx: Context) -> ConvProblem:
-        """Return this problem with likely sizes in the place of those known at run time only, to choose an algorithm."""
+        """Return this problem at likely sizes, where they are known at run time only, to choose an algorithm."""
         images, inputs, outputs = self.window.images, self.window.inputs, self.window.outputs
         sizes = {"images": ctx.likely(images), "inputs": tuple(map(ctx.likely, inputs))}
         return replace(self, window=replace(self.window, **sizes, outputs=tuple(map(ctx.likely, outputs))))

@@ -21,7 +21,6 @@ from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
-from ...ir.target import Target
 from ..conv.conv_nhwc import Runs, blocking, can_copy, copied_elements
 from ..conv.depthwise_pool_nhwc import best_tile, pieces
 from ..conv.problem import SMALL_PLANES, ConvProblem, Window, known, window_of
