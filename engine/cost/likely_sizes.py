@@ -45,6 +45,6 @@ def _likely(type_: TensorType, axis: int) -> int:
         return FRAMES if axis == 2 else SEQUENCE
     if rank == 4:
         free = sum(symbol_name(dim) is not None for dim in shape[1:])
-        few = any(isinstance(shape[a], int) and 1 <= shape[a] <= 4 for a in (1, 3))
+        few = any(shape[a] in range(1, 5) for a in (1, 3))
         return IMAGE if free > 1 or few else SEQUENCE
     return VOLUME

@@ -86,7 +86,7 @@ def _by_window(problem: ConvProblem, ctx: Context) -> Step | None:
     if layout.pick != "all":
         likely = problem.likely(ctx)
         product_cycles = blocking(likely, Runs(window.taps, c), ctx)[-1].cycles * groups
-        if window_cycles(likely.window, layout, groups, ctx.target) > product_cycles:
+        if window_cycles(window, layout, groups, ctx) > product_cycles:
             return None
     inputs = (problem.x, ctx.add_constant(layout.pack(problem.w, groups), "packed"))
     return plane_step_nhwc(
@@ -113,13 +113,13 @@ def conv_step(problem: ConvProblem, ctx: Context) -> Step:
     length = window.kernel[2] * c if copied else c
     runs = Runs(window.taps * c // length, length, copied)
     k = runs.count * length
-    block, columns, choice = blocking(problem, runs, ctx)
+    block, block_columns, choice = blocking(problem, runs, ctx)
     block_rows = min(block, window.pixels) if isinstance(window.pixels, int) else block
     nr = choice.nv * target.lanes
     part = runs.count
     if not copied and not epilogue.is_half and k * nr * 4 > target.l2 * 3 // 5:
         part = math.ceil(runs.count / min(runs.count, math.ceil(k * nr * 4 / (target.l2 * 3 // 5))))
-    reserved = -(-(copied_elements(window, block, columns, c) if copied else c * groups) // 16) * 16
+    reserved = -(-(copied_elements(window, block, block_columns, c) if copied else c * groups) // 16) * 16
     scratch = -(-(reserved * 4 + block * runs.count * 8) // 64) * 64
     extents = Extents()
     params = {
@@ -130,7 +130,7 @@ def conv_step(problem: ConvProblem, ctx: Context) -> Step:
         "prefetch": prefetched_lines(choice, target, block_rows, m, k),
         "block": block,
         "copied": copied,
-        "columns": columns,
+        "columns": block_columns,
         "reserved": reserved,
         "scratch": scratch,
         "tiles": {**choice.sizes, "dot": problem.precision.dot(), "out": epilogue.c},

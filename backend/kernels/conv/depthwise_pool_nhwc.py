@@ -196,15 +196,12 @@ def fits_table(window: Window) -> bool:
     return window.kernel[2] <= WIDEST and window.taps <= LARGEST
 
 
-def window_cycles(window: Window, grouping: Grouping, groups: int, target: Target) -> float:
-    """Model the cycles of the kernel for one image of known extents."""
-    tile = best_window_tile(window, grouping, target, int)
-    _, height, width = window.outputs
-    assert isinstance(height, int)
-    assert isinstance(width, int)
-    tiles = math.ceil(height / tile.rows) * math.ceil(width / tile.columns)
-    per_tile = tile.cycles * grouping.blocks(groups) * grouping.vectors + 1.5 * tile.slots(window) + 30
-    return tiles * per_tile * (window.outputs[0] if isinstance(window.outputs[0], int) else 1)
+def window_cycles(window: Window, grouping: Grouping, groups: int, ctx: Context) -> float:
+    """Model the cycles of the kernel for one image of a likely size."""
+    tile = best_window_tile(window, grouping, ctx.target, ctx.likely)
+    depth, height, width = map(ctx.likely, window.outputs)
+    tiles = depth * math.ceil(height / tile.rows) * math.ceil(width / tile.columns)
+    return tiles * (tile.cycles * grouping.blocks(groups) * grouping.vectors + 1.5 * tile.slots(window) + 30)
 
 
 def best_window_tile(window: Window, grouping: Grouping, target: Target, likely: Callable[[Dim], int]) -> WindowTile:

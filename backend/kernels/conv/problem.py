@@ -114,9 +114,9 @@ class ConvProblem(Problem):
 
     def likely(self, ctx: Context) -> ConvProblem:
         """Return this problem at likely sizes, where they are known at run time only, to choose an algorithm."""
-        images, inputs, outputs = self.window.images, self.window.inputs, self.window.outputs
-        sizes = {"images": ctx.likely(images), "inputs": tuple(map(ctx.likely, inputs))}
-        return replace(self, window=replace(self.window, **sizes, outputs=tuple(map(ctx.likely, outputs))))
+        inputs, outputs = (tuple(map(ctx.likely, dims)) for dims in (self.window.inputs, self.window.outputs))
+        images = ctx.likely(self.window.images)
+        return replace(self, window=replace(self.window, images=images, inputs=inputs, outputs=outputs))
 
     @property
     def m(self) -> int:
