@@ -14,6 +14,7 @@ from ...engine.ir import symbolic
 from ...engine.ir.graph import Constant, Graph, Node, TensorType, ValueType, symbols_of
 from ...engine.ir.names import OWN_DOMAIN
 from ...engine.ir.symbolic import Dim
+from ...engine.operators.inference import countable
 from ...engine.operators.schemas import find_schema
 from ...engine.operators.type_inference import FreshSymbols, TypeEnvironment, complete_type
 from ...engine.rewriting.definition_expansion import definition_graph
@@ -25,11 +26,10 @@ from ..ir.target import Target
 from ..kernels.registry import lowerer_of
 from .aliases import views_of
 from .concat_in_place import assign_leading_dimensions, concat_in_place
-from .constant_branches import substitute
 from .group import FusePolicy, Uses, group_nodes, split
 from .guarded_branches import BranchInliner
 from .loop_plan import REPEATED, native_loop
-from .shape_versions import VersionGraph, range_lengths, versions_of
+from .shape_versions import VersionGraph, versions_of
 
 _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 OnKernel = Callable[[Kernel], None]
@@ -124,9 +124,6 @@ def _group_version(graph: Graph, settings: PlanSettings, symbols: frozenset[str]
     """Group one version of a graph, after removing dead nodes and completing types."""
     graph = _without_dead(graph)
     contents, fails = _contents(graph)
-    if lengths := range_lengths(graph, contents):
-        graph = substitute(graph, lengths)
-        contents, fails = _contents(graph)
     context = Context(graph, settings.target, settings.threads, contents, settings.reassociate)
     fixed = _without_kernel(graph, context, settings, symbols)
     native = [node for node in graph.nodes if id(node) not in fixed]
@@ -217,8 +214,8 @@ def _contents(graph: Graph) -> tuple[dict[str, tuple[Dim, ...]], bool]:
         if found.error is None:
             known.record(node, found, complete)
         fails |= found.error is not None  # the node always fails, but it may be in a branch that is never taken
-    contents = ((value, found.dims) for value, found in known.contents.items())
-    return {v: dims for v, dims in contents if not symbols_of(TensorType(None, dims)) & fresh.made}, fails
+    contents = ((value, found.whole) for value, found in known.contents.items() if countable(known.type(value).dtype))
+    return {v: d for v, d in contents if d is not None and not symbols_of(TensorType(None, d)) & fresh.made}, fails
 
 
 # --- lower ------------------------------------------------------------------------------------------------------------

@@ -4,11 +4,6 @@ The condition of an `If` that depends only on sizes (`x.shape[0] == 1`) is decid
 each combination of these decisions the graph is compiled with them settled: ranks that depend on them are known, and a
 dim that must be 1 is the number 1. All versions are compiled ahead of time, so that bundles need no compiler; the
 extents choose the version that runs.
-
-Extents also give the length of `Range(0.0, Cast(Shape(x)[2]), 1.0)`, as exporters write the coordinates of a grid. But
-its limit is a float and shape inference follows only integers, so the length gets a symbol of its own. Here that symbol
-is expressed in terms of the other extents. The node then has a kernel, and everything computed from it is known before
-the run begins. Floats represent extents up to 2^24, the integers that f32 holds.
 """
 
 from __future__ import annotations
@@ -154,48 +149,3 @@ def _answered(scope: _Scope, settled: Resolved, guard: Guard, holds: bool, symbo
         if not answers:
             nodes.append(node)
     return replace(graph, nodes=nodes, constants=constants)
-
-
-# --- lengths of Ranges ------------------------------------------------------------------------------------------------
-
-
-def range_lengths(graph: Graph, contents: Mapping[str, tuple[Dim, ...]]) -> dict[str, Dim]:
-    """Return the value of each length's symbol in terms of other extents, for `constant_branches.substitute`.
-
-    `contents` are those of small integer tensors."""
-    makers = graph.producers()
-    found: dict[str, Dim] = {}
-    for node in graph.nodes:
-        shape = graph.type(node.outputs[0]).shape if node.op == "Range" else None
-        name = symbolic.symbol_name(shape[0]) if shape else None
-        if name is None or name in found:
-            continue
-        length = _length([_whole_number(v, graph, makers, contents) for v in node.inputs])
-        if length is not None and name not in symbolic.symbols(length):
-            found[name] = symbolic.substitute(length, found)
-    return found
-
-
-def _length(operands: list[Dim | None]) -> Dim | None:
-    """Return ceil((limit - start) / delta), at least 0; None if an operand or the sign of delta is unknown."""
-    start, limit, delta = operands
-    if start is None or limit is None or not isinstance(delta, int) or delta == 0:
-        return None
-    distance = limit - start if delta > 0 else start - limit
-    steps = symbolic.ceildiv(distance, abs(delta))
-    return steps if symbolic.at_least(distance, 0) else symbolic.maximum(steps, 0)
-
-
-def _whole_number(
-    value: str, graph: Graph, makers: Mapping[str, Node], contents: Mapping[str, tuple[Dim, ...]], depth: int = 16
-) -> Dim | None:
-    """Return a whole number of any type in terms of extents; None if it is not known to be one."""
-    constant, dims, node = graph.constants.get(value), contents.get(value), makers.get(value)
-    if constant is not None:
-        number = element(constant) if constant.array.dtype.kind in "iuf" else None
-        return int(number) if number is not None and abs(number) < 1 << 24 and number == int(number) else None
-    if dims is not None:
-        return dims[0] if len(dims) == 1 else None
-    if node is None or node.op not in _SAME or not depth or graph.type(value).dtype not in _WIDE:
-        return None
-    return _whole_number(node.inputs[0], graph, makers, contents, depth - 1)

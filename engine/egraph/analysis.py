@@ -119,7 +119,7 @@ def _holds(type_: ValueType, value: SymbolicValue) -> bool:
 def contents_of(facts: Facts) -> Constant | None:
     """Return the constant of known numbers that a class holds, or None."""
     type_ = facts.types[0]
-    if facts.value is None or not isinstance(type_, TensorType) or type_.dtype is None:
+    if facts.value is None or not isinstance(type_, TensorType) or type_.dtype is None or type_.dtype.is_float:
         return None
     if not all(known(d) for d in facts.value.dims):
         return None

@@ -86,6 +86,11 @@ def broadcast_dims(*dims: Dim) -> Dim | None:
         limits = _as_function(d, "min") or ()
         if any(a in flat for a in limits) and all(a in flat or (isinstance(a, int) and a >= 1) for a in limits):
             del flat[d]
+    # max(0, N) against N is N, since N is a size.
+    for d in list(flat):
+        limits = _as_function(d, "max") or ()
+        if any(a in flat for a in limits) and all(a in flat or (isinstance(a, int) and a <= 0) for a in limits):
+            del flat[d]
     if len(flat) <= 1:
         return next(iter(flat), 1)
     numbers = [d for d in flat if isinstance(d, int)]
@@ -143,11 +148,10 @@ def _nonnegative(d: Expr, depth: int) -> bool:
         return True
     if depth == 0:
         return False
-    # Replace a function that is alone in its term by a bound, or by each possible value, and try again.
-    for monomial, factor in d.terms:
-        if len(monomial) != 1 or monomial[0].kind == "symbol":
-            continue
-        atom = monomial[0]
+    # Replace a function that is alone in its term by a bound, or by each possible value, and try again. Extrema come
+    # first: their arguments may cancel with other terms, as in N//2 - min(N//2, 3).
+    functions = [(m[0], factor) for m, factor in d.terms if len(m) == 1 and m[0].kind != "symbol"]
+    for atom, factor in sorted(functions, key=lambda found: found[0].kind == "floordiv"):
         rest = d - factor * of_atom(atom)
         if atom.kind == "floordiv":
             divisor = atom.args[1]

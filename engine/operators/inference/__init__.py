@@ -23,9 +23,30 @@ from . import infer_reductions as infer_reductions
 from . import infer_spatial as infer_spatial
 from . import infer_subgraphs as infer_subgraphs
 from .infer_by_onnx import infer_by_schema
-from .inference_call import MAX_ELEMENTS, RULES, Call, IllTyped, Inference, Misfit, SymbolicValue, Types, countable
+from .inference_call import (
+    MAX_ELEMENTS,
+    RULES,
+    Call,
+    IllTyped,
+    Inference,
+    Misfit,
+    SymbolicValue,
+    Types,
+    countable,
+    followed,
+)
 
-__all__ = ["RULES", "IllTyped", "Inference", "Misfit", "SymbolicValue", "contents_of", "fresh_dims", "infer"]
+__all__ = [
+    "RULES",
+    "IllTyped",
+    "Inference",
+    "Misfit",
+    "SymbolicValue",
+    "contents_of",
+    "countable",
+    "fresh_dims",
+    "infer",
+]
 
 
 def fresh_dims(prefix: str) -> Callable[[], Dim]:
@@ -67,15 +88,15 @@ def infer(
     contents = [v or (None if c is None else contents_of(c)) for v, c in zip(padded, known, strict=True)]
     call = Call(op, attrs, types, contents, known, n_outputs, fresh or fresh_dims("_u"))
     result = [*_types(call), *[TensorType()] * n_outputs][:n_outputs]
-    followed: list[SymbolicValue | None] = [None] * n_outputs
+    known_values: list[SymbolicValue | None] = [None] * n_outputs
     for i, found in enumerate(result):
         value = call.contents.get(i)
         if value is None or not isinstance(found, TensorType):
             continue
-        if len(value.dims) <= MAX_ELEMENTS and countable(found.dtype):
-            followed[i] = value
+        if len(value.dims) <= MAX_ELEMENTS and followed(found.dtype):
+            known_values[i] = call.with_sizes(value)
             result[i] = TensorType(found.dtype, value.shape) if found.shape is None else found
-    return Inference(tuple(result), tuple(followed))
+    return Inference(tuple(result), tuple(known_values))
 
 
 def _types(call: Call) -> Types:

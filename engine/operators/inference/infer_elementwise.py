@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from dataclasses import replace
 from functools import partial, reduce
 
 from ...ir.graph import DType, TensorType
 from ...ir.symbolic import Dim, at_least, broadcast_dims, certainly_differ, maximum, minimum, product, same
-from .inference_call import MAX_ELEMENTS, Call, SymbolicValue, Types, rule
+from .inference_call import MAX_ELEMENTS, Call, SymbolicValue, Types, countable, followed, rule
 
 
 @rule(
@@ -21,8 +22,20 @@ def same_type(call: Call) -> Types:
     """One output of the type of the first input."""
     value, function = call.value(0), _UNARY.get(call.op)
     if value is not None and function is not None:
-        call.contents[0] = SymbolicValue(tuple(map(function, value.dims)), value.rank)
+        call.contents[0] = replace(value, dims=tuple(map(function, value.dims)))
+    elif call.op in ("Floor", "Ceil"):
+        call.contents[0] = _rounded(call, up=call.op == "Ceil")
     return [call.type()]
+
+
+def _rounded(call: Call, *, up: bool) -> SymbolicValue | None:
+    """Return the contents of the input, rounded to integers."""
+    value = call.fraction(0)
+    if value is None:
+        return None
+    dims = tuple((d + value.over - 1 if up else d) // value.over for d in value.dims)
+    sizes = frozenset(new for new, d in zip(dims, value.dims, strict=True) if call.is_size(d))
+    return replace(value, dims=dims, sizes=sizes, over=1)
 
 
 _UNARY: dict[str, Callable[[Dim], Dim]] = {
@@ -78,9 +91,19 @@ def _combined(call: Call, dtype: DType | None) -> Types:
     """Two inputs broadcast together; contents are followed if they are in the range of the output's element type."""
     function = _BINARY.get(call.op)
     if function is not None and dtype is not None:
-        result = _zip(function, call.value(0), call.value(1))
-        if result is not None and (dtype is DType.BOOL or (dtype.is_integer and _fit(result, dtype))):
-            call.contents[0] = result
+        sizes: set[Dim] = set()
+
+        def apply(a: Dim, b: Dim) -> Dim | None:
+            found = function(a, b, call.is_size)
+            if found is not None and call.op in _OF_SIZES and call.is_size(a) and call.is_size(b):
+                sizes.add(found)
+            return found
+
+        result = _zip(apply, call.value(0), call.value(1))
+        if result is not None and (dtype is DType.BOOL or (dtype.is_integer and _fit(result, dtype, sizes))):
+            call.contents[0] = replace(result, sizes=frozenset(sizes))
+        elif not dtype.is_integer and dtype is not DType.BOOL:
+            call.contents[0] = _float_binary(call)
     return [TensorType(dtype, call.join_shapes(call.shape(0), call.shape(1)))]
 
 
@@ -108,26 +131,50 @@ def where(call: Call) -> Types:
 
 @rule("Cast CastLike BitCast")
 def cast(call: Call) -> Types:
-    """The same shape with another element type; contents are followed between integer types."""
+    """The same shape with another element type; contents are followed between types that hold them."""
     dtype = call.dtype(1) if call.op == "CastLike" else call.dtype_attr("to")
-    value = call.value(0) or _whole_numbers(call)
+    value, fraction = call.value(0) or _whole_numbers(call), call.fraction(0)
+    if value is None and dtype is not None and dtype.is_integer and fraction is not None:
+        value = _rounded(call, up=False) if all(map(call.is_size, fraction.dims)) else None  # towards zero
     if value is not None and dtype is not None and call.op != "BitCast":
-        if dtype.is_integer and _fit(value, dtype):
+        if dtype.is_integer and _fit(value, dtype, value.sizes):
             call.contents[0] = value
         elif dtype is DType.BOOL and all(isinstance(d, int) for d in value.dims):
-            call.contents[0] = SymbolicValue(tuple(int(d != 0) for d in value.dims), value.rank)
+            call.contents[0] = replace(value, dims=tuple(int(d != 0) for d in value.dims))
+        elif followed(dtype) and not countable(dtype):
+            call.contents[0] = value
     return [TensorType(dtype, call.shape())]
 
 
 def _whole_numbers(call: Call) -> SymbolicValue | None:
-    """Return the contents of a small constant of floats without fractions."""
-    array = call.array(0)
-    if array is None or array.ndim > 1 or array.size > MAX_ELEMENTS or array.dtype.kind != "f":
+    """Return the contents of floats that are known to have no fractions, constants among them."""
+    found = call.numbers(0)
+    return found if found is not None and found.over == 1 else None
+
+
+def _float_binary(call: Call) -> SymbolicValue | None:
+    """Return the contents of a sum, difference, product or quotient of floats whose rounding makes no difference."""
+    a, b = call.numbers(0), call.numbers(1)
+    if a is None or b is None or not a.is_exact or not b.is_exact:
         return None
-    numbers = [float(v) for v in array.reshape(-1)]
-    if not all(v.is_integer() and abs(v) < 2**24 for v in numbers):
+    if call.op == "Div":
+        divisor = b.dims[0] if b.over == 1 and len(b.dims) == 1 else 0
+        if not isinstance(divisor, int) or divisor <= 0:
+            return None
+        found = _zip(lambda x, _: x, a, b)
+        over = a.over * divisor
+    elif call.op == "Mul":
+        found, over = _zip(operator.mul, a, b), a.over * b.over
+    elif call.op in ("Add", "Sub"):
+        over = max(a.over, b.over)
+        sign = 1 if call.op == "Add" else -1
+        found = _zip(lambda x, y: x * (over // a.over) + y * (over // b.over) * sign, a, b)
+    else:
         return None
-    return SymbolicValue(tuple(map(int, numbers)), array.ndim)
+    if found is None or over > 2**10:
+        return None
+    every = call.op != "Sub" and all(map(call.is_size, (*a.dims, *b.dims)))
+    return replace(found, over=over, sizes=frozenset(found.dims if every else ()))
 
 
 @rule("Dropout")
@@ -136,20 +183,21 @@ def dropout(call: Call) -> Types:
     return [call.type(0), TensorType(DType.BOOL, call.shape())]
 
 
-def _fit(value: SymbolicValue, dtype: DType) -> bool:
+def _fit(value: SymbolicValue, dtype: DType, sizes: Collection[Dim]) -> bool:
     """Whether all elements are certainly in the range of this integer type; a size is assumed to fit 31 bits."""
     signed = dtype.value[0] == "i"
     low, high = (-(1 << dtype.bits - 1) if signed else 0), 1 << (dtype.bits - signed)
     return all(
-        low <= d < high if isinstance(d, int) else dtype.bits >= 32 and (signed or at_least(d, 0)) for d in value.dims
+        low <= d < high if isinstance(d, int) else dtype.bits >= 32 and (signed or at_least(d, 0) or d in sizes)
+        for d in value.dims
     )
 
 
 def _zip(
     function: Callable[[Dim, Dim], Dim | None], a: SymbolicValue | None, b: SymbolicValue | None
 ) -> SymbolicValue | None:
-    """Apply the function to each pair of elements, broadcast; None if one is unknown."""
-    n = None if a is None or b is None else broadcast_dims(len(a.dims), len(b.dims))
+    """Apply the function to each pair of elements, broadcast; None if one is unknown, or one is a matrix."""
+    n = None if a is None or b is None or max(a.rank, b.rank) > 1 else broadcast_dims(len(a.dims), len(b.dims))
     if a is None or b is None or not isinstance(n, int) or n > MAX_ELEMENTS:
         return None
     dims = [function(a.dims[i % len(a.dims)], b.dims[i % len(b.dims)]) for i in range(n)]
@@ -157,43 +205,49 @@ def _zip(
     return SymbolicValue(known, max(a.rank, b.rank)) if len(known) == n else None
 
 
-def _divide(a: Dim, b: Dim) -> Dim | None:
+def _divide(a: Dim, b: Dim, is_size: IsSize) -> Dim | None:
     """Divide integers as ONNX does, towards zero; that is `//` for sizes."""
     if isinstance(a, int) and isinstance(b, int) and b:
         quotient = abs(a) // abs(b)
         return quotient if (a < 0) == (b < 0) else -quotient
-    return a // b if b != 0 and at_least(a, 0) and at_least(b, 0) else None
+    return a // b if b != 0 and is_size(a) and is_size(b) else None
 
 
-def _modulo(a: Dim, b: Dim) -> Dim | None:
+def _modulo(a: Dim, b: Dim, is_size: IsSize) -> Dim | None:
     """Return the remainder; both operands are sizes, so `fmod` makes no difference."""
-    return a % b if b != 0 and at_least(a, 0) and at_least(b, 0) else None
+    return a % b if b != 0 and is_size(a) and is_size(b) else None
 
 
-def _power(a: Dim, b: Dim) -> Dim | None:
+def _power(a: Dim, b: Dim, is_size: IsSize) -> Dim | None:
     return product([a] * b) if isinstance(b, int) and 0 <= b <= 8 else None
 
 
-def _equal(a: Dim, b: Dim) -> Dim | None:
-    return 1 if same(a, b) else 0 if certainly_differ(a, b) else None
+def _equal(a: Dim, b: Dim, is_size: IsSize) -> Dim | None:
+    negative = isinstance(b, int) and b < 0 and is_size(a)
+    return 1 if same(a, b) else 0 if negative or certainly_differ(a, b) else None
 
 
-def _greater(a: Dim, b: Dim) -> Dim | None:
-    return 1 if at_least(a, b + 1) else 0 if at_least(b, a) else None
+def _greater(a: Dim, b: Dim, is_size: IsSize) -> Dim | None:
+    negative = isinstance(b, int) and b < 0 and is_size(a)
+    return 1 if negative or at_least(a, b + 1) else 0 if at_least(b, a) else None
 
 
-_BINARY: dict[str, Callable[[Dim, Dim], Dim | None]] = {
-    "Add": operator.add,
-    "Sub": operator.sub,
-    "Mul": operator.mul,
+IsSize = Callable[[Dim], bool]
+_BINARY: dict[str, Callable[[Dim, Dim, IsSize], Dim | None]] = {
+    "Add": lambda a, b, _: a + b,
+    "Sub": lambda a, b, _: a - b,
+    "Mul": lambda a, b, _: a * b,
     "Div": _divide,
     "Mod": _modulo,
     "Pow": _power,
-    "And": lambda a, b: a * b,
-    "Or": maximum,
+    "And": lambda a, b, _: a * b,
+    "Or": lambda a, b, _: maximum(a, b),
     "Equal": _equal,
     "Greater": _greater,
-    "Less": lambda a, b: _greater(b, a),
-    "GreaterOrEqual": lambda a, b: _greater(a, b - 1),
-    "LessOrEqual": lambda a, b: _greater(b, a - 1),
+    "Less": lambda a, b, is_size: _greater(b, a, is_size),
+    "GreaterOrEqual": lambda a, b, is_size: _greater(a, b - 1, is_size),
+    "LessOrEqual": lambda a, b, is_size: _greater(b, a - 1, is_size),
 }
+"""Operators whose contents are followed; the last argument tells whether an element is a size."""
+_OF_SIZES = frozenset({"Add", "Mul", "Div", "Mod"})
+"""Those that make sizes of sizes."""

@@ -17,7 +17,7 @@ def shape(call: Call) -> Types:
         return [TensorType(DType.I64, (call.fresh(),))]
     picked = dims[call.integer("start") : call.integer("end", len(dims))]
     if len(picked) <= MAX_ELEMENTS:
-        call.contents[0] = SymbolicValue(picked)
+        call.contents[0] = SymbolicValue(picked, sizes=frozenset(picked))
     return [TensorType(DType.I64, (len(picked),))]
 
 
@@ -26,7 +26,7 @@ def size(call: Call) -> Types:
     """The number of elements."""
     dims = call.shape()
     if dims is not None:
-        call.contents[0] = SymbolicValue((product(dims),), 0)
+        call.contents[0] = SymbolicValue((product(dims),), 0, sizes=frozenset({product(dims)}))
     return [TensorType(DType.I64, ())]
 
 
@@ -66,13 +66,15 @@ def range_(call: Call) -> Types:
     dtype = call.dtype(0) or call.dtype(1) or call.dtype(2)
     if any(call.rank(i) not in (None, 0) for i in range(3)):
         raise call.refuse("its operands must be scalars")
-    start, limit, delta = (call.dims(i) for i in range(3))
     n: Dim | None = None
-    if start and limit and delta and isinstance(delta[0], int) and delta[0]:
-        step = delta[0]
-        n = maximum(ceildiv(limit[0] - start[0], step) if step > 0 else ceildiv(start[0] - limit[0], -step), 0)
-        if isinstance(n, int) and n <= MAX_ELEMENTS:
-            call.contents[0] = SymbolicValue(tuple(start[0] + i * step for i in range(n)))
+    operands = [found for i in range(3) if (found := call.numbers(i)) is not None and found.is_exact]
+    if len(operands) == 3 and all(len(found.dims) == 1 for found in operands):
+        over = max(found.over for found in operands)
+        start, limit, step = (found.dims[0] * (over // found.over) for found in operands)
+        if isinstance(step, int) and step:
+            n = maximum(ceildiv(limit - start, step) if step > 0 else ceildiv(start - limit, -step), 0)
+            if isinstance(n, int) and n <= MAX_ELEMENTS and over == 1:
+                call.contents[0] = SymbolicValue(tuple(start + i * step for i in range(n)))
     else:
         first, last, by = (call.number(i) for i in range(3))
         if first is not None and last is not None and by:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ...ir.graph import DType, TensorType
 from ...ir.symbolic import Dim, at_least, ceildiv, certainly_differ, exact_div, maximum, minimum, product, total
@@ -12,11 +13,11 @@ _HUGE = 2**31 - 1
 """A slice bound this large means "to the end": no dim of a tensor is larger."""
 
 
-def _keep_value(call: Call, rank: int) -> None:
-    """Record that the output has the contents of the input, at this rank."""
-    value = call.value(0)
-    if value is not None and rank <= 1:
-        call.contents[0] = SymbolicValue(value.dims, rank)
+def _keep_value(call: Call, shape: Sequence[Dim | None]) -> None:
+    """Record that the output, of this shape, has the elements of the input in the same order."""
+    value, columns = call.value(0), shape[1] if len(shape) == 2 else 0
+    if value is not None and len(shape) <= 2 and isinstance(columns, int):
+        call.contents[0] = SymbolicValue(value.dims, len(shape), columns)
 
 
 @rule("Reshape")
@@ -37,7 +38,7 @@ def reshape(call: Call) -> Types:
         elif isinstance(d, int) and d < -1:
             raise call.refuse(f"target dim {d}")
         else:
-            result.append(d if at_least(d, 0) else None)
+            result.append(d if d in (shape or ()) or call.is_size(d) else None)
     holes = [i for i, d in enumerate(result) if d is None]
     if target.count(-1) > 1:
         raise call.refuse("several target dims are -1")
@@ -50,7 +51,7 @@ def reshape(call: Call) -> Types:
             raise call.refuse(f"{size} elements do not fit [{', '.join(map(str, target))}]")
         if inferred and known != 0:
             result[holes[0]] = _remaining(shape, used)
-    _keep_value(call, len(result))
+    _keep_value(call, result)
     return [TensorType(call.dtype(), tuple(call.fresh() if d is None else d for d in result))]
 
 
@@ -87,7 +88,12 @@ def transpose(call: Call) -> Types:
     perm = tuple(reversed(range(len(shape)))) if perm is None else perm
     if sorted(perm) != list(range(len(shape))):
         raise call.refuse(f"perm {list(perm)} for rank {len(shape)}")
-    _keep_value(call, len(shape))
+    value = call.value(0)
+    if value is not None and perm == (1, 0):
+        turned = tuple(d for column in zip(*value.rows, strict=True) for d in column)
+        call.contents[0] = SymbolicValue(turned, 2, len(value.rows))
+    else:
+        _keep_value(call, shape)
     return [TensorType(call.dtype(), tuple(shape[p] for p in perm))]
 
 
@@ -104,7 +110,7 @@ def squeeze(call: Call, shape: Shape) -> Shape | None:
         for axis in dropped:
             call.agree(shape[axis], 1, f"axis {axis}")
         remaining = tuple(d for i, d in enumerate(shape) if i not in dropped)
-    _keep_value(call, len(remaining))
+    _keep_value(call, remaining)
     return remaining
 
 
@@ -119,8 +125,9 @@ def unsqueeze(call: Call, shape: Shape) -> Shape | None:
     if len(set(places)) < len(places):
         raise call.refuse(f"axes {list(axes)} repeat")
     rest = iter(shape)
-    _keep_value(call, rank)
-    return tuple(1 if i in places else next(rest) for i in range(rank))
+    result = tuple(1 if i in places else next(rest) for i in range(rank))
+    _keep_value(call, result)
+    return result
 
 
 @rule("Concat")
@@ -169,7 +176,7 @@ def split(call: Call) -> Types:
         chunk = ceildiv(whole, n)
         sizes = [chunk] * (n - 1) + [call.size_of(whole - chunk * (n - 1))]
     start: Dim = 0
-    contents = call.dims(0)
+    contents = call.dims(0) if len(shape) == 1 else None
     for i, size in enumerate(sizes):
         if contents is not None and isinstance(start, int) and isinstance(size, int):
             call.contents[i] = SymbolicValue(contents[start : start + size])
@@ -197,9 +204,10 @@ def slice_(call: Call, shape: Shape) -> Shape | None:
             length = _slice_length(shape[axis], starts[i], ends[i], steps[i])
         result[axis] = call.fresh() if length is None else length
     contents, first, last = call.value(0), call.ints(1), call.ints(2)
-    if contents is not None and contents.rank == 1 and axes == (0,) and first and last and steps and steps[0]:
-        if steps[0] > 0 or first[0] >= -len(contents.dims):  # else see `_slice_length`
-            call.contents[0] = SymbolicValue(contents.dims[first[0] : last[0] : steps[0]])
+    if contents is not None and contents.rank and axes == (0,) and first and last and steps and steps[0]:
+        if steps[0] > 0 or first[0] >= -len(contents.rows):  # else see `_slice_length`
+            rows = contents.rows[first[0] : last[0] : steps[0]]
+            call.contents[0] = replace(contents, dims=tuple(d for row in rows for d in row))
     return tuple(result)
 
 
@@ -234,7 +242,7 @@ def expand(call: Call) -> Types:
         rank = None if length is None or shape is None else max(length, len(shape))
         return [TensorType(call.dtype(), call.unknown_dims(rank))]
     result = call.join_shapes(shape, tuple(call.size_of(d) for d in target))
-    if value is not None and result is not None and len(result) <= 1 and len(value.dims) == 1:
+    if value is not None and result is not None and len(result) <= 1 and len(value.dims) == 1 >= value.rank:
         n = result[0] if result else 1
         if isinstance(n, int) and n <= MAX_ELEMENTS:
             call.contents[0] = SymbolicValue(value.dims * n, len(result))
@@ -252,7 +260,7 @@ def tile(call: Call) -> Types:
     if len(repeats) != len(shape):
         raise call.refuse(f"{len(repeats)} repeats for rank {len(shape)}")
     value, times = call.value(0), repeats[0] if repeats else 1
-    if value is not None and isinstance(times, int) and len(value.dims) * times <= MAX_ELEMENTS:
+    if value is not None and value.rank <= 1 and isinstance(times, int) and len(value.dims) * times <= MAX_ELEMENTS:
         call.contents[0] = SymbolicValue(value.dims * times, value.rank)
     return [TensorType(call.dtype(), tuple(call.size_of(d * r) for d, r in zip(shape, repeats, strict=True)))]
 

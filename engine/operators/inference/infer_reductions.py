@@ -26,10 +26,11 @@ def reduce(call: Call) -> Types:
         return [call.type()]
     axes = call.axes_of(axes or range(len(shape)), len(shape))
     value, function = call.value(0), _FOLD.get(call.op)
-    if value is not None and function is not None and (value.rank == 0 or axes == (0,)):
+    if value is not None and function is not None and (value.rank == 0 or (value.rank == 1 and axes == (0,))):
         folded = function(value.dims)
         if folded is not None:
-            call.contents[0] = SymbolicValue((folded,), value.rank if keep else 0)
+            sizes = frozenset({folded} if all(map(call.is_size, value.dims)) else ())
+            call.contents[0] = SymbolicValue((folded,), value.rank if keep else 0, sizes=sizes)
     return [
         TensorType(call.dtype(), tuple(1 if i in axes else d for i, d in enumerate(shape) if keep or i not in axes))
     ]

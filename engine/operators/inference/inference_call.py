@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from fractions import Fraction
 
 import numpy as np
 
@@ -32,18 +33,42 @@ class Misfit(IllTyped):
 
 @dataclass(frozen=True, slots=True)
 class SymbolicValue:
-    """Known contents of a small tensor of integers or booleans, of rank 0 (one element) or 1.
+    """Known contents of a small tensor of numbers or booleans, of rank 0 (one element), 1, or 2 with so many columns.
 
     Elements are dims; they may be negative. Arithmetic is that of integers: values are assumed not to overflow, which
-    sizes of tensors do not."""
+    sizes of tensors do not. `sizes` are elements that are sums and products of sizes of tensors, so not negative.
+
+    Of floats, which exporters write for half an image, rounded, the elements are dims divided by `over`. They are
+    assumed to be below 2^24, up to where f32 holds every integer; there a quotient of integers, once rounded to f32,
+    has the floor and the ceiling of the exact one. So what is divided by another number than a power of two is only
+    rounded to an integer."""
 
     dims: tuple[Dim, ...]
     rank: int = 1
+    columns: int = 0
+    sizes: frozenset[Dim] = field(default=frozenset(), compare=False)
+    over: int = 1
 
     @property
     def shape(self) -> tuple[int, ...]:
         """Shape of the tensor."""
-        return (len(self.dims),) if self.rank else ()
+        return ((), (len(self.dims),), (len(self.dims) // max(1, self.columns), self.columns))[self.rank]
+
+    @property
+    def whole(self) -> tuple[Dim, ...] | None:
+        """The elements of a number or a list; None if they may have fractions, or for a matrix."""
+        return self.dims if self.rank <= 1 and self.over == 1 else None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether floats represent the elements: `over` is a power of two."""
+        return self.over & (self.over - 1) == 0
+
+    @property
+    def rows(self) -> tuple[tuple[Dim, ...], ...]:
+        """Rows of a matrix; of a list, its elements one by one."""
+        width = self.columns if self.rank == 2 else 1
+        return tuple(self.dims[i : i + width] for i in range(0, len(self.dims), max(1, width)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,13 +125,38 @@ class Call:
         return shape[0] if shape and isinstance(shape[0], int) else None
 
     def value(self, i: int) -> SymbolicValue | None:
-        """Return the known contents of input i, or None."""
+        """Return the known contents of input i if they are integers, or None."""
+        found = self.fraction(i)
+        return found if found is not None and found.over == 1 else None
+
+    def fraction(self, i: int) -> SymbolicValue | None:
+        """Return the known contents of input i, which may have fractions, or None."""
         return self.values[i] if i < len(self.values) else None
 
+    def numbers(self, i: int) -> SymbolicValue | None:
+        """Return the contents of input i; those of a constant of floats if they are multiples of 2^-10 below 2^13."""
+        array = self.array(i)
+        if array is None or array.ndim > 1 or array.size > MAX_ELEMENTS or array.dtype.kind != "f":
+            return self.fraction(i)
+        ratios = [Fraction(float(v)) for v in array.reshape(-1) if np.isfinite(v)]
+        over = max((r.denominator for r in ratios), default=1)  # a power of two
+        numbers = tuple(int(r * over) for r in ratios)
+        fit = len(ratios) == array.size and over <= 2**10 and all(abs(n) < 2**24 for n in numbers)
+        return SymbolicValue(numbers, array.ndim, over=over) if fit else None
+
     def dims(self, i: int) -> Shape | None:
-        """Return the known contents of input i as a tuple, or None."""
+        """Return the known contents of input i, a number or a list, as a tuple; or None."""
         found = self.value(i)
-        return None if found is None else found.dims
+        return None if found is None else found.whole
+
+    def is_size(self, d: Dim) -> bool:
+        """Whether an element of an input's contents is certainly not negative."""
+        return at_least(d, 0) or any(value is not None and d in value.sizes for value in self.values)
+
+    def with_sizes(self, value: SymbolicValue) -> SymbolicValue:
+        """Return contents of an output with the sizes among them that inputs have."""
+        known = frozenset[Dim]().union(value.sizes, *(found.sizes for found in self.values if found is not None))
+        return replace(value, sizes=known.intersection(value.dims)) if known else value
 
     def ints(self, i: int) -> tuple[int, ...] | None:
         """Return the contents of input i, if they are all known numbers."""
@@ -239,5 +289,10 @@ def with_dims(shape: Shape, axis: int, *dims: Dim) -> Shape:
 
 
 def countable(dtype: DType | None) -> bool:
-    """Whether the contents of tensors of this element type are followed."""
+    """Whether tensors of this element type hold integers or booleans."""
     return dtype is not None and (dtype.is_integer or dtype is DType.BOOL)
+
+
+def followed(dtype: DType | None) -> bool:
+    """Whether the contents of tensors of this element type are followed."""
+    return countable(dtype) or dtype in (DType.F32, DType.F64)

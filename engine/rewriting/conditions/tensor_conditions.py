@@ -43,7 +43,8 @@ def dims(context: RuleContext, t: Value) -> list[Dim]:
         return t
     if not isinstance(t, TensorRef):
         raise Unprovable("this is not a tensor")
-    return list(known(context.egraph.value(t.handle), "its contents are not known").dims)
+    value = context.egraph.value(t.handle)
+    return list(known(value and value.whole, "its contents are not known"))
 
 
 @function

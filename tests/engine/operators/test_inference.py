@@ -213,6 +213,83 @@ def test_contents_are_followed_through_shape_arithmetic() -> None:
     assert follow("Cast", dims("N"), to=DType.I32.onnx) == dims("N")
 
 
+def test_matrices_are_followed_as_exporters_reverse_pads() -> None:
+    """Pairs of pads, of the last axis first, become the pads before and after each axis."""
+    pads = dims(0, "N", 1, "M")
+    pairs = follow("Reshape", pads, dims(-1, 2))
+    assert pairs == SymbolicValue(pads.dims, 2, 2)
+    assert pairs is not None
+    assert pairs.shape == (2, 2)
+    turned = follow("Slice", pairs, dims(-1), dims(-(2**62)), dims(0), dims(-1))
+    assert turned == SymbolicValue(dims(1, "M", 0, "N").dims, 2, 2)
+    assert follow("Slice", pairs, dims(0), dims(1), dims(1)) is None
+    columns = follow("Transpose", turned, perm=(1, 0))
+    assert columns == SymbolicValue(dims(1, 0, "M", "N").dims, 2, 2)
+    assert follow("Reshape", columns, dims(-1)) == dims(1, 0, "M", "N")
+    assert follow("Add", pairs, pairs) is None
+    assert follow("ReduceSum", pairs, dims(0)) is None
+
+
+def test_sizes_are_not_negative_whatever_their_expression() -> None:
+    """A convolution without padding has N//5 - 1 results: where there is a result, that is not negative."""
+    shape = infer("Shape", {"start": 0}, [shaped("N//5-1; 8")], [], 1).values[0]
+    assert shape is not None
+    [first] = outputs("Reshape", "(N//5-1)*8", shape)
+    assert first == "N//5-1, 8"
+    picked = follow("Gather", shape, SymbolicValue((0,), 0), axis=0)
+    product = follow("Mul", picked, SymbolicValue((3,), 0))
+    assert product is not None
+    assert follow("Div", product, SymbolicValue((2,), 0)) is not None
+    assert follow("Equal", product, SymbolicValue((-1,), 0)) == SymbolicValue((0,), 0)
+    less = follow("Sub", picked, SymbolicValue((1,), 0))
+    assert less is not None
+    assert follow("Div", less, SymbolicValue((2,), 0)) is None
+    assert follow("Equal", less, SymbolicValue((-1,), 0)) is None
+    assert follow("Equal", dims("N//5-1"), dims(-1)) is None
+
+
+def chain(value: SymbolicValue | None, *steps: tuple[str, float | None]) -> SymbolicValue | None:
+    """Return the contents of one number after steps on floats, each with a constant as its second operand."""
+    types: list[TensorType] = [TensorType(DType.I64, ())]
+    for op, number in steps:
+        constant = None if number is None else Constant(np.float32(number).reshape(()))
+        attrs = {"to": (DType.I64 if number else DType.F32).onnx} if op == "Cast" else {}
+        more = [] if constant is None or op == "Cast" else [constant]
+        found = infer(
+            op, normalize_attrs(op, attrs), [*types, *(c.type for c in more)], [value], 1, constants=[None, *more]
+        )
+        types, value = [t for t in found.types if isinstance(t, TensorType)], found.values[0]
+    return value
+
+
+def test_sizes_are_followed_through_floats() -> None:
+    size = infer("Size", {}, [shaped("N")], [], 1).values[0]
+    to_float, to_int = ("Cast", None), ("Cast", 1.0)
+    whole = SymbolicValue((parse("2*((N+1)//2)"),), 0)
+    assert chain(size, to_float, ("Div", 2.0), ("Ceil", None), ("Mul", 2.0), to_int) == whole
+    assert chain(size, to_float, ("Mul", 1.5), ("Floor", None), to_int) == SymbolicValue((parse("(3*N)//2"),), 0)
+    assert chain(size, to_float, ("Div", 7.0), to_int) == SymbolicValue((parse("N//7"),), 0)
+    assert chain(size, to_float, ("Sub", 1.0), ("Div", 2.0), ("Floor", None), ("Add", 1.0), to_int) == SymbolicValue(
+        (parse("(N-1)//2+1"),), 0
+    )
+    # rounding towards zero is not the floor of a number that may be negative
+    assert chain(size, to_float, ("Sub", 1.0), ("Div", 2.0), to_int) is None
+    # a third is rounded, and its multiple may be below the integer
+    assert chain(size, to_float, ("Div", 3.0), ("Mul", 3.0), ("Floor", None), to_int) is None
+    assert chain(size, to_float, ("Mul", 0.1), ("Floor", None), to_int) is None
+    assert chain(size, to_float, ("Mul", float("inf")), ("Floor", None), to_int) is None
+
+
+@pytest.mark.parametrize("divisor", [2, 3, 7, 10, 1000])
+def test_quotients_of_floats_round_as_integers_do(divisor: int) -> None:
+    """The claim of `SymbolicValue`, near multiples of the divisor and up to 2^24."""
+    near = np.arange(0, 2**24, divisor * 37, dtype=np.int64)[:, None] + np.arange(-2, 3)
+    sizes = near[(near >= 0) & (near < 2**24)]
+    quotients = sizes.astype(np.float32) / np.float32(divisor)
+    assert (np.floor(quotients) == sizes // divisor).all()
+    assert (np.ceil(quotients) == -(-sizes // divisor)).all()
+
+
 def test_division_rounds_towards_zero() -> None:
     assert follow("Div", dims(-7), dims(2)) == dims(-3)
     assert follow("Div", dims("N-7"), dims(2)) is None
