@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...ir.graph import DType, TensorType
@@ -201,7 +201,7 @@ def slice_(call: Call, shape: Shape) -> Shape | None:
     for i, axis in enumerate(axes):
         length = None
         if starts is not None and ends is not None and steps is not None and steps[i]:
-            length = _slice_length(shape[axis], starts[i], ends[i], steps[i])
+            length = _slice_length(shape[axis], starts[i], ends[i], steps[i], call.is_size)
         result[axis] = call.fresh() if length is None else length
     contents, first, last = call.value(0), call.ints(1), call.ints(2)
     if contents is not None and contents.rank and axes == (0,) and first and last and steps and steps[0]:
@@ -211,21 +211,23 @@ def slice_(call: Call, shape: Shape) -> Shape | None:
     return tuple(result)
 
 
-def _slice_length(size: Dim, start: Dim, end: Dim, step: int) -> Dim | None:
+def _slice_length(size: Dim, start: Dim, end: Dim, step: int, is_size: Callable[[Dim], bool]) -> Dim | None:
     """Return the number of elements of a slice; None if a bound's sign is not known."""
     low, high = (0, size) if step > 0 else (-1, size - 1)
-    first, last = _clamp(start, size, low, high), _clamp(end, size, low, high)
+    first, last = (_clamp(bound, size, low, high, is_size) for bound in (start, end))
     if first is None or last is None:
         return None
-    if step < 0 and not at_least(start, 0) and not at_least(start + size, 0):
+    if step == 1 and first == 0 and is_size(end):
+        return last
+    if step < 0 and not is_size(start) and not at_least(start + size, 0):
         return None  # The standard and NumPy clamp a start before the beginning differently here.
     return maximum(ceildiv(last - first, step) if step > 0 else ceildiv(first - last, -step), 0)
 
 
-def _clamp(bound: Dim, size: Dim, low: Dim, high: Dim) -> Dim | None:
+def _clamp(bound: Dim, size: Dim, low: Dim, high: Dim, is_size: Callable[[Dim], bool]) -> Dim | None:
     if isinstance(bound, int) and abs(bound) >= _HUGE:
         return high if bound > 0 else low
-    if at_least(bound, 0):
+    if is_size(bound):
         # A bound of 0 or more is above `low`, except that `high` itself may be -1 (of an empty dim, backwards).
         return minimum(bound, high)
     if at_least(-1, bound):
