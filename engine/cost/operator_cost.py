@@ -86,6 +86,7 @@ _POINTWISE = _by_operator(
 """Flops per element."""
 _VIEWS = _names(
     "Identity Reshape Squeeze Unsqueeze Flatten Shape Size Dropout Optional OptionalGetElement OptionalHasElement"
+    " rewrite.Sizes"
 )
 _MOVEMENT = _by_operator(
     {

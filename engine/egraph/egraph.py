@@ -37,7 +37,7 @@ class EGraph:
     again only then. `touched` lists, in order, the classes of which more became known, and both classes of each merge.
     `earlier` has the rules that made a node in the e-graph that this one was restricted from. `interned` has, by their
     number in the matcher, the attributes of nodes and the number of outputs; `symbols` counts those that stand for
-    fresh dims."""
+    fresh dims. `extents` are the symbols of sizes that kernels know before they run; none in a portable graph."""
 
     nodes: list[ENode] = field(default_factory=list)
     made_by: list[str | None] = field(default_factory=list)
@@ -58,6 +58,7 @@ class EGraph:
     _attr_ids: dict[tuple[Any, ...], int] = field(default_factory=dict)
     _ops: dict[str, int] = field(default_factory=dict)
     symbols: int = 0
+    extents: frozenset[str] = frozenset()
     _serials: int = 0
     matcher: Matcher | None = None
     source: Callable[[], Dim] | None = None

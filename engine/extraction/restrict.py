@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..egraph.egraph import EGraph
-from ..ir.names import ABSENT
+from ..ir.graph import DType, TensorType
+from ..ir.names import ABSENT, SIZES
+from ..ir.symbolic import symbol_name, symbols
 from .extract import Extraction
 from .priced_egraph import dependencies, post_order
 from .provenance import Provenance
@@ -26,6 +28,7 @@ def restricted_egraph(egraph: EGraph, extraction: Extraction, commutative: Itera
     provenance = Provenance(egraph, choice, [*live, *extraction.folded], extraction.folded)
     restricted = EGraph.create(commutative)
     restricted.symbols = egraph.symbols
+    restricted.extents = _plain_symbols(egraph)
     at = {egraph.find(ABSENT): ABSENT}
     for c in order:
         node = egraph.nodes[choice[c]]
@@ -41,8 +44,29 @@ def restricted_egraph(egraph: EGraph, extraction: Extraction, commutative: Itera
                 node.op, node.attrs, children, node.outputs, origins=origins, types=egraph.types(c), given=True
             )
             restricted.earlier.setdefault(at[c], rules)
+            _add_sizes(egraph, restricted, c, at[c])
     restricted.roots = {name: at[egraph.find(c)] for name, c in egraph.roots.items() if egraph.find(c) in at}
     return restricted
+
+
+def _plain_symbols(egraph: EGraph) -> frozenset[str]:
+    """Return the symbols that are extents of inputs, so known before the graph runs."""
+    types = (egraph.types(handle)[0] for handle, node in enumerate(egraph.nodes) if node.op == "Input")
+    shapes = [t.shape for t in types if isinstance(t, TensorType) and t.shape is not None]
+    return frozenset(name for shape in shapes for dim in shape if (name := symbol_name(dim)) is not None)
+
+
+def _add_sizes(egraph: EGraph, restricted: EGraph, c: int, found: int) -> None:
+    """Add the numbers of integers known from the sizes of inputs, beside what computes them.
+
+    A shape keeps a tensor alive of which nothing else is needed: the other layout of an image that is resized."""
+    value, type_ = egraph.value(c), egraph.types(c)[0]
+    dims = None if value is None or egraph.is_const(c) else value.whole
+    if dims is None or not isinstance(type_, TensorType) or type_.dtype not in (DType.I64, DType.I32):
+        return
+    if all(symbols(dim) <= restricted.extents for dim in dims):
+        attrs = {"dims": tuple(map(str, dims)), "scalar": int(type_.rank == 0), "to": type_.dtype.onnx}
+        restricted.union(restricted.add(SIZES, attrs, [], types=egraph.types(c), given=True), found)
 
 
 def _add_quantized(egraph: EGraph, restricted: EGraph, c: int, constant: int) -> None:

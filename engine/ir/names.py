@@ -17,7 +17,9 @@ BLOCKWISE = frozenset((f"{OWN_DOMAIN}.MatMulBlockwise",))
 """Products with weights of few bits, quantized in blocks."""
 CACHES = frozenset((f"{OWN_DOMAIN}.UpdateCache",))
 """Writes into caches of keys and values, in place where the caller gives one array for both."""
-KERNEL_OPERATORS = LOWER_PRECISION | CHANNELS_LAST | ATTENTION | BLOCKWISE | CACHES
+SIZES = f"{OWN_DOMAIN}.Sizes"
+"""A list of integers, or one, known from the sizes of a graph's inputs: the texts of `dims`, of the type `to`."""
+KERNEL_OPERATORS = LOWER_PRECISION | CHANNELS_LAST | ATTENTION | BLOCKWISE | CACHES | {SIZES}
 """Operators of the standard library that have a kernel; any other stands for its definition."""
 
 UNQUALIFIED = {"SimplifiedLayerNormalization": "com.microsoft.SimplifiedLayerNormalization"}

@@ -11,8 +11,9 @@ import numpy as np
 from ...grammar.builtins import NARY
 from ...grammar.syntax import ast
 from ..ir.graph import AttrValue, Constant, DType, Graph, TensorType
-from ..ir.names import ABSENT, CAPTURES
+from ..ir.names import ABSENT, CAPTURES, SIZES
 from ..ir.symbolic import Expr as DimExpr
+from ..ir.symbolic import symbols
 from ..ir.values import BodyRef, TensorRef, Unprovable, Value, as_attribute
 from ..operators.inference import IllTyped
 from ..operators.schemas import graph_name, normalize_attrs, signature
@@ -50,7 +51,8 @@ def build_constant(context: RuleContext, value: Value, dtype: DType | None) -> i
     if dtype is None:
         raise Unprovable(f"the element type of {value!r} is not known")
     items = value if isinstance(value, list) else [value]
-    require(not any(isinstance(v, DimExpr) for v in items), "a constant cannot hold an unknown dim")
+    if any(isinstance(v, DimExpr) for v in items):
+        return _sizes(context, items, dtype, scalar=not isinstance(value, list))
     try:
         array = np.array(value, dtype=np.float64 if dtype.is_float else None)
         if dtype.is_integer and array.dtype.kind == "f" and array.size:
@@ -61,6 +63,15 @@ def build_constant(context: RuleContext, value: Value, dtype: DType | None) -> i
     if dtype.is_integer and (found.astype(object) != array.astype(object)).any():
         raise Unprovable(f"{value!r} is beyond the range of {dtype}")
     return context.egraph.add_constant(Constant(found))
+
+
+def _sizes(context: RuleContext, items: Sequence[Value], dtype: DType, *, scalar: bool) -> int:
+    """Return the class of integers that are known from the sizes of inputs, for a graph of kernels."""
+    dims = [v for v in items if isinstance(v, int | DimExpr)]
+    known_dims = all(symbols(d) <= context.egraph.extents for d in dims)
+    require(len(dims) == len(items) and dtype.is_integer and known_dims, "a constant cannot hold an unknown dim")
+    attrs = {"dims": tuple(map(str, dims)), "scalar": int(scalar), "to": dtype.onnx}
+    return _add(context, SIZES, SIZES, attrs, (), 1).handle
 
 
 def as_tensor(context: RuleContext, value: Value, dtype: DType | None) -> int:

@@ -110,7 +110,7 @@ def _result(context: Context, expr: ast.Call, arguments: Arguments, proving: boo
             return _aggregate(context, expr, arguments)
         case "abs" | "sqrt" | "exp" | "log" | "floor" | "ceil":
             return _elementwise(context, expr, proving, first, at)
-        case "expand_dims" | "reshape" | "view":
+        case "expand_dims" | "reshape":
             return _reshaped(context, expr, tensor, second)
         case "const" | "like":
             return _constant(context, expr, first, second, at)
@@ -178,7 +178,7 @@ def _elementwise(context: Context, expr: ast.Call, proving: bool, value: Value, 
 def _reshaped(context: Context, expr: ast.Call, tensor: Tensor | None, to: Value) -> Value:
     """Return the tensor with axes inserted, or with the dims in `to`."""
     out = context.tensor()
-    if expr.head in ("reshape", "view"):
+    if expr.head == "reshape":
         out.dtype = tensor.dtype if tensor else out.dtype
         _shaped(context, out, to, expr)
     elif tensor:

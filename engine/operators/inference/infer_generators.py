@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 
+from ...ir.dim_parser import parse
 from ...ir.graph import Constant, DType, TensorType
+from ...ir.names import SIZES
 from ...ir.symbolic import Dim, at_least, ceildiv, maximum, product
 from .inference_call import MAX_ELEMENTS, Call, SymbolicValue, Types, countable, rule
 
@@ -19,6 +21,15 @@ def shape(call: Call) -> Types:
     if len(picked) <= MAX_ELEMENTS:
         call.contents[0] = SymbolicValue(picked, sizes=frozenset(picked))
     return [TensorType(DType.I64, (len(picked),))]
+
+
+@rule(SIZES)
+def sizes(call: Call) -> Types:
+    """The integers in `dims`, as texts; `scalar` is for a single one of rank 0."""
+    texts = call.attrs.get("dims")
+    dims = tuple(parse(text) for text in texts if isinstance(text, str)) if isinstance(texts, tuple) else ()
+    value = call.contents[0] = SymbolicValue(dims, 0 if call.integer("scalar") else 1)
+    return [TensorType(call.dtype_attr("to"), value.shape)]
 
 
 @rule("Size")

@@ -12,7 +12,7 @@ from ...ir.graph import DType
 from ...ir.symbolic import Dim
 from ...ir.values import TensorRef, Value
 from ..build_nodes import build_constant, build_node
-from ..rule_context import RuleContext, known, require
+from ..rule_context import RuleContext, require
 from .function_registry import FUNCTIONS, function
 from .number_functions import as_dtype
 from .tensor_conditions import dtype, scalar
@@ -80,23 +80,10 @@ def expand_dims(context: RuleContext, x: Value, axes_: Any) -> Value:
 
 @function
 def reshape(context: RuleContext, x: Value, target: list[Dim]) -> TensorRef:
-    """`Reshape` to dims, at most one of them unknown."""
+    """`Reshape` to dims. For a portable graph at most one of them is unknown."""
     unknown = [d for d in target if not symbolic.known(d)]
     zero = any(symbolic.known(d) and d == 0 for d in target)
-    require(len(unknown) <= (0 if zero else 1), "more than one dim is not known")
+    if len(unknown) > (0 if zero else 1):
+        return build_node(context, "Reshape", {"allowzero": 1}, [x, target])
     dims = [d if symbolic.known(d) else -1 for d in target]
     return build_node(context, "Reshape", {"allowzero": int(zero)}, [x, dims])
-
-
-@function
-def view(context: RuleContext, x: Value, target: list[Dim]) -> TensorRef:
-    """`Reshape` to dims of which at most one is neither known nor that of x at its place. For kernels only: other
-    runtimes refuse it where a dim that is copied is 0."""
-    shape = known(context.type(x).shape, "its shape is not known")
-    copied = [i < len(shape) and not symbolic.known(d) and symbolic.same(d, shape[i]) for i, d in enumerate(target)]
-    unknown = [d for d, copy in zip(target, copied, strict=True) if not copy and not symbolic.known(d)]
-    if not any(copied):
-        return reshape(context, x, target)
-    require(len(unknown) <= 1 and 0 not in target, "more than one dim is not known")
-    dims = [0 if copy else d if symbolic.known(d) else -1 for d, copy in zip(target, copied, strict=True)]
-    return build_node(context, "Reshape", {"allowzero": 0}, [x, dims])

@@ -289,8 +289,6 @@ def _reshape(run: Expressions, x: Any, target: Any) -> Tensor:
     return movement.reshaped(run.path, t, dims)
 
 
-_function(_reshape, "view")
-
 def _filling(value: Any) -> Callable[..., Any]:
     """Return a function that fills a tensor with a value, or with its second argument."""
 

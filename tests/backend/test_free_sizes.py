@@ -1,0 +1,87 @@
+"""Networks whose images have any size: the kernels and layouts of fixed sizes, and ONNX Runtime's results."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+import rewrite
+from rewrite.backend.ir.kernel_graph import Step
+
+RNG = np.random.default_rng(7)
+SIZES = ((1, 64, 64), (2, 33, 70), (1, 224, 224), (1, 8, 5))
+
+
+def network(nodes: str, channels: int, **weights: Sequence[int]) -> onnx.ModelProto:
+    """Return a network of images [n, channels, h, w] with random weights of these shapes."""
+    head = f'<ir_version: 8, opset_import: ["": 18]> g (float[n,{channels},h,w] x) => (float[n,c,p,q] y)'
+    model = onnx.parser.parse_model(f"{head} {{ {nodes} }}")
+    for name, shape in weights.items():
+        array = RNG.standard_normal(shape) / np.sqrt(np.prod(shape[1:]) or 1)
+        model.graph.initializer.append(onnx.numpy_helper.from_array(array.astype(np.float32), name))
+    return model
+
+
+def templates(program: rewrite.Program) -> list[str]:
+    return [item.kernel.template for item in program.plan.items if isinstance(item, Step)]
+
+
+def check(model: onnx.ModelProto, program: rewrite.Program) -> None:
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    channels = model.graph.input[0].type.tensor_type.shape.dim[1].dim_value
+    for n, h, w in SIZES:
+        x = RNG.standard_normal((n, channels, h, w)).astype(np.float32)
+        [expected] = session.run(None, {"x": x})
+        np.testing.assert_allclose(program.run({"x": x})["y"], expected, rtol=1e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_convolutions(threads: int) -> None:
+    model = network(
+        """a = Conv<strides = [2, 2], pads = [3, 3, 3, 3]>(x, w0) b = Relu(a)
+        c = MaxPool<kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]>(b)
+        d = Conv<pads = [1, 1, 1, 1]>(c, w1) e = Relu(d) f = Conv<pads = [1, 1, 1, 1]>(e, w2) g = Add(f, c) k = Relu(g)
+        y = Conv<pads = [1, 1, 1, 1], group = 64>(k, w3)""",
+        3, w0=(64, 3, 7, 7), w1=(64, 64, 3, 3), w2=(64, 64, 3, 3), w3=(64, 1, 3, 3),
+    )  # fmt: skip
+    program = rewrite.compile(model, threads=threads)
+    assert templates(program).count("winograd_nhwc") == 2
+    assert not program.fallbacks()
+    check(model, program)
+
+
+def test_images_that_come_from_rows_of_pixels_are_not_transposed() -> None:
+    """A depthwise convolution between two products, as in PVT and SegFormer; the image's size is a tensor."""
+    model = network(
+        """s = Shape(x) r0 = Constant<value_ints = [0, 32, -1]>() r1 = Reshape(x, r0)
+        rows = Transpose<perm = [0, 2, 1]>(r1) wide = MatMul(rows, w0)
+        back = Transpose<perm = [0, 2, 1]>(wide) n = Shape<start = 0, end = 1>(x) c = Constant<value_ints = [128]>()
+        hw = Shape<start = 2, end = 4>(x) to = Concat<axis = 0>(n, c, hw) image = Reshape(back, to)
+        d = Conv<pads = [1, 1, 1, 1], group = 128>(image, w1) f = Constant<value_ints = [0, 128, -1]>()
+        flat = Reshape(d, f) again = Transpose<perm = [0, 2, 1]>(flat) narrow = MatMul(again, w2)
+        last = Transpose<perm = [0, 2, 1]>(narrow) y = Reshape(last, s)""",
+        32, w0=(32, 128), w1=(128, 1, 3, 3), w2=(128, 32),
+    )  # fmt: skip
+    program = rewrite.compile(model, threads=1)
+    assert templates(program) == ["copy", "gemm", "depthwise_pool_nhwc", "gemm", "copy"]
+    check(model, program)
+
+
+def test_resizing_to_the_size_of_another_image_stays_channels_last() -> None:
+    model = network(
+        """a = Conv(x, w0) b = Conv<pads = [1, 1, 1, 1], group = 64>(a, w1)
+        c = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(b, w2) d = Conv<pads = [1, 1, 1, 1], group = 64>(c, w1)
+        nc = Shape<start = 0, end = 2>(d) hw = Shape<start = 2, end = 4>(b) to = Concat<axis = 0>(nc, hw)
+        e = Resize<mode = "linear", coordinate_transformation_mode = "half_pixel">(d, , , to)
+        f = Concat<axis = 1>(b, e) k = Conv(f, w3) l = Conv<pads = [1, 1, 1, 1], group = 64>(k, w1) y = Conv(l, w4)""",
+        16, w0=(64, 16, 1, 1), w1=(64, 1, 3, 3), w2=(64, 64, 3, 3), w3=(64, 128, 1, 1), w4=(32, 64, 1, 1),
+    )  # fmt: skip
+    program = rewrite.compile(model, threads=1)
+    kernels = templates(program)
+    assert kernels[0] == kernels[-1] == "copy"
+    assert "resize" in kernels
+    assert not {"conv", "winograd"} & set(kernels)
+    check(model, program)
