@@ -10,6 +10,7 @@ the run admits other rounding. After Lavin and Gray, "Fast Algorithms for Convol
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -119,8 +120,9 @@ class Algorithm:
 def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False) -> Algorithm | None:
     """Return the best algorithm by the model; None for other filters or strides, and for few or odd NCHW channels.
 
-    Extents known at run time only are taken to be likely ones."""
-    blocks = _BLOCKS if problem.window.is_known else _BLOCKS[2:]  # few tiles suit only sizes that they divide
+    Extents known at run time only are taken to be likely ones, and twice as much: few tiles, or filters that are
+    transformed for every block, suit few sizes."""
+    fixed = problem.window.is_known
     problem = problem.likely(ctx)
     window, m, c, lanes = problem.window, problem.m, problem.channels, ctx.target.lanes
     fits = window.kernel[1:] == (3, 3) and window.stride == window.dilation == (1, 1, 1)
@@ -129,13 +131,21 @@ def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False) -> Algorithm
     few = c < lanes // 2 or m < lanes if nhwc else c % lanes != 0 or m < 2 * lanes
     if not fits or not window.is_known or few or not all(isinstance(p, int) for p in window.pad):
         return None
-    candidates = (
-        algorithm(problem, ctx, t, most, nhwc=nhwc, stored=stored)
-        for t in (4, 2)
-        for most in blocks
-        for stored in (True, False)
-    )
-    return min(candidates, key=lambda found: found.cost)
+    larger = [] if fixed else [replace(problem, window=_doubled(window))]
+
+    def cost(settings: tuple[int, int, bool]) -> float:
+        t, most, stored = settings
+        return math.prod(algorithm(p, ctx, t, most, nhwc=nhwc, stored=stored).cost for p in (problem, *larger))
+
+    forms = (True, False) if fixed or 36 * 4 * m * c * window.kernel[0] > ctx.target.l2 else (True,)
+    t, most, stored = min(itertools.product((4, 2), _BLOCKS if fixed else _BLOCKS[2:], forms), key=cost)
+    return algorithm(problem, ctx, t, most, nhwc=nhwc, stored=stored)
+
+
+def _doubled(window: Window) -> Window:
+    """Return the window of images that are twice as high and wide."""
+    (depth, *inputs), (planes, *outputs) = window.inputs, window.outputs
+    return replace(window, inputs=(depth, *(2 * n for n in inputs)), outputs=(planes, *(2 * n for n in outputs)))
 
 
 def algorithm(
@@ -205,17 +215,21 @@ def winograd_step(problem: ConvProblem, algorithm: Algorithm, ctx: Context, *, n
     blocks, lanes, choice, epilogue = algorithm.blocks, ctx.target.lanes, algorithm.tiles, problem.epilogue
     t, m, c, chunk = blocks.t, problem.m, problem.channels, algorithm.chunk
     window, nr, xis, groups = problem.window, choice.nv * lanes, (t + 2) ** 2, problem.groups
-    most, most_rows, most_columns = blocks.size, blocks.rows, blocks.columns
-    if not window.is_known:  # images are divided at run time
-        choice = choice.cut()
-        most = most_rows = most_columns = max(most, *_BLOCKS[:3])
-        if not nhwc:  # the kernel transposes whole blocks, in memory that is reserved for the largest
-            most_rows = max(_BLOCKS[0], blocks.rows)
     slices = window.kernel[0]
     k = c * slices
+    most, most_rows, most_columns = blocks.size, blocks.rows, blocks.columns
+    least = -(-8 // choice.nv)  # rows of a register tile that keep both multipliers busy
+    least = min(choice.mr, 1 << (least - 1).bit_length())
+    if not window.is_known:  # images are divided at run time
+        edges = tuple(r for r in (2 * least, least) if r < choice.mr)
+        choice = replace(choice, rest=edges)
+        held = ctx.target.l2 // (8 * xis * (k + nr))  # what half of the second-level cache holds
+        most = most_rows = most_columns = max(most, min(_BLOCKS[3], held))
+        if not nhwc:  # the kernel transposes whole blocks, in memory that is reserved for the largest
+            most_rows = max(_BLOCKS[0], blocks.rows)
     turned = (most_rows * t + 2) * (most_columns * t + 2 + lanes) * lanes + lanes * lanes
     ldv = -(-k // lanes) * lanes + 16
-    v_plane, s_plane = _plane(most * ldv), _plane(most * nr)
+    v_plane, s_plane = (_plane((most + (0 if window.is_known else least)) * n) for n in (ldv, nr))
     floats = xis * (v_plane + s_plane) + (0 if nhwc else turned)
     floats += xis * (chunk * nr + 16) if chunk else 0
     prefetch = prefetched_lines(choice, ctx.target, most, (9 if chunk else xis) * m, k)
@@ -239,6 +253,8 @@ def winograd_step(problem: ConvProblem, algorithm: Algorithm, ctx: Context, *, n
         "top": window.pad[1],
         "left": window.pad[2],
         "t": t,
+        "free": not window.is_known,
+        "least": least,
         "most": most,
         "most_rows": most_rows,
         "most_columns": most_columns,
