@@ -15,8 +15,8 @@ from functools import cache
 from typing import Any
 
 from ..ir.constants import ConstantInfo, summarize
-from ..ir.graph import AttrValue, Constant, Graph, TensorType, ValueType
-from ..ir.names import ABSENT, LEAVES, WITH_BODIES
+from ..ir.graph import AttrValue, Constant, DType, Graph, TensorType, ValueType
+from ..ir.names import ABSENT, LEAVES, SIZES, WITH_BODIES
 from ..ir.symbolic import Dim, symbol
 from ..operators.inference import IllTyped, SymbolicValue
 from ..operators.schemas import is_pure, signature
@@ -184,6 +184,14 @@ class EGraph:
         handle = self._add_leaf(ENode("Input", {"name": name}, ()), Facts((type_,), None, value))
         self._fold_empty(handle)
         return handle
+
+    def add_sizes(
+        self, dims: Iterable[Dim], dtype: DType, *, scalar: bool,
+        made_by: str | None = None, origins: tuple[str, ...] = (),
+    ) -> int:  # fmt: skip
+        """Return the class of integers that are known from the sizes of inputs: a list, or one of rank 0."""
+        attrs: dict[str, AttrValue] = {"dims": tuple(map(str, dims)), "scalar": int(scalar), "to": dtype.onnx}
+        return self.add(SIZES, attrs, [], made_by=made_by, origins=origins)
 
     def add_constant(self, constant: Constant | ConstantInfo) -> int:
         """Return the class of a constant; equal constants share one."""

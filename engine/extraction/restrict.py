@@ -10,7 +10,7 @@ from collections.abc import Iterable
 
 from ..egraph.egraph import EGraph
 from ..ir.graph import DType, TensorType
-from ..ir.names import ABSENT, SIZES
+from ..ir.names import ABSENT
 from ..ir.symbolic import symbol_name, symbols
 from .extract import Extraction
 from .priced_egraph import dependencies, post_order
@@ -65,8 +65,7 @@ def _add_sizes(egraph: EGraph, restricted: EGraph, c: int, found: int) -> None:
     if dims is None or not isinstance(type_, TensorType) or type_.dtype not in (DType.I64, DType.I32):
         return
     if all(symbols(dim) <= restricted.extents for dim in dims):
-        attrs = {"dims": tuple(map(str, dims)), "scalar": int(type_.rank == 0), "to": type_.dtype.onnx}
-        restricted.union(restricted.add(SIZES, attrs, [], types=egraph.types(c), given=True), found)
+        restricted.union(restricted.add_sizes(dims, type_.dtype, scalar=type_.rank == 0), found)
 
 
 def _add_quantized(egraph: EGraph, restricted: EGraph, c: int, constant: int) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from ...grammar.builtins import NARY
 from ...grammar.syntax import ast
 from ..ir.graph import AttrValue, Constant, DType, Graph, TensorType
-from ..ir.names import ABSENT, CAPTURES, SIZES
+from ..ir.names import ABSENT, CAPTURES
 from ..ir.symbolic import Expr as DimExpr
 from ..ir.symbolic import symbols
 from ..ir.values import BodyRef, TensorRef, Unprovable, Value, as_attribute
@@ -70,8 +70,7 @@ def _sizes(context: RuleContext, items: Sequence[Value], dtype: DType, *, scalar
     dims = [v for v in items if isinstance(v, int | DimExpr)]
     known_dims = all(symbols(d) <= context.egraph.extents for d in dims)
     require(len(dims) == len(items) and dtype.is_integer and known_dims, "a constant cannot hold an unknown dim")
-    attrs = {"dims": tuple(map(str, dims)), "scalar": int(scalar), "to": dtype.onnx}
-    return _add(context, SIZES, SIZES, attrs, (), 1).handle
+    return context.egraph.add_sizes(dims, dtype, scalar=scalar, made_by=context.made_by, origins=context.origins)
 
 
 def as_tensor(context: RuleContext, value: Value, dtype: DType | None) -> int:

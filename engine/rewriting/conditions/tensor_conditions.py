@@ -44,7 +44,7 @@ def dims(context: RuleContext, t: Value) -> list[Dim]:
     if not isinstance(t, TensorRef):
         raise Unprovable("this is not a tensor")
     value = context.egraph.value(t.handle)
-    return list(known(value and value.whole, "its contents are not known"))
+    return list(known(None if value is None else value.whole, "its contents are not known"))
 
 
 @function
