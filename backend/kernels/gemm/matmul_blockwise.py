@@ -114,7 +114,8 @@ def _cut(weights: BlockwiseWeights) -> BlockwiseWeights:
 def lower_matmul_blockwise(group: Group, ctx: Context) -> list[Step] | None:
     """f32 [.., M, K] times constant integers [K, N] of four or eight bits, dequantized by blocks of rows.
 
-    Sums are f32. Every weight is exact; a block's sum is scaled, where the definition scales each weight."""
+    Sums are f32. Every weight is exact; a block's sum is scaled, where the definition scales each weight.
+    With AVX2 numbers of a single row are rounded to 2^-23 of the largest of 32, for weights of four bits."""
     node = group.node
     a, out, weights = ctx.type(node.inputs[0]), ctx.type(node.outputs[0]), weights_of(group, ctx)
     if weights is None or a.dtype is not DType.F32 or not a.shape or len(a.shape) < 2 or out.shape is None:
@@ -140,6 +141,7 @@ def _step(weights: BlockwiseWeights, m: Dim, epilogue: Epilogue, group: Group, c
     copied = few and (corrected or padded != weights.block or k % weights.block != 0)
     scratch = max(
         min(rows or FEW, FEW) * (padded + 2) * blocks * 4 if copied else 0,
+        blocks * (padded * 3 + -(-padded // 32) * 8) if copied else 0,
         kc * nr * 4 if many else 0,
     )
     extents = Extents()

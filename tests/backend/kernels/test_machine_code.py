@@ -9,6 +9,7 @@ import platform
 import shutil
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 import pytest
 from rewrite.backend.ir.kernel_graph import Step
@@ -16,7 +17,7 @@ from rewrite.backend.ir.target import make_target
 from rewrite.backend.toolchain.compiler import Compiler
 from rewrite.benchmarks import harness, machine_code
 from rewrite.benchmarks.machine_code import Counts, MicroKernel
-from rewrite.engine.ir.graph import Node
+from rewrite.engine.ir.graph import DType, Node, TensorType
 
 Measured = list[tuple[MicroKernel, Counts]]
 
@@ -79,6 +80,26 @@ def test_recurrences_have_chains_enough(measured: Measured) -> None:
     found = [counts for loop, counts in measured if loop.label.startswith("lstm")]
     assert found
     assert all(counts.products >= 8 for counts in found)
+
+
+def test_a_row_times_four_bits_keeps_its_sums_in_registers(tmp_path: Path) -> None:
+    """With AVX2 a block of 32 rows and 16 columns takes 48 products of bytes, and none is stored before it is added."""
+    if shutil.which("gcc") is None or machine_code.find_disassembler() is None or platform.machine() != "x86_64":
+        pytest.skip("counts are those of gcc for x86-64")
+    target = make_target("avx2")
+    constants = {"q": np.ones((256, 64), ml_dtypes.int4), "s": np.ones((8, 64), np.float32)}
+    graph = harness.make_graph(
+        [Node("rewrite.MatMulBlockwise", ("x", "q", "s"), ("y",), {"block_size": 32}, name="product")],
+        {"x": np.ones((1, 256), np.float32)},
+        constants=constants,
+        types={"y": TensorType(DType.F32, (1, 64))},
+    )
+    items, _ = harness.lower(graph, target=target)
+    functions = machine_code.compiled([i.kernel for i in items or () if isinstance(i, Step)], target, tmp_path)
+    (row,) = (code for name, code in functions.items() if name.endswith("_single2"))
+    (loop,) = machine_code.loops(row)
+    assert sum(at.mnemonic == "vpmaddubsw" for at in loop) == 48
+    assert machine_code.count(loop, row).stack <= 12
 
 
 def test_attention_to_few_keys_is_small(tmp_path: Path) -> None:

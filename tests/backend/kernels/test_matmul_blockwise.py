@@ -116,6 +116,43 @@ def test_rows_known_at_run_time_only() -> None:
     check(cases)
 
 
+def test_single_row_of_blocks_of_any_length() -> None:
+    cases = [(24, 24), (100, 40), (300, 96), (300, 64), (1000, 250)]
+    check([product("u4", 1, k, 70, block, zeros=zeros) for k, block in cases for zeros in (False, True)])
+
+
+@pytest.mark.parametrize("scale", [2.0**-110, 2.0**-20, 1.0, 2.0**108])
+def test_single_row_of_whole_numbers_is_exact(scale: float) -> None:
+    """Numbers of 16 bits are exact as integers of 24 bits in any binade, and so are their short sums."""
+    x = RNG.integers(-(2**15), 2**15, (1, 32)).astype(np.float32)
+    x[0, 3] = 2**15 - 1
+    codes = RNG.integers(-8, 8, (32, 40))
+    codes[np.arange(32) % 8 != 3] = 0
+    y = x.astype(np.float64) @ codes * scale
+    constants = {"q": codes.astype(ml_dtypes.int4), "s": np.ones((1, 40), np.float32)}
+    nodes = [Node("rewrite.MatMulBlockwise", ("x", "q", "s"), ("y",), {"block_size": 32}, "p")]
+    inputs = {"x": (x * scale).astype(np.float32)}
+    check([Case(nodes, inputs, constants, expected={"y": y.astype(np.float32)}, rtol=0, atol=0)])
+
+
+def test_single_row_of_extreme_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Numbers near the largest f32 are integers like others; NaN reaches every column.
+
+    Targets that convert numbers where they are in a word overflow before."""
+    monkeypatch.setenv("REWRITE_TEST_TARGETS", "avx512,avx2")
+    codes = np.ones((64, 40), np.int8)
+    codes[32:] = 0
+    nodes = [Node("rewrite.MatMulBlockwise", ("x", "q", "s"), ("y",), {"block_size": 32}, "p")]
+    constants = {"q": codes.astype(ml_dtypes.int4), "s": np.full((2, 40), 2.0**-10, np.float32)}
+    cases = []
+    for value in (np.finfo(np.float32).max * np.float32(0.998), np.nan):
+        x = np.zeros((1, 64), np.float32)
+        x[0, 5] = value
+        y = np.full((1, 40), value * 2.0**-10, np.float32)
+        cases.append(Case(nodes, {"x": x}, constants, expected={"y": y}, rtol=1e-6, atol=0))
+    check(cases)
+
+
 def test_numbers_of_threads() -> None:
     check([replace(product("u4", m, 64, 300, 32, zeros=True), threads=(1, 3, 5)) for m in (1, 40)])
 
