@@ -35,7 +35,9 @@ class RuleReport:
 
 @dataclass(slots=True)
 class Report:
-    """Figures of one run. Costs are in the unit of the cost model, times are seconds by stage."""
+    """Figures of one run. Costs are in the unit of the cost model, times are seconds by stage.
+
+    `likely_sizes` are those that costs assume where the model leaves sizes free."""
 
     nodes_before: int
     nodes_after: int
@@ -46,6 +48,7 @@ class Report:
     rules: list[RuleReport]
     extraction: dict[str, Any]
     precision: dict[str, Any]
+    likely_sizes: dict[str, int] = field(default_factory=dict)
     verify: dict[str, Any] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
 
@@ -92,6 +95,7 @@ def make_report(
         rules=rules,
         extraction={"method": extraction.method, "bound": extraction.bound, "gap": _gap(extraction)},
         precision={"requested": precision, **_products(native, precision)},
+        likely_sizes=dict(cost.hints),
     )
 
 

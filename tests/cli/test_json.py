@@ -138,3 +138,10 @@ def test_a_bundle_is_not_compared_with_other_engines(folder: Path) -> None:
     done = rewrite("bench", "some.rewrite", "--against", "onnxruntime", cwd=folder)
     assert done.returncode == 2
     assert "other engines cannot run a bundle" in done.stderr
+
+
+def test_costs_name_the_sizes_that_they_assume(folder: Path, result: dict[str, Any]) -> None:
+    assert result["likely_sizes"] == {}
+    done = rewrite("m.onnx", "--no-verify", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "predicted for N = 1; state others with --shape" in " ".join(done.stdout.split())
