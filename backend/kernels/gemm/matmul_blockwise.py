@@ -115,7 +115,8 @@ def lower_matmul_blockwise(group: Group, ctx: Context) -> list[Step] | None:
     """f32 [.., M, K] times constant integers [K, N] of four or eight bits, dequantized by blocks of rows.
 
     Sums are f32. Every weight is exact; a block's sum is scaled, where the definition scales each weight.
-    With AVX2 numbers of a single row are rounded to 2^-23 of the largest of 32, for weights of four bits."""
+    With AVX2 numbers of a single row are rounded to 2^-23 of the largest of 32, for weights of four bits, unless the
+    context forbids other rounding."""
     node = group.node
     a, out, weights = ctx.type(node.inputs[0]), ctx.type(node.outputs[0]), weights_of(group, ctx)
     if weights is None or a.dtype is not DType.F32 or not a.shape or len(a.shape) < 2 or out.shape is None:
@@ -159,6 +160,7 @@ def _step(weights: BlockwiseWeights, m: Dim, epilogue: Epilogue, group: Group, c
         "limit": min(rows or FEW, FEW),
         "most": rows or FEW,
         "copied": copied,
+        "single": weights.bits == 4 and target.isa == "avx2" and ctx.reassociate,
         "kc": kc,
         "ahead": AHEAD,
         "span": blocks if rows == 1 else max(1, SPAN_BYTES // (weights.column_bytes() * nr)),

@@ -9,7 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from rewrite.backend.ir.target import detect
+from rewrite.backend.ir.kernel_graph import Step
+from rewrite.backend.ir.target import detect, make_target
 from rewrite.benchmarks import harness
 from rewrite.engine.ir.graph import DType, Node, TensorType
 
@@ -133,6 +134,18 @@ def test_single_row_of_whole_numbers_is_exact(scale: float) -> None:
     nodes = [Node("rewrite.MatMulBlockwise", ("x", "q", "s"), ("y",), {"block_size": 32}, "p")]
     inputs = {"x": (x * scale).astype(np.float32)}
     check([Case(nodes, inputs, constants, expected={"y": y.astype(np.float32)}, rtol=0, atol=0)])
+
+
+def test_a_single_row_stays_in_floats_where_rounding_may_not_change() -> None:
+    case = product("u4", 1, 64, 70, 32)
+    types = {"y": TensorType(DType.F32, case.expected["y"].shape)}
+    graph = harness.make_graph(list(case.nodes), case.inputs, constants=case.constants, types=types)
+    found = []
+    for reassociate in (True, False):
+        items, _ = harness.lower(graph, target=make_target("avx2"), reassociate=reassociate)
+        assert items is not None
+        found.append([item.kernel.params["single"] for item in items if isinstance(item, Step)])
+    assert found == [[True], [False]]
 
 
 def test_single_row_of_extreme_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
