@@ -236,7 +236,7 @@ def best_window_tile(window: Window, grouping: Grouping, target: Target, likely:
 def pieces(extent: Dim, size: int) -> list[int]:
     """Return the sizes that an extent is cut into, descending: the full one, and that of the remainder.
 
-    An extent known at run time only is cut into full ones, the last of which overlaps its neighbor, or into ones."""
+    What remains of an extent known at run time only is cut into ones, or the last full one overlaps its neighbor."""
     if not isinstance(extent, int):
         return [size] if size == 1 else [size, 1]
     return [size, extent % size] if extent % size and size < extent else [min(size, max(1, extent))]
