@@ -151,12 +151,17 @@ def can_copy(window: Window, groups: int, c: int) -> bool:
 
 
 def copied_elements(window: Window, block: int, columns: int, c: int) -> int:
-    """Return the number of inputs under a block of at most `columns` pixels of an output row, or of whole rows.
+    """Return the largest number of inputs under a block of at most `columns` pixels of an output row, or of whole rows.
 
-    Where the width is known, `columns` divides the block. Any other block has fewer inputs than its pixels in one row
-    or in one column."""
-    across = {columns, columns if known(window.outputs[2]) else 1}
-    return max(window.reach(1, block // n) * ((n - 1) * window.stride[2] + window.kernel[2]) * c for n in across)
+    Where the width is known, `columns` divides the block. Otherwise a block of so many pixels has most inputs in one
+    row or in one column, if filters are taken to be no smaller than their strides."""
+    high, wide = window.reach(1, 1), window.kernel[2]
+    if known(window.outputs[2]):
+        shapes = {(block // columns, columns)}
+    else:
+        high, wide, shapes = max(high, window.stride[1]), max(wide, window.stride[2]), {(1, block), (block, 1)}
+    sides = (((rows - 1) * window.stride[1] + high, (n - 1) * window.stride[2] + wide) for rows, n in shapes)
+    return max(map(math.prod, sides)) * c
 
 
 def blocking(problem: ConvProblem, runs: Runs, ctx: Context) -> tuple[int, int, Tiles]:

@@ -131,6 +131,9 @@ def test_few_channels_of_images_of_any_size() -> None:
     for n, h, w in ((1, 33, 32), (2, 224, 9), (1, 5, 1001), (1, 1, 1), (0, 8, 8), (1, 224, 224), (1, 3, 4000)):
         cases.append(any_size(conv((n, 3, h, w), (20, 3, 7, 7), "Relu", **attrs), *half))
         cases.append(any_size(conv((n, 1, h, w), (16, 1, 5, 5), pads=(2, 1, 2, 3)), "N", "H", "W", 16))
+    sides = {"kernel_shape": (2, 2), "strides": (5, 5)}  # filters smaller than their strides
+    for h, w in ((70, 70), (140, 36), (36, 140), (9, 700), (700, 9)):
+        cases.append(any_size(conv((1, 3, h, w), (20, 3, 2, 2), **sides), "N", "(H+3)//5", "(W+3)//5", 20))
     assert all(step_of(case).kernel.params["copied"] for case in cases)
     check(cases)
 
