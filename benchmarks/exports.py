@@ -18,7 +18,12 @@ from typing import Any
 from .zoo import NETS
 
 VARIANTS = ("ts.raw", "ts.opt", "ts.dyn", "ts.free", "ts.f16", "dynamo.raw", "dynamo.opt", "dynamo.dyn")
-NAMES = tuple(f"{net}.{variant}" for net in NETS for variant in VARIANTS)
+FREE = frozenset((
+    "resnet18", "resnet50", "mobilenet_v2", "efficientnet_b0", "regnet", "convnext_tiny", "swin_tiny", "segformer",
+    "pvt_v2", "mobilevit", "yolo", "unet", "unet_3d", "fsrcnn", "edsr", "wav2vec2", "conformer",
+))  # fmt: skip
+"""Networks that can be exported with every extent free."""
+NAMES = tuple(f"{net}.{v}" for net in NETS for v in VARIANTS if v != "ts.free" or net in FREE)
 
 
 def make(name: str, path: Path) -> None:
@@ -58,9 +63,8 @@ def make(name: str, path: Path) -> None:
             "opset_version": 17,
         }
         if dynamic:
-            options["dynamic_axes"] = dict.fromkeys([*inputs, *outputs], axes)
-            if variant == "free":
-                options["dynamic_axes"] = dict.fromkeys(inputs, axes)
+            named = inputs if variant == "free" else [*inputs, *outputs]
+            options["dynamic_axes"] = dict.fromkeys(named, axes)
             options["dynamic_axes"] |= {v: {0: "batch"} for v in known.pooled}
     with _quiet():
         torch.onnx.export(model, arguments, str(path), **options)

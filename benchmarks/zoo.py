@@ -34,10 +34,14 @@ class Net:
 
     @property
     def free(self) -> dict[int, str]:
-        """Names of all axes of the inputs whose extents the network may leave open."""
-        extents = {1: ("samples",), 2: ("frames",), 3: ("height", "width"), 4: ("depth", "height", "width")}
-        names = extents.get(len(self.shape), ("sequence",))
-        return {0: "batch"} | {max(1, len(self.shape) + 1 - len(names)) + n: name for n, name in enumerate(names)}
+        """Axes of the inputs whose extents the network may leave open, by number, with their names."""
+        open_axes = {
+            1: {1: "samples"},
+            2: {2: "frames"},
+            3: {2: "height", 3: "width"},
+            4: {2: "depth", 3: "height", 4: "width"},
+        }
+        return {0: "batch", **open_axes.get(len(self.shape), {1: "sequence"})}
 
     def arguments(self, batch: int) -> tuple[Tensor, ...]:
         """Example values of the inputs, seeded."""

@@ -31,11 +31,13 @@ def summary(report: Report) -> Table:
     nodes, costs = (report.nodes_before, report.nodes_after), (report.cost_before, report.cost_after)
     table.add_row("nodes", *map(str, nodes), change(*nodes))
     table.add_row("predicted time", *map(milliseconds, costs), change(*costs))
-    if report.likely_sizes:
-        sizes = ", ".join(f"{name} = {size}" for name, size in report.likely_sizes.items())
-        table.caption = f"predicted for {sizes}; state others with --shape"
-        table.caption_justify = "left"
     return table
+
+
+def assumed_sizes(report: Report) -> str:
+    """Return the sizes that predicted times assume; empty for a model of fixed sizes."""
+    sizes = ", ".join(f"{name} = {size}" for name, size in report.likely_sizes.items())
+    return f"predicted for {sizes}; state others with --shape" if sizes else ""
 
 
 def rules(report: Report, *, everything: bool = False) -> Table | None:

@@ -195,7 +195,8 @@ class RunResult:
         if self.measured:
             out().print(tables.timings(self.measured, "rewrite"))
         outputs = (f"{kind:<8} {path}" for kind, path in report.outputs.items())
-        for line in filter(None, (tables.stopped(report), tables.precision(report), self.verdict, *outputs)):
+        notes = (tables.assumed_sizes(report), tables.stopped(report), tables.precision(report), self.verdict)
+        for line in filter(None, (*notes, *outputs)):
             say(line)
 
 

@@ -6,6 +6,7 @@ are the functions on dims: extrema, broadcasting, proofs of equality and order, 
 
 from __future__ import annotations
 
+import math
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, reduce
@@ -168,6 +169,23 @@ def _nonnegative(d: Expr, depth: int) -> bool:
 
 def _holds(d: Dim, depth: int) -> bool:
     return d >= 0 if isinstance(d, int) else _nonnegative(d, depth - 1)
+
+
+@lru_cache(maxsize=8192)
+def growth(d: Dim) -> float:
+    """Return a factor by which a dim grows at most with the largest of its symbols; infinite for products of them."""
+    if isinstance(d, int):
+        return 0.0
+    return sum(abs(factor) * (_growth(m[0]) if len(m) == 1 else math.inf) for m, factor in d.terms if m)
+
+
+def _growth(atom: Atom) -> float:
+    if atom.kind == "symbol":
+        return 1.0
+    if atom.kind == "floordiv":
+        numerator, divisor = atom.args
+        return growth(numerator) / (divisor if isinstance(divisor, int) else 1)
+    return max(map(growth, atom.args))
 
 
 @lru_cache(maxsize=8192)

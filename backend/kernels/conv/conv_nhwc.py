@@ -153,8 +153,8 @@ def can_copy(window: Window, groups: int, c: int) -> bool:
 def copied_elements(window: Window, block: int, columns: int, c: int) -> int:
     """Return the largest number of inputs under a block of at most `columns` pixels of an output row, or of whole rows.
 
-    Where the width is known, `columns` divides the block. Otherwise a block of so many pixels has most inputs in one
-    row or in one column, if filters are taken to be no smaller than their strides."""
+    Where the width is known, `columns` divides the block. Otherwise the largest block is one row or one column: with
+    filters no smaller than their strides, every other shape of as many pixels overlaps more."""
     high, wide = window.reach(1, 1), window.kernel[2]
     if known(window.outputs[2]):
         shapes = {(block // columns, columns)}

@@ -93,7 +93,7 @@ def infer(
         value = call.contents.get(i)
         if value is None or not isinstance(found, TensorType):
             continue
-        if len(value.dims) <= MAX_ELEMENTS and followed(found.dtype):
+        if followed(value, found.dtype):
             known_values[i] = call.with_sizes(value)
             result[i] = TensorType(found.dtype, value.shape) if found.shape is None else found
     return Inference(tuple(result), tuple(known_values))

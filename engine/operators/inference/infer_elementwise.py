@@ -9,7 +9,7 @@ from functools import partial, reduce
 
 from ...ir.graph import DType, TensorType
 from ...ir.symbolic import Dim, at_least, broadcast_dims, certainly_differ, maximum, minimum, product, same
-from .inference_call import MAX_ELEMENTS, Call, SymbolicValue, Types, countable, followed, rule
+from .inference_call import MAX_ELEMENTS, Call, SymbolicValue, Types, rule
 
 
 @rule(
@@ -141,7 +141,7 @@ def cast(call: Call) -> Types:
             call.contents[0] = value
         elif dtype is DType.BOOL and all(isinstance(d, int) for d in value.dims):
             call.contents[0] = replace(value, dims=tuple(int(d != 0) for d in value.dims))
-        elif followed(dtype) and not countable(dtype):
+        elif dtype.is_float:
             call.contents[0] = value
     return [TensorType(dtype, call.shape())]
 

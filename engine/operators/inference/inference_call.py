@@ -15,7 +15,7 @@ from fractions import Fraction
 import numpy as np
 
 from ...ir.graph import Attrs, Constant, DType, TensorType, ValueType
-from ...ir.symbolic import Dim, at_least, broadcast, certainly_differ
+from ...ir.symbolic import Dim, at_least, broadcast, certainly_differ, growth
 
 MAX_ELEMENTS = 64
 """Maximum number of elements of an integer tensor whose contents are followed."""
@@ -33,15 +33,15 @@ class Misfit(IllTyped):
 
 @dataclass(frozen=True, slots=True)
 class SymbolicValue:
-    """Known contents of a small tensor of numbers or booleans, of rank 0 (one element), 1, or 2 with so many columns.
+    """Known contents of a small tensor of numbers or booleans: one of rank 0, a list, or a matrix with `columns`.
 
     Elements are dims; they may be negative. Arithmetic is that of integers: values are assumed not to overflow, which
     sizes of tensors do not. `sizes` are elements that are sums and products of sizes of tensors, so not negative.
 
-    Of floats, which exporters write for half an image, rounded, the elements are dims divided by `over`. They are
-    assumed to be below 2^24, up to where f32 holds every integer; there a quotient of integers, once rounded to f32,
-    has the floor and the ceiling of the exact one. So what is divided by another number than a power of two is only
-    rounded to an integer."""
+    Exporters also compute sizes in floats, such as half an image, rounded up. Elements are then dims divided by `over`.
+    Dims below 2^24 are exact in f32, and their quotient, once rounded to f32, has the floor and the ceiling of the
+    exact one. So contents are followed only if dims stay below 2^24 while sizes are below 2^20 (`fits_f32`), and a
+    quotient by another number than a power of two is only rounded to an integer."""
 
     dims: tuple[Dim, ...]
     rank: int = 1
@@ -293,6 +293,13 @@ def countable(dtype: DType | None) -> bool:
     return dtype is not None and (dtype.is_integer or dtype is DType.BOOL)
 
 
-def followed(dtype: DType | None) -> bool:
-    """Whether the contents of tensors of this element type are followed."""
-    return countable(dtype) or dtype in (DType.F32, DType.F64)
+def followed(value: SymbolicValue, dtype: DType | None) -> bool:
+    """Whether these contents of a tensor of this element type are followed."""
+    if len(value.dims) > MAX_ELEMENTS:
+        return False
+    return countable(dtype) or (dtype in (DType.F32, DType.F64) and all(map(fits_f32, value.dims)))
+
+
+def fits_f32(d: Dim) -> bool:
+    """Whether f32 holds a dim exactly for all sizes below 2^20."""
+    return abs(d) < 1 << 24 if isinstance(d, int) else growth(d) <= 16

@@ -211,6 +211,8 @@ def test_contents_are_followed_through_shape_arithmetic() -> None:
     assert follow("Equal", dims("N", 3), dims(-1)) == dims(0, 0)
     assert follow("Equal", dims("N"), dims(5)) is None
     assert follow("Cast", dims("N"), to=DType.I32.onnx) == dims("N")
+    assert follow("Cast", dims("N"), to=DType.BOOL.onnx) is None
+    assert follow("Cast", dims("N"), to=DType.F16.onnx) is None
 
 
 def test_matrices_are_followed_as_exporters_reverse_pads() -> None:
@@ -275,6 +277,11 @@ def test_sizes_are_followed_through_floats() -> None:
     assert chain(size, to_float, ("Sub", 1.0), ("Div", 2.0), ("Floor", None), ("Add", 1.0), to_int) == SymbolicValue(
         (parse("(N-1)//2+1"),), 0
     )
+    # f32 does not hold the number of pixels of a large image, nor a large multiple of a size
+    pixels = infer("Size", {}, [shaped("N; M")], [], 1).values[0]
+    assert chain(pixels, to_float, ("Div", 2.0), ("Ceil", None), to_int) is None
+    assert chain(size, to_float, ("Mul", 16.0), to_int) == SymbolicValue((parse("16*N"),), 0)
+    assert chain(size, to_float, ("Mul", 17.0), to_int) is None
     # rounding towards zero is not the floor of a number that may be negative
     assert chain(size, to_float, ("Sub", 1.0), ("Div", 2.0), to_int) is None
     # a third is rounded, and its multiple may be below the integer
