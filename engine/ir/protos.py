@@ -112,6 +112,22 @@ _FIELDS = {
 """The field of an `AttributeProto` that holds the value, by the kinds of attributes that graphs can hold."""
 
 
+class EmptyFloats(tuple[float, ...]):
+    """Empty list of floats: an empty tuple does not say of what, and custom operators have no schema that does."""
+
+
+class EmptyStrings(tuple[str, ...]):
+    """Empty list of strings, for the same reason."""
+
+
+class EmptyDefault(tuple[Any, ...]):
+    """Empty list that a declaration states as the default of an attribute, without saying of what: never written."""
+
+
+_EMPTY: dict[str, type[tuple[Any, ...]]] = {"FLOATS": EmptyFloats, "STRINGS": EmptyStrings}
+"""What stands for an empty list of a kind; an empty tuple is one of integers."""
+
+
 def attribute_from_proto(proto: Any, graph: Callable[[Any], Graph], tensor: Callable[[Any], Constant]) -> AttrValue:
     """Convert an `AttributeProto`; `graph` and `tensor` convert what is nested in it.
 
@@ -127,7 +143,9 @@ def attribute_from_proto(proto: Any, graph: Callable[[Any], Graph], tensor: Call
         "TYPE_PROTO": _opaque, "FLOATS": float, "INTS": int, "STRINGS": bytes.decode, "GRAPHS": graph,
     }  # fmt: skip
     try:
-        return tuple(map(convert[kind], value)) if kind.endswith("S") else convert[kind](value)
+        if not kind.endswith("S"):
+            return convert[kind](value)  # type: ignore[no-any-return]
+        return tuple(map(convert[kind], value)) if value else _EMPTY.get(kind, tuple)()
     except UnicodeDecodeError:
         raise ValueError(f"attribute {proto.name} has strings that are not UTF-8") from None
 
@@ -135,7 +153,7 @@ def attribute_from_proto(proto: Any, graph: Callable[[Any], Graph], tensor: Call
 def attribute_to_proto(name: str, value: AttrValue, kind: str = "", graph: Callable[[Graph], Any] | None = None) -> Any:
     """Convert a value to an `AttributeProto`; `kind`, the name of its ONNX type, decides where the value is ambiguous.
 
-    An empty list is one of integers unless `kind` says otherwise."""
+    An empty tuple is a list of integers unless `kind` says otherwise."""
     import onnx
 
     kind = _kind(value, kind)
@@ -153,7 +171,7 @@ def _kind(value: Any, kind: str) -> str:
         floats = any(isinstance(v, float) for v in value)
         if kind in ("FLOATS", "INTS") or (kind == "STRINGS" and not value):
             return kind
-        return "FLOATS" if floats else "INTS"
+        return next((k for k, empty in _EMPTY.items() if isinstance(value, empty)), "FLOATS" if floats else "INTS")
     for known, name in ((Graph, "GRAPH"), (Constant, "TENSOR"), (OtherType, "TYPE_PROTO"), (str | bytes, "STRING")):
         if isinstance(value, known):
             return name

@@ -23,7 +23,7 @@ from ...system import scoped
 from ..ir.bodies import all_bodies
 from ..ir.graph import Graph, Node, OtherType, TensorType, ValueType
 from ..ir.names import OWN_DOMAIN, UNQUALIFIED, unique_name
-from ..ir.protos import attribute_to_proto, fill_tensor, is_raw, type_to_proto
+from ..ir.protos import EmptyDefault, attribute_to_proto, fill_tensor, is_raw, type_to_proto
 from ..ir.symbolic import symbols
 from ..operators import schemas
 from .model_values import ModelValues
@@ -185,7 +185,8 @@ class _Writer:
         proto.output.extend(node.outputs)
         for key, value in sorted(node.attrs.items()):
             attribute = formal.get(key)
-            if attribute is not None and not attribute.required and attribute.default == value:
+            default = attribute is not None and not attribute.required and attribute.default == value
+            if default or isinstance(value, EmptyDefault):
                 continue
             kind = attribute.kind if attribute else ""
             proto.attribute.append(attribute_to_proto(key, value, kind, self.body))

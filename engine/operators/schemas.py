@@ -239,7 +239,8 @@ def _standard_defaults(op: str) -> Mapping[str, AttrValue]:
 
 def _normal(value: Any, kind: str) -> Any:
     if isinstance(value, list | tuple):
-        return tuple(_normal(item, kind[:-1]) for item in value)
+        untyped = isinstance(value, tuple) and not value and not kind  # its class says what it is a list of
+        return value if untyped else tuple(_normal(item, kind[:-1]) for item in value)
     if kind == "FLOAT" or isinstance(value, float):
         return float(np.float32(value))
     return int(value) if kind == "INT" else value

@@ -17,6 +17,7 @@ from ...grammar.syntax.scope import param_types
 from ..egraph.egraph import EGraph
 from ..ir.graph import AttrValue, DType, TensorType
 from ..ir.names import ABSENT
+from ..ir.protos import EmptyDefault
 from ..ir.symbolic import Dim
 from ..ir.symbolic import Expr as DimExpr
 from ..ir.values import TensorRef, Unprovable, Value
@@ -109,7 +110,7 @@ def _default(expr: ast.Expr) -> AttrValue | None:
             number = _default(operand)
             return -number if isinstance(number, int | float) else None
         case ast.ListExpr(items=items):
-            return tuple(_default(item) for item in items)  # type: ignore[return-value]
+            return tuple(_default(item) for item in items) or EmptyDefault()  # type: ignore[return-value]
     return None
 
 

@@ -117,6 +117,15 @@ def test_what_has_no_definition_has_types(inputs: str, body: str, expected: str)
     assert str(graph.type("y")) == f"f32{expected}"
 
 
+@pytest.mark.parametrize("attributes", ['activation = "Relu"', 'activation = "Relu", activation_params: floats = []'])
+def test_a_convolution_without_parameters_of_its_activation_stays_valid(attributes: str) -> None:
+    proto = model("float[1, 3, 7, 7] x, float[4, 3, 3, 3] w", f"y = com.microsoft.FusedConv<{attributes}>(x, w)")
+    written = optimize(proto).model
+    assert [node.op_type for node in written.graph.node] == ["FusedConv"]
+    inputs = feeds(proto)
+    np.testing.assert_array_equal(onnx_runtime(written).run(inputs)["y"], onnx_runtime(proto).run(inputs)["y"])
+
+
 def test_models_that_use_them_are_simplified() -> None:
     proto = model(
         "float[4, 8] x, float[8] c", "a = com.microsoft.BiasGelu(x, c) b = Identity(a) r = Relu(b) y = Relu(r)"

@@ -474,3 +474,12 @@ def test_custom_operators_pass() -> None:
     written = exporter.write(graph)
     assert written.graph.node[0].attribute[0].f == 2.0
     assert {o.domain: o.version for o in written.opset_import} == {"": 17, "com.example": 3}
+
+
+@pytest.mark.parametrize("kind", ["INTS", "FLOATS", "STRINGS"])
+def test_empty_lists_of_custom_operators_keep_their_type(kind: str) -> None:
+    node = helper.make_node("Magic", ["x"], ["y"], domain="com.example")
+    node.attribute.append(onnx.AttributeProto(name="a", type=kind))
+    graph = importer.read(model([node], [x23], [y23], domains={"com.example": 3}))
+    (attribute,) = exporter.write(graph).graph.node[0].attribute
+    assert onnx.AttributeProto.AttributeType.Name(attribute.type) == kind
