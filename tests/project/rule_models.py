@@ -41,6 +41,9 @@ _SCAN = """g (float[5, 2] x, float[5, 2] y, float[{shape}] k) => (float[5, 2] z,
 _SCAN_OF_ONE = """g (float[5, 2] x, float[{shape}] k) => (float[5, 2] z) {{
   z = Scan <num_scan_inputs = 1, body = b (float[2] p) => (float[2] r) {{ r = {op} (p, k) }}> (x)
 }}"""
+_SCAN_QUOTIENT = """g (int32[N, 2] x, int32[2] k, int32[2] l) => (int32[N, 2] z) {
+  z = Scan <num_scan_inputs = 1, body = b (int32[2] p) => (int32[2] r) { q = Div (k, l)  r = Add (p, q) }> (x)
+}"""
 _LOOP_INVARIANT = """g (float[4, 4] x, float[4, 4] y{given}) => (float[4, 4] z, float[4, 4] w){constant} {{
   z, w = Loop (n, , x, y) <body = b (int64 i, bool go, float[4, 4] p, float[4, 4] q)
       => (bool on, float[4, 4] r, float[4, 4] s) {{
@@ -126,6 +129,7 @@ MODELS = {
     "scan_of_products": _SCAN_OF_PRODUCTS,
     "scan_of_one_of_products": _SCAN_OF_ONE_OF_PRODUCTS,
     "scan_pointwise": _SCAN.format(op="Mul", shape="2"),
+    "scan_quotient": _SCAN_QUOTIENT,
     "scan_products": _SCAN.format(op="MatMul", shape="2, 2"),
     "scan_of_one_pointwise": _SCAN_OF_ONE.format(op="Mul", shape="2"),
     "scan_of_one_products": _SCAN_OF_ONE.format(op="MatMul", shape="2, 2"),

@@ -6,14 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from ...egraph.encode import add_node
 from ...ir.constants import summarize
-from ...ir.graph import Constant, Graph, Node
+from ...ir.graph import Constant, DType, Graph, Node
 from ...ir.names import ABSENT
-from ...ir.values import BodyRef, TensorRef, Unprovable, Value
+from ...ir.values import BodyRef, OpRef, TensorRef, Unprovable, Value
 from ...operators.inference import IllTyped
 from ...operators.schemas import is_pure
 from ..build_nodes import as_tensor, build_node
 from ..rule_context import RuleContext, known, require
-from .function_registry import body_function
+from .function_registry import body_function, function
 
 MAX_NODES = 400
 """Maximum number of nodes that one application of a rule may build from bodies."""
@@ -78,16 +78,23 @@ def _node_count(graph: Graph) -> int:
     return sum(1 + sum(_node_count(inner) for _, inner in node.subgraphs()) for node in graph.nodes)
 
 
-_PARTIAL = frozenset(("Div", "Mod", "Pow", "BitShift", "Cast", "CastLike"))
+_CASTS = ("Cast", "CastLike")
+_PARTIAL = frozenset(("Div", "Mod", "Pow", "BitShift", *_CASTS))
 """Elementwise operators without a result for some integers, such as 0, and casts of floats that no integer holds."""
 
 
-@body_function
-def total(context: RuleContext, body: BodyRef) -> bool:
-    """Return whether the elementwise operators of a body have a result for all operands.
+@function
+def total(context: RuleContext, computation: Value, operands: DType | None = None) -> bool:
+    """Return whether the elementwise operators of a body, or one on operands of a type, have a result for all operands.
 
-    Only then may it be computed where it was not asked for: an integer division by zero ends the program."""
-    dtypes = (body.graph.type(node.outputs[0]).dtype for node in body.graph.nodes if node.op in _PARTIAL)
+    Only then may they be computed where they were not asked for: an integer division by zero ends the program."""
+    if isinstance(computation, OpRef):
+        type_ = known(operands, "the element type of its operands is not known")
+        return computation.op not in _PARTIAL or type_.is_float != (computation.op in _CASTS)
+    if not isinstance(computation, BodyRef):
+        raise Unprovable("this is neither a body nor an operator")
+    nodes = (node for node in computation.graph.nodes if node.op in _PARTIAL)
+    dtypes = (computation.graph.type(node.outputs[0]).dtype for node in nodes)
     return all(known(dtype, "an element type in the body is not known").is_float for dtype in dtypes)
 
 
