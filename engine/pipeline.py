@@ -112,12 +112,12 @@ def extract(value: Saturated, setup: Setup, target: str, effort: extraction.Limi
     """Choose the cheapest admissible nodes for a target."""
     cost = setup.costs[target]
     opset, defined = value.graph.opset, setup.rules.declared
-    usable = extraction.admissible(cost.target, opset, defined)
+    usable = extraction.admissible(value.egraph, cost.target, opset, defined)
     try:
         found = extraction.extract(value.egraph, cost, admissible=usable, limits=effort)
     except extraction.ExtractionError:
         # Some definition does not apply: the graph keeps its operator, and the backend says which and why.
-        usable = extraction.admissible(cost.target, opset, ())
+        usable = extraction.admissible(value.egraph, cost.target, opset, ())
         found = extraction.extract(value.egraph, cost, admissible=usable, limits=effort)
     return Chosen(target, value.egraph, found)
 

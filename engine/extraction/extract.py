@@ -22,10 +22,10 @@ from dataclasses import dataclass
 
 from ...errors import RewriteError
 from ..cost.cost_model import CostModel
-from ..egraph.analysis import ENode
 from ..egraph.egraph import EGraph
-from ..ir.names import KERNEL_OPERATORS, OWN_DOMAIN
+from ..ir.names import ABSENT, KERNEL_OPERATORS, OWN_DOMAIN
 from ..onnx_io.opsets import can_express
+from ..onnx_io.runtime_support import has_kernel
 from .greedy import greedy
 from .local_search import LocalSearch
 from .priced_egraph import PricedEGraph
@@ -66,21 +66,42 @@ REGIONS = Limits(movement=(1.0, 0.0, 8.0))
 """For choices that pay only in whole regions, bordered by moves of data: as if these were free, and very expensive."""
 
 
-def admissible(target: str, opset: Mapping[str, int], defined: Container[str]) -> Callable[[ENode], bool]:
+def admissible(egraph: EGraph, target: str, opset: Mapping[str, int], defined: Container[str]) -> Callable[[int], bool]:
     """Return the predicate for nodes that a result may contain: `native`, or a file at the model's opset.
 
-    `defined` holds operators with a definition, which the native graph uses instead of them."""
+    `defined` holds operators with a definition, which the native graph uses instead of them. A file must not need more
+    kernels of ONNX Runtime than the model did: nodes that rules made are on element types that it has kernels for,
+    unless the model itself is not."""
+    nodes = egraph.nodes
     if target == "native":
         own = f"{OWN_DOMAIN}."
-        return lambda node: node.op in KERNEL_OPERATORS or not (node.op.startswith(own) or node.op in defined)
-    return lambda node: can_express(node.op, node.attrs, opset)
+
+        def has_form(handle: int) -> bool:
+            op = nodes[handle].op
+            return op in KERNEL_OPERATORS or not (op.startswith(own) or op in defined)
+
+        return has_form
+
+    def runs(handle: int) -> bool:
+        types = [None if c == ABSENT else egraph.types(c)[0] for c in nodes[handle].children]
+        return has_kernel(nodes[handle].op, types)
+
+    own_nodes = [handle for handle, by in enumerate(egraph.made_by) if by is None]
+    bound = all(map(runs, own_nodes))
+
+    def is_expressible(handle: int) -> bool:
+        node = nodes[handle]
+        expressible = can_express(node.op, node.attrs, opset)
+        return expressible and (not bound or egraph.made_by[handle] is None or runs(handle))
+
+    return is_expressible
 
 
 def extract(
     egraph: EGraph,
     cost: CostModel,
     *,
-    admissible: Callable[[ENode], bool] = lambda node: True,
+    admissible: Callable[[int], bool] = lambda handle: True,
     limits: Limits | None = None,
 ) -> Extraction:
     """Return the cheapest derivation found of all roots.

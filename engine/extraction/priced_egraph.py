@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, partial
 
 from ..cost.cost_model import CostModel
-from ..egraph.analysis import ENode
 from ..egraph.egraph import EGraph
 from ..ir.graph import TensorType, ValueType
 from ..ir.names import ABSENT
@@ -42,7 +41,7 @@ class PricedEGraph:
     is evaluated by."""
 
     def __init__(
-        self, egraph: EGraph, cost: CostModel, admissible: Callable[[ENode], bool], roots: Sequence[int]
+        self, egraph: EGraph, cost: CostModel, admissible: Callable[[int], bool], roots: Sequence[int]
     ) -> None:
         self.egraph = egraph
         self.roots = roots
@@ -78,8 +77,7 @@ class PricedEGraph:
         self.weight = {handle: self._price(handle) for nodes in self.members.values() for handle in nodes}
 
     def _usable(self, handle: int) -> bool:
-        node = self.egraph.nodes[handle]
-        return node.op in ("Input", "Const", "Proj") or self._admissible(node)
+        return self.egraph.nodes[handle].op in ("Input", "Const", "Proj") or self._admissible(handle)
 
     def _find_leaves(self) -> None:
         """Choose how constant classes are evaluated, by Knuth's algorithm on the number of operators."""

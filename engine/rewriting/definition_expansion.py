@@ -53,7 +53,8 @@ def _expand(graph: Graph, declared: Mapping[str, Declared]) -> Graph:
             define(context.for_match(egraph.origins[handle]), handle, declared[node.op].op)
         except (Unprovable, IllTyped) as why:
             raise UserError(f"the definition of {node.op} does not apply: {why}") from None
-    choice = extract(egraph, CostModel(model="nodes"), admissible=lambda node: node.op not in declared)
+    nodes = egraph.nodes
+    choice = extract(egraph, CostModel(model="nodes"), admissible=lambda handle: nodes[handle].op not in declared)
     return decode(egraph, choice, graph)
 
 
@@ -68,7 +69,8 @@ def definition_graph(graph: Graph, node: Node, defined: Mapping[str, ast.Op]) ->
     context = Evaluator(egraph, defined).for_match(egraph.origins[handle])
     try:
         define(context, handle, defined[name])
-        choice = extract(egraph, CostModel(model="nodes"), admissible=lambda n: n.op != node.op)
+        nodes = egraph.nodes
+        choice = extract(egraph, CostModel(model="nodes"), admissible=lambda handle: nodes[handle].op != node.op)
     except (Unprovable, IllTyped, ExtractionError):
         return None
     return decode(egraph, choice, alone, prefix=f"{node.outputs[0]}_")
