@@ -41,6 +41,15 @@ class Scale:
     coarse: str = ""
 
 
+_LARGEST = {"float64": 1.7e308, "float32": 3.4e38, "bfloat16": 3.3e38, "float16": 65504.0}
+_HEADROOM = 64.0
+"""Factor by which the magnitudes of the original stay below the largest number where a `reassoc` rule must not
+overflow: a sum in another order, or a product with constants in another order, may be that much larger."""
+
+
+OVERFLOWS = "the right overflows where no value of the left is near the largest number"
+
+
 def compare_forms(rule: ast.Rule, original: Computed, other: Computed, coarse: str) -> tuple[Any, Any, str] | None:
     """Return a pair of outputs that differ beyond what the rule's class allows, and how; None if none do.
 
@@ -114,6 +123,22 @@ def _close(x: Array, y: Array, numerics: str, dtype: str, scale: Scale) -> Array
     if numerics == "fast" or scale.peak > late:
         return np.asarray(near | ~both)
     return np.asarray(np.where(both, near, (finite == np.isfinite(y)) | (~finite & (scale.peak > early))))
+
+
+def find_overflow(rule: ast.Rule, original: Computed, other: Computed, coarse: str) -> tuple[Any, Any, str] | None:
+    """Return a pair of outputs of which the right one has overflowed, though the left has headroom; None if none has.
+
+    For `reassoc` rules on operands of any magnitude, where rounding and underflow may differ widely."""
+    limit = _LARGEST.get(coarse, _LARGEST["float32"])
+    if rule.numerics != "reassoc" or not original.finite or original.peak * _HEADROOM > limit or other.finite:
+        return None
+    for left, right in zip(original.arrays, other.arrays, strict=False):
+        if isinstance(left, np.ndarray) and left.dtype.name in _LARGEST:
+            x, y = left.astype(np.float64), right.astype(np.float64)
+            # A quotient by an infinite number is 0 where it should not be.
+            if not bool((np.isfinite(y) & (np.abs(x - y) <= 0.1 * float(np.abs(x).max(initial=0.0)))).all()):
+                return left, right, OVERFLOWS
+    return None
 
 
 def same_bits(left: Any, right: Any) -> str:

@@ -251,6 +251,7 @@ _ORDINARY = frozenset(map(np.dtype, (
     "float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool",
 )))  # fmt: skip
 """Element types that NumPy itself has."""
+_ORDINARY_CODES = frozenset(DType.from_numpy(dtype).onnx for dtype in _ORDINARY)
 
 
 def apply(op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Any], outputs: int) -> list[Any]:
@@ -271,8 +272,10 @@ def apply(op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Any], output
                 return list(computed)
             moved = 1 if op in _MOVING else 0  # the type of the elements that are moved does not matter
             empty = op in _ELEMENTWISE and any(a.size == 0 for a in arrays)  # nothing is divided
-            read = [a for a in arrays[moved:] if a is not None]
-            if op in _PARTIAL and not empty and all(getattr(a, "dtype", None) in _ORDINARY for a in read):
+            dtypes = [getattr(a, "dtype", None) for a in arrays[moved:] if a is not None]
+            if op == "Cast" and attrs.get("to") not in _ORDINARY_CODES:
+                dtypes.append(None)
+            if op in _PARTIAL and not empty and all(dtype in _ORDINARY for dtype in dtypes):
                 raise Undefined(op, certain=True)
         return _reference(op, attrs, arrays, outputs)
 

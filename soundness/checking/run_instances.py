@@ -21,18 +21,20 @@ from ...engine.ir.symbolic import Dim
 from ...engine.rewriting.evaluate import Evaluator
 from ...engine.rewriting.schedule import Plan, Repeat, Run
 from ...engine.saturation.saturate import Limits, Saturator
-from ...engine.verification.compare_forms import compare_forms, lowest_precision, same_bits
+from ...engine.verification.compare_forms import compare_forms, find_overflow, lowest_precision, same_bits
 from ...engine.verification.reference_values import Computed, Definitions, Undefined, Values
 from ...grammar.syntax import ast
-from ..sampling.instance import Instance
+from ..sampling.instance import Instance, static
 from ..sampling.subject import NOT_BUILT, Built, Subject
 from ..sampling.validity import invalid
-from ..sampling.values import Array, draw, trials
+from ..sampling.values import SMALL, WIDE, Array, draw, trials
 
 _ORIGINALS = 20
 """Maximum number of instances with the same constant for their result that are computed until one has a value."""
 _SIZES = (3, 1, 2, 4, 5)
 """Extents that symbolic dims take in turn, another one in each trial."""
+_EMPTY_TRIALS = (-1, -2)
+"""Numbers of two trials of instances with symbolic dims: all of these are 0 in the first, some in the second."""
 _BITS = ("same", "zeros", "different")
 
 
@@ -161,13 +163,17 @@ def _compare_classes(subject: Subject, batch: Batch, seed: int, repeats: int) ->
         originals.setdefault(egraph.find(root), []).append(root)
     definitions: Definitions = {}
     styles = trials(rule.numerics, signed_zero="signed_zero" in rule.relaxations)
-    for number, style in enumerate(styles * repeats):
+    open_ended = {id(o) for o in owners.values() if any(static(t.shape) is None for _, t in o.instance.tensors)}
+    empty = [(number, SMALL) for number in _EMPTY_TRIALS if open_ended]  # small numbers, zeros among them
+    for number, style in (*enumerate(styles * repeats), *empty):
         values = Values(egraph, _inputs(batch, style, number, seed), subject.declared, definitions)
         for root in changed:
             owner = owners.get(root)
-            if owner is not None and owner.difference is None:
+            if owner is None or owner.difference is not None or (number < 0 and id(owner) not in open_ended):
+                continue
+            if style != WIDE or _has_ordinary_numbers(owner.instance):
                 for base in originals.get(root, [root])[:_ORIGINALS]:  # equal constants are one class
-                    if _compare_class(rule, values, number, by_rule, base, owner):
+                    if _compare_class(rule, values, number, by_rule, base, owner, wide=style == WIDE):
                         break
 
 
@@ -207,7 +213,7 @@ def _inputs(batch: Batch, style: str, number: int, seed: int) -> dict[str, Array
             plain = name.partition(".")[2]
             shape = tuple(_size(d, number) for d in tensor.shape)
             # a single number lies on one side of a bound only, so each instance draws another one
-            own = outcome.instance.key if math.prod(shape) == 1 else ""
+            own = outcome.instance.key if math.prod(shape) == 1 or style == WIDE else ""
             rng = np.random.default_rng(zlib.crc32(f"{seed}:{plain}:{tensor.type}:{style}:{number}{own}".encode()))
             arrays[name] = draw(tensor.dtype, shape, rng, style)
     return arrays
@@ -217,11 +223,16 @@ def _size(dim: Dim, number: int) -> int:
     """Return the extent of a dim in a trial; symbols differ from each other and from trial to trial."""
     if isinstance(dim, int):
         return dim
-    sizes = {name: _SIZES[(zlib.crc32(name.encode()) + number) % len(_SIZES)] for name in symbolic.symbols(dim)}
+    turns = {name: zlib.crc32(name.encode()) + number for name in symbolic.symbols(dim)}
+    sizes = {name: _SIZES[turn % len(_SIZES)] for name, turn in turns.items()}
+    if number in _EMPTY_TRIALS:
+        sizes = {name: 0 if number == _EMPTY_TRIALS[0] or turn % 2 else sizes[name] for name, turn in turns.items()}
     return max(symbolic.evaluate(dim, sizes), 0)
 
 
-def _compare_class(rule: ast.Rule, values: Values, number: int, by_rule: Set[int], base: int, outcome: Outcome) -> bool:
+def _compare_class(
+    rule: ast.Rule, values: Values, number: int, by_rule: Set[int], base: int, outcome: Outcome, *, wide: bool
+) -> bool:
     """Compare all nodes of a class with `base`, the model's own; False if that has no value to compare with.
 
     `number` is that of the trial, `by_rule` are the nodes that the rule itself has equated."""
@@ -236,6 +247,8 @@ def _compare_class(rule: ast.Rule, values: Values, number: int, by_rule: Set[int
         return False
     if not _as_inferred(egraph, base, original, number) or (rule.numerics == "fast" and not original.finite):
         return False
+    if wide and any(egraph.nodes[h].op.endswith(_SQUARING) for h in nodes_below(egraph, egraph.members(base))):
+        return True
     coarse = lowest_precision(rule, (tensor.dtype for _, tensor in outcome.instance.tensors))
     for member in egraph.members(base):
         folded = egraph.nodes[member].op == "Const" and member not in by_rule
@@ -255,19 +268,42 @@ def _compare_class(rule: ast.Rule, values: Values, number: int, by_rule: Set[int
         if outcome.bits != "different":
             bits = [same_bits(*pair) for pair in zip(original.arrays, other.arrays, strict=False)]
             outcome.bits = max((outcome.bits, *bits), key=_BITS.index)
-        outcome.difference = difference(rule, values, (base, original), (member, other), coarse)
+        outcome.difference = difference(rule, values, (base, original), (member, other), coarse, wide=wide)
         if outcome.difference is not None:
             return True
     return True
 
 
 def difference(
-    rule: ast.Rule, values: Values, one: tuple[int, Computed], two: tuple[int, Computed], coarse: str = ""
+    rule: ast.Rule,
+    values: Values,
+    one: tuple[int, Computed],
+    two: tuple[int, Computed],
+    coarse: str = "",
+    *,
+    wide: bool = False,
 ) -> Difference | None:
-    """Return how the values of two nodes differ beyond what the rule's class allows; None if they do not."""
+    """Return how the values of two nodes differ beyond what the rule's class allows; None if they do not.
+
+    On `wide` operands only overflow counts."""
     (base, original), (member, other) = one, two
-    found = compare_forms(rule, original, other, coarse)
+    found = (find_overflow if wide else compare_forms)(rule, original, other, coarse)
     return None if found is None else Difference(base, member, values.inputs, *found)
+
+
+_SQUARING = ("Normalization", "ReduceL2", "ReduceSumSquare")
+"""Ends of names of operators that square their operands: what they compute overflows earlier than the values show."""
+_ORDINARY = 8.0
+"""Largest magnitude of numbers that do not make a product of two of them overflow by themselves; the smallest is its
+inverse."""
+
+
+def _has_ordinary_numbers(instance: Instance) -> bool:
+    """Whether the constants and attributes of an instance are of ordinary magnitude."""
+    arrays = [t.array.astype(np.float64) for _, t in instance.tensors if t.array is not None and t.dtype.is_float]
+    numbers = [v for v in instance.operands.values() if isinstance(v, float)]
+    ordinary = all(bool(((s <= _ORDINARY) & (s >= 1 / _ORDINARY)).all()) for s in map(np.abs, arrays))
+    return ordinary and all(abs(v) <= _ORDINARY for v in numbers)
 
 
 def _as_inferred(egraph: EGraph, root: int, value: Computed, number: int) -> bool:

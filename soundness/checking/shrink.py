@@ -19,6 +19,7 @@ from ...engine.ir.names import ABSENT, CAPTURES, unique_name
 from ...engine.ir.values import OpRef, RestRef
 from ...engine.onnx_io.exporter import write
 from ...engine.operators.schemas import WORKING_OPSET, attributes_of
+from ...engine.verification.compare_forms import OVERFLOWS
 from ...engine.verification.reference_values import Undefined, Values
 from ...errors import RewriteError
 from ...grammar.printing.printer import print_expr
@@ -256,7 +257,9 @@ def _differs(subject: Subject, batch: Batch, before: Difference, inputs: Mapping
         if undefined.certain and before.message.endswith("has no value"):
             return Difference(before.root, before.other, inputs, left.arrays[0], before.right, before.message)
         return None
-    return difference(subject.rule, values, (before.root, left), (before.other, right))
+    return difference(
+        subject.rule, values, (before.root, left), (before.other, right), wide=before.message == OVERFLOWS
+    )
 
 
 def _describe(subject: Subject, batch: Batch, instance: Instance, found: Difference) -> Counterexample:

@@ -19,6 +19,7 @@ from .paths.path import Failed, NotModeled, Path, explore
 from .paths.step_budget import OutOfTime, StepBudget
 from .paths.tensors import Tensor
 from .proof import NotProved, Proof
+from .semantics.elementwise import check_casts
 from .terms import integers
 
 HIGHEST = 5
@@ -89,6 +90,7 @@ def one_case(run: Run, lhs: Any, rhs: Any, tally: Tally) -> bool:
     path.right = True
     pairs = [pair for target, expr in _roots(rhs) for pair in _replacements(run, target, expr, outputs)]
     path.right = False
+    check_casts(path)
     for a, b in pairs:
         _compare(path, a, b, Claim(rule.numerics, "signed_zero" in rule.relaxations), tally)
     tally.limits |= path.bounded

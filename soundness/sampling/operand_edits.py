@@ -10,7 +10,7 @@ import numpy as np
 
 from ...engine.ir.graph import DType
 from ...engine.ir.values import OpRef, RestRef
-from ...engine.operators.schemas import attributes_of
+from ...engine.operators.schemas import attributes_of, normalize_attrs
 from ...grammar.syntax import ast
 from .edit import Edit, Editing, is_list, places_of_constants, places_of_tensors, whole
 from .instance import Instance, Slot, Tensor, Term, cast, filled, retype, static
@@ -18,6 +18,8 @@ from .subject import literal_value
 from .values import EXTREME, PLAIN, SMALL, SPECIAL, draw_attribute, draw_operator, every_value, modes, operators_of
 
 _FLOATS = (DType.F32, DType.F64, DType.F16, DType.BF16)
+_TINY = (DType.F8E4M3FN, DType.F8E8M0)
+"""Types that a conversion may name: they lack infinities, or zeros and signs, and a cast to them may not saturate."""
 _INTEGERS = (DType.I64, DType.I32, DType.I8, DType.U8, DType.I16, DType.U32)
 _LARGEST = 256
 """Maximum number of elements of a constant that is different in one place."""
@@ -219,7 +221,7 @@ def _numbers(editing: Editing, instance: Instance, name: str) -> Iterator[Instan
                     for number in _scalars(item, [], editing)
                 )
         case DType():
-            changed = _other_dtypes(value)
+            changed = (*_other_dtypes(value), *_TINY)
         case str():
             changed = modes(value)
         case bool():
@@ -344,6 +346,25 @@ def _head(editing: Editing, instance: Instance, name: str) -> Iterator[Instance]
             yield instance.replace(**{name: OpRef(before.op, {**before.attrs, **drawn.attrs})})
 
 
+def _quotient(editing: Editing, instance: Instance, name: str) -> Iterator[Instance]:
+    """Let a class head divide integers. Constants are not 0, but for one element of one of them: the model need not
+    divide by it, and then the other side must not either."""
+    kind, inputs = editing.subject.heads[name]
+    floats = {slot: t for slot, t in instance.tensors if t.dtype.is_float}
+    whole = {
+        s: Tensor(DType.I64, t.shape) if t.array is None else Tensor.of(np.full(t.array.shape, 3))
+        for s, t in floats.items()
+    }
+    for op in ("Div", "Mod") if kind == "elementwise" and inputs == 2 else ():
+        divided = instance.replace(**{name: OpRef(op, normalize_attrs(op, {}))}).replace_tensors(whole)
+        yield divided
+        for slot, tensor in whole.items():
+            if tensor.array is not None and tensor.array.size > 1:
+                array = tensor.array.copy()
+                array.reshape(-1)[array.size // 2] = 0
+                yield divided.replace_tensors({slot: Tensor.of(array)})
+
+
 def _alternative(editing: Editing, instance: Instance) -> Iterator[Instance]:
     count = editing.subject.alternatives
     for form in range(count) if instance.form < count else ():
@@ -428,6 +449,7 @@ STRUCTURE_EDITS = (
     Edit(_places_of_optional, _optional, weight=1, enumerated="all"),
     Edit(_places_of_optional, _given_optional, weight=1),
     Edit(_places_of_heads, _head, weight=3),
+    Edit(_places_of_heads, _quotient, weight=1, enumerated="all"),
     Edit(_places_of_tensor_lists, _members, weight=2),
     Edit(_places_of_variables, _alias, weight=1),
     Edit(_places_of_variables, _wrap, weight=2),

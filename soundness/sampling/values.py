@@ -14,12 +14,13 @@ from ...engine.operators.schemas import attributes_of, normalize_attrs, signatur
 
 Array = NDArray[Any]
 
-PLAIN, SPECIAL, LONE, EXTREME, SMALL, ZEROS = "plain", "special", "lone", "extreme", "small", "zeros"
+PLAIN, SPECIAL, LONE, EXTREME, SMALL, ZEROS, WIDE = "plain", "special", "lone", "extreme", "small", "zeros", "wide"
 """Styles of values.
 
 `plain`: ordinary. `special`: a third are NaN, infinities, zeros and ones. `lone`: a single NaN or infinity in some
 inputs, which shows how far it propagates. `extreme`: `special`, with the largest and smallest magnitudes. `small`:
-small whole numbers. `zeros`: mostly zeros of either sign."""
+small whole numbers. `zeros`: mostly zeros of either sign. `wide`: a magnitude of its own for each tensor, anywhere in
+the type's range or where exponentials overflow."""
 
 _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0)
 _EXTREMES = {
@@ -28,13 +29,16 @@ _EXTREMES = {
     DType.F32: (3.4e38, -3.4e38, 1e-45, -1e-41, 16777218.0, 0.5, 1.5, 2.5),
 }
 """Largest and smallest magnitudes; other types have those of single precision."""
+_RANGES = {DType.F64: (900, 709.0), DType.F16: (12, 11.0), DType.F32: (105, 88.0)}
+"""Binary exponents up to which `wide` goes, and the logarithm of the largest number, from which exponentials overflow;
+other types have the range of single precision."""
 
 
 def trials(numerics: str, *, signed_zero: bool = False) -> tuple[str, ...]:
     """Return the styles on which a numerics class must hold; `signed_zero` says that the sign of zeros may change."""
     if numerics == "exact":
         return (PLAIN, SPECIAL, LONE, EXTREME, SMALL, *(() if signed_zero else (ZEROS,)))
-    return (PLAIN, SPECIAL, LONE, SMALL) if numerics == "reassoc" else (PLAIN, SMALL)
+    return (PLAIN, SPECIAL, LONE, SMALL, WIDE, WIDE, WIDE) if numerics == "reassoc" else (PLAIN, SMALL)
 
 
 def draw(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, style: str = PLAIN) -> Array:
@@ -48,6 +52,12 @@ def draw(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, style: 
     array = rng.standard_normal(shape) * 1.5
     if style == SMALL:
         array = rng.integers(-2, 3, shape).astype(np.float64)
+    if style == WIDE:
+        exponent, logarithm = _RANGES.get(dtype, _RANGES[DType.F32])
+        if rng.random() < 0.25:
+            array = rng.choice((-1, 1)) * rng.uniform(0.9, 1.2, shape) * logarithm
+        else:
+            array *= 2.0 ** rng.uniform(-exponent, exponent)
     if style == ZEROS:
         array = rng.choice((-0.0, -0.0, 0.0, 1.0), shape)
     if style == LONE and array.size and rng.random() < 0.6:

@@ -46,6 +46,42 @@ rule pad_into_average                          # the mean no longer counts the p
   class reassoc
   test fires    x: f32[1, 1, 5, 5], p: i64 = [0, 0, 1, 1, 0, 0, 1, 1], k = [3, 3], count_include_pad = 1
 
+rule quotients_of_tables                       # a row with a zero need not be selected
+  elementwise f(Gather(T, i, axis: 0), Gather(U, i, axis: 0))  =>  Gather(f(T, U), i, axis: 0)
+  given T, U: const
+  where shape(T) == shape(U)
+  class exact
+  test fires    T: const f32[4, 5], U: const f32[4, 5], i: i64 = [3, 0], f = Sub
+
+rule converted_is_a_number                     # 1000 is NaN in a float of 8 bits
+  IsNaN(Cast(x, to: t, ..a))  =>  full(shape(x), 0, bool)
+  given x: integer
+  class exact
+  test fires    x: i64[2, 3], t = f32, saturate = 0
+
+rule divisors_joined                           # the product overflows
+  (x / y) / z  =>  x / (y * z)
+  given x: float
+  class reassoc
+  test fires    x: f32[2, 3], y: f32[3], z: f32[2, 3]
+
+rule roots_joined                              # the same
+  Sqrt(x) * Sqrt(y)  =>  Sqrt(x * y)
+  where nonnegative(x), nonnegative(y)
+  class reassoc
+  test fires    z: f32[2, 3], w: f32[3], x = Relu(z), y = Abs(w)
+
+rule exponential_moved                         # 0/e⁻¹⁰⁰ is 0, and 0 · e¹⁰⁰ is NaN
+  x / Exp(y)  =>  x * Exp(Neg(y))
+  class reassoc
+  test fires    x: f32[2, 3], y: f32[3]
+
+rule last_extent_inferred                      # where the first one is 0, the last may be any
+  Reshape(x, t)  =>  Reshape(x, [0, -1])
+  where dim(Reshape(x, t), 0) == dim(x, 0), rank(Reshape(x, t)) == 2
+  class exact
+  test fires    x: f32[N, M, 3], y: f32[M], t = Concat(Shape(x, end: 1), Shape(y) * 3, axis: 0)
+
 rule sum_of_one                                # the sum of -0 alone is 0
   ReduceSum(x, a, keepdims: 1, noop_with_empty_axes: 1)  =>  x
   where all([dim(x, i) == 1 for i in ints(a)])

@@ -23,6 +23,8 @@ rule inverse_forgotten   elementwise f(Transpose(x, perm: p), y) => Transpose(f(
 rule any_transpose       Transpose(x, perm: p) => x where shape(x) == shape(x) class exact
 rule wrong_reshape       Transpose(x, perm: p) => reshape(x, [dim(x, i) for i in p]) class exact
 rule reshape_transpose   Reshape(Transpose(x, perm: [1, 0]), t, ..a) => Reshape(x, t, ..a) class exact
+rule converted_integer   IsNaN(Cast(x, to: t, ..)) => full(shape(x), 0, bool) given x: integer class exact
+rule converted_by_name   IsNaN(Cast(x, to: f8e4m3fn, ..)) => full(shape(x), 0, bool) given x: integer class exact
 rule copied_dims         Reshape(Reshape(x, s), t) => Reshape(x, t) class exact
 rule slice_off_by_one    Slice(Slice(x, b, e, a, s), c, f, a, t)
                            => Slice(x, [ints(b)[0] + ints(c)[0]], [min(ints(e)[0], ints(b)[0] + ints(f)[0] + 1)], a, s)

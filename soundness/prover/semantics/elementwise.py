@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ....engine.ir.graph import DType
 from ..paths import element_types
 from ..paths.path import NotModeled, Path
 from ..paths.tensors import Tensor, broadcast, read_broadcast
@@ -109,7 +110,20 @@ def cast(path: Path, attrs: Attrs, x: Tensor) -> Tensor:
         raise NotModeled(f"a cast to {to}")
     if element_types.root(path, to) == element_types.root(path, x.dtype):
         return x
+    if attrs.is_variable("to") or to in set(DType):
+        path.extra["cast", to] = x.dtype
     return pointwise(path, "Cast", (("to", to),), [x], to)
+
+
+def check_casts(path: Path) -> None:
+    """Raise `NotModeled` for casts to a type that may have 8 or 4 bits, once conditions are known.
+
+    Such types have ranges and zeros of their own, and a cast to them may saturate or not."""
+    for key, source in path.extra.items():
+        if isinstance(key, tuple) and key[0] == "cast":
+            to = element_types.root(path, key[1])
+            if to not in element_types.KINDS and to != element_types.root(path, source):
+                raise NotModeled("a cast to a type that is not known to have 16 bits or more")
 
 
 @operator("CastLike")

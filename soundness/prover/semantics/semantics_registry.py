@@ -57,6 +57,11 @@ class Attrs:
             return self.path.once(("rest", self.rest, name), lambda: make(f"{self.rest}.{name}"))
         return self.defaults.get(name)
 
+    def is_variable(self, name: str) -> bool:
+        """Whether the pattern binds an attribute, or leaves it open."""
+        value = self.named.get(name)
+        return isinstance(value, Hole) if name in self.named else self.rest is not None and name not in self.beside
+
     def option(self, name: str, options: Sequence[Any]) -> Any:
         """Return an attribute that has a few possible values, by cases."""
         value = self.get(name, lambda n: self.path.choose(list(options), n))
