@@ -171,4 +171,4 @@ def _type(graph: Graph, value: str) -> ValueType:
 
 def _lacks_kernel(op: str, inputs: Types) -> bool:
     """Whether only the reference implementation computes a node for which a rule has another form, with kernels."""
-    return op == "Attention" and any(t is not None for t in inputs[4:6])  # with a cache
+    return op == "Einsum" or (op == "Attention" and any(t is not None for t in inputs[4:6]))  # with a cache

@@ -218,6 +218,8 @@ class Estimator:
             flops, efficiency = arithmetic(self, Application(attrs, inputs, outputs))
             if op in ("MatMulInteger", "QLinearMatMul"):
                 efficiency *= self.rate("int8")
+            if op == "Einsum":  # it moves its operands as Transpose does, and more
+                reads, writes = tuple(3.0 * r for r in reads), 3.0 * writes
             return Work(Kind.COMPLEX, flops, efficiency, reads, writes)
         return Work(Kind.OPAQUE, 10.0 * (size + sum(self.elements(t) for t in inputs)), 0.1, reads, writes)
 

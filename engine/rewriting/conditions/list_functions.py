@@ -104,11 +104,15 @@ def axes(context: RuleContext, items: list[int], rank: int) -> list[int]:
 def subscripts(context: RuleContext, equation: str) -> list[list[int]]:
     """The labels of an Einsum equation, numbered as they appear: a list for each operand and one for the result.
 
-    Empty unless the result is explicit, each term names a label at most once, and only letters are labels."""
+    An implicit result has the labels that occur once, in alphabetical order. Empty unless each term names a label at
+    most once, and only letters are labels."""
+    require(isinstance(equation, str), "this is not an equation")
     operands, arrow, result = equation.replace(" ", "").partition("->")
+    if not arrow:
+        result = "".join(sorted(label for label in set(operands) - {","} if operands.count(label) == 1))
     terms = [*operands.split(","), result]
     letters = list(dict.fromkeys("".join(terms)))
-    plain = arrow and all(letter.isascii() and letter.isalpha() for letter in letters)
+    plain = all(letter.isascii() and letter.isalpha() for letter in letters)
     if not plain or any(len(set(term)) < len(term) for term in terms) or not set(result) <= set("".join(terms[:-1])):
         return []
     return [[letters.index(letter) for letter in term] for term in terms]
