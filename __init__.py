@@ -17,21 +17,22 @@ from typing import TYPE_CHECKING, Any
 from .version import VERSION
 
 if TYPE_CHECKING:
-    from . import testing
+    from . import ort, testing
     from .api import compile, load, optimize
     from .backend.sessions import onnx_backend
-    from .backend.sessions.inference_session import InferenceSession
+    from .ort.session import InferenceSession
 
 __version__ = VERSION
-__all__ = ["InferenceSession", "__version__", "compile", "load", "onnx_backend", "optimize", "testing"]
+__all__ = ["InferenceSession", "__version__", "compile", "load", "onnx_backend", "optimize", "ort", "testing"]
 
 # Public name -> the module that has it, or that it is.
 _EXPORTS = {
-    "InferenceSession": ".backend.sessions.inference_session",
+    "InferenceSession": ".ort.session",
     "compile": ".api",
     "load": ".api",
     "onnx_backend": ".backend.sessions.onnx_backend",
     "optimize": ".api",
+    "ort": ".ort",
     "testing": ".testing",
 }
 

@@ -41,6 +41,10 @@ class UserError(RewriteError):
     exit_code = 2
 
 
+class NotAModel(UserError):
+    """A file, or bytes, that are not an ONNX model at all."""
+
+
 class CheckFailed(RewriteError):
     """A check, test or verification that ran and did not pass."""
 

@@ -1,4 +1,4 @@
-"""Adapters to other packages' interfaces: `onnxruntime.InferenceSession` and the backend interface of `onnx`.
+"""Adapter to another package's interface: the backend interface of `onnx`.
 
-In: models and arrays as those interfaces define them. Out: their results, computed by a `Program`.
+In: nodes, models and arrays as that interface defines them. Out: their results, computed by a `Program`.
 """

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import UserError
+from ...errors import NotAModel, UserError
 from ..ir.graph import Constant, DType
 from ..ir.protos import text_from_proto
 from .protobuf_wire import Malformed, lightened
@@ -93,10 +93,10 @@ def _parse(raw: bytes | mmap.mmap, where: str) -> tuple[Any, memoryview]:
             hint = "It is a ZIP archive, such as a PyTorch checkpoint; export it to ONNX first."
         elif raw[:1] in (b"{", b"<"):
             hint = "It is text, not a binary ONNX model."
-        raise UserError("not an ONNX model", where=where, hint=hint) from None
+        raise NotAModel("not an ONNX model", where=where, hint=hint) from None
     if not model.HasField("graph") or not (model.ir_version or model.opset_import):
         what = "the file is empty" if not raw else "not an ONNX model"
-        raise UserError(what, where=where, hint="An ONNX model has a graph and lists its operator sets.")
+        raise NotAModel(what, where=where, hint="An ONNX model has a graph and lists its operator sets.")
     _check_names(model, where)
     return model, data
 

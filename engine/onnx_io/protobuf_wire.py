@@ -33,15 +33,15 @@ def fields(data: memoryview) -> Iterator[tuple[int, int, int, int, int]]:
     at, size = 0, len(data)
     while at < size:
         begin = at
-        tag, at = _number(data, at, _SHORT)
+        tag, at = varint(data, at, _SHORT)
         number, wire_type, start = tag >> 3, tag & 7, at
         if not 8 <= tag < 1 << 32:
             raise Malformed("invalid field number")
         if wire_type == _BYTES:
-            length, start = _number(data, at, _SHORT)
+            length, start = varint(data, at, _SHORT)
             at = start + length
         elif wire_type == 0:
-            _, at = _number(data, at)
+            _, at = varint(data, at)
         elif wire_type in (1, 5):
             at += 8 if wire_type == 1 else 4
         else:
@@ -51,7 +51,7 @@ def fields(data: memoryview) -> Iterator[tuple[int, int, int, int, int]]:
         yield number, wire_type, begin, start, at
 
 
-def _number(data: memoryview, at: int, most: int = _LONG) -> tuple[int, int]:
+def varint(data: memoryview, at: int, most: int = _LONG) -> tuple[int, int]:
     """Read a varint of at most this many bytes; return it and where it ends. Raises `Malformed`."""
     value = shift = 0
     while True:

@@ -1,0 +1,152 @@
+"""Compiling in the background: a model is answered by ONNX Runtime while a child process compiles it.
+
+The child has a low priority, so that answers take about as long as without it. It leaves the program in the cache, or
+in a bundle if the model cannot be cached, and ends with its parent."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ..engine.options import Options
+from ..errors import UserError
+from ..system import scoped
+from .options import LOG
+
+if TYPE_CHECKING:
+    from ..backend.runtime.program import Program
+
+NICENESS = 13
+"""Lowers the priority of the child: its weight in Linux's scheduler is 56, that of others 1024."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A model to compile: a file or the bytes of one, sizes of its free dims, and the threads of a run."""
+
+    model: Path | bytes
+    sizes: dict[str, int]
+    threads: int
+
+    @property
+    def options(self) -> Options:
+        """The options of the compiler."""
+        return Options.of(shapes=self.sizes)
+
+    def cached(self) -> Program | None:
+        """Return the program from the cache; None if the model was not compiled before or cannot be cached."""
+        from ..backend.bundle.program_cache import ProgramCache
+        from ..backend.compile_model import program_key
+
+        programs = ProgramCache()
+        key = program_key(programs, self.model, self.options, self.threads, "native")
+        return None if key is None else programs.find(key, threads=self.threads)
+
+    def compile(self) -> Program:
+        """Return the program, from the cache or after compiling. Raises UserError."""
+        from ..backend.compile_model import compile_model
+
+        return compile_model(self.model, self.options, threads=self.threads)
+
+
+class Compilation:
+    """A child process that compiles a model, and the thread that waits for it.
+
+    `deliver` is called with the program in that thread; on failure it is not called, and the reason is logged."""
+
+    def __init__(self, job: Job, deliver: Callable[[Program], None]) -> None:
+        self._job, self._deliver = job, deliver
+        self._canceled = threading.Event()
+        self._child: subprocess.Popen[bytes] | None = None
+        self._thread = threading.Thread(target=self._work, name="rewrite.ort", daemon=True)
+        self._thread.start()
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until the child has ended and its program is in use; return whether that is so."""
+        self._thread.join(seconds)
+        return not self._thread.is_alive()
+
+    def cancel(self) -> None:
+        """End the child."""
+        self._canceled.set()
+        if self._child is not None:
+            scoped.end(self._child)
+
+    def _work(self) -> None:
+        try:
+            with ExitStack() as stack:
+                folder = stack.enter_context(scoped.directory("background"))
+                program = self._compiled(folder)
+                if program is not None and not self._canceled.is_set():
+                    self._deliver(program)
+        except (OSError, UserError) as error:
+            if not self._canceled.is_set():
+                LOG.warning("compiling failed, so ONNX Runtime goes on: %s", error)
+
+    def _compiled(self, folder: Path) -> Program | None:
+        """Return the program after the child has ended; None if it failed, which is logged."""
+        from ..backend.bundle.load_bundle import load
+
+        model = self._job.model
+        if isinstance(model, bytes):
+            path = folder / "model.onnx"
+            path.write_bytes(model)
+        else:
+            path = model.absolute()
+        bundle = folder / "model.rewrite"
+        task = json.dumps([str(path), self._job.sizes, self._job.threads, str(bundle), sys.path])
+        code = (
+            "import sys, json; task = json.loads(sys.argv[1]); sys.path[:] = task.pop(); "
+            f"from {__name__} import compile_in_child; compile_in_child(*task)"
+        )
+        quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
+        self._child = scoped.start([sys.executable, "-c", code, task], **quiet)
+        try:
+            if self._canceled.is_set():
+                return None
+            _, said = self._child.communicate()
+        finally:
+            scoped.end(self._child)
+        if self._canceled.is_set():
+            return None
+        if self._child.returncode:
+            text = said.decode(errors="replace").strip() or f"exit code {self._child.returncode}"
+            LOG.warning("compiling failed, so ONNX Runtime goes on: %s", text[-2000:])
+            return None
+        return load(bundle, threads=self._job.threads) if bundle.exists() else self._job.cached()
+
+
+def compile_in_child(model: str, sizes: dict[str, int], threads: int, bundle: str) -> None:
+    """Compile a model into the cache, or into a bundle if it cannot be cached; print an error and exit with 2 or 3."""
+    import warnings
+
+    from ..errors import RewriteError
+
+    scoped.die_with_parent()
+    _yield_to_others()
+    warnings.simplefilter("ignore")  # the parent warns when it loads the program
+    job = Job(Path(model), sizes, threads)
+    try:
+        program = job.compile()
+        if job.cached() is None:
+            program.save(Path(bundle))
+    except RewriteError as error:
+        print(error, file=sys.stderr)  # noqa: T201  (the parent reads it)
+        sys.exit(error.exit_code)
+
+
+def _yield_to_others() -> None:
+    """Give way to other processes: on a busy core this one and its children get a twentieth of the time.
+
+    An idle priority would be gentler, but a session that is always busy would never be compiled."""
+    with contextlib.suppress(OSError):  # forbidden by a container: it competes with everyone
+        os.nice(NICENESS)

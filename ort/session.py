@@ -1,0 +1,395 @@
+"""`InferenceSession` with ONNX Runtime's interface.
+
+A model that was compiled before runs natively at once. Any other is answered by ONNX Runtime, if it is installed, until
+a child process has compiled it (`background`)."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from os import PathLike, fspath
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ..backend.runtime.interface import deliver
+from ..errors import NotAModel, RewriteError, UserError
+from ..system import installed_onnxruntime
+from ..system.process_pool import usable_cores
+from . import errors
+from .background import Compilation, Job
+from .metadata import ELEMENT_NAMES, ModelMetadata, NodeArg, read_metadata
+from .options import LOG, SessionOptions, entry, ignored, note_once, set_severity
+from .values import IOBinding, OrtValue, unwrapped
+
+if TYPE_CHECKING:
+    from ..backend.runtime.program import Program
+
+_TYPES = {f"tensor({name})": dtype for dtype, name in ELEMENT_NAMES.items()}
+_IN_BACKGROUND = "rewrite.compile_in_background"
+Names = Sequence[str] | None
+Outputs = Mapping[str, Any] | None
+
+
+class _Engine(Protocol):
+    """What runs the model."""
+
+    def run(self, inputs: Mapping[str, Any], names: Names, out: Outputs) -> dict[str, Any]: ...
+
+
+class _Native:
+    """A compiled program."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+
+    def run(self, inputs: Mapping[str, Any], names: Names, out: Outputs) -> dict[str, Any]:
+        return self.program.run(inputs, names, out=out)
+
+
+class _Peer:
+    """A session of ONNX Runtime."""
+
+    def __init__(self, session: Any) -> None:
+        self.session = session
+        self._names = [port.name for port in session.get_outputs()]
+
+    def run(self, inputs: Mapping[str, Any], names: Names, out: Outputs) -> dict[str, Any]:
+        names = self._names if names is None else names
+        try:
+            found = dict(zip(names, self.session.run(list(names), dict(inputs)), strict=True))
+        except Exception as error:  # its errors have no common base class
+            name = type(error).__name__
+            raise errors.make(name if name in errors.NAMES else "InvalidArgument", UserError(str(error))) from error
+        for name, array in (out or {}).items():
+            found[name] = deliver(name, found[name], array)
+        return found
+
+
+class InferenceSession:
+    """A model that is optimized and compiled; `run` returns its outputs.
+
+    The model is a path, bytes, a `ModelProto`, or the directory of a bundle. Options of the session are ours or ONNX
+    Runtime's; those without an effect are logged once, as providers are: everything runs on the CPU.
+
+    With `compile_in_background` (the default where ONNX Runtime is installed) an unknown model runs there until it is
+    compiled; `wait` waits for that, and the logger `rewrite.ort` reports it. Results of both differ by rounding.
+
+    Raises NoSuchFile, InvalidProtobuf or Fail: UserErrors, and ONNX Runtime's own errors if it is installed."""
+
+    def __init__(
+        self,
+        path_or_bytes: str | PathLike[str] | bytes | Any,
+        sess_options: Any = None,
+        providers: Sequence[Any] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        compile_in_background: bool | None = None,
+        **_: Any,
+    ) -> None:
+        self._options = options = sess_options if sess_options is not None else SessionOptions()
+        self._note_ignored(providers)
+        self._compilation: Compilation | None = None
+        self._pool: ThreadPoolExecutor | None = None
+        self._started, self._records = time.time_ns(), list[Any]()
+        if compile_in_background is None:
+            wanted = entry(options, _IN_BACKGROUND) or os.environ.get("REWRITE_COMPILE_IN_BACKGROUND", "1")
+            compile_in_background = wanted not in ("0", "false")
+        try:
+            self._open(path_or_bytes, compile_in_background)
+        except NotAModel as error:
+            raise errors.make("InvalidProtobuf", error) from error
+        except UserError as error:
+            if type(error) is not UserError:
+                raise
+            raise errors.make("Fail", error) from error
+
+    # --- loading ------------------------------------------------------------------------------------------------------
+
+    def _note_ignored(self, providers: Sequence[Any] | None) -> None:
+        severity = getattr(self._options, "log_severity_level", -1)
+        if severity >= 0:
+            set_severity(severity)
+        for name in ignored(self._options):
+            note_once(f"the session option {name} has no effect")
+        for provider in providers or ():
+            name = provider if isinstance(provider, str) else provider[0]
+            if name != "CPUExecutionProvider":
+                note_once(f"the provider {name} is ignored: everything runs on the CPU")
+
+    def _open(self, source: Any, in_background: bool) -> None:
+        from ..backend.bundle.load_bundle import is_bundle, load
+
+        options = self._options
+        threads = int(getattr(options, "intra_op_num_threads", 0) or 0) or usable_cores()
+        if isinstance(source, str | PathLike):
+            source = Path(fspath(source))
+            if not source.exists():
+                raise errors.make("NoSuchFile", UserError("no such file", where=str(source)))
+            if is_bundle(source):
+                self._metadata: Callable[[], ModelMetadata] = ModelMetadata
+                self._use(load(source, threads=threads))
+                return
+        model = _prepared(source, getattr(options, "initializers", {}))
+        self._metadata = lambda: read_metadata(model)
+        job = Job(model, dict(getattr(options, "sizes", {})), threads)
+        if path := getattr(options, "optimized_model_filepath", ""):
+            _write_optimized(job, Path(path))
+        if (program := job.cached()) is not None:
+            self._use(program)
+            return
+        profiled = getattr(options, "enable_profiling", False)
+        if in_background and not profiled and (peer := _peer(job)) is not None:
+            self._engine: _Engine = peer
+            self._inputs, self._outputs, self._overridable = (
+                [NodeArg(port.name, port.type, list(port.shape)) for port in ports]
+                for ports in (
+                    peer.session.get_inputs(), peer.session.get_outputs(), peer.session.get_overridable_initializers()
+                )
+            )  # fmt: skip
+            self._prepare()
+            self._compile_in_background(job)
+            return
+        self._use(job.compile())
+
+    def _compile_in_background(self, job: Job) -> None:
+        this = weakref.ref(self)
+        start = time.monotonic()
+
+        def switch(program: Program) -> None:
+            session = this()
+            if session is not None:
+                session._engine = _Native(program)
+                LOG.info("switched to compiled code after %.1f s", time.monotonic() - start)
+
+        self._compilation = Compilation(job, switch)
+        weakref.finalize(self, self._compilation.cancel)
+
+    def _use(self, program: Program) -> None:
+        self._engine = _Native(program)
+        defaults = program.plan.defaults
+        self._inputs = [NodeArg.of(port) for port in program.inputs if port.name not in defaults]
+        self._overridable = [NodeArg.of(port) for port in program.inputs if port.name in defaults]
+        self._outputs = [NodeArg.of(port) for port in program.outputs]
+        self._prepare()
+
+    def _prepare(self) -> None:
+        ports = (*self._inputs, *self._overridable)
+        self._dtypes = {port.name: _TYPES[port.type].numpy for port in ports if port.type in _TYPES}
+        self._output_names = [port.name for port in self._outputs]
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until the model is compiled, or that has failed; return whether compiled code runs."""
+        if self._compilation is not None:
+            self._compilation.wait(seconds)
+        return self.program is not None
+
+    @property
+    def program(self) -> Program | None:
+        """The compiled program; None while ONNX Runtime runs the model."""
+        return self._engine.program if isinstance(self._engine, _Native) else None
+
+    # --- running ------------------------------------------------------------------------------------------------------
+
+    def run(self, output_names: Names, input_feed: Mapping[str, Any], run_options: Any = None) -> list[Any]:
+        """Return the outputs with these names; all for None or an empty list.
+
+        Lists are converted to the declared type. Raises InvalidArgument for wrong inputs or names, which is a
+        ValueError too if an input is missing."""
+        names = output_names or None
+        found = self._run(names, input_feed, None)
+        return [found[name] for name in names or self._output_names]
+
+    def _run(self, names: Names, feed: Mapping[str, Any], out: Outputs) -> dict[str, Any]:
+        converted = {
+            name: value if type(value) is np.ndarray else self._converted(name, value) for name, value in feed.items()
+        }
+        try:
+            if self._records_runs:
+                return self._recorded(names, converted, out)
+            return self._engine.run(converted, names, out)
+        except UserError as error:
+            name = "InvalidArgument" if type(error) is UserError else type(error).__name__
+            if any(port.name not in feed for port in self._inputs):
+                name = errors.MISSING_INPUT
+            raise errors.make(name, error) from error
+        except RewriteError as error:
+            failed = UserError(error.message, where=error.where, hint=error.hint)
+            raise errors.make("RuntimeException", failed) from error
+
+    def _converted(self, name: str, value: Any) -> Any:
+        value = unwrapped(value)
+        if name not in self._dtypes or isinstance(value, np.ndarray) or hasattr(value, "__dlpack__"):
+            return value
+        try:
+            return np.asarray(value, self._dtypes[name])
+        except (TypeError, ValueError, OverflowError) as error:
+            problem = f"the value of input {name!r} cannot be converted to {self._dtypes[name]}: {error}"
+            raise errors.make("InvalidArgument", UserError(problem)) from error
+
+    def run_async(
+        self, output_names: Names, input_feed: Mapping[str, Any],
+        callback: Callable[[list[Any], Any, str], None], user_data: Any, run_options: Any = None,
+    ) -> None:  # fmt: skip
+        """Run in a thread, then call `callback` with the outputs, `user_data` and a message, empty on success."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(1, thread_name_prefix="rewrite.ort")
+
+        def work() -> None:
+            try:
+                found, message = self.run(output_names, input_feed), ""
+            except Exception as error:  # it reaches the caller as a message
+                found, message = [], str(error) or type(error).__name__
+            callback(found, user_data, message)
+
+        self._pool.submit(work)
+
+    def run_with_ort_values(
+        self, output_names: Names, input_dict_ort_values: Mapping[str, Any], run_options: Any = None
+    ) -> list[OrtValue]:
+        """Return the outputs as `OrtValue`s for inputs that are such."""
+        return [OrtValue(value) for value in self.run(output_names, input_dict_ort_values)]
+
+    def io_binding(self) -> IOBinding:
+        """Return an empty binding of inputs and outputs."""
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: Any = None) -> None:
+        """Run on the bound inputs; outputs are written to the memory that they are bound to."""
+        names = list(iobinding.outputs)
+        out = {name: array for name, array in iobinding.outputs.items() if array is not None}
+        found = self._run(names, iobinding.inputs, out or None)
+        iobinding.deliver({name: found[name] for name in names})
+
+    # --- profiles -----------------------------------------------------------------------------------------------------
+
+    @property
+    def _records_runs(self) -> bool:
+        return bool(getattr(self._options, "enable_profiling", False))
+
+    def _recorded(self, names: Names, feed: Mapping[str, Any], out: Outputs) -> dict[str, Any]:
+        """Run, and keep a trace of another run on the same inputs for `end_profiling`."""
+        program = self.program
+        assert program is not None
+        found = program.run(feed, names, out=out)
+        self._records[:] = [(program, dict(feed))]
+        return found
+
+    def end_profiling(self) -> str:
+        """Write a Chrome trace of a run on the last inputs; return its path, empty if profiling was not enabled.
+
+        The path is `profile_file_prefix`, the time and `.json`."""
+        if not self._records_runs:
+            return ""
+        events: dict[str, Any] = {"traceEvents": []}
+        for program, feed in self._records:
+            events = program.profile(feed, seconds=0.1).trace()
+        prefix = getattr(self._options, "profile_file_prefix", "onnxruntime_profile_")
+        path = f"{prefix}_{time.strftime('%Y-%m-%d_%H-%M-%S')}.json"
+        Path(path).write_text(json.dumps(events))
+        return path
+
+    def get_profiling_start_time_ns(self) -> int:
+        """Return when the session was made, in nanoseconds since the epoch."""
+        return self._started
+
+    # --- descriptions -------------------------------------------------------------------------------------------------
+
+    def get_inputs(self) -> list[NodeArg]:
+        """Return the inputs in order, without those that have defaults."""
+        return self._inputs
+
+    def get_outputs(self) -> list[NodeArg]:
+        """Return the outputs in order."""
+        return self._outputs
+
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """Return the inputs that have defaults."""
+        return self._overridable
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """Return the descriptions in the model's file; a bundle has none."""
+        return self._metadata()
+
+    def get_session_options(self) -> Any:
+        """Return the options that the session was made with."""
+        return self._options
+
+    def get_providers(self) -> list[str]:
+        """Return the devices on which models run."""
+        return ["CPUExecutionProvider"]
+
+    def get_provider_options(self) -> dict[str, dict[str, str]]:
+        """Return no options for the only provider."""
+        return {"CPUExecutionProvider": {}}
+
+    def set_providers(
+        self, providers: Sequence[Any] | None = None, provider_options: Sequence[Mapping[str, Any]] | None = None
+    ) -> None:
+        """Do nothing: everything runs on the CPU."""
+        self._note_ignored(providers)
+
+    def disable_fallback(self) -> None:
+        """Do nothing: providers do not fail."""
+
+    def enable_fallback(self) -> None:
+        """Do nothing: providers do not fail."""
+
+
+def _peer(job: Job) -> _Peer | None:
+    """Return the model in ONNX Runtime; None if that is not installed or refuses the model."""
+    if not installed_onnxruntime.is_installed():
+        note_once("ONNX Runtime is not installed: sessions wait until their models are compiled")
+        return None
+    theirs = installed_onnxruntime.onnxruntime()
+    options = theirs.SessionOptions()
+    options.intra_op_num_threads = job.threads
+    options.log_severity_level = 4
+    for name, size in job.sizes.items():
+        options.add_free_dimension_override_by_name(name, size)
+    model = str(job.model) if isinstance(job.model, Path) else job.model
+    try:
+        return _Peer(theirs.InferenceSession(model, options, providers=["CPUExecutionProvider"]))
+    except Exception as error:  # its errors have no common base class
+        LOG.info("ONNX Runtime refuses the model, so it is compiled first: %s", error)
+        return None
+
+
+def _prepared(source: Any, initializers: Mapping[str, Any]) -> Any:
+    """Return a model as a path or bytes, with some of its initializers replaced by `OrtValue`s.
+
+    Raises InvalidArgument for an initializer that the model does not have."""
+    if not initializers and isinstance(source, Path | bytes):
+        return source
+    import onnx
+
+    if isinstance(source, bytearray | memoryview):
+        source = bytes(source)
+    if not initializers:
+        return source if isinstance(source, bytes) else source.SerializeToString()
+    if isinstance(source, onnx.ModelProto):
+        model = source
+    else:
+        read = partial(onnx.load, load_external_data=False) if isinstance(source, Path) else onnx.load_from_string
+        model = read(source)
+    tensors = {tensor.name: tensor for tensor in model.graph.initializer}
+    for name, value in initializers.items():
+        if name not in tensors:
+            raise errors.make("InvalidArgument", UserError(f"the model has no initializer {name!r}"))
+        tensors[name].CopyFrom(onnx.numpy_helper.from_array(unwrapped(value), name))
+    if isinstance(source, Path):
+        onnx.load_external_data_for_model(model, str(source.parent))
+    return model.SerializeToString()
+
+
+def _write_optimized(job: Job, path: Path) -> None:
+    from ..engine.onnx_io.exporter import save
+    from ..engine.optimizer import optimize
+
+    save(optimize(job.model, job.options).model, path)

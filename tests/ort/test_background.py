@@ -1,0 +1,125 @@
+"""Sessions that answer by ONNX Runtime until their model is compiled."""
+
+from __future__ import annotations
+
+import gc
+import logging
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import parser
+from rewrite import ort
+from rewrite.system import installed_onnxruntime
+
+X = np.linspace(-2, 2, 32, dtype=np.float32).reshape(2, 16)
+
+
+def model(scale: float) -> onnx.ModelProto:
+    """A model that no cache has: its constants are those of a test."""
+    return parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]>
+        agraph (float[N, 16] x) => (float[N, 16] y)
+        <float[1] k = {{{scale}}}>
+        {{ s = Mul(x, k) t = Relu(s) y = Softmax<axis: int = 1>(t) }}"""
+    )
+
+
+def want(scale: float) -> Any:
+    t = np.exp(np.maximum(X * np.float32(scale), 0))
+    return t / t.sum(1, keepdims=True)
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("REWRITE_COMPILE_IN_BACKGROUND", raising=False)
+
+
+def test_an_unknown_model_is_answered_before_it_is_compiled(caplog: pytest.LogCaptureFixture) -> None:
+    data = model(1.25).SerializeToString()
+    with caplog.at_level(logging.INFO, "rewrite.ort"):
+        session = ort.InferenceSession(data)
+        assert session.program is None
+        np.testing.assert_allclose(session.run(None, {"x": X})[0], want(1.25), rtol=1e-5)
+        before = [(p.name, p.type, p.shape) for p in (*session.get_inputs(), *session.get_outputs())]
+        assert session.wait(120)
+    assert session.program is not None
+    assert any("switched to compiled code" in record.getMessage() for record in caplog.records)
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], want(1.25), rtol=1e-5)
+    assert before == [(p.name, p.type, p.shape) for p in (*session.get_inputs(), *session.get_outputs())]
+    again = ort.InferenceSession(data)  # from the cache
+    assert again.program is not None
+
+
+def test_data_beside_the_model(tmp_path: Path) -> None:
+    proto = model(1.5)
+    proto.graph.initializer[0].CopyFrom(onnx.numpy_helper.from_array(np.full((1, 16), 1.5, np.float32), "k"))
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=1)
+    session = ort.InferenceSession(tmp_path / "m.onnx")
+    assert session.program is None
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], want(1.5), rtol=1e-5)
+    assert session.wait(120)
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], want(1.5), rtol=1e-5)
+
+
+def test_those_who_want_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ort.InferenceSession(model(1.75), compile_in_background=False).program is not None
+    options = ort.SessionOptions()
+    options.add_session_config_entry("rewrite.compile_in_background", "0")
+    assert ort.InferenceSession(model(2.0), options).program is not None
+    monkeypatch.setenv("REWRITE_COMPILE_IN_BACKGROUND", "0")
+    assert ort.InferenceSession(model(2.25)).program is not None
+
+
+def test_without_onnx_runtime_the_session_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed_onnxruntime, "is_installed", lambda: False)
+    assert ort.InferenceSession(model(2.5)).program is not None
+
+
+def test_a_model_that_cannot_be_compiled_stays_with_onnx_runtime(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("CC", "/nonexistent/compiler")
+    with caplog.at_level(logging.WARNING, "rewrite.ort"):
+        session = ort.InferenceSession(model(2.75))
+        assert not session.wait(120)
+    assert any("ONNX Runtime goes on" in record.getMessage() for record in caplog.records)
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], want(2.75), rtol=1e-5)
+
+
+def test_a_dropped_session_ends_its_child() -> None:
+    session = ort.InferenceSession(model(3.0))
+    compilation = session._compilation
+    assert compilation is not None
+    while compilation._child is None:
+        time.sleep(0.01)
+    del session
+    gc.collect()
+    assert compilation.wait(20)
+    assert compilation._child.returncode != 0
+
+
+def test_errors_before_and_after_the_switch_are_of_one_kind() -> None:
+    session = ort.InferenceSession(model(3.25))
+    for _ in range(2):
+        with pytest.raises(ort.errors.InvalidArgument):
+            session.run(None, {"x": X[0]})
+        with pytest.raises(ort.errors.InvalidArgument):
+            session.run(["z"], {"x": X})
+        with pytest.raises(ValueError, match="x"):
+            session.run(None, {})
+        assert session.wait(120)
+
+
+def test_bound_outputs_before_the_switch() -> None:
+    session = ort.InferenceSession(model(3.5))
+    binding, result = session.io_binding(), np.empty_like(X)
+    binding.bind_cpu_input("x", X)
+    binding.bind_ortvalue_output("y", ort.OrtValue(result))
+    session.run_with_iobinding(binding)
+    assert session.program is None
+    np.testing.assert_allclose(result, want(3.5), rtol=1e-5)
