@@ -11,6 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from . import errors
     from .metadata import ModelMetadata, NodeArg
     from .options import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, RunOptions, SessionOptions
     from .session import InferenceSession
@@ -20,11 +21,31 @@ __version__ = "1.32.0"
 """Version of ONNX Runtime whose interface this is."""
 
 __all__ = [
-    "ExecutionMode", "ExecutionOrder", "GraphOptimizationLevel", "IOBinding", "InferenceSession", "ModelMetadata",
-    "NodeArg", "OrtDevice", "OrtValue", "RunOptions", "SessionIOBinding", "SessionOptions", "capi",
-    "disable_telemetry_events", "enable_telemetry_events", "get_all_providers", "get_available_providers",
-    "get_build_info", "get_device", "get_version_string", "set_default_logger_severity",
-    "set_default_logger_verbosity", "set_global_thread_pool_sizes", "set_seed",
+    "ExecutionMode",
+    "ExecutionOrder",
+    "GraphOptimizationLevel",
+    "IOBinding",
+    "InferenceSession",
+    "ModelMetadata",
+    "NodeArg",
+    "OrtDevice",
+    "OrtValue",
+    "RunOptions",
+    "SessionIOBinding",
+    "SessionOptions",
+    "capi",
+    "disable_telemetry_events",
+    "enable_telemetry_events",
+    "errors",
+    "get_all_providers",
+    "get_available_providers",
+    "get_build_info",
+    "get_device",
+    "get_version_string",
+    "set_default_logger_severity",
+    "set_default_logger_verbosity",
+    "set_global_thread_pool_sizes",
+    "set_seed",
 ]  # fmt: skip
 
 _EXPORTS = {
@@ -47,6 +68,8 @@ def __getattr__(name: str) -> Any:
         value = getattr(import_module(_EXPORTS[name], __name__), name)
     elif name == "SessionIOBinding":
         value = import_module(".values", __name__).IOBinding
+    elif name == "errors":
+        value = import_module(".errors", __name__)
     elif name == "capi":
         value = import_module(".replacement", __name__).capi()
     else:

@@ -25,8 +25,11 @@ from .options import LOG
 if TYPE_CHECKING:
     from ..backend.runtime.program import Program
 
-NICENESS = 13
-"""Lowers the priority of the child: its weight in Linux's scheduler is 56, that of others 1024."""
+NICENESS = 19
+"""Lowers the priority of the child: its weight in Linux's scheduler is 15, that of others 1024."""
+
+PATIENCE = 1.0
+"""Seconds after which the child starts even if nothing was asked: the first answer should not wait for its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +64,11 @@ class Job:
 class Compilation:
     """A child process that compiles a model, and the thread that waits for it.
 
-    `deliver` is called with the program in that thread; on failure it is not called, and the reason is logged."""
+    It begins when the session has `answered` for the first time, or after a second. `deliver` is called with the
+    program in that thread; on failure it is not called, and the reason is logged."""
 
-    def __init__(self, job: Job, deliver: Callable[[Program], None]) -> None:
-        self._job, self._deliver = job, deliver
+    def __init__(self, job: Job, deliver: Callable[[Program], None], answered: threading.Event) -> None:
+        self._job, self._deliver, self._answered = job, deliver, answered
         self._canceled = threading.Event()
         self._child: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._work, name="rewrite.ort", daemon=True)
@@ -78,10 +82,14 @@ class Compilation:
     def cancel(self) -> None:
         """End the child."""
         self._canceled.set()
+        self._answered.set()
         if self._child is not None:
             scoped.end(self._child)
 
     def _work(self) -> None:
+        self._answered.wait(PATIENCE)
+        if self._canceled.is_set():
+            return
         try:
             with ExitStack() as stack:
                 folder = stack.enter_context(scoped.directory("background"))
@@ -145,7 +153,7 @@ def compile_in_child(model: str, sizes: dict[str, int], threads: int, bundle: st
 
 
 def _yield_to_others() -> None:
-    """Give way to other processes: on a busy core this one and its children get a twentieth of the time.
+    """Give way to other processes: on a busy core this one and its children get a seventieth of the time.
 
     An idle priority would be gentler, but a session that is always busy would never be compiled."""
     with contextlib.suppress(OSError):  # forbidden by a container: it competes with everyone

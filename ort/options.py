@@ -88,7 +88,7 @@ class RunOptions(_Entries):
         return self._get(name, "run")
 
 
-_IGNORED: Mapping[str, Any] = {
+IGNORED: Mapping[str, Any] = {
     "enable_cpu_mem_arena": True,
     "enable_mem_pattern": True,
     "enable_mem_reuse": True,
@@ -112,7 +112,7 @@ class SessionOptions(_Entries):
 
     def __init__(self) -> None:
         super().__init__()
-        for name, value in _IGNORED.items():
+        for name, value in IGNORED.items():
             setattr(self, name, value)
         self.enable_profiling = False
         self.intra_op_num_threads = 0
@@ -169,7 +169,7 @@ class SessionOptions(_Entries):
 
 def ignored(options: Any) -> Iterator[str]:
     """Iterate over the names of options that were set and have no effect."""
-    for name, default in _IGNORED.items():
+    for name, default in IGNORED.items():
         if getattr(options, name, default) != default:
             yield name
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -58,6 +59,7 @@ class _Peer:
 
     def __init__(self, session: Any) -> None:
         self.session = session
+        self.answered = threading.Event()
         self._names = [port.name for port in session.get_outputs()]
 
     def run(self, inputs: Mapping[str, Any], names: Names, out: Outputs) -> dict[str, Any]:
@@ -67,6 +69,7 @@ class _Peer:
         except Exception as error:  # its errors have no common base class
             name = type(error).__name__
             raise errors.make(name if name in errors.NAMES else "InvalidArgument", UserError(str(error))) from error
+        self.answered.set()
         for name, array in (out or {}).items():
             found[name] = deliver(name, found[name], array)
         return found
@@ -154,11 +157,11 @@ class InferenceSession:
                 )
             )  # fmt: skip
             self._prepare()
-            self._compile_in_background(job)
+            self._compile_in_background(job, peer.answered)
             return
         self._use(job.compile())
 
-    def _compile_in_background(self, job: Job) -> None:
+    def _compile_in_background(self, job: Job, answered: threading.Event) -> None:
         this = weakref.ref(self)
         start = time.monotonic()
 
@@ -168,7 +171,7 @@ class InferenceSession:
                 session._engine = _Native(program)
                 LOG.info("switched to compiled code after %.1f s", time.monotonic() - start)
 
-        self._compilation = Compilation(job, switch)
+        self._compilation = Compilation(job, switch, answered)
         weakref.finalize(self, self._compilation.cancel)
 
     def _use(self, program: Program) -> None:

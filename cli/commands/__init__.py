@@ -4,5 +4,5 @@ In: parsed options. Out: results on standard output or in files. Each command im
 so that `rewrite --help` and cached runs start fast.
 """
 
-NAMES = ("optimize", "run", "bench", "test", "check", "fmt", "lsp", "rules", "explain", "calibrate", "cache")
+NAMES = ("optimize", "run", "bench", "test", "check", "fmt", "lsp", "rules", "explain", "calibrate", "cache", "warm")
 """In the order of the help."""

@@ -1,0 +1,112 @@
+"""When a service answers: `rewrite.ort` on a model that was never compiled, beside ONNX Runtime.
+
+    python -m benchmarks.first_answer resnet50.ts.raw bert_base.ts.raw … --threads 2
+
+Each engine runs in a process of its own, with an empty cache, and gets a request every `--pause` seconds after the last
+answer. One row of Markdown per model: seconds from the start of the process to the first answer of both, to the switch,
+the median time of a request before the switch and after it, as shares of ONNX Runtime's in the same minutes. The two
+engines alternate `--rounds` times; figures are medians over the rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from typing import Any
+
+import numpy as np
+
+from . import models
+
+
+def serve(engine: str, name: str, inputs: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Answer requests for a while in this process; return the times, in seconds since it was started."""
+    begin = float(os.environ["BENCHMARK_BEGIN"])
+    if engine == "rewrite":
+        import rewrite.ort as runtime
+    else:
+        import onnxruntime as runtime  # type: ignore[no-redef]
+
+    settings: Any = runtime.SessionOptions()
+    settings.intra_op_num_threads = options.threads
+    session: Any = runtime.InferenceSession(name, settings, providers=["CPUExecutionProvider"])
+    feeds = dict(np.load(inputs))
+    session.run(None, feeds)
+    found: dict[str, Any] = {"first": time.time() - begin, "before": [], "after": []}
+    while time.time() - begin < options.seconds:
+        compiled = engine == "rewrite" and session.program is not None
+        if compiled and "switch" not in found:
+            found["switch"] = time.time() - begin
+        start = time.perf_counter()
+        session.run(None, feeds)
+        found["after" if compiled else "before"].append(time.perf_counter() - start)
+        if "switch" in found and len(found["after"]) >= 100:
+            break
+        time.sleep(options.pause)
+    return found
+
+
+def measure(engine: str, name: str, options: argparse.Namespace) -> dict[str, Any]:
+    """Run `serve` in a process with an empty cache."""
+    with tempfile.TemporaryDirectory() as cache:
+        np.savez(f"{cache}/inputs.npz", **dict[str, Any](models.inputs(name)))
+        command = [sys.executable, "-m", "rewrite.benchmarks.first_answer", str(models.path(name)), "--serve", engine]
+        command += ["--inputs", f"{cache}/inputs.npz"]
+        command += ["--threads", str(options.threads), "--pause", str(options.pause)]
+        seconds = options.seconds if engine == "rewrite" else options.peer_seconds
+        command += ["--seconds", str(seconds)]
+        environment = {**os.environ, "XDG_CACHE_HOME": cache, "BENCHMARK_BEGIN": str(time.time())}
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def row(name: str, options: argparse.Namespace) -> str:
+    """The row of a model."""
+    models.path(name)  # made before the clock runs
+    pairs = [(measure("rewrite", name, options), measure("onnxruntime", name, options)) for _ in range(options.rounds)]
+    ours, theirs = zip(*pairs, strict=True)
+
+    def middle(values: Any) -> float:
+        return statistics.median(values)
+
+    peer = middle(middle(t["before"]) for t in theirs)
+    switches = [t["switch"] for t in ours if "switch" in t]
+    before = middle(middle(t["before"] or [peer]) for t in ours) / peer
+    after = middle(middle(t["after"]) for t in ours if t["after"]) / peer if switches else float("nan")
+    return (
+        f"| {name} | {middle(t['first'] for t in theirs):.2f} | {middle(t['first'] for t in ours):.2f} | "
+        f"{middle(switches) if switches else float('nan'):.1f} | {before:.2f} | {after:.2f} |"
+    )
+
+
+def main() -> None:
+    """Measure models, or serve one."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("names", nargs="+")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--pause", type=float, default=0.05)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--seconds", type=float, default=90.0)
+    parser.add_argument("--peer-seconds", type=float, default=6.0)
+    parser.add_argument("--inputs")
+    parser.add_argument("--serve", choices=("rewrite", "onnxruntime"))
+    options = parser.parse_args()
+    if options.serve:
+        [name] = options.names
+        print(json.dumps(serve(options.serve, name, options.inputs, options)))
+        return
+    print("| model | first answer, s: ONNX Runtime | ours | switch, s | time of a request before it | after it |")
+    print("|---|---:|---:|---:|---:|---:|")
+    for name in options.names:
+        print(row(name, options), flush=True)
+
+
+if __name__ == "__main__":
+    main()
