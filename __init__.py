@@ -4,7 +4,7 @@
     program = rewrite.compile("model.onnx", threads=2)    # native code
     outputs = program.run({"x": array})
     program = rewrite.load("model.rewrite/")              # a bundle written earlier
-    session = rewrite.InferenceSession("model.onnx")      # drop-in for the class of the same name in onnxruntime
+    session = rewrite.ort.InferenceSession("model.onnx")  # `rewrite.ort` stands in for `onnxruntime`
 
 Names are imported when they are first used (PEP 562), so that `import rewrite` costs nothing.
 """

@@ -29,7 +29,7 @@ def main(path: str = "tiny.onnx") -> None:
     program = rewrite.compile(path, rules=[RULES], threads=1)
     y = program.run({"x": x})["y"]
 
-    # A drop-in replacement for onnxruntime.InferenceSession.
+    # In the place of onnxruntime.InferenceSession: it answers at once, and compiles in the background.
     session = rewrite.InferenceSession(path)
     (other,) = session.run(None, {"x": x})
     # endregion

@@ -105,7 +105,7 @@ class Shape:
 
 @dataclass(frozen=True)
 class Fallback:
-    """A node without a native kernel: the reference implementation of its operator runs it."""
+    """A node without a native kernel: another implementation of its operator runs it."""
 
     node: Node
 

@@ -1,6 +1,7 @@
 """Items run from Python: operators without a native kernel, and control flow over compiled bodies.
 
-Single nodes are run by the reference implementation of `onnx`, or here if they are simple.
+Single nodes are run by ONNX Runtime where it is installed and accepts them, else by the reference implementation of
+`onnx`, or here if they are simple.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...engine.ir.graph import Graph, Node, TensorType
+from ...engine.ir.graph import Graph, Node, TensorType, ValueType
 from ...engine.ir.protos import attribute_to_proto
 from ...engine.operators.schemas import WORKING_OPSET, find_schema, signature, split_name
 from ...errors import RewriteError, UserError
+from ...system import installed_onnxruntime
 from ..ir.kernel_graph import HOST_OPERATORS, Control, Fallback, ModelPlan
 
 if TYPE_CHECKING:
@@ -25,24 +27,25 @@ if TYPE_CHECKING:
 
 
 class FallbackWarning(UserWarning):
-    """Some operators run by their slow reference implementation."""
+    """Some operators have no kernel; another implementation, mostly slower, runs them."""
 
 
 def warn_of_fallbacks(found: Mapping[str, int]) -> None:
     """Warn once, naming the operators without a kernel; `found` has the number of nodes of each."""
     if found:
         names = ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in sorted(found.items()))
-        text = f"no native kernel for {names}: run by the reference implementation"
+        peer = installed_onnxruntime.is_installed()
+        text = f"no native kernel for {names}: run by {'ONNX Runtime' if peer else 'the slow reference implementation'}"
         warnings.warn(text, FallbackWarning, stacklevel=3)
 
 
 def refuse_unknown(plan: ModelPlan, defined: Mapping[str, ast.Op]) -> None:
-    """Raise UserError naming all operators that neither a kernel nor the reference implementation computes.
+    """Raise UserError naming all operators that no kernel and no other implementation computes.
 
     `defined` are the operators that have a definition; the error says why it does not apply to a node."""
     nodes = [item.node for item in plan.all_items() if isinstance(item, Fallback)]
     first = {node.op: node for node in reversed(nodes)}
-    unknown = {op: node for op, node in sorted(first.items()) if not computable(node)}
+    unknown = {op: node for op, node in sorted(first.items()) if not computable(node, plan.types)}
     if unknown:
         from ...engine.rewriting.definition_expansion import why_not_defined  # running a program needs no rules
 
@@ -53,43 +56,62 @@ def refuse_unknown(plan: ModelPlan, defined: Mapping[str, ast.Op]) -> None:
         raise UserError(
             f"no implementation of operator{'s' * (len(unknown) > 1)} {', '.join(unknown)} is available",
             where=where,
-            hint=f"{why}To write only the optimized ONNX model: rewrite MODEL.onnx --emit onnx",
+            hint=f"{why}{_install_hint()}To write only the optimized ONNX model: rewrite MODEL.onnx --emit onnx",
         )
+
+
+def _install_hint() -> str:
+    if installed_onnxruntime.is_installed():
+        return ""
+    return "ONNX Runtime may have it: pip install onnx-rewrite[verify]. "
 
 
 class Runner:
-    """A node to run, possibly many times.
+    """A node to run, possibly many times, on some threads.
 
-    The reference implementation is loaded by the first run: that takes half a second and 27 MB, and a branch may never
-    be taken."""
+    `types` are those of the plan: ONNX Runtime wants the element types of the inputs. The implementation is loaded by
+    the first run: that takes half a second, and a branch may never be taken."""
 
-    def __init__(self, node: Node) -> None:
-        self.node = node
+    def __init__(self, node: Node, types: Mapping[str, ValueType], threads: int = 1) -> None:
+        self.node, self.types, self.threads = node, types, threads
 
     @cached_property
     def evaluator(self) -> Any:
-        """The reference implementation. Raises UserError if there is none."""
-        import onnx
+        """The node in ONNX Runtime, else in the reference implementation. Raises UserError if neither has it."""
         from onnx.reference import ReferenceEvaluator
 
         node = self.node
-        inputs, outputs = (
-            [onnx.ValueInfoProto(name=n) for n in dict.fromkeys(names) if n] for names in (node.inputs, node.outputs)
-        )
+        model = self._model()
+        try:
+            peer = None if node.op.partition("@")[0] in _DEVIATES else _onnxruntime(model, self.threads)
+            return peer or ReferenceEvaluator(model)
+        except Exception as error:
+            raise UserError(
+                f"operator {node.op} has neither a kernel nor a reference implementation: {error}",
+                where=f"node {node.name or node.outputs[0]}",
+                hint=_install_hint(),
+            ) from error
+
+    def _model(self) -> Any:
+        """Return a `ModelProto` of the node."""
+        import onnx
+
+        node = self.node
+        inputs = []
+        for name in dict.fromkeys(filter(None, node.inputs)):
+            kind = self.types.get(name)
+            if isinstance(kind, TensorType) and kind.dtype is not None:
+                inputs.append(onnx.helper.make_tensor_value_info(name, kind.dtype.onnx, None))
+            else:
+                inputs.append(onnx.ValueInfoProto(name=name))
+        outputs = [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(filter(None, node.outputs))]
         domain, _, version = split_name(node.op)
         if version is None and domain:
             schema = find_schema(node.op)
             version = schema.since_version if schema is not None else 1
         opset = {"": WORKING_OPSET, domain: version or WORKING_OPSET}
         graph = onnx.helper.make_graph([node_proto(node)], "node", inputs, outputs)
-        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in opset.items()])
-        try:
-            return ReferenceEvaluator(model)
-        except Exception as error:
-            raise UserError(
-                f"operator {node.op} has neither a kernel nor a reference implementation: {error}",
-                where=f"node {node.name or node.outputs[0]}",
-            ) from error
+        return onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid(d, v) for d, v in opset.items()])
 
     def run(self, values: Sequence[Any]) -> list[Any]:
         """Return the named outputs for values of the inputs that are present, in order.
@@ -113,10 +135,42 @@ class Runner:
         return [np.asarray(v) if isinstance(v, np.generic | int | float | bool) else v for v in found]
 
 
-def computable(node: Node) -> bool:
-    """Return whether a node has an implementation."""
+_DEVIATES = frozenset(
+    {"Attention", "ConvInteger", "DFT", "Dropout", "MaxUnpool", "Mod", "ReduceMax", "ReduceMin", "Resize", "STFT"}
+)
+"""Operators that ONNX Runtime computes otherwise than the standard in some cases: those tests of ONNX fail there."""
+
+
+def _onnxruntime(model: Any, threads: int) -> Any:
+    """Return the model in ONNX Runtime; None if it is not installed, lacks the operator, or inputs are not typed."""
+    if not all(value.HasField("type") for value in model.graph.input) or not installed_onnxruntime.is_installed():
+        return None
+    theirs = installed_onnxruntime.onnxruntime()
+    options = theirs.SessionOptions()
+    options.log_severity_level = 4
+    options.intra_op_num_threads = threads
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # the cores are the program's
+    try:
+        session = theirs.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    except Exception:  # its errors have no common base class
+        return None
+    passed = (*session.get_inputs(), *session.get_outputs())
+    return session if all(value.type in _PASSED for value in passed) else None
+
+
+_PASSED = frozenset(
+    f"tensor({name})"
+    for name in (
+        "float", "double", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool",
+    )
+)  # fmt: skip
+"""Types that ONNX Runtime takes from NumPy, but for f16: it rounds products of them otherwise than the standard."""
+
+
+def computable(node: Node, types: Mapping[str, ValueType]) -> bool:
+    """Return whether a node has an implementation for operands of these types."""
     with contextlib.suppress(UserError):
-        return node.op in _OPTIONALS or node.op in HOST_OPERATORS or Runner(node).evaluator is not None
+        return node.op in _OPTIONALS or node.op in HOST_OPERATORS or Runner(node, types).evaluator is not None
     return False
 
 

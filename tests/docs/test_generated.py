@@ -5,7 +5,9 @@ from __future__ import annotations
 import runpy
 from typing import Any
 
+import onnxruntime
 import pytest
+from rewrite import ort
 from rewrite.grammar.builtins import functions
 
 from .blocks import ROOT
@@ -30,3 +32,10 @@ def test_the_readme_includes_what_is_run() -> None:
 def test_every_function_is_in_the_table() -> None:
     text = (ROOT / "docs" / "language.md").read_text(encoding="utf-8")
     assert [f for f in functions().values() if f"| `{f.signature}` | {f.doc} |" not in text] == []
+
+
+def test_every_name_of_onnxruntime_is_explained() -> None:
+    names = runpy.run_path(str(ROOT / "docs" / "onnxruntime_names.py"))
+    if onnxruntime.__version__ != ort.__version__:
+        pytest.skip(f"the page is about ONNX Runtime {ort.__version__}")
+    assert names["PAGE"].read_text(encoding="utf-8") == names["page"]()
