@@ -111,7 +111,7 @@ class Compilation:
         else:
             path = model.absolute()
         bundle = folder / "model.rewrite"
-        task = json.dumps([str(path), self._job.sizes, self._job.threads, str(bundle), sys.path])
+        task = json.dumps([str(path), self._job.sizes, self._job.threads, str(bundle), NICENESS, sys.path])
         code = (
             "import sys, json; task = json.loads(sys.argv[1]); sys.path[:] = task.pop(); "
             f"from {__name__} import compile_in_child; compile_in_child(*task)"
@@ -133,14 +133,18 @@ class Compilation:
         return load(bundle, threads=self._job.threads) if bundle.exists() else self._job.cached()
 
 
-def compile_in_child(model: str, sizes: dict[str, int], threads: int, bundle: str) -> None:
-    """Compile a model into the cache, or into a bundle if it cannot be cached; print an error and exit with 2 or 3."""
+def compile_in_child(model: str, sizes: dict[str, int], threads: int, bundle: str, niceness: int) -> None:
+    """Compile a model into the cache, or into a bundle if it cannot be cached; print an error and exit with 2 or 3.
+
+    On a busy core this process and its children get a share of the time that `niceness` decides. An idle priority would
+    be gentler, but a session that is always busy would never be compiled."""
     import warnings
 
     from ..errors import RewriteError
 
     scoped.die_with_parent()
-    _yield_to_others()
+    with contextlib.suppress(OSError):  # forbidden by a container: it competes with everyone
+        os.nice(niceness)
     warnings.simplefilter("ignore")  # the parent warns when it loads the program
     job = Job(Path(model), sizes, threads)
     try:
@@ -150,11 +154,3 @@ def compile_in_child(model: str, sizes: dict[str, int], threads: int, bundle: st
     except RewriteError as error:
         print(error, file=sys.stderr)  # noqa: T201  (the parent reads it)
         sys.exit(error.exit_code)
-
-
-def _yield_to_others() -> None:
-    """Give way to other processes: on a busy core this one and its children get a seventieth of the time.
-
-    An idle priority would be gentler, but a session that is always busy would never be compiled."""
-    with contextlib.suppress(OSError):  # forbidden by a container: it competes with everyone
-        os.nice(NICENESS)
