@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,12 +32,16 @@ def compile_model(
     """Optimize and compile a model: a path, bytes or a `ModelProto`; see `rewrite.compile`."""
     from .bundle.program_cache import ProgramCache
     from .ir.target import parse_targets
-    from .runtime.fallback import warn_of_fallbacks
 
     parse_targets(target)  # a wrong name is reported before the work begins
     threads = threads or usable_cores()
     programs = ProgramCache()
-    key = program_key(programs, model, options, threads, target)
+    with ThreadPoolExecutor(1) as pool:  # hashes the model while this thread imports what runs a program
+        hashed = pool.submit(program_key, programs, model, options, threads, target)
+        from .bundle import load_bundle  # noqa: F401
+        from .runtime.fallback import warn_of_fallbacks
+
+        key = hashed.result()
     if key is not None and (cached := programs.find(key, threads=threads)) is not None:
         warn_of_fallbacks(cached.fallbacks())
         return cached
@@ -73,7 +78,6 @@ def program_key(programs: ProgramCache, model: Any, options: Options, threads: i
     """Return the cache key of a program, for a model in a file or as bytes that is compiled for this CPU, else None.
 
     Raises `UserError` for rule files that cannot be read."""
-    from ..grammar.library.load import sources
     from .ir.target import parse_targets, runs_here
 
     if not any(map(runs_here, parse_targets(target))):  # what is cached is loaded, and this CPU could not run it
@@ -82,8 +86,13 @@ def program_key(programs: ProgramCache, model: Any, options: Options, threads: i
     if not (model.is_file() if isinstance(model, Path) else isinstance(model, bytes)):
         return None
     settings = {**options.key(), "threads": threads, "target": target}
+    rules: Mapping[str, str] = {}
+    if options.rules:
+        from ..grammar.library.load import sources  # takes longer to import than a small program to load
+
+        rules = sources(options.rules)
     try:
-        return programs.key(model, settings, sources(options.rules) if options.rules else {})
+        return programs.key(model, settings, rules)
     except OSError:  # reported where the model is read
         return None
 

@@ -9,21 +9,13 @@ import os
 import zlib
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any
 
-_LARGE = 1 << 16
-"""Least number of bytes that are worth hashing in another thread."""
 _CHUNK = 16 << 20
 _COPIED = 1 << 20
 _KERNEL_CHUNK = 64 << 20
 """Bytes per system call, which an interrupt has to wait for."""
 _UNABLE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF, errno.ETXTBSY)
-
-
-def checksum(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal. Raises OSError."""
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def checksum_of(data: memoryview) -> str:
@@ -55,39 +47,6 @@ def _crc(whole: memoryview, start: int) -> int:
     """Return the CRC-32 of one chunk."""
     with whole[start : start + _CHUNK] as chunk:
         return zlib.crc32(chunk)
-
-
-class Hashing:
-    """A file written sequentially, with the checksum of its contents: one thread hashes while this one writes.
-
-    Use it in a `with` block."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self._hash = hashlib.sha256()
-        self._pool = ThreadPoolExecutor(1)
-
-    def __enter__(self) -> Hashing:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._pool.shutdown()
-
-    def write(self, data: bytes | memoryview) -> None:
-        """Write more; `data` is no longer read after the call. Raises OSError."""
-        if len(data) < _LARGE:
-            self._hash.update(data)
-            self._file.write(data)
-            return
-        hashed = self._pool.submit(self._hash.update, data)
-        try:
-            self._file.write(data)
-        finally:
-            hashed.result()
-
-    def digest(self) -> str:
-        """Return the SHA-256 of everything written so far, in hexadecimal."""
-        return self._hash.hexdigest()
 
 
 def copy_file(source: str | Path, target: str | Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,13 +13,12 @@ from numpy.typing import NDArray
 from ...engine.ir.dim_parser import parse
 from ...engine.ir.graph import Constant, DType, Graph, Node, OtherType, TensorType, ValueType
 from ...errors import UserError
-from ...system.file_contents import Hashing
 from ..ir.arrays import Contents
 from ..ir.kernel import ALIGNMENT, SLACK, Kernel, Origin
 from ..ir.kernel_graph import Control, Fallback, Guard, Item, Join, Loop, ModelPlan, Shape, Slicing, Step, Version, View
 
 Json = Any
-FORMAT = 9
+FORMAT = 10
 """Version of the bundle format; others are refused."""
 WEIGHTS = "weights.bin"
 
@@ -46,8 +45,8 @@ class Weights:
         dtype = DType.from_numpy(array.dtype).value
         return {"dtype": dtype, "shape": list(array.shape), "offset": self._offsets[name]}
 
-    def write(self, file: Hashing) -> None:
-        """Write all constants in order."""
+    def write(self, file: BinaryIO) -> None:
+        """Write all constants in order. Raises OSError."""
         for array in self._arrays:
             data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             file.write(data.data)

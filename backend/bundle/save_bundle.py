@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import UserError
 from ...system import scoped
-from ...system.file_contents import Hashing, checksum
+from ...system.file_contents import quick
 from ...system.store import Store
 from ...version import VERSION
 from ..codegen.render import ABI, kernel_name
@@ -54,16 +54,15 @@ def _write(variants: Sequence[Variant], folder: Path, threads: int, store: Store
     (folder / "kernels").mkdir()
     weights = Weights()
     described = [_variant(target, plan, folder, weights, store) for target, plan in variants]
-    blob = folder / WEIGHTS
-    with open(blob, "wb") as file, Hashing(file) as out:
-        weights.write(out)
+    with open(folder / WEIGHTS, "wb") as file:
+        weights.write(file)
     files = sorted(p for p in folder.rglob("*") if p.is_file())
     manifest = {
         "format": FORMAT,
         "version": VERSION,
         "abi": ABI,
         "threads": threads,
-        "files": {p.relative_to(folder).as_posix(): out.digest() if p == blob else checksum(p) for p in files},
+        "files": {p.relative_to(folder).as_posix(): quick(p) for p in files},
         "variants": described,
     }
     (folder / "manifest.json").write_text(json.dumps(manifest, separators=(",", ":")))

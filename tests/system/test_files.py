@@ -1,13 +1,12 @@
 """Copies and checksums of files."""
 
-import hashlib
 import os
 import zlib
 from pathlib import Path
 
 import pytest
 from rewrite.system import file_contents
-from rewrite.system.file_contents import Hashing, checksum, checksum_of, quick
+from rewrite.system.file_contents import checksum_of, quick
 
 DATA = bytes(range(251)) * 4000  # a megabyte, in no power of two
 
@@ -64,16 +63,6 @@ def test_a_full_disk_is_reported(tmp_path: Path) -> None:
         open("/dev/full", "wb") as out,
     ):
         file_contents.copy_range(file, 0, len(DATA), out)
-
-
-def test_what_is_written_is_hashed(tmp_path: Path) -> None:
-    parts = [b"", DATA[:10], DATA, DATA[:70_000], b"x"]
-    with open(tmp_path / "a", "wb") as file, Hashing(file) as out:
-        for part in parts:
-            out.write(memoryview(part))
-    whole = b"".join(parts)
-    assert (tmp_path / "a").read_bytes() == whole
-    assert out.digest() == checksum(tmp_path / "a") == hashlib.sha256(whole).hexdigest()
 
 
 def test_every_byte_counts_in_a_quick_checksum(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

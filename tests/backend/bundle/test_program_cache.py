@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -48,6 +50,19 @@ def test_a_model_is_compiled_once(model: Path, monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_array_equal(again.run({"x": X})["y"], first.run({"x": X})["y"])
     np.testing.assert_allclose(again.run({"x": X})["y"], np.exp(X), rtol=1e-6)
     assert (again.threads, len(ProgramCache().entries())) == (1, 1)
+
+
+def test_a_model_compiled_before_starts_with_numpy_alone(model: Path) -> None:
+    """Each of these takes longer to import than the program to load."""
+    rewrite.compile(model, threads=1)
+    code = f"""
+import sys, rewrite
+rewrite.compile({str(model)!r}, threads=1)
+heavy = {{"onnx", "ml_dtypes", "egglog", "jinja2", "lark", "rich", "rewrite.grammar.syntax", "rewrite.engine.pipeline"}}
+print(sorted(heavy & set(sys.modules)))
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
 
 
 def test_the_bytes_of_a_model_are_compiled_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
