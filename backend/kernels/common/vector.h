@@ -59,13 +59,18 @@ typedef vi vm;
 #endif
 
 /* Keeps a vector in a register here, and loads what is read later again instead of keeping it: where there are more values
- * than registers, loads are cheaper than spills. */
+ * than registers, loads are cheaper than spills.
+ * V_OPAQUE hides where a vector comes from: gcc loads it again as an operand of each use otherwise, or stores a few zeros
+ * by `rep stos`, which is slow to start. */
 #ifdef V_NEON
 #define V_KEEP(v) __asm__ volatile("" : "+w"(v) : : "memory")
+#define V_OPAQUE(v) __asm__("" : "+w"(v))
 #elif defined(__SSE2__)
 #define V_KEEP(v) __asm__ volatile("" : "+v"(v) : : "memory")
+#define V_OPAQUE(v) __asm__("" : "+v"(v))
 #else
 #define V_KEEP(v) __asm__ volatile("" : : : "memory")
+#define V_OPAQUE(v) ((void)(v))
 #endif
 
 /* ---- loads, stores, constants ---- */

@@ -75,6 +75,31 @@ def test_winograd_transforms_store_results_only(measured: Measured) -> None:
         assert found[label, "_write"].stores == 16
 
 
+def test_depthwise_filters_load_each_vector_once(measured: Measured) -> None:
+    """A tile of R rows loads (R + 2) x 3 vectors, and uses each for all rows that read it."""
+    for loop, counts in measured:
+        if loop.label == "depthwise":
+            rows = loop.kernel.params["rows"]
+            assert counts.products == 9 * rows
+            assert counts.loads == 3 * (rows + 2)
+
+
+def test_padding_of_lines_is_stored_by_vectors(tmp_path: Path) -> None:
+    """A line ends in a few zeros: `rep stos` for each of them takes longer than the average of its windows."""
+    if shutil.which("gcc") is None or machine_code.find_disassembler() is None or platform.machine() != "x86_64":
+        pytest.skip("instructions are those of gcc for x86-64")
+    target = make_target("avx2")
+    graph = harness.make_graph(
+        [Node("AveragePool", ("x",), ("y",), {"kernel_shape": (2, 2, 2), "strides": (2, 2, 2)})],
+        {"x": np.ones((1, 8, 16, 28, 28), np.float32)},
+    )
+    items, _ = harness.lower(graph, target=target)
+    steps = [item for item in items or () if isinstance(item, Step)]
+    assert [step.kernel.template for step in steps] == ["depthwise_pool"]
+    functions = machine_code.compiled([step.kernel for step in steps], target, tmp_path)
+    assert not [at for code in functions.values() for at in code if at.mnemonic.startswith("stos")]
+
+
 def test_recurrences_have_chains_enough(measured: Measured) -> None:
     """Eight sums or more, as a multiply-add takes four cycles and two begin in each."""
     found = [counts for loop, counts in measured if loop.label.startswith("lstm")]
