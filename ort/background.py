@@ -15,7 +15,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ..engine.options import Options
 from ..errors import UserError
@@ -34,9 +34,9 @@ PATIENCE = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A model to compile: a file or the bytes of one, sizes of its free dims, and the threads of a run."""
+    """A model to compile: a file, the bytes of one, or a `ModelProto`; sizes of its free dims; the threads of a run."""
 
-    model: Path | bytes
+    model: Any
     sizes: dict[str, int]
     threads: int
 
@@ -62,7 +62,7 @@ class Job:
 
 
 class Compilation:
-    """A child process that compiles a model, and the thread that waits for it.
+    """A child process that compiles a model (a file or bytes), and the thread that waits for it.
 
     It begins when the session has `answered` for the first time, or after a second. `deliver` is called with the
     program in that thread; on failure it is not called, and the reason is logged."""

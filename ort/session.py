@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from ..backend.runtime.program import Program
 
 _TYPES = {f"tensor({name})": dtype for dtype, name in ELEMENT_NAMES.items()}
+_LARGEST = 1 << 31
+"""Bytes of a model from which protobuf's library does not serialize it."""
 _IN_BACKGROUND = "rewrite.compile_in_background"
 Names = Sequence[str] | None
 Outputs = Mapping[str, Any] | None
@@ -136,19 +138,22 @@ class InferenceSession:
             if not source.exists():
                 raise errors.make("NoSuchFile", UserError("no such file", where=str(source)))
             if is_bundle(source):
-                self._metadata: Callable[[], ModelMetadata] = ModelMetadata
+                self._metadata = ModelMetadata()
                 self._use(load(source, threads=threads))
                 return
         model = _prepared(source, getattr(options, "initializers", {}))
-        self._metadata = lambda: read_metadata(model)
         job = Job(model, dict(getattr(options, "sizes", {})), threads)
         if path := getattr(options, "optimized_model_filepath", ""):
             _write_optimized(job, Path(path))
+        self._answer(job, in_background)
+        self._metadata = read_metadata(model)  # now, since the file may go
+
+    def _answer(self, job: Job, in_background: bool) -> None:
+        """Choose what answers first: the program if it is cached, else ONNX Runtime, else the program."""
         if (program := job.cached()) is not None:
             self._use(program)
             return
-        profiled = getattr(options, "enable_profiling", False)
-        if in_background and not profiled and (peer := _peer(job)) is not None:
+        if in_background and not self._records_runs and (peer := _peer(job)) is not None:
             self._engine: _Engine = peer
             self._inputs, self._outputs, self._overridable = (
                 [NodeArg(port.name, port.type, list(port.shape)) for port in ports]
@@ -318,7 +323,7 @@ class InferenceSession:
 
     def get_modelmeta(self) -> ModelMetadata:
         """Return the descriptions in the model's file; a bundle has none."""
-        return self._metadata()
+        return self._metadata
 
     def get_session_options(self) -> Any:
         """Return the options that the session was made with."""
@@ -346,7 +351,9 @@ class InferenceSession:
 
 
 def _peer(job: Job) -> _Peer | None:
-    """Return the model in ONNX Runtime; None if that is not installed or refuses the model."""
+    """Return the model in ONNX Runtime; None if that is not installed or refuses the model, or it is too large."""
+    if not isinstance(job.model, Path | bytes):
+        return None
     if not installed_onnxruntime.is_installed():
         note_once("ONNX Runtime is not installed: sessions wait until their models are compiled")
         return None
@@ -365,7 +372,7 @@ def _peer(job: Job) -> _Peer | None:
 
 
 def _prepared(source: Any, initializers: Mapping[str, Any]) -> Any:
-    """Return a model as a path or bytes, with some of its initializers replaced by `OrtValue`s.
+    """Return a model as a path, bytes or a large `ModelProto`, with some of its initializers replaced by `OrtValue`s.
 
     Raises InvalidArgument for an initializer that the model does not have."""
     if not initializers and isinstance(source, Path | bytes):
@@ -375,7 +382,7 @@ def _prepared(source: Any, initializers: Mapping[str, Any]) -> Any:
     if isinstance(source, bytearray | memoryview):
         source = bytes(source)
     if not initializers:
-        return source if isinstance(source, bytes) else source.SerializeToString()
+        return source if isinstance(source, bytes) else _serialized(source)
     if isinstance(source, onnx.ModelProto):
         model = source
     else:
@@ -388,7 +395,12 @@ def _prepared(source: Any, initializers: Mapping[str, Any]) -> Any:
         tensors[name].CopyFrom(onnx.numpy_helper.from_array(unwrapped(value), name))
     if isinstance(source, Path):
         onnx.load_external_data_for_model(model, str(source.parent))
-    return model.SerializeToString()
+    return _serialized(model)
+
+
+def _serialized(model: Any) -> Any:
+    """Return the bytes of a `ModelProto`, or itself if it is too large for protobuf's library."""
+    return model.SerializeToString() if model.ByteSize() < _LARGEST else model
 
 
 def _write_optimized(job: Job, path: Path) -> None:

@@ -18,6 +18,7 @@ from onnxruntime.capi import onnxruntime_pybind11_state as state
 from rewrite import ort
 from rewrite.errors import UserError
 from rewrite.ort import InferenceSession
+from rewrite.ort import session as session_module
 
 X = np.linspace(-2, 2, 6, dtype=np.float32).reshape(2, 3)
 
@@ -330,3 +331,26 @@ def test_errors_of_missing_inputs_can_be_copied() -> None:
         made(ort).run(None, {})
     copied = pickle.loads(pickle.dumps(found.value))
     assert (type(copied), str(copied)) == (type(found.value), str(found.value))
+
+
+def test_a_model_too_large_for_bytes_is_compiled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(session_module, "_LARGEST", 10)
+    session = InferenceSession(model())
+    assert session.program is not None
+    assert session.get_modelmeta().graph_name == "g"
+
+
+def test_descriptions_outlive_the_file(tmp_path: Path) -> None:
+    onnx.save(model(), tmp_path / "m.onnx")
+    session = InferenceSession(tmp_path / "m.onnx")
+    (tmp_path / "m.onnx").unlink()
+    assert session.get_modelmeta().graph_name == "g"
+
+
+@pytest.mark.parametrize("background", [False, True])
+def test_an_empty_file_is_reported(tmp_path: Path, background: bool) -> None:
+    (tmp_path / "m.onnx").touch()
+    with pytest.raises(state.InvalidProtobuf):
+        InferenceSession(tmp_path / "m.onnx", compile_in_background=background)
+    with pytest.raises(state.InvalidProtobuf):
+        InferenceSession(b"", compile_in_background=background)
