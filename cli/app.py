@@ -2,26 +2,37 @@
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperGroup
 
+from ..errors import UserError
 from .commands import NAMES
 
 MAIN_COMMAND = "optimize"
-_GROUP_OPTIONS = {"--help", "-h", "--version", "--install-completion", "--show-completion"}
+_GROUP_OPTIONS = {"--help", "-h", "--version", "-V", "--install-completion", "--show-completion"}
 
 
 class MainGroup(TyperGroup):
     """Group whose main command needs no name: `rewrite MODEL.onnx` means `rewrite optimize MODEL.onnx`."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Insert the name of the main command if no command is named."""
+        """Insert the name of the main command if no command is named. `help COMMAND` is `COMMAND --help`.
+
+        Raises UserError for a word that is not a file and looks like a command."""
+        if args and args[0] == "help":
+            args = [*args[1:2], "--help"]
+        if args and args[0] not in self.commands and "." not in args[0] and not Path(args[0]).exists():
+            if similar := difflib.get_close_matches(args[0], self.commands, n=1):
+                hint = f"Did you mean `rewrite {similar[0]}`? `rewrite help` lists the commands."
+                raise UserError(f"{args[0]!r} is neither a command nor a file", hint=hint)
         if args and args[0] not in self.commands and args[0] not in _GROUP_OPTIONS:
             args = [MAIN_COMMAND, *args]
         rest: list[str] = super().parse_args(ctx, args)
@@ -77,7 +88,8 @@ def _print_version(wanted: bool) -> None:
 @app.callback()
 def _group(
     version: Annotated[
-        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+        bool,
+        typer.Option("--version", "-V", help="Print the version and exit.", callback=_print_version, is_eager=True),
     ] = False,
 ) -> None:
     """A declarative graph compiler for ONNX."""

@@ -177,11 +177,5 @@ def existing_model(path: Path) -> Path:
     if path.is_dir():
         raise UserError("is a directory, not an ONNX model", where=str(path))
     if not path.exists():
-        import difflib
-
-        from .commands import NAMES
-
-        near = difflib.get_close_matches(str(path), NAMES, 1) if not path.suffix else []
-        hint = f"Did you mean the command `rewrite {near[0]}`?" if near else ""
-        raise UserError("no such file", where=str(path), hint=hint)
+        raise UserError("no such file", where=str(path))
     return path

@@ -47,14 +47,28 @@ def test_help_imports_nothing_heavy(tmp_path: Path) -> None:
 def test_version(tmp_path: Path) -> None:
     from rewrite import __version__
 
-    assert rewrite("--version", cwd=tmp_path).stdout == f"rewrite {__version__}\n"
+    for option in ("--version", "-V"):
+        assert rewrite(option, cwd=tmp_path).stdout == f"rewrite {__version__}\n"
+
+
+def test_help_as_a_word(tmp_path: Path) -> None:
+    assert rewrite("help", cwd=tmp_path).stdout == rewrite("--help", cwd=tmp_path).stdout != ""
+    assert rewrite("help", "run", cwd=tmp_path).stdout == rewrite("run", "--help", cwd=tmp_path).stdout != ""
+
+
+def test_a_misspelled_command_is_not_a_model(tmp_path: Path) -> None:
+    done = rewrite("explane", "m.onnx", cwd=tmp_path)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: 'explane' is neither a command nor a file\nDid you mean `rewrite explain`?")
+    (tmp_path / "explane").write_text("not a model")
+    assert "not an ONNX model" in rewrite("explane", cwd=tmp_path).stderr
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["missing.onnx"], "missing.onnx: no such file"),
-        (["rulez"], "Did you mean the command `rewrite rules`?"),
+        (["rulez"], "Did you mean `rewrite rules`?"),
         (["."], "is a directory, not an ONNX model"),
         (["model.onnx", "--emit", "exe"], "--emit takes"),
         (["model.onnx", "-o", "model.onnx"], "would replace the model itself"),
