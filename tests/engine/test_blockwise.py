@@ -11,7 +11,9 @@ import rewrite
 from numpy.typing import NDArray
 from onnx import TensorProto, helper, numpy_helper
 from rewrite.backend.ir.kernel_graph import Step
+from rewrite.backend.runtime.fallback import FallbackWarning
 from rewrite.errors import UserError
+from rewrite.system import installed_onnxruntime
 
 ort = pytest.importorskip("onnxruntime")
 RNG = np.random.default_rng(41)
@@ -153,11 +155,16 @@ def test_a_file_keeps_the_packed_weights() -> None:
     assert [node.op_type for node in result.model.graph.node] == ["MatMulNBits"]
 
 
-def test_what_is_not_supported_is_named() -> None:
+def test_what_is_not_supported_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     products = Products(2)
     products.few_bits(64, 48, 32, zeros=True)
     products.nodes[0].input.append(products.const(np.repeat(np.arange(2), 32).astype(np.int32)))
-    model = products.model()
+    model, feeds = products.model(), products.feeds(2)
+    with pytest.warns(FallbackWarning, match=r"com\.microsoft\.MatMulNBits: run by ONNX Runtime"):
+        program = rewrite.compile(model)
+    want = ort.InferenceSession(model.SerializeToString()).run(None, feeds)
+    np.testing.assert_allclose(next(iter(program.run(feeds).values())), want[0], rtol=1e-4, atol=1e-4)
+    monkeypatch.setattr(installed_onnxruntime, "is_installed", lambda: False)
     with pytest.raises(UserError, match="no implementation of operator com") as found:
         rewrite.compile(model)
     assert "com.microsoft.MatMulNBits does not apply: it requires g_idx is none" in str(found.value)
