@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engine.options import Options
-from ..errors import UserError
+from ..errors import RewriteError, UserError
 from ..system import scoped
 from .options import LOG
 
@@ -34,31 +34,63 @@ PATIENCE = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A model to compile: a file, the bytes of one, or a `ModelProto`; sizes of its free dims; the threads of a run."""
+    """A model to compile: a file, the bytes of one, or a `ModelProto`; sizes of its free dims; the threads of a run.
+
+    Attributes:
+        key: the program's key in the cache, None if it cannot be cached.
+        stamp: size and time of the file, as they were when the key was computed; None for other models.
+    """
 
     model: Any
     sizes: dict[str, int]
     threads: int
+    key: str | None
+    stamp: tuple[int, int] | None
+
+    @classmethod
+    def of(cls, model: Any, sizes: dict[str, int], threads: int) -> Job:
+        """Return the job for a model as it is now."""
+        from ..backend.bundle.program_cache import ProgramCache
+        from ..backend.compile_model import program_key
+
+        stamp = _stamp(model)
+        return cls(model, sizes, threads, program_key(ProgramCache(), model, _options(sizes), threads, "native"), stamp)
 
     @property
     def options(self) -> Options:
         """The options of the compiler."""
-        return Options.of(shapes=self.sizes)
+        return _options(self.sizes)
+
+    def is_current(self) -> bool:
+        """Whether the file is still the one that the job was made for."""
+        return _stamp(self.model) == self.stamp
 
     def cached(self) -> Program | None:
         """Return the program from the cache; None if the model was not compiled before or cannot be cached."""
         from ..backend.bundle.program_cache import ProgramCache
-        from ..backend.compile_model import program_key
 
-        programs = ProgramCache()
-        key = program_key(programs, self.model, self.options, self.threads, "native")
-        return None if key is None else programs.find(key, threads=self.threads)
+        return None if self.key is None else ProgramCache().find(self.key, threads=self.threads)
 
     def compile(self) -> Program:
         """Return the program, from the cache or after compiling. Raises UserError."""
         from ..backend.compile_model import compile_model
 
         return compile_model(self.model, self.options, threads=self.threads)
+
+
+def _options(sizes: dict[str, int]) -> Options:
+    return Options.of(shapes=sizes)
+
+
+def _stamp(model: Any) -> tuple[int, int] | None:
+    """Return size and time of a model's file; None for other models, and for a file that is gone."""
+    if not isinstance(model, Path):
+        return None
+    try:
+        about = model.stat()
+    except OSError:
+        return None
+    return about.st_size, about.st_mtime_ns
 
 
 class Compilation:
@@ -96,12 +128,12 @@ class Compilation:
                 program = self._compiled(folder)
                 if program is not None and not self._canceled.is_set():
                     self._deliver(program)
-        except (OSError, UserError) as error:
+        except (OSError, ValueError, RewriteError) as error:  # ValueError: `cancel` closed the pipe that was read
             if not self._canceled.is_set():
                 LOG.warning("compiling failed, so ONNX Runtime goes on: %s", error)
 
     def _compiled(self, folder: Path) -> Program | None:
-        """Return the program after the child has ended; None if it failed, which is logged."""
+        """Return the program after the child has ended; None if it was canceled. Raises UserError if it failed."""
         from ..backend.bundle.load_bundle import load
 
         model = self._job.model
@@ -128,9 +160,13 @@ class Compilation:
             return None
         if self._child.returncode:
             text = said.decode(errors="replace").strip() or f"exit code {self._child.returncode}"
-            LOG.warning("compiling failed, so ONNX Runtime goes on: %s", text[-2000:])
-            return None
-        return load(bundle, threads=self._job.threads) if bundle.exists() else self._job.cached()
+            raise UserError(text[-2000:])
+        if not self._job.is_current():
+            raise UserError("the model has changed since the session was made", where=str(model))
+        program = load(bundle, threads=self._job.threads) if bundle.exists() else self._job.cached()
+        if program is None:
+            raise UserError("the program is no longer in the cache", hint="`rewrite cache info` shows its limit.")
+        return program
 
 
 def compile_in_child(model: str, sizes: dict[str, int], threads: int, bundle: str, niceness: int) -> None:
@@ -140,14 +176,12 @@ def compile_in_child(model: str, sizes: dict[str, int], threads: int, bundle: st
     be gentler, but a session that is always busy would never be compiled."""
     import warnings
 
-    from ..errors import RewriteError
-
     scoped.die_with_parent()
     with contextlib.suppress(OSError):  # forbidden by a container: it competes with everyone
         os.nice(niceness)
     warnings.simplefilter("ignore")  # the parent warns when it loads the program
-    job = Job(Path(model), sizes, threads)
     try:
+        job = Job.of(Path(model), sizes, threads)
         program = job.compile()
         if job.cached() is None:
             program.save(Path(bundle))

@@ -142,7 +142,7 @@ class InferenceSession:
                 self._use(load(source, threads=threads))
                 return
         model = _prepared(source, getattr(options, "initializers", {}))
-        job = Job(model, dict(getattr(options, "sizes", {})), threads)
+        job = Job.of(model, dict(getattr(options, "sizes", {})), threads)
         if path := getattr(options, "optimized_model_filepath", ""):
             _write_optimized(job, Path(path))
         self._answer(job, in_background)

@@ -26,7 +26,13 @@ def _dtype(element: Any) -> np.dtype[Any]:
 
 
 def _element(array: Array) -> DType:
-    return next((d for d in ELEMENT_NAMES if d.numpy == array.dtype), DType.STRING)
+    return DType.STRING if array.dtype.kind in "US" else DType.from_numpy(array.dtype)
+
+
+def _type_name(array: Array) -> str:
+    """Return the type of a tensor in ONNX Runtime's terms."""
+    element = _element(array)
+    return f"tensor({ELEMENT_NAMES.get(element, element.value)})"
 
 
 def _require_cpu(device_type: str) -> None:
@@ -134,9 +140,8 @@ class OrtValue:
     def data_type(self) -> str:
         """Return the type in ONNX Runtime's terms, such as `tensor(float)`."""
         if self.is_tensor_sequence():
-            element = ELEMENT_NAMES[_element(np.asarray(self._value[0]))] if self._value else "float"
-            return f"seq(tensor({element}))"
-        return f"tensor({ELEMENT_NAMES[_element(self.numpy())]})"
+            return f"seq({_type_name(np.asarray(self._value[0])) if self._value else 'tensor(float)'})"
+        return _type_name(self.numpy())
 
     def tensor_size_in_bytes(self) -> int:
         """Return the number of bytes of the elements."""

@@ -26,7 +26,7 @@ def checksum_of(data: memoryview) -> str:
         return hashlib.sha256(b"".join((len(data).to_bytes(8, "little"), *digests))).hexdigest()
 
 
-def quick(path: Path) -> tuple[int, int]:
+def size_and_crc(path: Path) -> tuple[int, int]:
     """Return the size of a file and a CRC-32 over those of its 16 MiB chunks, computed by two threads.
 
     It detects damage several times as fast as SHA-256. Raises OSError."""

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import UserError
-from ...system.file_contents import quick
+from ...system.file_contents import size_and_crc
 from ...version import VERSION
 from ..codegen.render import ABI
 from ..ir.kernel import Kernel
@@ -73,7 +73,7 @@ def _check(path: Path, files: Mapping[str, Sequence[int]]) -> None:
     for name, wanted in files.items():
         if not re.fullmatch(r"[\w.]+(/[\w.]+)?", name) or ".." in name:
             raise _damaged(path, "a file's name is wrong")
-        if list(quick(path / name)) != wanted:
+        if list(size_and_crc(path / name)) != wanted:
             raise _damaged(path, f"{name} has changed")
 
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from ...engine.onnx_io.protobuf_wire import Malformed, outside
 from ...errors import RewriteError, UserError
 from ...system import scoped
-from ...system.file_contents import checksum_of, copy_file, copy_range, quick
+from ...system.file_contents import checksum_of, copy_file, copy_range, size_and_crc
 from ...system.store import Store, code_stamp, content_key
 from ..ir.target import detect
 
@@ -159,7 +159,7 @@ def _write_rest(model: Path, parts: Sequence[Part], rest: Path) -> None:
 def _checks(entry: Path) -> dict[str, tuple[int, int]]:
     """Return the size and checksum of each file of an entry, except the notes, by name."""
     files = sorted(path for path in entry.rglob("*") if path.is_file() and path.name != _NOTES)
-    return {path.relative_to(entry).as_posix(): quick(path) for path in files}
+    return {path.relative_to(entry).as_posix(): size_and_crc(path) for path in files}
 
 
 def _mapped(path: Path) -> bytes | mmap.mmap:

@@ -11,7 +11,7 @@ from typing import Any
 
 from ...errors import UserError
 from ...system import scoped
-from ...system.file_contents import quick
+from ...system.file_contents import size_and_crc
 from ...system.store import Store
 from ...version import VERSION
 from ..codegen.render import ABI, kernel_name
@@ -62,7 +62,7 @@ def _write(variants: Sequence[Variant], folder: Path, threads: int, store: Store
         "version": VERSION,
         "abi": ABI,
         "threads": threads,
-        "files": {p.relative_to(folder).as_posix(): quick(p) for p in files},
+        "files": {p.relative_to(folder).as_posix(): size_and_crc(p) for p in files},
         "variants": described,
     }
     (folder / "manifest.json").write_text(json.dumps(manifest, separators=(",", ":")))

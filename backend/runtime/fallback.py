@@ -34,8 +34,10 @@ def warn_of_fallbacks(found: Mapping[str, int]) -> None:
     """Warn once, naming the operators without a kernel; `found` has the number of nodes of each."""
     if found:
         names = ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in sorted(found.items()))
+        slow = "the slow reference implementation"
         peer = installed_onnxruntime.is_installed()
-        text = f"no native kernel for {names}: run by {'ONNX Runtime' if peer else 'the slow reference implementation'}"
+        by = f"ONNX Runtime where it follows the standard, else by {slow}" if peer else slow
+        text = f"no native kernel for {names}: run by {by}"
         warnings.warn(text, FallbackWarning, stacklevel=3)
 
 

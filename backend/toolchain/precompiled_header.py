@@ -16,7 +16,7 @@ from pathlib import Path
 
 from ...errors import RewriteError, UserError
 from ...system import scoped
-from ...system.file_contents import quick
+from ...system.file_contents import size_and_crc
 from ...system.store import Store, content_key
 from ..codegen.render import HEADERS
 from ..ir.target import Target
@@ -56,7 +56,7 @@ def find_header(store: Store, compiler: Compiler, target: Target, *, ahead: bool
 
 def _checked(folder: Path) -> Path:
     """Return the directory if the header in it is whole. Raises RewriteError or OSError otherwise."""
-    if (folder / "checksum").read_text() != repr(quick(folder / f"{_NAME}.gch")):
+    if (folder / "checksum").read_text() != repr(size_and_crc(folder / f"{_NAME}.gch")):
         raise RewriteError("its checksum is wrong")
     return folder
 
@@ -73,4 +73,4 @@ def _compile(compiler: Compiler, target: Target, folder: Path) -> None:
     if code:
         raise OSError(f"{compiler.command[0]} ended with {code}")
     (folder / _NAME).write_text(_PLAIN)
-    (folder / "checksum").write_text(repr(quick(output)))
+    (folder / "checksum").write_text(repr(size_and_crc(output)))

@@ -105,6 +105,26 @@ def test_a_dropped_session_ends_its_child() -> None:
     assert compilation._child.returncode != 0
 
 
+def test_a_model_that_changes_is_not_switched_to(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    file = tmp_path / "m.onnx"
+    onnx.save(model(3.1), file)
+    with caplog.at_level(logging.WARNING, "rewrite.ort"):
+        session = ort.InferenceSession(file)
+        onnx.save(model(-4.125), file)
+        np.testing.assert_allclose(session.run(None, {"x": X})[0], want(3.1), rtol=1e-5)
+        assert not session.wait(120)
+    assert any("the model has changed" in record.getMessage() for record in caplog.records)
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], want(3.1), rtol=1e-5)
+
+
+def test_a_program_that_is_gone_is_reported(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING, "rewrite.ort"):
+        session = ort.InferenceSession(model(3.15).SerializeToString())
+        monkeypatch.setattr(background.Job, "cached", lambda job: None)
+        assert not session.wait(120)
+    assert any("no longer in the cache" in record.getMessage() for record in caplog.records)
+
+
 def test_errors_before_and_after_the_switch_are_of_one_kind() -> None:
     session = ort.InferenceSession(model(3.25))
     for _ in range(2):

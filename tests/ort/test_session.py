@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import onnxruntime
@@ -167,6 +168,7 @@ def test_values_describe_themselves(module: Any) -> None:
     assert not value.is_sparse_tensor()
     assert value.device_name().lower() == "cpu"
     assert value.tensor_size_in_bytes() == 48
+    assert module.OrtValue.ortvalue_from_numpy(np.zeros(2, bool)).data_type() == "tensor(bool)"
     assert (
         module.OrtValue.ortvalue_from_numpy_with_onnx_type(np.zeros(2, np.uint16), 10).data_type() == "tensor(float16)"
     )
@@ -354,3 +356,8 @@ def test_an_empty_file_is_reported(tmp_path: Path, background: bool) -> None:
         InferenceSession(tmp_path / "m.onnx", compile_in_background=background)
     with pytest.raises(state.InvalidProtobuf):
         InferenceSession(b"", compile_in_background=background)
+
+
+def test_types_that_onnx_runtime_does_not_pass() -> None:
+    assert ort.OrtValue(np.zeros(2, ml_dtypes.float8_e4m3fn)).data_type() == "tensor(f8e4m3fn)"
+    assert ort.OrtValue(np.array(["a"])).data_type() == "tensor(string)"

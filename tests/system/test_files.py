@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from rewrite.system import file_contents
-from rewrite.system.file_contents import checksum_of, quick
+from rewrite.system.file_contents import checksum_of, size_and_crc
 
 DATA = bytes(range(251)) * 4000  # a megabyte, in no power of two
 
@@ -71,7 +71,7 @@ def test_every_byte_counts_in_a_quick_checksum(tmp_path: Path, monkeypatch: pyte
 
     def of(data: bytes) -> tuple[int, int]:
         path.write_bytes(data)
-        return quick(path)
+        return size_and_crc(path)
 
     first = of(DATA[:2500])
     assert first == of(DATA[:2500])

@@ -28,7 +28,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_both_implementations_agree(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.warns(FallbackWarning, match="run by ONNX Runtime"):
+    with pytest.warns(FallbackWarning, match="run by ONNX Runtime where it follows the standard"):
         program = rewrite.compile(parser.parse_model(DET), threads=1)
     calls = []
     run = onnxruntime.InferenceSession.run
