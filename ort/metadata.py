@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import mmap
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -30,10 +31,13 @@ ELEMENT_NAMES = {
 }
 """ONNX Runtime's names of element types, where they are not ours."""
 
+_UNNAMED = re.compile(r"(?<!\w)_\w")
+"""Symbols of dims that the model gives no name: theirs begin with an underscore, and no others do."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeArg:
-    """An input or output in ONNX Runtime's terms: a `type` such as `tensor(float)`, symbolic dims as names."""
+    """An input or output in ONNX Runtime's terms: a `type` such as `tensor(float)`, free dims as names or None."""
 
     name: str
     type: str
@@ -48,7 +52,8 @@ class NodeArg:
             which = onnx.TypeProto.FromString(port.type.proto).WhichOneof("value") or "unknown"
             return NodeArg(port.name, which.removesuffix("_type"), [])
         name = "unknown" if port.dtype is None else ELEMENT_NAMES.get(port.dtype, port.dtype.value)
-        return NodeArg(port.name, f"tensor({name})", list(port.shape or ()))
+        shape = [None if isinstance(d, str) and _UNNAMED.search(d) else d for d in port.shape or ()]
+        return NodeArg(port.name, f"tensor({name})", shape)
 
 
 @dataclass(slots=True)

@@ -217,6 +217,17 @@ def test_descriptions(module: Any) -> None:
 
 
 @BOTH
+def test_dims_without_a_name(module: Any) -> None:
+    proto = model()
+    proto.graph.input[0].type.tensor_type.shape.dim[0].Clear()
+    proto.graph.output[0].type.tensor_type.shape.dim[0].Clear()
+    more = {"compile_in_background": False} if module is ort else {}
+    session = module.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"], **more)
+    assert [x.shape for x in session.get_inputs()] == [[None, 3]]
+    assert session.get_outputs()[0].shape == [None, 3]
+
+
+@BOTH
 def test_initializers_that_inputs_override(module: Any) -> None:
     proto = model()
     proto.graph.input.append(helper.make_tensor_value_info("b", TensorProto.FLOAT, [3]))
