@@ -34,6 +34,9 @@ ELEMENT_NAMES = {
 _UNNAMED = re.compile(r"(?<!\w)_\w")
 """Symbols of dims that the model gives no name: theirs begin with an underscore, and no others do."""
 
+_QUOTED = re.compile(r"'([^']*)'")
+"""A name that is no identifier, such as `'batch size'`."""
+
 
 @dataclass(frozen=True, slots=True)
 class NodeArg:
@@ -52,8 +55,16 @@ class NodeArg:
             which = onnx.TypeProto.FromString(port.type.proto).WhichOneof("value") or "unknown"
             return NodeArg(port.name, which.removesuffix("_type"), [])
         name = "unknown" if port.dtype is None else ELEMENT_NAMES.get(port.dtype, port.dtype.value)
-        shape = [None if isinstance(d, str) and _UNNAMED.search(d) else d for d in port.shape or ()]
-        return NodeArg(port.name, f"tensor({name})", shape)
+        return NodeArg(port.name, f"tensor({name})", [_described(dim) for dim in port.shape or ()])
+
+
+def _described(dim: int | str) -> int | str | None:
+    """Return a dim as ONNX Runtime describes it: a name without quotes, None for a dim without a name."""
+    if isinstance(dim, int):
+        return dim
+    if quoted := _QUOTED.fullmatch(dim):
+        return quoted[1]
+    return None if _UNNAMED.search(dim) else dim
 
 
 @dataclass(slots=True)

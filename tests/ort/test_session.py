@@ -228,6 +228,17 @@ def test_dims_without_a_name(module: Any) -> None:
 
 
 @BOTH
+@pytest.mark.parametrize("name", ["batch size", "x.1", "a _b"])
+def test_names_of_dims_that_are_no_identifiers(module: Any, name: str) -> None:
+    proto = model()
+    for port in (proto.graph.input[0], proto.graph.output[0]):
+        port.type.tensor_type.shape.dim[0].dim_param = name
+    more = {"compile_in_background": False} if module is ort else {}
+    session = module.InferenceSession(proto.SerializeToString(), providers=["CPUExecutionProvider"], **more)
+    assert session.get_inputs()[0].shape == session.get_outputs()[0].shape == [name, 3]
+
+
+@BOTH
 def test_initializers_that_inputs_override(module: Any) -> None:
     proto = model()
     proto.graph.input.append(helper.make_tensor_value_info("b", TensorProto.FLOAT, [3]))
