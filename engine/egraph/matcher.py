@@ -26,6 +26,8 @@ more, and matches are read as printed, since `freeze` copies all tables.
 from __future__ import annotations
 
 import contextlib
+import threading
+import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -94,13 +96,30 @@ def preload() -> None:
     import egglog.bindings  # noqa: F401
 
 
+_LEFT: list[tuple[threading.Thread, Any]] = []
+"""E-graphs of egglog that are no longer used, with the threads that made them and have yet to drop them."""
+
+
+def _drop(thread: threading.Thread, egraph: Any) -> None:
+    """Drop an e-graph of egglog here if `thread` is this one; otherwise leave it to `thread`.
+
+    egglog's e-graphs belong to the thread that made them, but Python collects cycles in any thread."""
+    if threading.current_thread() is not thread:
+        _LEFT.append((thread, egraph))
+
+
 class Matcher:
     """An egglog e-graph of e-nodes and registered queries; for one thread only."""
 
     def __init__(self) -> None:
         from egglog.bindings import EGraph
 
+        thread = threading.current_thread()
+        for left in tuple(_LEFT):
+            if left[0] is thread:
+                _LEFT.remove(left)
         self._egraph: Any = EGraph()
+        weakref.finalize(self, _drop, thread, self._egraph).atexit = False
         self._tables: set[str] = set()
         self._queries: dict[str, list[tuple[int, Query]]] = {}
         self._count = 0

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+import threading
 from collections.abc import Sequence
 
 import pytest
+from rewrite.engine.egraph import matcher as matcher_module
 from rewrite.engine.egraph.matcher import Atom, Matcher, Query, Row
 
 ADD, RELU = 5, 7
@@ -92,3 +96,26 @@ def test_handles_that_moved_are_reported_once(matcher: Matcher) -> None:
     load(matcher, (3, RELU, 0, 1), (4, RELU, 0, 2), equal=[(1, 2)])
     assert matcher.canonical() == {2: 1, 4: 3}
     assert matcher.canonical() == {}
+
+
+def test_another_thread_may_collect_a_matcher(monkeypatch: pytest.MonkeyPatch) -> None:
+    reported: list[object] = []
+    monkeypatch.setattr(sys, "unraisablehook", reported.append)
+    made: list[object] = [Matcher()]
+    made.append(made)  # a cycle, which only the collector finds
+    del made
+    thread = threading.Thread(target=gc.collect)
+    gc.disable()
+    try:
+        thread.start()
+        thread.join()
+    finally:
+        gc.enable()
+    assert not reported
+    assert left_to(threading.current_thread())
+    Matcher()
+    assert not left_to(threading.current_thread())
+
+
+def left_to(thread: threading.Thread) -> list[object]:
+    return [egraph for owner, egraph in matcher_module._LEFT if owner is thread]
