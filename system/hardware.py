@@ -58,6 +58,11 @@ def vector_extension() -> str:
     return next(name for name, needs in ISAS.items() if needs <= cpu_features())
 
 
+def is_intel() -> bool:
+    """Return whether Intel made this CPU, as Linux reports it."""
+    return cpu_info("vendor_id") == "GenuineIntel"
+
+
 def cpu_name() -> str:
     """Return the CPU's model name, or the architecture where the system does not report it."""
     return cpu_info("model name") or platform.processor() or platform.machine() or "unknown"

@@ -45,7 +45,10 @@ class Target:
 
 _VECTOR_BYTES: Mapping[str, int] = {"avx512": 64, "avx2": 32, "neon": 16, "portable": 16}
 _MACHINES: Mapping[str, str] = {"avx512": "x86_64", "avx2": "x86_64", "neon": "aarch64"}
-_EXTRAS: Mapping[str, tuple[str, ...]] = {"avx512": ("avx512_bf16", "avx512_vnni"), "avx2": ("avx_vnni",)}
+_EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "avx512": ("avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8"),
+    "avx2": ("avx_vnni",),
+}
 """Features beyond those that a vector extension requires, which kernels use where a CPU has them."""
 
 

@@ -24,7 +24,13 @@ _LEVELS: Mapping[tuple[str, str], str] = {
     ("x86_64", "portable"): "x86-64",
     ("aarch64", "neon"): "armv8-a",
 }
-_OPTIONS: Mapping[str, str] = {"avx512_bf16": "avx512bf16", "avx512_vnni": "avx512vnni", "avx_vnni": "avxvnni"}
+_OPTIONS: Mapping[str, str] = {
+    "avx512_bf16": "avx512bf16",
+    "avx512_vnni": "avx512vnni",
+    "avx_vnni": "avxvnni",
+    "amx_bf16": "amx-bf16",
+    "amx_int8": "amx-int8",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +51,7 @@ class Compiler:
         extras = [_OPTIONS[feature] for feature in target.features]
         if self.is_zig:
             cpu = {"armv8-a": "generic"}.get(level, level.replace("-", "_"))
-            chosen = ["-mcpu=" + "+".join([cpu, *extras])]
+            chosen = ["-mcpu=" + "+".join([cpu, *extras]).replace("amx-", "amx_")]
         else:
             chosen = [f"-march={level}", *(f"-m{extra}" for extra in extras)]
         if target.isa == "avx512":

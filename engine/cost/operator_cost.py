@@ -137,7 +137,7 @@ def _ints(attrs: Attrs, name: str) -> tuple[int, ...]:
 class Estimator:
     """Estimates work, with symbolic dims taken at `hints[name]` where given and at `nominal` elsewhere.
 
-    `rates` are the speedups over f32 of products of narrower numbers (`bf16`, `int8`), 1 where not given. `lanes` is
+    `rates` are the speedups over f32 of products of narrower numbers (`machine.rates`), 1 where not given. `lanes` is
     the number of f32 elements in a vector of our kernels, 0 for kernels of which nothing is known."""
 
     hints: Mapping[str, int] = field(default_factory=dict)
@@ -147,7 +147,7 @@ class Estimator:
     _dims: dict[Dim, float] = field(default_factory=dict)
 
     def rate(self, dtype: str) -> float:
-        """Speedup over f32 of products of `bf16` or `int8`."""
+        """Speedup over f32 of products of `bf16` or `int8`, or of those by `vectors`."""
         return self.rates.get(dtype, 1.0)
 
     def dim(self, dim: Dim) -> float:
@@ -269,9 +269,10 @@ def _conv(e: Estimator, a: Application, dtype: str = "f32", last: bool = False, 
     Inputs are rounded to bf16 when they are gathered, in NHWC layout before."""
     flops, efficiency = _conv_cycles(e, a, dtype, last, weight) if e.lanes else _direct_conv(e, a, weight)
     if dtype == "bf16" and not last:
-        return _rounded(e, a, flops, efficiency)
+        return _rounded(e, a, flops, efficiency, "bf16 vectors")
     priced = dtype == "int8" and e.lanes  # its cycles depend on the rate
-    return flops, efficiency if priced else efficiency * e.rate(dtype)
+    grouped = a.attrs.get("group", 1) != 1  # narrow ones fill few columns of a tile
+    return flops, efficiency if priced else efficiency * e.rate(f"{dtype} vectors" if grouped else dtype)
 
 
 def _conv_cycles(e: Estimator, a: Application, dtype: str, last: bool, weight: int) -> tuple[float, float]:
@@ -302,16 +303,16 @@ def _conv_cycles(e: Estimator, a: Application, dtype: str, last: bool, weight: i
         slices=shape[2] if len(shape) == 5 else 1.0,
     )
     if dtype == "int8":
-        took = (conv_cycles.conv_int8_nhwc if last else conv_cycles.conv_int8_nchw)(c, e.rate(dtype))
+        took = (conv_cycles.conv_int8_nhwc if last else conv_cycles.conv_int8_nchw)(c, e.rate("int8 vectors"))
     else:
         took = (conv_cycles.conv_nhwc if last else conv_cycles.conv_nchw)(c)
     return flops, flops / (4.0 * e.lanes * took) if took else 1.0
 
 
-def _rounded(e: Estimator, a: Application, flops: float, efficiency: float) -> tuple[float, float]:
+def _rounded(e: Estimator, a: Application, flops: float, efficiency: float, dtype: str = "bf16") -> tuple[float, float]:
     """Products in bf16, after rounding the first input: two operations an element."""
     rounding = 2.0 * e.elements(a.inputs[0]) / 0.25
-    return flops, flops / (flops / (efficiency * e.rate("bf16")) + rounding)
+    return flops, flops / (flops / (efficiency * e.rate(dtype)) + rounding)
 
 
 def _conv_transpose(e: Estimator, a: Application, last: bool = False) -> tuple[float, float]:
@@ -373,7 +374,7 @@ def _attention(e: Estimator, a: Application, bf16: bool = False) -> tuple[float,
     products = 2.0 * length * (e.elements(a.inputs[0]) + e.elements(a.outputs[0]))
     softmax = _NORMS["Softmax"] * rows * length
     rounding = 2.0 * sum(e.elements(t) for t in a.inputs[:3]) + rows * length if bf16 else 0.0
-    took = products / (0.8 * (e.rate("bf16") if bf16 else 1.0)) + (softmax + rounding) / 0.25
+    took = products / (0.8 * (e.rate("bf16 vectors") if bf16 else 1.0)) + (softmax + rounding) / 0.25
     return products + softmax, (products + softmax) / max(took, 1.0)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -31,6 +32,11 @@ ZIG = Compiler((sys.executable, "-m", "ziglang", "cc"), "clang 22")
             Target("avx512", 64, features=("avx512_bf16",)),
             "-march=x86-64-v4 -mavx512bf16",
             "-mcpu=x86_64_v4+avx512bf16",
+        ),
+        (
+            Target("avx512", 64, features=("avx512_vnni", "amx_bf16", "amx_int8")),
+            "-march=x86-64-v4 -mavx512vnni -mamx-bf16 -mamx-int8",
+            "-mcpu=x86_64_v4+avx512vnni+amx_bf16+amx_int8",
         ),
         (Target("avx2", 32), "-march=x86-64-v3", "-mcpu=x86_64_v3"),
         (Target("portable", 16), "-march=x86-64", "-mcpu=x86_64"),
@@ -70,6 +76,69 @@ def test_cpu_features_are_detected() -> None:
         [flags, *_] = [line for line in Path("/proc/cpuinfo").read_text().splitlines() if line.startswith("flags")]
         known = set(flags.split()) | ({"lzcnt"} if "abm" in flags.split() else set())
         assert cpu_features() <= known
+
+
+REFUSED = """
+import ctypes
+
+# Linux refuses tiles to a process with a stack for signals too small to save them
+class Stack(ctypes.Structure):
+    _fields_ = [("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t)]
+
+memory = ctypes.create_string_buffer(6144)
+assert ctypes.CDLL(None).sigaltstack(ctypes.byref(Stack(ctypes.addressof(memory), 0, len(memory))), None) == 0
+from rewrite.backend.ir.target import detect, runs_here
+from rewrite.engine.cost import machine
+from rewrite.system.hardware import cpu_features
+
+assert not any(name.startswith("amx") for name in cpu_features()), cpu_features()
+assert not any(name.startswith("amx") for name in detect().features)
+assert runs_here(detect()) and machine.rates()["bf16"] <= 2
+"""
+
+
+def run_python(code: str) -> None:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.skipif(not any("amx" in f for f in detect().features), reason="this CPU lacks AMX")
+def test_tiles_that_the_system_refuses_are_left_unused() -> None:
+    """The CPU lists the feature, but using it would end the process."""
+    run_python(REFUSED)
+
+
+THREAD = """
+import threading
+
+started, ready, found = threading.Event(), threading.Event(), []
+
+def work():
+    started.set()
+    ready.wait()
+    import numpy as np
+    from rewrite.benchmarks import harness
+    from rewrite.engine.ir.graph import Node
+
+    x, w = np.ones((40, 64), np.float32), np.ones((64, 48), np.float32)
+    graph = harness.make_graph([Node("rewrite.MatMulBf16", ("x", "w"), ("y",))], {"x": x}, constants={"w": w})
+    found.append(harness.run(graph, {"x": x}, threads=1)["y"])
+
+thread = threading.Thread(target=work)
+thread.start()
+started.wait()
+from rewrite.backend.ir.target import detect
+
+assert "amx_bf16" in detect().features
+ready.set()
+thread.join()
+assert (found[0] == 64).all()
+"""
+
+
+@pytest.mark.skipif("amx_bf16" not in detect().features, reason="this CPU lacks AMX")
+def test_threads_started_before_detection_may_use_tiles() -> None:
+    run_python(THREAD)
 
 
 @pytest.mark.skipif(not find_spec("ziglang"), reason="needs a compiler for another architecture")

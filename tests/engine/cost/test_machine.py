@@ -64,3 +64,23 @@ def test_calibration(with_compiler: bool, monkeypatch: pytest.MonkeyPatch, tmp_p
 def test_a_compiler_that_fails_leaves_the_shipped_figures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(microbench, "c_compilers", lambda: [["/bin/false"]])
     assert microbench.calibrate(seconds=0.2).source == "calibrated"
+
+
+@pytest.mark.parametrize(
+    ("features", "intel", "bf16", "vectors"),
+    [
+        ({"avx512bw"}, True, 0.8, 0.8),
+        ({"avx512bw", "avx512_bf16"}, True, 1.0, 1.0),
+        ({"avx512bw", "avx512_bf16"}, False, 2.0, 2.0),
+        ({"avx512bw", "avx512_bf16", "amx_bf16"}, True, 8.0, 1.0),
+        ({"avx2"}, True, 0.8, 0.8),
+    ],
+)
+def test_rates_of_bf16(
+    features: set[str], intel: bool, bf16: float, vectors: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Vectors of pairs are no faster than floats on Intel's CPUs: without tiles nothing is lowered there."""
+    monkeypatch.setattr(machine.hardware, "cpu_features", lambda: frozenset(features))
+    monkeypatch.setattr(machine.hardware, "is_intel", lambda: intel)
+    found = machine.rates.__wrapped__()
+    assert (found["bf16"], found["bf16 vectors"]) == (bf16, vectors)
