@@ -119,10 +119,21 @@ def disassemble(file: Path, machine: str = "x86_64") -> dict[str, list[Instructi
     return functions
 
 
+def _ends(function: Sequence[Instruction]) -> dict[int, int]:
+    """Return the index of the first instruction of each loop by that of the branch to it."""
+    index = {instruction.address: i for i, instruction in enumerate(function)}
+    return {i: index[at.target] for i, at in enumerate(function) if at.target in index and index[at.target] <= i}
+
+
+def all_loops(function: Sequence[Instruction]) -> Iterator[Sequence[Instruction]]:
+    """Yield the loops of a function: stretches that end in a branch to their start."""
+    for end, start in _ends(function).items():
+        yield function[start : end + 1]
+
+
 def loops(function: Sequence[Instruction]) -> Iterator[Sequence[Instruction]]:
     """Yield the innermost loops of a function: stretches that end in a branch to their start and contain no other."""
-    index = {instruction.address: i for i, instruction in enumerate(function)}
-    ends = {i: index[at.target] for i, at in enumerate(function) if at.target in index and index[at.target] <= i}
+    ends = _ends(function)
     for end, start in ends.items():
         if not any(start <= other_start and other < end for other, other_start in ends.items() if other != end):
             yield function[start : end + 1]

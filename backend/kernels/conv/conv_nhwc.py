@@ -44,6 +44,8 @@ TABLE = 16 << 10
 """Bytes of a block's table of pointers."""
 COPY = 128 << 10
 """Bytes of a block's copied lines."""
+GATHERED = 3
+"""Share of the second-level cache, as a divisor, for a block's gathered rows."""
 RUN = 20.0
 """Cycles for a tile to begin a run."""
 MOST_PHASES = 1024
@@ -64,7 +66,7 @@ def lower_conv_nhwc(group: Group, ctx: Context) -> list[Step] | None:
         rows = product((window.images, window.pixels))
         if bf16:
             words = pair_rows(problem.w.reshape(m, c).T)
-            return [packed_gemm_step(problem.x, rows, words, Precision.BF16, problem.epilogue, group, ctx)]
+            return [packed_gemm_step(problem.x, rows, words, Precision.BF16, problem.epilogue, group, ctx, pads=False)]
         left, right = Matrices(problem.x, UNBATCHED, c, 1), Matrices(group.node.inputs[1], UNBATCHED, 1, c)
         return gemm_steps(GemmProblem(group, problem.epilogue, left, right, (), rows, m, c), ctx)
     if problem.groups > 1 and not bf16 and (step := _by_window(problem, ctx)):
@@ -112,18 +114,21 @@ def conv_step(problem: ConvProblem, ctx: Context) -> Step:
     copied = can_copy(window, groups, c)
     length = window.kernel[2] * c if copied else c
     runs = Runs(window.taps * c // length, length, copied)
-    k = runs.count * length
     block, block_columns, choice = blocking(problem, runs, ctx)
+    k = tiling.padded(choice, runs.count * length)
     block_rows = min(block, window.pixels) if isinstance(window.pixels, int) else block
     nr = choice.nv * target.lanes
     part = runs.count
-    if not copied and not epilogue.is_half and k * nr * 4 > target.l2 * 3 // 5:
+    if not choice.amx and not copied and not epilogue.is_half and k * nr * 4 > target.l2 * 3 // 5:
         part = math.ceil(runs.count / min(runs.count, math.ceil(k * nr * 4 / (target.l2 * 3 // 5))))
     reserved = -(-(copied_elements(window, block, block_columns, c) if copied else c * groups) // 16) * 16
     scratch = -(-(reserved * 4 + block * runs.count * 8) // 64) * 64
+    gathered = {"depth": k, "gathered": scratch // 4} if choice.amx else {}
+    scratch += 4 * block * k if choice.amx else 0
     extents = Extents()
     params = {
         **problem.params(c * groups, extents),
+        **gathered,
         "runs": runs.count,
         "length": length,
         "part": part,
@@ -137,6 +142,7 @@ def conv_step(problem: ConvProblem, ctx: Context) -> Step:
     }
     taps = problem.w.reshape(groups, m, problem.channels, -1).transpose(0, 3, 2, 1)
     columns = (pair_rows(taps) if bf16 else taps).reshape(groups, -1, m)
+    columns = np.pad(columns, ((0, 0), (0, k - columns.shape[1]), (0, 0)))
     inputs = (problem.x, ctx.add_constant(pack_columns(columns, nr, target.lanes), "packed"))
     leading = epilogue.row_leading_dimensions(c * groups, m * groups)[copied:]  # lines that are copied have no other
     kernel, work = Kernel("conv_nhwc", params), serial_below(problem.macs(k), SMALL_WORK)
@@ -170,6 +176,12 @@ def blocking(problem: ConvProblem, runs: Runs, ctx: Context) -> tuple[int, int, 
     pixels = known(window.pixels)
     k = runs.count * (runs.length + round(RUN * 2 / 24))
     choice = tiling.choose(target, pixels, problem.m, k, threads=ctx.threads, batch=problem.batch)
+    if problem.precision is not Precision.F32:
+        words = runs.count * runs.length
+        tiles = tiling.choose_words(
+            target, problem.precision, pixels, problem.m, words, threads=ctx.threads, batch=problem.batch, gathers=True
+        )
+        choice = tiles if tiles.amx else choice
     if runs.copied:
         _, height, width = map(ctx.likely, window.outputs)
         line = ((max(1, width) - 1) * window.stride[2] + window.kernel[2]) * (runs.length // window.kernel[2]) * 4
@@ -179,6 +191,11 @@ def blocking(problem: ConvProblem, runs: Runs, ctx: Context) -> tuple[int, int, 
             return max(1, rows * width), max(1, rows * width), choice.cut()
         left = {rows * width % choice.mr, height % rows * width % choice.mr} - {0}
         return rows * width, width, replace(choice, rest=tuple(sorted(left, reverse=True)))
+    if choice.amx:
+        rows = max(1, target.l2 // GATHERED // (4 * tiling.padded(choice, runs.count * runs.length) * choice.mr))
+        blocks = 1 if pixels is None else math.ceil(pixels / (rows * choice.mr))
+        most = rows if pixels is None else math.ceil(math.ceil(pixels / blocks) / choice.mr)
+        return most * choice.mr, 0, choice
     if pixels is None:
         choice = choice.cut()
         return math.ceil(max(1, TABLE // (8 * runs.count)) / choice.mr) * choice.mr, 0, choice

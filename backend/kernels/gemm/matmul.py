@@ -128,12 +128,14 @@ def lower_matmul_bf16(group: Group, ctx: Context) -> list[Step] | None:
     if epilogue is None:
         return None
     rows, k = product(a.shape[:-1]), weights.array.shape[0]
+    columns = pair_rows(weights.array)
+    words = tiling.padded(choose_tiles(rows, columns, Precision.BF16, ctx), len(columns))
     extents = Extents()
-    rounded = ctx.new_value(TensorType(DType.U32, (rows, (k + 1) // 2)), "rounded")
-    kernel = Kernel("round_bf16", {"rows": extents(rows), "k": k, "even": k % 2 == 0})
+    rounded = ctx.new_value(TensorType(DType.U32, (rows, words)), "rounded")
+    kernel = Kernel("round_bf16", {"rows": extents(rows), "k": k, "words": words})
     work = 1 if isinstance(rows, int) and rows * k < 1 << 15 else 0
     step = launch(kernel, group, node.inputs[:1], (rounded,), extents, work)
-    return [step, packed_gemm_step(rounded, rows, pair_rows(weights.array), Precision.BF16, epilogue, group, ctx)]
+    return [step, packed_gemm_step(rounded, rows, columns, Precision.BF16, epilogue, group, ctx)]
 
 
 def _matrices(value: str, shape: Sequence[Dim], batch: Sequence[Dim]) -> Matrices | None:
@@ -262,16 +264,33 @@ def _narrowest(array: NDArray[Any], target: Target) -> tuple[str, NDArray[Any]]:
     return "real", array
 
 
-def packed_gemm_step(
-    a: str, rows: Dim, words: NDArray[Any], precision: Precision, epilogue: Epilogue, group: Group, ctx: Context
-) -> Step:
-    """Return the step that multiplies [rows, K] with a constant [K, N], both of words of several elements along k."""
+def choose_tiles(rows: Dim, words: NDArray[Any], precision: Precision, ctx: Context, pads: bool = True) -> Tiles:
+    """Return the tiles of a product of [rows, K] with words [K, N]; with `pads`, rows of A may be padded by zeros."""
     k, n = words.shape
-    choice = tiling.choose(ctx.target, rows if isinstance(rows, int) else None, n, k, threads=ctx.threads)
+    known = rows if isinstance(rows, int) else None
+    return tiling.choose_words(ctx.target, precision, known, n, k, threads=ctx.threads, pads=pads)
+
+
+def packed_gemm_step(
+    a: str,
+    rows: Dim,
+    words: NDArray[Any],
+    precision: Precision,
+    epilogue: Epilogue,
+    group: Group,
+    ctx: Context,
+    pads: bool = True,
+) -> Step:
+    """Return the step that multiplies [rows, K] with a constant [K, N], both of words of several elements along k.
+
+    With `pads`, rows of A are padded by zeros to the `padded` length that the tiles ask for."""
+    choice = choose_tiles(rows, words, precision, ctx, pads)
+    k, n = tiling.padded(choice, len(words)), words.shape[1]
+    words = np.pad(words, ((0, k - len(words)), (0, 0)))
     nr, lanes = choice.nv * ctx.target.lanes, ctx.target.lanes
     kc = tiling.k_block(ctx.target, k, nr, -(-rows // choice.mr) if isinstance(rows, int) else None)
-    if kc >= k or epilogue.is_half or precision is Precision.INT8:
-        kc = 0  # partial sums would have to be stored as floats
+    if kc >= k or epilogue.is_half or precision is Precision.INT8 or choice.amx:
+        kc = 0  # partial sums would have to be stored as floats; those of AMX's tiles are in a buffer
     extents = Extents()
     tiles = choice.params(str(k), "1", str(choice.mr * k), nr, choice.tail * lanes)
     params = {

@@ -2,7 +2,7 @@
 
 A tile of MR rows and NR = v vectors costs, per k, the largest of MR * v fused multiply-adds (two per cycle), MR + v
 loads (two per cycle) and the latency of an addition (four cycles), plus the stores and the call. The choice keeps tails
-small and the threads evenly loaded.
+small and the threads evenly loaded. CPUs with AMX multiply bf16 and bytes in tiles of its own, 32 rows by two vectors.
 """
 
 from __future__ import annotations
@@ -19,6 +19,10 @@ from ...ir.target import Target
 NOMINAL_ROWS, NOMINAL_COLUMNS = 128, 512  # stand for extents known at run time only
 _CALL, _STORE, _LATENCY = 30.0, 2.0, 4.0  # cycles
 _STREAMED = 4.0  # cycles per vector of B from the second-level cache while that is filled from memory
+_AMX_ROWS, _AMX_VECTORS, _AMX_WORDS = 32, 2, 16  # of a tile, and of a step of k
+_AMX_LOAD, _AMX_LEAST = 12.0, 9.0  # cycles to load 16 rows from the second-level cache; of a product of few rows
+_AMX_SHAPE, _AMX_STORE = 150.0, 5.0  # cycles to set the tiles' shapes; to store a vector of sums and load it again
+_AMX_GATHER = 4.0  # cycles to copy a step's words of a row
 
 
 class Precision(Enum):
@@ -38,6 +42,11 @@ class Precision(Enum):
         """Name of the multiply-add in `tile.j2`; int8 weights are signed, activations unsigned."""
         return {Precision.F32: "", Precision.BF16: "bf16"}.get(self, "s8u8" if weights_first else "u8s8")
 
+    @property
+    def feature(self) -> str:
+        """CPU feature that multiplies such numbers in tiles of AMX."""
+        return {Precision.BF16: "amx_bf16", Precision.INT8: "amx_int8"}.get(self, "none")
+
 
 @dataclass(frozen=True)
 class Tiles:
@@ -48,6 +57,7 @@ class Tiles:
         tail: vectors of the last panel of columns; 0: none, -1: known at run time only.
         full: whether there are full panels.
         cycles: modeled time of all tiles.
+        amx: words of a step of k if the tile is AMX's, else 0.
     """
 
     mr: int
@@ -56,18 +66,22 @@ class Tiles:
     tail: int
     full: bool
     cycles: float = 0.0
+    amx: int = 0
 
     @property
     def sizes(self) -> dict[str, Any]:
         """Template parameters of the tiles."""
-        return {"mr": self.mr, "nv": self.nv, "rest": list(self.rest), "tail": self.tail, "full": self.full}
+        found = {"mr": self.mr, "nv": self.nv, "rest": list(self.rest), "tail": self.tail, "full": self.full}
+        return found | ({"amx": self.amx} if self.amx else {})
 
     def params(self, a_row: str, a_k: str, a_step: str, b_k: str | int, tail_k: str | int) -> dict[str, Any]:
         """Template parameters of the tiles with the strides of A and B as C expressions (see `tile.j2`)."""
         return self.sizes | {"a_row": a_row, "a_k": a_k, "a_step": a_step, "b_k": str(b_k), "tail_k": str(tail_k)}
 
     def cut(self) -> Tiles:
-        """The same tile with edge tiles for any number of remaining rows."""
+        """The same tile with edge tiles for any number of remaining rows, which AMX needs none of."""
+        if self.amx:
+            return replace(self, rest=())
         return replace(self, rest=(8,) * (self.mr >= 12) + tuple(r for r in (4, 2, 1) if r < self.mr))
 
 
@@ -132,6 +146,57 @@ def choose(
     assert best is not None
     mr, nv = best[1]
     return replace(with_edges(target, mr, nv, rows, columns), cycles=best[0])
+
+
+def choose_words(
+    target: Target,
+    precision: Precision,
+    rows: int | None,
+    columns: int,
+    k: int,
+    *,
+    threads: int = 1,
+    batch: int = 1,
+    pads: bool = True,
+    gathers: bool = False,
+) -> Tiles:
+    """Return the tile with the least modeled time for products of words: AMX's, where the CPU has them, or vectors.
+
+    `k` counts words. Steps of AMX are equal, and k is rounded up to whole ones (`padded`): with `pads` to as few as
+    possible, else to as many as divide k. With `gathers`, rows of A are copied before AMX reads them."""
+    vectors = choose(target, rows, columns, k, threads=threads, batch=batch)
+    least = -(-k // _AMX_WORDS)
+    steps = least if pads else next(n for n in range(least, k + 1) if k % n == 0)
+    if precision.feature not in target.features:
+        return vectors
+    m = rows or (NOMINAL_ROWS if rows is None else 1)
+    blocks, (panels, rest) = -(-m // _AMX_ROWS), divmod(columns, _AMX_VECTORS * target.lanes)
+    narrow = 0 < rest <= target.lanes
+    total = 0.0
+    for height, count in ((_AMX_ROWS, m // _AMX_ROWS), (m % _AMX_ROWS, 1 if m % _AMX_ROWS else 0)):
+        for width, times in ((_AMX_VECTORS, panels + (rest > target.lanes)), (1, int(narrow))):
+            total += amx_cycles(height, width, steps) * count * times
+    wide = panels + (rest > 0)
+    total += _AMX_SHAPE * wide + (_AMX_GATHER * m * least if gathers else 0.0)
+    cycles = total * _uneven(blocks, wide, batch, 1.0, 0.6 if narrow else 1.0, threads)
+    # these CPUs begin one product of words on vectors per cycle, not two
+    if cycles >= 2.0 * vectors.cycles:
+        return vectors
+    made = with_edges(target, _AMX_ROWS, _AMX_VECTORS, rows, columns)
+    return replace(made, rest=(), cycles=cycles / 2.0, amx=-(-k // steps))
+
+
+def amx_cycles(rows: int, vecs: int, steps: int) -> float:
+    """Model the cycles of one tile of AMX: products of 16 rows take 16 cycles, of fewer somewhat less."""
+    halves = [min(16, rows - top) for top in range(0, rows, 16)]
+    products = sum(max(_AMX_LEAST, float(half)) for half in halves) * vecs
+    loads = _AMX_LOAD * (len(halves) + vecs)
+    return steps * max(products, loads) + _CALL + _AMX_STORE * rows * vecs
+
+
+def padded(choice: Tiles, k: int) -> int:
+    """Return k, in words, rounded up to whole steps of a tile."""
+    return -(-k // choice.amx) * choice.amx if choice.amx else k
 
 
 def _uneven(blocks: int, panels: int, batch: int, full: float, last: float, threads: int) -> float:

@@ -19,8 +19,9 @@ from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
 from ..conv.conv import conv_step
 from ..conv.problem import ConvProblem, window_of
+from ..gemm import tiles as tiling
 from ..gemm.epilogue import Axes
-from ..gemm.matmul import packed_gemm_step
+from ..gemm.matmul import choose_tiles, packed_gemm_step
 from ..gemm.tiles import Precision
 from ..registry import lowering, lowering_alone
 from .requantize import INT8, Operands, pack_words, requantized_epilogue
@@ -46,17 +47,19 @@ def lower_matmul(group: Group, ctx: Context) -> list[Step] | None:
     if not sums or not requantized:
         return None
     steps, value, signed = list(sums.steps), operands.x, x.dtype is DType.I8
-    words, rows = Precision.INT8.words(k), product(x.shape[:-1])
-    if k % 4 or signed:
-        extents = Extents()
-        value = ctx.new_value(TensorType(DType.U32, (rows, words)), "bytes")
-        kernel = Kernel("pack_rows_int8", {"rows": extents(rows), "k": k, "signed": signed})
-        work = serial_below(product((rows, k)), PACK_WORK)
-        steps.append(launch(kernel, group, (operands.x,), (value,), extents, work))
+    words, rows, copied = Precision.INT8.words(k), product(x.shape[:-1]), bool(k % 4) or signed
     padded = np.zeros((4 * words, n), np.int8)
     padded[:k] = w
     packed = pack_words(padded.reshape(words, 4, n))
-    return [*steps, packed_gemm_step(value, rows, packed, Precision.INT8, requantized.epilogue, group, ctx)]
+    if copied:
+        extents = Extents()
+        length = tiling.padded(choose_tiles(rows, packed, Precision.INT8, ctx), words)
+        value = ctx.new_value(TensorType(DType.U32, (rows, length)), "bytes")
+        kernel = Kernel("pack_rows_int8", {"rows": extents(rows), "k": k, "length": 4 * length, "signed": signed})
+        work = serial_below(product((rows, k)), PACK_WORK)
+        steps.append(launch(kernel, group, (operands.x,), (value,), extents, work))
+    epilogue = requantized.epilogue
+    return [*steps, packed_gemm_step(value, rows, packed, Precision.INT8, epilogue, group, ctx, pads=copied)]
 
 
 @lowering("ConvInteger", "QLinearConv")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from rewrite.backend.ir.kernel_graph import Step
-from rewrite.backend.ir.target import Target, detect
+from rewrite.backend.ir.target import Target, describe, detect, runs_here
 from rewrite.backend.toolchain.builder import build
 from rewrite.benchmarks import harness
 from rewrite.engine.ir.graph import Node
@@ -26,26 +26,18 @@ ISAS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "avx_vnni": ("avx2", 32, ("avx_vnni",)),
     "avx512": ("avx512", 64, ()),
     "avx512_vnni": ("avx512", 64, ("avx512_vnni",)),
+    "amx": ("avx512", 64, ("avx512_vnni", "amx_int8")),
 }
 
 
-def _machines() -> list[str]:
-    here = detect()
-    if here.machine != "x86_64":
-        return ["portable"]
-    known = {"portable": (), "avx2": ("portable",), "avx512": ("portable", "avx2")}[here.isa]
-    return [
-        name
-        for name, (isa, _, features) in ISAS.items()
-        if (isa in known or isa == here.isa) and set(features) <= {*here.features}
-    ]
-
-
-@pytest.fixture(params=_machines())
+@pytest.fixture(params=ISAS)
 def machine(request: pytest.FixtureRequest) -> Target:
     """Target whose kernels this machine runs."""
     isa, width, features = ISAS[request.param]
-    return replace(detect(), isa=isa, vector_bytes=width, features=features)
+    target = replace(detect(), isa=isa, vector_bytes=width, features=features)
+    if not runs_here(target):
+        pytest.skip(f"this CPU lacks {describe(target)}")
+    return target
 
 
 def u8(*shape: int) -> Array:

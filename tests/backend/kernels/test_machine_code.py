@@ -6,7 +6,11 @@ Timings show it only on a machine with that instruction set, counts of instructi
 from __future__ import annotations
 
 import platform
+import re
 import shutil
+import subprocess
+from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -98,6 +102,41 @@ def test_padding_of_lines_is_stored_by_vectors(tmp_path: Path) -> None:
     assert [step.kernel.template for step in steps] == ["depthwise_pool"]
     functions = machine_code.compiled([step.kernel for step in steps], target, tmp_path)
     assert not [at for code in functions.values() for at in code if at.mnemonic.startswith("stos")]
+
+
+@pytest.mark.parametrize("op", ["rewrite.MatMulBf16", "MatMulInteger", "rewrite.ChannelsLastConvBf16"])
+def test_tiles_of_amx(op: str, tmp_path: Path) -> None:
+    """A step of k is two loads of A, two of B and four products, and touches no stack; every target compiles it."""
+    if shutil.which("gcc") is None or machine_code.find_disassembler() is None or platform.machine() != "x86_64":
+        pytest.skip("counts are those of gcc for x86-64")
+    if subprocess.run(["gcc", "-mamx-int8", "-E", "-"], input="", capture_output=True, text=True).returncode:
+        pytest.skip("this gcc knows no AMX")
+    features = ("avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8")
+    target = replace(make_target("avx512"), features=features)
+    left, right = (np.uint8, np.int8) if op == "MatMulInteger" else (np.float32, np.float32)
+    x, w = np.ones((90, 200), left), np.ones((200, 150), right)
+    attrs = {}
+    if op.endswith("ConvBf16"):
+        attrs = {"pads": (1, 1, 1, 1)}
+        x, w = np.ones((1, 9, 9, 64), ml_dtypes.bfloat16), np.ones((150, 64, 3, 3), right)
+    shape = (1, 9, 9, 150) if attrs else (90, 150)
+    kind = TensorType(DType.I32 if left is np.uint8 else DType.F32, shape)
+    graph = harness.make_graph([Node(op, ("x", "w"), ("y",), attrs)], {"x": x}, constants={"w": w}, types={"y": kind})
+    items, _ = harness.lower(graph, target=target)
+    kernels = [item.kernel for item in items or () if isinstance(item, Step)]
+    functions = machine_code.compiled(kernels, target, tmp_path)
+    tiles = [code for name, code in functions.items() if re.fullmatch(r"n_amx_\w+2x2(\.\w+)*", name)]
+    assert tiles
+    for code in tiles:
+        # the loop over steps contains that of prefetching
+        products = [b for b in machine_code.all_loops(code) if any(at.mnemonic.startswith("tdp") for at in b)]
+        body = min(products, key=len)
+        names = Counter(at.mnemonic for at in body)
+        assert names["tileloadd"] == 4
+        assert sum(count for name, count in names.items() if name.startswith("tdp")) == 4
+        assert names["tilestored"] == names["tilezero"] == 0
+        assert machine_code.count(body, code).stack == 0
+        assert len(body) < 40
 
 
 def test_recurrences_have_chains_enough(measured: Measured) -> None:

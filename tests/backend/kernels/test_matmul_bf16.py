@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 from rewrite.backend.ir.kernel_graph import Step
-from rewrite.backend.ir.target import Target, detect
+from rewrite.backend.ir.target import Target, describe, detect, runs_here
 from rewrite.backend.kernels.gemm.matmul import pair_rows, to_bf16
 from rewrite.benchmarks import harness
 from rewrite.engine.ir.graph import DType, Graph, Node, TensorType
@@ -22,22 +22,18 @@ ISAS = {
     "avx2": ("avx2", 32, ()),
     "avx512": ("avx512", 64, ()),
     "avx512_bf16": ("avx512", 64, ("avx512_bf16",)),
+    "amx": ("avx512", 64, ("avx512_bf16", "amx_bf16")),
 }
 
 
-def _machines() -> list[str]:
-    here = detect()
-    if here.machine != "x86_64":
-        return ["portable"]
-    names = ["portable", "avx2", "avx512"][: {"avx512": 3, "avx2": 2}.get(here.isa, 1)]
-    return [*names, *(["avx512_bf16"] if "avx512_bf16" in here.features else [])]
-
-
-@pytest.fixture(params=_machines())
+@pytest.fixture(params=ISAS)
 def machine(request: pytest.FixtureRequest) -> Target:
     """Target whose kernels this machine runs."""
     isa, width, features = ISAS[request.param]
-    return replace(detect(), isa=isa, vector_bytes=width, features=features)
+    target = replace(detect(), isa=isa, vector_bytes=width, features=features)
+    if not runs_here(target):
+        pytest.skip(f"this CPU lacks {describe(target)}")
+    return target
 
 
 def widened(x: F32) -> NDArray[np.float64]:
