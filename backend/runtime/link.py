@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ...engine.ir import symbolic
 from ...engine.ir.graph import DType, TensorType
-from ...errors import RewriteError
+from ...errors import RewriteError, UserError
 from ..ir.arrays import address, aligned_copy, is_readable, usable
 from ..ir.kernel import LAUNCH_WORK, SERIAL_WORK, Kernel
 from ..ir.kernel_graph import Control, Fallback, Join, Loop, ModelPlan, Shape, Step, View
@@ -153,13 +153,21 @@ class Link:
         key = tuple([extents[s] for s in stage.symbols])
         found = stage.bound.get(key)
         if found is None:
-            layout = lay_out(self.storage, number, extents)
-            at = Position(self, number, layout, extents)
-            bindings = [at.block(a) if isinstance(a, list) else at.guards(a) for a in stage.actions]
-            found = Bound(layout, bindings, [self._output(root, extents) for root in stage.outputs])
+            try:
+                found = self._bind(stage, number, extents)
+            except ValueError as error:
+                hint = f"Here {', '.join(f'{name} = {size}' for name, size in extents.items())}."
+                raise UserError(f"the sizes of the inputs do not fit together: {error}", hint=hint) from None
             add_bounded(stage.bound, key, found)
         stage.latest = found
         return found
+
+    def _bind(self, stage: Stage, number: int, extents: Mapping[str, int]) -> Bound:
+        """Bind a stage. Raises ValueError for extents whose sizes have to agree and do not."""
+        layout = lay_out(self.storage, number, extents)
+        at = Position(self, number, layout, extents)
+        bindings = [at.block(a) if isinstance(a, list) else at.guards(a) for a in stage.actions]
+        return Bound(layout, bindings, [self._output(root, extents) for root in stage.outputs])
 
     def _output(self, root: str, extents: Mapping[str, int]) -> OutputArray:
         value = self.storage.outputs[root]

@@ -1,10 +1,12 @@
 """Normal form of symbolic dims: integer polynomials over atoms.
 
-An atom is a symbol, or floor division, maximum, minimum or broadcasting of normalized arguments. Equal normal forms
-have equal values. The converse holds for polynomials, and for the functions as far as their rewriting goes.
+An atom is a symbol, or floor division, maximum, minimum, broadcasting or required equality of normalized arguments.
+Equal normal forms have equal values. The converse holds for polynomials, and for the functions as far as their
+rewriting goes.
 
 Symbols stand for sizes, so they are integers >= 0. Expressions may be negative (`N-1`). An expression that divides by
-zero has no value: two expressions are equal if they agree wherever both have one.
+zero, or requires different sizes to be equal, has no value: two expressions are equal if they agree wherever both have
+one.
 
 The prover's integers (`soundness/prover/terms/integers.py`) are separate: their atoms are elements of tensors at
 symbolic indices, they may be negative, and they translate to z3.
@@ -20,7 +22,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-FUNCTIONS = ("max", "min", "bcast")
+FUNCTIONS = ("max", "min", "bcast", "same")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

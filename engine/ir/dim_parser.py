@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .dim_expr import Dim, symbol
-from .symbolic import broadcast_dims, ceildiv, maximum, minimum
+from .symbolic import broadcast_dims, ceildiv, maximum, minimum, required_equal
 
 _TOKEN = re.compile(r"\s*(?:(?P<int>\d+)|(?P<name>[^\W\d]\w*)|'(?P<quoted>[^']*)'|(?P<op>//|[-+*%(),]))")
 _LEVELS: tuple[dict[str, Callable[[Any, Any], Dim]], ...] = (
@@ -17,12 +17,13 @@ _LEVELS: tuple[dict[str, Callable[[Any, Any], Dim]], ...] = (
 )
 """Operators by precedence, the loosest first."""
 _CALLS: dict[str, Callable[..., Dim | None]] = {
-    "max": maximum, "min": minimum, "bcast": broadcast_dims, "ceildiv": ceildiv,
+    "max": maximum, "min": minimum, "bcast": broadcast_dims, "same": required_equal,
+    "ceildiv": ceildiv,
 }  # fmt: skip
 
 
 def parse(text: str) -> Dim:
-    """Parse a dim: numbers, names (quoted if need be), `+ - * // %`, `max min bcast ceildiv`, parentheses.
+    """Parse a dim: numbers, names (quoted if need be), `+ - * // %`, `max min bcast same ceildiv`, parentheses.
 
     `parse(str(d)) == d`. Raises `ValueError` for any other text."""
     try:

@@ -74,6 +74,17 @@ def _as_function(dim: Dim, kind: str) -> tuple[Dim, ...] | None:
     return tuple(arg + dim.constant for arg in monomial[0].args)
 
 
+def slice_bound(bound: Dim, size: Dim, low: Dim, high: Dim) -> Dim:
+    """Return where a bound of a slice lies: counted from the end if it is negative, then clamped to `low .. high`.
+
+    If its sign is not known, `size` is added as often as the bound is negative: never or once."""
+    if at_least(-1, bound):
+        bound = bound + size
+    elif not at_least(bound, 0):
+        bound = bound + size * minimum(maximum(-bound, 0), 1)
+    return maximum(minimum(bound, high), low)
+
+
 def broadcast_dims(*dims: Dim) -> Dim | None:
     """Return the common size of dims broadcast together as in NumPy; None if they provably cannot be.
 
@@ -102,6 +113,15 @@ def broadcast_dims(*dims: Dim) -> Dim | None:
     if large:
         return None if any(certainly_differ(d, large[0]) for d in large[1:]) else large[0]
     return function_of("bcast", tuple(sorted(flat, key=str)))
+
+
+def required_equal(a: Dim, b: Dim) -> Dim | None:
+    """Return the common value of two dims that must be equal; None if they provably differ.
+
+    Unless they are provably equal it is the atom `same(M,N)`, which has a value only where they are."""
+    if same(a, b):
+        return a
+    return None if certainly_differ(a, b) else function_of("same", tuple(sorted((a, b), key=str)))
 
 
 def broadcast(*shapes: Sequence[Dim]) -> tuple[Dim, ...] | None:
@@ -212,7 +232,7 @@ def evaluate(d: Dim, values: Mapping[str, int]) -> int:
     """Evaluate a dim for these values of its symbols.
 
     Raises `KeyError` for a symbol without a value, `ZeroDivisionError`, and `ValueError` for sizes that cannot be
-    broadcast."""
+    broadcast or are not equal."""
     result = _rebuild(d, lambda atom: values[atom.key.strip("'")])
     assert isinstance(result, int)
     return result
@@ -231,7 +251,7 @@ def _rebuild(d: Dim, leaf: Callable[[Atom], Dim]) -> Dim:
 
 
 _FUNCTIONS: Mapping[str, Callable[..., Dim | None]] = {
-    "floordiv": operator.floordiv, "max": maximum, "min": minimum, "bcast": broadcast_dims,
+    "floordiv": operator.floordiv, "max": maximum, "min": minimum, "bcast": broadcast_dims, "same": required_equal,
 }  # fmt: skip
 
 
@@ -241,5 +261,6 @@ def _apply(atom: Atom, leaf: Callable[[Atom], Dim]) -> Dim:
     args = [_rebuild(arg, leaf) for arg in atom.args]
     result: Dim | None = _FUNCTIONS[atom.kind](*args)
     if result is None:
-        raise ValueError(f"sizes {args} cannot be broadcast together")
+        sizes = " and ".join(map(str, args))
+        raise ValueError(f"{sizes} are not equal" if atom.kind == "same" else f"{sizes} cannot be broadcast together")
     return result

@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 import rewrite
 from rewrite.backend.ir.kernel_graph import Step
+from rewrite.errors import UserError
 
 RNG = np.random.default_rng(7)
 SIZES = ((1, 64, 64), (2, 33, 70), (1, 224, 224), (1, 8, 5))
@@ -51,6 +52,47 @@ def test_convolutions(threads: int) -> None:
     assert templates(program).count("winograd_nhwc") == 2
     assert not program.fallbacks()
     check(model, program)
+
+
+def test_relative_positions_are_sliced_where_the_sign_of_the_start_depends_on_the_size() -> None:
+    """Attention of Transformer-XL: the middle 2n - 1 rows of a table of positions, shifted row by row."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 18]> g (float[1,n,16] x) => (float[1,n,16] y) {
+        n = Shape<start = 1, end = 2>(x) first = Sub(c40, n) last = Add(c39, n)
+        positions = Slice(table, first, last, c1) keys = Transpose<perm = [0, 2, 1]>(positions)
+        s = MatMul(x, keys) padded = Pad(s, pads)
+        p = Shape<start = 2, end = 3>(s) p1 = Add(p, c1) to = Concat<axis = 0>(c1, p1, n) turned = Reshape(padded, to)
+        rest = Slice(turned, c1, huge, c1) back = Concat<axis = 0>(c1, n, p) shifted = Reshape(rest, back)
+        own = Slice(shifted, c0, n, c2) xt = Transpose<perm = [0, 2, 1]>(x) content = MatMul(x, xt)
+        scores = Add(content, own) w = Softmax<axis = -1>(scores) y = MatMul(w, x) }"""
+    )
+    table = RNG.standard_normal((1, 79, 16)).astype(np.float32)
+    arrays = {"table": table, "pads": np.array([0, 0, 1, 0, 0, 0])}
+    arrays |= {name: np.array([value]) for name, value in
+               {"c0": 0, "c1": 1, "c2": 2, "c39": 39, "c40": 40, "huge": 2**62}.items()}  # fmt: skip
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in arrays.items())
+    program = rewrite.compile(model, threads=1)
+    assert not program.fallbacks()
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    for n in (1, 2, 7, 40):
+        x = RNG.standard_normal((1, n, 16)).astype(np.float32)
+        np.testing.assert_allclose(program.run({"x": x})["y"], session.run(None, {"x": x})[0], rtol=1e-4, atol=1e-5)
+    with pytest.raises(UserError, match="do not fit together"):  # the table is too short
+        program.run({"x": np.zeros((1, 50, 16), np.float32)})
+
+
+def test_operands_of_products_agree_in_a_size_known_at_run_time() -> None:
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 18]> g (float[m,k] x, float[l,n] y) => (float[m,n] z, float[l] s) {
+        z = MatMul(x, y) s = ReduceSum<keepdims = 0>(y, one) }"""
+    )
+    model.graph.initializer.append(onnx.numpy_helper.from_array(np.array([1]), "one"))
+    program = rewrite.compile(model, threads=1)
+    assert not program.fallbacks()
+    x, y = RNG.standard_normal((3, 9)).astype(np.float32), RNG.standard_normal((9, 21)).astype(np.float32)
+    np.testing.assert_allclose(program.run({"x": x, "y": y})["z"], x @ y, rtol=1e-5, atol=1e-5)
+    with pytest.raises(UserError, match=r"9 and 8 are not equal|8 and 9 are not equal"):
+        program.run({"x": x, "y": y[:8]})
 
 
 def test_images_that_come_from_rows_of_pixels_are_not_transposed() -> None:

@@ -68,7 +68,7 @@ def lower_conv_nhwc(group: Group, ctx: Context) -> list[Step] | None:
             words = pair_rows(problem.w.reshape(m, c).T)
             return [packed_gemm_step(problem.x, rows, words, Precision.BF16, problem.epilogue, group, ctx, pads=False)]
         left, right = Matrices(problem.x, UNBATCHED, c, 1), Matrices(group.node.inputs[1], UNBATCHED, 1, c)
-        return gemm_steps(GemmProblem(group, problem.epilogue, left, right, (), rows, m, c), ctx)
+        return gemm_steps(GemmProblem(group, problem.epilogue, left, right, (), rows, m, c, c), ctx)
     if problem.groups > 1 and not bf16 and (step := _by_window(problem, ctx)):
         return [step]
     if not bf16 and ctx.reassociate and (algorithm := winograd.plan(problem, ctx, nhwc=True)):

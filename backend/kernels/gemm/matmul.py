@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....engine.ir.graph import DType, TensorType
-from ....engine.ir.symbolic import Dim, ceildiv, product, same
+from ....engine.ir.symbolic import Dim, ceildiv, product, required_equal
 from ...codegen.template_params import float_attr, launch, serial_below
 from ...ir.arrays import aligned
 from ...ir.iteration_space import Access, Extents, collapse, contiguous
@@ -44,7 +44,9 @@ class Matrices:
 
 @dataclass(frozen=True)
 class GemmProblem:
-    """Batched product C = A * B with C contiguous, `batch` x m x n over k, and the fused epilogue of its group."""
+    """Batched product C = A * B with C contiguous, `batch` x m x n over k, and the fused epilogue of its group.
+
+    `depth` has a value only where the operands agree in k, which for free sizes may be known at run time only."""
 
     group: Group
     epilogue: Epilogue
@@ -54,6 +56,7 @@ class GemmProblem:
     m: Dim
     n: Dim
     k: Dim
+    depth: Dim
 
     @property
     def macs(self) -> Dim:
@@ -78,12 +81,12 @@ def lower_matmul(group: Group, ctx: Context) -> list[Step] | None:
         a_shape, batch, rows = (product(a_shape[:-1]), a_shape[-1]), (), 0
         b_shape = b_shape[-2:]
     left, right = _matrices(node.inputs[0], a_shape, batch), _matrices(node.inputs[1], b_shape, batch)
-    if left is None or right is None or not same(a_shape[-1], b_shape[-2]):
-        return None
+    depth = required_equal(a_shape[-1], b_shape[-2])
     epilogue = of_group(group, ctx, Axes(out.shape, rows, columns), half=True)
-    if epilogue is None:
+    if left is None or right is None or depth is None or epilogue is None:
         return None
-    return gemm_steps(GemmProblem(group, epilogue, left, right, batch, a_shape[-2], b_shape[-1], a_shape[-1]), ctx)
+    m, k, n = a_shape[-2], _number(a_shape[-1], b_shape[-2]), b_shape[-1]
+    return gemm_steps(GemmProblem(group, epilogue, left, right, batch, m, n, k, depth), ctx)
 
 
 @lowering("Gemm", f64=True)
@@ -98,16 +101,21 @@ def lower_gemm(group: Group, ctx: Context) -> list[Step] | None:
     trans_a, trans_b = bool(node.attrs.get("transA", 0)), bool(node.attrs.get("transB", 0))
     m, k = reversed(a.shape) if trans_a else a.shape
     k2, n = reversed(b.shape) if trans_b else b.shape
-    if not same(k, k2):
-        return None
+    depth = required_equal(k, k2)
     c = next(iter(node.inputs[2:]), "") if beta != 0.0 else ""
     addend = (c, ctx.type(c), beta) if c else None
     epilogue = of_group(group, ctx, Axes(out.shape, 0, 1), scale=alpha, addend=addend, half=True)
-    if epilogue is None:
+    if depth is None or epilogue is None:
         return None
+    k = _number(k, k2)
     left = Matrices(node.inputs[0], UNBATCHED, *((1, m) if trans_a else (k, 1)))
     right = Matrices(node.inputs[1], UNBATCHED, *((1, k) if trans_b else (n, 1)))
-    return gemm_steps(GemmProblem(group, epilogue, left, right, (), m, n, k), ctx)
+    return gemm_steps(GemmProblem(group, epilogue, left, right, (), m, n, k, depth), ctx)
+
+
+def _number(a: Dim, b: Dim) -> Dim:
+    """Return the one of two equal dims that is a number, if one is."""
+    return b if isinstance(b, int) else a
 
 
 @lowering("rewrite.MatMulBf16")
@@ -177,6 +185,7 @@ def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
         kc = tiling.k_block(ctx.target, k, nr, blocks)
         kc = 0 if kc >= k or epilogue.is_half else kc  # partial sums are floats
     extents = Extents()
+    extents(problem.depth)  # checked when the extents of a run are known
     b_rows = [extents(b.row), extents(b.tail_row)]
     batch = []
     if problem.batch:

@@ -9,7 +9,7 @@ from itertools import accumulate
 from typing import Any
 
 from ....engine.ir.graph import DType, Node, TensorType
-from ....engine.ir.symbolic import Dim, at_least, divides, exact_div, maximum, minimum, product, same, total
+from ....engine.ir.symbolic import Dim, divides, exact_div, product, slice_bound, total
 from ...codegen.template_params import int_attr, launch, threads
 from ...ir.iteration_space import Access, Extents, collapse, contiguous
 from ...ir.kernel import ALIGNMENT, Kernel
@@ -229,27 +229,15 @@ def lower_slice(node: Node, ctx: Context) -> Sequence[Step | View] | None:
         return None
     for start, axis, step in zip(starts, axes, steps, strict=True):
         axis %= len(read.shape)
-        place = slice_start(start, read.shape[axis], step)
-        if place is None or not step:
+        extent = read.shape[axis]
+        if not step:
             return None
-        read = read.sliced(axis, place, step, shape[axis])
+        first = slice_bound(start, extent, 0, extent if step > 0 else extent - 1)
+        read = read.sliced(axis, first, step, shape[axis])
     if list(steps) == [1] and isinstance(shape[-1], int) and isinstance(read.offset, int):
         if ld := _leading_dimension(ctx.type(read.value).dtype, _whole(read.value, ctx).shape, axis):
             return [View(read.value, node.outputs[0], read.offset * 4, (node.name,), ld)]
     return _moved(node, ctx, read)
-
-
-def slice_start(start: Dim, extent: Dim, step: int) -> Dim | None:
-    """Return the start of a slice, clamped as in ONNX; None if the sign of `start` is unknown."""
-    if isinstance(start, int) and isinstance(extent, int):
-        start = start + extent if start < 0 else start
-        return min(max(start, 0), extent if step > 0 else extent - 1)
-    if at_least(start, 0):
-        top = extent if step > 0 else extent - 1
-        return start if same(start, top) or start == 0 else minimum(start, top)
-    if at_least(-start, 1):
-        return maximum(start + extent, 0)
-    return None
 
 
 @lowering_alone("Pad")

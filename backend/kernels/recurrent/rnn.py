@@ -56,7 +56,7 @@ def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
     summand = Operand(ctx.add_constant(_by_block(bias[..., None], lanes)[0], "bias"), (0, 0, 1))
     left, right = Matrices(inputs[0], UNBATCHED, k, 1), Matrices(packed, UNBATCHED, n, 1)
     added = Epilogue((summand,), (), "x + e0", gates)
-    steps = gemm_steps(GemmProblem(group, added, left, right, (), m, n, k), ctx)
+    steps = gemm_steps(GemmProblem(group, added, left, right, (), m, n, k, k), ctx)
     early = 2 if late else count
     rows = _rows(batch, count, ctx.target.registers)
     together = [_together(rows, gates_, -(-hidden // lanes)) for gates_ in (early, 1)]

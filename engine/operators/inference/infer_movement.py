@@ -6,7 +6,18 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from ...ir.graph import DType, TensorType
-from ...ir.symbolic import Dim, at_least, ceildiv, certainly_differ, exact_div, maximum, minimum, product, total
+from ...ir.symbolic import (
+    Dim,
+    at_least,
+    ceildiv,
+    certainly_differ,
+    exact_div,
+    maximum,
+    minimum,
+    product,
+    slice_bound,
+    total,
+)
 from .inference_call import MAX_ELEMENTS, Call, Shape, SymbolicValue, Types, rule, shape_rule, with_dims
 
 _HUGE = 2**31 - 1
@@ -212,27 +223,23 @@ def slice_(call: Call, shape: Shape) -> Shape | None:
 
 
 def _slice_length(size: Dim, start: Dim, end: Dim, step: int, is_size: Callable[[Dim], bool]) -> Dim | None:
-    """Return the number of elements of a slice; None if a bound's sign is not known."""
+    """Return the number of elements of a slice; None if the standard and NumPy may clamp its start differently."""
+    if step < 0 and not is_size(start) and not at_least(start + size, 0):
+        return None  # the start may lie before the beginning
     low, high = (0, size) if step > 0 else (-1, size - 1)
     first, last = (_clamp(bound, size, low, high, is_size) for bound in (start, end))
-    if first is None or last is None:
-        return None
     if step == 1 and first == 0 and is_size(end):
         return last
-    if step < 0 and not is_size(start) and not at_least(start + size, 0):
-        return None  # The standard and NumPy clamp a start before the beginning differently here.
     return maximum(ceildiv(last - first, step) if step > 0 else ceildiv(first - last, -step), 0)
 
 
-def _clamp(bound: Dim, size: Dim, low: Dim, high: Dim, is_size: Callable[[Dim], bool]) -> Dim | None:
+def _clamp(bound: Dim, size: Dim, low: Dim, high: Dim, is_size: Callable[[Dim], bool]) -> Dim:
     if isinstance(bound, int) and abs(bound) >= _HUGE:
         return high if bound > 0 else low
     if is_size(bound):
         # A bound of 0 or more is above `low`, except that `high` itself may be -1 (of an empty dim, backwards).
         return minimum(bound, high)
-    if at_least(-1, bound):
-        return maximum(minimum(bound + size, high), low)
-    return None
+    return slice_bound(bound, size, low, high)
 
 
 @rule("Expand")

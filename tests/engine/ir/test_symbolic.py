@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -186,11 +187,33 @@ def test_broadcast_shapes() -> None:
     assert unknown is not None
     assert str(unknown[0]) == "bcast(M,N)"
     assert sym.broadcast((N,), (M,)) == sym.broadcast((M,), (N,))
-    with pytest.raises(ValueError, match="cannot be broadcast"):
+    with pytest.raises(ValueError, match="3 and 2 cannot be broadcast"):
         sym.evaluate(unknown[0], {"N": 2, "M": 3})
 
 
-@pytest.mark.parametrize("text", ["", "1+", "N M", "max()", "4//0", "2.5", "N)", "foo(1)", "bcast(2,3)", "N[0]"])
+@pytest.mark.parametrize("step", [1, -1])
+def test_bounds_of_slices_of_any_sign(step: int) -> None:
+    for size, bound in itertools.product(range(4), range(-6, 7)):
+        low, high = (0, size) if step > 0 else (-1, size - 1)
+        found = sym.slice_bound(M - 6, N, low, N if step > 0 else N - 1)
+        clamped = min(max(bound + size if bound < 0 else bound, low), high)
+        assert sym.evaluate(found, {"N": size, "M": bound + 6}) == clamped
+
+
+def test_sizes_required_to_be_equal() -> None:
+    assert sym.required_equal(N, N) == N
+    assert sym.required_equal(N + 1, N) is None
+    both = sym.required_equal(N, M)
+    assert str(both) == "same(M,N)"
+    assert parse(str(both)) == both == sym.required_equal(M, N)
+    assert sym.evaluate(both, {"N": 3, "M": 3}) == 3
+    with pytest.raises(ValueError, match="2 and 3 are not equal"):
+        sym.evaluate(both, {"N": 3, "M": 2})
+
+
+@pytest.mark.parametrize(
+    "text", ["", "1+", "N M", "max()", "4//0", "2.5", "N)", "foo(1)", "bcast(2,3)", "same(2,3)", "N[0]"]
+)
 def test_parse_refuses(text: str) -> None:
     with pytest.raises(ValueError, match="not a dimension"):
         parse(text)
