@@ -85,30 +85,39 @@ def conv_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, A
     copied = not direct and can_copy(window, groups, c)
     count, taps = (window.taps // window.kernel[2], window.kernel[2]) if copied else (window.taps, 1)
     words = Precision.INT8.words(taps * c)
-    block, columns, choice = blocking(problem, Runs(count, words, copied), ctx)
-    if direct and (whole := known(pixels)):
-        choice = tiling.choose(target, whole, m, words, threads=ctx.threads, batch=problem.batch)
-        block = whole
+    block, wide, choice = blocking(problem, Runs(count, words, copied), ctx)
+    if direct:
+        whole = known(pixels)
+        precision = Precision.INT8 if c % 4 == 0 else Precision.F32  # tiles of AMX read whole words
+        choice = tiling.choose_words(
+            target, precision, whole, m, words, threads=ctx.threads, batch=problem.batch, pads=False
+        )
+        block = whole or block
+    k = tiling.padded(choice, count * words)
     nr = choice.nv * target.lanes
-    reserved = -(-((copied_elements(window, block, columns, c) if copied else c * groups) + 4) // 64) * 64
+    reserved = -(-((copied_elements(window, block, wide, c) if copied else c * groups) + 4) // 64) * 64
     scratch = 0 if direct else -(-(reserved + block * count * 8) // 64) * 64
+    amx: dict[str, Any] = {"depth": k, "gathered": None if direct else scratch} if choice.amx else {}
+    scratch += -(-4 * block * k // 64) * 64 if choice.amx and not direct else 0
     block_rows = min(block, pixels) if isinstance(pixels, int) else block
     extents = Extents()
     params = {
         **problem.params(c * groups, extents),
+        **amx,
         "runs": count,
         "words": words,
         "direct": direct,
         "copied": copied,
-        "prefetch": prefetched_lines(choice, target, block_rows, m, count * words),
+        "prefetch": prefetched_lines(choice, target, block_rows, m, k),
         "block": extents(pixels) if direct and not isinstance(pixels, int) else block,
-        "columns": columns,
+        "columns": wide,
         "reserved": reserved,
         "scratch": scratch,
-        "tiles": choice.sizes,
+        "tiles": choice.sizes | ({"dot": "u8s8", "out": shared["out"]} if choice.amx else {}),
         **shared,
     }
-    packed = ctx.add_constant(pack_columns(_columns(problem, taps, words), nr, target.lanes), "packed")
+    columns = np.pad(_columns(problem, taps, words), ((0, 0), (0, k - count * words), (0, 0)))
+    packed = ctx.add_constant(pack_columns(columns, nr, target.lanes), "packed")
     kernel = Kernel("conv_nhwc_int8", params)
     work = serial_below(problem.macs(count * words), SMALL_WORK)
     return problem.launch(kernel, (*inputs, packed), extents, work, scratch=scratch)
