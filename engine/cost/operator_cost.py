@@ -271,8 +271,13 @@ def _conv(e: Estimator, a: Application, dtype: str = "f32", last: bool = False, 
     if dtype == "bf16" and not last:
         return _rounded(e, a, flops, efficiency, "bf16 vectors")
     priced = dtype == "int8" and e.lanes  # its cycles depend on the rate
+    if priced or dtype != "bf16":
+        return flops, efficiency
     grouped = a.attrs.get("group", 1) != 1  # narrow ones fill few columns of a tile
-    return flops, efficiency if priced else efficiency * e.rate(f"{dtype} vectors" if grouped else dtype)
+    weights = e.shape(a.inputs, weight)
+    if weights and len(weights) > 1 and weights[1] % 2 and e.rate("bf16") <= e.rate("bf16 vectors"):
+        return flops, efficiency / 4  # no whole words: tiles have a kernel for it, vectors have none
+    return flops, efficiency * e.rate("bf16 vectors" if grouped else "bf16")
 
 
 def _conv_cycles(e: Estimator, a: Application, dtype: str, last: bool, weight: int) -> tuple[float, float]:
@@ -374,7 +379,7 @@ def _attention(e: Estimator, a: Application, bf16: bool = False) -> tuple[float,
     products = 2.0 * length * (e.elements(a.inputs[0]) + e.elements(a.outputs[0]))
     softmax = _NORMS["Softmax"] * rows * length
     rounding = 2.0 * sum(e.elements(t) for t in a.inputs[:3]) + rows * length if bf16 else 0.0
-    took = products / (0.8 * (e.rate("bf16 vectors") if bf16 else 1.0)) + (softmax + rounding) / 0.25
+    took = products / (0.8 * (e.rate("bf16") if bf16 else 1.0)) + (softmax + rounding) / 0.25
     return products + softmax, (products + softmax) / max(took, 1.0)
 
 

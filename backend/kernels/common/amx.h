@@ -42,19 +42,20 @@ K_INLINE void n_amx_release(void) { __asm__ volatile("tilerelease"); }
     else N_AMX_ZERO(tile); \
   } while (0)
 
-/* Tiles `fn<R>x<V>` for a kind of product. a_row and b_row are the bytes of rows of A and B, a_step and b_step those of a
- * step, `add` whether to add to the sums. Each step prefetches `pace` bytes from `next` on into the second-level cache. */
+/* Tiles `fn<R>x<V>` for a kind of product. a_row, b_row and c_row are the bytes of rows of A, B and the sums, a_step and
+ * b_step those of a step, `add` whether to add to the sums. Each step prefetches `pace` bytes from `next` on into the second-level cache. */
 #define N_AMX_PREFETCH \
   for (int64_t p = 0; p < pace; p += 64) __builtin_prefetch(next + p, 0, 2); \
   next += pace;
 #define N_AMX_TILES(fn, dot) \
   K_NOINLINE void fn##2x2(const char *a, int64_t a_row, int64_t a_step, const char *b, int64_t b_row, int64_t b_step, \
-                          float *sums, int64_t steps, int add, const char *next, int64_t pace) { \
+                          float *sums, int64_t c_row, int64_t steps, int add, const char *next, int64_t pace) { \
     const char *low = a + 16 * a_row; \
-    N_AMX_START(0, sums, 128); \
-    N_AMX_START(1, sums + 16, 128); \
-    N_AMX_START(2, sums + 512, 128); \
-    N_AMX_START(3, sums + 528, 128); \
+    float *below = (float *)((char *)sums + 16 * c_row); \
+    N_AMX_START(0, sums, c_row); \
+    N_AMX_START(1, sums + 16, c_row); \
+    N_AMX_START(2, below, c_row); \
+    N_AMX_START(3, below + 16, c_row); \
     for (; steps > 0; steps--, a += a_step, low += a_step, b += b_step) { \
       N_AMX_LOAD(4, a, a_row); \
       N_AMX_LOAD(6, b, b_row); \
@@ -66,16 +67,17 @@ K_INLINE void n_amx_release(void) { __asm__ volatile("tilerelease"); }
       N_AMX_DOT(dot, 3, 5, 7); \
       N_AMX_PREFETCH \
     } \
-    N_AMX_STORE(0, sums, 128); \
-    N_AMX_STORE(1, sums + 16, 128); \
-    N_AMX_STORE(2, sums + 512, 128); \
-    N_AMX_STORE(3, sums + 528, 128); \
+    N_AMX_STORE(0, sums, c_row); \
+    N_AMX_STORE(1, sums + 16, c_row); \
+    N_AMX_STORE(2, below, c_row); \
+    N_AMX_STORE(3, below + 16, c_row); \
   } \
   K_NOINLINE void fn##2x1(const char *a, int64_t a_row, int64_t a_step, const char *b, int64_t b_row, int64_t b_step, \
-                          float *sums, int64_t steps, int add, const char *next, int64_t pace) { \
+                          float *sums, int64_t c_row, int64_t steps, int add, const char *next, int64_t pace) { \
     const char *low = a + 16 * a_row; \
-    N_AMX_START(0, sums, 64); \
-    N_AMX_START(2, sums + 256, 64); \
+    float *below = (float *)((char *)sums + 16 * c_row); \
+    N_AMX_START(0, sums, c_row); \
+    N_AMX_START(2, below, c_row); \
     for (; steps > 0; steps--, a += a_step, low += a_step, b += b_step) { \
       N_AMX_LOAD(6, b, b_row); \
       N_AMX_LOAD(4, a, a_row); \
@@ -84,13 +86,13 @@ K_INLINE void n_amx_release(void) { __asm__ volatile("tilerelease"); }
       N_AMX_DOT(dot, 2, 5, 6); \
       N_AMX_PREFETCH \
     } \
-    N_AMX_STORE(0, sums, 64); \
-    N_AMX_STORE(2, sums + 256, 64); \
+    N_AMX_STORE(0, sums, c_row); \
+    N_AMX_STORE(2, below, c_row); \
   } \
   K_NOINLINE void fn##1x2(const char *a, int64_t a_row, int64_t a_step, const char *b, int64_t b_row, int64_t b_step, \
-                          float *sums, int64_t steps, int add, const char *next, int64_t pace) { \
-    N_AMX_START(0, sums, 128); \
-    N_AMX_START(1, sums + 16, 128); \
+                          float *sums, int64_t c_row, int64_t steps, int add, const char *next, int64_t pace) { \
+    N_AMX_START(0, sums, c_row); \
+    N_AMX_START(1, sums + 16, c_row); \
     for (; steps > 0; steps--, a += a_step, b += b_step) { \
       N_AMX_LOAD(4, a, a_row); \
       N_AMX_LOAD(6, b, b_row); \
@@ -99,26 +101,26 @@ K_INLINE void n_amx_release(void) { __asm__ volatile("tilerelease"); }
       N_AMX_DOT(dot, 1, 4, 7); \
       N_AMX_PREFETCH \
     } \
-    N_AMX_STORE(0, sums, 128); \
-    N_AMX_STORE(1, sums + 16, 128); \
+    N_AMX_STORE(0, sums, c_row); \
+    N_AMX_STORE(1, sums + 16, c_row); \
   } \
   K_NOINLINE void fn##1x1(const char *a, int64_t a_row, int64_t a_step, const char *b, int64_t b_row, int64_t b_step, \
-                          float *sums, int64_t steps, int add, const char *next, int64_t pace) { \
-    N_AMX_START(0, sums, 64); \
+                          float *sums, int64_t c_row, int64_t steps, int add, const char *next, int64_t pace) { \
+    N_AMX_START(0, sums, c_row); \
     for (; steps > 0; steps--, a += a_step, b += b_step) { \
       N_AMX_LOAD(4, a, a_row); \
       N_AMX_LOAD(6, b, b_row); \
       N_AMX_DOT(dot, 0, 4, 6); \
       N_AMX_PREFETCH \
     } \
-    N_AMX_STORE(0, sums, 64); \
+    N_AMX_STORE(0, sums, c_row); \
   } \
   K_INLINE void fn(int64_t rows, int vectors, const char *a, int64_t a_row, int64_t a_step, const char *b, int64_t b_row, \
-                   int64_t b_step, float *sums, int64_t steps, int add, const char *next, int64_t pace) { \
-    if (rows > 16 && vectors == 2) fn##2x2(a, a_row, a_step, b, b_row, b_step, sums, steps, add, next, pace); \
-    else if (rows > 16) fn##2x1(a, a_row, a_step, b, b_row, b_step, sums, steps, add, next, pace); \
-    else if (vectors == 2) fn##1x2(a, a_row, a_step, b, b_row, b_step, sums, steps, add, next, pace); \
-    else fn##1x1(a, a_row, a_step, b, b_row, b_step, sums, steps, add, next, pace); \
+                   int64_t b_step, float *sums, int64_t c_row, int64_t steps, int add, const char *next, int64_t pace) { \
+    if (rows > 16 && vectors == 2) fn##2x2(a, a_row, a_step, b, b_row, b_step, sums, c_row, steps, add, next, pace); \
+    else if (rows > 16) fn##2x1(a, a_row, a_step, b, b_row, b_step, sums, c_row, steps, add, next, pace); \
+    else if (vectors == 2) fn##1x2(a, a_row, a_step, b, b_row, b_step, sums, c_row, steps, add, next, pace); \
+    else fn##1x1(a, a_row, a_step, b, b_row, b_step, sums, c_row, steps, add, next, pace); \
   }
 
 /* bf16; bytes, unsigned or signed in A and B */

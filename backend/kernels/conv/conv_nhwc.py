@@ -59,10 +59,13 @@ def lower_conv_nhwc(group: Group, ctx: Context) -> list[Step] | None:
     In bf16 the weights are rounded, and a fourth operand, bf16 like the result, may be added."""
     problem = read_conv(group, ctx, nhwc=True)
     bf16 = problem is not None and problem.precision is Precision.BF16
-    if problem is None or (bf16 and problem.channels % 2):
+    if problem is None:
         return None
     window, m, c = problem.window, problem.m, problem.channels
-    if problem.flat:
+    odd = bf16 and c % 2 != 0  # no whole words: copied for AMX, else refused
+    if odd and not blocking(problem, Runs(window.taps, problem.precision.words(c)), ctx)[-1].amx:
+        return None
+    if problem.flat and not odd:
         rows = product((window.images, window.pixels))
         if bf16:
             words = pair_rows(problem.w.reshape(m, c).T)
@@ -112,10 +115,14 @@ def conv_step(problem: ConvProblem, ctx: Context) -> Step:
     target, window, epilogue, groups = ctx.target, problem.window, problem.epilogue, problem.groups
     bf16, m, c = problem.precision is Precision.BF16, problem.m, problem.precision.words(problem.channels)
     copied = can_copy(window, groups, c)
-    length = window.kernel[2] * c if copied else c
-    runs = Runs(window.taps * c // length, length, copied)
+    runs = _runs(window, c, copied)
     block, block_columns, choice = blocking(problem, runs, ctx)
-    k = tiling.padded(choice, runs.count * length)
+    k = tiling.padded(choice, runs.count * runs.length)
+    if choice.amx:  # rows are copied by bf16, not by words
+        c = problem.channels
+        runs = _runs(window, c, copied)
+        k = tiling.padded(choice, problem.precision.words(runs.count * runs.length))
+    length = runs.length
     block_rows = min(block, window.pixels) if isinstance(window.pixels, int) else block
     nr = choice.nv * target.lanes
     part = runs.count
@@ -123,8 +130,8 @@ def conv_step(problem: ConvProblem, ctx: Context) -> Step:
         part = math.ceil(runs.count / min(runs.count, math.ceil(k * nr * 4 / (target.l2 * 3 // 5))))
     reserved = -(-(copied_elements(window, block, block_columns, c) if copied else c * groups) // 16) * 16
     scratch = -(-(reserved * 4 + block * runs.count * 8) // 64) * 64
-    gathered = {"depth": k, "gathered": scratch // 4} if choice.amx else {}
-    scratch += 4 * block * k if choice.amx else 0
+    gathered = {"depth": k, "gathered": scratch} if choice.amx else {}
+    scratch += -(-4 * block * k // 64) * 64 if choice.amx else 0
     extents = Extents()
     params = {
         **problem.params(c * groups, extents),
@@ -140,14 +147,20 @@ def conv_step(problem: ConvProblem, ctx: Context) -> Step:
         "scratch": scratch,
         "tiles": {**choice.sizes, "dot": problem.precision.dot(), "out": epilogue.c},
     }
-    taps = problem.w.reshape(groups, m, problem.channels, -1).transpose(0, 3, 2, 1)
-    columns = (pair_rows(taps) if bf16 else taps).reshape(groups, -1, m)
+    taps = problem.w.reshape(groups, m, problem.channels, -1).transpose(0, 3, 2, 1).reshape(groups, -1, m)
+    columns = pair_rows(taps) if bf16 else taps
     columns = np.pad(columns, ((0, 0), (0, k - columns.shape[1]), (0, 0)))
     inputs = (problem.x, ctx.add_constant(pack_columns(columns, nr, target.lanes), "packed"))
     leading = epilogue.row_leading_dimensions(c * groups, m * groups)[copied:]  # lines that are copied have no other
     kernel, work = Kernel("conv_nhwc", params), serial_below(problem.macs(k), SMALL_WORK)
     in_place = part == runs.count
     return problem.launch(kernel, inputs, extents, work, in_place, scratch=scratch, leading_dimensions=leading)
+
+
+def _runs(window: Window, c: int, copied: bool) -> Runs:
+    """Return the runs of a pixel under all taps, or lines of the filter, of `c` channels each."""
+    length = window.kernel[2] * c if copied else c
+    return Runs(window.taps * c // length, length, copied)
 
 
 def can_copy(window: Window, groups: int, c: int) -> bool:
@@ -177,7 +190,8 @@ def blocking(problem: ConvProblem, runs: Runs, ctx: Context) -> tuple[int, int, 
     k = runs.count * (runs.length + round(RUN * 2 / 24))
     choice = tiling.choose(target, pixels, problem.m, k, threads=ctx.threads, batch=problem.batch)
     if problem.precision is not Precision.F32:
-        words = runs.count * runs.length
+        bf16 = problem.precision is Precision.BF16  # bytes are copied by words
+        words = problem.precision.words(problem.k) if bf16 else runs.count * runs.length
         tiles = tiling.choose_words(
             target, problem.precision, pixels, problem.m, words, threads=ctx.threads, batch=problem.batch, gathers=True
         )
@@ -192,7 +206,7 @@ def blocking(problem: ConvProblem, runs: Runs, ctx: Context) -> tuple[int, int, 
         left = {rows * width % choice.mr, height % rows * width % choice.mr} - {0}
         return rows * width, width, replace(choice, rest=tuple(sorted(left, reverse=True)))
     if choice.amx:
-        rows = max(1, target.l2 // GATHERED // (4 * tiling.padded(choice, runs.count * runs.length) * choice.mr))
+        rows = max(1, target.l2 // GATHERED // (4 * tiling.padded(choice, words) * choice.mr))
         blocks = 1 if pixels is None else math.ceil(pixels / (rows * choice.mr))
         most = rows if pixels is None else math.ceil(math.ceil(pixels / blocks) / choice.mr)
         return most * choice.mr, 0, choice

@@ -29,8 +29,8 @@ from ..registry import lowering_alone
 
 AHEAD = 4096
 """Distance in bytes at which keys and values are prefetched for a single query."""
-BLOCK = 48
-"""Queries of one head per task."""
+BLOCK, AMX_BLOCK = 48, 64
+"""Queries of one head per task, on vectors and in tiles of AMX."""
 
 
 @lowering_alone("Attention", "rewrite.ScaledDotProductAttention", "rewrite.AttentionBf16", f64=True)
@@ -66,14 +66,16 @@ def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
     softcap = max(0.0, float_attr(node, "softcap", 0.0))
     extents = Extents()
     vectors = 4 if ctx.target.registers >= 32 else 2
+    amx = _amx_step(depth, ctx.target) if bf16 else 0
+    block = AMX_BLOCK if amx else BLOCK
     wide = ctx.target.lanes * vectors
     padded = ceildiv(keys, wide) * wide
     ld = minimum(padded, keys_per_span(ctx.target, wide))
     half, line = ceildiv(depth, 2), ceildiv(v.shape[3], ctx.target.lanes) * ctx.target.lanes
     if bf16:
-        floats: Dim = BLOCK * ld + padded * half + ceildiv(padded, 2) * line + (BLOCK + ctx.target.lanes) * half
+        floats: Dim = block * ld + padded * half + ceildiv(padded, 2) * line + (block + ctx.target.lanes) * half
     else:
-        floats = BLOCK * ld + padded * (depth + v.shape[3])
+        floats = block * ld + padded * (depth + v.shape[3])
     scratch = ceildiv(floats * ctx.target.element_bytes, 64) * 64
     params = {
         "scale": c_float(factor),
@@ -85,9 +87,10 @@ def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
         "causal": bool(int_attr(node, "is_causal", 0)),
         "zeros": "masked" if node.op == "Attention" else "nan" if int_attr(node, "nan_to_zero", 0) else "",
         "bf16": bf16,
-        "tile_rows": 6,
+        **({"amx": amx} if amx else {}),
+        "tile_rows": 32 if amx else 6,
         "tile_vectors": vectors,
-        "block": BLOCK,
+        "block": block,
         "ld": extents(ld),
         "online": not same(ld, padded),
         "batch": extents(q.shape[0]),
@@ -107,6 +110,15 @@ def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
     work = threads((q.shape[0], q.shape[1], queries, keys), 8)
     kernel = Kernel("attention", params)
     return [launch(kernel, node, inputs, node.outputs[:1], extents, work, scratch=scratch)]
+
+
+def _amx_step(depth: Dim, target: Target) -> int:
+    """Return the words of a step of AMX's tiles along queries and keys of this depth; 0 where vectors do better."""
+    if not isinstance(depth, int) or "amx_bf16" not in target.features:
+        return 0
+    words = -(-depth // 2)
+    least = -(-words // 16)
+    return next((words // steps for steps in range(least, 2 * least + 1) if words % steps == 0), 0)
 
 
 def _heads_at_once(share: Dim) -> int:
