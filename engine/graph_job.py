@@ -14,6 +14,7 @@ from . import pipeline
 from .cost.cost_model import CostModel
 from .ir.bodies import all_bodies, body_number
 from .ir.constants import ConstantInfo, summarize
+from .ir.description import Description
 from .ir.graph import Graph
 from .operators.schemas import declared_operators
 from .options import Options
@@ -58,7 +59,8 @@ class Job:
             infos = dict(zip(graph.constants, pool.map(summarize, graph.constants.values()), strict=True))
         bodies = sorted(all_bodies(graph), key=body_number)
         limits = Limits(options.time_limit, options.node_limit)
-        return cls((replace(graph, constants={}), *bodies), infos, options, costs, limits, targets)
+        light = replace(graph, constants={}, about=Description())
+        return cls((light, *bodies), infos, options, costs, limits, targets)
 
     @property
     def memory(self) -> int:

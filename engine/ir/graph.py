@@ -16,6 +16,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from .description import Description
 from .symbolic import Dim, symbols
 
 
@@ -277,7 +278,8 @@ class Graph:
     `types` holds what is known of every value: inputs, constants and node outputs. A subgraph may read values of the
     graphs around it; `captures()` lists them. `opset` maps each domain to the version that the model imports, which is
     the export's target. An input in `defaults` may be omitted when the graph is run. `written` counts the model's nodes
-    before import dropped any; 0 if the graph was not imported."""
+    before import dropped any; 0 if the graph was not imported. `about` describes the model. `metadata` holds notes of
+    our own."""
 
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
@@ -287,7 +289,7 @@ class Graph:
     name: str = "graph"
     opset: dict[str, int] = field(default_factory=dict)
     metadata: dict[str, str] = field(default_factory=dict)
-    doc: str = ""
+    about: Description = field(default_factory=Description)
     ir_version: int = 0
     defaults: dict[str, Constant] = field(default_factory=dict)
     written: int = 0

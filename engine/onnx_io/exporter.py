@@ -2,7 +2,8 @@
 
 A graph is written at the opset of its model (`Graph.opset`), or at the least one above it that can express all nodes.
 The metadata of every node names the rules that made it and the original nodes it stands for (`rewrite.rules`,
-`rewrite.origins`).
+`rewrite.origins`). Descriptions of the model and its parts are kept, and the type of every value is stated
+(`value_info`), so that viewers show shapes.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from ..ir.names import OWN_DOMAIN, UNQUALIFIED, unique_name
 from ..ir.protos import EmptyDefault, attribute_to_proto, fill_tensor, is_raw, type_to_proto
 from ..ir.symbolic import symbols
 from ..operators import schemas
+from .descriptions import describe_model, describe_node
 from .model_values import ModelValues
 from .opsets import NotExpressible, downgrade, version_at
 from .proto_graphs import without
@@ -101,8 +103,9 @@ class _Writer:
     def model(self) -> Any:
         import onnx
 
-        proto = onnx.ModelProto(producer_name="rewrite", doc_string=self.graph.doc)
+        proto = onnx.ModelProto()
         self.body(self.graph, proto.graph)
+        describe_model(proto, self.graph.about)
         imports = [onnx.helper.make_opsetid(domain, version) for domain, version in self.opsets.items()]
         proto.opset_import.extend(imports)
         try:
@@ -110,7 +113,6 @@ class _Writer:
         except ValueError:
             least = onnx.IR_VERSION
         proto.ir_version = max(self.graph.ir_version, 4, least)  # before 4, initializers had to be inputs
-        onnx.helper.set_model_props(proto, dict(self.graph.metadata))
         return proto
 
     def body(self, graph: Graph, proto: Any = None) -> Any:
@@ -124,7 +126,10 @@ class _Writer:
         for node in graph.nodes:
             for part in self.lowered(node, work):
                 proto.node.append(self.node(part))
-        for names, infos in ((graph.inputs, proto.input), (graph.outputs, proto.output)):
+        ports = {*graph.inputs, *graph.outputs}
+        inner = (name for node in proto.node for name in node.output if name and name not in ports)
+        known = [name for name in inner if _is_known(self.known.types.get(name))]
+        for names, infos in ((graph.inputs, proto.input), (graph.outputs, proto.output), (known, proto.value_info)):
             infos.extend(_value_info(name, self.known.types.get(name, TensorType()), main) for name in names)
         for name, constant in (*work.constants.items(), *graph.defaults.items()):
             tensor = proto.initializer.add()
@@ -190,10 +195,13 @@ class _Writer:
                 continue
             kind = attribute.kind if attribute else ""
             proto.attribute.append(attribute_to_proto(key, value, kind, self.body))
-        for key, values in (("rewrite.rules", node.rules), ("rewrite.origins", node.origins if node.rules else ())):
-            if values:
-                proto.metadata_props.add(key=key, value=",".join(values))
+        describe_node(proto, node, self.graph.about)
         return proto
+
+
+def _is_known(found: ValueType | None) -> bool:
+    """Whether a value's type is worth stating: for a tensor, at least its element type."""
+    return isinstance(found, OtherType) or (found is not None and found.dtype is not None)
 
 
 def _value_info(name: str, found: ValueType, main: bool) -> Any:

@@ -26,6 +26,7 @@ from ..ir.protos import attribute_from_proto, type_from_proto
 from ..ir.symbolic import Dim, symbol, total
 from ..operators import schemas
 from . import proto_graphs
+from .descriptions import read_description, text
 from .model_file import Files, constant_from_proto, load, sparse_constant
 from .model_values import ModelValues
 from .opsets import upgrade, version_at
@@ -47,6 +48,7 @@ def read(
     Raises `UserError` for anything but a valid model. A node of the main graph whose operands have sizes that do not
     fit is an error too; in a body it is not, for the branch may never be taken."""
     model, files, where = load(source, mapped=mapped)
+    about = read_description(model)
     opset = _opsets(model, where)
     if not model.graph.output:
         raise UserError("the graph has no outputs", where=where)
@@ -63,18 +65,7 @@ def read(
             reader = make(shapes=dict(shapes or {}), may_inline=False, believe=False)
             reader.main(model)
             reader.raise_misfit(model.graph)
-    return replace(
-        graph,
-        opset=opset,
-        metadata={_text(p.key): _text(p.value) for p in model.metadata_props},
-        doc=_text(model.doc_string),
-        ir_version=model.ir_version,
-    )
-
-
-def _text(text: str | bytes) -> str:
-    """Decode a description; libraries return bytes for text that is not UTF-8."""
-    return text if isinstance(text, str) else text.decode(errors="replace")
+    return replace(graph, opset=opset, about=about, ir_version=model.ir_version)
 
 
 def _opsets(model: Any, where: str) -> dict[str, int]:
@@ -340,7 +331,7 @@ class _Reader:
                 case "value_int" | "value_ints":
                     return Constant(np.array(a.i if a.name == "value_int" else a.ints, np.int64))
                 case "value_string" | "value_strings":
-                    texts = _text(a.s) if a.name == "value_string" else list(map(_text, a.strings))
+                    texts = text(a.s) if a.name == "value_string" else list(map(text, a.strings))
                     return Constant(np.array(texts, object))
         raise UserError("this Constant has no value", where=where)
 

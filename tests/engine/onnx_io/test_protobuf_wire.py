@@ -6,6 +6,7 @@ import ml_dtypes
 import numpy as np
 import onnx
 import pytest
+from rewrite.engine.ir.description import Description, Note
 from rewrite.engine.ir.graph import Constant, Graph, Node, TensorType
 from rewrite.engine.onnx_io import exporter, importer
 from rewrite.engine.onnx_io.exporter import Portion, writing
@@ -25,8 +26,7 @@ def graph(arrays: dict[str, np.ndarray], defaults: dict[str, np.ndarray] | None 
         opset={"": 21},
         name="numbers",
         ir_version=10,
-        doc="what it is",
-        metadata={"author": "nobody"},
+        about=Description(model=Note("what it is", {"author": "nobody"})),
     )
     made.defaults = {name: Constant(array) for name, array in (defaults or {}).items()}
     made.types |= {name: c.type for name, c in (*constants.items(), *made.defaults.items())}

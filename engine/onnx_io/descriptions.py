@@ -1,0 +1,63 @@
+"""Descriptions of models in ONNX's protocol buffers: read when a model is imported, written when it is exported."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from ..ir.description import Description, Note
+from ..ir.graph import Node
+
+
+def read_description(model: Any) -> Description:
+    """Return the description in a `ModelProto`.
+
+    Nodes that share their name have none, since a node of the result could not tell which one it stands for."""
+    graph = model.graph
+    counts = Counter(node.name for node in graph.node)
+    values = {value.name: found for value in (*graph.input, *graph.output) if (found := _note(value))}
+    nodes = {node.name: found for node in graph.node if node.name and counts[node.name] == 1 and (found := _note(node))}
+    return Description(
+        text(model.producer_name), text(model.producer_version), text(model.domain), model.model_version,
+        _note(model), _note(graph), values, nodes,
+    )  # fmt: skip
+
+
+def describe_model(proto: Any, about: Description) -> None:
+    """Write the description of the file and its main graph; a model without a producer gets ours."""
+    proto.producer_name = about.producer or "rewrite"
+    for field in ("producer_version", "domain", "model_version"):
+        if value := getattr(about, field):
+            setattr(proto, field, value)
+    annotate(proto, about.model)
+    annotate(proto.graph, about.graph)
+    for value in (*proto.graph.input, *proto.graph.output):
+        annotate(value, about.values.get(value.name, Note()))
+
+
+def describe_node(proto: Any, node: Node, about: Description) -> None:
+    """Write the description of a node: the rules that made it, or what the model says of it if none did."""
+    if not node.rules:
+        if len(node.origins) == 1:
+            annotate(proto, about.nodes.get(node.origins[0], Note()))
+        return
+    for key, values in (("rewrite.rules", node.rules), ("rewrite.origins", node.origins)):
+        if values:
+            proto.metadata_props.add(key=key, value=",".join(values))
+
+
+def annotate(proto: Any, note: Note) -> None:
+    """Set the doc string and metadata of a protocol buffer that has both fields."""
+    if note.doc:
+        proto.doc_string = note.doc
+    for key, value in note.metadata.items():
+        proto.metadata_props.add(key=key, value=value)
+
+
+def text(value: str | bytes) -> str:
+    """Decode a text; libraries return bytes where it is not UTF-8."""
+    return value if isinstance(value, str) else value.decode(errors="replace")
+
+
+def _note(proto: Any) -> Note:
+    return Note(text(proto.doc_string), {text(entry.key): text(entry.value) for entry in proto.metadata_props})
