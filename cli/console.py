@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -34,6 +35,28 @@ def err() -> Console:
 def say(text: str, console: Console | None = None, style: str | None = None) -> None:
     """Print a text as it is, without markup and line breaks; on standard output by default."""
     (console or out()).print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def show_facts(rows: Sequence[tuple[str, str]]) -> None:
+    """Print labeled texts: wrapped on a terminal, one per line elsewhere, so that other programs find them."""
+    if out().is_terminal:
+        from .tables import facts
+
+        out().print(facts(rows))
+        return
+    for label, text in rows:
+        for i, line in enumerate(text.splitlines()):
+            say(f"{label if not i else '':<10}{line}")
+
+
+def show_log() -> None:
+    """Show what the loggers `rewrite.*` report on standard error; the level is INFO."""
+    log = logging.getLogger("rewrite")
+    log.setLevel(logging.INFO)
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+    log.addHandler(handler)
+    log.propagate = False
 
 
 TITLES = {

@@ -9,8 +9,10 @@ if TYPE_CHECKING:
     from rich.table import Table
 
     from ..engine.report import Report
+    from .measure import Timing
 
-SHOWN_RULES = 10
+SHOWN_RULES = 6
+SHOWN_OPERATORS = 8
 
 
 def simple(*columns: str, numbers: Sequence[int] = (), title: str | None = None) -> Table:
@@ -25,19 +27,74 @@ def simple(*columns: str, numbers: Sequence[int] = (), title: str | None = None)
     return table
 
 
-def summary(report: Report) -> Table:
-    """Return a table of nodes and predicted cost before and after."""
+def summary(report: Report, measured: Mapping[str, Timing]) -> Table:
+    """Return a table of nodes, bytes and time before and after.
+
+    The time is that of `measured` engines, or else of the program while it was verified, or else predicted."""
     table = simple("", "before", "after", "change", numbers=(1, 2, 3))
-    nodes, costs = (report.nodes_before, report.nodes_after), (report.cost_before, report.cost_after)
+    nodes, stored = (report.nodes_before, report.nodes_after), report.nbytes
     table.add_row("nodes", *map(str, nodes), change(*nodes))
-    table.add_row("predicted time", *map(milliseconds, costs), change(*costs))
+    for what in ("weights", "file"):
+        sizes = stored.get(f"{what}_before", 0), stored.get(f"{what}_after", 0)
+        if any(sizes):
+            table.add_row(what, *(size(n) if n else "" for n in sizes), change(*sizes) if all(sizes) else "")
+    if "rewrite" in measured:
+        peer = measured.get("onnxruntime")
+        times = [None if peer is None else peer.median, measured["rewrite"].median]
+    elif report.measured:
+        times = [None, report.measured["seconds"]]
+    else:
+        times = [report.cost_before, report.cost_after]
+    label = "time of a run" if times[0] is None or measured else "predicted time"
+    ratio = "" if times[0] is None else change(times[0], times[1])  # type: ignore[arg-type]
+    table.add_row(label, *("" if t is None else milliseconds(t) for t in times), ratio)
     return table
 
 
-def assumed_sizes(report: Report) -> str:
-    """Return the sizes that predicted times assume; empty for a model of fixed sizes."""
-    sizes = ", ".join(f"{name} = {size}" for name, size in report.likely_sizes.items())
+def timed(report: Report, measured: Mapping[str, Timing], threads: int) -> str:
+    """Return how the time in the summary came about: for which free sizes, on how many threads, beside what."""
+    if "rewrite" in measured:
+        beside = "; before: the model in ONNX Runtime, measured interleaved" if "onnxruntime" in measured else ""
+        return f"measured on {plural(threads, 'thread')}{beside}"
+    if report.measured:
+        sizes = _sizes(report.measured["sizes"])
+        return f"measured on {plural(report.measured['threads'], 'thread')}{f' for {sizes}' if sizes else ''}"
+    sizes = _sizes(report.likely_sizes)
     return f"predicted for {sizes}; state others with --shape" if sizes else ""
+
+
+def _sizes(sizes: Mapping[str, int]) -> str:
+    return ", ".join(f"{name} = {size}" for name, size in sizes.items())
+
+
+def operators(report: Report) -> str:
+    """Return the operators whose number changed, the largest changes first; empty if none did."""
+    before, after = report.operators["before"], report.operators["after"]
+    counts = [(op, before.get(op, 0), after.get(op, 0)) for op in sorted({*before, *after})]
+    changed = sorted((c for c in counts if c[1] != c[2]), key=lambda c: -abs(c[2] - c[1]))
+    rest = f", and {len(changed) - SHOWN_OPERATORS} more" if len(changed) > SHOWN_OPERATORS else ""
+    return ", ".join(f"{op} {old} → {new}" for op, old, new in changed[:SHOWN_OPERATORS]) + rest
+
+
+def without_kernel(report: Report, fallbacks: Mapping[str, int]) -> str:
+    """Return the operators that run without a native kernel, and their share of the time; empty without any."""
+    if not fallbacks:
+        return ""
+    share = f"{report.measured['without_kernel']:.0%} of the time: ".replace("%", " %") if report.measured else ""
+    return share + ", ".join(f"{op} ×{n}" for op, n in fallbacks.items())
+
+
+def facts(rows: Sequence[tuple[str, str]]) -> Table:
+    """Return labeled texts as a table without lines, which wraps them to the width of the terminal."""
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table.grid(padding=(0, 2))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in rows:
+        table.add_row(Text(label, style="dim"), Text(text))
+    return table
 
 
 def rules(report: Report, *, everything: bool = False) -> Table | None:
@@ -112,7 +169,10 @@ def plural(count: int, noun: str) -> str:
 
 def change(before: float, after: float) -> str:
     """Return the relative change, such as `-42 %`; a dash if `before` is 0."""
-    return f"{(after - before) / before:+.0%}".replace("%", " %") if before else "-"
+    if not before:
+        return "-"
+    percent = round(100 * (after - before) / before)
+    return f"{percent:+d} %" if percent else "0 %"
 
 
 def milliseconds(seconds: float) -> str:

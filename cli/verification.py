@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from ..engine.ir.symbolic import symbol_name
 from ..errors import CheckFailed, RewriteError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from ..backend.runtime.program import Program
+    from ..engine.ir.graph import Graph
     from ..engine.optimizer import Optimized
     from ..engine.verification.verify import Verification
 
+    Array = np.ndarray[Any, np.dtype[Any]]
+
 BUDGET = 60.0  # seconds for one comparison
+MEASURING = 0.3  # seconds for the time of a run
+MOST_RUNS = 200
 QUANTIZING = ("QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul")
 TRIALS = 40  # comparisons in the search for the rule at fault
 
@@ -25,11 +35,12 @@ def check(result: Optimized, model: Path, program: Program | None) -> Verificati
     rounding moves a sum across a step of the grid, the next layers see the whole step."""
     from ..engine.verification.verify import PROGRAM, check_model
 
-    others = {PROGRAM: lambda feeds: program.run(dict(feeds))} if program is not None else {}
+    timed = TimedProgram(program) if program is not None else None
+    others = {PROGRAM: timed} if timed is not None else {}
     precision = result.options.precision
     if precision == "f32" and any(node.op in QUANTIZING for node in result.native.nodes):
         precision = "int8"
-    return check_model(
+    found = check_model(
         model,
         result.model,
         result.graph_in,
@@ -40,6 +51,55 @@ def check(result: Optimized, model: Path, program: Program | None) -> Verificati
         expand=result.expanded,
         classes={PROGRAM: precision} if precision != "f32" else None,
     )
+    result.report.measured = timed.measured(result.graph_in) if timed is not None and found.ok else {}
+    return found
+
+
+class TimedProgram:
+    """A program as verification runs it. `measured` times it on the inputs of its first run."""
+
+    def __init__(self, program: Program) -> None:
+        self.program = program
+        self._feeds: dict[str, Array] = {}
+        self._first = 0.0
+
+    def __call__(self, feeds: Mapping[str, Array]) -> dict[str, Any]:
+        """Run the program."""
+        start = time.perf_counter()
+        found = self.program.run(dict(feeds))
+        if not self._first:
+            self._feeds, self._first = dict(feeds), time.perf_counter() - start
+        return found
+
+    def measured(self, graph: Graph) -> dict[str, Any]:
+        """Return the median time of a run as docs/json.md describes it; empty if the program never ran.
+
+        A run that takes longer than the time for measuring is not repeated. `graph` names the free sizes."""
+        if not self._first:
+            return {}
+        times = [] if self._first < MEASURING else [self._first]
+        end = time.perf_counter() + MEASURING
+        while self._first < MEASURING and (start := time.perf_counter()) < end and len(times) < MOST_RUNS:
+            self.program.run(self._feeds)
+            times.append(time.perf_counter() - start)
+        sizes = {
+            name: extent
+            for value, array in self._feeds.items()
+            for dim, extent in zip(graph.type(value).shape or (), array.shape, strict=False)
+            if (name := symbol_name(dim)) is not None and not name.startswith("_")
+        }
+        return {
+            "seconds": statistics.median(times), "runs": len(times), "threads": self.program.threads, "sizes": sizes,
+            "without_kernel": self._without_kernel(),
+        }  # fmt: skip
+
+    def _without_kernel(self) -> float:
+        """Return the share of the time of a run that is spent outside native kernels, in operators without one."""
+        if not self.program.fallbacks():
+            return 0.0
+        profile = self.program.profile(self._feeds, seconds=MEASURING)
+        slow = sum(row.seconds for row in profile.rows if not row.native)
+        return slow / profile.total if profile.total else 0.0
 
 
 def failure(

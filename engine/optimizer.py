@@ -7,6 +7,7 @@ repeats that for bodies of If, Loop and Scan that rules created.
 from __future__ import annotations
 
 import difflib
+import logging
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     from .verification.verify import Verification
 
+LOG = logging.getLogger("rewrite.engine")
 _ROUNDS = 3
 """Maximum number of rounds over bodies that rules created."""
 _T = TypeVar("_T")
@@ -147,7 +149,9 @@ class _StageTimer:
         self.progress(stage, {})
         start = time.perf_counter()
         result = work(*args, **options)
-        self.seconds[stage] = self.seconds.get(stage, 0.0) + time.perf_counter() - start
+        seconds = time.perf_counter() - start
+        self.seconds[stage] = self.seconds.get(stage, 0.0) + seconds
+        LOG.info("%s: %.2f s", stage, seconds)
         return result
 
 

@@ -37,10 +37,14 @@ class RuleReport:
 class Report:
     """Figures of one run. Costs are in the unit of the cost model, times are seconds by stage.
 
-    `likely_sizes` are those that costs assume where the model leaves sizes free."""
+    `operators` has the number of nodes by operator, `before` and `after`. `nbytes` has the sizes of the weights in
+    both, and those of the files once they are written. `likely_sizes` are those that costs assume where the model
+    leaves sizes free. `measured` is the time of a run of the program, empty if it did not run."""
 
     nodes_before: int
     nodes_after: int
+    operators: dict[str, dict[str, int]]
+    nbytes: dict[str, int]
     cost_before: float
     cost_after: float
     seconds: dict[str, float]
@@ -49,6 +53,7 @@ class Report:
     extraction: dict[str, Any]
     precision: dict[str, Any]
     likely_sizes: dict[str, int] = field(default_factory=dict)
+    measured: dict[str, Any] = field(default_factory=dict)
     verify: dict[str, Any] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
 
@@ -79,9 +84,12 @@ def make_report(
         RuleReport(name, *places[name], n.matches, n.applied, made[name], n.seconds, n.reason)
         for name, n in saturation.counts.items()
     ]
+    operators = {"before": dict(before.written) or _count_operators(before), "after": _count_operators(after)}
     return Report(
-        nodes_before=before.written or _count_nodes(before),
-        nodes_after=_count_nodes(after),
+        nodes_before=sum(operators["before"].values()),
+        nodes_after=sum(operators["after"].values()),
+        operators=operators,
+        nbytes={"weights_before": _weights(before), "weights_after": _weights(after)},
         cost_before=cost.graph_cost(before),
         cost_after=cost.graph_cost(after),
         seconds=seconds,
@@ -99,8 +107,14 @@ def make_report(
     )
 
 
-def _count_nodes(graph: Graph) -> int:
-    return sum(len(part.nodes) for part in (graph, *all_bodies(graph)))
+def _count_operators(graph: Graph) -> dict[str, int]:
+    nodes = (node for part in (graph, *all_bodies(graph)) for node in part.nodes)
+    return dict(Counter(node.op.partition("@")[0] for node in nodes))
+
+
+def _weights(graph: Graph) -> int:
+    parts = (graph, *all_bodies(graph))
+    return sum(c.nbytes for part in parts for c in (*part.constants.values(), *part.defaults.values()))
 
 
 _PRODUCTS = ("MatMul", "Gemm", "Conv")

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import mmap
 import os
 import shutil
@@ -32,6 +33,7 @@ from ..ir.target import detect
 if TYPE_CHECKING:
     from ..runtime.program import Program
 
+LOG = logging.getLogger("rewrite.cache")
 _ROOMS = ("", "system", "grammar", "engine", "backend", "rules")
 _EXTERNAL = b"location"  # the key of an external tensor's entry that says which file it is in
 _REST, _NOTES = "model.rest", "notes.json"
@@ -94,7 +96,9 @@ class ProgramCache:
         """Load the program with this key, if there is one. Discards a damaged one with a warning."""
         from .load_bundle import load
 
-        return self._entries.use_directory(key, lambda path: load(path, threads=threads))
+        found = self._entries.use_directory(key, lambda path: load(path, threads=threads))
+        LOG.info("program %.12s %s", key, "found" if found is not None else "not cached")
+        return found
 
     def add(self, key: str, program: Program) -> None:
         """Cache a program, unless it is too large for the bound or the disk."""
@@ -107,7 +111,9 @@ class ProgramCache:
     def find_run(self, key: str) -> CachedRun | None:
         """Return the run cached with this key by `add_run`. Discards a damaged one with a warning."""
         if not (self._entries.path / key / _NOTES).is_file():
+            LOG.info("run %.12s not cached", key)
             return None
+        LOG.info("run %.12s found", key)
         return self._entries.use_directory(key, _read_run)
 
     def add_run(self, key: str, bundle: Path, model: Path, parts: Sequence[Part], notes: Any) -> None:

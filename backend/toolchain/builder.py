@@ -8,6 +8,7 @@ which they are added, never on timing.
 from __future__ import annotations
 
 import hashlib
+import logging
 import math
 import os
 import subprocess
@@ -31,6 +32,7 @@ from .compiler import Compiler, find_compiler
 from .kernel_cache import KernelCache, load_module
 from .precompiled_header import find_header
 
+LOG = logging.getLogger("rewrite.toolchain")
 SMALL_MODULE = 15_000  # characters of C that are worth a compiler process of their own, which costs 0.04 s
 MODULE = 60_000  # characters of C of a module that is compiled while more kernels are added
 LARGEST_MODULE = 200_000  # bound on those of a module, which bounds the memory of a compiler
@@ -153,6 +155,9 @@ class Builder:
                 self.library.addresses.update(load_module(module.name, path))
             if progress:
                 progress("compile", {"done": self.library.compiled, "total": self._total})
+        done = self.library.compiled
+        by = f" by {self._compiler.command[0]}" if done else ""
+        LOG.info("%d kernels compiled for %s%s, %d cached", done, self._target.isa, by, len(self._seen) - done)
         return self.library
 
     def _cached(self, name: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -12,7 +13,7 @@ from typer import Argument, Option
 
 from ...errors import UserError
 from .. import tables
-from ..console import Stages, out, say
+from ..console import Stages, out, show_facts, show_log
 from ..options import (
     Json,
     Precision,
@@ -94,7 +95,7 @@ class Results:
     report: Annotated[Path | None, Option(metavar="FILE.html", help="Write a report to read in a browser.")] = None
     json_file: Json = None
     quiet: Annotated[bool, Option("--quiet", "-q", help="Print nothing but errors.")] = False
-    verbose: Annotated[bool, Option("--verbose", "-v", help="List all rules and fallbacks.")] = False
+    verbose: Annotated[bool, Option("--verbose", "-v", help="List all rules, and log what is done.")] = False
 
 
 @grouped
@@ -120,6 +121,8 @@ def command(
     writable(results.report, results.json_file)
     if "program" in run.targets:
         Store().prepare()  # reports a cache directory that cannot be written before the work begins
+    if results.verbose:
+        show_log()
     with Stages(quiet=results.quiet) as stages:
         earlier = None
         if run.key is not None:
@@ -186,18 +189,30 @@ class RunResult:
 
     def _print(self, *, verbose: bool) -> None:
         report = self.report
-        out().print(tables.summary(report))
+        out().print(tables.summary(report, self.measured))
         rules = tables.rules(report, everything=verbose)
         if rules is not None:
             out().print(rules)
-        if verbose and self.fallbacks:
-            say("operators without a native kernel: " + ", ".join(f"{op} ×{n}" for op, n in self.fallbacks.items()))
         if self.measured:
             out().print(tables.timings(self.measured, "rewrite"))
-        outputs = (f"{kind:<8} {path}" for kind, path in report.outputs.items())
-        notes = (tables.assumed_sizes(report), tables.stopped(report), tables.precision(report), self.verdict)
-        for line in filter(None, (*notes, *outputs)):
-            say(line)
+        rows = [
+            ("operators", tables.operators(report)),
+            ("time", tables.timed(report, self.measured, self.threads)),
+            ("no kernel", tables.without_kernel(report, self.fallbacks or {})),
+            ("limits", tables.stopped(report)),
+            ("precision", tables.precision(report)),
+            ("check", self.verdict),
+            *report.outputs.items(),
+            *(("next" if not i else "", command) for i, command in enumerate(self._next())),
+        ]
+        show_facts([(label, text) for label, text in rows if text])
+
+    def _next(self) -> list[str]:
+        """Return commands that show more of the results."""
+        model, more = shlex.quote(str(self.model)), []
+        if "program" in self.targets and self.error is None:
+            more = [f"rewrite bench {model}", f"rewrite bench {shlex.quote(str(self.targets['program']))} --profile"]
+        return [*more, f"rewrite explain {model}"]
 
 
 def _job(
@@ -261,6 +276,8 @@ def _write(run: Run, stages: Stages) -> tuple[RunResult, Program | None]:
             optimize_without = lambda disabled: _compile(run, disabled, stages)[:2]  # noqa: E731
             raise verification.failure(found, result, run.model, optimize_without)
         result.report.verify, verdict = found.as_json(), f"{found}{_stand_in(run)}"
+        if _stand_in(run):
+            result.report.measured = {}  # the kernels of the targets did not run
     stages("write", {})
     if run.targets and not run.original.is_unchanged():
         raise UserError("the model was changed during the run", where=str(run.model), hint="Try again.")
@@ -270,7 +287,21 @@ def _write(run: Run, stages: Stages) -> tuple[RunResult, Program | None]:
         if "program" in run.targets and program is not None:
             program.save(run.targets["program"])  # first, so that a full disk leaves both outputs as they were
         done.portions = finish() if finish is not None else None
+    _note_sizes(done)
     return done, program
+
+
+def _note_sizes(done: RunResult) -> None:
+    """Add the sizes of the model and the outputs to the report, data files included."""
+    from ...engine.onnx_io.model_file import stored_bytes
+
+    stored = done.report.nbytes
+    stored["file_before"] = stored_bytes(done.model)
+    if "onnx" in done.targets:
+        stored["file_after"] = stored_bytes(done.targets["onnx"])
+    if "program" in done.targets:
+        files = (path for path in done.targets["program"].rglob("*") if path.is_file())
+        stored["program"] = sum(path.stat().st_size for path in files)
 
 
 def _stand_in(run: Run) -> str:

@@ -277,9 +277,9 @@ class Graph:
 
     `types` holds what is known of every value: inputs, constants and node outputs. A subgraph may read values of the
     graphs around it; `captures()` lists them. `opset` maps each domain to the version that the model imports, which is
-    the export's target. An input in `defaults` may be omitted when the graph is run. `written` counts the model's nodes
-    before import dropped any; 0 if the graph was not imported. `about` describes the model. `metadata` holds notes of
-    our own."""
+    the export's target. An input in `defaults` may be omitted when the graph is run. `written` counts the model's
+    nodes by operator before import dropped any; empty if the graph was not imported. `about` describes the model.
+    `metadata` holds notes of our own."""
 
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
@@ -292,7 +292,7 @@ class Graph:
     about: Description = field(default_factory=Description)
     ir_version: int = 0
     defaults: dict[str, Constant] = field(default_factory=dict)
-    written: int = 0
+    written: Mapping[str, int] = field(default_factory=dict)
 
     def type(self, value: str) -> TensorType:
         """Return the tensor type of a value; all unknown if nothing is known or the value is not a tensor."""

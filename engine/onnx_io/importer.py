@@ -149,7 +149,7 @@ class _Reader:
             graph.inputs += (value.name,)
         self.body(proto, graph, names, {})
         graph.defaults = defaults
-        graph.written = proto_graphs.count_nodes(proto)
+        graph.written = proto_graphs.count_operators(proto)
         return graph
 
     def dim(self, name: str) -> Dim:

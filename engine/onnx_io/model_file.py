@@ -66,6 +66,16 @@ def load(source: Any, *, mapped: bool = False) -> tuple[Any, Files, str]:
     return model, Files(path.parent, own), where
 
 
+def stored_bytes(path: Path) -> int:
+    """Return the size in bytes of a model in a file: of the file and of the data files beside it that it names.
+
+    Raises `UserError` for anything but an ONNX model."""
+    model, files, where = load(path, mapped=True)
+    named = {entry.value for t in model.graph.initializer for entry in t.external_data if entry.key == "location"}
+    paths = [path, *(inside(files.directory or path.parent, name, where) for name in sorted(named - {_OWN}))]
+    return sum(p.stat().st_size for p in paths if p.is_file())
+
+
 def _mapped(path: Path) -> bytes | mmap.mmap:
     """Return the bytes of a file, mapped into memory where that is possible; raises `OSError`."""
     with path.open("rb") as file:

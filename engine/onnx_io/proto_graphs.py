@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import heapq
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
 from ...errors import UserError
-from ..operators.schemas import signature
+from ..operators.schemas import qualified, signature
 
 
 def without(message: Any, field_name: str) -> Any:
@@ -72,10 +73,10 @@ def bodies_of(node: Any) -> Iterator[Any]:
             yield from (attribute.g, *attribute.graphs)
 
 
-def count_nodes(proto: Any) -> int:
-    """Count the nodes of a graph and its bodies; `Constant` is only another form of an initializer."""
-    here = sum(1 for node in proto.node if node.op_type != "Constant")
-    return here + sum(count_nodes(g) for node in proto.node for g in bodies_of(node))
+def count_operators(proto: Any) -> Counter[str]:
+    """Count the nodes of a graph and its bodies by operator; `Constant` is only another form of an initializer."""
+    found = Counter(qualified(node.domain, node.op_type) for node in proto.node if node.op_type != "Constant")
+    return sum((count_operators(g) for node in proto.node for g in bodies_of(node)), found)
 
 
 def all_reads(proto: Any) -> set[str]:

@@ -1,0 +1,131 @@
+"""The summary of the main command: what it says, that it fits 80 columns, and the same as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper
+from rewrite.cli import tables
+from rewrite.engine.onnx_io.model_file import stored_bytes
+
+from .command import MAIN, environment, rewrite
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    place = tmp_path_factory.mktemp("summary")
+    nodes = [
+        helper.make_node("Mul", ["x", "one"], ["a"]),
+        helper.make_node("MatMul", ["a", "W"], ["b"]),
+        helper.make_node("Det", ["b"], ["y"]),
+    ]
+    weights = {"one": np.ones((), np.float32), "W": np.eye(4, dtype=np.float32)}
+    graph = helper.make_graph(
+        nodes, "g",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ("N", 4, 4))],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ("N",))],
+        [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()],
+    )  # fmt: skip
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), place / "m.onnx")
+    return place
+
+
+@pytest.fixture(scope="module")
+def result(folder: Path) -> dict[str, Any]:
+    done = rewrite("m.onnx", "--json", "r.json", cwd=folder, env={"XDG_CACHE_HOME": str(folder / "cache")})
+    assert done.returncode == 0, done.stderr
+    return {"stdout": done.stdout, **json.loads((folder / "r.json").read_text())}
+
+
+def words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def test_the_summary_says_what_changed(result: dict[str, Any], folder: Path) -> None:
+    text = words(result["stdout"])
+    assert "nodes 3 2 -33 %" in text
+    assert "operators Mul 1 → 0" in text
+    assert f"weights {tables.size(68)} {tables.size(64)} -6 %" in text
+    sizes = [tables.size((folder / name).stat().st_size) for name in ("m.onnx", "m.opt.onnx")]
+    assert f"file {' '.join(sizes)}" in text
+    assert "time of a run" in text
+    assert "for N = 1" in text
+    assert "predicted" not in text
+    assert re.search(r"no kernel \d+ % of the time: Det ×1", text)
+    for command in ("rewrite bench m.onnx", "rewrite bench m.rewrite --profile", "rewrite explain m.onnx"):
+        assert command in text
+
+
+def test_json_has_the_same(result: dict[str, Any], folder: Path) -> None:
+    assert result["operators"] == {"before": {"Mul": 1, "MatMul": 1, "Det": 1}, "after": {"MatMul": 1, "Det": 1}}
+    stored = result["nbytes"]
+    assert (stored["weights_before"], stored["weights_after"]) == (68, 64)
+    assert stored["file_before"] == (folder / "m.onnx").stat().st_size
+    assert stored["file_after"] == (folder / "m.opt.onnx").stat().st_size
+    assert stored["program"] == sum(p.stat().st_size for p in (folder / "m.rewrite").rglob("*") if p.is_file())
+    measured = result["measured"]
+    assert measured["sizes"] == {"N": 1}
+    assert measured["runs"] >= 1
+    assert 0 < measured["seconds"] < 10
+    assert 0 < measured["without_kernel"] <= 1
+
+
+def test_without_verification_the_time_is_predicted(folder: Path) -> None:
+    done = rewrite("m.onnx", "--no-verify", "--emit", "onnx", "-o", "n.onnx", "--json", "n.json", cwd=folder)
+    assert done.returncode == 0, done.stderr
+    assert "predicted time" in done.stdout
+    assert "rewrite bench" not in done.stdout
+    found = json.loads((folder / "n.json").read_text())
+    assert found["measured"] == {}
+    assert "program" not in found["nbytes"]
+
+
+def test_it_fits_a_terminal_of_80_columns(folder: Path) -> None:
+    main, terminal = pty.openpty()
+    env = environment(COLUMNS="80", TERM="xterm")
+    child = subprocess.Popen(
+        [sys.executable, "-P", "-c", MAIN, "m.onnx"], cwd=folder, env=env, stdout=terminal, stderr=subprocess.DEVNULL
+    )
+    os.close(terminal)
+    text = b""
+    while True:
+        try:
+            part = os.read(main, 65536)
+        except OSError:  # the other end is closed
+            break
+        if not part:
+            break
+        text += part
+    os.close(main)
+    assert child.wait() == 0
+    lines = re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text.decode()).splitlines()
+    assert any("verified against" in line for line in lines)
+    assert max(map(len, lines)) <= 80
+
+
+def test_quiet_prints_nothing_and_verbose_logs(folder: Path) -> None:
+    empty = {"XDG_CACHE_HOME": str(folder / "other")}
+    done = rewrite("m.onnx", "-v", cwd=folder, env=empty)
+    assert done.returncode == 0, done.stderr
+    for line in ("rewrite.engine: saturate: ", "rewrite.cache: run ", "rewrite.toolchain: "):
+        assert line in done.stderr
+    quiet = rewrite("m.onnx", "-q", cwd=folder, env=empty)
+    assert (quiet.returncode, quiet.stdout) == (0, "")
+    assert "rewrite." not in quiet.stderr
+
+
+def test_data_files_count_as_part_of_a_model(folder: Path, tmp_path: Path) -> None:
+    model = onnx.load(folder / "m.onnx")
+    onnx.save(model, tmp_path / "e.onnx", save_as_external_data=True, location="e.data", size_threshold=0)
+    files = [(tmp_path / name).stat().st_size for name in ("e.onnx", "e.data")]
+    assert stored_bytes(tmp_path / "e.onnx") == sum(files)
