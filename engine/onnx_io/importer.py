@@ -11,6 +11,7 @@ A value's declared type (`value_info`) is used only where inference leaves it op
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -27,9 +28,12 @@ from ..ir.symbolic import Dim, symbol, total
 from ..operators import schemas
 from . import proto_graphs
 from .descriptions import read_description, text
+from .forced_sizes import forced_sizes
 from .model_file import Files, constant_from_proto, load, sparse_constant
 from .model_values import ModelValues
 from .opsets import upgrade, version_at
+
+LOG = logging.getLogger("rewrite.engine")
 
 
 def read(
@@ -40,6 +44,8 @@ def read(
     mapped: bool = False,
 ) -> Graph:
     """Import a model: a path, the bytes of a file, or a `ModelProto`.
+
+    Free sizes with which alone the model runs become that size (`forced_sizes`).
 
     `shapes` maps symbolic dims to numbers, by name (`N`) or by input and axis (`x:0` or `x.0`). A named dim gets the
     number wherever the name occurs. `declared` returns the operators of other domains that are known for a model of
@@ -57,6 +63,13 @@ def read(
         make = partial(_Reader, files, where, opset, ir_version=model.ir_version)
         reader = make(shapes=dict(shapes or {}))
         graph = reader.main(model)
+        while forced := {} if reader.known.refused else forced_sizes(graph):
+            for place, (size, node) in forced.items():
+                LOG.info(
+                    "%s: the size of %s is %d, since %s (%s) runs with no other", where, place, size, node.name, node.op
+                )
+            reader = make(shapes={**reader.shapes, **{place: size for place, (size, _) in forced.items()}})
+            graph = reader.main(model)
         if reader.inlined and reader.known.refused:
             # Inlining hides where a misfit is. Import again without it, to see whether the branch may never run.
             reader = make(shapes=dict(shapes or {}), may_inline=False)
