@@ -1,13 +1,14 @@
 """Stages of the engine.
 
-    read → encode → saturate → extract → decode → export                            the portable graph
-                       ↘ lower precision → extract
-                           → restrict → saturate for kernels → extract → decode     the native graph
+    read → encode → saturate → extract
+                      |    → restrict → saturate for the file → extract → decode → export   the portable graph
+                      ↘ lower precision → extract
+                           → restrict → saturate for kernels → extract → decode             the native graph
 
 A model that computes with 16-bit floats is promoted to f32 for the native graph. It goes through the stages twice:
 
-    read → encode → saturate → extract → decode → export                            the portable graph
-       ↘ promote → encode … extract → decode                                        the native graph
+    read → encode … extract → decode → export                                               the portable graph
+       ↘ promote → encode … extract → decode                                                the native graph
 
 Each stage is a function from value to value; `print(value)` summarizes it (`stage_values`). `optimizer` runs the part
 `optimize_graph` in a child process, within limits of time and memory; `stages` runs everything here and yields the
@@ -16,7 +17,7 @@ value of each stage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -33,6 +34,7 @@ from .ir.constants import ConstantInfo
 from .ir.graph import Graph
 from .onnx_io import exporter
 from .onnx_io.importer import read as read_model
+from .onnx_io.opsets import can_express
 from .operators.schemas import declared_operators
 from .options import Options
 from .rewriting import float_promotion
@@ -93,7 +95,7 @@ def encode(graph: Graph, setup: Setup, constants: Mapping[str, ConstantInfo] | N
 def saturate(encoded: Encoded, setup: Setup, limits: Limits, progress: Progress = ignore) -> Saturated:
     """Run the schedule to its end; rules that lower the precision of products are excluded."""
     done = _run(encoded, precision_rules.general(setup.rules), setup.rules, limits, progress)
-    later = setup.rules.native.rulesets()  # their rulesets are not unscheduled
+    later = setup.rules.native.rulesets() | setup.rules.portable.rulesets()  # their rulesets are not unscheduled
     done.saturation.unscheduled = tuple(name for name in done.saturation.unscheduled if name not in later)
     return done
 
@@ -108,11 +110,16 @@ def lower_precision(saturated: Saturated, setup: Setup, limits: Limits, *, for_k
     return Saturated(saturated.graph, saturated.egraph, done, saturated.evaluator)
 
 
-def extract(value: Saturated, setup: Setup, target: str, effort: extraction.Limits | None = None) -> Chosen:
-    """Choose the cheapest admissible nodes for a target."""
+def extract(
+    value: Saturated, setup: Setup, target: str, effort: extraction.Limits | None = None,
+    written: Container[str] = (),
+) -> Chosen:  # fmt: skip
+    """Choose the cheapest admissible nodes for a target.
+
+    A file may also contain the operators in `written`, whatever its opset."""
     cost = setup.costs[target]
     opset, defined = value.graph.opset, setup.rules.declared
-    usable = extraction.admissible(value.egraph, cost.target, opset, defined)
+    usable = extraction.admissible(value.egraph, cost.target, opset, defined, written)
     try:
         found = extraction.extract(value.egraph, cost, admissible=usable, limits=effort)
     except extraction.ExtractionError:
@@ -132,6 +139,39 @@ def saturate_for_kernels(encoded: Encoded, setup: Setup, limits: Limits) -> Satu
     rules = setup.rules
     saturated = _run(encoded, rules.rules, rules, limits, plan=rules.native)
     return lower_precision(saturated, setup, limits, for_kernels=True)
+
+
+def extract_portable(saturated: Saturated, setup: Setup, remaining: Callable[[], Limits]) -> Iterator[Stage]:
+    """Choose the graph of the file, in which an operator costs one dispatch even where its opset lacks it, if runtimes
+    recognize it by its parts.
+
+    Rules of the schedule `portable` then write its parts as runtimes recognize them, on an e-graph of the chosen
+    nodes."""
+    rules, opset = setup.rules, saturated.graph.opset
+    written = rules.written()
+    while True:
+        yield "extract portable", (chosen := extract(saturated, setup, "portable", written=written))
+        nodes = (
+            chosen.egraph.nodes[h] for c, h in chosen.extraction.choice.items() if c not in chosen.extraction.folded
+        )
+        if not any(node.op in written and not can_express(node.op, node.attrs, opset) for node in nodes):
+            return
+        yield "restrict for the file", (restricted := restrict(chosen, saturated.graph, setup))
+        general = precision_rules.general(rules)
+        yield "saturate for the file", (done := _run(restricted, general, rules, remaining(), plan=rules.portable))
+        refused = _unwritten(done, setup, written)
+        if not refused:
+            break
+        written -= refused
+    yield "extract portable", extract(done, setup, "portable")
+
+
+def _unwritten(saturated: Saturated, setup: Setup, written: frozenset[str]) -> set[str]:
+    """Return the operators among `written` of which a node has no form at the model's opset: no rule applied to it."""
+    egraph = saturated.egraph
+    usable = extraction.admissible(egraph, "portable", saturated.graph.opset, setup.rules.declared)
+    stuck = (members for members in egraph.classes().values() if not any(map(usable, members)))
+    return {egraph.nodes[h].op for members in stuck for h in members} & written
 
 
 def decode(chosen: Chosen, original: Graph, terms: decoding.TermValues | None = None) -> Decoded:
@@ -155,7 +195,7 @@ def optimize_graph(
     yield "encode", (encoded := encode(graph, setup, constants))
     yield "saturate", (saturated := saturate(encoded, setup, limits, progress))
     if "portable" in targets:
-        yield "extract portable", extract(saturated, setup, "portable")
+        yield from extract_portable(saturated, setup, remaining)
     if "native" not in targets:
         return
     lowered = lower_precision(saturated, setup, limits)

@@ -66,8 +66,12 @@ REGIONS = Limits(movement=(1.0, 0.0, 8.0))
 """For choices that pay only in whole regions, bordered by moves of data: as if these were free, and very expensive."""
 
 
-def admissible(egraph: EGraph, target: str, opset: Mapping[str, int], defined: Container[str]) -> Callable[[int], bool]:
+def admissible(
+    egraph: EGraph, target: str, opset: Mapping[str, int], defined: Container[str], written: Container[str] = ()
+) -> Callable[[int], bool]:
     """Return the predicate for nodes that a result may contain: `native`, or a file at the model's opset.
+
+    A file may also contain the operators in `written`, which are written as others later.
 
     `defined` holds operators with a definition, which the native graph uses instead of them. A file must not need more
     kernels of ONNX Runtime than the model did: nodes that rules made are on element types that it has kernels for,
@@ -91,7 +95,7 @@ def admissible(egraph: EGraph, target: str, opset: Mapping[str, int], defined: C
 
     def is_expressible(handle: int) -> bool:
         node = nodes[handle]
-        expressible = can_express(node.op, node.attrs, opset)
+        expressible = node.op in written or can_express(node.op, node.attrs, opset)
         return expressible and (not bound or egraph.made_by[handle] is None or runs(handle))
 
     return is_expressible

@@ -18,7 +18,7 @@ from ..operators.schemas import STANDARD_DOMAINS, Declared, Signature, signature
 from ..options import NUMERICS as NUMERICS
 from ..options import PRECISIONS as PRECISIONS
 from .matching.compiled_patterns import CompiledRule, compiled, required_operators
-from .schedule import NATIVE, Plan, make_plan, names_of
+from .schedule import NATIVE, PORTABLE, Plan, make_plan, names_of
 from .schedule import STANDARD as STANDARD_SCHEDULE
 
 STANDARD = Path(__file__).resolve().parents[2] / "rules"
@@ -42,7 +42,8 @@ class Traits:
 class RuleSet:
     """Input of saturation: rules in file order, kinds of operators, commutative operators, definitions, schedules.
 
-    `plan` is the schedule for the model, `native` the one for the graph extracted for native kernels."""
+    `plan` is the schedule for the model, `native` the one for the graph extracted for native kernels, `portable` the
+    one for the graph extracted for the file."""
 
     rules: tuple[CompiledRule, ...]
     kinds: dict[str, str]
@@ -50,11 +51,17 @@ class RuleSet:
     declared: Mapping[str, ast.Op]
     plan: Plan
     native: Plan
+    portable: Plan
 
     def needs_kernel_rules(self, ops: Container[str]) -> bool:
         """Return whether a rule in the first step of `native` may apply to a graph of these operators."""
         first = frozenset(names_of(self.native.steps[0])) if self.native.steps else frozenset()
         return any(rule.ruleset in first and all(op in ops for op in rule.required) for rule in self.rules)
+
+    def written(self) -> frozenset[str]:
+        """Return the operators that rules of the schedule `portable` write as others where an opset lacks them."""
+        names = self.portable.rulesets()
+        return frozenset(head for rule in self.rules if rule.ruleset in names for head in rule.heads)
 
 
 # --- loading ---
@@ -188,6 +195,7 @@ def rule_set(
         _Definitions({e.name: e for e in ops if _is_defined(e, admitted, off)}),
         plan,
         make_plan(NATIVE, library.schedules, library.rulesets),
+        make_plan(PORTABLE, library.schedules, library.rulesets),
     )
 
 

@@ -17,6 +17,8 @@ STANDARD = "standard"
 """Schedule that runs by default."""
 NATIVE = "native"
 """Schedule for the graph extracted for native kernels."""
+PORTABLE = "portable"
+"""Schedule for the graph extracted for the file."""
 
 
 @dataclass(frozen=True, slots=True)
