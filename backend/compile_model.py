@@ -8,21 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..engine.options import Options
 from ..errors import UserError
+from ..system.file_contents import FileState
 from ..system.process_pool import usable_cores
 from ..system.progress import Progress, ignore
 
 if TYPE_CHECKING:
     from ..engine.optimizer import Optimized
     from ..engine.report import Report
-    from .bundle.program_cache import ProgramCache
     from .runtime.program import Program
 
 
@@ -30,28 +31,58 @@ def compile_model(
     model: Any, options: Options, *, threads: int | None = None, target: str = "native", progress: Progress = ignore
 ) -> Program:
     """Optimize and compile a model: a path, bytes or a `ModelProto`; see `rewrite.compile`."""
-    from .bundle.program_cache import ProgramCache
     from .ir.target import parse_targets
 
     parse_targets(target)  # a wrong name is reported before the work begins
     threads = threads or usable_cores()
-    programs = ProgramCache()
+    if may_be_cached(model, options, threads, target):
+        cached = _cached(model, options, threads, target)
+        if cached is not None:
+            return cached
+    from ..engine.saturation import child_process
+
+    before = _state(model)
+    with child_process.start() as child:  # before the imports, which take as long as its own
+        from ..engine.optimizer import optimize
+
+        optimized = optimize(model, options, preloading(progress, target), child)
+    program = compile_optimized(optimized, threads=threads, target=target, progress=progress)
+    if is_repeatable(optimized.report):
+        _cache(program, model, before, partial(program_key, model, options, threads, target))
+    return program
+
+
+def _cached(model: Any, options: Options, threads: int, target: str) -> Program | None:
+    """Return the program of a model from the cache, None if it is not there."""
+    from .bundle.program_cache import ProgramCache
+
     with ThreadPoolExecutor(1) as pool:  # hashes the model while this thread imports what runs a program
-        hashed = pool.submit(program_key, programs, model, options, threads, target)
+        hashed = pool.submit(program_key, model, options, threads, target)
         from .bundle import load_bundle  # noqa: F401
         from .runtime.fallback import warn_of_fallbacks
 
         key = hashed.result()
-    if key is not None and (cached := programs.find(key, threads=threads)) is not None:
+    cached = ProgramCache().find(key, threads=threads) if key is not None else None
+    if cached is not None:
         warn_of_fallbacks(cached.fallbacks())
-        return cached
-    from ..engine.optimizer import optimize
+    return cached
 
-    optimized = optimize(model, options, preloading(progress, target))
-    program = compile_optimized(optimized, threads=threads, target=target, progress=progress)
-    if key is not None and is_repeatable(optimized.report):
-        programs.add(key, program)
-    return program
+
+def _cache(program: Program, model: Any, before: FileState | None, key: Callable[[], str | None]) -> None:
+    """Cache a program in the background, unless its model's file has changed since it was as in `before`."""
+    from .bundle.program_cache import ProgramCache
+
+    def unchanged_key() -> str | None:
+        found = key()
+        return found if before is None or before.is_unchanged() else None
+
+    if isinstance(model, str | PathLike | bytes):
+        ProgramCache().add_in_background(unchanged_key, program)
+
+
+def _state(model: Any) -> FileState | None:
+    """Return the present state of a model's file; None for other models."""
+    return FileState.of(Path(model)) if isinstance(model, str | PathLike) else None
 
 
 def compile_optimized(
@@ -74,27 +105,48 @@ def compile_optimized(
     )
 
 
-def program_key(programs: ProgramCache, model: Any, options: Options, threads: int, target: str) -> str | None:
+def program_key(model: Any, options: Options, threads: int, target: str) -> str | None:
     """Return the cache key of a program, for a model in a file or as bytes that is compiled for this CPU, else None.
 
     Raises `UserError` for rule files that cannot be read."""
+    from .bundle.program_cache import ProgramCache
+
+    identity = _identity(model, options, threads, target)
+    with contextlib.suppress(OSError):  # reported where the model is read
+        return ProgramCache().key(*identity) if identity is not None else None
+    return None
+
+
+def may_be_cached(model: Any, options: Options, threads: int, target: str) -> bool:
+    """Whether the cache may have the program of a model, without reading the model.
+
+    Raises `UserError` for rule files that cannot be read."""
+    from .bundle.program_cache import ProgramCache
+
+    identity = _identity(model, options, threads, target)
+    with contextlib.suppress(OSError):  # as above
+        return identity is not None and ProgramCache().may_have(*identity)
+    return False
+
+
+def _identity(
+    model: Any, options: Options, threads: int, target: str
+) -> tuple[Path | bytes, Mapping[str, Any], Mapping[str, str]] | None:
+    """Return a model, the settings and the texts of rules by path that decide about its program; None if the program
+    cannot be cached."""
     from .ir.target import parse_targets, runs_here
 
     if not any(map(runs_here, parse_targets(target))):  # what is cached is loaded, and this CPU could not run it
         return None
-    model = Path(model) if isinstance(model, str | PathLike) else model
-    if not (model.is_file() if isinstance(model, Path) else isinstance(model, bytes)):
+    found = Path(model) if isinstance(model, str | PathLike) else model
+    if not (found.is_file() if isinstance(found, Path) else isinstance(found, bytes)):
         return None
-    settings = {**options.key(), "threads": threads, "target": target}
     rules: Mapping[str, str] = {}
     if options.rules:
         from ..grammar.library.load import sources  # takes longer to import than a small program to load
 
         rules = sources(options.rules)
-    try:
-        return programs.key(model, settings, rules)
-    except OSError:  # reported where the model is read
-        return None
+    return found, {**options.key(), "threads": threads, "target": target}, rules
 
 
 def is_repeatable(report: Report) -> bool:

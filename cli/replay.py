@@ -4,8 +4,6 @@ It saves the saturation, seconds to minutes, of a model that was compiled before
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -14,31 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
 from ..system import scoped
+from ..system.file_contents import FileState
 
 if TYPE_CHECKING:
     from ..backend.bundle.program_cache import CachedRun
     from ..engine.onnx_io.exporter import Portion
     from ..engine.report import Report
-
-
-@dataclass(frozen=True, slots=True)
-class Original:
-    """Identity and time stamps of the model's file before it was read."""
-
-    path: Path
-    stamp: tuple[int, ...]
-
-    @classmethod
-    def of(cls, path: Path) -> Original:
-        """Return the file as it is now."""
-        with contextlib.suppress(OSError):
-            found = os.stat(path)
-            return cls(path, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
-        return cls(path, ())
-
-    def is_unchanged(self) -> bool:
-        """Whether the file is unchanged since."""
-        return bool(self.stamp) and Original.of(self.path) == self
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +29,7 @@ class Earlier:
     verdict: str
     fallbacks: dict[str, int]
 
-    def write(self, original: Original, onnx_file: Path, bundle: Path) -> None:
+    def write(self, original: FileState, onnx_file: Path, bundle: Path) -> None:
         """Write both outputs, the program first. Raises `UserError` if they cannot be written."""
         place = onnx_file
         try:
@@ -87,7 +66,7 @@ def find(key: str, *, verify: bool) -> Earlier | None:
 
 
 def store(
-    key: str, original: Original, outputs: Mapping[str, Path], portions: Sequence[Portion],
+    key: str, original: FileState, outputs: Mapping[str, Path], portions: Sequence[Portion],
     report: Report, verdict: str, fallbacks: Mapping[str, int],
 ) -> None:  # fmt: skip
     """Cache a run that wrote both outputs, unless another run might end differently or the model has changed.

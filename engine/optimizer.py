@@ -6,6 +6,7 @@ repeats that for bodies of If, Loop and Scan that rules created.
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import logging
 import time
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..errors import UserError
 from ..grammar.library.load import Library
 from ..system.progress import Progress, ignore
-from . import graph_job, pipeline
+from . import pipeline
 from .extraction.decode import TermValues
 from .graph_job import Job, Outcome
 from .ir import bodies
@@ -29,7 +30,8 @@ from .options import NUMERICS, Options
 from .report import Report, make_report
 from .rewriting.rule_library import load_rules, recognitions
 from .rewriting.schedule import make_plan
-from .saturation import degraded_retry, saturation_process
+from .saturation import child_process, degraded_retry
+from .saturation.child_process import Child
 from .saturation.saturate import Limits
 from .saturation.why_not import WhyNot, combined
 from .stage_values import Source
@@ -92,14 +94,17 @@ class Optimized:
         )  # fmt: skip
 
 
-def optimize(model: Any, options: Options | None = None, progress: Progress | None = None) -> Optimized:
+def optimize(
+    model: Any, options: Options | None = None, progress: Progress | None = None, child: Child | None = None
+) -> Optimized:
     """Optimize a model: a path, bytes, a `ModelProto` or a `Graph`.
 
-    Raises `UserError` for bad models and rules, with everything that is wrong. Warns with `SaturationWarning` where
-    saturation exceeds its limits of time or memory, and returns the best result within them."""
+    `child` is a process that was started before this module was imported, to save time; None starts one. Raises
+    `UserError` for bad models and rules, with everything that is wrong. Warns with `SaturationWarning` where saturation
+    exceeds its limits of time or memory, and returns the best result within them."""
     options = options or Options()
     clock = _StageTimer(progress or ignore)
-    with saturation_process.start(graph_job.__name__) as child:
+    with contextlib.nullcontext(child) if child is not None else child_process.start() as child:
         library = clock("rules", load_rules, options.rules, std=options.std_rules)
         _check_names(library, options)
         source = clock("read", pipeline.read, model, options, library)
@@ -126,11 +131,11 @@ def _works(source: Source, options: Options) -> list[_ModelGraphs]:
     return [_ModelGraphs(source, source.graph, options, portable), _ModelGraphs(source, promoted, options, native)]
 
 
-def _run(works: list[_ModelGraphs], clock: _StageTimer, child: saturation_process.Child) -> list[_ModelGraphs]:
+def _run(works: list[_ModelGraphs], clock: _StageTimer, child: Child) -> list[_ModelGraphs]:
     """Optimize the last of some graphs in `child`, the others beside it in children of their own; return all."""
     *others, last = works
     with ThreadPoolExecutor(max(1, len(others))) as pool, ExitStack() as stack:
-        children = [stack.enter_context(saturation_process.start(graph_job.__name__)) for _ in others]
+        children = [stack.enter_context(child_process.start()) for _ in others]
         running = [pool.submit(work.run, _StageTimer(ignore), its) for work, its in zip(others, children, strict=True)]
         last.run(clock, child)
         for done in running:
@@ -167,7 +172,7 @@ class _ModelGraphs:
         self._decoded: dict[str, list[Graph]] = {target: [] for target in targets}
         self._terms = TermValues()
 
-    def run(self, clock: _StageTimer, child: saturation_process.Child | None) -> None:
+    def run(self, clock: _StageTimer, child: Child | None) -> None:
         """Do all jobs, the first one in a child process that waits for it."""
         for job in self.jobs():
             self.outcomes += clock("saturate", degraded_retry.run, job, clock.progress, child)

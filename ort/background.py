@@ -50,11 +50,10 @@ class Job:
     @classmethod
     def of(cls, model: Any, sizes: dict[str, int], threads: int) -> Job:
         """Return the job for a model as it is now."""
-        from ..backend.bundle.program_cache import ProgramCache
         from ..backend.compile_model import program_key
 
         stamp = _stamp(model)
-        return cls(model, sizes, threads, program_key(ProgramCache(), model, _options(sizes), threads, "native"), stamp)
+        return cls(model, sizes, threads, program_key(model, _options(sizes), threads, "native"), stamp)
 
     @property
     def options(self) -> Options:

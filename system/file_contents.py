@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import hashlib
 import mmap
 import os
 import zlib
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,6 +18,26 @@ _COPIED = 1 << 20
 _KERNEL_CHUNK = 64 << 20
 """Bytes per system call, which an interrupt has to wait for."""
 _UNABLE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF, errno.ETXTBSY)
+
+
+@dataclass(frozen=True, slots=True)
+class FileState:
+    """Identity, size and time stamps of a file at some moment; empty if there is no such file."""
+
+    path: Path
+    stamp: tuple[int, ...]
+
+    @classmethod
+    def of(cls, path: Path) -> FileState:
+        """Return the file as it is now."""
+        with contextlib.suppress(OSError):
+            found = os.stat(path)
+            return cls(path, (found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns))
+        return cls(path, ())
+
+    def is_unchanged(self) -> bool:
+        """Whether the file is unchanged since."""
+        return bool(self.stamp) and FileState.of(self.path) == self
 
 
 def checksum_of(data: memoryview) -> str:

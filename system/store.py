@@ -16,6 +16,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import threading
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -41,6 +42,8 @@ _SUFFIXES = (".py", ".so", ".rules", ".j2", ".h", ".lark", ".txt")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _OWN = "What is in it is executed. Set REWRITE_CACHE_DIR to a directory of your own."
 _ELSEWHERE = "Set REWRITE_CACHE_DIR to a directory that you can write to."
+_WRITERS: dict[threading.Thread, Path] = {}
+"""Threads that write entries, with the directory of their namespace."""
 Result = TypeVar("Result")
 
 
@@ -144,6 +147,8 @@ class Store:
         """Remove all entries; return the number of bytes freed. Raises UserError if something cannot be removed."""
         import shutil
 
+        for name in SHARES:
+            self.namespace(name).wait_for_writers()
         folders = [self.root / name for name in SHARES if (self.root / name).exists()]
         freed = sum(map(_size, folders))
         try:
@@ -213,6 +218,7 @@ class Namespace:
         """Return `read(path)` for a directory; None if it is absent.
 
         A damaged one (`read` raises RewriteError or OSError, or others could have written it) is discarded."""
+        self.wait_for_writers()
         path = self.path / name
         if not path.is_dir():
             return None
@@ -249,6 +255,25 @@ class Namespace:
                 os.rename(temporary / "fresh", path)
                 self.evict(keep=path)
 
+    def write_in_background(self, work: Callable[[], None]) -> None:
+        """Run `work`, which writes an entry, in a thread. It is finished before this process ends."""
+
+        def write() -> None:
+            try:
+                work()
+            finally:
+                del _WRITERS[thread]
+
+        thread = threading.Thread(target=write, name="rewrite.store")
+        _WRITERS[thread] = self.path
+        thread.start()
+
+    def wait_for_writers(self) -> None:
+        """Wait until other threads of this process have written the entries of this namespace that they write."""
+        for thread, path in list(_WRITERS.items()):
+            if path == self.path and thread is not threading.current_thread():
+                thread.join()
+
     def has_space_for(self, size: int) -> bool:
         """Return whether an entry of `size` bytes takes at most half of the bound and of the free disk space."""
         import shutil
@@ -265,6 +290,7 @@ class Namespace:
 
     def entries(self) -> list[Entry]:
         """Return the entries, the one used longest ago first."""
+        self.wait_for_writers()
         found = []
         for path in self.path.glob(_PATTERNS.get(self.name, "*")):
             if not path.name.startswith("."):  # otherwise one that is being written

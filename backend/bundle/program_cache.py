@@ -17,7 +17,7 @@ import logging
 import mmap
 import os
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("rewrite.cache")
 _ROOMS = ("", "system", "grammar", "engine", "backend", "rules")
 _EXTERNAL = b"location"  # the key of an external tensor's entry that says which file it is in
+_PREFIX = 16
+"""Digits at the start of a key that do not depend on the model's contents, only on its size and all else."""
 _REST, _NOTES = "model.rest", "notes.json"
 Part = tuple[int, int]
 """A run of bytes in an optimized model: its offset in the original (-1: it is not from there) and its length."""
@@ -89,8 +91,19 @@ class ProgramCache:
         data = memoryview(model if isinstance(model, bytes) else _mapped(model))
         if not 0 < len(data) <= self._entries.limit // 2 or _may_be_elsewhere(data):
             return None
-        context = (sorted(settings.items()), detect(), os.environ.get("CC"), code_stamp(*_ROOMS))
-        return content_key(checksum_of(data), repr(sorted((rules or {}).items())), repr(context))
+        context = _context(len(data), settings, rules)
+        return f"{content_key(context)[:_PREFIX]}-{content_key(checksum_of(data), context)}"
+
+    def may_have(
+        self, model: Path | bytes, settings: Mapping[str, Any], rules: Mapping[str, str] | None = None
+    ) -> bool:
+        """Return whether a program of a model of this size was cached with these settings and rules.
+
+        It takes no time, as the model is not read. Raises OSError if there is no such model."""
+        size = len(model) if isinstance(model, bytes) else model.stat().st_size
+        start = content_key(_context(size, settings, rules))[:_PREFIX]
+        self._entries.wait_for_writers()
+        return any(True for _ in self._entries.path.glob(f"{start}-*"))
 
     def find(self, key: str, *, threads: int) -> Program | None:
         """Load the program with this key, if there is one. Discards a damaged one with a warning."""
@@ -107,6 +120,15 @@ class ProgramCache:
             if self._entries.has_space_for(size):
                 with self._entries.replacing_directory(key) as fresh:
                     program.save(fresh)
+
+    def add_in_background(self, key: Callable[[], str | None], program: Program) -> None:
+        """Cache a program under `key()`, unless that is None, in a thread; what reads programs later waits for it."""
+
+        def work() -> None:
+            if (name := key()) is not None:
+                self.add(name, program)
+
+        self._entries.write_in_background(work)
 
     def find_run(self, key: str) -> CachedRun | None:
         """Return the run cached with this key by `add_run`. Discards a damaged one with a warning."""
@@ -134,6 +156,12 @@ class ProgramCache:
     def entries(self) -> list[Path]:
         """Return the directories of all programs."""
         return [entry.path for entry in self._entries.entries()]
+
+
+def _context(size: int, settings: Mapping[str, Any], rules: Mapping[str, str] | None) -> str:
+    """Return what decides about a program besides the bytes of the model, of which there are `size`."""
+    machine = (detect(), os.environ.get("CC"), code_stamp(*_ROOMS))
+    return repr((size, sorted(settings.items()), sorted((rules or {}).items()), machine))
 
 
 def _read_run(path: Path) -> CachedRun:

@@ -35,8 +35,9 @@ if TYPE_CHECKING:
     from ...engine.optimizer import Optimized
     from ...engine.options import Options
     from ...engine.report import Report
+    from ...system.file_contents import FileState
     from ..measure import Timing
-    from ..replay import Earlier, Original
+    from ..replay import Earlier
 
 EMITTED = ("onnx", "program")
 Targets: TypeAlias = dict[str, Path]
@@ -124,16 +125,17 @@ def command(
     if results.verbose:
         show_log()
     with Stages(quiet=results.quiet) as stages:
-        earlier = None
-        if run.key is not None:
+        key = earlier = None
+        if run.may_be_cached():
             stages("load", {})
-            earlier = replay.find(run.key, verify=verify)
+            key = run.key()
+            earlier = replay.find(key, verify=verify) if key is not None else None
         done = _replay(run, earlier, stages) if earlier is not None else _make(run, stages)
     for stage, seconds in stages.seconds.items():
         done.report.seconds.setdefault(stage, seconds)
     done.show(results)
-    if run.key is not None and done.portions is not None and done.fallbacks is not None:
-        replay.store(run.key, run.original, done.targets, done.portions, done.report, done.verdict, done.fallbacks)
+    if run.caches and done.portions is not None and done.fallbacks is not None and (key := key or run.key()):
+        replay.store(key, run.original, done.targets, done.portions, done.report, done.verdict, done.fallbacks)
     if done.error is not None:
         hint = "\n".join(filter(None, (done.error.hint, f"The optimized model was written: {done.targets['onnx']}")))
         raise UserError(f"the program could not be compiled: {done.error.message}", where=done.error.where, hint=hint)
@@ -141,17 +143,29 @@ def command(
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of the command as asked for; `key` is its cache key, None if it cannot be cached."""
+    """A run of the command as asked for; `caches` says whether its outputs are to be cached."""
 
     model: Path
-    original: Original
+    original: FileState
     targets: Targets
     options: Options
     threads: int
     compilation: Compilation
     verify: bool
     bench: bool
-    key: str | None
+    caches: bool
+
+    def may_be_cached(self) -> bool:
+        """Whether an earlier run wrote the same for a model of this size; see `compile_model.may_be_cached`."""
+        from ...backend.compile_model import may_be_cached
+
+        return self.caches and may_be_cached(self.model, self.options, self.threads, self.compilation.target)
+
+    def key(self) -> str | None:
+        """Return the key of the outputs in the cache, None if the model cannot be cached."""
+        from ...backend.compile_model import program_key
+
+        return program_key(self.model, self.options, self.threads, self.compilation.target)
 
 
 @dataclass(slots=True)
@@ -218,21 +232,17 @@ class RunResult:
 def _job(
     model: Path, outputs: Outputs, compilation: Compilation, rules: RuleOptions, *, verify: bool, bench: bool
 ) -> Run:
-    from ...backend.bundle.program_cache import ProgramCache
-    from ...backend.compile_model import program_key
     from ...backend.ir.target import parse_targets
+    from ...system.file_contents import FileState
     from ...system.process_pool import usable_cores
-    from ..replay import Original
 
-    original = Original.of(model)
+    original = FileState.of(model)
     parse_targets(compilation.target)
     targets = outputs.targets(model)
     threads = compilation.threads or usable_cores()
     options = rules.options(shapes=parse_shapes(compilation.shape), precision=compilation.precision, mapped=True)
-    key = None
-    if targets.keys() == set(EMITTED) and compilation.keep_source is None:
-        key = program_key(ProgramCache(), model, options, threads, compilation.target)
-    return Run(model, original, targets, options, threads, compilation, verify, bench, key)
+    caches = targets.keys() == set(EMITTED) and compilation.keep_source is None
+    return Run(model, original, targets, options, threads, compilation, verify, bench, caches)
 
 
 def _replay(run: Run, earlier: Earlier, stages: Stages) -> RunResult:
@@ -316,12 +326,16 @@ def _stand_in(run: Run) -> str:
 
 def _compile(run: Run, disabled: Sequence[str], stages: Stages) -> tuple[Optimized, Program | None, UserError | None]:
     """Optimize and compile without some rules. Where only the program fails, return the error instead of it."""
-    from ...backend.compile_model import compile_optimized, preloading
-    from ...engine.optimizer import optimize
+    from ...engine.saturation import child_process
 
     wanted = "program" in run.targets or run.bench
     options = replace(run.options, disabled=disabled)
-    result = optimize(run.model, options, preloading(stages, run.compilation.target) if wanted else stages)
+    with child_process.start() as child:  # before the imports, which take as long as its own
+        from ...backend.compile_model import compile_optimized, preloading
+        from ...engine.optimizer import optimize
+
+        progress = preloading(stages, run.compilation.target) if wanted else stages
+        result = optimize(run.model, options, progress, child)
     if not wanted:
         return result, None, None
     target, source = run.compilation.target, run.compilation.keep_source

@@ -38,7 +38,7 @@ def _warm(model: Path, threads: int | None, shapes: dict[str, int], numerics: Nu
 
     options = Options.of(shapes=shapes, numerics=numerics, precision=precision)
     count, programs = threads or usable_cores(), ProgramCache()
-    key = program_key(programs, model, options, count, "native")
+    key = program_key(model, options, count, "native")
     if key is None:
         raise UserError(
             "the program cannot be cached, since data is in files beside the model, or is too large for the cache",

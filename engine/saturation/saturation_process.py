@@ -1,4 +1,4 @@
-"""Child process that saturates, within hard limits of time and memory.
+"""Work of the child process that saturates, within hard limits of time and memory.
 
 egglog cannot be interrupted while it runs, and a rule set may grow the e-graph without bound. So the work is done where
 it can be killed. `run` is the parent's side; `main` is the child's: it reads a pickled `Task` from standard input and
@@ -13,14 +13,10 @@ import math
 import os
 import pickle
 import signal
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
-from dataclasses import dataclass
 from importlib import import_module
-from pathlib import Path
 from typing import Any, Protocol, Self
 
 from ...errors import RewriteError, UserError
@@ -28,6 +24,7 @@ from ...system import scoped
 from ...system.process_pool import collect_seldom
 from ...system.progress import Progress, ignore
 from ..egraph.matcher import preload
+from .child_process import Child, start
 from .saturate import Limits
 
 _GRACE = 10.0
@@ -68,32 +65,6 @@ class OutOfBounds(UserError):
     def __init__(self, message: str, *, bound: str, hint: str) -> None:
         super().__init__(message, hint=hint)
         self.bound = bound
-
-
-@dataclass(frozen=True, slots=True)
-class Child:
-    """A child process that waits for its task, and the file with its standard error."""
-
-    process: subprocess.Popen[bytes]
-    messages: Path
-
-
-@contextlib.contextmanager
-def start(module: str = "") -> Iterator[Child]:
-    """Start a child for one `run`; it ends with the block. Raises OSError.
-
-    The child imports egglog and `module`, that of the task, while this process reads the model."""
-    with scoped.directory("saturate") as folder, (folder / "messages").open("wb") as messages:
-        # the package may be importable here under a path set by the caller's program
-        env = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p), TMPDIR=str(folder))
-        process = scoped.start(
-            [sys.executable, "-c", f"from {__name__} import main; main({module!r})"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=messages, env=env,
-        )  # fmt: skip
-        try:
-            yield Child(process, folder / "messages")
-        finally:
-            scoped.end(process)
 
 
 def run(task: Task, progress: Progress = ignore, child: Child | None = None) -> Any:

@@ -12,8 +12,8 @@ import onnx
 import onnx.parser
 import pytest
 import rewrite as package
-from rewrite.cli.replay import Original
 from rewrite.engine import optimizer
+from rewrite.system.file_contents import FileState
 
 from .command import rewrite
 
@@ -131,7 +131,7 @@ def test_other_rules_in_a_file_that_is_used_are_another_program(folder: Path) ->
 def test_a_model_that_is_written_to_is_another(tmp_path: Path) -> None:
     model = tmp_path / "m.onnx"
     model.write_bytes(b"one")
-    original = Original.of(model)
+    original = FileState.of(model)
     assert original.is_unchanged()
     model.read_bytes()
     assert original.is_unchanged()
@@ -139,7 +139,7 @@ def test_a_model_that_is_written_to_is_another(tmp_path: Path) -> None:
     model.write_bytes(b"two")
     os.utime(model, ns=(about.st_atime_ns, about.st_mtime_ns))  # as if nothing had happened
     assert not original.is_unchanged()
-    original = Original.of(model)
+    original = FileState.of(model)
     model.unlink()
     assert not original.is_unchanged()
-    assert not Original.of(model).is_unchanged()
+    assert not FileState.of(model).is_unchanged()

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -50,6 +51,33 @@ def test_a_model_is_compiled_once(model: Path, monkeypatch: pytest.MonkeyPatch) 
     np.testing.assert_array_equal(again.run({"x": X})["y"], first.run({"x": X})["y"])
     np.testing.assert_allclose(again.run({"x": X})["y"], np.exp(X), rtol=1e-6)
     assert (again.threads, len(ProgramCache().entries())) == (1, 1)
+
+
+def test_a_model_of_another_size_or_with_other_settings_is_not_read_to_search_the_cache(model: Path) -> None:
+    program, programs, settings = rewrite.compile(model, threads=1), ProgramCache(), {"threads": 1}
+    key = programs.key(model, settings)
+    assert key is not None
+    assert not programs.may_have(model, settings)
+    programs.add(key, program)
+    assert programs.may_have(model, settings)
+    assert not programs.may_have(model.read_bytes() + b"\0", settings)
+    assert not programs.may_have(model, {"threads": 2})
+
+
+def test_a_model_that_changes_while_it_is_compiled_is_not_cached(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    optimize = optimizer.optimize
+
+    def changed_after(*args: Any) -> Any:
+        found = optimize(*args)
+        onnx.save(onnx.parser.parse_model(MODEL.replace("Relu", "Tanh")), model)
+        return found
+
+    monkeypatch.setattr(optimizer, "optimize", changed_after)
+    first = rewrite.compile(model, threads=1)
+    np.testing.assert_allclose(first.run({"x": X})["y"], np.exp(X), rtol=1e-6)
+    assert ProgramCache().entries() == []
+    again = rewrite.compile(model, threads=1)
+    np.testing.assert_allclose(again.run({"x": X})["y"], np.tanh(np.exp(X)), rtol=1e-6)
 
 
 def test_a_model_compiled_before_starts_with_numpy_alone(model: Path) -> None:
