@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import zlib
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -56,25 +57,49 @@ def usable(array: Array) -> Array:
     """Return an array that every run may read in place: this one if it has the alignment and the slack, else a copy.
 
     Arrays from `aligned` or a bundle have slack behind them."""
-    from ..runtime.native.executor import Block
+    from ..runtime.native.executor import Buffer
 
-    slack = isinstance(array.base, Block) or is_readable(array)
+    owner = array
+    while isinstance(owner, np.ndarray):  # of the memory, past views of views
+        owner = owner.base
+    slack = isinstance(owner, Buffer) or is_readable(array)
     fits = isinstance(array.base, np.memmap) or (slack and address(array) % ALIGNMENT == 0)
     return array if fits else aligned_copy(array)
 
 
+_SAMPLE = 4096
+"""Number of bytes of a larger array that its first checksum covers."""
+
+
+class _Known:
+    """An array as bytes, its name, and on demand its checksum."""
+
+    def __init__(self, flat: Array, name: str) -> None:
+        self.flat, self.name = flat, name
+
+    @cached_property
+    def checksum(self) -> int:
+        """CRC-32 of all bytes."""
+        return zlib.crc32(self.flat.data)
+
+
 class Contents:
-    """Index of arrays by type, shape and bytes. A checksum separates most; the rest are compared."""
+    """Index of arrays by type, shape and bytes.
+
+    A checksum of some bytes separates most arrays, so that large weights are not read; one of all bytes separates most
+    others. The rest are compared."""
 
     def __init__(self) -> None:
-        self._known: dict[tuple[str, tuple[int, ...], int], list[tuple[Array, str]]] = {}
+        self._known: dict[tuple[str, tuple[int, ...], int], list[_Known]] = {}
 
     def name(self, array: Array, fresh: str) -> str:
         """Return the name of an equal array seen before; otherwise `fresh`, which becomes the name of this one."""
         flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        key = (array.dtype.str + array.dtype.name, array.shape, zlib.crc32(flat.data))
-        for other, name in self._known.setdefault(key, []):
-            if np.array_equal(flat, other):
-                return name
-        self._known[key].append((flat, fresh))
+        this = _Known(flat, fresh)
+        sample = flat[:: flat.size // _SAMPLE | 1]  # an odd step meets all bytes of elements
+        key = (array.dtype.str + array.dtype.name, array.shape, zlib.crc32(np.ascontiguousarray(sample).data))
+        for other in self._known.setdefault(key, []):
+            if this.checksum == other.checksum and np.array_equal(flat, other.flat):
+                return other.name
+        self._known[key].append(this)
         return fresh
