@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ...engine.onnx_io.protobuf_wire import Malformed, outside
 from ...errors import RewriteError, UserError
 from ...system import scoped
 from ...system.file_contents import checksum_of, copy_file, copy_range, size_and_crc
@@ -206,6 +205,8 @@ def _mapped(path: Path) -> bytes | mmap.mmap:
 
 def _may_be_elsewhere(model: memoryview) -> bool:
     """Return whether a serialized model may have data in other files: `location` occurs outside of its weights."""
+    from ...engine.onnx_io.protobuf_wire import Malformed, outside  # loads NumPy: `may_have` returns before that
+
     try:
         return _EXTERNAL in outside(model)
     except Malformed:
