@@ -59,7 +59,7 @@ def usable(array: Array) -> Array:
     Arrays from `aligned` or a bundle have slack behind them."""
     from ..runtime.native.executor import Buffer
 
-    owner = array
+    owner: Any = array
     while isinstance(owner, np.ndarray):  # of the memory, past views of views
         owner = owner.base
     slack = isinstance(owner, Buffer) or is_readable(array)

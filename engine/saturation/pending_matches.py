@@ -63,7 +63,7 @@ class PendingMatches:
     egraph: EGraph
     terms: Callable[[Match], Iterable[int]]
     matches: dict[Key, Match] = field(default_factory=dict)
-    _watched: dict[int, list[Key]] = field(default_factory=dict)
+    _watched: dict[int, dict[Key, None]] = field(default_factory=dict)
     _seen: int = 0
     _due: dict[Key, None] = field(default_factory=dict)
     _always: dict[Key, None] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class PendingMatches:
         match.revision = self.egraph.revision
         self._add(match)
         for handle in dict.fromkeys(match.classes):
-            self._watched.setdefault(handle, []).append(match.key)
+            self._watched.setdefault(handle, {})[match.key] = None  # once, however often it is refused
 
     def postpone(self, match: Match) -> None:
         """Add a match that was not tried, to be tried in the next iteration."""
@@ -132,10 +132,11 @@ class PendingMatches:
         for table in (self.matches, self._due, self._always):
             table.pop(key, None)
 
-    def _touched(self) -> list[Key]:
-        """Return the matches of classes that were touched since the last call, and mark them as due."""
+    def _touched(self) -> Iterable[Key]:
+        """Return the matches of classes that were touched since the last call, each once, and mark them as due."""
         touched, start = self.egraph.touched, self._seen
         self._seen = len(touched)
-        keys = [k for handle in touched[start:] for k in self._watched.get(handle, ()) if k not in self._due]
-        self._due.update(dict.fromkeys(keys))
+        handles = dict.fromkeys(touched[start:])
+        keys = {k: None for handle in handles for k in self._watched.get(handle, ()) if k not in self._due}
+        self._due |= keys
         return keys

@@ -1,0 +1,64 @@
+"""Pending matches are looked at once for each change, however often they were refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from types import SimpleNamespace
+from typing import Any, cast
+
+from rewrite.engine.saturation.pending_matches import Match, PendingMatches
+
+
+class Changes:
+    """The part of an e-graph that pending matches read; counts how many matches are looked at."""
+
+    def __init__(self) -> None:
+        self.revision, self.touched, self.looked_at = 0, list[int](), 0
+        self.stamps: dict[int, int] = {}
+
+    def touch(self, handle: int) -> None:
+        self.revision += 1
+        self.stamps[handle] = self.revision
+        self.touched.append(handle)
+
+    def changed_since(self, revision: int, handles: Iterable[int]) -> bool:
+        self.looked_at += 1
+        return any(self.stamps.get(h, 0) > revision for h in handles)
+
+
+def match(name: str, *classes: int) -> Match:
+    query = SimpleNamespace(name=name, classes=tuple(f"c{i}" for i in range(len(classes))), integers=())
+    variant: Any = SimpleNamespace(query=query, ac_trees=())
+    return Match(cast(Any, None), variant, cast(Any, None), classes)
+
+
+def test_a_match_refused_many_times_is_looked_at_once_for_each_change() -> None:
+    egraph = Changes()
+    pending = PendingMatches(cast(Any, egraph), lambda match: ())
+    pending.begin()
+    for number in range(10):
+        pending.refuse(match(f"m{number}", 1, 2, 100 + number))
+    for _ in range(20):
+        pending.begin()
+        egraph.touch(1)
+        egraph.touch(2)
+        egraph.touch(1)
+        due = []
+        for found in pending.take_due():
+            due.append(found.variant.query.name)
+            pending.refuse(found)
+        assert due == [f"m{number}" for number in range(10)]
+    assert egraph.looked_at == 20 * 10
+
+
+def test_a_match_is_due_only_after_a_change_of_its_classes() -> None:
+    egraph = Changes()
+    pending = PendingMatches(cast(Any, egraph), lambda match: ())
+    pending.begin()
+    for found in (match("a", 1), match("b", 2)):
+        pending.refuse(found)
+    pending.begin()
+    egraph.touch(2)
+    assert [found.variant.query.name for found in pending.take_due()] == ["b"]
+    pending.begin()
+    assert list(pending.take_due()) == []
