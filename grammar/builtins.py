@@ -24,6 +24,10 @@ CLAUSES = {
 """Clauses of each kind of item."""
 CLAUSE_WORDS = tuple(dict.fromkeys(word for words in CLAUSES.values() for word in words))
 """Keywords that open a clause."""
+TEST_WORDS = ("fires", "refuses", "equals", "gives")
+"""Verdicts of tests, and the clause after their operands."""
+OPERATOR_WORDS = ("and", "or", "not", "in", "is", "for", "if", "else", "broadcasts")
+"""Operators and connectives that are words."""
 WORDS = ("true", "false", "none", "inf", "nan", "pi")
 """Names with a fixed meaning in every expression."""
 

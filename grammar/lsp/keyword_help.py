@@ -6,6 +6,8 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from ..builtins import OPERATOR_WORDS, TEST_WORDS
+
 _TABLES: dict[str, Any] = tomllib.loads(Path(__file__).with_suffix(".toml").read_text(encoding="utf-8"))
 
 ITEMS: dict[str, str] = _TABLES["items"]
@@ -16,5 +18,4 @@ CHOSEN = {word: doc for table in CHOICES.values() for word, doc in table.items()
 LIMITS: dict[str, str] = _TABLES["limits"]
 WORDS: dict[str, str] = _TABLES["words"]
 TYPE_WORDS: dict[str, str] = _TABLES["type_words"]
-_JOINING = ("fires", "refuses", "equals", "gives", "for", "in", "if", "else", "and", "or", "not", "is")
-KEYWORDS = frozenset((*ITEMS, *CLAUSES, *_JOINING, *CHOICES["kind"])) - {"order"}
+KEYWORDS = frozenset((*ITEMS, *CLAUSES, *TEST_WORDS, *OPERATOR_WORDS, *CHOICES["kind"]))
