@@ -50,10 +50,10 @@ class Occurrence:
 
 def occurrences(document: Document) -> list[Occurrence]:
     """Return all names of a file that refer to something, in order."""
-    return [o for item in document.items for o in _of_item(document, item)]
+    return [o for item in document.items for o in in_item(document, item)]
 
 
-def _of_item(document: Document, item: ast.Item) -> list[Occurrence]:
+def in_item(document: Document, item: ast.Item) -> list[Occurrence]:
     """Return the names of an item in order. They are cached relative to its first character."""
     base = document.lines.range(item.span)[0]
 
@@ -67,7 +67,7 @@ def at(document: Document, position: lsp.Position) -> Occurrence | None:
     """Return the name at a position."""
     offset = document.offset(position)
     item = document.item_at(offset)
-    here = [o for o in _of_item(document, item) if o.start <= offset <= o.end] if item is not None else []
+    here = [o for o in in_item(document, item) if o.start <= offset <= o.end] if item is not None else []
     return min(here, key=lambda o: o.end - o.start, default=None)
 
 

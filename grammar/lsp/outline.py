@@ -1,8 +1,9 @@
-"""Outline, folding ranges and semantic tokens of a file."""
+"""Outline, folding ranges and semantic tokens of a file; symbols of all files."""
 
 from __future__ import annotations
 
 import itertools
+import re
 from typing import Any
 
 from lsprotocol import types as lsp
@@ -10,6 +11,7 @@ from lsprotocol import types as lsp
 from ..builtins import DTYPES
 from ..syntax import ast
 from ..syntax.scope import Sort
+from ..syntax.tokens import Token
 from .document import Document
 from .keyword_help import KEYWORDS, TYPE_WORDS, WORDS
 from .occurrences import Occurrence, occurrences
@@ -26,6 +28,9 @@ TYPES = (
     "comment", "operator", "event", "namespace",
 )  # fmt: skip
 LEGEND = lsp.SemanticTokensLegend(token_types=list(TYPES), token_modifiers=["definition"])
+
+MAX_SYMBOLS = 500
+"""Maximum number of answers to a search for symbols of all files; editors show the first few dozen."""
 
 _SORTS = {
     Sort.INDEX: "parameter", Sort.DIM: "typeParameter", Sort.DIMS: "typeParameter", Sort.DTYPE: "typeParameter",
@@ -47,7 +52,7 @@ def document_symbols(_: Workspace, document: Document, params: Any = None) -> li
     """Return an outline: every item, with its tests below it."""
     found = []
     for item in document.items:
-        names = [t for t in document.tokens_in(*document.lines.range(item.span)) if t.kind in ("name", "string")][:2]
+        name = _name_token(document, item)
         tests = [
             lsp.DocumentSymbol(
                 name=f"test {test.verdict}",
@@ -58,14 +63,41 @@ def document_symbols(_: Workspace, document: Document, params: Any = None) -> li
             for test in getattr(item, "tests", ())
         ]
         symbol = lsp.DocumentSymbol(
-            name=names[-1].text.strip('"'),
+            name=name.text.strip('"'),
             detail=item.doc.partition("\n")[0] or None,
             kind=_SYMBOLS[type(item)],
             range=document.span_range(item.span),
-            selection_range=document.range(names[-1].start, names[-1].end),
+            selection_range=document.range(name.start, name.end),
             children=tests,
         )
         found.append(symbol)
+    return found
+
+
+def _name_token(document: Document, item: ast.Item) -> Token:
+    """Return the token that names an item: the second of its names and strings, or its only one."""
+    return [t for t in document.tokens_in(*document.lines.range(item.span)) if t.kind in ("name", "string")][:2][-1]
+
+
+def workspace_symbols(workspace: Workspace, query: str) -> list[lsp.SymbolInformation]:
+    """Return the named items of all files whose names contain the letters of `query` in order, closest names first.
+
+    At most `MAX_SYMBOLS`. An empty query matches every name."""
+    letters = re.compile(".*?".join(map(re.escape, query)), re.IGNORECASE)
+    ranked = []
+    for document in workspace.everywhere():
+        for item in document.items:
+            name = getattr(item, "name", "")
+            match = letters.search(name) if name else None
+            if match is not None:
+                ranked.append((len(match[0]), match.start(), name.lower(), document, item))
+    ranked.sort(key=lambda entry: (*entry[:3], str(entry[3].path)))
+    found = []
+    for _, _, _, document, item in ranked[:MAX_SYMBOLS]:
+        token = _name_token(document, item)
+        place = document.location(token.start, token.end)
+        kind = _SYMBOLS[type(item)]
+        found.append(lsp.SymbolInformation(place, token.text, kind, container_name=document.path.name))
     return found
 
 

@@ -16,7 +16,7 @@ from pygls.uris import to_fs_path
 
 from ...errors import RewriteError
 from ..diagnostics import Diagnostic
-from . import completion, formatting, hover, navigation, outline, problems
+from . import completion, formatting, hover, inlay_hints, navigation, outline, problems
 from .document import Document
 from .services import CHECK, RUN_TESTS, Services
 from .workspace import Workspace
@@ -174,6 +174,9 @@ class RuleServer(LanguageServer):
             self.workspace_code_lens_refresh(None)
         self._say(*problems.summary(rule, command, outcomes))
 
+    def _symbols(self, params: lsp.WorkspaceSymbolParams) -> list[lsp.SymbolInformation]:
+        return outline.workspace_symbols(self.files, params.query)
+
     def _resolve(self, item: lsp.CompletionItem) -> lsp.CompletionItem:
         return completion.resolve(self.files, self.files.open.values(), item)
 
@@ -185,6 +188,7 @@ _EVENTS: dict[str, Callable[[RuleServer, Any], Any]] = {
     lsp.TEXT_DOCUMENT_DID_SAVE: RuleServer._did_save,
     lsp.TEXT_DOCUMENT_DID_CLOSE: RuleServer._did_close,
     lsp.WORKSPACE_DID_CHANGE_WATCHED_FILES: RuleServer._publish_all,
+    lsp.WORKSPACE_SYMBOL: RuleServer._symbols,
     lsp.COMPLETION_ITEM_RESOLVE: RuleServer._resolve,
 }
 """LSP methods that are not about one open document."""
@@ -197,6 +201,7 @@ _FEATURES: tuple[tuple[Any, ...], ...] = (
     (lsp.TEXT_DOCUMENT_DOCUMENT_SYMBOL, outline.document_symbols),
     (lsp.TEXT_DOCUMENT_FOLDING_RANGE, outline.folding_ranges),
     (lsp.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL, outline.semantic_tokens, outline.LEGEND),
+    (lsp.TEXT_DOCUMENT_INLAY_HINT, inlay_hints.inlay_hints),
     (lsp.TEXT_DOCUMENT_SIGNATURE_HELP, completion.signature_help, completion.SIGNATURE_OPTIONS),
     (lsp.TEXT_DOCUMENT_CODE_LENS, problems.lenses),
     (lsp.TEXT_DOCUMENT_COMPLETION, completion.complete, completion.OPTIONS),

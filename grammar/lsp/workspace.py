@@ -37,7 +37,7 @@ class Workspace:
         self.folders: list[Path] = []
         self.open: dict[Path, Document] = {}
         self._closed: dict[Path, tuple[int, Document]] = {}
-        self._types: dict[tuple[Path, int], dict[str, dict[str, Type]]] = {}
+        self._known: dict[Path, tuple[list[ast.Item], list[ast.Op], tuple[int, ...]]] = {}
 
     # --- documents
 
@@ -50,13 +50,13 @@ class Workspace:
         elif text != document.text:
             document.update(text)
         document.version = version
-        self._types.clear()
+        self._known.clear()
         return document
 
     def close(self, uri: str) -> None:
         """Drop the state of a file that the editor closed."""
         self.open.pop(path_of(uri), None)
-        self._types.clear()
+        self._known.clear()
 
     def get(self, uri: str) -> Document | None:
         """Return an open document."""
@@ -104,10 +104,15 @@ class Workspace:
         for other in (document, *self.context(document)):
             yield from (item for item in other.items if isinstance(item, kind))
 
+    def everywhere(self) -> list[Document]:
+        """Return the open files, those of the workspace folders, and the standard library."""
+        found = [other for path in self._paths() if (other := self.document(path)) is not None]
+        return list({other.path: other for other in (*found, *self.standard())}.values())
+
     def related(self, document: Document) -> list[Document]:
         """Return the document, then all files that may name what it defines."""
-        others = [other for path in self._paths() if (other := self.document(path)) is not None]
-        return list({other.path: other for other in (document, *others, *self.context(document))}.values())
+        found = (document, *self.everywhere(), *self.context(document))
+        return list({other.path: other for other in found}.values())
 
     def is_ours(self, document: Document) -> bool:
         """Return whether a file may be edited: it is open, or in a workspace folder."""
@@ -178,14 +183,21 @@ class Workspace:
         return infer([item], self.services.operators(), among=ops).diagnostics
 
     def types(self, document: Document, item: ast.Item) -> dict[str, Type]:
-        """Return the types of the variables of an item."""
-        start, _ = document.lines.range(item.span)
-        key = (document.path, start)
-        if key not in self._types:
+        """Return the types of the variables of an item; reused as long as it and what it refers to are the same."""
+        if document.path not in self._known:
             items, _ = self.items(document)
-            chosen = [i for i in items if i.span == item.span]
-            self._types[key] = infer(chosen, self.services.operators(), among=items).types
-        return self._types[key].get(getattr(item, "name", ""), {})
+            definitions = [i for d in (document, *self.context(document)) for i in d.items if isinstance(i, ast.Def)]
+            ops = [i for i in items if isinstance(i, ast.Op)]
+            self._known[document.path] = items, ops, tuple(map(id, (*ops, *definitions)))
+        items, ops, known = self._known[document.path]
+        chosen = [i for i in items if i.span == item.span]
+
+        def make() -> dict[str, Type]:
+            found = infer(chosen, self.services.operators(), among=ops).types
+            return found.get(getattr(item, "name", ""), {})
+
+        types: dict[str, Type] = document.cached("types", item, make, known, is_relative=True)
+        return types
 
 
 def _expanded(item: ast.Item, definitions: Mapping[str, ast.Def]) -> tuple[ast.Item, list[Diagnostic]] | None:

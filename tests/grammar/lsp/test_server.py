@@ -14,7 +14,7 @@ import pytest
 import pytest_lsp
 from lsprotocol import types as lsp
 from pytest_lsp import ClientServerConfig, LanguageClient, client_capabilities
-from rewrite.grammar.lsp.outline import TYPES
+from rewrite.grammar.lsp.outline import MAX_SYMBOLS, TYPES
 from rewrite.grammar.printing.format import format_text
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -231,6 +231,60 @@ async def test_outline_and_folding(editor: Editor) -> None:
     lines = TEXT.split("\n")
     starts = {lines[fold.start_line].split()[0] for fold in folds}
     assert {"rule", "#", "op"} <= starts
+
+
+async def symbols(editor: Editor, query: str) -> list[lsp.SymbolInformation]:
+    found = await editor.client.workspace_symbol_async(lsp.WorkspaceSymbolParams(query))
+    assert found is not None
+    return [symbol for symbol in found if isinstance(symbol, lsp.SymbolInformation)]
+
+
+async def test_symbols_of_all_files(editor: Editor) -> None:
+    await editor.open()
+    found = {symbol.name: symbol for symbol in await symbols(editor, "squa")}
+    assert {"is_square", "square_only"} <= set(found)
+    assert editor.inside(found["square_only"].location.range) == "square_only"
+    assert found["square_only"].container_name == "own.rules"
+    assert found["is_square"].kind == lsp.SymbolKind.Function
+    assert "from_other" in [symbol.name for symbol in await symbols(editor, "fromother")]  # a closed file of the folder
+    first = (await symbols(editor, "ConvBn"))[0]
+    assert (first.name, first.container_name) == ("conv_bn", "conv.rules")  # the standard library
+    assert await symbols(editor, "no such name (*") == []
+    assert 100 < len(await symbols(editor, "")) <= MAX_SYMBOLS
+    await editor.change(TEXT.replace("square_only", "quadratic_only"))
+    assert [s.name for s in await symbols(editor, "quadratic_o")] == ["quadratic_only"]
+
+
+async def hints(editor: Editor, within: str | None = None) -> str:
+    """The text of the editor with the hints in it, or the part of it for which hints were requested."""
+    start = editor.text.index(within) if within is not None else 0
+    end = start + len(within) if within is not None else len(editor.text)
+    where = lsp.Range(*(editor.at(editor.text[:at] + "¦" + editor.text[at:]) for at in (start, end)))
+    found = await editor.client.text_document_inlay_hint_async(lsp.InlayHintParams(editor.id, where))
+    return editor.apply([lsp.TextEdit(lsp.Range(h.position, h.position), f"«{h.label}»") for h in found or []])
+
+
+async def test_inlay_hints(editor: Editor) -> None:
+    await editor.open()
+    shown = await hints(editor)
+    assert "Relu(Transpose(x«: f32[N, N]», perm: [1,0]))  =>  Transpose(Relu(x), perm" in shown
+    assert "Transpose(Transpose(x, perm: p«: ints»), perm: q«: ints»)" in shown
+    assert "op Twice(x«: float», factor: 2.0)" in shown
+    text = TEXT + (
+        "\nrule more                                              # 🦀 after a crab\n"
+        "  { y[i] = Conv(x, W[i], B = 0) }  =>  { y[i] = Relu(x) }\n  given W[i]: const f32[_, _, 3, 3], B: float[C]\n"
+    )
+    await editor.change(text)
+    rule = text[text.index("  { y[i]") :]
+    shown = await hints(editor, rule)
+    assert "Conv(x«: f32[_, C, _, _]», W[i]«: const f32[C, C, 3, 3]», B«: f32[C]» = 0)" in shown
+    assert "p«" not in shown  # outside the range
+    await editor.change(text.replace("const f32[_, _, 3, 3]", "const f64[_, _, 3, 3]"))
+    assert "Conv(x«: f64[_, C, _, _]»" in await hints(editor)
+    await editor.change(
+        TEXT.replace("given x: T[N, M]", "given x: f32[N, N]").replace(", T == f32", "").replace(", N == M", "")
+    )
+    assert "Relu(Transpose(x, perm: [1,0]))" in await hints(editor)  # `given` says the same
 
 
 async def test_completion(editor: Editor) -> None:
