@@ -8,7 +8,7 @@ JOBS ?= auto
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SOURCES := $(shell find backend engine -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd')
 
-.PHONY: demo test lint format types docs nightly bench wheel venv clean
+.PHONY: demo test lint format types docs nightly bench wheel editors parser venv clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo 'make nightly check all rules, proofs included, score the checker, test kernels for Arm'
 	@echo 'make bench   set up, then measure against the peers; writes docs/measurements/benchmarks.md'
 	@echo 'make wheel   build the wheel into dist/'
+	@echo 'make editors the VS Code extension and the tree-sitter grammar into dist/ (needs npm)'
 	@echo 'make venv    the environment with everything for development, in $(VENV)'
 
 # One stamp per set of extras: an environment made for the tests does not pull in torch.
@@ -73,6 +74,23 @@ bench: $(VENV)/.installed-bench
 
 wheel: $(BIN)/python
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+
+# npm is needed here only; the extension's own dependency, the client library of VS Code, ends up inside the package.
+VSCE ?= @vscode/vsce@4
+editors: $(BIN)/python
+	rm -rf build/editors && mkdir -p build/editors dist
+	cp -r editors/vscode build/editors && cp LICENSE build/editors/vscode
+	cd build/editors/vscode && rm -rf node_modules && npm install --omit=dev --no-audit --no-fund
+	cd build/editors/vscode && npx --yes $(VSCE) package --allow-missing-repository --out ../rewrite-rules.vsix
+	$(BIN)/python -m tests.editors.package_contents build/editors/rewrite-rules.vsix
+	cp build/editors/rewrite-rules.vsix dist
+	tar --exclude-vcs -C editors -czf dist/tree-sitter-rules.tar.gz tree-sitter-rules
+
+# After a change of grammar.js. Editors compile the generated parser, so it is committed; a test compares the checksums.
+TREE_SITTER ?= tree-sitter
+parser:
+	cd editors/tree-sitter-rules && $(TREE_SITTER) generate --no-bindings && sha256sum grammar.js > src/grammar.js.sha256
+	cd editors/tree-sitter-rules/src && rm -f node-types.json tree_sitter/alloc.h tree_sitter/array.h
 
 venv: $(VENV)/.installed-bench $(VENV)/.installed-dev
 

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ import rewrite
 from rewrite.grammar.builtins import CLASSES, DIRECTIONS, DTYPE_CLASSES, DTYPES, KINDS, RELAXATIONS, WORDS
 from rewrite.grammar.printing.format import format_text
 from rewrite.grammar.syntax.tokens import tokens
+
+from .package_contents import CLIENT, NEEDED, missing
+from .words import reserved_words
 
 ROOT = Path(rewrite.__file__).parent
 FOLDER = ROOT / "editors" / "vscode"
@@ -60,8 +64,7 @@ def test_regular_expressions_compile() -> None:
 
 
 def test_the_grammar_knows_every_word_of_the_language() -> None:
-    lark = re.sub(r"//.*", "", (ROOT / "grammar" / "syntax" / "rules.lark").read_text())
-    words = set(re.findall(r'"([a-z]+)"', lark)) | {*DTYPES, *DTYPE_CLASSES, *KINDS, *CLASSES, *RELAXATIONS}
+    words = reserved_words() | {*DTYPES, *DTYPE_CLASSES, *KINDS, *CLASSES, *RELAXATIONS}
     words |= {*DIRECTIONS, *WORDS}
     grammar = re.sub(r"\\[a-zA-Z]", " ", " ".join(patterns(load("syntaxes/rules.tmLanguage.json"))))
     known = set(re.findall(r"[a-z_][a-z0-9_]*", grammar))
@@ -118,3 +121,17 @@ def test_the_script_is_valid() -> None:
     for name in ("extension.js", "tokenize.js"):
         done = subprocess.run([node, "--check", FOLDER / name], capture_output=True, text=True, timeout=60)
         assert done.returncode == 0, done.stderr
+
+
+def test_a_package_without_its_grammar_is_refused(tmp_path: Path) -> None:
+    names = ("extension.js", CLIENT, *NEEDED, "snippets/rules.json", "syntaxes/codeblock.json")
+    package = tmp_path / "small.vsix"
+    with zipfile.ZipFile(package, "w") as archive:
+        for name in (*names, "syntaxes/rules.tmLanguage.json"):
+            is_ours = name not in (CLIENT, "readme.md", "LICENSE.txt")
+            archive.writestr(f"extension/{name}", (FOLDER / name).read_bytes() if is_ours else b"text")
+    assert missing(package) == []
+    with zipfile.ZipFile(package, "w") as archive:
+        for name in names:
+            archive.writestr(f"extension/{name}", (FOLDER / "package.json").read_bytes())
+    assert missing(package) == ["syntaxes/rules.tmLanguage.json"]
