@@ -17,7 +17,7 @@ from ..errors import UserError
 from .commands import NAMES
 
 MAIN_COMMAND = "optimize"
-_GROUP_OPTIONS = {"--help", "-h", "--version", "-V", "--install-completion", "--show-completion"}
+_GROUP_OPTIONS = {"--help", "-h", "--version", "-V", "--help-all", "--install-completion", "--show-completion"}
 
 
 class MainGroup(TyperGroup):
@@ -54,7 +54,7 @@ class MainGroup(TyperGroup):
                 table.add_row(f"[bold cyan]{name}[/]", command.get_short_help_str(200))
         console = Console(width=min(Console().width, 120))
         console.print(Panel(table, title="Other commands", title_align="left", border_style="dim", box=box.ROUNDED))
-        console.print(" [dim]`rewrite COMMAND --help` explains each.[/]")
+        console.print(" [dim]`rewrite COMMAND --help` explains each, `rewrite --help-all` all of them.[/]")
         console.print(" [dim]Exit codes: 0 done, 1 check failed, 2 bad input, 3 internal error, 130 interrupted.[/]\n")
 
 
@@ -85,11 +85,31 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit()
 
 
+def _print_all_help(ctx: typer.Context, wanted: bool) -> None:
+    """Print the help of every command, and of the commands inside it."""
+    if not wanted:
+        return
+    typer.echo(ctx.get_help(), nl=False)
+    pending = [(ctx, name, command) for name, command in getattr(ctx.command, "commands", {}).items()]
+    while pending:
+        parent, name, command = pending.pop(0)
+        if command.hidden:  # the main command, which is shown first
+            continue
+        inner = type(ctx)(command, info_name=name, parent=parent, help_option_names=ctx.help_option_names)
+        typer.echo(command.get_help(inner), nl=False)
+        pending[:0] = [(inner, *entry) for entry in getattr(command, "commands", {}).items()]
+    raise typer.Exit()
+
+
 @app.callback()
 def _group(
     version: Annotated[
         bool,
         typer.Option("--version", "-V", help="Print the version and exit.", callback=_print_version, is_eager=True),
+    ] = False,
+    help_all: Annotated[
+        bool,
+        typer.Option("--help-all", help="Show the help of all commands.", callback=_print_all_help, is_eager=True),
     ] = False,
 ) -> None:
     """A declarative graph compiler for ONNX."""

@@ -1,0 +1,29 @@
+"""The help of all commands, and completion of the shell."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+from .command import environment, rewrite
+
+
+def test_help_of_all_commands(tmp_path: Path) -> None:
+    shown = rewrite("--help-all", cwd=tmp_path)
+    assert shown.returncode == 0
+    usages = re.findall(r"Usage: (rewrite .*?)\[OPTIONS\]", shown.stdout)
+    assert {"rewrite ", "rewrite run ", "rewrite check ", "rewrite warm ", "rewrite cache clear "} <= set(usages)
+    assert len(usages) == len(set(usages))
+    assert "--why-not" in shown.stdout
+
+
+def test_the_shell_completes_commands(tmp_path: Path) -> None:
+    words = {"_REWRITE_COMPLETE": "complete_bash", "COMP_WORDS": "rewrite wa", "COMP_CWORD": "1"}
+    command = Path(sys.executable).with_name("rewrite")
+    done = subprocess.run([command], cwd=tmp_path, env=environment(**words), capture_output=True, text=True, timeout=60)
+    assert done.stdout.split() == ["warm"], done.stderr
+    script = rewrite("--show-completion", "bash", cwd=tmp_path).stdout
+    assert "COMP_WORDS" in script
+    assert "complete " in script
