@@ -8,7 +8,7 @@ JOBS ?= auto
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SOURCES := $(shell find backend engine -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd')
 
-.PHONY: demo test lint format types docs nightly bench wheel editors parser venv clean
+.PHONY: demo test lint format types docs site nightly bench wheel editors parser venv clean
 .DEFAULT_GOAL := help
 
 help:
@@ -16,6 +16,7 @@ help:
 	@echo 'make test    set up, then run all tests, on all cores'
 	@echo 'make lint    set up, then style (ruff, rewrite fmt), types (mypy) and import contracts'
 	@echo 'make docs    renew the generated parts of docs/'
+	@echo 'make site    the documentation site, into build/site; a broken link fails'
 	@echo 'make nightly check all rules, proofs included, score the checker, test kernels for Arm'
 	@echo 'make bench   set up, then measure against the peers; writes docs/measurements/benchmarks.md'
 	@echo 'make wheel   build the wheel into dist/'
@@ -45,6 +46,7 @@ lint: $(VENV)/.installed-dev
 	! git grep -nIE -f .ci/phrases.txt -- '*.py' '*.md' '*.rules' '*.j2' '*.h' '*.pyx' '*.pxi' '*.lark' '*.toml' '*.txt' ':!.ci/phrases.txt' Makefile
 	$(MAKE) --no-print-directory types
 	cd build/types && PYTHONPATH=. "$$(realpath ../../$(BIN)/lint-imports)" --config ../../pyproject.toml --no-cache
+	$(MAKE) --no-print-directory site
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .
@@ -59,6 +61,19 @@ types: $(VENV)/.installed-dev
 # The parts of docs/ that are made from the code; a test fails when they are stale.
 docs: $(VENV)/.installed-dev
 	$(BIN)/python docs/generate.py
+
+# Pages keep their places, so that the same links hold in the repository and on the site. Of the package only what the API
+# page names is shown to the generator: it would read the environment, which lies inside the package's folder, as well.
+PAGES := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE docs examples rules editors/vscode/README.md \
+	editors/tree-sitter-rules/README.md
+API := __init__.py api.py errors.py testing.py ort engine/__init__.py engine/optimizer.py backend/__init__.py \
+	backend/runtime/__init__.py backend/runtime/program.py
+site: $(VENV)/.installed-dev
+	@rm -rf build/pages build/api && mkdir -p build/pages build/api/rewrite
+	@cp -r --parents $(PAGES) build/pages && cp -r --parents $(API) build/api/rewrite
+	@find build/pages -name __pycache__ -prune -exec rm -r {} +
+	$(BIN)/zensical build --strict
+	$(BIN)/python docs/check_site.py build/site
 
 # The oracles that take hours: every rule tested and proved, and the checker's score on altered rules.
 nightly: $(VENV)/.installed-dev

@@ -1,9 +1,10 @@
 """Write the generated parts of the pages: `python docs/generate.py`, or `make docs`; `--check` only compares.
 
 `errors.md` comes from the rule files in `tests/rules_fail` and their `.expected` messages, the table of functions in
-`language.md` from `grammar/builtins.py`, the last table of `catalog.md` from the rules that no entry names, and the
-table of kernels in `floats.md` from the registry of lowerers. A code block below the comment `<!-- include: FILE::NAME
--->` holds the rule, or the Python region between `# region NAME` and `# endregion`, of that file.
+`language.md` from `grammar/builtins.py`, the last table of `catalog.md` from the rules that no entry names. The table
+of kernels in `floats.md` comes from the registry of lowerers, `command-line.md` from the commands. A code block below
+the comment `<!-- include: FILE::NAME -->` holds the rule, or the Python region between `# region NAME` and
+`# endregion`, of that file.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import re
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 from rewrite.backend.kernels.registry import element_types
 from rewrite.engine.rewriting.rule_library import load_rules, recognitions
@@ -23,6 +25,7 @@ ROOT = HERE.parent
 FAILING = ROOT / "tests" / "rules_fail"
 BEGIN, END = "<!-- begin: functions, made by generate.py -->", "<!-- end: functions -->"
 KERNELS_BEGIN, KERNELS_END = "<!-- begin: kernels, made by generate.py -->", "<!-- end: kernels -->"
+COMMANDS_BEGIN, COMMANDS_END = "<!-- begin: commands, made by generate.py -->", "<!-- end: commands -->"
 BEYOND = "## Beyond the catalog\n\n"
 INCLUDE = re.compile(r"(<!-- include: (\S+)::(\w+) -->\n```\w+[^\n]*\n)(.*?)(?=^```$)", re.MULTILINE | re.DOTALL)
 ERRORS = """# Messages about rule files
@@ -133,10 +136,48 @@ def floats() -> str:
     return f"{before}{KERNELS_BEGIN}\n\n{kernels_table()}\n{KERNELS_END}{rest.split(KERNELS_END)[1]}"
 
 
+def commands() -> str:
+    """The arguments and options of every command as Markdown tables, the main command first."""
+    from rewrite.cli.app import app
+    from typer.main import get_command
+
+    root = get_command(app)
+    found = [(f"rewrite {name}", command) for name, command in getattr(root, "commands", {}).items()]
+    text = ""
+    while found:
+        name, command = found.pop(0)
+        found[:0] = [(f"{name} {inner}", c) for inner, c in getattr(command, "commands", {}).items()]
+        title = "rewrite MODEL.onnx" if command.hidden else name
+        help_text = "\n\n".join(map(wrapped, (command.help or "").split("\n\n")))
+        context = type(root.make_context("rewrite", [], resilient_parsing=True))(command)
+        rows = "".join(_option(param, context) for param in command.params)
+        text += f"## {title}\n\n{help_text}\n\n" + (f"| | |\n|---|---|\n{rows}\n" if rows else "")
+    return text
+
+
+def _option(param: Any, context: Any) -> str:
+    """One row of a table of options: names and value; help and default."""
+    names = [f"`{name}`" for name in (*param.opts, *param.secondary_opts) if name.startswith("-")]
+    choices = re.search(r"[<\[]([^\]>]+\|[^\]>]+)[\]>]$", (param.get_help_record(context) or ("", ""))[0])
+    stated = param.metavar or (choices[1] if choices else param.name.upper())
+    value = "" if getattr(param, "is_flag", False) else stated
+    is_stated = isinstance(param.default, str | int | float) and not isinstance(param.default, bool)
+    default = f" Default: `{param.default}`." if is_stated else ""
+    shown = ", ".join(names) + (f" `{value}`" if value else "")
+    cells = (shown.strip(), (getattr(param, "help", None) or "") + default)
+    return "| {} | {} |\n".format(*(cell.replace("|", r"\|") for cell in cells))
+
+
+def command_line() -> str:
+    """The page on the command line with the current options."""
+    before, rest = included(HERE / "command-line.md").split(COMMANDS_BEGIN)
+    return f"{before}{COMMANDS_BEGIN}\n\n{commands()}{COMMANDS_END}{rest.split(COMMANDS_END)[1]}"
+
+
 def pages() -> dict[Path, str]:
     """Every page with a generated part, and its current text."""
     generated = {HERE / "language.md": language(), HERE / "errors.md": errors(), HERE / "catalog.md": catalog()}
-    generated[HERE / "floats.md"] = floats()
+    generated |= {HERE / "floats.md": floats(), HERE / "command-line.md": command_line()}
     others = [ROOT / "README.md", ROOT / "rules" / "README.md", *sorted(HERE.glob("*.md"))]
     return generated | {page: included(page) for page in others if page not in generated}
 

@@ -47,7 +47,8 @@ class Program:
     Attributes:
         plan: the plan that runs.
         threads: the number of threads of a run.
-        inputs, outputs: the interface, in the model's order.
+        inputs: names, types and shapes of the inputs, in the model's order.
+        outputs: the same of the outputs.
         variants: the plans for all targets that the model was compiled for.
     """
 

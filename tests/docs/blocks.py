@@ -7,16 +7,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+PAGES = [
+    *(ROOT / name for name in ("README.md", "CHANGELOG.md", "CONTRIBUTING.md", "SECURITY.md", "rules/README.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+]
 
 
 @dataclass(frozen=True)
 class Block:
-    """One block: its language, the words after that, its text, and where it begins."""
+    """One block: its language, its title (a file's name, or `fails`), its text, and where it begins."""
 
     page: Path
     line: int
     language: str
-    words: tuple[str, ...]
+    title: str
     text: str
 
     @property
@@ -29,7 +33,7 @@ def blocks(page: Path) -> list[Block]:
     """All fenced blocks of a page, in order."""
     text = page.read_text(encoding="utf-8")
     found = []
-    for match in re.finditer(r"^```([^\n]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL):
-        language, *words = match[1].split() or [""]
-        found.append(Block(page, text.count("\n", 0, match.start()) + 1, language, tuple(words), match[2]))
+    for match in re.finditer(r'^```(\w*)(?: title="([^"\n]*)")?\n(.*?)^```$', text, re.MULTILINE | re.DOTALL):
+        line = text.count("\n", 0, match.start()) + 1
+        found.append(Block(page, line, match[1], match[2] or "", match[3]))
     return found
