@@ -36,9 +36,14 @@ class Timing:
 
 
 def interleave(
-    runners: Mapping[str, Runner], feeds: Feeds, *, seconds: float = 3.0, rounds: int = 8
+    runners: Mapping[str, Runner],
+    feeds: Feeds,
+    *,
+    seconds: float = 3.0,
+    rounds: int = 8,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, Timing]:
-    """Time each of `runners` on `feeds` for about `seconds` in total, in `rounds` bursts.
+    """Time each of `runners` on `feeds` for about `seconds` in total by a `clock`, in `rounds` bursts.
 
     The first run of each burst warms up caches and threads, and is not counted.
     """
@@ -49,12 +54,12 @@ def interleave(
         for name, runner in runners.items():
             time.sleep(PAUSE)
             runner(feeds)
-            stop = time.perf_counter()
+            stop = clock()
             end = stop + seconds / rounds
             while stop < end:
-                start = time.perf_counter()
+                start = clock()
                 runner(feeds)
-                stop = time.perf_counter()
+                stop = clock()
                 times[name].append(stop - start)
     return {name: _timing(sorted(found)) for name, found in times.items()}
 

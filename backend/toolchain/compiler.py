@@ -31,6 +31,8 @@ _OPTIONS: Mapping[str, str] = {
     "amx_bf16": "amx-bf16",
     "amx_int8": "amx-int8",
 }
+_IN_ASSEMBLER = ("amx_bf16", "amx_int8")
+"""Features whose instructions are written out in assembler: gcc needs no option for them, and gcc 10 has none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +50,8 @@ class Compiler:
         level = _LEVELS.get((target.machine, target.isa))
         if level is None:
             return _FLAGS
-        extras = [_OPTIONS[feature] for feature in target.features]
+        named = (f for f in target.features if self.is_clang or f not in _IN_ASSEMBLER)
+        extras = [_OPTIONS[feature] for feature in named]
         if self.is_zig:
             cpu = {"armv8-a": "generic"}.get(level, level.replace("-", "_"))
             chosen = ["-mcpu=" + "+".join([cpu, *extras]).replace("amx-", "amx_")]
@@ -60,6 +63,11 @@ class Compiler:
             # gcc would load all elements of a step first, and spill sums: more are alive than there are registers
             chosen.append("-fno-schedule-insns")
         return (*_FLAGS, *chosen)
+
+    @property
+    def is_clang(self) -> bool:
+        """Whether this is clang, by itself or as Zig's."""
+        return self.is_zig or "clang" in self.version
 
     @property
     def is_zig(self) -> bool:

@@ -123,13 +123,7 @@ K_INLINE void n_amx_release(void) { __asm__ volatile("tilerelease"); }
     else fn##1x1(a, a_row, a_step, b, b_row, b_step, sums, c_row, steps, add, next, pace); \
   }
 
-/* bf16; bytes, unsigned or signed in A and B */
-#ifdef __AMX_BF16__
 N_AMX_TILES(n_amx_bf16, "bf16ps")
-#endif
-#ifdef __AMX_INT8__
-N_AMX_TILES(n_amx_u8s8, "busd")
-N_AMX_TILES(n_amx_s8s8, "bssd")
-#endif
+N_AMX_TILES(n_amx_u8s8, "busd") /* bytes, unsigned in A and signed in B */
 
 #endif
