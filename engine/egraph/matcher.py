@@ -26,11 +26,16 @@ more, and matches are read as printed, since `freeze` copies all tables.
 from __future__ import annotations
 
 import contextlib
+import importlib
+import importlib.util
+import sys
 import threading
 import weakref
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from types import ModuleType
 from typing import Any
 
 from ...system import scoped
@@ -91,9 +96,30 @@ class Query:
     kinds: tuple[tuple[str, str], ...] = ()
 
 
-def preload() -> None:
-    """Import egglog before it is needed, since that takes long."""
-    import egglog.bindings  # noqa: F401
+_PACKAGE = "egglog"
+_LOADING = threading.Lock()
+
+
+@cache
+def bindings() -> ModuleType:
+    """Return `egglog.bindings`, loaded without the package around it.
+
+    The package imports black, graphviz, OpenTelemetry and more for its own language, which takes twenty times as long
+    as the bindings. Nothing of it is used here, so its dependencies need not be installed.
+
+    Raises ModuleNotFoundError if egglog is not installed."""
+    with _LOADING:
+        if _PACKAGE in sys.modules:
+            return importlib.import_module(f"{_PACKAGE}.bindings")
+        spec = importlib.util.find_spec(_PACKAGE)
+        if spec is None:
+            raise ModuleNotFoundError(f"No module named {_PACKAGE!r}", name=_PACKAGE)
+        sys.modules[_PACKAGE] = importlib.util.module_from_spec(spec)  # its path, without running it
+        try:
+            return importlib.import_module(f"{_PACKAGE}.bindings")
+        finally:  # a later import of egglog runs all of it
+            del sys.modules[_PACKAGE]
+            sys.modules.pop(f"{_PACKAGE}.bindings", None)
 
 
 _LEFT: list[tuple[threading.Thread, Any]] = []
@@ -112,13 +138,11 @@ class Matcher:
     """An egglog e-graph of e-nodes and registered queries; for one thread only."""
 
     def __init__(self) -> None:
-        from egglog.bindings import EGraph
-
         thread = threading.current_thread()
         for left in tuple(_LEFT):
             if left[0] is thread:
                 _LEFT.remove(left)
-        self._egraph: Any = EGraph()
+        self._egraph: Any = bindings().EGraph()
         weakref.finalize(self, _drop, thread, self._egraph).atexit = False
         self._tables: set[str] = set()
         self._queries: dict[str, list[tuple[int, Query]]] = {}

@@ -23,7 +23,7 @@ from ...errors import RewriteError, UserError
 from ...system import scoped
 from ...system.process_pool import collect_seldom
 from ...system.progress import Progress, ignore
-from ..egraph.matcher import preload
+from ..egraph import matcher
 from .child_process import Child, start
 from .saturate import Limits
 
@@ -141,7 +141,7 @@ def main(module: str) -> None:
     collect_seldom()
     out = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # whatever a library prints must not get between the messages
-    preload()
+    matcher.bindings()  # before the task arrives
     if module:
         import_module(module)
     task: Task = pickle.load(sys.stdin.buffer)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import subprocess
 import sys
 import threading
 from collections.abc import Sequence
@@ -115,6 +116,22 @@ def test_another_thread_may_collect_a_matcher(monkeypatch: pytest.MonkeyPatch) -
     assert left_to(threading.current_thread())
     Matcher()
     assert not left_to(threading.current_thread())
+
+
+def test_only_the_bindings_of_egglog_are_loaded_and_its_package_stays_whole() -> None:
+    code = """
+import sys
+from rewrite.engine.egraph.matcher import Matcher
+Matcher()
+print(*sorted({"black", "graphviz", "opentelemetry", "anywidget", "cloudpickle", "egglog"} & set(sys.modules)))
+import egglog
+from rewrite.engine.egraph.matcher import bindings
+assert egglog.bindings.EGraph is bindings().EGraph
+assert egglog.EGraph() is not None
+Matcher()
+"""
+    done = subprocess.run([sys.executable, "-P", "-c", code], capture_output=True, text=True, check=True, timeout=120)
+    assert done.stdout.split() == []
 
 
 def left_to(thread: threading.Thread) -> list[object]:
