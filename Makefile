@@ -19,7 +19,7 @@ help:
 	@echo 'make site    the documentation site, into build/site; a broken link fails'
 	@echo 'make nightly check all rules, proofs included, score the checker, test kernels for Arm'
 	@echo 'make bench   set up, then measure against the peers; writes docs/measurements/benchmarks.md'
-	@echo 'make wheel   build the wheel into dist/'
+	@echo 'make wheel   build the wheels, of the compiler and of the runtime alone, into dist/'
 	@echo 'make editors the VS Code extension and the tree-sitter grammar into dist/ (needs npm)'
 	@echo 'make venv    the environment with everything for development, in $(VENV)'
 
@@ -88,7 +88,9 @@ bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.run $(ARGS)
 
 wheel: $(BIN)/python
+	rm -f dist/onnx_rewrite-*.whl
 	$(BIN)/python -m pip wheel --quiet --no-deps --wheel-dir dist .
+	$(BIN)/python -m distribution.runtime_wheel dist/onnx_rewrite-*.whl
 
 # npm is needed here only; the extension's own dependency, the client library of VS Code, ends up inside the package.
 VSCE ?= @vscode/vsce@4

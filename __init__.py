@@ -40,7 +40,10 @@ _EXPORTS = {
 def __getattr__(name: str) -> Any:
     if name not in _EXPORTS:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = import_module(_EXPORTS[name], __name__)
+    from .errors import naming_packages
+
+    with naming_packages(f"rewrite.{name}"):
+        module = import_module(_EXPORTS[name], __name__)
     value = globals()[name] = getattr(module, name, module)
     return value
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from .engine.options import Options
+from .errors import naming_packages
 from .system.progress import Progress, ignore
 
 if TYPE_CHECKING:
@@ -62,14 +63,15 @@ def optimize(
     Raises:
         rewrite.errors.UserError: the model or a rule file cannot be used.
     """
-    from .engine import optimizer
+    with naming_packages("optimizing a model"):
+        from .engine.optimizer import optimize as optimize_model
 
     options = Options.of(
         rules=rules, std_rules=std_rules, numerics=numerics, shapes=shapes, time_limit=time_limit,
         node_limit=node_limit, memory_limit=memory_limit, disabled=disabled, schedule=schedule,
         precision=precision, why_not=why_not, mapped=mapped,
     )  # fmt: skip
-    return optimizer.optimize(Path(model) if isinstance(model, str | PathLike) else model, options, progress)
+    return optimize_model(Path(model) if isinstance(model, str | PathLike) else model, options, progress)
 
 
 def compile(
@@ -102,7 +104,8 @@ def compile(
     Raises:
         rewrite.errors.UserError: the model or a rule file cannot be used, or there is no C compiler.
     """
-    from .backend.compile_model import compile_model
+    with naming_packages("compiling a model"):
+        from .backend.compile_model import compile_model
 
     options = Options.of(
         rules=rules, std_rules=std_rules, numerics=numerics, precision=precision, shapes=shapes,
@@ -120,4 +123,5 @@ def load(bundle: str | PathLike[str], *, threads: int | None = None) -> Program:
     """
     from .backend.bundle.load_bundle import load as load_program
 
-    return load_program(Path(bundle), threads=threads)
+    with naming_packages("this bundle"):  # types that NumPy lacks
+        return load_program(Path(bundle), threads=threads)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 
@@ -39,6 +41,35 @@ class UserError(RewriteError):
     """Invalid input: a model, rule file, option, cache or bundle that cannot be used; `where` names it."""
 
     exit_code = 2
+
+
+PACKAGES: Mapping[str, str] = {
+    "rewrite": "onnx-rewrite", "egglog": "onnx-rewrite", "jinja2": "onnx-rewrite", "lark": "onnx-rewrite",
+    "onnx": "onnx", "platformdirs": "onnx-rewrite", "ml_dtypes": "ml_dtypes", "onnxruntime": "onnxruntime",
+}  # fmt: skip
+"""Packages that only some tasks need, and what brings them: `rewrite` stands for the parts that compile."""
+
+
+class NotInstalled(UserError):
+    """A task that needs a package which is not installed."""
+
+    @classmethod
+    def of(cls, task: str, package: str = "rewrite") -> NotInstalled:
+        """Return the error about a task, such as `compiling a model`, and one of `PACKAGES`."""
+        needs = "more than the runtime" if package == "rewrite" else f"the package {package}"
+        return cls(f"{task} needs {needs}: pip install {PACKAGES[package]}")
+
+
+@contextmanager
+def naming_packages(task: str) -> Iterator[None]:
+    """Raise NotInstalled, which says what to install, where the block fails to import one of `PACKAGES`."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        package = (error.name or "").partition(".")[0]
+        if package not in PACKAGES:
+            raise
+        raise NotInstalled.of(task, package) from error
 
 
 class NotAModel(UserError):

@@ -33,7 +33,7 @@ def extensions() -> list[Extension]:
         return []
     from Cython.Build import cythonize
 
-    flags = ["-O3", "-pthread", "-fno-math-errno", "-fno-trapping-math", "-Wno-unreachable-code-fallthrough"]
+    flags = ["-O3", "-g0", "-pthread", "-fno-math-errno", "-fno-trapping-math", "-Wno-unreachable-code-fallthrough"]
     directives = {"language_level": 3, "boundscheck": False, "wraparound": False, "cdivision": True}
     modules = []
     for source in sources:

@@ -18,8 +18,12 @@ if TYPE_CHECKING:
 @cache
 def out() -> Console:
     """Standard output, for results. In a file or a pipe, lines may be longer than on a terminal."""
-    from rich.console import Console
+    try:
+        from rich.console import Console
+    except ModuleNotFoundError:
+        from .plain_console import Console as Plain
 
+        return Plain()  # type: ignore[return-value]
     wide = None if sys.stdout.isatty() or "COLUMNS" in os.environ else 140
     return Console(highlight=False, width=wide)
 
@@ -27,8 +31,12 @@ def out() -> Console:
 @cache
 def err() -> Console:
     """Standard error, for progress, warnings and errors."""
-    from rich.console import Console
+    try:
+        from rich.console import Console
+    except ModuleNotFoundError:
+        from .plain_console import Console as Plain
 
+        return Plain(stderr=True)  # type: ignore[return-value]
     return Console(stderr=True, highlight=False)
 
 

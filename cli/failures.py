@@ -18,7 +18,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from ..errors import RewriteError
+from ..errors import RewriteError, naming_packages
 from ..system.scoped import remove_all, replacing
 from .console import err, say
 
@@ -42,7 +42,8 @@ def run_app(app: Callable[..., Any], arguments: Sequence[str]) -> int:
     _exit_after_interrupt()
     warnings.showwarning = _warn
     try:
-        code = app(args=list(arguments), prog_name="rewrite", standalone_mode=False)
+        with naming_packages("this"):
+            code = app(args=list(arguments), prog_name="rewrite", standalone_mode=False)
         if code == INTERRUPTED:  # Typer's result after a KeyboardInterrupt
             _leave()
         sys.stdout.flush()

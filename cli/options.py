@@ -10,12 +10,18 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 
-from typer import Argument, Option
-
 from ..errors import UserError
 
 if TYPE_CHECKING:
+    from typer import Argument, Option
+
     from ..engine.options import Options
+else:
+    try:
+        from typer import Argument, Option
+    except ModuleNotFoundError:  # only bundles run here: `runtime_application` reads the declarations
+        from .option_declarations import argument as Argument  # noqa: N812
+        from .option_declarations import option as Option  # noqa: N812
 
 
 Numerics = Literal["exact", "reassoc", "fast"]

@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..errors import naming_packages
 from . import tables
 
 if TYPE_CHECKING:
@@ -29,8 +30,9 @@ _NAME = 20
 
 def machine(progress: Any = None) -> Machine:
     """Return the stored profile of this machine. If there is none, measure now and do not store it."""
-    from ..engine.cost import machine as machines
-    from ..engine.cost import microbench
+    with naming_packages("--profile"):
+        from ..engine.cost import machine as machines
+        from ..engine.cost import microbench
 
     found = machines.load()
     if found.source == "calibrated":
@@ -68,17 +70,15 @@ def table(profile: Profile, top: int | None = None) -> Table:
 
 
 def _cells(same: Sequence[KernelTime], profile: Profile, several: bool) -> list[str]:
-    from rich.markup import escape
-
     row, count = same[0], len(same)
     each = sum(r.seconds for r in same) / count
     compute, memory = row.compute, sum(r.memory for r in same) / count
     slowest = max(same, key=lambda r: r.memory)
     rate = f"{row.flops / each / 1e9:.1f}" if row.flops and each else ""
     cells = [
-        escape(" + ".join(_counted(row.kernels))),
-        escape(_nodes(row)),
-        "" if row.shape is None else escape("×".join(map(str, row.shape)) or "scalar"),
+        tables.escape(" + ".join(_counted(row.kernels))),
+        tables.escape(_nodes(row)),
+        "" if row.shape is None else tables.escape("×".join(map(str, row.shape)) or "scalar"),
         str(count) if count > 1 else "",
         tables.milliseconds(each),
         _share(each * count, profile),

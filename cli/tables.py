@@ -17,14 +17,27 @@ SHOWN_OPERATORS = 8
 
 def simple(*columns: str, numbers: Sequence[int] = (), title: str | None = None) -> Table:
     """Return an empty table in the common style; the columns in `numbers` are right-aligned."""
-    from rich import box
-    from rich.table import Table
+    try:
+        from rich import box
+        from rich.table import Table
+    except ModuleNotFoundError:
+        from .plain_console import Table as Plain
 
+        return Plain(columns, numbers)  # type: ignore[return-value]
     table = Table(box=box.SIMPLE_HEAD, title=title, title_justify="left", title_style="bold", pad_edge=False)
     table.show_header = any(columns)
     for index, column in enumerate(columns):
         table.add_column(column, justify="right" if index in numbers else "left", overflow="fold")
     return table
+
+
+def escape(text: str) -> str:
+    """Return a text that shows as it is in a table, whatever brackets it has."""
+    try:
+        from rich.markup import escape as escaped
+    except ModuleNotFoundError:
+        return text
+    return escaped(text)
 
 
 def summary(report: Report, measured: Mapping[str, Timing]) -> Table:

@@ -21,7 +21,7 @@ from typing import Any
 
 import numpy as np
 
-from ...errors import UserError
+from ...errors import UserError, naming_packages
 from ...system.file_contents import size_and_crc
 from ...version import VERSION
 from ..codegen.render import ABI
@@ -93,7 +93,8 @@ def _link(path: Path, manifest: Mapping[str, Any], threads: int | None) -> Progr
 
 def _save(variants: Sequence[tuple[Target, ModelPlan]], path: Path | str, *, threads: int) -> Path:
     """Write a bundle. Imported here: a process that only runs bundles does without the C compiler's driver."""
-    from .save_bundle import save
+    with naming_packages("saving a program"):
+        from .save_bundle import save
 
     return save(variants, path, threads=threads)
 

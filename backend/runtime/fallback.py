@@ -18,7 +18,7 @@ import numpy as np
 from ...engine.ir.graph import Graph, Node, TensorType, ValueType
 from ...engine.ir.protos import attribute_to_proto
 from ...engine.operators.schemas import WORKING_OPSET, find_schema, signature, split_name
-from ...errors import RewriteError, UserError
+from ...errors import RewriteError, UserError, naming_packages
 from ...system import installed_onnxruntime
 from ..ir.kernel_graph import HOST_OPERATORS, Control, Fallback, ModelPlan
 
@@ -80,9 +80,10 @@ class Runner:
     @cached_property
     def evaluator(self) -> Any:
         """The node in ONNX Runtime, else in the reference implementation. Raises UserError if neither has it."""
-        from onnx.reference import ReferenceEvaluator
-
         node = self.node
+        with naming_packages(f"{node.op}, which has no kernel,"):
+            from onnx.reference import ReferenceEvaluator
+
         model = self._model()
         try:
             peer = None if node.op.partition("@")[0] in _DEVIATES else _onnxruntime(model, self.threads)

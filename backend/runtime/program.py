@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ...engine.ir import symbolic
 from ...engine.ir.graph import DType, symbols_of
-from ...errors import UserError
+from ...errors import UserError, naming_packages
 from ..ir.arrays import address
 from ..ir.dataflow import writes
 from ..ir.kernel import Kernel
@@ -151,7 +151,8 @@ class Program:
 
         `machine` is by default the profile that `rewrite calibrate` stored, or the shipped one. Raises UserError as
         `run` does."""
-        from .profile import profile  # it imports the cost model, which running does not need
+        with naming_packages("a profile"):
+            from .profile import profile  # it imports the cost model, which running does not need
 
         return profile(partial(self.record, inputs), self.threads, seconds=seconds, machine=machine)
 

@@ -6,3 +6,6 @@ so that `rewrite --help` and cached runs start fast.
 
 NAMES = ("optimize", "run", "bench", "test", "check", "fmt", "lsp", "rules", "explain", "calibrate", "cache", "warm")
 """In the order of the help."""
+
+RUNTIME_NAMES = ("run", "bench")
+"""Those that run bundles, with NumPy alone."""

@@ -8,13 +8,22 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from typer import Argument, Option
-
 from ...errors import RewriteError, UserError
 from .. import profiling, tables
 from ..console import Stages, out
 from ..measure import PEERS, Feeds, Timing, check_peers, interleave, peer
-from ..options import Json, Precision, Shape, Threads, grouped, parse_pairs, parse_shapes, writable
+from ..options import (
+    Argument,
+    Json,
+    Option,
+    Precision,
+    Shape,
+    Threads,
+    grouped,
+    parse_pairs,
+    parse_shapes,
+    writable,
+)
 from ..results import SCHEMA, finite, timings_json, write_json, write_text
 from .run import load_program, read_array
 
@@ -129,10 +138,11 @@ def feeds_for(
     Sizes that are not in `shapes` are tried until `program` runs. `model` is the model it was compiled from, if known.
     Raises `UserError` for an unknown input, a file that is not an array, and if no sizes work."""
     from ...engine.ir.graph import Graph
-    from ...engine.onnx_io import importer
     from ...engine.verification import random_inputs
 
     if model is not None:
+        from ...engine.onnx_io import importer  # bundles run without the packages that it needs
+
         graph = importer.read(model, shapes=shapes)
     else:
         plan = program.plan

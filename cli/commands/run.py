@@ -5,12 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from typer import Argument, Option
-
 from ...errors import UserError
 from .. import tables
 from ..console import Stages, out, say
-from ..options import Precision, Threads, existing_model, parse_pairs, writable
+from ..options import Argument, Option, Precision, Threads, existing_model, parse_pairs, writable
 from ..results import writing
 
 if TYPE_CHECKING:

@@ -1,0 +1,1 @@
+"""Building what users install, apart from what `pip` builds of `pyproject.toml`."""
