@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_type_hints
 from ..errors import UserError
 
 if TYPE_CHECKING:
-    from typer import Argument, Option
+    from typer import Argument as Argument
+    from typer import Option as Option
 
     from ..engine.options import Options
 else:

@@ -45,7 +45,7 @@ def load(path: Path | str, *, threads: int | None = None) -> Program:
     path = Path(path)
     if threads is not None:
         threads = thread_count(threads)
-    manifest = _read_manifest(path)
+    manifest = read_manifest(path)
     try:
         with ThreadPoolExecutor(2) as pool:  # checks weights while the rest loads
             files = dict(manifest["files"])
@@ -123,7 +123,8 @@ def _choose(path: Path, variants: Iterable[Mapping[str, Any]]) -> tuple[Target, 
     return min(fitting, key=lambda one: rank(one[0]))
 
 
-def _read_manifest(path: Path) -> Mapping[str, Any]:
+def read_manifest(path: Path) -> Mapping[str, Any]:
+    """Return the manifest of a bundle of this version. Raises UserError for anything else."""
     if not is_bundle(path):
         problem = "this is not a bundle: it has no manifest.json" if path.exists() else "there is no such bundle"
         raise UserError(problem, where=str(path), hint=_MAKE)

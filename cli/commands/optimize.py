@@ -53,6 +53,9 @@ class Outputs:
     ] = None
     program: Annotated[Path | None, Option(metavar="DIR", help="The compiled program; default MODEL.rewrite/.")] = None
     emit: Annotated[str, Option(metavar="WHAT", help="What to write: onnx, program, or both.")] = "onnx,program"
+    c: Annotated[
+        bool, Option("--c", help="Write what a program in C needs into the bundle: header, library, plan.")
+    ] = False
 
     def targets(self, model: Path) -> Targets:
         """Return where to write, checked as far as possible before the work begins."""
@@ -75,6 +78,8 @@ class Outputs:
                 hint = "Choose another directory."
                 raise UserError("exists and is not a program of rewrite", where=str(folder), hint=hint)
             writable(folder)
+        if self.c and "program" not in wanted:
+            raise UserError("--c needs the program, which --emit leaves out")
         return {kind: path for kind, path in zip(EMITTED, (file, folder), strict=True) if kind in wanted}
 
 
@@ -131,6 +136,8 @@ def command(
             key = run.key()
             earlier = replay.find(key, verify=verify) if key is not None else None
         done = _replay(run, earlier, stages) if earlier is not None else _make(run, stages)
+        if outputs.c and "program" in done.targets:
+            _add_c(done.targets["program"])
     for stage, seconds in stages.seconds.items():
         done.report.seconds.setdefault(stage, seconds)
     done.show(results)
@@ -243,6 +250,15 @@ def _job(
     options = rules.options(shapes=parse_shapes(compilation.shape), precision=compilation.precision, mapped=True)
     caches = targets.keys() == set(EMITTED) and compilation.keep_source is None
     return Run(model, original, targets, options, threads, compilation, verify, bench, caches)
+
+
+def _add_c(bundle: Path) -> None:
+    import warnings
+
+    from ...backend.bundle.c_bundle import add_c
+
+    if refused := add_c(bundle):
+        warnings.warn(f"the program does not run from C: {refused}", stacklevel=2)
 
 
 def _replay(run: Run, earlier: Earlier, stages: Stages) -> RunResult:

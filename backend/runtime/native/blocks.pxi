@@ -234,8 +234,8 @@ cdef class Block:
 
     cdef int prepare(self, Frame frame, int threads, block_run* run) except -1:
         """Prepare a frame for a run."""
-        run.bases, run.owned, run.sizes = frame.bases, frame.owned, frame.sizes
-        run.bufs = <void**> frame.pointers(self.pointers)
+        run.bases, run.owned, run.sizes = frame.own.bases, frame.own.owned, frame.own.sizes
+        run.bufs = frame.pointers(self.pointers)
         run.threads = max(1, threads)
         run.shares = NULL if self.serial or threads < 2 else frame.shared(self.steps)
         run.stop = _stop
@@ -254,7 +254,7 @@ cdef class Block:
 
         The caller has set the bases of the frame, to memory that holds what the offsets assume. Raises MemoryError, and
         the exception of a signal handler during a long loop."""
-        if frame.count < self.frame_bases:
+        if frame.own.count < self.frame_bases:
             raise ValueError("the frame has too few bases")
         self.launch(frame, threads)
 
@@ -268,7 +268,7 @@ cdef class Block:
         cdef bytes record
         cdef double* times
         cdef int i, failed
-        if frame.count < self.frame_bases:
+        if frame.own.count < self.frame_bases:
             raise ValueError("the frame has too few bases")
         self.prepare(frame, threads, &run)
         found = []

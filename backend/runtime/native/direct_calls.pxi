@@ -1,17 +1,7 @@
 """Direct calls: runs from arrays to arrays in one step, without Python in between."""
 
 
-cdef struct port_t:
-    char kind # of its elements: f, i, u, b (boolean)
-    int ndim
-    int base  # of a frame; 0: unused by kernels
-    int count  # the base that holds its first extent after the block, in whose buffer it is then; 0: it is known before
-    Py_ssize_t itemsize
-    Py_ssize_t nbytes  # if `count` isn't 0, of one iteration
-    Py_ssize_t* shape
-
-
-cdef bint _fits(const Py_buffer* view, const port_t* port) noexcept:
+cdef bint _fits(const Py_buffer* view, const call_port* port) noexcept:
     """Return whether an array fits a port."""
     cdef const char* text = view.format
     cdef char kind
@@ -40,14 +30,6 @@ cdef bint _fits(const Py_buffer* view, const port_t* port) noexcept:
     return True
 
 
-cdef bint _overlap(const Py_buffer* a, const Py_buffer* b) noexcept:
-    return <char*> a.buf < <char*> b.buf + b.len and <char*> b.buf < <char*> a.buf + a.len
-
-
-cdef bint _same(const Py_buffer* a, const Py_buffer* b) noexcept:
-    return a.buf == b.buf and a.len == b.len
-
-
 cdef class Call:
     """A run for inputs of given types and sizes, of a program that is one block. What comes after the block in rare cases
     is not done here: `rest` has the conditions of each such item, rows `(base, offset, wanted)`, and if all of one are
@@ -65,7 +47,7 @@ cdef class Call:
     cdef list frames
     cdef int bases
     cdef int threads
-    cdef port_t* ports  # of inputs, then of outputs
+    cdef call_port* ports  # of inputs, then of outputs
     cdef int ins
     cdef int outs
     cdef bint stacks  # the first extent of some output is known after the block
@@ -87,7 +69,7 @@ cdef class Call:
         from numpy import ndarray
 
         cdef int i = 0, axis
-        cdef port_t* port
+        cdef call_port* port
         if block.frame_bases > bases:
             raise ValueError("too few bases")
         self.block = block
@@ -115,10 +97,10 @@ cdef class Call:
             if not (0 <= given < self.ins and 0 <= made < self.outs):
                 raise ValueError("no such input or output")
             self.shares[given * self.outs + made] = 1
-        self.ports = <port_t*> PyMem_Malloc(max(1, self.ins + self.outs) * sizeof(port_t))
+        self.ports = <call_port*> PyMem_Malloc(max(1, self.ins + self.outs) * sizeof(call_port))
         if self.ports == NULL:
             raise MemoryError
-        memset(self.ports, 0, max(1, self.ins + self.outs) * sizeof(port_t))
+        memset(self.ports, 0, max(1, self.ins + self.outs) * sizeof(call_port))
         for row in [*[(*row, None, None, 0) for row in inputs], *outputs]:
             port = &self.ports[i]
             port.kind = ord(row[1])
@@ -213,7 +195,7 @@ cdef class Call:
             if self.rest and self.unfinished(frame):
                 return None
             if out is not None:
-                self.copy_out(frame, views)
+                call_copy_out(&frame.own, self.ports, frame.spans, self.ins, self.outs)
             elif self.stacks:
                 self.take_stacked(frame, found)
             return found
@@ -249,59 +231,37 @@ cdef class Call:
         """Point the frame's bases at the arrays, or at copies of those that kernels cannot use in place.
 
         False if two outputs share memory."""
-        cdef int i, j
-        cdef bint suits
-        cdef Py_buffer* view
+        cdef int i, placed
         for i in range(self.ins + self.outs):
-            view = &views[i]
-            if not self.ports[i].base or not view.len:
-                continue
-            suits = memory_suits(view.buf, view.len) or (i >= self.ins and not given)
-            if given:
-                for j in range(self.ins, self.ins + self.outs):
-                    if j != i and _overlap(view, &views[j]):
-                        if i >= self.ins:
-                            return False
-                        if not (self.shares[i * self.outs + j - self.ins] and _same(view, &views[j])):
-                            suits = False
-            if suits:
-                frame.bases[self.ports[i].base] = <int64_t> <uintptr_t> view.buf
-                continue
-            frame.hold(self.ports[i].base, view.len)
-            if i < self.ins:
-                memcpy(<void*> <uintptr_t> frame.bases[self.ports[i].base], view.buf, view.len)
+            frame.spans[i].data, frame.spans[i].size = <char*> views[i].buf, views[i].len
+        placed = call_place(&frame.own, self.ports, frame.spans, self.ins, self.outs, given, self.shares)
+        if placed == CALL_NO_MEMORY:
+            raise MemoryError("for copies of arrays")
+        if placed != CALL_PLACED:
+            return False
         for base, size in self.memory:
             frame.hold(base, size)
         return True
-
-    cdef void copy_out(self, Frame frame, Py_buffer* views) noexcept:
-        """Copy the outputs that were not written in place to the caller's arrays."""
-        cdef int i
-        cdef void* made
-        for i in range(self.ins, self.ins + self.outs):
-            made = <void*> <uintptr_t> frame.bases[self.ports[i].base]
-            if views[i].len and made != views[i].buf:
-                memcpy(views[i].buf, made, views[i].len)
 
     cdef int take_stacked(self, Frame frame, list found) except -1:
         """Return outputs that a loop has stacked as fresh arrays; the next run reuses their buffers."""
         cdef int i
         cdef int64_t count
         cdef Py_ssize_t size
-        cdef port_t* port
+        cdef call_port* port
         cdef Store store
         cdef Buffer buffer
         for i in range(self.outs):
             port = &self.ports[self.ins + i]
             if not port.count:
                 continue
-            count = frame.bases[port.count]
+            count = frame.own.bases[port.count]
             size = count * port.nbytes
             store = self.stores[i]
             if store.size != max(1, size):
                 self.stores[i] = store = Store(size)
             buffer = store.take()
             if size:
-                memcpy(buffer.memory, frame.owned[port.base], size)
+                memcpy(buffer.memory, frame.own.owned[port.base], size)
             found[i] = self.make((count, *self.shapes[i]), self.dtypes[i], buffer)
         return 0

@@ -29,7 +29,6 @@ from libc.string cimport memcpy, memset
 
 cdef extern from "memory.h" nogil:
     void* memory_take(size_t size)
-    bint memory_suits(const void* start, size_t size)
 
 
 cdef extern from "walk.h" nogil:
@@ -44,6 +43,40 @@ cdef extern from "walk.h" nogil:
     ctypedef struct walk_share:
         pass
     double walk_clock()
+
+
+cdef extern from "frame.h" nogil:
+    ctypedef struct frame_t:
+        int count
+        int64_t* bases
+        void** owned
+        size_t* sizes
+    int frame_make(frame_t* frame, int count)
+    void frame_free(frame_t* frame)
+    int frame_hold(frame_t* frame, int base, size_t size)
+    void** frame_pointers(frame_t* frame, int count)
+    walk_share* frame_shares(frame_t* frame, int count)
+
+
+cdef extern from "call.h" nogil:
+    enum:
+        CALL_PLACED
+        CALL_NO_MEMORY
+    ctypedef struct call_port:
+        char kind
+        int ndim
+        int base
+        int count
+        Py_ssize_t itemsize
+        Py_ssize_t nbytes
+        Py_ssize_t* shape
+    ctypedef struct call_view:
+        char* data
+        size_t size
+    int call_place(
+        frame_t* frame, const call_port* ports, const call_view* views, int ins, int outs, int given, const char* shares
+    )
+    void call_copy_out(const frame_t* frame, const call_port* ports, const call_view* views, int ins, int outs)
 
 
 include "steps.pxi"

@@ -4,119 +4,87 @@
 cdef class Frame:
     """Memory of one run in progress: bases, and buffers that later runs reuse."""
 
-    cdef int64_t* bases
-    cdef readonly int count
-    cdef void** owned
-    cdef size_t* sizes
-    cdef void* bufs
-    cdef int capacity
+    cdef frame_t own
     cdef Py_buffer* views
-    cdef int room  # for views
-    cdef walk_share* shares
-    cdef int steps  # number of steps that there are shares for
+    cdef call_view* spans  # of the views
+    cdef int room  # for both
 
     def __cinit__(self, int count):
-        self.count = count
-        self.bases = <int64_t*> PyMem_Malloc(max(1, count) * sizeof(int64_t))
-        self.owned = <void**> PyMem_Malloc(max(1, count) * sizeof(void*))
-        self.sizes = <size_t*> PyMem_Malloc(max(1, count) * sizeof(size_t))
-        if self.bases == NULL or self.owned == NULL or self.sizes == NULL:
+        if frame_make(&self.own, count):
             raise MemoryError
-        memset(self.bases, 0, count * sizeof(int64_t))
-        memset(self.owned, 0, count * sizeof(void*))
-        memset(self.sizes, 0, count * sizeof(size_t))
 
     def __dealloc__(self):
-        cdef int i
-        if self.owned != NULL:
-            for i in range(self.count):
-                free(self.owned[i])
-        PyMem_Free(self.bases)
-        PyMem_Free(self.owned)
-        PyMem_Free(self.sizes)
-        PyMem_Free(self.bufs)
+        frame_free(&self.own)
         PyMem_Free(self.views)
-        PyMem_Free(self.shares)
+        PyMem_Free(self.spans)
 
     cdef walk_share* shared(self, int count) except NULL:
-        if count > self.steps or self.shares == NULL:
-            PyMem_Free(self.shares)
-            self.steps = 0
-            self.shares = <walk_share*> PyMem_Malloc(max(1, count) * sizeof(walk_share))
-            if self.shares == NULL:
-                raise MemoryError
-            self.steps = count
-        return self.shares
+        cdef walk_share* found = frame_shares(&self.own, count)
+        if found == NULL:
+            raise MemoryError
+        return found
 
     cdef Py_buffer* buffers(self, int count) except NULL:
         if count > self.room or self.views == NULL:
             PyMem_Free(self.views)
+            PyMem_Free(self.spans)
             self.room = 0
             self.views = <Py_buffer*> PyMem_Malloc(max(1, count) * sizeof(Py_buffer))
-            if self.views == NULL:
+            self.spans = <call_view*> PyMem_Malloc(max(1, count) * sizeof(call_view))
+            if self.views == NULL or self.spans == NULL:
                 raise MemoryError
             self.room = count
         return self.views
 
-    cdef void* pointers(self, int count) except NULL:
-        if count > self.capacity or self.bufs == NULL:
-            PyMem_Free(self.bufs)
-            self.bufs = PyMem_Malloc(max(1, count) * sizeof(void*))
-            if self.bufs == NULL:
-                self.capacity = 0
-                raise MemoryError
-            self.capacity = count
-        return self.bufs
+    cdef void** pointers(self, int count) except NULL:
+        cdef void** found = frame_pointers(&self.own, count)
+        if found == NULL:
+            raise MemoryError
+        return found
 
     def set(self, int base, int64_t address):
         """Point a base at an address. Base 0 stays 0."""
-        if not 0 < base < self.count:
+        if not 0 < base < self.own.count:
             raise IndexError(base)
-        self.bases[base] = address
+        self.own.bases[base] = address
 
     def base(self, int base):
         """Return the address of a base."""
-        if not 0 <= base < self.count:
+        if not 0 <= base < self.own.count:
             raise IndexError(base)
-        return self.bases[base]
+        return self.own.bases[base]
 
     def flag(self, int base, int64_t offset):
         """Return whether the byte at an offset from a base is nonzero."""
-        if not 0 <= base < self.count or self.bases[base] + offset == 0:
+        if not 0 <= base < self.own.count or self.own.bases[base] + offset == 0:
             raise IndexError(base)
-        return (<const char*> <uintptr_t> (self.bases[base] + offset))[0] != 0
+        return (<const char*> <uintptr_t> (self.own.bases[base] + offset))[0] != 0
 
     def reserve(self, int base, size_t size):
         """Point a base at a buffer of at least `size` bytes, 64-byte aligned and with 64 bytes of slack.
 
         Its contents are undefined. Later runs reuse the buffer, which grows on demand. Raises MemoryError."""
-        if not 0 < base < self.count:
+        if not 0 < base < self.own.count:
             raise IndexError(base)
         self.hold(base, size)
-        return self.bases[base]
+        return self.own.bases[base]
 
     cdef int hold(self, int base, size_t size) except -1:
-        if self.owned[base] == NULL or self.sizes[base] < size:
-            free(self.owned[base])
-            self.sizes[base] = 0
-            self.owned[base] = memory_take(size)
-            if self.owned[base] == NULL:
-                raise MemoryError(f"{size} bytes for intermediate values")
-            self.sizes[base] = size
-        self.bases[base] = <int64_t> <uintptr_t> self.owned[base]
+        if frame_hold(&self.own, base, size):
+            raise MemoryError(f"{size} bytes for intermediate values")
         return 0
 
     def memory(self, int base, int64_t offset, Py_ssize_t size):
         """Return a view of `size` bytes from `offset` on in the buffer of a base, valid until that changes."""
-        if self.owned[base] == NULL or offset < 0 or offset + size > <int64_t> self.sizes[base]:
+        if self.own.owned[base] == NULL or offset < 0 or offset + size > <int64_t> self.own.sizes[base]:
             raise IndexError(offset)
-        return PyMemoryView_FromMemory(<char*> self.owned[base] + offset, size, PyBUF_READ)
+        return PyMemoryView_FromMemory(<char*> self.own.owned[base] + offset, size, PyBUF_READ)
 
     def copy_in(self, int base, int64_t address, size_t size):
         """Reserve a buffer and copy `size` bytes from an address to it."""
         self.reserve(base, size)
         with nogil:
-            memcpy(<void*> <uintptr_t> self.bases[base], <const void*> <uintptr_t> address, size)
+            memcpy(<void*> <uintptr_t> self.own.bases[base], <const void*> <uintptr_t> address, size)
 
 
 cdef enum:

@@ -26,6 +26,7 @@
 #define POOL_IDLE_SPINS 4000  /* about 100 us with the pause: longer than the gap between two runs in a loop */
 #define POOL_SPINS 4000 /* of a thread that waits for another; after that it yields the core between checks */
 #define POOL_OPEN ((uint64_t)1 << 31) /* in the gate: workers may enter */
+#define POOL_END ((uint64_t)1 << 30)  /* in the gate: workers end */
 
 typedef void (*pool_job)(void *context, int tid, int nth);
 
@@ -41,6 +42,7 @@ typedef struct {
   int prepared;
   int pinned_away_from; /* the caller's CPU, which workers avoid; -1 before the first launch */
   pthread_mutex_t taken;
+  pthread_t threads[POOL_MAX];
 #ifdef __linux__
   pid_t ids[POOL_MAX];
   cpu_set_t allowed;
@@ -116,6 +118,7 @@ static void *pool_worker(void *argument) {
     }
     seen = epoch;
     uint64_t gate = atomic_load_explicit(&pool.gate, memory_order_acquire);
+    if (gate & POOL_END) return NULL;
     while ((uint32_t)(gate >> 32) == epoch && gate & POOL_OPEN)
       if (atomic_compare_exchange_weak_explicit(&pool.gate, &gate, gate + 1, memory_order_acq_rel, memory_order_acquire)) {
         if (tid < pool.nth) pool.job(pool.context, tid, pool.nth);
@@ -159,23 +162,20 @@ static int pool_grow(int nth) {
   while (pool.workers < nth - 1) {
     int tid = pool.workers + 1;
     pthread_t thread;
-    pthread_attr_t attributes;
     sigset_t all, before;
     pool_starts[tid].tid = tid;
     pool_starts[tid].seen = atomic_load(&pool.epoch);
     atomic_store(&pool.starting, 1);
-    pthread_attr_init(&attributes);
-    pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     sigfillset(&all); /* signals belong to the threads of the host program */
     pthread_sigmask(SIG_SETMASK, &all, &before);
-    int failed = pthread_create(&thread, &attributes, pool_worker, &pool_starts[tid]);
+    int failed = pthread_create(&thread, NULL, pool_worker, &pool_starts[tid]);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
-    pthread_attr_destroy(&attributes);
     if (failed) {
       atomic_store(&pool.starting, 0);
       break;
     }
     while (atomic_load(&pool.starting)) sched_yield();
+    pool.threads[tid] = thread;
     pool.workers = tid;
     pool.pinned_away_from = -1;
   }
@@ -221,6 +221,20 @@ static int pool_run(pool_job job, void *context, int nth) {
   for (int spins = 0; (uint32_t)gate; gate = atomic_load_explicit(&pool.gate, memory_order_acquire)) pool_relax(&spins);
   pthread_mutex_unlock(&pool.taken);
   return nth;
+}
+
+/* End all workers and wait for them: before a library that contains this code may be unloaded. The next job starts new
+ * ones. */
+static inline void pool_stop(void) {
+  pthread_mutex_lock(&pool.taken);
+  const uint32_t epoch = atomic_load_explicit(&pool.epoch, memory_order_relaxed) + 1;
+  atomic_store_explicit(&pool.gate, (uint64_t)epoch << 32 | POOL_END, memory_order_release);
+  atomic_store(&pool.epoch, epoch);
+  pool_wake();
+  for (int tid = 1; tid <= pool.workers; tid++) pthread_join(pool.threads[tid], NULL);
+  pool.workers = 0;
+  atomic_store(&pool.gate, 0);
+  pthread_mutex_unlock(&pool.taken);
 }
 
 #endif
