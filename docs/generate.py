@@ -3,8 +3,8 @@
 `errors.md` comes from the rule files in `tests/rules_fail` and their `.expected` messages, the table of functions in
 `language.md` from `grammar/builtins.py`, the last table of `catalog.md` from the rules that no entry names. The table
 of kernels in `floats.md` comes from the registry of lowerers, `command-line.md` from the commands. A code block below
-the comment `<!-- include: FILE::NAME -->` holds the rule, or the Python region between `# region NAME` and
-`# endregion`, of that file.
+the comment `<!-- include: FILE::NAME -->` holds the rule, or the region between `# region NAME` and `# endregion` (in C
+after `//`), of that file.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def region(file: Path, name: str) -> str:
     if file.suffix == ".rules":
         found = re.search(rf"^rule {name}\b.*?(?=\n\n|\Z)", text, re.MULTILINE | re.DOTALL)
     else:
-        found = re.search(rf"(?<=# region {name}\n).*?(?=^ *# endregion)", text, re.MULTILINE | re.DOTALL)
+        found = re.search(rf"(?<=region {name}\n).*?(?=^ *(?:#|//) endregion)", text, re.MULTILINE | re.DOTALL)
     assert found is not None, f"{file} has no {name!r}"
     return textwrap.dedent(found[0]).strip("\n") + "\n"
 

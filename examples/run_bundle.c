@@ -30,6 +30,7 @@ int main(int count, char **arguments) {
   rewrite_context *context;
   rewrite_error error;
   if (count != 2) return fail("usage: run_bundle BUNDLE");
+  // region run
   if (rewrite_open(arguments[1], &program, &error)) return fail(error.message);
   if (rewrite_context_new(program, 0, &context, &error)) return fail(error.message);
   const size_t ins = rewrite_input_count(program), outs = rewrite_output_count(program);
@@ -39,13 +40,15 @@ int main(int count, char **arguments) {
     for (int axis = 0; axis < port->rank; axis++)
       dims[i][axis] = port->dims[axis] == REWRITE_FREE_DIM ? 2 : port->dims[axis];
     inputs[i] = array_for(port, dims[i]);
-    for (size_t k = 0; port->type == REWRITE_F32 && k < inputs[i].size / sizeof(float); k++) ((float *)inputs[i].data)[k] = 1;
+    float *values = inputs[i].data;
+    for (size_t k = 0; port->type == REWRITE_F32 && k < inputs[i].size / sizeof(float); k++) values[k] = 1;
   }
   for (size_t i = 0; i < outs; i++) {
     if (rewrite_output_dims(context, inputs, ins, i, dims[MOST + i], &error)) return fail(error.message);
     outputs[i] = array_for(rewrite_output(program, i), dims[MOST + i]);
   }
   if (rewrite_run(context, inputs, ins, outputs, outs, &error)) return fail(error.message);
+  // endregion
   for (size_t i = 0; i < outs; i++) {
     const rewrite_port *port = rewrite_output(program, i);
     printf("%s [", port->name);

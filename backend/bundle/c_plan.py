@@ -3,8 +3,8 @@
 Python reads a plan as JSON, assigns buffers and links it. For C all of that is done when the bundle is saved: pointers
 of steps are a base and an offset, and only sizes are left to compute. `runtime/c_library/plan.h` describes the format.
 
-Steps, views, concatenations in place, shapes, conditions on data and versions by size are supported. What Python drives,
-loops and strings are not, and the library says so when it opens the bundle.
+Steps, views, concatenations in place, shapes, conditions on data and versions by size are supported. What Python
+drives, loops and strings are not, and the library says so when it opens the bundle.
 """
 
 from __future__ import annotations

@@ -56,6 +56,9 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path, tmp_path: Path)
         "cli/*.html",
         "backend/kernels/*/*.j2",
         "backend/kernels/*/*.h",
+        "backend/runtime/c_library/*.[ch]",
+        "backend/runtime/native/*.h",
+        "system/*.h",
         "engine/cost/*.c",
     ):
         wanted = {path.relative_to(ROOT).as_posix() for path in ROOT.glob(pattern)}

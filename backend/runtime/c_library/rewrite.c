@@ -237,18 +237,18 @@ static rewrite_status take_arrays(rewrite_context *context, const layout_t *layo
       continue;
     }
     if (job.problem) return failed(error, REWRITE_INVALID_ARGUMENT, "%s '%s': %s", kind, port->port.name, job.problem);
-    if (!tensor->data && size) return failed(error, REWRITE_INVALID_ARGUMENT, "%s '%s' has no data", kind, port->port.name);
-    if (tensor->size < (size_t)size)
-      return failed(error, REWRITE_INVALID_ARGUMENT, "%s '%s' has %zu bytes, %lld are needed", kind, port->port.name,
-                    tensor->size, (long long)size);
-    if ((uintptr_t)tensor->data % (port->port.element_size < 16 ? port->port.element_size : 16))
-      return failed(error, REWRITE_INVALID_ARGUMENT, "%s '%s' is not aligned to its elements", kind, port->port.name);
     for (int axis = 0; made && tensor->dims && axis < port->port.rank; axis++) {
       const int64_t wanted = layout_size(&job, &port->dims[axis]);
       if (tensor->rank != port->port.rank || tensor->dims[axis] != wanted)
         return failed(error, REWRITE_INVALID_ARGUMENT, "output '%s' has other dims than the model: dim %d is %lld",
                       port->port.name, axis, (long long)wanted);
     }
+    if (!tensor->data && size) return failed(error, REWRITE_INVALID_ARGUMENT, "%s '%s' has no data", kind, port->port.name);
+    if (tensor->size < (size_t)size)
+      return failed(error, REWRITE_INVALID_ARGUMENT, "%s '%s' has %zu bytes, %lld are needed", kind, port->port.name,
+                    tensor->size, (long long)size);
+    if ((uintptr_t)tensor->data % (port->port.element_size < 16 ? port->port.element_size : 16))
+      return failed(error, REWRITE_INVALID_ARGUMENT, "%s '%s' is not aligned to its elements", kind, port->port.name);
     for (int other = plan->inputs; made && other < i; other++)
       if (view->size && call_overlap(view, &context->views[other]))
         return failed(error, REWRITE_INVALID_ARGUMENT, "the outputs '%s' and '%s' overlap",

@@ -58,27 +58,27 @@ class CProgram:
             getattr(self.library, f"rewrite_{name}").restype = ctypes.POINTER(Port)
             getattr(self.library, f"rewrite_{name}_count").restype = ctypes.c_size_t
         self.program, self.context = ctypes.c_void_p(), ctypes.c_void_p()
-        self._call("rewrite_open", str(bundle).encode(), ctypes.byref(self.program))
+        self.call("rewrite_open", str(bundle).encode(), ctypes.byref(self.program))
         self.inputs, self.outputs = self._ports("input"), self._ports("output")
-        self._call("rewrite_context_new", self.program, threads, ctypes.byref(self.context))
+        self.call("rewrite_context_new", self.program, threads, ctypes.byref(self.context))
 
     def _ports(self, kind: str) -> list[Port]:
         count = getattr(self.library, f"rewrite_{kind}_count")(self.program)
         port = getattr(self.library, f"rewrite_{kind}")
         return [port(self.program, ctypes.c_size_t(i)).contents for i in range(count)]
 
-    def _call(self, name: str, *arguments: Any) -> None:
+    def call(self, name: str, *arguments: Any) -> None:
         error = Error()
         if getattr(self.library, name)(*arguments, ctypes.byref(error)):
             raise CError(error)
 
     def output_shapes(self, inputs: Sequence[Array | None]) -> list[tuple[int, ...]]:
-        given, keep = _tensors(inputs)
+        given, keep = tensors(inputs)
         found = []
         for number, port in enumerate(self.outputs):
             dims = (ctypes.c_int64 * max(1, port.rank))()
             count = ctypes.c_size_t(len(inputs))
-            self._call("rewrite_output_dims", self.context, given, count, ctypes.c_size_t(number), dims)
+            self.call("rewrite_output_dims", self.context, given, count, ctypes.c_size_t(number), dims)
             found.append(tuple(dims[: port.rank]))
         del keep
         return found
@@ -91,9 +91,9 @@ class CProgram:
             given[name] if (name := port.name.decode()) in given else np.empty(shape, DType.from_onnx(port.type).numpy)
             for port, shape in zip(self.outputs, shapes, strict=True)
         ]
-        (ins, keep), (outs, keep_out) = _tensors(inputs), _tensors(outputs)
+        (ins, keep), (outs, keep_out) = tensors(inputs), tensors(outputs)
         sizes = ctypes.c_size_t(len(inputs)), ctypes.c_size_t(len(outputs))
-        self._call("rewrite_run", self.context, ins, sizes[0], outs, sizes[1])
+        self.call("rewrite_run", self.context, ins, sizes[0], outs, sizes[1])
         del keep, keep_out
         return {port.name.decode(): array for port, array in zip(self.outputs, outputs, strict=True)}
 
@@ -102,7 +102,7 @@ class CProgram:
         self.library.rewrite_context_free(self.context)
 
 
-def _tensors(arrays: Sequence[Array | None]) -> tuple[Any, list[Any]]:
+def tensors(arrays: Sequence[Array | None]) -> tuple[Any, list[Any]]:
     dims = [(ctypes.c_int64 * max(1, array.ndim))(*array.shape) if array is not None else None for array in arrays]
     found = (Tensor * max(1, len(arrays)))()
     for tensor, array, shape in zip(found, arrays, dims, strict=False):

@@ -26,7 +26,7 @@ static size_t alter(unsigned char *data, size_t size) {
         break;
       case 3:
         memcpy(&word, data + (at - 16) / 8 * 8 + 16, at + 8 < size ? 8 : 1);
-        word += next() % 2 ? 1 : -1;
+        word = (int64_t)((uint64_t)word + (next() % 2 ? 1 : UINT64_MAX));
         memcpy(data + (at - 16) / 8 * 8 + 16, &word, at + 8 < size ? 8 : 1);
         break;
       default: return next() % 8 ? size : 16 + (at - 16) / 8 * 8;
