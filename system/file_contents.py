@@ -8,15 +8,18 @@ import hashlib
 import mmap
 import os
 import zlib
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 _CHUNK = 16 << 20
 _COPIED = 1 << 20
 _KERNEL_CHUNK = 64 << 20
 """Bytes per system call, which an interrupt has to wait for."""
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 _UNABLE = (errno.EXDEV, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP, errno.EPERM, errno.EBADF, errno.ETXTBSY)
 
 
@@ -43,9 +46,8 @@ class FileState:
 def checksum_of(data: memoryview) -> str:
     """Return a hash of large data in hexadecimal: SHA-256 over those of its 16 MiB chunks, computed by two threads."""
     chunks = [data[at : at + _CHUNK] for at in range(0, len(data), _CHUNK)]
-    with ThreadPoolExecutor(2) as pool:
-        digests = pool.map(lambda chunk: hashlib.sha256(chunk).digest(), chunks)
-        return hashlib.sha256(b"".join((len(data).to_bytes(8, "little"), *digests))).hexdigest()
+    digests = _in_two_threads(lambda chunk: hashlib.sha256(chunk).digest(), chunks)
+    return hashlib.sha256(b"".join((len(data).to_bytes(8, "little"), *digests))).hexdigest()
 
 
 def size_and_crc(path: Path) -> tuple[int, int]:
@@ -59,10 +61,18 @@ def size_and_crc(path: Path) -> tuple[int, int]:
             return 0, 0
         with data, memoryview(data) as whole:
             size = len(whole)
-            starts = range(0, size, _CHUNK)
-            with ThreadPoolExecutor(2) as pool:
-                found = list((pool.map if len(starts) > 1 else map)(lambda at: _crc(whole, at), starts))
+            found = _in_two_threads(lambda at: _crc(whole, at), range(0, size, _CHUNK))
         return size, zlib.crc32(b"".join(crc.to_bytes(4, "little") for crc in found))
+
+
+def _in_two_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> list[Result]:
+    """Return the results of `work`, which has no effects, for some items, in two threads where that is possible.
+
+    While the interpreter ends, threads that still run cannot have work done by others."""
+    if len(items) > 1:
+        with contextlib.suppress(RuntimeError), ThreadPoolExecutor(2) as pool:
+            return list(pool.map(work, items))
+    return list(map(work, items))
 
 
 def _crc(whole: memoryview, start: int) -> int:

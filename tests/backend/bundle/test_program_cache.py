@@ -53,6 +53,21 @@ def test_a_model_is_compiled_once(model: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (again.threads, len(ProgramCache().entries())) == (1, 1)
 
 
+def test_a_program_is_cached_by_a_process_that_ends_as_soon_as_it_is_compiled(tmp_path: Path) -> None:
+    loaded, path = onnx.parser.parse_model(MODEL), tmp_path / "large.onnx"
+    weights = np.ones((5_000_000, 1), np.float32)  # more than one chunk of the hash and of the checksum
+    loaded.graph.initializer.append(onnx.numpy_helper.from_array(weights, "w"))
+    loaded.graph.node.append(onnx.helper.make_node("Add", ["w", "w"], ["sum"]))
+    loaded.graph.node.append(onnx.helper.make_node("MatMul", ["sum", "row"], ["z"]))
+    loaded.graph.input.append(onnx.helper.make_tensor_value_info("row", onnx.TensorProto.FLOAT, [1, 1]))
+    loaded.graph.output.append(onnx.helper.make_tensor_value_info("z", onnx.TensorProto.FLOAT, [5_000_000, 1]))
+    onnx.save(loaded, path)
+    code = f"import rewrite; rewrite.compile({str(path)!r}, threads=1)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert len(ProgramCache().entries()) == 1
+
+
 def test_a_model_of_another_size_or_with_other_settings_is_not_read_to_search_the_cache(model: Path) -> None:
     program, programs, settings = rewrite.compile(model, threads=1), ProgramCache(), {"threads": 1}
     key = programs.key(model, settings)
