@@ -138,7 +138,7 @@ def floats() -> str:
 
 def commands() -> str:
     """The arguments and options of every command as Markdown tables, the main command first."""
-    from rewrite.cli.app import app
+    from rewrite.cli.application import app
     from typer.main import get_command
 
     root = get_command(app)

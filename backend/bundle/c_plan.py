@@ -31,8 +31,8 @@ FORMAT = 1
 NAME = "plan.bin"
 MAX_RANK = 32
 _ARENA, _WEIGHTS, _SHAPES, _FIRST = 2, 3, 4, 5
-_NUMBER, _SYMBOL, _ADD, _MULTIPLY, _FLOORDIV, _MAX, _MIN, _BROADCAST = range(8)
-_FUNCTIONS = {"floordiv": _FLOORDIV, "max": _MAX, "min": _MIN, "bcast": _BROADCAST}
+_NUMBER, _SYMBOL, _ADD, _MULTIPLY, _FLOORDIV, _MAX, _MIN, _BROADCAST, _SAME = range(9)
+_FUNCTIONS = {"floordiv": _FLOORDIV, "max": _MAX, "min": _MIN, "bcast": _BROADCAST, "same": _SAME}
 
 
 class Weights(Protocol):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rewrite.cli.app import app
+from rewrite.cli.application import app
 from rewrite.engine.rewriting.rule_library import load_rules, recognitions
 from rewrite.soundness import Budget, check
 from typer.main import get_command

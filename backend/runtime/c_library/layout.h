@@ -61,6 +61,10 @@ static int64_t layout_value(layout_job *job, const plan_dim *dim) {
         break;
       case OP_MAX: found = a > b ? a : b; break;
       case OP_MIN: found = a < b ? a : b; break;
+      case OP_SAME:
+        if (a != b) job->problem = "sizes that must be equal are not";
+        found = a;
+        break;
       default: /* OP_BROADCAST */
         if (a != b && a != 1 && b != 1) job->problem = "sizes cannot be broadcast together";
         found = a == 1 ? b : a;

@@ -20,7 +20,7 @@
 /* Bases with a meaning of their own; those of arrays follow. */
 enum { BASE_NONE = 0, BASE_SCRATCH, BASE_ARENA, BASE_WEIGHTS, BASE_SHAPES, BASE_FIRST };
 
-enum { OP_NUMBER = 0, OP_SYMBOL, OP_ADD, OP_MULTIPLY, OP_FLOORDIV, OP_MAX, OP_MIN, OP_BROADCAST, OP_COUNT };
+enum { OP_NUMBER = 0, OP_SYMBOL, OP_ADD, OP_MULTIPLY, OP_FLOORDIV, OP_MAX, OP_MIN, OP_BROADCAST, OP_SAME, OP_COUNT };
 
 typedef struct {
   int64_t code, value;

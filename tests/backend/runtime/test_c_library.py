@@ -14,6 +14,7 @@ import threading
 import warnings
 import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +22,19 @@ import numpy as np
 import onnx
 import pytest
 from numpy.typing import NDArray
-from rewrite.backend.bundle import c_bundle
+from rewrite.backend.bundle import c_bundle, c_plan
 from rewrite.backend.bundle.c_bundle import SOURCES, add_c
+from rewrite.backend.bundle.save_bundle import save
 from rewrite.backend.compile_graph import compile_graph
+from rewrite.backend.ir.kernel_graph import Shape
 from rewrite.backend.ir.target import make_target, runs_here
 from rewrite.backend.runtime.program import Program
 from rewrite.benchmarks import harness
 from rewrite.engine import optimizer
-from rewrite.engine.ir.graph import Constant, DType, Graph, Node
+from rewrite.engine.ir import symbolic
+from rewrite.engine.ir.dim_expr import FUNCTIONS
+from rewrite.engine.ir.dim_parser import parse
+from rewrite.engine.ir.graph import Constant, DType, Graph, Node, TensorType
 from rewrite.engine.onnx_io import importer
 from rewrite.engine.verification import random_inputs
 from rewrite.errors import UserError
@@ -107,6 +113,30 @@ def test_versions_by_size(tmp_path: Path) -> None:
     assert len(program.plan.versions) == 2
     feeds = [{"x": RNG.standard_normal((n, 5)).astype(np.float32)} for n in (1, 4, 2)]
     agree(program, saved(program, tmp_path / "v.rewrite"), *feeds)
+
+
+def test_sizes_are_computed_as_in_python(tmp_path: Path) -> None:
+    """Every function of dims, as the shape of an output."""
+    assert set(c_plan._FUNCTIONS) == {*FUNCTIONS, "floordiv"}
+    dims = ["N*N - 2*N + 7", "(N + 1)//3 + M//(N + 2)", "max(N, M, 3)", "min(N, 5) + bcast(N, M)", "same(N, M)"]
+    dims.append("(3 - N)//2")
+    x, y = Node("Relu", ("x",), ("r",), name="r"), np.zeros((2, 3), np.float32)
+    graph = harness.make_graph([x], {"x": y}, outputs=["r"], symbolic_shapes={"x": ("N", "M")})
+    plan = compile_graph(graph, threads=1).plan
+    shape = Shape("s", tuple(map(parse, dims)))
+    kind = TensorType(DType.I64, (len(dims),))
+    whole = replace(plan, items=(*plan.items, shape), outputs=("r", "s"), types={**plan.types, "s": kind})
+    path = save([(make_target("native"), whole)], tmp_path / "s.rewrite", threads=1)
+    assert add_c(path) == ""
+    found = CProgram(path)
+    for n, m in ((4, 4), (0, 0), (1, 1), (9, 9)):
+        got = found.run({"x": np.zeros((n, m), np.float32)})["s"]
+        assert got.tolist() == [symbolic.evaluate(parse(dim), {"N": n, "M": m}) for dim in dims]
+    with pytest.raises(CError, match="sizes that must be equal are not"):
+        found.run({"x": np.zeros((1, 3), np.float32)})
+    with pytest.raises(CError, match="sizes cannot be broadcast together"):
+        found.run({"x": np.zeros((2, 3), np.float32)})
+    found.close()
 
 
 def test_outputs_of_unknown_rank_are_refused(tmp_path: Path) -> None:
