@@ -191,6 +191,7 @@ V_INLINE vf vexp(vf x) {
   return v_scale(p + 1.0, n);
 }
 V_INLINE vf v_exp_low(vf x) { return vexp(x); }
+V_INLINE vf vexp_normal(vf x) { return vexp(x); } /* its denormals are those of differences beyond 700 */
 V_INLINE vf vexp2(vf y) {
   y = vmax(vset1(-1080.0), y);
   vf n = vround(y);
