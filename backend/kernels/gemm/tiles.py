@@ -18,6 +18,9 @@ from ...ir.target import Target
 
 NOMINAL_ROWS, NOMINAL_COLUMNS = 128, 512  # stand for extents known at run time only
 _CALL, _STORE, _LATENCY = 30.0, 2.0, 4.0  # cycles
+NEAR = 16
+"""Steps of k ahead of which B is fetched into the first-level cache where it outgrows that. A load that misses it delays
+products on Intel's cores even where the second level answers in time."""
 _STREAMED = 4.0  # cycles per vector of B from the second-level cache while that is filled from memory
 _AMX_ROWS, _AMX_VECTORS, _AMX_WORDS = 32, 2, 16  # of a tile, and of a step of k
 _AMX_LOAD, _AMX_LEAST = 12.0, 9.0  # cycles to load 16 rows from the second-level cache; of a product of few rows
@@ -56,6 +59,7 @@ class Tiles:
         rest: MR of the tiles for the remaining rows, descending.
         tail: vectors of the last panel of columns; 0: none, -1: known at run time only.
         full: whether there are full panels.
+        near: steps of k ahead of which a panel is fetched into the first-level cache; 0: it stays there.
         cycles: modeled time of all tiles.
         amx: words of a step of k if the tile is AMX's, else 0.
     """
@@ -65,6 +69,7 @@ class Tiles:
     rest: tuple[int, ...]
     tail: int
     full: bool
+    near: int = 0
     cycles: float = 0.0
     amx: int = 0
 
@@ -72,7 +77,8 @@ class Tiles:
     def sizes(self) -> dict[str, Any]:
         """Template parameters of the tiles."""
         found = {"mr": self.mr, "nv": self.nv, "rest": list(self.rest), "tail": self.tail, "full": self.full}
-        return found | ({"amx": self.amx} if self.amx else {})
+        optional = {"near": self.near, "amx": self.amx}
+        return found | {name: value for name, value in optional.items() if value}
 
     def params(self, a_row: str, a_k: str, a_step: str, b_k: str | int, tail_k: str | int) -> dict[str, Any]:
         """Template parameters of the tiles with the strides of A and B as C expressions (see `tile.j2`)."""
@@ -145,7 +151,8 @@ def choose(
             best = cost, (mr, nv)
     assert best is not None
     mr, nv = best[1]
-    return replace(with_edges(target, mr, nv, rows, columns), cycles=best[0])
+    near = NEAR if 4 * k * nv * target.vector_bytes > 3 * target.l1 else 0
+    return replace(with_edges(target, mr, nv, rows, columns), near=near, cycles=best[0])
 
 
 def choose_words(
