@@ -291,8 +291,15 @@ def measure(target: Target, folder: Path, compiler: Compiler | None = None) -> l
     found = []
     for loop in loops_:
         pattern = re.compile(kernel_name(loop.kernel, target) + loop.function + r"(\.\w+)*$")
-        bodies = [inner_loop(body, target.machine) for name, body in functions.items() if pattern.match(name)]
-        found.append((loop, max(bodies, key=lambda c: c.products, default=Counts())))
+
+        def counts(code: Mapping[str, Sequence[Instruction]], pattern: re.Pattern[str] = pattern) -> Counts:
+            bodies = (inner_loop(body, target.machine) for name, body in code.items() if pattern.match(name))
+            return max(bodies, key=lambda c: c.products, default=Counts())
+
+        best = counts(functions)
+        if not best.products:  # of equal functions of two kernels gcc keeps one
+            best = counts(compiled([loop.kernel], target, folder / "alone", compiler))
+        found.append((loop, best))
     return found
 
 
