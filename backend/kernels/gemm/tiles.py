@@ -19,8 +19,8 @@ from ...ir.target import Target
 NOMINAL_ROWS, NOMINAL_COLUMNS = 128, 512  # stand for extents known at run time only
 _CALL, _STORE, _LATENCY = 30.0, 2.0, 4.0  # cycles
 NEAR = 16
-"""Steps of k ahead of which B is fetched into the first-level cache where it outgrows that. A load that misses it delays
-products on Intel's cores even where the second level answers in time."""
+"""Steps of k ahead of which B is fetched into the first-level cache, where it outgrows that. On Intel's cores a load
+that misses it delays products even where the second level answers in time."""
 _STREAMED = 4.0  # cycles per vector of B from the second-level cache while that is filled from memory
 _AMX_ROWS, _AMX_VECTORS, _AMX_WORDS = 32, 2, 16  # of a tile, and of a step of k
 _AMX_LOAD, _AMX_LEAST = 12.0, 9.0  # cycles to load 16 rows from the second-level cache; of a product of few rows

@@ -1,0 +1,145 @@
+"""Single layers of real networks as a share of what the machine allows, by vector extension and layout.
+
+    python -m benchmarks.layers [gemm resnet50 mobile depthwise pool rows] [--targets avx512,avx2] [--only 1x1]
+
+Each line is one layer of `benchmarks.kernels`, compiled for each layout of images without the choice that a network
+makes between them. The share is that of the peak of fused multiply-adds of the *same* vector extension, or of the
+bandwidth of the memory that holds the operands, whichever takes longer. Winograd's algorithm may exceed the peak. Times
+are 10th percentiles of the thread's CPU time. The peak is measured before and after each run, since clocks change.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from rewrite.backend.compile_graph import compile_graph
+from rewrite.cli import profiling
+from rewrite.engine.cost import microbench
+from rewrite.system import scoped
+from rewrite.system.compiler import c_compilers
+
+from . import harness, kernels
+
+if TYPE_CHECKING:
+    from rewrite.engine.cost.machine import Machine
+
+DEFAULT = ("gemm", "resnet50", "mobile", "depthwise", "pool", "rows", "attention")
+_LAST = {
+    "Conv": "rewrite.ChannelsLastConv",
+    "ConvTranspose": "rewrite.ChannelsLastConvTranspose",
+    "MaxPool": "rewrite.ChannelsLastMaxPool",
+    "AveragePool": "rewrite.ChannelsLastAveragePool",
+}
+
+
+def layouts(layer: kernels.Layer) -> Iterator[tuple[str, kernels.Layer]]:
+    """Yield the layer as it is, and if it is one of images, with their channels last."""
+    yield "", layer
+    if layer.nodes[0].op in _LAST:
+        first, *others = layer.nodes
+        nodes = [dataclasses.replace(first, op=_LAST[first.op]), *others]
+        inputs = {name: np.ascontiguousarray(np.moveaxis(x, 1, -1)) for name, x in layer.inputs.items()}
+        yield "last", dataclasses.replace(layer, nodes=nodes, inputs=inputs)
+
+
+def peak_of(lanes: int, folder: Path) -> Callable[[], float]:
+    """Return a function that measures the flop/s of multiply-adds of vectors for a third of a millisecond."""
+    library = folder / "peak.so"
+    source = Path(microbench.__file__).with_suffix(".c")
+    flags = ["-O3", "-march=native", "-ffp-contract=fast", f"-DWIDTH={lanes}", "-pthread", "-shared", "-fPIC"]
+    subprocess.run([*c_compilers()[0], *flags, str(source), "-o", str(library)], check=True)
+    function = ctypes.CDLL(str(library)).peak
+    function.restype = ctypes.c_double
+    function.argtypes = [ctypes.c_double]
+    return lambda: float(function(1e-5))
+
+
+def measure(layer: kernels.Layer, machine: Machine, peak: Callable[[], float], seconds: float) -> dict[str, Any]:
+    """Return the kernels of a layer, the microseconds of a run, and its share of what limits it."""
+    graph = harness.make_graph(layer.nodes, layer.inputs, constants=layer.constants, outputs=["y"])
+    program = compile_graph(graph, threads=1)
+    feeds = {name: harness.aligned(array.shape, array.dtype) for name, array in layer.inputs.items()}
+    for name, array in layer.inputs.items():  # aligned ones are read where they lie
+        feeds[name][...] = array
+    out = program.run(feeds)
+    rows = program.profile(feeds, seconds=0.0, machine=machine).rows
+    flops, memory = sum(row.flops for row in rows), sum(row.memory for row in rows)
+    times, shares = [], []
+    end = time.thread_time() + seconds
+    while len(times) < 20 or time.thread_time() < end:
+        before = peak()
+        program.run(feeds, out=out)
+        start = time.thread_time()
+        program.run(feeds, out=out)
+        times.append(time.thread_time() - start)
+        shares.append(flops / times[-1] / max(before, peak()))
+    bound, fast = flops / machine.flops >= memory, sorted(times)[len(times) // 10]
+    return {
+        "kernels": "+".join(kernel for row in rows for kernel in row.kernels),
+        "us": fast * 1e6,
+        "share": sorted(shares)[-1 - len(shares) // 10] if bound else memory / fast,
+        "of": "peak" if bound else max(rows, key=lambda row: row.memory).level,
+    }
+
+
+def table(sets: Sequence[str], only: str, seconds: float) -> Iterator[dict[str, Any]]:
+    """Measure the layers with the vector extension of this process, and yield a record for each layer and layout."""
+    machine = profiling.machine()
+    yield {"machine": machine.cpu, "flops": machine.flops, "bandwidths": machine.bandwidths}
+    with scoped.directory("layers") as folder:
+        peak = peak_of(machine.lanes, folder)
+        for name in sets:
+            for layer in kernels.SETS[name]():
+                for layout, variant in layouts(layer) if only in layer.label else ():
+                    yield {"layer": layer.label, "layout": layout, **measure(variant, machine, peak, seconds)}
+
+
+def main() -> None:
+    """Measure with each target in a process of its own, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("sets", nargs="*", default=list(DEFAULT), help=f"some of {', '.join(kernels.SETS)}")
+    parser.add_argument(
+        "--targets", default="avx512,avx2", help="vector extensions; the machine's best must come first"
+    )
+    parser.add_argument("--only", default="", help="layers whose label contains this")
+    parser.add_argument("--seconds", type=float, default=0.2, help="for each layer, layout and target")
+    parser.add_argument("--json", action="store_true", help="one object per layer, with this process's extension")
+    options = parser.parse_args()
+    if unknown := [name for name in options.sets if name not in kernels.SETS]:
+        parser.error(f"no set {unknown[0]!r}; there are {', '.join(kernels.SETS)}")
+    if options.json:
+        for record in table(options.sets, options.only, options.seconds):
+            print(json.dumps(record), flush=True)
+        return
+    command = [sys.executable, "-m", "rewrite.benchmarks.layers", *options.sets, "--json", "--only", options.only]
+    command += ["--seconds", str(options.seconds)]
+    found: dict[tuple[str, str], list[str]] = {}
+    targets = options.targets.split(",")
+    for target in targets:
+        limit = {} if target == "avx512" else {"REWRITE_MAX_ISA": target}
+        done = subprocess.run(command, env=os.environ | limit, capture_output=True, text=True, check=True)
+        head, *records = map(json.loads, done.stdout.splitlines())
+        rates = ", ".join(f"{rate / 1e9:.0f}" for rate in head["bandwidths"])
+        print(f"{target}: {head['machine']}, {head['flops'] / 1e9:.0f} GFLOP/s; L1, L2, L3, DRAM {rates} GB/s")
+        for record in records:
+            cell = f"{record['us']:.0f} | {record['share']:.0%} {record['of']} | {record['kernels']}"
+            found.setdefault((record["layer"], record["layout"]), []).append(cell)
+    print("\n| layer | layout |" + "".join(f" {t}, µs | share of | kernels |" for t in targets))
+    print("| --- | --- |" + " ---: | ---: | --- |" * len(targets))
+    for (layer, layout), cells in found.items():
+        print(f"| {layer} | {layout} | {' | '.join(cells)} |")
+
+
+if __name__ == "__main__":
+    main()
