@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..errors import naming_packages
+from ..system.short_text import duration, memory_size, plural
 from . import tables
 
 if TYPE_CHECKING:
@@ -18,12 +19,6 @@ if TYPE_CHECKING:
 
 CALIBRATION = 2.0
 """Seconds for measuring a machine without a stored profile."""
-_KEYS = {
-    "kernels": "kernels", "operators": "ops", "nodes": "nodes", "shape": "shape", "seconds": "seconds", "idle": "idle",
-    "threads": "threads", "flops": "flops", "bytes": "nbytes", "least_compute": "compute", "least_memory": "memory",
-    "level": "level", "bound": "bound", "native": "native",
-}  # fmt: skip
-"""Keys of a kernel in docs/json.md, and the fields that they show."""
 _NAMED = 4
 _NAME = 20
 
@@ -65,7 +60,7 @@ def table(profile: Profile, top: int | None = None) -> Table:
         share = _share(sum(row.seconds for row in rest), profile)
         found.add_row(f"[dim]{len(kinds) - len(shown)} more (--top)[/]", "", "", str(len(rest)), "", share)
     between = _share(profile.between, profile)
-    found.add_row("[dim]between kernels[/]", "", "", "", tables.milliseconds(profile.between), between)
+    found.add_row("[dim]between kernels[/]", "", "", "", duration(profile.between), between)
     return found
 
 
@@ -80,7 +75,7 @@ def _cells(same: Sequence[KernelTime], profile: Profile, several: bool) -> list[
         tables.escape(_nodes(row)),
         "" if row.shape is None else tables.escape("×".join(map(str, row.shape)) or "scalar"),
         str(count) if count > 1 else "",
-        tables.milliseconds(each),
+        duration(each),
         _share(each * count, profile),
         rate,
         _percent(compute, each) if rate else "",
@@ -124,24 +119,11 @@ def summary(profile: Profile) -> list[str]:
     rates = ", ".join(
         f"{level} {rate / 1e9:.0f}" for level, rate in zip(("L1", "L2", "L3", "DRAM"), m.bandwidths, strict=True)
     )
-    sizes = ", ".join(tables.size(size) for size in m.sizes)
-    threads = tables.plural(profile.threads, "thread")
+    sizes = ", ".join(memory_size(size) for size in m.sizes)
+    threads = plural(profile.threads, "thread")
     source = "measured" if m.source == "calibrated" else "assumed"
     return [
-        f"{threads}: {tables.milliseconds(profile.seconds)} per run (median of {profile.runs}), "
-        f"{flops / max(profile.seconds, 1e-12) / 1e9:.0f} GFLOP/s; the limits allow {tables.milliseconds(least)}",
+        f"{threads}: {duration(profile.seconds)} per run (median of {profile.runs}), "
+        f"{flops / max(profile.seconds, 1e-12) / 1e9:.0f} GFLOP/s; the limits allow {duration(least)}",
         f"one thread, {source}: {m.flops / 1e9:.0f} GFLOP/s; GB/s: {rates}; caches {sizes}",
     ]
-
-
-def profile_json(profile: Profile) -> dict[str, Any]:
-    """Return the profile as docs/json.md describes it."""
-    machine = profile.machine
-    return {
-        "threads": profile.threads,
-        "runs": profile.runs,
-        "seconds": profile.seconds,
-        "between": profile.between,
-        "machine": {"flops": machine.flops, "sizes": machine.sizes, "bandwidths": machine.bandwidths},
-        "kernels": [{key: getattr(row, name) for key, name in _KEYS.items()} for row in profile.rows],
-    }

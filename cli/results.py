@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import math
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,14 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from ..errors import UserError
+from ..pages.page import finite, make_page
 from ..system import scoped
-from . import tables
 
 if TYPE_CHECKING:
     from .measure import Timing
 
 SCHEMA = 2
-TEMPLATE = Path(__file__).with_name("report_page.html")
 
 
 @contextlib.contextmanager
@@ -47,17 +45,6 @@ def write_json(data: Mapping[str, Any], target: Path, *, ensure_ascii: bool = Fa
         write_text(text, target)
 
 
-def finite(value: Any) -> Any:
-    """Convert tuples to lists, paths to strings, and NaN and infinities, which JSON lacks, to None."""
-    if isinstance(value, Mapping):
-        return {str(key): finite(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [finite(item) for item in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return str(value) if isinstance(value, Path) else value
-
-
 def timings_json(measured: Mapping[str, Timing], threads: int) -> dict[str, Any]:
     """Return timings in seconds by engine."""
     engines = {
@@ -68,18 +55,8 @@ def timings_json(measured: Mapping[str, Timing], threads: int) -> dict[str, Any]
 
 
 def write_page(data: Mapping[str, Any], target: Path) -> None:
-    """Write the results of a run as one self-contained HTML page."""
-    import jinja2
-
-    environment = jinja2.Environment(autoescape=True, undefined=jinja2.StrictUndefined)
-    environment.filters["basename"] = lambda path: Path(path).name
-    values = {"bench": None, "fallbacks": {}, **data}
-    values["rules"] = sorted((r for r in data["rules"] if r["matches"]), key=lambda r: (-r["in_result"], r["name"]))
-    ok = data["verify"].get("ok")
-    values["verdict"] = "not done" if ok is None else "passed" if ok else "failed"
-    longest = max(data["seconds"].values(), default=0) or 1
-    page = environment.from_string(TEMPLATE.read_text()).render(**values, ms=tables.milliseconds, longest=longest)
-    write_text(page, target)
+    """Write the results of a run, as docs/json.md describes them, as one HTML page without a network."""
+    make_page("report", Path(data["model"]).name, data).save(target)
 
 
 @dataclass(frozen=True, slots=True)

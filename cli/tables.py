@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from ..system.short_text import duration, memory_size, plural
+
 if TYPE_CHECKING:
     from rich.table import Table
 
@@ -50,7 +52,7 @@ def summary(report: Report, measured: Mapping[str, Timing]) -> Table:
     for what in ("weights", "file"):
         sizes = stored.get(f"{what}_before", 0), stored.get(f"{what}_after", 0)
         if any(sizes):
-            table.add_row(what, *(size(n) if n else "" for n in sizes), change(*sizes) if all(sizes) else "")
+            table.add_row(what, *(memory_size(n) if n else "" for n in sizes), change(*sizes) if all(sizes) else "")
     if "rewrite" in measured:
         peer = measured.get("onnxruntime")
         times = [None if peer is None else peer.median, measured["rewrite"].median]
@@ -60,7 +62,7 @@ def summary(report: Report, measured: Mapping[str, Timing]) -> Table:
         times = [report.cost_before, report.cost_after]
     label = "time of a run" if times[0] is None or measured else "predicted time"
     ratio = "" if times[0] is None else change(times[0], times[1])  # type: ignore[arg-type]
-    table.add_row(label, *("" if t is None else milliseconds(t) for t in times), ratio)
+    table.add_row(label, *("" if t is None else duration(t) for t in times), ratio)
     return table
 
 
@@ -170,14 +172,9 @@ def timings(measured: Mapping[str, Any], base: str) -> Table:
     for name, timing in measured.items():
         ratio = timing.median / measured[base].median
         faster = "" if name == base else f"{ratio:.2f}×"
-        times = map(milliseconds, (timing.median, timing.low, timing.high))
+        times = map(duration, (timing.median, timing.low, timing.high))
         table.add_row(name, *times, str(timing.runs), faster)
     return table
-
-
-def plural(count: int, noun: str) -> str:
-    """Return a number of things, such as `1 node` or `2 nodes`."""
-    return f"{count} {noun}{'s' * (count != 1)}"
 
 
 def change(before: float, after: float) -> str:
@@ -186,19 +183,3 @@ def change(before: float, after: float) -> str:
         return "-"
     percent = round(100 * (after - before) / before)
     return f"{percent:+d} %" if percent else "0 %"
-
-
-def milliseconds(seconds: float) -> str:
-    """Format a time in the most readable unit."""
-    if seconds < 1e-3:
-        return f"{seconds * 1e6:.1f} µs"
-    return f"{seconds * 1e3:.2f} ms" if seconds < 10 else f"{seconds:.1f} s"
-
-
-def size(count: float) -> str:
-    """Format a number of bytes in the most readable unit."""
-    for unit in ("B", "KiB", "MiB"):
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} GiB"

@@ -20,13 +20,14 @@ from .operators.schemas import declared_operators
 from .options import Options
 from .rewriting.rule_library import load_rules, operators_of
 from .saturation.saturate import Limits, Saturation
-from .saturation.why_not import WhyNot, why_not
+from .saturation.why_not import NearMiss, WhyNot, why_not
 from .stage_values import Chosen, Saturated, Setup
 
 
 @dataclass(slots=True)
 class Outcome:
-    """Result for one graph: the nodes chosen for each target, the saturation report, and the answer to --why-not.
+    """Result for one graph: the nodes chosen for each target, the saturation report, the answer to --why-not, and where
+    rules that changed nothing came closest.
 
     `seconds` are wall-clock times by stage, `computed` is the processor time of all stages."""
 
@@ -34,6 +35,7 @@ class Outcome:
     saturation: Saturation
     seconds: dict[str, float] = field(default_factory=dict)
     why_not: WhyNot | None = None
+    near_misses: dict[str, NearMiss] = field(default_factory=dict)
     computed: float = 0.0
 
 
@@ -114,7 +116,15 @@ def _optimize(
         saturation.add(runs["saturate for kernels"].saturation)
     # last, because it adds the right sides that it tries to the e-graph
     missed = _why_not(runs, setup, job.options.why_not) if job.options.why_not else None
-    return Outcome(chosen, saturation, seconds, missed, time.process_time() - begun)
+    near = _near_misses(runs, setup, saturation) if job.options.near_misses else {}
+    return Outcome(chosen, saturation, seconds, missed, near, time.process_time() - begun)
+
+
+def _near_misses(runs: Mapping[str, Saturated], setup: Setup, saturation: Saturation) -> dict[str, NearMiss]:
+    """Return where each rule that changed nothing came closest to it, if anywhere."""
+    idle = [name for name, count in saturation.counts.items() if not count.applied]
+    answers = {name: _why_not(runs, setup, name) for name in idle}
+    return {name: found.misses[0] for name, found in answers.items() if found is not None and found.misses}
 
 
 def _why_not(runs: Mapping[str, Saturated], setup: Setup, name: str) -> WhyNot | None:

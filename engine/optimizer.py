@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..errors import UserError
 from ..grammar.library.load import Library
 from ..system.progress import Progress, ignore
+from ..system.short_text import clipped
 from . import pipeline
+from .cost.cost_model import CostModel
 from .extraction.decode import TermValues
 from .graph_job import Job, Outcome
 from .ir import bodies
@@ -33,12 +35,13 @@ from .rewriting.schedule import make_plan
 from .saturation import child_process, degraded_retry
 from .saturation.child_process import Child
 from .saturation.saturate import Limits
-from .saturation.why_not import WhyNot, combined
+from .saturation.why_not import NearMiss, WhyNot, combined
 from .stage_values import Source
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
+    from ..pages.page import Page
     from .verification.verify import Verification
 
 LOG = logging.getLogger("rewrite.engine")
@@ -53,7 +56,8 @@ class Optimized:
 
     `graph_in` is the model as read, `portable` the graph that `model` is written from (standard operators at the
     input's opset), `native` the graph for our own kernels. `library` holds the rules, `operators` those that the
-    library declares for this model. `why_not` explains the rule that the options name."""
+    library declares for this model. `why_not` explains the rule that the options name, `near_misses` has where rules
+    that changed nothing came closest. `costs` are the cost models of the results, by target."""
 
     graph_in: Graph
     portable: Graph
@@ -63,6 +67,11 @@ class Optimized:
     library: Library = field(repr=False)
     operators: Mapping[str, Declared] = field(default_factory=dict, repr=False)
     why_not: WhyNot | None = None
+    near_misses: Mapping[str, NearMiss] = field(default_factory=dict, repr=False)
+    costs: Mapping[str, CostModel] = field(default_factory=dict, repr=False)
+
+    def __repr__(self) -> str:
+        return f"<Optimized {clipped(self.graph_in.name, 30)}: {self.report.summary()}; .model, .show()>"
 
     @cached_property
     def model(self) -> ModelProto:
@@ -77,6 +86,31 @@ class Optimized:
 
         before, after = (pipeline.export(expand_definitions(g, self.operators)) for g in (self.graph_in, self.portable))
         return before, after
+
+    def _repr_html_(self) -> str:
+        return self.report._repr_html_()
+
+    def page(self) -> Page:
+        """Return the report as an HTML page: both graphs with their derivations, predicted costs, rules."""
+        from ..pages.page import make_page
+
+        return make_page("report", self.graph_in.name, {**self.report.as_json(), **self.pictures()})
+
+    def pictures(self) -> dict[str, Any]:
+        """Return what a report shows besides `report`: graphs, near misses, texts of rules (docs/json.md)."""
+        from .pictures import graph_data  # slow to import
+
+        matched = {rule.name for rule in self.report.rules if rule.matches}
+        made = {name for graph in (self.portable, self.native) for node in graph.nodes for name in node.rules}
+        return {
+            "graphs": graph_data.graphs_data(self.graph_in, self.portable, self.native, self.costs),
+            "near_misses": graph_data.near_miss_data(self.near_misses),
+            "rule_texts": graph_data.rule_sources(self.library, matched | made),
+        }
+
+    def show(self) -> None:
+        """Show the report in the notebook, or in the browser; `rewrite MODEL --report` measures the kernels, too."""
+        self.page().show()
 
     def explain(self, node: str) -> list[str]:
         """Return the history of a node of the result, or of the original model, as lines of text."""
@@ -119,7 +153,11 @@ def optimize(
         cost = works[0].costs[0]
         report = make_report(library, graphs, first.saturation, extraction, cost, options.precision, seconds)
     missed = combined([outcome.why_not for work in works for outcome in work.outcomes if outcome.why_not])
-    return Optimized(source.graph, portable, native, report, options, library, source.operators, missed)
+    near = {name: miss for work in works for outcome in work.outcomes for name, miss in outcome.near_misses.items()}
+    costs: dict[str, CostModel] = {model.target: model for model in works[0].costs}
+    return Optimized(
+        source.graph, portable, native, report, options, library, source.operators, missed, near, costs
+    )  # fmt: skip
 
 
 def _works(source: Source, options: Options) -> list[_ModelGraphs]:

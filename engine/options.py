@@ -9,19 +9,21 @@ from pathlib import Path
 from typing import Any
 
 from ..errors import UserError
+from ..system.short_text import clipped
 
 NUMERICS = ("exact", "reassoc", "fast")
 """Classes of rules, each wider than the one before: same bits, other rounding, finite values assumed."""
 PRECISIONS = ("f32", "bf16", "int8")
 """Precisions of products; each but the first is the name of the ruleset that lowers products to it."""
-_NOT_IN_KEY = ("rules", "why_not", "mapped")
+_NOT_IN_KEY = ("rules", "why_not", "near_misses", "mapped")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Options:
     """Validated options of one optimization, as `api.optimize` documents them. Time is that of computing.
 
-    `cost` says what the cost model predicts, `threads` what it assumes. The constructor raises `UserError` for values
+    `cost` says what the cost model predicts, `threads` what it assumes. With `near_misses`, results show where rules
+    that changed nothing came closest to it. The constructor raises `UserError` for values
     that make no sense."""
 
     rules: Sequence[Path] = ()
@@ -37,6 +39,7 @@ class Options:
     cost: str = "latency"
     threads: int = 1
     why_not: str | None = None
+    near_misses: bool = False
     mapped: bool = False
 
     @classmethod
@@ -57,6 +60,12 @@ class Options:
         object.__setattr__(self, "rules", tuple(map(Path, self.rules)))
         object.__setattr__(self, "disabled", tuple(self.disabled))
         object.__setattr__(self, "shapes", dict(self.shapes))
+
+    def __repr__(self) -> str:
+        """Return the options that differ from their defaults."""
+        default = Options()
+        changed = {name: value for name in self.__slots__ if (value := getattr(self, name)) != getattr(default, name)}
+        return f"<Options {clipped(', '.join(f'{k}={v!r}' for k, v in changed.items()), 300) or 'by default'}>"
 
     def key(self) -> dict[str, Any]:
         """Return the settings that decide the result, for cache keys; the texts of rule files are not included."""

@@ -176,8 +176,7 @@ def _unwritten(saturated: Saturated, setup: Setup, written: frozenset[str]) -> s
 
 def decode(chosen: Chosen, original: Graph, terms: decoding.TermValues | None = None) -> Decoded:
     """Make a graph of the chosen nodes; `original` has the constants and the names."""
-    graph = decoding.decode(chosen.egraph, chosen.extraction, original, evaluated=terms)
-    return Decoded(chosen.target, graph)
+    return Decoded(chosen.target, *decoding.decode_named(chosen.egraph, chosen.extraction, original, evaluated=terms))
 
 
 def export(graph: Graph) -> Any:

@@ -8,6 +8,8 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ..errors import UserError
+from ..pages import short_tables
+from ..system.short_text import clipped, duration, listed, plural
 from .ir.bodies import all_bodies
 from .ir.names import LOWER_PRECISION
 
@@ -31,6 +33,10 @@ class RuleReport:
     in_result: int
     seconds: float = 0.0
     reason: str = ""
+
+    def __repr__(self) -> str:
+        counts = f"{self.matches} matches, {self.applied} applied, {plural(self.in_result, 'node')} made"
+        return f"<RuleReport {clipped(self.name)}: {counts}>"
 
 
 @dataclass(slots=True)
@@ -56,6 +62,23 @@ class Report:
     measured: dict[str, Any] = field(default_factory=dict)
     verify: dict[str, Any] = field(default_factory=dict)
     outputs: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<Report: {self.summary()}>"
+
+    def _repr_html_(self) -> str:
+        used = sorted((rule for rule in self.rules if rule.in_result), key=lambda r: (-r.in_result, r.name))
+        rows = [(rule.name, rule.in_result, rule.applied, rule.matches) for rule in used]
+        title = f"{self.nodes_before} → {plural(self.nodes_after, 'node')}, predicted "
+        title += f"{duration(self.cost_before)} → {duration(self.cost_after)}"
+        return short_tables.table(title, ("rule", "nodes made", "fired", "matches"), rows, "`.show()` opens the report")
+
+    def summary(self) -> str:
+        """Return nodes, predicted time and the rules that made most nodes, on one line."""
+        used = sorted((rule for rule in self.rules if rule.in_result), key=lambda r: (-r.in_result, r.name))
+        rules = listed(rule.name for rule in used) or "no rules used"
+        times = f"predicted {duration(self.cost_before)} → {duration(self.cost_after)}"
+        return f"{self.nodes_before} → {plural(self.nodes_after, 'node')}, {times}; {rules}"
 
     def as_json(self) -> dict[str, Any]:
         """Return the report as plain JSON values."""

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from ..system.short_text import clipped
 from .cost.cost_model import CostModel
 from .egraph.egraph import EGraph
 from .extraction.extract import Extraction
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from .rewriting.evaluate import Evaluator
 
 _SHOWN = 12  # operators or rules in a summary
+
+
+def _repr(value: object) -> str:
+    return f"<{type(value).__name__}: {clipped(str(value).partition(chr(10))[0], 120)}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,8 @@ class Source:
     library: Library
     operators: Mapping[str, Declared]
 
+    __repr__ = _repr
+
     def __str__(self) -> str:
         return _summary(self.graph)
 
@@ -52,6 +59,8 @@ class Encoded:
 
     graph: Graph
     egraph: EGraph
+
+    __repr__ = _repr
 
     def __str__(self) -> str:
         return _sizes(self.egraph)
@@ -65,6 +74,8 @@ class Saturated:
     egraph: EGraph
     saturation: Saturation
     evaluator: Evaluator
+
+    __repr__ = _repr
 
     def __str__(self) -> str:
         run = self.saturation
@@ -81,6 +92,8 @@ class Chosen:
     egraph: EGraph
     extraction: Extraction
 
+    __repr__ = _repr
+
     def __str__(self) -> str:
         found = self.extraction
         live = [handle for c, handle in found.choice.items() if c not in found.folded]
@@ -91,10 +104,13 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The graph of a target."""
+    """The graph of a target, and the classes of the values that it names."""
 
     target: str
     graph: Graph
+    classes: Mapping[str, int]
+
+    __repr__ = _repr
 
     def __str__(self) -> str:
         return f"{self.target}: {_summary(self.graph)}"

@@ -12,6 +12,7 @@ from typing import Any
 from ..backend.runtime.program import Port
 from ..engine.ir.graph import DType, OtherType
 from ..engine.onnx_io.protobuf_wire import GRAPH, Malformed, fields, varint
+from ..system.short_text import clipped
 
 ELEMENT_NAMES = {
     DType.F32: "float",
@@ -46,6 +47,10 @@ class NodeArg:
     type: str
     shape: list[int | str | None]
 
+    def __repr__(self) -> str:
+        dims = ", ".join("?" if dim is None else str(dim) for dim in self.shape)
+        return f"<NodeArg {clipped(self.name)}: {clipped(f'{self.type}[{dims}]')}>"
+
     @staticmethod
     def of(port: Port) -> NodeArg:
         """Return the description of an input or output of a program."""
@@ -78,6 +83,9 @@ class ModelMetadata:
     graph_description: str = ""
     version: int = 0
     custom_metadata_map: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        return f"<ModelMetadata {clipped(self.graph_name)}: made by {clipped(self.producer_name)}>"
 
 
 _MODEL_TEXTS = {2: "producer_name", 4: "domain", 6: "description"}  # fields of ModelProto

@@ -23,6 +23,7 @@ from ..backend.runtime.interface import deliver
 from ..errors import NotAModel, RewriteError, UserError
 from ..system import installed_onnxruntime
 from ..system.process_pool import usable_cores
+from ..system.short_text import listed
 from . import errors
 from .background import Compilation, Job
 from .metadata import ELEMENT_NAMES, ModelMetadata, NodeArg, read_metadata
@@ -114,6 +115,10 @@ class InferenceSession:
             if type(error) is not UserError:
                 raise
             raise errors.make("Fail", error) from error
+
+    def __repr__(self) -> str:
+        ports = [listed(port.name for port in found) for found in (self._inputs, self._outputs)]
+        return f"<InferenceSession {' → '.join(ports)}: {'compiled' if self.program else 'in ONNX Runtime'}>"
 
     # --- loading ------------------------------------------------------------------------------------------------------
 

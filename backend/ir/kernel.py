@@ -9,6 +9,7 @@ from functools import cached_property
 from typing import Any
 
 from ...engine.ir.graph import ValueType
+from ...system.short_text import clipped
 
 ALIGNMENT = 64
 """Every buffer that a kernel gets starts at a multiple of this many bytes."""
@@ -41,6 +42,9 @@ class Kernel:
     def canonical(self) -> str:
         """Template and params as canonical JSON: equal for equal kernels. Raises TypeError if they are not JSON."""
         return json.dumps([self.template, self.params], sort_keys=True, separators=(",", ":"), allow_nan=True)
+
+    def __repr__(self) -> str:
+        return f"<Kernel {clipped(self.canonical, 120)}>"
 
     def __hash__(self) -> int:
         return hash(self.canonical)

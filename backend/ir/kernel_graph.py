@@ -7,12 +7,13 @@ that Python runs, in order, make up the `ModelPlan`. Everything here is plain da
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...engine.ir.graph import Constant, Node, TensorType, ValueType
 from ...engine.ir.symbolic import Dim, evaluate
+from ...system.short_text import clipped, listed, plural
 from .kernel import UNKNOWN_WORK, Kernel, Origin
 
 HOST_OPERATORS = frozenset({"Range"})
@@ -20,6 +21,10 @@ HOST_OPERATORS = frozenset({"Range"})
 
 Guarded = tuple[tuple[str, bool], ...]
 """Conditions on which an item runs: one-element booleans, each with the value it must have."""
+
+
+def _application(name: str, inputs: Sequence[str], outputs: Sequence[str]) -> str:
+    return f"{listed(outputs)} = {name}({listed(inputs, 5)})"
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,9 @@ class Step:
     only: tuple[tuple[Dim, Dim], ...] = ()
     leading_dimensions: tuple[LeadingDimension, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Step {_application(self.kernel.template, self.inputs, self.outputs)}>"
+
     def work(self, extents: Mapping[str, int]) -> int:
         """Return its work for these extents, `UNKNOWN_WORK` if unknown; 0 if the step must not run at all."""
         if any(evaluate(low, extents) > evaluate(high, extents) for low, high in self.only):
@@ -93,6 +101,9 @@ class Join:
     nodes: tuple[str, ...] = ()
     leading_dimension: int = 0  # in elements; 0: not columns
 
+    def __repr__(self) -> str:
+        return f"<Join {_application('', self.parts, (self.output,))}>"
+
 
 @dataclass(frozen=True)
 class Shape:
@@ -126,6 +137,9 @@ class Control:
     captures: tuple[tuple[str, ...], ...]
     name: str = ""
     when: Guarded = ()
+
+    def __repr__(self) -> str:
+        return f"<Control {_application(self.op, self.inputs, self.outputs)}>"
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +182,9 @@ class Loop:
     ends: bool = False
     name: str = ""
     when: Guarded = ()
+
+    def __repr__(self) -> str:
+        return f"<Loop {_application(self.op, (*self.states, *self.scanned), self.outputs)}>"
 
     @property
     def made(self) -> tuple[str, ...]:
@@ -233,6 +250,13 @@ class ModelPlan:
     defaults: Mapping[str, Constant] = field(default_factory=dict)
     versions: tuple[Version, ...] = ()
     fails: bool = False
+
+    def __repr__(self) -> str:
+        sizes = f"{plural(len(self.items), 'item')}, {plural(len(self.constants), 'constant')}"
+        versions = f", {plural(len(self.versions), 'version')}" if self.versions else ""
+        return (
+            f"<ModelPlan {clipped(self.name, 30)}: {sizes}{versions}, {listed(self.inputs)} → {listed(self.outputs)}>"
+        )
 
     def all_items(self) -> Iterator[Item]:
         """Iterate over the items, each followed by those of its bodies; then over those of all versions."""

@@ -41,6 +41,17 @@ class Placement:
     bound: int
 
 
+@dataclass(frozen=True, slots=True)
+class PlacedBuffer:
+    """A buffer in an arena: `size` bytes at `offset`, in use from item `first` of the plan to item `last`."""
+
+    name: str
+    offset: int
+    size: int
+    first: int
+    last: int
+
+
 def padded(size: int) -> int:
     """Return the size of a placed buffer: a multiple of the alignment.
 

@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 from ...engine.ir import symbolic
 from ...engine.ir.graph import TensorType
 from ...engine.ir.symbolic import Dim
+from ...system.short_text import plural
 from ..ir.arrays import CALLER, aligned
 from ..ir.dataflow import extents_of, plain_symbols, reads, writes
 from ..ir.kernel_graph import (
@@ -153,6 +154,9 @@ class Storage:
     bodies: dict[int, tuple[Storage, ...]] = field(default_factory=dict)  # of control flow, by item number
     versions: tuple[Storage, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<Storage: {plural(len(self.stages), 'stage')}, {plural(len(self.lifetime), 'buffer')}>"
+
     def locate(self, value: str) -> Place:
         """Return the root of a value and its offset there."""
         return self.place.get(value) or Place(value, 0)
@@ -173,6 +177,7 @@ class Layout:
     """Layout of a stage for one set of extents, from which the `Binding`s of the runtime are built."""
 
     placement: Placement
+    buffers: tuple[Buffer, ...]  # what is placed, in the order of first use
     shapes: dict[str, Array]  # the values of `Shape` items
     scratch: int  # bytes per thread
     loops: dict[int, LoopLayout]  # by item number
@@ -401,9 +406,10 @@ def lay_out(storage: Storage, number: int, extents: Mapping[str, int]) -> Layout
                 size = symbolic.evaluate(nbytes(plan.type(root)), extents)
                 buffers[root] = Buffer(root, size, *storage.lifetime[root])
     shapes = {item.output: shape_value(plan, item, extents) for item in stage.numbers}
-    placement = place(list(buffers.values()))
+    placed = tuple(buffers.values())
+    placement = place(placed)
     inner = {at: LoopLayout(body, own, placement.offsets[name]) for name, (at, body, own) in loops.items()}
-    return Layout(placement, shapes, padded(scratch), inner)
+    return Layout(placement, placed, shapes, padded(scratch), inner)
 
 
 def shape_value(plan: ModelPlan, item: Shape, extents: Mapping[str, int]) -> Array:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from ...engine.ir import symbolic
 from ...engine.ir.graph import DType, TensorType, ValueType
 from ...errors import UserError
+from ...system.short_text import clipped
 from ..ir.kernel_graph import ModelPlan
 
 Array = NDArray[Any]
@@ -25,6 +26,9 @@ class Port:
 
     name: str
     type: ValueType
+
+    def __repr__(self) -> str:
+        return f"<Port {clipped(self.name)}: {clipped(str(self.type))}>"
 
     @property
     def dtype(self) -> DType | None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from ...engine.ir import symbolic
 from ...engine.ir.graph import DType, TensorType
 from ...errors import RewriteError, UserError
+from ...system.short_text import clipped
 from ..ir.arrays import address, aligned_copy, is_readable, usable
 from ..ir.kernel import LAUNCH_WORK, SERIAL_WORK, Kernel
 from ..ir.kernel_graph import Control, Fallback, Join, Loop, ModelPlan, Shape, Step, View
@@ -325,6 +326,9 @@ class Launch:
     buffers: tuple[tuple[int, int, bool], ...]
     extents: Mapping[str, int]
     plan: ModelPlan
+
+    def __repr__(self) -> str:
+        return f"<Launch of {clipped(repr(self.item), 120)}>"
 
 
 class Run:

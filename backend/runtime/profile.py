@@ -25,6 +25,8 @@ from ...engine.cost import machine as machines
 from ...engine.cost.machine import Machine, shared_speedup
 from ...engine.cost.operator_cost import PARTIAL, Estimator
 from ...engine.ir import symbolic
+from ...pages import short_tables
+from ...system.short_text import duration, listed, plural
 from ..ir.dataflow import kinds_of, reads
 from ..ir.kernel import Origin
 from ..ir.kernel_graph import Fallback, Item, Loop, Step
@@ -60,6 +62,10 @@ class KernelTime:
     level: str
     native: bool = True
 
+    def __repr__(self) -> str:
+        kernels, ops = listed(self.kernels), listed(self.ops)
+        return f"<KernelTime {kernels} ({ops}): {duration(self.seconds)}, {self.efficiency:.0%} of {self.bound}>"
+
     @property
     def bound(self) -> str:
         """Limiting resource: `compute`, a level of memory, or `launch` if both are negligible."""
@@ -91,6 +97,17 @@ class Profile:
     machine: Machine
     launches: tuple[Launch, ...]
 
+    def __repr__(self) -> str:
+        medians = f"{duration(self.seconds)} per run (median of {self.runs})"
+        return f"<Profile: {medians}, {len(self.rows)} groups of nodes, {plural(self.threads, 'thread')}>"
+
+    def _repr_html_(self) -> str:
+        slowest = sorted(self.rows, key=lambda row: -row.seconds)
+        rows = [
+            (listed(r.kernels), listed(r.ops), duration(r.seconds), f"{r.efficiency:.0%}", r.bound) for r in slowest
+        ]
+        return short_tables.table(repr(self).strip("<>"), ("kernel", "operators", "time", "of limit", "bound"), rows)
+
     @property
     def total(self) -> float:
         """Total seconds: the seconds of all rows and between them."""
@@ -104,7 +121,7 @@ class Profile:
         events: list[dict[str, Any]] = [_meta("process_name", 0, "rewrite")]
         used = max((len(launch.spans) for launch in self.launches), default=0)
         events += [_meta("thread_name", tid, f"thread {tid}") for tid in range(used)]
-        for row, launches in zip(self.rows, _groups(self.launches), strict=True):
+        for row, launches in zip(self.rows, launch_groups(self.launches), strict=True):
             details = {
                 "nodes": list(row.nodes),
                 "operators": list(row.ops),
@@ -115,11 +132,10 @@ class Profile:
                 "share of the roof": round(row.efficiency, 4),
             }
             for launch in launches:
-                kind = {"name": _kernel(launch), "cat": "kernel" if row.native else "python", "ph": "X"}
-                for tid, (start, end) in enumerate(launch.spans):
-                    if end:
-                        times = {"ts": (start - begun) * 1e6, "dur": (end - start) * 1e6}
-                        events.append({**kind, **times, "pid": 0, "tid": tid, "args": details})
+                kind = {"name": template(launch), "cat": "kernel" if row.native else "python", "ph": "X"}
+                for tid, start, end in ran(launch):
+                    times = {"ts": (start - begun) * 1e6, "dur": (end - start) * 1e6}
+                    events.append({**kind, **times, "pid": 0, "tid": tid, "args": details})
         return {"traceEvents": events, "displayTimeUnit": "ns"}
 
 
@@ -130,14 +146,14 @@ def profile(
     machine = machine or machines.load()
     record()  # binds the extents
     first = last = record()
-    groups = _groups(first)
+    groups = launch_groups(first)
     samples: list[tuple[list[float], list[float]]] = [([], []) for _ in groups]  # seconds and waiting of each group
     wholes: list[float] = []
     between: list[float] = []
     end = time.monotonic() + seconds
     while not wholes or (time.monotonic() < end and len(wholes) < _MAX_RUNS):
         last = record()
-        for (times, waits), launches in zip(samples, _groups(last), strict=True):
+        for (times, waits), launches in zip(samples, launch_groups(last), strict=True):
             times.append(sum(b - a for a, b in map(_extent, launches)))
             waits.append(sum(map(_waited, launches)))
         spans = [_extent(launch) for launch in last if launch.spans.any()]
@@ -152,7 +168,7 @@ def profile(
     return Profile(rows, *medians, len(wholes), threads, machine, tuple(last))
 
 
-def _groups(launches: Iterable[Launch]) -> list[list[Launch]]:
+def launch_groups(launches: Iterable[Launch]) -> list[list[Launch]]:
     """Group consecutive launches of the same nodes."""
     return [list(found) for _, found in itertools.groupby(launches, lambda launch: _work(launch.item))]
 
@@ -162,24 +178,30 @@ def _work(item: Item) -> object:
     return item.origins if isinstance(item, Step) and item.origins else id(item)
 
 
-def _ran(launch: Launch) -> NDArray[np.float64]:
+def _thread_spans(launch: Launch) -> NDArray[np.float64]:
     """Return when each thread that ran a step began and ended it."""
     return launch.spans[launch.spans[:, 1] > 0]
 
 
+def ran(launch: Launch) -> list[tuple[int, float, float]]:
+    """Return the threads that ran a step, each with when it began and ended, in seconds of the monotonic clock."""
+    return [(thread, float(begin), float(end)) for thread, (begin, end) in enumerate(launch.spans) if end > 0]
+
+
 def _extent(launch: Launch) -> tuple[float, float]:
     """Return when the first thread began a step and the last one ended it; zeros if no thread ran it."""
-    ran = _ran(launch)
+    ran = _thread_spans(launch)
     return (float(ran[:, 0].min()), float(ran[:, 1].max())) if len(ran) else (0.0, 0.0)
 
 
 def _waited(launch: Launch) -> float:
     """Return the time that threads of a step waited for each other, in seconds of one thread."""
-    ran, (begin, end) = _ran(launch), _extent(launch)
+    ran, (begin, end) = _thread_spans(launch), _extent(launch)
     return (end - begin) - float((ran[:, 1] - ran[:, 0]).mean()) if len(ran) else 0.0
 
 
-def _kernel(launch: Launch) -> str:
+def template(launch: Launch) -> str:
+    """Return the template of a step's kernel, or what else runs."""
     item = launch.item
     if isinstance(item, Step):
         return item.kernel.template
@@ -200,11 +222,11 @@ def _row(
     item = first.item
     origins = item.origins if isinstance(item, Step) else (_origin(first),)
     flops = _flops(item, origins, Estimator(first.extents))
-    threads = max(1, *(len(_ran(launch)) for launch in launches))
+    threads = max(1, *(len(_thread_spans(launch)) for launch in launches))
     found = [places.get(id(launch), (0.0, 0.0, "L1")) for launch in launches]
     levels = {name: sum(least for _, least, level in found if level == name) for _, _, name in found}
     return KernelTime(
-        kernels=tuple(map(_kernel, launches)),
+        kernels=tuple(map(template, launches)),
         parameters=tuple(launch.item.kernel.canonical if isinstance(launch.item, Step) else "" for launch in launches),
         ops=tuple(origin.op for origin in origins),
         nodes=tuple(origin.name for origin in origins) or (item.nodes if isinstance(item, Step) else ()),
@@ -301,7 +323,7 @@ def locate(launches: Sequence[Launch], machine: Machine, threads: int) -> dict[i
         for address, size, _ in launch.buffers:
             if size > 0:
                 last[pages(address, size)] = clock
-        count = max(1, len(_ran(launch)))
+        count = max(1, len(_thread_spans(launch)))
         least = {level: n / _rate(machine, level, count) for level, n in by_level.items()}
         found[id(launch)] = (sum(traffic), sum(least.values()), max(LEVELS, key=lambda level: least[level]))
     return found

@@ -20,11 +20,13 @@ from numpy.typing import NDArray
 from ...engine.ir import symbolic
 from ...engine.ir.graph import DType, symbols_of
 from ...errors import UserError, naming_packages
+from ...system.short_text import listed, plural
 from ..ir.arrays import address
 from ..ir.dataflow import writes
 from ..ir.kernel import Kernel
 from ..ir.kernel_graph import Control, Fallback, Loop, ModelPlan, Step
 from ..ir.target import Target
+from ..memory.arena import PlacedBuffer
 from ..memory.buffer_assignment import SCRATCH, Storage, nbytes, shareable
 from .fallback import Runner, run_control
 from .interface import Interface, Port, deliver
@@ -33,6 +35,7 @@ from .native import executor as native
 
 if TYPE_CHECKING:
     from ...engine.cost.machine import Machine
+    from ...pages.page import Page
     from .profile import Profile
 
 __all__ = ["BoundRun", "Launch", "Port", "Program"]
@@ -85,6 +88,40 @@ class Program:
                 self._hosts[id(item)] = partial(_control, item, inner(item.bodies, storage.bodies[number]))
         self._versions = inner([version.plan for version in plan.versions], storage.versions)
         self._chosen: dict[tuple[int, ...], Program] = {}
+
+    def __repr__(self) -> str:
+        names = [listed(port.name for port in ports) for ports in (self.inputs, self.outputs)]
+        kernels, threads = plural(len(self.plan.kernels), "kernel"), plural(self.threads, "thread")
+        targets = ", ".join(target.isa for target, _ in self.variants)
+        return f"<Program {' → '.join(names)}: {kernels}{f' for {targets}' if targets else ''}, {threads}>"
+
+    def _repr_html_(self) -> str:
+        from ...pages import short_tables  # only notebooks need it
+
+        rows = [(kind, p.name, p.type) for kind in ("inputs", "outputs") for p in getattr(self, kind)]
+        return short_tables.table(repr(self).strip("<>"), ("", "name", "type"), rows, "`.show(inputs)` measures it")
+
+    def page(self, inputs: Mapping[str, Any], *, seconds: float = 1.0) -> Page:
+        """Run the model for about `seconds`; return a page of its kernels over time, the roofline and the arena."""
+        from ...pages.page import make_page
+
+        return make_page("report", self.plan.name, self.pictures(self.profile(inputs, seconds=seconds)))
+
+    def pictures(self, profile: Profile) -> dict[str, Any]:
+        """Return what a report shows of a profiled run: kernels, timeline, memory (docs/json.md)."""
+        from . import run_data  # it imports the cost model, which running does not need
+
+        ran = self.latest
+        size, bound = ran.memory() or (0, 0)
+        return {
+            "profile": run_data.profile_data(profile),
+            "timeline": run_data.timeline(profile),
+            "memory": run_data.memory_data(ran.plan, ran.buffers(), size, bound),
+        }
+
+    def show(self, inputs: Mapping[str, Any], *, seconds: float = 1.0) -> None:
+        """Measure the program and show the page in the notebook, or in the browser."""
+        self.page(inputs, seconds=seconds).show()
 
     # --- running ----------------------------------------------------------------------------------------------------
 
@@ -313,15 +350,42 @@ class Program:
         """Return the operators that run without a native kernel, each with its number of nodes."""
         return self.plan.fallbacks()
 
+    @property
+    def latest(self) -> Program:
+        """The program for the sizes that ran last: itself, or of several versions the one for these."""
+        return next(reversed(self._chosen.values())) if self._chosen else self
+
+    def buffers(self) -> list[PlacedBuffer]:
+        """Return the buffers of the arenas for the latest extents, by stage and offset, arenas on top of each other.
+
+        Empty before the first run of a model with symbolic dims."""
+        found: list[PlacedBuffer] = []
+        base = 0
+        for bound in self._bounds() or ():
+            placement = bound.layout.placement
+            found += [
+                PlacedBuffer(b.name.replace("\0", "loop "), base + placement.offsets[b.name], b.size, b.first, b.last)
+                for b in sorted(bound.layout.buffers, key=lambda b: (placement.offsets[b.name], b.first))
+            ]
+            base += placement.size
+        return found
+
+    def _bounds(self) -> list[Bound] | None:
+        """Return the layouts of all stages for the latest extents; None if these are not known."""
+        stages = self._link.stages
+        bounds = [stage.latest or (None if stage.symbols else self._link.bind(n, {})) for n, stage in enumerate(stages)]
+        known = [bound for bound in bounds if bound is not None]
+        return known if len(known) == len(stages) else None
+
     def memory(self) -> tuple[int, int] | None:
         """Return the size of the arenas and its lower bound, in bytes, for the latest extents.
 
         None before the first run of a model with symbolic dims."""
-        stages = self._link.stages
-        bounds = [stage.latest or (None if stage.symbols else self._link.bind(n, {})) for n, stage in enumerate(stages)]
-        placements = [bound.layout.placement for bound in bounds if bound is not None]
-        known = len(placements) == len(stages)
-        return (sum(p.size for p in placements), sum(p.bound for p in placements)) if known else None
+        bounds = self._bounds()
+        if bounds is None:
+            return None
+        placements = [bound.layout.placement for bound in bounds]
+        return sum(p.size for p in placements), sum(p.bound for p in placements)
 
 
 def _fall_back(item: Fallback, runner: Runner, run: Run) -> None:
@@ -360,6 +424,9 @@ class BoundRun:
         self._values = list(values)
         self._targets = tuple(outputs)
         self.outputs = dict(zip(program.plan.outputs, outputs, strict=True))
+
+    def __repr__(self) -> str:
+        return f"<BoundRun → {listed(self.outputs)}>"
 
     def __call__(self) -> dict[str, Any]:
         """Run; return the outputs, in the same arrays each time. Not for two threads at once."""

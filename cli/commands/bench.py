@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ...errors import RewriteError, UserError
+from ...pages.page import finite
+from ...system.short_text import plural
 from .. import profiling, tables
 from ..console import Stages, out
 from ..measure import PEERS, Feeds, Timing, check_peers, interleave, peer
@@ -24,7 +26,7 @@ from ..options import (
     parse_shapes,
     writable,
 )
-from ..results import SCHEMA, finite, timings_json, write_json, write_text
+from ..results import SCHEMA, timings_json, write_json, write_text
 from .run import load_program, read_array
 
 if TYPE_CHECKING:
@@ -104,7 +106,7 @@ def command(
             measured = measure(program, model, arrays, peers, what.seconds)
             result["bench"] = timings_json(measured, program.threads)
             others = ", the others as named" if precision != "f32" and peers else ""
-            threads_used = tables.plural(program.threads, "thread")
+            threads_used = plural(program.threads, "thread")
             lines += [tables.timings(measured, "rewrite"), f"{threads_used}, {precision}{others}"]
     if str(what.json_file) != "-":
         for line in lines:
@@ -115,10 +117,12 @@ def command(
 
 def _profile(program: Program, feeds: Feeds, what: Measurement, stages: Stages, result: dict[str, Any]) -> list[Any]:
     """Measure each kernel, add the profile to `result`, and return the lines to print."""
+    from ...backend.runtime.run_data import profile_data
+
     machine = profiling.machine(stages)
     stages("profile", {})
     profile = program.profile(feeds, seconds=what.seconds, machine=machine)
-    result["profile"] = profiling.profile_json(profile)
+    result["profile"] = profile_data(profile)
     if what.trace is not None:
         write_text(json.dumps(finite(profile.trace())) + "\n", what.trace)  # for Chrome
     return [profiling.table(profile, what.top or None), *profiling.summary(profile)]

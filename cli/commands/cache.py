@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from ...system.short_text import memory_size
 from .. import tables
 from ..console import out, say
 
@@ -18,7 +19,7 @@ def info() -> None:
     store = Store()
     table = tables.simple("", "entries", "size", "at most", numbers=(1, 2, 3))
     for found in store.info():
-        table.add_row(found.name, str(found.entries), tables.size(found.size), tables.size(found.limit))
+        table.add_row(found.name, str(found.entries), memory_size(found.size), memory_size(found.limit))
     say(f"directory: {store.root}")
     out().print(table)
 
@@ -28,4 +29,4 @@ def clear() -> None:
     """Remove everything in the cache; entries are rebuilt when needed."""
     from ...system.store import Store
 
-    out().print(f"{tables.size(Store().clear())} freed")
+    out().print(f"{memory_size(Store().clear())} freed")

@@ -7,6 +7,7 @@ from typing import Annotated
 
 from typer import Option
 
+from ...system.short_text import duration, memory_size
 from .. import tables
 from ..console import err, out, say
 
@@ -30,9 +31,9 @@ def command(
     table.add_row("vector extension", machine.isa)
     table.add_row("peak f32 arithmetic, one thread", f"{machine.flops / 1e9:.1f} GFLOP/s")
     for level, size, rate in zip(("L1", "L2", "L3"), machine.sizes, machine.bandwidths, strict=False):
-        table.add_row(f"{level}, {tables.size(size)}", f"{rate / 1e9:.1f} GB/s")
+        table.add_row(f"{level}, {memory_size(size)}", f"{rate / 1e9:.1f} GB/s")
     table.add_row("DRAM", f"{machine.bandwidths[3] / 1e9:.1f} GB/s")
-    table.add_row("start of a kernel", tables.milliseconds(machine.launch))
+    table.add_row("start of a kernel", duration(machine.launch))
     table.add_row("source", machine.source)
     out().print(table)
     if note:

@@ -12,6 +12,7 @@ import typer
 from typer import Option
 
 from ...errors import UserError
+from ...system.short_text import duration
 from .. import tables
 from ..console import err, out, say
 from ..options import Jobs, RuleTargets, StdRules, Strict, grouped, rule_targets, writable, writable_folder
@@ -145,7 +146,7 @@ def _print(reports: Sequence[RuleReport], seconds: float, verbose: bool) -> None
     failed = sum(not report.ok for report in reports)
     tested, proved = (sum(r.ok and r.layer == layer for r in reports) for layer in (2, 3))
     sound = f"{len(reports) - failed} sound ({tested} tested, {proved} proved as well)"
-    total = f"{sound}, {failed} failed, in {tables.milliseconds(seconds)}"
+    total = f"{sound}, {failed} failed, in {duration(seconds)}"
     out().print(total, style="red" if failed else "green")
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 from typer import Argument, Option
 
+from ...errors import UserError
+from ...system.short_text import plural
 from .. import tables
 from ..console import Stages, out, say
-from ..options import RuleOptions, Shape, existing_model, grouped, parse_shapes
+from ..options import RuleOptions, Shape, existing_model, grouped, parse_shapes, writable
+from ..results import SCHEMA, write_json
 
 if TYPE_CHECKING:
     from ...engine.optimizer import Optimized
@@ -32,6 +35,17 @@ def command(
     stages: Annotated[
         bool, Option("--stages", help="Show a summary of the value after each stage of the engine.")
     ] = False,
+    egraph: Annotated[
+        Path | None,
+        Option(
+            metavar="FILE.html", help="Draw all equal forms of the value of --node, with their costs (or FILE.json)."
+        ),
+    ] = None,
+    depth: Annotated[int, Option(metavar="N", min=0, max=6, help="With --egraph: how many values away to go.")] = 2,
+    graph: Annotated[
+        Literal["optimized", "native"],
+        Option(help="With --egraph: forms for the optimized ONNX model, or for our own kernels."),
+    ] = "optimized",
     shape: Shape = [],  # noqa: B006
 ) -> None:
     """Show which rules made each node of the result."""
@@ -39,6 +53,9 @@ def command(
 
     options = rules.options(shapes=parse_shapes(shape), why_not=why_not)
     existing_model(model)
+    if egraph is not None:
+        _egraph(model, options, node, egraph, depth, "portable" if graph == "optimized" else "native")
+        return
     if stages:
         _stages(model, options)
         return
@@ -51,6 +68,27 @@ def command(
             say(line)
     else:
         _nodes(result)
+
+
+def _egraph(model: Path, options: Options, node: str | None, target: Path, depth: int, graph: str) -> None:
+    """Write the e-class of a value as a page, or as JSON, and print its forms."""
+    from ...engine.pictures import egraph_data
+    from ...pages.page import make_page
+
+    if node is None:
+        raise UserError("--egraph needs a node or value", hint="For example: --node /layer1/Conv")
+    writable(target)
+    with Stages() as progress:
+        progress("saturate", {})
+        found = egraph_data.explore(model, options, graph)
+    data = egraph_data.egraph_data(found, node, depth)
+    if target.suffix == ".json":
+        write_json({"schema": SCHEMA, "model": str(model), **data}, target)
+    else:
+        make_page("egraph", model.name, data).save(target)
+    for line in egraph_data.summary(data):
+        say(line)
+    say(f"written to {target}")
 
 
 def _stages(model: Path, options: Options) -> None:
@@ -74,7 +112,7 @@ def _nodes(result: Optimized) -> None:
     if count:
         out().print(table)
     unchanged = len(result.portable.nodes) - count
-    out().print(f"{tables.plural(count, 'node')} made by rules, {unchanged} as in the original")
+    out().print(f"{plural(count, 'node')} made by rules, {unchanged} as in the original")
 
 
 def _why_not(answer: WhyNot, node: str | None) -> None:
@@ -84,7 +122,7 @@ def _why_not(answer: WhyNot, node: str | None) -> None:
         miss for miss in answer.misses if node is None or node in (miss.node, *miss.others) or f"({node})" in miss.node
     ]
     if fires:
-        out().print(f"{answer.rule} holds at {tables.plural(len(fires), 'place')}:", markup=False)
+        out().print(f"{answer.rule} holds at {plural(len(fires), 'place')}:", markup=False)
         for place in fires[:SHOWN_PLACES]:
             say(f"  {place}")
         if len(fires) > SHOWN_PLACES:

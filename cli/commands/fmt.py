@@ -11,10 +11,10 @@ import typer
 from typer import Argument, Option
 
 from ...errors import RewriteError, UserError
+from ...system.short_text import plural
 from ..console import err, say
 from ..failures import print_error
 from ..rule_files import write
-from ..tables import plural
 
 
 def command(

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 from typer import Argument, Option
 
 from ...errors import UserError
-from .. import tables
+from .. import profiling, tables
 from ..console import Stages, out, show_facts, show_log
 from ..options import (
     Json,
@@ -98,7 +98,10 @@ class Compilation:
 class Results:
     """Options that say how to report the results."""
 
-    report: Annotated[Path | None, Option(metavar="FILE.html", help="Write a report to read in a browser.")] = None
+    report: Annotated[
+        Path | None,
+        Option(metavar="FILE.html", help="Write a report to read in a browser: graphs, kernels, memory, rules."),
+    ] = None
     json_file: Json = None
     quiet: Annotated[bool, Option("--quiet", "-q", help="Print nothing but errors.")] = False
     verbose: Annotated[bool, Option("--verbose", "-v", help="List all rules, and log what is done.")] = False
@@ -123,7 +126,7 @@ def command(
     from .. import replay
 
     existing_model(model)
-    run = _job(model, outputs, compilation, rules, verify=verify, bench=bench)
+    run = _job(model, outputs, compilation, rules, verify=verify, bench=bench, pictures=results.report is not None)
     writable(results.report, results.json_file)
     if "program" in run.targets:
         Store().prepare()  # reports a cache directory that cannot be written before the work begins
@@ -131,7 +134,7 @@ def command(
         show_log()
     with Stages(quiet=results.quiet) as stages:
         key = earlier = None
-        if run.may_be_cached():
+        if run.may_be_cached() and not run.pictures:  # the cache has no graphs
             stages("load", {})
             key = run.key()
             earlier = replay.find(key, verify=verify) if key is not None else None
@@ -150,7 +153,8 @@ def command(
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of the command as asked for; `caches` says whether its outputs are to be cached."""
+    """A run of the command as asked for, with `pictures` for a report; `caches` says whether its outputs are to be
+    cached."""
 
     model: Path
     original: FileState
@@ -160,6 +164,7 @@ class Run:
     compilation: Compilation
     verify: bool
     bench: bool
+    pictures: bool
     caches: bool
 
     def may_be_cached(self) -> bool:
@@ -177,7 +182,9 @@ class Run:
 
 @dataclass(slots=True)
 class RunResult:
-    """A finished run. `portions` are those of the written model, `error` says why there is no program."""
+    """A finished run. `portions` are those of the written model, `error` says why there is no program.
+
+    `pictures` is what reports show besides: graphs, near misses, a profiled run."""
 
     model: Path
     targets: Targets
@@ -188,6 +195,7 @@ class RunResult:
     measured: dict[str, Timing] = field(default_factory=dict)
     portions: Sequence[Portion] | None = None
     error: UserError | None = None
+    pictures: dict[str, Any] = field(default_factory=dict)
 
     def as_json(self) -> dict[str, Any]:
         """Return the results as docs/json.md describes them."""
@@ -196,7 +204,7 @@ class RunResult:
             data["fallbacks"] = self.fallbacks
         if self.measured:
             data["bench"] = timings_json(self.measured, self.threads)
-        return data
+        return {**data, **self.pictures}
 
     def show(self, results: Results) -> None:
         """Write the results as JSON, as a page, and on the screen, as asked for."""
@@ -237,7 +245,14 @@ class RunResult:
 
 
 def _job(
-    model: Path, outputs: Outputs, compilation: Compilation, rules: RuleOptions, *, verify: bool, bench: bool
+    model: Path,
+    outputs: Outputs,
+    compilation: Compilation,
+    rules: RuleOptions,
+    *,
+    verify: bool,
+    bench: bool,
+    pictures: bool,
 ) -> Run:
     from ...backend.ir.target import parse_targets
     from ...system.file_contents import FileState
@@ -247,9 +262,11 @@ def _job(
     parse_targets(compilation.target)
     targets = outputs.targets(model)
     threads = compilation.threads or usable_cores()
-    options = rules.options(shapes=parse_shapes(compilation.shape), precision=compilation.precision, mapped=True)
+    options = rules.options(
+        shapes=parse_shapes(compilation.shape), precision=compilation.precision, mapped=True, near_misses=pictures
+    )
     caches = targets.keys() == set(EMITTED) and compilation.keep_source is None
-    return Run(model, original, targets, options, threads, compilation, verify, bench, caches)
+    return Run(model, original, targets, options, threads, compilation, verify, bench, pictures, caches)
 
 
 def _add_c(bundle: Path) -> None:
@@ -277,14 +294,27 @@ def _make(run: Run, stages: Stages) -> RunResult:
     from ..failures import exit_if_model_changes
 
     with exit_if_model_changes(run.model):
-        done, program = _write(run, stages)
+        done, result, program = _write(run, stages)
     if program is not None:
         done.fallbacks = program.fallbacks()
         done.measured = _bench(run, program, stages) if run.bench else {}
+    if run.pictures:
+        done.pictures = _pictures(run, result, program, stages)
     return done
 
 
-def _write(run: Run, stages: Stages) -> tuple[RunResult, Program | None]:
+def _pictures(run: Run, result: Optimized, program: Program | None, stages: Stages) -> dict[str, Any]:
+    """Return the graphs and, if there is a program, a profile of it on random inputs."""
+    found = result.pictures()
+    if program is not None:
+        machine = profiling.machine(stages)
+        stages("profile", {})
+        feeds = feeds_for(program, run.model, dict(run.options.shapes), [])
+        found |= program.pictures(program.profile(feeds, seconds=1.0, machine=machine))
+    return found
+
+
+def _write(run: Run, stages: Stages) -> tuple[RunResult, Optimized, Program | None]:
     """Optimize, compile, verify and write.
 
     Raises `CheckFailed` if the outputs differ from the original's, and `UserError` if nothing can be written."""
@@ -314,7 +344,7 @@ def _write(run: Run, stages: Stages) -> tuple[RunResult, Program | None]:
             program.save(run.targets["program"])  # first, so that a full disk leaves both outputs as they were
         done.portions = finish() if finish is not None else None
     _note_sizes(done)
-    return done, program
+    return done, result, program
 
 
 def _note_sizes(done: RunResult) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ...errors import UserError
+from ...system.short_text import plural
 from .. import tables
 from ..console import Stages, out, say
 from ..options import Argument, Option, Precision, Threads, existing_model, parse_pairs, writable
@@ -36,7 +37,7 @@ def command(
     results = load_program(program, threads, precision).run(arrays)
     if output is not None:
         write_arrays(output, results)
-        say(f"{tables.plural(len(results), 'output')} written to {output}")
+        say(f"{plural(len(results), 'output')} written to {output}")
         return
     table = tables.simple("output", "type", "shape", "min", "max", "first values")
     for name, array in results.items():

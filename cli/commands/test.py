@@ -10,11 +10,11 @@ import typer
 from typer import Option
 
 from ...errors import UserError
+from ...system.short_text import plural
 from ..console import out, say
 from ..options import Jobs, RuleTargets, StdRules, Strict, rule_targets, writable
 from ..results import Case, write_junit
 from ..rule_files import show_warnings
-from ..tables import plural
 
 if TYPE_CHECKING:
     from ...engine.rule_tests.run_tests import TestResult

@@ -10,7 +10,7 @@ other operands; views are free.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -112,8 +112,17 @@ class CostModel:
 
     def graph_cost(self, graph: Graph) -> float:
         """Return the cost of a graph: its nodes and its constants, each once; operators on constants alone are free."""
+        costs, constants = self._priced(graph)
+        return sum(costs) + sum(self.constant_cost(_type(graph, v)) for v in constants)
+
+    def node_costs(self, graph: Graph) -> list[float]:
+        """Return the cost of each node of a graph, without its constants; 0 for operators on constants alone."""
+        return self._priced(graph)[0]
+
+    def _priced(self, graph: Graph) -> tuple[list[float], Iterable[str]]:
+        """Return the cost of each node, and the constants that are stored."""
         sources = {name: float(c.nbytes) for name, c in graph.constants.items()}  # of the constants that it depends on
-        total = 0.0
+        costs: list[float] = []
         used: dict[str, None] = {}
         for node in graph.nodes:
             fixed = [v for v in node.inputs if v in sources]
@@ -122,6 +131,7 @@ class CostModel:
             nbytes = (self.nbytes(_type(graph, v)) for v in node.outputs)
             if constant and _is_pure(node) and self.stores(sum(nbytes), source):
                 sources.update((v, source) for v in node.outputs if v)
+                costs.append(0.0)
                 continue
             used.update(dict.fromkeys(fixed))
             inputs, outputs = (
@@ -130,9 +140,9 @@ class CostModel:
             )
             mask = () if constant else [v in sources for v in node.inputs]
             joins = any(v and v not in sources and v not in graph.inputs for v in node.inputs)
-            total += self.node_cost(node.op, node.attrs, inputs, outputs, mask, joins)
+            costs.append(self.node_cost(node.op, node.attrs, inputs, outputs, mask, joins))
         used.update(dict.fromkeys(v for v in graph.outputs if v in sources))
-        return total + sum(self.constant_cost(_type(graph, v)) for v in used)
+        return costs, used
 
     def _seconds(self, flops: float, efficiency: float, nbytes: float) -> float:
         arithmetic = flops / (self.machine.flops * efficiency * self.threads) if flops else 0.0

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any
 
+from ...system.short_text import plural
 from ..ir.constants import ConstantInfo, summarize
 from ..ir.graph import AttrValue, Constant, DType, Graph, TensorType, ValueType
 from ..ir.names import ABSENT, LEAVES, SIZES, WITH_BODIES
@@ -85,6 +86,9 @@ class EGraph:
 
     def __post_init__(self) -> None:
         self._append(ENode("Absent", {}, ()), Facts((TensorType(),)), None, ())
+
+    def __repr__(self) -> str:
+        return f"<EGraph: {len(self.nodes):,} e-nodes, {plural(len(self.roots), 'root')}>"
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the tables without the egglog side."""

@@ -10,7 +10,7 @@ import numpy as np
 from ...errors import RewriteError
 from ..egraph.analysis import ENode
 from ..egraph.egraph import EGraph
-from ..ir.graph import Constant
+from ..ir.graph import Constant, content_text
 from ..ir.names import ABSENT
 from ..operators.folding import Array, evaluate
 from .priced_egraph import dependencies, post_order
@@ -74,7 +74,7 @@ class ConstantTerms:
             known.values[number] = (self._leaf(node).array,)
             return number
         operands = [-1 if d == ABSENT else self._numbers[self.egraph.find(d)] for d in node.children]
-        named = sorted((name, v.digest if isinstance(v, Constant) else repr(v)) for name, v in node.attrs.items())
+        named = sorted((name, content_text(v)) for name, v in node.attrs.items())
         number = known.number(node.op, *named, *operands, node.outputs)
         if number not in known.values:
             known.values[number] = self._evaluate(node, [None if n < 0 else known.values[n] for n in operands])

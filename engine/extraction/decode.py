@@ -41,9 +41,22 @@ def decode(
     Every node carries the rules that made it and the original nodes that it stands for. Names of new values begin with
     `prefix`: by default empty for a model's main graph, and the first output's name for a body, whose names must differ
     from those of the graphs around it."""
+    return decode_named(egraph, extraction, original, prefix, evaluated)[0]
+
+
+def decode_named(
+    egraph: EGraph,
+    extraction: Extraction,
+    original: Graph,
+    prefix: str | None = None,
+    evaluated: TermValues | None = None,
+) -> tuple[Graph, dict[str, int]]:
+    """Return the graph of an extraction, as `decode` does, and the class of each value that it names."""
     if prefix is None:
         prefix = "" if original.ir_version or not original.outputs else f"{original.outputs[0]}_"
-    return _Decoder(egraph, extraction, original, prefix, evaluated or TermValues()).graph()
+    decoder = _Decoder(egraph, extraction, original, prefix, evaluated or TermValues())
+    graph = decoder.graph()
+    return graph, {name: c for c, name in decoder.names.items()}
 
 
 class _Decoder:

@@ -49,6 +49,9 @@ class Extraction:
     method: str
     bound: float | None = None
 
+    def __repr__(self) -> str:
+        return f"<Extraction: {len(self.choice):,} classes chosen by {self.method}, cost {self.cost:.4g}>"
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:

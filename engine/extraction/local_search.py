@@ -61,6 +61,16 @@ class LocalSearch:
             ever = True
         return ever
 
+    def change(self, c: int, handle: int) -> float | None:
+        """Return the change of cost if a used class were computed by another node; None if it would need itself.
+
+        All classes that the node reads must have a pick."""
+        before = self.pick[c]
+        change = self._switch(c, handle)
+        acyclic = self._acyclic([c])
+        self._switch(c, before)
+        return change if acyclic else None
+
     # --- moves ---
 
     def _try(self, moves: Iterable[tuple[int, int]]) -> bool:

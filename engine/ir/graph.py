@@ -8,14 +8,16 @@ Every operator has its meaning at the working opset (`schemas.WORKING_OPSET`), w
 from __future__ import annotations
 
 import enum
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ...system.short_text import clipped, listed, plural
 from .description import Description
 from .symbolic import Dim, symbols
 
@@ -232,6 +234,19 @@ def graphs_in(attrs: Attrs) -> Iterator[tuple[str, Graph]]:
                 yield key, graph
 
 
+def content_text(value: object) -> str:
+    """Return a text that equal attributes, nodes and graphs share and different ones do not; `repr` abbreviates."""
+    if isinstance(value, Constant):
+        return f"Constant({value.digest})"
+    if isinstance(value, tuple | list):
+        return f"({', '.join(map(content_text, value))})"
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{key!r}: {content_text(item)}' for key, item in value.items())}}}"
+    if is_dataclass(value) and not isinstance(value, type):
+        return f"{type(value).__name__}{content_text([getattr(value, f.name) for f in fields(value)])}"
+    return repr(value)
+
+
 def trimmed(values: Iterable[str]) -> tuple[str, ...]:
     """Return the values of a node without the absent ones at the end."""
     present = list(values)
@@ -257,6 +272,10 @@ class Node:
     rules: tuple[str, ...] = ()
     origins: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        name = f" {clipped(self.name, 40)}" if self.name and self.name not in self.outputs else ""
+        return f"<Node{name}: {listed(self.outputs)} = {clipped(self.op, 40)}({listed(self.inputs, 4)})>"
+
     @property
     def domain(self) -> str:
         """Domain of the operator; empty for ONNX's own."""
@@ -279,7 +298,8 @@ class Graph:
     graphs around it; `captures()` lists them. `opset` maps each domain to the version that the model imports, which is
     the export's target. An input in `defaults` may be omitted when the graph is run. `written` counts the model's
     nodes by operator before import dropped any; empty if the graph was not imported. `about` describes the model.
-    `metadata` holds notes of our own."""
+    `metadata` holds notes of our own. `scopes` has the modules that metadata names for nodes, as
+    written."""
 
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
@@ -293,6 +313,17 @@ class Graph:
     ir_version: int = 0
     defaults: dict[str, Constant] = field(default_factory=dict)
     written: Mapping[str, int] = field(default_factory=dict)
+    scopes: dict[str, str] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        sizes = f"{plural(len(self.nodes), 'node')}, {plural(len(self.constants), 'constant')}"
+        return f"<Graph {clipped(self.name, 30)}: {sizes}, {listed(self.inputs)} → {listed(self.outputs)}>"
+
+    def _repr_html_(self) -> str:
+        from ...pages import short_tables  # only notebooks need it
+
+        counts = Counter(node.op for node in self.nodes).most_common()
+        return short_tables.table(repr(self).strip("<>"), ("operator", "nodes"), counts)
 
     def type(self, value: str) -> TensorType:
         """Return the tensor type of a value; all unknown if nothing is known or the value is not a tensor."""

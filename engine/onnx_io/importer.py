@@ -96,6 +96,8 @@ def _opsets(model: Any, where: str) -> dict[str, int]:
 
 _NAMELESS = ("", "?", "None", "-1", "*", "unk", "unknown")
 """Names that exporters write for a dim of any size; elsewhere equal names mean equal sizes."""
+_SCOPES = "pkg.torch.onnx.name_scopes"
+"""Metadata of a node in which PyTorch names the modules around it, from the outside in."""
 _RESULT = "\0"
 """Name of a result of an inlined branch; no value of a model has it."""
 
@@ -271,6 +273,8 @@ class _Reader:
         results = [scope[name] if name and not self.unread(op, i, name) else "" for i, name in enumerate(proto.output)]
         label = proto.name or f"{proto.op_type}_{self.count - 1}"
         node = Node(op, trimmed(inputs), trimmed(results), attrs, label, (), (label,))
+        if path := next((text(p.value) for p in proto.metadata_props if p.key == _SCOPES), ""):
+            graph.scopes[label] = path
         stated = {scope[name]: body.stated[name] for name in proto.output if name in body.stated}
         refused = len(self.known.refused)
         for upgraded in upgrade(node, self.opset.get(node.domain, 1), self.known, graph):

@@ -56,6 +56,9 @@ class RuleContext(ABC):
     assumed: DType | None = None
     bodies: dict[str, Graph] = field(default_factory=dict)
 
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} of {self.egraph!r}{f', for {self.made_by}' if self.made_by else ''}>"
+
     def for_rule(self, rule: ast.Rule, name: str, indices: Sequence[str]) -> Self:
         """Derive the context of a rule, whose nodes carry its name."""
         return replace(self, made_by=name, lets={b.target.name: b.value for b in rule.let}, indices=indices)

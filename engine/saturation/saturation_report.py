@@ -66,6 +66,10 @@ class Saturation:
     limits: list[ExhaustedBudget] = field(default_factory=list)
     unscheduled: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        applied = sum(count.applied for count in self.counts.values())
+        return f"<Saturation: {self.stop_reason}, {self.iterations} iterations, rules applied {applied} times>"
+
     @property
     def limited(self) -> list[str]:
         """Rules that were suspended for a time."""

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from ...grammar.diagnostics import Diagnostic
 from ...grammar.printing.printer import print_expr
 from ...grammar.syntax import ast
+from ...system.short_text import clipped, plural
 from ..egraph.matcher import Atom, Query
 from ..ir.names import ABSENT
 from ..ir.values import TensorRef, Unprovable, Value
@@ -56,6 +57,9 @@ class NearMiss:
     span: ast.Span
     others: tuple[str, ...] = ()
 
+    def __repr__(self) -> str:
+        return f"<NearMiss {clipped(f'{self.rule} at {self.node}: {self.reason}', 200)}>"
+
     def diagnostic(self) -> Diagnostic:
         """Return the miss as a message with the source line."""
         count = len(self.others)
@@ -71,6 +75,10 @@ class WhyNot:
     rule: str
     fires: tuple[str, ...]
     misses: tuple[NearMiss, ...]
+
+    def __repr__(self) -> str:
+        places, misses = plural(len(self.fires), "place"), len(self.misses)
+        return f"<WhyNot {clipped(self.rule)}: holds at {places}, {misses} near misses>"
 
 
 def why_not(context: Evaluator, rules: Sequence[CompiledRule], *, most: int = 5, constants: bool = False) -> WhyNot:

@@ -61,6 +61,14 @@ def compare(reference: Any, found: Any, numerics: str, computed: str = "") -> Di
     return _arrays(np.asarray(reference), np.asarray(found), numerics, computed)
 
 
+def tolerance(reference: Any, numerics: str, computed: str = "") -> float | None:
+    """Return the scaled error that is allowed of an array of floats; None for anything else. See `compare`."""
+    if not isinstance(reference, np.ndarray | np.generic) or reference.dtype.kind in "OUSiubc":
+        return None
+    limits = TOLERANCES[numerics]
+    return max(limits.get(reference.dtype.name, max(limits.values(), default=0.0)), limits.get(computed, 0.0))
+
+
 def worst(differences: Sequence[Difference]) -> Difference:
     """Return the largest errors and the first problem among several differences."""
     return Difference(
@@ -102,8 +110,7 @@ def _integers(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], numerics: str) -
 
 
 def _floats(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], numerics: str, computed: str) -> Difference:
-    limits = TOLERANCES[numerics]
-    tolerance = max(limits.get(a.dtype.name, max(limits.values(), default=0.0)), limits.get(computed, 0.0))
+    allowed = tolerance(a, numerics, computed) or 0.0
     x, y = a.astype(np.float64), b.astype(np.float64)
     for wrong, message in (
         (np.isnan(x) != np.isnan(y), "NaN in {} of {} places where the other has none"),
@@ -118,10 +125,10 @@ def _floats(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any], numerics: str, com
     largest = float(gap.max())
     scale = float(np.abs(x[finite]).max())
     scaled = largest / scale if scale else (0.0 if not largest else np.inf)
-    if scaled <= tolerance:
+    if scaled <= allowed:
         return Difference(largest, scaled)
-    if tolerance and largest <= max(_ROUNDING.get(a.dtype.name, 0.0), _ROUNDING.get(computed, 0.0)):
+    if allowed and largest <= max(_ROUNDING.get(a.dtype.name, 0.0), _ROUNDING.get(computed, 0.0)):
         return Difference(largest, faint=True)
     place = tuple(int(i) for i in np.argwhere(finite)[int(gap.argmax())])
-    error = f"scaled error {scaled:.2g}, allowed {tolerance:g}"
+    error = f"scaled error {scaled:.2g}, allowed {allowed:g}"
     return Difference(largest, scaled, f"{b[place]!s} instead of {a[place]!s} at {list(place)}: {error}")

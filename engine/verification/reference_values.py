@@ -18,7 +18,7 @@ import numpy as np
 from ...grammar.syntax import ast
 from ..egraph.analysis import ENode
 from ..egraph.egraph import EGraph
-from ..ir.graph import AttrValue, Constant, DType, TensorType, ValueType
+from ..ir.graph import AttrValue, Constant, DType, TensorType, ValueType, content_text
 from ..ir.names import ABSENT, CAPTURES, LEAVES, OWN_DOMAIN
 from ..ir.values import TensorRef, Unprovable, Value
 from ..operators import control_flow, folding
@@ -289,7 +289,7 @@ def _reference(op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Any], o
     if find_schema(op) is None or sum(a.size for a in arrays if isinstance(a, np.ndarray)) > _REFERENCE_LIMIT:
         raise Undefined(op, certain=False)
     types = [(a.dtype.str, a.dtype.name, a.ndim) if isinstance(a, np.ndarray) else a is None for a in arrays]
-    key = (op, outputs, repr(sorted(attrs.items())), *types)
+    key = (op, outputs, content_text(sorted(attrs.items())), *types)
     try:
         if key not in _EVALUATORS:
             _EVALUATORS[key] = folding.reference_evaluator(op, attrs, arrays, outputs)

@@ -17,12 +17,13 @@ import numpy as np
 
 from ...errors import UserError
 from ...system import scoped
+from ...system.short_text import clipped
 from ..cost.operator_cost import only_moves
 from ..ir.graph import Graph
 from ..operators.reference_runtime import Runner, Unavailable, onnx_runtime, reference_evaluator, runner
 from ..operators.schemas import is_pure
 from ..rewriting.definition_expansion import nonstandard_operators
-from .compare import TOLERANCES, Difference, compare, worst
+from .compare import TOLERANCES, Difference, compare, tolerance, worst
 from .random_inputs import Array, assignments, free_symbols, make_inputs
 
 if TYPE_CHECKING:
@@ -44,12 +45,21 @@ _FAINT = 4
 
 
 @dataclass(frozen=True, slots=True)
+class OutputError:
+    """Largest absolute and scaled error of one output, and the scaled error that is allowed; None if none is."""
+
+    max_abs: float
+    max_rel: float
+    allowed: float | None
+
+
+@dataclass(frozen=True, slots=True)
 class Verification:
     """Result of comparing candidates with an original.
 
     `ok` is False if some output differs or could not be computed. `compared` counts the runs; with none, `ok` is True
     and `skipped` says why. `max_abs` and `max_rel` (the scaled error) are maxima over all outputs, `errors` both by
-    candidate. `inputs` and `sizes` are those of the first failure."""
+    candidate, and `outputs` by candidate and output. `inputs` and `sizes` are those of the first failure."""
 
     ok: bool
     max_abs: float
@@ -62,6 +72,7 @@ class Verification:
     sizes: Mapping[str, int] = field(default_factory=dict)
     inputs: Mapping[str, Array] | None = field(default=None, repr=False, compare=False)
     errors: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    outputs: Mapping[str, Mapping[str, OutputError]] = field(default_factory=dict)
 
     @classmethod
     def nothing(cls, reason: str, numerics: str, oracle: str = "none") -> Verification:
@@ -79,9 +90,19 @@ class Verification:
             **errors((self.max_abs, self.max_rel)),
             **{name: getattr(self, name) for name in ("compared", "oracle", "numerics")},
             "errors": {_KEYS.get(name, name): errors(largest) for name, largest in self.errors.items()},
+            "outputs": {
+                _KEYS.get(name, name): {
+                    output: {**errors((found.max_abs, found.max_rel)), "allowed": found.allowed}
+                    for output, found in outputs.items()
+                }
+                for name, outputs in self.outputs.items()
+            },
             "skipped": list(self.skipped),
             "failures": list(self.failures),
         }
+
+    def __repr__(self) -> str:
+        return f"<Verification: {clipped(str(self), 200)}>"
 
     def __str__(self) -> str:
         if self.failures:
@@ -174,6 +195,7 @@ class _Comparison:
     compared: int = 0
     faint: int = 0
     found: dict[str, list[Difference]] = field(default_factory=dict)
+    outputs: dict[str, dict[str, OutputError]] = field(default_factory=dict)
     fitting: list[dict[str, int]] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
     refused: str = ""
@@ -234,7 +256,15 @@ class _Comparison:
         """Compare all candidates on one set of inputs; return what is wrong with the first that differs, if any."""
         faint = False
         for name, candidate in self.candidates.items():
-            difference = _check(candidate, feeds, expected, self.classes.get(name, self.numerics), computed)
+            numerics, known = self.classes.get(name, self.numerics), self.outputs.setdefault(name, {})
+            differences = _check(candidate, feeds, expected, numerics, computed)
+            for output, one in differences.items():
+                allowed = tolerance(expected.get(output), numerics, computed.get(output, ""))
+                last = known.get(output, OutputError(0.0, 0.0, allowed))
+                known[output] = replace(
+                    last, max_abs=max(last.max_abs, one.max_abs), max_rel=max(last.max_rel, one.max_rel)
+                )
+            difference = worst([*differences.values()])
             self.found.setdefault(name, []).append(difference)
             if difference.problem:
                 return f"{name} {difference.problem}"
@@ -246,28 +276,29 @@ class _Comparison:
         total = worst([difference for differences in self.found.values() for difference in differences])
         return Verification(
             ok, total.max_abs, total.max_rel, self.compared, self.oracle.name, self.numerics, tuple(self.skipped),
-            **details,
+            outputs=self.outputs, **details,
         )  # fmt: skip
 
 
 def _check(
     candidate: Run, feeds: Mapping[str, Array], expected: Mapping[str, Any], numerics: str, computed: Mapping[str, str]
-) -> Difference:
+) -> dict[str, Difference]:
+    """Return the difference of each output, up to the first that is wrong; "" stands for all of them."""
     try:
         got = candidate({k: v.copy() for k, v in feeds.items()})
     except Exception as error:  # a program that crashes is a finding, whatever it raises
         kind = "" if isinstance(error, Unavailable) else f"{type(error).__name__}: "
-        return Difference(np.inf, np.inf, f"fails where the original runs: {kind}{error}")
+        return {"": Difference(np.inf, np.inf, f"fails where the original runs: {kind}{error}")}
     if list(got) != list(expected):
         outputs = f"has the outputs {', '.join(got)} instead of {', '.join(expected)}"
-        return Difference(np.inf, np.inf, outputs)
-    differences = []
+        return {"": Difference(np.inf, np.inf, outputs)}
+    differences = {}
     for output, value in expected.items():
         difference = compare(value, got[output], numerics, computed.get(output, ""))
         if difference.problem:
-            return replace(difference, problem=f"differs in output {output!r}: {difference.problem}")
-        differences.append(difference)
-    return worst(differences)
+            return {output: replace(difference, problem=f"differs in output {output!r}: {difference.problem}")}
+        differences[output] = difference
+    return differences
 
 
 def computed_in(graph: Graph) -> dict[str, str]:

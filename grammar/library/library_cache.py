@@ -44,6 +44,9 @@ class Entry:
     facts: Any
     text: bytes = b""
 
+    def __repr__(self) -> str:
+        return f"<Entry {self.kind} {self.name} at {self.file}:{self.line}>"
+
     @cached_property
     def item(self) -> Any:
         """The syntax tree."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from ... import errors
+from ...system.short_text import plural
 from ..diagnostics import Diagnostic, Label, RuleErrors, did_you_mean
 from ..operator_info import OperatorInfo
 from ..syntax.ast import Def, Fuse, Item, Op, Rule, RuleFile, Ruleset, Schedule, Span, Use, UseDomain
@@ -31,6 +32,11 @@ class Library:
     schedules: tuple[Schedule, ...] = ()
     domains: tuple[UseDomain, ...] = ()
     warnings: tuple[Diagnostic, ...] = ()
+
+    def __repr__(self) -> str:
+        files = {item.span.file for item in (*self.rules, *self.ops, *self.fuses)}
+        rules, ops = plural(len(self.rules), "rule"), plural(len(self.ops), "operator")
+        return f"<Library: {rules} and {ops} in {plural(len(files), 'file')}>"
 
     @classmethod
     def of(cls, files: Iterable[RuleFile], items: Sequence[Item], warnings: Iterable[Diagnostic]) -> Library:

@@ -24,6 +24,9 @@ class Span:
     end_line: int
     end_column: int
 
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}"
+
     def to(self, other: Span) -> Span:
         """Return the stretch from the start of this span to the end of `other`."""
         return Span(self.file, self.line, self.column, other.end_line, other.end_column)
@@ -36,14 +39,29 @@ class _Node(type):
     def __new__(cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]) -> Any:
         made = super().__new__(cls, name, bases, namespace)
         # `dataclass(slots=True)` creates the class a second time; only the second is complete.
-        return made if "__slots__" in namespace else dataclass(frozen=True, slots=True, kw_only=True)(made)
+        return made if "__slots__" in namespace else dataclass(frozen=True, slots=True, kw_only=True, repr=False)(made)
 
 
 class Syntax(metaclass=_Node):
     """Base of all nodes. Equality ignores spans: printed and re-parsed text compares equal."""
 
     __dataclass_fields__: ClassVar[dict[str, Field[Any]]]
-    span: Span = field(compare=False, repr=False)
+    span: Span = field(compare=False)
+
+    def __repr__(self) -> str:
+        name = getattr(self, "name", "")
+        return f"<{type(self).__name__}{f' {name}' if isinstance(name, str) and name else ''} at {self.span}>"
+
+    def content(self) -> str:
+        """Return a text that equal trees share, docstrings included, and different ones do not."""
+
+        def text(value: Any) -> str:
+            if isinstance(value, tuple):
+                return f"({', '.join(map(text, value))})"
+            return value.content() if isinstance(value, Syntax) else repr(value)
+
+        kind = type(self)
+        return f"{kind.__name__}({', '.join(text(getattr(self, name)) for name in parts(kind))})"
 
     def children(self) -> Iterator[Syntax]:
         """Yield the nodes directly below this one, in source order."""

@@ -272,7 +272,7 @@ def check(
     keys: list[str] = []
     if cache is not None:
         entries, stamp = Store(cache).namespace("soundness"), _stamp(library, budget, prove)
-        keys = [content_key(stamp, repr(rule)) for rule in chosen]
+        keys = [content_key(stamp, rule.content()) for rule in chosen]
         loaded = {i: _load(entries, key, chosen[i]) for i, key in enumerate(keys)}
         found = {i: report for i, report in loaded.items() if report is not None}
     if progress is not None:
@@ -333,7 +333,7 @@ def _stamp(library: Library, budget: Budget, prove: bool) -> str:
         import z3
 
         solver = z3.get_version_string()
-    operators = [repr(dataclasses.replace(op, tests=())) for op in library.ops]
+    operators = [dataclasses.replace(op, tests=()).content() for op in library.ops]
     code = code_stamp("soundness", "engine", "grammar")
     return content_key(onnx.__version__, solver, code, repr(budget), str(prove), *operators)
 

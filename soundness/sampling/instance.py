@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ...engine.ir.constants import ConstantInfo, summarize
-from ...engine.ir.graph import Constant, DType, TensorType
+from ...engine.ir.graph import Constant, DType, TensorType, content_text
 from ...engine.ir.symbolic import Dim
 from ...engine.ir.values import OpRef, RestRef
 from ...grammar.printing.printer import print_expr
@@ -108,8 +108,8 @@ def _key(value: Any) -> str:
         case list():
             return "[" + ",".join(map(_key, value)) + "]"
         case RestRef() | OpRef():
-            return f"{getattr(value, 'op', '')}{sorted(value.attrs.items(), key=lambda p: p[0])!r}"
-    return repr(value)
+            return f"{getattr(value, 'op', '')}{content_text(sorted(value.attrs.items(), key=lambda p: p[0]))}"
+    return content_text(value)
 
 
 def static(shape: Sequence[Dim]) -> tuple[int, ...] | None:

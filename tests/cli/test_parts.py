@@ -11,8 +11,10 @@ from rewrite.cli.commands.run import read_array, write_arrays
 from rewrite.cli.console import Stages
 from rewrite.cli.measure import check_peers, interleave, peer
 from rewrite.cli.options import parse_pairs, parse_shapes
-from rewrite.cli.results import finite, write_json, write_text
+from rewrite.cli.results import write_json, write_text
 from rewrite.errors import UserError
+from rewrite.pages.page import finite
+from rewrite.system.short_text import duration, memory_size
 
 
 def test_shapes_are_read_from_names_and_numbers() -> None:
@@ -119,9 +121,9 @@ def test_an_unknown_engine_is_refused() -> None:
 
 
 def test_units_that_read_well() -> None:
-    assert tables.milliseconds(12.5e-6) == "12.5 µs"
-    assert tables.milliseconds(0.0125) == "12.50 ms"
-    assert tables.size(512) == "512 B"
-    assert tables.size(3 << 20) == "3.0 MiB"
+    assert duration(12.5e-6) == "12.5 µs"
+    assert duration(0.0125) == "12.50 ms"
+    assert memory_size(512) == "512 B"
+    assert memory_size(3 << 20) == "3.0 MiB"
     assert tables.change(200, 116) == "-42 %"
     assert tables.change(0, 3) == "-"

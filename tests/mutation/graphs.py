@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from rewrite.engine.egraph.egraph import EGraph
-from rewrite.engine.ir.graph import Attrs, Constant, TensorType
+from rewrite.engine.ir.graph import Attrs, Constant, TensorType, content_text
 from rewrite.engine.ir.names import ABSENT, OWN_DOMAIN
 from rewrite.engine.ir.values import TensorRef, Unprovable
 from rewrite.engine.operators.inference import IllTyped
@@ -115,7 +115,7 @@ def _key(item: Item) -> object:
         return (str(item.array.dtype), item.array.shape, item.array.tobytes())
     if isinstance(item, NodeItem):
         attrs = [(k, v.array.tolist() if isinstance(v, Constant) else v) for k, v in item.attrs.items()]
-        return (item.op, repr(attrs), item.children, item.outputs)
+        return (item.op, content_text(attrs), item.children, item.outputs)
     return str(item.type)
 
 

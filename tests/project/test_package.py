@@ -49,11 +49,14 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path, tmp_path: Path)
         name for name in inside if name.startswith(("tests/", "benchmarks/", "build/", "docs/", "examples/", "."))
     ]
     assert {"__init__.py", "py.typed", "api.py", "cli/app.py", "grammar/syntax/rules.lark"} <= inside
-    rooms = [f"{room}/**/*.py" for room in ("system", "grammar", "engine", "soundness", "backend", "cli")]
+    rooms = [f"{room}/**/*.py" for room in ("system", "pages", "grammar", "engine", "soundness", "backend", "cli")]
     for pattern in (
         *rooms,
         "rules/*.rules",
-        "cli/*.html",
+        "pages/*.html",
+        "pages/*.css",
+        "pages/*.js",
+        "pages/vendor/*",
         "backend/kernels/*/*.j2",
         "backend/kernels/*/*.h",
         "backend/runtime/c_library/*.[ch]",

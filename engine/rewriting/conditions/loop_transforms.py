@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 from ...ir.bodies import substitute, unmarked
 from ...ir.constants import summarize
-from ...ir.graph import Constant, Graph, Node
+from ...ir.graph import Graph, Node, content_text
 from ...ir.names import LOCAL
 from ...ir.values import BodyRef, TensorRef, Unprovable, Value
 from ...operators.schemas import is_pure
@@ -259,7 +260,7 @@ def _value_numbers(graph: Graph, firsts: Sequence[int]) -> dict[str, Any]:
 
 
 def _attributes(node: Node) -> tuple[tuple[str, str], ...]:
-    return tuple((k, v.digest if isinstance(v, Constant) else repr(v)) for k, v in sorted(node.attrs.items()))
+    return tuple((k, content_text(v)) for k, v in sorted(node.attrs.items()))
 
 
 def _transformed(
@@ -272,7 +273,7 @@ def _transformed(
     constants = {name: constant for name, constant in found.constants.items() if name in needed}
     types = {**found.types, **{name: context.type(tensor) for name, tensor in captures.items()}}
     found = replace(found, nodes=nodes, constants=constants, types=types)
-    key = repr((found.inputs, found.outputs, found.nodes, sorted((n, c.digest) for n, c in found.constants.items())))
+    key = content_text((found.inputs, found.outputs, found.nodes, sorted(found.constants.items(), key=itemgetter(0))))
     found = context.bodies.setdefault(key, found)
     every = {**body.captures, **captures}
     return BodyRef(found, {name: every[name] for name in found.captures()}, body.op)

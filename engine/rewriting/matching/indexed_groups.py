@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from ....grammar.syntax import ast
 from ...egraph.egraph import EGraph
+from ...ir.graph import content_text
 from ...ir.values import TensorRef, Value
 from ..evaluate import Evaluator
 from ..notation import WHOLE, count_of
@@ -60,7 +61,9 @@ class Groups:
 def shared_values(egraph: EGraph, rule: CompiledRule, env: Bindings) -> tuple[object, ...]:
     """Return a key of the values without an index, equal for all members of a group."""
     shared = ((name, value) for name, value in env.items() if name not in rule.indexed)
-    return tuple(sorted((k, str(egraph.find(v.handle)) if isinstance(v, TensorRef) else repr(v)) for k, v in shared))
+    return tuple(
+        sorted((k, str(egraph.find(v.handle)) if isinstance(v, TensorRef) else content_text(v)) for k, v in shared)
+    )
 
 
 def bind_group(context: Evaluator, rule: CompiledRule, members: Members) -> tuple[list[int], Bindings]:
