@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from ...system.progress import Progress, ignore
 from . import saturation_process
+from .child_process import Child
 from .saturate import Limits, Saturation
 
 _MORE = 1.5
@@ -32,9 +33,7 @@ class Outcome(Protocol):
     saturation: Saturation
 
 
-def run(
-    task: saturation_process.Task, progress: Progress = ignore, child: saturation_process.Child | None = None
-) -> Sequence[Any]:
+def run(task: saturation_process.Task, progress: Progress = ignore, child: Child | None = None) -> Sequence[Any]:
     """Run a task as `saturation_process.run` does; if it is killed, warn and run it again with lower limits.
 
     The outcomes of a later attempt name the limit as their reason for stopping. Raises `OutOfBounds` if even the
