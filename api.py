@@ -5,22 +5,23 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .engine.options import Options
 from .errors import naming_packages
 from .system.progress import Progress, ignore
 
 if TYPE_CHECKING:
-    import onnx
-
     from .backend.runtime.program import Program
     from .engine.optimizer import Optimized
 
 
 def optimize(
-    model: str | PathLike[str] | onnx.ModelProto,
+    model: Any,
     *,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
     rules: Sequence[str | PathLike[str]] = (),
     std_rules: bool = True,
     numerics: str = "reassoc",
@@ -35,10 +36,13 @@ def optimize(
     mapped: bool = False,
     progress: Progress | None = None,
 ) -> Optimized:
-    """Rewrite the graph of `model` (a file or a `ModelProto`) into the cheapest equal one that the rules reach.
+    """Rewrite the graph of `model` into the cheapest equal one that the rules reach.
 
     Args:
-        model: the model; it is not changed.
+        model: the model, which is not changed: a path, bytes, a `ModelProto`, an `onnx_ir.Model`, a `torch.nn.Module`,
+            a `torch.export.ExportedProgram` or a `torch.onnx.ONNXProgram`.
+        args, kwargs: example inputs of an `nn.Module`, on which it is exported.
+        dynamic_shapes: which sizes of the inputs of an `nn.Module` are free, as for `torch.export.export`.
         rules: rule files, or directories of them, used in addition to the standard library.
         std_rules: whether to use the standard library at all.
         numerics: the widest class of rules to admit: `exact`, `reassoc` or `fast`.
@@ -65,18 +69,22 @@ def optimize(
     """
     with naming_packages("optimizing a model"):
         from .engine.optimizer import optimize as optimize_model
+        from .frontends.sources import as_source
 
     options = Options.of(
         rules=rules, std_rules=std_rules, numerics=numerics, shapes=shapes, time_limit=time_limit,
         node_limit=node_limit, memory_limit=memory_limit, disabled=disabled, schedule=schedule,
         precision=precision, why_not=why_not, mapped=mapped,
     )  # fmt: skip
-    return optimize_model(Path(model) if isinstance(model, str | PathLike) else model, options, progress)
+    return optimize_model(as_source(model, args, kwargs, dynamic_shapes), options, progress)
 
 
 def compile(
-    model: str | PathLike[str] | onnx.ModelProto,
+    model: Any,
     *,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
     threads: int | None = None,
     target: str = "native",
     rules: Sequence[str | PathLike[str]] = (),
@@ -90,7 +98,7 @@ def compile(
 ) -> Program:
     """Optimize `model` and compile it to native code.
 
-    The program of a model in a file is cached for the user, and loaded from the cache the next time.
+    The program of a model is cached for the user, and loaded from the cache the next time, except for a `ModelProto`.
 
     Args:
         model: as for `optimize`, like the arguments that are not listed here.
@@ -106,13 +114,14 @@ def compile(
     """
     with naming_packages("compiling a model"):
         from .backend.compile_model import compile_model
+        from .frontends.sources import as_source
 
     options = Options.of(
         rules=rules, std_rules=std_rules, numerics=numerics, precision=precision, shapes=shapes,
         time_limit=time_limit, node_limit=node_limit,
     )  # fmt: skip
-    found = Path(model) if isinstance(model, str | PathLike) else model
-    return compile_model(found, options, threads=threads, target=target, progress=progress or ignore)
+    source = as_source(model, args, kwargs, dynamic_shapes)
+    return compile_model(source, options, threads=threads, target=target, progress=progress or ignore)
 
 
 def load(bundle: str | PathLike[str], *, threads: int | None = None) -> Program:

@@ -15,6 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..engine.onnx_io.detached_model import DetachedModel
 from ..engine.options import Options
 from ..errors import UserError
 from ..system.file_contents import FileState
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 def compile_model(
     model: Any, options: Options, *, threads: int | None = None, target: str = "native", progress: Progress = ignore
 ) -> Program:
-    """Optimize and compile a model: a path, bytes or a `ModelProto`; see `rewrite.compile`."""
+    """Optimize and compile a model: a path, bytes, a `ModelProto` or a `DetachedModel`; see `rewrite.compile`."""
     from .ir.target import parse_targets
 
     parse_targets(target)  # a wrong name is reported before the work begins
@@ -41,13 +42,19 @@ def compile_model(
             return cached
     from ..engine.saturation import child_process
 
+    # The weights of a detached model may change as soon as it is compiled: its key must not be computed later.
+    detached_key = program_key(model, options, threads, target) if isinstance(model, DetachedModel) else None
     before = _state(model)
     with child_process.start() as child:  # before the imports, which take as long as its own
         from ..engine.optimizer import optimize
 
         optimized = optimize(model, options, preloading(progress, target), child)
     program = compile_optimized(optimized, threads=threads, target=target, progress=progress)
-    if is_repeatable(optimized.report):
+    if detached_key is not None and is_repeatable(optimized.report):
+        from .bundle.program_cache import ProgramCache
+
+        ProgramCache().add(detached_key, program)
+    elif is_repeatable(optimized.report):
         _cache(program, model, before, partial(program_key, model, options, threads, target))
     return program
 
@@ -106,7 +113,7 @@ def compile_optimized(
 
 
 def program_key(model: Any, options: Options, threads: int, target: str) -> str | None:
-    """Return the cache key of a program, for a model in a file or as bytes that is compiled for this CPU, else None.
+    """Return the cache key of a program, that is compiled for this CPU; None for one of a `ModelProto`.
 
     Raises `UserError` for rule files that cannot be read."""
     from .bundle.program_cache import ProgramCache
@@ -131,7 +138,7 @@ def may_be_cached(model: Any, options: Options, threads: int, target: str) -> bo
 
 def _identity(
     model: Any, options: Options, threads: int, target: str
-) -> tuple[Path | bytes, Mapping[str, Any], Mapping[str, str]] | None:
+) -> tuple[Path | bytes | DetachedModel, Mapping[str, Any], Mapping[str, str]] | None:
     """Return a model, the settings and the texts of rules by path that decide about its program; None if the program
     cannot be cached."""
     from .ir.target import parse_targets, runs_here
@@ -139,7 +146,7 @@ def _identity(
     if not any(map(runs_here, parse_targets(target))):  # what is cached is loaded, and this CPU could not run it
         return None
     found = Path(model) if isinstance(model, str | PathLike) else model
-    if not (found.is_file() if isinstance(found, Path) else isinstance(found, bytes)):
+    if not (found.is_file() if isinstance(found, Path) else isinstance(found, bytes | DetachedModel)):
         return None
     rules: Mapping[str, str] = {}
     if options.rules:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
-from ..backend.runtime.interface import deliver
+from ..backend.runtime.interface import as_array, deliver
 from ..errors import NotAModel, RewriteError, UserError
 from ..system import installed_onnxruntime
 from ..system.process_pool import usable_cores
@@ -238,8 +238,13 @@ class InferenceSession:
 
     def _converted(self, name: str, value: Any) -> Any:
         value = unwrapped(value)
-        if name not in self._dtypes or isinstance(value, np.ndarray) or hasattr(value, "__dlpack__"):
+        if name not in self._dtypes or isinstance(value, np.ndarray):
             return value
+        if hasattr(value, "__dlpack__"):  # ONNX Runtime takes arrays only
+            try:
+                return as_array(value, f"input {name!r}")
+            except UserError as error:
+                raise errors.make("InvalidArgument", error) from error
         try:
             return np.asarray(value, self._dtypes[name])
         except (TypeError, ValueError, OverflowError) as error:

@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
+from ...engine.onnx_io.detached_model import DetachedModel
 from ...errors import RewriteError, UserError
 from ...system import scoped
 from ...system.file_contents import checksum_of, copy_file, copy_range, size_and_crc
@@ -81,25 +82,41 @@ class ProgramCache:
         self._entries = (store or Store()).namespace("programs")
 
     def key(
-        self, model: Path | bytes, settings: Mapping[str, Any], rules: Mapping[str, str] | None = None
+        self,
+        model: Path | bytes | DetachedModel,
+        settings: Mapping[str, Any],
+        rules: Mapping[str, str] | None = None,
     ) -> str | None:
         """Return the key of a model compiled with these settings and rules; None if it is not to be cached.
 
-        A model is a file or its contents; `repr` of settings must tell them apart; rules are the texts of rule files by
-        path. Raises OSError if the model cannot be read."""
-        data = memoryview(model if isinstance(model, bytes) else _mapped(model))
-        if not 0 < len(data) <= self._entries.limit // 2 or _may_be_elsewhere(data):
+        A model is a file, its contents, or a `DetachedModel`; `repr` of settings must tell them apart; rules are the
+        texts of rule files by path. Raises OSError if the model cannot be read."""
+        most = self._entries.limit // 2
+        if isinstance(model, DetachedModel):
+            size = model.nbytes
+            checksum = model.checksum() if size <= most else None
+        else:
+            data = memoryview(model if isinstance(model, bytes) else _mapped(model))
+            size = len(data)
+            checksum = checksum_of(data) if 0 < size <= most and not _may_be_elsewhere(data) else None
+        if checksum is None:
             return None
-        context = _context(len(data), settings, rules)
-        return f"{content_key(context)[:_PREFIX]}-{content_key(checksum_of(data), context)}"
+        context = _context(size, settings, rules)
+        return f"{content_key(context)[:_PREFIX]}-{content_key(checksum, context)}"
 
     def may_have(
-        self, model: Path | bytes, settings: Mapping[str, Any], rules: Mapping[str, str] | None = None
+        self,
+        model: Path | bytes | DetachedModel,
+        settings: Mapping[str, Any],
+        rules: Mapping[str, str] | None = None,
     ) -> bool:
         """Return whether a program of a model of this size was cached with these settings and rules.
 
         It takes no time, as the model is not read. Raises OSError if there is no such model."""
-        size = len(model) if isinstance(model, bytes) else model.stat().st_size
+        if isinstance(model, DetachedModel):
+            size = model.nbytes
+        else:
+            size = len(model) if isinstance(model, bytes) else model.stat().st_size
         start = content_key(_context(size, settings, rules))[:_PREFIX]
         self._entries.wait_for_writers()
         return any(True for _ in self._entries.path.glob(f"{start}-*"))

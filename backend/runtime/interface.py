@@ -18,6 +18,10 @@ from ..ir.kernel_graph import ModelPlan
 
 Array = NDArray[Any]
 _CPU = 1  # DLPack's number of memory that the CPU can read
+_DLPACK = {
+    4: DType.BF16, 10: DType.F8E4M3FN, 11: DType.F8E4M3FNUZ, 12: DType.F8E5M2, 13: DType.F8E5M2FNUZ,
+}  # fmt: skip
+"""DLPack's numbers of the element types that NumPy lacks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +60,22 @@ def as_array(value: Any, what: str) -> Array:
     try:
         return np.from_dlpack(value)
     except (BufferError, RuntimeError, TypeError, ValueError) as error:
-        raise UserError(f"{what} cannot be read as an array: {error}") from error
+        found = _from_dlpack(value)
+        if found is None:
+            raise UserError(f"{what} cannot be read as an array: {error}") from error
+        return found
+
+
+def _from_dlpack(value: Any) -> Array | None:
+    """Return a tensor of a type that NumPy lacks, such as bf16, as an array of the type of `ml_dtypes`; else None."""
+    from .native import executor as native
+
+    try:
+        shared = native.Shared(value.__dlpack__())
+    except (BufferError, RuntimeError, TypeError, ValueError):
+        return None
+    dtype = _DLPACK.get(shared.code)
+    return None if dtype is None else np.asarray(shared).view(dtype.numpy)
 
 
 class InputSpec:

@@ -43,7 +43,7 @@ def read(
     declared: Callable[[Mapping[str, int]], Mapping[str, schemas.Declared]] | None = None,
     mapped: bool = False,
 ) -> Graph:
-    """Import a model: a path, the bytes of a file, or a `ModelProto`.
+    """Import a model: a path, the bytes of a file, a `ModelProto`, or a `DetachedModel`.
 
     Free sizes with which alone the model runs become that size (`forced_sizes`).
 

@@ -6,6 +6,7 @@ import math
 import mmap
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import numpy as np
 from ...errors import NotAModel, UserError
 from ..ir.graph import Constant, DType
 from ..ir.protos import text_from_proto
+from .detached_model import DETACHED, DetachedModel
 from .protobuf_wire import Malformed, lightened
 
 _OWN = "\0"
@@ -33,21 +35,25 @@ _DENSEST = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """Sources of tensors that a `ModelProto` does not hold: files in `directory` (None for a model without a file), and
-    `own`, the bytes of the model."""
+    """Sources of tensors that a `ModelProto` does not hold: files in `directory` (None for a model without a file),
+    `own`, the bytes of the model, and the tensors of a `DetachedModel`."""
 
     directory: Path | None = None
     own: memoryview | None = None
+    tensors: Mapping[str, np.ndarray] | None = None
 
 
 def load(source: Any, *, mapped: bool = False) -> tuple[Any, Files, str]:
-    """Return `(model, files, name)` of a path, the bytes of a file, or a `ModelProto`.
+    """Return `(model, files, name)` of a path, the bytes of a file, a `ModelProto`, or a `DetachedModel`.
 
     External data is not read yet, and large tensors of a file or bytes are left in place. If `mapped`, a file is mapped
     into memory: it must not be truncated while the tensors are in use. Raises `UserError` for anything but an ONNX
     model."""
     import onnx
 
+    if isinstance(source, DetachedModel):
+        _check_names(source.model, "model")
+        return source.model, Files(tensors=source.tensors), source.model.graph.name or "model"
     if isinstance(source, onnx.ModelProto):
         _check_names(source, "model")
         return source, Files(), source.graph.name or "model"
@@ -138,6 +144,8 @@ def constant_from_proto(proto: Any, files: Files | None, where: str) -> Constant
         raise UserError(f"unknown element type {proto.data_type}", where=label) from None
     shape = tuple(proto.dims)
     _check_dims(shape, label)
+    if files is not None and (array := _detached(proto, files)) is not None:
+        return Constant(array)
     raw = _own(proto, files)
     if raw is None and proto.data_location == onnx.TensorProto.EXTERNAL:
         return Constant(_external(proto, dtype, shape, files.directory if files is not None else None, label))
@@ -168,6 +176,14 @@ def _check_dims(shape: tuple[int, ...], where: str) -> None:
     if len(shape) > _MOST_DIMS or math.prod(max(d, 1) for d in shape) > _MOST_ELEMENTS:
         what = f"dims {list(shape)}" if len(shape) <= _MOST_DIMS else f"{len(shape)} dims"
         raise UserError(f"{what}, which no array can have", where=where)
+
+
+def _detached(proto: Any, files: Files) -> np.ndarray | None:
+    """Return the array of a tensor of a `DetachedModel`; None for other tensors."""
+    if files.tensors is None or proto.name not in files.tensors:
+        return None
+    entries = {entry.key: entry.value for entry in proto.external_data}
+    return files.tensors[proto.name] if entries.get("location") == DETACHED else None
 
 
 def _own(proto: Any, files: Files | None) -> memoryview | None:

@@ -1,6 +1,7 @@
 """The distribution: what is in it, and that importing it costs nothing."""
 
 import os
+import re
 import subprocess
 import sys
 import zipfile
@@ -20,6 +21,34 @@ def run(code: str) -> str:
 def test_importing_the_package_imports_no_dependency() -> None:
     heavy = {"numpy", "onnx", "egglog", "jinja2", "lark", "Cython", "typer", "rich", "torch"}
     assert run(f"import sys, rewrite; print(sorted({heavy!r} & set(sys.modules)))") == "[]"
+
+
+def test_nothing_but_its_own_rooms_imports_pytorch() -> None:
+    """Not even for a user's model: what is no object of PyTorch does not need it."""
+    code = """
+import sys
+sys.modules["torch"] = None
+import rewrite
+from rewrite import api, ort
+from rewrite.backend.sessions import onnx_backend
+from rewrite.cli import app
+from rewrite.frontends import sources
+assert ort.InferenceSession and sources.as_source(b"model") == b"model"
+"""
+    assert run(code) == ""
+    rooms = (
+        "frontends/torch_models.py",
+        "torch_backend/",
+        "benchmarks/",
+        "tests/",
+        "build/",
+        "examples/",
+        "docs/",
+        ".",
+    )
+    pattern = re.compile(r"^\s*(import|from) torch\b", re.MULTILINE)
+    texts = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in ROOT.rglob("*.py")}
+    assert [name for name, text in texts.items() if pattern.search(text) and not name.startswith(rooms)] == []
 
 
 @pytest.mark.parametrize("name", rewrite.__all__)
@@ -49,7 +78,21 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path, tmp_path: Path)
         name for name in inside if name.startswith(("tests/", "benchmarks/", "build/", "docs/", "examples/", "."))
     ]
     assert {"__init__.py", "py.typed", "api.py", "cli/app.py", "grammar/syntax/rules.lark"} <= inside
-    rooms = [f"{room}/**/*.py" for room in ("system", "pages", "grammar", "engine", "soundness", "backend", "cli")]
+    rooms = [
+        f"{room}/**/*.py"
+        for room in (
+            "system",
+            "pages",
+            "grammar",
+            "engine",
+            "soundness",
+            "backend",
+            "frontends",
+            "cli",
+            "ort",
+            "torch_backend",
+        )
+    ]
     for pattern in (
         *rooms,
         "rules/*.rules",
