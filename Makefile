@@ -6,7 +6,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-SOURCES := $(shell find backend engine -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd')
+SOURCES := $(shell find backend engine system -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd' -o -name '*.h')
 
 .PHONY: demo test lint format types docs site nightly bench wheel editors parser venv clean
 .DEFAULT_GOAL := help

@@ -298,8 +298,7 @@ class Graph:
     graphs around it; `captures()` lists them. `opset` maps each domain to the version that the model imports, which is
     the export's target. An input in `defaults` may be omitted when the graph is run. `written` counts the model's
     nodes by operator before import dropped any; empty if the graph was not imported. `about` describes the model.
-    `metadata` holds notes of our own. `scopes` has the modules that metadata names for nodes, as
-    written."""
+    `metadata` holds notes of our own. `scopes` has the modules that metadata names for nodes, as written."""
 
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()

@@ -144,7 +144,7 @@ def _contents(value: Any) -> Any:
             (n.op, n.inputs, n.outputs, n.name, {k: _contents(v) for k, v in n.attrs.items()}) for n in value.nodes
         ]
         constants = {name: _contents(c) for part in (value.constants, value.defaults) for name, c in part.items()}
-        return value.inputs, value.outputs, nodes, constants, value.types, value.opset, value.doc, value.metadata
+        return value.inputs, value.outputs, nodes, constants, value.types, value.opset, value.about, value.metadata
     if isinstance(value, Constant):
         array = value.array
         return array.dtype, array.shape, array.tolist() if array.dtype == object else array.tobytes()
