@@ -75,7 +75,8 @@ def measure(layer: kernels.Layer, machine: Machine, peak: Callable[[], float], s
     out = program.run(feeds)
     rows = program.profile(feeds, seconds=0.0, machine=machine).rows
     flops, memory = sum(row.flops for row in rows), sum(row.memory for row in rows)
-    times, shares = [], []
+    times: list[float] = []
+    shares: list[float] = []
     end = time.thread_time() + seconds
     while len(times) < 20 or time.thread_time() < end:
         before = peak()
