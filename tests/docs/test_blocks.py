@@ -21,6 +21,8 @@ from .blocks import PAGES, ROOT, Block, blocks
 
 PYTHON = [page for page in PAGES if page.name != "first-rule.md" and any(b.language == "python" for b in blocks(page))]
 """Pages with Python; the first rule's runs among its commands, in test_pages.py."""
+NOT_RUN = {"torch": "is not installed for the tests", ".show(": "opens a browser"}
+"""Python that is not run, by what it contains, and the reason."""
 UNCHECKED = {
     "wrong.rules": "the mistake that the page is about",
     "bodies.rules": "needs models with bodies, which the tests of rules/control.rules name",
@@ -65,7 +67,8 @@ def source(page: Path) -> str:
     text = page.read_text(encoding="utf-8").split("\n")
     parts = [PRELUDE]
     for block in blocks(page):
-        if block.language == "python" and not text[block.line - 2].startswith("<!-- include"):
+        is_included = text[block.line - 2].startswith("<!-- include")
+        if block.language == "python" and not is_included and not any(word in block.text for word in NOT_RUN):
             if "past." in block.text:
                 parts.append(DECODER)
             elif "program." in block.text and "program =" not in block.text:
