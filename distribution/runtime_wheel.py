@@ -19,7 +19,7 @@ from pathlib import Path
 
 NAME = "onnx-rewrite-runtime"
 FILES = (
-    "*.py", "py.typed", "system/*.py", "system/*.so",
+    "*.py", "py.typed", "system/*.py", "system/*.so", "pages/*.py",
     "engine/__init__.py", "engine/options.py", "engine/ir/*.py",
     "engine/operators/__init__.py", "engine/operators/schemas.py",
     "engine/verification/__init__.py", "engine/verification/random_inputs.py",
@@ -34,6 +34,7 @@ FILES = (
 WITHOUT = (
     "testing.py", "pytest_plugin.py", "cli/application.py", "cli/replay.py", "cli/rule_files.py", "cli/verification.py",
     "backend/bundle/program_cache.py", "backend/bundle/save_bundle.py", "backend/runtime/profile.py",
+    "backend/runtime/run_data.py",
     "backend/ir/lower.py", "backend/ir/iteration_space.py",
 )  # fmt: skip
 """Files that match a pattern and serve only to compile."""

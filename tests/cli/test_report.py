@@ -25,7 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def make(folder: Path, *options: str) -> dict[str, Any]:
     """Write a report and return the results as JSON."""
-    done = rewrite("m.onnx", "--report", "out.html", "--json", "out.json", *options, cwd=folder)
+    done = rewrite("m.onnx", "--report", "out.html", "--json", "out.json", *options, cwd=folder, timeout=280)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads((folder / "out.json").read_text())
     return found
