@@ -40,7 +40,8 @@ class Parsed(HTMLParser):
         self.texts.setdefault(len(self.tags) - 1, "")
 
     def handle_data(self, data: str) -> None:
-        self.texts.setdefault(len(self.tags) - 1, data)  # not what follows its end
+        if self.tags:
+            self.texts.setdefault(len(self.tags) - 1, data)  # not what follows its end
 
     def text(self, *tags: str) -> str:
         """The texts at the begin of elements: of all that are shown, or of some kinds."""
