@@ -11,7 +11,7 @@ import pytest
 import rewrite
 from rewrite.engine.extraction.extract import ExtractionError
 from rewrite.engine.saturation.saturation_process import OutOfBounds
-from rewrite.errors import CheckFailed, NotAModel, RewriteError, UserError
+from rewrite.errors import CheckFailed, NotAModel, NotInstalled, RewriteError, UserError
 from rewrite.grammar.diagnostics import Diagnostic, RuleErrors
 from rewrite.grammar.printing.format import FormatError
 from rewrite.grammar.syntax.ast import Span
@@ -21,6 +21,7 @@ EXAMPLES: dict[type[RewriteError], Callable[[], RewriteError]] = {
     RewriteError: lambda: RewriteError("broken", where="a.rules", hint="mend it"),
     UserError: lambda: UserError("not a model", where="m.onnx", hint="name another"),
     NotAModel: lambda: NotAModel("not an ONNX model", where="m.onnx"),
+    NotInstalled: lambda: NotInstalled.of("compiling a model"),
     CheckFailed: lambda: CheckFailed("differs"),
     ExtractionError: lambda: ExtractionError("no derivation", where="y"),
     FormatError: lambda: FormatError("changes the meaning", where="a.rules"),
