@@ -119,7 +119,10 @@ class ProgramCache:
             size = len(model) if isinstance(model, bytes) else model.stat().st_size
         start = content_key(_context(size, settings, rules))[:_PREFIX]
         self._entries.wait_for_writers()
-        return any(True for _ in self._entries.path.glob(f"{start}-*"))
+        found = any(True for _ in self._entries.path.glob(f"{start}-*"))
+        if not found:
+            LOG.info("nothing cached for a model of %d bytes with these settings", size)
+        return found
 
     def find(self, key: str, *, threads: int) -> Program | None:
         """Load the program with this key, if there is one. Discards a damaged one with a warning."""

@@ -15,8 +15,8 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from rewrite.cli import tables
 from rewrite.engine.onnx_io.model_file import stored_bytes
+from rewrite.system import short_text
 
 from .command import MAIN, environment, rewrite
 
@@ -55,8 +55,8 @@ def test_the_summary_says_what_changed(result: dict[str, Any], folder: Path) -> 
     text = words(result["stdout"])
     assert "nodes 3 2 -33 %" in text
     assert "operators Mul 1 → 0" in text
-    assert f"weights {tables.size(68)} {tables.size(64)} -6 %" in text
-    sizes = [tables.size((folder / name).stat().st_size) for name in ("m.onnx", "m.opt.onnx")]
+    assert f"weights {short_text.memory_size(68)} {short_text.memory_size(64)} -6 %" in text
+    sizes = [short_text.memory_size((folder / name).stat().st_size) for name in ("m.onnx", "m.opt.onnx")]
     assert f"file {' '.join(sizes)}" in text
     assert "time of a run" in text
     assert "for N = 1" in text
@@ -117,7 +117,7 @@ def test_quiet_prints_nothing_and_verbose_logs(folder: Path) -> None:
     empty = {"XDG_CACHE_HOME": str(folder / "other")}
     done = rewrite("m.onnx", "-v", cwd=folder, env=empty)
     assert done.returncode == 0, done.stderr
-    for line in ("rewrite.engine: saturate: ", "rewrite.cache: run ", "rewrite.toolchain: "):
+    for line in ("rewrite.engine: saturate: ", "rewrite.cache: ", "rewrite.toolchain: "):
         assert line in done.stderr
     quiet = rewrite("m.onnx", "-q", cwd=folder, env=empty)
     assert (quiet.returncode, quiet.stdout) == (0, "")
