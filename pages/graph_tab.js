@@ -246,7 +246,7 @@ function showLegend() {
   side.replaceChildren(
     make("h4", {}, `${title} (${TITLES[state.right]})`), make("ul", { class: "legend" }, ...items),
     make("h4", {}, "how to read it"),
-    make("p", { class: "note" }, "A box is a module of the model, or a block that repeats; click its head to open it. The strip in a closed box shows who made the nodes inside. "
+    make("p", { class: "note" }, "A box is a module of the model, or a block that repeats; click its head to open it. The strip in a closed box shows which rules made the nodes inside. "
       + "Click a node for its operator, its types, the rules that made it, and the nodes of the model that it stands for, which are framed on the other side. Drag to move, turn the wheel to zoom, press / to search."));
   allViews((view) => view.mark());
 }

@@ -204,7 +204,7 @@ class GraphView {
     box.done = true;
   }
 
-  // What stands for the edges of a value that many boxes read: who makes it.
+  // What stands for the edges of a value that many boxes read: its producer.
   tag(value) {
     const maker = this.makers.get(value);
     return `${fmt.clip(maker && maker.data ? fmt.op(maker.data.operator) : value, 18)} →`;
