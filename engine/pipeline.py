@@ -17,7 +17,8 @@ value of each stage.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -112,13 +113,14 @@ def lower_precision(saturated: Saturated, setup: Setup, limits: Limits, *, for_k
 
 def extract(
     value: Saturated, setup: Setup, target: str, effort: extraction.Limits | None = None,
-    written: Container[str] = (),
+    written: Collection[str] = (),
 ) -> Chosen:  # fmt: skip
     """Choose the cheapest admissible nodes for a target.
 
     A file may also contain the operators in `written`, whatever its opset."""
-    cost = setup.costs[target]
     opset, defined = value.graph.opset, setup.rules.declared
+    lacking = frozenset(op for op in written if not can_express(op, {}, opset))
+    cost = replace(setup.costs[target], lacking=lacking)
     usable = extraction.admissible(value.egraph, cost.target, opset, defined, written)
     try:
         found = extraction.extract(value.egraph, cost, admissible=usable, limits=effort)

@@ -10,7 +10,7 @@ other operands; views are free.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -29,6 +29,8 @@ _STORED = 0.05
 """Cost of a stored byte as a share of reading it from memory, so that two constants of the same use differ by size."""
 _CONSTANT = 1e-9
 """Seconds for a constant of any size: breaks ties in favor of fewer constants."""
+_LACKING = 1e-8
+"""Seconds for an operator that is written by its parts: one that the file can have wins a tie."""
 _REFERENCE = 1e-3
 """Seconds for a node that no kernel computes, and a rule states in other operators: the reference implementation."""
 _RUN = 1.5
@@ -41,7 +43,8 @@ class CostModel:
 
     `model` is what counts: `latency` in seconds, `flops`, `nodes`, or `memory` in bytes written and stored. The last
     three add a trifle of latency to break ties. `hints` gives symbolic dims their likely values, others are `nominal`.
-    `fold_bytes` and `fold_growth` limit what is folded, see `stores`."""
+    `fold_bytes` and `fold_growth` limit what is folded, see `stores`. `lacking` are operators that the opset of a file
+    lacks, and that are written by their parts."""
 
     model: Model = "latency"
     target: Target = "portable"
@@ -51,6 +54,7 @@ class CostModel:
     nominal: int = 64
     fold_bytes: float | None = None
     fold_growth: float = 2.0
+    lacking: Collection[str] = ()
     _estimator: Estimator = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -83,6 +87,8 @@ class CostModel:
         seconds = self._native(work, joins) if self.target == "native" else self._portable(work)
         if op in WITH_BODIES:
             seconds += self._bodies(op, attrs)
+        if op in self.lacking:
+            seconds += _LACKING
         if self.target == "native" and _lacks_kernel(op, inputs):
             seconds += _REFERENCE
         if self.model == "nodes":

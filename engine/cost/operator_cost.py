@@ -104,7 +104,7 @@ _NORMS = _by_operator(
         1.0: "CumSum",
         2.0: "BatchNormalization",
         3.0: "Hardmax RotaryEmbedding com.microsoft.RotaryEmbedding",
-        4.0: "RMSNormalization LpNormalization SimplifiedLayerNormalization",
+        4.0: "RMSNormalization LpNormalization com.microsoft.SimplifiedLayerNormalization",
         6.0: "com.microsoft.SkipSimplifiedLayerNormalization",
         7.0: "InstanceNormalization GroupNormalization LayerNormalization MeanVarianceNormalization"
         " rewrite.ChannelsLastGroupNormalization",
