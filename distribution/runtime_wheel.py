@@ -41,8 +41,8 @@ WITHOUT = (
 EXTRAS = {"operators": ("onnx", "onnxruntime"), "types": ("ml_dtypes",)}
 """Extras: for bundles with operators that have no kernel, and with element types that NumPy lacks."""
 DESCRIPTION = """\
-Runs models that [onnx-rewrite](https://pypi.org/project/onnx-rewrite/) compiled, and needs NumPy only: `rewrite.load`,
-`rewrite run` and `rewrite bench`. It is a part of that distribution under the same import name; install one of the two
+Runs models that the distribution `onnx-rewrite` compiled, and needs NumPy only: `rewrite.load`, `rewrite run` and
+`rewrite bench`. It is a part of that distribution under the same import name; install one of the two
 in an environment, not both.
 """
 

@@ -111,7 +111,7 @@ class Translator:
     """The exporter's table of operators, and its translation of graphs that PyTorch's compiler has made functional.
 
     Public functions of the exporter trace such a graph a second time, which takes longer than the translation and fails
-    for symbolic sizes. So this uses four internal ones, which exist since PyTorch 2.6."""
+    for symbolic sizes. So this uses four internal ones, as PyTorch 2.13 has them."""
 
     def __init__(self) -> None:
         from torch.onnx._internal.exporter import _core, _decomp, _fx_passes, _registration

@@ -168,7 +168,7 @@ class Run:
     caches: bool
 
     def may_be_cached(self) -> bool:
-        """Whether an earlier run wrote the same for a model of this size; see `compile_model.may_be_cached`."""
+        """Return whether the cache may have this run, by the size of the model; see `compile_model.may_be_cached`."""
         from ...backend.compile_model import may_be_cached
 
         return self.caches and may_be_cached(self.model, self.options, self.threads, self.compilation.target)

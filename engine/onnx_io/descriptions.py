@@ -12,7 +12,7 @@ from ..ir.graph import Node
 def read_description(model: Any) -> Description:
     """Return the description in a `ModelProto`.
 
-    Nodes that share their name have none, since a node of the result could not tell which one it stands for."""
+    Nodes that share their name have none: the name would not say which of them a node of the result stands for."""
     graph = model.graph
     counts = Counter(node.name for node in graph.node)
     values = {value.name: found for value in (*graph.input, *graph.output) if (found := _note(value))}
