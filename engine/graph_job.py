@@ -112,8 +112,9 @@ def _optimize(
         elif isinstance(value, Saturated):
             runs[stage] = value
     saturation = runs.get("lower precision", runs["saturate"]).saturation
-    if "saturate for kernels" in runs:
-        saturation.add(runs["saturate for kernels"].saturation)
+    for later in ("saturate for the file", "saturate for kernels"):
+        if later in runs:
+            saturation.add(runs[later].saturation)
     # last, because it adds the right sides that it tries to the e-graph
     missed = _why_not(runs, setup, job.options.why_not) if job.options.why_not else None
     near = _near_misses(runs, setup, saturation) if job.options.near_misses else {}

@@ -60,6 +60,12 @@ def test_an_opset_that_has_the_operator_keeps_it() -> None:
         assert [node.op_type for node in proto.graph.node] == [op]
 
 
+def test_the_report_counts_rules_that_write() -> None:
+    [rule] = [rule for rule in rewrite.optimize(model(GELU, 17)).report.rules if rule.name == "write_gelu"]
+    assert (rule.matches, rule.applied) == (1, 1)
+    assert rule.in_result
+
+
 def test_a_node_that_no_rule_writes_does_not_hinder_others() -> None:
     """A normalization in f64 keeps its parts, since the rule is for f32."""
     ports = "(float[2,5,8] x, double[2,5,8] u) => (float[2,5,8] y, double[2,5,8] w)"
