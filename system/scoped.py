@@ -12,6 +12,7 @@ import shutil
 import signal
 import subprocess
 import tempfile
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -19,6 +20,7 @@ from typing import Any, BinaryIO
 
 _paths: dict[Path, None] = {}
 _children: dict[int, subprocess.Popen[bytes]] = {}
+_changing = threading.RLock()  # held while a child starts, so that each is known before this process may end
 
 
 def directory(purpose: str) -> AbstractContextManager[Path]:
@@ -86,8 +88,9 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
     """Start a child, to be ended with `end`; `options` are those of `subprocess.Popen`. Raises OSError.
 
     It leads a process group, so that its own children end with it: a compiler driver starts several programs."""
-    child = subprocess.Popen(command, process_group=0, **options)
-    _children[child.pid] = child
+    with _changing:
+        child = subprocess.Popen(command, process_group=0, **options)
+        _children[child.pid] = child
     return child
 
 
@@ -107,7 +110,8 @@ def end(child: subprocess.Popen[bytes]) -> None:
     """End a child and the processes that it started, if they still run, and close the pipes to it."""
     _kill(child)
     child.wait()
-    _children.pop(child.pid, None)
+    with _changing:
+        _children.pop(child.pid, None)
     for pipe in (child.stdin, child.stdout, child.stderr):
         if pipe is not None:
             with contextlib.suppress(OSError):
@@ -121,7 +125,11 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
 
 
 def remove_all() -> None:
-    """End all children and remove all temporary files. Only the end of this process may follow."""
+    """End all children and remove all temporary files. Only the end of this process may follow.
+
+    A thread whose child is killed here goes no further: it would start the next child, or report the death of this one.
+    """
+    _changing.acquire(timeout=0.5)  # and keep it
     for child in list(_children.values()):
         _kill(child)
     for path in list(_paths):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -27,3 +29,28 @@ def test_a_file_is_readable_by_path_and_removed_afterwards(
 
 def _refuse(name: str) -> int:
     raise PermissionError(1, "forbidden", name)
+
+
+def test_a_thread_whose_child_is_killed_at_the_end_starts_no_other() -> None:
+    """A pool that compiles modules goes on with the next when a compiler ends, and the process may be about to end."""
+    script = """if True:
+        import subprocess, threading, time
+        from rewrite.system import scoped
+
+        started = []
+
+        def work():
+            for _ in range(100):
+                started.append(child := scoped.start(["sleep", "60"]))
+                child.wait()
+                scoped.end(child)
+
+        threading.Thread(target=work, daemon=True).start()
+        while not started:
+            time.sleep(0.01)
+        scoped.remove_all()
+        time.sleep(0.3)
+        print(len(started), [child.poll() for child in started])
+        """
+    ran = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True)
+    assert ran.stdout == "1 [-9]\n"
