@@ -10,8 +10,9 @@ peer that is installed, which creates a session. Prints one JSON object per mode
 - `modules` and `kernels` that were compiled;
 - `again`, and the seconds of each peer, which include its import: the least of the runs.
 
-Wheels are built with the standard rules parsed. `--prepare` does so in a checkout, which otherwise parses them in the
-first run.
+Wheels are built with the standard rules parsed, and pip compiles modules of Python when it installs them. `--prepare`
+does both in a checkout, which otherwise does it in the first run, and keeps the second even where the environment has
+`PYTHONDONTWRITEBYTECODE`.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
@@ -28,8 +30,6 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
-
-from . import models
 
 ROOT = Path(__file__).resolve().parent.parent
 PEERS = ("onnxruntime", "openvino")
@@ -73,6 +73,7 @@ def run(engine: str, model: Path, cache: str) -> dict[str, Any] | None:
     """Return what a new process with this cache measures; None if the engine is missing or refuses the model."""
     command = [sys.executable, "-m", "benchmarks.first_compile", str(model), "--engine", engine]
     environment = {**os.environ, "REWRITE_CACHE_DIR": cache}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
     command += ["--begin", repr(time.monotonic())]
     done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=600, check=False)
     if done.returncode and engine == "rewrite":
@@ -82,6 +83,8 @@ def run(engine: str, model: Path, cache: str) -> dict[str, Any] | None:
 
 def measure(name: str, runs: int) -> dict[str, Any]:
     """Return what the fastest of some runs measures, and the least times of the others."""
+    from . import models  # not in the processes that are measured
+
     model, found = models.path(name), []
     others: dict[str, float] = {}
     for _ in range(runs):
@@ -103,6 +106,16 @@ def _rounded(record: Mapping[str, Any]) -> dict[str, Any]:
     }
 
 
+def prepare() -> None:
+    """Compile the package's modules to bytecode and parse the standard rules, as an installed wheel has them."""
+    import compileall
+
+    from rewrite.engine.rewriting.rule_library import prepare_standard_library
+
+    compileall.compile_dir(ROOT, quiet=2, rx=re.compile(r"/(\..*|build|tests)/"))
+    prepare_standard_library()
+
+
 def main() -> None:
     """Measure models, or be one of the processes that are measured."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -119,10 +132,10 @@ def main() -> None:
             record = compile_here(model, options.begin) if ours else open_here(options.engine, model, options.begin)
         print(json.dumps(record))
         return
-    if options.prepare:
-        from rewrite.engine.rewriting.rule_library import prepare_standard_library
+    from . import models
 
-        prepare_standard_library()
+    if options.prepare:
+        prepare()
     for name in models.select(options.patterns):
         print(json.dumps(measure(name, options.runs)), flush=True)
 

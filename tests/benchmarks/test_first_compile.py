@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -25,3 +27,17 @@ def test_a_first_compile_has_parts(tmp_path: Path) -> None:
     assert first["kernels"] == again["kernels"] > 0
     assert again["parts"].keys() == {"start"}
     assert first_compile.run("onnxruntime", tmp_path / "missing.onnx", cache) is None
+
+
+def test_what_is_measured_may_keep_its_bytecode(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: dict[str, str] = {}
+
+    def run(*_: Any, env: dict[str, str], **__: Any) -> subprocess.CompletedProcess[str]:
+        found.update(env)
+        return subprocess.CompletedProcess([], 0, "{}\n", "")
+
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    monkeypatch.setattr(subprocess, "run", run)
+    assert first_compile.run("rewrite", Path("model.onnx"), "cache") == {}
+    assert found["REWRITE_CACHE_DIR"] == "cache"
+    assert "PYTHONDONTWRITEBYTECODE" not in found
