@@ -196,6 +196,34 @@ def test_empty_parts_of_a_concat_come_to_an_end(egraph: EGraph) -> None:
     assert len(egraph.nodes) < before + 20
 
 
+def test_a_chain_of_concats_gets_one_flat_form_each(egraph: EGraph) -> None:
+    chain = [egraph.add_input("x", f32(2, 4))]
+    parts = list(chain)
+    for i in range(60):
+        parts.append(egraph.add_input(f"y{i}", f32(2, 3)))
+        chain.append(node(egraph, "Concat", chain[-1], parts[-1], axis=1))
+    egraph.roots = {f"z{i}": handle for i, handle in enumerate(chain)}
+    before = len(egraph.nodes)
+    found = saturate(egraph, rule_set(load_rules()))
+    assert found.stop_reason == "saturated"
+    assert found.counts["concat_concat"].applied == len(egraph.nodes) - before == 59
+    assert found.counts["concat_concat"].matches < 4 * 60
+    for i, handle in enumerate(chain[1:], 2):
+        forms = [egraph.nodes[member].children for member in egraph.members(handle)]
+        assert tuple(parts[:i]) in forms
+
+
+def test_several_nested_concats_are_one(egraph: EGraph) -> None:
+    parts = [egraph.add_input(f"x{i}", f32(2, 3 + i)) for i in range(9)]
+    threes = [node(egraph, "Concat", *parts[i : i + 3], axis=1) for i in (0, 3, 6)]
+    root = node(egraph, "Concat", *threes, axis=1)
+    egraph.roots = {"y": root}
+    found = saturate(egraph, rule_set(load_rules()))
+    assert found.stop_reason == "saturated"
+    assert tuple(parts) in [egraph.nodes[member].children for member in egraph.members(root)]
+    assert found.counts["concat_concat"].applied == 3
+
+
 def test_an_exploring_rule_that_matches_too_often_sits_out(egraph: EGraph, rules) -> None:
     x = egraph.add_input("x", f32(3))
     for i in range(20):
