@@ -49,7 +49,8 @@ class Atom:
 
     `op` is an interned operator or the name of a variable that binds it; `attrs` is a variable; `children` are class
     variables. `commutative` matches both operand orders. Of a variadic operator, variable `node` binds the number of
-    the e-node, and the children are some of its inputs, each at a known position or at one that a variable binds."""
+    the e-node, and the children are some of its inputs, each at a known position or at one that a variable binds;
+    `neighbors` are pairs of such variables for inputs one after the other."""
 
     root: str
     op: int | str
@@ -58,6 +59,7 @@ class Atom:
     commutative: bool = False
     node: str = ""
     positions: tuple[str | int, ...] = ()
+    neighbors: tuple[tuple[str, str], ...] = ()
 
     def facts(self, kinds: Mapping[str, str]) -> list[str]:
         """Return the condition in egglog's language; `kinds` are those of operators that variables bind."""
@@ -65,6 +67,7 @@ class Atom:
         if self.node:
             picks = zip(self.positions, self.children, strict=True)
             inputs = [f"(D{self.op} {self.node} {position} {child})" for position, child in picks]
+            inputs += [f"(= {second} (+ {first} 1))" for first, second in self.neighbors]
             return [f"(V{self.op} {self.root} {self.attrs} {self.node})", *inputs]
         if isinstance(self.op, str):
             return [

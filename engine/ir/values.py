@@ -24,6 +24,10 @@ class Unprovable(Exception):
     """A condition that is false or not known to be true; the message is the reason."""
 
 
+class Refuted(Unprovable):
+    """A condition that is false whatever else becomes known."""
+
+
 @dataclass(frozen=True, slots=True)
 class TensorRef:
     """A tensor: a class of the e-graph."""

@@ -58,7 +58,7 @@ class PendingMatches:
 
     A match is looked at again only after one of its classes was touched: `_watched` finds the matches of a class. So an
     iteration takes time for what changed, not for what waits. Only sums and products are looked at each time, because
-    their terms change without them."""
+    their terms change without them. Matches that were not tried are looked at once their rule is not suspended."""
 
     egraph: EGraph
     terms: Callable[[Match], Iterable[int]]
@@ -67,6 +67,7 @@ class PendingMatches:
     _seen: int = 0
     _due: dict[Key, None] = field(default_factory=dict)
     _always: dict[Key, None] = field(default_factory=dict)
+    _postponed: dict[str, dict[Key, None]] = field(default_factory=dict)
     _iteration: int = 0
     _count: int = 0
 
@@ -97,16 +98,22 @@ class PendingMatches:
             self._count += 1
             match.place = (-self._iteration, self._count)
         self.matches[match.key] = match
-        if match.revision is None or match.variant.ac_trees:
+        if match.revision is None:
+            self._postponed.setdefault(match.rule.name, {})[match.key] = None
+        elif match.variant.ac_trees:
             self._always[match.key] = None
 
-    def take_due(self) -> Iterator[Match]:
-        """Remove and yield the matches of earlier iterations of which more is known than when they were refused.
+    def take_due(self, suspended: Callable[[str], bool] = lambda rule: False) -> Iterator[Match]:
+        """Remove and yield the matches of earlier iterations of which more is known than when they were refused, and
+        those that were postponed, except of suspended rules.
 
         The last refused come first. What becomes known meanwhile counts for the matches still to come."""
         last = (-self._iteration, self._count)
         heap: list[tuple[tuple[int, int], Key]] = []
         self._due |= self._always
+        for rule, keys in self._postponed.items():
+            if not suspended(rule):
+                self._due |= keys
         fresh: Iterable[Key] = list(self._due)
         while True:
             for key in (*fresh, *self._touched()):
@@ -123,8 +130,12 @@ class PendingMatches:
             if match is None:
                 continue
             self._due.pop(key, None)
+            if match.revision is None and suspended(match.rule.name):
+                continue
             classes = (*match.classes, *self.terms(match))
             if match.revision is None or self.egraph.changed_since(match.revision, classes):
+                if match.revision is None:
+                    self._postponed[match.rule.name].pop(key, None)
                 self._forget(key)
                 yield match
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from ...grammar.builtins import RULESETS
 from ...grammar.syntax import ast
 from ..egraph.egraph import EGraph
-from ..ir.values import Unprovable, Value
+from ..ir.values import Refuted, Unprovable, Value
 from ..operators.inference import IllTyped
 from ..operators.schemas import graph_name
 from ..rewriting.build_nodes import as_tensor
@@ -76,7 +76,8 @@ class Saturator:
         self._pending: dict[str, PendingMatches] = {}
         self._budgets: dict[str, RulesetBudget] = {}
         self._done: set[Key] = set()
-        self._refused: set[Key] = set()
+        self._refused: dict[Key, bool] = {}
+        self._names: dict[int, tuple[int, tuple[str, ...]]] = {}
         self._groups = Groups(egraph)
         self._fixpoints: dict[Step, int] = {}
         self._changes = 0
@@ -166,7 +167,7 @@ class Saturator:
         for name, rows in found.items():
             self._apply_rows([Match(*self._queries[name], row) for row in rows], budget)
         self._apply_groups(ruleset)
-        for match in pending.take_due():
+        for match in pending.take_due(budget.suspends):
             if not budget.admits(match.rule.name):
                 pending.postpone(match)
             else:
@@ -262,9 +263,11 @@ class Saturator:
         memo = self._memo(match)
         if memo in self._refused:
             count.matches += 1
-            pending.refuse(match)
+            self._refuse(match, key, final=self._refused[memo])
             return
-        context = match.context.for_match(self._origins(roots))
+        context = match.context
+        if variant.ac_trees:  # whose negated terms may be built; others build nodes only when they are bound
+            context = context.for_match(self._origins(roots))
         nearness = 0
         try:
             env = bind_match(context, rule, variant, at)
@@ -274,6 +277,7 @@ class Saturator:
             if run in self._done:
                 self._done.add(key)
                 return
+            context = context.for_match(self._origins(roots))
             check_given(context, rule.rule.given, env)
             if rule.index is not None:
                 self._groups.add(rule, env, roots[0])
@@ -289,9 +293,17 @@ class Saturator:
                 self._done.add(run)
         except (Unprovable, IllTyped) as why:
             count.note(str(why), nearness)
+            final = nearness < 2 and isinstance(why, Refuted)
             if memo is not None and nearness < 2:
-                self._refused.add(memo)
-            pending.refuse(match)
+                self._refused[memo] = final
+            self._refuse(match, key, final=final)
+
+    def _refuse(self, match: Match, key: Key, *, final: bool) -> None:
+        """Refuse a match, for good or until more is known of its classes."""
+        if final:
+            self._done.add(key)
+        else:
+            self._pending[match.rule.ruleset].refuse(match)
 
     def _memo(self, match: Match) -> Key | None:
         """Return a key that matches share whose refusal the same types and contents decide; None if more is read."""
@@ -318,10 +330,18 @@ class Saturator:
 
     def _origins(self, roots: Sequence[int]) -> tuple[str, ...]:
         """Return the original nodes that a match replaces."""
-        made_by, origins = self.egraph.made_by, self.egraph.origins
-        given = (h for root in roots for h in self.egraph.members(root) if made_by[h] is None)
-        names = dict.fromkeys(name for handle in given for name in origins[handle])
-        return tuple(names) or tuple(name for root in roots for name in origins[root])
+        names = dict.fromkeys(name for root in roots for name in self._given_names(root))
+        return tuple(names) or tuple(name for root in roots for name in self.egraph.origins[root])
+
+    def _given_names(self, root: int) -> tuple[str, ...]:
+        """Return the original nodes in a class, which are looked up again only when it has other members."""
+        members = self.egraph.members(root)
+        count, names = self._names.get(members[0], (0, ()))
+        if count != len(members):
+            made_by, origins = self.egraph.made_by, self.egraph.origins
+            names = tuple(dict.fromkeys(name for h in members if made_by[h] is None for name in origins[h]))
+            self._names[members[0]] = len(members), names
+        return names
 
     def _unite(self, context: Evaluator, rule: CompiledRule, pairs: Sequence[tuple[int, Value]]) -> bool:
         """Merge classes with values, all or none, and return whether that changed the e-graph."""
@@ -374,6 +394,7 @@ def operator_numbers(egraph: EGraph, declared: Mapping[str, ast.Op]) -> dict[str
 
 
 def _prove(context: Evaluator, rule: CompiledRule, env: Bindings) -> None:
+    context = context.in_condition()
     for condition in rule.rule.where:
         try:
             context.prove(condition, env)

@@ -159,6 +159,10 @@ class RulesetBudget:
         self.report.record_exhausted(self.ruleset, "matches", rule)
         return False
 
+    def suspends(self, rule: str) -> bool:
+        """Whether a rule may not be applied in this iteration any more."""
+        return self.exhausted or self._suspended_until[rule] > self.report.iterations
+
     def resume(self) -> bool:
         """End all suspensions, and return whether there were any."""
         now = self.report.iterations

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from ....grammar.syntax import ast
 from ...ir.graph import AttrValue, Constant, Graph
 from ...ir.names import CAPTURES
-from ...ir.values import BodyRef, OpRef, RestRef, TensorRef, Unprovable, Value, as_attribute
+from ...ir.values import BodyRef, OpRef, Refuted, RestRef, TensorRef, Unprovable, Value, as_attribute
 from ...operators.schemas import default_attrs
 from ..build_nodes import declared_defaults
 from ..notation import is_literal
@@ -26,7 +26,8 @@ class PartialMatch:
     """Variables bound so far in `env`.
 
     `later` holds comparisons that may need variables from elsewhere in the pattern, `missing` absent attributes with a
-    default, `defaults` those of optional inputs. Methods raise `Unprovable` where something does not match."""
+    default, `defaults` those of optional inputs. Methods raise `Unprovable` where something does not match, and
+    `Refuted` where attributes or contents differ, which never change."""
 
     env: Bindings
     context: RuleContext
@@ -37,7 +38,8 @@ class PartialMatch:
 
     def fork(self, bound: Mapping[str, Value] = MappingProxyType({})) -> PartialMatch:
         """Return a copy to continue from, with more variables bound."""
-        return replace(self, env={**self.env, **bound}, later=list(self.later), missing=list(self.missing))
+        env = {**self.env, **bound}
+        return PartialMatch(env, self.context, self.exact, self.defaults, list(self.later), list(self.missing))
 
     def add_node(self, call: ast.Call, op: str, attrs: Mapping[str, AttrValue]) -> None:
         """Match the attributes of one e-node with operator `op`, as rules call it."""
@@ -47,7 +49,7 @@ class PartialMatch:
             if name in attrs:
                 self._add(attribute, op, attrs[name])
             elif attribute.default is None:
-                raise Unprovable(f"{op} has no {name}")
+                raise Refuted(f"{op} has no {name}")
             else:
                 self.missing.append(attribute)
         others = {k: v for k, v in attrs.items() if k not in named}
@@ -55,12 +57,12 @@ class PartialMatch:
             _same_head(self.env[call.head], others)
         if call.rest is not None:
             if call.rest.name is not None and self.env.setdefault(call.rest.name, RestRef(others)) != RestRef(others):
-                raise Unprovable(f"the other attributes of {op} differ")
+                raise Refuted(f"the other attributes of {op} differ")
         elif call.kind is None:
             defaults = declared_defaults(self.context, op) or default_attrs(op)
             for name, value in others.items():
                 if name not in defaults or defaults[name] != value:
-                    raise Unprovable(f"{op}'s {name} is {value!r}")
+                    raise Refuted(f"{op}'s {name} is {value!r}")
 
     def _add(self, attribute: ast.Attribute, op: str, value: AttrValue) -> None:
         variable = variable_of(attribute.value)
@@ -79,16 +81,19 @@ class PartialMatch:
                 raise Unprovable(f"{attribute.name} differs from constant {variable}")
 
     def _bind(self, pattern: ast.Expr, value: Value, what: str) -> None:
-        """Bind a new variable, or the variables in a list; postpone all other comparisons."""
+        """Bind a new variable or compare a bound one, or the variables in a list; postpone all other comparisons."""
         if isinstance(pattern, ast.ListExpr) and _binds(pattern):
             if not isinstance(value, tuple | list) or len(value) != len(pattern.items):
-                raise Unprovable(f"{what} is {value!r}")
+                raise Refuted(f"{what} is {value!r}")
             for item, part in zip(pattern.items, value, strict=True):
                 self._bind(item, part, what)
             return
         variable = variable_of(pattern)
         if variable is not None and variable not in self.env:
             self.env[variable] = list(value) if isinstance(value, tuple) else value
+        elif variable is not None and not isinstance(self.env[variable], TensorRef):
+            if not _equal(self.env[variable], value):
+                raise Refuted(f"{what} is {value!r}")
         else:
             self.later.append((pattern, value, what))
 
@@ -117,7 +122,12 @@ class PartialMatch:
             variable = variable_of(expr)
             wanted = self.context.evaluate(expr, self.env) if variable is None else self.env[variable]
             if not _equal(wanted, value):
-                raise Unprovable(f"{what} is {value!r}")
+                raise (Refuted if self._is_fixed(expr) else Unprovable)(f"{what} is {value!r}")
+
+    def _is_fixed(self, expr: ast.Expr) -> bool:
+        """Whether an expression reads nothing but attributes, which never change."""
+        names = [e.id for e in expr.walk() if isinstance(e, ast.Name) and not is_literal(e.id)]
+        return all(isinstance(self.env.get(name), int | float | str) for name in names)
 
     def _bind_axis(self, axis: ast.Axis, value: object, what: str) -> None:
         rank = self.context.evaluate(axis.rank, self.env)
@@ -156,7 +166,7 @@ def match_literal(context: RuleContext, literal: ast.Expr, handle: int, *, exact
         # half precision rounds 1e-6 by more than the tolerance
         ok = array.size > 0 and bool((near | (array == np.asarray(wanted).astype(array.dtype))).all())
     if not ok:
-        raise Unprovable(f"the constant is not {wanted}")
+        raise Refuted(f"the constant is not {wanted}")
 
 
 def _equal(a: Value, b: Value) -> bool:
@@ -172,4 +182,4 @@ def _same_head(bound: Value, others: Mapping[str, AttrValue]) -> None:
     assert isinstance(bound, OpRef)
     for name, value in others.items():
         if name in bound.attrs and bound.attrs[name] != value:
-            raise Unprovable(f"{name} of {bound.op} differs from its other occurrence")
+            raise Refuted(f"{name} of {bound.op} differs from its other occurrence")

@@ -218,7 +218,8 @@ class Compiler:
             parts = _placed(found)
             picks = [p for p in parts if p.variable]
             children, positions = (tuple(p.variable for p in picks), tuple(p.position for p in picks))
-            after.atoms.append(Atom(root, self.op_id[call.head], attrs, children, node=node, positions=positions))
+            op, neighbors = self.op_id[call.head], _neighbors(parts)
+            after.atoms.append(Atom(root, op, attrs, children, node=node, positions=positions, neighbors=neighbors))
             after.demands.append(PatternConstraint(attrs, call, call.head, outputs=outputs))
             after.variadics.append((node, tuple(parts)))
             yield after, root
@@ -262,6 +263,18 @@ def _placed(parts: Iterable[VariadicPart]) -> list[VariadicPart]:
     ahead = itertools.takewhile(lambda part: not (part.name or part.whole or part.each), parts)
     placed = [replace(part, position=position) for position, part in enumerate(ahead)]
     return placed + parts[len(placed) :]
+
+
+def _neighbors(parts: Iterable[VariadicPart]) -> tuple[tuple[str, str], ...]:
+    """Return the position variables of single inputs and of the parts that come right after them.
+
+    Without this condition a node of k inputs has k² rows for two such parts."""
+    return tuple(
+        (before.position, after.position)
+        for before, after in itertools.pairwise(parts)
+        if isinstance(before.position, str) and isinstance(after.position, str)
+        if before.variable and after.variable and not (before.whole or before.each or after.each)
+    )
 
 
 def _distinct(items: Iterable[_T]) -> tuple[_T, ...]:

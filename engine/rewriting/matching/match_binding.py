@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from ....grammar.syntax import ast
 from ...egraph.egraph import EGraph
 from ...ir.names import ABSENT, CAPTURES
-from ...ir.values import BodyRef, OpRef, TensorRef, Unprovable
+from ...ir.values import BodyRef, OpRef, Refuted, TensorRef, Unprovable
 from ..notation import WHOLE
 from ..rule_context import Bindings, RuleContext, require
 from .attribute_matching import PartialMatch
@@ -75,14 +75,14 @@ def _operands(egraph: EGraph, handle: int, env: Bindings) -> list[int]:
 def _check_node(egraph: EGraph, demand: PatternConstraint, attr_id: int, found: PartialMatch) -> None:
     env, (attrs, outputs) = found.env, egraph.interned[attr_id]
     if demand.outputs is not None and outputs != demand.outputs:
-        raise Unprovable(f"{demand.op} has {outputs} outputs")
+        raise Refuted(f"{demand.op} has {outputs} outputs")
     if demand.any_index:
         number = attrs.get("index", 0)  # a node with one output is its own first
         if env.setdefault(demand.any_index, number) != number:
-            raise Unprovable(f"it is output {number!r}, not {env[demand.any_index]}")
+            raise Refuted(f"it is output {number!r}, not {env[demand.any_index]}")
     elif demand.index is not None:
         if attrs["index"] != demand.index:
-            raise Unprovable(f"it is output {attrs['index']!r}, not {demand.index}")
+            raise Refuted(f"it is output {attrs['index']!r}, not {demand.index}")
     else:
         assert demand.call is not None
         found.add_node(demand.call, demand.op or demand.call.head, attrs)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ....grammar.syntax import ast
 from ...ir import symbolic
 from ...ir.graph import DType, TensorType
-from ...ir.values import TensorRef, Unprovable
+from ...ir.values import Refuted, TensorRef, Unprovable
 from ..notation import is_literal
 from ..rule_context import Bindings, RuleContext, known, require
 
@@ -20,7 +20,9 @@ _CLASSES = {
 
 
 def check_given(context: RuleContext, clauses: Sequence[ast.Given], env: Bindings) -> None:
-    """Raise `Unprovable` unless every named tensor has the required type; bind the dims and dtypes it names."""
+    """Raise `Unprovable` unless every named tensor has the required type; bind the dims and dtypes it names.
+
+    It is `Refuted` where what is known already contradicts."""
     for clause in clauses:
         for target in clause.targets:
             value = env.get(target.name)
@@ -33,7 +35,11 @@ def _check(context: RuleContext, name: str, tensor: TensorRef, wanted: ast.TypeE
     type_ = context.type(tensor)
     require(not wanted.const or context.egraph.is_const(tensor.handle), f"{name} is not a constant")
     if wanted.element == "scalar":
-        require(type_.shape is not None and all(d == 1 for d in type_.shape), f"{name} is not a scalar")
+        shape = known(type_.shape, f"the shape of {name} is not known")
+        if any(d != 1 for d in shape):
+            raise (Refuted if any(isinstance(d, int) and d != 1 for d in shape) else Unprovable)(
+                f"{name} is not a scalar"
+            )
     elif wanted.element is not None:
         _check_element(name, type_.dtype, wanted.element, env)
     if wanted.shape is not None:
@@ -46,7 +52,8 @@ def _check_element(name: str, found: DType | None, element: str, env: Bindings) 
         holds = _CLASSES[element](dtype)
     else:
         holds = dtype == (element if is_literal(element) else env.setdefault(element, dtype))
-    require(holds, f"{name} is {dtype}, not {element}")
+    if not holds:
+        raise Refuted(f"{name} is {dtype}, not {element}")
 
 
 _Dims = Sequence[ast.Expr | ast.ShapeRest | ast.AnyDim]
@@ -56,9 +63,9 @@ def _check_shape(context: RuleContext, name: str, type_: TensorType, wanted: _Di
     shape = known(type_.shape, f"the shape of {name} is not known")
     rest = next((i for i, d in enumerate(wanted) if isinstance(d, ast.ShapeRest)), None)
     if rest is None and len(shape) != len(wanted):
-        raise Unprovable(f"{name} has rank {len(shape)}, not {len(wanted)}")
+        raise Refuted(f"{name} has rank {len(shape)}, not {len(wanted)}")
     if rest is not None and len(shape) < len(wanted) - 1:
-        raise Unprovable(f"{name} has rank {len(shape)}, less than {len(wanted) - 1}")
+        raise Refuted(f"{name} has rank {len(shape)}, less than {len(wanted) - 1}")
     pairs = list(zip(wanted, shape, strict=False))
     if rest is not None:
         item, end = wanted[rest], len(shape) - (len(wanted) - rest - 1)
@@ -72,5 +79,6 @@ def _check_shape(context: RuleContext, name: str, type_: TensorType, wanted: _Di
             continue
         if isinstance(expr, ast.Name) and not is_literal(expr.id) and expr.id not in env:
             env[expr.id] = dim
-        elif not symbolic.same(context.evaluate(expr, env), dim):
-            raise Unprovable(f"a dim of {name} is {dim}")
+        elif not symbolic.same(value := context.evaluate(expr, env), dim):
+            numbers = isinstance(value, int) and isinstance(dim, int)
+            raise (Refuted if numbers else Unprovable)(f"a dim of {name} is {dim}")

@@ -93,6 +93,14 @@ def test_an_input_at_a_known_position_is_the_only_row(matcher: Matcher) -> None:
     assert matcher.matches("phase") == {"q": [(3, 1, 1, 0, 3, 0), (3, 1, 2, 0, 3, 1), (3, 1, 2, 0, 3, 2)]}
 
 
+def test_neighbors_are_matched_at_positions_one_after_the_other(matcher: Matcher) -> None:
+    atom = Atom("r", RELU, "a", ("x", "y"), node="n", positions=("i", "j"), neighbors=(("i", "j"),))
+    matcher.add_query(Query("q", "phase", (atom,), ("r", "x", "y"), ("n", "i", "j")))
+    matcher.add_node((3, RELU, 0, 1, 2, 2, 1), variadic=True)
+    assert matcher.load()
+    assert matcher.matches("phase") == {"q": [(3, 1, 2, 3, 0, 1), (3, 2, 1, 3, 2, 3), (3, 2, 2, 3, 1, 2)]}
+
+
 def test_handles_that_moved_are_reported_once(matcher: Matcher) -> None:
     load(matcher, (3, RELU, 0, 1), (4, RELU, 0, 2), equal=[(1, 2)])
     assert matcher.canonical() == {2: 1, 4: 3}

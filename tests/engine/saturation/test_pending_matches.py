@@ -29,7 +29,7 @@ class Changes:
 def match(name: str, *classes: int) -> Match:
     query = SimpleNamespace(name=name, classes=tuple(f"c{i}" for i in range(len(classes))), integers=())
     variant: Any = SimpleNamespace(query=query, ac_trees=())
-    return Match(cast(Any, None), variant, cast(Any, None), classes)
+    return Match(cast(Any, SimpleNamespace(name=f"rule of {name}")), variant, cast(Any, None), classes)
 
 
 def test_a_match_refused_many_times_is_looked_at_once_for_each_change() -> None:
@@ -62,3 +62,23 @@ def test_a_match_is_due_only_after_a_change_of_its_classes() -> None:
     assert [found.variant.query.name for found in pending.take_due()] == ["b"]
     pending.begin()
     assert list(pending.take_due()) == []
+
+
+def test_postponed_matches_wait_while_their_rule_is_suspended() -> None:
+    egraph = Changes()
+    pending = PendingMatches(cast(Any, egraph), lambda match: ())
+    pending.begin()
+    for name in ("a", "b", "c"):
+        pending.postpone(match(name, 1))
+    suspended = {"rule of b"}
+    pending.begin()
+    due = pending.take_due(suspended.__contains__)
+    assert next(due).variant.query.name == "a"
+    suspended.add("rule of c")  # while matches are applied
+    assert list(due) == []
+    pending.begin()
+    suspended.clear()
+    assert [found.variant.query.name for found in pending.take_due(suspended.__contains__)] == ["b", "c"]
+    pending.begin()
+    assert list(pending.take_due()) == []
+    assert egraph.looked_at == 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from rewrite.engine.ir.symbolic import symbol
 from rewrite.engine.operators.inference import IllTyped
 from rewrite.engine.operators.schemas import normalize_attrs
 from rewrite.engine.rewriting.evaluate import Evaluator
+from rewrite.engine.rewriting.matching.compiled_patterns import CompiledRule
+from rewrite.engine.rewriting.matching.match_binding import bind_match
 from rewrite.engine.rewriting.rule_library import RuleSet, load_rules, rule_set
 from rewrite.engine.saturation.saturate import ExhaustedBudget, Limits, Saturation, Saturator
 from rewrite.errors import UserError
@@ -128,6 +131,40 @@ def test_a_failed_condition_is_tried_again_when_more_is_known(egraph: EGraph, ru
     """
     saturate(egraph, rules(text, "fast"))
     assert egraph.find(product) == egraph.find(x)
+
+
+@pytest.mark.parametrize(
+    ("rule", "operand", "once"),
+    [
+        ("rule r LeakyRelu(x, alpha: 2.0) => x class exact", None, True),
+        ("rule r Relu(x) * c => x given c: i32 class exact", [3.0], True),
+        ("rule r Relu(x) * 2 => x class exact", [3.0], True),
+        ("rule r Relu(x) * c => x where same(x, c) class exact", [3.0], False),
+    ],
+)
+def test_a_match_that_its_attributes_types_or_contents_refute_is_tried_once(
+    egraph: EGraph, rules, monkeypatch: pytest.MonkeyPatch, rule: str, operand: object, once: bool
+) -> None:
+    tried: list[str] = []
+
+    def counted(context: Evaluator, rule: CompiledRule, *more: Any) -> Any:
+        tried.append(rule.name)
+        return bind_match(context, rule, *more)
+
+    monkeypatch.setattr("rewrite.engine.saturation.saturate.bind_match", counted)
+    monkeypatch.setattr("rewrite.engine.saturation.saturate.memo_key", lambda *_: None)
+    x = egraph.add_input("x", f32(3))
+    if operand is None:
+        node(egraph, "LeakyRelu", x, alpha=1.0)
+    else:
+        node(egraph, "Mul", node(egraph, "Relu", x), constant(egraph, operand))
+    later = "rule grow Abs(Abs(x)) => Abs(x) class exact"  # more becomes known of x in each iteration
+    y = node(egraph, "Abs", x)
+    for _ in range(3):
+        y = node(egraph, "Abs", y)
+    egraph.union(y, x)
+    saturate(egraph, rules(f"{rule}\n{later}"))
+    assert (tried.count("r") == 1) is once
 
 
 def test_rules_above_the_numerics_class_are_left_out(rules) -> None:
