@@ -188,16 +188,15 @@ class Constant:
 
     @cached_property
     def digest(self) -> str:
-        """Hash of dtype, shape and elements (BLAKE2b, 128 bits, hexadecimal)."""
-        import hashlib  # loads OpenSSL, 4 MB, which inference does not need
+        """Hash of dtype, shape and elements (BLAKE3, 128 bits, hexadecimal)."""
+        from blake3 import blake3  # not where programs are only run
 
-        head = f"{_type_names(self.array.dtype)}{self.array.shape}".encode()
-        digest = hashlib.blake2b(head, digest_size=16)
+        digest = blake3(f"{_type_names(self.array.dtype)}{self.array.shape}".encode())
         if self.array.dtype.kind == "O":
             digest.update(repr(self.array.tolist()).encode())
         else:
             digest.update(np.ascontiguousarray(self.array).reshape(-1).view(np.uint8).data)
-        return digest.hexdigest()
+        return digest.hexdigest(length=16)
 
     @property
     def type(self) -> TensorType:
