@@ -23,6 +23,9 @@ from .saturation.saturate import Limits, Saturation
 from .saturation.why_not import NearMiss, WhyNot, why_not
 from .stage_values import Chosen, Saturated, Setup
 
+_LARGE = 1 << 16
+"""Bytes from which a constant is summarized in a thread."""
+
 
 @dataclass(slots=True)
 class Outcome:
@@ -57,8 +60,11 @@ class Job:
         cls, graph: Graph, options: Options, costs: Sequence[CostModel], targets: Sequence[str] = pipeline.TARGETS
     ) -> Job:
         """Make the job for a graph with marked bodies and for the bodies in it."""
-        with ThreadPoolExecutor(2) as pool:  # hashing constants releases the interpreter's lock
-            infos = dict(zip(graph.constants, pool.map(summarize, graph.constants.values()), strict=True))
+        constants = graph.constants
+        large = {name: constant for name, constant in constants.items() if constant.nbytes >= _LARGE}
+        with ThreadPoolExecutor(2) as pool:  # hashing them releases the interpreter's lock
+            found = dict(zip(large, pool.map(summarize, large.values()), strict=True))
+        infos = {name: found.get(name) or summarize(constant) for name, constant in constants.items()}
         bodies = sorted(all_bodies(graph), key=body_number)
         limits = Limits(options.time_limit, options.node_limit)
         light = replace(graph, constants={}, about=Description())

@@ -27,11 +27,11 @@ class Provenance:
         for handle, origins in enumerate(egraph.origins):
             if origins and egraph.made_by[handle] is None:
                 self._originals[egraph.find(handle)].append(handle)
-        self._earlier: defaultdict[str, list[str]] = defaultdict(list)
+        self._earlier: defaultdict[str, dict[str, None]] = defaultdict(dict)
         """Rules that made a node in an earlier e-graph, by the name of an original node that it stands for."""
         for handle, rules in egraph.earlier.items():
             for origin in egraph.origins[handle]:
-                self._earlier[origin].extend(rules)
+                self._earlier[origin] |= dict.fromkeys(rules)  # each once: many nodes stand for the same original
         self._merges: defaultdict[int, list[tuple[int, str | None]]] = defaultdict(list)
         for a, b, rule in egraph.unions:
             self._merges[a].append((b, rule))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -74,6 +74,7 @@ def find_declared(op: str) -> Declared | None:
     return _DECLARED.get().get(op)
 
 
+@lru_cache(4096)
 def split_name(op: str) -> tuple[str, str, int | None]:
     """Split an operator's name into `(domain, name, version)`; the version is None unless marked: `Scatter@9`."""
     name, _, version = op.partition("@")
@@ -151,6 +152,7 @@ def standard_names() -> list[str]:
     return sorted(qualified(domain, name) for domain, name in _history() if domain in STANDARD_DOMAINS)
 
 
+@lru_cache(4096)
 def versions(op: str) -> Sequence[int]:
     """Return the opset versions in which a standard operator changed, ascending; empty for any other operator."""
     return _history().get(split_name(op)[:2], ())

@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from ...ir.names import OWN_DOMAIN
@@ -54,6 +55,7 @@ def working_opset(domain: str) -> int | None:
     return {"": schemas.WORKING_OPSET, schemas.ML_DOMAIN: schemas.WORKING_ML_OPSET}.get(domain)
 
 
+@lru_cache(4096)
 def version_at(op: str, opset: int) -> int | None:
     """Return the version of the operator's schema that holds at an opset; None if it does not exist there."""
     return max((v for v in schemas.versions(op) if v <= opset), default=None)
@@ -106,8 +108,14 @@ def _up(s: Step, version: int) -> list[Node]:
     if (op, version) in UP:
         return _as_list(UP[op, version](s))
     require((op, version) not in UNLIKE)
-    require(_extends(_at(op, needed(version_at(op, version - 1))), _at(op, version)))
+    require(_extends_the_one_before(op, version))
     return [s.node]
+
+
+@lru_cache(4096)
+def _extends_the_one_before(op: str, version: int) -> bool:
+    """Whether the version before means the same with this interface, as far as interfaces tell."""
+    return _extends(_at(op, needed(version_at(op, version - 1))), _at(op, version))
 
 
 def _down(s: Step, version: int) -> list[Node]:
