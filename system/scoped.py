@@ -67,9 +67,9 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[BinaryIO]:
 
     Until then, and after an error, `path` is unchanged. If `private`, only its owner may read it. Raises OSError."""
     mode = 0o600 if private else 0o666
-    with directory_beside(path) as place:
-        fresh = place / path.name
-        with open(fresh, "wb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
+    fresh = path.with_name(f".{path.name}-{os.urandom(4).hex()}")  # a directory for it would take several times as long
+    with _removed_at_end(fresh):
+        with open(fresh, "xb", opener=lambda name, flags: os.open(name, flags, mode)) as file:
             yield file
         os.replace(fresh, path)
 
@@ -80,8 +80,16 @@ def _removed_at_end(path: Path) -> Iterator[Path]:
     try:
         yield path
     finally:
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path)
         _paths.pop(path, None)
+
+
+def _remove(path: Path) -> None:
+    """Remove a file or a directory, if it is there."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
@@ -133,7 +141,7 @@ def remove_all() -> None:
     for child in list(_children.values()):
         _kill(child)
     for path in list(_paths):
-        shutil.rmtree(path, ignore_errors=True)
+        _remove(path)
 
 
 def die_with_parent() -> None:
