@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.graph import DType
-from .fold_call import Array, Attrs, Call, Fast, Refused, front_axis, numeric, real, tiny
+from .fold_call import Array, Attrs, Call, Fast, Refused, front_axis, in_double, numeric, real, tiny
 from .signed_extrema import maximum, minimum
 
 
@@ -33,7 +33,7 @@ def _real(function: Callable[[Array], Array]) -> Fast:
         x = call[0]
         if not DType.from_numpy(x.dtype).is_float or tiny(x.dtype):
             raise Refused
-        return np.asarray(function(x.astype(np.float64))).astype(x.dtype)
+        return in_double(function, x)
 
     return run
 

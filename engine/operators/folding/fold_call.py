@@ -17,6 +17,10 @@ Array = NDArray[Any]
 Attrs = Mapping[str, AttrValue]
 
 
+BLOCK = 1 << 17
+"""Elements of a block that is computed in double precision at once, about half of a second-level cache."""
+
+
 class Refused(Exception):
     """The operator is not evaluated on these operands."""
 
@@ -93,6 +97,17 @@ def tiny(dtype: np.dtype[Any]) -> bool:
 def real(dtype: np.dtype[Any]) -> bool:
     """Whether it is a floating-point type of NumPy, or bfloat16."""
     return dtype.kind == "f" or dtype.name == "bfloat16"
+
+
+def in_double(function: Callable[[Array], Array], x: Array, *, rowwise: bool = True) -> Array:
+    """Return a function of reals computed in double precision and rounded once.
+
+    A `rowwise` function keeps the first axis and computes each of its slices by itself. Then a large array is computed
+    in blocks: copies of twice its size would take longer than the function."""
+    rows = max(1, BLOCK * len(x) // x.size) if rowwise and x.ndim and x.size > BLOCK else 0
+    blocks = [x[i : i + rows] for i in range(0, len(x), rows)] if rows else [x]
+    found = [np.asarray(function(block.astype(np.float64))).astype(x.dtype) for block in blocks]
+    return np.concatenate(found) if rows else found[0]
 
 
 def front_axis(axis: int, rank: int) -> int:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from .fold_call import Array, Attrs, Call, Fast, Refused, numeric, real
+from .fold_call import Array, Attrs, Call, Fast, Refused, in_double, numeric, real
 from .signed_extrema import largest, smallest
 
 
@@ -22,9 +22,10 @@ def _reduction(function: Callable[..., Array], *, maps: bool = False) -> Fast:
             return data
         if not data.size or not (real(data.dtype) or data.dtype.kind in "iu"):
             raise Refused
-        wide = data.astype(np.float64) if real(data.dtype) else data
-        keep = bool(call.integer("keepdims", 1))
-        return np.asarray(function(wide, axis=axes or tuple(range(data.ndim)), keepdims=keep)).astype(data.dtype)
+        how: dict[str, Any] = {"axis": axes or tuple(range(data.ndim)), "keepdims": bool(call.integer("keepdims", 1))}
+        if real(data.dtype):
+            return in_double(lambda x: function(x, **how), data, rowwise=0 not in how["axis"])
+        return np.asarray(function(data, **how)).astype(data.dtype)
 
     return run
 

@@ -306,3 +306,23 @@ def test_the_maximum_over_zero_images_has_the_usual_shape(shape: tuple[int, ...]
     found = evaluate("GlobalMaxPool", {}, [np.zeros(shape, F)])
     assert found is not None
     assert found[0].shape == (*shape[:2], *[1] * (len(shape) - 2))
+
+
+@pytest.mark.parametrize("op", ["Exp", "Tanh", "Erf", "ReduceSum", "ReduceMean", "ReduceMax", "ReduceLogSumExp"])
+@pytest.mark.parametrize("axes", [(1,), (2,), (1, 2, 3), (0, 3), ()])
+def test_large_constants_are_computed_in_blocks_to_the_same_bits(
+    monkeypatch: pytest.MonkeyPatch, op: str, axes: tuple[int, ...]
+) -> None:
+    operands = [f(7, 3, 5, 33), i(*axes)] if op.startswith("Reduce") else [f(7, 3, 5, 33)]
+
+    def computed() -> Any:
+        found = evaluate(op, normalize_attrs(op, {}), operands)
+        assert found is not None
+        return found[0]
+
+    whole, counted = computed(), []
+    concatenate = np.concatenate
+    monkeypatch.setattr("rewrite.engine.operators.folding.fold_call.BLOCK", 1000)
+    monkeypatch.setattr(np, "concatenate", lambda parts, *a, **k: (counted.append(len(parts)), concatenate(parts))[1])
+    np.testing.assert_array_equal(computed(), whole)
+    assert counted == ([4] if len(operands) == 1 or (axes and 0 not in axes) else [])
