@@ -6,6 +6,9 @@ Each engine runs in a process of its own, with an empty cache, and gets a reques
 answer. One row of Markdown per model: seconds from the start of the process to the first answer of both, to the switch,
 the median time of a request before the switch and after it, as shares of ONNX Runtime's in the same minutes. The two
 engines alternate `--rounds` times; figures are medians over the rounds.
+
+With `--without-onnxruntime` it cannot be imported: NumPy answers until the switch. It is compared with a session that
+waits for the program.
 """
 
 from __future__ import annotations
@@ -28,19 +31,24 @@ from . import models
 def serve(engine: str, name: str, inputs: str, options: argparse.Namespace) -> dict[str, Any]:
     """Answer requests for a while in this process; return the times, in seconds since it was started."""
     begin = float(os.environ["BENCHMARK_BEGIN"])
-    if engine == "rewrite":
+    ours = engine != "onnxruntime"
+    if engine in ("numpy", "waiting"):
+        sys.modules["onnxruntime"] = None  # type: ignore[assignment]  # nothing can import it
+    if ours:
         import rewrite.ort as runtime
     else:
         import onnxruntime as runtime  # type: ignore[no-redef]
 
     settings: Any = runtime.SessionOptions()
     settings.intra_op_num_threads = options.threads
+    if engine == "waiting":
+        settings.add_session_config_entry("rewrite.compile_in_background", "0")
     session: Any = runtime.InferenceSession(name, settings, providers=["CPUExecutionProvider"])
     feeds = dict(np.load(inputs))
     session.run(None, feeds)
     found: dict[str, Any] = {"first": time.time() - begin, "before": [], "after": []}
     while time.time() - begin < options.seconds:
-        compiled = engine == "rewrite" and session.program is not None
+        compiled = ours and session.program is not None
         if compiled and "switch" not in found:
             found["switch"] = time.time() - begin
         start = time.perf_counter()
@@ -59,7 +67,7 @@ def measure(engine: str, name: str, options: argparse.Namespace) -> dict[str, An
         command = [sys.executable, "-m", "rewrite.benchmarks.first_answer", str(models.path(name)), "--serve", engine]
         command += ["--inputs", f"{cache}/inputs.npz"]
         command += ["--threads", str(options.threads), "--pause", str(options.pause)]
-        seconds = options.seconds if engine == "rewrite" else options.peer_seconds
+        seconds = options.peer_seconds if engine == "onnxruntime" else options.seconds
         command += ["--seconds", str(seconds)]
         environment = {**os.environ, "XDG_CACHE_HOME": cache, "BENCHMARK_BEGIN": str(time.time())}
         done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
@@ -86,6 +94,16 @@ def row(name: str, options: argparse.Namespace) -> str:
     )
 
 
+def row_without(name: str, options: argparse.Namespace) -> str:
+    """The row of a model where ONNX Runtime cannot be imported."""
+    models.path(name)
+    pairs = [(measure("numpy", name, options), measure("waiting", name, options)) for _ in range(options.rounds)]
+    first, waiting = (statistics.median(found["first"] for found in side) for side in zip(*pairs, strict=True))
+    switch = statistics.median(found.get("switch", float("nan")) for found, _ in pairs)
+    ratio = statistics.median(statistics.median(n["before"]) / statistics.median(w["after"]) for n, w in pairs)
+    return f"| {name} | {waiting:.2f} | {first:.2f} | {switch:.1f} | {ratio:.1f} |"
+
+
 def main() -> None:
     """Measure models, or serve one."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -96,11 +114,18 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=90.0)
     parser.add_argument("--peer-seconds", type=float, default=6.0)
     parser.add_argument("--inputs")
-    parser.add_argument("--serve", choices=("rewrite", "onnxruntime"))
+    parser.add_argument("--serve", choices=("rewrite", "onnxruntime", "numpy", "waiting"))
+    parser.add_argument("--without-onnxruntime", action="store_true", help="measure where it cannot be imported")
     options = parser.parse_args()
     if options.serve:
         [name] = options.names
         print(json.dumps(serve(options.serve, name, options.inputs, options)))
+        return
+    if options.without_onnxruntime:
+        print("| model | first answer, s: waiting | NumPy | switch, s | a request before it / after it |")
+        print("|---|---:|---:|---:|---:|")
+        for name in options.names:
+            print(row_without(name, options), flush=True)
         return
     print("| model | first answer, s: ONNX Runtime | ours | switch, s | time of a request before it | after it |")
     print("|---|---:|---:|---:|---:|---:|")

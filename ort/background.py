@@ -1,4 +1,4 @@
-"""Compiling in the background: a model is answered by ONNX Runtime while a child process compiles it.
+"""Compiling in the background: a model is answered by ONNX Runtime or NumPy while a child process compiles it.
 
 The child has a low priority, so that answers take about as long as without it. It leaves the program in the cache, or
 in a bundle if the model cannot be cached, and ends with its parent."""
@@ -96,10 +96,13 @@ class Compilation:
     """A child process that compiles a model (a file or bytes), and the thread that waits for it.
 
     It begins when the session has `answered` for the first time, or after a second. `deliver` is called with the
-    program in that thread; on failure it is not called, and the reason is logged."""
+    program in that thread; on failure it is not called, and the reason is logged with the name of what answers `first`.
+    """
 
-    def __init__(self, job: Job, deliver: Callable[[Program], None], answered: threading.Event) -> None:
-        self._job, self._deliver, self._answered = job, deliver, answered
+    def __init__(
+        self, job: Job, deliver: Callable[[Program], None], answered: threading.Event, first: str = "ONNX Runtime"
+    ) -> None:
+        self._job, self._deliver, self._answered, self._first = job, deliver, answered, first
         self._canceled = threading.Event()
         self._child: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._work, name="rewrite.ort", daemon=True)
@@ -129,7 +132,7 @@ class Compilation:
                     self._deliver(program)
         except (OSError, ValueError, RewriteError) as error:  # ValueError: `cancel` closed the pipe that was read
             if not self._canceled.is_set():
-                LOG.warning("compiling failed, so ONNX Runtime goes on: %s", error)
+                LOG.warning("compiling failed, so %s goes on: %s", self._first, error)
 
     def _compiled(self, folder: Path) -> Program | None:
         """Return the program after the child has ended; None if it was canceled. Raises UserError if it failed."""

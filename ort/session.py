@@ -1,7 +1,7 @@
 """`InferenceSession` with ONNX Runtime's interface.
 
-A model that was compiled before runs natively at once. Any other is answered by ONNX Runtime, if it is installed, until
-a child process has compiled it (`background`)."""
+A model that was compiled before runs natively at once. Any other is answered by ONNX Runtime, or by NumPy where that is
+not installed, until a child process has compiled it (`background`)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,12 +41,6 @@ Names = Sequence[str] | None
 Outputs = Mapping[str, Any] | None
 
 
-class _Engine(Protocol):
-    """What runs the model."""
-
-    def run(self, inputs: Mapping[str, Any], names: Names, out: Outputs) -> dict[str, Any]: ...
-
-
 class _Native:
     """A compiled program."""
 
@@ -59,6 +53,8 @@ class _Native:
 
 class _Peer:
     """A session of ONNX Runtime."""
+
+    name = "ONNX Runtime"
 
     def __init__(self, session: Any) -> None:
         self.session = session
@@ -78,14 +74,30 @@ class _Peer:
         return found
 
 
+class _Interpreted:
+    """A program that NumPy runs."""
+
+    name = "NumPy"
+
+    def __init__(self, program: Program) -> None:
+        self.interpreted = program
+        self.answered = threading.Event()
+
+    def run(self, inputs: Mapping[str, Any], names: Names, out: Outputs) -> dict[str, Any]:
+        found = self.interpreted.run(inputs, names, out=out)
+        self.answered.set()
+        return found
+
+
 class InferenceSession:
     """A model that is optimized and compiled; `run` returns its outputs.
 
     The model is a path, bytes, a `ModelProto`, or the directory of a bundle. Options of the session are ours or ONNX
     Runtime's; those without an effect are logged once, as providers are: everything runs on the CPU.
 
-    With `compile_in_background` (the default where ONNX Runtime is installed) an unknown model runs there until it is
-    compiled; `wait` waits for that, and the logger `rewrite.ort` reports it. Results of both differ by rounding.
+    With `compile_in_background` (the default) an unknown model runs in ONNX Runtime, or with NumPy where that is not
+    installed, until it is compiled; `wait` waits for that, and the logger `rewrite.ort` reports it. Results of both
+    differ by rounding.
 
     Raises NoSuchFile, InvalidProtobuf or Fail: UserErrors, and ONNX Runtime's own errors if it is installed."""
 
@@ -101,6 +113,7 @@ class InferenceSession:
     ) -> None:
         self._options = options = sess_options if sess_options is not None else SessionOptions()
         self._note_ignored(providers)
+        self._engine: _Native | _Peer | _Interpreted
         self._compilation: Compilation | None = None
         self._pool: ThreadPoolExecutor | None = None
         self._started, self._records = time.time_ns(), list[Any]()
@@ -118,7 +131,8 @@ class InferenceSession:
 
     def __repr__(self) -> str:
         ports = [listed(port.name for port in found) for found in (self._inputs, self._outputs)]
-        return f"<InferenceSession {' → '.join(ports)}: {'compiled' if self.program else 'in ONNX Runtime'}>"
+        state = "compiled" if isinstance(self._engine, _Native) else f"in {self._engine.name}"
+        return f"<InferenceSession {' → '.join(ports)}: {state}>"
 
     # --- loading ------------------------------------------------------------------------------------------------------
 
@@ -154,24 +168,27 @@ class InferenceSession:
         self._metadata = read_metadata(model)  # now, since the file may go
 
     def _answer(self, job: Job, in_background: bool) -> None:
-        """Choose what answers first: the program if it is cached, else ONNX Runtime, else the program."""
+        """Choose what answers first: the program if it is cached, else ONNX Runtime or NumPy, else the program."""
         if (program := job.cached()) is not None:
             self._use(program)
             return
-        if in_background and not self._records_runs and (peer := _peer(job)) is not None:
-            self._engine: _Engine = peer
+        first = _first(job) if in_background and not self._records_runs else None
+        if first is None:
+            self._use(job.compile())
+            return
+        if isinstance(first, _Peer):
+            theirs = first.session
             self._inputs, self._outputs, self._overridable = (
                 [NodeArg(port.name, port.type, list(port.shape)) for port in ports]
-                for ports in (
-                    peer.session.get_inputs(), peer.session.get_outputs(), peer.session.get_overridable_initializers()
-                )
-            )  # fmt: skip
-            self._prepare()
-            self._compile_in_background(job, peer.answered)
-            return
-        self._use(job.compile())
+                for ports in (theirs.get_inputs(), theirs.get_outputs(), theirs.get_overridable_initializers())
+            )
+        else:
+            self._take_ports(first.interpreted)
+        self._engine = first
+        self._prepare()
+        self._compile_in_background(job, first)
 
-    def _compile_in_background(self, job: Job, answered: threading.Event) -> None:
+    def _compile_in_background(self, job: Job, first: _Peer | _Interpreted) -> None:
         this = weakref.ref(self)
         start = time.monotonic()
 
@@ -181,16 +198,19 @@ class InferenceSession:
                 session._engine = _Native(program)
                 LOG.info("switched to compiled code after %.1f s", time.monotonic() - start)
 
-        self._compilation = Compilation(job, switch, answered)
+        self._compilation = Compilation(job, switch, first.answered, first.name)
         weakref.finalize(self, self._compilation.cancel)
 
     def _use(self, program: Program) -> None:
         self._engine = _Native(program)
+        self._take_ports(program)
+        self._prepare()
+
+    def _take_ports(self, program: Program) -> None:
         defaults = program.plan.defaults
         self._inputs = [NodeArg.of(port) for port in program.inputs if port.name not in defaults]
         self._overridable = [NodeArg.of(port) for port in program.inputs if port.name in defaults]
         self._outputs = [NodeArg.of(port) for port in program.outputs]
-        self._prepare()
 
     def _prepare(self) -> None:
         ports = (*self._inputs, *self._overridable)
@@ -205,7 +225,7 @@ class InferenceSession:
 
     @property
     def program(self) -> Program | None:
-        """The compiled program; None while ONNX Runtime runs the model."""
+        """The compiled program; None while ONNX Runtime or NumPy runs the model."""
         return self._engine.program if isinstance(self._engine, _Native) else None
 
     # --- running ------------------------------------------------------------------------------------------------------
@@ -360,25 +380,38 @@ class InferenceSession:
         """Do nothing: providers do not fail."""
 
 
-def _peer(job: Job) -> _Peer | None:
-    """Return the model in ONNX Runtime; None if that is not installed or refuses the model, or it is too large."""
+def _first(job: Job) -> _Peer | _Interpreted | None:
+    """Return the model in ONNX Runtime, or run by NumPy where that is not installed or refuses the model.
+
+    None if neither runs it, or if it is too large."""
     if not isinstance(job.model, Path | bytes):
         return None
-    if not installed_onnxruntime.is_installed():
-        note_once("ONNX Runtime is not installed: sessions wait until their models are compiled")
+    if installed_onnxruntime.is_installed():
+        try:
+            return _peer(job, job.model)
+        except Exception as error:  # its errors have no common base class
+            LOG.info("ONNX Runtime refuses the model: %s", error)
+    else:
+        note_once("ONNX Runtime is not installed: NumPy answers until a model is compiled")
+    from ..backend.interpret_model import interpret_model  # a cached program needs none of it
+
+    try:
+        return _Interpreted(interpret_model(job.model, job.options, threads=job.threads))
+    except RewriteError as error:
+        LOG.info("NumPy does not run the model, so it is compiled first: %s", error)
         return None
+
+
+def _peer(job: Job, source: Path | bytes) -> _Peer:
+    """Return a model in ONNX Runtime. Raises its errors."""
     theirs = installed_onnxruntime.onnxruntime()
     options = theirs.SessionOptions()
     options.intra_op_num_threads = job.threads
     options.log_severity_level = 4
     for name, size in job.sizes.items():
         options.add_free_dimension_override_by_name(name, size)
-    model = str(job.model) if isinstance(job.model, Path) else job.model
-    try:
-        return _Peer(theirs.InferenceSession(model, options, providers=["CPUExecutionProvider"]))
-    except Exception as error:  # its errors have no common base class
-        LOG.info("ONNX Runtime refuses the model, so it is compiled first: %s", error)
-        return None
+    model = str(source) if isinstance(source, Path) else source
+    return _Peer(theirs.InferenceSession(model, options, providers=["CPUExecutionProvider"]))
 
 
 def _prepared(source: Any, initializers: Mapping[str, Any]) -> Any:

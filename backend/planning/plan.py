@@ -40,12 +40,14 @@ class PlanSettings:
     """What a plan depends on besides the graph.
 
     `threads` is the likely number of threads of a run; kernels must be right with any number. Without `reassociate` no
-    algorithm is used that rounds differently from the plain order of operations (Winograd's does)."""
+    algorithm is used that rounds differently from the plain order of operations (Winograd's does). Without `kernels`
+    every node that computes is a fallback, so nothing is compiled."""
 
     policy: FusePolicy
     target: Target
     threads: int
     reassociate: bool = True
+    kernels: bool = True
 
 
 @dataclass(frozen=True)
@@ -126,6 +128,9 @@ def _group_version(graph: Graph, settings: PlanSettings, symbols: frozenset[str]
     contents, fails = _contents(graph)
     context = Context(graph, settings.target, settings.threads, contents, settings.reassociate)
     fixed = _without_kernel(graph, context, settings, symbols)
+    if not settings.kernels:
+        items = tuple(fixed.get(id(node), [Fallback(node)]) for node in graph.nodes)
+        return Grouping(context, items, settings, symbols, fails)
     native = [node for node in graph.nodes if id(node) not in fixed]
     parts = [p if isinstance(p, Group) else fixed[id(p)] for p in group_nodes(graph, native, settings.policy)]
     return Grouping(context, tuple(parts), settings, symbols, fails)

@@ -1,7 +1,7 @@
 """Items run from Python: operators without a native kernel, and control flow over compiled bodies.
 
-Single nodes are run by ONNX Runtime where it is installed and accepts them, else by the reference implementation of
-`onnx`, or here if they are simple.
+Single nodes are run by ONNX Runtime where it is installed and accepts them, else by NumPy, or by the reference
+implementation of `onnx` where NumPy has no function for them.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import numpy as np
 
 from ...engine.ir.graph import Graph, Node, TensorType, ValueType
 from ...engine.ir.protos import attribute_to_proto
+from ...engine.operators import folding
 from ...engine.operators.schemas import WORKING_OPSET, find_schema, signature, split_name
 from ...errors import RewriteError, UserError, naming_packages
 from ...system import installed_onnxruntime
@@ -34,10 +35,9 @@ def warn_of_fallbacks(found: Mapping[str, int]) -> None:
     """Warn once, naming the operators without a kernel; `found` has the number of nodes of each."""
     if found:
         names = ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in sorted(found.items()))
-        slow = "the slow reference implementation"
         peer = installed_onnxruntime.is_installed()
-        by = f"ONNX Runtime where it follows the standard, else by {slow}" if peer else slow
-        text = f"no native kernel for {names}: run by {by}"
+        by = "ONNX Runtime where it follows the standard, else by the slow" if peer else "NumPy or the slow"
+        text = f"no native kernel for {names}: run by {by} reference implementation"
         warnings.warn(text, FallbackWarning, stacklevel=3)
 
 
@@ -128,6 +128,8 @@ class Runner:
             return [number_range(*(np.asarray(v).reshape(()) for v in values), where=where)]
         if node.op in _OPTIONALS:
             return [_optional(node.op, values[0] if values else None, where)]
+        if not installed_onnxruntime.is_installed() and (found := _by_numpy(node, values)) is not None:
+            return found
         evaluator = self.evaluator
         feeds = dict(zip(filter(None, node.inputs), values, strict=True))
         with np.errstate(all="ignore"):
@@ -136,6 +138,16 @@ class Runner:
             except Exception as error:
                 raise RewriteError(f"the operator failed: {error}", where=where) from error
         return [np.asarray(v) if isinstance(v, np.generic | int | float | bool) else v for v in found]
+
+
+def _by_numpy(node: Node, values: Sequence[Any]) -> list[Any] | None:
+    """Return the named outputs of a node as NumPy computes them; None if it does not."""
+    if not all(isinstance(value, np.ndarray) for value in values):
+        return None
+    present = iter(values)
+    arrays = [next(present) if name else None for name in node.inputs]
+    found = folding.compute(node.op, node.attrs, arrays, len(node.outputs))
+    return None if found is None else [value for name, value in zip(node.outputs, found, strict=True) if name]
 
 
 _DEVIATES = frozenset({"Attention", "ConvInteger", "DFT", "Dropout", "MaxUnpool", "Mod", "ReduceMax", "Resize", "STFT"})

@@ -1,4 +1,4 @@
-"""Sessions that answer by ONNX Runtime until their model is compiled."""
+"""Sessions that answer by ONNX Runtime or NumPy until their model is compiled."""
 
 from __future__ import annotations
 
@@ -77,9 +77,45 @@ def test_those_who_want_to_wait(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ort.InferenceSession(model(2.25)).program is not None
 
 
-def test_without_onnx_runtime_the_session_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_onnx_runtime_numpy_answers_first(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     monkeypatch.setattr(installed_onnxruntime, "is_installed", lambda: False)
-    assert ort.InferenceSession(model(2.5)).program is not None
+    with caplog.at_level(logging.INFO, "rewrite.ort"):
+        session = ort.InferenceSession(model(2.5))
+        assert session.program is None
+        assert "in NumPy" in repr(session)
+        np.testing.assert_allclose(session.run(None, {"x": X})[0], want(2.5), rtol=1e-5)
+        before = [(p.name, p.type, p.shape) for p in (*session.get_inputs(), *session.get_outputs())]
+        with pytest.raises(ValueError, match="x"):
+            session.run(None, {})
+        assert session.wait(120)
+    assert any("switched to compiled code" in record.getMessage() for record in caplog.records)
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], want(2.5), rtol=1e-5)
+    assert before == [(p.name, p.type, p.shape) for p in (*session.get_inputs(), *session.get_outputs())]
+
+
+def test_numpy_goes_on_if_compiling_fails(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(installed_onnxruntime, "is_installed", lambda: False)
+    monkeypatch.setenv("CC", "/nonexistent/compiler")
+    with caplog.at_level(logging.WARNING, "rewrite.ort"):
+        session = ort.InferenceSession(model(2.625))
+        assert not session.wait(120)
+    assert any("NumPy goes on" in record.getMessage() for record in caplog.records)
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], want(2.625), rtol=1e-5)
+
+
+def test_a_model_that_numpy_does_not_run_is_compiled_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installed_onnxruntime, "is_installed", lambda: False)
+    proto = model(2.875)
+    proto.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    node = proto.graph.node[1]
+    node.op_type, node.domain = "QuickGelu", "com.microsoft"
+    session = ort.InferenceSession(proto)
+    assert session.program is not None
+    s = X * np.float32(2.875)
+    t = np.exp(s / (1 + np.exp(-1.702 * s)))
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], t / t.sum(1, keepdims=True), rtol=1e-5)
 
 
 def test_a_model_that_cannot_be_compiled_stays_with_onnx_runtime(

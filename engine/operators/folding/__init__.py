@@ -8,20 +8,25 @@ None, and the operator stays in the graph.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
+from typing import Any
 
 import numpy as np
 
 from ..schemas import find_schema, is_pure, split_name
-from .float64_kernels import FLOAT64_KERNELS
+from .float32_functions import erf32, gelu32
+from .float64_kernels import FLOAT64_KERNELS, Wide
 from .fold_arithmetic import ARITHMETIC, quantized
 from .fold_by_reference import by_reference, reference_evaluator, run_reference
 from .fold_call import Array, Attrs, Call, Fast, Refused
 from .fold_movement import MOVEMENT
 from .fold_sums import SUMS
 
-__all__ = ["Array", "Attrs", "by_numpy", "evaluate", "quantized", "reference_evaluator", "run_reference", "supports"]
+__all__ = [
+    "Array", "Attrs", "by_numpy", "compute", "evaluate", "quantized", "reference_evaluator", "run_reference",
+    "supports",
+]  # fmt: skip
 
 LIMIT = 1 << 30
 """Maximum size of a result in bytes."""
@@ -67,6 +72,36 @@ def supports(op: str) -> bool:
 def by_numpy(op: str) -> bool:
     """Whether an operator is evaluated here, not by the reference implementation."""
     return op in _FAST
+
+
+def compute(op: str, attrs: Attrs, arrays: Sequence[Array | None], n_outputs: int = 1) -> list[Array] | None:
+    """Run an operator at the working opset with NumPy; None if there is no function for it, or for these operands.
+
+    Made for large operands, unlike `evaluate`: convolutions, products and activations of f32 are computed in f32. An
+    output may be a view of an operand."""
+    with np.errstate(all="ignore"):
+        try:
+            found: Array | list[Array] | None = None
+            if all(a is None or a.dtype == np.float32 for a in arrays) and op in _FLOAT32:
+                found = _FLOAT32[op](attrs, arrays)
+            elif op in _FAST:
+                found = _FAST[op](Call(attrs, tuple(arrays), n_outputs, _NO_LIMIT))
+            elif op in FLOAT64_KERNELS:
+                found = FLOAT64_KERNELS[op](attrs, arrays)
+        except (Refused, *_UNDEFINED):
+            return None
+    results = found if isinstance(found, list) else [] if found is None else [found]
+    if len(results) < n_outputs or any(a is None for a in results[:n_outputs]):
+        return None
+    return [np.asarray(a) for a in results[:n_outputs]]
+
+
+_NO_LIMIT = 1 << 62
+_FLOAT32: dict[str, Callable[[Attrs, Sequence[Any]], list[Any] | None]] = {
+    op: partial(kernel.run, precision=np.dtype(np.float32))
+    for op, kernel in {**FLOAT64_KERNELS, "Erf": Wide(lambda attrs, x: erf32(x)), "Gelu": Wide(gelu32)}.items()
+    if isinstance(kernel, Wide)
+}
 
 
 def _rest(op: str, attrs: Attrs, arrays: Sequence[Array | None], n_outputs: int) -> list[Array]:

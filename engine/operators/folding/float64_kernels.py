@@ -22,16 +22,22 @@ from .signed_extrema import largest, maximum, minimum
 Kernel = Callable[[Attrs, Sequence[Any]], "list[Any] | None"]
 
 
-def _wide(function: Callable[..., Array | None]) -> Kernel:
-    """Kernel of floats from a function of the attributes and the operands in double precision, rounded once."""
+@dataclass(frozen=True, slots=True)
+class Wide:
+    """Kernel of floats from a function of the attributes and the operands: in double precision, rounded once."""
 
-    def run(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
+    function: Callable[..., Array | None]
+
+    def __call__(self, attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
+        """Compute in double precision."""
+        return self.run(attrs, arrays, np.dtype(np.float64))
+
+    def run(self, attrs: Attrs, arrays: Sequence[Any], precision: np.dtype[Any]) -> list[Any] | None:
+        """Compute in this precision; None for other types than floats, or where the function leaves the case."""
         if not all(a is None or real(a.dtype) for a in arrays):
             return None
-        found = function(attrs, *(None if a is None else a.astype(np.float64) for a in arrays))
-        return None if found is None else [np.asarray(found).astype(arrays[0].dtype)]
-
-    return run
+        found = self.function(attrs, *(None if a is None else a.astype(precision, copy=False) for a in arrays))
+        return None if found is None else [np.asarray(found).astype(arrays[0].dtype, copy=False)]
 
 
 def _ints(attrs: Attrs, name: str, default: Sequence[int]) -> list[int]:
@@ -119,9 +125,14 @@ def _conv(attrs: Attrs, x: Array, w: Array, b: Array | None = None) -> Array | N
     if windows is None or x.shape[1] != w.shape[1] * group or w.shape[0] % group:
         return None
     view, n = windows.of(x), x.ndim - 2
-    axes = ([1, *range(2 + n, 2 + 2 * n)], [1, *range(2, 2 + n)])
-    parts = zip(np.split(view, group, axis=1), np.split(w, group), strict=True)
-    found = np.concatenate([np.moveaxis(_contract(part, own, axes), -1, 1) for part, own in parts], axis=1)
+    taps_first = view.transpose(0, 1, *range(2 + n, 2 + 2 * n), *range(2, 2 + n))
+    columns = taps_first.reshape(x.shape[0], group, w[0].size, math.prod(windows.counts))
+    filters = w.reshape(group, w.shape[0] // group, w[0].size)
+    if np.isfinite(x).all() and np.isfinite(w).all():
+        product = np.matmul(filters, columns)
+    else:  # BLAS may skip factors of 0, but 0 · ∞ is NaN
+        product = np.einsum("goi,ngis->ngos", filters, columns, optimize=False)
+    found: Array = product.reshape(x.shape[0], w.shape[0], *windows.counts)
     return found if b is None else found + _by_channel(b, x.ndim)
 
 
@@ -153,7 +164,7 @@ def _global(function: Callable[..., Array]) -> Kernel:
             return None
         return function(x, axis=tuple(range(2, x.ndim)), keepdims=True)
 
-    return _wide(run)
+    return Wide(run)
 
 
 def _batch_norm(attrs: Attrs, x: Array, *statistics: Array) -> Array | None:
@@ -362,29 +373,29 @@ FLOAT64_KERNELS: dict[str, Kernel] = {
     "Pow": _whole_power,
     "Gemm": _gemm,
     "MatMul": _matmul,
-    "ConvTranspose": _wide(_conv_transpose),
-    "PRelu": _wide(_prelu),
-    "LeakyRelu": _wide(lambda a, x: np.where(x < 0, x * _real(a, "alpha", 0.01), x)),
-    "Softplus": _wide(lambda a, x: np.logaddexp(0, x)),
-    "Elu": _wide(lambda a, x: np.where(x < 0, _real(a, "alpha", 1.0) * np.expm1(np.minimum(x, 0)), x)),
-    "Celu": _wide(_celu),
-    "Selu": _wide(_selu),
-    "HardSigmoid": _wide(_hard_sigmoid),
-    "HardSwish": _wide(lambda a, x: x * np.clip(x / 6 + 0.5, 0, 1)),
-    "ThresholdedRelu": _wide(lambda a, x: np.where(x > _real(a, "alpha", 1.0), x, 0)),
-    "Softsign": _wide(lambda a, x: x / (1 + np.abs(x))),
-    "Mish": _wide(lambda a, x: x * np.tanh(np.logaddexp(0, x))),
-    "Conv": _wide(_conv),
+    "ConvTranspose": Wide(_conv_transpose),
+    "PRelu": Wide(_prelu),
+    "LeakyRelu": Wide(lambda a, x: np.where(x < 0, x * _real(a, "alpha", 0.01), x)),
+    "Softplus": Wide(lambda a, x: np.logaddexp(0, x)),
+    "Elu": Wide(lambda a, x: np.where(x < 0, _real(a, "alpha", 1.0) * np.expm1(np.minimum(x, 0)), x)),
+    "Celu": Wide(_celu),
+    "Selu": Wide(_selu),
+    "HardSigmoid": Wide(_hard_sigmoid),
+    "HardSwish": Wide(lambda a, x: x * np.clip(x / 6 + 0.5, 0, 1)),
+    "ThresholdedRelu": Wide(lambda a, x: np.where(x > _real(a, "alpha", 1.0), x, 0)),
+    "Softsign": Wide(lambda a, x: x / (1 + np.abs(x))),
+    "Mish": Wide(lambda a, x: x * np.tanh(np.logaddexp(0, x))),
+    "Conv": Wide(_conv),
     "MaxPool": _max_pool,
-    "AveragePool": _wide(_average_pool),
+    "AveragePool": Wide(_average_pool),
     "GlobalAveragePool": _global(np.mean),
     "GlobalMaxPool": _global(largest),
-    "BatchNormalization": _wide(_batch_norm),
+    "BatchNormalization": Wide(_batch_norm),
     "LayerNormalization": _layer_norm,
-    "RMSNormalization": _wide(_rms_norm),
-    "InstanceNormalization": _wide(_instance_norm),
-    "GroupNormalization": _wide(_group_norm),
-    "Softmax": _wide(_softmax),
-    "LogSoftmax": _wide(lambda attrs, x: _softmax(attrs, x, log=True)),
-    "Gelu": _wide(_gelu),
+    "RMSNormalization": Wide(_rms_norm),
+    "InstanceNormalization": Wide(_instance_norm),
+    "GroupNormalization": Wide(_group_norm),
+    "Softmax": Wide(_softmax),
+    "LogSoftmax": Wide(lambda attrs, x: _softmax(attrs, x, log=True)),
+    "Gelu": Wide(_gelu),
 }

@@ -11,7 +11,7 @@ import onnx
 import onnxruntime
 import pytest
 from rewrite.engine.ir.graph import Constant
-from rewrite.engine.operators.folding import evaluate, run_reference, supports
+from rewrite.engine.operators.folding import compute, evaluate, run_reference, supports
 from rewrite.engine.operators.schemas import normalize_attrs
 
 R = np.random.default_rng(0)
@@ -326,3 +326,22 @@ def test_large_constants_are_computed_in_blocks_to_the_same_bits(
     monkeypatch.setattr(np, "concatenate", lambda parts, *a, **k: (counted.append(len(parts)), concatenate(parts))[1])
     np.testing.assert_array_equal(computed(), whole)
     assert counted == ([4] if len(operands) == 1 or (axes and 0 not in axes) else [])
+
+
+@pytest.mark.parametrize("op", ["Erf", "Gelu"])
+@pytest.mark.parametrize("approximate", ["none", "tanh"])
+def test_functions_of_large_f32_tensors(op: str, approximate: str) -> None:
+    x = np.concatenate([np.linspace(-9, 9, 20001), [0.0, -0.0, np.inf, 1e-7]]).astype(F)
+    attrs = {"approximate": approximate} if op == "Gelu" else {}
+    (want,), (found,) = evaluate(op, attrs, [x.astype(np.float64)]) or [], compute(op, attrs, [x]) or []
+    assert found.dtype == F
+    np.testing.assert_allclose(found, want, rtol=1e-6, atol=5e-7)
+
+
+def test_infinities_in_convolutions() -> None:
+    x, w = np.ones((1, 2, 3, 3), F), np.zeros((2, 2, 1, 1), F)
+    x[0, 0, 1, 1] = np.inf
+    for found in (compute("Conv", {}, [x, w]), evaluate("Conv", {}, [x, w])):
+        assert found is not None
+        assert np.isnan(found[0][0, :, 1, 1]).all()
+        assert np.isnan(found[0]).sum() == 2
