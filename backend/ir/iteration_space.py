@@ -210,3 +210,8 @@ class Extents:
     def all(self, dims: Sequence[Dim]) -> list[str]:
         """Return each dim as a C expression."""
         return [self(d) for d in dims]
+
+    def variable(self, dim: Dim) -> int:
+        """Return the position in `dims` of an entry of its own for a dim, which may be known."""
+        self.dims.append(dim)
+        return len(self.dims) - 1

@@ -33,7 +33,7 @@ class Kernel:
     """One compiled function: a template and the parameters it is rendered with.
 
     `params` is JSON-serializable. Equal kernels of a model are compiled once, and the cache is keyed by template text
-    and params. Constant extents belong in `params`, symbolic ones in `Step.dims`."""
+    and params. Constant extents belong in `params`, where known ones make the code faster; others in `Step.dims`."""
 
     template: str  # "gemm" is gemm.c.j2
     params: Mapping[str, Any] = field(default_factory=dict)

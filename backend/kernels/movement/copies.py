@@ -19,9 +19,12 @@ from ..registry import lowering_alone
 
 WORDS = {8: "uint8_t", 16: "uint16_t", 32: "uint32_t", 64: "uint64_t"}
 """C types as which elements are moved, by their bits."""
+_BYTES = {c: bits // 8 for bits, c in WORDS.items()}
 
 SHORT = 16
 """Longest row, in elements, that is not worth a call of memcpy."""
+LONG = 768
+"""Shortest row, in bytes, whose copy takes so long that the step to the next row may be computed from variables."""
 
 
 def word(ctx: Context, value: str) -> str | None:
@@ -41,9 +44,10 @@ def _copy(parts: Sequence[tuple[Access, Access]], c: str, nodes: tuple[str, ...]
     """Return the step that copies elements of a C type."""
     sources = list(dict.fromkeys(read.value for read, _ in parts))
     targets = list(dict.fromkeys(write.value for _, write in parts))
-    extents = Extents()
+    extents, itemsize = Extents(), _BYTES[c]
     boxes = [
-        _part(read, write, extents) | {"source": sources.index(read.value), "target": targets.index(write.value)}
+        _part(read, write, extents, itemsize)
+        | {"source": sources.index(read.value), "target": targets.index(write.value)}
         for read, write in parts
     ]
     return Step(
@@ -82,8 +86,11 @@ def copy_columns(moves: Sequence[tuple[Columns, Columns, Sequence[Dim]]], nodes:
     return _copy([(read.access(shape), write.access(shape)) for read, write, shape in moves], WORDS[32], nodes)
 
 
-def _part(read: Access, write: Access, extents: Extents) -> dict[str, Any]:
-    """Return the template parameters of one box: rows copied whole, a transposition, or element by element."""
+def _part(read: Access, write: Access, extents: Extents, itemsize: int) -> dict[str, Any]:
+    """Return the template parameters of one box: rows copied whole, a transposition, or element by element.
+
+    Long rows have all their `numbers` in `dims`, so that the dozens of copies of a model with windows share a few
+    kernels. `itemsize` is that of an element in bytes."""
     space = collapse(read.shape, [read.strides, write.strides])
     sizes, strides = list(space.extents), [list(s) for s in space.strides]
     kind = "rows" if strides[0][-1] == 1 and strides[1][-1] == 1 else "strided"
@@ -93,10 +100,20 @@ def _part(read: Access, write: Access, extents: Extents) -> dict[str, Any]:
         for items in (sizes, *strides):
             items.insert(-1, items.pop(dim))
     short = isinstance(sizes[-1], int) and sizes[-1] <= SHORT
-    found: dict[str, Any] = {"kind": kind, "extents": extents.all(sizes), "short": short}
+    shared = kind == "rows" and isinstance(sizes[-1], int) and sizes[-1] * itemsize >= LONG
+    numbers: list[int] = []
+
+    def text(dim: Dim) -> str:
+        if not shared:
+            return extents(dim)
+        numbers.append(extents.variable(dim))
+        return f"n{numbers[-1]}"
+
+    found: dict[str, Any] = {"kind": kind, "extents": list(map(text, sizes)), "short": short, "numbers": numbers}
     for name, pointer, access, steps in (("read", "x", read, strides[0]), ("write", "y", write, strides[1])):
-        texts = extents.all(steps)
-        found[name] = {"name": pointer, "strides": texts, "inner": texts[-1], "offset": extents(access.offset)}
+        texts = [*("0" if step == 0 else text(step) for step in steps[:-1]), extents(steps[-1])]
+        offset = f"dims[{extents.variable(access.offset)}]" if shared else extents(access.offset)
+        found[name] = {"name": pointer, "strides": texts, "inner": texts[-1], "offset": offset}
     return found
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from rewrite.backend.ir.kernel_graph import Step
+from rewrite.backend.kernels.movement.copies import Columns, copy_columns
 from rewrite.engine.ir.graph import DType, Node, TensorType
 from rewrite.engine.ir.symbolic import symbol
 
@@ -43,6 +45,7 @@ def test_transpose() -> None:
         ((7,), (0,)),
         ((3, 0, 2), (2, 1, 0)),
         ((1, 5, 1, 3), (3, 2, 1, 0)),
+        ((3, 4, 2, 200), (1, 2, 0, 3)),
     ]
     cases = [unary("Transpose", floats(*shape), perm=perm) for shape, perm in shapes] + [
         unary("Transpose", floats(4, 3))
@@ -115,6 +118,30 @@ def test_depth_and_space() -> None:
         unary("SpaceToDepth", floats(1, 1, 3, 3), blocksize=3),
     ]
     check(cases)
+
+
+def test_long_rows() -> None:
+    x = floats(5, 3, 400)
+    parts = {"s": ints(1, 100), "e": ints(4, 390), "a": ints(0, 2), "t": ints(2, 1)}
+    cases = [
+        _with("Slice", x, parts),
+        _with("Slice", x.astype(np.int64), parts),
+        _with("Split", x, {"s": ints(1, 2)}, outputs=("y", "z"), axis=1),
+        _with("Concat", x, {"b": floats(5, 1, 400), "c": floats(5, 4, 400)}, axis=1),
+        _with("Expand", floats(2, 1, 1, 300), {"s": ints(2, 3, 4, 300)}),
+        _with("Tile", floats(3, 2, 200), {"s": ints(2, 1, 3)}),
+    ]
+    check(cases)
+
+
+def test_copies_of_long_rows_share_a_kernel() -> None:
+    def step(leading: int, *shape: int) -> Step:
+        return copy_columns([(Columns("x", leading, 8), Columns("y", shape[-1]), shape)], ())
+
+    first, second = step(960, 7, 480), step(700, 9, 192)
+    assert first.kernel == second.kernel
+    assert first.dims != second.dims
+    assert step(960, 7, 100).kernel != step(960, 9, 100).kernel
 
 
 def test_dims_known_at_run_time() -> None:
