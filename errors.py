@@ -62,14 +62,26 @@ class NotInstalled(UserError):
 
 @contextmanager
 def naming_packages(task: str) -> Iterator[None]:
-    """Raise NotInstalled, which says what to install, where the block fails to import one of `PACKAGES`."""
+    """Raise NotInstalled, which says what to install, where the block fails to import one of `PACKAGES`.
+
+    Where a package is installed but one of its modules is missing, the error says so itself."""
     try:
         yield
     except ModuleNotFoundError as error:
         package = (error.name or "").partition(".")[0]
-        if package not in PACKAGES:
+        entire = f"{__package__}.grammar.syntax"  # a part that the runtime's distribution lacks
+        if package not in PACKAGES or _is_importable(entire if package == "rewrite" else package):
             raise
         raise NotInstalled.of(task, package) from error
+
+
+def _is_importable(name: str) -> bool:
+    from importlib.util import find_spec  # needed by errors only
+
+    try:
+        return find_spec(name) is not None
+    except (ImportError, ValueError):
+        return False
 
 
 class NotAModel(UserError):

@@ -21,7 +21,7 @@ NAME = "onnx-rewrite-runtime"
 FILES = (
     "*.py", "py.typed", "system/*.py", "system/*.so", "pages/*.py",
     "engine/__init__.py", "engine/options.py", "engine/ir/*.py",
-    "engine/operators/__init__.py", "engine/operators/schemas.py",
+    "engine/operators/__init__.py", "engine/operators/schemas.py", "engine/operators/folding/*.py",
     "engine/verification/__init__.py", "engine/verification/random_inputs.py",
     "grammar/__init__.py", "grammar/operator_info.py",
     "backend/__init__.py", "backend/ir/*.py", "backend/memory/*.py", "backend/bundle/*.py",

@@ -7,13 +7,11 @@ import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import onnx
 import pytest
 import rewrite as package
-from onnx import TensorProto, helper
 
 from .command import rewrite
+from .models import save_det
 
 DOCS = Path(package.__file__).parent / "docs" / "json.md"
 TYPES: dict[str, tuple[type, ...]] = {
@@ -45,19 +43,7 @@ def agrees(data: dict[str, Any], fields: dict[str, str]) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("json")
-    nodes = [
-        helper.make_node("Mul", ["x", "one"], ["a"]),
-        helper.make_node("MatMul", ["a", "W"], ["b"]),
-        helper.make_node("Det", ["b"], ["y"]),
-    ]
-    weights = {"one": np.ones((), np.float32), "W": np.eye(4, dtype=np.float32)}
-    graph = helper.make_graph(
-        nodes, "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ("N", 4, 4))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ("N",))],
-        [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()],
-    )  # fmt: skip
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), place / "m.onnx")
+    save_det(place / "m.onnx")
     return place
 
 

@@ -11,32 +11,19 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
 from rewrite.engine.onnx_io.model_file import stored_bytes
 from rewrite.system import short_text
 
 from .command import MAIN, environment, rewrite
+from .models import save_det
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("summary")
-    nodes = [
-        helper.make_node("Mul", ["x", "one"], ["a"]),
-        helper.make_node("MatMul", ["a", "W"], ["b"]),
-        helper.make_node("Det", ["b"], ["y"]),
-    ]
-    weights = {"one": np.ones((), np.float32), "W": np.eye(4, dtype=np.float32)}
-    graph = helper.make_graph(
-        nodes, "g",
-        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ("N", 4, 4))],
-        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ("N",))],
-        [onnx.numpy_helper.from_array(value, name) for name, value in weights.items()],
-    )  # fmt: skip
-    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), place / "m.onnx")
+    save_det(place / "m.onnx")
     return place
 
 

@@ -11,7 +11,7 @@ import pytest
 import rewrite
 from rewrite.engine.extraction.extract import ExtractionError
 from rewrite.engine.saturation.saturation_process import OutOfBounds
-from rewrite.errors import CheckFailed, NotAModel, NotInstalled, RewriteError, UserError
+from rewrite.errors import CheckFailed, NotAModel, NotInstalled, RewriteError, UserError, naming_packages
 from rewrite.grammar.diagnostics import Diagnostic, RuleErrors
 from rewrite.grammar.printing.format import FormatError
 from rewrite.grammar.syntax.ast import Span
@@ -57,3 +57,9 @@ def test_an_error_survives_pickling(kind: type[RewriteError]) -> None:
     assert str(copy) == str(error)
     assert copy.__dict__ == error.__dict__
     assert copy.exit_code == error.exit_code
+
+
+def test_a_missing_module_of_an_installed_package_is_no_missing_package() -> None:
+    for name in ("rewrite.engine.lost", "onnx.lost"):
+        with pytest.raises(ModuleNotFoundError, match="lost"), naming_packages("compiling a model"):
+            import_module(name)

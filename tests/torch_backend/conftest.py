@@ -9,9 +9,6 @@ from typing import Any
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed; `make nightly` runs these tests")
-pytest.importorskip("onnxscript", reason="the exporter of PyTorch needs onnxscript")
-
 
 @dataclass
 class Record:
@@ -35,6 +32,8 @@ class _Warnings(logging.Handler):
 def record(monkeypatch: pytest.MonkeyPatch) -> Iterator[Record]:
     from rewrite.backend import compile_model
     from rewrite.torch_backend import settings, subgraph
+
+    from .installed import torch  # not above: that would end the collection instead of skipping modules
 
     found, run, compiled = Record(), subgraph.WeightedProgram.run, compile_model.compile_model
 
@@ -64,6 +63,7 @@ Check = Callable[..., Any]
 @pytest.fixture
 def check(record: Record) -> Check:
     """A function that compiles another one and compares results, and arguments afterwards, with those of eager mode."""
+    from .installed import torch
 
     def run(function: Any, *calls: tuple[Any, ...], tolerance: float = 2e-4, grad: bool = False, **options: Any) -> Any:
         compiled = torch.compile(function, backend="rewrite", **options)

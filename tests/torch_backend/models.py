@@ -2,9 +2,8 @@
 
 from typing import Any
 
-import pytest
+from .installed import torch
 
-torch = pytest.importorskip("torch", reason="PyTorch is not installed; `make nightly` runs these tests")
 nn, F = torch.nn, torch.nn.functional
 
 

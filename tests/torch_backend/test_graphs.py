@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from .conftest import Check, Record, torch
+from .conftest import Check, Record
+from .installed import torch
 
 EAGER = "runs in eager mode"
 

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from .conftest import Check, Record, torch
+from .conftest import Check, Record
+from .installed import torch
 
 nn = torch.nn
 
