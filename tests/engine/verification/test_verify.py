@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+import rewrite
 from rewrite.engine.ir.dim_parser import parse
 from rewrite.engine.ir.graph import Constant, DType, Graph, Node, TensorType
 from rewrite.engine.ir.symbolic import symbol
@@ -97,6 +98,24 @@ def test_models_that_nothing_runs_are_said_not_to_be_verified() -> None:
     assert found.compared == 0
     assert str(found).startswith("not verified")
     assert found.as_json()["ok"] is None
+
+
+@pytest.mark.parametrize("factor", [2, 3])
+def test_operators_that_a_rule_made_are_computed_by_their_definition(tmp_path: Path, factor: int) -> None:
+    rules = tmp_path / "own.rules"
+    rules.write_text(
+        "use com.acme(1)\n\nop com.acme.Gate(x) = x * Sigmoid(x * 2.0)\n  given x: f32\n  class reassoc\n\n"
+        f"rule gate\n  x * Sigmoid(x * {factor}.0)  =>  com.acme.Gate(x)\n  class reassoc\n"
+    )
+    text = f"""<ir_version: 8, opset_import: ["": 17, "com.acme": 1]> g (float[4] x) => (float[4] y) {{
+        k = Constant<value = float {{{factor}.0}}>() a = Mul(x, k) s = Sigmoid(a) y = Mul(x, s) }}"""
+    model = onnx.parser.parse_model(text)
+    result = rewrite.optimize(model, rules=[str(rules)])
+    assert [node.op_type for node in result.model.graph.node] == ["Gate"]
+    found = result.verify(model)
+    assert found.ok == (factor == 2)
+    assert found.compared
+    assert "com.acme by definition" in found.oracle
 
 
 def test_random_models_are_not_compared() -> None:
