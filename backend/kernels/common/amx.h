@@ -42,27 +42,31 @@ K_INLINE void n_amx_release(void) { __asm__ volatile("tilerelease"); }
     else N_AMX_ZERO(tile); \
   } while (0)
 
-/* Tiles `fn<R>x<V>` for a kind of product. a_row, b_row and c_row are the bytes of rows of A, B and the sums, a_step and
- * b_step those of a step, `add` whether to add to the sums. Each step prefetches `pace` bytes from `next` on into the second-level cache. */
+/* Tiles `fn<R>x<V>` for a kind of product. a_row, b_row and c_row are the bytes of rows of A, B and the sums, b_step those of
+ * a step of B, `add` whether to add to the sums. A step of A is a_step bytes behind the one before, or at the next offset
+ * of a table. Each step prefetches `pace` bytes from `next` on into the second-level cache. */
+#define N_AMX_EVEN(at) const char *const at = a; a += a_step;
+#define N_AMX_TABLE(at) const char *const at = a + *a_step++;
 #define N_AMX_PREFETCH \
   for (int64_t p = 0; p < pace; p += 64) __builtin_prefetch(next + p, 0, 2); \
   next += pace;
-#define N_AMX_TILES(fn, dot) \
-  K_NOINLINE void fn##2x2(const char *a, int64_t a_row, int64_t a_step, const char *b, int64_t b_row, int64_t b_step, \
+#define N_AMX_TILES(fn, dot, Step, N_AMX_STEP) \
+  K_NOINLINE void fn##2x2(const char *a, int64_t a_row, Step a_step, const char *b, int64_t b_row, int64_t b_step, \
                           float *sums, int64_t c_row, int64_t steps, int add, const char *next, int64_t pace) { \
-    const char *low = a + 16 * a_row; \
+    const int64_t low = 16 * a_row; \
     float *below = (float *)((char *)sums + 16 * c_row); \
     N_AMX_START(0, sums, c_row); \
     N_AMX_START(1, sums + 16, c_row); \
     N_AMX_START(2, below, c_row); \
     N_AMX_START(3, below + 16, c_row); \
-    for (; steps > 0; steps--, a += a_step, low += a_step, b += b_step) { \
-      N_AMX_LOAD(4, a, a_row); \
+    for (; steps > 0; steps--, b += b_step) { \
+      N_AMX_STEP(at) \
+      N_AMX_LOAD(4, at, a_row); \
       N_AMX_LOAD(6, b, b_row); \
       N_AMX_LOAD(7, b + 64, b_row); \
       N_AMX_DOT(dot, 0, 4, 6); \
       N_AMX_DOT(dot, 1, 4, 7); \
-      N_AMX_LOAD(5, low, a_row); \
+      N_AMX_LOAD(5, at + low, a_row); \
       N_AMX_DOT(dot, 2, 5, 6); \
       N_AMX_DOT(dot, 3, 5, 7); \
       N_AMX_PREFETCH \
@@ -72,29 +76,31 @@ K_INLINE void n_amx_release(void) { __asm__ volatile("tilerelease"); }
     N_AMX_STORE(2, below, c_row); \
     N_AMX_STORE(3, below + 16, c_row); \
   } \
-  K_NOINLINE void fn##2x1(const char *a, int64_t a_row, int64_t a_step, const char *b, int64_t b_row, int64_t b_step, \
+  K_NOINLINE void fn##2x1(const char *a, int64_t a_row, Step a_step, const char *b, int64_t b_row, int64_t b_step, \
                           float *sums, int64_t c_row, int64_t steps, int add, const char *next, int64_t pace) { \
-    const char *low = a + 16 * a_row; \
+    const int64_t low = 16 * a_row; \
     float *below = (float *)((char *)sums + 16 * c_row); \
     N_AMX_START(0, sums, c_row); \
     N_AMX_START(2, below, c_row); \
-    for (; steps > 0; steps--, a += a_step, low += a_step, b += b_step) { \
+    for (; steps > 0; steps--, b += b_step) { \
+      N_AMX_STEP(at) \
       N_AMX_LOAD(6, b, b_row); \
-      N_AMX_LOAD(4, a, a_row); \
+      N_AMX_LOAD(4, at, a_row); \
       N_AMX_DOT(dot, 0, 4, 6); \
-      N_AMX_LOAD(5, low, a_row); \
+      N_AMX_LOAD(5, at + low, a_row); \
       N_AMX_DOT(dot, 2, 5, 6); \
       N_AMX_PREFETCH \
     } \
     N_AMX_STORE(0, sums, c_row); \
     N_AMX_STORE(2, below, c_row); \
   } \
-  K_NOINLINE void fn##1x2(const char *a, int64_t a_row, int64_t a_step, const char *b, int64_t b_row, int64_t b_step, \
+  K_NOINLINE void fn##1x2(const char *a, int64_t a_row, Step a_step, const char *b, int64_t b_row, int64_t b_step, \
                           float *sums, int64_t c_row, int64_t steps, int add, const char *next, int64_t pace) { \
     N_AMX_START(0, sums, c_row); \
     N_AMX_START(1, sums + 16, c_row); \
-    for (; steps > 0; steps--, a += a_step, b += b_step) { \
-      N_AMX_LOAD(4, a, a_row); \
+    for (; steps > 0; steps--, b += b_step) { \
+      N_AMX_STEP(at) \
+      N_AMX_LOAD(4, at, a_row); \
       N_AMX_LOAD(6, b, b_row); \
       N_AMX_DOT(dot, 0, 4, 6); \
       N_AMX_LOAD(7, b + 64, b_row); \
@@ -104,18 +110,19 @@ K_INLINE void n_amx_release(void) { __asm__ volatile("tilerelease"); }
     N_AMX_STORE(0, sums, c_row); \
     N_AMX_STORE(1, sums + 16, c_row); \
   } \
-  K_NOINLINE void fn##1x1(const char *a, int64_t a_row, int64_t a_step, const char *b, int64_t b_row, int64_t b_step, \
+  K_NOINLINE void fn##1x1(const char *a, int64_t a_row, Step a_step, const char *b, int64_t b_row, int64_t b_step, \
                           float *sums, int64_t c_row, int64_t steps, int add, const char *next, int64_t pace) { \
     N_AMX_START(0, sums, c_row); \
-    for (; steps > 0; steps--, a += a_step, b += b_step) { \
-      N_AMX_LOAD(4, a, a_row); \
+    for (; steps > 0; steps--, b += b_step) { \
+      N_AMX_STEP(at) \
+      N_AMX_LOAD(4, at, a_row); \
       N_AMX_LOAD(6, b, b_row); \
       N_AMX_DOT(dot, 0, 4, 6); \
       N_AMX_PREFETCH \
     } \
     N_AMX_STORE(0, sums, c_row); \
   } \
-  K_INLINE void fn(int64_t rows, int vectors, const char *a, int64_t a_row, int64_t a_step, const char *b, int64_t b_row, \
+  K_INLINE void fn(int64_t rows, int vectors, const char *a, int64_t a_row, Step a_step, const char *b, int64_t b_row, \
                    int64_t b_step, float *sums, int64_t c_row, int64_t steps, int add, const char *next, int64_t pace) { \
     if (rows > 16 && vectors == 2) fn##2x2(a, a_row, a_step, b, b_row, b_step, sums, c_row, steps, add, next, pace); \
     else if (rows > 16) fn##2x1(a, a_row, a_step, b, b_row, b_step, sums, c_row, steps, add, next, pace); \
@@ -123,7 +130,9 @@ K_INLINE void n_amx_release(void) { __asm__ volatile("tilerelease"); }
     else fn##1x1(a, a_row, a_step, b, b_row, b_step, sums, c_row, steps, add, next, pace); \
   }
 
-N_AMX_TILES(n_amx_bf16, "bf16ps")
-N_AMX_TILES(n_amx_u8s8, "busd") /* bytes, unsigned in A and signed in B */
+N_AMX_TILES(n_amx_bf16, "bf16ps", int64_t, N_AMX_EVEN)
+N_AMX_TILES(n_amx_u8s8, "busd", int64_t, N_AMX_EVEN) /* bytes, unsigned in A and signed in B */
+N_AMX_TILES(n_amx_bf16_at, "bf16ps", const int32_t *, N_AMX_TABLE)
+N_AMX_TILES(n_amx_u8s8_at, "busd", const int32_t *, N_AMX_TABLE)
 
 #endif

@@ -36,6 +36,7 @@ from ..gemm.tiles import Precision, Tiles
 from ..registry import lowering
 from . import winograd
 from .depthwise_pool_nhwc import Grouping, fits_table, plane_step_nhwc, window_cycles
+from .planes import plane_step
 from .problem import ConvProblem, PlaneProblem, Window, known, read_conv
 
 FEW = 8
@@ -72,6 +73,8 @@ def lower_conv_nhwc(group: Group, ctx: Context) -> list[Step] | None:
             return [packed_gemm_step(problem.x, rows, words, Precision.BF16, problem.epilogue, group, ctx, pads=False)]
         left, right = Matrices(problem.x, UNBATCHED, c, 1), Matrices(group.node.inputs[1], UNBATCHED, 1, c)
         return gemm_steps(GemmProblem(group, problem.epilogue, left, right, (), rows, m, c, c), ctx)
+    if bf16 and (step := _by_planes(problem, ctx)):
+        return [step]
     if problem.groups > 1 and not bf16 and (step := _by_window(problem, ctx)):
         return [step]
     if not bf16 and ctx.reassociate and (algorithm := winograd.plan(problem, ctx, nhwc=True)):
@@ -80,6 +83,17 @@ def lower_conv_nhwc(group: Group, ctx: Context) -> list[Step] | None:
         if algorithm.cycles < 0.9 * direct:
             return [winograd.winograd_step(problem, algorithm, ctx, nhwc=True)]
     return [conv_step(problem, ctx)]
+
+
+def _by_planes(problem: ConvProblem, ctx: Context) -> Step | None:
+    """Return the step that reads the taps in planes of the input, None where others are faster."""
+    groups, m, window = problem.groups, problem.m, problem.window
+    if problem.channels % 2:
+        return None
+    taps = problem.w.reshape(groups, m, problem.channels, window.taps).transpose(0, 3, 2, 1)
+    words = pair_rows(taps).reshape(groups, window.taps, problem.channels // 2, m)
+    zeros = {"zero": "0", "zero_point": None, "start": False}
+    return plane_step(problem, words, (problem.x,), zeros, ctx)
 
 
 def _by_window(problem: ConvProblem, ctx: Context) -> Step | None:
@@ -193,7 +207,7 @@ def blocking(problem: ConvProblem, runs: Runs, ctx: Context) -> tuple[int, int, 
         bf16 = problem.precision is Precision.BF16  # bytes are copied by words
         words = problem.precision.words(problem.k) if bf16 else runs.count * runs.length
         tiles = tiling.choose_words(
-            target, problem.precision, pixels, problem.m, words, threads=ctx.threads, batch=problem.batch, gathers=True
+            target, problem.precision, pixels, problem.m, words, threads=ctx.threads, batch=problem.batch, copied=words
         )
         choice = tiles if tiles.amx else choice
     if runs.copied:

@@ -277,7 +277,7 @@ def choose_tiles(rows: Dim, words: NDArray[Any], precision: Precision, ctx: Cont
     """Return the tiles of a product of [rows, K] with words [K, N]; with `pads`, rows of A may be padded by zeros."""
     k, n = words.shape
     known = rows if isinstance(rows, int) else None
-    return tiling.choose_words(ctx.target, precision, known, n, k, threads=ctx.threads, pads=pads)
+    return tiling.choose_words(ctx.target, precision, known, n, k, threads=ctx.threads, run=0 if pads else k)
 
 
 def packed_gemm_step(

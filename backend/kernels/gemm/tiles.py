@@ -164,16 +164,17 @@ def choose_words(
     *,
     threads: int = 1,
     batch: int = 1,
-    pads: bool = True,
-    gathers: bool = False,
+    run: int = 0,
+    copied: int = 0,
 ) -> Tiles:
     """Return the tile with the least modeled time for products of words: AMX's, where the CPU has them, or vectors.
 
-    `k` counts words. Steps of AMX are equal, and k is rounded up to whole ones (`padded`): with `pads` to as few as
-    possible, else to as many as divide k. With `gathers`, rows of A are copied before AMX reads them."""
+    `k` counts words. Steps of AMX are equal, and k is rounded up to whole ones (`padded`), or they divide a `run` of k.
+    Before AMX reads A, `copied` words of each row are copied."""
     vectors = choose(target, rows, columns, k, threads=threads, batch=batch)
-    least = -(-k // _AMX_WORDS)
-    steps = least if pads else next(n for n in range(least, k + 1) if k % n == 0)
+    steps = -(-k // _AMX_WORDS)
+    if run:
+        steps = k // max(n for n in range(1, min(run, _AMX_WORDS) + 1) if run % n == 0)
     if precision.feature not in target.features:
         return vectors
     m = rows or (NOMINAL_ROWS if rows is None else 1)
@@ -184,7 +185,7 @@ def choose_words(
         for width, times in ((_AMX_VECTORS, panels + (rest > target.lanes)), (1, int(narrow))):
             total += amx_cycles(height, width, steps) * count * times
     wide = panels + (rest > 0)
-    total += _AMX_SHAPE * wide + (_AMX_GATHER * m * least if gathers else 0.0)
+    total += _AMX_SHAPE * wide + _AMX_GATHER * m * copied / _AMX_WORDS
     cycles = total * _uneven(blocks, wide, batch, 1.0, 0.6 if narrow else 1.0, threads)
     # these CPUs begin one product of words on vectors per cycle, not two
     if cycles >= 2.0 * vectors.cycles:

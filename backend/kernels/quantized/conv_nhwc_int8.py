@@ -23,6 +23,7 @@ from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
 from ..conv.conv_nhwc import Runs, blocking, can_copy, copied_elements
 from ..conv.depthwise_pool_nhwc import best_tile, pieces
+from ..conv.planes import plane_step
 from ..conv.problem import SMALL_PLANES, ConvProblem, Window, known, window_of
 from ..gemm import tiles as tiling
 from ..gemm.epilogue import Axes, Epilogue, Operand
@@ -56,11 +57,14 @@ def lower_conv_nhwc_int8(group: Group, ctx: Context) -> list[Step] | None:
     problem = ConvProblem(group, window, requantized.epilogue, operands.x, w, groups, Precision.INT8)
     inputs, zero = operands.padding()
     shared = {"zero": zero, **requantized.params}
-    step = None
     if groups > 1 and w.shape[0] == groups and w.shape[1] == 1:
         step = depthwise_step(problem, inputs, shared, ctx)
         if step is None and group.epilogue:
             return None  # retry with the node alone
+    else:
+        words = _columns(problem, 1, Precision.INT8.words(problem.channels))
+        words = words.reshape(groups, window.taps, -1, problem.m)
+        step = plane_step(problem, words, inputs, shared, ctx, in_place=False, leads=False)
     return [*sums.steps, step or conv_step(problem, inputs, shared, ctx)]
 
 
@@ -90,7 +94,7 @@ def conv_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, A
         whole = known(pixels)
         precision = Precision.INT8 if c % 4 == 0 else Precision.F32  # tiles of AMX read whole words
         choice = tiling.choose_words(
-            target, precision, whole, m, words, threads=ctx.threads, batch=problem.batch, pads=False
+            target, precision, whole, m, words, threads=ctx.threads, batch=problem.batch, run=words
         )
         block = whole or block
     k = tiling.padded(choice, count * words)

@@ -91,6 +91,8 @@ CONVOLUTIONS: Sequence[tuple[tuple[int, ...], int, int, int, int, int, int]] = [
     ((1, 66, 7, 7), 256, 3, 1, 1, 1, 1),
     ((1, 20, 11, 9), 130, 1, 2, 0, 1, 1),
     ((1, 8, 13, 13), 12, 3, 1, 2, 2, 2),
+    ((1, 64, 15, 18), 40, 3, 2, 1, 1, 1),
+    ((2, 32, 20, 9), 40, 3, 1, 2, 1, 2),
 ]
 DEPTHWISE: Sequence[tuple[tuple[int, ...], int, int, int, int, int, int]] = [
     ((1, 24, 9, 9), 24, 3, 1, 1, 24, 1),
@@ -137,6 +139,8 @@ def test_sums_and_bytes(last: Last, several: Sequence[tuple[tuple[int, ...], int
         last.add([quantized], {"x": image}, constants)
     templates = last.check()
     assert ("conv_nhwc_int8" if several is CONVOLUTIONS else "depthwise_int8") in templates
+    tiled = several is CONVOLUTIONS and "amx_int8" in last.machine.features
+    assert ("conv_planes" in templates) == tiled
 
 
 def test_extremes(last: Last) -> None:

@@ -89,11 +89,12 @@ def test_matmul_with_epilogue_and_rows_of_run_time(machine: Target) -> None:
         np.testing.assert_allclose(got, np.maximum(widened(x) @ widened(w) + bias + z, 0), rtol=1e-5, atol=2e-5)
 
 
-def convolved(x: F32, w: F32, stride: int, pad: int, group: int) -> NDArray[np.float64]:
+def convolved(x: F32, w: F32, stride: int, pad: int, group: int, dilation: int = 1) -> NDArray[np.float64]:
     """Convolve rounded operands in float64."""
     x64 = np.pad(widened(x), ((0, 0), (0, 0), (pad, pad), (pad, pad)))
-    w64 = widened(w)
-    m, k = w.shape[0], w.shape[2]
+    w64 = np.zeros((*w.shape[:2], *(dilation * (n - 1) + 1 for n in w.shape[2:])))
+    w64[:, :, ::dilation, ::dilation] = widened(w)
+    m, k = w.shape[0], w64.shape[2]
     views = np.lib.stride_tricks.sliding_window_view(x64, (k, k), (2, 3))[:, :, ::stride, ::stride]
     share, each = x.shape[1] // group, m // group
     parts = [
@@ -104,7 +105,9 @@ def convolved(x: F32, w: F32, stride: int, pad: int, group: int) -> NDArray[np.f
 
 
 class Convolution(NamedTuple):
-    """Convolution of an input of shape `x` with `m` square filters, and the template of its kernel."""
+    """Convolution of an input of shape `x` with `m` square filters, and the template of its kernel.
+
+    `tiled` is the template where the target has AMX, if that is another one."""
 
     x: tuple[int, ...]
     m: int
@@ -113,24 +116,27 @@ class Convolution(NamedTuple):
     pad: int
     group: int
     template: str
+    tiled: str = ""
+    dilation: int = 1
 
     @property
     def attrs(self) -> dict[str, Any]:
         lists = {"kernel_shape": (self.kernel,) * 2, "pads": (self.pad,) * 4, "strides": (self.stride,) * 2}
-        return {"group": self.group, **lists}
+        return {"group": self.group, "dilations": (self.dilation,) * 2, **lists}
 
     def operands(self) -> tuple[F32, F32, F32, NDArray[np.float64]]:
         """Return an input, weights, a bias per filter, and the convolution without the bias."""
         share = self.x[1] // self.group
         x, w = floats(*self.x), floats(self.m, share, self.kernel, self.kernel)
         w /= np.float32(np.sqrt(share * self.kernel * self.kernel))
-        return x, w, floats(self.m), convolved(x, w, self.stride, self.pad, self.group)
+        return x, w, floats(self.m), convolved(x, w, self.stride, self.pad, self.group, self.dilation)
 
     def check_template(self, graph: Graph, machine: Target) -> None:
         """Fail unless the graph becomes one step, of the template."""
         items, _ = harness.lower(graph, target=machine)
         assert items is not None
-        assert [item.kernel.template for item in items if isinstance(item, Step)] == [self.template]
+        expected = self.tiled if self.tiled and "amx_bf16" in machine.features else self.template
+        assert [item.kernel.template for item in items if isinstance(item, Step)] == [expected]
 
 
 @pytest.mark.parametrize(
@@ -188,10 +194,17 @@ def close(got: NDArray[np.generic], expected: NDArray[np.float64], half: bool) -
         Convolution((2, 34, 9, 11), 20, 1, 1, 0, 1, "gemm"),
         Convolution((1, 64, 7, 7), 100, 1, 1, 0, 1, "gemm"),
         Convolution((1, 20, 19, 21), 24, 1, 2, 0, 1, "conv_nhwc"),
-        Convolution((2, 16, 30, 31), 18, 3, 2, 1, 1, "conv_nhwc"),
-        Convolution((1, 48, 12, 13), 64, 5, 1, 2, 2, "conv_nhwc"),
-        Convolution((1, 4, 20, 18), 33, 3, 1, 1, 1, "conv_nhwc"),
-        Convolution((1, 512, 9, 9), 50, 3, 1, 1, 1, "conv_nhwc"),
+        Convolution((2, 16, 30, 31), 18, 3, 2, 1, 1, "conv_nhwc", "conv_planes"),
+        Convolution((1, 48, 12, 13), 64, 5, 1, 2, 2, "conv_nhwc", "conv_planes"),
+        Convolution((1, 4, 20, 18), 33, 3, 1, 1, 1, "conv_nhwc", "conv_planes"),
+        Convolution((1, 512, 9, 9), 50, 3, 1, 1, 1, "conv_nhwc", "conv_planes"),
+        Convolution((2, 64, 1, 40), 40, 3, 1, 1, 1, "conv_nhwc", "conv_planes"),
+        Convolution((1, 64, 33, 1), 40, 3, 1, 1, 1, "conv_nhwc", "conv_planes"),
+        Convolution((1, 32, 20, 21), 40, 3, 1, 0, 1, "conv_nhwc", "conv_planes"),
+        Convolution((1, 32, 20, 21), 40, 3, 1, 2, 1, "conv_nhwc", "conv_planes"),
+        Convolution((1, 32, 21, 20), 40, 3, 1, 2, 1, "conv_nhwc", "conv_planes", 2),
+        Convolution((1, 32, 21, 24), 40, 3, 2, 3, 1, "conv_nhwc", "conv_planes", 3),
+        Convolution((1, 64, 24, 23), 40, 4, 3, 1, 2, "conv_nhwc", "conv_planes"),
     ],
 )
 def test_conv_of_channels_last(machine: Target, case: Convolution, half: bool) -> None:
@@ -212,13 +225,36 @@ def test_conv_of_channels_last(machine: Target, case: Convolution, half: bool) -
         close(harness.run(graph, feeds, threads=threads, target=machine)["h" if half else "y"], expected, half)
 
 
-def test_conv_of_channels_last_and_sizes_of_run_time(machine: Target) -> None:
-    x, w = floats(2, 9, 8, 16), floats(24, 16, 3, 3) / np.float32(12)
-    expected = np.moveaxis(convolved(np.moveaxis(x, -1, 1), w, 1, 1, 1), 1, -1)
-    attrs = {"group": 1, "kernel_shape": (3, 3), "pads": (1, 1, 1, 1), "strides": (1, 1)}
+@pytest.mark.parametrize(("stride", "pad"), [(1, 1), (1, 0), (1, 2), (2, 1)])
+def test_conv_of_channels_last_and_sizes_of_run_time(machine: Target, stride: int, pad: int) -> None:
+    """Images larger and smaller than the likely one, in each dim."""
+    w = floats(24, 16, 3, 3) / np.float32(12)
+    attrs = {"group": 1, "kernel_shape": (3, 3), "pads": (pad,) * 4, "strides": (stride,) * 2}
     nodes = [Node("rewrite.ChannelsLastConvBf16", ("x", "w"), ("c",), attrs)]
-    graph = harness.make_graph(nodes, {"x": halves(x)}, constants={"w": w}, symbolic_shapes={"x": ("N", "H", "W", 16)})
-    close(harness.run(graph, {"x": halves(x)}, target=machine)["c"], expected, False)
+    for shape in ((2, 9, 8, 16), (1, 3, 700, 16), (1, 600, 3, 16), (1, 130, 90, 16)):
+        x = floats(*shape)
+        expected = np.moveaxis(convolved(np.moveaxis(x, -1, 1), w, stride, pad, 1), 1, -1)
+        graph = harness.make_graph(
+            nodes, {"x": halves(x)}, constants={"w": w}, symbolic_shapes={"x": ("N", "H", "W", 16)}
+        )
+        for threads in (1, 3):
+            close(harness.run(graph, {"x": halves(x)}, threads=threads, target=machine)["c"], expected, False)
+
+
+def test_an_image_wider_than_the_cache_is_convolved_in_parts(machine: Target) -> None:
+    small = replace(machine, l2=16 << 10)
+    for case in (
+        Convolution((1, 32, 9, 301), 40, 3, 1, 1, 1, "conv_nhwc", "conv_planes"),
+        Convolution((2, 32, 40, 50), 40, 3, 2, 1, 1, "conv_nhwc", "conv_planes"),
+    ):
+        x, w, bias, sums = case.operands()
+        feeds = {"x": halves(np.ascontiguousarray(np.moveaxis(x, 1, -1)))}
+        nodes = [Node("rewrite.ChannelsLastConvBf16", ("x", "w", "b"), ("y",), case.attrs)]
+        graph = harness.make_graph(nodes, feeds, constants={"w": w, "b": bias})
+        case.check_template(graph, small)
+        for threads in (1, 3):
+            got = harness.run(graph, feeds, threads=threads, target=small)["y"]
+            close(got, np.moveaxis(sums, 1, -1) + bias, False)
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ PLAIN = replace(make_target("avx512"), features=("avx512_bf16", "avx512_vnni"))
 AMX = replace(PLAIN, features=(*PLAIN.features, "amx_bf16", "amx_int8"))
 
 
-def chosen(rows: int | None, columns: int, k: int, pads: bool = True, precision: Precision = Precision.BF16) -> Tiles:
-    return choose_words(AMX, precision, rows, columns, k, pads=pads)
+def chosen(rows: int | None, columns: int, k: int, run: int = 0, precision: Precision = Precision.BF16) -> Tiles:
+    return choose_words(AMX, precision, rows, columns, k, run=run)
 
 
 @pytest.mark.parametrize("precision", [Precision.BF16, Precision.INT8])
@@ -32,9 +32,18 @@ def test_few_products_stay_on_vectors() -> None:
 
 
 @pytest.mark.parametrize(
-    ("k", "pads", "step", "whole"),
-    [(384, True, 16, 384), (20, True, 10, 20), (37, True, 13, 39), (72, False, 12, 72), (12, False, 12, 12)],
+    ("k", "run", "step", "whole"),
+    [
+        (384, 0, 16, 384),
+        (20, 0, 10, 20),
+        (37, 0, 13, 39),
+        (72, 72, 12, 72),
+        (12, 12, 12, 12),
+        (72, 24, 12, 72),
+        (180, 20, 10, 180),
+        (72, 8, 8, 72),
+    ],
 )
-def test_steps_are_equal(k: int, pads: bool, step: int, whole: int) -> None:
-    found = chosen(256, 256, k, pads)
+def test_steps_are_equal_and_divide_runs(k: int, run: int, step: int, whole: int) -> None:
+    found = chosen(256, 256, k, run)
     assert (found.amx, padded(found, k)) == (step, whole)
