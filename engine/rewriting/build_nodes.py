@@ -143,13 +143,14 @@ def bind_parameters(
 
 
 def declared_defaults(context: RuleContext, op: str) -> dict[str, AttrValue]:
-    """Return the default attributes of a declared operator; empty for any other."""
+    """Return the default attributes of a declared operator, without those that default to none; empty for any other."""
     if op not in context.declared:
         return {}
     if graph_name(op) == op:
         return normalize_attrs(op, {})
     params = context.declared[op].params or ()
-    return {p.name: as_attribute(context.evaluate(p.attribute, {})) for p in params if p.attribute is not None}
+    values = {p.name: context.evaluate(p.attribute, {}) for p in params if p.attribute is not None}
+    return {name: as_attribute(value) for name, value in values.items() if value is not None}
 
 
 def _declared(
