@@ -88,12 +88,9 @@ def lower_conv_nhwc(group: Group, ctx: Context) -> list[Step] | None:
 def _by_planes(problem: ConvProblem, ctx: Context) -> Step | None:
     """Return the step that reads the taps in planes of the input, None where others are faster."""
     groups, m, window = problem.groups, problem.m, problem.window
-    if problem.channels % 2:
-        return None
     taps = problem.w.reshape(groups, m, problem.channels, window.taps).transpose(0, 3, 2, 1)
-    words = pair_rows(taps).reshape(groups, window.taps, problem.channels // 2, m)
     zeros = {"zero": "0", "zero_point": None, "start": False}
-    return plane_step(problem, words, (problem.x,), zeros, ctx)
+    return plane_step(problem, pair_rows(taps), (problem.x,), zeros, ctx)
 
 
 def _by_window(problem: ConvProblem, ctx: Context) -> Step | None:

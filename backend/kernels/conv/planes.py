@@ -2,7 +2,8 @@
 
 AMX loads rows at equal distances: the inputs of neighboring pixels under one tap, if their lines follow each other with
 the padding between them. The input under a block of output rows is copied so once, not once per tap, to one plane for
-each place within a stride.
+each place within a stride. Of few channels a line of the filter is one run, so columns stay as they lie, and the rows of
+AMX are a stride apart.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ from ..gemm.matmul import SMALL_WORK, pack_columns, prefetched_lines
 from ..gemm.tiles import Tiles
 from .problem import ConvProblem, Window, known
 
+FEW = 8
+"""Largest number of input channels of which columns stay as they lie, so that a line of the filter is one run."""
 SHARE = 3
 """Share of the second-level cache, as a divisor, for the planes of a block."""
 
@@ -41,17 +44,22 @@ class Run:
 
 @dataclass(frozen=True)
 class Planes:
-    """Places of the taps of a filter. A plane has `lines` and `columns` more than the outputs."""
+    """Places of the taps of a filter. A plane has `lines` and `columns` more than the outputs.
+
+    A place has `pitch` columns of the input; shifts of columns count these."""
 
     runs: tuple[Run, ...]
     count: int
     lines: int
     columns: int
+    pitch: int
 
     @classmethod
-    def of(cls, window: Window) -> Planes:
+    def of(cls, window: Window, channels: int) -> Planes:
         """Return the planes of a window over two dims."""
         (_, height, width), (_, down, across), (_, high, wide) = window.kernel, window.stride, window.dilation
+        pitch = across if channels <= FEW and wide == 1 else 1
+        across //= pitch
         places = []
         for number, (i, j) in enumerate(itertools.product(range(height), range(width))):
             row, column = i * high, j * wide
@@ -63,12 +71,13 @@ class Planes:
                 runs[-1] = Run(plane, row, runs[-1].column, (*runs[-1].taps, number))
             else:
                 runs.append(Run(plane, row, column, (number,)))
-        lines, columns = (height - 1) * high // down, (width - 1) * wide // across
-        return cls(tuple(runs), down * across, lines, columns)
+        last = (width - 1) * wide
+        columns = last // across if pitch == 1 else max(0, -(-(last + 1) // pitch) - 1)
+        return cls(tuple(runs), down * across, (height - 1) * high // down, columns, pitch)
 
     def elements(self, rows: int, columns: int, channels: int) -> int:
         """Return the largest number of elements of all planes under a block of rows x columns pixels."""
-        return self.count * ((rows + self.lines) * (columns + self.columns) + self.columns) * channels
+        return self.count * ((rows + self.lines) * (columns + self.columns) + self.columns) * self.pitch * channels
 
 
 def plane_step(
@@ -85,27 +94,29 @@ def plane_step(
 
     `words` are the weights, [groups, taps, words of a tap, M / groups], `inputs` those before them, `params` the
     parameters of zero points; y has a leading dimension if `leads`."""
-    window, target, epilogue, groups, c = problem.window, ctx.target, problem.epilogue, problem.groups, problem.channels
+    window, target, epilogue, groups = problem.window, ctx.target, problem.epilogue, problem.groups
+    size = 4 // problem.precision.value
+    c = problem.precision.words(problem.channels) * problem.precision.value
     flat = window.kernel[0] == window.outputs[0] == window.inputs[0] == 1 and window.pad[0] == 0
-    if not flat or window.taps == 1 or c % problem.precision.value:
+    if not flat or window.taps == 1:
         return None
-    planes = Planes.of(window)
+    planes = Planes.of(window, c)
     rows, columns, choice = blocking(problem, planes, ctx)
     if not choice.amx:
         return None
-    size = 4 // problem.precision.value
     shapes = [(rows, columns)] if window.is_known else [(rows, columns), (1, rows * columns), (rows * columns, 1)]
     scratch = -(-max(planes.elements(*shape, c) for shape in shapes) * size // 64) * 64
     order = [tap for run in planes.runs for tap in run.taps]
-    k = problem.precision.words(c) * window.taps
+    k = c * size // 4 * window.taps
     packed = pack_columns(words[:, order].reshape(groups, k, problem.m), choice.nv * target.lanes, target.lanes)
     extents = Extents()
     all_params = {
-        **problem.params(c * groups, extents),
+        **problem.params(problem.channels * groups, extents),
         "bytes": size,
         "runs": [[run.plane, run.line, run.column, len(run.taps)] for run in planes.runs],
         "lines": planes.lines,
         "columns": planes.columns,
+        "pitch": planes.pitch,
         "shares": window.stride[2] == 1,
         "block": rows * columns,
         "most": columns,
@@ -114,7 +125,7 @@ def plane_step(
         "tiles": {**choice.sizes, "dot": problem.precision.dot(), "out": epilogue.c},
         **params,
     }
-    leading = epilogue.row_leading_dimensions(c * groups, problem.m * groups) if leads else ()
+    leading = epilogue.row_leading_dimensions(problem.channels * groups, problem.m * groups) if leads else ()
     kernel, work = Kernel("conv_planes", all_params), serial_below(problem.macs(k), SMALL_WORK)
     constants = (*inputs, ctx.add_constant(packed, "packed"))
     return problem.launch(kernel, constants, extents, work, in_place, scratch=scratch, leading_dimensions=leading)
@@ -124,7 +135,8 @@ def blocking(problem: ConvProblem, planes: Planes, ctx: Context) -> tuple[int, i
     """Return the maximum number of rows in a block and of pixels in a row of it, and the tiles."""
     window, target, words = problem.window, ctx.target, problem.precision.words(problem.channels)
     _, height, width = (max(1, ctx.likely(dim)) for dim in window.outputs)
-    room = target.l2 // SHARE // (4 * words * planes.count)
+    copied = words * planes.count * planes.pitch
+    room = target.l2 // SHARE // (4 * copied)
     columns = width
     while columns > 1 and (1 + planes.lines) * (columns + planes.columns) > room:
         columns = -(-columns // 2)
@@ -142,6 +154,6 @@ def blocking(problem: ConvProblem, planes: Planes, ctx: Context) -> tuple[int, i
         threads=ctx.threads,
         batch=problem.batch,
         run=run,
-        copied=words * planes.count,
+        copied=copied,
     )
     return rows, columns, choice

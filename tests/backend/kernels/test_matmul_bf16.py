@@ -205,6 +205,8 @@ def close(got: NDArray[np.generic], expected: NDArray[np.float64], half: bool) -
         Convolution((1, 32, 21, 20), 40, 3, 1, 2, 1, "conv_nhwc", "conv_planes", 2),
         Convolution((1, 32, 21, 24), 40, 3, 2, 3, 1, "conv_nhwc", "conv_planes", 3),
         Convolution((1, 64, 24, 23), 40, 4, 3, 1, 2, "conv_nhwc", "conv_planes"),
+        Convolution((1, 4, 24, 23), 64, 4, 3, 1, 1, "conv_nhwc", "conv_planes"),
+        Convolution((2, 8, 40, 23), 64, 7, 2, 3, 1, "conv_nhwc", "conv_planes"),
     ],
 )
 def test_conv_of_channels_last(machine: Target, case: Convolution, half: bool) -> None:
@@ -246,6 +248,7 @@ def test_an_image_wider_than_the_cache_is_convolved_in_parts(machine: Target) ->
     for case in (
         Convolution((1, 32, 9, 301), 40, 3, 1, 1, 1, "conv_nhwc", "conv_planes"),
         Convolution((2, 32, 40, 50), 40, 3, 2, 1, 1, "conv_nhwc", "conv_planes"),
+        Convolution((2, 8, 40, 501), 64, 5, 2, 2, 1, "conv_nhwc", "conv_planes"),
     ):
         x, w, bias, sums = case.operands()
         feeds = {"x": halves(np.ascontiguousarray(np.moveaxis(x, 1, -1)))}
@@ -260,8 +263,11 @@ def test_an_image_wider_than_the_cache_is_convolved_in_parts(machine: Target) ->
 @pytest.mark.parametrize(
     "case",
     [
-        Convolution((1, 3, 40, 41), 64, 7, 2, 3, 1, "conv_nhwc"),
-        Convolution((2, 15, 8, 8), 16, 3, 1, 1, 1, "conv_nhwc"),
+        Convolution((1, 3, 40, 41), 64, 7, 2, 3, 1, "conv_planes"),
+        Convolution((2, 3, 21, 40), 40, 3, 2, 1, 1, "conv_planes"),
+        Convolution((1, 1, 20, 30), 64, 5, 3, 0, 1, "conv_planes"),
+        Convolution((2, 15, 8, 8), 16, 3, 1, 1, 1, "conv_planes"),
+        Convolution((1, 30, 8, 8), 64, 3, 1, 1, 2, "conv_planes"),
         Convolution((1, 45, 9, 9), 40, 1, 1, 0, 1, "conv_nhwc"),
     ],
 )
