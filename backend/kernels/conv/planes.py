@@ -2,8 +2,8 @@
 
 AMX loads rows at equal distances: the inputs of neighboring pixels under one tap, if their lines follow each other with
 the padding between them. The input under a block of output rows is copied so once, not once per tap, to one plane for
-each place within a stride. Of few channels a line of the filter is one run, so columns stay as they lie, and the rows of
-AMX are a stride apart.
+each place within a stride. Of few channels a line of the filter is one run, so columns stay as they lie, and rows are a
+stride apart.
 """
 
 from __future__ import annotations
