@@ -142,6 +142,7 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
         "reserved": reserved,
         "scratch": scratch,
         "epilogue": epilogue.params(extents),
+        "stored": problem.stored,
         "out": epilogue.c,
         **problem.kinds,
     }

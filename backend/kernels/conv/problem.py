@@ -166,6 +166,7 @@ class PlaneProblem(Problem):
         multiple: output channels of a group.
         counted: whether the divisor of a mean varies.
         include_pad: whether padding counts.
+        stored: C type of x.
     """
 
     inputs: tuple[str, ...]
@@ -175,6 +176,7 @@ class PlaneProblem(Problem):
     multiple: int = 1
     counted: bool = False
     include_pad: bool = False
+    stored: str = "real"
 
     @property
     def work(self) -> Dim:

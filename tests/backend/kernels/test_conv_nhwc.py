@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 from rewrite.backend.ir.kernel_graph import Step
-from rewrite.backend.ir.target import make_target
+from rewrite.backend.ir.target import make_target, runs_here
 from rewrite.backend.kernels.conv import conv_nhwc, depthwise_pool_nhwc
 from rewrite.benchmarks import harness
 from rewrite.engine.ir.dim_parser import parse
@@ -292,6 +293,27 @@ def test_max_pool_keeps_nan_and_infinities() -> None:
     x[0, :, 4, 4] = -np.inf
     x[0, 5, 2] = np.inf
     check([last(case)])
+
+
+@pytest.mark.parametrize("shape", [(1, 6, 8, 32), (2, 9, 11, 40), (1, 5, 7, 3)])
+def test_max_pool_in_bf16(shape: tuple[int, ...]) -> None:
+    """Maxima are elements of x, so that nothing is rounded; -inf is the neutral element of padding."""
+    x = np.random.default_rng(4).standard_normal(shape).astype(ml_dtypes.bfloat16)
+    x[0, :3, :3, 0] = -np.inf
+    attrs = {"kernel_shape": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)}
+    graph = harness.make_graph([Node("rewrite.ChannelsLastMaxPool", ("x",), ("y",), attrs)], {"x": x})
+    padded = np.pad(x.astype(np.float32), ((0, 0), (1, 1), (1, 1), (0, 0)), constant_values=-np.inf)
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (1, 2))[:, ::2, ::2]
+    for isa in ("portable", "avx2", "avx512"):
+        target = make_target(isa)
+        if not runs_here(target):
+            continue
+        items, _ = harness.lower(graph, target=target)
+        assert [item.kernel.template for item in items or () if isinstance(item, Step)] == ["depthwise_pool_nhwc"]
+        for threads in (1, 3):
+            got = harness.run(graph, {"x": x}, threads=threads, target=target)["y"]
+            assert got.dtype == x.dtype
+            np.testing.assert_array_equal(got.astype(np.float32), windows.max((-1, -2)))
 
 
 @pytest.mark.parametrize("chunk", [0, 16])
