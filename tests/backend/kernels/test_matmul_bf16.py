@@ -233,7 +233,7 @@ def test_conv_of_channels_last_and_sizes_of_run_time(machine: Target, stride: in
     w = floats(24, 16, 3, 3) / np.float32(12)
     attrs = {"group": 1, "kernel_shape": (3, 3), "pads": (pad,) * 4, "strides": (stride,) * 2}
     nodes = [Node("rewrite.ChannelsLastConvBf16", ("x", "w"), ("c",), attrs)]
-    for shape in ((2, 9, 8, 16), (1, 3, 700, 16), (1, 600, 3, 16), (1, 130, 90, 16)):
+    for shape in ((2, 9, 8, 16), (1, 3, 700, 16), (1, 600, 3, 16), (1, 130, 90, 16), (0, 9, 8, 16)):
         x = floats(*shape)
         expected = np.moveaxis(convolved(np.moveaxis(x, -1, 1), w, stride, pad, 1), 1, -1)
         graph = harness.make_graph(
@@ -241,6 +241,21 @@ def test_conv_of_channels_last_and_sizes_of_run_time(machine: Target, stride: in
         )
         for threads in (1, 3):
             close(harness.run(graph, {"x": halves(x)}, threads=threads, target=machine)["c"], expected, False)
+
+
+@pytest.mark.parametrize(("stride", "group"), [(1, 1), (2, 1), (1, 2)])
+def test_conv_of_signals(machine: Target, stride: int, group: int) -> None:
+    """A signal is an image of one line, whatever the target."""
+    x, w = floats(2, 64, 1, 75), floats(48, 64 // group, 1, 3) / np.float32(14)
+    attrs = {"group": group, "kernel_shape": (3,), "pads": (1, 1), "strides": (stride,)}
+    views = np.lib.stride_tricks.sliding_window_view(np.pad(widened(x), ((0, 0), (0, 0), (0, 0), (1, 1))), 3, 3)
+    parts = zip(np.split(views[:, :, 0, ::stride], group, 1), np.split(widened(w), group), strict=True)
+    expected = np.concatenate([np.einsum("ncwk,mck->nwm", part, each[:, :, 0]) for part, each in parts], -1)
+    feeds = {"x": halves(np.ascontiguousarray(x[:, :, 0].transpose(0, 2, 1)))}
+    node = Node("rewrite.ChannelsLastConvBf16", ("x", "w"), ("y",), attrs)
+    graph = harness.make_graph([node], feeds, constants={"w": w[:, :, 0]})
+    for threads in (1, 3):
+        close(harness.run(graph, feeds, threads=threads, target=machine)["y"], expected, False)
 
 
 def test_an_image_wider_than_the_cache_is_convolved_in_parts(machine: Target) -> None:
