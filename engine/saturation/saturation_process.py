@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from importlib import import_module
+from pathlib import Path
 from typing import Any, Protocol, Self
 
 from ...errors import RewriteError, UserError
@@ -115,7 +116,7 @@ def _stopped(task: Task, code: int, late: bool, messages: str) -> RewriteError:
         end = f"{_grace(task):.0f} s after its time limit of {task.limits.seconds:g} s"
         message = f"saturation was killed: it did not finish within {end}"
         return OutOfBounds(message, bound="time", hint=f"{hint}, or lower --node-limit.")
-    if code in (_NO_MEMORY, -signal.SIGABRT, -signal.SIGKILL):
+    if code in (_NO_MEMORY, -signal.SIGABRT, -signal.SIGKILL) or _names_memory(messages):
         message = f"saturation was killed: it exceeded its memory limit of {task.memory >> 20} MiB"
         return OutOfBounds(message, bound="memory", hint=f"{hint}, lower --node-limit or raise --memory-limit.")
     last = messages.strip().splitlines()[-1:] or [f"exit code {code}"]
@@ -132,6 +133,32 @@ def limit(task: Task) -> None:
     for what, bounds in ((resource.RLIMIT_DATA, (task.memory,) * 2), (resource.RLIMIT_CPU, (spent, spent + 2))):
         with contextlib.suppress(ValueError, OSError):
             resource.setrlimit(what, bounds)
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error, or one before it, says that there was no memory.
+
+    Libraries in C have errors of their own for that: protobuf raises a TypeError that ends with "Out of memory"."""
+    if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        return True
+    before = error.__cause__ or error.__context__
+    return _names_memory(str(error)) or (before is not None and is_out_of_memory(before))
+
+
+def is_near_limit(memory: int) -> bool:
+    """Return whether this process uses nine tenths of the bytes it may, as far as the system tells (Linux).
+
+    There any error may be one of a library in C that misses a failed allocation, such as a SystemError."""
+    with contextlib.suppress(OSError, StopIteration, ValueError):
+        status = Path("/proc/self/status").read_text()
+        used = next(int(line.split()[1]) << 10 for line in status.splitlines() if line.startswith("VmData:"))
+        return used >= 0.9 * memory
+    return False
+
+
+def _names_memory(text: str) -> bool:
+    """Whether a library, the C library's own end of the process included, writes that there is no memory."""
+    return any(phrase in text.lower() for phrase in ("out of memory", "cannot allocate memory"))
 
 
 def main(module: str) -> None:
@@ -154,7 +181,7 @@ def main(module: str) -> None:
     try:
         send("result", task(lambda stage, facts: send("progress", (stage, dict(facts)))))
     except Exception as error:
-        if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
+        if is_out_of_memory(error) or (not isinstance(error, RewriteError) and is_near_limit(task.memory)):
             os._exit(_NO_MEMORY)
         try:
             send("error", error)

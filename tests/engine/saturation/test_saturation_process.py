@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import sys
@@ -11,6 +12,7 @@ from rewrite.engine.graph_job import Job
 from rewrite.engine.options import Options
 from rewrite.engine.saturation import saturation_process
 from rewrite.engine.saturation.saturate import Limits
+from rewrite.errors import RewriteError
 
 JOB = Job((), {}, Options(), (), Limits(seconds=0.0))
 
@@ -28,3 +30,39 @@ def test_the_system_ends_what_computes_too_long(monkeypatch: pytest.MonkeyPatch)
     error = saturation_process._stopped(JOB, code, late=False, messages="")
     assert isinstance(error, saturation_process.OutOfBounds)
     assert "was killed" in str(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError(),
+        OSError(errno.ENOMEM, "Cannot allocate memory"),
+        TypeError("Couldn't build proto file into descriptor pool: Error building mini table: Out of memory"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_libraries_say_in_several_ways_that_there_is_no_memory(error: Exception) -> None:
+    assert saturation_process.is_out_of_memory(error)
+    later = ImportError("a module cannot be loaded")
+    later.__cause__ = error
+    assert saturation_process.is_out_of_memory(later)
+    assert not saturation_process.is_out_of_memory(TypeError("out of range"))
+
+
+@pytest.mark.parametrize(
+    ("code", "messages", "expected"),
+    [
+        (127, "cannot allocate memory for thread-local data: ABORT\n", saturation_process.OutOfBounds),
+        (1, "Fatal Python error\n", RewriteError),
+    ],
+)
+def test_the_c_library_ends_a_process_without_memory(code: int, messages: str, expected: type[RewriteError]) -> None:
+    error = saturation_process._stopped(JOB, code, late=False, messages=messages)
+    assert type(error) is expected
+    assert ("memory limit" in str(error)) == (expected is saturation_process.OutOfBounds)
+
+
+@pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="the system does not tell")
+def test_a_process_near_its_limit_is_out_of_memory() -> None:
+    assert saturation_process.is_near_limit(1 << 20)
+    assert not saturation_process.is_near_limit(1 << 45)
