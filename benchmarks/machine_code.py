@@ -237,7 +237,7 @@ def _loops_of(kernel: Kernel) -> list[tuple[str, int, int]]:
 def _problems() -> Iterator[tuple[str, Graph, bool]]:
     """Yield label and graph of each problem, and whether algorithms may be chosen that round differently."""
     f32, u8, i8 = DType.F32, DType.U8, DType.I8
-    products = [("gemm", "MatMul", f32, f32), ("gemm bf16", "rewrite.MatMulBf16", f32, f32)]
+    products = [("gemm", "MatMul", f32, f32), ("gemm bf16", "rewrite.MatMulBf16", DType.BF16, f32)]
     for label, op, left, right in [*products, ("gemm int8", "MatMulInteger", u8, i8)]:
         yield label, _graph(op, {"x": _ones(96, 256, dtype=left)}, {"w": _ones(256, 192, dtype=right)}), False
     for label, rounds in (("conv", False), ("winograd", True)):

@@ -269,7 +269,8 @@ def _conv(e: Estimator, a: Application, dtype: str = "f32", last: bool = False, 
     Inputs are rounded to bf16 when they are gathered, in NHWC layout before."""
     flops, efficiency = _conv_cycles(e, a, dtype, last, weight) if e.lanes else _direct_conv(e, a, weight)
     if dtype == "bf16" and not last:
-        return _rounded(e, a, flops, efficiency, "bf16 vectors")
+        rounding = 2.0 * e.elements(a.inputs[0]) / 0.25  # two operations an element
+        return flops, flops / (flops / (efficiency * e.rate("bf16 vectors")) + rounding)
     priced = dtype == "int8" and e.lanes  # its cycles depend on the rate
     if priced or dtype != "bf16":
         return flops, efficiency
@@ -314,12 +315,6 @@ def _conv_cycles(e: Estimator, a: Application, dtype: str, last: bool, weight: i
     return flops, flops / (4.0 * e.lanes * took) if took else 1.0
 
 
-def _rounded(e: Estimator, a: Application, flops: float, efficiency: float, dtype: str = "bf16") -> tuple[float, float]:
-    """Products in bf16, after rounding the first input: two operations an element."""
-    rounding = 2.0 * e.elements(a.inputs[0]) / 0.25
-    return flops, flops / (flops / (efficiency * e.rate(dtype)) + rounding)
-
-
 def _conv_transpose(e: Estimator, a: Application, last: bool = False) -> tuple[float, float]:
     """Transposed convolution in NCHW layout, or NHWC if `last`."""
     shape, size = e.shape(a.inputs, 1), e.elements(a.inputs[0])
@@ -348,8 +343,9 @@ def _matmul(e: Estimator, a: Application) -> tuple[float, float]:
 
 
 def _matmul_bf16(e: Estimator, a: Application) -> tuple[float, float]:
-    """Matrix product in bf16; the left operand is rounded first."""
-    return _rounded(e, a, *_matmul(e, a))
+    """Matrix product of bf16, rounded by what computed it."""
+    flops, efficiency = _matmul(e, a)
+    return flops, efficiency * e.rate("bf16")
 
 
 def _einsum(e: Estimator, a: Application) -> tuple[float, float]:

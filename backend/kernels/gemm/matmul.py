@@ -29,6 +29,8 @@ from .tiles import Precision, Tiles
 
 SMALL_WORK = 250_000
 """Below this many multiply-adds a second thread costs more than it saves."""
+PACK_WORK = 1 << 15
+"""Fewer bytes are copied or quantized by one thread."""
 UNBATCHED = contiguous("", ())
 
 
@@ -120,30 +122,38 @@ def _number(a: Dim, b: Dim) -> Dim:
 
 @lowering("rewrite.MatMulBf16")
 def lower_matmul_bf16(group: Group, ctx: Context) -> list[Step] | None:
-    """f32 [.., M, K] times a constant f32 [K, N], both rounded to bf16 and summed in f32.
+    """bf16 [.., M, K] times a constant f32 [K, N], rounded to bf16 and packed at compile time; sums are f32.
 
     The micro-kernel reads words of two bf16 that are neighbors along k, so the product is one of floats with half the
-    depth and another multiply-add. The constant is rounded and packed at compile time. The other operand is rounded by
-    a step of its own, which takes a hundredth of the product's time."""
+    depth and another multiply-add. Rows that are no whole words, or no whole steps of AMX's tiles, are copied."""
     node = group.node
     a, out = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
     weights = ctx.constant(node.inputs[1])
     if weights is None or weights.array.ndim != 2 or weights.array.dtype != np.float32 or not weights.array.size:
         return None
-    if a.dtype is not DType.F32 or not a.shape or out.shape is None or a.shape[-1] != weights.array.shape[0]:
+    if a.dtype is not DType.BF16 or not a.shape or out.shape is None or a.shape[-1] != weights.array.shape[0]:
         return None
     epilogue = of_group(group, ctx, Axes(out.shape, 0, len(out.shape) - 1), half=True)
     if epilogue is None:
         return None
-    rows, k = product(a.shape[:-1]), weights.array.shape[0]
-    columns = pair_rows(weights.array)
-    words = tiling.padded(choose_tiles(rows, columns, Precision.BF16, ctx), len(columns))
+    rows, k, words = product(a.shape[:-1]), weights.array.shape[0], pair_rows(weights.array)
+    copy, direct = (choose_tiles(rows, words, Precision.BF16, ctx, pads) for pads in (True, False))
+    if k % 2 == 0 and direct.cycles <= 1.1 * copy.cycles:
+        return [packed_gemm_step(node.inputs[0], rows, words, Precision.BF16, epilogue, group, ctx, pads=False)]
+    padded, step = padded_rows(node.inputs[0], rows, 2 * k, tiling.padded(copy, len(words)), group, ctx)
+    return [step, packed_gemm_step(padded, rows, words, Precision.BF16, epilogue, group, ctx)]
+
+
+def padded_rows(
+    value: str, rows: Dim, nbytes: int, words: int, group: Group, ctx: Context, signed: bool = False
+) -> tuple[str, Step]:
+    """Return rows of `nbytes` as rows of words, zeros behind them, and the step that copies them.
+
+    With `signed`, bytes become unsigned by adding 128."""
     extents = Extents()
-    rounded = ctx.new_value(TensorType(DType.U32, (rows, words)), "rounded")
-    kernel = Kernel("round_bf16", {"rows": extents(rows), "k": k, "words": words})
-    work = 1 if isinstance(rows, int) and rows * k < 1 << 15 else 0
-    step = launch(kernel, group, node.inputs[:1], (rounded,), extents, work)
-    return [step, packed_gemm_step(rounded, rows, columns, Precision.BF16, epilogue, group, ctx)]
+    padded = ctx.new_value(TensorType(DType.U32, (rows, words)), "padded")
+    kernel = Kernel("pad_rows", {"rows": extents(rows), "k": nbytes, "length": 4 * words, "signed": signed})
+    return padded, launch(kernel, group, (value,), (padded,), extents, serial_below(product((rows, nbytes)), PACK_WORK))
 
 
 def _matrices(value: str, shape: Sequence[Dim], batch: Sequence[Dim]) -> Matrices | None:

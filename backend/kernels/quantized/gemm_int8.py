@@ -21,13 +21,11 @@ from ..conv.conv import conv_step
 from ..conv.problem import ConvProblem, window_of
 from ..gemm import tiles as tiling
 from ..gemm.epilogue import Axes
-from ..gemm.matmul import choose_tiles, packed_gemm_step
+from ..gemm.matmul import PACK_WORK, choose_tiles, packed_gemm_step, padded_rows
 from ..gemm.tiles import Precision
 from ..registry import lowering, lowering_alone
 from .requantize import INT8, Operands, pack_words, requantized_epilogue
 
-PACK_WORK = 1 << 15
-"""Fewer bytes are packed or quantized by one thread."""
 PARTS = 64
 """Parts of a tensor whose ranges are found separately, whatever the number of threads."""
 
@@ -52,12 +50,9 @@ def lower_matmul(group: Group, ctx: Context) -> list[Step] | None:
     padded[:k] = w
     packed = pack_words(padded.reshape(words, 4, n))
     if copied:
-        extents = Extents()
         length = tiling.padded(choose_tiles(rows, packed, Precision.INT8, ctx), words)
-        value = ctx.new_value(TensorType(DType.U32, (rows, length)), "bytes")
-        kernel = Kernel("pack_rows_int8", {"rows": extents(rows), "k": k, "length": 4 * length, "signed": signed})
-        work = serial_below(product((rows, k)), PACK_WORK)
-        steps.append(launch(kernel, group, (operands.x,), (value,), extents, work))
+        value, step = padded_rows(value, rows, k, length, group, ctx, signed)
+        steps.append(step)
     epilogue = requantized.epilogue
     return [*steps, packed_gemm_step(value, rows, packed, Precision.INT8, epilogue, group, ctx, pads=copied)]
 

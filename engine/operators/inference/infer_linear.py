@@ -10,10 +10,12 @@ from .inference_call import Call, Shape, Types, rule
 def factors(call: Call) -> tuple[Shape | None, Shape | None, DType | None]:
     """Return the shapes of both factors of a matrix product or a convolution, and the element type of the sums.
 
-    Sums of bytes have 32 bits; quantized ones have the type of the output's zero point."""
+    Sums of bytes have 32 bits, those of bf16 the type of the weights; quantized ones have the type of the output's zero
+    point."""
     if call.op.startswith("QLinear"):
         return call.shape(0), call.shape(3), call.dtype(7)
-    dtype = DType.I32 if call.op.endswith("Integer") else call.dtype(0) or call.dtype(1)
+    first = None if call.op == "rewrite.MatMulBf16" else call.dtype(0)
+    dtype = DType.I32 if call.op.endswith("Integer") else first or call.dtype(1)
     return call.shape(0), call.shape(1), dtype
 
 

@@ -117,11 +117,11 @@ started, ready, found = threading.Event(), threading.Event(), []
 def work():
     started.set()
     ready.wait()
-    import numpy as np
+    import ml_dtypes, numpy as np
     from rewrite.benchmarks import harness
     from rewrite.engine.ir.graph import Node
 
-    x, w = np.ones((40, 64), np.float32), np.ones((64, 48), np.float32)
+    x, w = np.ones((40, 64), ml_dtypes.bfloat16), np.ones((64, 48), np.float32)
     graph = harness.make_graph([Node("rewrite.MatMulBf16", ("x", "w"), ("y",))], {"x": x}, constants={"w": w})
     found.append(harness.run(graph, {"x": x}, threads=1)["y"])
 

@@ -114,7 +114,7 @@ def test_tiles_of_amx(op: str, tmp_path: Path) -> None:
         pytest.skip("this assembler does not know AMX")
     features = ("avx512_bf16", "avx512_vnni", "amx_bf16", "amx_int8")
     target = replace(make_target("avx512"), features=features)
-    left, right = (np.uint8, np.int8) if op == "MatMulInteger" else (np.float32, np.float32)
+    left, right = (np.uint8, np.int8) if op == "MatMulInteger" else (ml_dtypes.bfloat16, np.float32)
     x, w = np.ones((90, 200), left), np.ones((200, 150), right)
     attrs = {}
     if op.endswith("ConvBf16"):

@@ -54,18 +54,20 @@ def test_rounding_is_to_nearest_and_ties_to_even() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "k", "n"), [((1,), 64, 100), ((7,), 33, 47), ((2, 13), 96, 80), ((49,), 129, 16), ((30,), 9001, 50)]
+    ("rows", "k", "n"),
+    [((1,), 64, 100), ((7,), 33, 47), ((2, 13), 96, 80), ((49,), 129, 16), ((30,), 9001, 50), ((70,), 2050, 33)],
 )
 def test_matmul(machine: Target, rows: Sequence[int], k: int, n: int) -> None:
     x, w = floats(*rows, k), floats(k, n) / np.float32(np.sqrt(k))
+    feeds = {"x": halves(x)}
     graph = harness.make_graph(
         [Node("rewrite.MatMulBf16", ("x", "w"), ("y",))],
-        {"x": x},
+        feeds,
         constants={"w": w},
         types={"y": TensorType(DType.F32, (*rows, n))},
     )
     for threads in (1, 3):
-        got = harness.run(graph, {"x": x}, threads=threads, target=machine)["y"]
+        got = harness.run(graph, feeds, threads=threads, target=machine)["y"]
         np.testing.assert_allclose(got, widened(x) @ widened(w), rtol=1e-5, atol=2e-5)
 
 
@@ -79,13 +81,14 @@ def test_matmul_with_epilogue_and_rows_of_run_time(machine: Target) -> None:
     ]
     for rows in (1, 9, 33):
         x, z = floats(rows, 40), floats(rows, 50)
+        feeds: dict[str, NDArray[Any]] = {"x": halves(x), "z": z}
         graph = harness.make_graph(
             nodes,
-            {"x": x, "z": z},
+            feeds,
             constants={"w": w, "b": bias},
             symbolic_shapes={"x": ("N", 40), "z": ("N", 50)},
         )
-        got = harness.run(graph, {"x": x, "z": z}, threads=2, target=machine)["y"]
+        got = harness.run(graph, feeds, threads=2, target=machine)["y"]
         np.testing.assert_allclose(got, np.maximum(widened(x) @ widened(w) + bias + z, 0), rtol=1e-5, atol=2e-5)
 
 
@@ -456,7 +459,7 @@ def test_conversions(machine: Target) -> None:
 
 def test_products_that_it_does_not_take() -> None:
     def refused(x: F32, w: F32, constant: bool) -> bool:
-        inputs = {"x": x} if constant else {"x": x, "w": w}
+        inputs: dict[str, NDArray[Any]] = {"x": halves(x)} if constant else {"x": halves(x), "w": w}
         graph = harness.make_graph(
             [Node("rewrite.MatMulBf16", ("x", "w"), ("y",))], inputs, constants={"w": w} if constant else {}
         )
