@@ -24,6 +24,8 @@ from .row_programs import Overlay, RowPrograms
 
 NORMAL = "(normalized)"
 """Name of the anchor's result before scale and bias; no value of a model has it."""
+LONGEST_BUFFER = 4096
+"""Elements of a row that is kept on the stack."""
 
 
 @lowering("Softmax", "LogSoftmax", "LpNormalization", f64=True)
@@ -168,8 +170,10 @@ def _step(
     rows = space.extents[-1] if space.roles[-1] == "R" and space.roles.count("R") == 1 else 0
     vectors = -(-rows // ctx.target.lanes) if isinstance(rows, int) else 0
     held = vectors if vectors <= ctx.target.registers // 2 else 0
-    if (main == len(writes) and not held) or any(w["inner"] != "1" for w in writes):
-        return None  # a row that is not held in registers needs memory for floats
+    kept = not held and (bool(before.instructions) or mode == "softmax" or space.roles[-1] != "R")
+    buffer = rows if kept and main == len(writes) and isinstance(rows, int) and rows <= LONGEST_BUFFER else 0
+    if (main == len(writes) and kept and not buffer) or any(w["inner"] != "1" for w in writes):
+        return None  # a row that the last pass reads again needs memory for floats
     params |= {
         "mode": mode,
         "epsilon": float_attr(group.node, "epsilon", 1e-5) if mode in ("layer", "rms") else 0.0,
@@ -177,6 +181,7 @@ def _step(
         "finals": writes[extra:],
         "main": min(main, len(writes) - 1),
         "computed": bool(before.instructions),
+        "buffer": buffer,
     }
     texts, outer = extents.all(space.extents), space.roles.count("o")
     params |= {"outer": texts[:outer], "inner": texts[-1]}

@@ -187,6 +187,21 @@ def test_prologue_and_epilogue() -> None:
     check(cases)
 
 
+def test_rows_of_which_only_halves_are_stored() -> None:
+    """Rows longer than the registers hold, without a result that could keep their floats."""
+    half = Node("Cast", ("y",), ("h",), {"to": DType.F16.onnx})
+    cases = []
+    for n in (300, 1001, 4096):
+        weights, inputs = {"g": floats(n), "b": floats(n)}, {"x": floats(5, n), "r": floats(5, n)}
+        norm = Node("LayerNormalization", ("x", "g", "b"), ("y",), {"axis": -1})
+        total = Node("Add", ("x", "r"), ("s",))
+        cases.append(Case([norm, half], {"x": inputs["x"]}, weights, outputs=["h"]))
+        cases.append(Case([total, replace(norm, inputs=("s", "g", "b")), half], inputs, weights, outputs=["h"]))
+        for op in ("Softmax", "LogSoftmax"):
+            cases.append(Case([total, Node(op, ("s",), ("y",), {"axis": -1}), half], inputs, outputs=["h"]))
+    check([replace(case, rtol=1e-3, atol=1e-6) for case in cases])  # a unit in the last place of f16
+
+
 def test_dims_known_at_run_time() -> None:
     n, s = symbol("N"), symbol("S")
     cases = []
