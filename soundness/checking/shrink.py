@@ -4,6 +4,7 @@ The result is shown with its operands as a test writes them, and with both sides
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -156,6 +157,12 @@ def _smaller_extents(instance: Instance, rng: np.random.Generator) -> Iterator[I
                     {s: resize(t, with_extent(t, old, new), rng) for s, t in instance.tensors}
                 )
                 yield instance.replace(**{n: with_number(v, old, new, rng) for n, v in instance.operands.items()})
+    for old, more in itertools.permutations(extents(instance.tensors), 2):
+        if 1 < old < more and more % old == 0:  # such as the channels of a group and of all groups
+            for new in {1, 2, old - 1} - {old}:
+                sizes: dict[symbolic.Dim, symbolic.Dim] = {old: new, more: new * (more // old)}
+                resized = {s: resize(t, tuple(sizes.get(d, d) for d in t.shape), rng) for s, t in instance.tensors}
+                yield instance.replace_tensors(resized)
     inputs = [(s, t) for s, t in instance.tensors if not t.is_const]
     for name in sorted({n for _, t in instance.tensors for d in t.shape for n in symbolic.symbols(d)}):
         for size in (1, 2, 3):

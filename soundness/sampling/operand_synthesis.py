@@ -17,6 +17,8 @@ from ...engine.ir.graph import DType, TensorType
 from ...engine.operators.schemas import signature
 
 Shape = tuple[int, ...]
+_HIGHEST = 5
+"""Highest rank that a Reshape to more axes makes."""
 _PREFERRED = (
     *(DType.F32,) * 3, DType.F64, DType.I64, DType.I32, DType.BOOL, DType.U8, DType.I8, DType.F16,
 )  # fmt: skip
@@ -129,9 +131,11 @@ def _matmul(site: Site) -> Shape | None:
     a, b = site.shape(0), site.shape(1)
     if site.index == 0:
         inner = site.dim() if b is None else b[-2] if len(b) > 1 else b[0] if b else None
-        return None if inner is None else (*site.some(max(site.rank - 1, 1)), inner)
+        return None if inner is None else (*site.some(site.rank - 1 if site.rank else 1), inner)
     if not a:
         return (site.dim(), site.dim())
+    if site.rng.random() < 0.15:
+        return (a[-1],)
     batch = a[:-2] if site.rng.random() < 0.4 else ()
     return (*batch, a[-1], site.dim())
 
@@ -237,7 +241,16 @@ def _target(site: Site, x: Shape) -> Any:
     options: list[list[int]] = [list(x), [math.prod(x)], [-1], [*x[::-1]], [1, *x], [*x, 1], [d for d in x if d != 1]]
     if len(x) > 1:
         options += [[x[0] * x[1], *x[2:]], [x[0], -1], [0, -1], [*x[:-2], x[-2] * x[-1]]]
+    if x and len(x) < _HIGHEST and site.rng.random() < 0.4:
+        at = int(site.rng.integers(len(x)))
+        options = [[*x[:at], *site.pick(factors(x[at])), *x[at + 1 :]], [*site.pick(factors(math.prod(x)))]]
     return site.pick(options)
+
+
+def factors(size: int) -> list[tuple[int, int]]:
+    """Return the pairs of numbers whose product is `size`, those of two larger than 1 first if there are any."""
+    found = [(k, size // k) for k in range(2, min(size, 64)) if size % k == 0]
+    return found or [(1, size), (size, 1)]
 
 
 def _expanded(site: Site, x: Shape) -> list[int]:
@@ -257,9 +270,14 @@ def _bounds(site: Site, x: Shape) -> list[int] | None:
     if not x:
         return None
     axis = int(site.rng.integers(len(x)))
-    low = int(site.rng.integers(0, max(x[0], 1)))
-    high, step = int(site.rng.integers(low, x[0] + 2)), site.size(1, 1, 1, 2, -1)
-    return [(low, high, axis, step)[site.index - 1]]
+    size = max(x[axis], 1)
+    if site.rng.random() < 0.6:
+        low, step = int(site.rng.integers(0, size)), site.size(1, 1, 1, 2)
+        high = int(site.rng.integers(low, size + 2))
+    else:  # each is drawn alone: from the end, behind it, and so that steps of -1 leave something
+        low, high = (int(v) for v in site.rng.integers((-size, -2 * size), size + 2))
+        step = site.size(1, -1, -1, -2, 3)
+    return [(low, high, axis - len(x) if site.rng.random() < 0.2 else axis, step)[site.index - 1]]
 
 
 def _squeezed(site: Site, x: Shape) -> list[int]:

@@ -11,8 +11,11 @@ import numpy as np
 
 from ...engine.ir.graph import DType
 from ...engine.ir.symbolic import Dim, symbol
-from .edit import MAX_DIMS, Edit, Editing, data, extents, whole, with_dim, with_extent, with_number
+from ...engine.ir.values import RestRef
+from ...engine.operators.schemas import attributes_of
+from .edit import MAX_DIMS, Edit, Editing, data, extents, is_list, whole, with_dim, with_extent, with_number
 from .instance import Instance, Slot, Tensor, static
+from .operand_synthesis import factors
 from .subject import literal_value
 from .values import Array, draw
 
@@ -21,6 +24,10 @@ _LARGEST = 256
 """Maximum number of elements of a constant that varies along a new axis."""
 _CHOSEN_EXTENTS = 5
 """Maximum number of different extents of which all assignments of 1 and 2 are tried."""
+_LARGEST_SIZE = 64
+"""Maximum element of a list of sizes that is multiplied or divided."""
+_MOST_GROUPED = 4
+"""Maximum number of tensors of which all ways to double filters or channels are tried."""
 _LONGEST = 7
 """Maximum extent of a shape that other tensors take, and of an axis along which a constant varies."""
 
@@ -119,6 +126,83 @@ def _dim(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor, axis:
             yield editing.resized(instance, {slot: with_dim(tensor, axis, new)})
             if new:
                 yield editing.resized(instance, {s: with_dim(t, len(t.shape) + from_end, new) for s, t in alike})
+
+
+def _places_of_sizes(editing: Editing, instance: Instance) -> list[Any]:
+    """Return pairs of a dim of the data and an element of a list of integers."""
+    lists = [(slot, t) for slot, t in instance.tensors if is_list(t)]
+    return [
+        (slot, t, axis, sizes, at)
+        for slot, t, axis in _places_of_dims(editing, instance)
+        for sizes, listed in lists
+        if listed.array is not None
+        for at, size in enumerate(listed.array.tolist())
+        if 0 < size <= _LARGEST_SIZE
+    ]
+
+
+def _multiplied(
+    editing: Editing, instance: Instance, slot: Slot, tensor: Tensor, axis: int, sizes: Slot, at: int
+) -> Iterator[Instance]:
+    """A dim and a size are multiplied together, as a Reshape takes them: axes are split and joined at other places."""
+    listed = dict(instance.tensors)[sizes].array
+    size = tensor.shape[axis]
+    assert listed is not None
+    for factor in (2, 3) if isinstance(size, int) else ():
+        changed = listed.copy()
+        changed[at] *= factor
+        yield editing.resized(
+            instance.replace_tensors({sizes: Tensor.of(changed)}), {slot: with_dim(tensor, axis, size * factor)}
+        )
+
+
+def _places_of_lists(editing: Editing, instance: Instance) -> list[Any]:
+    return [(slot, t) for slot, t in instance.tensors if is_list(t)]
+
+
+def _factored(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> Iterator[Instance]:
+    """A size becomes two factors, or two sizes their product."""
+    assert tensor.array is not None
+    sizes = tensor.array.tolist()
+    for at, size in enumerate(sizes if len(sizes) < MAX_DIMS else ()):
+        for pair in factors(size) if 1 < size <= _LARGEST_SIZE else ():
+            yield _with_list(instance, slot, tensor, [*sizes[:at], *pair, *sizes[at + 1 :]])
+    for at in range(len(sizes) - 1 if max(map(abs, sizes), default=0) <= _LARGEST_SIZE else 0):
+        yield _with_list(instance, slot, tensor, [*sizes[:at], sizes[at] * sizes[at + 1], *sizes[at + 2 :]])
+
+
+def _with_list(instance: Instance, slot: Slot, tensor: Tensor, items: list[int]) -> Instance:
+    return instance.replace_tensors({slot: Tensor.of(np.array(items, tensor.dtype.numpy))})
+
+
+def _places_of_groups(editing: Editing, instance: Instance) -> list[Any]:
+    grouped = [n for n, ops in sorted(editing.subject.rests.items()) if any("group" in attributes_of(op) for op in ops)]
+    return [(name,) for name in grouped]
+
+
+def _grouped(editing: Editing, instance: Instance, name: str) -> Iterator[Instance]:
+    """Two groups of channels where the pattern leaves `group` open: filters, images and biases are resized to fit.
+
+    Which tensor is what is not known here, so every choice is made: twice as many filters or channels of each tensor,
+    and of the vectors as many as the first filters."""
+    before = instance.operands.get(name)
+    attrs = before.attrs if isinstance(before, RestRef) else {}
+    if attrs.get("group", 1) != 1:
+        return
+    changed = instance.replace(**{name: RestRef({**attrs, "group": 2})})
+    yield changed
+    images = [(slot, t) for slot, t in data(instance) if len(t.shape) > 2][:_MOST_GROUPED]
+    vectors = [(slot, t) for slot, t in data(instance) if len(t.shape) == 1]
+    for chosen in itertools.product((1, 0, None), repeat=len(images)):
+        shapes = {
+            slot: with_dim(t, axis, 2 * t.shape[axis])
+            for (slot, t), axis in zip(images, chosen, strict=True)
+            if axis is not None
+        }
+        filters = {t.shape[0] for (_, t), axis in zip(images, chosen, strict=True) if axis == 0}
+        shapes |= {slot: (2 * t.shape[0],) for slot, t in vectors if t.shape[0] in filters}
+        if shapes:
+            yield editing.resized(changed, shapes)
 
 
 def _widened(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor, axis: int) -> Iterator[Instance]:
@@ -240,7 +324,10 @@ SHAPE_EDITS = (
     Edit(_places_of_literals, _literal, weight=3, enumerated="all"),
     Edit(whole, _one_or_two, weight=1, enumerated="all"),
     Edit(_all_or_inputs, _same_shape, weight=2, enumerated="all"),
+    Edit(_places_of_groups, _grouped, weight=1, enumerated="all"),
     Edit(_places_of_dims, _dim, weight=4, enumerated="share"),
+    Edit(_places_of_sizes, _multiplied, weight=2, enumerated="share"),
+    Edit(_places_of_lists, _factored, weight=2, enumerated="share"),
     DIRECTION,
     RANK,
     _after_square(DIRECTION),

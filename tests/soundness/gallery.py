@@ -65,6 +65,29 @@ rule divisors_joined                           # the product overflows
   class reassoc
   test fires    x: f32[2, 3], y: f32[3], z: f32[2, 3]
 
+rule turned_parts                              # the axes are parts of one axis of x
+  { y = Transpose(Reshape(x, t, ..r), perm: [1, 0, 2]) }  =>  { y = reshape(x, shape(y)) }
+  given x: [_, _]
+  class exact
+  test fires    x: f32[1, 6], t: i64 = [1, 2, 3]
+
+rule groups_joined                             # with two groups, the filters of both halves meet other channels
+  Concat(Conv(x, v, ..a), Conv(x, w, ..a), axis: 1)  =>  Conv(x, Concat(v, w, axis: 0), ..a)
+  class reassoc
+  test fires    x: f32[1, 3, 5, 5], v: f32[2, 3, 3, 3], w: f32[2, 3, 3, 3]
+
+rule columns_of_vectors                        # a vector has no columns
+  Slice(x @ W, b, e, [-1], s)  =>  x @ Slice(W, b, e, [-1], s)
+  where all([i != 0 for i in ints(b)]) or rank(W) > 1
+  class reassoc
+  test fires    x: f32[2, 3], W: f32[3, 4], b: i64 = [1], e: i64 = [3], s: i64 = [1]
+
+rule backwards_and_back                        # as many elements, from the wrong end
+  Slice(Slice(x, [b], [e], [a], [-1]), [c], [f], [a], [-1])  =>  Slice(x, [0], [dim(x, a) + 1 + c], [a], [1])
+  where b == -1, e < -9, c <= -1, f < -9
+  class exact
+  test fires    x: f32[4, 2], b = -1, e = -99, a = 0, c = -1, f = -99
+
 rule roots_joined                              # the same
   Sqrt(x) * Sqrt(y)  =>  Sqrt(x * y)
   where nonnegative(x), nonnegative(y)
