@@ -54,6 +54,8 @@ ENUMERATED = (280, 100)
 """Maximum number of enumerated shapes of the first and the second instance on which a rule fires."""
 ENUMERATED_REFUSED = (140, 110, 80)
 """The same for the first tests that a rule refuses: conditions are often wrong there."""
+LEAST_FIRED, MANY = 8, 25
+"""Number of instances on which a rule must fire to count as tested, if that many times `MANY` were tried."""
 MAX_ROUNDS = 40
 _SATURATION_SECONDS = 20.0
 _STORED = ("name", "numerics", "layer", "instances", "fired", "near_misses", "seconds", "problems", "notes", "proof",
@@ -95,6 +97,11 @@ class _Tally:
         elif not self.compared:
             what = ", ".join(sorted(self.uncomputed)) or "its operators"
             found.append(f"nothing could be compared: there is no reference implementation of {what}")
+        elif self.counterexample is None and self.fired < LEAST_FIRED <= self.instances // MANY:
+            found.append(
+                f"weakly tested: it fired on only {self.fired} of {self.instances} instances; add tests that it fires "
+                "on, with other shapes, types and attributes: their edits are tried, too"
+            )
         return found
 
     def notes(self, rule: ast.Rule) -> list[str]:

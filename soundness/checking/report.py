@@ -102,11 +102,11 @@ class RuleReport:
 
     @property
     def verdict(self) -> str:
-        """One word: `sound`, `unsound`, `vacuous` or `failed`."""
+        """One word: `sound`, `unsound`, `vacuous`, `weak` or `failed`."""
         if self.counterexample is not None:
             return "unsound"
         if self.problems:
-            return "vacuous" if not self.fired else "failed"
+            return next((v for v in ("vacuous", "weak") if self.problems[0].startswith(v)), "failed")
         return "sound"
 
     def as_json(self) -> dict[str, Any]:

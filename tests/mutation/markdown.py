@@ -16,7 +16,8 @@ tests (at most {graphs}: every dim, element, attribute, operand and type altered
 inputs. It shares no code with the generator of instances that is under test.
 
 A mutant is unsound if the oracle has a witness. It is caught if the static checks refuse it (`static`), if layer 2 of
-`rewrite check` finds a counterexample (`tested`), or if layer 2 fails it because it fires on no instance (`vacuous`).
+`rewrite check` finds a counterexample (`tested`), or if layer 2 fails it because it fires on no instance or hardly
+any (`vacuous`).
 All others are `missed`; `proved` would be a bug of the prover. Most mutants without a witness are sound: the engine
 equates nothing whose element type or shape differs, which makes many a wrong axis harmless.
 

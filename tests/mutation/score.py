@@ -173,7 +173,7 @@ def _judge(
 def checked(rule: ast.Rule, library: Library) -> tuple[str, str, str]:
     """Return how a rule is caught (`tested`, `vacuous`, or empty), the evidence, and the proof if layer 3 finds one.
 
-    Layer 3 is asked even if layer 2 has caught the rule."""
+    A rule that hardly ever fires counts as vacuous. Layer 3 is asked even if layer 2 has caught the rule."""
     try:
         report = check_rule(rule, library, budget=BUDGET)
     except Exception as error:  # a bug of the checker: the mutant is not caught
@@ -182,7 +182,7 @@ def checked(rule: ast.Rule, library: Library) -> tuple[str, str, str]:
     if report.counterexample is not None:
         caught, evidence = "tested", f"{report.counterexample.operands}: {report.counterexample.message}"
     elif evidence:
-        caught = "tested" if report.fired else "vacuous"
+        caught = "vacuous" if report.verdict in ("vacuous", "weak") else "tested"
     proved = prove_report(dataclasses.replace(report, layer=2, problems=()), rule, library)
     return caught, evidence, proved.proof if proved.layer > 2 else ""
 

@@ -76,6 +76,15 @@ def test_a_rule_that_never_fires_fails(library: Library) -> None:
     assert report.layer == 1
 
 
+@pytest.mark.parametrize(("fired", "instances", "verdict"), [(3, 300, "weak"), (3, 40, "sound"), (9, 300, "sound")])
+def test_a_rule_that_hardly_ever_fires_is_not_sound(fired: int, instances: int, verdict: str) -> None:
+    tally = checker._Tally(instances=instances, fired=fired, compared=fired)
+    problems = tuple(tally.problems())
+    report = RuleReport("rare", "a.rules", 1, "exact", 1 if problems else 2, instances, fired, 0, 0.0, None, problems)
+    assert report.verdict == verdict
+    assert report.ok == (verdict == "sound")
+
+
 def test_a_wrong_rule_without_tests_is_caught(library: Library) -> None:
     for name in ("transposes_backwards", "choice_is_min", "relu_past_neg", "casts_joined", "quotient_undone"):
         rule = dataclasses.replace(_rule(library, name), tests=())
