@@ -183,6 +183,15 @@ class Program:
         found = self.call(values, out=targets)
         return BoundRun(self, values, found)
 
+    def on_tensors(
+        self, weights: Sequence[tuple[Any, ...]], inputs: Sequence[tuple[Any, ...]], wrap: Callable[[Any], Any]
+    ) -> Callable[[Sequence[Any]], list[Any] | None]:
+        """Return a function that runs the program on a list of PyTorch's tensors: `TensorCall` of the executor.
+
+        It returns None for sizes that no run had, for other weights, and for programs with items between kernels."""
+        found: Callable[[Sequence[Any]], list[Any] | None] = native.TensorCall(self, weights, inputs, wrap).run
+        return found
+
     def profile(self, inputs: Mapping[str, Any], *, seconds: float = 1.0, machine: Machine | None = None) -> Profile:
         """Run the model for about `seconds`; return the time of each step, compared with the limits of the machine.
 

@@ -12,10 +12,11 @@ import pytest
 
 @dataclass
 class Record:
-    """What happened: programs that were compiled, runs of programs, and warnings."""
+    """What happened: programs that were compiled, runs of programs, those without arrays between, and warnings."""
 
     compiled: int = 0
     runs: int = 0
+    direct: int = 0
     warnings: list[str] = field(default_factory=list)
 
 
@@ -35,17 +36,25 @@ def record(monkeypatch: pytest.MonkeyPatch) -> Iterator[Record]:
 
     from .installed import torch  # not above: that would end the collection instead of skipping modules
 
-    found, run, compiled = Record(), subgraph.WeightedProgram.run, compile_model.compile_model
+    found, compiled = Record(), compile_model.compile_model
+    run, direct = subgraph.WeightedProgram.run, subgraph.WeightedProgram.run_directly
 
     def counting_run(self: Any, args: Any) -> Any:
         found.runs += 1
         return run(self, args)
+
+    def counting_direct(self: Any, args: Any) -> Any:
+        outputs = direct(self, args)
+        found.runs += outputs is not None
+        found.direct += outputs is not None
+        return outputs
 
     def counting_compile(*args: Any, **options: Any) -> Any:
         found.compiled += 1
         return compiled(*args, **options)
 
     monkeypatch.setattr(subgraph.WeightedProgram, "run", counting_run)
+    monkeypatch.setattr(subgraph.WeightedProgram, "run_directly", counting_direct)
     monkeypatch.setattr(compile_model, "compile_model", counting_compile)
     monkeypatch.setattr(settings, "_noted", set())
     handler = _Warnings(found)

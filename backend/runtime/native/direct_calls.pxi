@@ -167,7 +167,7 @@ cdef class Call:
 
     cdef list go(self, Frame frame, list values, tuple out):
         cdef Py_buffer* views = frame.buffers(self.ins + self.outs)
-        cdef int taken = 0
+        cdef int i, taken = 0
         if self.makes_all and out is not None:
             return None
         try:
@@ -189,7 +189,9 @@ cdef class Call:
                         return None
             except (BufferError, TypeError, ValueError):
                 return None
-            if not self.place(frame, views, out is not None):
+            for i in range(self.ins + self.outs):
+                frame.spans[i].data, frame.spans[i].size = <char*> views[i].buf, views[i].len
+            if not self.place(frame, out is not None):
                 return None
             self.block.launch(frame, self.threads)
             if self.rest and self.unfinished(frame):
@@ -203,6 +205,27 @@ cdef class Call:
             while taken:
                 taken -= 1
                 PyBuffer_Release(&views[taken])
+
+    cdef list go_at(self, Frame frame, const call_view* spans):
+        """Run on memory that fits the inputs; return the outputs in fresh arrays. Not for a call that `makes_all`."""
+        cdef list found = self.targets(None)
+        cdef Py_buffer* views = frame.buffers(self.ins + self.outs)
+        cdef int i, taken = 0
+        try:
+            for value in found:
+                PyObject_GetBuffer(value, &views[self.ins + taken], PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE)
+                taken += 1
+            for i in range(self.ins):
+                frame.spans[i] = spans[i]
+            for i in range(self.ins, self.ins + self.outs):
+                frame.spans[i].data, frame.spans[i].size = <char*> views[i].buf, views[i].len
+            self.place(frame, False)
+            self.block.launch(frame, self.threads)
+        finally:
+            while taken:
+                taken -= 1
+                PyBuffer_Release(&views[self.ins + taken])
+        return found
 
     cdef bint unfinished(self, Frame frame) except -1:
         """Return whether items after the block must run."""
@@ -227,14 +250,11 @@ cdef class Call:
                 found.append(self.make(self.shapes[i], self.dtypes[i], (<Store> self.stores[i]).take()))
         return found
 
-    cdef bint place(self, Frame frame, Py_buffer* views, bint given) except -1:
+    cdef bint place(self, Frame frame, bint given) except -1:
         """Point the frame's bases at the arrays, or at copies of those that kernels cannot use in place.
 
         False if two outputs share memory."""
-        cdef int i, placed
-        for i in range(self.ins + self.outs):
-            frame.spans[i].data, frame.spans[i].size = <char*> views[i].buf, views[i].len
-        placed = call_place(&frame.own, self.ports, frame.spans, self.ins, self.outs, given, self.shares)
+        cdef int placed = call_place(&frame.own, self.ports, frame.spans, self.ins, self.outs, given, self.shares)
         if placed == CALL_NO_MEMORY:
             raise MemoryError("for copies of arrays")
         if placed != CALL_PLACED:
