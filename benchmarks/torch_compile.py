@@ -4,19 +4,22 @@
 
 Each model is compiled by both backends in one process. Rounds alternate between the three; the time of a call is the
 median over rounds of the fastest call of a round. The first call is measured in processes of their own, with empty
-caches of both compilers."""
+caches of both compilers, and with full ones. `--floors` adds two backends that compile nothing: one runs the graph that
+TorchDynamo captured, the other returns a constant from AOTAutograd's graph."""
 
 from __future__ import annotations
 
 import argparse
+import copy
 import json
+import logging
 import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 BACKENDS = ("eager", "inductor", "rewrite")
@@ -93,20 +96,40 @@ def compiled(model: Any, backend: str) -> Any:
     """Return a model compiled by a backend."""
     import torch
 
-    return model if backend == "eager" else torch.compile(model, backend=backend)
+    if backend == "eager":
+        return model
+    floors: dict[str, Any] = {"graph": lambda module, _: module.forward, "constant": constant}
+    return torch.compile(model, backend=floors.get(backend, backend))
 
 
-def latencies(name: str) -> dict[str, float]:
+def constant(module: Any, inputs: Any) -> Any:
+    """The backend of which calls return the results of the first one."""
+    from torch._functorch.aot_autograd import aot_module_simplified, make_boxed_func
+
+    def replaced(graph: Any, _: Any) -> Any:
+        found: list[Any] = []
+
+        def call(*args: Any) -> Any:
+            if not found:
+                found.append(graph(*args))
+            return found[0]
+
+        return make_boxed_func(call)
+
+    return aot_module_simplified(module, inputs, fw_compiler=replaced)
+
+
+def latencies(name: str, backends: Sequence[str]) -> dict[str, float]:
     """Return the seconds of a call by backend, alternating, and check that results agree."""
     import torch
 
     model, args = MODELS[name]()
     model.eval()
-    functions = {backend: compiled(model, backend) for backend in BACKENDS}
-    times: dict[str, list[float]] = {backend: [] for backend in BACKENDS}
+    functions = {backend: compiled(copy.deepcopy(model), backend) for backend in backends}
+    times: dict[str, list[float]] = {backend: [] for backend in backends}
     with torch.inference_mode():
         results = {backend: function(*args) for backend, function in functions.items()}
-        for backend in BACKENDS[1:]:
+        for backend in backends[1:]:
             _check_equal(results["eager"], results[backend])
         for _ in range(ROUNDS):
             for backend, function in functions.items():
@@ -175,15 +198,24 @@ def first_calls(name: str, threads: int) -> dict[str, float]:
     return found
 
 
+class Refuse(logging.Handler):
+    """Ends a measurement in which a graph would run in eager mode instead."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        raise SystemExit(record.getMessage())
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--first", choices=BACKENDS, help="print the seconds of the first call in this process")
     parser.add_argument("--starts", action="store_true", help="measure first calls instead of latencies")
+    parser.add_argument("--floors", action="store_true", help="measure backends that compile nothing, too")
     options = parser.parse_args()
     import torch
 
+    logging.getLogger("rewrite.torch").addHandler(Refuse(logging.WARNING))
     torch.set_num_threads(options.threads)
     torch.manual_seed(0)
     for name in options.models.split(","):
@@ -192,8 +224,8 @@ def main() -> None:
         elif options.starts:
             print(json.dumps({"model": name, "threads": options.threads, "first": first_calls(name, options.threads)}))
         else:
-            times = latencies(name)
-            ratios = {f"{b} / rewrite": round(times[b] / times["rewrite"], 2) for b in BACKENDS[:2]}
+            times = latencies(name, (*BACKENDS, *(("graph", "constant") if options.floors else ())))
+            ratios = {f"{b} / rewrite": round(times[b] / times["rewrite"], 2) for b in times if b != "rewrite"}
             print(json.dumps({"model": name, "threads": options.threads, "seconds": times, **ratios}), flush=True)
 
 
