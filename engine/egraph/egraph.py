@@ -166,6 +166,10 @@ class EGraph:
             facts.numbers += [numbers.setdefault(k, len(numbers)) for k in (plain, (*plain, digest, facts.value))]
         return facts.numbers[contents]
 
+    def is_duplicate(self, handle: int) -> bool:
+        """Whether an operator's node equals an older one: the same operator, attributes and classes of operands."""
+        return handle not in self._keys
+
     def op_id(self, op: str) -> int:
         """Return the number of an operator in the matcher."""
         return self._ops.setdefault(op, len(self._ops))

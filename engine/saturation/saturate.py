@@ -255,6 +255,8 @@ class Saturator:
         if key in self._done or pending.was_refused(key):
             return
         count, at = self.report.counts[rule.name], match.at
+        if any(self.egraph.is_duplicate(at[node]) for node, _ in variant.variadics):
+            return  # the older node has the same match
         roots = [at[r] for r in variant.roots]
         rearranges = not isinstance(rule.rhs, ast.Name)
         if rearranges and not self.constants and all(map(self.egraph.is_const, roots)):

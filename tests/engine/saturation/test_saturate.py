@@ -261,6 +261,20 @@ def test_several_nested_concats_are_one(egraph: EGraph) -> None:
     assert found.counts["concat_concat"].applied == 3
 
 
+def test_a_rule_is_tried_once_at_nodes_of_many_inputs_that_became_equal(egraph: EGraph, rules) -> None:
+    x, y, z, t = (egraph.add_input(name, f32(3)) for name in "xyzt")
+    parts = [node(egraph, "Relu", y), node(egraph, "Relu", z)]
+    first, second, third = (node(egraph, "Concat", x, part, axis=0) for part in (*parts, node(egraph, "Relu", t)))
+    egraph.union(y, z)
+    text = "rule r Concat(xs[*], Relu(y), axis: a) => Concat(xs[*], Abs(y), axis: a) where {} class exact"
+    assert saturate(egraph, rules(text.format("dim(y, 0) == 4"))).counts["r"].matches == 2
+    found = saturate(egraph, rules(text.format("dim(y, 0) == 3")))
+    assert (found.counts["r"].matches, found.counts["r"].applied) == (2, 2)
+    for concat in (first, second, third):
+        last = [egraph.nodes[egraph.nodes[member].children[1]].op for member in egraph.members(concat)]
+        assert "Abs" in last
+
+
 def test_an_exploring_rule_that_matches_too_often_sits_out(egraph: EGraph, rules) -> None:
     x = egraph.add_input("x", f32(3))
     for i in range(20):
