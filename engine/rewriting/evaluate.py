@@ -25,7 +25,7 @@ from .notation import INFIX, LITERALS, count_of, starred
 from .rule_context import Bindings, RuleContext, known, require
 
 
-@dataclass(frozen=True, slots=True, repr=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Evaluator(RuleContext):
     """A rule context that evaluates expressions."""
 

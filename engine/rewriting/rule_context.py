@@ -36,7 +36,7 @@ def known(fact: _T | None, otherwise: str) -> _T:
     return fact
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)  # not frozen: making one would take six times as long, and every match needs some
 class RuleContext(ABC):
     """E-graph, declared operators and rule on whose behalf expressions are evaluated.
 
