@@ -33,11 +33,13 @@ class LeadingDimension:
 
     Rows are the elements along the last axis, such as the channels of a pixel. They have `length` elements, and start
     further apart in a wider tensor. `buffer` counts the inputs, then the outputs; `params` are paths to the kernel
-    parameters that hold the distance between rows in elements, each with a factor."""
+    parameters that hold the distance between rows in elements, each with a factor, and `dims` such entries of
+    `Step.dims`."""
 
     buffer: int
     length: int
     params: tuple[tuple[tuple[str | int, ...], int], ...]
+    dims: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)

@@ -175,12 +175,16 @@ class _Layout(_Plan):
         values = (*item.inputs, *item.outputs)
         strided = {p.buffer: p for p in item.leading_dimensions if values[p.buffer] in self.row_stride}
         params: Mapping[str, Any] = item.kernel.params
+        dims = list(item.dims)
         for buffer, dimension in strided.items():
+            stride = self.row_stride[values[buffer]]
             for path, factor in dimension.params:
-                params = _replace_at(params, path, self.row_stride[values[buffer]] * factor)
+                params = _replace_at(params, path, stride * factor)
+            for entry, factor in dimension.dims:
+                dims[entry] = stride * factor
         shared = tuple((i, o) for i, o in item.in_place if not {i, o + len(item.inputs)} & strided.keys())
         kernel = Kernel(item.kernel.template, params) if strided else item.kernel
-        return replace(item, kernel=kernel, in_place=shared, leading_dimensions=())
+        return replace(item, kernel=kernel, dims=tuple(dims), in_place=shared, leading_dimensions=())
 
     def _shape(self, value: str) -> tuple[Dim, ...]:
         shape = self.type(value).shape

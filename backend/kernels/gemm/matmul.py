@@ -31,6 +31,8 @@ SMALL_WORK = 250_000
 """Below this many multiply-adds a second thread costs more than it saves."""
 PACK_WORK = 1 << 15
 """Fewer bytes are copied or quantized by one thread."""
+_ADDRESSED = 8
+"""Rows of A that a micro-kernel addresses by a few registers if their distance is a variable."""
 UNBATCHED = contiguous("", ())
 
 
@@ -202,12 +204,21 @@ def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
         space = collapse(problem.batch, (problem.a.batch.strides, b.batch))
         for extent, a_stride, b_stride in zip(space.extents, *space.strides, strict=True):
             batch.append({"extent": extents(extent), "a": extents(a_stride), "b": extents(b_stride)})
-    a_row, a_k = extents(problem.a.row), extents(problem.a.column)
+    a_row, a_k, depth = extents(problem.a.row), extents(problem.a.column), extents(k)
+    of_rows: tuple[LeadingDimension, ...] = ()
+    if isinstance(k, int) and problem.a.row == k and problem.a.column == 1:
+        of_rows = (LeadingDimension(0, k, ((("tiles", "a_row"), 1), (("tiles", "a_step"), choice.mr))),)
+    # products with weights share kernels, whatever their numbers of rows and terms
+    shared = b.panels and not steps and not batch
+    rows = f"dims[{extents.variable(m)}]" if shared and isinstance(m, int) else extents(m)
+    if shared and of_rows and isinstance(k, int) and not kc and choice.mr <= _ADDRESSED:
+        depth, place = f"dims[{extents.variable(k)}]", extents.variable(k)
+        a_row, of_rows = f"dims[{place}]", (LeadingDimension(0, k, (), ((place, 1),)),)
     narrow = {} if b.stored == "real" else {"stored": b.stored}
     params = {
-        "m": extents(m),
+        "m": rows,
         "n": extents(n),
-        "k": extents(k),
+        "k": depth,
         "batch": batch,
         "packed": b.panels,
         "kc": kc,
@@ -226,8 +237,7 @@ def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
     leading: tuple[LeadingDimension, ...] = ()
     if not batch and isinstance(n, int) and isinstance(k, int):
         leading = (LeadingDimension(len(inputs), n, ((("c_row",), 1),)), *epilogue.leading_dimensions(2, n))
-        if problem.a.row == k and problem.a.column == 1:
-            leading = (LeadingDimension(0, k, ((("tiles", "a_row"), 1), (("tiles", "a_step"), choice.mr))), *leading)
+        leading = (*of_rows, *leading)
     in_place = () if kc else epilogue.in_place(2)
     work = serial_below(problem.macs, SMALL_WORK)
     outputs = (epilogue.output,)

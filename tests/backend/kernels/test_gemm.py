@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rewrite.backend.ir.kernel_graph import Step
 from rewrite.backend.ir.target import Target, make_target
 from rewrite.backend.kernels.gemm import matmul, tiles
 from rewrite.benchmarks import harness
@@ -226,6 +227,21 @@ def test_tiles_fit_the_registers_and_cover_the_matrix(isa: str, width: int) -> N
                 assert (chosen.tail - 1) * target.lanes < over <= chosen.tail * target.lanes or over == chosen.tail == 0
             else:
                 assert chosen.tail == -1
+
+
+def test_products_of_as_wide_weights_share_a_kernel() -> None:
+    def step(m: int, k: int, n: int) -> Step:
+        graph = harness.make_graph([MATMUL], {"x": floats(m, k)}, constants={"w": floats(k, n)})
+        items, _ = harness.lower(graph, target=make_target("avx2"))
+        assert items is not None
+        (found,) = items
+        assert isinstance(found, Step)
+        return found
+
+    first, second = step(42, 96, 64), step(84, 40, 64)
+    assert first.kernel == second.kernel
+    assert first.dims != second.dims
+    assert step(42, 96, 72).kernel != first.kernel
 
 
 def test_matmul_by_groups_of_rows() -> None:
