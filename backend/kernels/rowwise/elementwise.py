@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
@@ -21,6 +21,9 @@ from ..registry import lowering
 
 NAMED = ("BatchNormalization", "Dropout", "com.microsoft.FastGelu", "com.microsoft.BiasGelu", "com.microsoft.QuickGelu")
 """Operators lowered elementwise although rules do not declare them so, because of further operands or outputs."""
+
+_LONG = 192
+"""Fewest elements of a row that takes so long that the step to the next row may be computed from variables."""
 
 
 @lowering("", *NAMED, f64=True)
@@ -44,7 +47,8 @@ def elementwise_step(
 ) -> Step | None:
     """Return the step that computes a program over a space, or None if it cannot be emitted as C.
 
-    `by_rows` keeps the last axis a loop of its own, so that tensors may be columns of wider ones."""
+    `by_rows` keeps the last axis a loop of its own, so that tensors may be columns of wider ones. Vectors along long
+    rows are computed by kernels that read all `numbers` from `dims`, so that tensors of other sizes share them."""
     writes = [contiguous(value, shape) for value in program.outputs]
     roles = "." * (len(shape) - 1) + "c" if by_rows else ""
     space = collapse(shape, [a.strides for a in (*reads, *writes)], roles)
@@ -61,18 +65,32 @@ def elementwise_step(
         for k, dtype in enumerate(program.result_types)
     ]
     body, texts = code(program, operands, vector=vector)
-    sizes = extents.all(space.extents)
+    sizes, length, places = extents.all(space.extents), space.extents[-1], dict[tuple[int, int], int]()
+    if vector and isinstance(length, int) and length >= _LONG:
+        numbers = [extents.variable(d) for d in space.extents]
+        sizes = [f"n{place}" for place in numbers]
+        for k, tensor in enumerate((*operands, *results)):
+            for i, stride in enumerate(space.strides[k][:-1]):
+                if stride != 0:
+                    places[k, i] = extents.variable(stride)
+                    tensor["strides"][i] = f"n{places[k, i]}"
+    else:
+        numbers = []
     params = {"extents": sizes, "reads": operands, "writes": results, "body": body, "results": texts, "vector": vector}
-    params["real"] = program.real.value if vector else "f32"
+    params |= {"real": program.real.value if vector else "f32", "numbers": [*numbers, *places.values()]}
     kernel, inputs, work = Kernel("elementwise", params), (r.value for r in reads), threads(shape, cost(program))
-    leading = tuple(_leading_dimensions(space, [*reads, *writes], len(reads)))
+    leading = tuple(_leading_dimensions(space, [*reads, *writes], len(reads), places))
     in_place = _in_place(program, reads, writes)
     outputs = program.outputs
     return launch(kernel, source, inputs, outputs, extents, work, in_place=in_place, leading_dimensions=leading)
 
 
-def _leading_dimensions(space: Space, tensors: Sequence[Access], reads: int) -> Iterator[LeadingDimension]:
-    """Yield the tensors that are walked row by row, with rows as long as those of the space."""
+def _leading_dimensions(
+    space: Space, tensors: Sequence[Access], reads: int, places: Mapping[tuple[int, int], int]
+) -> Iterator[LeadingDimension]:
+    """Yield the tensors that are walked row by row, with rows as long as those of the space.
+
+    `places` has the entry of `dims` for a tensor and an axis, if it has one."""
     length = space.extents[-1]
     for k, (tensor, strides) in enumerate(zip(tensors, space.strides, strict=True)):
         whole = tensor.offset == 0 and tensor.shape[-1:] == (length,)
@@ -81,7 +99,9 @@ def _leading_dimensions(space: Space, tensors: Sequence[Access], reads: int) -> 
         path = ("reads", k) if k < reads else ("writes", k - reads)
         factors = [s // length if isinstance(s, int) and s % length == 0 else 0 for s in strides[:-1]]
         if all(factors):
-            yield LeadingDimension(k, length, tuple(((*path, "strides", i), f) for i, f in enumerate(factors)))
+            params = tuple(((*path, "strides", i), f) for i, f in enumerate(factors) if (k, i) not in places)
+            entries = tuple((places[k, i], f) for i, f in enumerate(factors) if (k, i) in places)
+            yield LeadingDimension(k, length, params, entries)
 
 
 def _in_place(program: Pointwise, reads: Sequence[Access], writes: Sequence[Access]) -> tuple[tuple[int, int], ...]:

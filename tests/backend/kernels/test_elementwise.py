@@ -6,6 +6,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from rewrite.backend.ir.kernel_graph import Step
+from rewrite.benchmarks.harness import lower, make_graph
 from rewrite.engine.ir.graph import DType, Node, TensorType
 from rewrite.engine.ir.symbolic import symbol
 
@@ -273,3 +275,18 @@ def test_dims_known_at_run_time() -> None:
         )
     assert m != n
     check(cases)
+
+
+def test_tensors_of_long_rows_share_a_kernel() -> None:
+    def step(*shape: int) -> Step:
+        inputs = {"x": floats(*shape), "b": floats(shape[-1])}
+        items, _ = lower(make_graph([Node("Mul", ("x", "b"), ("t",)), Node("Relu", ("t",), ("z",))], inputs))
+        assert items is not None
+        (found,) = items
+        assert isinstance(found, Step)
+        return found
+
+    first, second = step(5, 192), step(9, 480)
+    assert first.kernel == second.kernel
+    assert first.dims != second.dims
+    assert step(5, 64).kernel != step(5, 96).kernel
