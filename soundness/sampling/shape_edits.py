@@ -130,11 +130,10 @@ def _dim(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor, axis:
 
 def _places_of_sizes(editing: Editing, instance: Instance) -> list[Any]:
     """Return pairs of a dim of the data and an element of a list of integers."""
-    lists = [(slot, t) for slot, t in instance.tensors if is_list(t)]
     return [
         (slot, t, axis, sizes, at)
         for slot, t, axis in _places_of_dims(editing, instance)
-        for sizes, listed in lists
+        for sizes, listed in _places_of_lists(editing, instance)
         if listed.array is not None
         for at, size in enumerate(listed.array.tolist())
         if 0 < size <= _LARGEST_SIZE
@@ -157,7 +156,8 @@ def _multiplied(
 
 
 def _places_of_lists(editing: Editing, instance: Instance) -> list[Any]:
-    return [(slot, t) for slot, t in instance.tensors if is_list(t)]
+    """Return the constants that may be sizes, whose type ONNX fixes."""
+    return [(slot, t) for slot, t in instance.tensors if t.dtype is DType.I64 and is_list(t)]
 
 
 def _factored(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> Iterator[Instance]:
