@@ -4,8 +4,9 @@
 
 Each engine runs in a process of its own, with an empty cache, and gets a request every `--pause` seconds after the last
 answer. One row of Markdown per model: seconds from the start of the process to the first answer of both, to the switch,
-the median time of a request before the switch and after it, as shares of ONNX Runtime's in the same minutes. The two
-engines alternate `--rounds` times; figures are medians over the rounds.
+the time of a request before the switch (median, and mean) and after it, as shares of ONNX Runtime's in the same
+minutes. The two engines alternate `--rounds` times; figures are medians over the rounds. Means leave out the slowest
+twentieth of both, which is noise of the machine.
 
 With `--without-onnxruntime` it cannot be imported: NumPy answers until the switch. It is compared with a session that
 waits for the program.
@@ -87,11 +88,17 @@ def row(name: str, options: argparse.Namespace) -> str:
     peer = middle(middle(t["before"]) for t in theirs)
     switches = [t["switch"] for t in ours if "switch" in t]
     before = middle(middle(t["before"] or [peer]) for t in ours) / peer
+    mean = middle(trimmed(t["before"]) for t in ours if t["before"]) / middle(trimmed(t["before"]) for t in theirs)
     after = middle(middle(t["after"]) for t in ours if t["after"]) / peer if switches else float("nan")
     return (
         f"| {name} | {middle(t['first'] for t in theirs):.2f} | {middle(t['first'] for t in ours):.2f} | "
-        f"{middle(switches) if switches else float('nan'):.1f} | {before:.2f} | {after:.2f} |"
+        f"{middle(switches) if switches else float('nan'):.1f} | {before:.2f} | {mean:.2f} | {after:.2f} |"
     )
+
+
+def trimmed(times: list[float]) -> float:
+    """The mean without the slowest twentieth."""
+    return statistics.fmean(sorted(times)[: max(1, len(times) * 19 // 20)])
 
 
 def row_without(name: str, options: argparse.Namespace) -> str:
@@ -127,8 +134,8 @@ def main() -> None:
         for name in options.names:
             print(row_without(name, options), flush=True)
         return
-    print("| model | first answer, s: ONNX Runtime | ours | switch, s | time of a request before it | after it |")
-    print("|---|---:|---:|---:|---:|---:|")
+    print("| model | first answer, s: ONNX Runtime | ours | switch, s | request before: median | mean | after |")
+    print("|---|---:|---:|---:|---:|---:|---:|")
     for name in options.names:
         print(row(name, options), flush=True)
 

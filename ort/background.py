@@ -1,7 +1,7 @@
 """Compiling in the background: a model is answered by ONNX Runtime or NumPy while a child process compiles it.
 
-The child has a low priority, so that answers take about as long as without it. It leaves the program in the cache, or
-in a bundle if the model cannot be cached, and ends with its parent."""
+The child has a low priority, and rests where requests would become slower (`pace`). It leaves the program in the cache,
+or in a bundle if the model cannot be cached, and ends with its parent."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from ..engine.options import Options
 from ..errors import RewriteError, UserError
 from ..system import scoped
 from .options import LOG
+from .pace import Pace
 
 if TYPE_CHECKING:
     from ..backend.runtime.program import Program
@@ -100,9 +101,10 @@ class Compilation:
     """
 
     def __init__(
-        self, job: Job, deliver: Callable[[Program], None], answered: threading.Event, first: str = "ONNX Runtime"
+        self, job: Job, deliver: Callable[[Program], None], answered: threading.Event, pace: Pace, first: str
     ) -> None:
         self._job, self._deliver, self._answered, self._first = job, deliver, answered, first
+        self._pace = pace
         self._canceled = threading.Event()
         self._child: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._work, name="rewrite.ort", daemon=True)
@@ -155,7 +157,7 @@ class Compilation:
         try:
             if self._canceled.is_set():
                 return None
-            _, said = self._child.communicate()
+            said = self._pace.communicate(self._child)
         finally:
             scoped.end(self._child)
         if self._canceled.is_set():
@@ -179,6 +181,7 @@ def compile_in_child(model: str, sizes: dict[str, int], threads: int, bundle: st
     import warnings
 
     scoped.die_with_parent()
+    scoped.share_group()
     with contextlib.suppress(OSError):  # forbidden by a container: it competes with everyone
         os.nice(niceness)
     warnings.simplefilter("ignore")  # the parent warns when it loads the program

@@ -28,6 +28,7 @@ from . import errors
 from .background import Compilation, Job
 from .metadata import ELEMENT_NAMES, ModelMetadata, NodeArg, read_metadata
 from .options import LOG, SessionOptions, entry, ignored, note_once, set_severity
+from .pace import Pace
 from .values import IOBinding, OrtValue, unwrapped
 
 if TYPE_CHECKING:
@@ -58,17 +59,19 @@ class _Peer:
 
     def __init__(self, session: Any) -> None:
         self.session = session
-        self.answered = threading.Event()
+        self.answered, self.pace = threading.Event(), Pace()
         self._names = [port.name for port in session.get_outputs()]
 
     def run(self, inputs: Mapping[str, Any], names: Names, out: Outputs) -> dict[str, Any]:
         names = self._names if names is None else names
         try:
-            found = dict(zip(names, self.session.run(list(names), dict(inputs)), strict=True))
+            with self.pace.request():
+                results = self.session.run(list(names), dict(inputs))
         except Exception as error:  # its errors have no common base class
             name = type(error).__name__
             raise errors.make(name if name in errors.NAMES else "InvalidArgument", UserError(str(error))) from error
         self.answered.set()
+        found = dict(zip(names, results, strict=True))
         for name, array in (out or {}).items():
             found[name] = deliver(name, found[name], array)
         return found
@@ -81,7 +84,7 @@ class _Interpreted:
 
     def __init__(self, program: Program) -> None:
         self.interpreted = program
-        self.answered = threading.Event()
+        self.answered, self.pace = threading.Event(), Pace()
 
     def run(self, inputs: Mapping[str, Any], names: Names, out: Outputs) -> dict[str, Any]:
         found = self.interpreted.run(inputs, names, out=out)
@@ -198,7 +201,7 @@ class InferenceSession:
                 session._engine = _Native(program)
                 LOG.info("switched to compiled code after %.1f s", time.monotonic() - start)
 
-        self._compilation = Compilation(job, switch, first.answered, first.name)
+        self._compilation = Compilation(job, switch, first.answered, first.pace, first.name)
         weakref.finalize(self, self._compilation.cancel)
 
     def _use(self, program: Program) -> None:

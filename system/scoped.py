@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 
 _paths: dict[Path, None] = {}
 _children: dict[int, subprocess.Popen[bytes]] = {}
+_own_groups = True
 _changing = threading.RLock()  # held while a child starts, so that each is known before this process may end
 
 
@@ -97,9 +98,15 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
 
     It leads a process group, so that its own children end with it: a compiler driver starts several programs."""
     with _changing:
-        child = subprocess.Popen(command, process_group=0, **options)
+        child = subprocess.Popen(command, process_group=0 if _own_groups else None, **options)
         _children[child.pid] = child
     return child
+
+
+def share_group() -> None:
+    """Keep later children in the group of this process, so that one signal stops or ends all of them."""
+    global _own_groups
+    _own_groups = False
 
 
 def run(command: Sequence[str], *, seconds: float, **options: Any) -> subprocess.CompletedProcess[bytes]:
@@ -129,7 +136,10 @@ def end(child: subprocess.Popen[bytes]) -> None:
 def _kill(child: subprocess.Popen[bytes]) -> None:
     if child.poll() is None:
         with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(child.pid, signal.SIGKILL)
+            if _own_groups:
+                os.killpg(child.pid, signal.SIGKILL)
+            else:
+                child.kill()
 
 
 def remove_all() -> None:
