@@ -282,6 +282,6 @@ cdef class Call:
                 self.stores[i] = store = Store(size)
             buffer = store.take()
             if size:
-                memcpy(buffer.memory, frame.own.owned[port.base], size)
+                memcpy(memory_place(buffer.memory, buffer.store.size), frame.own.owned[port.base], size)
             found[i] = self.make((count, *self.shapes[i]), self.dtypes[i], buffer)
         return 0

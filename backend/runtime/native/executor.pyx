@@ -28,7 +28,9 @@ from libc.string cimport memcpy, memset
 
 
 cdef extern from "memory.h" nogil:
+    const size_t MEMORY_OFFSET
     void* memory_take(size_t size)
+    void* memory_place(void* block, size_t size)
 
 
 cdef extern from "walk.h" nogil:

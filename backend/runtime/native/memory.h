@@ -12,6 +12,7 @@
 #define MEMORY_HUGE ((size_t)2 << 20) /* a huge page on x86 and (with pages of 4 KiB) on aarch64 */
 #define MEMORY_PAGE 4096
 #define MEMORY_CALLER 16              /* alignment of malloc and NumPy */
+#define MEMORY_OFFSET 64              /* see memory_place */
 
 /* Allocate at least `size` bytes and the slack, to be released with free(); NULL if that fails. Blocks of a huge page or
  * more start at one and request them, which many systems require: fewer TLB misses. */
@@ -29,6 +30,12 @@ static void *memory_take(size_t size) {
 static inline int memory_suits(const void *start, size_t size) {
   size_t end = ((uintptr_t)start + size) % MEMORY_PAGE;
   return (uintptr_t)start % MEMORY_CALLER == 0 && end > 0 && end <= MEMORY_PAGE - MEMORY_SLACK;
+}
+
+/* Return the first byte of `size` in a block that `memory_take` gave for MEMORY_OFFSET more: the block's own, or a cache
+ * line later where its end would not suit. A caller that passes the memory of a result back gets the next one in it. */
+static inline void *memory_place(void *block, size_t size) {
+  return memory_suits(block, size) ? block : (char *)block + MEMORY_OFFSET;
 }
 
 #endif

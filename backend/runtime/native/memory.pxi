@@ -117,7 +117,7 @@ cdef class Store:
             self.count -= 1
             buffer.memory = self.spare[self.count]
         else:
-            buffer.memory = memory_take(self.size)
+            buffer.memory = memory_take(self.size + MEMORY_OFFSET)
             if buffer.memory == NULL:
                 raise MemoryError(f"{self.size} bytes for an output")
         buffer.store = self
@@ -133,7 +133,7 @@ cdef class Buffer:
     cdef Store store
 
     def __getbuffer__(self, Py_buffer* view, int flags):
-        PyBuffer_FillInfo(view, self, self.memory, self.store.size, 0, flags)
+        PyBuffer_FillInfo(view, self, memory_place(self.memory, self.store.size), self.store.size, 0, flags)
 
     def __dealloc__(self):
         if self.memory == NULL:

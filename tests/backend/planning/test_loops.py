@@ -413,6 +413,13 @@ def test_what_a_loop_stacks_is_written_to_a_given_array(warm: bool) -> None:
         program.run({**feeds, "n": np.int64(5)}, out=out)
 
 
+def test_large_results_of_loops_are_whole() -> None:
+    both = compiled(UNTIL.replace("COUNT", "n").replace("START", ""))
+    x = np.linspace(0, 0.1, 1 << 17, dtype=F)
+    for _ in range(2):  # four iterations stack whole huge pages
+        both.check({"x": x, "most": F(1e9), "n": np.int64(4), "start": np.bool_(True)})
+
+
 AFTER = UNTIL.replace("        y, sum, all =", "        last, sum, all =").replace(
     "            again = Neg(r)\n        }>", "            again = Neg(r)\n        }>\n        y = Softmax(last)"
 )

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from rewrite.backend.compile_graph import compile_graph
-from rewrite.backend.ir.arrays import is_readable
+from rewrite.backend.ir.arrays import address, aligned, is_readable
 from rewrite.backend.ir.kernel_graph import Fallback
 from rewrite.backend.runtime import link
 from rewrite.backend.runtime.fallback import FallbackWarning
@@ -205,6 +205,15 @@ def test_an_input_that_is_an_output_is_copied() -> None:
     assert not np.shares_memory(found["x"], x)
     assert not np.shares_memory(found["b"], models.B)
     np.testing.assert_array_equal(found["b"], models.B)
+
+
+@pytest.mark.parametrize("size", [1, 4096, 4096 * 16 - 32, 2 << 20, (2 << 20) - 16, (3 << 20) + 4032])
+def test_results_can_be_written_again_in_place(size: int) -> None:
+    """Kernels write into a caller's array only if 64 bytes behind its end are on its last page, as memory.h says."""
+    array = aligned((size,), np.dtype(np.uint8))
+    assert address(array) % 64 == 0
+    assert 0 < (address(array) + size) % 4096 <= 4096 - 64
+    array[...] = 1
 
 
 @pytest.mark.parametrize(
