@@ -41,7 +41,8 @@ def optimize(
     Args:
         model: the model, which is not changed: a path, bytes, a `ModelProto`, an `onnx_ir.Model`, a `torch.nn.Module`,
             a `torch.export.ExportedProgram` or a `torch.onnx.ONNXProgram`.
-        args, kwargs: example inputs of an `nn.Module`, on which it is exported.
+        args: positional example inputs of an `nn.Module`, on which it is exported.
+        kwargs: example inputs of an `nn.Module` by name.
         dynamic_shapes: which sizes of the inputs of an `nn.Module` are free, as for `torch.export.export`.
         rules: rule files, or directories of them, used in addition to the standard library.
         std_rules: whether to use the standard library at all.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import re
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Any
 
 from .dim_expr import Dim, symbol
@@ -22,10 +23,11 @@ _CALLS: dict[str, Callable[..., Dim | None]] = {
 }  # fmt: skip
 
 
+@lru_cache(maxsize=4096)
 def parse(text: str) -> Dim:
     """Parse a dim: numbers, names (quoted if need be), `+ - * // %`, `max min bcast same ceildiv`, parentheses.
 
-    `parse(str(d)) == d`. Raises `ValueError` for any other text."""
+    `parse(str(d)) == d`. Results are kept, as layers of a model repeat them. Raises `ValueError` for any other text."""
     try:
         parser = _Parser(text.rstrip())
         result = parser.binary()
