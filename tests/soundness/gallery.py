@@ -67,7 +67,7 @@ rule divisors_joined                           # the product overflows
 
 rule turned_parts                              # the axes are parts of one axis of x
   { y = Transpose(Reshape(x, t, ..r), perm: [1, 0, 2]) }  =>  { y = reshape(x, shape(y)) }
-  given x: [_, _]
+  where rank(x) == 2
   class exact
   test fires    x: f32[1, 6], t: i64 = [1, 2, 3]
 
