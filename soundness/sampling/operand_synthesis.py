@@ -15,10 +15,9 @@ import numpy as np
 
 from ...engine.ir.graph import DType, TensorType
 from ...engine.operators.schemas import signature
+from .edit import MAX_DIMS
 
 Shape = tuple[int, ...]
-_HIGHEST = 5
-"""Highest rank that a Reshape to more axes makes."""
 _PREFERRED = (
     *(DType.F32,) * 3, DType.F64, DType.I64, DType.I32, DType.BOOL, DType.U8, DType.I8, DType.F16,
 )  # fmt: skip
@@ -241,14 +240,14 @@ def _target(site: Site, x: Shape) -> Any:
     options: list[list[int]] = [list(x), [math.prod(x)], [-1], [*x[::-1]], [1, *x], [*x, 1], [d for d in x if d != 1]]
     if len(x) > 1:
         options += [[x[0] * x[1], *x[2:]], [x[0], -1], [0, -1], [*x[:-2], x[-2] * x[-1]]]
-    if x and len(x) < _HIGHEST and site.rng.random() < 0.4:
+    if x and len(x) < MAX_DIMS and site.rng.random() < 0.4:
         at = int(site.rng.integers(len(x)))
         options = [[*x[:at], *site.pick(factors(x[at])), *x[at + 1 :]], [*site.pick(factors(math.prod(x)))]]
     return site.pick(options)
 
 
 def factors(size: int) -> list[tuple[int, int]]:
-    """Return the pairs of numbers whose product is `size`, those of two larger than 1 first if there are any."""
+    """Return the pairs of numbers above 1 whose product is `size`; those with 1 if there are none."""
     found = [(k, size // k) for k in range(2, min(size, 64)) if size % k == 0]
     return found or [(1, size), (size, 1)]
 

@@ -199,6 +199,9 @@ def test_rows_of_which_only_halves_are_stored() -> None:
         cases.append(Case([total, replace(norm, inputs=("s", "g", "b")), half], inputs, weights, outputs=["h"]))
         for op in ("Softmax", "LogSoftmax"):
             cases.append(Case([total, Node(op, ("s",), ("y",), {"axis": -1}), half], inputs, outputs=["h"]))
+    groups = Node("GroupNormalization", ("x", "g", "b"), ("y",), {"num_groups": 3})
+    weights = {"g": floats(6), "b": floats(6)}
+    cases.append(Case([groups, half], {"x": floats(2, 6, 5, 70)}, weights, outputs=["h"]))
     check([replace(case, rtol=1e-3, atol=1e-6) for case in cases])  # a unit in the last place of f16
 
 
