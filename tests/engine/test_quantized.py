@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from functools import partial
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
 import rewrite
 from onnx import TensorProto, helper, numpy_helper
 from rewrite.engine.cost import machine
+from rewrite.engine.saturation import child_process
 
 RNG = np.random.default_rng(3)
 
@@ -78,12 +82,18 @@ def network(separate: bool) -> onnx.ModelProto:
 
 
 @pytest.mark.parametrize("separate", [True, False], ids=["qdq", "qoperator"])
-def test_bytes_go_from_kernel_to_kernel(separate: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_bytes_go_from_kernel_to_kernel(separate: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The choice is that of a machine with fast products of bytes; the result is right on any."""
     import onnxruntime as ort
 
-    monkeypatch.setattr(machine, "rates", lambda: dict.fromkeys(("int8", "int8 vectors"), 4.0))
+    # the profile is read here; the child process, where choices are made, imports this module first
     monkeypatch.setattr(machine, "isa_name", lambda: "avx512")
+    (tmp_path / "fast_bytes.py").write_text("""
+from rewrite.engine.cost import machine
+machine.rates = lambda: dict.fromkeys(("int8", "int8 vectors"), 4.0)
+""")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(child_process, "start", partial(child_process.start, "fast_bytes"))
 
     model = network(separate)
     result = rewrite.optimize(model)
