@@ -12,8 +12,9 @@ A model is a `ModelProto`, a file, or text in the format of `onnx.parser`.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -83,7 +84,13 @@ def assert_unchanged(model: Model, *, rules: Rules = (), std_rules: bool = False
 
 
 def assert_sound(
-    source: str | PathLike[str], rule: str | None = None, *, std_rules: bool = True, instances: int = 400, seed: int = 0
+    source: str | PathLike[str],
+    rule: str | None = None,
+    *,
+    std_rules: bool = True,
+    instances: int = 400,
+    seed: int = 0,
+    references: Mapping[str, Callable[..., Any]] | None = None,
 ) -> None:
     """Assert that rules are sound: their tests pass, and both sides agree on all instances tried.
 
@@ -93,17 +100,20 @@ def assert_sound(
         std_rules: whether the operators that the standard library declares are known.
         instances: instances to try for each rule.
         seed: seed of the random instances.
+        references: functions that compute operators, by names such as `com.acme.Swish`. They take the inputs as arrays
+            and the attributes by name. Definitions are compared with them.
     """
     __tracebackhide__ = True
-    if isinstance(source, str) and ("\n" in source or "=>" in source):
-        from .system import scoped
+    from .engine.verification.reference_functions import reference_functions
+    from .system import scoped
 
-        with scoped.directory("rules") as folder:
-            path = folder / "rules.rules"
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(reference_functions(references or {}))
+        path = Path(source)
+        if isinstance(source, str) and ("\n" in source or "=>" in source):
+            path = stack.enter_context(scoped.directory("rules")) / "rules.rules"
             path.write_text(source)
-            _assert_sound(path, rule, std_rules, instances, seed)
-    else:
-        _assert_sound(Path(source), rule, std_rules, instances, seed)
+        _assert_sound(path, rule, std_rules, instances, seed)
 
 
 def _assert_sound(path: Path, rule: str | None, std_rules: bool, instances: int, seed: int) -> None:

@@ -42,6 +42,10 @@ class Effort:
     jobs: Jobs = None
     prove: Annotated[bool, Option(help="Have the prover look at rules that pass (needs the extra prove).")] = True
     cache: Annotated[bool, Option(help="Use the cached reports of rules that have not changed.")] = True
+    reference: Annotated[
+        list[str] | None,
+        Option(metavar="OP=MODULE:FUNCTION", help="Compute an operator by this function; may be repeated."),
+    ] = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +86,8 @@ def command(
     with _progress(len(rules), quiet=quiet) as progress:
         reports = check(
             library, rules,
-            budget=limits, workers=effort.jobs, prove=effort.prove, cache=root, progress=progress,
+            budget=limits, workers=effort.jobs, prove=effort.prove, cache=root,
+            references=effort.reference or (), progress=progress,
         )  # fmt: skip
     if outputs.reproducer is not None:
         from ...soundness.checking.report import write_reproducer

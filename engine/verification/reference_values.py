@@ -1,6 +1,7 @@
 """Values of e-nodes, computed by NumPy and ONNX's reference implementation, independently of the compiler.
 
-Bodies of control flow are run, and operators that rule files define are computed by their definition. A class is
+Bodies of control flow are run. Operators that rule files define are computed by their definition, or by the function
+that the caller names (`reference_functions`). A class is
 computed from its oldest node, which is the model's own, and every other node of it from the same inputs. So one pass
 over an e-graph checks every equality in it against the original.
 """
@@ -28,6 +29,7 @@ from ..operators.inference import IllTyped, fresh_dims
 from ..operators.schemas import find_schema
 from ..rewriting.build_nodes import bind_parameters, evaluate_definition
 from ..rewriting.evaluate import Evaluator
+from .reference_functions import call_reference, find_reference
 
 _LIMIT = 1 << 22
 _BF16 = DType.BF16.numpy
@@ -129,6 +131,12 @@ class Values:
         below = [None if child == ABSENT else self.of_class(child) for child in node.children]
         parts = [part for part in below if part is not None]
         arrays = [None if part is None else part.arrays[0] for part in below]
+        function = find_reference(node.op)
+        if function is not None and not any(isinstance(a, list) for a in arrays):
+            outputs = call_reference(function, node.op, node.attrs, arrays, types)
+            if outputs is None:
+                raise Undefined(node.op, certain=False)
+            return Computed.after(parts, outputs)
         own = self.declared.get(node.op.removeprefix(f"{OWN_DOMAIN}."))
         if own is not None or node.op.startswith(f"{OWN_DOMAIN}."):
             return self._defined(handle, own, arrays)

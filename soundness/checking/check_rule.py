@@ -27,7 +27,15 @@ import numpy as np
 from ...engine.ir.names import LEAVES
 from ...engine.operators import folding
 from ...engine.operators.folding.float64_kernels import FLOAT64_KERNELS
-from ...engine.rewriting.rule_library import recognitions
+from ...engine.operators.schemas import declared_operators, find_declared
+from ...engine.rewriting.rule_library import operators_of, recognitions
+from ...engine.verification.reference_functions import (
+    References,
+    known_references,
+    load_references,
+    reference_functions,
+)
+from ...errors import UserError
 from ...grammar.library.load import Library
 from ...grammar.syntax import ast
 from ...system.process_pool import in_order, usable_cores
@@ -95,8 +103,7 @@ class _Tally:
         elif not self.fired:
             found.append(f"vacuous: it fired on none of {self.instances} instances{because}")
         elif not self.compared:
-            what = ", ".join(sorted(self.uncomputed)) or "its operators"
-            found.append(f"nothing could be compared: there is no reference implementation of {what}")
+            found.append(_uncompared(sorted(self.uncomputed)))
         elif self.counterexample is None and self.fired < LEAST_FIRED <= self.instances // MANY:
             found.append(
                 f"weakly tested: it fired on only {self.fired} of {self.instances} instances; add tests that it fires "
@@ -119,6 +126,23 @@ class _Tally:
         return found
 
 
+def _decisive(rule: ast.Rule, library: Library) -> References:
+    """Return the functions that a rule is checked with.
+
+    An operator with a definition is computed by it, on both sides: a function may round in another way. Only the
+    definition itself, as the rule that recognizes the operator, is compared with the function."""
+    defined = {op.name for op in library.ops if op.definition is not None}
+    known = known_references().items()
+    return {op: function for op, function in known if op not in defined or rule.name == f"recognize_{op}"}
+
+
+def _uncompared(ops: Sequence[str]) -> str:
+    """Return why nothing could be compared: no value of some operators is known."""
+    message = f"nothing could be compared: there is no reference implementation of {', '.join(ops) or 'its operators'}"
+    own = [op for op in ops if find_declared(op) is not None]
+    return f"{message}; add a definition to its `op`, or --reference {own[0]}=MODULE:FUNCTION" if own else message
+
+
 def check_rule(rule: ast.Rule, library: Library, *, budget: Budget = DEFAULT) -> RuleReport:
     """Check one rule on sampled instances; the same budget gives the same report, time aside.
 
@@ -126,18 +150,19 @@ def check_rule(rule: ast.Rule, library: Library, *, budget: Budget = DEFAULT) ->
     start, begun = time.perf_counter(), time.process_time()
     tally = _Tally()
     directions = subjects(rule, library)
-    with warnings.catch_warnings():
+    functions = reference_functions(_decisive(rule, library))
+    with warnings.catch_warnings(), declared_operators(operators_of(library, {})), functions:
         warnings.simplefilter("ignore", RuntimeWarning)  # NumPy warns of overflow, which is wanted here
         for number, subject in enumerate(directions, start=1):
             until = begun + budget.seconds * number / len(directions)
             _Search(subject, budget, tally, until, budget.instances * number // len(directions)).run()
             if tally.counterexample is not None:
                 break
-    problems = tuple(tally.problems())
+        problems, notes = tuple(tally.problems()), tuple(tally.notes(rule))
     return RuleReport(
         rule.name, rule.span.file, rule.span.line, " ".join((rule.numerics, *rule.relaxations)),
         2 if tally.counterexample is None and not problems else 1, tally.instances, tally.fired, tally.near_misses,
-        time.perf_counter() - start, tally.counterexample, problems, tuple(tally.notes(rule)),
+        time.perf_counter() - start, tally.counterexample, problems, notes,
     )  # fmt: skip
 
 
@@ -267,16 +292,21 @@ def check(
     workers: int | None = None,
     prove: bool = True,
     cache: Path | None = None,
+    references: Sequence[str] = (),
     progress: Callable[[RuleReport], None] | None = None,
 ) -> list[RuleReport]:
     """Check rules of a library (all by default) in several processes; return reports in the order of the rules.
 
     `workers` defaults to the number of cores. With `prove`, the prover looks at rules without a counterexample. Reports
     are cached in the store below the directory `cache`, if given, by the content of rule, library and checker.
+    `references` name functions that compute operators (`com.acme.Swish=module:function`); then nothing is cached.
     `progress` is called with each report as it becomes available."""
     chosen = list(rules) if rules is not None else [*library.rules, *recognitions(library)]
     found: dict[int, RuleReport] = {}
     keys: list[str] = []
+    load_references(references)  # errors belong here, not into the reports of all rules
+    if references:
+        cache = None  # reports would depend on code that has no digest
     if cache is not None:
         entries, stamp = Store(cache).namespace("soundness"), _stamp(library, budget, prove)
         keys = [content_key(stamp, rule.content()) for rule in chosen]
@@ -286,7 +316,7 @@ def check(
         for report in found.values():
             progress(report)
     missing = [i for i in range(len(chosen)) if i not in found]
-    start = functools.partial(_start, library, budget, prove) if missing else None
+    start = functools.partial(_start, library, budget, references, prove) if missing else None
     reports = in_order(_check_one, [chosen[i] for i in missing], jobs=workers or usable_cores(), start=start)
     for index, report in zip(missing, reports, strict=True):
         found[index] = report
@@ -302,15 +332,16 @@ _STATE: dict[str, Any] = {}
 """What `_check_one` reads in a process of the pool."""
 
 
-def _start(library: Library, budget: Budget, prove: bool) -> None:
-    _STATE.update(library=library, budget=budget, prove=prove)
+def _start(library: Library, budget: Budget, references: Sequence[str], prove: bool) -> None:
+    _STATE.update(library=library, budget=budget, references=load_references(references), prove=prove)
 
 
 def _check_one(rule: ast.Rule) -> RuleReport:
     try:
-        report = check_rule(rule, _STATE["library"], budget=_STATE["budget"])
+        with reference_functions({**known_references(), **_STATE["references"]}):
+            report = check_rule(rule, _STATE["library"], budget=_STATE["budget"])
     except Exception as error:  # a bug of the checker or the engine must not cost the reports of all other rules
-        problem = f"the checker failed: {type(error).__name__}: {error}"
+        problem = str(error) if isinstance(error, UserError) else f"the checker failed: {type(error).__name__}: {error}"
         claim = " ".join((rule.numerics, *rule.relaxations))
         return RuleReport(rule.name, rule.span.file, rule.span.line, claim, 1, 0, 1, 0, 0.0, problems=(problem,))
     return prove_report(report, rule, _STATE["library"]) if _STATE["prove"] and report.ok else report

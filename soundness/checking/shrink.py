@@ -19,7 +19,7 @@ from ...engine.ir.graph import AttrValue, Constant, DType, Graph, Node
 from ...engine.ir.names import ABSENT, CAPTURES, unique_name
 from ...engine.ir.values import OpRef, RestRef
 from ...engine.onnx_io.exporter import write
-from ...engine.operators.schemas import WORKING_OPSET, attributes_of
+from ...engine.operators.schemas import WORKING_OPSET, attributes_of, find_declared
 from ...engine.verification.compare_forms import OVERFLOWS
 from ...engine.verification.reference_values import Undefined, Values
 from ...errors import RewriteError
@@ -424,6 +424,8 @@ class _Builder:
         outputs = tuple(unique_name(f"t{len(self.taken) + 1}", self.taken) for _ in range(node.outputs))
         self.graph.types.update(zip(outputs, self.egraph.types(handle), strict=False))
         self.graph.nodes.append(Node(node.op, tuple(inputs), outputs, attrs))
+        if find_declared(node.op) is not None:
+            self.graph.opset.setdefault(self.graph.nodes[-1].domain, 1)
         return outputs
 
     def _body(self, value: AttrValue, around: Mapping[str, str]) -> AttrValue:
