@@ -226,6 +226,8 @@ def _loops_of(kernel: Kernel) -> list[tuple[str, int, int]]:
         return [(f"_scores{vectors}", rows, vectors), ("_values", rows, vectors)]
     if kernel.template == "recurrent":
         return [(f"_step{r}", 0, 0) for r in kernel.params["rows"]]
+    if kernel.template == "dot":
+        return [(f"_{kernel.params['rows']}", 0, 0)]
     if tiles is None:
         return [(r"(_\d+x\d+|)", 0, 0)]
     if kernel.template.startswith("conv_nhwc"):
@@ -240,6 +242,8 @@ def _problems() -> Iterator[tuple[str, Graph, bool]]:
     products = [("gemm", "MatMul", f32, f32), ("gemm bf16", "rewrite.MatMulBf16", DType.BF16, f32)]
     for label, op, left, right in [*products, ("gemm int8", "MatMulInteger", u8, i8)]:
         yield label, _graph(op, {"x": _ones(96, 256, dtype=left)}, {"w": _ones(256, 192, dtype=right)}), False
+    for columns in (1, 2):
+        yield f"dot {columns}", _graph("MatMul", {"x": _ones(96, 1024)}, {"w": _ones(1024, columns)}), False
     for label, rounds in (("conv", False), ("winograd", True)):
         yield label, _conv(_ones(1, 64, 48, 48), _ones(64, 64, 3, 3)), rounds
         yield f"{label} nhwc", _conv(_ones(1, 48, 48, 64), _ones(192, 64, 3, 3), "rewrite.ChannelsLastConv"), rounds

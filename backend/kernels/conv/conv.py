@@ -24,7 +24,8 @@ from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
 from ..gemm import tiles as tiling
 from ..gemm.epilogue import Epilogue
-from ..gemm.matmul import SMALL_WORK, pack_columns, pair_rows
+from ..gemm.matmul import pack_columns, pair_rows
+from ..gemm.problem import SMALL_WORK
 from ..gemm.tiles import Precision, Tiles
 from ..registry import lowering
 from . import winograd

@@ -21,17 +21,8 @@ from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
 from ..gemm import tiles as tiling
-from ..gemm.matmul import (
-    SMALL_WORK,
-    UNBATCHED,
-    GemmProblem,
-    Matrices,
-    gemm_steps,
-    pack_columns,
-    packed_gemm_step,
-    pair_rows,
-    prefetched_lines,
-)
+from ..gemm.matmul import gemm_steps, pack_columns, packed_gemm_step, pair_rows, prefetched_lines
+from ..gemm.problem import SMALL_WORK, UNBATCHED, GemmProblem, Matrices
 from ..gemm.tiles import Precision, Tiles
 from ..registry import lowering
 from . import winograd

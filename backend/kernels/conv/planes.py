@@ -22,7 +22,8 @@ from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context
 from ..gemm import tiles as tiling
-from ..gemm.matmul import SMALL_WORK, pack_columns, prefetched_lines
+from ..gemm.matmul import pack_columns, prefetched_lines
+from ..gemm.problem import SMALL_WORK
 from ..gemm.tiles import Tiles
 from .problem import ConvProblem, Window, known
 

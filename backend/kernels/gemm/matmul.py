@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....engine.ir.graph import DType, TensorType
-from ....engine.ir.symbolic import Dim, ceildiv, product, required_equal
+from ....engine.ir.symbolic import Dim, product, required_equal
 from ...codegen.template_params import float_attr, launch, serial_below
 from ...ir.arrays import aligned
 from ...ir.iteration_space import Access, Extents, collapse, contiguous
@@ -24,48 +24,15 @@ from ...ir.lower import Context, Group
 from ...ir.target import Target
 from ..registry import lowering
 from . import tiles as tiling
+from .dot import dot_steps
 from .epilogue import Axes, Epilogue, of_group
+from .problem import SMALL_WORK, UNBATCHED, GemmProblem, Matrices, narrowest, pack_step
 from .tiles import Precision, Tiles
 
-SMALL_WORK = 250_000
-"""Below this many multiply-adds a second thread costs more than it saves."""
 PACK_WORK = 1 << 15
 """Fewer bytes are copied or quantized by one thread."""
 _ADDRESSED = 8
 """Rows of A that a micro-kernel addresses by a few registers if their distance is a variable."""
-UNBATCHED = contiguous("", ())
-
-
-@dataclass(frozen=True)
-class Matrices:
-    """Operand as a batch of matrices: an access over the batch dims, and the element strides of rows and columns."""
-
-    value: str
-    batch: Access
-    row: Dim
-    column: Dim
-
-
-@dataclass(frozen=True)
-class GemmProblem:
-    """Batched product C = A * B with C contiguous, `batch` x m x n over k, and the fused epilogue of its group.
-
-    `depth` has a value only where the operands agree in k, which for free sizes may be known at run time only."""
-
-    group: Group
-    epilogue: Epilogue
-    a: Matrices
-    b: Matrices
-    batch: tuple[Dim, ...]
-    m: Dim
-    n: Dim
-    k: Dim
-    depth: Dim
-
-    @property
-    def macs(self) -> Dim:
-        """Number of multiply-adds."""
-        return product((*self.batch, self.m, self.n, self.k))
 
 
 @lowering("MatMul", f64=True)
@@ -178,7 +145,9 @@ class _PackedB:
 
 
 def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
-    """Return the steps of a product: packing B where needed, then the GEMM kernel."""
+    """Return the steps of a product: packing B where needed, then the GEMM kernel, or dot products."""
+    if (steps := dot_steps(problem, ctx)) is not None:
+        return steps
     m, n, k, epilogue = problem.m, problem.n, problem.k, problem.epilogue
     images = product(problem.batch)
     choice = tiling.choose(
@@ -254,7 +223,7 @@ def _packed(problem: GemmProblem, choice: Tiles, ctx: Context) -> tuple[_PackedB
         transposed = b.row == 1 and b.column != 1
         stored, array = "real", constant.array
         if isinstance(problem.m, int) and problem.m <= choice.mr and array.nbytes > ctx.target.l2:
-            stored, array = _narrowest(array, ctx.target)
+            stored, array = narrowest(array, ctx.target)
         matrices = array.reshape(-1, n, k).transpose(0, 2, 1) if transposed else array.reshape(-1, k, n)
         value = ctx.add_constant(pack_columns(matrices, nr, ctx.target.lanes), "packed")
         tail = choice.tail * ctx.target.lanes
@@ -263,34 +232,9 @@ def _packed(problem: GemmProblem, choice: Tiles, ctx: Context) -> tuple[_PackedB
     often = not isinstance(problem.m, int) or problem.m > 32
     large = isinstance(n, int) and isinstance(k, int) and n * k * ctx.target.element_bytes > ctx.target.l2 // 2
     if b.column != 1 or (large and often):
-        value, strides, step = _pack_step(problem, nr, ctx)
+        value, strides, step = pack_step(problem, nr, ctx)
         return _PackedB(value, strides, True, nr, nr), [step]
     return _PackedB(b.value, b.batch.strides, False, b.row, b.row), []
-
-
-def _narrowest(array: NDArray[Any], target: Target) -> tuple[str, NDArray[Any]]:
-    """Return the C type and the elements of weights in 16 bits if they are exact in it, as those of 16-bit models are.
-
-    A product of few rows takes as long as reading its weights. Vectors of them are widened as they are loaded."""
-    if array.dtype != np.float32:
-        return "real", array
-
-    def bf16(x: NDArray[Any]) -> NDArray[Any] | None:
-        bits = x.view(np.uint32)
-        return None if (bits & np.uint32(0xFFFF)).any() else (bits >> np.uint32(16)).astype(np.uint16)
-
-    def f16(x: NDArray[Any]) -> NDArray[Any] | None:
-        with np.errstate(over="ignore", invalid="ignore"):
-            found = x.astype(np.float16)
-        same_bits = np.array_equal(found.astype(np.float32).view(np.uint32), x.view(np.uint32))
-        return found.view(np.uint16) if same_bits else None
-
-    x = np.ascontiguousarray(array)
-    for name, narrow in (("v_bf16", bf16), ("v_f16", f16)):
-        fast = name == "v_bf16" or target.isa != "portable"  # f16 is widened by an instruction
-        if fast and narrow(x.reshape(-1)[:4096]) is not None and (found := narrow(x)) is not None:
-            return name, found
-    return "real", array
 
 
 def choose_tiles(rows: Dim, words: NDArray[Any], precision: Precision, ctx: Context, pads: bool = True) -> Tiles:
@@ -387,30 +331,6 @@ def pack_columns(matrices: NDArray[Any], nr: int, lanes: int) -> NDArray[Any]:
         last[:, :, :rest] = stack[:, :, full * nr :]
         last[:, :, rest:] = 0
     return packed
-
-
-def _pack_step(problem: GemmProblem, nr: int, ctx: Context) -> tuple[str, tuple[Dim, ...], Step]:
-    """Return the packed value, its strides over the batch, and the step that packs B."""
-    extents = Extents()
-    kind = ctx.type(problem.b.value)
-    assert kind.shape is not None
-    images = product(kind.shape[:-2])
-    panel = ceildiv(problem.n, nr) * nr * problem.k
-    packed = ctx.bytes_value(panel * images * ctx.target.element_bytes, "panels")
-    params = {
-        "k": extents(problem.k),
-        "n": extents(problem.n),
-        "nr": nr,
-        "images": extents(images),
-        "image_stride": extents(problem.k * problem.n),
-        "b_row": extents(problem.b.row),
-        "b_column": extents(problem.b.column),
-    }
-    whole = contiguous(packed, (*kind.shape[:-2], panel))
-    seen = Access(packed, whole.shape[:-1], whole.strides[:-1]).broadcast(problem.batch)
-    assert seen is not None
-    step = launch(Kernel("pack", params), problem.group, (problem.b.value,), (packed,), extents)
-    return packed, seen.strides, step
 
 
 def to_bf16(array: NDArray[Any]) -> NDArray[np.uint16]:

@@ -25,7 +25,7 @@ from ...ir.target import Target
 from ..registry import lowering
 from . import tiles as tiling
 from .epilogue import Axes, Epilogue, of_group
-from .matmul import SMALL_WORK
+from .problem import SMALL_WORK
 
 FEW = 8
 """Maximum number of rows for which weights are unpacked in registers."""

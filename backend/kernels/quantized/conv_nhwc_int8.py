@@ -27,7 +27,8 @@ from ..conv.planes import plane_step
 from ..conv.problem import SMALL_PLANES, ConvProblem, Window, known, window_of
 from ..gemm import tiles as tiling
 from ..gemm.epilogue import Axes, Epilogue, Operand
-from ..gemm.matmul import SMALL_WORK, pack_columns, prefetched_lines
+from ..gemm.matmul import pack_columns, prefetched_lines
+from ..gemm.problem import SMALL_WORK
 from ..gemm.tiles import Precision
 from ..registry import lowering
 from .requantize import Operands, Sums, pack_words, requantized_epilogue

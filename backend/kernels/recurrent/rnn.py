@@ -19,7 +19,8 @@ from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
 from ..gemm.epilogue import Epilogue, Operand
-from ..gemm.matmul import SMALL_WORK, UNBATCHED, GemmProblem, Matrices, gemm_steps
+from ..gemm.matmul import gemm_steps
+from ..gemm.problem import SMALL_WORK, UNBATCHED, GemmProblem, Matrices
 from ..registry import lowering
 
 _GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}

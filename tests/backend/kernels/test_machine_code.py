@@ -88,6 +88,15 @@ def test_depthwise_filters_load_each_vector_once(measured: Measured) -> None:
             assert counts.loads == 3 * (rows + 2)
 
 
+def test_dot_products_load_each_vector_once(measured: Measured) -> None:
+    """A step is R x n products of R vectors of A and n of B; sums stay in registers."""
+    found = [(loop.kernel.params, counts) for loop, counts in measured if loop.label.startswith("dot")]
+    assert len(found) == 2
+    for params, counts in found:
+        rows, columns, unroll = params["rows"], params["n"], params["unroll"]
+        assert counts == Counts(unroll * rows * columns, unroll * (rows + columns), 0, 0, 0, 0)
+
+
 def test_padding_of_lines_is_stored_by_vectors(tmp_path: Path) -> None:
     """A line ends in a few zeros: `rep stos` for each of them takes longer than the average of its windows."""
     if shutil.which("gcc") is None or machine_code.find_disassembler() is None or platform.machine() != "x86_64":
