@@ -17,7 +17,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...engine.ir import symbolic
-from ...engine.ir.graph import TensorType, ValueType
+from ...engine.ir.graph import DType, TensorType, ValueType
 from ...engine.ir.symbolic import Dim
 from ..ir.dataflow import reads, writes
 from ..ir.kernel import Kernel
@@ -92,10 +92,10 @@ class _Layout(_Plan):
         parts: list[_Part] = []
         for value, offset in zip(join.parts, join.offsets, strict=True):
             assert isinstance(offset, int)
-            parts.append(_Part(value, self._row_stride(value), offset // 4))
+            parts.append(_Part(value, self._row_stride(value), offset // self._itemsize(join.output)))
         found: list[_Part] = []
         while parts:
-            count = _covering(parts, views)
+            count = _covering(parts, views, self._itemsize(join.output))
             view = views[parts[0].value] if count else None
             found.append(_Part(view.input, view.leading_dimension, parts[0].at) if view else parts[0])
             del parts[: count or 1]
@@ -151,6 +151,14 @@ class _Layout(_Plan):
         last = (self.type(value).shape or (None,))[-1]
         return last if isinstance(last, int) else None
 
+    def _dtype(self, value: str) -> DType:
+        dtype = self.type(value).dtype
+        assert dtype is not None
+        return dtype
+
+    def _itemsize(self, value: str) -> int:
+        return self._dtype(value).bits // 8
+
     def _row_stride(self, value: str) -> int:
         found = self.row_stride.get(value) or self._length(value)
         assert found is not None
@@ -195,9 +203,9 @@ class _Layout(_Plan):
         if item.output in self.row_stride:
             return replace(item, leading_dimension=0)
         assert isinstance(item.offset, int)
-        read = Columns(item.input, self._row_stride(item.input), item.offset // 4)
+        read = Columns(item.input, self._row_stride(item.input), item.offset // self._itemsize(item.input))
         write = Columns(item.output, self._row_stride(item.output))
-        return copy_columns([(read, write, self._shape(item.output))], item.nodes)
+        return copy_columns([(read, write, self._shape(item.output))], self._dtype(item.output), item.nodes)
 
     def _join(self, item: Join, number: int) -> Iterator[Item]:
         """Yield a join after the copies that it needs; with no operand written in place, only the copies."""
@@ -215,17 +223,18 @@ class _Layout(_Plan):
                     target = Columns(names[-1], row_stride)
                 moves.append((Columns(part.value, self._row_stride(part.value)), target, self._shape(part.value)))
         if moves:
-            yield copy_columns(moves, item.nodes)
+            yield copy_columns(moves, self._dtype(item.output), item.nodes)
         if not alone:
-            yield Join(tuple(names), tuple(part.at * 4 for part in self.parts[number]), item.output, item.nodes)
+            offsets = tuple(part.at * self._itemsize(item.output) for part in self.parts[number])
+            yield Join(tuple(names), offsets, item.output, item.nodes)
 
 
-def _covering(parts: Sequence[_Part], views: Mapping[str, View]) -> int:
+def _covering(parts: Sequence[_Part], views: Mapping[str, View], itemsize: int) -> int:
     """Return the number of leading parts that are all columns of one value in order; 0 if they are not."""
     done, first = 0, views.get(parts[0].value)
     for count, part in enumerate(parts, 1):
         view = views.get(part.value)
-        if first is None or view is None or view.input != first.input or view.offset != done * 4:
+        if first is None or view is None or view.input != first.input or view.offset != done * itemsize:
             return 0
         done += part.length
         if done == first.leading_dimension:

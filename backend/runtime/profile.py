@@ -259,7 +259,7 @@ def _plain(op: str) -> str:
     It is `Conv` for `rewrite.ChannelsLastConv`, whose weights have the same order, and `MatMul` for
     `rewrite.MatMulBf16`."""
     domain, _, name = op.rpartition(".")
-    plain = name.removeprefix("ChannelsLast").removesuffix("Bf16")
+    plain = name.removeprefix("ChannelsLast").removeprefix("Image").removesuffix("Bf16")
     return plain if domain == "rewrite" and plain != name else op
 
 

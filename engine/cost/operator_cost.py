@@ -113,6 +113,8 @@ _NORMS = _by_operator(
     }
 )
 """Flops per element of normalizations and what else passes over whole rows."""
+_L2_BYTES = 32.0
+"""Bytes that a core reads per cycle from its second-level cache."""
 UNKNOWN_ELEMENTS = 4096.0
 """Assumed number of elements of a tensor of unknown shape."""
 
@@ -131,6 +133,13 @@ def _ints(attrs: Attrs, name: str) -> tuple[int, ...]:
     """Return an attribute that is a list of integers; empty where it is absent."""
     found = attrs.get(name)
     return tuple(v for v in found if isinstance(v, int)) if isinstance(found, tuple) else ()
+
+
+def _is_half(to: AttrValue | None, inputs: Types) -> bool:
+    """Whether a Cast rounds to 16-bit floats, or widens them."""
+    source = inputs[0].dtype if inputs and isinstance(inputs[0], TensorType) else None
+    halves = (DType.F16, DType.BF16)
+    return to in [d.onnx for d in halves] or (to == DType.F32.onnx and source in halves)
 
 
 @dataclass(slots=True)
@@ -196,8 +205,8 @@ class Estimator:
         first = self.elements(inputs[0]) if inputs else 0.0
         if op in _VIEWS or (op == "Transpose" and self._moves_nothing(attrs, inputs)):
             return Work(Kind.VIEW, 0.0, 1.0, (0.0,) * len(reads), 0.0)
-        if op == "Cast" and self.lanes and attrs.get("to") in (DType.F16.onnx, DType.BF16.onnx):
-            return Work(Kind.POINTWISE, 0.0, 1.0, reads, writes)  # storing half the bytes makes up for the rounding
+        if op == "Cast" and self.lanes and _is_half(attrs.get("to"), inputs):
+            return Work(Kind.POINTWISE, 0.0, 1.0, reads, writes)  # half the bytes make up for rounding and widening
         if op in _POINTWISE:
             return Work(Kind.POINTWISE, _POINTWISE[op] * size, 0.25, reads, writes)
         if op in _MOVEMENT:
@@ -279,6 +288,12 @@ def _conv(e: Estimator, a: Application, dtype: str = "f32", last: bool = False, 
     if weights and len(weights) > 1 and weights[1] % 2 and e.rate("bf16") <= e.rate("bf16 vectors"):
         return flops, efficiency / 4  # no whole words: tiles have a kernel for it, vectors have none
     return flops, efficiency * e.rate("bf16 vectors" if grouped else "bf16")
+
+
+def _image_conv(e: Estimator, a: Application) -> tuple[float, float]:
+    """Convolution from NCHW to NHWC layout, of which only tiles have a kernel."""
+    flops, efficiency = _conv(e, a, "bf16", last=True)
+    return flops, efficiency if e.rate("bf16") > e.rate("bf16 vectors") else efficiency / 8
 
 
 def _conv_cycles(e: Estimator, a: Application, dtype: str, last: bool, weight: int) -> tuple[float, float]:
@@ -395,6 +410,8 @@ def _pool(e: Estimator, a: Application, last: bool = False) -> tuple[float, floa
         return float(window) * size, 0.2
     if last and shape:
         took = conv_cycles.pool_nhwc(window, size, shape[-1], e.lanes)
+        saved = (4.0 * e.elements(a.inputs[0]) - e.nbytes(a.inputs[0])) / _L2_BYTES
+        took = max(took / 2, took - saved)
     else:
         took = conv_cycles.pool_nchw(window, size, e.lanes)
     return window * size, window * size / (4.0 * e.lanes * took)
@@ -411,6 +428,7 @@ _COMPLEX: dict[str, Callable[..., tuple[float, float]]] = _by_operator(
         partial(_conv, last=True): "rewrite.ChannelsLastConv",
         partial(_conv, dtype="bf16"): "rewrite.ConvBf16",
         partial(_conv, dtype="bf16", last=True): "rewrite.ChannelsLastConvBf16",
+        _image_conv: "rewrite.ImageConvBf16",
         partial(_conv, dtype="int8"): "ConvInteger",
         partial(_conv, dtype="int8", weight=3): "QLinearConv",
         partial(_conv, dtype="int8", last=True): "rewrite.ChannelsLastConvInteger",

@@ -4,7 +4,9 @@ from itertools import count
 
 OWN_DOMAIN = "rewrite"
 """Domain of the operators that rule files declare without a domain."""
-LOWER_PRECISION = frozenset(f"{OWN_DOMAIN}.{name}" for name in ("MatMulBf16", "ConvBf16", "ChannelsLastConvBf16"))
+LOWER_PRECISION = frozenset(
+    f"{OWN_DOMAIN}.{name}" for name in ("MatMulBf16", "ConvBf16", "ChannelsLastConvBf16", "ImageConvBf16")
+)
 """Operators of the standard library that multiply in a lower precision than that of their operands."""
 CHANNELS_LAST = frozenset(
     f"{OWN_DOMAIN}.ChannelsLast{name}"

@@ -64,6 +64,18 @@ V_INLINE void n_store_bf16_n(v_bf16 *p, vf v, int n) {
 #endif
 }
 
+/* VL pixels of two words, of which one vector has the first and one the second, in order */
+V_INLINE void n_store_pixels(float *p, vf first, vf second, int n) {
+  const vf low = V_SHUFFLE(first, second, V_ZIP_LOW), high = V_SHUFFLE(first, second, V_ZIP_HIGH);
+  if (n >= VL) {
+    vstore(p, low), vstore(p + VL, high);
+    return;
+  }
+  const int rest = 2 * n - VL;
+  vstore_n(p, low, rest < 0 ? 2 * n : VL);
+  if (rest > 0) vstore_n(p + VL, high, rest);
+}
+
 /* `n` numbers as (n + 1) / 2 words; an odd one is followed by a zero */
 K_INLINE void n_row_bf16(const float *restrict from, float *restrict to, int64_t n) {
   int64_t i = 0;

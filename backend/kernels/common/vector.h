@@ -81,15 +81,23 @@ V_INLINE void vstore(real *p, vf v) { *(vf_any *)p = v; }
 #if VL == 2
 #define V_EVEN 0, 2
 #define V_ODD 1, 3
+#define V_ZIP_LOW 0, 2
+#define V_ZIP_HIGH 1, 3
 #elif VL == 4
 #define V_EVEN 0, 2, 4, 6
 #define V_ODD 1, 3, 5, 7
+#define V_ZIP_LOW 0, 4, 1, 5
+#define V_ZIP_HIGH 2, 6, 3, 7
 #elif VL == 8
 #define V_EVEN 0, 2, 4, 6, 8, 10, 12, 14
 #define V_ODD 1, 3, 5, 7, 9, 11, 13, 15
+#define V_ZIP_LOW 0, 8, 1, 9, 2, 10, 3, 11
+#define V_ZIP_HIGH 4, 12, 5, 13, 6, 14, 7, 15
 #else
 #define V_EVEN 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30
 #define V_ODD 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31
+#define V_ZIP_LOW 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23
+#define V_ZIP_HIGH 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31
 #endif
 
 /* ---- what each instruction set has in its own way ----

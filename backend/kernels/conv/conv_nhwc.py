@@ -76,12 +76,20 @@ def lower_conv_nhwc(group: Group, ctx: Context) -> list[Step] | None:
     return [conv_step(problem, ctx)]
 
 
-def _by_planes(problem: ConvProblem, ctx: Context) -> Step | None:
+@lowering("rewrite.ImageConvBf16")
+def lower_image_conv(group: Group, ctx: Context) -> list[Step] | None:
+    """Convolution of NCHW images of few channels with an NHWC result, by AMX: the copy to planes rounds x."""
+    problem = read_conv(group, ctx, nhwc=True)
+    step = None if problem is None else _by_planes(problem, ctx, channels_first=True)
+    return [step] if step else None
+
+
+def _by_planes(problem: ConvProblem, ctx: Context, channels_first: bool = False) -> Step | None:
     """Return the step that reads the taps in planes of the input, None where others are faster."""
     groups, m, window = problem.groups, problem.m, problem.window
     taps = problem.w.reshape(groups, m, problem.channels, window.taps).transpose(0, 3, 2, 1)
     zeros = {"zero": "0", "zero_point": None, "start": False}
-    return plane_step(problem, pair_rows(taps), (problem.x,), zeros, ctx)
+    return plane_step(problem, pair_rows(taps), (problem.x,), zeros, ctx, channels_first=channels_first)
 
 
 def _by_window(problem: ConvProblem, ctx: Context) -> Step | None:

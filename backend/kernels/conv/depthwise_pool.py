@@ -43,7 +43,7 @@ def lower_pool(group: Group, ctx: Context) -> list[Step] | None:
     if largest and x.dtype in (DType.U8, DType.I8):
         return _pool_int8(group, window, channels, signed=x.dtype is DType.I8, nhwc=nhwc)
     axes = Axes(out.shape, 1, len(out.shape) - 1 if nhwc else 2)
-    narrow = largest and nhwc and x.dtype is DType.BF16 and ctx.real is DType.F32
+    narrow = nhwc and x.dtype is DType.BF16 and ctx.real is DType.F32
     epilogue = of_group(group, ctx, axes, half=nhwc) if narrow or x.dtype is ctx.real else None
     if epilogue is None or (nhwc and not fits_table(window)):
         return None

@@ -29,6 +29,8 @@ from .problem import ConvProblem, Window, known
 
 FEW = 8
 """Largest number of input channels of which columns stay as they lie, so that a line of the filter is one run."""
+WIDENED = 4
+"""Largest number of channels of NCHW images, in whole words, that the copy to planes interleaves."""
 SHARE = 3
 """Share of the second-level cache, as a divisor, for the planes of a block."""
 
@@ -90,11 +92,12 @@ def plane_step(
     *,
     in_place: bool = True,
     leads: bool = True,
+    channels_first: bool = False,
 ) -> Step | None:
     """Return the step, None where the CPU has no AMX for it, or vectors or a copy per tap are faster.
 
     `words` are the weights, [groups, taps, words of a tap, M / groups], `inputs` those before them, `params` the
-    parameters of zero points; y has a leading dimension if `leads`."""
+    parameters of zero points; y has a leading dimension if `leads`. With `channels_first`, x is NCHW and f32."""
     window, target, epilogue, groups = problem.window, ctx.target, problem.epilogue, problem.groups
     size = 4 // problem.precision.value
     c = problem.precision.words(problem.channels) * problem.precision.value
@@ -102,6 +105,8 @@ def plane_step(
     if not flat or window.taps == 1:
         return None
     planes = Planes.of(window, c)
+    if channels_first and (problem.groups > 1 or c > WIDENED or planes.count != window.stride[1]):
+        return None  # columns that do not stay as they lie
     rows, columns, choice = blocking(problem, planes, ctx)
     if not choice.amx:
         return None
@@ -114,6 +119,7 @@ def plane_step(
     all_params = {
         **problem.params(problem.channels * groups, extents),
         "bytes": size,
+        "channels_first": channels_first,
         "runs": [[run.plane, run.line, run.column, len(run.taps)] for run in planes.runs],
         "lines": planes.lines,
         "columns": planes.columns,
@@ -127,6 +133,7 @@ def plane_step(
         **params,
     }
     leading = epilogue.row_leading_dimensions(problem.channels * groups, problem.m * groups) if leads else ()
+    leading = leading[channels_first:]
     kernel, work = Kernel("conv_planes", all_params), serial_below(problem.macs(k), SMALL_WORK)
     constants = (*inputs, ctx.add_constant(packed, "packed"))
     return problem.launch(kernel, constants, extents, work, in_place, scratch=scratch, leading_dimensions=leading)

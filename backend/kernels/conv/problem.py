@@ -209,8 +209,10 @@ def read_conv(group: Group, ctx: Context, *, nhwc: bool = False, transposed: boo
     if weights is None or weights.type.dtype is not ctx.real or not weights.array.size:
         return None
     w, groups = weights.array, int_attr(node, "group", 1)
-    window = window_of(node, x, out, w.shape[2:], nhwc=nhwc, transposed=transposed)
     stored = DType.BF16 if nhwc and bf16 else ctx.real
+    if node.op == "rewrite.ImageConvBf16" and x.dtype is ctx.real and x.shape:  # the kernel rounds and transposes x
+        x = TensorType(stored, (x.shape[0], *x.shape[2:], x.shape[1]))
+    window = window_of(node, x, out, w.shape[2:], nhwc=nhwc, transposed=transposed)
     if window is None or x.dtype is not stored or out.shape is None or groups < 1 or w.shape[0] % groups:
         return None
     addend = None

@@ -283,7 +283,11 @@ def packed_gemm_step(
     kernel = Kernel("gemm", params)
     inputs = (a, ctx.add_constant(pack_columns(words[None], nr, lanes), "packed"), *epilogue.values)
     in_place = () if kc else epilogue.in_place(2)
-    return launch(kernel, group, inputs, (epilogue.output,), extents, work, in_place=in_place)
+    leading = (LeadingDimension(len(inputs), n, ((("c_row",), 1),)), *epilogue.leading_dimensions(2, n))
+    if choice.amx and not pads and precision is Precision.BF16:  # tiles load rows at any distance in bytes
+        leading = (LeadingDimension(0, 2 * k, ((("tiles", "a_bytes"), 2),)), *leading)
+    outputs = (epilogue.output,)
+    return launch(kernel, group, inputs, outputs, extents, work, in_place=in_place, leading_dimensions=leading)
 
 
 def prefetched_lines(choice: Tiles, target: Target, m: Dim, n: Dim, k: Dim) -> int:

@@ -81,9 +81,9 @@ class Columns:
         return Access(self.value, tuple(shape), rows.strides, self.offset)
 
 
-def copy_columns(moves: Sequence[tuple[Columns, Columns, Sequence[Dim]]], nodes: tuple[str, ...]) -> Step:
-    """Return the step that copies f32 tensors of these shapes, columns of one value to columns of another."""
-    return _copy([(read.access(shape), write.access(shape)) for read, write, shape in moves], WORDS[32], nodes)
+def copy_columns(moves: Sequence[tuple[Columns, Columns, Sequence[Dim]]], dtype: DType, nodes: tuple[str, ...]) -> Step:
+    """Return the step that copies tensors of these shapes and one type, columns of one value to those of another."""
+    return _copy([(read.access(shape), write.access(shape)) for read, write, shape in moves], WORDS[dtype.bits], nodes)
 
 
 def _part(read: Access, write: Access, extents: Extents, itemsize: int) -> dict[str, Any]:
@@ -183,9 +183,9 @@ def lower_concat(node: Node, ctx: Context) -> Sequence[Step | Join] | None:
     if steps is None or dtype is None:
         return steps
     ld = _leading_dimension(dtype, out.shape, axis)
-    if ld and all(isinstance(read.shape[-1], int) for read, _ in parts):
-        return [Join(node.inputs, tuple(w.offset * 4 for _, w in parts), node.outputs[0], (node.name,), ld)]
     offsets = tuple(write.offset * dtype.numpy.itemsize for _, write in parts)
+    if ld and all(isinstance(read.shape[-1], int) for read, _ in parts):
+        return [Join(node.inputs, offsets, node.outputs[0], (node.name,), ld)]
     outermost = all(d == 1 for d in out.shape[:axis])
     if not outermost or not all(divides(offset, ALIGNMENT) for offset in offsets):
         return steps
@@ -201,7 +201,7 @@ def _parts(whole: Access, axis: int, lengths: Sequence[Dim]) -> list[Access]:
 def _leading_dimension(dtype: DType | None, shape: Sequence[Dim], axis: int) -> int:
     """Return the row length if parts along an axis are columns that kernels may read and write in place, else 0."""
     length = shape[axis]
-    columns = dtype is DType.F32 and axis == len(shape) - 1 and any(d != 1 for d in shape[:-1])
+    columns = dtype in (DType.F32, DType.BF16) and axis == len(shape) - 1 and any(d != 1 for d in shape[:-1])
     return length if columns and isinstance(length, int) else 0
 
 
@@ -215,9 +215,11 @@ def lower_split(node: Node, ctx: Context) -> Sequence[Step | View] | None:
         return None
     reads = zip(node.outputs, _parts(x, axis, sizes), strict=False)
     parts = [(read, contiguous(value, read.shape)) for value, read in reads if value]
-    ld = _leading_dimension(ctx.type(node.inputs[0]).dtype, x.shape, axis)
-    if ld and all(isinstance(size, int) for size in sizes):
-        return [View(x.value, write.value, read.offset * 4, (node.name,), ld) for read, write in parts]
+    dtype = ctx.type(node.inputs[0]).dtype
+    ld = _leading_dimension(dtype, x.shape, axis)
+    if ld and dtype is not None and all(isinstance(size, int) for size in sizes):
+        itemsize = dtype.numpy.itemsize
+        return [View(x.value, write.value, read.offset * itemsize, (node.name,), ld) for read, write in parts]
     return _copied(node, ctx, parts)
 
 
@@ -252,8 +254,10 @@ def lower_slice(node: Node, ctx: Context) -> Sequence[Step | View] | None:
         first = slice_bound(start, extent, 0, extent if step > 0 else extent - 1)
         read = read.sliced(axis, first, step, shape[axis])
     if list(steps) == [1] and isinstance(shape[-1], int) and isinstance(read.offset, int):
-        if ld := _leading_dimension(ctx.type(read.value).dtype, _whole(read.value, ctx).shape, axis):
-            return [View(read.value, node.outputs[0], read.offset * 4, (node.name,), ld)]
+        dtype = ctx.type(read.value).dtype
+        ld = _leading_dimension(dtype, _whole(read.value, ctx).shape, axis)
+        if ld and dtype is not None:
+            return [View(read.value, node.outputs[0], read.offset * dtype.numpy.itemsize, (node.name,), ld)]
     return _moved(node, ctx, read)
 
 

@@ -137,6 +137,14 @@ def channels_last(call: Call) -> Types:
     return [TensorType(data.dtype, None if shape is None else (shape[0], *shape[2:], shape[1]))]
 
 
+@rule("rewrite.ImageConvBf16")
+def image_conv(call: Call) -> Types:
+    """A Conv from NCHW to NHWC layout."""
+    result = RULES["Conv"](replace(call, op="Conv"))[0]
+    shape = result.shape if isinstance(result, TensorType) else None
+    return [TensorType(call.dtype(), None if shape is None else (shape[0], *shape[2:], shape[1]))]
+
+
 @shape_rule("GlobalAveragePool GlobalMaxPool GlobalLpPool")
 def global_pool(call: Call, shape: Shape) -> Shape:
     """A number for each channel; the spatial dims become 1."""

@@ -306,6 +306,45 @@ def test_conv_of_an_odd_number_of_channels(machine: Target, case: Convolution) -
         close(harness.run(graph, feeds, threads=threads, target=machine)["y"], np.moveaxis(sums, 1, -1) + bias, False)
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        Convolution((1, 3, 40, 41), 64, 7, 2, 3, 1, "conv_planes"),
+        Convolution((2, 3, 21, 40), 40, 3, 2, 1, 1, "conv_planes"),
+        Convolution((1, 4, 19, 75), 33, 3, 1, 2, 1, "conv_planes"),
+        Convolution((1, 2, 30, 17), 16, 5, 1, 0, 1, "conv_planes"),
+        Convolution((1, 1, 20, 30), 64, 5, 3, 0, 1, "conv_planes"),
+        Convolution((2, 3, 40, 501), 64, 5, 2, 2, 1, "conv_planes"),
+    ],
+)
+def test_conv_of_images(machine: Target, case: Convolution) -> None:
+    """Channels first and in f32: the kernel for AMX rounds and interleaves them; others have the parts of it."""
+    x, w, bias, sums = case.operands()
+    graph = harness.make_graph(
+        [Node("rewrite.ImageConvBf16", ("x", "w", "b"), ("y",), case.attrs)], {"x": x}, constants={"w": w, "b": bias}
+    )
+    if "amx_bf16" not in machine.features:
+        assert harness.lower(graph, target=machine)[0] is None
+        return
+    for target in (machine, replace(machine, l2=16 << 10)):
+        case.check_template(graph, target)
+        for threads in (1, 3):
+            got = harness.run(graph, {"x": x}, threads=threads, target=target)["y"]
+            close(got, np.moveaxis(sums, 1, -1) + bias, False)
+
+
+@pytest.mark.parametrize("pool", ["Max", "Average"])
+def test_pools_of_rounded_images(machine: Target, pool: str) -> None:
+    x = floats(2, 9, 11, 40)
+    attrs = {"kernel_shape": (3, 2), "strides": (2, 1), "pads": (1, 0, 1, 1)}
+    feeds = {"x": halves(x)}
+    node = Node(f"rewrite.ChannelsLast{pool}Pool", ("x",), ("y",), attrs)
+    got = harness.run(harness.make_graph([node], feeds), feeds, target=machine)["y"]
+    wide = {"x": widened(x).astype(np.float32)}
+    expected = harness.run(harness.make_graph([node], wide), wide, target=machine)["y"]
+    np.testing.assert_array_equal(np.asarray(got).view(np.uint16), to_bf16(expected))
+
+
 @pytest.mark.parametrize("op", ["rewrite.ChannelsLastConv", "MatMul", "rewrite.ChannelsLastMaxPool", "depthwise"])
 def test_products_in_f32_are_rounded_as_they_are_stored(machine: Target, op: str) -> None:
     x = floats(1, 15, 14, 36)

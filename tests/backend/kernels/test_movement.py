@@ -136,7 +136,7 @@ def test_long_rows() -> None:
 
 def test_copies_of_long_rows_share_a_kernel() -> None:
     def step(leading: int, *shape: int) -> Step:
-        return copy_columns([(Columns("x", leading, 8), Columns("y", shape[-1]), shape)], ())
+        return copy_columns([(Columns("x", leading, 8), Columns("y", shape[-1]), shape)], DType.F32, ())
 
     first, second = step(960, 7, 480), step(700, 9, 192)
     assert first.kernel == second.kernel

@@ -200,3 +200,57 @@ def test_bundles_hold_columns(tmp_path: Path) -> None:
     expected = oracle(case)
     program = compile_graph(channels_last(case, expected, None), threads=2)
     agree(load(program.save(tmp_path / "m.rewrite")), case, expected)
+
+
+def test_columns_of_rounded_channels() -> None:
+    """In bf16, with whole numbers that it has: tiles of AMX read and write columns, vectors of words read copies."""
+    to, back = {"to": DType.BF16.onnx}, {"to": DType.F32.onnx}
+    conv = "rewrite.ChannelsLastConvBf16"
+    nodes = [
+        node(conv, "x w", "a"),
+        node("Cast", "a", "p", **to),
+        node("Split", "p sizes", "p0 p1 p2", axis=3),
+        node(conv, "p1 v", "b", pads=PADS),
+        node("Cast", "b", "q", **to),
+        node("Concat", "p0 p1 p2 q", "joined", axis=3),
+        node("Cast", "joined", "wide", **back),
+        node("Relu", "wide", "r"),
+        node("Cast", "r", "positive", **to),
+        node(conv, "positive u", "y"),
+        node(conv, "p2 t", "z"),
+    ]
+
+    def sparse(*shape: int) -> Array:
+        return np.asarray(RNG.integers(-1, 2, shape) * (RNG.random(shape) < 0.06), np.float32)
+
+    constants = {
+        "w": sparse(48, 32, 1, 1),
+        "v": sparse(20, 16, 3, 3),
+        "u": sparse(40, 68, 1, 1),
+        "t": sparse(50, 17, 1, 1),
+        "sizes": ints(17, 16, 15),
+    }
+    constants["t"] = constants["t"][:, :15]
+    x = np.asarray(RNG.integers(-2, 3, (2, 9, 11, 32)), np.float32)
+
+    def pointwise(image: Array, weights: str) -> Array:
+        return np.asarray(image @ constants[weights][:, :, 0, 0].T)
+
+    parts = pointwise(x, "w")
+    views = np.lib.stride_tricks.sliding_window_view(
+        np.pad(parts[..., 17:33], ((0, 0), (1, 1), (1, 1), (0, 0))), (3, 3), (1, 2)
+    )
+    joined = np.concatenate([parts, np.einsum("nhwcij,mcij->nhwm", views, constants["v"])], -1)
+    assert 8 < np.abs(joined).max() <= 256
+    expected = {"y": pointwise(np.maximum(joined, 0), "u"), "z": pointwise(parts[..., 33:], "t")}
+    feeds = {"x": x.astype(DType.BF16.numpy)}
+    graph = harness.make_graph(nodes, feeds, constants=constants, outputs=("y", "z"))
+    for target in ("native", "avx2", "portable"):
+        if not runs_here(make_target(target)):
+            continue
+        for threads in (1, 3):
+            program = compile_graph(graph, threads=threads, target=target)
+            if "amx_bf16" in make_target(target).features:
+                assert copies(program) == 0
+            for name, found in program.run(feeds).items():
+                np.testing.assert_array_equal(found, expected[name], err_msg=f"{target} {threads} {name}")
