@@ -6,11 +6,14 @@ import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from ..engine.onnx_io.detached_model import DetachedModel
 from ..errors import UserError
 from .ir_models import detached
+from .translation_cache import operator_names, translated
 
 if TYPE_CHECKING:
     import torch
@@ -82,8 +85,8 @@ def random_operators(module: torch.fx.GraphModule) -> list[str]:
 
 def missing_operators(module: torch.fx.GraphModule) -> list[str]:
     """Return the operators of a graph that the exporter does not know."""
-    known = translator().registry
-    return _operators(module, lambda node: not known.is_registered(node.target))
+    known = translator().operators
+    return _operators(module, lambda node: node.target.name() not in known)
 
 
 def _operators(module: torch.fx.GraphModule, chosen: Callable[[Any], bool]) -> list[str]:
@@ -116,21 +119,45 @@ class Translator:
     def __init__(self) -> None:
         from torch.onnx._internal.exporter import _core, _decomp, _fx_passes, _registration
 
-        self._core, self._passes = _core, _fx_passes
-        with quiet():
-            self.registry = _registration.ONNXRegistry.from_torchlib()
-        known = set(_decomp.get_onnx_implemented_overloads(self.registry))
-        table = _decomp.create_onnx_friendly_decomposition_table(known)
+        self._core, self._passes, self._registration, self._decomp = _core, _fx_passes, _registration, _decomp
+        self.operators = operator_names(self._registered)
+        """Names of the operators that have a translation."""
+        table = _decomp.create_onnx_friendly_decomposition_table(_Operators(self.operators))
         self.decompositions: dict[Any, Any] = {op: made for op, made in table.items() if "::lift" not in op.name()}
         """Decompositions of operators that have no translation of their own. Tracing itself replaces `lift_fresh`."""
 
-    def model(self, program: torch.export.ExportedProgram) -> DetachedModel:
-        """Translate a program whose graph is functional and decomposed. Raises the exporter's errors."""
+    @cached_property
+    def _registry(self) -> Any:
+        """The exporter's table, which takes a second to make."""
+        with quiet():
+            return self._registration.ONNXRegistry.from_torchlib()
+
+    def _registered(self) -> list[str]:
+        import torch
+
+        found = self._decomp.get_onnx_implemented_overloads(self._registry)
+        return [op.name() for op in found if isinstance(op, torch._ops.OperatorBase)]
+
+    def model(self, graph: torch.fx.GraphModule, program: Callable[[], torch.export.ExportedProgram]) -> DetachedModel:
+        """Translate a functional and decomposed graph, which `program` wraps. Raises the exporter's errors."""
+        return translated(graph.graph, lambda: self._translate(program()))
+
+    def _translate(self, program: torch.export.ExportedProgram) -> DetachedModel:
         with exporting():
             self._passes.insert_type_promotion_nodes(program.graph_module)
             self._passes.remove_assertion_nodes(program.graph_module)
-            found = self._core._exported_program_to_onnx_program(program, registry=self.registry)
+            found = self._core._exported_program_to_onnx_program(program, registry=self._registry)
             return detached(found.model)
+
+
+@dataclass(frozen=True, slots=True)
+class _Operators:
+    """The set of the operators with these names, as far as PyTorch asks."""
+
+    names: frozenset[str]
+
+    def __contains__(self, op: Any) -> bool:
+        return hasattr(op, "name") and op.name() in self.names
 
 
 _translators: list[Translator] = []

@@ -33,7 +33,7 @@ LIMIT = 512 << 20
 """Default size bound of compiled kernels, in bytes; $REWRITE_CACHE_LIMIT_MB overrides it."""
 SHARES: Mapping[str, float] = {
     "kernels": 1, "headers": 1 / 2, "programs": 4, "rules": 1 / 8, "libraries": 1 / 8, "analysis": 1 / 16,
-    "soundness": 1 / 16, "mutants": 1 / 8,
+    "soundness": 1 / 16, "mutants": 1 / 8, "translations": 1 / 8,
 }  # fmt: skip
 """All namespaces, each with its size bound as a multiple of the limit."""
 _PATTERNS = {"kernels": "*/*.so"}

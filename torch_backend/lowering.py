@@ -57,7 +57,7 @@ def lower(graph: fx.GraphModule, weights: Mapping[int, torch.Tensor]) -> Lowered
     if not split.computed:
         return None
     body = split.body(weights)
-    proto = translator().model(_exported(body.module))
+    proto = translator().model(body.module, lambda: _exported(body.module))
     initializers = {body.names[number]: as_array(tensor) for number, tensor in weights.items() if number in body.names}
     initializers |= {name: as_array(tensor) for name, tensor in body.constants.items()}
     inputs = [item for item in body.inputs if item.argument not in weights]
