@@ -38,6 +38,9 @@ WEIGHTS = 4 / 7.0
 """Cycles to read a weight from memory."""
 GATHER, TURN, PAIR = 2.0, 3.0, 1.5
 """Cycles to gather a vector of inputs, to transpose an output, and to round a vector of inputs to paired bf16."""
+AHEAD = 4096
+"""Bytes by which weights are fetched ahead of products where they come from memory. The hardware's prefetchers stop at
+the end of each page."""
 CHUNK = 64
 """Rows of inputs that are gathered before they are rounded to bf16."""
 
@@ -194,6 +197,9 @@ class _Panels:
         scratch = 0 if self.direct else -(-params["floats"] * self.ctx.target.element_bytes // 64) * 64
         tiles = choice.params("1", str(choice.mr), str(choice.mr * self.depth), b_k, b_k)
         tiles |= {"dot": problem.precision.dot(weights_first=True), "out": problem.epilogue.c}
+        target = self.ctx.target
+        if problem.groups * problem.m * self.depth * target.element_bytes > target.l2 // 4:
+            tiles["ahead"] = AHEAD
         kernel = Kernel("conv", {**params, "scratch": scratch, "tiles": tiles})
         inputs = (problem.x, self.ctx.add_constant(pack_rows(problem, choice.mr), "packed"))
         work = serial_below(problem.macs(problem.k), SMALL_WORK)

@@ -113,6 +113,32 @@ def test_padding_of_lines_is_stored_by_vectors(tmp_path: Path) -> None:
     assert not [at for code in functions.values() for at in code if at.mnemonic.startswith("stos")]
 
 
+@pytest.mark.parametrize("isa", ["avx512", "avx2"])
+@pytest.mark.parametrize(("channels", "fetched"), [(768, 1), (64, 0)])
+def test_weights_from_memory_are_fetched_ahead(isa: str, channels: int, fetched: int, tmp_path: Path) -> None:
+    """A step of k fetches one line of large weights, a page ahead, and else consists of what a register tile needs."""
+    if shutil.which("gcc") is None or machine_code.find_disassembler() is None or platform.machine() != "x86_64":
+        pytest.skip("counts are those of gcc for x86-64")
+    target = replace(make_target(isa), l2=2 << 20)
+    graph = harness.make_graph(
+        [Node("Conv", ("x", "w"), ("y",))],
+        {"x": np.ones((1, channels, 320), np.float32)},
+        constants={"w": np.ones((channels, channels, 1), np.float32)},
+    )
+    items, _ = harness.lower(graph, target=target)
+    (kernel,) = (item.kernel for item in items or () if isinstance(item, Step))
+    assert kernel.template == "conv"
+    rows, vectors = (kernel.params["tiles"][name] for name in ("mr", "nv"))
+    functions = machine_code.compiled([kernel], target, tmp_path)
+    (code,) = (code for name, code in functions.items() if re.search(rf"_{rows}x{vectors}(\.\w+)*$", name))
+    body = max(machine_code.loops(code), key=len)
+    lines = -(-vectors * target.vector_bytes // 64) if "near" in kernel.params["tiles"] else 0  # of the inputs
+    assert sum(at.mnemonic == "prefetcht0" for at in body) == lines + fetched
+    counts = machine_code.count(body, code)
+    assert (counts.products, counts.loads, counts.broadcasts) == (rows * vectors, vectors, rows)
+    assert counts.stack <= 2
+
+
 @pytest.mark.parametrize("op", ["rewrite.MatMulBf16", "MatMulInteger", "rewrite.ChannelsLastConvBf16"])
 def test_tiles_of_amx(op: str, tmp_path: Path) -> None:
     """A step of k is two loads of A, two of B and four products, and touches no stack; every target compiles it."""
