@@ -31,6 +31,10 @@ from .tiles import Precision, Tiles
 
 PACK_WORK = 1 << 15
 """Fewer bytes are copied or quantized by one thread."""
+_GROUPED = 256
+"""Most rows of A that meet all panels of B before the next rows, in tiles of AMX."""
+_WIDTHS = {"real": 4, "v_bf16": 2, "v_f16": 2, "uint8_t": 1, "int8_t": 1}
+"""Bytes of an element of C, by its C type."""
 _ADDRESSED = 8
 """Rows of A that a micro-kernel addresses by a few registers if their distance is a variable."""
 
@@ -273,6 +277,7 @@ def packed_gemm_step(
         "batch": [],
         "packed": True,
         "kc": kc,
+        **(grouped_rows(ctx.target, n, k, _WIDTHS[epilogue.c]) if choice.amx else {}),
         "prefetch": prefetched_lines(choice, ctx.target, rows, n, k),
         "tiles": {**tiles, "dot": precision.dot(), "out": epilogue.c},
         "epilogue": epilogue.params(extents),
@@ -315,6 +320,18 @@ def group_rows(target: Target, m: Dim, n: Dim, k: Dim) -> int:
     if isinstance(m, int) and m * k * target.element_bytes <= target.l2:
         return 0
     return min(192, max(32, target.l2 // 2 // (target.element_bytes * k)))
+
+
+def grouped_rows(target: Target, n: int, k: int, width: int) -> dict[str, int]:
+    """Return the template parameters that group rows of A, of k words, in tiles of AMX: `group` and `fits`.
+
+    Panel by panel of B, a large A comes from the third-level cache once per panel, and C in columns of a cache line.
+    Where B stays in the second-level cache, groups of rows meet all panels, so A is read once and C row by row."""
+    if n * k * target.element_bytes > target.l2 // 4 or n <= target.lanes * 2:
+        return {}
+    row = 4 * k
+    tall = max(2, min(_GROUPED, target.l2 // 8 // row) // 32)
+    return {"group": tall, "fits": target.l2 // 2 // (row + width * n) * row}
 
 
 def pack_columns(matrices: NDArray[Any], nr: int, lanes: int) -> NDArray[Any]:

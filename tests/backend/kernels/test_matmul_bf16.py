@@ -333,6 +333,23 @@ def test_conv_of_images(machine: Target, case: Convolution) -> None:
             close(got, np.moveaxis(sums, 1, -1) + bias, False)
 
 
+def test_groups_of_rows_meet_all_panels(machine: Target) -> None:
+    """Where rows and results outgrow the second-level cache; the last group is smaller, as is its last tile."""
+    small = replace(machine, l2=64 << 10)
+    x, w, z = floats(301, 64), floats(64, 100), floats(301, 100)
+    nodes = [Node("rewrite.MatMulBf16", ("x", "w"), ("p",)), Node("Add", ("p", "z"), ("y",))]
+    feeds: dict[str, NDArray[Any]] = {"x": halves(x), "z": z}
+    for rows in (301, "N"):
+        names = {"x": (rows, 64), "z": (rows, 100)}
+        graph = harness.make_graph(nodes, feeds, constants={"w": w}, symbolic_shapes=names)
+        items, _ = harness.lower(graph, target=small)
+        (step,) = [item for item in items or () if isinstance(item, Step)]
+        assert ("group" in step.kernel.params) == ("amx_bf16" in machine.features)
+        for threads in (1, 3):
+            got = harness.run(graph, feeds, threads=threads, target=small)["y"]
+            np.testing.assert_allclose(got, widened(x) @ widened(w) + z, rtol=1e-5, atol=3e-5)
+
+
 @pytest.mark.parametrize("pool", ["Max", "Average"])
 def test_pools_of_rounded_images(machine: Target, pool: str) -> None:
     x = floats(2, 9, 11, 40)
