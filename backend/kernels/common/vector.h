@@ -400,6 +400,98 @@ V_INLINE vf vsigmoid(vf x) {
   return t / (t * 0x1p-64f + p) * 0x1p-64f;
 }
 
+/* ---- sin, cos, tan and their inverses ----
+ *
+ * Arguments are reduced by multiples of pi / 2 in three parts (Cody and Waite), whose products with n are exact up to
+ * V_TURNS; larger ones go to the C library lane by lane. The polynomials are fitted by weighted least squares with Lawson's
+ * reweighting of the relative error: below 2^-25 on the reduced range. */
+#define V_TURNS 25000.0f
+#define V_FAR(name, function)                               \
+  static __attribute__((unused, noinline)) vf name(vf a) {  \
+    for (int i = 0; i < VL; i++) a[i] = function(a[i]);     \
+    return a;                                               \
+  }
+V_FAR(v_sin_far, sinf)
+V_FAR(v_cos_far, cosf)
+V_FAR(v_tan_far, tanf)
+
+V_INLINE vf v_reduced(vf x, vi *turns) {
+  vf n = vround(x * 0.636619772f);
+  *turns = v_nearest(n);
+  vf r = ((x - n * 1.5703125f) - n * 4.83512878e-4f) - n * 3.13916473e-7f;
+  return vsel(veq(n, vzero()), x, r);
+}
+V_INLINE vf v_sin_near(vf r) {
+  vf z = r * r, p = vset1(-1.951526621e-4f);
+  p = p * z + 8.332160641e-3f;
+  p = p * z - 1.666665461e-1f;
+  return p * z * r + r;
+}
+V_INLINE vf v_cos_near(vf r) {
+  vf z = r * r, p = vset1(2.443314004e-5f);
+  p = p * z - 1.388731611e-3f;
+  p = p * z + 4.166664568e-2f;
+  return p * z * z + (1.0f - 0.5f * z);
+}
+V_INLINE vm v_odd(vi n) { return vlt((vf)(n << 31 | 0x3f800000), vzero()); }
+V_INLINE vf v_sin_of(vf r, vi turns) {
+  vf y = vsel(v_odd(turns), v_cos_near(r), v_sin_near(r));
+  return (vf)((vi)y ^ (turns << 30 & (int32_t)0x80000000));
+}
+static __attribute__((unused, noinline)) vf vsin(vf x) {
+  if (vm_any(vlt(vset1(V_TURNS), vabs(x)))) return v_sin_far(x);
+  vi turns;
+  vf r = v_reduced(x, &turns);
+  return vsel(veq(x, vzero()), x, v_sin_of(r, turns)); /* -0 stays -0 */
+}
+static __attribute__((unused, noinline)) vf vcos(vf x) {
+  if (vm_any(vlt(vset1(V_TURNS), vabs(x)))) return v_cos_far(x);
+  vi turns;
+  vf r = v_reduced(x, &turns);
+  return v_sin_of(r, turns + 1);
+}
+static __attribute__((unused, noinline)) vf vtan(vf x) {
+  if (vm_any(vlt(vset1(V_TURNS), vabs(x)))) return v_tan_far(x);
+  vi turns;
+  vf r = v_reduced(x, &turns), s = v_sin_near(r), c = v_cos_near(r);
+  vm odd = v_odd(turns);
+  return vsel(veq(x, vzero()), x, vsel(odd, -c, s) / vsel(odd, s, c));
+}
+
+/* atan(t) = pi / 4 + atan((t - 1) / (t + 1)) above tan(pi / 8), pi / 2 - atan(1 / t) above tan(3 pi / 8) */
+V_INLINE vf vatan(vf x) {
+  vf t = vabs(x), one = vset1(1.0f);
+  vm middle = vlt(vset1(0.414213562f), t), high = vlt(vset1(2.41421356f), t);
+  vf u = vsel(high, -one, vsel(middle, t - 1.0f, t)) / vsel(high, t, vsel(middle, t + 1.0f, one)), z = u * u;
+  vf p = vset1(8.053126193e-2f);
+  p = p * z - 1.387750716e-1f;
+  p = p * z + 1.997769545e-1f;
+  p = p * z - 3.333294880e-1f;
+  vf base = vsel(high, vset1(1.57079633f), vsel(middle, vset1(0.785398163f), vzero()));
+  return v_with_sign(vabs(p * z * u + u + base), x);
+}
+
+/* asin(t) = pi / 2 - 2 asin(sqrt((1 - t) / 2)) above 1/2; `half` is that root, or t itself */
+V_INLINE vf v_asin_near(vf t, vm high) {
+  vf z = vsel(high, 0.5f - 0.5f * t, t * t), half = vsel(high, vsqrt(z), t), p = vset1(4.216722213e-2f);
+  p = p * z + 2.417901622e-2f;
+  p = p * z + 4.547046849e-2f;
+  p = p * z + 7.495296977e-2f;
+  p = p * z + 1.666675250e-1f;
+  return p * z * half + half;
+}
+V_INLINE vf vasin(vf x) {
+  vf t = vabs(x);
+  vm high = vlt(vset1(0.5f), t);
+  vf a = v_asin_near(t, high);
+  return v_with_sign(vabs(vsel(high, 1.57079633f - 2.0f * a, a)), x);
+}
+V_INLINE vf vacos(vf x) {
+  vf t = vabs(x);
+  vm high = vlt(vset1(0.5f), t);
+  vf a = v_asin_near(t, high), near = v_with_sign(a, x);
+  return vsel(high, vsel(vlt(x, vzero()), 3.14159265f - 2.0f * a, 2.0f * a), 1.57079633f - near);
+}
 #endif
 
 /* ---- other functions, lane by lane ---- */
@@ -421,12 +513,14 @@ V_INLINE vf vsigmoid(vf x) {
     for (int i = 0; i < VL; i++) a[i] = function(a[i], b[i]);    \
     return a;                                                    \
   }
-V_CALL(vsin, V_LIBM(sin))
-V_CALL(vcos, V_LIBM(cos))
-V_CALL(vtan, V_LIBM(tan))
-V_CALL(vasin, V_LIBM(asin))
-V_CALL(vacos, V_LIBM(acos))
-V_CALL(vatan, V_LIBM(atan))
+#ifdef V_F64
+V_CALL(vsin, sin)
+V_CALL(vcos, cos)
+V_CALL(vtan, tan)
+V_CALL(vasin, asin)
+V_CALL(vacos, acos)
+V_CALL(vatan, atan)
+#endif
 V_CALL(vsinh, V_LIBM(sinh))
 V_CALL(vcosh, V_LIBM(cosh))
 V_CALL(vasinh, V_LIBM(asinh))

@@ -1,10 +1,11 @@
-"""Lowering of Resize: nearest, linear and cubic, of one axis or two neighboring ones.
+"""Lowering of Resize: nearest, linear and cubic. A kernel resizes one axis or two neighboring ones.
 
-The axes behind them, such as NHWC channels, form one vector per position, which is resized as a whole."""
+The axes behind them, such as NHWC channels, form one vector per position, which is resized as a whole. So more axes are
+resized one after the other: taps are separable."""
 
 from __future__ import annotations
 
-from ....engine.ir.graph import Node
+from ....engine.ir.graph import Node, TensorType
 from ....engine.ir.symbolic import Dim, ceildiv, product, same
 from ...codegen.render import c_float
 from ...codegen.template_params import float_attr, int_attr, launch, threads
@@ -39,17 +40,52 @@ def lower_resize(node: Node, ctx: Context) -> list[Step] | None:
     scales = _scales(node.inputs, node.attrs.get("axes"), rank, ctx)
     if scales is None:
         return None
-    end = rank  # the axes behind it are not resized
-    while end > 1 and scales[end - 1] in (None, 1.0) and same(x.shape[end - 1], y.shape[end - 1]):
-        end -= 1
-    before = max(end - 2, 0)
-    kept = zip(x.shape[:before], y.shape[:before], scales[:before], strict=True)
-    if not all(same(a, b) and scale in (None, 1.0) for a, b, scale in kept):
-        return None
-    images, resized, given = x.shape[:end], y.shape[:end], scales[:end]
+    changed = [
+        axis
+        for axis, (old, new, scale) in enumerate(zip(x.shape, y.shape, scales, strict=True))
+        if scale not in (None, 1.0) or not same(old, new)
+    ] or [rank - 1]
+    made, value, shape = [], node.inputs[0], x.shape
+    while changed:  # the last two together if they are neighbors
+        first = 1 if len(changed) == 1 or len(changed) > 2 or changed[0] + 1 < changed[1] else 2
+        axes, changed = changed[:first], changed[first:]
+        resized = tuple(
+            new if axis in axes else old for axis, (old, new) in enumerate(zip(shape, y.shape, strict=True))
+        )
+        target = ctx.new_value(TensorType(x.dtype, resized), "resized") if changed else node.outputs[0]
+        made.append(
+            _resize(
+                node,
+                ctx,
+                c,
+                (value, target),
+                (shape, resized),
+                [scales[a] if a in axes else 1.0 for a in range(rank)],
+                axes[-1] + 1,
+            )
+        )
+        value, shape = target, resized
+    return made
+
+
+def _resize(
+    node: Node,
+    ctx: Context,
+    c: str,
+    values: tuple[str, str],
+    shapes: tuple[tuple[Dim, ...], tuple[Dim, ...]],
+    scales: list[float | None],
+    end: int,
+) -> Step:
+    """Return the step that resizes the last one or two axes before `end`, of a value to another one."""
+    (source, target), (old, new) = values, shapes
+    mode = str(node.attrs.get("mode", "nearest"))
+    coordinates = str(node.attrs.get("coordinate_transformation_mode", "half_pixel"))
+    images, resized = old[:end], new[:end]
+    given = scales[:end]
     if end == 1:
         images, resized, given = (1, *images), (1, *resized), [1.0, *given]
-    inner = product(x.shape[end:])
+    inner = product(old[end:])
     extents = Extents()
     factors = [
         c_float(scale) if scale else f"((real)({extents(new)}) / (real)({extents(size)}))"
@@ -82,10 +118,10 @@ def lower_resize(node: Node, ctx: Context) -> list[Step] | None:
         "repeat": _repeat(coordinates, rounding, _factor(images[-1], resized[-1], given[-1])) if inner == 1 else 0,
     }
     leading: tuple[LeadingDimension, ...] = ()
-    if isinstance(inner, int) and inner > 1 and end == rank - 1:
+    if isinstance(inner, int) and inner > 1 and end == len(old) - 1:
         leading = (LeadingDimension(0, inner, ((("x_row",), 1),)), LeadingDimension(1, inner, ((("y_row",), 1),)))
-    work, options = threads(y.shape, 4 * taps), {"scratch": scratch, "leading_dimensions": leading}
-    return [launch(Kernel("resize", params), node, node.inputs[:1], node.outputs, extents, work, **options)]
+    work, options = threads(new, 4 * taps), {"scratch": scratch, "leading_dimensions": leading}
+    return launch(Kernel("resize", params), node, (source,), (target,), extents, work, **options)
 
 
 def _scales(inputs: tuple[str, ...], axes: object, rank: int, ctx: Context) -> list[float | None] | None:

@@ -17,7 +17,7 @@ from ....engine.ir.symbolic import Dim, product
 from ...codegen.pointwise_emit import C_TYPES, computable, literal, vectorizable
 from ...codegen.pointwise_ops import from_nodes
 from ...codegen.pointwise_program import Builder
-from ...codegen.template_params import accesses, cost, int_attr, launch, operand, threads
+from ...codegen.template_params import accesses, cost, int_attr, launch, threads
 from ...ir.iteration_space import Access, Extents, collapse, contiguous
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
@@ -192,22 +192,20 @@ def lower_arg(node: Node, ctx: Context) -> list[Step] | None:
     if kind.dtype not in C_TYPES or not kind.shape or kind.dtype is None:
         return None
     axis = int_attr(node, "axis", 0) % len(kind.shape)
-    read = contiguous(node.inputs[0], kind.shape)
-    thin = contiguous(node.outputs[0], (*kind.shape[:axis], 1, *kind.shape[axis + 1 :]))
-    write = _over_elements(thin, kind.shape, (axis,), ())
-    roles = "".join("R" if k == axis else "o" for k in range(len(kind.shape)))
-    space = collapse(kind.shape, [read.strides, write.strides], roles)
-    order = sorted(range(len(space.extents)), key=space.roles.__getitem__, reverse=True)
+    count = kind.shape[axis]
+    exact = axis == len(kind.shape) - 1 or (isinstance(count, int) and count < 1 << 24)  # places of columns are floats
     extents = Extents()
-    x, y = (
-        operand(name, dtype, [strides[k] for k in order], extents)
-        for name, dtype, strides in zip("xy", (kind.dtype, DType.I64), space.strides, strict=True)
-    )
-    *outer, count = extents.all([space.extents[k] for k in order])
-    last = bool(node.attrs.get("select_last_index", 0))
-    params = {"most": node.op == "ArgMax", "last": last, "outer": outer, "count": count, "read": x, "write": y}
+    params = {
+        "most": node.op == "ArgMax",
+        "last": bool(node.attrs.get("select_last_index", 0)),
+        "c": C_TYPES[kind.dtype],
+        "outer": extents(product(kind.shape[:axis])),
+        "count": extents(count),
+        "inner": extents(product(kind.shape[axis + 1 :])),
+        "vectors": kind.dtype is DType.F32 and exact,
+    }
     work = threads(kind.shape, 4)
-    return [launch(Kernel("arg_reduce", params), node, (read.value,), (write.value,), extents, work)]
+    return [launch(Kernel("arg_reduce", params), node, node.inputs[:1], node.outputs[:1], extents, work)]
 
 
 @lowering_alone("TopK")

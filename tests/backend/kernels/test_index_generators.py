@@ -44,6 +44,12 @@ def test_resize() -> None:
             cases.append(_resize(x, scales=(1, 2, 1.5, 1), mode=kind, coordinate_transformation_mode="asymmetric"))
             cases.append(_resize(x, sizes=(2, 7, 3, 7), mode=kind))
     cases.append(_resize(x, scales=(2, 1, 1, 1), mode="nearest"))
+    for kind in ("nearest", "linear"):
+        space = floats(2, 3, 4, 5, 6)
+        cases.append(_resize(space, scales=(1, 1, 2, 2, 2), mode=kind))
+        cases.append(_resize(space, sizes=(2, 3, 7, 3, 11), mode=kind, coordinate_transformation_mode="align_corners"))
+        cases.append(_resize(space, scales=(1, 1, 2, 1, 1.5), mode=kind))
+    cases.append(_resize((space * 9).astype(np.uint8), scales=(1, 2, 2, 3, 1), mode="nearest"))
     cases.append(_resize((x * 9).astype(np.uint8), scales=(1, 2, 2, 1), mode="nearest"))
     check([Case(c.nodes, c.inputs, c.constants, rtol=1e-4, atol=1e-5) for c in cases])
 
@@ -98,7 +104,8 @@ def test_running_sums() -> None:
             attrs: dict[str, Any] = {"exclusive": exclusive, "reverse": axis % 2}
             node = Node("CumSum", ("x", "a"), ("y",), attrs)
             cases += [
-                Case([node], {"x": x}, {"a": np.array(axis)}) for x in (floats(3, 4, 9), RNG.integers(0, 9, (3, 4, 9)))
+                Case([node], {"x": x}, {"a": np.array(axis)})
+                for x in (floats(3, 4, 9), floats(2, 5, 29), RNG.integers(0, 9, (3, 4, 9)))
             ]
     check(cases)
 

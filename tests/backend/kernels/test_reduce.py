@@ -123,6 +123,24 @@ def test_arg_max_and_min() -> None:
     check(cases)
 
 
+def test_arg_max_of_ties_nan_and_infinities() -> None:
+    """Rows of several parts and of less than a vector, columns that fill no vector; the extremum at each place."""
+    cases = []
+    for shape, axis in (((7, 600), 1), ((2, 600, 37), 1), ((9, 5), 1), ((3, 17, 5), 1)):
+        x = np.round(floats(*shape))
+        flat = x.reshape(-1)
+        flat[:: x.shape[axis] + 1] = np.inf
+        flat[5 :: 3 * x.shape[axis] - 2] = -np.inf
+        nan = x.copy()
+        nan.reshape(-1)[3 :: 2 * x.shape[axis] + 7] = np.nan
+        for op in ("ArgMax", "ArgMin"):
+            for last in (0, 1):
+                node = Node(op, ("x",), ("y",), {"axis": axis, "select_last_index": last})
+                cases += [Case([node], {"x": a}) for a in (x, np.full(shape, -np.inf, np.float32))]
+                cases.append(Case([node], {"x": nan}, reference=True))  # ONNX Runtime ignores NaN
+    check(cases)
+
+
 def test_dims_known_at_run_time() -> None:
     n, s = symbol("N"), symbol("S")
     cases = []

@@ -37,7 +37,8 @@ LOOP(f_exp, vexp) LOOP(f_log, vlog) LOOP(f_log1p, vlog1p) LOOP(f_erf, verf) LOOP
 LOOP(f_sigmoid, vsigmoid) LOOP(f_gelu, vgelu) LOOP(f_exp2, vexp2) LOOP(f_exp_normal, vexp_normal)
 LOOP(f_sign, vsign)
 LOOP(f_round, vround) LOOP(f_floor, vfloor) LOOP(f_ceil, vceil)
-LOOP(f_sqrt, vsqrt) LOOP(f_abs, vabs) LOOP(f_sin, vsin)
+LOOP(f_sqrt, vsqrt) LOOP(f_abs, vabs) LOOP(f_sinh, vsinh)
+LOOP(f_sin, vsin) LOOP(f_cos, vcos) LOOP(f_tan, vtan) LOOP(f_asin, vasin) LOOP(f_acos, vacos) LOOP(f_atan, vatan)
 LOOP2(f_min, vmin) LOOP2(f_max, vmax) LOOP2(f_min_nan, vmin_nan) LOOP2(f_max_nan, vmax_nan)
 void f_less(const float *x, const float *z, uint8_t *y, long n) {
   long i = 0;
@@ -229,7 +230,25 @@ def test_round_goes_to_even(lib: ctypes.CDLL) -> None:
 
 def test_lane_by_lane_function(lib: ctypes.CDLL) -> None:
     x = np.linspace(-10, 10, 1003).astype(np.float32)
-    np.testing.assert_allclose(_call(lib, "f_sin", x), np.sin(x), rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(_call(lib, "f_sinh", x), np.sinh(x), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["sin", "cos", "tan", "asin", "acos", "atan"])
+def test_trigonometry(lib: ctypes.CDLL, name: str) -> None:
+    """Errors are those of rounding, beside zeros of sin and cos far from 0 those of the reduced argument."""
+    function = {"asin": np.arcsin, "acos": np.arccos, "atan": np.arctan}.get(name) or getattr(np, name)
+    near = np.linspace(-9, 9, 20011).astype(np.float32)
+    for x in (_samples(), near, near * np.float32(2500), near / 9):
+        with np.errstate(all="ignore"):
+            expected = function(x.astype(np.float64))
+        got = _call(lib, f"f_{name}", x)
+        np.testing.assert_array_equal(np.isnan(got), np.isnan(expected))
+        number = ~np.isnan(expected)
+        limit = 1e3 if name == "tan" else np.inf  # where a pole is near, the argument's rounding decides
+        number &= np.abs(expected) < limit
+        np.testing.assert_allclose(got[number], expected[number], rtol=4e-7 if name != "tan" else 1e-4, atol=2e-9)
+        zero = number & (expected == 0)
+        np.testing.assert_array_equal(np.signbit(got[zero]), np.signbit(expected[zero]))
 
 
 def test_min_and_max_of_nan(lib: ctypes.CDLL) -> None:
