@@ -45,18 +45,29 @@ def lower_conv_nhwc_int8(group: Group, ctx: Context) -> list[Step] | None:
     node, operands = group.node, Operands.of(group, ctx)
     x, out, w = operands.type, ctx.type(node.outputs[0]), operands.weights(filters=True)
     groups = int_attr(node, "group", 1)
+    larger = None
+    if w is None and groups == 1 and (shifted := operands.shifted_weights(filters=True)) is not None:
+        w, larger = shifted
     if w is None or x.dtype is not DType.U8 or groups < 1 or w.shape[0] % groups:
         return None
     window = window_of(node, x, out, w.shape[2:], nhwc=True)
     if window is None or out.shape is None:
         return None
-    sums = operands.sums(w.astype(np.int64).sum(tuple(range(1, w.ndim))), (w.shape[0],))
+    column = w.astype(np.int64).sum(tuple(range(1, w.ndim)))
+    if larger is not None:
+        column += w[0].size * larger.astype(np.int64)
+    sums = operands.sums(column, (w.shape[0],))
+    inputs, zero = operands.padding()
+    if sums and larger is not None:
+        plain, rows = operands.window_sums(larger, out.shape, len(out.shape) - 1)
+        ones = ConvProblem(group, window, plain, operands.x, np.ones_like(w[:1]), 1, Precision.INT8)
+        alone = {"zero": zero, "out": plain.c, "zero_point": None, "start": False}
+        sums = replace(sums, steps=(*sums.steps, conv_step(ones, inputs, alone, ctx)), rows=rows)
     axes = Axes(out.shape, 1, len(out.shape) - 1)
     requantized = sums and requantized_epilogue(group, ctx, axes, _with_one_constant(ctx, sums), nhwc=True)
     if not sums or not requantized:
         return None
     problem = ConvProblem(group, window, requantized.epilogue, operands.x, w, groups, Precision.INT8)
-    inputs, zero = operands.padding()
     shared = {"zero": zero, **requantized.params}
     if groups > 1 and w.shape[0] == groups and w.shape[1] == 1:
         step = depthwise_step(problem, inputs, shared, ctx)

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ....engine.ir.graph import DType, Node, TensorType
 from ....engine.ir.symbolic import product
@@ -20,7 +21,7 @@ from ...ir.lower import Context, Group
 from ..conv.conv import conv_step
 from ..conv.problem import ConvProblem, window_of
 from ..gemm import tiles as tiling
-from ..gemm.epilogue import Axes
+from ..gemm.epilogue import Axes, Epilogue
 from ..gemm.matmul import PACK_WORK, choose_tiles, packed_gemm_step, padded_rows
 from ..gemm.tiles import Precision
 from ..registry import lowering, lowering_alone
@@ -32,15 +33,23 @@ PARTS = 64
 
 @lowering("MatMulInteger", "QLinearMatMul")
 def lower_matmul(group: Group, ctx: Context) -> list[Step] | None:
-    """[.., M, K] int8 times constant [K, N] int8; zero points and scales of one number, or one per column."""
+    """[.., M, K] int8 times constant [K, N] int8; zero points and scales of one number, or one per column.
+
+    Weights that do not fit signed bytes less their zero points need the sums of the rows of x."""
     operands = Operands.of(group, ctx)
     x, out, w = operands.type, ctx.type(group.node.outputs[0]), operands.weights()
     if x.dtype not in INT8 or not x.shape or len(x.shape) < 2 or out.shape is None:
         return None
+    larger = None
+    if w is None and (found := operands.shifted_weights()) is not None:
+        w, larger = found
     if w is None or w.ndim != 2 or x.shape[-1] != w.shape[0]:
         return None
     k, n = w.shape
-    sums = operands.sums(w.astype(np.int64).sum(0), (n,))
+    sums = operands.sums(w.astype(np.int64).sum(0) + (0 if larger is None else k * larger.astype(np.int64)), (n,))
+    if sums and larger is not None:
+        step, factors = operands.row_sums(larger, x.shape)
+        sums = replace(sums, steps=(*sums.steps, step), rows=factors)
     requantized = sums and requantized_epilogue(group, ctx, Axes(out.shape, 0, len(out.shape) - 1), sums)
     if not sums or not requantized:
         return None
@@ -64,15 +73,24 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
     Zero points and scales are one number, or one per output channel."""
     node, operands = group.node, Operands.of(group, ctx)
     x, out, w = operands.type, ctx.type(node.outputs[0]), operands.weights(filters=True)
+    groups, larger = int_attr(node, "group", 1), None
+    if w is None and groups == 1 and (shifted := operands.shifted_weights(filters=True)) is not None:
+        w, larger = shifted
     window = None if w is None else window_of(node, x, out, w.shape[2:])
     if w is None or window is None or x.dtype not in INT8 or out.shape is None:
         return None
-    sums = operands.sums(w.astype(np.int64).sum(tuple(range(1, w.ndim))), (w.shape[0], *(1,) * (w.ndim - 2)))
+    column = w.astype(np.int64).sum(tuple(range(1, w.ndim)))
+    if larger is not None:
+        column += w[0].size * larger.astype(np.int64)
+    sums = operands.sums(column, (w.shape[0], *(1,) * (w.ndim - 2)))
+    if sums and larger is not None:
+        plain, rows = operands.window_sums(larger, out.shape, 1)
+        sums = replace(sums, rows=rows)
     requantized = sums and requantized_epilogue(group, ctx, Axes(out.shape, 1, 2), sums)
     if not sums or not requantized:
         return None
-    m, channels = w.shape[:2]
-    groups, quads = int_attr(node, "group", 1), Precision.INT8.words(channels)
+    channels = w.shape[1]
+    quads = Precision.INT8.words(channels)
     # x in words of four channels, with all padding that windows touch
     geometry = zip(window.outputs, window.kernel, window.stride, window.dilation, strict=True)
     inputs = tuple((o - 1) * s + d * (k - 1) + 1 for o, k, s, d in geometry)
@@ -91,12 +109,16 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
     }
     work = serial_below(product((items, channels, *inputs)), PACK_WORK)
     step = launch(Kernel("pack_planes_int8", params), group, values, (planes,), extents, work)
-    padded = np.zeros((m, 4 * quads, *w.shape[2:]), np.int8)
-    padded[:, :channels] = w
-    packed = pack_words(padded.reshape(m, quads, 4, *w.shape[2:]), axis=2)
     inside = replace(window, inputs=inputs, pad=(0, 0, 0), pad_end=(0, 0, 0))
-    problem = ConvProblem(group, inside, requantized.epilogue, planes, packed, groups, Precision.INT8)
-    return [*sums.steps, step, conv_step(problem, ctx)]
+
+    def convolved(filters: NDArray[np.int8], epilogue: Epilogue) -> Step:
+        padded = np.zeros((len(filters), 4 * quads, *w.shape[2:]), np.int8)
+        padded[:, :channels] = filters
+        packed = pack_words(padded.reshape(len(filters), quads, 4, *w.shape[2:]), axis=2)
+        return conv_step(ConvProblem(group, inside, epilogue, planes, packed, groups, Precision.INT8), ctx)
+
+    ones = [] if larger is None else [convolved(np.ones_like(w[:1]), plain)]
+    return [*sums.steps, step, *ones, convolved(w, requantized.epilogue)]
 
 
 @lowering_alone("DynamicQuantizeLinear")

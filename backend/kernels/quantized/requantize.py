@@ -24,14 +24,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....engine.ir.graph import Constant, DType, TensorType
+from ....engine.ir.symbolic import Dim, product
 from ...codegen.pointwise_emit import vectorizable
 from ...codegen.pointwise_program import Builder, Instruction, Pointwise, Unsupported
-from ...codegen.template_params import launch
+from ...codegen.template_params import launch, serial_below
 from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
 from ..gemm.epilogue import Axes, Epilogue, EpilogueBuilder, vector
+from ..gemm.matmul import PACK_WORK
 
 INT8 = (DType.U8, DType.I8)
 RESULTS = (DType.F32, DType.I32, *INT8)
@@ -42,6 +44,8 @@ _FOLDED = 1 << 16
 """Constants of more elements are not folded."""
 
 Array = NDArray[Any]
+Factors = tuple[tuple[str, TensorType], tuple[str, TensorType]]
+"""Two values, each with the type it is viewed with."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +53,7 @@ class Sums:
     """Integer sums before the group's other nodes: i32 `addends` (with the types they are viewed with) are added.
 
     With `scale` the anchor requantizes: round(sum * scale) + zero, clamped to `low` .. `high`. `steps` compute addends
-    that are known at run time only."""
+    that are known at run time only. The product of two i32 `rows`, one number per row and one per column, is added."""
 
     addends: tuple[tuple[str, TensorType], ...]
     steps: tuple[Step, ...] = ()
@@ -57,6 +61,7 @@ class Sums:
     zero: float = 0.0
     low: float = 0.0
     high: float = 0.0
+    rows: Factors | None = None
 
 
 @dataclass(frozen=True)
@@ -114,6 +119,47 @@ class Operands:
             each = offset.reshape(-1, *(1,) * (whole.ndim - 1)) if filters else offset
             whole = whole - (each if offset.size > 1 else offset.reshape(()))
         return None if whole.min() < -128 or whole.max() > 127 else whole.astype(np.int8)
+
+    def shifted_weights(self, filters: bool = False) -> tuple[NDArray[np.int8], NDArray[np.int32]] | None:
+        """Return constant weights in signed bytes, and by how much weights less zero points are larger than these.
+
+        The latter are one number per column of a matrix, or per filter for `filters`. So any zero points are possible:
+        the sum of the activations of a row, or under a window, times that number is added."""
+        w, zero = self.ctx.constant(self.w), self._constant(self.w_zero)
+        if w is None or not w.array.size or w.type.dtype not in INT8 or not (filters or w.array.ndim == 2):
+            return None
+        columns = w.array.shape[0 if filters else 1]
+        offset = np.zeros((), np.int32) if zero is None else zero.array.astype(np.int32)
+        if (self.w_zero and zero is None) or offset.ndim > 1 or offset.size not in (1, columns):
+            return None
+        shift = 128 if w.type.dtype is DType.U8 else 0
+        signed = (w.array.astype(np.int32) - shift).astype(np.int8)
+        return signed, np.broadcast_to(shift - offset, (columns,)).astype(np.int32)
+
+    def window_sums(self, larger: NDArray[np.int32], shape: Sequence[Dim], channel: int) -> tuple[Epilogue, Factors]:
+        """Return the epilogue of a convolution by a filter of ones, and its sums with `larger` as `Sums.rows`.
+
+        `shape` is that of the results, with channels on an axis."""
+        ctx = self.ctx
+        one = tuple(1 if axis == channel else dim for axis, dim in enumerate(shape))
+        column = (larger.size, *(1,) * (len(shape) - 1 - channel))
+        kind = TensorType(DType.I32, one)
+        found = ctx.new_value(kind, "window_sums")
+        plain = Epilogue((), ("const vi n = (vi)x;",), "(vf)n", found)
+        return plain, ((found, kind), (ctx.add_constant(larger, "larger"), TensorType(DType.I32, column)))
+
+    def row_sums(self, larger: NDArray[np.int32], shape: Sequence[Dim]) -> tuple[Step, Factors]:
+        """Return the step that sums the rows of x, as unsigned bytes, and its sums with `larger` as `Sums.rows`.
+
+        x has `shape`."""
+        ctx, (*rows, k) = self.ctx, shape
+        kind, column = TensorType(DType.I32, (*rows, 1)), TensorType(DType.I32, larger.shape)
+        found = ctx.new_value(kind, "row_sums")
+        extents, count = Extents(), product(rows)
+        params = {"rows": extents(count), "k": extents(k), "signed": self.type.dtype is DType.I8}
+        work = serial_below(product(shape), PACK_WORK)
+        step = launch(Kernel("row_sums_int8", params), self.group, (self.x,), (found,), extents, work)
+        return step, ((found, kind), (ctx.add_constant(larger, "larger"), column))
 
     def sums(self, column: NDArray[np.int64], shape: tuple[int, ...]) -> Sums | None:
         """Return what is added to the sums, and their scale; None if zero points or scales have another form.
@@ -193,7 +239,10 @@ def requantized_epilogue(
         builder = EpilogueBuilder(group, ctx, axes, RESULTS)
         addends = [builder.operand(value, kind, (DType.I32,)) for value, kind in sums.addends]
         start = nhwc and len(addends) > 0 and builder.operands[0].strides == (0, 0, 1)
-        lines = [f"const vi n = {' + '.join(f'(vi){name}' for name in ('x', *addends[start:]))};"]
+        terms = [f"(vi){name}" for name in ("x", *addends[start:])]
+        if sums.rows is not None:
+            terms.append(" * ".join(f"(vi){builder.operand(*factor, (DType.I32,))}" for factor in sums.rows))
+        lines = [f"const vi n = {' + '.join(terms)};"]
         name = "n"
         if sums.scale is not None:
             scaled = f"__builtin_convertvector(n, vf) * {builder.operand(*sums.scale, RESULTS)}"

@@ -143,6 +143,29 @@ def test_sums_and_bytes(last: Last, several: Sequence[tuple[tuple[int, ...], int
     assert ("conv_planes" in templates) == tiled
 
 
+def test_weights_with_any_zero_point(last: Last) -> None:
+    """The sums under windows, padding included, are those of a filter of ones."""
+    for x, m, kernel, *rest in CONVOLUTIONS:
+        if rest[2] > 1:
+            continue
+        attrs = attributes(kernel, *rest)
+        w, image = u8(m, x[1], kernel, kernel), {"x": u8(*x)}
+        node = Node("ConvInteger", ("x", "w", "zx", "zw"), ("y",), attrs)
+        zeros = {"zx": number(7, np.uint8), "zw": number(113, np.uint8)}
+        last.add([node], image, {"w": w, **zeros})
+        last.add([node], {**image, "zx": zeros["zx"]}, {"w": w, "zw": zeros["zw"]})
+        quantized = Node("QLinearConv", ("x", "sx", "zx", "w", "sw", "zw", "sy", "zy", "b"), ("y",), attrs)
+        constants = {
+            "sx": number(0.02),
+            "sw": number(0.004),
+            "sy": number(0.03 * np.sqrt(x[1] * kernel * kernel)),
+            "zy": number(90, np.uint8),
+            "b": RNG.integers(-9999, 9999, m).astype(np.int32),
+        }
+        last.add([quantized], image, {"w": w, **zeros, **constants})
+    last.check()
+
+
 def test_extremes(last: Last) -> None:
     """The largest intermediate products, which 16-bit sums could not hold, and results far outside of int8."""
     w = np.full((20, 60, 3, 3), -128, np.int8)

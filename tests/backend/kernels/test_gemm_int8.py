@@ -135,6 +135,23 @@ def test_matmul_of_unsigned_weights_and_the_sums_of_many(compared: Compared) -> 
     compared.check()
 
 
+def test_matmul_of_weights_with_any_zero_point(compared: Compared) -> None:
+    """Bytes of either sign by bytes of either sign, less zero points with which they do not fit a signed byte."""
+    node = Node("MatMulInteger", ("a", "b", "za", "zb"), ("y",))
+    quantized = Node("QLinearMatMul", ("a", "sa", "za", "b", "sb", "zb", "sy", "zy"), ("y",))
+    for m, k, n in ((7, 33, 47), (128, 96, 80), (1, 5, 3), (2, 3000, 40)):
+        for left, right in ((u8, u8), (i8, u8), (u8, i8), (i8, i8)):
+            a, b, zero = left(m, k), right(k, n), left()
+            b[0, :2] = np.iinfo(b.dtype).min, np.iinfo(b.dtype).max
+            for zb in (right(n), np.asarray(right(1)[0] // 2 + 3, b.dtype)):
+                compared.add([node], {"a": a}, {"b": b, "za": zero, "zb": zb})
+                compared.add([node], {"a": a, "za": zero}, {"b": b, "zb": zb})
+            scales = {"sa": number(0.02), "sb": number(0.01), "sy": number(0.05 * np.sqrt(k))}
+            compared.add([quantized], {"a": a}, {"b": b, **scales, "za": zero, "zb": right(), "zy": left()})
+        compared.add([Node("MatMulInteger", ("a", "b"), ("y",))], {"a": u8(m, k)}, {"b": u8(k, n)})
+    compared.check()
+
+
 CONVOLUTIONS: Sequence[tuple[tuple[int, ...], int, int, int, int, int]] = [
     ((1, 33, 9, 11), 20, 1, 1, 0, 1),
     ((2, 16, 14, 14), 70, 3, 1, 1, 1),
@@ -169,6 +186,30 @@ def test_conv(compared: Compared) -> None:
                 "b": RNG.integers(-9999, 9999, m).astype(np.int32),
             }
             compared.add([quantized], {"x": image}, constants)
+    compared.check()
+
+
+def test_conv_of_weights_with_any_zero_point(compared: Compared) -> None:
+    for x, m, kernel, stride, pad, group in CONVOLUTIONS:
+        if group > 1:
+            continue
+        attrs: dict[str, Any] = {"kernel_shape": (kernel,) * 2, "pads": (pad,) * 4, "strides": (stride,) * 2}
+        w, image = u8(m, x[1], kernel, kernel), {"x": u8(*x)}
+        w[0, 0, 0, 0], w[-1, 0, 0, 0] = 0, 255
+        node = Node("ConvInteger", ("x", "w", "zx", "zw"), ("y",), attrs)
+        zeros = {"zx": number(7, np.uint8), "zw": number(113, np.uint8)}
+        compared.add([node], image, {"w": w, **zeros})
+        compared.add([node], {**image, "zx": zeros["zx"]}, {"w": w, "zw": zeros["zw"]})
+        compared.add([replace(node, inputs=("x", "w"))], image, {"w": w})
+        quantized = Node("QLinearConv", ("x", "sx", "zx", "w", "sw", "zw", "sy", "zy", "b"), ("y",), attrs)
+        constants = {
+            "sx": number(0.02),
+            "sw": number(0.004),
+            "sy": number(0.03 * np.sqrt(x[1] * kernel * kernel)),
+            "zy": number(90, np.uint8),
+            "b": RNG.integers(-9999, 9999, m).astype(np.int32),
+        }
+        compared.add([quantized], image, {"w": w, **zeros, **constants})
     compared.check()
 
 
