@@ -49,21 +49,10 @@ def lower_resize(node: Node, ctx: Context) -> list[Step] | None:
     while changed:  # the last two together if they are neighbors
         first = 1 if len(changed) == 1 or len(changed) > 2 or changed[0] + 1 < changed[1] else 2
         axes, changed = changed[:first], changed[first:]
-        resized = tuple(
-            new if axis in axes else old for axis, (old, new) in enumerate(zip(shape, y.shape, strict=True))
-        )
+        resized = tuple(new if a in axes else old for a, (old, new) in enumerate(zip(shape, y.shape, strict=True)))
         target = ctx.new_value(TensorType(x.dtype, resized), "resized") if changed else node.outputs[0]
-        made.append(
-            _resize(
-                node,
-                ctx,
-                c,
-                (value, target),
-                (shape, resized),
-                [scales[a] if a in axes else 1.0 for a in range(rank)],
-                axes[-1] + 1,
-            )
-        )
+        own = [scale if a in axes else 1.0 for a, scale in enumerate(scales)]
+        made.append(_resize(node, ctx, c, (value, target), (shape, resized), own[: axes[-1] + 1]))
         value, shape = target, resized
     return made
 
@@ -74,15 +63,14 @@ def _resize(
     c: str,
     values: tuple[str, str],
     shapes: tuple[tuple[Dim, ...], tuple[Dim, ...]],
-    scales: list[float | None],
-    end: int,
+    given: list[float | None],
 ) -> Step:
-    """Return the step that resizes the last one or two axes before `end`, of a value to another one."""
+    """Return the step that resizes the last one or two axes with a scale in `given`, of a value to another one."""
     (source, target), (old, new) = values, shapes
     mode = str(node.attrs.get("mode", "nearest"))
     coordinates = str(node.attrs.get("coordinate_transformation_mode", "half_pixel"))
+    end = len(given)
     images, resized = old[:end], new[:end]
-    given = scales[:end]
     if end == 1:
         images, resized, given = (1, *images), (1, *resized), [1.0, *given]
     inner = product(old[end:])
