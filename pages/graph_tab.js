@@ -51,6 +51,9 @@ function pane(id) {
   return make("div", { class: "pane", id: `pane-${id}` });
 }
 
+// Reading a model folds constants and drops branches, so the graph may have fewer nodes than the file that was counted.
+const inFile = (graph) => (data.nodes_before > graph.nodes.length ? `, ${fmt.count(data.nodes_before)} in the file` : "");
+
 function showView(place, name) {
   const holder = document.getElementById(`pane-${place}`), graph = graphs[name];
   holder.replaceChildren();
@@ -59,7 +62,7 @@ function showView(place, name) {
     : make("select", { title: "Which result", onchange: (e) => { state.right = e.target.value; showView("optimized", state.right); select(null); } },
       ...names.map((other) => make("option", { value: other, selected: other === name }, TITLES[other])));
   holder.append(
-    make("div", { class: "title" }, title, make("span", {}, `${fmt.count(graph.nodes.length)} nodes`)),
+    make("div", { class: "title" }, title, make("span", {}, `${fmt.count(graph.nodes.length)} nodes${place === "model" ? inFile(graph) : ""}`)),
     make("div", { class: "zoom" },
       make("button", { title: "Zoom in", onclick: () => view.svg.call(view.zoom.scaleBy, 1.4) }, "+"),
       make("button", { title: "Zoom out", onclick: () => view.svg.call(view.zoom.scaleBy, 1 / 1.4) }, "−"),

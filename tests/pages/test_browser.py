@@ -57,6 +57,12 @@ def test_the_graphs_are_drawn_with_their_rules(result: rewrite.engine.optimizer.
 
 
 @pytest.mark.slow
+def test_a_graph_with_fewer_nodes_than_the_file_says_so(data: dict[str, object], tmp_path: Path) -> None:
+    document = drawn("report", make_page("report", EVIL, {**data, "nodes_before": 9}), tmp_path)
+    assert "4 nodes, 9 in the file" in document.texts.values()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tab", "text"),
     [("cost", "By kernel"), ("timeline", "thread 0"), ("roofline", "flop/s"), ("memory", "Weights take"),
