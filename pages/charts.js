@@ -143,6 +143,7 @@ function drawTimeline(section) {
   svg.call(d3.zoom().scaleExtent([1, 400]).translateExtent([[0, 0], [width, 10]]).extent([[0, 0], [width, 10]]).on("zoom", ({ transform }) => place(transform.rescaleX(base))));
   place(base);
   const total = d3.sum(kernels, (k) => k.seconds) + profile.between;
+  const rate = (amount, seconds) => (amount && seconds ? (amount / seconds / 1e9).toFixed(1) : ""); // a branch may not run
   section.append(make("h2", {}, "Kernels"), sortedTable([
     { head: "kernel", value: (k) => make("span", {}, chip(templateColor(k.kernels[0])), k.kernels.join(" + ")), key: (k) => k.kernels.join(" + ") },
     { head: "operators", wrap: 1, value: (k) => k.operators.map(fmt.op).join(", "), key: (k) => k.operators.join() },
@@ -150,8 +151,8 @@ function drawTimeline(section) {
     { head: "result", value: (k) => (k.shape ? k.shape.join("×") || "scalar" : "") },
     { head: "time", n: 1, value: (k) => fmt.seconds(k.seconds), key: (k) => k.seconds },
     { head: "share", n: 1, value: (k) => fmt.percent(k.seconds / total), key: (k) => k.seconds },
-    { head: "GFLOP/s", n: 1, value: (k) => (k.flops ? (k.flops / k.seconds / 1e9).toFixed(1) : ""), key: (k) => k.flops / k.seconds },
-    { head: "GB/s", n: 1, value: (k) => (k.bytes ? (k.bytes / k.seconds / 1e9).toFixed(1) : ""), key: (k) => k.bytes / k.seconds },
+    { head: "GFLOP/s", n: 1, value: (k) => rate(k.flops, k.seconds), key: (k) => k.flops / k.seconds },
+    { head: "GB/s", n: 1, value: (k) => rate(k.bytes, k.seconds), key: (k) => k.bytes / k.seconds },
     { head: "of the limit", n: 1, value: (k) => fmt.percent(Math.max(k.least_compute, k.least_memory) / k.seconds), key: (k) => Math.max(k.least_compute, k.least_memory) / k.seconds },
     { head: "bound", value: (k) => k.bound, key: (k) => k.bound },
   ], kernels, { first: -1 }));
@@ -195,9 +196,10 @@ function drawRoofline(section) {
     const [low, high] = x.domain(), from = Math.max(low, y.domain()[0] / rate), to = Math.min(high, peak / rate);
     if (to <= from) return;
     svg.append("path").attr("class", "roof memory").attr("d", line([[x(from), y(rate * from)], [x(to), y(rate * to)]]));
-    const at = from * 1.12, angle = -Math.atan2(y(rate * from) - y(rate * to), x(to) - x(from)) * (180 / Math.PI);
+    const start = y(rate * from), shift = placed.filter((other) => Math.abs(other - start) < 14).length * 110; // of equal labels
+    const at = x.invert(x(from * 1.12) + shift), angle = -Math.atan2(y(rate * from) - y(rate * to), x(to) - x(from)) * (180 / Math.PI);
     svg.append("text").attr("transform", `translate(${x(at)},${y(rate * at) - 4}) rotate(${angle})`).style("fill", "var(--dim)").text(`${levels[level]} ${si(rate)}B/s`);
-    placed.push(level);
+    placed.push(start);
   });
   const total = d3.sum(kernels, (k) => k.seconds), r = d3.scaleSqrt().domain([0, d3.max(dots, (d) => d.k.seconds)]).range([2.5, 22]);
   const dot = svg.append("g").selectAll("circle").data(d3.sort(dots, (d) => -d.k.seconds)).join("circle").attr("class", "dot")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import subprocess
 from pathlib import Path
@@ -60,6 +61,16 @@ def test_the_graphs_are_drawn_with_their_rules(result: rewrite.engine.optimizer.
 def test_a_graph_with_fewer_nodes_than_the_file_says_so(data: dict[str, object], tmp_path: Path) -> None:
     document = drawn("report", make_page("report", EVIL, {**data, "nodes_before": 9}), tmp_path)
     assert "4 nodes, 9 in the file" in document.texts.values()
+
+
+@pytest.mark.slow
+def test_kernels_that_did_not_run_have_no_rates(data: dict[str, object], tmp_path: Path) -> None:
+    changed = copy.deepcopy(data)
+    for kernel in changed["profile"]["kernels"]:  # type: ignore[index]
+        kernel["seconds"] = 0.0
+    text = drawn("report", make_page("report", EVIL, changed), tmp_path, "timeline").text()
+    assert "first node" in text
+    assert "Infinity" not in text
 
 
 @pytest.mark.slow
