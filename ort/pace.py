@@ -1,10 +1,10 @@
-"""Pace of a background compile: it is stopped for a part of the time where requests become slower beside it.
+"""Pace of a background compile: its group of processes is stopped for so many requests that few become slower.
 
-Even at the lowest priority it gets slices of the request's core, and compilers evict data from its caches. How much
-that slows requests down depends on the model and the machine, so it is measured: the group of processes is stopped
-now and then, and requests with and without it are compared. If stopping it for each request is not enough, it works
-for the share of the time at which requests take `AIM` longer on average. Short requests lose more to the signals
-and the first milliseconds after a rest than to compilers: for them the group is never stopped."""
+Even at the lowest priority a compiler gets slices of the request's core, and leaves it with other contents of caches and
+branch predictors. How much that slows requests down depends on the model and the machine, so requests that it touched
+are compared with others. A touched request costs the time by which it is slower, each request pays `AIM`, and the group
+rests while costs are not paid. So it works nearly all the time where another core is free, and a small share of it
+where every request suffers."""
 
 from __future__ import annotations
 
@@ -16,27 +16,29 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 AIM = 0.03
 """Mean slowdown of requests that is allowed while a model is compiled."""
-CYCLE = 2.0
-"""Seconds of one period of work and one of rest."""
-LEAST = 0.2
-"""Least share of the time in which the group works."""
-PATIENCE = 60.0
+SLICE = 0.2
+"""Least seconds of a slice of work, which starts several programs."""
+IDLE = 5.0
+"""Seconds without requests after which the group goes on in any case."""
+PATIENCE = 120.0
 """Seconds for which a group is stopped in total. After that it works at its low priority alone, so that it ends."""
 
-_FIRST = 0.5
-"""Share of the time until the slowdown is known."""
-_AGAIN = 0.9
-"""Share where requests are not slowed down: the rest is for measuring again."""
+_MOST = 1.0
+"""Most that one request costs: the rest is noise of the machine."""
+_CREDIT = 0.3
+"""Most that requests pay in advance."""
+_UNKNOWN = 0.12
+"""Slowdown that is assumed until it is known."""
 _ENOUGH = 6
 """Requests of each kind that are compared."""
 _AFTER = 0.002
 """Seconds from the end of a request to the time when the group goes on."""
 _LONG = 0.005
-"""Seconds of a request from which on the group is stopped."""
+"""Seconds of a request from which on the group is stopped for it, too. Shorter ones lose more to the signals."""
 
 
 class Pace:
@@ -44,106 +46,121 @@ class Pace:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._ended = threading.Condition(self._lock)
+        self._changed = threading.Condition(self._lock)
         self._group: int | None = None
-        self._resting = self._stopped = self._guarding = False
-        self._period = self._active = self._requests = 0
+        self._resting = self._stopped = self._guarding = self._worked = False
+        self._active = 0
         self._alone, self._beside = deque[float](maxlen=64), deque[float](maxlen=64)
-        self._since, self._stops = 0.0, 0.0
+        self._base: float | None = None
+        self._debt = 0.0
+        self._turned = self._last = self._since = self._stops = 0.0
 
     @contextlib.contextmanager
     def request(self) -> Iterator[None]:
         """Time a request, and stop the group for it if that was found to help."""
-        start = time.perf_counter()
         with self._lock:
             self._active += 1
-            self._requests += 1
-            period = self._period
-            self._apply()
+            touched = self._worked or not self._stopped
+            if self._guarding:
+                self._apply()
+        start = time.perf_counter()
         try:
             yield
         finally:
-            taken = time.perf_counter() - start
+            end = time.perf_counter()
             with self._lock:
                 self._active -= 1
-                if period == self._period and self._group is not None:
-                    (self._alone if self._resting else self._beside).append(taken)
-                if self._guarding:
-                    self._ended.notify()
+                if self._group is not None:
+                    self._account(end - start, touched, end)
+                    if self._wants_stop() != self._stopped:
+                        self._changed.notify()
 
     def communicate(self, child: subprocess.Popen[bytes]) -> bytes:
         """Return what a child, which leads a group, wrote to its standard error until its end; pace the group."""
-        seconds = CYCLE * _FIRST
         with self._lock:
             self._group = child.pid
-        threading.Thread(target=self._resume, name="rewrite.ort pace", daemon=True).start()
+            self._worked = True
+            self._turned = self._last = time.perf_counter()
+        threading.Thread(target=self._keep, name="rewrite.ort pace", daemon=True).start()
         try:
-            while True:
-                try:
-                    return child.communicate(timeout=seconds)[1]
-                except subprocess.TimeoutExpired:
-                    with self._lock:
-                        seconds = self._turn()
-                        self._apply()
+            return child.communicate()[1]
         finally:
             with self._lock:
                 self._resting = self._guarding = False
                 self._apply()
                 self._group = None
-                self._ended.notify()
+                self._changed.notify()
 
-    def _resume(self) -> None:
-        """Let the group go on shortly after each request.
+    def _keep(self) -> None:
+        """Stop the group and let it go on, until it ends.
 
-        Within a request, that takes 4 ms on a single core: the processes that wake up preempt it."""
+        It goes on shortly after a request: within one, that takes 4 ms on a single core, since the processes that wake
+        up preempt it."""
         while True:
             with self._lock:
-                self._ended.wait_for(lambda: self._group is None or (self._stopped and not self._wants_stop()))
+                self._changed.wait_for(lambda: self._group is None or self._wants_stop() != self._stopped, timeout=1.0)
                 if self._group is None:
                     return
-            time.sleep(_AFTER)
+                self._turn(time.perf_counter())
+                goes_on = self._stopped and not self._wants_stop()
+            if goes_on:
+                time.sleep(_AFTER)
             with self._lock:
                 self._apply()
 
-    def share(self) -> float:
-        """Return the share of the time in which the group may work."""
+    def _account(self, taken: float, touched: bool, now: float) -> None:
+        """Note the time of a request, and what it costs or pays."""
+        (self._beside if touched else self._alone).append(taken)
+        cost = 0.0
+        if touched:
+            cost = _UNKNOWN if self._base is None else min(taken / self._base - 1, _MOST)
+        self._debt = max(-_CREDIT, self._debt + cost - AIM)
+        self._worked = not self._stopped
+        self._last = now
+        self._turn(now)
+
+    def _turn(self, now: float) -> None:
+        """Begin a rest if requests have become too slow, and end it when that is paid for."""
+        stopped = now - self._since if self._stopped else 0.0
+        if now - self._last > IDLE or self._stops + stopped > PATIENCE:
+            rests = False
+        elif self._resting:
+            rests = self._debt > 0
+        else:
+            rests = self._debt > 0 and now - self._turned > SLICE
+        if rests != self._resting:
+            self._resting, self._turned = rests, now
+            self._measure()
+
+    def _measure(self) -> None:
+        """Compare requests; from now on stop the group for each if they are long and it slows them down."""
         if min(len(self._alone), len(self._beside)) < _ENOUGH:
-            return _FIRST
-        slowdown = self._slowdown()
-        return _AGAIN if slowdown <= AIM else max(LEAST, AIM / slowdown)
-
-    def _slowdown(self) -> float:
-        return statistics.median(self._beside) / statistics.median(self._alone) - 1
-
-    def _turn(self) -> float:
-        """Begin the next period; return its seconds."""
-        busy = self._requests > 0
-        self._period += 1
-        self._requests = self._active
-        short = not self._resting and bool(self._beside) and statistics.median(self._beside) < _LONG
-        if self._resting or not busy or short or self._stops > PATIENCE:
-            self._resting = False
-            self._guarding &= self._stops <= PATIENCE
-            return CYCLE * self.share()
-        self._resting = True
-        if not self._guarding and self.share() < _FIRST:
+            return
+        self._base, beside = _mean(self._alone), _mean(self._beside)
+        if beside > (1 + AIM) * self._base and self._base > _LONG and not self._guarding:
             self._guarding = True
             self._beside.clear()
-        return CYCLE * (1 - self.share())
 
     def _wants_stop(self) -> bool:
-        return self._resting or (self._guarding and self._active > 0)
+        return self._resting or (self._guarding and self._active > 0 and self._stops < PATIENCE)
 
     def _apply(self) -> None:
-        """Stop the group or let it go on, as the period and the requests want it."""
+        """Stop the group or let it go on."""
         wanted = self._wants_stop()
         if self._group is None or wanted == self._stopped:
             return
         self._stopped = wanted
-        now = time.monotonic()
+        now = time.perf_counter()
         if wanted:
             self._since = now
         else:
+            self._worked = True
             self._stops += now - self._since
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._group, signal.SIGSTOP if wanted else signal.SIGCONT)
+
+
+def _mean(times: Iterable[float]) -> float:
+    """Return the mean without the slowest twentieth, which is noise of the machine."""
+    ordered = sorted(times)
+    return statistics.fmean(ordered[: max(1, len(ordered) * 19 // 20)])
