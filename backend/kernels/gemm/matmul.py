@@ -35,6 +35,8 @@ _GROUPED = 256
 """Most rows of A that meet all panels of B before the next rows, in tiles of AMX."""
 _WIDTHS = {"real": 4, "v_bf16": 2, "v_f16": 2, "uint8_t": 1, "int8_t": 1}
 """Bytes of an element of C, by its C type."""
+MANY_ROWS = 300
+"""Rows for which any B beyond the first-level cache is packed."""
 _ADDRESSED = 8
 """Rows of A that a micro-kernel addresses by a few registers if their distance is a variable."""
 
@@ -233,9 +235,11 @@ def _packed(problem: GemmProblem, choice: Tiles, ctx: Context) -> tuple[_PackedB
         tail = choice.tail * ctx.target.lanes
         size = (n // nr * nr + tail) * k
         return _PackedB(value, tuple(s // (k * n) * size for s in b.batch.strides), True, nr, tail, stored), []
-    often = not isinstance(problem.m, int) or problem.m > 32
-    large = isinstance(n, int) and isinstance(k, int) and n * k * ctx.target.element_bytes > ctx.target.l2 // 2
-    if b.column != 1 or (large and often):
+    # many rows read each panel often enough to pay for copying it, unless all of B stays in the first-level cache
+    rows, size = problem.m, n * k * ctx.target.element_bytes
+    large = isinstance(size, int) and size > ctx.target.l2 // 2 and (not isinstance(rows, int) or rows > 32)
+    often = isinstance(size, int) and size > ctx.target.l2 // 32 and isinstance(rows, int) and rows >= MANY_ROWS
+    if b.column != 1 or large or often:
         value, strides, step = pack_step(problem, nr, ctx)
         return _PackedB(value, strides, True, nr, nr), [step]
     return _PackedB(b.value, b.batch.strides, False, b.row, b.row), []
