@@ -268,6 +268,12 @@ SETS: dict[str, Callable[[], list[Layer]]] = {
         node("Transpose", 1, 12, 128, 64, perm=(0, 2, 1, 3)),
         node("Transpose", 1, 96, 56, 56, perm=(0, 2, 3, 1)),
     ],
+    "narrow": lambda: [gemm(m, n, k) for m, n, k in ((4096, 1, 512), (1024, 2, 256), (1024, 4, 256), (256, 6, 1000))],
+    "functions": lambda: [node(op, 64, 4096) for op in ("Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Log")],
+    "axes": lambda: [
+        *(node("ReduceSum", 16, 128, 128, constants={"axes": np.array([axis])}, keepdims=1) for axis in (0, 1, 2)),
+        *(node("CumSum", 1024, 64, constants={"axis": np.array(axis)}) for axis in (0, 1)),
+    ],
     "attention": lambda: [attention(*s) for s in ((12, 128, 128, 64), (6, 1500, 1500, 64), (12, 1, 512, 64))],
 }
 

@@ -1,10 +1,10 @@
 """Pace of a background compile: its group of processes is stopped for so many requests that few become slower.
 
-Even at the lowest priority a compiler gets slices of the request's core, and leaves it with other contents of caches and
-branch predictors. How much that slows requests down depends on the model and the machine, so requests that it touched
-are compared with others. A touched request costs the time by which it is slower, each request pays `AIM`, and the group
-rests while costs are not paid. So it works nearly all the time where another core is free, and a small share of it
-where every request suffers."""
+Even at the lowest priority a compiler gets slices of the request's core, and leaves it with other contents of caches
+and branch predictors. How much that slows requests down depends on the model and the machine, so requests that it
+touched are compared with others. A touched request costs the time by which it is slower, each request pays `AIM`, and
+the group rests while costs are not paid. So it works nearly all the time where another core is free, and a small share
+of it where every request suffers."""
 
 from __future__ import annotations
 
