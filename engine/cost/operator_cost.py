@@ -267,11 +267,8 @@ class Estimator:
         k, shape, perm = self.constants, self.shape(inputs, 0), attrs.get("perm")
         if op == "Transpose" and self.lanes and shape and isinstance(perm, tuple) and len(perm) == len(shape):
             last = perm[-1]
-            if last == len(shape) - 1:
-                return k.copied_bytes
-            if isinstance(last, int) and min(shape[-1], shape[last]) < self.lanes / 2:
-                return k.short_bytes
-            return k.turned_bytes
+            few = isinstance(last, int) and min(shape[-1], shape[last]) < self.lanes / 2
+            return k.copied_bytes if last == len(shape) - 1 else k.short_bytes if few else k.turned_bytes
         return k.copied_bytes if _MOVEMENT[op] == 1.0 else k.turned_bytes
 
     def _moves_nothing(self, attrs: Attrs, inputs: Types) -> bool:
