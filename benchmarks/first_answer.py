@@ -48,7 +48,7 @@ def serve(engine: str, name: str, inputs: str, options: argparse.Namespace) -> d
         settings.add_session_config_entry("rewrite.compile_in_background", "0")
     session: Any = runtime.InferenceSession(name, settings, providers=["CPUExecutionProvider"])
     feeds = dict(np.load(inputs))
-    first = session._engine if ours else None
+    first: Any = session._engine if ours else None
     session.run(None, feeds)
     found: dict[str, Any] = {"first": time.time() - begin, "before": [], "after": [], "alone": []}
     while time.time() - begin < options.seconds:
