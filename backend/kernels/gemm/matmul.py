@@ -236,9 +236,9 @@ def _packed(problem: GemmProblem, choice: Tiles, ctx: Context) -> tuple[_PackedB
         size = (n // nr * nr + tail) * k
         return _PackedB(value, tuple(s // (k * n) * size for s in b.batch.strides), True, nr, tail, stored), []
     # many rows read each panel often enough to pay for copying it, unless all of B stays in the first-level cache
-    rows, size = problem.m, n * k * ctx.target.element_bytes
-    large = isinstance(size, int) and size > ctx.target.l2 // 2 and (not isinstance(rows, int) or rows > 32)
-    often = isinstance(size, int) and size > ctx.target.l2 // 32 and isinstance(rows, int) and rows >= MANY_ROWS
+    rows, nbytes = problem.m, n * k * ctx.target.element_bytes
+    large = isinstance(nbytes, int) and nbytes > ctx.target.l2 // 2 and (not isinstance(rows, int) or rows > 32)
+    often = isinstance(nbytes, int) and nbytes > ctx.target.l2 // 32 and isinstance(rows, int) and rows >= MANY_ROWS
     if b.column != 1 or large or often:
         value, strides, step = pack_step(problem, nr, ctx)
         return _PackedB(value, strides, True, nr, nr), [step]
