@@ -116,8 +116,6 @@ _NORMS = _by_operator(
     }
 )
 """Flops per element of normalizations and what else passes over whole rows."""
-_L2_BYTES = 32.0
-"""Bytes that a core reads per cycle from its second-level cache."""
 _WEIGHTED = _by_operator(
     {
         1: "Conv FusedConv ConvTranspose MatMul Gemm FusedMatMul FusedGemm MatMulNBits MatMulInteger ConvInteger"
@@ -459,8 +457,8 @@ def _pool(e: Estimator, a: Application, last: bool = False) -> tuple[float, floa
         return float(window) * size, 0.2
     if last and shape:
         took = conv_cycles.pool_nhwc(window, size, shape[-1], e.lanes, e.constants)
-        saved = (4.0 * e.elements(a.inputs[0]) - e.nbytes(a.inputs[0])) / _L2_BYTES
-        took = max(took / 2, took - saved)
+        saved = 4.0 * e.elements(a.inputs[0]) - e.nbytes(a.inputs[0])  # 32 bytes a cycle, from the second-level cache
+        took = max(took / 2, took - saved / 32.0)
     else:
         took = conv_cycles.pool_nchw(window, size, e.lanes, e.constants)
     return window * size, window * size / (4.0 * e.lanes * took)
