@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from ....engine.cost.conv_cycles import FEW_CHANNELS
 from ....engine.ir.symbolic import product
 from ...codegen.template_params import serial_below
 from ...ir.iteration_space import Extents
@@ -28,16 +29,12 @@ from ..registry import lowering
 from . import winograd
 from .depthwise_pool_nhwc import Grouping, fits_table, plane_step_nhwc, window_cycles
 from .planes import plane_step
-from .problem import ConvProblem, PlaneProblem, Window, known, read_conv
+from .problem import COPIED_SHARE, ConvProblem, PlaneProblem, Window, known, read_conv
 
-FEW = 8
-"""Largest number of input channels whose lines are copied, so that a line of the filter is one run."""
 TABLE = 16 << 10
 """Bytes of a block's table of pointers."""
 COPY = 128 << 10
 """Bytes of a block's copied lines."""
-GATHERED = 3
-"""Share of the second-level cache, as a divisor, for a block's gathered rows."""
 RUN = 20.0
 """Cycles for a tile to begin a run."""
 MOST_PHASES = 1024
@@ -176,7 +173,7 @@ def _runs(window: Window, c: int, copied: bool) -> Runs:
 def can_copy(window: Window, groups: int, c: int) -> bool:
     """Whether input lines are better copied: those of images with few channels, and filters of adjacent columns."""
     flat = window.kernel[0] == 1 and window.outputs[0] == 1 and window.inputs[0] == 1 and window.pad[0] == 0
-    return groups == 1 and c <= FEW and window.kernel[2] > 1 and window.dilation[2] == 1 and flat
+    return groups == 1 and c <= FEW_CHANNELS and window.kernel[2] > 1 and window.dilation[2] == 1 and flat
 
 
 def copied_elements(window: Window, block: int, columns: int, c: int) -> int:
@@ -216,7 +213,7 @@ def blocking(problem: ConvProblem, runs: Runs, ctx: Context) -> tuple[int, int, 
         left = {rows * width % choice.mr, height % rows * width % choice.mr} - {0}
         return rows * width, width, replace(choice, rest=tuple(sorted(left, reverse=True)))
     if choice.amx:
-        rows = max(1, target.l2 // GATHERED // (4 * tiling.padded(choice, words) * choice.mr))
+        rows = max(1, target.l2 // COPIED_SHARE // (4 * tiling.padded(choice, words) * choice.mr))
         blocks = 1 if pixels is None else math.ceil(pixels / (rows * choice.mr))
         most = rows if pixels is None else math.ceil(math.ceil(pixels / blocks) / choice.mr)
         return most * choice.mr, 0, choice

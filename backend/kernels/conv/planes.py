@@ -16,6 +16,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from ....engine.cost.conv_cycles import FEW_CHANNELS
 from ...codegen.template_params import serial_below
 from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
@@ -25,14 +26,10 @@ from ..gemm import tiles as tiling
 from ..gemm.matmul import pack_columns, prefetched_lines
 from ..gemm.problem import SMALL_WORK
 from ..gemm.tiles import Tiles
-from .problem import ConvProblem, Window, known
+from .problem import COPIED_SHARE, ConvProblem, Window, known
 
-FEW = 8
-"""Largest number of input channels of which columns stay as they lie, so that a line of the filter is one run."""
 WIDENED = 4
 """Largest number of channels of NCHW images, in whole words, that the copy to planes interleaves."""
-SHARE = 3
-"""Share of the second-level cache, as a divisor, for the planes of a block."""
 
 
 @dataclass(frozen=True)
@@ -61,7 +58,7 @@ class Planes:
     def of(cls, window: Window, channels: int) -> Planes:
         """Return the planes of a window over two dims."""
         (_, height, width), (_, down, across), (_, high, wide) = window.kernel, window.stride, window.dilation
-        pitch = across if channels <= FEW and wide == 1 else 1
+        pitch = across if channels <= FEW_CHANNELS and wide == 1 else 1
         across //= pitch
         places = []
         for number, (i, j) in enumerate(itertools.product(range(height), range(width))):
@@ -144,7 +141,7 @@ def blocking(problem: ConvProblem, planes: Planes, ctx: Context) -> tuple[int, i
     window, target, words = problem.window, ctx.target, problem.precision.words(problem.channels)
     _, height, width = (max(1, ctx.likely(dim)) for dim in window.outputs)
     copied = words * planes.count * planes.pitch
-    room = target.l2 // SHARE // (4 * copied)
+    room = target.l2 // COPIED_SHARE // (4 * copied)
     columns = width
     while columns > 1 and (1 + planes.lines) * (columns + planes.columns) > room:
         columns = -(-columns // 2)

@@ -25,6 +25,9 @@ from ..gemm.tiles import Precision
 
 SMALL_PLANES = 60_000
 """Fewer elements under all windows are left to one thread."""
+COPIED_SHARE = 3
+"""Share of the second-level cache, as a divisor, for the inputs that NHWC kernels copy for a block of AMX's tiles. The
+rest is for weights and results."""
 
 
 @dataclass(frozen=True)
