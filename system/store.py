@@ -38,7 +38,7 @@ SHARES: Mapping[str, float] = {
 """All namespaces, each with its size bound as a multiple of the limit."""
 _PATTERNS = {"kernels": "*/*.so"}
 """Paths of entries below a namespace, where they are not all that is in it; only these count and are evicted."""
-_SUFFIXES = (".py", ".so", ".rules", ".j2", ".h", ".lark", ".txt", ".json")
+_SUFFIXES = (".py", ".so", ".rules", ".j2", ".h", ".lark", ".txt")
 _PACKAGE = Path(__file__).resolve().parents[1]
 _OWN = "What is in it is executed. Set REWRITE_CACHE_DIR to a directory of your own."
 _ELSEWHERE = "Set REWRITE_CACHE_DIR to a directory that you can write to."

@@ -23,7 +23,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ...engine.cost import machine as machines
 from ...engine.onnx_io.detached_model import DetachedModel
 from ...errors import RewriteError, UserError
 from ...system import scoped
@@ -180,7 +179,7 @@ class ProgramCache:
 
 def _context(size: int, settings: Mapping[str, Any], rules: Mapping[str, str] | None) -> str:
     """Return what decides about a program besides the bytes of the model, of which there are `size`."""
-    machine = (detect(), os.environ.get("CC"), code_stamp(*_ROOMS), repr(machines.load()))  # its costs choose graphs
+    machine = (detect(), os.environ.get("CC"), code_stamp(*_ROOMS))
     return repr((size, sorted(settings.items()), sorted((rules or {}).items()), machine))
 
 

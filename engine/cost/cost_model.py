@@ -10,7 +10,6 @@ other operands; views are free.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -34,10 +33,6 @@ _LACKING = 1e-8
 """Seconds for an operator that is written by its parts: one that the file can have wins a tie."""
 _REFERENCE = 1e-3
 """Seconds for a node that no kernel computes, and a rule states in other operators: the reference implementation."""
-_SCALAR, _SCALAR_BYTES = 1e-7, 8
-"""Seconds for a pointwise node that makes one number, of at most that many bytes: no kernel of a tensor computes it."""
-_JOINING = ("QuantizeLinear", "DequantizeLinear", "Cast")
-"""Pointwise operators that join a neighbor's kernel wherever there is one: kernels read and write several types."""
 _RUN = 1.5
 """Cost of setting up one run of a body, in dispatches of a node (measured with ONNX Runtime)."""
 
@@ -67,13 +62,8 @@ class CostModel:
             raise ValueError(f"unknown cost model {self.model!r}; there are {', '.join(MODELS)}")
         if self.target not in ("portable", "native"):
             raise ValueError(f"unknown target {self.target!r}")
-        if self.target == "native":
-            machine = self.machine
-            kernels = machine.lanes, machine.constants, float(machine.sizes[1])
-            found = Estimator(self.hints, self.nominal, machines.rates(), *kernels)
-        else:
-            found = Estimator(self.hints, self.nominal)
-        self._estimator = found
+        rates, lanes = (machines.rates(), self.machine.lanes) if self.target == "native" else ({}, 0)
+        self._estimator = Estimator(self.hints, self.nominal, rates, lanes)
 
     def node_cost(
         self,
@@ -94,7 +84,7 @@ class CostModel:
         if constant and all(c or t is None for c, t in zip(constant, inputs, strict=True)) and any(constant):
             return sum(self.constant_cost(t) for t in outputs if t is not None)
         work = self._estimator.work(op, attrs, inputs, outputs)
-        seconds = self._native(op, work, joins) if self.target == "native" else self._portable(work)
+        seconds = self._native(work, joins) if self.target == "native" else self._portable(work)
         if op in WITH_BODIES:
             seconds += self._bodies(op, attrs)
         if op in self.lacking:
@@ -160,25 +150,13 @@ class CostModel:
         used.update(dict.fromkeys(v for v in graph.outputs if v in sources))
         return costs, used
 
-    def _arithmetic(self, work: Work) -> float:
-        return work.flops / (self.machine.flops * work.efficiency * self.threads) if work.flops else 0.0
-
-    def _traffic(self, nbytes: float) -> float:
-        """Return the seconds that some bytes take in the smallest memory that holds them."""
-        return nbytes / (self.machine.bandwidth(nbytes) * machines.shared_speedup(self.threads))
-
-    def _kernel_traffic(self, reads: float, writes: float = 0.0, weights: float = 0.0) -> float:
-        """Return the seconds that a kernel of ours takes for bytes that it reads and writes, and for weights.
-
-        Beyond the caches of a core a line is read before it is written."""
-        k, machine, held = self.machine.constants, self.machine, self.machine.sizes[1]
-        nbytes = reads + writes
-        factor = k.near_bytes if nbytes <= held else k.far_bytes * (nbytes + writes) / nbytes
-        far = machine.bandwidth(max(weights, held + 1)) * machines.shared_speedup(self.threads)
-        return factor * self._traffic(nbytes) + k.weight_bytes * weights / far
+    def _seconds(self, flops: float, efficiency: float, nbytes: float) -> float:
+        arithmetic = flops / (self.machine.flops * efficiency * self.threads) if flops else 0.0
+        traffic = nbytes / (self.machine.bandwidth(nbytes) * machines.shared_speedup(self.threads))
+        return max(arithmetic, traffic)
 
     def _portable(self, work: Work) -> float:
-        return self.machine.dispatch + max(self._arithmetic(work), self._traffic(work.bytes))
+        return self.machine.dispatch + self._seconds(work.flops, work.efficiency, work.bytes)
 
     def _bodies(self, op: str, attrs: Mapping[str, AttrValue]) -> float:
         """Cost of running bodies besides the work in them: setting up each run and starting its nodes."""
@@ -186,21 +164,14 @@ class CostModel:
         runs = 1 if op == "If" else self.nominal
         return runs * (_RUN + largest) * (self.machine.launch if self.target == "native" else self.machine.dispatch)
 
-    def _native(self, op: str, work: Work, joins: bool) -> float:
+    def _native(self, work: Work, joins: bool) -> float:
         if work.kind is Kind.VIEW:
             return 1e-9  # free, up to a tie-breaking cost
         if work.kind is Kind.POINTWISE and joins and work.reads:
             extra = sum(work.reads) - max(work.reads)
             # It comes on top of its producer's time, which its arithmetic does not overlap with.
-            # It is proportional to bytes, whichever memory holds them: else halves would cost less than the whole.
-            k, rate = self.machine.constants, self.machine.bandwidths[1] * machines.shared_speedup(self.threads)
-            alone = 0.0 if op in _JOINING else k.joined * k.near_bytes * work.bytes / rate
-            least = _SCALAR if work.writes <= _SCALAR_BYTES else 1e-8
-            return least + self._arithmetic(work) + self._kernel_traffic(extra) + alone
-        # Arithmetic and traffic overlap, but not where one waits for the other.
-        traffic = self._kernel_traffic(sum(work.reads) - work.weights, work.writes, work.weights)
-        traffic *= self.machine.constants.hidden if work.kind is Kind.COMPLEX else 1.0
-        return self.machine.launch + math.hypot(self._arithmetic(work), traffic)
+            return 1e-8 + self._seconds(work.flops, work.efficiency, 0.0) + self._seconds(0.0, 1.0, extra)
+        return self.machine.launch + self._seconds(work.flops, work.efficiency, work.bytes)
 
 
 def _is_pure(node: Node) -> bool:

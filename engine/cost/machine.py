@@ -1,8 +1,7 @@
 """Machine profile: arithmetic, bandwidths of the memory levels and fixed costs, as the cost model sees them.
 
-`load` returns the profile that `rewrite calibrate` measured on this CPU model, or one shipped with the package: those
-in `profiles/` were measured by that command. A profile only ranks alternatives: a wrong figure makes a slower program,
-never a wrong one.
+`load` returns the profile that `rewrite calibrate` measured on this CPU model, or one shipped with the package. A
+profile only ranks alternatives: a wrong figure makes a slower program, never a wrong one.
 """
 
 from __future__ import annotations
@@ -11,17 +10,13 @@ import dataclasses
 import json
 import re
 import warnings
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
 
-from ...system import hardware, ownership, scoped
-from ...system.store import default_root
-from .constants import DEFAULTS, FACTOR, NAMES, Constants
+from ...system import hardware, scoped
 
-FORMAT = 2
+FORMAT = 1
 """Version of the stored file; files of another version are not used."""
 
 
@@ -30,10 +25,8 @@ class Machine:
     """A machine profile.
 
     `flops` is the peak f32 rate of one thread in flop/s. `sizes` are the bytes of L1, L2 and L3 that one thread can
-    use, `bandwidths` the bytes per second that one thread reads and writes in L1, L2, L3 and DRAM. `launch` is the
-    cost in seconds of starting a compiled kernel, `dispatch` of one node in an ONNX runtime. `constants` say how far
-    our kernels are from these limits. `family` is the maker, family and model of the CPU. `source` is `calibrated` on
-    this machine, `shipped` with the package, or `default` if neither is known."""
+    use. `bandwidths` are the bytes per second that one thread reads and writes in L1, L2, L3 and DRAM. `launch` is the
+    cost in seconds of starting a compiled kernel, `dispatch` of one node in an ONNX runtime."""
 
     cpu: str = "generic"
     isa: str = "generic"
@@ -42,8 +35,6 @@ class Machine:
     bandwidths: tuple[float, float, float, float] = (100e9, 60e9, 30e9, 12e9)
     launch: float = 1e-6
     dispatch: float = 3e-6
-    constants: Constants = DEFAULTS
-    family: str = ""
     source: str = "default"
 
     @property
@@ -55,18 +46,6 @@ class Machine:
         """Return the bytes per second that one thread reaches on a working set of this many bytes."""
         levels = zip(self.sizes, self.bandwidths, strict=False)
         return next((rate for size, rate in levels if nbytes <= size), self.bandwidths[3])
-
-    def rounded(self) -> Machine:
-        """Return the profile with four significant digits of each figure: more would be noise."""
-
-        def few(value: Any) -> Any:
-            if isinstance(value, tuple):
-                return tuple(map(few, value))
-            return float(f"{value:.4g}") if isinstance(value, float) else value
-
-        constants = Constants(**{name: few(getattr(self.constants, name)) for name in NAMES})
-        figures = {name: few(getattr(self, name)) for name in ("flops", "bandwidths", "launch", "dispatch")}
-        return dataclasses.replace(self, constants=constants, **figures)
 
 
 def shared_speedup(threads: int) -> float:
@@ -109,58 +88,41 @@ def rates() -> dict[str, float]:
     }
 
 
-def family() -> str:
-    """Return the maker, family and model of this CPU, such as `GenuineIntel-6-143`; empty where they are unknown."""
-    parts = [hardware.cpu_info(field) for field in ("vendor_id", "cpu family", "model")]
-    return "-".join(parts) if all(parts) else ""
-
-
 def default() -> Machine:
-    """Return what is assumed of this machine, with the cache sizes that the system reports.
-
-    That is a shipped profile of its vector extension: of its CPU model, else of its CPU's maker. Without one, figures
-    are those of a typical machine."""
-    base, caches, here = _DEFAULTS[isa_name()], hardware.cache_sizes(), family()
-    maker = here.partition("-")[0]
-    shipped = [p for p in _shipped() if p.isa == base.isa and maker and p.family.startswith(f"{maker}-")]
-    base = next((found for found in shipped if found.family == here), shipped[0] if shipped else base)
+    """Return the shipped profile for this machine's vector extension, with the cache sizes that the system reports."""
+    base, caches = _DEFAULTS[isa_name()], hardware.cache_sizes()
     l1, l2 = caches.get(1), caches.get(2)
     sizes = base.sizes if l1 is None or l2 is None else (l1, l2, max(caches.get(3, l2), l2))
-    return dataclasses.replace(base, cpu=hardware.cpu_name(), family=here, sizes=sizes)
-
-
-@cache
-def _shipped() -> list[Machine]:
-    """Return the profiles in the package, in order of their names."""
-    paths = sorted(Path(__file__).with_name("profiles").glob("*.json"))
-    return [dataclasses.replace(_parse(json.loads(path.read_text())), source="shipped") for path in paths]
+    return dataclasses.replace(base, cpu=hardware.cpu_name(), sizes=sizes)
 
 
 # --- storage ---------------------------------------------------------------------------------------------------------
 
 
 def profile_path() -> Path:
-    """Return the path of this CPU model's profile in the cache directory; a limit on extensions has its own."""
-    name = re.sub(r"[^a-z0-9]+", "-", f"{hardware.cpu_name()} {family()}".lower()).strip("-")[:80] or "unknown"
+    """Return the path of this CPU model's profile in the user's cache directory; a limit on extensions has its own."""
+    import platformdirs
+
+    name = re.sub(r"[^a-z0-9]+", "-", hardware.cpu_name().lower()).strip("-")[:80] or "unknown"
     slug = "-".join([name, *filter(None, [hardware.isa_limit()])])
-    return default_root() / "machine" / f"{slug}.json"
+    return Path(platformdirs.user_cache_dir("onnx-rewrite", appauthor=False)) / "machine" / f"{slug}.json"
 
 
 def load(path: Path | None = None) -> Machine:
     """Load the measured profile of this CPU model, else the shipped default.
 
-    A file that cannot be read, that others could have written, or that holds impossible values is ignored with a
-    warning."""
+    A file that cannot be read or holds impossible values is ignored with a warning."""
     path = path or profile_path()
     try:
-        found = _parse(json.loads(ownership.read(path)))
+        text = path.read_text(encoding="utf-8")
     except FileNotFoundError:
         return default()
-    except (OSError, ValueError, TypeError, KeyError) as error:
-        return _refuse(path, getattr(error, "strerror", None) or str(error))
-    if found.isa != isa_name():
-        return _refuse(path, f"it is for {found.isa}, and kernels here use {isa_name()}")
-    return found
+    except (OSError, UnicodeDecodeError) as error:
+        return _refuse(path, str(error))
+    try:
+        return _parse(json.loads(text))
+    except (ValueError, TypeError, KeyError) as error:
+        return _refuse(path, str(error))
 
 
 def _refuse(path: Path, reason: str) -> Machine:
@@ -176,12 +138,9 @@ def _parse(data: object) -> Machine:
     """Validate a decoded profile; the message of the `ValueError` says what is wrong with it."""
     if not isinstance(data, dict) or data.get("format") != FORMAT:
         raise ValueError(f"not a profile of format {FORMAT}")
-    constants = data.get("constants")
-    if not isinstance(constants, dict) or set(constants) != set(NAMES):
-        raise ValueError("constants are not those of this version")
 
-    def numbers(name: str, count: int, low: float, high: float, among: Mapping[str, Any] = data) -> list[float]:
-        values = among.get(name)
+    def numbers(name: str, count: int, low: float, high: float) -> list[float]:
+        values = data.get(name)
         values = values if isinstance(values, list) else [values]
         if len(values) != count or any(isinstance(v, bool) or not isinstance(v, int | float) for v in values):
             raise ValueError(f"{name} is not {count} numbers" if count > 1 else f"{name} is not a number")
@@ -189,24 +148,20 @@ def _parse(data: object) -> Machine:
             raise ValueError(f"{name} = {values} is outside {low:g} .. {high:g}")
         return [float(v) for v in values]
 
-    cpu, isa, family = (data.get(name) for name in ("cpu", "isa", "family"))
-    if not isinstance(cpu, str) or not isinstance(family, str) or not isinstance(isa, str) or isa not in _DEFAULTS:
-        raise ValueError("cpu, family or isa is missing")
+    cpu, isa = data.get("cpu"), data.get("isa")
+    if not isinstance(cpu, str) or isa not in _DEFAULTS:
+        raise ValueError("cpu or isa is missing")
     l1, l2, l3 = (int(v) for v in numbers("sizes", 3, 1 << 10, 1 << 34))
     b1, b2, b3, b4 = numbers("bandwidths", 4, 1e7, 1e13)
     (flops,) = numbers("flops", 1, 1e7, 1e14)
     (launch,), (dispatch,) = (numbers(name, 1, 1e-9, 1e-2) for name in ("launch", "dispatch"))
-    found = {name: getattr(DEFAULTS, name) for name in NAMES}
-    for name, usual in found.items():
-        (found[name],) = numbers(name, 1, usual / (1.01 * FACTOR), usual * 1.01 * FACTOR, constants)
-    limits = flops, (l1, l2, l3), (b1, b2, b3, b4), launch, dispatch
-    return Machine(cpu, isa, *limits, Constants(**found), family, source="calibrated")
+    return Machine(cpu, isa, flops, (l1, l2, l3), (b1, b2, b3, b4), launch, dispatch, source="calibrated")
 
 
 def store(machine: Machine, path: Path | None = None) -> Path:
     """Write a profile atomically, readable by its owner only; raises `OSError` if that fails."""
     path = path or profile_path()
-    ownership.prepare(path.parent)
+    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     data = {"format": FORMAT, **dataclasses.asdict(machine)}
     del data["source"]
     with scoped.replacing(path, private=True) as file:

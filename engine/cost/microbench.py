@@ -44,7 +44,7 @@ def calibrate(seconds: float = 10.0) -> Machine:
         changes["launch"] = max(launch, 2e-7)
     if (dispatch := _dispatch(2 * share)) is not None:
         changes["dispatch"] = max(dispatch, _LEAST_DISPATCH)
-    return dataclasses.replace(base, **changes).rounded()
+    return dataclasses.replace(base, **changes)
 
 
 def _working_sets(base: Machine) -> list[int]:

@@ -17,7 +17,6 @@ from ..ir.graph import AttrValue, DType, OtherType, TensorType, ValueType, graph
 from ..ir.names import LOWER_PRECISION
 from ..ir.symbolic import Dim, evaluate, symbols
 from . import conv_cycles
-from .constants import DEFAULTS, Constants
 
 Attrs = Mapping[str, AttrValue]
 Types = Sequence[ValueType | None]
@@ -40,15 +39,13 @@ class Work:
     """Work of one node.
 
     `flops` counts operations; `efficiency` is the share of the machine's peak that good code reaches on them. `reads`
-    are the bytes read from each input, `writes` the bytes written to all outputs. `weights` is the part of `reads` that
-    the model's weights are likely to be: no cache of a core still holds them from the last run."""
+    are the bytes read from each input, `writes` the bytes written to all outputs."""
 
     kind: Kind
     flops: float
     efficiency: float
     reads: tuple[float, ...]
     writes: float
-    weights: float = 0.0
 
     @property
     def bytes(self) -> float:
@@ -116,22 +113,10 @@ _NORMS = _by_operator(
     }
 )
 """Flops per element of normalizations and what else passes over whole rows."""
-_WEIGHTED = _by_operator(
-    {
-        1: "Conv FusedConv ConvTranspose MatMul Gemm FusedMatMul FusedGemm MatMulNBits MatMulInteger ConvInteger"
-        " rewrite.ChannelsLastConv rewrite.ChannelsLastConvTranspose rewrite.ChannelsLastConvInteger rewrite.ConvBf16"
-        " rewrite.ChannelsLastConvBf16 rewrite.MatMulBf16 rewrite.MatMulBlockwise",
-        3: "QLinearConv QLinearMatMul rewrite.ChannelsLastQLinearConv",
-    }
-)
-"""Operators that multiply by what is usually a constant of the model, and the number of that input."""
+_L2_BYTES = 32.0
+"""Bytes that a core reads per cycle from its second-level cache."""
 UNKNOWN_ELEMENTS = 4096.0
 """Assumed number of elements of a tensor of unknown shape."""
-
-
-def pointwise(op: str) -> bool:
-    """Whether an operator computes each element of its result from one of each operand."""
-    return op in _POINTWISE
 
 
 def moves(op: str) -> bool:
@@ -162,15 +147,12 @@ class Estimator:
     """Estimates work, with symbolic dims taken at `hints[name]` where given and at `nominal` elsewhere.
 
     `rates` are the speedups over f32 of products of narrower numbers (`machine.rates`), 1 where not given. `lanes` is
-    the number of f32 elements in a vector of our kernels, 0 for kernels of which nothing is known, and `constants` are
-    theirs. `cache` is the size of the second-level cache in bytes."""
+    the number of f32 elements in a vector of our kernels, 0 for kernels of which nothing is known."""
 
     hints: Mapping[str, int] = field(default_factory=dict)
     nominal: int = 64
     rates: Mapping[str, float] = field(default_factory=dict)
     lanes: int = 0
-    constants: Constants = DEFAULTS
-    cache: float = 1 << 20
     _dims: dict[Dim, float] = field(default_factory=dict)
 
     def rate(self, dtype: str) -> float:
@@ -211,7 +193,7 @@ class Estimator:
 
     def work(self, op: str, attrs: Attrs, inputs: Types, outputs: Types) -> Work:
         """Estimate the work of one node; the types of absent inputs and outputs are None."""
-        op, k = op.partition("@")[0], self.constants
+        op = op.partition("@")[0]
         reads = tuple(self.nbytes(t) for t in inputs)
         writes = sum(self.nbytes(t) for t in outputs)
         # The type of a sequence does not tell its size: its elements are copied when they go in and when they come out.
@@ -226,24 +208,16 @@ class Estimator:
         if op == "Cast" and self.lanes and _is_half(attrs.get("to"), inputs):
             return Work(Kind.POINTWISE, 0.0, 1.0, reads, writes)  # half the bytes make up for rounding and widening
         if op in _POINTWISE:
-            slow = k.simple if _POINTWISE[op] < _EXP else k.exp
-            return Work(Kind.POINTWISE, _POINTWISE[op] * size, 0.25 / slow, reads, writes)
+            return Work(Kind.POINTWISE, _POINTWISE[op] * size, 0.25, reads, writes)
         if op in _MOVEMENT:
             if op in PARTIAL:
                 reads = (min(reads[0], writes), *reads[1:]) if reads else reads
-            slow = self._moving(op, attrs, inputs)
+            slow = _MOVEMENT[op]
             return Work(Kind.MOVEMENT, 0.0, 1.0, tuple(slow * r for r in reads), slow * writes)
         if op in _NORMS:
-            flops, shape = _NORMS[op] * max(size, first), self.shape(inputs, 0)
-            efficiency = 0.25 / k.row
-            if self.lanes and shape and flops:  # rows have partial vectors, and take time to begin
-                rows = math.prod(shape[:-1])
-                vectors = rows * math.ceil(shape[-1] / self.lanes)
-                efficiency = flops / (4.0 * self.lanes * (k.row * _NORMS[op] * vectors + k.row_start * rows))
-            return Work(Kind.REDUCTION, flops, efficiency, reads, writes)
+            return Work(Kind.REDUCTION, _NORMS[op] * max(size, first), 0.25, reads, writes)
         if op.startswith(("Reduce", "Arg", "Global")):
-            flops = first if op.startswith("Global") else max(first, size)
-            return Work(Kind.REDUCTION, flops, 0.25 / k.column, reads, writes)
+            return Work(Kind.REDUCTION, first if op.startswith("Global") else max(first, size), 0.25, reads, writes)
         if op in ("If", "Loop", "Scan", "SequenceMap"):
             return self._control(op, attrs, reads, writes)
         arithmetic = _COMPLEX.get(op.removeprefix("com.microsoft."))
@@ -255,19 +229,8 @@ class Estimator:
                 efficiency *= self.rate("int8")
             if op == "Einsum":  # it moves its operands as Transpose does, and more
                 reads, writes = tuple(3.0 * r for r in reads), 3.0 * writes
-            at = _WEIGHTED.get(op, len(reads))
-            weights = reads[at] if at < len(reads) else 0.0
-            return Work(Kind.COMPLEX, flops, efficiency, reads, writes, weights)
+            return Work(Kind.COMPLEX, flops, efficiency, reads, writes)
         return Work(Kind.OPAQUE, 10.0 * (size + sum(self.elements(t) for t in inputs)), 0.1, reads, writes)
-
-    def _moving(self, op: str, attrs: Attrs, inputs: Types) -> float:
-        """Return the relative time of a byte that an operator moves."""
-        k, shape, perm = self.constants, self.shape(inputs, 0), attrs.get("perm")
-        if op == "Transpose" and self.lanes and shape and isinstance(perm, tuple) and len(perm) == len(shape):
-            last = perm[-1]
-            few = isinstance(last, int) and min(shape[-1], shape[last]) < self.lanes / 2
-            return k.copied_bytes if last == len(shape) - 1 else k.short_bytes if few else k.turned_bytes
-        return k.copied_bytes if _MOVEMENT[op] == 1.0 else k.turned_bytes
 
     def _moves_nothing(self, attrs: Attrs, inputs: Types) -> bool:
         """Whether a permutation keeps the order of elements in memory: only axes of size 1 move."""
@@ -359,8 +322,6 @@ def _conv_cycles(e: Estimator, a: Application, dtype: str, last: bool, weight: i
         lanes=e.lanes,
         depth=extents[0] if len(shape) == 5 else 0.0,
         slices=shape[2] if len(shape) == 5 else 1.0,
-        constants=e.constants,
-        cache=e.cache,
     )
     if dtype == "int8":
         took = (conv_cycles.conv_int8_nhwc if last else conv_cycles.conv_int8_nchw)(c, e.rate("int8 vectors"))
@@ -377,9 +338,9 @@ def _conv_transpose(e: Estimator, a: Application, last: bool = False) -> tuple[f
         return flops, 0.5
     products, filters = flops / (4.0 * e.lanes), shape[1]
     if last:
-        took = conv_cycles.conv_transpose_nhwc(products, filters, e.elements(a.outputs[0]), e.lanes, e.constants)
+        took = conv_cycles.conv_transpose_nhwc(products, filters, e.elements(a.outputs[0]), e.lanes)
     else:
-        took = conv_cycles.conv_transpose_nchw(products, size / shape[0] * math.prod(shape[1:]), e.constants)
+        took = conv_cycles.conv_transpose_nchw(products, size / shape[0] * math.prod(shape[1:]))
     return flops, products / took
 
 
@@ -393,13 +354,7 @@ def _matmul(e: Estimator, a: Application) -> tuple[float, float]:
     depth = float(e.nominal)
     if shape:
         depth = shape[0] if a.attrs.get("transA") and len(shape) > 1 else shape[-1]
-    size, k = e.elements(a.outputs[0]), e.constants
-    flops = 2.0 * size * max(depth, 1.0)
-    out = e.shape(a.outputs, 0)
-    if not e.lanes or not out or not flops:
-        return flops, 1 / k.product
-    vectors = size / max(out[-1], 1.0) * math.ceil(out[-1] / e.lanes)
-    return flops, flops / (4.0 * e.lanes) / (vectors * (k.product * depth / 2 + k.product_stored))
+    return 2.0 * e.elements(a.outputs[0]) * max(depth, 1.0), 0.8
 
 
 def _matmul_bf16(e: Estimator, a: Application) -> tuple[float, float]:
@@ -435,9 +390,7 @@ def _attention(e: Estimator, a: Application, bf16: bool = False) -> tuple[float,
     products = 2.0 * length * (e.elements(a.inputs[0]) + e.elements(a.outputs[0]))
     softmax = _NORMS["Softmax"] * rows * length
     rounding = 2.0 * sum(e.elements(t) for t in a.inputs[:3]) + rows * length if bf16 else 0.0
-    k = e.constants
-    took = k.attention * products / (e.rate("bf16") if bf16 else 1.0) + (k.attention_exp * softmax + rounding) / 0.25
-    took += k.attention_row * rows * 4.0 * e.lanes
+    took = products / (0.8 * (e.rate("bf16") if bf16 else 1.0)) + (softmax + rounding) / 0.25
     return products + softmax, (products + softmax) / max(took, 1.0)
 
 
@@ -446,7 +399,7 @@ def _recurrent(e: Estimator, a: Application) -> tuple[float, float]:
     x = e.shape(a.inputs, 0)
     steps = x[0] * x[1] if x and len(x) == 3 else float(e.nominal)
     weights = sum(e.elements(t) for t in a.inputs[1:3])
-    return 2.0 * steps * weights + 3 * _EXP * sum(e.elements(t) for t in a.outputs), 1 / e.constants.recurrent
+    return 2.0 * steps * weights + 3 * _EXP * sum(e.elements(t) for t in a.outputs), 0.3
 
 
 def _pool(e: Estimator, a: Application, last: bool = False) -> tuple[float, float]:
@@ -456,18 +409,17 @@ def _pool(e: Estimator, a: Application, last: bool = False) -> tuple[float, floa
     if not e.lanes or not size or (last and not shape):
         return float(window) * size, 0.2
     if last and shape:
-        took = conv_cycles.pool_nhwc(window, size, shape[-1], e.lanes, e.constants)
-        saved = 4.0 * e.elements(a.inputs[0]) - e.nbytes(a.inputs[0])  # 32 bytes a cycle, from the second-level cache
-        took = max(took / 2, took - saved / 32.0)
+        took = conv_cycles.pool_nhwc(window, size, shape[-1], e.lanes)
+        saved = (4.0 * e.elements(a.inputs[0]) - e.nbytes(a.inputs[0])) / _L2_BYTES
+        took = max(took / 2, took - saved)
     else:
-        took = conv_cycles.pool_nchw(window, size, e.lanes, e.constants)
+        took = conv_cycles.pool_nchw(window, size, e.lanes)
     return window * size, window * size / (4.0 * e.lanes * took)
 
 
 def _resize(e: Estimator, a: Application) -> tuple[float, float]:
-    mode, k = str(a.attrs.get("mode", "nearest")), e.constants
-    taps = {"nearest": 1.0, "linear": 8.0}.get(mode, 40.0)
-    return taps * e.elements(a.outputs[0]), 0.25 / (k.resized_nearest if mode == "nearest" else k.resized)
+    taps = {"nearest": 1.0, "linear": 8.0}.get(str(a.attrs.get("mode", "nearest")), 40.0)
+    return taps * e.elements(a.outputs[0]), 0.1
 
 
 _COMPLEX: dict[str, Callable[..., tuple[float, float]]] = _by_operator(

@@ -106,7 +106,6 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path, tmp_path: Path)
         "backend/runtime/native/*.h",
         "system/*.h",
         "engine/cost/*.c",
-        "engine/cost/profiles/*.json",
     ):
         wanted = {path.relative_to(ROOT).as_posix() for path in ROOT.glob(pattern)}
         assert wanted

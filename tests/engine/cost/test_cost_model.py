@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
-from rewrite.engine.cost import conv_cycles
 from rewrite.engine.cost.cost_model import MODELS, CostModel
 from rewrite.engine.cost.machine import Machine
 from rewrite.engine.cost.operator_cost import Estimator, Kind
@@ -147,37 +144,3 @@ def test_graph_cost_leaves_out_what_is_evaluated_beforehand() -> None:
 def test_unknown_models_are_refused() -> None:
     with pytest.raises(ValueError, match="speed"):
         CostModel("speed")  # type: ignore[arg-type]
-
-
-def test_weights_come_from_memory_whatever_their_precision() -> None:
-    x, w, y = t(1, 512), t(512, 512), t(1, 512)
-    for op in ("MatMul", "rewrite.MatMulBf16"):
-        work = Estimator().work(op, {}, [x, w], [y])
-        assert work.weights == work.reads[1] == t_bytes(w) / (2 if op.endswith("Bf16") else 1)
-    scale, zero = t(), t(dtype=DType.I8)
-    work = Estimator().work("QLinearMatMul", {}, [x, scale, zero, w, scale, zero, scale, zero], [y])
-    assert work.weights == work.reads[3]
-
-
-def t_bytes(type_: TensorType) -> float:
-    return Estimator().nbytes(type_)
-
-
-def test_a_product_that_reads_much_costs_its_weights() -> None:
-    cost = CostModel(target="native", machine=MACHINE)
-    few, many = (cost.node_cost("MatMul", {}, [t(1, n), t(n, n)], [t(1, n)]) for n in (64, 1024))
-    assert many - few > 4 * (1024 * 1024 - 64 * 64) / MACHINE.bandwidths[2]
-
-
-def test_parts_of_a_function_cost_no_less_than_the_whole() -> None:
-    """A function that joins the kernel of its operand costs in proportion to its size, in cache or not."""
-    cost = CostModel(target="native", machine=MACHINE)
-    whole, half = (cost.node_cost("Sigmoid", {}, [t(1, n, 128, 128)], [t(1, n, 128, 128)]) for n in (64, 32))
-    assert 2 * half >= 0.999 * whole
-
-
-def test_winograds_algorithm_is_not_assumed_where_kernels_refuse_it() -> None:
-    shape = conv_cycles.Convolution(1, 56 * 56, 56, 1, 64, 64, 9, 1, True, 3, 16)
-    for change in ({"channels": 4.0}, {"filters": 8.0}):
-        few = replace(shape, **change)
-        assert conv_cycles.conv_nhwc(few) == conv_cycles.conv_nhwc(replace(few, square=0))
