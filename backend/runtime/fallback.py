@@ -85,8 +85,10 @@ class Runner:
 
         model = self._model()
         try:
-            peer = None if node.op.partition("@")[0] in _DEVIATES else _onnxruntime(model, self.threads)
-            if peer is None and (schema := find_schema(node.op)) is not None and schema.since_version == _BF16_ADDED:
+            if node.op.partition("@")[0] in _DEVIATES:
+                return ReferenceEvaluator(model)
+            peer, schema = _onnxruntime(model, self.threads), find_schema(node.op)
+            if peer is None and schema is not None and schema.since_version == _BF16_ADDED:
                 peer = _onnxruntime(self._model({"": _BF16_ADDED - 1}), self.threads)
             return peer or ReferenceEvaluator(model)
         except Exception as error:
