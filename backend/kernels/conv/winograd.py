@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from ...ir.arrays import aligned
 from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
-from ...ir.kernel_graph import LeadingDimension, Step
+from ...ir.kernel_graph import Step
 from ...ir.lower import Context
 from ...ir.target import Target
 from ..gemm import tiles as tiling
@@ -56,8 +56,6 @@ _FILTER = {2: 45.0, 4: 105.0}
 _SPACE = 1 / 18
 """Cost of a byte of weights, in cycles: half of what it takes to come from memory, since other kernels compete for the
 bandwidth."""
-_NARROW = 16
-"""Input channels up to which row strides are constants: with variables such a kernel takes 2 to 5 % longer."""
 _BLOCKS = (8, 14, 28, 56, 84)
 """Approximate numbers of tiles per block that are tried."""
 
@@ -239,15 +237,10 @@ def winograd_step(problem: ConvProblem, algorithm: Algorithm, ctx: Context, *, n
         prefetch = -(-36 * nr // (64 * xis * -(-most // choice.mr)))
     scratch = -(-floats * 4 // 64) * 64
     extents = Extents()
-    if nhwc and k > _NARROW:  # layers of one width share a kernel, whatever their number of filters and row strides
-        rows, written, leading = _row_strides(problem, extents)
-    else:
-        rows, written = {"m": m, "turned": turned}, epilogue.params(extents)
-        leading = epilogue.row_leading_dimensions(c * groups, m * groups) if nhwc else ()
-        rows |= {"x_row": c * groups, "y_row": m * groups} if nhwc else {}
-    params = rows | {
+    params = {
         "images": extents(window.images),
         "groups": groups,
+        "m": m,
         "c": c,
         "slices": slices,
         "depth": extents(window.inputs[0]),
@@ -271,9 +264,10 @@ def winograd_step(problem: ConvProblem, algorithm: Algorithm, ctx: Context, *, n
         "v_plane": v_plane,
         "s_plane": s_plane,
         "prefetch": prefetch,
+        "turned": turned,
         "chunk": chunk,
         "tiles": choice.params(str(ldv), "1", str(choice.mr * ldv), nr, choice.tail * lanes),
-        "epilogue": written,
+        "epilogue": epilogue.params(extents),
         "out": epilogue.c,
     }
     # [panel][C][9][NR] for kernels that transform filters
@@ -281,24 +275,9 @@ def winograd_step(problem: ConvProblem, algorithm: Algorithm, ctx: Context, *, n
     packed = [pack_columns(g.reshape(m, -1).T, nr, lanes) if chunk else transformed(g, t, nr, lanes) for g in w]
     filters = packed[0] if groups == 1 else np.concatenate([part.ravel() for part in packed])
     kernel = Kernel("winograd_nhwc" if nhwc else "winograd", params)
+    leading = epilogue.row_leading_dimensions(c * groups, m * groups) if nhwc else ()
     inputs = (problem.x, ctx.add_constant(filters, "packed"))
     return problem.launch(kernel, inputs, extents, scratch=scratch, leading_dimensions=leading)
-
-
-def _row_strides(
-    problem: ConvProblem, extents: Extents
-) -> tuple[dict[str, Any], dict[str, Any], tuple[LeadingDimension, ...]]:
-    """Return the parameters of rows, the epilogue, and leading dimensions, all as variables of an NHWC step."""
-    x_row, y_row = problem.channels * problem.groups, problem.m * problem.groups
-    places = [extents.variable(n) for n in (problem.m, x_row, y_row)]
-    written, operands = problem.epilogue.variable_params(extents, 2, y_row)
-    m, x, y = (f"dims[{place}]" for place in places)
-    leading = (
-        LeadingDimension(0, x_row, (), ((places[1], 1),)),
-        *operands,
-        LeadingDimension(2 + len(problem.epilogue.operands), y_row, (), ((places[2], 1),)),
-    )
-    return {"m": m, "x_row": x, "y_row": y}, written, leading
 
 
 def _plane(floats: int) -> int:

@@ -9,7 +9,7 @@ image, channels x pixels. An `Epilogue` is the pointwise program of a group's el
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -73,21 +73,6 @@ class Epilogue:
             operands.append({"b": extents(b), "m": extents(m), "n": int(n)} | ({"type": o.type} if o.type else {}))
         heavy = len(self.lines) > HEAVY
         return {"operands": operands, "lines": list(self.lines), "result": self.result, "heavy": heavy}
-
-    def variable_params(
-        self, extents: Extents, first: int, length: int
-    ) -> tuple[dict[str, Any], tuple[LeadingDimension, ...]]:
-        """Return `params` and `leading_dimensions` with the strides of elementwise operands as entries of `dims`."""
-        params, found = self.params(extents), []
-        for dimension in self.leading_dimensions(first, length):
-            operand = params["operands"][dimension.buffer - first]
-            dims = []
-            for (*_, name), factor in dimension.params:
-                place = extents.variable(length * factor)
-                operand[name] = f"dims[{place}]"
-                dims.append((place, factor))
-            found.append(replace(dimension, params=(), dims=tuple(dims)))
-        return params, tuple(found)
 
     @property
     def is_half(self) -> bool:

@@ -387,19 +387,6 @@ def test_winograd_of_volumes(t: int, chunk: int, monkeypatch: pytest.MonkeyPatch
     check(made)
 
 
-def test_winograd_layers_of_one_width_share_a_kernel() -> None:
-    """The number of filters does not matter, nor do strides that depend on it; the input channels do."""
-
-    def made(c: int, m: int) -> Step:
-        case = any_size(conv((1, c, 40, 40), (m, c, 3, 3), "Relu", pads=PADS), "N", "H", "W", m)
-        return step_of(case, target=make_target("avx2"))
-
-    first, second = made(64, 64), made(64, 128)
-    assert first.kernel == second.kernel
-    assert first.dims != second.dims
-    assert made(32, 64).kernel != first.kernel
-
-
 def test_winograd_only_where_rounding_may_change() -> None:
     case = last(conv((1, 64, 56, 56), (64, 64, 3, 3), pads=PADS))
     assert kernel_of(case) == "winograd_nhwc"

@@ -137,22 +137,6 @@ def test_every_kernel_makes_and_reads_columns(shape: tuple[int, int, int, int], 
     check(fan(*shape), 0, batch=batch)
 
 
-@pytest.mark.parametrize("batch", [None, "N"])
-def test_winograd_adds_columns(batch: str | None) -> None:
-    """A residual, the inputs and the result of a 3 x 3 convolution are columns, of several images."""
-    nodes = [
-        node("Relu", "x", "wide"),
-        node("Split", "wide parts", "a b", axis=1),
-        node("Conv", "a w c", "p", pads=PADS),
-        node("Add", "p b", "d"),
-        node("Concat", "wide d", "joined", axis=1),
-        node("Conv", "joined v", "y"),
-    ]
-    constants = {"parts": ints(32, 64), "w": floats(64, 32, 3, 3) / 16, "c": floats(64), "v": floats(9, 160, 1, 1) / 8}
-    program = check(Case(nodes, {"x": floats(2, 96, 20, 16)}, constants, ["y"]), 0, batch=batch)
-    assert any(i.kernel.template == "winograd_nhwc" for i in program.plan.items if isinstance(i, Step))
-
-
 def test_chains_are_one_buffer() -> None:
     """As in DenseNet: each join is an operand of the next one, and others read it as columns of the last."""
     nodes, constants, width = [node("Conv", "x w", "c0", pads=PADS)], {"w": floats(40, 9, 3, 3) / 8}, 40
