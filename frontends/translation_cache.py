@@ -9,13 +9,10 @@ import json
 from collections.abc import Callable
 from functools import cache
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..engine.onnx_io.detached_model import DetachedModel
 from ..system.store import Namespace, Store, code_stamp, content_key
-
-if TYPE_CHECKING:
-    import torch
 
 
 def operator_names(read: Callable[[], list[str]]) -> frozenset[str]:
@@ -28,8 +25,10 @@ def operator_names(read: Callable[[], list[str]]) -> frozenset[str]:
     return frozenset(json.loads(payload))
 
 
-def translated(graph: torch.fx.Graph, translate: Callable[[], DetachedModel]) -> DetachedModel:
-    """Return the model of a graph, which `translate` makes if it is not in the cache. Raises what that raises."""
+def translated(graph: Any, translate: Callable[[], DetachedModel]) -> DetachedModel:
+    """Return the model of a `torch.fx.Graph`, which `translate` makes if it is not in the cache.
+
+    Raises what `translate` raises."""
     import onnx
 
     text = _content(graph)
@@ -55,7 +54,7 @@ def _versions() -> str:
     return " ".join((*map(version, packages), code_stamp("frontends", "torch_backend")))
 
 
-def _content(graph: torch.fx.Graph) -> str | None:
+def _content(graph: Any) -> str | None:
     """Return a graph as text, types and shapes of all values included; None if it refers to other objects.
 
     Such are the bodies of conditions and loops, and arguments that have an address for a text."""
@@ -70,9 +69,7 @@ def _content(graph: torch.fx.Graph) -> str | None:
 
 
 def _type(value: Any) -> str:
-    import torch
-
-    if isinstance(value, torch.Tensor):
+    if hasattr(value, "stride"):  # a tensor
         return f"{value.dtype}{list(value.shape)}{list(value.stride())}"
     if isinstance(value, tuple | list):
         return f"({', '.join(map(_type, value))})"
