@@ -1,4 +1,4 @@
-"""Pace of a background compile: its group of processes is stopped for so many requests that few become slower.
+"""Pace of a background compile: its processes are stopped while requests run, so that few requests become slower.
 
 Even at the lowest priority a compiler gets slices of the request's core, and leaves it with other contents of caches
 and branch predictors. How much that slows requests down depends on the model and the machine, so requests that it

@@ -8,6 +8,8 @@ with several outputs.
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -49,10 +51,14 @@ def find_reference(op: str) -> Function | None:
 def load_references(texts: Sequence[str]) -> dict[str, Function]:
     """Import functions that are written as `com.acme.Swish=package.module:function`.
 
+    Modules are also looked for in the working directory, which is not on the path of an installed command.
+
     Raises:
         UserError: for another spelling, and for what cannot be imported or called.
     """
     found: dict[str, Function] = {}
+    if texts and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # behind installed packages, which it must not hide
     for text in texts:
         op, equals, place = text.partition("=")
         module, colon, name = place.partition(":")

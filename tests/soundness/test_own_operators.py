@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -136,6 +137,13 @@ def test_a_function_that_contradicts_the_declaration_is_named(tmp_path: Path, fu
 def test_bad_references_are_refused(text: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         load_references([text])
+
+
+def test_modules_of_the_working_directory_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "operators_of_acme.py").write_text("def swish(x, beta=1.0):\n    return x\n")
+    monkeypatch.setattr(sys, "path", [place for place in sys.path if place])
+    monkeypatch.chdir(tmp_path)
+    assert load_references(["com.acme.Swish=operators_of_acme:swish"])["com.acme.Swish"](3) == 3
 
 
 def test_assertions_take_functions() -> None:
