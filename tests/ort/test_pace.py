@@ -132,18 +132,23 @@ def _states(group: int) -> list[str]:
 
 def test_the_whole_group_rests_and_goes_on() -> None:
     """A child and one that it started: both are stopped, and what they wrote is read at the end."""
-    inner = "import sys, time; time.sleep(0.5); print('done', file=sys.stderr)"
+    inner = "import sys; print('ready', flush=True); sys.stdin.read(); print('done', file=sys.stderr)"
     outer = (
         "import sys; from rewrite.system import scoped; scoped.share_group(); "
         "scoped.start([sys.executable, '-c', sys.argv[1]]).wait()"
     )
-    child = scoped.start([sys.executable, "-c", outer, inner], stderr=subprocess.PIPE)
+    pipe = subprocess.PIPE
+    child = scoped.start([sys.executable, "-c", outer, inner], stdin=pipe, stdout=pipe, stderr=pipe)
     paced = Pace()
     try:
-        _until(lambda: len(_states(child.pid)) == 2)
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"ready\n"  # both run: a process that is being started cannot be stopped
         paced._group, paced._resting, paced._debt = child.pid, True, 1000.0
         paced._apply()
         _until(lambda: _states(child.pid) == ["T", "T"])
+        child.stdin.close()  # the inner one would end now
+        child.stdin = None
         with pytest.raises(subprocess.TimeoutExpired):
             child.wait(1.0)
         assert paced.communicate(child) == b"done\n"
@@ -154,7 +159,7 @@ def test_the_whole_group_rests_and_goes_on() -> None:
 
 
 def test_the_group_goes_on_after_a_request() -> None:
-    child = scoped.start([sys.executable, "-c", "import time; time.sleep(0.3)"], stderr=subprocess.PIPE)
+    child = scoped.start([sys.executable, "-c", "import time; time.sleep(60)"], stderr=subprocess.PIPE)
     paced = Pace()
     paced._guarding = True
     reader = threading.Thread(target=paced.communicate, args=(child,))
@@ -165,8 +170,9 @@ def test_the_group_goes_on_after_a_request() -> None:
             with paced.request():
                 _until(lambda: _states(child.pid) == ["T"])
             _until(lambda: "T" not in _states(child.pid))
+        child.terminate()
         reader.join(20)
-        assert child.returncode == 0
+        assert child.returncode == -signal.SIGTERM
     finally:
         scoped.end(child)
 
