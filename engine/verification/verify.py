@@ -25,6 +25,7 @@ from ..operators.schemas import STANDARD_DOMAINS, is_pure
 from ..rewriting.definition_expansion import nonstandard_operators
 from .compare import TOLERANCES, Difference, compare, tolerance, worst
 from .random_inputs import Array, assignments, free_symbols, make_inputs
+from .rounding_spread import Sampler, Spread
 
 if TYPE_CHECKING:
     from onnx import GraphProto, ModelProto
@@ -161,8 +162,8 @@ def check_model(
         problem = f"the optimized model does not load in {oracle.name}: {error}"
         return Verification(False, np.inf, np.inf, 0, oracle.name, numerics, failures=(problem,))
     candidates = {MODEL: optimized.run, **(others or {})}
-    comparison = _Comparison(oracle, candidates, graph, numerics, classes or {})
-    found = comparison.run(shapes, seconds)
+    comparison = _Comparison(oracle, candidates, graph, numerics, classes or {}, seconds)
+    found = comparison.run(shapes)
     return replace(found, oracle=f"{found.oracle}{note}")
 
 
@@ -214,17 +215,20 @@ class _Comparison:
     graph: Graph
     numerics: str
     classes: Mapping[str, str]
+    seconds: float
     compared: int = 0
     faint: int = 0
     found: dict[str, list[Difference]] = field(default_factory=dict)
     outputs: dict[str, dict[str, OutputError]] = field(default_factory=dict)
     fitting: list[dict[str, int]] = field(default_factory=list)
     skipped: list[str] = field(default_factory=list)
+    undecided: dict[tuple[str, str], tuple[int, int]] = field(default_factory=dict)
+    sampler: Sampler | None = None
     refused: str = ""
 
-    def run(self, shapes: Mapping[str, int] | None, seconds: float) -> Verification:
+    def run(self, shapes: Mapping[str, int] | None) -> Verification:
         """Compare until enough runs agree, one differs, or the time is used up; refused sizes are passed over."""
-        start = time.perf_counter()
+        start, seconds = time.perf_counter(), self.seconds
         wanted = _WANTED if any(name not in (shapes or {}) for name in free_symbols(self.graph)) else 1
         computed = computed_in(self.graph)
         again = (self.fitting[i % len(self.fitting)] for i in range(_FAINT) if self.fitting)  # with other inputs
@@ -262,6 +266,8 @@ class _Comparison:
             self.skipped.append(f"a second choice of sizes: {name} refused those tried")
         if self.compared == self.faint:
             self.skipped.append("much: the outputs are too near 0 on the inputs made up")
+        for (candidate, output), (count, size) in self.undecided.items():
+            self.skipped.append(f"{count} of {size} numbers of {output!r} of {candidate}, which rounding alone decides")
         each = {candidate: worst(differences) for candidate, differences in self.found.items()}
         return self._result(ok=True, errors={n: (d.max_abs, d.max_rel) for n, d in each.items()})
 
@@ -277,9 +283,13 @@ class _Comparison:
     def _compare(self, feeds: Mapping[str, Array], expected: Mapping[str, Any], computed: Mapping[str, str]) -> str:
         """Compare all candidates on one set of inputs; return what is wrong with the first that differs, if any."""
         faint = False
+        spread = functools.cache(lambda: self._spread(feeds))
         for name, candidate in self.candidates.items():
             numerics, known = self.classes.get(name, self.numerics), self.outputs.setdefault(name, {})
-            differences = _check(candidate, feeds, expected, numerics, computed)
+            differences, undecided = _check(candidate, feeds, expected, numerics, computed, spread)
+            for output, count in undecided.items():
+                total, size = self.undecided.get((name, output), (0, 0))
+                self.undecided[name, output] = (total + count, size + expected[output].size)
             for output, one in differences.items():
                 allowed = tolerance(expected.get(output), numerics, computed.get(output, ""))
                 last = known.get(output, OutputError(0.0, 0.0, allowed))
@@ -294,6 +304,11 @@ class _Comparison:
         self.faint += faint
         return ""
 
+    def _spread(self, feeds: Mapping[str, Array]) -> Spread:
+        """Return what rounding can do to the results; nothing where only ONNX Runtime could tell and does not."""
+        self.sampler = self.sampler or Sampler(self.graph)
+        return self.sampler.sample(feeds, self.seconds / 4)
+
     def _result(self, *, ok: bool, **details: Any) -> Verification:
         total = worst([difference for differences in self.found.values() for difference in differences])
         return Verification(
@@ -303,24 +318,39 @@ class _Comparison:
 
 
 def _check(
-    candidate: Run, feeds: Mapping[str, Array], expected: Mapping[str, Any], numerics: str, computed: Mapping[str, str]
-) -> dict[str, Difference]:
-    """Return the difference of each output, up to the first that is wrong; "" stands for all of them."""
+    candidate: Run,
+    feeds: Mapping[str, Array],
+    expected: Mapping[str, Any],
+    numerics: str,
+    computed: Mapping[str, str],
+    spread: Callable[[], Spread],
+) -> tuple[dict[str, Difference], dict[str, int]]:
+    """Return the difference of each output, up to the first that is wrong; "" stands for all of them.
+
+    The second result counts the numbers of an output that differ as far as rounding makes the original differ from
+    itself. They are left out of the differences. The class `exact` promises that there are none."""
     try:
         got = candidate({k: v.copy() for k, v in feeds.items()})
     except Exception as error:  # a program that crashes is a finding, whatever it raises
         kind = "" if isinstance(error, Unavailable) else f"{type(error).__name__}: "
-        return {"": Difference(np.inf, np.inf, f"fails where the original runs: {kind}{error}")}
+        return {"": Difference(np.inf, np.inf, f"fails where the original runs: {kind}{error}")}, {}
     if list(got) != list(expected):
         outputs = f"has the outputs {', '.join(got)} instead of {', '.join(expected)}"
-        return {"": Difference(np.inf, np.inf, outputs)}
-    differences = {}
+        return {"": Difference(np.inf, np.inf, outputs)}, {}
+    differences: dict[str, Difference] = {}
+    undecided: dict[str, int] = {}
     for output, value in expected.items():
-        difference = compare(value, got[output], numerics, computed.get(output, ""))
+        kind = computed.get(output, "")
+        difference = compare(value, got[output], numerics, kind)
+        if difference.problem and numerics != "exact":
+            allowed = tolerance(value, numerics, kind) or 0.0
+            reconciled, count = spread().reconciled(output, value, got[output], allowed)
+            if count and not (again := compare(value, reconciled, numerics, kind)).problem:
+                difference, undecided[output] = again, count
         if difference.problem:
-            return {output: replace(difference, problem=f"differs in output {output!r}: {difference.problem}")}
+            return {output: replace(difference, problem=f"differs in output {output!r}: {difference.problem}")}, {}
         differences[output] = difference
-    return differences
+    return differences, undecided
 
 
 def computed_in(graph: Graph) -> dict[str, str]:
