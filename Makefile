@@ -61,6 +61,7 @@ types: $(VENV)/.installed-dev
 # The parts of docs/ that are made from the code; a test fails when they are stale.
 docs: $(VENV)/.installed-dev
 	$(BIN)/python docs/generate.py
+	$(BIN)/python docs/operators.py
 
 # Pages keep their places, so that the same links hold in the repository and on the site. Of the package only what the API
 # page names is shown to the generator: it would read the environment, which lies inside the package's folder, as well.

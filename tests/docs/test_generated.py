@@ -39,3 +39,8 @@ def test_every_name_of_onnxruntime_is_explained() -> None:
     if onnxruntime.__version__ != ort.__version__:
         pytest.skip(f"the page is about ONNX Runtime {ort.__version__}")
     assert names["PAGE"].read_text(encoding="utf-8") == names["page"]()
+
+
+def test_the_table_of_operators_is_current() -> None:
+    operators = runpy.run_path(str(ROOT / "docs" / "operators.py"))
+    assert operators["PAGE"].read_text(encoding="utf-8") == operators["page"]()
