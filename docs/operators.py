@@ -48,7 +48,10 @@ STRINGS = "strings have no kernels"
 RANDOM = "generators differ; ONNX Runtime's or NumPy's draws the numbers"
 LOSSES = "for training"
 INTEGERS = "no kernel computes it in integers"
-NO_KERNEL = "no kernel yet"
+WAITING = (
+    *("AffineGrid", "BitCast", "CausalConvWithState", "CenterCropPad", "DFT", "DeformConv", "GlobalLpPool", "Hardmax"),
+    *("LinearAttention", "LpPool", "MaxRoiPool", "MaxUnpool", "MeanVarianceNormalization", "STFT", "SwiGLU"),
+)
 REASONS = {
     **dict.fromkeys(
         ("Gemm", "MatMul", "Einsum"), "products of integers have kernels for 8 bits only (`MatMulInteger`)"
@@ -61,14 +64,8 @@ REASONS = {
     **dict.fromkeys(
         ("NonZero", "Compress", "Unique", "NonMaxSuppression"), "the values determine the size of the result"
     ),
-    **dict.fromkeys(
-        ("AffineGrid", "BitCast", "CausalConvWithState", "CenterCropPad", "Col2Im", "CumProd", "DFT"), NO_KERNEL
-    ),
-    **dict.fromkeys(
-        ("DeformConv", "Det", "GlobalLpPool", "GridSample", "Hardmax", "LinearAttention", "LpPool"), NO_KERNEL
-    ),
-    **dict.fromkeys(("MaxRoiPool", "MaxUnpool", "MeanVarianceNormalization", "ReverseSequence", "RoiAlign"), NO_KERNEL),
-    **dict.fromkeys(("STFT", "SwiGLU"), NO_KERNEL),
+    **dict.fromkeys(WAITING, "no kernel yet"),
+    "Col2Im": "sums of booleans",
     "ImageDecoder": "images have no kernels",
     "Multinomial": RANDOM,
     "Resize": "linear and cubic interpolation of integers rounds otherwise",

@@ -1,4 +1,4 @@
-"""Lowering of Gather, GatherElements, GatherND and the scatters, which find elements by index.
+"""Lowering of Gather, GatherElements, GatherND, the scatters and ReverseSequence, which find elements by index.
 
 A scatter writes in place if its operand dies with it, or if a caller gives one array for both (a key-value cache).
 
@@ -8,7 +8,7 @@ An index out of range, which ONNX forbids, never accesses memory outside: it is 
 from __future__ import annotations
 
 from ....engine.ir.graph import DType, Node
-from ....engine.ir.symbolic import product
+from ....engine.ir.symbolic import product, same
 from ...codegen.pointwise_emit import C_TYPES
 from ...codegen.template_params import int_attr, launch, threads
 from ...ir.iteration_space import Extents, contiguous
@@ -122,3 +122,23 @@ def lower_tensor_scatter(node: Node, ctx: Context) -> list[Step] | None:
     inputs = (*node.inputs[:2], *([index] if index else []))
     kernel = Kernel("tensor_scatter", params)
     return [launch(kernel, node, inputs, node.outputs, extents, threads(whole), in_place=((0, 0),))]
+
+
+@lowering_alone("ReverseSequence")
+def lower_reverse_sequence(node: Node, ctx: Context) -> list[Step] | None:
+    """The first rows in time of each batch item reversed; any element type."""
+    shape, lengths, c = ctx.type(node.inputs[0]).shape, ctx.type(node.inputs[1]), word(ctx, node.inputs[0])
+    batch, time = int_attr(node, "batch_axis", 1), int_attr(node, "time_axis", 0)
+    if c is None or not shape or lengths.shape is None or lengths.dtype is not DType.I64 or {batch, time} != {0, 1}:
+        return None
+    if not same(lengths.shape[0], shape[batch]):
+        return None
+    extents = Extents()
+    params = {
+        "c": c,
+        "batch_first": batch == 0,
+        "first": extents(shape[0]),
+        "second": extents(shape[1]),
+        "inner": extents(product(shape[2:])),
+    }
+    return [launch(Kernel("reverse_sequence", params), node, node.inputs, node.outputs, extents, threads(shape))]

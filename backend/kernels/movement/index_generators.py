@@ -79,16 +79,17 @@ def lower_one_hot(node: Node, ctx: Context) -> list[Step] | None:
     return _step(node, params, (node.inputs[0], node.inputs[2]), space)
 
 
-@lowering_alone("CumSum")
-def lower_cum_sum(node: Node, ctx: Context) -> list[Step] | None:
-    """Along a known axis; f32 is summed in double precision."""
+@lowering_alone("CumSum", "CumProd")
+def lower_cumulative(node: Node, ctx: Context) -> list[Step] | None:
+    """Along a known axis; f32 is summed or multiplied in double precision."""
     kind, axis = ctx.type(node.inputs[0]), ctx.ints(node.inputs[1])
     if not kind.shape or kind.dtype not in C_TYPES or kind.dtype in (None, DType.BOOL) or not axis:
         return None
     at = axis[0] % len(kind.shape)
     flags = {name: bool(int_attr(node, name, 0)) for name in ("exclusive", "reverse")}
     space = (product(kind.shape[:at]), kind.shape[at], product(kind.shape[at + 1 :]))
-    return _step(node, {"kind": "cum_sum", "c": C_TYPES[kind.dtype], **flags}, node.inputs[:1], space)
+    params = {"kind": "cumulative", "c": C_TYPES[kind.dtype], "times": node.op == "CumProd", **flags}
+    return _step(node, params, node.inputs[:1], space)
 
 
 def _step(node: Node, params: dict[str, Any], inputs: tuple[str, ...], space: Sequence[Dim]) -> list[Step]:

@@ -147,3 +147,20 @@ def test_top_k() -> None:
     only = Node("TopK", ("x", "k"), ("v", "i"), {"axis": -1})
     cases.append(Case([only], {"x": floats(2, 30)}, {"k": np.array([4])}, outputs=["v"]))
     check(cases)
+
+
+def test_reverse_sequence() -> None:
+    x = floats(5, 3, 4)
+    cases = [_node("ReverseSequence", x, np.array([5, 0, 2]), time_axis=0, batch_axis=1)]
+    cases.append(_node("ReverseSequence", x > 0, np.array([1, 2, 3, 0, 3]), time_axis=1, batch_axis=0))
+    cases.append(_node("ReverseSequence", floats(4, 6), np.array([1, 4, 3, 2, 4, 0])))
+    cases.append(_node("ReverseSequence", floats(0, 6), np.zeros(6, np.int64)))
+    cases.append(_node("ReverseSequence", floats(3, 0), np.zeros(0, np.int64)))
+    for case in cases[3:]:
+        case.expected = {"y": case.inputs["x0"]}
+    for t, b in ((4, 2), (1, 1), (6, 3)):
+        case = _node("ReverseSequence", floats(t, b, 3), RNG.integers(0, t + 1, b))
+        case.symbolic = {"x0": ("T", "B", 3), "x1": ("B",)}
+        case.types = {"y": TensorType(DType.F32, (symbol("T"), symbol("B"), 3))}
+        cases.append(case)
+    check(cases)

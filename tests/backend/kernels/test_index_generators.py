@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -107,6 +108,21 @@ def test_running_sums() -> None:
                 Case([node], {"x": x}, {"a": np.array(axis)})
                 for x in (floats(3, 4, 9), floats(2, 5, 29), RNG.integers(0, 9, (3, 4, 9)))
             ]
+    check(cases)
+
+
+def test_cumulative_products() -> None:
+    cases = []
+    for axis, exclusive, reverse in itertools.product((0, 1, -1), (0, 1), (0, 1)):
+        node = Node("CumProd", ("x", "a"), ("y",), {"exclusive": exclusive, "reverse": reverse})
+        for x in (floats(3, 4, 9), floats(2, 0, 3), np.asarray(RNG.integers(1, 4, (3, 4, 5)), np.int64)):
+            along = np.flip(x, axis) if reverse else x
+            found = np.cumprod(along, axis, dtype=np.float64 if x.dtype.kind == "f" else None)
+            if exclusive:
+                found = np.concatenate((np.ones_like(along.take([0] * (along.shape[axis] > 0), axis)), found), axis)
+                found = found.take(range(along.shape[axis]), axis)
+            expected = (np.flip(found, axis) if reverse else found).astype(x.dtype)
+            cases.append(Case([node], {"x": x}, {"a": np.array(axis)}, expected={"y": expected}))
     check(cases)
 
 

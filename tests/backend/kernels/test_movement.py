@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -171,4 +172,31 @@ def test_dims_known_at_run_time() -> None:
         thin = {"x": floats(n, 1, 6)}
         kind = {"y": TensorType(f32, (N, 5, 6))}
         cases.append(Case([wide], thin, {"to": ints(1, 5, 1)}, symbolic={"x": ("N", 1, 6)}, types=kind))
+    check(cases)
+
+
+def test_col2im() -> None:
+    cases = []
+    for image, block, attrs in (
+        ((5, 7), (2, 3), {}),
+        ((5, 7), (2, 3), {"pads": (1, 2, 0, 1)}),
+        ((9, 8), (2, 2), {"strides": (2, 3), "dilations": (3, 2), "pads": (1, 0, 2, 1)}),
+        ((6,), (3,), {"strides": (2,), "pads": (2, 3)}),
+        ((4, 5, 3), (2, 2, 1), {"strides": (1, 2, 1)}),
+        ((1, 1), (3, 3), {"pads": (1, 1, 1, 1)}),
+    ):
+        rank = len(image)
+        pads, strides, dilations = (
+            attrs.get(key, default)
+            for key, default in (("pads", (0,) * 2 * rank), ("strides", (1,) * rank), ("dilations", (1,) * rank))
+        )
+        counts = [
+            (image[a] + pads[a] + pads[a + rank] - dilations[a] * (block[a] - 1) - 1) // strides[a] + 1
+            for a in range(rank)
+        ]
+        x = np.asarray(RNG.standard_normal((2, 3 * math.prod(block), math.prod(counts))), np.float32)
+        constants = {"image": np.array(image), "block": np.array(block)}
+        for value in (x, (x * 9).astype(np.int32), x.astype(np.float64)):
+            node = Node("Col2Im", ("x", "image", "block"), ("y",), attrs)
+            cases.append(Case([node], {"x": value}, constants, reference=value is not x))
     check(cases)
