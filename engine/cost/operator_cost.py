@@ -77,7 +77,9 @@ _POINTWISE = _by_operator(
         _CHEAP: "Abs Add And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Equal Floor"
         " Greater GreaterOrEqual HardSigmoid HardSwish IsInf IsNaN LeakyRelu Less LessOrEqual Max Mean Min Mul Neg Not"
         " Or PRelu Relu Round Shrink Sign Sub Sum ThresholdedRelu Where Xor DequantizeLinear QuantizeLinear",
-        _ROOT: "Div Mod Reciprocal Sqrt Softsign DynamicQuantizeLinear",
+        _ROOT: "Div Mod Reciprocal Sqrt Softsign DynamicQuantizeLinear com.microsoft.QLinearAdd"
+        " com.microsoft.QLinearMul com.microsoft.QLinearLeakyRelu com.microsoft.QLinearSigmoid"
+        " com.microsoft.QLinearWhere com.microsoft.QuantizeLinear com.microsoft.DequantizeLinear",
         _EXP: "Acos Acosh Asin Asinh Atan Atanh Celu Cos Cosh Elu Erf Exp Gelu Log Mish Selu Sigmoid Sin Sinh Softplus"
         " Swish Tan Tanh com.microsoft.Gelu com.microsoft.FastGelu com.microsoft.BiasGelu com.microsoft.QuickGelu",
         _POW: "Pow",
@@ -109,7 +111,7 @@ _NORMS = _by_operator(
         7.0: "InstanceNormalization GroupNormalization LayerNormalization MeanVarianceNormalization"
         " rewrite.ChannelsLastGroupNormalization",
         9.0: "com.microsoft.SkipLayerNormalization",
-        20.0: "LRN Softmax LogSoftmax",
+        20.0: "LRN Softmax LogSoftmax com.microsoft.QLinearSoftmax",
     }
 )
 """Flops per element of normalizations and what else passes over whole rows."""

@@ -38,6 +38,10 @@ _SUMS = frozenset({
     "RMSNormalization", "LpNormalization", "LSTM", "GRU", "RNN", "Resize", "DFT", "STFT", "Det", "GridSample",
 })  # fmt: skip
 """Operators whose error is a fraction of their largest terms, not of each result: terms may cancel."""
+_QUANTIZED = frozenset({"QLinearConv", "QLinearMatMul", "com.microsoft.QGemm"})
+_STEPS = {DType.U8: (0.0, 255.0), DType.I8: (-128.0, 127.0)}
+_STEP = 0.505
+"""Bound of a random number that is rounded to a step of the grid: 1 % of the bytes move by one."""
 _EXACT = frozenset({
     "Abs", "Neg", "Relu", "Sign", "Floor", "Ceil", "Round", "Max", "Min", "Clip", "Where", "MaxPool", "GlobalMaxPool",
     "ReduceMax", "ReduceMin", "TopK", "OneHot", "Hardmax", "Trilu", "EyeLike", "ConstantOfShape", "Range",
@@ -116,13 +120,22 @@ def with_errors(graph: Graph) -> Graph:
             inserter.graph.nodes.append(node)
             continue
         data.update(filter(None, node.outputs))
-        exact = node.op in _EXACT or (only_moves(node.op) and not _narrows(node, graph))
-        inserter.append(node, () if exact else [v for v in node.outputs if graph.type(v).dtype in _ERROR])
+        rounding = _ERROR if _rounds(node, graph) else _STEPS if _quantizes(node.op) else ()
+        inserter.append(node, [v for v in node.outputs if graph.type(v).dtype in rounding])
     return inserter.graph
 
 
-def _narrows(node: Node, graph: Graph) -> bool:
-    """Whether a node converts floats to a type of fewer digits."""
+def _quantizes(op: str) -> bool:
+    """Whether an operator computes bytes from bytes and rounds once. The standard leaves open how it gets there."""
+    return op in _QUANTIZED or op.startswith("com.microsoft.QLinear")
+
+
+def _rounds(node: Node, graph: Graph) -> bool:
+    """Whether a node computes floats, or converts them to a type of fewer digits."""
+    if node.op in _EXACT or _quantizes(node.op):
+        return False
+    if not only_moves(node.op):
+        return True
     source, to = graph.type(node.inputs[0]).dtype, graph.type(node.outputs[0]).dtype
     return source in _ERROR and to in _ERROR and _ERROR[source] < _ERROR[to]
 
@@ -139,7 +152,21 @@ class _Inserter:
         raw = {value: self._value(self.graph.type(value)) for value in rounded}
         self.graph.nodes.append(replace(node, outputs=tuple(raw.get(v, v) for v in node.outputs)))
         for value, before in raw.items():
-            self._add_error(before, value, sums=node.op in _SUMS)
+            if self.graph.type(value).dtype in _STEPS:
+                self._add_step(before, value)
+            else:
+                self._add_error(before, value, sums=node.op in _SUMS)
+
+    def _add_step(self, raw: str, out: str) -> None:
+        """Append `out`, which is `raw` with some of its bytes one step higher or lower."""
+        dtype, shape = self.graph.type(raw).dtype, self.graph.type(raw).shape
+        assert dtype is not None
+        like = TensorType(DType.F32, shape)
+        numbers = self._node("Cast", [raw], like, to=DType.F32.onnx)
+        step = self._node("Round", [self._random(numbers, _STEP, like)], like)
+        low, high = (self._constant(bound, DType.F32) for bound in _STEPS[dtype])
+        moved = self._node("Clip", [self._node("Add", [numbers, step], like), low, high], like)
+        self.graph.nodes.append(Node("Cast", (moved,), (out,), {"to": dtype.onnx}))
 
     def _add_error(self, raw: str, out: str, *, sums: bool) -> None:
         """Append `out = raw + random · size`; the size is that of each number, or of the largest one of sums."""
@@ -147,7 +174,6 @@ class _Inserter:
         assert dtype is not None
         wide = DType.F64 if dtype is DType.F64 else DType.F32
         like = TensorType(wide, shape)
-        bound = _ERROR[dtype]
         numbers = raw if dtype is wide else self._node("Cast", [raw], like, to=wide.onnx)
         size = self._node("Abs", [numbers], like)
         largest = self._constant(_LARGEST[wide], wide)
@@ -155,14 +181,16 @@ class _Inserter:
         size = self._node("Where", [finite, size, self._constant(0.0, wide)], like)
         if sums:
             size = self._node("ReduceMax", [size], TensorType(wide, ()), keepdims=0)
-        seed = float(len(self.graph.nodes))
-        drawn = self._node("RandomUniformLike", [numbers], like, low=-bound, high=bound, seed=seed)
-        error = self._node("Mul", [drawn, size], like)
+        error = self._node("Mul", [self._random(numbers, _ERROR[dtype], like), size], like)
         if dtype is wide:
             self.graph.nodes.append(Node("Add", (numbers, error), (out,)))
         else:
             total = self._node("Add", [numbers, error], like)
             self.graph.nodes.append(Node("Cast", (total,), (out,), {"to": dtype.onnx}))
+
+    def _random(self, value: str, bound: float, like: TensorType) -> str:
+        seed = float(len(self.graph.nodes))
+        return self._node("RandomUniformLike", [value], like, low=-bound, high=bound, seed=seed)
 
     def _value(self, type_: ValueType) -> str:
         name = unique_name(f"rounded_{len(self.graph.nodes)}", self._used)  # a number of its own makes that fast

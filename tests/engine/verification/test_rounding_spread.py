@@ -146,3 +146,16 @@ def test_other_shapes_and_types_are_never_explained(other: Any) -> None:
 def test_a_graph_with_errors_is_a_model() -> None:
     graph = read(model(LOGISTIC))
     onnx.checker.check_model(write(with_errors(graph)), full_check=True)
+
+
+def test_quantized_operators_may_move_by_a_step() -> None:
+    graph = read(model(
+        "main (uint8[4000, 1] x) => (uint8[4000, 1] y)"
+        " <float s = {0.5}, float t = {1}, uint8 z = {0}, uint8[1, 1] w = {1}>"
+        " { y = QLinearMatMul(x, s, z, w, t, z, s, z) }"
+    ))  # fmt: skip
+    x = np.arange(4000).astype(np.uint8)[:, None]
+    samples = np.stack(Sampler(graph).sample({"x": x}, 60.0).samples["y"]).astype(int)
+    steps = samples - np.median(samples, axis=0)
+    assert set(np.unique(steps)) == {-1, 0, 1}
+    assert 0.005 < (steps != 0).mean() < 0.02
