@@ -5,10 +5,13 @@
 Each engine runs in a process of its own, with an empty cache, and gets a request every `--pause` seconds after the last
 answer. One row of Markdown per model: seconds from the start of the process to the first answer of both, to the switch,
 the time of a request before the switch (median, and mean) as shares of ONNX Runtime's in the same minutes, the same as
-shares of requests that the same session of ONNX Runtime gets after the switch, and the time after the switch. The two
+shares of requests to the same session while the compilers are frozen, and the time after the switch. The two
 engines alternate `--rounds` times; figures are medians over the rounds. Means leave out the slowest twentieth of both,
-which is noise of the machine. A small model's time depends on the pages that its process got, by a tenth and more; so
-only the same session shows what the compilers cost.
+which is noise of the machine.
+
+A small model's time depends on the pages that its process got, by a tenth and more, and that of a request on all cores
+on whatever else runs. So only the same session in the same seconds shows what the compilers cost: they are frozen for
+every other window of `WINDOW` seconds, which the time of the switch leaves out.
 
 With `--without-onnxruntime` it cannot be imported: NumPy answers until the switch. It is compared with a session that
 waits for the program.
@@ -27,8 +30,50 @@ import time
 from typing import Any
 
 import numpy as np
+from rewrite.ort.pace import Pace
 
 from . import models
+
+WINDOW = 0.6
+"""Seconds for which compilers work, or are frozen."""
+SETTLING = 2
+"""Requests at the start of a window that count for neither: what the window before left in the caches."""
+
+
+class Freezer:
+    """Freezes the compilers of a session in every other window. Its paces must be made after it."""
+
+    def __init__(self) -> None:
+        self.frozen, self.seconds, self._turned = False, 0.0, time.perf_counter()
+        pauses = Pace._wants_stop
+        Pace._wants_stop = lambda pace: self.frozen or pauses(pace)  # type: ignore[method-assign, assignment]
+
+    def turn(self, pace: Pace) -> bool:
+        """Begin the next window if this one is over; return whether it did."""
+        now = time.perf_counter()
+        if now - self._turned < WINDOW:
+            return False
+        self.end(pace)
+        self.frozen = not self.frozen
+        with pace._lock:
+            pace._apply()
+        return True
+
+    def request(self, peer: Any, feeds: dict[str, Any]) -> None:
+        """Run a request that the pace does not count; only the next one is due a gap later."""
+        peer.session.run(None, feeds)
+        with peer.pace._lock:
+            peer.pace._last = time.perf_counter()
+            peer.pace._slot = peer.pace._next_slot(peer.pace._last)
+
+    def end(self, pace: Pace) -> None:
+        """End a window; add its time if it was frozen, which does not count for the patience of the pace."""
+        now = time.perf_counter()
+        if self.frozen:
+            self.seconds += now - self._turned
+            with pace._lock:
+                pace._stops -= now - self._turned
+        self._turned = now
 
 
 def serve(engine: str, name: str, inputs: str, options: argparse.Namespace) -> dict[str, Any]:
@@ -46,25 +91,31 @@ def serve(engine: str, name: str, inputs: str, options: argparse.Namespace) -> d
     settings.intra_op_num_threads = options.threads
     if engine == "waiting":
         settings.add_session_config_entry("rewrite.compile_in_background", "0")
+    freezer = Freezer()
     session: Any = runtime.InferenceSession(name, settings, providers=["CPUExecutionProvider"])
     feeds = dict(np.load(inputs))
-    first: Any = session._engine if ours else None
+    first: Any = session._engine if engine == "rewrite" else None
     session.run(None, feeds)
     found: dict[str, Any] = {"first": time.time() - begin, "before": [], "after": [], "alone": []}
-    while time.time() - begin < options.seconds:
+    settling = 0
+    while time.time() - begin - freezer.seconds < options.seconds:
         compiled = ours and session.program is not None
         if compiled and "switch" not in found:
-            found["switch"] = time.time() - begin
+            found["switch"] = time.time() - begin - freezer.seconds
+        if first is not None and not compiled:
+            settling = SETTLING if freezer.turn(first.pace) else settling - 1
         start = time.perf_counter()
-        session.run(None, feeds)
-        found["after" if compiled else "before"].append(time.perf_counter() - start)
-        if "switch" in found and len(found["after"]) >= 100:
+        if freezer.frozen and not compiled:
+            freezer.request(first, feeds)
+        else:
+            session.run(None, feeds)
+        taken = time.perf_counter() - start
+        if compiled:
+            found["after"].append(taken)
+        elif settling <= 0 or not freezer.frozen:
+            found["alone" if freezer.frozen else "before"].append(taken)
+        if len(found["after"]) >= 100:
             break
-        time.sleep(options.pause)
-    for _ in range(100 if engine == "rewrite" else 0):
-        start = time.perf_counter()
-        first.run(feeds, None, None)
-        found["alone"].append(time.perf_counter() - start)
         time.sleep(options.pause)
     return found
 
@@ -107,7 +158,7 @@ def row(name: str, options: argparse.Namespace) -> str:
 
 
 def of_medians(found: dict[str, Any]) -> float:
-    """The median time of a request before the switch, as a share of the same session's after it."""
+    """The median time of a request before the switch, as a share of the same session's with frozen compilers."""
     return statistics.median(found["before"]) / statistics.median(found["alone"])
 
 

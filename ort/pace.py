@@ -4,7 +4,10 @@ Even at the lowest priority a compiler gets slices of the request's core, and le
 and branch predictors. How much that slows requests down depends on the model and the machine, so requests that it
 touched are compared with others. A touched request costs the time by which it is slower, each request pays `AIM`, and
 the group rests while costs are not paid. So it works nearly all the time where another core is free, and a small share
-of it where every request suffers."""
+of it where every request suffers.
+
+Where short requests suffer and come at regular intervals, the group works within the gaps: it is stopped before the
+next request is due, and a run of the last request brings its code and data back into the caches."""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 AIM = 0.03
 """Mean slowdown of requests that is allowed while a model is compiled."""
@@ -39,6 +42,12 @@ _AFTER = 0.002
 """Seconds from the end of a request to the time when the group goes on."""
 _LONG = 0.005
 """Seconds of a request from which on the group is stopped for it, too. Shorter ones lose more to the signals."""
+_GAPS = 16
+"""Latest gaps between requests, of which the shortest tells when the next request is due."""
+_REGULAR = 0.5
+"""Share of the median gap that the group must be able to use; otherwise requests come too irregularly."""
+_EARLY, _EARLIEST = 0.15, 0.004
+"""The group is stopped before a request is due: by a share of the gap, and at least by seconds."""
 
 
 class Pace:
@@ -48,19 +57,26 @@ class Pace:
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
         self._group: int | None = None
-        self._resting = self._stopped = self._guarding = self._worked = False
+        self._resting = self._stopped = self._guarding = self._fitting = self._worked = self._repeated = False
         self._active = 0
         self._alone, self._beside = deque[float](maxlen=64), deque[float](maxlen=64)
+        self._repeat: Callable[[], object] | None = None
+        self._gaps = deque[float](maxlen=_GAPS)
+        self._slot = (0.0, 0.0)
         self._base: float | None = None
         self._debt = 0.0
         self._turned = self._last = self._since = self._stops = 0.0
 
     @contextlib.contextmanager
-    def request(self) -> Iterator[None]:
-        """Time a request, and stop the group for it if that was found to help."""
+    def request(self, repeat: Callable[[], object] | None = None) -> Iterator[None]:
+        """Time a request, and stop the group for it if that was found to help.
+
+        `repeat` runs it again, for what that leaves in the caches; it is called from another thread."""
         with self._lock:
             self._active += 1
             touched = self._worked or not self._stopped
+            if self._group is not None and self._active == 1:
+                self._gaps.append(time.perf_counter() - self._last)
             if self._guarding:
                 self._apply()
         start = time.perf_counter()
@@ -71,8 +87,9 @@ class Pace:
             with self._lock:
                 self._active -= 1
                 if self._group is not None:
+                    self._repeat = repeat if self._fitting else None
                     self._account(end - start, touched, end)
-                    if self._wants_stop() != self._stopped:
+                    if self._fitting or self._wants_stop() != self._stopped:
                         self._changed.notify()
 
     def communicate(self, child: subprocess.Popen[bytes]) -> bytes:
@@ -86,9 +103,9 @@ class Pace:
             return child.communicate()[1]
         finally:
             with self._lock:
-                self._resting = self._guarding = False
+                self._resting = self._guarding = self._fitting = False
                 self._apply()
-                self._group = None
+                self._group = self._repeat = None
                 self._changed.notify()
 
     def _keep(self) -> None:
@@ -98,26 +115,54 @@ class Pace:
         up preempt it."""
         while True:
             with self._lock:
-                self._changed.wait_for(lambda: self._group is None or self._wants_stop() != self._stopped, timeout=1.0)
+                if self._group is not None and self._wants_stop() == self._stopped:
+                    self._changed.wait(self._until_slot_turns())
                 if self._group is None:
                     return
                 self._turn(time.perf_counter())
                 goes_on = self._stopped and not self._wants_stop()
             if goes_on:
                 time.sleep(_AFTER)
+            self._settle()
+
+    def _settle(self) -> None:
+        """Stop the group or let it go on. After a stop, bring what short requests need back into the caches."""
+        with self._lock:
+            self._apply()
+            repeat = self._repeat if self._stopped and self._worked and not self._active else None
+        if repeat is not None:
+            with contextlib.suppress(Exception):  # whoever sent the request has seen it
+                repeat()
             with self._lock:
-                self._apply()
+                self._repeated, self._worked = True, not self._stopped
 
     def _account(self, taken: float, touched: bool, now: float) -> None:
         """Note the time of a request, and what it costs or pays."""
-        (self._beside if touched else self._alone).append(taken)
         cost = 0.0
-        if touched:
+        if touched or self._repeated:
             cost = _UNKNOWN if self._base is None else min(taken / self._base - 1, _MOST)
+        if touched:
+            self._beside.append(taken)
+        elif not self._repeated:
+            self._alone.append(taken)
         self._debt = max(-_CREDIT, self._debt + cost - AIM)
-        self._worked = not self._stopped
+        self._worked, self._repeated = not self._stopped, False
         self._last = now
+        self._slot = self._next_slot(now)
         self._turn(now)
+
+    def _next_slot(self, now: float) -> tuple[float, float]:
+        """Return from when to when the group is to be stopped for the next request; equal if it cannot be foreseen."""
+        if not self._fitting or self._base is None or len(self._gaps) < _GAPS:
+            return now, now
+        shortest, usual = min(self._gaps), statistics.median(self._gaps)
+        free = shortest - max(_EARLY * shortest, _EARLIEST) - 2 * self._base
+        return (now + free, now + 2 * usual) if free > _REGULAR * usual else (now, now)
+
+    def _until_slot_turns(self) -> float:
+        """Return the seconds until the group is to be stopped for the next request, or to go on; at most 1."""
+        now = time.perf_counter()
+        return min([1.0, *(at - now for at in self._slot if at > now)])
 
     def _turn(self, now: float) -> None:
         """Begin a rest if requests have become too slow, and end it when that is paid for."""
@@ -140,9 +185,17 @@ class Pace:
         if beside > (1 + AIM) * self._base and self._base > _LONG and not self._guarding:
             self._guarding = True
             self._beside.clear()
+        elif beside > (1 + AIM) * self._base and self._base <= _LONG:
+            self._fitting = True
 
     def _wants_stop(self) -> bool:
-        return self._resting or (self._guarding and self._active > 0 and self._stops < PATIENCE)
+        if self._resting:
+            return True
+        waits = self._guarding and self._active > 0
+        if self._fitting:
+            due, late = self._slot
+            waits = due <= time.perf_counter() < late
+        return waits and self._stops < PATIENCE
 
     def _apply(self) -> None:
         """Stop the group or let it go on."""

@@ -63,10 +63,11 @@ class _Peer:
         self._names = [port.name for port in session.get_outputs()]
 
     def run(self, inputs: Mapping[str, Any], names: Names, out: Outputs) -> dict[str, Any]:
-        names = self._names if names is None else names
+        names, inputs = list(self._names if names is None else names), dict(inputs)
         try:
-            with self.pace.request():
-                results = self.session.run(list(names), dict(inputs))
+            run = partial(self.session.run, names, inputs)
+            with self.pace.request(run):
+                results = run()
         except Exception as error:  # its errors have no common base class
             name = type(error).__name__
             raise errors.make(name if name in errors.NAMES else "InvalidArgument", UserError(str(error))) from error

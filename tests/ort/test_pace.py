@@ -9,9 +9,10 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rewrite.ort import pace
 from rewrite.ort.pace import Pace
@@ -78,6 +79,64 @@ def test_short_requests_are_slowed_down_by_the_aim_on_average(
     assert share > pace.AIM / slowdown / 2
     assert not paced._guarding
     assert len(signals.sent) < 2000 / 10  # not for each request
+
+
+def _serve_with_repeats(paced: Pace, clock: list[float], gaps: Iterable[float]) -> tuple[float, float, int]:
+    """Serve requests of 1 ms, as `_serve` does, with a thread that settles in the gaps.
+
+    A request takes 1.4 ms if the group worked since the last one, and 0.9 ms after a repetition."""
+    paced._group, paced._worked, paced._turned, paced._last = 1, True, clock[0], clock[0]
+    worked = total = length = 0.0
+    count = repeats = 0
+
+    def repeat() -> None:
+        nonlocal repeats
+        repeats += 1
+
+    for gap in gaps:
+        end = clock[0] + gap
+        for at in sorted(at for at in (clock[0] + 0.002, *paced._slot, end) if clock[0] <= at <= end):
+            worked += (at - clock[0]) * (not paced._stopped)
+            clock[0] = at
+            if at < end:
+                paced._turn(at)
+                paced._settle()
+        touched = paced._worked or not paced._stopped
+        taken = 0.0014 if touched else 0.0009 if paced._repeated else 0.001
+        with paced.request(repeat):
+            clock[0] += taken
+        total, length, count = total + taken, length + gap, count + 1
+    return worked / length, total / count, repeats
+
+
+def test_the_group_works_between_short_requests_that_come_regularly(signals: Signals, clock: list[float]) -> None:
+    paced = Pace()
+    _serve(paced, clock, 0.001, 0.0014, 0.0014, 400)  # learns what they cost
+    assert paced._fitting
+    share, mean, repeats = _serve_with_repeats(paced, clock, [0.05] * 1000)
+    assert share > 0.6
+    assert mean < 0.001 * (1 + pace.AIM + 0.01)
+    assert repeats > 900
+
+
+def test_requests_at_any_time_are_not_foreseen(signals: Signals, clock: list[float]) -> None:
+    paced = Pace()
+    gaps = np.random.default_rng(0).exponential(0.05, 1000)
+    _serve(paced, clock, 0.001, 0.0014, 0.0014, 400)
+    share, mean, _ = _serve_with_repeats(paced, clock, map(float, gaps))
+    assert pace.AIM < share < 0.6
+    assert mean < 0.001 * (1 + pace.AIM + 0.01)
+
+
+def test_a_request_that_does_not_come_leaves_the_group_alone(signals: Signals, clock: list[float]) -> None:
+    paced = Pace()
+    _serve(paced, clock, 0.001, 0.0014, 0.0014, 400)
+    _serve_with_repeats(paced, clock, [0.05] * 500)
+    assert not paced._resting
+    assert paced._slot[0] < clock[0] + 0.05 < paced._slot[1]
+    clock[0] += 0.2
+    paced._settle()
+    assert not paced._stopped
 
 
 def test_long_requests_stop_the_group(signals: Signals, clock: list[float]) -> None:
