@@ -31,6 +31,12 @@ _CONSTANT = 1e-9
 """Seconds for a constant of any size: breaks ties in favor of fewer constants."""
 _LACKING = 1e-8
 """Seconds for an operator that is written by its parts: one that the file can have wins a tie."""
+_ACTIVATIONS = frozenset({"Relu", "LeakyRelu", "Clip"})
+"""Activations that ONNX Runtime and OpenVINO compute in the kernel of a convolution."""
+_FUSED = 1e-8
+"""Seconds for a node that its runtime fuses into another: none at all wins a tie."""
+_VIEWED = 1e-12
+"""Seconds per byte of a view: that of dequantized data loses a tie, since operators on bytes need them as operands."""
 _REFERENCE = 1e-3
 """Seconds for a node that no kernel computes, and a rule states in other operators: the reference implementation."""
 _RUN = 1.5
@@ -73,18 +79,25 @@ class CostModel:
         outputs: Types,
         constant: Sequence[bool] = (),
         joins: bool = True,
+        fused: bool = False,
     ) -> float:
         """Return the cost of one node, never negative.
 
         `inputs` and `outputs` are the types, None where absent. `constant` marks the inputs that are constants; a node
         of constants only is folded, and costs what storing its outputs costs. `joins` says whether some input is made
-        by another node, whose kernel a pointwise node could join."""
+        by another node, whose kernel a pointwise node could join. `fused` says that a runtime computes it in the kernel
+        of its operand, see `fuses`."""
         if op == "Proj":
             return 0.0
         if constant and all(c or t is None for c, t in zip(constant, inputs, strict=True)) and any(constant):
             return sum(self.constant_cost(t) for t in outputs if t is not None)
         work = self._estimator.work(op, attrs, inputs, outputs)
-        seconds = self._native(work, joins) if self.target == "native" else self._portable(work)
+        if fused:
+            seconds = _FUSED
+        else:
+            seconds = self._native(work, joins) if self.target == "native" else self._portable(work)
+        if self.target == "portable" and work.kind is Kind.VIEW:
+            seconds += _VIEWED * sum(self.nbytes(t) for t in outputs if t is not None)
         if op in WITH_BODIES:
             seconds += self._bodies(op, attrs)
         if op in self.lacking:
@@ -94,6 +107,12 @@ class CostModel:
         if self.model == "nodes":
             return 1.0 + 1e-3 * seconds
         return {"latency": 0.0, "flops": work.flops, "memory": work.writes}[self.model] + seconds
+
+    def fuses(self, op: str, operand: Iterable[str]) -> bool:
+        """Return whether ONNX runtimes compute an operator within its operand, given by the operators that make it.
+
+        They do so for activations of a convolution. Sigmoid is left out: in SiLU the convolution has a second user."""
+        return self.target == "portable" and op in _ACTIVATIONS and "Conv" in operand
 
     def constant_cost(self, type_: ValueType) -> float:
         """Return the cost of storing a constant of this type."""
@@ -128,6 +147,7 @@ class CostModel:
     def _priced(self, graph: Graph) -> tuple[list[float], Iterable[str]]:
         """Return the cost of each node, and the constants that are stored."""
         sources = {name: float(c.nbytes) for name, c in graph.constants.items()}  # of the constants that it depends on
+        makers = {v: node.op for node in graph.nodes for v in node.outputs}
         costs: list[float] = []
         used: dict[str, None] = {}
         for node in graph.nodes:
@@ -146,7 +166,8 @@ class CostModel:
             )
             mask = () if constant else [v in sources for v in node.inputs]
             joins = any(v and v not in sources and v not in graph.inputs for v in node.inputs)
-            costs.append(self.node_cost(node.op, node.attrs, inputs, outputs, mask, joins))
+            fused = self.fuses(node.op, (makers[v] for v in node.inputs[:1] if v in makers))
+            costs.append(self.node_cost(node.op, node.attrs, inputs, outputs, mask, joins, fused))
         used.update(dict.fromkeys(v for v in graph.outputs if v in sources))
         return costs, used
 

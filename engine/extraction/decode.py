@@ -217,6 +217,8 @@ class _Decoder:
             else:
                 self._alias(child, name)
         children = node.children[: len(node.children) - len(captures)]
+        if node.op in self.egraph.commutative and len(children) == 2 and self._is_value(children[0]):
+            children = children[::-1]  # as exporters write them, and runtimes look for them
         inputs = trimmed(self.names[self.egraph.find(d)] if d != ABSENT else "" for d in children)
         attrs = {key: _renamed(value, renamed) for key, value in node.attrs.items() if key != CAPTURES}
         outputs = (self.names[c],) if node.outputs == 1 else self._outputs(c, node)
@@ -224,6 +226,10 @@ class _Decoder:
             if name:
                 self.types.setdefault(name, type_)
         self._add(c, node.op, attrs, inputs, outputs)
+
+    def _is_value(self, c: int) -> bool:
+        """Return whether an operand is a constant of the result."""
+        return c != ABSENT and self.egraph.find(c) in self.values
 
     def _outputs(self, c: int, node: ENode) -> tuple[str, ...]:
         """Return the output names of a multi-output node; unread ones are empty where the schema allows."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, partial
 
 from ..cost.cost_model import CostModel
@@ -129,7 +129,8 @@ class PricedEGraph:
             return 0.0
         children = [ABSENT if c == ABSENT else egraph.find(c) for c in node.children]
         # attributes are interned and many nodes have the same operand types: price those once
-        key = (node.op, id(node.attrs), self._type_id(at), *map(self._operand_id, children))
+        fused = any(c != ABSENT and self._cost.fuses(node.op, self._operators(c)) for c in children[:1])
+        key = (node.op, id(node.attrs), fused, self._type_id(at), *map(self._operand_id, children))
         if key in self._prices:
             return self._prices[key]
         types = [None if c == ABSENT else egraph.types(c)[0] for c in children]
@@ -137,8 +138,13 @@ class PricedEGraph:
         joins = any(c != ABSENT and c not in self.leaf and egraph.nodes[c].op != "Input" for c in children)
         if all(m or t is None for m, t in zip(mask, types, strict=True)):
             mask = []  # a node over constants that is not evaluated beforehand runs
-        price = self._prices[key] = self._cost.node_cost(node.op, node.attrs, types, egraph.types(at), mask, joins)
+        price = self._cost.node_cost(node.op, node.attrs, types, egraph.types(at), mask, joins, fused)
+        self._prices[key] = price
         return price
+
+    def _operators(self, c: int) -> Iterator[str]:
+        """Enumerate the operators of the nodes of a class."""
+        return (self.egraph.nodes[handle].op for handle in self._classes[c])
 
     def _type_id(self, c: int) -> int:
         """Return a number that equal types share."""

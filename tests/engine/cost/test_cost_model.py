@@ -144,3 +144,19 @@ def test_graph_cost_leaves_out_what_is_evaluated_beforehand() -> None:
 def test_unknown_models_are_refused() -> None:
     with pytest.raises(ValueError, match="speed"):
         CostModel("speed")  # type: ignore[arg-type]
+
+
+def test_a_file_has_activations_of_convolutions_for_nothing() -> None:
+    portable, native = CostModel(target="portable"), CostModel(target="native")
+    assert portable.fuses("Relu", ["Identity", "Conv"])
+    assert not portable.fuses("Sigmoid", ["Conv"])  # SiLU reads the convolution twice
+    assert not portable.fuses("Relu", ["Add"])
+    assert not native.fuses("Relu", ["Conv"])
+    image = t(1, 8, 64, 64)
+    convolution = Node("Conv", ("x", "w"), ("c",))
+    graphs = [Graph(("x",), ("y",), [convolution, Node(op, ("c",), ("y",))]) for op in ("Relu", "Sigmoid")]
+    for graph in graphs:
+        graph.types.update(x=image, c=image, y=image, w=t(8, 8, 1, 1))
+        graph.constants["w"] = Constant(np.ones((8, 8, 1, 1), np.float32))
+    relu, sigmoid = (portable.node_costs(graph)[1] for graph in graphs)
+    assert relu < sigmoid / 100

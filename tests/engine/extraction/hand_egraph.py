@@ -27,6 +27,7 @@ class HandEGraph:
 
     def __init__(self) -> None:
         self.nodes: list[HandNode] = [HandNode("Absent", {}, ())]
+        self.commutative = frozenset[str]()
         self.made_by: list[str | None] = [None]
         self.unions: list[tuple[int, int, str | None]] = []
         self.origins: list[tuple[str, ...]] = [()]

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import onnx
 import pytest
 import rewrite
@@ -79,3 +80,45 @@ def test_the_program_is_the_same() -> None:
     """The native graph has the operators themselves."""
     assert [node.op for node in rewrite.optimize(model(RMS_NORM, 17)).native.nodes] == ["RMSNormalization"]
     assert [node.op for node in rewrite.optimize(model(LAYER_NORM, 13)).native.nodes] == ["LayerNormalization"]
+
+
+CONVOLUTIONS = """a = Conv(x, v) b = Conv(u, w) p = Relu(a) q = Relu(b) y = Concat<axis=1>(p, q)"""
+DYNAMIC = """q, s, z = DynamicQuantizeLinear(x) i = MatMulInteger(q, w, z, wz) f = Cast<to=1>(i) t = Mul(s, ws)
+  y = Mul(f, t)"""
+CLASSIFIER = """q = QuantizeLinear(x, s, z) d = DequantizeLinear(q, s, z) g = GlobalAveragePool(d)
+  gq = QuantizeLinear(g, t, z) gd = DequantizeLinear(gq, t, z) f = Flatten(gd) fq = QuantizeLinear(f, t, z)
+  fd = DequantizeLinear(fq, t, z) wd = DequantizeLinear(w, s, wz) h = Gemm<transB=1>(fd, wd)
+  hq = QuantizeLinear(h, t, z) y = DequantizeLinear(hq, t, z)"""
+
+
+@pytest.mark.parametrize(
+    ("body", "ports", "initializers", "want"),
+    [
+        pytest.param(
+            CONVOLUTIONS, "(float[1,4,20,20] x, float[1,4,20,20] u) => (float[1,n,18,18] y)",
+            {"v": np.ones((8, 4, 3, 3), np.float32), "w": np.ones((6, 4, 3, 3), np.float32)},
+            {"FusedConv"}, id="an activation stays at its convolution",
+        ),
+        pytest.param(
+            DYNAMIC, "(float[2,8,16] x) => (float[2,8,m] y)",
+            {"w": np.ones((16, 32), np.int8), "wz": np.int8(1), "ws": np.float32(0.25)},
+            {"DynamicQuantizeMatMul"}, id="a constant is the second factor",
+        ),
+        pytest.param(
+            CLASSIFIER, "(float[1,16,8,8] x) => (float[1,m] y)",
+            {"w": np.arange(160, dtype=np.int8).reshape(10, 16), "s": np.float32(0.25), "t": np.float32(0.125),
+             "z": np.uint8(3), "wz": np.int8(0)},
+            {"QGemm", "QLinearGlobalAveragePool"}, id="a view is one of bytes",
+        ),
+    ],
+)  # fmt: skip
+def test_what_onnx_runtime_fuses_stays_together(
+    body: str, ports: str, initializers: dict[str, Any], want: set[str], tmp_path: Path
+) -> None:
+    proto = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g {ports} {{ {body} }}')
+    proto.graph.initializer.extend(onnx.numpy_helper.from_array(np.asarray(a), n) for n, a in initializers.items())
+    before = fused(proto, tmp_path)
+    after = fused(rewrite.optimize(proto).model, tmp_path)
+    assert want <= set(before)
+    assert want <= set(after)
+    assert len(after) <= len(before)
