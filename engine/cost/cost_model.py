@@ -39,6 +39,10 @@ _VIEWED = 1e-12
 """Seconds per byte of a view: that of dequantized data loses a tie, since operators on bytes need them as operands."""
 _REFERENCE = 1e-3
 """Seconds for a node that no kernel computes, and a rule states in other operators: the reference implementation."""
+LACKING = frozenset(
+    ("AffineGrid", "CenterCropPad", "Einsum", "GlobalLpPool", "Hardmax", "MaxUnpool", "MeanVarianceNormalization")
+)
+"""Operators without a kernel that a rule states in others."""
 _RUN = 1.5
 """Cost of setting up one run of a body, in dispatches of a node (measured with ONNX Runtime)."""
 
@@ -208,4 +212,4 @@ def _type(graph: Graph, value: str) -> ValueType:
 
 def _lacks_kernel(op: str, inputs: Types) -> bool:
     """Whether only the reference implementation computes a node for which a rule has another form, with kernels."""
-    return op == "Einsum" or (op == "Attention" and any(t is not None for t in inputs[4:6]))  # with a cache
+    return op in LACKING or (op == "Attention" and any(t is not None for t in inputs[4:6]))  # with a cache

@@ -167,6 +167,13 @@ def _global(function: Callable[..., Array]) -> Kernel:
     return Wide(run)
 
 
+def _global_lp_pool(attrs: Attrs, x: Array) -> Array | None:
+    if x.ndim < 3:
+        return None
+    p, axes = _real(attrs, "p", 2), tuple(range(2, x.ndim))
+    return np.asarray((np.abs(x) ** p).sum(axis=axes, keepdims=True) ** (1 / p))
+
+
 def _batch_norm(attrs: Attrs, x: Array, *statistics: Array) -> Array | None:
     if attrs.get("training_mode", 0) or x.ndim < 2:
         return None
@@ -390,6 +397,7 @@ FLOAT64_KERNELS: dict[str, Kernel] = {
     "AveragePool": Wide(_average_pool),
     "GlobalAveragePool": _global(np.mean),
     "GlobalMaxPool": _global(largest),
+    "GlobalLpPool": Wide(_global_lp_pool),
     "BatchNormalization": Wide(_batch_norm),
     "LayerNormalization": _layer_norm,
     "RMSNormalization": Wide(_rms_norm),

@@ -57,6 +57,8 @@ def reference_evaluator(op: str, attrs: Attrs, arrays: Sequence[Any], n_outputs:
 
     domain, name, version = split_name(op)
     names = ["" if a is None else f"i{i}" for i, a in enumerate(arrays)]
+    while names and not names[-1]:  # some implementations take a stated absence for a value
+        del names[-1]
     outs = [f"o{i}" for i in range(n_outputs)]
     node = onnx.helper.make_node(name, names, outs, domain=domain)
     known = signature(op)
@@ -66,7 +68,7 @@ def reference_evaluator(op: str, attrs: Attrs, arrays: Sequence[Any], n_outputs:
         if not key.startswith("$") and (key not in formals or formals[key].default != value):
             node.attribute.append(attribute(key, value))
     inputs = []
-    for n, a in zip(names, arrays, strict=True):
+    for n, a in zip(names, arrays, strict=False):
         if isinstance(a, list):
             inputs.append(onnx.ValueInfoProto(name=n))
         elif a is not None:  # typed, since functions are expanded for the types of their inputs

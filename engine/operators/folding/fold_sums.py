@@ -72,7 +72,10 @@ def _gemm(call: Call) -> Array:
 def _einsum(call: Call) -> Array:
     arrays = call.present()
     numeric(*arrays)
-    found = np.einsum(str(call.attrs["equation"]).replace(" ", ""), *arrays, optimize=True)
+    # Pairs from left to right, as ONNX Runtime contracts them; NumPy puts each result behind the operands that remain.
+    order = [(0, 1), *((0, left) for left in range(len(arrays) - 2, 0, -1))]
+    path = ["einsum_path", *order] if len(arrays) > 1 else False
+    found = np.einsum(str(call.attrs["equation"]).replace(" ", ""), *arrays, optimize=path)
     return np.asarray(found, dtype=arrays[0].dtype)
 
 

@@ -107,12 +107,59 @@ def subscripts(context: RuleContext, equation: str) -> list[list[int]]:
     An implicit result has the labels that occur once, in alphabetical order. Empty unless each term names a label at
     most once, and only letters are labels."""
     require(isinstance(equation, str), "this is not an equation")
-    operands, arrow, result = equation.replace(" ", "").partition("->")
-    if not arrow:
-        result = "".join(sorted(label for label in set(operands) - {","} if operands.count(label) == 1))
-    terms = [*operands.split(","), result]
+    terms = _terms(equation)
     letters = list(dict.fromkeys("".join(terms)))
     plain = all(letter.isascii() and letter.isalpha() for letter in letters)
-    if not plain or any(len(set(term)) < len(term) for term in terms) or not set(result) <= set("".join(terms[:-1])):
+    if not plain or any(len(set(term)) < len(term) for term in terms) or not set(terms[-1]) <= set("".join(terms[:-1])):
         return []
     return [[letters.index(letter) for letter in term] for term in terms]
+
+
+@function
+def einsum_terms(context: RuleContext, equation: str, ranks: list[int]) -> list[list[int]]:
+    """The labels of an Einsum equation on operands of these ranks, where an ellipsis stands for labels of its own.
+
+    The axes of ellipses are aligned at the last one, as in broadcasting. `Unprovable` for an equation that does not
+    fit the ranks, or that names a label of the result twice or in no operand."""
+    require(isinstance(equation, str), "this is not an equation")
+    terms = _terms(equation)
+    require(len(terms) == len(ranks) + 1, "the equation has another number of operands")
+    named = [term.replace("...", "") for term in terms]
+    require(all(label.isascii() and label.isalpha() for term in named for label in term), "a label is no letter")
+    dots = [rank - len(name) if "..." in term else 0 for term, name, rank in zip(terms, named, ranks, strict=False)]
+    fits = all(d + len(name) == rank for d, name, rank in zip(dots, named, ranks, strict=False))
+    require(fits and min(dots, default=0) >= 0, "the equation does not fit the ranks of its operands")
+    most = max(dots, default=0)
+    letters = list(dict.fromkeys("".join(named)))
+    if "..." not in terms[-1] and most:
+        require("->" in equation, "the ellipsis is summed")
+    found = []
+    for term, count in zip(terms, [*dots, most], strict=True):
+        before, dotted, after = term.partition("...")
+        axes = list(range(len(letters) + most - count, len(letters) + most)) if dotted else []
+        found.append([*map(letters.index, before), *axes, *map(letters.index, after)])
+    result, known = found[-1], {label for term in found[:-1] for label in term}
+    require(len(set(result)) == len(result) and known.issuperset(result), "the result has other labels")
+    return found
+
+
+def _terms(equation: str) -> list[str]:
+    """The terms of an equation without blanks: those of the operands, and of the result, which may be implicit."""
+    operands, arrow, result = equation.replace(" ", "").partition("->")
+    if not arrow:
+        named = operands.replace(".", "")
+        once = sorted(label for label in set(named) - {","} if named.count(label) == 1)
+        result = "".join(["..." * ("..." in operands), *once])
+    return [*operands.split(","), result]
+
+
+_LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@function
+def einsum_equation(context: RuleContext, terms: list[list[int]]) -> str:
+    """The equation with these labels, which get letters in the order in which they appear."""
+    numbers = list(dict.fromkeys(label for term in terms for label in term))
+    require(len(numbers) <= len(_LETTERS), "more labels than letters")
+    *operands, result = ("".join(_LETTERS[numbers.index(label)] for label in term) for term in terms)
+    return f"{','.join(operands)}->{result}"

@@ -170,7 +170,17 @@ _OF_LISTS = (
     *("zip", "enumerate", "all", "any", "inverse_perm", "compose_perm", "identity_perm", "swap_perm", "axis", "axes"),
 )
 _OF_NUMBERS = ("known", "broadcast", "prod", "sum", "floordiv", "ceildiv", "min", "max", "close", "abs", "sqrt")
-_OF_OTHERS = ("is_iota", "op_name", "subscripts", "is_float", "is_integer", "lossless", "limits")
+_OF_OTHERS = (
+    "is_iota",
+    "op_name",
+    "subscripts",
+    "einsum_terms",
+    "einsum_equation",
+    "is_float",
+    "is_integer",
+    "lossless",
+    "limits",
+)
 _LOCAL = _OF_TYPES.union(_OF_CONTENTS, _OF_LISTS, _OF_NUMBERS, _OF_OTHERS)
 """Functions that read only types and contents of their arguments; others may look at how these are computed."""
 
