@@ -18,12 +18,12 @@ from .version import VERSION
 
 if TYPE_CHECKING:
     from . import ort, testing
-    from .api import compile, load, optimize
+    from .api import compile, load, optimize, tune
     from .backend.sessions import onnx_backend
     from .ort.session import InferenceSession
 
 __version__ = VERSION
-__all__ = ["InferenceSession", "__version__", "compile", "load", "onnx_backend", "optimize", "ort", "testing"]
+__all__ = ["InferenceSession", "__version__", "compile", "load", "onnx_backend", "optimize", "ort", "testing", "tune"]
 
 # Public name -> the module that has it, or that it is.
 _EXPORTS = {
@@ -34,6 +34,7 @@ _EXPORTS = {
     "optimize": ".api",
     "ort": ".ort",
     "testing": ".testing",
+    "tune": ".api",
 }
 
 

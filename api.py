@@ -1,4 +1,4 @@
-"""The public functions: optimize a model, compile it, load a compiled one."""
+"""The public functions: optimize a model, compile it, load a compiled one, tune its kernels."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from .system.progress import Progress, ignore
 if TYPE_CHECKING:
     from .backend.runtime.program import Program
     from .engine.optimizer import Optimized
+    from .tuning.tune import Tuning
 
 
 def optimize(
@@ -123,6 +124,55 @@ def compile(
     )  # fmt: skip
     source = as_source(model, args, kwargs, dynamic_shapes)
     return compile_model(source, options, threads=threads, target=target, progress=progress or ignore)
+
+
+def tune(
+    model: Any,
+    *,
+    args: Sequence[Any] | None = None,
+    kwargs: Mapping[str, Any] | None = None,
+    dynamic_shapes: Any = None,
+    seconds: float = 300.0,
+    threads: int | None = None,
+    target: str = "native",
+    rules: Sequence[str | PathLike[str]] = (),
+    std_rules: bool = True,
+    numerics: str = "reassoc",
+    precision: str = "f32",
+    shapes: Mapping[str, int] | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Tuning:
+    """Search schedules for the kernels of `model` by measurement, and record those that are faster.
+
+    Every later compile on this machine uses the records, for any model with the same kernels (docs/tuning.md).
+
+    Args:
+        model: as for `compile`, like the arguments that are not listed here.
+        seconds: how long to search; compiling and comparing the whole model come on top.
+        threads: threads of one run; records hold for this number.
+        target: the CPU to tune for, which this one must be.
+        seed: of the search. Measurements differ from run to run, and so does what is found.
+
+    Returns:
+        A result with `.kernels` (each with its default and tuned time and its schedule), `.untuned` and `.tuned`
+        (seconds of a run) and `.gain`. After Ctrl-C it has what was found by then, and `.interrupted` is set.
+
+    Raises:
+        rewrite.errors.UserError: the model cannot be used, no kernel can be tuned, or there is no C compiler.
+    """
+    with naming_packages("tuning a model"):
+        from .engine.optimizer import optimize as optimize_model
+        from .frontends.sources import as_source
+        from .tuning.tune import tune_optimized
+
+    options = Options.of(
+        rules=rules, std_rules=std_rules, numerics=numerics, precision=precision, shapes=shapes
+    )  # fmt: skip
+    optimized = optimize_model(as_source(model, args, kwargs, dynamic_shapes), options, progress)
+    return tune_optimized(
+        optimized, seconds=seconds, threads=threads, target=target, seed=seed, progress=progress or ignore
+    )
 
 
 def load(bundle: str | PathLike[str], *, threads: int | None = None) -> Program:

@@ -16,7 +16,19 @@ from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
-ROOMS = ("system", "pages", "grammar", "engine", "soundness", "backend", "frontends", "cli", "ort", "torch_backend")
+ROOMS = (
+    "system",
+    "pages",
+    "grammar",
+    "engine",
+    "soundness",
+    "backend",
+    "tuning",
+    "frontends",
+    "cli",
+    "ort",
+    "torch_backend",
+)
 NOT_MODULES = {"setup", "conftest"}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from ..engine.ir.graph import Graph
@@ -9,6 +10,7 @@ from ..grammar.library.load import Library as Rules
 from ..system.progress import Progress
 from ..system.store import Store
 from .ir.kernel_graph import ModelPlan
+from .ir.schedule import Schedules
 from .ir.target import Target, detect, parse_targets, runs_here, thread_count
 from .memory.buffer_assignment import Storage
 from .memory.buffer_assignment import assign_buffers as place
@@ -30,6 +32,7 @@ def compile_graph(
     reassociate: bool = True,
     library: Rules | None = None,
     progress: Progress | None = None,
+    schedules: Callable[[Target], Schedules | None] | None = None,
 ) -> Program:
     """Compile a graph to native code, ready to run.
 
@@ -42,6 +45,7 @@ def compile_graph(
         reassociate: allow algorithms that round differently from the plain one (Winograd's does).
         library: rules whose `op` and `fuse` declarations decide what is grouped; the standard ones if None.
         progress: called with the stage `compile` and how many kernels are `done` of a `total`.
+        schedules: returns those of tuned kernels for a target; without them, as by default, formulas decide.
 
     Raises:
         UserError: a target is unknown, or kernels are missing and there is no C compiler for it.
@@ -55,7 +59,9 @@ def compile_graph(
 
     def compile_for(kind: Target) -> tuple[ModelPlan, Storage | None, Library]:
         with Builder(kind, Store(cache_dir), keep_source=source) as builder:
-            plan = lower(group(graph, PlanSettings(fusing, kind, count, reassociate)), on_kernel=builder.add)
+            tuned = schedules(kind) if schedules is not None else None
+            settings = PlanSettings(fusing, kind, count, reassociate, schedules=tuned)
+            plan = lower(group(graph, settings), on_kernel=builder.add)
             refuse_unknown(plan, fusing.defined)
             storage = place(plan) if kind == here else None  # while compilers run
             return plan, storage, builder.finish(plan.kernels, progress)

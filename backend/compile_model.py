@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from ..engine.optimizer import Optimized
     from ..engine.report import Report
     from .runtime.program import Program
+    from .schedules.records import Records
 
 
 def compile_model(
@@ -35,36 +36,44 @@ def compile_model(
     from .ir.target import parse_targets
 
     parse_targets(target)  # a wrong name is reported before the work begins
-    threads = threads or usable_cores()
-    if may_be_cached(model, options, threads, target):
-        cached = _cached(model, options, threads, target)
+    threads, records = threads or usable_cores(), recorded()
+    if may_be_cached(model, options, threads, target, records):
+        cached = _cached(model, options, threads, target, records)
         if cached is not None:
             return cached
     from ..engine.saturation import child_process
 
     # The weights of a detached model may change as soon as it is compiled: its key must not be computed later.
-    detached_key = program_key(model, options, threads, target) if isinstance(model, DetachedModel) else None
+    key = partial(program_key, model, options, threads, target, records)
+    detached_key = key() if isinstance(model, DetachedModel) else None
     before = _state(model)
     with child_process.start() as child:  # before the imports, which take as long as its own
         from ..engine.optimizer import optimize
 
         optimized = optimize(model, options, preloading(progress, target), child)
-    program = compile_optimized(optimized, threads=threads, target=target, progress=progress)
+    program = compile_optimized(optimized, threads=threads, target=target, progress=progress, records=records)
     if detached_key is not None and is_repeatable(optimized.report):
         from .bundle.program_cache import ProgramCache
 
         ProgramCache().add(detached_key, program)
     elif is_repeatable(optimized.report):
-        _cache(program, model, before, partial(program_key, model, options, threads, target))
+        _cache(program, model, before, key)
     return program
 
 
-def _cached(model: Any, options: Options, threads: int, target: str) -> Program | None:
+def recorded() -> Records:
+    """Return the records of tuned kernels as they are now."""
+    from .schedules.records import RecordFile
+
+    return RecordFile().read()
+
+
+def _cached(model: Any, options: Options, threads: int, target: str, records: Records) -> Program | None:
     """Return the program of a model from the cache, None if it is not there."""
     from .bundle.program_cache import ProgramCache
 
     with ThreadPoolExecutor(1) as pool:  # hashes the model while this thread imports what runs a program
-        hashed = pool.submit(program_key, model, options, threads, target)
+        hashed = pool.submit(program_key, model, options, threads, target, records)
         from .bundle import load_bundle  # noqa: F401
         from .runtime.fallback import warn_of_fallbacks
 
@@ -94,9 +103,11 @@ def _state(model: Any) -> FileState | None:
 
 def compile_optimized(
     optimized: Optimized, *, threads: int | None = None, target: str = "native",
-    keep_source: str | PathLike[str] | None = None, progress: Progress = ignore,
+    keep_source: str | PathLike[str] | None = None, progress: Progress = ignore, records: Records | None = None,
 ) -> Program:  # fmt: skip
-    """Compile the native graph of a result. `keep_source` is a directory for the generated code."""
+    """Compile the native graph of a result. `keep_source` is a directory for the generated code.
+
+    `records` of tuned kernels are those of now if None."""
     from .compile_graph import compile_graph
 
     progress("plan", {})
@@ -109,35 +120,37 @@ def compile_optimized(
         reassociate=options.numerics != "exact",
         library=optimized.library if options.rules or not options.std_rules else None,
         progress=progress,
+        schedules=(records or recorded()).schedules,
     )
 
 
-def program_key(model: Any, options: Options, threads: int, target: str) -> str | None:
+def program_key(model: Any, options: Options, threads: int, target: str, records: Records | None = None) -> str | None:
     """Return the cache key of a program, that is compiled for this CPU; None for one of a `ModelProto`.
 
+    `records` of tuned kernels are those of now if None.
     Raises `UserError` for rule files that cannot be read."""
     from .bundle.program_cache import ProgramCache
 
-    identity = _identity(model, options, threads, target)
+    identity = _identity(model, options, threads, target, records)
     with contextlib.suppress(OSError):  # reported where the model is read
         return ProgramCache().key(*identity) if identity is not None else None
     return None
 
 
-def may_be_cached(model: Any, options: Options, threads: int, target: str) -> bool:
+def may_be_cached(model: Any, options: Options, threads: int, target: str, records: Records | None = None) -> bool:
     """Whether the cache may have the program of a model, without reading the model.
 
     Raises `UserError` for rule files that cannot be read."""
     from .bundle.program_cache import ProgramCache
 
-    identity = _identity(model, options, threads, target)
+    identity = _identity(model, options, threads, target, records)
     with contextlib.suppress(OSError):  # as above
         return identity is not None and ProgramCache().may_have(*identity)
     return False
 
 
 def _identity(
-    model: Any, options: Options, threads: int, target: str
+    model: Any, options: Options, threads: int, target: str, records: Records | None
 ) -> tuple[Path | bytes | DetachedModel, Mapping[str, Any], Mapping[str, str]] | None:
     """Return a model, the settings and the texts of rules by path that decide about its program; None if the program
     cannot be cached."""
@@ -153,7 +166,8 @@ def _identity(
         from ..grammar.library.load import sources  # takes longer to import than a small program to load
 
         rules = sources(options.rules)
-    return found, {**options.key(), "threads": threads, "target": target}, rules
+    settings = {"threads": threads, "target": target, "schedules": (records or recorded()).digest}
+    return found, {**options.key(), **settings}, rules
 
 
 def is_repeatable(report: Report) -> bool:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from rewrite.backend.ir.kernel import ALIGNMENT, SERIAL_WORK, SLACK, Kernel
 from rewrite.backend.ir.kernel_graph import Item, Join, Shape, Step, View
 from rewrite.backend.ir.lower import Context, Group
+from rewrite.backend.ir.schedule import Schedules
 from rewrite.backend.ir.target import Target, detect
 from rewrite.backend.kernels.registry import lowerer_of
 from rewrite.backend.planning.concat_in_place import assign_leading_dimensions
@@ -156,11 +157,16 @@ def group_of(graph: Graph) -> Group:
 
 
 def lower(
-    graph: Graph, *, threads: int = 1, target: Target | None = None, reassociate: bool = True
+    graph: Graph,
+    *,
+    threads: int = 1,
+    target: Target | None = None,
+    reassociate: bool = True,
+    schedules: Schedules | None = None,
 ) -> tuple[list[Item] | None, Context]:
     """Lower the graph's nodes as one group; return the items (None if refused) and the context."""
     group = group_of(graph)
-    context = Context(graph, target or detect(), threads, reassociate=reassociate)
+    context = Context(graph, target or detect(), threads, reassociate=reassociate, schedules=schedules)
     lowerer = lowerer_of(group.op)
     found = None if lowerer is None else lowerer(group, context)
     return (None if found is None else assign_leading_dimensions(found, graph.outputs, dict(graph.types))), context
@@ -173,12 +179,13 @@ def run(
     threads: int = 2,
     target: Target | None = None,
     store: Store | None = None,
+    schedules: Schedules | None = None,
 ) -> dict[str, Array]:
     """Run a graph of one group natively on arrays and return its outputs by name.
 
     AssertionError if no lowerer accepts it or a kernel misbehaves."""
     target = target or detect()
-    items, context = lower(graph, threads=threads, target=target)
+    items, context = lower(graph, threads=threads, target=target, schedules=schedules)
     assert items is not None, "no lowerer accepts this group"
     bound = _bind(graph, feeds)
     values: dict[str, Array] = {k: np.asarray(v) for k, v in feeds.items()}

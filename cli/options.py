@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, dataclass, field, fields, is_dataclass
@@ -127,6 +128,20 @@ def parse_shapes(texts: Sequence[str]) -> dict[str, int]:
         if sizes.setdefault(name, int(number)) != int(number):
             raise UserError(f"--shape gives {name!r} two sizes, {sizes[name]} and {number}")
     return sizes
+
+
+def parse_duration(text: str, option: str) -> float:
+    """Parse `90`, `90s`, `5m` or `1h` into seconds. Raises `UserError` for anything else, and for less than 1 s."""
+    number, unit = (text[:-1], text[-1]) if text[-1:] in "smh" and text else (text, "s")
+    try:
+        seconds = float(number) * {"s": 1, "m": 60, "h": 3600}[unit]
+    except ValueError:
+        seconds = 0.0
+    if not 1 <= seconds < math.inf:
+        raise UserError(
+            f"{option} takes a duration of at least a second, not {text!r}", hint=f"For example: {option} 5m"
+        )
+    return seconds
 
 
 def parse_pairs(texts: Sequence[str], option: str) -> dict[str, Path]:

@@ -52,7 +52,14 @@ class Rendered:
 def kernel_name(kernel: Kernel, target: Target) -> str:
     """Return the name of the kernel's function: the template's, and a hash of everything its text depends on."""
     digest = hashlib.blake2b(digest_size=10)
-    for part in (str(ABI), kernel.canonical, target.machine, target.isa, *target.features, *_closure(kernel.template)):
+    for part in (
+        str(ABI),
+        kernel.canonical,
+        target.machine,
+        target.isa,
+        *target.features,
+        *template_texts(kernel.template),
+    ):
         digest.update(part.encode())
         digest.update(b"\0")
     return f"{kernel.template.replace('/', '_')}_{digest.hexdigest()}"
@@ -109,7 +116,7 @@ def _environment() -> jinja2.Environment:
 
 
 @cache
-def _closure(template: str) -> tuple[str, ...]:
+def template_texts(template: str) -> tuple[str, ...]:
     """Return the texts that a template's output depends on: its own, its includes, and headers."""
     texts: dict[str, str] = {}
     todo = [f"{template}.c.j2", "kernel_f64.h"]

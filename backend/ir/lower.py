@@ -19,6 +19,7 @@ from ...engine.ir.graph import Constant, DType, Graph, Node, TensorType
 from ...engine.ir.names import unique_name
 from ...engine.ir.symbolic import Dim
 from .arrays import Contents, usable
+from .schedule import Schedules
 from .target import Target
 
 
@@ -65,7 +66,7 @@ class Context:
     """Facts about the model and the machine for lowerers, and the packed weights and temporaries that they add.
 
     `threads` is the likely number of threads of a run; kernels must be right with any number. `reassociate` allows
-    results that round differently from the plain order of operations."""
+    results that round differently from the plain order of operations. `schedules` knows those of tuned kernels."""
 
     def __init__(
         self,
@@ -74,8 +75,10 @@ class Context:
         threads: int = 1,
         contents: Mapping[str, tuple[Dim, ...]] | None = None,
         reassociate: bool = True,
+        schedules: Schedules | None = None,
     ) -> None:
         self.graph, self.target, self.threads, self.reassociate = graph, target, threads, reassociate
+        self.schedules = schedules
         self.added_constants: dict[str, Constant] = {}
         self.added_types: dict[str, TensorType] = {}
         self.made: set[str] = set()  # values written by the items so far

@@ -22,6 +22,7 @@ from ..ir.dataflow import extents_of, is_dense, kinds_of, needed, plain_symbols,
 from ..ir.kernel import Kernel, Origin
 from ..ir.kernel_graph import Control, Fallback, Item, ModelPlan, Shape, Step, Version
 from ..ir.lower import Context, Group
+from ..ir.schedule import Schedules
 from ..ir.target import Target
 from ..kernels.registry import lowerer_of
 from .aliases import views_of
@@ -41,13 +42,14 @@ class PlanSettings:
 
     `threads` is the likely number of threads of a run; kernels must be right with any number. Without `reassociate` no
     algorithm is used that rounds differently from the plain order of operations (Winograd's does). Without `kernels`
-    every node that computes is a fallback, so nothing is compiled."""
+    every node that computes is a fallback, so nothing is compiled. `schedules` are those of kernels that were tuned."""
 
     policy: FusePolicy
     target: Target
     threads: int
     reassociate: bool = True
     kernels: bool = True
+    schedules: Schedules | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +128,7 @@ def _group_version(graph: Graph, settings: PlanSettings, symbols: frozenset[str]
     """Group one version of a graph, after removing dead nodes and completing types."""
     graph = _without_dead(graph)
     contents, fails = _contents(graph)
-    context = Context(graph, settings.target, settings.threads, contents, settings.reassociate)
+    context = Context(graph, settings.target, settings.threads, contents, settings.reassociate, settings.schedules)
     fixed = _without_kernel(graph, context, settings, symbols)
     if not settings.kernels:
         items = tuple(fixed.get(id(node), [Fallback(node)]) for node in graph.nodes)

@@ -4,7 +4,21 @@ In: parsed options. Out: results on standard output or in files. Each command im
 so that `rewrite --help` and cached runs start fast.
 """
 
-NAMES = ("optimize", "run", "bench", "test", "check", "fmt", "lsp", "rules", "explain", "calibrate", "cache", "warm")
+NAMES = (
+    "optimize",
+    "run",
+    "bench",
+    "test",
+    "check",
+    "fmt",
+    "lsp",
+    "rules",
+    "explain",
+    "calibrate",
+    "tune",
+    "cache",
+    "warm",
+)
 """In the order of the help."""
 
 RUNTIME_NAMES = ("run", "bench")

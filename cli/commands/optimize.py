@@ -31,6 +31,7 @@ from .bench import feeds_for, measure
 
 if TYPE_CHECKING:
     from ...backend.runtime.program import Program
+    from ...backend.schedules.records import Records
     from ...engine.onnx_io.exporter import Portion
     from ...engine.optimizer import Optimized
     from ...engine.options import Options
@@ -154,7 +155,7 @@ def command(
 @dataclass(frozen=True, slots=True)
 class Run:
     """A run of the command as asked for, with `pictures` for a report; `caches` says whether its outputs are to be
-    cached."""
+    cached. `records` are those of tuned kernels as it began."""
 
     model: Path
     original: FileState
@@ -166,18 +167,21 @@ class Run:
     bench: bool
     pictures: bool
     caches: bool
+    records: Records
 
     def may_be_cached(self) -> bool:
         """Return whether the cache may have this run, by the size of the model; see `compile_model.may_be_cached`."""
         from ...backend.compile_model import may_be_cached
 
-        return self.caches and may_be_cached(self.model, self.options, self.threads, self.compilation.target)
+        return self.caches and may_be_cached(
+            self.model, self.options, self.threads, self.compilation.target, self.records
+        )
 
     def key(self) -> str | None:
         """Return the key of the outputs in the cache, None if the model cannot be cached."""
         from ...backend.compile_model import program_key
 
-        return program_key(self.model, self.options, self.threads, self.compilation.target)
+        return program_key(self.model, self.options, self.threads, self.compilation.target, self.records)
 
 
 @dataclass(slots=True)
@@ -254,6 +258,7 @@ def _job(
     bench: bool,
     pictures: bool,
 ) -> Run:
+    from ...backend.compile_model import recorded
     from ...backend.ir.target import parse_targets
     from ...system.file_contents import FileState
     from ...system.process_pool import usable_cores
@@ -266,7 +271,7 @@ def _job(
         shapes=parse_shapes(compilation.shape), precision=compilation.precision, mapped=True, near_misses=pictures
     )
     caches = targets.keys() == set(EMITTED) and compilation.keep_source is None
-    return Run(model, original, targets, options, threads, compilation, verify, bench, pictures, caches)
+    return Run(model, original, targets, options, threads, compilation, verify, bench, pictures, caches, recorded())
 
 
 def _add_c(bundle: Path) -> None:
@@ -386,7 +391,9 @@ def _compile(run: Run, disabled: Sequence[str], stages: Stages) -> tuple[Optimiz
         return result, None, None
     target, source = run.compilation.target, run.compilation.keep_source
     try:
-        program = compile_optimized(result, threads=run.threads, target=target, keep_source=source, progress=stages)
+        program = compile_optimized(
+            result, threads=run.threads, target=target, keep_source=source, progress=stages, records=run.records
+        )
     except UserError as error:
         if "onnx" not in run.targets:
             raise

@@ -21,7 +21,7 @@ from .blocks import PAGES, ROOT, Block, blocks
 
 PYTHON = [page for page in PAGES if page.name != "first-rule.md" and any(b.language == "python" for b in blocks(page))]
 """Pages with Python; the first rule's runs among its commands, in test_pages.py."""
-NOT_RUN = {"torch": "is not installed for the tests", ".show(": "opens a browser"}
+NOT_RUN = {"torch": "is not installed for the tests", ".show(": "opens a browser", ".tune(": "measures for minutes"}
 """Python that is not run, by what it contains, and the reason."""
 UNCHECKED = {
     "wrong.rules": "the mistake that the page is about",

@@ -87,6 +87,7 @@ def test_the_wheel_has_the_package_and_nothing_else(wheel: Path, tmp_path: Path)
             "engine",
             "soundness",
             "backend",
+            "tuning",
             "frontends",
             "cli",
             "ort",

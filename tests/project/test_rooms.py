@@ -11,7 +11,19 @@ import pytest
 import rewrite
 
 ROOT = Path(rewrite.__file__).parent
-FLOORS = ("system", "pages", "grammar", "engine", "soundness", "backend", "frontends", "cli", "ort", "torch_backend")
+FLOORS = (
+    "system",
+    "pages",
+    "grammar",
+    "engine",
+    "soundness",
+    "backend",
+    "tuning",
+    "frontends",
+    "cli",
+    "ort",
+    "torch_backend",
+)
 FILES = [path for floor in FLOORS for path in sorted((ROOT / floor).rglob("*.py"))]
 MOST_FILES, MOST_LINES = 22, 500
 

@@ -9,7 +9,8 @@ o = stride * i - pad + dilation * k.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -22,12 +23,14 @@ from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
+from ...ir.schedule import DEFAULT, Knob, Point, Space
 from ..gemm import tiles as tiling
 from ..gemm.epilogue import Epilogue
 from ..gemm.matmul import pack_columns, pair_rows
 from ..gemm.problem import SMALL_WORK
 from ..gemm.tiles import Precision, Tiles
 from ..registry import lowering
+from ..scheduling import schedule
 from . import winograd
 from .depthwise_pool import plane_step
 from .problem import ConvProblem, PlaneProblem, known, read_conv
@@ -89,10 +92,13 @@ def lower_conv_transpose(group: Group, ctx: Context) -> list[Step] | None:
 
 
 def conv_step(problem: ConvProblem, ctx: Context) -> Step:
-    """Return the step of the fastest kernel by the models of their times."""
+    """Return the step of the kernel that was tuned, else of the fastest one by the models of their times."""
     bf16, int8 = problem.precision is Precision.BF16, problem.precision is Precision.INT8
     pixels = problem.window.pixels
-    panels = _Panels(problem, ctx)
+    space = partial(conv_space, problem, ctx)
+    point = DEFAULT if int8 else schedule(problem.group, ctx, problem.label, problem.describe, space)
+    algorithm = point.get("algorithm", "")
+    panels = _Panels(problem, ctx, point)
     choose = partial(
         tiling.choose,
         ctx.target,
@@ -102,16 +108,48 @@ def conv_step(problem: ConvProblem, ctx: Context) -> Step:
         batch=problem.batch,
         packing=0.0 if panels.direct else panels.gathering * (1 + bf16),
     )
-    choice = choose(pixels if isinstance(pixels, int) else None)
-    fast = ctx.reassociate and not int8 and ctx.real is DType.F32  # Winograd's rounding is for users of f32
-    if fast and (algorithm := winograd.plan(problem, ctx)):
-        margin = 0.9 if bf16 else 0.8
-        if algorithm.cycles < margin * (choose(ctx.likely(pixels)).cycles + WEIGHTS * problem.w.size / (1 + bf16)):
-            return winograd.winograd_step(problem, algorithm, ctx)
-    if (count := known(pixels)) and (small := panels.small(count)):
-        if small[1].cycles < 0.96 * choice.cycles:  # the model is no more exact than that
+    choice = choose(pixels if isinstance(pixels, int) else None, tile=panels.tile)
+    if _may_reassociate(problem, ctx) and algorithm not in ("direct", "small"):
+        filtering = winograd.plan(problem, ctx, point=point)
+        margin = math.inf if algorithm else 0.9 if bf16 else 0.8
+        direct = choose(ctx.likely(pixels)).cycles + WEIGHTS * problem.w.size / (1 + bf16)
+        if filtering is not None and filtering.cycles < margin * direct:
+            return winograd.winograd_step(problem, filtering, ctx, point=point)
+    if algorithm != "direct" and (count := known(pixels)) and (small := panels.small(count)):
+        if algorithm or small[1].cycles < 0.96 * choice.cycles:  # the model is no more exact than that
             return panels.small_step(*small)
     return panels.step(choice)
+
+
+def _may_reassociate(problem: ConvProblem, ctx: Context) -> bool:
+    """Whether a product may round as Winograd's does: that is for users of f32."""
+    return ctx.reassociate and problem.precision is not Precision.INT8 and ctx.real is DType.F32
+
+
+def conv_space(problem: ConvProblem, ctx: Context) -> Space:
+    """Return the schedules of a convolution, NCHW.
+
+    `direct` runs over pixels, `small` over channels. `k_parts`: blocks of the gathered inputs, which are all that it
+    concerns; `ahead`: bytes by which weights are fetched ahead; `block`: most pixels of a block; see `tiles` for the
+    others."""
+    pixels, panels = known(problem.window.pixels), _Panels(problem, ctx)
+    algorithms = ["direct"]
+    if pixels and panels.small(pixels):
+        algorithms.append("small")
+    if _may_reassociate(problem, ctx) and winograd.plan(problem, ctx):
+        algorithms += winograd.NAMES
+    direct, small, both = (("algorithm", names) for names in (("direct",), ("small",), ("direct", "small")))
+    knobs = [
+        Knob("algorithm", tuple(algorithms)),
+        tiling.tile_knob(ctx.target, only=both),
+        Knob("k_parts", () if panels.direct or problem.epilogue.is_half else (1, 2, 3, 4, 6, 9, 12), both),
+        tiling.near_knob(both),
+        Knob("ahead", (0, 1024, AHEAD), direct),
+        Knob("block", (16, 32, 64, 128), small),
+    ]
+    knobs += winograd.knobs(ctx.target)
+    usable = [knob for knob in knobs if knob.only is None or set(knob.only[1]) & set(algorithms)]
+    return Space(("conv", "conv_small", "winograd"), tuple(usable))
 
 
 def _by_length(step: Step, problem: ConvProblem, ctx: Context) -> list[Step]:
@@ -138,6 +176,12 @@ class _Panels:
 
     problem: ConvProblem
     ctx: Context
+    point: Point = field(default_factory=dict)
+
+    @property
+    def tile(self) -> str:
+        """The register tile of `tiles.tile_knob`; empty if the formula chooses it."""
+        return str(self.point.get("tile", ""))
 
     @property
     def bf16(self) -> bool:
@@ -162,6 +206,8 @@ class _Panels:
     def k_block(self, columns: int) -> int:
         """KC in elements of k; 0: all of k at once."""
         found = tiling.k_block(self.ctx.target, self.depth, columns, None) * (2 if self.bf16 else 1)
+        if "k_parts" in self.point:
+            found = -(-self.depth // int(self.point["k_parts"])) * (2 if self.bf16 else 1)
         return 0 if self.direct or found >= self.problem.k else found
 
     def params(self, kc: int, ld: int, extents: Extents) -> dict[str, Any]:
@@ -187,8 +233,12 @@ class _Panels:
         pieces = (lanes - 2) // max(1, width) + 2
         return {"pieces": pieces if pieces <= 4 else 0, "at_least": 0}
 
+    def _near(self, choice: Tiles) -> Tiles:
+        return replace(choice, near=int(self.point.get("near", choice.near)))
+
     def step(self, choice: Tiles) -> Step:
         """Return the step of the kernel that computes channels x pixels."""
+        choice = self._near(choice)
         problem, nr = self.problem, choice.nv * self.ctx.target.lanes
         kc = 0 if problem.precision is Precision.INT8 else self.k_block(nr)
         extents = Extents()
@@ -198,8 +248,9 @@ class _Panels:
         tiles = choice.params("1", str(choice.mr), str(choice.mr * self.depth), b_k, b_k)
         tiles |= {"dot": problem.precision.dot(weights_first=True), "out": problem.epilogue.c}
         target = self.ctx.target
-        if problem.groups * problem.m * self.depth * target.element_bytes > target.l2 // 4:
-            tiles["ahead"] = AHEAD
+        large = problem.groups * problem.m * self.depth * target.element_bytes > target.l2 // 4
+        if ahead := self.point.get("ahead", AHEAD * large):
+            tiles["ahead"] = ahead
         kernel = Kernel("conv", {**params, "scratch": scratch, "tiles": tiles})
         inputs = (problem.x, self.ctx.add_constant(pack_rows(problem, choice.mr), "packed"))
         work = serial_below(problem.macs(problem.k), SMALL_WORK)
@@ -210,10 +261,10 @@ class _Panels:
         ctx, m, lanes = self.ctx, self.problem.m, self.ctx.target.lanes
         if m < 2 * lanes or pixels > SMALL:
             return None
-        blocks = -(-pixels // 64)
+        blocks = -(-pixels // int(self.point.get("block", 64)))
         block = -(-pixels // blocks)
         batch = blocks * self.problem.batch
-        choice = tiling.choose(ctx.target, block, m, self.depth, threads=ctx.threads, batch=batch)
+        choice = tiling.choose(ctx.target, block, m, self.depth, threads=ctx.threads, batch=batch, tile=self.tile)
         vectors = -(-block // lanes) * batch
         again = max(1, -(-ctx.threads // batch))
         moving = 0.0 if self.direct else self.gathering * self.problem.k * vectors * again
@@ -226,6 +277,7 @@ class _Panels:
 
     def small_step(self, block: int, choice: Tiles) -> Step:
         """Return the step of the kernel that computes pixels x channels, for images of few pixels."""
+        choice = self._near(choice)
         problem, lanes = self.problem, self.ctx.target.lanes
         m, groups, nr, ld = problem.m, problem.groups, choice.nv * lanes, -(-block // lanes) * lanes
         kc = self.k_block(max(ld, nr))

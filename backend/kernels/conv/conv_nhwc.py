@@ -11,6 +11,7 @@ from __future__ import annotations
 import itertools
 import math
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -21,11 +22,13 @@ from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
+from ...ir.schedule import DEFAULT, Knob, Point, Space
 from ..gemm import tiles as tiling
 from ..gemm.matmul import gemm_steps, pack_columns, packed_gemm_step, pair_rows, prefetched_lines
 from ..gemm.problem import SMALL_WORK, UNBATCHED, GemmProblem, Matrices
 from ..gemm.tiles import Precision, Tiles
 from ..registry import lowering
+from ..scheduling import schedule
 from . import winograd
 from .depthwise_pool_nhwc import Grouping, fits_table, plane_step_nhwc, window_cycles
 from .planes import plane_step
@@ -65,12 +68,38 @@ def lower_conv_nhwc(group: Group, ctx: Context) -> list[Step] | None:
         return [step]
     if problem.groups > 1 and not bf16 and (step := _by_window(problem, ctx)):
         return [step]
-    if not bf16 and ctx.reassociate and (algorithm := winograd.plan(problem, ctx, nhwc=True)):
+    point = DEFAULT
+    if not bf16:
+        point = schedule(group, ctx, f"{problem.label} NHWC", problem.describe, partial(conv_nhwc_space, problem, ctx))
+    algorithm = point.get("algorithm", "")
+    if not bf16 and ctx.reassociate and algorithm != "direct":
+        filtering = winograd.plan(problem, ctx, nhwc=True, point=point)
         likely = problem.likely(ctx)
         direct = blocking(likely, Runs(window.taps, c), ctx)[-1].cycles * likely.batch
-        if algorithm.cycles < 0.9 * direct:
-            return [winograd.winograd_step(problem, algorithm, ctx, nhwc=True)]
-    return [conv_step(problem, ctx)]
+        if filtering is not None and (algorithm or filtering.cycles < 0.9 * direct):
+            return [winograd.winograd_step(problem, filtering, ctx, nhwc=True, point=point)]
+    return [conv_step(problem, ctx, point)]
+
+
+def conv_nhwc_space(problem: ConvProblem, ctx: Context) -> Space:
+    """Return the schedules of a convolution in f32, NHWC.
+
+    `block`: most pixels of a block, where lines are not copied; `k_parts`: parts of the runs of a pixel, of which one
+    is computed for all pixels of a block before the next; `prefetch`: lines of the next weights for each step; see
+    `tiles` for the others."""
+    copied = can_copy(problem.window, problem.groups, problem.channels)
+    filtering = ctx.reassociate and winograd.plan(problem, ctx, nhwc=True) is not None
+    direct = ("algorithm", ("direct",))
+    knobs = [
+        Knob("algorithm", ("direct", *(winograd.NAMES if filtering else ()))),
+        tiling.tile_knob(ctx.target, only=direct),
+        Knob("block", () if copied else (32, 64, 128, 256, 512), direct),
+        Knob("k_parts", () if copied or problem.epilogue.is_half else (1, 2, 3, 4, 6, 9), direct),
+        tiling.near_knob(direct),
+        Knob("prefetch", (0, 1, 2, 4), direct),
+    ]
+    knobs += winograd.knobs(ctx.target) if filtering else []
+    return Space(("conv_nhwc", "winograd_nhwc"), tuple(knobs))
 
 
 @lowering("rewrite.ImageConvBf16")
@@ -117,13 +146,13 @@ class Runs:
     copied: bool = False
 
 
-def conv_step(problem: ConvProblem, ctx: Context) -> Step:
+def conv_step(problem: ConvProblem, ctx: Context, point: Point = DEFAULT) -> Step:
     """Return the step of the implicit GEMM; in bf16, channels are words of two."""
     target, window, epilogue, groups = ctx.target, problem.window, problem.epilogue, problem.groups
     bf16, m, c = problem.precision is Precision.BF16, problem.m, problem.precision.words(problem.channels)
     copied = can_copy(window, groups, c)
     runs = _runs(window, c, copied)
-    block, block_columns, choice = blocking(problem, runs, ctx)
+    block, block_columns, choice = blocking(problem, runs, ctx, point)
     k = tiling.padded(choice, runs.count * runs.length)
     if choice.amx:  # rows are copied by bf16, not by words
         c = problem.channels
@@ -135,6 +164,8 @@ def conv_step(problem: ConvProblem, ctx: Context) -> Step:
     part = runs.count
     if not choice.amx and not copied and not epilogue.is_half and k * nr * 4 > target.l2 * 3 // 5:
         part = math.ceil(runs.count / min(runs.count, math.ceil(k * nr * 4 / (target.l2 * 3 // 5))))
+    if "k_parts" in point:
+        part = -(-runs.count // int(point["k_parts"]))
     reserved = -(-(copied_elements(window, block, block_columns, c) if copied else c * groups) // 16) * 16
     scratch = -(-(reserved * 4 + block * runs.count * 8) // 64) * 64
     gathered = {"depth": k, "gathered": scratch} if choice.amx else {}
@@ -146,7 +177,7 @@ def conv_step(problem: ConvProblem, ctx: Context) -> Step:
         "runs": runs.count,
         "length": length,
         "part": part,
-        "prefetch": prefetched_lines(choice, target, block_rows, m, k),
+        "prefetch": int(point.get("prefetch", prefetched_lines(choice, target, block_rows, m, k))),
         "block": block,
         "copied": copied,
         "columns": block_columns,
@@ -190,12 +221,14 @@ def copied_elements(window: Window, block: int, columns: int, c: int) -> int:
     return max(map(math.prod, sides)) * c
 
 
-def blocking(problem: ConvProblem, runs: Runs, ctx: Context) -> tuple[int, int, Tiles]:
+def blocking(problem: ConvProblem, runs: Runs, ctx: Context, point: Point = DEFAULT) -> tuple[int, int, Tiles]:
     """Return the maximum number of pixels in a block, and in a row of a copied one; and the tiles."""
     window, target = problem.window, ctx.target
     pixels = known(window.pixels)
     k = runs.count * (runs.length + round(RUN * 2 / 24))
-    choice = tiling.choose(target, pixels, problem.m, k, threads=ctx.threads, batch=problem.batch)
+    tile = str(point.get("tile", ""))
+    choice = tiling.choose(target, pixels, problem.m, k, threads=ctx.threads, batch=problem.batch, tile=tile)
+    choice = replace(choice, near=int(point.get("near", choice.near)))
     if problem.precision is not Precision.F32:
         bf16 = problem.precision is Precision.BF16  # bytes are copied by words
         words = problem.precision.words(problem.k) if bf16 else runs.count * runs.length
@@ -220,7 +253,7 @@ def blocking(problem: ConvProblem, runs: Runs, ctx: Context) -> tuple[int, int, 
     if pixels is None:
         choice = choice.cut()
         return math.ceil(max(1, TABLE // (8 * runs.count)) / choice.mr) * choice.mr, 0, choice
-    blocks = math.ceil(pixels * runs.count * 8 / TABLE)
+    blocks = math.ceil(pixels / int(point["block"])) if "block" in point else math.ceil(pixels * runs.count * 8 / TABLE)
     return math.ceil(math.ceil(pixels / blocks) / choice.mr) * choice.mr, 0, choice
 
 

@@ -6,6 +6,7 @@ NCHW kernels compute bands of rows of a plane, with vectors along the width.
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 
 from ....engine.ir.graph import DType
 from ....engine.ir.names import OWN_DOMAIN
@@ -15,10 +16,12 @@ from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
+from ...ir.schedule import Knob, Space
 from ..gemm.epilogue import Axes, of_group
 from ..registry import lowering
+from ..scheduling import schedule
 from .depthwise_pool_nhwc import fits_table, plane_step_nhwc
-from .problem import SMALL_PLANES, PlaneProblem, Window, window_of
+from .problem import SMALL_PLANES, PlaneProblem, Window, known, window_of
 
 UNROLLED = 50
 """Largest window, in elements, that is unrolled."""
@@ -99,8 +102,9 @@ def plane_step(problem: PlaneProblem, ctx: Context) -> Step:
     """Return the step of the `depthwise_pool` kernel, NCHW."""
     window, lanes, size = problem.window, ctx.target.lanes, ctx.target.element_bytes
     _, height, width = window.outputs
+    point = schedule(problem.group, ctx, problem.label, problem.describe, partial(plane_space, problem))
     unrolled = window.taps <= UNROLLED
-    rows = _rows(height, 8 if ctx.target.registers >= 32 else 4, window)
+    rows = int(point.get("rows", _rows(height, 8 if ctx.target.registers >= 32 else 4, window)))
     # what a vector reads beyond its row does not matter: lanes behind the last output are dropped
     ld = width + (window.kernel[2] - 1) * window.dilation[2] // window.stride[2]
     if not (isinstance(ld, int) and ld <= lanes):
@@ -110,8 +114,11 @@ def plane_step(problem: PlaneProblem, ctx: Context) -> Step:
         bands = range(rows, height + rows, rows)
         fits = [b for b in bands if at_least(ctx.target.l1 // 2, _floats(window, b, ld) * size)]
         band = min(height, fits[-1]) if fits else rows
+    if "tiles" in point and isinstance(height, int):
+        band = min(height, rows * int(point["tiles"]))
     item = _floats(window, band, ld) + lanes
     ahead = 4 if isinstance(item, int) and item * 4 * size <= ctx.target.l1 // 2 else 1
+    ahead = int(point.get("ahead", ahead))
     scratch = ceildiv((item * ahead + (width + lanes if problem.counted else 0)) * size, 64) * 64
     extents = Extents()
     params = {
@@ -132,6 +139,17 @@ def plane_step(problem: PlaneProblem, ctx: Context) -> Step:
     }
     kernel = Kernel("depthwise_pool", params)
     return problem.launch(kernel, problem.inputs, extents, serial_below(problem.work, SMALL_PLANES), scratch=scratch)
+
+
+def plane_space(problem: PlaneProblem) -> Space:
+    """Return the schedules of a window over planes, NCHW.
+
+    `rows`: those of a tile; `tiles`: how many a band has; `ahead`: bands that are copied before they are computed."""
+    height, taps = known(problem.window.outputs[1]) or 1, problem.window.taps
+    rows = [r for r in (1, 2, 3, 4, 5, 6, 7, 8) if r <= height and (r == 1 or taps > UNROLLED or r * taps <= 2 * CODE)]
+    return Space(
+        ("depthwise_pool",), (Knob("rows", tuple(rows)), Knob("tiles", (1, 2, 4, 8, 16)), Knob("ahead", (1, 2, 4, 8)))
+    )
 
 
 def _floats(window: Window, band: int, ld: Dim) -> Dim:

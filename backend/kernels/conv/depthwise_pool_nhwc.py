@@ -6,10 +6,12 @@ the implicit GEMM cannot do, and several groups share a vector. So it is the fas
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,7 +23,9 @@ from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context
+from ...ir.schedule import DEFAULT, Knob, Point, Space
 from ...ir.target import Target
+from ..scheduling import schedule
 from .problem import SMALL_PLANES, PlaneProblem, Window, known
 
 UNROLLED = 16
@@ -109,15 +113,20 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
     window, epilogue, target = problem.window, problem.epilogue, ctx.target
     grouping = Grouping.of(problem.width, problem.multiple, problem.groups, target.lanes)
     channels, blocks = problem.groups * problem.multiple, grouping.blocks(problem.groups)
-    tile = best_window_tile(window, grouping, target, ctx.likely)
+    space = partial(plane_nhwc_space, problem, grouping, target)
+    point = schedule(problem.group, ctx, f"{problem.label} NHWC", problem.describe, space)
+    tile = best_window_tile(window, grouping, target, ctx.likely, point)
     slots = tile.slots(window)
     nbytes = blocks * grouping.vectors * target.vector_bytes * window.taps * grouping.inputs
     outer = problem.kind == "depthwise" and nbytes > target.l1 // 2
+    if "order" in point:
+        outer = point["order"] != "tiles"
     tiles = product((window.images, *window.outputs))
     few = outer and isinstance(tiles, int) and tiles < 8 * ctx.threads * tile.rows * tile.columns
-    copied = _copied(problem, grouping, tile, target) if outer else None
+    copied = _copied(problem, grouping, tile, target, point.get("order")) if outer else None
     reserved = copied.floats(target.lanes) if copied else -(-(problem.channels + target.lanes) // 16) * 16
-    most = copied.tiles if copied else max(1, min(64, TABLE // (8 * slots))) if outer else 1
+    most = max(1, min(int(point.get("most", 64)), TABLE // (8 * slots))) if outer else 1
+    most = copied.tiles if copied else most
     scratch = -(-(reserved * 4 + most * slots * 8) // 64) * 64
     extents = Extents()
     params: dict[str, Any] = {
@@ -171,8 +180,46 @@ class Copies:
         return self.planes * self.lines * self.wide * self.deep * lanes
 
 
-def _copied(problem: PlaneProblem, grouping: Grouping, tile: WindowTile, target: Target) -> Copies | None:
-    """Return the copies that the kernel makes of inputs, None where reading them in place is as fast."""
+def plane_nhwc_space(problem: PlaneProblem, grouping: Grouping, target: Target) -> Space:
+    """Return the schedules of a window over channels, NHWC.
+
+    `tile`: rows x columns of pixels, `form`: whether the window is unrolled as a whole, or each line in a loop;
+    `order`: `tiles` computes all channels of a tile first, `channels` some tiles of a vector of channels, and `copies`
+    likewise, from copies of the inputs; `most`: tiles of a block."""
+    window, registers = problem.window, target.registers
+    _, height, width = (known(n) or 1 for n in window.outputs)
+    tiles = [
+        (r, t)
+        for r, t in itertools.product(range(1, 5), range(1, 25))
+        if r * t <= registers * 3 // 4 and r <= height and t <= width
+    ]
+    whole = grouping.pick == "all" and window.taps <= UNROLLED * 2
+    wide = [n for n in window.outputs if n != 1]
+    orders = ("tiles", "channels", "copies") if problem.kind == "depthwise" and all(map(known, wide)) else ()
+
+    def constraint(point: Point) -> bool:
+        rows, columns = (int(n) for n in str(point.get("tile", "1x1")).split("x"))
+        if ("tile" in point) != ("form" in point):
+            return False
+        if point.get("form") == "rolled":
+            return rows == 1 and columns * window.kernel[2] * grouping.unroll <= 2 * CODE_LINE
+        return rows * columns * window.taps <= 2 * CODE
+
+    knobs = [
+        Knob("tile", tuple(f"{r}x{t}" for r, t in tiles)),
+        Knob("form", ("whole", "rolled") if whole else ("rolled",)),
+        Knob("order", orders),
+        Knob("most", (8, 16, 32, 64, 128), ("order", ("channels",))),
+    ]
+    return Space(("depthwise_pool_nhwc",), tuple(knobs), constraint)
+
+
+def _copied(
+    problem: PlaneProblem, grouping: Grouping, tile: WindowTile, target: Target, order: object
+) -> Copies | None:
+    """Return the copies that the kernel makes of inputs, None where reading them in place is as fast.
+
+    An `order` of `plane_nhwc_space` decides, if there is one."""
     window, slots = problem.window, tile.slots(problem.window)
     height, width, across = (known(n) for n in (*window.outputs[1:], window.inputs[2]))
     if height is None or width is None or across is None or not all(map(known, window.inputs)):
@@ -181,7 +228,7 @@ def _copied(problem: PlaneProblem, grouping: Grouping, tile: WindowTile, target:
     held = target.l1 // PERIOD * (PERIOD // math.gcd(PERIOD, problem.channels * 4))
     conflict = window.kernel[0] * window.kernel[1] * min(window.reach(2, width), across) / held
     again = window.kernel[1] * (-(-grouping.inputs // grouping.unroll))
-    if conflict < SHARED or again * conflict < AGAIN:
+    if order == "channels" or (order is None and (conflict < SHARED or again * conflict < AGAIN)):
         return None
     across, wide = -(-width // tile.columns), window.reach(2, width)
     deep = -(-grouping.inputs * grouping.together // target.lanes)
@@ -205,8 +252,15 @@ def window_cycles(window: Window, grouping: Grouping, groups: int, ctx: Context)
     return tiles * (tile.cycles * grouping.blocks(groups) * grouping.vectors + 1.5 * tile.slots(window) + 30)
 
 
-def best_window_tile(window: Window, grouping: Grouping, target: Target, likely: Callable[[Dim], int]) -> WindowTile:
-    """Return the tile with the fewest cycles per output by a model of one vector; see `best_tile` for `likely`."""
+def best_window_tile(
+    window: Window, grouping: Grouping, target: Target, likely: Callable[[Dim], int], point: Point = DEFAULT
+) -> WindowTile:
+    """Return the tile with the fewest cycles per output by a model of one vector; see `best_tile` for `likely`.
+
+    A `point` of `plane_nhwc_space` decides, if it names the tile."""
+    if "tile" in point:
+        rows, columns = (int(n) for n in str(point["tile"]).split("x"))
+        return WindowTile(rows, columns, point["form"] == "rolled", 0.0)
     _, kh, kw = window.kernel
     many = target.registers >= 32
     sums, registers = (16, 31) if many else (8, 16)

@@ -156,6 +156,20 @@ class ConvProblem(Problem):
             "epilogue": self.epilogue.params(extents),
         }
 
+    def describe(self, extents: Extents, **more: Any) -> dict[str, Any]:
+        """Return what is computed as plain data, for the key of a schedule."""
+        given = {"precision": self.precision.name, "flat": self.flat, "out": self.epilogue.c, **more}
+        return {**self.params(self.channels, extents), **given}
+
+    @property
+    def label(self) -> str:
+        """The convolution for people: `conv 3x3/2 64->128 28x28`, sizes of its result."""
+        window, shape = self.window, self.w.shape
+        spatial = slice(1 if window.kernel[0] == 1 else 0, 3)
+        kernel, out = ("x".join(map(str, dims[spatial])) for dims in (window.kernel, window.outputs))
+        groups = f" in {self.groups} groups" if self.groups > 1 else ""
+        return f"conv {kernel}/{window.stride[2]} {shape[1] * self.groups}->{shape[0]} {out}{groups}"
+
 
 @dataclass(frozen=True)
 class PlaneProblem(Problem):
@@ -195,6 +209,21 @@ class PlaneProblem(Problem):
     def kinds(self) -> dict[str, Any]:
         """Template parameters that select the operation."""
         return {"kind": self.kind, "counted": self.counted, "include_pad": self.include_pad}
+
+    def describe(self, extents: Extents) -> dict[str, Any]:
+        """Return what is computed as plain data, for the key of a schedule."""
+        sizes = {"images": extents(self.window.images), "width": self.width, "multiple": self.multiple}
+        form = {"g": self.window.params(self.channels, extents), "epilogue": self.epilogue.params(extents)}
+        return {**sizes, **form, "stored": self.stored, "out": self.epilogue.c, **self.kinds}
+
+    @property
+    def label(self) -> str:
+        """The operation for people: `depthwise 3x3/1 144 56x56`, sizes of its result."""
+        window = self.window
+        spatial = slice(1 if window.kernel[0] == 1 else 0, 3)
+        kernel, out = ("x".join(map(str, dims[spatial])) for dims in (window.kernel, window.outputs))
+        name = f"{self.kind} pool" if self.kind != "depthwise" else "depthwise" if self.width == 1 else "grouped"
+        return f"{name} {kernel}/{window.stride[2]} {self.channels} {out}"
 
 
 def known(dim: Dim) -> int | None:

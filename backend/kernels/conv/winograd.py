@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +25,7 @@ from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context
+from ...ir.schedule import DEFAULT, Knob, Point
 from ...ir.target import Target
 from ..gemm import tiles as tiling
 from ..gemm.matmul import pack_columns, prefetched_lines
@@ -56,6 +58,8 @@ _FILTER = {2: 45.0, 4: 105.0}
 _SPACE = 1 / 18
 """Cost of a byte of weights, in cycles: half of what it takes to come from memory, since other kernels compete for the
 bandwidth."""
+NAMES = {"winograd4": 4, "winograd2": 2}
+"""Names of the algorithms F(4 x 4, 3 x 3) and F(2 x 2, 3 x 3), with their outputs on a side."""
 _BLOCKS = (8, 14, 28, 56, 84)
 """Approximate numbers of tiles per block that are tried."""
 
@@ -117,8 +121,10 @@ class Algorithm:
     cost: float
 
 
-def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False) -> Algorithm | None:
+def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False, point: Point = DEFAULT) -> Algorithm | None:
     """Return the best algorithm by the model; None for other filters or strides, and for few or odd NCHW channels.
+
+    A `point` of `knobs` fixes what it names.
 
     Extents known at run time only are taken to be likely ones, and twice as much: few tiles, or filters that are
     transformed for every block, suit few sizes."""
@@ -138,8 +144,30 @@ def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False) -> Algorithm
         return math.prod(algorithm(p, ctx, t, most, nhwc=nhwc, stored=stored).cost for p in (problem, *larger))
 
     forms = (True, False) if fixed or 36 * 4 * m * c * window.kernel[0] > ctx.target.l2 else (True,)
-    t, most, stored = min(itertools.product((4, 2), _BLOCKS if fixed else _BLOCKS[2:], forms), key=cost)
-    return algorithm(problem, ctx, t, most, nhwc=nhwc, stored=stored)
+    sizes: Iterable[int] = (4, 2) if point.get("algorithm") not in NAMES else [NAMES[str(point["algorithm"])]]
+    most_tiles: Iterable[int] = _BLOCKS if fixed else _BLOCKS[2:]
+    if "tiles" in point:
+        most_tiles = [int(point["tiles"])]
+    if "filters" in point:
+        forms = (point["filters"] == "stored",)
+    t, most, stored = min(itertools.product(sizes, most_tiles, forms), key=cost)
+    found = algorithm(problem, ctx, t, most, nhwc=nhwc, stored=stored, tile=str(point.get("tile", "")))
+    return replace(found, tiles=replace(found.tiles, near=int(point.get("near", found.tiles.near))))
+
+
+def knobs(target: Target) -> list[Knob]:
+    """Return the knobs of Winograd's algorithms, which a knob `algorithm` chooses by one of `NAMES`.
+
+    `tiles`: how many of an image make a block; `filters`: transformed at compile time (`stored`) or in the kernel;
+    `prefetch`: cache lines of the next panel of filters for each step; see `tiles` for the others."""
+    only = ("algorithm", tuple(NAMES))
+    return [
+        tiling.tile_knob(target, only=only),
+        Knob("tiles", (*_BLOCKS, 112), only),
+        Knob("filters", ("stored", "transformed"), only),
+        tiling.near_knob(only),
+        Knob("prefetch", (0, 1, 2, 4), only),
+    ]
 
 
 def _doubled(window: Window) -> Window:
@@ -149,9 +177,11 @@ def _doubled(window: Window) -> Window:
 
 
 def algorithm(
-    problem: ConvProblem, ctx: Context, t: int, most: int, *, nhwc: bool = False, stored: bool = True
+    problem: ConvProblem, ctx: Context, t: int, most: int, *, nhwc: bool = False, stored: bool = True, tile: str = ""
 ) -> Algorithm:
     """Model the algorithm with blocks of about `most` tiles; `stored`: filters are transformed at compile time.
+
+    `tile` is the register tile of the products, see `tiles.choose`.
 
     Its time is that of products and transforms, plus a share of the memory traffic that overlaps; or the other way
     round, whichever is more."""
@@ -164,7 +194,7 @@ def algorithm(
     vectors = math.ceil(m / lanes)
     nbytes = 4 * (xis if stored else 9) * c * vectors * lanes
     streamed = nbytes > target.l2
-    choice = tiling.choose(target, blocks.size, m, c, streamed=streamed)
+    choice = tiling.choose(target, blocks.size, m, c, streamed=streamed, tile=tile)
     choice = replace(choice, rest=tuple(sorted({size % choice.mr for size in sizes} - {0}, reverse=True)))
     panels = math.ceil(vectors / choice.nv)
     parts = 1 if count >= 4 * ctx.threads or count % ctx.threads == 0 else min(ctx.threads, panels)
@@ -210,7 +240,9 @@ def _product_cycles(
     return total
 
 
-def winograd_step(problem: ConvProblem, algorithm: Algorithm, ctx: Context, *, nhwc: bool = False) -> Step:
+def winograd_step(
+    problem: ConvProblem, algorithm: Algorithm, ctx: Context, *, nhwc: bool = False, point: Point = DEFAULT
+) -> Step:
     """Return the step that convolves with weights [groups * M, C, 3, 3] or [groups * M, C, slices, 3, 3]."""
     blocks, lanes, choice, epilogue = algorithm.blocks, ctx.target.lanes, algorithm.tiles, problem.epilogue
     t, m, c, chunk = blocks.t, problem.m, problem.channels, algorithm.chunk
@@ -235,6 +267,7 @@ def winograd_step(problem: ConvProblem, algorithm: Algorithm, ctx: Context, *, n
     prefetch = prefetched_lines(choice, ctx.target, most, (9 if chunk else xis) * m, k)
     if chunk and prefetch:  # the lines are those of one tap, not of a step
         prefetch = -(-36 * nr // (64 * xis * -(-most // choice.mr)))
+    prefetch = int(point.get("prefetch", prefetch))
     scratch = -(-floats * 4 // 64) * 64
     extents = Extents()
     params = {

@@ -7,6 +7,7 @@ and read A with a stride. Here the lanes run along k: A is read once, as it lies
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -16,6 +17,9 @@ from ...ir.iteration_space import Extents, collapse
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context
+from ...ir.schedule import Knob, Point, Space
+from ...ir.target import Target
+from ..scheduling import schedule
 from .epilogue import Epilogue
 from .problem import SMALL_WORK, GemmProblem, Matrices, narrowest, pack_step
 
@@ -61,7 +65,10 @@ def dot_steps(problem: GemmProblem, ctx: Context) -> list[Step] | None:
         space = collapse(problem.batch, (long.batch.strides, dot.short.batch.strides))
         for extent, a_stride, b_stride in zip(space.extents, *space.strides, strict=True):
             batch.append({"extent": extents(extent), "a": extents(a_stride), "b": extents(b_stride)})
-    rows = 4 if dot.n < 3 or ctx.target.registers >= 32 else 2
+    described = partial(problem.describe, weights=constant is not None)
+    label = f"dot {problem.m}x{k}x{problem.n}"
+    point = schedule(problem.group, ctx, label, described, partial(dot_space, dot.n, ctx.target))
+    rows = int(point.get("rows", 4 if dot.n < 3 or ctx.target.registers >= 32 else 2))
     params = {
         "m": extents(dot.m),
         "n": dot.n,
@@ -70,7 +77,7 @@ def dot_steps(problem: GemmProblem, ctx: Context) -> list[Step] | None:
         "a_row": extents(long.row),
         "b_row": extents(dot.short.row),
         "rows": rows,
-        "unroll": 2 if dot.n == 1 else 1,
+        "unroll": int(point.get("unroll", 2 if dot.n == 1 else 1)),
         "out": dot.epilogue.c,
         "stored": stored,
         "epilogue": dot.epilogue.params(extents),
@@ -81,6 +88,18 @@ def dot_steps(problem: GemmProblem, ctx: Context) -> list[Step] | None:
     in_place = dot.epilogue.in_place(2)
     step = launch(Kernel("dot", params), problem.group, inputs, outputs, extents, work, in_place=in_place)
     return [*steps, step]
+
+
+def dot_space(columns: int, target: Target) -> Space:
+    """Return the schedules of dot products of a number of columns: rows at once, and vectors of a step of k.
+
+    Their sums, a vector of each row and those of B fit the registers."""
+
+    def constraint(point: Point) -> bool:
+        rows, unroll = int(point.get("rows", 2)), int(point.get("unroll", 1))
+        return rows * unroll * columns + columns < target.registers
+
+    return Space(("dot",), (Knob("rows", (1, 2, 3, 4, 6, 8)), Knob("unroll", (1, 2, 4))), constraint)
 
 
 def _oriented(problem: GemmProblem, ctx: Context) -> tuple[_Dot, list[Step]] | None:

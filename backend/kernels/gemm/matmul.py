@@ -7,7 +7,8 @@ streams. A B known at run time only is read where it lies if it is small or rare
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,8 +22,10 @@ from ...ir.iteration_space import Access, Extents, collapse, contiguous
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import LeadingDimension, Step
 from ...ir.lower import Context, Group
+from ...ir.schedule import Knob, Space
 from ...ir.target import Target
 from ..registry import lowering
+from ..scheduling import schedule
 from . import tiles as tiling
 from .dot import dot_steps
 from .epilogue import Axes, Epilogue, of_group
@@ -155,6 +158,9 @@ def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
     if (steps := dot_steps(problem, ctx)) is not None:
         return steps
     m, n, k, epilogue = problem.m, problem.n, problem.k, problem.epilogue
+    weights = ctx.constant(problem.b.value) is not None
+    described, schedules = partial(problem.describe, weights=weights), partial(gemm_space, problem, ctx.target, weights)
+    point = schedule(problem.group, ctx, f"gemm {m}x{k}x{n}", described, schedules)
     images = product(problem.batch)
     choice = tiling.choose(
         ctx.target,
@@ -163,13 +169,16 @@ def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
         k if isinstance(k, int) else tiling.NOMINAL_ROWS,
         threads=ctx.threads,
         batch=images if isinstance(images, int) and images > 0 else 1,
+        tile=str(point.get("tile", "")),
     )
+    choice = replace(choice, near=int(point.get("near", choice.near)))
     nr = choice.nv * ctx.target.lanes
     b, steps = _packed(problem, choice, ctx)
     kc = 0
     if isinstance(k, int):
         blocks = -(-m // choice.mr) if isinstance(m, int) else None
         kc = tiling.k_block(ctx.target, k, nr, blocks)
+        kc = -(-k // int(point["k_parts"])) if "k_parts" in point else kc
         kc = 0 if kc >= k or epilogue.is_half else kc  # partial sums are floats
     extents = Extents()
     extents(problem.depth)  # checked when the extents of a run are known
@@ -197,9 +206,9 @@ def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
         "batch": batch,
         "packed": b.panels,
         "kc": kc,
-        "group": 0 if kc else group_rows(ctx.target, m, n, k) // choice.mr,
-        "fits": ctx.target.l2,
-        "prefetch": prefetched_lines(choice, ctx.target, m, n, k) if b.panels else 0,
+        "group": int(point.get("group", 0 if kc else group_rows(ctx.target, m, n, k) // choice.mr)),
+        "fits": 0 if "group" in point else ctx.target.l2,
+        "prefetch": int(point.get("prefetch", prefetched_lines(choice, ctx.target, m, n, k))) if b.panels else 0,
         "tiles": {
             **choice.params(a_row, a_k, f"{choice.mr} * (int64_t)({a_row})", *b_rows),
             "out": epilogue.c,
@@ -218,6 +227,21 @@ def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
     outputs = (epilogue.output,)
     step = launch(kernel, problem.group, inputs, outputs, extents, work, in_place=in_place, leading_dimensions=leading)
     return [*steps, step]
+
+
+def gemm_space(problem: GemmProblem, target: Target, weights: bool) -> Space:
+    """Return the schedules of a product; `weights`: B is constant.
+
+    `k_parts`: blocks of k; `group`: tiles of rows of A that meet all panels of B before the next ones, 0: all;
+    `prefetch`: lines of the next panel of B, which is packed, for each step of k; see `tiles` for the others."""
+    knobs = [
+        tiling.tile_knob(target),
+        Knob("k_parts", () if problem.epilogue.is_half else (1, 2, 3, 4, 6, 8)),
+        Knob("group", (0, 1, 2, 4, 8, 16)),
+        tiling.near_knob(),
+        Knob("prefetch", (0, 1, 2, 4) if weights else ()),
+    ]
+    return Space(("gemm",), tuple(knobs))
 
 
 def _packed(problem: GemmProblem, choice: Tiles, ctx: Context) -> tuple[_PackedB, list[Step]]:

@@ -53,6 +53,13 @@ class GemmProblem:
         """Number of multiply-adds."""
         return product((*self.batch, self.m, self.n, self.k))
 
+    def describe(self, extents: Extents, *, weights: bool) -> dict[str, Any]:
+        """Return what is computed as plain data: extents, strides, epilogue, and whether B is constant (`weights`)."""
+        operands = [(*extents.all(o.batch.strides), extents(o.row), extents(o.column)) for o in (self.a, self.b)]
+        sizes = extents.all((*self.batch, self.m, self.n, self.k, self.depth))
+        epilogue = {"out": self.epilogue.c, **self.epilogue.params(extents)}
+        return {"sizes": sizes, "operands": operands, "weights": weights, "epilogue": epilogue}
+
 
 def narrowest(array: NDArray[Any], target: Target) -> tuple[str, NDArray[Any]]:
     """Return the C type and the elements of weights in 16 bits if they are exact in it, as those of 16-bit models are.

@@ -7,6 +7,7 @@ small and the threads evenly loaded. CPUs with AMX multiply bf16 and bytes in ti
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import dataclass, replace
 from enum import Enum
@@ -14,7 +15,9 @@ from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
+from ...ir.schedule import Knob
 from ...ir.target import Target
+from ..scheduling import Only
 
 NOMINAL_ROWS, NOMINAL_COLUMNS = 128, 512  # stand for extents known at run time only
 _CALL, _STORE, _LATENCY = 30.0, 2.0, 4.0  # cycles
@@ -101,6 +104,27 @@ def _candidates(target: Target) -> list[tuple[int, int]]:
     return [tile for tile in narrow if target.isa != "portable" or math.prod(tile) + min(tile) < 15]
 
 
+def tile_knob(target: Target, most_rows: int = 16, only: Only = None) -> Knob:
+    """Return the register tile as a knob: rows x vectors whose sums, and what they are made of, fit the registers.
+
+    Smaller ones than a quarter of the registers cannot hide the latency of additions."""
+    shapes = itertools.product(range(1, most_rows + 1), range(1, 9))
+    fits = [(r, v) for r, v in shapes if target.registers // 4 <= r * v <= target.registers - min(r, v)]
+    if target.isa == "portable":  # see _candidates
+        fits = [(r, v) for r, v in fits if r * v + min(r, v) < 15]
+    return Knob("tile", tuple(f"{r}x{v}" for r, v in fits), only)
+
+
+def near_knob(only: Only = None) -> Knob:
+    """Return the distance of `NEAR` as a knob, 0 for none."""
+    return Knob("near", (0, 8, 16, 32), only)
+
+
+def _parsed(tile: str) -> tuple[int, int]:
+    rows, _, vectors = tile.partition("x")
+    return int(rows), int(vectors)
+
+
 def tile_cycles(rows: int, vecs: int, k: int, far: bool = False) -> float:
     """Model the cycles of one tile; `far`: B comes from beyond the first-level cache."""
     step = max(rows * vecs / 2, (rows + vecs) / 2, _LATENCY, _STREAMED * vecs if far else 0.0)
@@ -124,18 +148,19 @@ def choose(
     packing: float = 0.0,
     streamed: bool = False,
     vectors: int = 0,
+    tile: str = "",
 ) -> Tiles:
     """Return the tile with the least modeled time for a batch of rows x columns x k products; None: any extent.
 
     `packing` is the cost of packing one vector of a panel, in cycles per k. `streamed`: B comes from memory, each panel
-    once, so reading it again costs much even for few rows. `vectors` is the width of the tile; 0: any. Of equal tiles
-    the first candidate wins."""
+    once, so reading it again costs much even for few rows. `vectors` is the width of the tile; 0: any. `tile` is one
+    of `tile_knob`, chosen by a search. Of equal tiles the first candidate wins."""
     best: tuple[float, tuple[int, int]] | None = None
     m, n = rows or (NOMINAL_ROWS if rows is None else 1), columns or (NOMINAL_COLUMNS if columns is None else 1)
-    for mr, nv in _candidates(target):
-        if (rows is None and mr < 4) or vectors not in (0, nv):
+    for mr, nv in [_parsed(tile)] if tile else _candidates(target):
+        if not tile and ((rows is None and mr < 4) or vectors not in (0, nv)):
             continue
-        if nv < 2 and (columns is None or streamed):
+        if not tile and nv < 2 and (columns is None or streamed):
             continue
         nr = nv * target.lanes
         blocks, panels = math.ceil(m / mr), math.ceil(n / nr)

@@ -1,0 +1,153 @@
+"""Tuning models: what is recorded, who uses it, and how a search ends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+import rewrite
+from onnx import parser
+from rewrite.backend.ir.schedule import Point
+from rewrite.backend.ir.target import detect
+from rewrite.backend.planning.group import standard_policy
+from rewrite.backend.runtime.program import Program
+from rewrite.backend.schedules.records import Machine, Record, RecordFile, template_version
+from rewrite.engine.optimizer import optimize
+from rewrite.engine.options import Options
+from rewrite.errors import UserError
+from rewrite.tuning import tune
+from rewrite.tuning.kernels_of_graph import tunable_kernels
+from rewrite.tuning.race import Comparison
+
+MODEL = """
+<ir_version: 10, opset_import: ["" : 21]>
+net (float[60, 48] x) => (float[60, 64] y) { h = MatMul(x, w1)  r = Relu(h)  y = MatMul(r, w2) }
+"""
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("REWRITE_CACHE_DIR", str(tmp_path / "cache"))
+
+
+def model(path: Path, text: str = MODEL) -> Path:
+    made = parser.parse_model(text)
+    random = np.random.default_rng(1)
+    for name, shape in (("w1", (48, 56)), ("w2", (56, 64))):
+        weights = np.asarray(random.standard_normal(shape) / 8, np.float32)
+        made.graph.initializer.append(onnx.numpy_helper.from_array(weights, name))
+    onnx.save(made, path)
+    return path
+
+
+def compiled(path: Path) -> Program:
+    return rewrite.compile(path, threads=1)
+
+
+def record_for(path: Path, point: Point) -> None:
+    """Record a point for the first kernel of a model."""
+    graph = optimize(path, Options()).native
+    kernel = tunable_kernels(graph, standard_policy(), detect(), 1, True)[0]
+    version = template_version(kernel.space.templates)
+    RecordFile().append([Record(Machine.of(detect()), 1, kernel.label, kernel.key, version, point, 9.0, 8.0, 0.0, 0.0)])
+
+
+def tiles(program: Program) -> list[tuple[int, int]]:
+    return [(k.params["tiles"]["mr"], k.params["tiles"]["nv"]) for k in program.plan.kernels if k.template == "gemm"]
+
+
+def test_later_compiles_use_the_records_and_results_stay(tmp_path: Path) -> None:
+    path = model(tmp_path / "m.onnx")
+    x = {"x": np.asarray(np.random.default_rng(2).standard_normal((60, 48)), np.float32)}
+    plain = compiled(path)
+    assert (5, 2) not in tiles(plain)
+    record_for(path, {"tile": "5x2"})
+    tuned = compiled(path)  # not the cached program: records are part of its key
+    assert tiles(tuned)[0] == (5, 2)
+    assert tiles(tuned)[1:] == tiles(plain)[1:]
+    np.testing.assert_allclose(tuned.run(x)["y"], plain.run(x)["y"], rtol=1e-5, atol=1e-5)
+    record_for(path, {})
+    assert tiles(compiled(path)) == tiles(plain)
+
+
+def test_records_hold_for_their_number_of_threads(tmp_path: Path) -> None:
+    path = model(tmp_path / "m.onnx")
+    record_for(path, {"tile": "5x2"})
+    assert (5, 2) not in tiles(rewrite.compile(path, threads=2))
+
+
+def test_a_search_records_what_it_tried_and_goes_on_from_there(tmp_path: Path) -> None:
+    path, stages = model(tmp_path / "m.onnx"), []
+    found = rewrite.tune(path, seconds=5, threads=1, progress=lambda stage, facts: stages.append(stage))
+    assert {row.kernel for row in found.kernels} == {"gemm 60x48x56", "gemm 60x56x64"}
+    assert "search" in stages
+    assert found.untuned > 0
+    assert found.tuned > 0
+    assert not found.interrupted
+    records = RecordFile().read().latest.values()
+    tried = {record.kernel: len(record.tried) for record in records}
+    assert max(tried.values()) >= 6
+    assert all(record.point in ({}, *(point for point, _ in record.tried)) for record in records)
+    again = rewrite.tune(path, seconds=5, threads=1)
+    assert sum(row.measured for row in again.kernels) > sum(tried.values())
+    for record in RecordFile().read().latest.values():
+        points = [str(sorted(point.items())) for point, _ in record.tried]
+        assert len(points) == len(set(points)), "a point was measured twice"
+
+
+def test_a_faster_point_is_recorded_and_counts_for_the_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A comparison that everything wins stands for one that a point wins, which depends on the machine."""
+    path = model(tmp_path / "m.onnx")
+    monkeypatch.setattr(tune.Race, "compare", lambda race, point: (Comparison(1e-5, 5e-6, 0.5, 0.0, 0.0), 0.0))
+    monkeypatch.setattr(tune, "_SLOWER_INSIDE", 1000.0)
+    monkeypatch.setattr(tune.Race, "run", lambda race, points, stopped: [tune.Measured(p, 0.5) for p in points])
+    found = rewrite.tune(path, seconds=4, threads=1)
+    tuned = [row for row in found.kernels if row.point]
+    assert tuned
+    assert all(row.gain == pytest.approx(2.0) for row in tuned)
+    records = RecordFile().read().latest.values()
+    assert sorted(r.kernel for r in records if r.point and r.tuned_us == 5.0) == sorted(row.kernel for row in tuned)
+
+
+def test_a_schedule_that_is_slower_inside_the_model_is_taken_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = model(tmp_path / "m.onnx")
+    monkeypatch.setattr(tune.Race, "compare", lambda race, point: (Comparison(1e-5, 5e-6, 0.5, 0.0, 0.0), 0.0))
+    monkeypatch.setattr(tune.Race, "run", lambda race, points, stopped: [tune.Measured(p, 0.5) for p in points])
+    monkeypatch.setattr(tune, "_SLOWER_INSIDE", 0.0)  # everything is
+    found = rewrite.tune(path, seconds=4, threads=1)
+    assert all(row.point == {} and row.gain == 1.0 for row in found.kernels)
+    assert all(record.point == {} for record in RecordFile().read().latest.values())
+
+
+def test_an_interrupt_keeps_what_was_found(tmp_path: Path) -> None:
+    path, searches = model(tmp_path / "m.onnx"), 0
+
+    def interrupt(stage: str, facts: Mapping[str, Any]) -> None:
+        nonlocal searches
+        searches += stage == "search"
+        if searches == 3:
+            raise KeyboardInterrupt
+
+    found = rewrite.tune(path, seconds=60, threads=1, progress=interrupt)
+    assert found.interrupted
+    assert found.seconds < 50
+    assert sum(len(record.tried) for record in RecordFile().read().latest.values()) >= 12
+
+
+def test_a_model_of_free_sizes_asks_for_them(tmp_path: Path) -> None:
+    path = model(tmp_path / "m.onnx", MODEL.replace("60", "N"))
+    with pytest.raises(UserError, match="no kernel of this model") as raised:
+        rewrite.tune(path, seconds=1, threads=1)
+    assert "--shape" in raised.value.hint
+    assert rewrite.tune(path, seconds=1, threads=1, shapes={"N": 60}).kernels
+
+
+def test_a_target_that_does_not_run_here_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot run kernels for 'neon'"):
+        rewrite.tune(model(tmp_path / "m.onnx"), seconds=1, target="neon")

@@ -1,0 +1,81 @@
+"""The kernels of a graph that have schedules, each as a graph of its own that is measured by itself."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..backend.ir.lower import Group
+from ..backend.ir.schedule import DEFAULT, Point, Space, Tunable
+from ..backend.ir.target import Target
+from ..backend.planning.group import FusePolicy
+from ..backend.planning.plan import PlanSettings, group, lower
+from ..engine.ir.graph import Graph
+
+
+@dataclass
+class Collector:
+    """Schedules that formulas decide; `found` has the kernels that asked, by key, with all groups that compute each."""
+
+    found: dict[str, list[Tunable]] = field(default_factory=dict)
+
+    def point(self, kernel: Tunable) -> Point:
+        """Note a kernel."""
+        self.found.setdefault(kernel.key, []).append(kernel)
+        return DEFAULT
+
+
+@dataclass(frozen=True)
+class Fixed:
+    """Schedules of kernels by key; formulas decide about the others."""
+
+    points: Mapping[str, Point]
+
+    def point(self, kernel: Tunable) -> Point:
+        """Return the given point."""
+        return self.points.get(kernel.key, DEFAULT)
+
+
+@dataclass(frozen=True)
+class TunableKernel:
+    """A kernel with a schedule to search: `graph` computes it alone; `nodes` are those of all groups that it computes.
+
+    Each name in `nodes` is that of a node as reports show it."""
+
+    key: str
+    label: str
+    space: Space
+    graph: Graph
+    nodes: tuple[tuple[str, ...], ...]
+
+
+def tunable_kernels(
+    graph: Graph, policy: FusePolicy, target: Target, threads: int, reassociate: bool
+) -> list[TunableKernel]:
+    """Return the distinct kernels of a graph whose schedules can be searched, in order of first use.
+
+    Kernels with sizes of run time have none, nor have those that are another kernel when they stand alone."""
+    found = []
+    for key, uses in _collected(graph, policy, target, threads, reassociate).items():
+        alone = _graph_of(uses[0].group, graph)
+        if key in _collected(alone, policy, target, threads, reassociate):
+            nodes = tuple(tuple(node.name or node.outputs[0] for node in use.group.nodes) for use in uses)
+            found.append(TunableKernel(key, uses[0].label, uses[0].space, alone, nodes))
+    return found
+
+
+def _collected(
+    graph: Graph, policy: FusePolicy, target: Target, threads: int, reassociate: bool
+) -> dict[str, list[Tunable]]:
+    collector = Collector()
+    lower(group(graph, PlanSettings(policy, target, threads, reassociate, schedules=collector)))
+    return collector.found
+
+
+def _graph_of(found: Group, graph: Graph) -> Graph:
+    """Return the graph of one group."""
+    values = {v for node in found.nodes for v in (*node.inputs, *node.outputs) if v}
+    constants = {v: graph.constants[v] for v in found.inputs if v in graph.constants}
+    inputs = tuple(v for v in found.inputs if v not in constants)
+    types = {v: graph.types[v] for v in values if v in graph.types}
+    return Graph(inputs, found.outputs, list(found.nodes), constants, types, "kernel", dict(graph.opset))

@@ -1,0 +1,189 @@
+"""Measuring candidates against the default schedule, interleaved, by successive halving.
+
+Each candidate is compiled to a bundle of its own and run in the measuring process. It must return what the default
+returns. All candidates of a batch run in turn with the default; then the slower half is dropped and the others run
+twice as often, until one is left (Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter
+Optimization", 2016). The default runs twice in each turn: the ratio of its own two times is the noise.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ..backend.bundle.save_bundle import save
+from ..backend.compile_graph import compile_graph
+from ..backend.ir.schedule import DEFAULT, Point
+from ..errors import RewriteError
+from ..grammar.library.load import Library
+from .kernels_of_graph import Fixed, TunableKernel
+from .measuring_process import CandidateDied, MeasuringProcess
+
+TOLERANCE = 1e-4
+"""Largest difference from the default's results, relative to the largest of them: algorithms round differently. The
+largest error of Winograd's F(4, 3) is a fifth of it."""
+ROUNDS = 4
+"""Runs of each candidate before the first half is dropped."""
+FINAL_ROUNDS = 24
+"""Runs of the best point and the default before the point is recorded."""
+LEAST_GAIN = 0.02
+"""Smallest relative gain that makes a winner; three times the standard error of the ratio if that is more."""
+_LOADING, _SLOWER = 30.0, 50.0  # seconds to load and run a candidate, and times longer than the default it may take
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A candidate: its time relative to the default's, or what became of it; `difference` of its results."""
+
+    point: Point
+    ratio: float
+    outcome: str = ""  # "crash", "timeout", "wrong", "error", or empty if it has a time
+    difference: float = 0.0
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Median seconds of the default and of a point, the ratio, its standard error, and the noise of one ratio."""
+
+    default: float
+    tuned: float
+    ratio: float
+    error: float
+    noise: float
+
+    @property
+    def wins(self) -> bool:
+        """Whether the point is faster beyond doubt."""
+        return self.ratio < 1 - max(LEAST_GAIN, 3 * self.error)
+
+
+class Race:
+    """Candidates of one kernel. `folder` holds their bundles and a cache of their own."""
+
+    def __init__(
+        self,
+        kernel: TunableKernel,
+        process: MeasuringProcess,
+        folder: Path,
+        feeds: dict[str, Any],
+        *,
+        threads: int,
+        target: str,
+        reassociate: bool,
+        library: Library | None,
+    ) -> None:
+        self._kernel, self._process, self._folder, self._feeds = kernel, process, folder, feeds
+        self._threads = threads
+        cache = folder.parent / "cache"
+        self._compile = partial(
+            compile_graph, kernel.graph, threads=threads, target=target, cache_dir=cache, reassociate=reassociate,
+            library=library,
+        )  # fmt: skip
+        self._save = partial(save, threads=threads, cache_dir=cache)
+        self._default = self._build(DEFAULT, 0)
+        self._count = 0
+        self._seconds = 1.0
+        self._start()
+
+    def _build(self, point: Point, number: int) -> Path:
+        program = self._compile(schedules=lambda target: Fixed({self._kernel.key: point}))
+        return self._save(program.variants, self._folder / f"{number}.rewrite")
+
+    def _start(self) -> None:
+        """Load the default schedule, as the first candidate of a process or of a kernel."""
+        self._process.load(0, self._default, self._feeds, _LOADING)
+        self._seconds = statistics.median(self._process.time([0], 3, _LOADING)[0])
+
+    def run(self, points: Sequence[Point], stopped: Callable[[], bool] = lambda: False) -> list[Measured]:
+        """Measure points; those that were not compiled before `stopped` are left out."""
+        found: list[Measured] = []
+        loaded: dict[int, tuple[Point, float]] = {}
+        for point in points:
+            if stopped():
+                break
+            self._count += 1
+            failed, difference = self._load(point, self._count)
+            if failed:
+                found.append(Measured(point, math.inf, failed, difference))
+            else:
+                loaded[self._count] = point, difference
+            if not self._process.is_running:
+                self._start()
+                for number in loaded:
+                    self._process.load(number, self._folder / f"{number}.rewrite", self._feeds, _LOADING)
+        if loaded:
+            found += self._halve(loaded)
+        for number in loaded:
+            self._process.drop(number)
+        self._clear()
+        return found
+
+    def _clear(self) -> None:
+        """Remove the bundles of all candidates but the default."""
+        for bundle in self._folder.iterdir():
+            if bundle != self._default:
+                shutil.rmtree(bundle, ignore_errors=True)
+
+    def _load(self, point: Point, number: int) -> tuple[str, float]:
+        """Compile a point and run it once; return what is wrong with it, and the difference of its results."""
+        try:
+            bundle = self._build(point, number)
+            difference = self._process.load(number, bundle, self._feeds, _LOADING + _SLOWER * self._seconds)
+        except CandidateDied as died:
+            return died.reason, 0.0
+        except RewriteError:  # the compiler rejects it
+            return "error", 0.0
+        return ("" if difference <= TOLERANCE else "wrong"), difference
+
+    def _halve(self, loaded: dict[int, tuple[Point, float]]) -> list[Measured]:
+        ratios: dict[int, list[float]] = {number: [] for number in loaded}
+        racing, rounds = list(loaded), ROUNDS
+        while racing:
+            limit = _LOADING + _SLOWER * self._seconds * rounds * (1 + len(racing))
+            times = self._process.time([0, *racing], rounds, limit)
+            for number in racing:
+                ratios[number] += [own / base for own, base in zip(times[number], times[0], strict=True)]
+            if len(racing) == 1:
+                break
+            racing = sorted(racing, key=lambda number: statistics.median(ratios[number]))[: len(racing) // 2]
+            rounds *= 2
+        return [
+            Measured(point, statistics.median(ratios[number]), "", difference)
+            for number, (point, difference) in loaded.items()
+        ]
+
+    def compare(self, point: Point) -> tuple[Comparison, float] | None:
+        """Compare a point with the default once more, for longer; return the difference of its results too.
+
+        None if it fails now."""
+        self._count += 1
+        failed, difference = self._load(point, self._count)
+        if failed:
+            if not self._process.is_running:
+                self._start()
+            return None
+        begun = time.monotonic()
+        limit = 2 * (_LOADING + _SLOWER * self._seconds * FINAL_ROUNDS * 3)
+        first: list[float] = []
+        again: list[float] = []
+        own: list[float] = []
+        while len(own) < FINAL_ROUNDS or (len(own) < 10 * FINAL_ROUNDS and time.monotonic() - begun < 0.3):
+            times = self._process.time([0, self._count], FINAL_ROUNDS, limit)
+            first += times[0][0::2]
+            again += times[0][1::2]
+            own += times[self._count]
+        base = [seconds for pair in zip(first, again, strict=True) for seconds in pair]
+        self._process.drop(self._count)
+        self._clear()
+        ratios = [a / b for a, b in zip(own, base, strict=True)]
+        noise = statistics.stdev(a / b for a, b in zip(first, again, strict=True))
+        error = 1.25 * statistics.stdev(ratios) / math.sqrt(len(ratios))  # of a median
+        middle = statistics.median
+        return Comparison(middle(base), middle(own), middle(ratios), error, noise), difference

@@ -1,0 +1,389 @@
+"""Tuning a model: its distinct kernels share a budget of time by their part of the run.
+
+The next batch of candidates goes to the kernel that has used least of its share. A point that beats the default is
+compared again, for longer, and recorded at once: an interrupt loses nothing that was found. At the end both programs
+run interleaved, and a schedule that is slower inside the model than the formulas' is taken back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ..backend.bundle.save_bundle import save
+from ..backend.compile_graph import compile_graph
+from ..backend.ir.schedule import Point, describe
+from ..backend.ir.target import Target, parse_targets, runs_here, thread_count
+from ..backend.planning.group import policy, standard_policy
+from ..backend.schedules.records import Machine, Record, RecordFile, template_version
+from ..engine.verification.random_inputs import assignments, make_inputs
+from ..errors import RewriteError, UserError
+from ..system import scoped
+from ..system.progress import Progress, ignore
+from ..system.short_text import duration, plural
+from .kernels_of_graph import Fixed, TunableKernel, tunable_kernels
+from .measuring_process import MeasuringProcess, Steps
+from .race import Measured, Race
+from .search import Evolution
+
+if TYPE_CHECKING:
+    from ..engine.optimizer import Optimized
+
+BATCH = 6
+"""Candidates that are compared at once."""
+PATIENCE = 6
+"""Batches without a better point after which a kernel is left alone."""
+IN_A_ROW = 2
+"""Batches of a kernel in a row: after a change of the kernel its default is loaded again."""
+LEAST_SHARE = 0.002
+"""Kernels with a smaller part of the run are not tuned."""
+_MODEL_ROUNDS, _MODEL_SECONDS = 15, 600.0
+_SLOWER_INSIDE = 1.02  # times the default inside the model from which on a schedule is taken back
+
+
+@dataclass(frozen=True)
+class TunedKernel:
+    """One kernel of the result: where it stands after tuning.
+
+    `share` is its part of the untuned run, `count` how often a run calls it. `default_us` and `tuned_us` were measured
+    for the kernel alone; they are equal where the default is best. `measured` counts the points that were tried."""
+
+    kernel: str
+    count: int
+    share: float
+    default_us: float
+    tuned_us: float
+    point: Point
+    measured: int
+
+    @property
+    def gain(self) -> float:
+        """Default time over tuned time."""
+        return self.default_us / self.tuned_us if self.tuned_us else 1.0
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Result of tuning a model.
+
+    Attributes:
+        kernels: those of the model that have schedules, the longest first.
+        untuned, tuned: median seconds of a run, measured interleaved; 0 if tuning was interrupted before.
+        share: part of the untuned run that these kernels take.
+        seconds: how long the search took.
+        interrupted: whether it was stopped before the budget was used.
+    """
+
+    kernels: tuple[TunedKernel, ...]
+    untuned: float
+    tuned: float
+    share: float
+    seconds: float
+    interrupted: bool = False
+
+    @property
+    def gain(self) -> float:
+        """Untuned time over tuned time of the whole model; 1 if it was not measured."""
+        return self.untuned / self.tuned if self.tuned else 1.0
+
+    def __repr__(self) -> str:
+        found = f"{plural(len(self.kernels), 'kernel')}, {sum(bool(k.point) for k in self.kernels)} tuned"
+        whole = f"; {duration(self.untuned)} → {duration(self.tuned)} per run" if self.tuned else ""
+        return f"<Tuning: {found}{whole}>"
+
+
+@dataclass
+class _Work:
+    """The search for one kernel."""
+
+    kernel: TunableKernel
+    share: float
+    strategy: Evolution
+    best: Point = field(default_factory=dict)
+    record: Record | None = None  # the latest one, of this or an earlier search
+    tried: list[tuple[Point, float | str]] = field(default_factory=list)  # since that record
+    refuted: set[str] = field(default_factory=set)  # points that lost the longer comparison
+    ratios: dict[str, tuple[float, Point]] = field(default_factory=dict)
+    spent: float = 0.0
+    idle: int = 0  # batches since the last better point
+    race: Race | None = None
+
+    @property
+    def measured(self) -> int:
+        """Number of points tried, earlier searches included."""
+        return len(self.tried) + (len(self.record.tried) if self.record else 0)
+
+
+def tune_optimized(
+    optimized: Optimized,
+    *,
+    seconds: float,
+    threads: int | None = None,
+    target: str = "native",
+    seed: int = 0,
+    progress: Progress = ignore,
+    records: RecordFile | None = None,
+) -> Tuning:
+    """Search schedules for the kernels of an optimized model for about `seconds`, and record those that are faster.
+
+    Compiling and comparing the whole model come on top. An interrupt ends the search; what was found by then is
+    recorded and returned. A later search goes on from the records.
+
+    Raises UserError if this CPU cannot run the target, if no kernel has fixed sizes, if the model does not run on
+    random inputs, or without a C compiler."""
+    [kind] = parse_targets(target)[:1]
+    if "," in target or not runs_here(kind):
+        raise UserError(f"this CPU cannot run kernels for {target!r}", hint="Tune for one target that runs here.")
+    with scoped.directory("tune") as folder, _cores(thread_count(threads)) as measured_on:
+        tuner = _Tuner(optimized, kind, target, thread_count(threads), folder, records or RecordFile(), progress)
+        with MeasuringProcess(measured_on, 0) as process:
+            return tuner.run(process, measured_on, seconds, seed)
+
+
+@contextlib.contextmanager
+def _cores(threads: int) -> Iterator[list[int]]:
+    """Yield the cores to measure on, as many as threads; this process and its compilers keep to the others, if any."""
+    if not hasattr(os, "sched_getaffinity"):
+        yield []
+        return
+    before = os.sched_getaffinity(0)
+    cores = sorted(before)
+    measured_on = cores[-threads:]
+    rest = set(cores) - set(measured_on)
+    if rest:
+        os.sched_setaffinity(0, rest)
+    try:
+        yield measured_on
+    finally:
+        os.sched_setaffinity(0, before)
+
+
+class _Tuner:
+    """A search for one model."""
+
+    def __init__(
+        self, optimized: Optimized, kind: Target, target: str, threads: int, folder: Path, file: RecordFile,
+        progress: Progress,
+    ) -> None:  # fmt: skip
+        options = optimized.options
+        self._graph, self._kind, self._target, self._threads = optimized.native, kind, target, threads
+        self._reassociate = options.numerics != "exact"
+        self._library = optimized.library if options.rules or not options.std_rules else None
+        self._folder, self._file, self._progress = folder, file, progress
+        self._machine = Machine.of(kind)
+
+    def run(self, process: MeasuringProcess, cores: Sequence[int], seconds: float, seed: int) -> Tuning:
+        """Search for about `seconds`."""
+        self._progress("compile", {})
+        fusing = policy(self._library) if self._library is not None else standard_policy()
+        kernels = tunable_kernels(self._graph, fusing, self._kind, self._threads, self._reassociate)
+        if not kernels:
+            hint = "Sizes that only a run knows follow the formulas. Fix free ones: --shape batch=1."
+            raise UserError("no kernel of this model has a schedule to search", hint=hint)
+        feeds = self._load_model(process, 0, {}, self._feeds())
+        whole, inside = process.profile(0, _MODEL_ROUNDS, _MODEL_SECONDS)
+        works = self._works(kernels, inside, seed)
+        begun, interrupted = time.monotonic(), False
+        weights = sum(c.nbytes for c in self._graph.constants.values())
+        evicted = 2 * self._kind.l2 if weights > self._kind.l2 // 2 else 0
+        with MeasuringProcess(cores, evicted) as racing:
+            try:
+                self._search(works, racing, begun + seconds)
+            except KeyboardInterrupt:
+                interrupted = True
+            finally:
+                for work in works:
+                    self._keep(work)
+        spent = time.monotonic() - begun
+        if interrupted or not any(work.best for work in works):
+            result = (0.0, 0.0) if interrupted else (whole, whole)
+        else:
+            result = self._confirm(works, process, inside, feeds)
+        rows = [_row(work, inside) for work in sorted(works, key=lambda work: -work.share)]
+        return Tuning(tuple(rows), *result, sum(work.share for work in works), spent, interrupted)
+
+    def _feeds(self) -> Iterator[dict[str, Any]]:
+        """Yield random inputs of sizes that the model may take."""
+        for sizes in assignments(self._graph):
+            yield make_inputs(self._graph, sizes)
+
+    def _load_model(
+        self, process: MeasuringProcess, number: int, points: Mapping[str, Point], feeds: Iterator[dict[str, Any]]
+    ) -> dict[str, Any]:
+        """Compile the whole model, load it in the process, and return inputs on which it runs."""
+        cache = None if not points else self._folder / "cache"
+        program = compile_graph(
+            self._graph, threads=self._threads, target=self._target, cache_dir=cache, reassociate=self._reassociate,
+            library=self._library, schedules=lambda target: Fixed(points),
+        )  # fmt: skip
+        bundle = save(program.variants, self._folder / f"model{number}", threads=self._threads, cache_dir=cache)
+        refused = ""
+        for arrays in feeds:
+            try:
+                process.load(number, bundle, arrays, _MODEL_SECONDS)
+            except RewriteError as error:
+                refused = str(error)
+            else:
+                return arrays
+        raise UserError(f"no sizes found for which the model runs: {refused}", hint="Give them with --shape.")
+
+    def _works(self, kernels: Sequence[TunableKernel], inside: Steps, seed: int) -> list[_Work]:
+        """Return the kernels that take a part of the run, with what earlier searches found."""
+        records = self._file.read().schedules(self._kind)
+        total = sum(inside.values()) or 1.0
+        works = []
+        for kernel in kernels:
+            share = sum(inside.get(nodes, 0.0) for nodes in kernel.nodes) / total
+            if share < LEAST_SHARE:
+                continue
+            earlier = records.by_key(kernel.key, kernel.space) if records else None
+            tried = earlier.tried if earlier else ()
+            known = [(point, ratio if isinstance(ratio, float) else math.inf) for point, ratio in tried]
+            strategy = Evolution(kernel.space, seed, known)
+            best = dict(earlier.point) if earlier and kernel.space.accepts(earlier.point) else {}
+            works.append(_Work(kernel, share, strategy, best, earlier))
+        return works
+
+    def _search(self, works: list[_Work], process: MeasuringProcess, end: float) -> None:
+        budget = end - time.monotonic()
+        active: _Work | None = None
+        while time.monotonic() < end:
+            waiting = [work for work in works if work.idle < PATIENCE]
+            if not waiting:
+                return
+            work = min(waiting, key=lambda w: (w.spent / w.share, -w.share))
+            left = end - time.monotonic()
+            faster = f"{sum(bool(w.best) for w in works)} of {plural(len(works), 'kernel')}"
+            facts = {"done": f"{budget - left:.0f}", "total": f"{budget:.0f} s", "faster": faster}
+            self._progress("search", {**facts, work.kernel.label: f"{_gain(work):.2f}x"})
+            begun = time.monotonic()
+            if active is not work:
+                if active is not None:
+                    active.race = None
+                active = work
+                work.race = self._race(work, process)
+            for _ in range(IN_A_ROW):
+                if time.monotonic() >= end or work.idle >= PATIENCE:
+                    break
+                self._batch(work, end)
+            work.spent += time.monotonic() - begun
+
+    def _race(self, work: _Work, process: MeasuringProcess) -> Race:
+        folder = self._folder / work.kernel.key
+        folder.mkdir(exist_ok=True)
+        feeds = make_inputs(work.kernel.graph, {})
+        return Race(
+            work.kernel, process, folder, feeds, threads=self._threads, target=self._target,
+            reassociate=self._reassociate, library=self._library,
+        )  # fmt: skip
+
+    def _batch(self, work: _Work, end: float) -> None:
+        """Measure the next points of a kernel, and record the best if it beats what is recorded."""
+        assert work.race is not None
+        points = work.strategy.propose(BATCH)
+        work.idle += 1
+        if not points:
+            work.idle = PATIENCE
+            return
+        for measured in work.race.run(points, lambda: time.monotonic() >= end):
+            self._observe(work, measured)
+        before = work.record.tuned_us / work.record.default_us if work.record and work.best else 1.0
+        promising = [
+            (ratio, point)
+            for text, (ratio, point) in work.ratios.items()
+            if ratio < before * 0.99 and text not in work.refuted
+        ]
+        for _, point in sorted(promising, key=lambda found: found[0])[:2]:
+            work.refuted.add(describe(point))
+            found = work.race.compare(point)
+            if found is None:
+                continue
+            comparison, difference = found
+            work.strategy.observe(point, comparison.ratio)
+            if comparison.wins and comparison.ratio < before:
+                work.best, work.idle, before = dict(point), 0, comparison.ratio
+                times = (comparison.default * 1e6, comparison.default * comparison.ratio * 1e6)
+                self._write(work, times, comparison.noise, difference)
+
+    def _observe(self, work: _Work, measured: Measured) -> None:
+        work.strategy.observe(measured.point, measured.ratio)
+        work.tried.append((measured.point, measured.outcome or round(measured.ratio, 4)))
+        if not measured.outcome:
+            work.ratios[describe(measured.point)] = measured.ratio, measured.point
+
+    def _keep(self, work: _Work) -> None:
+        """Record what was tried since the last record of a kernel."""
+        if not work.tried:
+            return
+        times = (work.record.default_us, work.record.tuned_us) if work.record else (0.0, 0.0)
+        noise, difference = (work.record.noise, work.record.difference) if work.record else (0.0, 0.0)
+        self._write(work, times, noise, difference)
+
+    def _write(self, work: _Work, times: tuple[float, float], noise: float, difference: float) -> None:
+        fresh = Record(
+            machine=self._machine,
+            threads=self._threads,
+            kernel=work.kernel.label,
+            key=work.kernel.key,
+            templates=template_version(work.kernel.space.templates),
+            point=work.best,
+            default_us=round(times[0], 3),
+            tuned_us=round(times[1], 3),
+            noise=round(noise, 4),
+            difference=difference,
+            tried=tuple(work.tried),
+        )
+        self._file.append([fresh])
+        work.record = fresh.after(work.record)
+        work.tried = []
+
+    def _confirm(
+        self,
+        works: list[_Work],
+        process: MeasuringProcess,
+        inside: Steps,
+        feeds: dict[str, Any],
+    ) -> tuple[float, float]:
+        """Measure the tuned program beside the untuned one; take back what is slower inside the model.
+
+        Returns the seconds of both."""
+        for attempt in (1, 2):
+            self._progress("compare", {})
+            points = {work.kernel.key: work.best for work in works if work.best}
+            self._load_model(process, attempt, points, iter([feeds]))
+            untuned, tuned, before, after = process.compare(0, attempt, _MODEL_ROUNDS, _MODEL_SECONDS)
+            slower = [
+                work
+                for work in works
+                if work.best and _sum(after, work.kernel.nodes) > _SLOWER_INSIDE * _sum(before, work.kernel.nodes)
+            ]
+            process.drop(attempt)
+            if not slower or attempt == 2:
+                return untuned, tuned
+            for work in slower:
+                work.best = {}
+                self._write(work, (0.0, 0.0), 0.0, 0.0)
+        raise AssertionError
+
+
+def _sum(times: Steps, nodes: Sequence[tuple[str, ...]]) -> float:
+    return sum(times.get(names, 0.0) for names in nodes)
+
+
+def _gain(work: _Work) -> float:
+    record = work.record
+    return record.default_us / record.tuned_us if record and work.best and record.tuned_us else 1.0
+
+
+def _row(work: _Work, inside: Steps) -> TunedKernel:
+    count = sum(nodes in inside for nodes in work.kernel.nodes)
+    record = work.record
+    each = _sum(inside, work.kernel.nodes) / max(1, count) * 1e6
+    times = (record.default_us, record.tuned_us) if record and work.best else (each, each)
+    return TunedKernel(work.kernel.label, count, work.share, *times, work.best, work.measured)
