@@ -89,7 +89,8 @@ def refusal(plan: ModelPlan) -> str:
     if driven:
         reasons.append(f"Python drives these operators: {_names(driven)}")
     if loops:
-        reasons.append(f"these operators iterate, which the C library does not: {_names(loops)}")
+        advice = "compile the body as a model of its own, and iterate in C"
+        reasons.append(f"these operators iterate, which the C library does not: {_names(loops)} ({advice})")
     reasons += [
         f"{name!r} is {why}" for name in (*plan.inputs, *plan.outputs) if (why := _foreign(plan.types.get(name)))
     ]

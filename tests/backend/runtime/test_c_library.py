@@ -329,7 +329,8 @@ def test_a_number_of_threads_out_of_range(chain: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("graph", "operators"), [(models.mixed, "no kernel: NonZero"), (branches, "iterate, which the C library .*: Loop")]
+    ("graph", "operators"),
+    [(models.mixed, "no kernel: NonZero"), (branches, "iterate, which the C library .*: Loop .*in C")],
 )
 def test_models_that_need_python_are_refused(graph: Callable[[], Graph], operators: str, tmp_path: Path) -> None:
     with warnings.catch_warnings():
