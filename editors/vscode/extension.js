@@ -18,7 +18,7 @@ async function start() {
     await client.start();
   } catch (error) {
     const choice = await vscode.window.showErrorMessage(
-      `Cannot start "${server.command} lsp": ${error.message}. Is it installed (pip install 'onnx-rewrite[lsp]')?`,
+      `Cannot start "${server.command} lsp": ${error.message ?? error} Is it installed (pip install 'onnx-rewrite[lsp]')?`,
       "Settings"
     );
     if (choice) {
