@@ -49,7 +49,7 @@ RANDOM = "generators differ; ONNX Runtime's or NumPy's draws the numbers"
 LOSSES = "for training"
 INTEGERS = "no kernel computes it in integers"
 WAITING = (
-    *("BitCast", "CausalConvWithState", "DFT", "DeformConv", "LinearAttention", "LpPool", "MaxRoiPool", "STFT"),
+    *("BitCast", "CausalConvWithState", "DFT", "DeformConv", "Det", "LinearAttention", "LpPool", "MaxRoiPool", "STFT"),
     "SwiGLU",
 )
 REASONS = {
@@ -61,9 +61,7 @@ REASONS = {
     **dict.fromkeys(("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli"), RANDOM),
     **dict.fromkeys(("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"), STRINGS),
     **dict.fromkeys(("Optional", "OptionalGetElement", "OptionalHasElement"), "optionals exist in Python only"),
-    **dict.fromkeys(
-        ("NonZero", "Compress", "Unique", "NonMaxSuppression"), "the values determine the size of the result"
-    ),
+    "Unique": "no kernel yet; the values determine the size of the result",
     **dict.fromkeys(WAITING, "no kernel yet"),
     "Col2Im": "sums of booleans",
     "AffineGrid": "the reference implementation rounds f64 to f32",

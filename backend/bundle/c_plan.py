@@ -20,7 +20,7 @@ from ...engine.ir.graph import Constant, DType, TensorType, ValueType, symbols_o
 from ...engine.ir.symbolic import Dim
 from ...version import VERSION
 from ..ir.kernel import UNKNOWN_WORK, Kernel
-from ..ir.kernel_graph import Control, Fallback, Loop, ModelPlan, Shape, Step
+from ..ir.kernel_graph import Control, Fallback, Loop, Measure, ModelPlan, Shape, Step
 from ..ir.target import Target
 from ..memory.arena import Buffer, place
 from ..memory.buffer_assignment import SCRATCH, Storage, assign_buffers, native_results, nbytes, shareable
@@ -82,12 +82,15 @@ def refusal(plan: ModelPlan) -> str:
     items = [item for item in plan.all_items() if not isinstance(item, Step)]
     alone = [item.node.op for item in items if isinstance(item, Fallback)]
     driven = ["If" if item.op == "Branch" else item.op for item in items if isinstance(item, Control)]
+    sized = [item.name for item in items if isinstance(item, Measure)]
     loops = [item.op for item in items if isinstance(item, Loop)]
     reasons = []
     if alone:
         reasons.append(f"these operators have no kernel: {_names(alone)}")
     if driven:
         reasons.append(f"Python drives these operators: {_names(driven)}")
+    if sized:
+        reasons.append(f"data determine the sizes of what these nodes return: {_names(sized)}")
     if loops:
         advice = "compile the body as a model of its own, and iterate in C"
         reasons.append(f"these operators iterate, which the C library does not: {_names(loops)} ({advice})")

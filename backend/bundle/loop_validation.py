@@ -14,8 +14,8 @@ from typing import NoReturn
 from ...engine.ir import symbolic
 from ...engine.ir.graph import DType, TensorType, symbols_of, with_axis, without_axis
 from ...engine.ir.symbolic import Dim
-from ..ir.dataflow import is_single, same_type, writes
-from ..ir.kernel_graph import Control, Join, Loop, ModelPlan, Slicing, Step, View, is_host
+from ..ir.dataflow import determined, is_single, same_type, writes
+from ..ir.kernel_graph import Control, Join, Loop, Measure, ModelPlan, Slicing, Step, View, is_host
 from ..memory.buffer_assignment import nbytes
 
 LIMIT = 1 << 48
@@ -44,12 +44,15 @@ def _check_plan(plan: ModelPlan, bound: set[str]) -> None:
                     check_loops(body)
             case View():
                 _check_part(plan, item.output, item.input, item.offset)
+            case Measure():
+                if item.count not in there or not is_single(plan.type(item.count), DType.I64):
+                    raise ValueError(f"{item.count!r} is not the number that {item.extent!r} is measured by")
             case Join():
                 for part, offset in zip(item.parts, item.offsets, strict=True):
                     _check_part(plan, part, item.output, offset)
         there.update(writes(item))
         if is_host(item):  # determines extents
-            bound = bound.union(*(symbols_of(plan.type(v)) for v in writes(item)))
+            bound = bound.union(determined(item, plan.types), *(symbols_of(plan.type(v)) for v in writes(item)))
 
 
 def _check_part(plan: ModelPlan, part: str, whole: str, offset: Dim) -> None:

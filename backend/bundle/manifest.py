@@ -15,10 +15,24 @@ from ...engine.ir.graph import Constant, DType, Graph, Node, OtherType, TensorTy
 from ...errors import UserError
 from ..ir.arrays import Contents
 from ..ir.kernel import ALIGNMENT, SLACK, Kernel, Origin
-from ..ir.kernel_graph import Control, Fallback, Guard, Item, Join, Loop, ModelPlan, Shape, Slicing, Step, Version, View
+from ..ir.kernel_graph import (
+    Control,
+    Fallback,
+    Guard,
+    Item,
+    Join,
+    Loop,
+    Measure,
+    ModelPlan,
+    Shape,
+    Slicing,
+    Step,
+    Version,
+    View,
+)
 
 Json = Any
-FORMAT = 10
+FORMAT = 11
 """Version of the bundle format; others are refused."""
 WEIGHTS = "weights.bin"
 
@@ -209,6 +223,7 @@ _BODY = _Codec(lambda v, c: _PLAN.dump(v, c), lambda v, c: _PLAN.load(v, c))  # 
 
 _KEYS = {
     Step: "step", View: "view", Join: "join", Shape: "shape", Node: "fallback", Loop: "loop", Control: "control",
+    Measure: "measure",
 }  # fmt: skip
 """The key that identifies each kind of item."""
 _ITEMS: Mapping[str, _Codec] = {
@@ -220,6 +235,7 @@ _ITEMS: Mapping[str, _Codec] = {
     "view": _record(View, view=("input", _PLAIN), output=_PLAIN, offset=_DIM, nodes=_NAMES),
     "join": _record(Join, join=("parts", _NAMES), offsets=_many(_DIM), output=_PLAIN, nodes=_NAMES),
     "shape": _record(Shape, shape=("dims", _many(_DIM)), output=_PLAIN, nodes=_NAMES),
+    "measure": _record(Measure, measure=("count", _PLAIN), extent=_PLAIN, most=_DIM, name=_PLAIN),
     "fallback": _record(Node, fallback=("op", _PLAIN), inputs=_NAMES, outputs=_NAMES, attrs=_ATTRS, name=_PLAIN),
     "loop": _record(
         Loop, loop=("op", _PLAIN), body=_BODY, states=_NAMES, scanned=_NAMES, captures=_NAMES, outputs=_NAMES,

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ...engine.ir.graph import DType, TensorType, ValueType
 from ...engine.ir.symbolic import Dim, symbol, symbol_name, symbols
-from .kernel_graph import Control, Fallback, Item, Join, Loop, ModelPlan, Shape, Step, View, bodies, is_host
+from .kernel_graph import Control, Fallback, Item, Join, Loop, Measure, ModelPlan, Shape, Step, View, bodies, is_host
 
 
 def is_single(kind: ValueType | None, dtype: DType) -> bool:
@@ -50,6 +50,8 @@ def reads(item: Item) -> tuple[str, ...]:
             return item.parts
         case Shape():
             return ()
+        case Measure():
+            return (item.count,)
         case Fallback():
             return tuple(filter(None, item.node.inputs))
         case Loop():
@@ -66,6 +68,8 @@ def writes(item: Item) -> tuple[str, ...]:
             return tuple(filter(None, item.outputs))
         case Fallback():
             return tuple(filter(None, item.node.outputs))
+        case Measure():
+            return ()
     return (item.output,)
 
 
@@ -87,6 +91,8 @@ def extents_of(item: Item, types: Mapping[str, ValueType]) -> list[Dim]:
             return [*shapes((item.input, item.output)), item.offset]
         case Shape():
             return list(item.dims)
+        case Measure():
+            return [item.most]
         case Loop():
             own = () if item.iterations is None else (item.iterations,)
             known = shapes((*item.states, *item.scanned, *item.captures, *item.outputs[: len(item.states)]))
@@ -95,13 +101,19 @@ def extents_of(item: Item, types: Mapping[str, ValueType]) -> list[Dim]:
     return inner  # none for a fallback, which takes any operands
 
 
+def determined(item: Item, types: Mapping[str, ValueType]) -> set[str]:
+    """Return the extents that are known after an item, because Python sees its results."""
+    if isinstance(item, Measure):
+        return {item.extent}
+    return {s for v in writes(item) for s in plain_symbols(types.get(v))} if is_host(item) else set()
+
+
 def needed(items: Sequence[Item], outputs: Iterable[str], types: Mapping[str, ValueType]) -> list[Item]:
     """Return the items without those whose results are unused and determine no extent that others need."""
     wanted, extents = set(outputs), set[str]()
     found = []
     for item in reversed(items):
-        determined = {s for v in writes(item) for s in plain_symbols(types.get(v))} if is_host(item) else set()
-        if wanted & set(writes(item)) or determined & extents:
+        if wanted & set(writes(item)) or determined(item, types) & extents:
             found.append(item)
             wanted.update(reads(item))
             extents.update(s for d in extents_of(item, types) for s in symbols(d))

@@ -117,6 +117,22 @@ class Shape:
 
 
 @dataclass(frozen=True)
+class Measure:
+    """An extent that depends on data: a kernel has counted it. Steps after it write tensors of that size.
+
+    `count` is a value of one i64, which no kernel makes larger than `most`; `extent` is the symbol. Python reads it,
+    and the next stage begins. `name` is the node's, for reports."""
+
+    count: str
+    extent: str
+    most: Dim
+    name: str = ""
+
+    def __repr__(self) -> str:
+        return f"<Measure {self.extent} = {self.count}>"
+
+
+@dataclass(frozen=True)
 class Fallback:
     """A node without a native kernel: another implementation of its operator runs it."""
 
@@ -199,7 +215,7 @@ class Loop:
         return bool(self.makes) and (self.iterations is None or self.ends or bool(self.going))
 
 
-Item = Step | View | Join | Shape | Fallback | Control | Loop
+Item = Step | View | Join | Shape | Measure | Fallback | Control | Loop
 
 
 def bodies(item: Item) -> tuple[ModelPlan, ...]:
@@ -209,7 +225,7 @@ def bodies(item: Item) -> tuple[ModelPlan, ...]:
 
 def is_host(item: Item) -> bool:
     """Return whether Python runs an item or inspects its results, whose extents are unknown before."""
-    return isinstance(item, Fallback | Control) or (isinstance(item, Loop) and item.is_open)
+    return isinstance(item, Fallback | Control | Measure) or (isinstance(item, Loop) and item.is_open)
 
 
 @dataclass(frozen=True)

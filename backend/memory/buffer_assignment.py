@@ -24,7 +24,7 @@ from ...engine.ir.graph import TensorType
 from ...engine.ir.symbolic import Dim
 from ...system.short_text import plural
 from ..ir.arrays import CALLER, aligned
-from ..ir.dataflow import extents_of, plain_symbols, reads, writes
+from ..ir.dataflow import determined, extents_of, plain_symbols, reads, writes
 from ..ir.kernel_graph import (
     Control,
     Fallback,
@@ -289,7 +289,7 @@ def _stages(storage: Storage) -> list[Stage]:
     for number, item in enumerate(plan.items):
         stages[-1].items.append(item)
         if is_host(item):
-            new = {s for v in writes(item) for s in plain_symbols(plan.type(v))} - bound
+            new = determined(item, plan.types) - bound
             if new or isinstance(item, Loop):
                 bound |= new
                 stages.append(Stage(first=number + 1))

@@ -25,6 +25,7 @@ from ..ir.lower import Context, Group
 from ..ir.schedule import Schedules
 from ..ir.target import Target
 from ..kernels.registry import lowerer_of
+from ..kernels.selection.selection import SIZED_BY_DATA
 from .aliases import views_of
 from .concat_in_place import assign_leading_dimensions, concat_in_place
 from .group import FusePolicy, Uses, group_nodes, split
@@ -147,7 +148,9 @@ def _without_kernel(
     for node in graph.nodes:
         # Constants of any type are left to the lowerers, which pack them.
         types = [graph.types.get(v) for v in (*node.inputs, *node.outputs) if v and v not in graph.constants]
-        computable = all(is_dense(t) and symbols_of(t) <= bound for t in types)
+        sized = node.op in SIZED_BY_DATA  # the kernels find out the extents of the results
+        computable = all(is_dense(t) and (sized or symbols_of(t) <= bound) for t in types)
+        computable &= not sized or all(symbols_of(graph.types.get(v)) <= bound for v in node.inputs if v)
         items: Sequence[Item] | None = None
         if node.op in _CONTROL:
             control = _control(graph, node, settings, bound)

@@ -21,7 +21,7 @@ from ...errors import RewriteError, UserError
 from ...system.short_text import clipped
 from ..ir.arrays import address, aligned_copy, is_readable, usable
 from ..ir.kernel import LAUNCH_WORK, SERIAL_WORK, Kernel
-from ..ir.kernel_graph import Control, Fallback, Join, Loop, ModelPlan, Shape, Step, View
+from ..ir.kernel_graph import Control, Fallback, Join, Loop, Measure, ModelPlan, Shape, Step, View
 from ..memory.buffer_assignment import (
     SCRATCH,
     Layout,
@@ -74,7 +74,7 @@ class Stage:
     """Actions of a stage: blocks of native items, and between them items that Python runs."""
 
     symbols: tuple[str, ...]
-    actions: list[LinkedBlock | Fallback | Control]
+    actions: list[LinkedBlock | Fallback | Control | Measure]
     outputs: list[str]  # roots that kernels write straight into an output array
     bound: dict[tuple[int, ...], Bound] = field(default_factory=dict)
     latest: Bound | None = None
@@ -102,7 +102,7 @@ class Link:
         return self._outermost.bases - count
 
     def _make_stage(self, planned: Planned) -> Stage:
-        actions: list[LinkedBlock | Fallback | Control] = []
+        actions: list[LinkedBlock | Fallback | Control | Measure] = []
         ran = [(at, i) for at, i in enumerate(planned.items, planned.first) if not isinstance(i, View | Join | Shape)]
         for is_native, items in itertools.groupby(ran, lambda one: isinstance(one[1], Step | Loop)):
             block: LinkedBlock = []
@@ -114,7 +114,7 @@ class Link:
                 for at, item in found:
                     if isinstance(item, Loop):
                         block.append(self._loop(item, at))
-                    elif isinstance(item, Fallback | Control):
+                    elif isinstance(item, Fallback | Control | Measure):
                         actions.append(item)
             if is_native:
                 actions.append(block)
@@ -167,7 +167,7 @@ class Link:
         """Bind a stage. Raises ValueError for extents whose sizes have to agree and do not."""
         layout = lay_out(self.storage, number, extents)
         at = Position(self, number, layout, extents)
-        bindings = [at.block(a) if isinstance(a, list) else at.guards(a) for a in stage.actions]
+        bindings = [at.bind(action) for action in stage.actions]
         return Bound(layout, bindings, [self._output(root, extents) for root in stage.outputs])
 
     def _output(self, root: str, extents: Mapping[str, int]) -> OutputArray:
@@ -212,6 +212,12 @@ class Position:
     def pointer(self, value: str) -> tuple[int, int]:
         """Return the base of a value, and its offset from there."""
         return self.link.base(value), self.offset(value)
+
+    def bind(self, action: LinkedBlock | Fallback | Control | Measure) -> Any:
+        """Return what an action needs: native items as a `Block`, where a count is, or conditions on which it runs."""
+        if isinstance(action, Measure):
+            return self.pointer(action.count)
+        return self.block(action) if isinstance(action, list) else self.guards(action)
 
     def guards(self, item: Fallback | Control | Loop) -> list[tuple[int, int, bool]]:
         """Return the conditions on which an item runs: where each is, and the value that it must have."""
@@ -406,6 +412,19 @@ class Run:
         elif isinstance(found, list):
             found = [np.array(v) if isinstance(v, np.ndarray) else v for v in found]
         self.arrays[value] = found
+
+    def measure(self, item: Measure, base: int, offset: int) -> None:
+        """Learn an extent that a kernel has counted. Raises RewriteError if it is known to be another."""
+        import ctypes
+
+        count = ctypes.c_int64.from_address(self.frame.base(base) + offset).value
+        if not 0 <= count <= symbolic.evaluate(item.most, self.extents):
+            raise RewriteError(f"a kernel counted {count} elements", where=f"node {item.name}")
+        if self.extents.setdefault(item.extent, count) != count:
+            known = self.extents[item.extent]
+            raise RewriteError(
+                f"the result has {count} elements; its inferred size is {known}", where=f"node {item.name}"
+            )
 
     def fill(self, value: str, found: Any) -> None:
         """Copy an array from Python to the buffer in which steps write this value on other conditions.

@@ -24,7 +24,7 @@ from ...system.short_text import listed, plural
 from ..ir.arrays import address
 from ..ir.dataflow import writes
 from ..ir.kernel import Kernel
-from ..ir.kernel_graph import Control, Fallback, Loop, ModelPlan, Step
+from ..ir.kernel_graph import Control, Fallback, Loop, Measure, ModelPlan, Step
 from ..ir.target import Target
 from ..memory.arena import PlacedBuffer
 from ..memory.buffer_assignment import SCRATCH, Storage, nbytes, shareable
@@ -256,6 +256,9 @@ class Program:
                 run.arrays[output.root] = array.reshape(output.root_shape)
             frame.set(output.base, address(array))
         for action, binding in zip(self._link.stages[number].actions, bound.bindings, strict=True):
+            if isinstance(action, Measure):
+                run.measure(action, *binding)
+                continue
             if not isinstance(action, list):
                 if all(frame.flag(base, at) == wanted for base, at, wanted in binding):
                     self._run_host(run, action)

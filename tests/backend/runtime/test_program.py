@@ -357,7 +357,8 @@ def test_an_output_may_be_written_over_an_input(long_chain: Program) -> None:
 def test_an_output_is_made_in_the_stage_that_makes_it() -> None:
     nodes = [
         Node("Softmax", ("x",), ("r",), {"axis": -1}, name="first"),
-        Node("NonZero", ("r",), ("n",), name="cut"),
+        Node("Cast", ("r",), ("h",), {"to": 10, "saturate": 1}, name="cast to f16, of which NonZero has no kernel"),
+        Node("NonZero", ("h",), ("n",), name="cut"),
         Node("Softmax", ("r",), ("y",), {"axis": 0}, name="second"),
     ]
     x = RNG.standard_normal((3, 8), np.float32)

@@ -1,0 +1,134 @@
+"""Lowering of NonZero, Compress and NonMaxSuppression, whose results have as many elements as data choose.
+
+A first step writes what is chosen to memory that has room for all, and counts. Then the extent is measured, and a
+second step writes the result, whose size is known by then."""
+
+from __future__ import annotations
+
+from ....engine.ir.graph import DType, Node, TensorType
+from ....engine.ir.symbolic import Dim, ceildiv, minimum, product, same, symbol_name
+from ...codegen.pointwise_emit import C_TYPES
+from ...codegen.template_params import int_attr, launch, threads
+from ...ir.iteration_space import Extents
+from ...ir.kernel import Kernel
+from ...ir.kernel_graph import Item, Measure
+from ...ir.lower import Context
+from ..movement.copies import word
+from ..registry import lowering_alone
+
+SIZED_BY_DATA = frozenset({"NonZero", "Compress", "NonMaxSuppression"})
+"""Operators whose lowerers measure the extents of the results."""
+
+
+def _extent(ctx: Context, value: str, axis: int) -> str | None:
+    """Return the name of the extent along an axis that data determine; None if it is stated as something else."""
+    shape = ctx.type(value).shape
+    return None if not shape else symbol_name(shape[axis])
+
+
+def _positions(node: Node, ctx: Context, value: str, total: Dim, extent: str) -> tuple[str, list[Item]] | None:
+    """Return a value of the positions of the first `total` elements that are not zero, and the items that find them."""
+    dtype = ctx.type(value).dtype
+    c = None if dtype is None else C_TYPES.get(dtype)
+    if c is None:
+        return None
+    found, count = ctx.new_value(TensorType(DType.I64, (total,)), "positions"), _count(ctx)
+    extents = Extents()
+    params = {"c": c, "total": extents(total)}
+    step = launch(Kernel("positions", params), node, [value], [found, count], extents, 1)
+    return found, [step, Measure(count, extent, total, node.name or node.outputs[0])]
+
+
+def _count(ctx: Context) -> str:
+    return ctx.new_value(TensorType(DType.I64, (1,)), "count")
+
+
+@lowering_alone("NonZero")
+def lower_non_zero(node: Node, ctx: Context) -> list[Item] | None:
+    """Coordinates of elements that are not zero, of a tensor of any rank but 0."""
+    shape, extent = ctx.type(node.inputs[0]).shape, _extent(ctx, node.outputs[0], 1)
+    if not shape or extent is None:
+        return None
+    found = _positions(node, ctx, node.inputs[0], product(shape), extent)
+    if found is None:
+        return None
+    extents = Extents()
+    count = ctx.type(node.outputs[0]).shape[1]  # type: ignore[index]  # it has an extent
+    params = {"sizes": extents.all(shape), "count": extents(count)}
+    kernel = Kernel("coordinates", params)
+    step = launch(kernel, node, [found[0]], node.outputs, extents, threads((count, len(shape))))
+    return [*found[1], step]
+
+
+@lowering_alone("Compress")
+def lower_compress(node: Node, ctx: Context) -> list[Item] | None:
+    """Rows along an axis, or elements, where a condition holds. A condition longer than the axis is cut off."""
+    x, condition, c = ctx.type(node.inputs[0]).shape, ctx.type(node.inputs[1]), word(ctx, node.inputs[0])
+    if x is None or condition.shape is None or len(condition.shape) != 1 or condition.dtype is not DType.BOOL:
+        return None
+    flat = node.attrs.get("axis") is None
+    axis = 0 if flat else int_attr(node, "axis") % max(len(x), 1)
+    shape = (product(x),) if flat else x
+    extent = _extent(ctx, node.outputs[0], axis)
+    if c is None or extent is None or not shape:
+        return None
+    found = _positions(node, ctx, node.inputs[1], minimum(condition.shape[0], shape[axis]), extent)
+    if found is None:
+        return None
+    extents = Extents()
+    count = ctx.type(node.outputs[0]).shape[axis]  # type: ignore[index]  # it has an extent
+    params = {
+        "c": c,
+        "index": "int64_t",
+        "outer": extents(product(shape[:axis])),
+        "extent": extents(shape[axis]),
+        "count": extents(count),
+        "inner": extents(product(shape[axis + 1 :])),
+    }
+    work = threads((*shape[:axis], count, *shape[axis + 1 :]))
+    return [*found[1], launch(Kernel("gather", params), node, (node.inputs[0], found[0]), node.outputs, extents, work)]
+
+
+@lowering_alone("NonMaxSuppression")
+def lower_non_max_suppression(node: Node, ctx: Context) -> list[Item] | None:
+    """Boxes kept of each class of each image; limits may be run-time values."""
+    boxes, scores = (ctx.type(value) for value in node.inputs[:2])
+    extent = _extent(ctx, node.outputs[0], 0)
+    given = [*node.inputs[2:], "", "", ""][:3]
+    kinds = (DType.I64, DType.F32, DType.F32)
+    if boxes.shape is None or scores.shape is None or extent is None or len(boxes.shape) != 3:
+        return None
+    if any(value and ctx.type(value).dtype is not kind for value, kind in zip(given, kinds, strict=True)):
+        return None
+    if any(value and product(ctx.type(value).shape or ()) != 1 for value in given) or len(scores.shape) != 3:
+        return None
+    images, classes, count = scores.shape
+    if not same(boxes.shape[0], images) or not same(boxes.shape[1], count) or boxes.shape[2] != 4:
+        return None
+    limit = ctx.ints(given[0]) if given[0] else (0,)
+    room = count if limit is None else minimum(count, max(limit[0], 0))
+    inputs = [*node.inputs[:2], *filter(None, given)]
+    kept = ctx.new_value(TensorType(DType.I32, (images, classes, room)), "kept")
+    counts, total = ctx.new_value(TensorType(DType.I64, (images, classes)), "counts"), _count(ctx)
+    extents = Extents()
+    scratch = ceildiv(8 * count + 20 * room, 64) * 64
+    shared: dict[str, object] = {"images": extents(images), "classes": extents(classes), "room": extents(room)}
+    params = {
+        **shared,
+        "count": extents(count),
+        "scratch": extents(scratch),
+        "center": bool(int_attr(node, "center_point_box", 0)),
+        "first": len(inputs),
+        **{
+            name: inputs.index(value, 2) if value else 0
+            for name, value in zip(("most", "overlap", "least"), given, strict=True)
+        },
+    }
+    kernel, work = Kernel("non_max_suppression", params), threads((images, classes, count), 8)
+    choose = launch(kernel, node, inputs, [kept, counts], extents, work, scratch=scratch)
+    pairs = Extents()
+    add = launch(Kernel("sum_counts", {"total": pairs(images * classes)}), node, [counts], [total], pairs, 1)
+    rows = Extents()
+    names = {"images": rows(images), "classes": rows(classes), "room": rows(room)}
+    write = launch(Kernel("kept_boxes", names), node, [kept, counts], node.outputs, rows, 1)
+    return [choose, add, Measure(total, extent, images * classes * room, node.name or node.outputs[0]), write]

@@ -1,0 +1,173 @@
+"""Operators whose results have as many elements as data choose: kernels count, and later steps know the size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.parser
+import pytest
+import rewrite
+from onnx.reference import ReferenceEvaluator
+from rewrite.backend.bundle.c_plan import refusal
+from rewrite.backend.ir.kernel_graph import Measure
+
+RNG = np.random.default_rng(5)
+Arrays = dict[str, Any]
+
+
+def floats(*shape: int) -> Any:
+    return RNG.standard_normal(shape).astype(np.float32)
+
+
+def model(body: str, inputs: str, outputs: str = "y") -> onnx.ModelProto:
+    """Return a model of this body; its outputs have no stated types."""
+    named = ", ".join(f"float {name}" for name in outputs.split())
+    proto = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["": 22]> g ({inputs}) => ({named}) {{ {body} }}')
+    for output in proto.graph.output:
+        output.ClearField("type")
+    return proto
+
+
+def onnxruntime(proto: onnx.ModelProto, feeds: Arrays) -> list[Any]:
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    return list(ort.InferenceSession(proto.SerializeToString(), options).run(None, feeds))
+
+
+def check(proto: onnx.ModelProto, *feeds: Arrays, reference: bool = False) -> rewrite.Program:
+    """Compile a model and compare each run with ONNX Runtime, or the reference; return the program."""
+    program = rewrite.compile(proto, threads=2)
+    assert program.fallbacks() == {}
+    assert any(isinstance(item, Measure) for item in program.plan.items)
+    for one in feeds:
+        expected = ReferenceEvaluator(proto).run(None, one) if reference else onnxruntime(proto, one)
+        for name, wanted in zip(program.plan.outputs, expected, strict=True):
+            found = program.run(one)[name]
+            assert found.dtype == wanted.dtype
+            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    return program
+
+
+def test_non_zero() -> None:
+    proto = model("y = NonZero(x)", "float[A, 3, B] x")
+    sparse = [np.where(RNG.random(shape) > density, floats(*shape), 0) for shape, density in
+              (((2, 3, 4), 0.5), ((2, 3, 4), 1.1), ((1, 3, 1), -1), ((0, 3, 2), 0), ((5, 3, 300), 0.99))]  # fmt: skip
+    check(proto, *({"x": x.astype(np.float32)} for x in sparse))
+    check(model("y = NonZero(x)", "float[4] x"), {"x": np.array([0.0, -0.0, np.nan, np.inf], np.float32)})
+
+
+@pytest.mark.parametrize("kind", ["float16", "double", "int64", "int8", "bool"])
+def test_non_zero_of_any_type(kind: str) -> None:
+    dtype = np.dtype({"double": "float64"}.get(kind, kind))
+    x = (RNG.integers(0, 2, (4, 5)) * RNG.integers(1, 9, (4, 5))).astype(dtype)
+    check(model("y = NonZero(x)", f"{kind}[4, 5] x"), {"x": x}, reference=True)
+
+
+@pytest.mark.parametrize("attrs", ["", "<axis = 0>", "<axis = 1>", "<axis = -1>"])
+def test_compress(attrs: str) -> None:
+    proto = model(f"y = Compress{attrs}(x, c)", "float[A, B] x, bool[C] c")
+    conditions = [[True, False, True], [False, False], [True], [False, True, True]]
+    check(proto, *({"x": floats(3, 4), "c": np.array(c)} for c in conditions))
+
+
+def test_compress_of_any_type() -> None:
+    for kind, dtype in (("int64", np.int64), ("uint8", np.uint8), ("double", np.float64), ("bool", np.bool_)):
+        proto = model("y = Compress<axis = 1>(x, c)", f"{kind}[2, 3, 2] x, bool[3] c")
+        check(proto, {"x": RNG.integers(0, 2, (2, 3, 2)).astype(dtype), "c": np.array([True, False, True])})
+
+
+def _boxes(images: int, count: int) -> Any:
+    corners = np.abs(floats(images, count, 2)) * 50
+    return np.concatenate((corners, corners + 10 + np.abs(floats(images, count, 2)) * 60), 2)
+
+
+@pytest.mark.parametrize("center", [0, 1])
+def test_non_max_suppression(center: int) -> None:
+    body = f"y = NonMaxSuppression<center_point_box = {center}>(b, s, m, i, t)"
+    proto = model(body, "float[B, N, 4] b, float[B, C, N] s, int64[1] m, float[1] i, float[1] t")
+    feeds = []
+    for images, classes, count, most, overlap, least in (
+        (1, 1, 50, 20, 0.5, 0.3), (2, 3, 200, 7, 0.3, -1), (1, 2, 0, 5, 0.5, 0), (2, 1, 90, 1 << 40, 0.0, 0.5),
+        (1, 1, 30, 0, 0.5, 0), (1, 1, 30, 30, 1.0, 9.0),
+    ):  # fmt: skip
+        scores = np.round(np.abs(floats(images, classes, count)) * 4) / 4  # many are equal
+        limits = {"m": np.array([most]), "i": np.array([overlap], np.float32), "t": np.array([least], np.float32)}
+        feeds.append({"b": _boxes(images, count), "s": scores.astype(np.float32), **limits})
+    check(proto, *feeds)
+
+
+def test_non_max_suppression_without_limits() -> None:
+    feeds = {"b": _boxes(1, 20)[..., [2, 1, 0, 3]], "s": floats(1, 2, 20)}
+    check(model("y = NonMaxSuppression(b, s)", "float[1, 20, 4] b, float[1, 2, 20] s"), feeds)
+    limit = model(
+        "m = Constant<value_ints = [9]>() y = NonMaxSuppression(b, s, m)", "float[1, 20, 4] b, float[1, 2, 20] s"
+    )
+    check(limit, feeds)
+
+
+def test_boxes_that_overlap_by_exactly_the_limit_are_kept() -> None:
+    boxes = np.array([[[0, 0, 2, 2], [0, 1, 2, 3], [0, 0.5, 2, 2.5]]], np.float32)
+    feeds = {
+        "b": boxes,
+        "s": np.array([[[3, 2, 1]]], np.float32),
+        "m": np.array([3]),
+        "i": np.array([1 / 3], np.float32),
+    }
+    inputs = "float[1, 3, 4] b, float[1, 1, 3] s, int64[1] m, float[1] i"
+    program = check(model("y = NonMaxSuppression(b, s, m, i)", inputs), feeds)
+    np.testing.assert_array_equal(program.run(feeds)["y"], [[0, 0, 0], [0, 0, 1]])
+
+
+DETECTOR = """
+    kept = NonMaxSuppression(b, s, m, i, t)
+    two = Constant<value_ints = [2]>() three = Constant<value_ints = [3]>() axis = Constant<value_ints = [1]>()
+    zero = Constant<value_ints = [0]>()
+    column = Slice(kept, two, three, axis)
+    at = Squeeze(column, axis)
+    first = Squeeze(b, zero)
+    chosen = Gather<axis = 0>(first, at)
+    y = Relu(chosen)
+    shape = Shape(y)
+    z = ConstantOfShape(shape)
+"""
+
+
+def test_steps_go_on_with_the_size() -> None:
+    inputs = "float[1, N, 4] b, float[1, 2, N] s, int64[1] m, float[1] i, float[1] t"
+    limits = {"m": np.array([20]), "i": np.array([0.5], np.float32), "t": np.array([0.1], np.float32)}
+    feeds = [{"b": _boxes(1, n), "s": floats(1, 2, n), **limits} for n in (40, 100, 3, 40)]
+    check(model(DETECTOR, inputs, "y z"), *feeds)
+
+
+def test_two_results_have_sizes_of_their_own() -> None:
+    proto = model("y = NonZero(a) z = NonZero(b)", "float[4] a, float[4] b", "y z")
+    a, b = np.array([0, 1, 2, 0], np.float32), np.array([1, 1, 1, 0], np.float32)
+    check(proto, {"a": a, "b": b}, {"a": b, "b": a})
+
+
+def test_in_a_branch() -> None:
+    branches = "then_branch = t () => (float u) { n = NonZero(x) f = Cast<to = 1>(n) u = ReduceSum<keepdims = 0>(f) }"
+    branches += ", else_branch = e () => (float v) { v = ReduceSum<keepdims = 0>(x) }"
+    proto = model(f"y = If<{branches}>(c)", "float[2, 3] x, bool c")
+    for graph in (proto.graph.node[0].attribute[0].g, proto.graph.node[0].attribute[1].g):
+        graph.output[0].ClearField("type")
+    program = rewrite.compile(proto, threads=1)
+    x = np.array([[0, 1, 0], [2, 0, 3]], np.float32)
+    assert program.fallbacks() == {}
+    assert program.run({"x": x, "c": np.array(True)})["y"] == 0 + 1 + 1 + 1 + 0 + 2
+    assert program.run({"x": x, "c": np.array(False)})["y"] == 6
+
+
+def test_bundles_hold_measured_extents(tmp_path: Path) -> None:
+    proto = model("y = NonZero(x)", "float[2, 3] x")
+    program = rewrite.compile(proto, threads=1)
+    loaded = rewrite.load(program.save(tmp_path / "p.rewrite"))
+    x = np.array([[0, 1, 0], [2, 0, 3]], np.float32)
+    np.testing.assert_array_equal(loaded.run({"x": x})["y"], [[0, 1, 1], [1, 0, 2]])
+    assert "data determine the sizes" in refusal(program.plan)
+    assert [launch.item for launch in program.record({"x": x})]  # profiles have the steps on both sides
