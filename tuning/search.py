@@ -32,12 +32,12 @@ class Strategy(Protocol):
 
 
 class Evolution:
-    """Random points until `explored` are known, then mostly mutations of the `parents` best ones."""
+    """Suggested points, random ones until `explored` are known, then mostly mutations of the `parents` best ones."""
 
     def __init__(
         self,
         space: Space,
-        seed: int,
+        seed: int | str,
         known: Iterable[tuple[Point, float]] = (),
         *,
         explored: int = 12,
@@ -45,6 +45,7 @@ class Evolution:
     ) -> None:
         """Search from `known` points with their ratios on."""
         self._space, self._random = space, Random(seed)
+        self._suggested: list[Point] = []
         self._explored, self._parents = explored, parents
         self._seen: set[Key] = {point_key(DEFAULT)}
         self._ratios: dict[Key, float] = {point_key(DEFAULT): 1.0}
@@ -54,16 +55,21 @@ class Evolution:
                 self.observe(point, ratio)
 
     def propose(self, count: int) -> list[Point]:
-        """Return points that were not proposed before."""
+        """Return points that were not proposed before, at most half of them suggested ones."""
         found: list[Point] = []
-        for _ in range(40 * count):
+        for attempt in range(40 * count):
             if len(found) == count:
                 break
-            point = self._candidate()
+            point = self._suggested.pop(0) if self._suggested and attempt < (count + 1) // 2 else self._candidate()
             if point_key(point) not in self._seen:
                 self._seen.add(point_key(point))
                 found.append(point)
         return found
+
+    def suggest(self, point: Point) -> None:
+        """Propose a point soon, if it is one of the space: one that is fast for a similar kernel."""
+        if self._space.accepts(point) and point_key(point) not in self._seen:
+            self._suggested.append(point)
 
     def observe(self, point: Point, ratio: float) -> None:
         """Note the time of a point."""

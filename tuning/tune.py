@@ -1,6 +1,7 @@
 """Tuning a model: its distinct kernels share a budget of time by their part of the run.
 
-The next batch of candidates goes to the kernel that has used least of its share. A point that beats the default is
+The next batch of candidates goes to the kernel that has used least of its share. What is fast for one kernel is tried
+for others of the same templates. A point that beats the default is
 compared again, for longer, and recorded at once: an interrupt loses nothing that was found. At the end both programs
 run interleaved, and a schedule that is slower inside the model than the formulas' is taken back.
 """
@@ -245,9 +246,11 @@ class _Tuner:
             earlier = records.by_key(kernel.key, kernel.space) if records else None
             tried = earlier.tried if earlier else ()
             known = [(point, ratio if isinstance(ratio, float) else math.inf) for point, ratio in tried]
-            strategy = Evolution(kernel.space, seed, known)
+            strategy = Evolution(kernel.space, f"{seed} {kernel.key}", known)
             best = dict(earlier.point) if earlier and kernel.space.accepts(earlier.point) else {}
             works.append(_Work(kernel, share, strategy, best, earlier))
+        for work in works:
+            _suggest(work, works)
         return works
 
     def _search(self, works: list[_Work], process: MeasuringProcess, end: float) -> None:
@@ -271,7 +274,7 @@ class _Tuner:
             for _ in range(IN_A_ROW):
                 if time.monotonic() >= end or work.idle >= PATIENCE:
                     break
-                self._batch(work, end)
+                self._batch(work, works, end)
             work.spent += time.monotonic() - begun
 
     def _race(self, work: _Work, process: MeasuringProcess) -> Race:
@@ -283,7 +286,7 @@ class _Tuner:
             reassociate=self._reassociate, library=self._library,
         )  # fmt: skip
 
-    def _batch(self, work: _Work, end: float) -> None:
+    def _batch(self, work: _Work, works: Sequence[_Work], end: float) -> None:
         """Measure the next points of a kernel, and record the best if it beats what is recorded."""
         assert work.race is not None
         points = work.strategy.propose(BATCH)
@@ -310,6 +313,7 @@ class _Tuner:
                 work.best, work.idle, before = dict(point), 0, comparison.ratio
                 times = (comparison.default * 1e6, comparison.default * comparison.ratio * 1e6)
                 self._write(work, times, comparison.noise, difference)
+                _suggest(work, works)
 
     def _observe(self, work: _Work, measured: Measured) -> None:
         work.strategy.observe(measured.point, measured.ratio)
@@ -370,6 +374,13 @@ class _Tuner:
                 work.best = {}
                 self._write(work, (0.0, 0.0), 0.0, 0.0)
         raise AssertionError
+
+
+def _suggest(winner: _Work, works: Sequence[_Work]) -> None:
+    """Suggest the best point of a kernel for the others of the same templates."""
+    for work in works:
+        if work is not winner and winner.best and work.kernel.space.templates == winner.kernel.space.templates:
+            work.strategy.suggest(winner.best)
 
 
 def _sum(times: Steps, nodes: Sequence[tuple[str, ...]]) -> float:

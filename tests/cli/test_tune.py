@@ -60,8 +60,8 @@ def test_ctrl_c_ends_a_search_within_a_second_or_so_and_keeps_it(folder: Path, t
     before = """
 import rewrite.tuning.tune as tune
 batch, done = tune._Tuner._batch, []
-def announced(self, work, end):
-    batch(self, work, end)
+def announced(self, work, works, end):
+    batch(self, work, works, end)
     done.append(1)
     if len(done) == 2:
         import sys

@@ -55,6 +55,16 @@ def test_a_small_space_is_exhausted() -> None:
     assert search.propose(6) == []
 
 
+def test_suggested_points_come_first() -> None:
+    search = Evolution(SPACE, 4)
+    for value in range(4):  # of which a=3 violates the constraint
+        search.suggest({"a": value, "b": 9})
+    search.suggest({"e": 1})
+    first = search.propose(6)
+    assert first[:3] == [{"a": value, "b": 9} for value in range(3)]
+    assert not set(map(point_key, first)) & set(map(point_key, search.propose(6)))
+
+
 def test_points_of_an_earlier_search_are_not_proposed_again() -> None:
     space = Space(("gemm",), (Knob("near", (0, 8, 16)),))
     known: list[tuple[Point, float]] = [({"near": 8}, 0.9), ({"near": 99}, 0.1)]  # the latter is of another space
