@@ -3,7 +3,7 @@
 Each candidate is compiled to a bundle of its own and run in the measuring process. It must return what the default
 returns. All candidates of a batch run in turn with the default; then the slower half is dropped and the others run
 twice as often, until one is left (Jamieson and Talwalkar, "Non-stochastic Best Arm Identification and Hyperparameter
-Optimization", 2016). The default runs twice in each turn: the ratio of its own two times is the noise.
+Optimization", 2016). The best is compared with two copies of the default; the ratio of their times is the noise.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..backend.ir.schedule import DEFAULT, Point
 from ..errors import RewriteError
 from ..grammar.library.load import Library
 from .kernels_of_graph import Fixed, TunableKernel
-from .measuring_process import CandidateDied, MeasuringProcess
+from .measuring_process import CandidateDied, MeasuringProcess, Sample
 
 TOLERANCE = 1e-4
 """Largest difference from the default's results, relative to the largest of them: algorithms round differently. The
@@ -33,6 +33,8 @@ ROUNDS = 4
 """Runs of each candidate before the first half is dropped."""
 FINAL_ROUNDS = 24
 """Runs of the best point and the default before the point is recorded."""
+LONGER = 0.3
+"""Seconds for which both run if that is more often, up to ten times as often."""
 LEAST_GAIN = 0.02
 """Smallest relative gain that makes a winner; three times the standard error of the ratio if that is more."""
 _LOADING, _SLOWER = 30.0, 50.0  # seconds to load and run a candidate, and times longer than the default it may take
@@ -118,10 +120,14 @@ class Race:
                 self._start()
                 for number in loaded:
                     self._process.load(number, self._folder / f"{number}.rewrite", self._feeds, _LOADING)
-        if loaded:
-            found += self._halve(loaded)
-        for number in loaded:
-            self._process.drop(number)
+        try:
+            found += self._halve(loaded) if loaded else []
+        except CandidateDied as died:  # one of them, after it has run once
+            found += [Measured(point, math.inf, died.reason, difference) for point, difference in loaded.values()]
+            self._start()
+        else:
+            for number in loaded:
+                self._process.drop(number)
         self._clear()
         return found
 
@@ -162,28 +168,35 @@ class Race:
     def compare(self, point: Point) -> tuple[Comparison, float] | None:
         """Compare a point with the default once more, for longer; return the difference of its results too.
 
-        None if it fails now."""
-        self._count += 1
-        failed, difference = self._load(point, self._count)
+        The default is loaded once more, and the faster of both counts: where buffers happen to lie can change the time
+        of a kernel by more than a schedule does. None if the point fails now."""
+        self._count += 2
+        own, again = self._count - 1, self._count
+        failed, difference = self._load(point, own)
         if failed:
             if not self._process.is_running:
                 self._start()
             return None
+        self._process.load(again, self._default, self._feeds, _LOADING)
         begun = time.monotonic()
+        times: Sample = {0: [], again: [], own: []}
         limit = 2 * (_LOADING + _SLOWER * self._seconds * FINAL_ROUNDS * 3)
-        first: list[float] = []
-        again: list[float] = []
-        own: list[float] = []
-        while len(own) < FINAL_ROUNDS or (len(own) < 10 * FINAL_ROUNDS and time.monotonic() - begun < 0.3):
-            times = self._process.time([0, self._count], FINAL_ROUNDS, limit)
-            first += times[0][0::2]
-            again += times[0][1::2]
-            own += times[self._count]
-        base = [seconds for pair in zip(first, again, strict=True) for seconds in pair]
-        self._process.drop(self._count)
+        while len(times[own]) < FINAL_ROUNDS or (
+            len(times[own]) < 10 * FINAL_ROUNDS and time.monotonic() - begun < LONGER
+        ):
+            try:
+                timed = self._process.time([0, again, own], FINAL_ROUNDS, limit)
+            except CandidateDied:
+                self._start()
+                return None
+            for number, seconds in timed.items():
+                times[number] += seconds
+        self._process.drop(own)
+        self._process.drop(again)
         self._clear()
-        ratios = [a / b for a, b in zip(own, base, strict=True)]
-        noise = statistics.stdev(a / b for a, b in zip(first, again, strict=True))
-        error = 1.25 * statistics.stdev(ratios) / math.sqrt(len(ratios))  # of a median
         middle = statistics.median
-        return Comparison(middle(base), middle(own), middle(ratios), error, noise), difference
+        base = min(times[0], times[again], key=middle)
+        ratios = [a / b for a, b in zip(times[own], base, strict=True)]
+        noise = statistics.stdev(a / b for a, b in zip(times[0], times[again], strict=True))
+        error = 1.25 * statistics.stdev(ratios) / math.sqrt(len(ratios))  # of a median
+        return Comparison(middle(base), middle(times[own]), middle(ratios), error, noise), difference

@@ -62,7 +62,7 @@ class Record:
         templates: version of the templates, see `template_version`.
         point: the fastest schedule; empty if no point was faster than the formulas'.
         default_us, tuned_us: microseconds of both, measured interleaved.
-        noise: standard deviation of the ratio of two runs of the same kernel, relative.
+        noise: standard deviation of the ratio of the times of two copies of the default.
         difference: largest difference of the results, relative to the largest result.
         tried: every point that was measured, with its time relative to the default, or what became of it.
     """

@@ -32,7 +32,7 @@ def folder(tmp_path: Path) -> Path:
 
 def test_a_search_ends_with_a_table_and_its_records_move(folder: Path) -> None:
     cache = {"REWRITE_CACHE_DIR": str(folder / "cache")}
-    run = ("tune", "m.onnx", "--budget", "4s", "--threads", "1")
+    run = ("tune", "m.onnx", "--budget", "8s", "--threads", "1")
     done = rewrite(*run, cwd=folder, env=cache)
     assert done.returncode == 0, done.stderr
     assert "conv 3x3/1 16->24 20x20" in done.stdout

@@ -142,6 +142,28 @@ def test_a_race_goes_on_without_those_that_fail(
     assert not compared[0].wins  # of the default against itself
 
 
+def test_a_candidate_that_dies_late_is_noted(
+    process: MeasuringProcess, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "race").mkdir()
+    feeds = make_inputs(kernel().graph, {})
+    settings = {"threads": 1, "target": "native", "reassociate": True, "library": None}
+    race = Race(kernel(), process, tmp_path / "race", feeds, **settings)  # type: ignore[arg-type]
+    timed = process.time
+
+    def dies(numbers: Sequence[int], rounds: int, seconds: float) -> dict[int, list[float]]:
+        if len(numbers) > 1:
+            process.stop()
+            raise CandidateDied("crash")
+        return timed(numbers, rounds, seconds)
+
+    monkeypatch.setattr(process, "time", dies)
+    assert [found.outcome for found in race.run([{"tile": "4x2"}, {"tile": "5x2"}])] == ["crash", "crash"]
+    assert race.compare({"tile": "4x2"}) is None
+    monkeypatch.setattr(process, "time", timed)
+    assert [found.outcome for found in race.run([{"tile": "6x2"}])] == [""]
+
+
 def test_a_race_stops_when_asked(process: MeasuringProcess, tmp_path: Path) -> None:
     (tmp_path / "race").mkdir()
     feeds = make_inputs(kernel().graph, {})
