@@ -132,6 +132,8 @@ class Runner:
             return [number_range(*(np.asarray(v).reshape(()) for v in values), where=where)]
         if node.op in _OPTIONALS:
             return [_optional(node.op, values[0] if values else None, where)]
+        if node.op == _ZIP_MAP:
+            return [zip_map(node, values[0])]
         if not installed_onnxruntime.is_installed() and (found := _by_numpy(node, values)) is not None:
             return found
         evaluator = self.evaluator
@@ -193,7 +195,7 @@ _PASSED = frozenset(
 def computable(node: Node, types: Mapping[str, ValueType]) -> bool:
     """Return whether a node has an implementation for operands of these types."""
     with contextlib.suppress(UserError):
-        return node.op in _OPTIONALS or node.op in HOST_OPERATORS or Runner(node, types).evaluator is not None
+        return node.op in (_OPTIONALS | HOST_OPERATORS | {_ZIP_MAP}) or Runner(node, types).evaluator is not None
     return False
 
 
@@ -207,6 +209,19 @@ def _optional(op: str, value: Any, where: str) -> Any:
     if op == "OptionalGetElement" and value is None:
         raise RewriteError("the optional is empty", where=where)
     return value
+
+
+_ZIP_MAP = "ai.onnx.ml.ZipMap"
+
+
+def zip_map(node: Node, scores: Any) -> list[dict[Any, float]]:
+    """Return ZipMap: for each row of a matrix a map from the class labels, sorted, to its numbers. Raises
+    RewriteError."""
+    labels = node.attrs.get("classlabels_strings") or node.attrs.get("classlabels_int64s") or ()
+    rows = np.atleast_2d(np.asarray(scores)).tolist()
+    if not isinstance(labels, tuple) or any(len(row) != len(labels) for row in rows):
+        raise RewriteError("the rows have other lengths than the list of labels", where=f"node {node.name} ({node.op})")
+    return [dict(sorted(zip(labels, row, strict=True))) for row in rows]
 
 
 def number_range(first: Any, last: Any, step: Any, *, where: str = "") -> Any:

@@ -160,7 +160,8 @@ class _Reader:
             if not value.name:
                 raise UserError("an input has no name", where=self.where)
             names[value.name] = value.name
-            self.known.types[value.name] = self.numbered(value)
+            found = self.known.types[value.name] = self.numbered(value)
+            self.known.asked.update((found.shape or ()) if isinstance(found, TensorType) else ())
             graph.inputs += (value.name,)
         self.body(proto, graph, names, {})
         graph.defaults = defaults

@@ -28,12 +28,13 @@ class ModelValues(TypeEnvironment):
     """The values of a graph and of all graphs in it: names are unique across them.
 
     `refused` has an entry for each node that fails on all inputs of the types that its inputs have: the reason, if
-    known sizes prove it; else empty."""
+    known sizes prove it; else empty. `asked` are the dims of the model's inputs, which its caller chooses."""
 
     fresh: Any = field(default_factory=lambda: fresh_dims("_d"))
     constants: dict[str, Constant] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     refused: list[str] = field(default_factory=list)
+    asked: set[Dim] = field(default_factory=set)
 
     def new_value(self, hint: str) -> str:
         """Return a name that no value has yet: the hint itself, or the hint with a number appended."""
@@ -97,9 +98,13 @@ class ModelValues(TypeEnvironment):
     def completed(self, inferred: ValueType, stated: Any) -> ValueType:
         """Complete an inferred type by the `TypeProto` that the model states.
 
-        A dim of which inference knows nothing becomes the number that the model states."""
+        A dim of which inference knows nothing becomes the number that the model states. One of an input stays: some
+        converters state the sizes of one run."""
         other = type_from_proto(stated, lambda name: self.fresh(), self.fresh)
-        return complete_type(inferred, other, lambda dim, number: known(number) and _is_fresh(dim))
+        return complete_type(inferred, other, self._is_better)
+
+    def _is_better(self, dim: Dim, number: Dim) -> bool:
+        return known(number) and _is_fresh(dim) and dim not in self.asked
 
     def _fold(self, node: Node) -> None:
         """Evaluate a node over small constants, so that shapes which depend on it are known."""

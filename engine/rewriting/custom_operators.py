@@ -52,13 +52,18 @@ def define(context: Evaluator, handle: int, op: ast.Op) -> bool:
     node = egraph.nodes[handle]
     inputs: list[Value] = [None if c == ABSENT else TensorRef(egraph.find(c)) for c in node.children]
     env = bind_parameters(context, op, inputs, node.attrs)
+    _require(context, op, env)
+    return equate_outputs(context, handle, evaluate_definition(context, op, env)[: node.outputs], context.made_by)
+
+
+def _require(context: Evaluator, op: ast.Op, env: Bindings) -> None:
+    """Prove the requirements of a declaration. Raises `Unprovable`."""
     check_given(context, (*param_types(op), *op.given), env)
     for condition in op.where:
         try:
             context.prove(condition, env)
         except Unprovable as why:
             raise Unprovable(f"it requires {print_expr(condition)}") from why
-    return equate_outputs(context, handle, evaluate_definition(context, op, env)[: node.outputs], context.made_by)
 
 
 # --- interface ---
@@ -173,6 +178,7 @@ def _declared_types(context: Evaluator, op: ast.Op, env: Bindings, call: Call) -
 
 def _defined_types(context: Evaluator, op: ast.Op, env: Bindings, call: Call) -> Types:
     """Return the types of the definition's values, and record the contents of small integer outputs."""
+    _require(context, op, env)  # elsewhere the definition says nothing
     values = evaluate_definition(context, op, env)
     for i, value in enumerate(values):
         contents = context.egraph.value(value.handle) if isinstance(value, TensorRef) else None

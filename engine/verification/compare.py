@@ -11,7 +11,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,8 +57,14 @@ def compare(reference: Any, found: Any, numerics: str, computed: str = "") -> Di
     if isinstance(reference, dict):
         if not isinstance(found, dict) or list(reference) != list(found):
             return Difference(problem="the maps differ in their keys")
-        return worst([_arrays(np.asarray(v), np.asarray(found[k]), numerics, computed) for k, v in reference.items()])
+        return compare(_of_map(reference), _of_map(found), numerics, computed)
     return _arrays(np.asarray(reference), np.asarray(found), numerics, computed)
+
+
+def _of_map(values: Mapping[Any, Any]) -> np.ndarray[Any, Any]:
+    """Return the values of a map as an array; floats of maps are f32."""
+    array = np.array([*values.values()])
+    return array.astype(np.float32) if array.dtype == np.float64 else array
 
 
 def tolerance(reference: Any, numerics: str, computed: str = "") -> float | None:

@@ -166,7 +166,7 @@ def _operator(context: Context, op: ast.Op) -> None:
     operands = []
     for param in op.params or ():
         if param.attribute is not None:
-            context.env[param.name] = evaluate(Context(context.operators, context.declared), param.attribute)
+            context.env[param.name] = _attribute(context, op.name, param.name, param.attribute)
             continue
         sort = "tensors" if param.variadic else "tensor"
         value = context.env[param.name] = Value(sort, tensor=context.tensor(), text=f"`{param.name}`")
@@ -181,6 +181,14 @@ def _operator(context: Context, op: ast.Op) -> None:
         result = context.apply(op.name, operands, op.definition.span, is_open=True)[0]
         with context.attempt(op.definition.span, "the result"):
             result.dtype.unify(found.tensor.dtype, Label(op.definition.span, "the definition"))
+
+
+def _attribute(context: Context, op: str, name: str, default: ast.Expr) -> Value:
+    """Return what an attribute may be: any value of the sort that the schema or else the default has."""
+    if context.schema(op) is not None:
+        return context.attribute(op, name)
+    found = evaluate(Context(context.operators, context.declared), default)
+    return context.of_sort("any" if found.sort == "none" else found.sort)
 
 
 def _types(context: Context) -> dict[str, Type]:

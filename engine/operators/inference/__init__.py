@@ -18,6 +18,7 @@ from ..schemas import find_declared, find_schema, split_name
 from . import infer_elementwise as infer_elementwise  # the imports fill RULES
 from . import infer_generators as infer_generators
 from . import infer_linear as infer_linear
+from . import infer_ml as infer_ml
 from . import infer_movement as infer_movement
 from . import infer_reductions as infer_reductions
 from . import infer_spatial as infer_spatial

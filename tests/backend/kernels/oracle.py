@@ -78,7 +78,7 @@ def oracle(case: Case) -> dict[str, Array]:
     ]
     made = [o for n in case.nodes for o in n.outputs if o]
     graph = helper.make_graph(nodes, "g", infos, [onnx.ValueInfoProto(name=o) for o in made])
-    imports = [helper.make_opsetid("", OPSET), helper.make_opsetid("com.microsoft", 1)]
+    imports = [helper.make_opsetid(*each) for each in (("", OPSET), ("com.microsoft", 1), ("ai.onnx.ml", 3))]
     model = helper.make_model(graph, opset_imports=imports, ir_version=10)
     if not case.reference:
         import onnxruntime as ort

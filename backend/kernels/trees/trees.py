@@ -1,0 +1,114 @@
+"""Lowering of tree ensembles: TreeEnsembleRegressor and TreeEnsembleClassifier."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ....engine.ir.graph import DType, Node
+from ....engine.ir.symbolic import product
+from ...codegen.template_params import int_attr, launch, threads
+from ...ir.iteration_space import Extents
+from ...ir.kernel import Kernel
+from ...ir.kernel_graph import Step
+from ...ir.lower import Context
+from ..registry import lowering_alone
+from .tree_tables import Trees, tables
+
+_DOMAIN = "ai.onnx.ml"
+_MOST = 64
+"""Outputs of an ensemble, at most: the kernel sums them for `_ROWS` rows on its stack."""
+_ROWS = 32
+_STEP_WORK = 8
+"""Simple operations per level of a tree."""
+_TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX")
+
+
+@lowering_alone(f"{_DOMAIN}.TreeEnsembleRegressor", f"{_DOMAIN}.TreeEnsembleRegressor@1")
+def lower_regressor(node: Node, ctx: Context) -> list[Step] | None:
+    """Sums and averages of f32 rows with a known number of features."""
+    outputs = int_attr(node, "n_targets", 1)
+    aggregate = node.attrs.get("aggregate_function", "SUM")
+    if aggregate not in ("SUM", "AVERAGE") or _transform(node) != "NONE":
+        return None
+    found = _ensemble(node, ctx, "target", outputs)
+    base = _base(node, outputs)
+    if found is None or base is None:
+        return None
+    return _steps(node, ctx, found, {"base": base, "average": aggregate == "AVERAGE", "classes": None})
+
+
+@lowering_alone(f"{_DOMAIN}.TreeEnsembleClassifier", f"{_DOMAIN}.TreeEnsembleClassifier@1")
+def lower_classifier(node: Node, ctx: Context) -> list[Step] | None:
+    """Classes numbered by integers: three or more, or two whose leaves have the weights of one.
+
+    Two classes are either probabilities or logits: weights below 0 tell."""
+    labels = node.attrs.get("classlabels_int64s")
+    if not isinstance(labels, tuple) or len(labels) < 2 or _transform(node) not in _TRANSFORMS:
+        return None
+    used = node.attrs.get("class_ids")
+    binary = len(labels) == 2
+    if binary and (not isinstance(used, tuple) or set(used) != {0}):
+        return None
+    outputs = 1 if binary else len(labels)
+    found = _ensemble(node, ctx, "class", outputs)
+    base = _base(node, outputs)
+    if found is None or base is None:
+        return None
+    positive = bool((found.weights >= 0).all())
+    if binary and _transform(node) != ("NONE" if positive else "LOGISTIC"):
+        return None  # ONNX Runtime and the reference implementation differ
+    params = {"base": base, "average": False, "classes": labels, "binary": binary, "positive": positive}
+    return _steps(node, ctx, found, {**params, "transform": _transform(node)})
+
+
+def _transform(node: Node) -> str:
+    return str(node.attrs.get("post_transform", "NONE"))
+
+
+def _base(node: Node, outputs: int) -> list[float] | None:
+    """Return the values that are added to the sums; None if their number is another."""
+    found = node.attrs.get("base_values")
+    values = [float(v) for v in found if isinstance(v, int | float)] if isinstance(found, tuple) else []
+    return (values or [0.0] * outputs) if len(values) in (0, outputs) else None
+
+
+def _ensemble(node: Node, ctx: Context, kind: str, outputs: int) -> Trees | None:
+    x = ctx.type(node.inputs[0])
+    if x.shape is None or len(x.shape) != 2 or x.dtype is not DType.F32 or not 1 <= outputs <= _MOST:
+        return None
+    found = tables(node.attrs, kind, outputs)
+    width = x.shape[1]
+    return found if found is not None and isinstance(width, int) and found.features <= width else None
+
+
+def _steps(node: Node, ctx: Context, trees: Trees, how: dict[str, object]) -> list[Step]:
+    x, extents = ctx.type(node.inputs[0]), Extents()
+    assert x.shape is not None
+    count = len(trees.roots)
+    depth = max(1, int(np.log2(len(trees.nodes) / count + 1)))
+    single = trees.weights.shape[1] == 1
+    nodes = trees.nodes
+    if single:  # a leaf holds its weight, not its number
+        leaf = nodes[:, 3] == 0
+        nodes = nodes.copy()
+        nodes[leaf, 0] = trees.weights[nodes[leaf, 0], 0].view(np.int32)
+    packed = [ctx.add_constant(nodes, "tree_nodes"), ctx.add_constant(trees.roots, "tree_roots")]
+    if not single:
+        packed.append(ctx.add_constant(trees.weights, "leaf_weights"))
+    wanted = [value for value in node.outputs if value]
+    params = {
+        "rows": extents(x.shape[0]),
+        "features": x.shape[1],
+        "trees": count,
+        "outputs": trees.weights.shape[1],
+        "comparison": trees.comparison,
+        "missing": trees.missing,
+        "block": _ROWS,
+        "written": [bool(value) for value in node.outputs],
+        **how,
+    }
+    work = threads((product(x.shape[:1]), count, depth), _STEP_WORK)
+    inputs: Sequence[str] = (node.inputs[0], *packed)
+    return [launch(Kernel("trees", params), node, inputs, wanted, extents, work)]

@@ -1,0 +1,32 @@
+"""Inference of operators of the domain `ai.onnx.ml`: as the ONNX library's, with rows tied to those of the input."""
+
+from __future__ import annotations
+
+from ...ir.graph import DType, TensorType
+from .inference_call import Call, Types, rule
+
+
+def _rows(call: Call) -> TensorType:
+    """Return the type of the first input, a matrix; refuses another."""
+    x = call.type()
+    if x.rank not in (None, 2):
+        raise call.refuse(f"rank {x.rank} instead of 2")
+    return x
+
+
+@rule("ai.onnx.ml.TreeEnsembleRegressor ai.onnx.ml.TreeEnsembleRegressor@1")
+def _regressor(call: Call) -> Types:
+    x = _rows(call)
+    targets = call.integer("n_targets", 1)
+    return [TensorType(DType.F32, None if x.shape is None else (x.shape[0], targets))]
+
+
+@rule("ai.onnx.ml.TreeEnsembleClassifier ai.onnx.ml.TreeEnsembleClassifier@1")
+def _classifier(call: Call) -> Types:
+    x = _rows(call)
+    named = call.attrs.get("classlabels_strings")
+    labels = named or call.attrs.get("classlabels_int64s") or ()
+    rows = None if x.shape is None else (x.shape[0],)
+    count = len(labels) if isinstance(labels, tuple) and len(labels) > 1 else call.fresh()
+    scores = TensorType(DType.F32, None if rows is None else (*rows, count))
+    return [TensorType(DType.STRING if named else DType.I64, rows), scores]
