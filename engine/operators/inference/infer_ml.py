@@ -30,3 +30,17 @@ def _classifier(call: Call) -> Types:
     count = len(labels) if isinstance(labels, tuple) and len(labels) > 1 else call.fresh()
     scores = TensorType(DType.F32, None if rows is None else (*rows, count))
     return [TensorType(DType.STRING if named else DType.I64, rows), scores]
+
+
+@rule("ai.onnx.ml.SVMClassifier")
+def _svm_classifier(call: Call) -> Types:
+    """Scores of each class, or of each pair of classes if no probabilities are asked for."""
+    x = _rows(call)
+    named = call.attrs.get("classlabels_strings")
+    labels = named or call.attrs.get("classlabels_ints") or ()
+    count = len(labels) if isinstance(labels, tuple) else 0
+    if count > 2 and call.attrs.get("vectors_per_class") and not call.attrs.get("prob_a"):
+        count = count * (count - 1) // 2
+    rows = None if x.shape is None else (x.shape[0],)
+    scores = TensorType(DType.F32, None if rows is None else (*rows, count if count > 1 else call.fresh()))
+    return [TensorType(DType.STRING if named else DType.I64, rows), scores]
