@@ -184,10 +184,14 @@ def _operator(context: Context, op: ast.Op) -> None:
 
 
 def _attribute(context: Context, op: str, name: str, default: ast.Expr) -> Value:
-    """Return what an attribute may be: any value of the sort that the schema or else the default has."""
+    """Return what an attribute may be: any value of the sort that the schema or else the default has.
+
+    A default with a decimal point says that the attribute goes with floats."""
     if context.schema(op) is not None:
         return context.attribute(op, name)
     found = evaluate(Context(context.operators, context.declared), default)
+    if found.sort == "float":
+        return found
     return context.of_sort("any" if found.sort == "none" else found.sort)
 
 

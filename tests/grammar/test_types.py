@@ -193,3 +193,16 @@ def test_equations_are_solved_and_contradictions_found() -> None:
     assert store.at_most(c, 4)
     assert not store.at_least(c, 5)
     assert store.bounds(c.times(3).plus(a)) == (3, 15)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "op com.acme.F(x, ks: []) = x where len(ks) == 2",
+        "op com.acme.F(x, ks: none) = x where ks is not none, len(ks) == 2",
+        "op com.acme.F(x, k: 1) = x where k == 2",
+        "op ai.onnx.ml.Scaler(X, scale: none) = X where len(scale) == 2",
+    ],
+)
+def test_a_default_says_only_of_what_sort_an_attribute_is(text: str) -> None:
+    assert codes(text) == []
