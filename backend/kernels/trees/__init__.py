@@ -1,1 +1,5 @@
-"""Ensembles of decision trees."""
+"""Ensembles of decision trees.
+
+Input: a single node: TreeEnsembleRegressor, TreeEnsembleClassifier.
+Output: one step, over one array with the nodes of all trees.
+"""
