@@ -1,4 +1,4 @@
-"""Write the table of `operators.md`: what becomes of each operator of ONNX; `--check` only compares.
+"""Write the tables of `operators.md`: what becomes of each operator of ONNX and of ai.onnx.ml; `--check` only compares.
 
 `operators.txt` has one node for each operator: a line is its name, its operands and its attributes as JSON. An operand
 is `TYPE[DIMS]` for an input of the model, `=TYPE[DIMS]` for a weight, `TYPE=VALUE` for a constant, `-` for an absent
@@ -43,8 +43,11 @@ COLUMNS = {
 }
 """Columns of the table, each with its element types."""
 OUTSIDE = "outside"
+ML, ML_OPSET = "ai.onnx.ml", 3
+"""Domain of the second half of the table, at the opset that converters write."""
 SEQUENCES = "sequences of tensors exist in Python only"
 STRINGS = "strings have no kernels"
+MAPS = "maps exist in Python only"
 RANDOM = "generators differ; ONNX Runtime's or NumPy's draws the numbers"
 LOSSES = "for training"
 INTEGERS = "no kernel computes it in integers"
@@ -63,6 +66,10 @@ REASONS = {
     **dict.fromkeys(("Optional", "OptionalGetElement", "OptionalHasElement"), "optionals exist in Python only"),
     "Unique": "no kernel yet; the values determine the size of the result",
     **dict.fromkeys(WAITING, "no kernel yet"),
+    **dict.fromkeys((f"{ML}.{op}" for op in ("FeatureVectorizer", "SVMClassifier", "SVMRegressor")), "no kernel yet"),
+    **dict.fromkeys((f"{ML}.{op}" for op in ("Binarizer", "Imputer")), "only f32 is defined by rules"),
+    **dict.fromkeys((f"{ML}.{op}" for op in ("LabelEncoder", "OneHotEncoder")), "only i64 is defined by rules"),
+    **dict.fromkeys((f"{ML}.TreeEnsemble{op}" for op in ("Classifier", "Regressor")), "the kernel reads f32 only"),
     "Col2Im": "sums of booleans",
     "AffineGrid": "the reference implementation rounds f64 to f32",
     "ImageDecoder": "images have no kernels",
@@ -76,8 +83,10 @@ ELSEWHERE = {
     "SequenceMap": ("runtime", "driven from Python over a compiled body"),
     **dict.fromkeys(("ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SequenceEmpty"), (OUTSIDE, SEQUENCES)),
     **dict.fromkeys(("SequenceErase", "SequenceInsert", "SequenceLength"), (OUTSIDE, SEQUENCES)),
+    **dict.fromkeys((f"{ML}.{op}" for op in ("CastMap", "DictVectorizer", "ZipMap")), (OUTSIDE, MAPS)),
+    f"{ML}.CategoryMapper": (OUTSIDE, STRINGS),
 }
-"""Operators without a sample, since they have bodies or sequences: what becomes of them, and why."""
+"""Operators without a sample, since they have bodies, sequences, maps or strings: what becomes of them, and why."""
 
 
 @dataclass(frozen=True)
@@ -133,7 +142,8 @@ class Model:
                     self.inputs.append(helper.make_tensor_value_info(name, dtype.onnx, shape))
         made = [f"{sample.op}:{i}" for i in range(sample.outputs)]
         attributes = {key: self._attribute(value) for key, value in sample.attributes.items()}
-        self.nodes.append(helper.make_node(sample.op, names, made, **attributes))
+        domain, _, name = sample.op.rpartition(".")
+        self.nodes.append(helper.make_node(name, names, made, domain=domain, **attributes))
         self.outputs += made
 
     def _attribute(self, value: Any) -> Any:
@@ -146,7 +156,8 @@ class Model:
         """Return the model at the newest opset."""
         outputs = [onnx.ValueInfoProto(name=name) for name in self.outputs]
         graph = helper.make_graph(self.nodes, "operators", self.inputs, outputs, self.constants)
-        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", onnx.defs.onnx_opset_version())])
+        imports = [helper.make_opsetid("", onnx.defs.onnx_opset_version()), helper.make_opsetid(ML, ML_OPSET)]
+        return helper.make_model(graph, opset_imports=imports)
 
 
 def states(found: Sequence[Sample], dtype: str) -> dict[str, str]:
@@ -155,7 +166,8 @@ def states(found: Sequence[Sample], dtype: str) -> dict[str, str]:
     for sample in found:
         model.add(sample)
     graph = _native_graph(model.proto())
-    plan = lower(group(graph, PlanSettings(standard_policy(), make_target("avx2"), 1)))
+    policy = standard_policy()
+    plan = lower(group(graph, PlanSettings(policy, make_target("avx2"), 1)))
     makers = graph.producers()
     host = {v for item in plan.items if isinstance(item, Fallback | Control) for v in _outputs(item)}
     steps = {v for item in plan.items if isinstance(item, Step) for v in item.outputs}
@@ -170,7 +182,8 @@ def states(found: Sequence[Sample], dtype: str) -> dict[str, str]:
         if seen & host:
             return OUTSIDE
         if any(makers[v].op.partition("@")[0] == sample.op for v in seen if v in makers):
-            return "kernel" if seen & steps else "free"
+            own = "rules" if "." in sample.op and sample.op in policy.defined else "kernel"
+            return own if seen & steps else "free"
         return "rules"
 
     return {sample.op: state(sample) for sample in found}
@@ -196,7 +209,8 @@ def _outputs(item: Fallback | Control) -> Sequence[str]:
 
 def admits(sample: Sample, dtype: str) -> bool:
     """Whether the newest schema of an operator admits an element type for the operands `T` of its sample."""
-    schema = onnx.defs.get_schema(sample.op)
+    domain, _, name = sample.op.rpartition(".")
+    schema = onnx.defs.get_schema(name, ML_OPSET if domain else onnx.defs.onnx_opset_version(), domain)
     allowed = {c.type_param_str: c.allowed_type_strs for c in schema.type_constraints}
     wanted = f"tensor({helper.tensor_dtype_to_string(DType(dtype).onnx).rpartition('.')[2].lower()})"
     kinds = [re.split(r"[\[=]", text.removeprefix("="))[0] for text in sample.operands]
@@ -213,6 +227,8 @@ def rows() -> Iterator[str]:
     """Yield a line of the table for each operator. Raises SystemExit for operators without a sample or a reason."""
     found = {sample.op: sample for sample in samples()}
     names = {s.name for s in onnx.defs.get_all_schemas() if not s.domain and not s.deprecated}
+    history = onnx.defs.get_all_schemas_with_history()
+    names |= {f"{ML}.{s.name}" for s in history if s.domain == ML and s.since_version <= ML_OPSET}
     if names != found.keys() | ELSEWHERE.keys():
         sys.exit(f"in the standard or in {NODES.name}, not in both: {names ^ (found.keys() | ELSEWHERE.keys())}")
     cells = {
@@ -221,7 +237,7 @@ def rows() -> Iterator[str]:
         for dtype in dtypes
     }
     reasons = dict(REASONS)
-    for op in sorted(names):
+    for op in sorted(names, key=lambda op: (ML in op, op)):
         if op in ELSEWHERE:
             state, why = ELSEWHERE[op]
             row = [state] * len(COLUMNS)

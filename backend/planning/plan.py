@@ -309,7 +309,8 @@ def _by_definition(graph: Graph, plan: ModelPlan, policy: FusePolicy) -> Graph |
     result = replace(graph, nodes=[], constants=dict(graph.constants), types=dict(graph.types))
     replaced = False
     for node in graph.nodes:
-        known = node.op.removeprefix(f"{OWN_DOMAIN}.") in policy.defined and find_schema(node.op) is None
+        own = "." in node.op or find_schema(node.op) is None  # else ONNX's own, of the same name
+        known = own and node.op.removeprefix(f"{OWN_DOMAIN}.") in policy.defined
         meant = definition_graph(graph, node, policy.defined) if known and id(node) in lost else None
         result.nodes += [node] if meant is None else meant.nodes
         if meant is not None:

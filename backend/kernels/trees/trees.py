@@ -17,6 +17,8 @@ from ..registry import lowering_alone
 from .tree_tables import Trees, tables
 
 _DOMAIN = "ai.onnx.ml"
+_VERSIONS = ("", "@1", "@3")
+"""Versions of the operators by the marks in their names: later ones only add attributes."""
 _MOST = 64
 """Outputs of an ensemble, at most: the kernel sums them for `_ROWS` rows on its stack."""
 _ROWS = 32
@@ -25,7 +27,7 @@ _STEP_WORK = 8
 _TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX")
 
 
-@lowering_alone(f"{_DOMAIN}.TreeEnsembleRegressor", f"{_DOMAIN}.TreeEnsembleRegressor@1")
+@lowering_alone(*(f"{_DOMAIN}.TreeEnsembleRegressor{version}" for version in _VERSIONS))
 def lower_regressor(node: Node, ctx: Context) -> list[Step] | None:
     """Sums and averages of f32 rows with a known number of features."""
     outputs = int_attr(node, "n_targets", 1)
@@ -39,7 +41,7 @@ def lower_regressor(node: Node, ctx: Context) -> list[Step] | None:
     return _steps(node, ctx, found, {"base": base, "average": aggregate == "AVERAGE", "classes": None})
 
 
-@lowering_alone(f"{_DOMAIN}.TreeEnsembleClassifier", f"{_DOMAIN}.TreeEnsembleClassifier@1")
+@lowering_alone(*(f"{_DOMAIN}.TreeEnsembleClassifier{version}" for version in _VERSIONS))
 def lower_classifier(node: Node, ctx: Context) -> list[Step] | None:
     """Classes numbered by integers: three or more, or two whose leaves have the weights of one.
 

@@ -14,14 +14,14 @@ def _rows(call: Call) -> TensorType:
     return x
 
 
-@rule("ai.onnx.ml.TreeEnsembleRegressor ai.onnx.ml.TreeEnsembleRegressor@1")
+@rule("ai.onnx.ml.TreeEnsembleRegressor ai.onnx.ml.TreeEnsembleRegressor@1 ai.onnx.ml.TreeEnsembleRegressor@3")
 def _regressor(call: Call) -> Types:
     x = _rows(call)
     targets = call.integer("n_targets", 1)
     return [TensorType(DType.F32, None if x.shape is None else (x.shape[0], targets))]
 
 
-@rule("ai.onnx.ml.TreeEnsembleClassifier ai.onnx.ml.TreeEnsembleClassifier@1")
+@rule("ai.onnx.ml.TreeEnsembleClassifier ai.onnx.ml.TreeEnsembleClassifier@1 ai.onnx.ml.TreeEnsembleClassifier@3")
 def _classifier(call: Call) -> Types:
     x = _rows(call)
     named = call.attrs.get("classlabels_strings")

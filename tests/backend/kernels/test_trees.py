@@ -6,8 +6,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import rewrite
+from onnx import helper
 from rewrite.backend.kernels.trees.tree_tables import tables
 from rewrite.engine.ir.graph import Node
+from rewrite.engine.operators.reference_runtime import onnx_runtime
 
 from .oracle import Array, Case, check
 
@@ -136,3 +139,18 @@ def test_tables_of_a_tree() -> None:
 )
 def test_what_is_no_ensemble_has_no_tables(attrs: dict[str, Any]) -> None:
     assert tables(attrs, "target", 2) is None
+
+
+@pytest.mark.parametrize("version", [1, 3])
+def test_models_of_converters_have_no_fallback(version: int, recwarn: pytest.WarningsRecorder) -> None:
+    rng = np.random.default_rng(6)
+    attrs = {**ensemble(rng, "target", 4, 3, 1), "n_targets": 1}
+    node = helper.make_node("TreeEnsembleRegressor", ["x"], ["y"], domain="ai.onnx.ml", **attrs)
+    ports = [helper.make_tensor_value_info("x", 1, [None, FEATURES]), helper.make_tensor_value_info("y", 1, [None, 1])]
+    graph = helper.make_graph([node], "g", ports[:1], ports[1:])
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", version)]
+    model = helper.make_model(graph, opset_imports=imports, ir_version=8)
+    x = rows(rng, 5)
+    found = rewrite.compile(model).run({"x": x})["y"]
+    np.testing.assert_allclose(found, onnx_runtime(model).run({"x": x})["y"], rtol=1e-5, atol=1e-6)
+    assert not [str(w.message) for w in recwarn if "no native kernel" in str(w.message)]
