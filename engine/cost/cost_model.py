@@ -33,10 +33,12 @@ _LACKING = 1e-8
 """Seconds for an operator that is written by its parts: one that the file can have wins a tie."""
 _ACTIVATIONS = frozenset({"Relu", "LeakyRelu", "Clip"})
 """Activations that ONNX Runtime and OpenVINO compute in the kernel of a convolution."""
+_RESHAPING = frozenset({"Flatten", "Reshape", "Squeeze", "Unsqueeze"})
+"""Views that are the same of dequantized data and of bytes."""
 _FUSED = 1e-8
 """Seconds for a node that its runtime fuses into another: none at all wins a tie."""
-_VIEWED = 1e-12
-"""Seconds per byte of a view: that of dequantized data loses a tie, since operators on bytes need them as operands."""
+_HIDING = 1e-9
+"""Seconds for a view of dequantized data: it loses a tie against one of bytes."""
 _REFERENCE = 1e-3
 """Seconds for a node that no kernel computes, and a rule states in other operators: the reference implementation."""
 LACKING = frozenset(
@@ -84,13 +86,14 @@ class CostModel:
         constant: Sequence[bool] = (),
         joins: bool = True,
         fused: bool = False,
+        hides: bool = False,
     ) -> float:
         """Return the cost of one node, never negative.
 
         `inputs` and `outputs` are the types, None where absent. `constant` marks the inputs that are constants; a node
         of constants only is folded, and costs what storing its outputs costs. `joins` says whether some input is made
         by another node, whose kernel a pointwise node could join. `fused` says that a runtime computes it in the kernel
-        of its operand, see `fuses`."""
+        of its operand, see `fuses`; `hides` that it hides a dequantized operand, see `hides`."""
         if op == "Proj":
             return 0.0
         if constant and all(c or t is None for c, t in zip(constant, inputs, strict=True)) and any(constant):
@@ -100,8 +103,8 @@ class CostModel:
             seconds = _FUSED
         else:
             seconds = self._native(work, joins) if self.target == "native" else self._portable(work)
-        if self.target == "portable" and work.kind is Kind.VIEW:
-            seconds += _VIEWED * sum(self.nbytes(t) for t in outputs if t is not None)
+        if hides:
+            seconds += _HIDING
         if op in WITH_BODIES:
             seconds += self._bodies(op, attrs)
         if op in self.lacking:
@@ -117,6 +120,12 @@ class CostModel:
 
         They do so for activations of a convolution. Sigmoid is left out: in SiLU the convolution has a second user."""
         return self.target == "portable" and op in _ACTIVATIONS and "Conv" in operand
+
+    def hides(self, op: str, operand: Iterable[str]) -> bool:
+        """Return whether an operator hides that its operand, given by the operators that make it, was dequantized.
+
+        ONNX runtimes compute on bytes where an operator reads dequantized data. A view between the two prevents it."""
+        return self.target == "portable" and op in _RESHAPING and "DequantizeLinear" in operand
 
     def constant_cost(self, type_: ValueType) -> float:
         """Return the cost of storing a constant of this type."""
@@ -170,8 +179,9 @@ class CostModel:
             )
             mask = () if constant else [v in sources for v in node.inputs]
             joins = any(v and v not in sources and v not in graph.inputs for v in node.inputs)
-            fused = self.fuses(node.op, (makers[v] for v in node.inputs[:1] if v in makers))
-            costs.append(self.node_cost(node.op, node.attrs, inputs, outputs, mask, joins, fused))
+            made = [makers[v] for v in node.inputs[:1] if v in makers]
+            fused, hides = self.fuses(node.op, made), self.hides(node.op, made)
+            costs.append(self.node_cost(node.op, node.attrs, inputs, outputs, mask, joins, fused, hides))
         used.update(dict.fromkeys(v for v in graph.outputs if v in sources))
         return costs, used
 

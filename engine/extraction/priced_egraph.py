@@ -129,8 +129,10 @@ class PricedEGraph:
             return 0.0
         children = [ABSENT if c == ABSENT else egraph.find(c) for c in node.children]
         # attributes are interned and many nodes have the same operand types: price those once
-        fused = any(c != ABSENT and self._cost.fuses(node.op, self._operators(c)) for c in children[:1])
-        key = (node.op, id(node.attrs), fused, self._type_id(at), *map(self._operand_id, children))
+        first = children[0] if children and children[0] != ABSENT else at
+        fused = self._cost.fuses(node.op, self._operators(first))
+        hides = self._cost.hides(node.op, self._operators(first))
+        key = (node.op, id(node.attrs), fused, hides, self._type_id(at), *map(self._operand_id, children))
         if key in self._prices:
             return self._prices[key]
         types = [None if c == ABSENT else egraph.types(c)[0] for c in children]
@@ -138,7 +140,7 @@ class PricedEGraph:
         joins = any(c != ABSENT and c not in self.leaf and egraph.nodes[c].op != "Input" for c in children)
         if all(m or t is None for m, t in zip(mask, types, strict=True)):
             mask = []  # a node over constants that is not evaluated beforehand runs
-        price = self._cost.node_cost(node.op, node.attrs, types, egraph.types(at), mask, joins, fused)
+        price = self._cost.node_cost(node.op, node.attrs, types, egraph.types(at), mask, joins, fused, hides)
         self._prices[key] = price
         return price
 

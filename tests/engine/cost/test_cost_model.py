@@ -152,6 +152,9 @@ def test_a_file_has_activations_of_convolutions_for_nothing() -> None:
     assert not portable.fuses("Sigmoid", ["Conv"])  # SiLU reads the convolution twice
     assert not portable.fuses("Relu", ["Add"])
     assert not native.fuses("Relu", ["Conv"])
+    assert portable.hides("Flatten", ["DequantizeLinear"])
+    assert not portable.hides("Flatten", ["Conv"])
+    assert not native.hides("Flatten", ["DequantizeLinear"])
     image = t(1, 8, 64, 64)
     convolution = Node("Conv", ("x", "w"), ("c",))
     graphs = [Graph(("x",), ("y",), [convolution, Node(op, ("c",), ("y",))]) for op in ("Relu", "Sigmoid")]
