@@ -36,6 +36,9 @@ PACK_WORK = 1 << 15
 """Fewer bytes are copied or quantized by one thread."""
 _GROUPED = 256
 """Most rows of A that meet all panels of B before the next rows, in tiles of AMX."""
+_MOST_ROWS, _BESIDE_C = 192, 112
+"""Most rows of A that meet all panels of B before the next rows, on vectors: where A outgrows the second-level cache,
+and where only A and C together do."""
 _WIDTHS = {"real": 4, "v_bf16": 2, "v_f16": 2, "uint8_t": 1, "int8_t": 1}
 """Bytes of an element of C, by its C type."""
 MANY_ROWS = 300
@@ -207,7 +210,7 @@ def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
         "packed": b.panels,
         "kc": kc,
         "group": int(point.get("group", 0 if kc else group_rows(ctx.target, m, n, k) // choice.mr)),
-        "fits": 0 if "group" in point else ctx.target.l2,
+        "fits": 0 if isinstance(m, int) else ctx.target.l2,  # of known rows, `group` is decided
         "prefetch": int(point.get("prefetch", prefetched_lines(choice, ctx.target, m, n, k))) if b.panels else 0,
         "tiles": {
             **choice.params(a_row, a_k, f"{choice.mr} * (int64_t)({a_row})", *b_rows),
@@ -342,12 +345,17 @@ def group_rows(target: Target, m: Dim, n: Dim, k: Dim) -> int:
 
     An A larger than the second-level cache is read from the third for every panel, B for every group of rows. So rows
     are grouped where B is small enough to stay in the third-level cache. A group takes half of the second-level cache,
-    but no more than what shares few pages with the rows of C."""
+    but no more than what shares few pages with the rows of C.
+
+    Panel by panel, C is written in parts of lines. So where A and C outgrow the cache only together, rows are grouped
+    as well, if B takes at most half of it."""
     if not isinstance(n, int) or not isinstance(k, int) or not 0 < n * k * target.element_bytes <= target.l3 // 8:
         return 0
-    if isinstance(m, int) and m * k * target.element_bytes <= target.l2:
-        return 0
-    return min(192, max(32, target.l2 // 2 // (target.element_bytes * k)))
+    size = target.element_bytes
+    if isinstance(m, int) and m * k * size <= target.l2:
+        together = 2 * m * (k + n) * size > 3 * target.l2 and 2 * n * k * size <= target.l2
+        return min(_BESIDE_C, max(32, target.l2 // 2 // (size * k))) if together else 0
+    return min(_MOST_ROWS, max(32, target.l2 // 2 // (size * k)))
 
 
 def grouped_rows(target: Target, n: int, k: int, width: int) -> dict[str, int]:

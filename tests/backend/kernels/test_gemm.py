@@ -270,5 +270,8 @@ def test_groups_of_rows_follow_the_caches() -> None:
     assert matmul.group_rows(target, symbol("M"), 384, 1536) == 85
     assert matmul.group_rows(target, 100, 384, 1536) == 0  # A fits
     assert matmul.group_rows(target, 197, 3072, 768) == 0  # so does this one
+    assert matmul.group_rows(target, 1600, 128, 128) == 112  # A and C together do not
+    assert matmul.group_rows(target, 1500, 128, 128) == 0
+    assert matmul.group_rows(target, 1600, 4608, 32) == 0  # B is too large to be read again
     assert matmul.group_rows(target, 1500, 3072, 768) == 0  # B would come from memory again
     assert matmul.group_rows(target, 1500, symbol("N"), 768) == 0
