@@ -131,7 +131,7 @@ class Pace:
             self._apply()
             repeat = self._repeat if self._stopped and self._worked and not self._active else None
         if repeat is not None:
-            with contextlib.suppress(Exception):  # whoever sent the request has seen it
+            with contextlib.suppress(Exception):  # the sender of the request has seen it
                 repeat()
             with self._lock:
                 self._repeated, self._worked = True, not self._stopped

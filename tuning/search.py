@@ -1,8 +1,8 @@
 """Search in a space of schedules: random points first, then neighbors of the best ones.
 
-A strategy proposes points and is told what each took relative to the default; `Evolution` is the only one so far. The
-spaces have some thousands of points, of which a budget allows some dozens, and neighbors are alike: so small changes
-to the best few points found are what most proposals should be (mutation with truncation selection).
+A strategy proposes points and receives the time of each relative to the default; `Evolution` is the only one so far.
+The spaces have some thousands of points, of which a budget allows some dozens, and neighbors are alike: so small
+changes to the best few points found are what most proposals should be (mutation with truncation selection).
 """
 
 from __future__ import annotations

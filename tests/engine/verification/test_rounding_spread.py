@@ -1,4 +1,4 @@
-"""Results that rounding alone decides are told apart from wrong ones."""
+"""Results that rounding alone decides pass, wrong ones do not."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def check_choice(choose: Callable[[Any], Any]) -> Verification:
 
 
 def test_a_choice_between_equal_numbers_may_differ() -> None:
-    """The last of the largest numbers is as good as the first, where numbers before rounding are not equal."""
+    """The last of the largest numbers may be chosen in place of the first: before rounding they were not equal."""
     found = check_choice(lambda scores: 63 - scores[:, ::-1].argmax(1))
     assert found.ok, str(found)
     assert "of 256 numbers of 'y' of the program, which rounding alone decides" in str(found)
