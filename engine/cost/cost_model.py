@@ -127,6 +127,12 @@ class CostModel:
         ONNX runtimes compute on bytes where an operator reads dequantized data. A view between the two prevents it."""
         return self.target == "portable" and op in _RESHAPING and "DequantizeLinear" in operand
 
+    def keeps(self, op: str) -> bool:
+        """Return whether a file keeps an operator on constants: runtimes compute on the bytes that it dequantizes.
+
+        ONNX Runtime quantizes weights in floats again, otherwise and with zero points, which take twice as long."""
+        return self.target == "portable" and op == "DequantizeLinear"
+
     def constant_cost(self, type_: ValueType) -> float:
         """Return the cost of storing a constant of this type."""
         nbytes = self._estimator.nbytes(type_)

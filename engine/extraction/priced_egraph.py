@@ -70,7 +70,7 @@ class PricedEGraph:
                 self.members[at] = [self.term[at]]
                 self.deps[self.term[at]] = ()
                 continue
-            nodes = self.members[at] = [h for h in self._classes[at] if self._usable(h)]
+            nodes = self.members[at] = [h for h in self._unfolded(at) if self._usable(h)]
             for handle in nodes:
                 self.deps[handle] = self._reads(handle)
                 pending.extend(reversed([c for c in self.deps[handle] if c not in self.members]))
@@ -84,7 +84,7 @@ class PricedEGraph:
         egraph, heap, waiting = self.egraph, [], {}
         users: defaultdict[int, list[int]] = defaultdict(list)
         for c in filter(self._is_constant, self._classes):
-            for handle in self._classes[c]:
+            for handle in self._unfolded(c):
                 if egraph.nodes[handle].op == "Const":
                     heap.append((0, handle, c))
                 elif self._folds(handle):
@@ -105,12 +105,20 @@ class PricedEGraph:
             nbytes = sum(self._cost.nbytes(t) for t in types)
             source[c] = nbytes if stored else sum(source[d] for d in self._reads(handle))
             evaluable = len(types) == 1 and isinstance(types[0], TensorType) and types[0].is_static
-            if stored or (self._cost.stores(nbytes, source[c]) and evaluable):
+            kept = self._cost.keeps(egraph.nodes[handle].op)
+            if stored or (self._cost.stores(nbytes, source[c]) and evaluable and not kept):
                 self.leaf[c] = sum(self._cost.constant_cost(t) for t in types)
             for user in users[c]:
                 waiting[user] -= 1
                 if not waiting[user]:
                     heapq.heappush(heap, (1 + sum(size[d] for d in self._reads(user)), user, egraph.find(user)))
+
+    def _unfolded(self, c: int) -> list[int]:
+        """Return the nodes of a class, without its constant if it is the result of an operator that is kept."""
+        handles = self._classes[c]
+        if not any(self._cost.keeps(self.egraph.nodes[h].op) and self._folds(h) for h in handles):
+            return list(handles)
+        return [h for h in handles if self.egraph.nodes[h].op != "Const"]
 
     def _is_constant(self, c: int) -> bool:
         return c != self.egraph.find(ABSENT) and self.egraph.is_const(c)

@@ -113,3 +113,14 @@ machine.rates = lambda: dict.fromkeys(("int8", "int8 vectors"), 4.0)
         assert np.ptp(expected) > 0.5
         # a byte off by one affects others; a mean of 576 of them stays within a tenth of a step
         np.testing.assert_allclose(program.run({"x": x})["y"], expected, rtol=0, atol=0.1 * 0.0831)
+
+
+def test_weights_stay_bytes_in_the_written_file() -> None:
+    """Other runtimes compute on bytes where weights are dequantized in the file, be they few or many."""
+    model = network(separate=True)
+    written = rewrite.optimize(model).model
+    makers = {name: node.op_type for node in written.graph.node for name in node.output}
+    weights = [makers.get(node.input[1]) for node in written.graph.node if node.op_type == "Conv"]
+    assert weights == ["DequantizeLinear"] * 4
+    stored = [numpy_helper.to_array(t) for t in written.graph.initializer]
+    assert not any(array.dtype == np.float32 and array.ndim == 4 for array in stored)
