@@ -75,7 +75,7 @@ def test_the_forms_of_a_value_as_a_page_and_as_json(folder: Path) -> None:
     found = json.loads((folder / "forms.json").read_text())
     data = Parsed((folder / "forms.html").read_text()).data()
     assert {**data, "schema": 2, "model": "m.onnx"} == {**found, "title": "m.onnx"}
-    *_, fields, _ = described()
+    *_, fields, _, _ = described()
     agrees(found, fields)
 
 

@@ -15,6 +15,7 @@ from rewrite.errors import CheckFailed, NotAModel, NotInstalled, RewriteError, U
 from rewrite.grammar.diagnostics import Diagnostic, RuleErrors
 from rewrite.grammar.printing.format import FormatError
 from rewrite.grammar.syntax.ast import Span
+from rewrite.tuning.measuring_process import CandidateDied
 
 ROOT = Path(rewrite.__file__).parent
 EXAMPLES: dict[type[RewriteError], Callable[[], RewriteError]] = {
@@ -22,6 +23,7 @@ EXAMPLES: dict[type[RewriteError], Callable[[], RewriteError]] = {
     UserError: lambda: UserError("not a model", where="m.onnx", hint="name another"),
     NotAModel: lambda: NotAModel("not an ONNX model", where="m.onnx"),
     NotInstalled: lambda: NotInstalled.of("compiling a model"),
+    CandidateDied: lambda: CandidateDied("timeout"),
     CheckFailed: lambda: CheckFailed("differs"),
     ExtractionError: lambda: ExtractionError("no derivation", where="y"),
     FormatError: lambda: FormatError("changes the meaning", where="a.rules"),
@@ -40,7 +42,7 @@ def test_every_error_of_the_package_has_an_example() -> None:
     for source in ROOT.rglob("*.py"):
         module = source.relative_to(ROOT).with_suffix("")
         if (
-            module.parts[0] in ("grammar", "engine", "soundness", "backend", "system", "cli")
+            module.parts[0] in ("grammar", "engine", "soundness", "backend", "system", "tuning", "cli")
             and "Error" in source.read_text()
         ):
             import_module(".".join(("rewrite", *module.parts)).removesuffix(".__init__"))

@@ -32,7 +32,7 @@ def forced(monkeypatch: pytest.MonkeyPatch, t: int, most: int, parts: int = 0, c
     With `chunk` the kernels transform the filters, of that many input channels at a time."""
     real = winograd.plan
 
-    def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False) -> winograd.Algorithm | None:
+    def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False, **_: object) -> winograd.Algorithm | None:
         if real(problem, ctx, nhwc=nhwc) is None:
             return None
         found = winograd.algorithm(problem.likely(ctx), ctx, t, most, nhwc=nhwc, stored=not chunk)
