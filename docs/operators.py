@@ -52,7 +52,7 @@ RANDOM = "generators differ; ONNX Runtime's or NumPy's draws the numbers"
 LOSSES = "for training"
 INTEGERS = "no kernel computes it in integers"
 WAITING = (
-    *("BitCast", "CausalConvWithState", "DFT", "DeformConv", "Det", "LinearAttention", "LpPool", "MaxRoiPool", "STFT"),
+    *("BitCast", "CausalConvWithState", "DeformConv", "Det", "LinearAttention", "LpPool", "MaxRoiPool"),
     "SwiGLU",
 )
 REASONS = {

@@ -235,7 +235,7 @@ def dft(call: Call, shape: Shape) -> Shape:
     if onesided and not inverse:
         size = size // 2 + 1
     elif onesided and not call.present(1):
-        size = call.fresh()
+        size = call.size_of(2 * (size - 1))
     return (*shape[:axis], size, *shape[axis + 1 : -1], last)
 
 
@@ -244,6 +244,8 @@ def stft(call: Call) -> Types:
     """Fourier transforms of frames: (batch, frames, bins, 2)."""
     signal, step, length, window = call.shape(0), call.ints(1), call.dims(3), call.shape(2)
     frame = length[0] if length else window[0] if window and not call.present(3) else None
+    if signal is not None and not call.present(2) and not call.present(3):
+        frame = signal[1]
     if signal is None or frame is None or not call.dims(1):
         return [TensorType(call.dtype(), (signal[0] if signal else call.fresh(), call.fresh(), call.fresh(), 2))]
     bins = call.size_of(frame // 2 + 1 if call.integer("onesided", 1) else frame)
