@@ -52,7 +52,7 @@ RANDOM = "generators differ; ONNX Runtime's or NumPy's draws the numbers"
 LOSSES = "for training"
 INTEGERS = "no kernel computes it in integers"
 WAITING = (
-    *("BitCast", "CausalConvWithState", "DeformConv", "Det", "LinearAttention", "LpPool", "MaxRoiPool"),
+    *("BitCast", "CausalConvWithState", "Det", "LinearAttention"),
     "SwiGLU",
 )
 REASONS = {
@@ -64,7 +64,6 @@ REASONS = {
     **dict.fromkeys(("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli"), RANDOM),
     **dict.fromkeys(("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"), STRINGS),
     **dict.fromkeys(("Optional", "OptionalGetElement", "OptionalHasElement"), "optionals exist in Python only"),
-    "Unique": "no kernel yet; the values determine the size of the result",
     **dict.fromkeys(WAITING, "no kernel yet"),
     **dict.fromkeys((f"{ML}.{op}" for op in ("FeatureVectorizer", "SVMClassifier", "SVMRegressor")), "no kernel yet"),
     **dict.fromkeys((f"{ML}.{op}" for op in ("Binarizer", "Imputer")), "only f32 is defined by rules"),

@@ -42,7 +42,16 @@ _HIDING = 1e-9
 _REFERENCE = 1e-3
 """Seconds for a node that no kernel computes, and a rule states in other operators: the reference implementation."""
 LACKING = frozenset(
-    ("AffineGrid", "CenterCropPad", "Einsum", "GlobalLpPool", "Hardmax", "MaxUnpool", "MeanVarianceNormalization")
+    (
+        "AffineGrid",
+        "CenterCropPad",
+        "Einsum",
+        "GlobalLpPool",
+        "Hardmax",
+        "LpPool",
+        "MaxUnpool",
+        "MeanVarianceNormalization",
+    )
 )
 """Operators without a kernel that a rule states in others."""
 _RUN = 1.5

@@ -15,6 +15,7 @@ from ...ir.kernel_graph import LeadingDimension, Step
 from ...ir.lower import Context
 from ..registry import lowering_alone
 from .copies import word
+from .resize_filtered import filtered_steps
 
 TAPS = {"nearest": 1, "linear": 2, "cubic": 4}
 EDGES = {"nearest": 0, "linear": 1, "cubic": 4}
@@ -26,7 +27,7 @@ COORDINATES = ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel"
 
 @lowering_alone("Resize", f64=True)
 def lower_resize(node: Node, ctx: Context) -> list[Step] | None:
-    """Without antialiasing, cropping or an aspect ratio policy; sizes may be run-time dims, scales may not."""
+    """Without cropping or an aspect ratio policy; scales may not be run-time dims, sizes may without antialiasing."""
     x, y = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
     mode = str(node.attrs.get("mode", "nearest"))
     coordinates = str(node.attrs.get("coordinate_transformation_mode", "half_pixel"))
@@ -34,7 +35,8 @@ def lower_resize(node: Node, ctx: Context) -> list[Step] | None:
     c = word(ctx, node.inputs[0])
     if not x.shape or not y.shape or c is None or coordinates not in COORDINATES or policy != "stretch":
         return None
-    if int_attr(node, "antialias", 0) or mode not in TAPS or (mode != "nearest" and x.dtype is not ctx.real):
+    antialias = bool(int_attr(node, "antialias", 0))
+    if mode not in TAPS or (antialias and mode == "nearest") or (mode != "nearest" and x.dtype is not ctx.real):
         return None
     rank = len(x.shape)
     scales = _scales(node.inputs, node.attrs.get("axes"), rank, ctx)
@@ -45,6 +47,8 @@ def lower_resize(node: Node, ctx: Context) -> list[Step] | None:
         for axis, (old, new, scale) in enumerate(zip(x.shape, y.shape, scales, strict=True))
         if scale not in (None, 1.0) or not same(old, new)
     ] or [rank - 1]
+    if antialias:
+        return filtered_steps(node, ctx, y.shape, changed, scales)
     made, value, shape = [], node.inputs[0], x.shape
     while changed:  # the last two together if they are neighbors
         first = 1 if len(changed) == 1 or len(changed) > 2 or changed[0] + 1 < changed[1] else 2

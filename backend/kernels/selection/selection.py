@@ -1,4 +1,4 @@
-"""Lowering of NonZero, Compress and NonMaxSuppression, whose results have as many elements as data choose.
+"""Lowering of NonZero, Compress, NonMaxSuppression and Unique, whose results have as many elements as data choose.
 
 A first step writes what is chosen to memory that has room for all, and counts. Then the extent is measured, and a
 second step writes the result, whose size is known by then."""
@@ -6,7 +6,7 @@ second step writes the result, whose size is known by then."""
 from __future__ import annotations
 
 from ....engine.ir.graph import DType, Node, TensorType
-from ....engine.ir.symbolic import Dim, ceildiv, minimum, product, same, symbol_name
+from ....engine.ir.symbolic import Dim, ceildiv, minimum, product, same, symbol, symbol_name
 from ...codegen.pointwise_emit import C_TYPES
 from ...codegen.template_params import int_attr, launch, threads
 from ...ir.iteration_space import Extents
@@ -16,7 +16,7 @@ from ...ir.lower import Context
 from ..movement.copies import word
 from ..registry import lowering_alone
 
-SIZED_BY_DATA = frozenset({"NonZero", "Compress", "NonMaxSuppression"})
+SIZED_BY_DATA = frozenset({"NonZero", "Compress", "NonMaxSuppression", "Unique"})
 """Operators whose lowerers measure the extents of the results."""
 
 
@@ -132,3 +132,58 @@ def lower_non_max_suppression(node: Node, ctx: Context) -> list[Item] | None:
     names = {"images": rows(images), "classes": rows(classes), "room": rows(room)}
     write = launch(Kernel("kept_boxes", names), node, [kept, counts], node.outputs, rows, 1)
     return [choose, add, Measure(total, extent, images * classes * room, node.name or node.outputs[0]), write]
+
+
+@lowering_alone("Unique")
+def lower_unique(node: Node, ctx: Context) -> list[Item] | None:
+    """Different elements, or slices along an axis, of any type that C compares; sorted or in order of occurrence."""
+    x, dtype = ctx.type(node.inputs[0]).shape, ctx.type(node.inputs[0]).dtype
+    c, unit = None if dtype is None else C_TYPES.get(dtype), word(ctx, node.inputs[0])
+    flat = node.attrs.get("axis") is None
+    if x is None or c is None or unit is None or (not x and not flat):
+        return None
+    axis = 0 if flat else int_attr(node, "axis") % len(x)
+    shape = (product(x),) if flat else x
+    values, places, inverse, counts = [*node.outputs, "", "", ""][:4]
+    named = [_extent(ctx, v, axis if v == values else 0) for v in (values, places, counts) if v]
+    if not named or None in named:
+        return None
+    outer, count, inner = product(shape[:axis]), shape[axis], product(shape[axis + 1 :])
+    if inverse and not same(product(ctx.type(inverse).shape or ()), count):
+        return None
+    number = ctx.new_value(TensorType(DType.I64, (1,)), "count")
+    i64 = TensorType(DType.I64, (count,))
+    found = [ctx.new_value(i64, "first"), inverse or ctx.new_value(i64, "inverse"), ctx.new_value(i64, "counts")]
+    scalar = outer == 1 and inner == 1
+    extents = Extents()
+    params = {
+        "c": c,
+        "scalar": scalar,
+        "sorted": bool(int_attr(node, "sorted", 1)),
+        "outer": extents(outer),
+        "count": extents(count),
+        "inner": extents(inner),
+    }
+    sort = launch(Kernel("unique", params), node, node.inputs, [*found, number], extents, 1, scratch=32 * count)
+    label = node.name or next(filter(None, node.outputs))
+    items: list[Item] = [sort, *(Measure(number, name, count, label) for name in dict.fromkeys(filter(None, named)))]
+    size = symbol(next(filter(None, named)))
+    if values:
+        extents = Extents()
+        params = {
+            "c": unit,
+            "index": "int64_t",
+            "outer": extents(outer),
+            "extent": extents(count),
+            "count": extents(size),
+            "inner": extents(inner),
+        }
+        inputs, work = (node.inputs[0], found[0]), threads((outer, size, inner))
+        items.append(launch(Kernel("gather", params), node, inputs, [values], extents, work))
+    parts = [(source, target) for source, target in ((found[0], places), (found[2], counts)) if target]
+    if parts:
+        sources, targets = zip(*parts, strict=True)
+        extents = Extents()
+        params = {"arrays": len(parts), "count": extents(size)}
+        items.append(launch(Kernel("leading_parts", params), node, sources, targets, extents, 1))
+    return items

@@ -106,8 +106,9 @@ _FLOAT32: dict[str, Callable[[Attrs, Sequence[Any]], list[Any] | None]] = {
 
 def _rest(op: str, attrs: Attrs, arrays: Sequence[Array | None], n_outputs: int) -> list[Array]:
     """Evaluate an operator that is not one of the common ones."""
-    # The reference implementation drops NaN, fails on it, returns the zero that comes first, or lacks the operator.
-    if op in ("AveragePool", "GlobalMaxPool", "GlobalLpPool") or (op == "MaxPool" and n_outputs == 1):
+    # The reference implementation drops NaN, fails on it, returns the zero that comes first, moves windows of LpPool in
+    # ceil mode, or lacks the operator.
+    if op in ("AveragePool", "GlobalMaxPool", "GlobalLpPool", "LpPool") or (op == "MaxPool" and n_outputs == 1):
         found = FLOAT64_KERNELS[op](attrs, arrays)
         if found is None:
             raise Refused

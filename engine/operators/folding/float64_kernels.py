@@ -158,6 +158,14 @@ def _average_pool(attrs: Attrs, x: Array) -> Array | None:
     return np.asarray(windows.of(x).sum(axis=axes) / over.of(inside).sum(axis=axes))
 
 
+def _lp_pool(attrs: Attrs, x: Array) -> Array | None:
+    windows = _windows(attrs, x, _ints(attrs, "kernel_shape", [1] * (x.ndim - 2)))
+    if windows is None:
+        return None
+    p, axes = _real(attrs, "p", 2), tuple(range(x.ndim, 2 * x.ndim - 2))
+    return np.asarray((np.abs(windows.of(x)) ** p).sum(axis=axes) ** (1 / p))
+
+
 def _global(function: Callable[..., Array]) -> Kernel:
     def run(attrs: Attrs, x: Array) -> Array | None:
         if x.ndim < 3 or 0 in x.shape[2:]:
@@ -398,6 +406,7 @@ FLOAT64_KERNELS: dict[str, Kernel] = {
     "GlobalAveragePool": _global(np.mean),
     "GlobalMaxPool": _global(largest),
     "GlobalLpPool": Wide(_global_lp_pool),
+    "LpPool": Wide(_lp_pool),
     "BatchNormalization": Wide(_batch_norm),
     "LayerNormalization": _layer_norm,
     "RMSNormalization": Wide(_rms_norm),

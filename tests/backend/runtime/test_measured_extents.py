@@ -171,3 +171,54 @@ def test_bundles_hold_measured_extents(tmp_path: Path) -> None:
     np.testing.assert_array_equal(loaded.run({"x": x})["y"], [[0, 1, 1], [1, 0, 2]])
     assert "data determine the sizes" in refusal(program.plan)
     assert [launch.item for launch in program.record({"x": x})]  # profiles have the steps on both sides
+
+
+def distinct(x: Any, axis: int | None, *, in_order: bool) -> dict[str, Any]:
+    """Return the results of Unique: sorted, or in order of occurrence."""
+    _, first, inverse, counts = np.unique(x, True, True, True, axis=axis)
+    inverse = inverse.reshape(-1)
+    if not in_order:
+        order = np.argsort(first)
+        number = np.empty_like(order)
+        number[order] = np.arange(len(order))
+        first, inverse, counts = first[order], number[inverse], counts[order]
+    return {"y": np.take(x, first, axis), "i": first, "j": inverse, "k": counts}
+
+
+@pytest.mark.parametrize(("kind", "in_order"), [("float", 0), ("float", 1), ("double", 1), ("int8", 0), ("bool", 1)])
+def test_unique(kind: str, in_order: int) -> None:
+    dtype = np.dtype({"float": "float32", "double": "float64"}.get(kind, kind))
+    axes = ((None, "A, B"), (-1, "A, B"), (1, "A, B, 2")) if kind == "float" else ((None, "A, B"), (0, "A, B"))
+    for axis, dims in axes:
+        attrs = f"sorted = {in_order}" + ("" if axis is None else f", axis = {axis}")
+        proto = model(f"y, i, j, k = Unique<{attrs}>(x)", f"{kind}[{dims}] x", "y i j k")
+        program = rewrite.compile(proto, threads=2)
+        assert program.fallbacks() == {}
+        for shape in ((3, 40), (70, 2), (1, 1), (0, 3) if axis is None else (5, 6)):
+            x = RNG.integers(0, 2 if dims.count(",") else 9, (*shape, *((2,) * (dims.count(",") - 1)))).astype(dtype)
+            found, wanted = program.run({"x": x}), distinct(x, axis, in_order=bool(in_order))
+            for name, value in wanted.items():
+                assert found[name].dtype == value.dtype
+                np.testing.assert_array_equal(found[name], value, err_msg=f"{name} for axis {axis} of {shape}")
+
+
+def test_unique_is_what_onnx_runtime_computes() -> None:
+    for attrs in ("", "<sorted = 0>", "<axis = 0>", "<axis = -1, sorted = 0>"):
+        proto = model(f"y, i, j, k = Unique{attrs}(x)", "float[A, 3] x", "y i j k")
+        check(proto, *({"x": np.round(floats(n, 3) * 1.5)} for n in (1, 50, 300)))
+
+
+def test_unique_takes_nan_for_one_element() -> None:
+    """NaN is one element, the last; zeros of both signs are one."""
+    program = check(model("y = Unique(x)", "float[N] x"), {"x": floats(9)})
+    found = program.run({"x": np.array([np.nan, 1, -0.0, np.inf, 0.0, np.nan, -np.inf], np.float32)})["y"]
+    np.testing.assert_array_equal(found, [-np.inf, -0.0, 1, np.inf, np.nan])
+    assert np.signbit(found[1])
+
+
+def test_only_what_is_wanted_of_unique() -> None:
+    feeds = {"x": np.array([3, 1, 3, 2, 1], np.float32)}
+    program = check(model("y, i, j, k = Unique(x) z = Cast<to = 1>(k)", "float[N] x", "z"), feeds)
+    np.testing.assert_array_equal(program.run(feeds)["z"], [2, 1, 2])
+    twice = check(model("y, i, j, k = Unique(x) z = ReduceSum<keepdims = 0>(y)", "float[N] x", "z j"), feeds)
+    assert twice.run(feeds)["z"] == 6
