@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ....engine.ir.graph import DType, TensorType
 from ....engine.ir.symbolic import ceildiv, product
-from ...codegen.template_params import serial_below
+from ...codegen.template_params import launch, serial_below, threads
 from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
@@ -50,7 +50,9 @@ CHUNK = 64
 
 @lowering("Conv", "rewrite.ConvBf16", f64=True)
 def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
-    """Conv of any geometry over one to three spatial dims, with constant weights, in f32, f64 or rounded to bf16."""
+    """Conv of any geometry over one to three spatial dims, in f32, f64 or rounded to bf16.
+
+    Weights that a step computes have a known shape."""
     problem = read_conv(group, ctx)
     if problem is None:
         return None
@@ -58,6 +60,8 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
     if groups > 1 and problem.channels == 1:
         inputs = (problem.x, group.node.inputs[1])
         return [plane_step(PlaneProblem(group, window, problem.epilogue, inputs, groups, multiple=problem.m), ctx)]
+    if problem.computed:
+        return _packing_steps(problem, ctx, (problem.m * problem.k, problem.k, window.taps, 1))
     step = conv_step(problem, ctx)
     if isinstance(window.pixels, int) or problem.w.ndim > 3 or problem.precision is Precision.BF16:
         return [step]
@@ -66,7 +70,7 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
 
 @lowering("ConvTranspose", f64=True)
 def lower_conv_transpose(group: Group, ctx: Context) -> list[Step] | None:
-    """ConvTranspose over one to three spatial dims, with constant weights."""
+    """ConvTranspose over one to three spatial dims. Weights that a step computes have a known shape."""
     problem = read_conv(group, ctx, transposed=True)
     if problem is None:
         return None
@@ -74,10 +78,17 @@ def lower_conv_transpose(group: Group, ctx: Context) -> list[Step] | None:
     rows, channels = groups * problem.channels * window.taps, problem.m
     # W[channel][m][tap] as the weights [m x tap][channel] of a pointwise convolution
     w = problem.w.reshape(groups, channels, -1).transpose(0, 2, 1).reshape(rows, channels, 1)
+    each = rows // groups
     columns = ctx.new_value(TensorType(ctx.real, (window.images, rows, product(window.inputs))), "columns")
     one, zero = (1, 1, 1), (0, 0, 0)
     pointwise = replace(window, outputs=window.inputs, kernel=one, stride=one, dilation=one, pad=zero, pad_end=zero)
-    first = conv_step(ConvProblem(group, pointwise, Epilogue((), (), "x", columns), problem.x, w, groups), ctx)
+    product_of = ConvProblem(
+        group, pointwise, Epilogue((), (), "x", columns), problem.x, w, groups, computed=problem.computed
+    )
+    if problem.computed:
+        first = _packing_steps(product_of, ctx, (channels * each, 1, each, 0))
+    else:
+        first = [conv_step(product_of, ctx)]
     extents = Extents()
     scratch = ceildiv((window.outputs[2] + ctx.target.lanes) * ctx.target.element_bytes, 64) * 64
     params = {
@@ -88,7 +99,35 @@ def lower_conv_transpose(group: Group, ctx: Context) -> list[Step] | None:
         "epilogue": problem.epilogue.params(extents),
     }
     kernel = Kernel("conv_transpose", params)
-    return [first, problem.launch(kernel, (columns,), extents, scratch=scratch, in_place=False)]
+    return [*first, problem.launch(kernel, (columns,), extents, scratch=scratch, in_place=False)]
+
+
+def _packing_steps(problem: ConvProblem, ctx: Context, strides: tuple[int, int, int, int]) -> list[Step]:
+    """Return the steps that pack weights of run time, and multiply by them.
+
+    `strides` are those of a group, a row, an input channel and a tap in the weights."""
+    panels, pixels = _Panels(problem, ctx), problem.window.pixels
+    count, packing = pixels if isinstance(pixels, int) else None, 0.0 if panels.direct else panels.gathering
+    choice = tiling.choose(
+        ctx.target, problem.m, count, panels.depth, threads=ctx.threads, batch=problem.batch, packing=packing
+    )
+    blocks = -(-problem.m // choice.mr)
+    packed = ctx.new_value(TensorType(ctx.real, (problem.groups * blocks * choice.mr * problem.k,)), "packed")
+    group_stride, row_stride, channel_stride, tap_stride = strides
+    params = {
+        "groups": problem.groups,
+        "rows": problem.m,
+        "mr": choice.mr,
+        "channels": problem.channels,
+        "taps": problem.window.taps,
+        "group_stride": group_stride,
+        "row_stride": row_stride,
+        "channel_stride": channel_stride,
+        "tap_stride": tap_stride,
+    }
+    kernel, work = Kernel("pack_filters", params), threads((problem.groups, blocks * choice.mr, problem.k))
+    pack = launch(kernel, problem.group.node, (problem.computed,), (packed,), Extents(), work)
+    return [pack, panels.step(choice, packed)]
 
 
 def conv_step(problem: ConvProblem, ctx: Context) -> Step:
@@ -236,8 +275,8 @@ class _Panels:
     def _near(self, choice: Tiles) -> Tiles:
         return replace(choice, near=int(self.point.get("near", choice.near)))
 
-    def step(self, choice: Tiles) -> Step:
-        """Return the step of the kernel that computes channels x pixels."""
+    def step(self, choice: Tiles, packed: str = "") -> Step:
+        """Return the step of the kernel that computes channels x pixels; `packed` are weights packed by a step."""
         choice = self._near(choice)
         problem, nr = self.problem, choice.nv * self.ctx.target.lanes
         kc = 0 if problem.precision is Precision.INT8 else self.k_block(nr)
@@ -252,7 +291,7 @@ class _Panels:
         if ahead := self.point.get("ahead", AHEAD * large):
             tiles["ahead"] = ahead
         kernel = Kernel("conv", {**params, "scratch": scratch, "tiles": tiles})
-        inputs = (problem.x, self.ctx.add_constant(pack_rows(problem, choice.mr), "packed"))
+        inputs = (problem.x, packed or self.ctx.add_constant(pack_rows(problem, choice.mr), "packed"))
         work = serial_below(problem.macs(problem.k), SMALL_WORK)
         return problem.launch(kernel, inputs, extents, work, in_place=not kc, scratch=scratch)
 

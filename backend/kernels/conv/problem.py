@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from ....engine.ir.graph import DType, Node, TensorType
@@ -104,7 +105,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class ConvProblem(Problem):
-    """Convolution of the value `x` with constant weights `w` [M, C / groups, *kernel].
+    """Convolution of the value `x` with weights `w` [M, C / groups, *kernel].
+
+    Where a step computes the weights, `computed` names them, and `w` has their shape only.
 
     x is [images, C, ..spatial], or [images, ..spatial, C] for NHWC kernels. With `flat` the epilogue treats the pixels
     of all images as rows of one matrix. In int8, `w` and x of NCHW kernels consist of words of four channels."""
@@ -114,6 +117,7 @@ class ConvProblem(Problem):
     groups: int
     precision: Precision = Precision.F32
     flat: bool = False
+    computed: str = ""
 
     def likely(self, ctx: Context) -> ConvProblem:
         """Return this problem at likely sizes, where they are known at run time only, to choose an algorithm."""
@@ -232,15 +236,19 @@ def known(dim: Dim) -> int | None:
 
 
 def read_conv(group: Group, ctx: Context, *, nhwc: bool = False, transposed: bool = False) -> ConvProblem | None:
-    """Read a float convolution; None if its weights are not constant, or a type or epilogue is not supported.
+    """Read a float convolution; None if a type, or the epilogue, is not supported, or the weights are not constant.
+
+    Of NCHW ones the weights may be a value of known shape that another step computes.
 
     Of a transposed one, `w` and `m` are those of the convolution that it transposes."""
     node = group.node
     bf16 = node.op.endswith("Bf16")
-    x, out, weights = ctx.type(node.inputs[0]), ctx.type(node.outputs[0]), ctx.constant(node.inputs[1])
-    if weights is None or weights.type.dtype is not ctx.real or not weights.array.size:
+    x, out, constant = ctx.type(node.inputs[0]), ctx.type(node.outputs[0]), ctx.constant(node.inputs[1])
+    computed = "" if constant else node.inputs[1]
+    w = constant.array if constant else None if nhwc or bf16 else _shape_only(group, ctx.type(computed))
+    if w is None or ctx.type(node.inputs[1]).dtype is not ctx.real or not w.size:
         return None
-    w, groups = weights.array, int_attr(node, "group", 1)
+    groups = int_attr(node, "group", 1)
     stored = DType.BF16 if nhwc and bf16 else ctx.real
     if node.op == "rewrite.ImageConvBf16" and x.dtype is ctx.real and x.shape:  # the kernel rounds and transposes x
         x = TensorType(stored, (x.shape[0], *x.shape[2:], x.shape[1]))
@@ -260,7 +268,15 @@ def read_conv(group: Group, ctx: Context, *, nhwc: bool = False, transposed: boo
     if epilogue is None:
         return None
     precision = Precision.BF16 if bf16 else Precision.F32
-    return ConvProblem(group, window, epilogue, node.inputs[0], w, groups, precision, flat is not None)
+    return ConvProblem(group, window, epilogue, node.inputs[0], w, groups, precision, flat is not None, computed)
+
+
+def _shape_only(group: Group, weights: TensorType) -> NDArray[Any] | None:
+    """Return an array of the shape of weights that the group reads from memory; None if an extent is not known."""
+    shape = [d for d in weights.shape or () if isinstance(d, int)]
+    if group.node.inputs[1] not in group.inputs or not shape or len(shape) != len(weights.shape or ()):
+        return None
+    return np.broadcast_to(np.zeros((), np.float32), shape)
 
 
 def window_of(

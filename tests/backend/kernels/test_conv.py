@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.parser
+import pytest
+import rewrite
 from rewrite.benchmarks import harness
 from rewrite.engine.ir.graph import Node
+from rewrite.engine.operators.reference_runtime import onnx_runtime
 
 from .oracle import Array, Case, check
 from .test_gemm import case, floats
@@ -212,3 +218,55 @@ def test_pooling() -> None:
 def test_pooling_with_indices_is_refused() -> None:
     node = Node("MaxPool", ("x",), ("y", "i"), {"kernel_shape": (2, 2)})
     assert harness.lower(harness.make_graph([node], {"x": floats(1, 2, 4, 4)}))[0] is None
+
+
+def computed(one: Case) -> Case:
+    """Return a case whose weights are inputs."""
+    others = {name: value for name, value in one.constants.items() if name != "w"}
+    return replace(one, inputs={**one.inputs, "w": one.constants["w"]}, constants=others)
+
+
+def test_weights_that_steps_compute() -> None:
+    cases = [
+        conv((1, 16, 14, 14), (32, 16, 3, 3), "Relu", pads=(1, 1, 1, 1), residual=(1, 32, 14, 14)),
+        conv((2, 6, 19, 23), (10, 3, 3, 5), pads=(2, 1, 0, 3), strides=(3, 2), dilations=(2, 1), group=2, bias=False),
+        conv((1, 24, 16, 16), (30, 8, 1, 1), "Sigmoid", group=3),
+        conv((1, 512, 7, 7), (70, 512, 3, 3), pads=(1, 1, 1, 1)),
+        conv((1, 64, 9, 7), (64, 1, 3, 3), "Relu", group=64, auto_pad="SAME_UPPER"),
+        conv((1, 5, 50), (7, 5, 4), pads=(2, 1), strides=(2,)),
+        conv((1, 3, 6, 7, 8), (4, 3, 3, 3, 3), pads=(1, 1, 1, 1, 1, 1)),
+        conv((0, 4, 3, 3), (5, 4, 1, 1), symbolic={"x": ("N", 4, 3, 3)}),
+        conv((2, 16, 13, 17), (20, 16, 3, 3), "HardSwish", pads=(1, 1, 1, 1), symbolic=ANY_SIZE),
+        conv((1, 7, 14, 9), (7, 5, 3, 3), strides=(2, 2), op="ConvTranspose"),
+        conv((2, 8, 5, 6), (8, 3, 4, 4), "Relu", strides=(2, 2), pads=(1, 1, 1, 1), group=2, op="ConvTranspose"),
+        conv((2, 16, 5, 4), (16, 8, 2, 2), strides=(2, 2), op="ConvTranspose", symbolic=ANY_SIZE),
+    ]
+    check([computed(one) for one in cases])
+
+
+def test_weights_in_double_precision_that_steps_compute() -> None:
+    x, w = (np.asarray(floats(*s), np.float64) for s in ((1, 4, 9, 8), (6, 4, 3, 3)))
+    nodes = [Node("Conv", ("x", "w"), ("y",), {"kernel_shape": (3, 3)})]
+    check([Case(nodes, {"x": x, "w": w}, rtol=1e-12, atol=1e-12)])
+
+
+@pytest.mark.parametrize("dtype", ["float", "float16"])
+def test_a_model_that_computes_its_filters(dtype: str) -> None:
+    """Filters come from a product, and a part of them transposes another convolution."""
+    body = """
+        zero = Constant<value_ints = [0]>() four = Constant<value_ints = [4]>()
+        shape = Constant<value_ints = [6, 4, 3, 3]>() flat = MatMul(z, m) w = Reshape(flat, shape)
+        y = Conv<pads = [1, 1, 1, 1]>(x, w)
+        part = Slice(w, zero, four, zero) u = ConvTranspose<pads = [1, 1, 1, 1]>(x, part)
+    """
+    ports = (
+        f"({dtype}[N, 4, 8, 9] x, {dtype}[1, 8] z, {dtype}[8, 216] m) => ({dtype}[N, 6, 8, 9] y, {dtype}[N, 4, 8, 9] u)"
+    )
+    proto = onnx.parser.parse_model(f'<ir_version: 9, opset_import: ["": 17]> g {ports} {{ {body} }}')
+    program = rewrite.compile(proto, threads=2)
+    assert program.fallbacks() == {}
+    kind = np.float32 if dtype == "float" else np.float16
+    feeds = {"x": floats(2, 4, 8, 9).astype(kind), "z": floats(1, 8).astype(kind), "m": floats(8, 216).astype(kind) / 8}
+    tolerance = 1e-4 if dtype == "float" else 2e-2
+    for name, value in onnx_runtime(proto).run(feeds).items():
+        np.testing.assert_allclose(program.run(feeds)[name], value, rtol=tolerance, atol=tolerance)
