@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ..backend.ir.lower import Group
 from ..backend.ir.schedule import DEFAULT, Point, Space, Tunable
 from ..backend.ir.target import Target
 from ..backend.planning.group import FusePolicy
 from ..backend.planning.plan import PlanSettings, group, lower
-from ..engine.ir.graph import Graph
+from ..engine.ir.graph import Graph, TensorType, ValueType
+from ..engine.ir.symbolic import substitute
 
 
 @dataclass
@@ -62,6 +63,17 @@ def tunable_kernels(
             nodes = tuple(tuple(node.name or node.outputs[0] for node in use.group.nodes) for use in uses)
             found.append(TunableKernel(key, uses[0].label, uses[0].space, alone, nodes))
     return found
+
+
+def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
+    """Return a graph whose free sizes have these values; bodies keep theirs."""
+
+    def fixed(kind: ValueType) -> ValueType:
+        if not isinstance(kind, TensorType) or kind.shape is None:
+            return kind
+        return replace(kind, shape=tuple(substitute(dim, sizes) for dim in kind.shape))
+
+    return replace(graph, types={value: fixed(kind) for value, kind in graph.types.items()})
 
 
 def _collected(

@@ -21,14 +21,15 @@ from ..backend.bundle.save_bundle import save
 from ..backend.compile_graph import compile_graph
 from ..backend.ir.schedule import Point, describe
 from ..backend.ir.target import Target, parse_targets, runs_here, thread_count
-from ..backend.planning.group import policy, standard_policy
+from ..backend.planning.group import FusePolicy, policy, standard_policy
 from ..backend.schedules.records import Machine, Record, RecordFile, template_version
+from ..engine.cost.likely_sizes import likely_sizes
 from ..engine.verification.random_inputs import assignments, make_inputs
 from ..errors import RewriteError, UserError
 from ..system import scoped
 from ..system.progress import Progress, ignore
 from ..system.short_text import duration, plural
-from .kernels_of_graph import Fixed, TunableKernel, tunable_kernels
+from .kernels_of_graph import Fixed, TunableKernel, tunable_kernels, with_sizes
 from .measuring_process import MeasuringProcess, Steps
 from .race import Measured, Race
 from .search import Evolution
@@ -185,8 +186,7 @@ class _Tuner:
         fusing = policy(self._library) if self._library is not None else standard_policy()
         kernels = tunable_kernels(self._graph, fusing, self._kind, self._threads, self._reassociate)
         if not kernels:
-            hint = "Sizes that only a run knows follow the formulas. Fix free ones: --shape batch=1."
-            raise UserError("no kernel of this model has a schedule to search", hint=hint)
+            raise UserError("no kernel of this model has a schedule to search", hint=self._why_none(fusing))
         feeds = self._load_model(process, 0, {}, self._feeds())
         whole, inside = process.profile(0, _MODEL_ROUNDS, _MODEL_SECONDS)
         works = self._works(kernels, inside, seed)
@@ -208,6 +208,13 @@ class _Tuner:
             result = self._confirm(works, process, inside, feeds)
         rows = [_row(work, inside) for work in sorted(works, key=lambda work: -work.share)]
         return Tuning(tuple(rows), *result, sum(work.share for work in works), spent, interrupted)
+
+    def _why_none(self, fusing: FusePolicy) -> str:
+        """Return what to do about a model without a schedule: fix free sizes, if kernels have schedules then."""
+        fixed = with_sizes(self._graph, likely_sizes(self._graph))
+        if tunable_kernels(fixed, fusing, self._kind, self._threads, self._reassociate):
+            return "Sizes that only a run knows follow the formulas. Fix free ones: --shape batch=1."
+        return "Its kernels follow formulas, whatever the sizes."
 
     def _feeds(self) -> Iterator[dict[str, Any]]:
         """Yield random inputs of sizes that the model may take."""

@@ -33,11 +33,17 @@ class FallbackWarning(UserWarning):
 def warn_of_fallbacks(found: Mapping[str, int]) -> None:
     """Warn once, naming the operators without a kernel; `found` has the number of nodes of each."""
     if found:
-        names = ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in sorted(found.items()))
         peer = installed_onnxruntime.is_installed()
         by = "ONNX Runtime where it follows the standard, else by the slow" if peer else "NumPy or the slow"
-        text = f"no native kernel for {names}: run by {by} reference implementation"
-        warnings.warn(text, FallbackWarning, stacklevel=3)
+        ours = {op: n for op, n in found.items() if op in _OPTIONALS | {_ZIP_MAP}}
+        others = {op: n for op, n in found.items() if op not in ours}
+        parts = [f"{_names(others)}: run by {by} reference implementation"] * bool(others)
+        parts += [f"{_names(ours)}: run in Python"] * bool(ours)
+        warnings.warn(f"no native kernel for {'; '.join(parts)}", FallbackWarning, stacklevel=3)
+
+
+def _names(found: Mapping[str, int]) -> str:
+    return ", ".join(f"{op} ×{n}" if n > 1 else op for op, n in sorted(found.items()))
 
 
 def refuse_unknown(plan: ModelPlan, defined: Mapping[str, ast.Op]) -> None:

@@ -151,3 +151,13 @@ def test_a_model_of_free_sizes_asks_for_them(tmp_path: Path) -> None:
 def test_a_target_that_does_not_run_here_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot run kernels for 'neon'"):
         rewrite.tune(model(tmp_path / "m.onnx"), seconds=1, target="neon")
+
+
+def test_the_hint_is_about_free_sizes_only_where_fixing_them_helps(tmp_path: Path) -> None:
+    elementwise = "net (float[N, 48] x) => (float[N, 48] y) { y = Relu(x) }"
+    product = "net (float[N, 48] x) => (float[N, 56] y) { y = MatMul(x, w1) }"
+    for body, hint in ((elementwise, "follow formulas, whatever the sizes"), (product, "Fix free ones")):
+        path = model(tmp_path / "m.onnx", f'<ir_version: 10, opset_import: ["" : 21]> {body}')
+        with pytest.raises(UserError, match="no kernel of this model has a schedule") as error:
+            rewrite.tune(path, seconds=1)
+        assert hint in str(error.value)

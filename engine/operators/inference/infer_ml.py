@@ -21,6 +21,26 @@ def _regressor(call: Call) -> Types:
     return [TensorType(DType.F32, None if x.shape is None else (x.shape[0], targets))]
 
 
+@rule("ai.onnx.ml.TreeEnsemble")
+def _unified(call: Call) -> Types:
+    x = _rows(call)
+    return [TensorType(x.dtype, None if x.shape is None else (x.shape[0], call.integer("n_targets", 1)))]
+
+
+@rule("ai.onnx.ml.SVMRegressor")
+def _svm_regressor(call: Call) -> Types:
+    x = _rows(call)
+    return [TensorType(DType.F32, None if x.shape is None else (x.shape[0], 1))]
+
+
+@rule("ai.onnx.ml.FeatureVectorizer")
+def _feature_vectorizer(call: Call) -> Types:
+    """The features of all inputs, of each as many as an attribute says."""
+    x = _rows(call)
+    widths = call.int_list("inputdimensions")
+    return [TensorType(DType.F32, None if x.shape is None or not widths else (x.shape[0], sum(widths)))]
+
+
 @rule("ai.onnx.ml.TreeEnsembleClassifier ai.onnx.ml.TreeEnsembleClassifier@1 ai.onnx.ml.TreeEnsembleClassifier@3")
 def _classifier(call: Call) -> Types:
     x = _rows(call)

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 import rewrite
-from onnx import helper
+from onnx import helper, numpy_helper
 from rewrite.backend.kernels.trees.tree_tables import tables
-from rewrite.engine.ir.graph import Node
+from rewrite.backend.kernels.trees.unified_trees import as_regressor
+from rewrite.engine.ir.graph import Constant, Node
 from rewrite.engine.operators.reference_runtime import onnx_runtime
 
 from .oracle import Array, Case, check
@@ -127,7 +129,8 @@ def test_tables_of_a_tree() -> None:
 @pytest.mark.parametrize(
     "attrs",
     [
-        changed(nodes_modes=lambda modes: tuple("BRANCH_EQ" if m != "LEAF" else m for m in modes)),
+        changed(nodes_modes=lambda modes: tuple("BRANCH_MEMBER" if m != "LEAF" else m for m in modes)),
+        changed(nodes_modes=lambda modes: tuple("BRANCH_LT" if i == 0 else m for i, m in enumerate(modes))),
         changed(nodes_truenodeids=lambda ids: tuple(0 for _ in ids)),  # a cycle
         changed(nodes_falsenodeids=lambda ids: tuple(i + 1000 for i in ids)),  # no such node
         changed(nodes_falsenodeids=lambda ids: ids[:-1]),
@@ -154,3 +157,120 @@ def test_models_of_converters_have_no_fallback(version: int, recwarn: pytest.War
     found = rewrite.compile(model).run({"x": x})["y"]
     np.testing.assert_allclose(found, onnx_runtime(model).run({"x": x})["y"], rtol=1e-5, atol=1e-6)
     assert not [str(w.message) for w in recwarn if "no native kernel" in str(w.message)]
+
+
+def doubled(attrs: dict[str, Any], kind: str) -> dict[str, Any]:
+    """Return the attributes with thresholds and weights as tensors of f64, which f32 does not hold."""
+    rng = np.random.default_rng(8)
+    found = dict(attrs)
+    for name in ("nodes_values", f"{kind}_weights"):
+        values = np.array(found.pop(name), np.float64)
+        found[f"{name}_as_tensor"] = Constant(values + rng.standard_normal(values.shape) * 1e-9)
+    return found
+
+
+def model_of(op: str, attrs: dict[str, Any], x: Array, outputs: list[Any], version: int) -> onnx.ModelProto:
+    plain = {k: numpy_helper.from_array(v.array, k) if isinstance(v, Constant) else v for k, v in attrs.items()}
+    node = helper.make_node(op, ["x"], [o.name for o in outputs], domain="ai.onnx.ml", **plain)
+    kind = helper.np_dtype_to_tensor_dtype(x.dtype)
+    graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", kind, [None, x.shape[1]])], outputs)
+    imports = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", version)]
+    return helper.make_model(graph, opset_imports=imports, ir_version=10)
+
+
+def agrees(model: onnx.ModelProto, x: Array) -> None:
+    program = rewrite.compile(model, threads=2)
+    assert program.fallbacks() == {}
+    theirs, fed = onnx.ModelProto(), x
+    theirs.CopyFrom(model)
+    if x.dtype.kind == "i":  # of ONNX Runtime's operators not all take integers
+        theirs.graph.input[0].type.tensor_type.elem_type, fed = 1, x.astype(np.float32)
+    for name, value in onnx_runtime(theirs).run({"x": fed}).items():
+        assert program.run({"x": x})[name].dtype == value.dtype
+        np.testing.assert_allclose(program.run({"x": x})[name], value, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [np.float64, np.int64, np.int32])
+def test_features_of_other_types(dtype: type) -> None:
+    rng = np.random.default_rng(7)
+    x = rows(rng, 37).astype(dtype) if dtype == np.float64 else rng.integers(-2, 3, (37, FEATURES)).astype(dtype)
+    for outputs in (1, 3):
+        attrs = {**ensemble(rng, "target", 7, 4, outputs), "n_targets": outputs}
+        attrs = doubled(attrs, "target") if dtype == np.float64 else attrs
+        ports = [helper.make_tensor_value_info("y", 1, [None, outputs])]
+        agrees(model_of("TreeEnsembleRegressor", attrs, x, ports, 3), x)
+    attrs = {**ensemble(rng, "class", 6, 4, 3), "classlabels_int64s": (3, 1, 7), "post_transform": "SOFTMAX"}
+    ports = [helper.make_tensor_value_info("l", 7, [None]), helper.make_tensor_value_info("y", 1, [None, 3])]
+    agrees(model_of("TreeEnsembleClassifier", attrs, x, ports, 3), x)
+
+
+@pytest.mark.parametrize("aggregate", ["MIN", "MAX"])
+def test_least_and_largest_weights(aggregate: str) -> None:
+    rng = np.random.default_rng(9)
+    attrs = {**ensemble(rng, "target", 9, 4, 1), "n_targets": 1, "aggregate_function": aggregate}
+    check([regressor(rows(rng, 40), attrs)])
+
+
+def unified(rng: np.random.Generator, dtype: type, trees: int, depth: int, outputs: int, mode: int) -> dict[str, Any]:
+    """Return the attributes of random trees of version 5."""
+    nodes: list[list[Any]] = []
+    leaves: list[tuple[int, float]] = []
+
+    def grow(left: int) -> tuple[int, int]:
+        """Return the place of a new node or leaf, and whether it is a leaf."""
+        if not left:
+            leaves.append((int(rng.integers(outputs)), float(dtype(rng.normal()))))
+            return len(leaves) - 1, 1
+        at = len(nodes)
+        nodes.append([])
+        (true, is_true_leaf), (false, is_false_leaf) = grow(left - 1), grow(int(rng.integers(left)))
+        values = (int(rng.integers(FEATURES)), float(dtype(rng.normal())), true, false, is_true_leaf, is_false_leaf)
+        nodes[at] = [*values, int(rng.random() < 0.5)]
+        return at, 0
+
+    roots = [grow(depth)[0] for _ in range(trees)]
+    leaves.append((0, 0.5))
+    roots.append(len(nodes))  # a tree that is a leaf
+    nodes.append([0, 0.0, len(leaves) - 1, len(leaves) - 1, 1, 1, 0])
+    features, splits, trues, falses, true_leafs, false_leafs, tracks = zip(*nodes, strict=True)
+    targets, weights = zip(*leaves, strict=True)
+    return {
+        "tree_roots": tuple(roots), "n_targets": outputs, "leaf_targetids": targets, "nodes_featureids": features,
+        "nodes_truenodeids": trues, "nodes_falsenodeids": falses, "nodes_trueleafs": true_leafs,
+        "nodes_falseleafs": false_leafs, "nodes_missing_value_tracks_true": tracks,
+        "nodes_modes": Constant(np.full(len(nodes), mode, np.uint8)), "nodes_splits": Constant(np.array(splits, dtype)),
+        "leaf_weights": Constant(np.array(weights, dtype)), "aggregate_function": 1, "post_transform": 0,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(("dtype", "mode", "outputs"), [
+    (np.float32, 0, 1), (np.float32, 3, 4), (np.float64, 1, 2), (np.float32, 4, 1), (np.float32, 5, 1)
+])  # fmt: skip
+def test_version_5(dtype: type, mode: int, outputs: int) -> None:
+    rng = np.random.default_rng(10)
+    x = rows(rng, 45).astype(dtype)
+    if mode == 4:  # comparisons for equality
+        x = np.round(x)
+    attrs = unified(rng, dtype, 6, 4, outputs, mode)
+    if mode >= 4:
+        attrs["nodes_splits"] = Constant(np.round(attrs["nodes_splits"].array))
+    ports = [helper.make_tensor_value_info("y", helper.np_dtype_to_tensor_dtype(x.dtype), [None, outputs])]
+    agrees(model_of("TreeEnsemble", attrs, x, ports, 5), x)
+
+
+def test_version_5_without_trees() -> None:
+    """Cycles, nodes and leaves that are not there, sets, transforms: no kernel computes them."""
+    attrs = unified(np.random.default_rng(11), np.float32, 3, 3, 2, 0)
+    assert as_regressor(attrs) is not None
+    count = len(attrs["nodes_featureids"])
+    for change in (
+        {"nodes_trueleafs": (0,) * count, "nodes_truenodeids": (0,) * count},
+        {"nodes_truenodeids": (count,) * count, "nodes_trueleafs": (0,) * count},
+        {"nodes_truenodeids": (-1,) * count},
+        {"nodes_falsenodeids": (10_000,) * count},
+        {"tree_roots": (count,)},
+        {"nodes_modes": Constant(np.full(count, 6, np.uint8))},
+        {"nodes_featureids": (0,) * (count + 1)},
+        {"post_transform": 1},
+    ):
+        assert as_regressor({**attrs, **change}) is None
