@@ -49,18 +49,13 @@ SEQUENCES = "sequences of tensors exist in Python only"
 STRINGS = "strings have no kernels"
 MAPS = "maps exist in Python only"
 RANDOM = "generators differ; ONNX Runtime's or NumPy's draws the numbers"
-LOSSES = "for training"
 INTEGERS = "no kernel computes it in integers"
-WAITING = (
-    *("BitCast", "CausalConvWithState", "Det", "LinearAttention"),
-    "SwiGLU",
-)
+WAITING = (*("BitCast",),)
 REASONS = {
     **dict.fromkeys(
         ("Gemm", "MatMul", "Einsum"), "products of integers have kernels for 8 bits only (`MatMulInteger`)"
     ),
     **dict.fromkeys(("ReduceL2", "Shrink", "QuantizeLinear", "ReduceMax", "ReduceMin"), INTEGERS),
-    **dict.fromkeys(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"), LOSSES),
     **dict.fromkeys(("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli"), RANDOM),
     **dict.fromkeys(("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"), STRINGS),
     **dict.fromkeys(("Optional", "OptionalGetElement", "OptionalHasElement"), "optionals exist in Python only"),

@@ -43,14 +43,8 @@ _REFERENCE = 1e-3
 """Seconds for a node that no kernel computes, and a rule states in other operators: the reference implementation."""
 LACKING = frozenset(
     (
-        "AffineGrid",
-        "CenterCropPad",
-        "Einsum",
-        "GlobalLpPool",
-        "Hardmax",
-        "LpPool",
-        "MaxUnpool",
-        "MeanVarianceNormalization",
+        *("AffineGrid", "CausalConvWithState", "CenterCropPad", "Einsum", "GlobalLpPool", "Hardmax", "LpPool"),
+        *("MaxUnpool", "MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss", "SwiGLU"),
     )
 )
 """Operators without a kernel that a rule states in others."""

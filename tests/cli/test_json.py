@@ -11,7 +11,7 @@ import pytest
 import rewrite as package
 
 from .command import rewrite
-from .models import save_det
+from .models import save_inverse
 
 DOCS = Path(package.__file__).parent / "docs" / "json.md"
 TYPES: dict[str, tuple[type, ...]] = {
@@ -43,7 +43,7 @@ def agrees(data: dict[str, Any], fields: dict[str, str]) -> None:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     place = tmp_path_factory.mktemp("json")
-    save_det(place / "m.onnx")
+    save_inverse(place / "m.onnx")
     return place
 
 
@@ -74,7 +74,7 @@ def test_what_it_says_is_so(result: dict[str, Any]) -> None:
     assert result["nodes_after"] == 2
     assert next(rule for rule in result["rules"] if rule["name"] == "mul_one")["applied"] == 1
     assert result["outputs"] == {"onnx": "m.opt.onnx", "program": "m.rewrite"}
-    assert result["fallbacks"] == {"Det": 1}
+    assert result["fallbacks"] == {"com.microsoft.Inverse": 1}
     assert result["verify"]["ok"] is True
     assert result["verify"]["compared"] == 1
     assert {"rules", "read", "saturate", "extract", "plan", "verify", "write", "bench"} <= set(result["seconds"])
@@ -100,8 +100,8 @@ def test_a_profile_of_a_bundle_and_its_trace(folder: Path) -> None:
     _, _, _, fields, *_ = described()
     assert set(found) == {"schema", "model", "profile"}
     agrees(found["profile"], fields)
-    assert {"python: Det"} <= {name for row in found["profile"]["kernels"] for name in row["kernels"]}
-    assert "python: Det" in done.stdout
+    assert {"python: com.microsoft.Inverse"} <= {name for row in found["profile"]["kernels"] for name in row["kernels"]}
+    assert "python: com.microsoft.Inverse" in done.stdout
     assert "GFLOP/s" in done.stdout
     trace = json.loads((folder / "t.json").read_text())
     assert {event["ph"] for event in trace["traceEvents"]} == {"M", "X"}

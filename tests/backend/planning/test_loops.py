@@ -505,10 +505,12 @@ def test_values_that_grow_are_left_to_python() -> None:
 
 
 def test_what_has_no_kernel_is_left_to_python() -> None:
-    text = FIXED.replace("ITERATIONS", "3").replace("r = Tanh(p)", "d = Det(sq) sum = Add(d, p) r = Tanh(sum)")
+    text = FIXED.replace("ITERATIONS", "3").replace(
+        "r = Tanh(p)", 'd = Einsum<equation = "ii->">(sq) sum = Add(d, p) r = Tanh(sum)'
+    )
     text = text.replace("float[N, 40] x)", "float[N, 40] x, float[3, 3] sq)")
     model = parser.parse_model(HEADER + text)
-    with pytest.warns(FallbackWarning, match="Det"):
+    with pytest.warns(FallbackWarning, match="Einsum"):
         program = compile_graph(importer.read(model), threads=1)
     assert driven(program) == (0, 1)
     Both(program, model).check({"x": normal(2, 40), "sq": normal(3, 3)})
