@@ -12,7 +12,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,11 +47,15 @@ OUTSIDE = "outside"
 ML, ML_OPSET = "ai.onnx.ml", 3
 """Domain of the second half of the table, at the opset that converters write."""
 SEQUENCES = "sequences of tensors exist in Python only"
+DISSOLVED = "where members are known when it is compiled; other sequences exist in Python only"
+OPTIONALS = "where the model itself makes the optional; others exist in Python only"
 STRINGS = "strings have no kernels"
+IMAGES = "images have no kernels"
 MAPS = "maps exist in Python only"
 RANDOM = "generators differ; ONNX Runtime's or NumPy's draws the numbers"
 INTEGERS = "no kernel computes it in integers"
-WAITING = (*("BitCast",),)
+UNCOUNTED = (STRINGS, IMAGES)
+"""Reasons of operators that no numerical kernel could compute."""
 REASONS = {
     **dict.fromkeys(
         ("Gemm", "MatMul", "Einsum"), "products of integers have kernels for 8 bits only (`MatMulInteger`)"
@@ -58,27 +63,28 @@ REASONS = {
     **dict.fromkeys(("ReduceL2", "Shrink", "QuantizeLinear", "ReduceMax", "ReduceMin"), INTEGERS),
     **dict.fromkeys(("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli"), RANDOM),
     **dict.fromkeys(("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"), STRINGS),
-    **dict.fromkeys(("Optional", "OptionalGetElement", "OptionalHasElement"), "optionals exist in Python only"),
-    **dict.fromkeys(WAITING, "no kernel yet"),
     **dict.fromkeys((f"{ML}.{op}" for op in ("Binarizer", "Imputer")), "only f32 is defined by rules"),
     **dict.fromkeys((f"{ML}.{op}" for op in ("LabelEncoder", "OneHotEncoder")), "only i64 is defined by rules"),
     "Col2Im": "sums of booleans",
     "AffineGrid": "the reference implementation rounds f64 to f32",
-    "ImageDecoder": "images have no kernels",
+    "ImageDecoder": IMAGES,
     "Multinomial": RANDOM,
     "Resize": "linear and cubic interpolation of integers rounds otherwise",
-    "SplitToSequence": SEQUENCES,
 }
 """Why an operator runs outside for some element type."""
 ELSEWHERE = {
     **dict.fromkeys(("If", "Loop", "Scan"), ("runtime", "driven in C, or from Python where a body needs it")),
     "SequenceMap": ("runtime", "driven from Python over a compiled body"),
-    **dict.fromkeys(("ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SequenceEmpty"), (OUTSIDE, SEQUENCES)),
-    **dict.fromkeys(("SequenceErase", "SequenceInsert", "SequenceLength"), (OUTSIDE, SEQUENCES)),
+    "BitCast": ("free", ""),
+    **dict.fromkeys(("Optional", "OptionalGetElement", "OptionalHasElement"), ("rules", OPTIONALS)),
+    **dict.fromkeys(("ConcatFromSequence", "SequenceEmpty"), (OUTSIDE, SEQUENCES)),
+    **dict.fromkeys(("SequenceAt", "SequenceConstruct", "SequenceErase", "SequenceInsert"), ("rules", DISSOLVED)),
+    **dict.fromkeys(("SequenceLength", "SplitToSequence"), ("rules", DISSOLVED)),
     **dict.fromkeys((f"{ML}.{op}" for op in ("CastMap", "DictVectorizer", "ZipMap")), (OUTSIDE, MAPS)),
     f"{ML}.CategoryMapper": (OUTSIDE, STRINGS),
 }
-"""Operators without a sample, since they have bodies, sequences, maps or strings: what becomes of them, and why."""
+"""What becomes of operators without a sample, which have bodies, sequences, maps, strings or a result of another type,
+and why."""
 
 
 @dataclass(frozen=True)
@@ -215,8 +221,10 @@ def admits(sample: Sample, dtype: str) -> bool:
     return (kinds[0] if kinds else "f32") == dtype
 
 
-def rows() -> Iterator[str]:
-    """Yield a line of the table for each operator. Raises SystemExit for operators without a sample or a reason."""
+def table() -> dict[str, tuple[list[str], str]]:
+    """Return the cells of each operator, and why it runs outside.
+
+    Raises SystemExit for operators without a sample or a reason."""
     found = {sample.op: sample for sample in samples()}
     names = {s.name for s in onnx.defs.get_all_schemas() if not s.domain and not s.deprecated}
     history = onnx.defs.get_all_schemas_with_history()
@@ -228,7 +236,7 @@ def rows() -> Iterator[str]:
         for dtypes in COLUMNS.values()
         for dtype in dtypes
     }
-    reasons = dict(REASONS)
+    reasons, rows = dict(REASONS), {}
     for op in sorted(names, key=lambda op: (ML in op, op)):
         if op in ELSEWHERE:
             state, why = ELSEWHERE[op]
@@ -239,9 +247,34 @@ def rows() -> Iterator[str]:
             why = reasons.pop(op, "") if is_outside else ""
             if is_outside and not why:
                 sys.exit(f"{op} runs outside, and REASONS does not say why")
-        yield f"| `{op}` | {' | '.join(row)} | {why} |\n"
+        rows[op] = (row, why)
     if reasons:
         sys.exit(f"reasons for operators that do not run outside: {', '.join(reasons)}")
+    return rows
+
+
+def summary(rows: Mapping[str, tuple[list[str], str]]) -> str:
+    """Return how many of the standard's operators run natively, and what keeps the others outside."""
+    standard = {op: row for op, row in rows.items() if not op.startswith(ML)}
+    outside: dict[str, list[str]] = {}
+    for op, (cells, why) in standard.items():
+        main = next((cell for cell in cells if cell != "–"), OUTSIDE)
+        if OUTSIDE in main and not any(state in main for state in ("kernel", "rules", "free")):
+            outside.setdefault(why, []).append(f"`{op}`")
+    native = len(standard) - sum(map(len, outside.values()))
+    left = [(why, ops) for why, ops in outside.items() if why not in UNCOUNTED]
+    counted = native + sum(len(ops) for _, ops in left)
+    skipped = [(why, ops) for why, ops in outside.items() if why in UNCOUNTED]
+    text = (
+        f"Of the {len(standard)} operators of the standard, {native} ({native / len(standard):.1%}) run natively for "
+        f"their main element type, f32 where they admit it. That is {native / counted:.1%} of the {counted} that "
+        f"compute with numbers: without {_listed(skipped)}. The others outside are {_listed(left)}."
+    )
+    return "\n".join(textwrap.wrap(text, 118, break_long_words=False, break_on_hyphens=False)) + "\n\n"
+
+
+def _listed(groups: Sequence[tuple[str, Sequence[str]]]) -> str:
+    return "; ".join(f"{', '.join(ops)} ({why})" for why, ops in groups)
 
 
 def _cell(found: Mapping[str, str]) -> str:
@@ -258,7 +291,9 @@ def page() -> str:
     """The page with a fresh table."""
     before, rest = PAGE.read_text(encoding="utf-8").split(BEGIN)
     head = f"| operator | {' | '.join(COLUMNS)} | why not |\n|{'---|' * (len(COLUMNS) + 2)}\n"
-    return f"{before}{BEGIN}\n\n{head}{''.join(rows())}\n{END}{rest.split(END)[1]}"
+    rows = table()
+    lines = "".join(f"| `{op}` | {' | '.join(cells)} | {why} |\n" for op, (cells, why) in rows.items())
+    return f"{before}{BEGIN}\n\n{summary(rows)}{head}{lines}\n{END}{rest.split(END)[1]}"
 
 
 if __name__ == "__main__":

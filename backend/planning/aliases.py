@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from ...engine.ir import symbolic
-from ...engine.ir.graph import Node, TensorType
+from ...engine.ir.graph import DType, Node, TensorType
 from ...engine.ir.symbolic import Dim
+from ..codegen.pointwise_emit import C_TYPES
 from ..ir.iteration_space import RESHAPES
 from ..ir.kernel import ALIGNMENT
 from ..ir.kernel_graph import ModelPlan, View
@@ -44,12 +45,21 @@ def _offsets(node: Node, shape: tuple[Dim, ...], size: int, context: Context) ->
     """Return the byte at which each output begins, for elements of `size` bytes; None if one is not contiguous."""
     if node.op in RESHAPES or (node.op == "Transpose" and _moves_nothing(node, shape)):
         return [0]
+    if node.op == "BitCast" and _same_width(context.type(node.inputs[0]), context.type(node.outputs[0])):
+        return [0]
     starts = {"Split": _split, "Slice": _slice, "Gather": _gather}.get(node.op)
     found = starts(node, shape, context) if starts else None
     if found is None or not all(d == 1 for d in shape[: found[0]]):
         return None
     stride = symbolic.product(shape[found[0] + 1 :])
     return [start * stride * size for start in found[1]]
+
+
+def _same_width(source: TensorType, target: TensorType) -> bool:
+    """Whether elements of two types have as many bytes, of which each pattern is an element."""
+    types = [kind.dtype for kind in (source, target) if kind.dtype in C_TYPES or kind.dtype in (DType.F16, DType.BF16)]
+    sizes = {dtype.numpy.itemsize for dtype in types if dtype is not None}
+    return len(types) == 2 and len(sizes) == 1 and target.dtype is not DType.BOOL
 
 
 def _moves_nothing(node: Node, shape: tuple[Dim, ...]) -> bool:

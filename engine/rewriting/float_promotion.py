@@ -183,6 +183,8 @@ class _Scope:
             self._promote_control(node)
         elif not operands and not any(self.half(v) for v in node.outputs):
             self.nodes.append(node)
+        elif node.op == "BitCast":  # the bits are those of the model's own type
+            self._keep(node)
         elif node.op in _CASTS:
             self._promote_cast(node)
         elif operands and _moves(node, self.traits):

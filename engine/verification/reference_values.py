@@ -263,7 +263,11 @@ _ORDINARY_CODES = frozenset(DType.from_numpy(dtype).onnx for dtype in _ORDINARY)
 
 
 def apply(op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Any], outputs: int) -> list[Any]:
-    """Return the outputs of an operator. Raises `Undefined`."""
+    """Return the outputs of an operator. Raises `Undefined`.
+
+    An optional is its value, as in ONNX Runtime; the reference makes a list of it."""
+    if op == "Optional" and arrays and arrays[0] is not None:
+        return [arrays[0]]
     with np.errstate(all="ignore"):
         try:
             if op == "QuantizeLinear" and (whole := folding.quantized(attrs, arrays)) is not None:
