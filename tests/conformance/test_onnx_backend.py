@@ -122,4 +122,7 @@ def compare(ours: Any, theirs: Any, case: Case) -> None:
             np.testing.assert_array_equal(ours, theirs)
         else:
             kind = np.complex128 if theirs.dtype.kind == "c" else np.float64
-            np.testing.assert_allclose(ours.astype(kind), theirs.astype(kind), rtol=case.rtol, atol=case.atol)
+            atol = case.atol
+            if "dft" in case.name:  # parts that cancel are the rounding of the largest ones, in the reference too
+                atol = max(atol, 1e-7 * float(np.abs(theirs).max(initial=0)))
+            np.testing.assert_allclose(ours.astype(kind), theirs.astype(kind), rtol=case.rtol, atol=atol)
