@@ -249,43 +249,45 @@ V_INLINE real vhmin_nan(vf a) { return vm_any(vnan(a)) ? __builtin_nanf("") : vh
 /* a with the sign of b; a must not be negative */
 V_INLINE vf v_with_sign(vf a, vf b) { return (vf)((vi)a | ((vi)b & (int32_t)0x80000000)); }
 
+/* Adding it rounds to a whole number n, which the low bits of the sum then hold: shorter than a conversion, and above 9 bits
+ * nothing is left of the sum when they are shifted to the exponent. For |n| below 2^22. */
+#define V_ROUNDING 12582912.0f
+
 /* p * 2^n for whole n and p near 1, rounded once where the result is denormal; n in -160 .. 160, or in -150 .. 100.
  * v_scale_normal: n in -126 .. 100, and 0 for -126. What is too small to be normal counts for nothing beside the largest
- * term of a softmax, and on Intel's cores arithmetic on it takes over a hundred cycles. */
+ * term of a softmax, and on Intel's cores arithmetic on it takes over a hundred cycles. n is given as n + V_ROUNDING. */
 #ifdef V_AVX512
-V_INLINE vf v_scale(vf p, vf n) { return (vf)_mm512_scalef_ps((__m512)p, (__m512)n); }
-V_INLINE vf v_scale_low(vf p, vf n) { return v_scale(p, n); }
-V_INLINE vf v_scale_normal(vf p, vf n) {
+V_INLINE vf v_scale(vf p, vf sum) { return (vf)_mm512_scalef_ps((__m512)p, (__m512)(sum - V_ROUNDING)); }
+V_INLINE vf v_scale_low(vf p, vf sum) { return v_scale(p, sum); }
+V_INLINE vf v_scale_normal(vf p, vf sum) {
+  const vf n = sum - V_ROUNDING;
   const vm normal = _mm512_cmp_ps_mask((__m512)n, _mm512_set1_ps(-126.0f), _CMP_NLE_UQ); /* or NaN */
   return (vf)_mm512_maskz_scalef_ps(normal, (__m512)p, (__m512)n);
 }
 #else
-V_INLINE vf v_scale(vf p, vf n) {
-  vi whole = v_nearest(n), half = whole >> 1;
+V_INLINE vf v_scale(vf p, vf sum) {
+  vi whole = (vi)sum - 0x4b400000, half = whole >> 1;
   vf first = (vf)((half + 127) << 23), second = (vf)((whole - half + 127) << 23);
   return p * first * second;
 }
-V_INLINE vf v_scale_low(vf p, vf n) { return p * (vf)((v_nearest(n) + 153) << 23) * 0x1p-26f; }
-V_INLINE vf v_scale_normal(vf p, vf n) { return (p + p) * (vf)((v_nearest(n) + 126) << 23); }
+V_INLINE vf v_scale_low(vf p, vf sum) { return p * (vf)(((vi)sum + 153) << 23) * 0x1p-26f; }
+V_INLINE vf v_scale_normal(vf p, vf sum) { return (p + p) * (vf)(((vi)sum + 126) << 23); }
 #endif
 
-/* exp(r) - 1 for |r| <= ln(2) / 2 */
-V_INLINE vf v_expm1_core(vf r) {
-  vf p = vset1(1.9875691500e-4f);
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  return p * (r * r) + r;
+/* exp(r) for |r| <= ln(2) / 2. The polynomial of exp(r) - 1 - r is fitted by weighted least squares with Lawson's
+ * reweighting, its error is below 2^-27. It is summed in halves (Estrin): cores that look few instructions ahead wait for
+ * chains of them, not for their number. */
+V_INLINE vf v_exp_near(vf r) {
+  vf r2 = r * r, high = 8.369418792e-3f * r + 4.166845605e-2f;
+  vf p = (1.381314476e-3f * r2 + high) * r2 + (1.666651517e-1f * r + 4.999999404e-1f);
+  return (p * r2 + r) + 1.0f;
 }
 
 /* exp(r) for x = n * ln(2) + r, n the whole number nearest to x / ln(2); ln(2) in two parts so that r is exact */
-V_INLINE vf v_exp_core(vf x, vf *n) {
-  *n = vround(x * 1.44269504088896341f);
-  vf r = x - *n * 0.693359375f;
-  r = r - *n * -2.12194440e-4f;
-  return v_expm1_core(r) + 1.0f;
+V_INLINE vf v_exp_core(vf x, vf *sum) {
+  *sum = x * 1.44269504088896341f + V_ROUNDING;
+  vf n = *sum - V_ROUNDING, r = x - n * 0.693359375f;
+  return v_exp_near(r - n * -2.12194440e-4f);
 }
 V_INLINE vf vexp(vf x) {
   vf n, p = v_exp_core(vmax(vset1(-105.0f), vmin(vset1(90.0f), x)), &n);
@@ -306,10 +308,10 @@ V_INLINE vf vexp_normal(vf x) {
 /* 2^y for y <= 100, 0 below -125.5, y = n + r for whole n; the polynomial in halves (Estrin) */
 V_INLINE vf vexp2(vf y) {
   y = vmax(vset1(-126.0f), y);
-  vf n = vround(y), r = y - n, r2 = r * r;
+  vf sum = y + V_ROUNDING, r = y - (sum - V_ROUNDING), r2 = r * r;
   vf p = (5.550361655e-02f * r + 2.402265115e-01f) + (1.339043767e-03f * r + 9.618022773e-03f) * r2;
   p = 1.547183475e-04f * (r2 * r2) + p;
-  return v_scale_normal(p * r2 + (0.693147181f * r + 1.0f), n);
+  return v_scale_normal(p * r2 + (0.693147181f * r + 1.0f), sum);
 }
 
 /* log(x) = e ln(2) + log(m), x = 2^e m, m in [sqrt(1/2), sqrt(2)) */
@@ -395,8 +397,8 @@ V_INLINE vf vtanh(vf x) {
 /* 1 / (1 + exp(-x)) as t / (t + p) with exp(-x) = p / t and t a power of 2, so that small results keep their bits; the
  * numerator is 2^64 times t, which may be denormal */
 V_INLINE vf vsigmoid(vf x) {
-  vf n, p = v_exp_core(vmax(vset1(-40.0f), vmin(vset1(105.0f), -x)), &n);
-  vf t = (vf)((191 - v_nearest(n)) << 23);
+  vf n, p = v_exp_core(-vmin(vset1(40.0f), vmax(vset1(-105.0f), x)), &n);
+  vf t = (vf)((191 - (vi)n) << 23);
   return t / (t * 0x1p-64f + p) * 0x1p-64f;
 }
 
