@@ -35,6 +35,8 @@ Json = Any
 FORMAT = 11
 """Version of the bundle format; others are refused."""
 WEIGHTS = "weights.bin"
+_LARGE, _FETCHED = 1 << 21, 8192
+"""From this size on, weights are followed by as many bytes, as `MEMORY_HUGE` and `MEMORY_FETCHED` in `memory.h`."""
 
 
 class Weights:
@@ -60,11 +62,13 @@ class Weights:
         return {"dtype": dtype, "shape": list(array.shape), "offset": self._offsets[name]}
 
     def write(self, file: BinaryIO) -> None:
-        """Write all constants in order. Raises OSError."""
+        """Write all constants in order, and what kernels may prefetch behind the last one. Raises OSError."""
         for array in self._arrays:
             data = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             file.write(data.data)
             file.write(bytes(-(-(data.nbytes + SLACK) // ALIGNMENT) * ALIGNMENT - data.nbytes))
+        if self.size >= _LARGE:
+            file.write(bytes(_FETCHED))
 
 
 def read_constant(data: Json, weights: NDArray[np.uint8]) -> Constant:

@@ -13,14 +13,16 @@
 #define MEMORY_PAGE 4096
 #define MEMORY_CALLER 16              /* alignment of malloc and NumPy */
 #define MEMORY_OFFSET 64              /* see memory_place */
+#define MEMORY_FETCHED 8192           /* bytes behind a large buffer that kernels may prefetch: see k_fetch_until in kernel.h */
 
 /* Allocate at least `size` bytes and the slack, to be released with free(); NULL if that fails. Blocks of a huge page or
  * more start at one and request them, which many systems require: fewer TLB misses. */
 static void *memory_take(size_t size) {
   void *block = NULL;
-  if (posix_memalign(&block, size >= MEMORY_HUGE ? MEMORY_HUGE : 64, size + MEMORY_SLACK)) return NULL;
+  const int huge = size >= MEMORY_HUGE;
+  if (posix_memalign(&block, huge ? MEMORY_HUGE : 64, size + (huge ? MEMORY_FETCHED : MEMORY_SLACK))) return NULL;
 #ifdef MADV_HUGEPAGE
-  if (size >= MEMORY_HUGE) madvise(block, (size + MEMORY_SLACK) / MEMORY_HUGE * MEMORY_HUGE, MADV_HUGEPAGE);
+  if (huge) madvise(block, (size + MEMORY_SLACK) / MEMORY_HUGE * MEMORY_HUGE, MADV_HUGEPAGE);
 #endif
   return block;
 }
