@@ -76,12 +76,13 @@ site: $(VENV)/.installed-dev
 	$(BIN)/zensical build --strict
 	$(BIN)/python docs/check_site.py build/site
 
-# The oracles that take hours: every rule tested and proved, and the checker's score on altered rules. And the tests that
-# need PyTorch, which those of every change do not install.
+# The oracles that take hours: every rule tested and proved, and the checker's score on rules of bug reports and on altered
+# rules. And the tests that need PyTorch, which those of every change do not install.
 nightly: $(VENV)/.installed-dev $(VENV)/.installed-bench
 	@mkdir -p build
 	$(BIN)/rewrite check rules/ --no-cache --json build/soundness.json
 	$(BIN)/python -m tests.nightly.soundness_page build/soundness.json
+	$(BIN)/python -m tests.nightly.reported_rules
 	$(BIN)/python -m tests.mutation --report docs/measurements/mutation.md
 	$(BIN)/python -m pip install --quiet cython
 	$(BIN)/python -m tests.nightly.emulated

@@ -45,6 +45,7 @@ from ..sampling.edits import enumerate_edits, retyped, sample_edit
 from ..sampling.instance import Instance
 from ..sampling.seeds import sample_pattern, seeds
 from ..sampling.subject import Subject, subjects
+from .coverage import Coverage
 from .report import DEFAULT, Budget, Counterexample, RuleReport
 from .run_instances import Outcome, run
 from .shrink import shrink
@@ -111,13 +112,15 @@ class _Tally:
             )
         return found
 
-    def notes(self, rule: ast.Rule) -> list[str]:
-        """Return what is worth knowing, such as a claim that may be too weak."""
+    def notes(self, rule: ast.Rule, coverage: Coverage) -> list[str]:
+        """Return what is worth knowing, such as a claim that may be too weak, or what was never tried."""
         known = {op for op in self.uncomputed if op in LEAVES or folding.by_numpy(op) or op in FLOAT64_KERNELS}
         never = sorted(self.uncomputed - known)
         found = [f"not computed on some instances: {', '.join(never)}"] if self.compared and never else []
-        if self.fired < 8 or self.counterexample is not None:
+        if self.fired < LEAST_FIRED or self.counterexample is not None:
             return found
+        if missing := coverage.missing():
+            found.append(f"never fired on {', '.join(missing)}")
         if rule.numerics != "exact" and self.compared and not self.bits["different"]:
             claim = "exact signed_zero" if self.bits["zeros"] else "exact"
             found.append(f"the two sides never differed in a bit: it may be `class {claim}`")
@@ -148,17 +151,19 @@ def check_rule(rule: ast.Rule, library: Library, *, budget: Budget = DEFAULT) ->
 
     `rule` need not be one of `library`, which defines the operators (`op` declarations)."""
     start, begun = time.perf_counter(), time.process_time()
-    tally = _Tally()
+    tally, coverage = _Tally(), Coverage()
     directions = subjects(rule, library)
     functions = reference_functions(_decisive(rule, library))
     with warnings.catch_warnings(), declared_operators(operators_of(library, {})), functions:
         warnings.simplefilter("ignore", RuntimeWarning)  # NumPy warns of overflow, which is wanted here
         for number, subject in enumerate(directions, start=1):
             until = begun + budget.seconds * number / len(directions)
-            _Search(subject, budget, tally, until, budget.instances * number // len(directions)).run()
+            search = _Search(subject, budget, tally, until, budget.instances * number // len(directions))
+            search.run()
+            coverage.add(subject, search.fired)
             if tally.counterexample is not None:
                 break
-        problems, notes = tuple(tally.problems()), tuple(tally.notes(rule))
+        problems, notes = tuple(tally.problems()), tuple(tally.notes(rule, coverage))
     return RuleReport(
         rule.name, rule.span.file, rule.span.line, " ".join((rule.numerics, *rule.relaxations)),
         2 if tally.counterexample is None and not problems else 1, tally.instances, tally.fired, tally.near_misses,
@@ -268,7 +273,16 @@ def confirmed(subject: Subject, outcomes: Sequence[Outcome], budget: Budget) -> 
         alone = run(subject, [outcome.instance], seed=budget.seed, seconds=_SATURATION_SECONDS).outcomes[0]
         if alone.difference is not None:
             return alone
-    return _bisected(subject, [o.instance for o in outcomes if o.built], budget) if different else None
+    if not different:
+        return None
+    if all(o.difference is not None and not np.size(o.difference.left) for o in different):
+        # all empty tensors of a type are one class, whichever instance they belong to
+        for outcome in [o for o in outcomes if o.built and o.fired and _is_empty(o.instance)][:EMPTY]:
+            alone = run(subject, [outcome.instance], seed=budget.seed, seconds=_SATURATION_SECONDS).outcomes[0]
+            if alone.difference is not None:
+                return alone
+        return None
+    return _bisected(subject, [o.instance for o in outcomes if o.built], budget)
 
 
 def _bisected(subject: Subject, instances: Sequence[Instance], budget: Budget) -> Outcome | None:

@@ -18,16 +18,18 @@ import numpy as np
 from ...engine.egraph.egraph import EGraph
 from ...engine.ir import symbolic
 from ...engine.ir.symbolic import Dim
+from ...engine.operators.folding.signed_extrema import swapped_zeros
 from ...engine.rewriting.evaluate import Evaluator
 from ...engine.rewriting.schedule import Plan, Repeat, Run
 from ...engine.saturation.saturate import Limits, Saturator
 from ...engine.verification.compare_forms import compare_forms, find_overflow, lowest_precision, same_bits
 from ...engine.verification.reference_values import Computed, Definitions, Undefined, Values
 from ...grammar.syntax import ast
+from ..sampling.edit import is_list
 from ..sampling.instance import Instance, static
 from ..sampling.subject import NOT_BUILT, Built, Subject
 from ..sampling.validity import invalid
-from ..sampling.values import SMALL, WIDE, Array, draw, trials
+from ..sampling.values import NEAR, SMALL, SWAPPED, WIDE, Array, draw, trials
 
 _ORIGINALS = 20
 """Maximum number of instances with the same constant for their result that are computed until one has a value."""
@@ -36,6 +38,10 @@ _SIZES = (3, 1, 2, 4, 5)
 _EMPTY_TRIALS = (-1, -2)
 """Numbers of two trials of instances with symbolic dims: all of these are 0 in the first, some in the second."""
 _BITS = ("same", "zeros", "different")
+_EXTREMA = ("Max", "Min", "Relu", "Clip", "MaxPool")
+"""Ends of names of operators that may return either one of two zeros."""
+_ANCHORS = 8
+"""Maximum number of constants, and of their products, around which numbers are drawn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,16 +171,20 @@ def _compare_classes(subject: Subject, batch: Batch, seed: int, repeats: int) ->
     styles = trials(rule.numerics, signed_zero="signed_zero" in rule.relaxations)
     open_ended = {id(o) for o in owners.values() if any(static(t.shape) is None for _, t in o.instance.tensors)}
     empty = [(number, SMALL) for number in _EMPTY_TRIALS if open_ended]  # small numbers, zeros among them
+    extrema = any(node.op.endswith(_EXTREMA) for node in egraph.nodes)
     for number, style in (*enumerate(styles * repeats), *empty):
+        if style == SWAPPED and not extrema:
+            continue
         values = Values(egraph, _inputs(batch, style, number, seed), subject.declared, definitions)
-        for root in changed:
-            owner = owners.get(root)
-            if owner is None or owner.difference is not None or (number < 0 and id(owner) not in open_ended):
-                continue
-            if style != WIDE or _has_ordinary_numbers(owner.instance):
-                for base in originals.get(root, [root])[:_ORIGINALS]:  # equal constants are one class
-                    if _compare_class(rule, values, number, by_rule, base, owner, wide=style == WIDE):
-                        break
+        with swapped_zeros(style == SWAPPED):
+            for root in changed:
+                owner = owners.get(root)
+                if owner is None or owner.difference is not None or (number < 0 and id(owner) not in open_ended):
+                    continue
+                if style != WIDE or _has_ordinary_numbers(owner.instance):
+                    for base in originals.get(root, [root])[:_ORIGINALS]:  # equal constants are one class
+                        if _compare_class(rule, values, number, by_rule, base, owner, wide=style == WIDE):
+                            break
 
 
 def _changed_classes(batch: Batch, rule: str) -> tuple[dict[int, None], set[int]]:
@@ -213,10 +223,23 @@ def _inputs(batch: Batch, style: str, number: int, seed: int) -> dict[str, Array
             plain = name.partition(".")[2]
             shape = tuple(_size(d, number) for d in tensor.shape)
             # a single number lies on one side of a bound only, so each instance draws another one
-            own = outcome.instance.key if math.prod(shape) == 1 or style == WIDE else ""
+            own = outcome.instance.key if math.prod(shape) == 1 or style in (WIDE, NEAR) else ""
+            anchors = _anchors(outcome.instance) if style == NEAR else ()
             rng = np.random.default_rng(zlib.crc32(f"{seed}:{plain}:{tensor.type}:{style}:{number}{own}".encode()))
-            arrays[name] = draw(tensor.dtype, shape, rng, style)
+            arrays[name] = draw(tensor.dtype, shape, rng, style, anchors)
     return arrays
+
+
+def _anchors(instance: Instance) -> list[float]:
+    """Return some numbers that the constants and attributes of an instance contain, and products of two of them.
+
+    A scale times a zero point is where a quantized tensor saturates."""
+    arrays = [t.array.reshape(-1)[:_ANCHORS] for _, t in instance.tensors if t.array is not None and not is_list(t)]
+    numbers = [float(v) for a in arrays if a.dtype.kind in "iufV" for v in a.astype(np.float64)]
+    numbers += [v for v in instance.operands.values() if isinstance(v, float)]
+    found = [v for v in dict.fromkeys(numbers) if math.isfinite(v) and v][:_ANCHORS]
+    products = [a * b for i, a in enumerate(found) for b in found[:i] if 1e-30 < abs(a * b) < 1e30]
+    return [*found, *products[:_ANCHORS]]
 
 
 def _size(dim: Dim, number: int) -> int:

@@ -14,12 +14,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from .coupled_edits import COUPLED_EDITS
 from .edit import Edit, Editing
 from .instance import Instance
 from .operand_edits import DTYPES, STRUCTURE_EDITS, VALUE_EDITS
 from .shape_edits import SHAPE_EDITS
 
-EDITS: tuple[Edit, ...] = (*SHAPE_EDITS, *VALUE_EDITS, *STRUCTURE_EDITS)
+EDITS: tuple[Edit, ...] = (*SHAPE_EDITS, *VALUE_EDITS, *STRUCTURE_EDITS, *COUPLED_EDITS)
 _TRIES = 12
 _LARGEST = 4096
 """Maximum number of elements of a tensor in a sampled instance."""

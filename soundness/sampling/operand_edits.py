@@ -12,7 +12,7 @@ from ...engine.ir.graph import DType
 from ...engine.ir.values import OpRef, RestRef
 from ...engine.operators.schemas import attributes_of, normalize_attrs
 from ...grammar.syntax import ast
-from .edit import Edit, Editing, is_list, places_of_constants, places_of_tensors, whole
+from .edit import Edit, Editing, data, is_list, places_of_constants, places_of_tensors, whole
 from .instance import Instance, Slot, Tensor, Term, cast, filled, retype, static
 from .subject import literal_value
 from .values import EXTREME, PLAIN, SMALL, SPECIAL, draw_attribute, draw_operator, every_value, modes, operators_of
@@ -103,7 +103,7 @@ def _fill(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> I
         return
     numbers = [*dict.fromkeys((*editing.subject.numbers, 0.0, 1.0))][:6]
     numbers += [] if numerics == "fast" else [np.inf, -np.inf]
-    numbers += [-0.0] if numerics == "exact" else []
+    numbers += [-0.0, *_limits(tensor.dtype)] if numerics == "exact" else []
     for number in numbers if tensor.dtype.is_float else [n for n in numbers if np.isfinite(n)]:
         with np.errstate(all="ignore"):
             array = np.full(shape, number).astype(tensor.dtype.numpy)  # -1 is the largest of unsigned integers, too
@@ -111,6 +111,11 @@ def _fill(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> I
         yield changed
         others = [(s, t.dtype, t.array.shape) for s, t in instance.tensors if t.array is not None and s != slot]
         yield changed.replace_tensors({other: editing.drawn(dtype, size) for other, dtype, size in others})
+
+
+def _limits(dtype: DType) -> list[float]:
+    """Return the largest finite number of a float type that NumPy has."""
+    return [float(np.finfo(np.dtype(dtype.numpy.name)).max)] if dtype in (DType.F16, DType.F32, DType.F64) else []
 
 
 def _one_element(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> Iterator[Instance]:
@@ -251,6 +256,12 @@ def _lists(items: list[int], ranks: list[int], editing: Editing) -> Iterator[lis
             yield [*items[:at], number, *items[at + 1 :]]
     for at in range(len(items) - 1):
         yield [*items[:at], items[at + 1], items[at], *items[at + 2 :]]
+    for at, value in enumerate(items):  # as many in total, in more parts or in fewer
+        if value > 0:
+            yield [*items[:at], value - 1, 1, *items[at + 1 :]]
+            yield [*items[:at], value - 1, *items[at + 1 :], 1]
+        if at:
+            yield [*items[: at - 1], items[at - 1] + value, *items[at + 1 :]]
     half = len(items) // 2
     for one, other in itertools.permutations(range(len(items)), 2):
         if len(items) <= 6 or abs(one - other) in (1, half):  # neighbors, or begin and end of one axis
@@ -288,11 +299,22 @@ def _rest(editing: Editing, instance: Instance, name: str, op: str) -> Iterator[
         drawn = [draw_attribute(op, attribute, rank, editing.rng) for _ in range(3)]
         for value in every_value(op, attribute, rank) or drawn:
             if value is not None:
-                yield instance.replace(**{name: RestRef({**attrs, attribute: value})})
+                changed = instance.replace(**{name: RestRef({**attrs, attribute: value})})
+                yield changed
+                if attribute == "pads":
+                    yield _larger_image(editing, changed)
     for other in ("strides", "dilations"):
         if rank > 2 and {"pads", other} <= set(attributes):
             together = {"pads": (1,) * (2 * (rank - 2)), other: (2,) * (rank - 2)}
             yield instance.replace(**{name: RestRef({**attrs, **together})})
+
+
+def _larger_image(editing: Editing, instance: Instance) -> Instance:
+    """Return the instance with one more place along each axis of an image: where steps leave some out, padding does not
+    always make the result larger."""
+    found = [(s, t) for s, t in data(instance) if len(t.shape) > 2][:1]
+    sizes = {s: (*t.shape[:2], *(d + 1 if isinstance(d, int) else d for d in t.shape[2:])) for s, t in found}
+    return editing.resized(instance, sizes)
 
 
 # --- optional inputs ---

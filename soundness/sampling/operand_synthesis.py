@@ -208,6 +208,13 @@ def _concat(site: Site) -> Shape | None:
     return (*known[:axis], site.dim(), *known[axis + 1 :])
 
 
+def _scale(site: Site) -> Shape | None:
+    x = site.shape(0)
+    if site.index == 1 and x and site.rng.random() < 0.4:
+        return (x[site.axis(len(x), 1)],)
+    return (None, (), site.shape(1) or ())[min(site.index, 2)]
+
+
 _NOT_SCALAR = ("Softmax", "LogSoftmax", "Split", "Slice", "TopK", "ArgMax", "ArgMin", "CumSum")
 """Operators whose first input has an axis."""
 _SHAPES: dict[str, Callable[[Site], Shape | None]] = {
@@ -217,8 +224,7 @@ _SHAPES: dict[str, Callable[[Site], Shape | None]] = {
     **dict.fromkeys(("MaxPool", "AveragePool", "GlobalAveragePool", "GlobalMaxPool", "DepthToSpace", "SpaceToDepth"),
                     _image),
     **dict.fromkeys(_NOT_SCALAR, lambda site: None if site.index else site.some(max(site.rank, 1))),
-    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"),
-                    lambda site: (None, (), site.shape(1) or ())[min(site.index, 2)]),
+    **dict.fromkeys(("QuantizeLinear", "DequantizeLinear"), _scale),
     "Gather": lambda site: site.some(int(site.rng.integers(0, 3)) if site.index else max(site.rank, 1)),
     "Clip": lambda site: () if site.index else None,
 }  # fmt: skip
@@ -287,7 +293,9 @@ def _rows(site: Site, x: Shape) -> Any:
     if not x:
         return None
     size = max(x[site.axis(len(x))], 1)
-    count, kind = int(site.rng.integers(1, 4)), int(site.rng.integers(4))
+    count, kind = int(site.rng.integers(1, 4)), int(site.rng.integers(5))
+    if kind == 4:  # a matrix of indices has an axis of its own more, on which other axes depend
+        return site.rng.integers(-size, size, (count, count))
     if kind == 0:
         return int(site.rng.integers(-size, size))
     return list(range(size)) if kind == 1 else site.rng.integers(-size if kind == 2 else 0, size, count)

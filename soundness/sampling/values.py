@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,12 +15,15 @@ from ...engine.operators.schemas import attributes_of, normalize_attrs, signatur
 Array = NDArray[Any]
 
 PLAIN, SPECIAL, LONE, EXTREME, SMALL, ZEROS, WIDE = "plain", "special", "lone", "extreme", "small", "zeros", "wide"
+SWAPPED, NEAR = "swapped", "near"
 """Styles of values.
 
 `plain`: ordinary. `special`: a third are NaN, infinities, zeros and ones. `lone`: a single NaN or infinity in some
 inputs, which shows how far it propagates. `extreme`: `special`, with the largest and smallest magnitudes. `small`:
-small whole numbers. `zeros`: mostly zeros of either sign. `wide`: a magnitude of its own for each tensor, anywhere in
-the type's range or where exponentials overflow."""
+small whole numbers. `zeros`: mostly zeros of either sign. `swapped`: the same, where extrema return the other one of
+two zeros. `wide`: a magnitude of its own for each tensor, anywhere in the type's range or where exponentials overflow.
+`near`: multiples of the instance's own constants, and numbers that differ little from these or from each other, so that
+they lie on either side of bounds, saturate, and become equal when they are rounded."""
 
 _SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0)
 _EXTREMES = {
@@ -37,18 +40,28 @@ other types have the range of single precision."""
 def trials(numerics: str, *, signed_zero: bool = False) -> tuple[str, ...]:
     """Return the styles on which a numerics class must hold; `signed_zero` says that the sign of zeros may change."""
     if numerics == "exact":
-        return (PLAIN, SPECIAL, LONE, EXTREME, SMALL, *(() if signed_zero else (ZEROS,)))
-    return (PLAIN, SPECIAL, LONE, SMALL, WIDE, WIDE, WIDE) if numerics == "reassoc" else (PLAIN, SMALL)
+        return (PLAIN, SPECIAL, LONE, EXTREME, SMALL, NEAR, *(() if signed_zero else (ZEROS, SWAPPED)))
+    return (PLAIN, SPECIAL, LONE, SMALL, NEAR, WIDE, WIDE, WIDE) if numerics == "reassoc" else (PLAIN, SMALL, NEAR)
 
 
-def draw(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, style: str = PLAIN) -> Array:
-    """Draw an array of a type in a style."""
+_FACTORS = (1.0, 1.0, 0.5, 1.5, 2.0, -1.0, -1.5, 1 + 2.0**-4, 1 - 2.0**-8, 1 + 2.0**-12, 1 - 2.0**-22, 1 + 2.0**-40)
+"""Factors of the constants that `near` draws around."""
+
+
+def draw(
+    dtype: DType,
+    shape: tuple[int, ...],
+    rng: np.random.Generator,
+    style: str = PLAIN,
+    anchors: Sequence[float] = (),
+) -> Array:
+    """Draw an array of a type in a style; `near` draws around the anchors, if there are any."""
     if dtype is DType.BOOL:
         return np.asarray(rng.random(shape) < 0.5)
     if dtype is DType.STRING:
         return np.asarray(rng.choice(np.array(["a", "b", "ab"], dtype=object), shape), dtype=object)
     if not dtype.is_float:
-        return _integers(dtype, shape, rng, style)
+        return _integers(dtype, shape, rng, style, anchors)
     array = rng.standard_normal(shape) * 1.5
     if style == SMALL:
         array = rng.integers(-2, 3, shape).astype(np.float64)
@@ -58,7 +71,9 @@ def draw(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, style: 
             array = rng.choice((-1, 1)) * rng.uniform(0.9, 1.2, shape) * logarithm
         else:
             array *= 2.0 ** rng.uniform(-exponent, exponent)
-    if style == ZEROS:
+    if style == NEAR:
+        array = rng.choice(anchors or (1.0, 2.0), shape) * rng.choice(_FACTORS, shape)
+    if style in (ZEROS, SWAPPED):
         array = rng.choice((-0.0, -0.0, 0.0, 1.0), shape)
     if style == LONE and array.size and rng.random() < 0.6:
         array.reshape(-1)[int(rng.integers(array.size))] = rng.choice(_SPECIAL[:3])
@@ -74,7 +89,13 @@ def draw(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, style: 
         return np.asarray(array.astype(dtype.numpy))
 
 
-def _integers(dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, style: str) -> Array:
+def _integers(
+    dtype: DType, shape: tuple[int, ...], rng: np.random.Generator, style: str, anchors: Sequence[float] = ()
+) -> Array:
+    if style == NEAR and anchors and dtype.bits >= 8:
+        limits = np.iinfo(np.dtype(dtype.numpy.name))
+        near = rng.choice(anchors, shape) * rng.choice((1, 1, 2, -1), shape) + rng.integers(-1, 2, shape)
+        return np.asarray(np.clip(near, max(limits.min, -(2**62)), min(limits.max, 2**62)).astype(dtype.numpy))
     low, high = (-4, 5) if style == PLAIN else (-2, 3)
     array = rng.integers(low if dtype.value[0] == "i" else 0, high, shape)
     if style not in (SPECIAL, EXTREME) or not array.size or dtype.bits < 8:
@@ -141,6 +162,11 @@ def every_value(op: str, name: str, rank: int) -> tuple[AttrValue, ...] | None:
         return None
     if name == "axis":
         return tuple(range(-rank, rank)) if rank else (0,)
+    if (
+        name == "pads" and rank > 2
+    ):  # at one end only, a window covers other elements than with as much at the other end
+        n = rank - 2
+        return ((1,) * 2 * n, (1,) * n + (0,) * n, (0,) * n + (1,) * n, (1,) + (0,) * (2 * n - 1), (2, 1) * n)
     if name in ("start", "end"):
         return (0, 1, 2, -1)
     if formal.kind == "INT":
