@@ -14,6 +14,7 @@ from .equality.equality import equal
 from .equality.smt import Claim
 from .execution.expressions import Postponed
 from .execution.symbolic_run import Run
+from .hazards import check_hazards
 from .paths import element_types
 from .paths.path import Failed, NotModeled, Path, explore
 from .paths.step_budget import OutOfTime, StepBudget
@@ -179,6 +180,8 @@ class Attempt:
 
     def proof(self) -> Proof | NotProved:
         """Try a proof element by element, then one with abstract bounds of slices, then one by rank."""
+        for left, right in directions(self.rule):
+            check_hazards(self.rule, left, right)
         try:
             with self.meter.share(POINTWISE):
                 return self._proof(self._all_groups(0, "pointwise"), elementwise=True)

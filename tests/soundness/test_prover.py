@@ -25,6 +25,13 @@ rule wrong_reshape       Transpose(x, perm: p) => reshape(x, [dim(x, i) for i in
 rule reshape_transpose   Reshape(Transpose(x, perm: [1, 0]), t, ..a) => Reshape(x, t, ..a) class exact
 rule converted_integer   IsNaN(Cast(x, to: t, ..)) => full(shape(x), 0, bool) given x: integer class exact
 rule converted_by_name   IsNaN(Cast(x, to: f8e4m3fn, ..)) => full(shape(x), 0, bool) given x: integer class exact
+rule softmax_overflows   Softmax(x, axis: a) => Exp(x) / ReduceSum(Exp(x), [a], keepdims: 1) given x: float class reassoc
+rule softplus_overflows  Softplus(x) => Log(Exp(x) + 1.0) given x: f32 class reassoc
+rule quotient_of_all     Slice(x, b, e, [0], [1]) / Slice(y, b, e, [0], [1]) => Slice(x / y, b, e, [0], [1]) given x, y: i64[_] class exact
+rule operator_of_all     elementwise f(Slice(x, b, e, a, s), Slice(y, b, e, a, s)) => Slice(f(x, y), b, e, a, s)
+                         where shape(x) == shape(y) class exact
+rule gelu_attributes     Gelu(x, ..) => Gelu(x) class reassoc
+rule isinf_attributes    IsInf(x, ..) => IsInf(x) class exact
 rule copied_dims         Reshape(Reshape(x, s), t) => Reshape(x, t) class exact
 rule slice_off_by_one    Slice(Slice(x, b, e, a, s), c, f, a, t)
                            => Slice(x, [ints(b)[0] + ints(c)[0]], [min(ints(e)[0], ints(b)[0] + ints(f)[0] + 1)], a, s)

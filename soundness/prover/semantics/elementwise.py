@@ -55,6 +55,12 @@ def _attributes(attrs: Attrs) -> tuple[object, ...]:
             return (("fmod", attrs.option("fmod", (0, 1))),)
         case "LeakyRelu" | "Elu" | "Celu" | "ThresholdedRelu" | "Swish":
             return (("alpha", attrs.real("alpha")),)
+        case "Gelu":
+            return (("approximate", attrs.option("approximate", ("none", "tanh"))),)
+        case "IsInf":
+            if 0 in (attrs.option("detect_negative", (0, 1)), attrs.option("detect_positive", (0, 1))):
+                raise NotModeled("IsInf of one sign")
+            return ()
         case "HardSigmoid":
             return (("alpha", attrs.real("alpha")), ("beta", attrs.real("beta")))
     return attrs.key()
