@@ -82,9 +82,9 @@ def _traits(call: ast.Call, operands: Mapping[str, Any]) -> Iterator[tuple[str, 
             yield f"a batch in {op}", rank > 2
     if op == "Reshape" and len(names) > 1 and names[0] and names[1]:
         x, target = operands.get(names[0]), numbers_of(operands.get(names[1]))
-        known = isinstance(x, Tensor) and target is not None
-        yield "a Reshape that splits an axis", known and len(target or ()) > len(x.shape)
-        yield "a Reshape that merges axes", known and len(target or ()) < len(x.shape)
+        more = len(target) - len(x.shape) if isinstance(x, Tensor) and target is not None else 0
+        yield "a Reshape that splits an axis", more > 0
+        yield "a Reshape that merges axes", more < 0
     if call.rest is not None and call.rest.name is not None:
         own = {a.name for a in call.attributes}
         rest = operands.get(call.rest.name)
