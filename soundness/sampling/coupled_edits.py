@@ -42,7 +42,8 @@ def with_numbers(value: Any, numbers: Numbers) -> Any:
     if isinstance(value, Tensor):
         assert value.array is not None
         shape = value.array.shape if value.array.ndim == 0 else (len(numbers),)
-        return Tensor.of(np.array(numbers, np.int64).astype(value.array.dtype).reshape(shape))
+        wide = [min(max(number, -(2**63)), 2**63 - 1) for number in numbers]
+        return Tensor.of(np.array(wide, np.int64).astype(value.array.dtype).reshape(shape))
     return numbers if isinstance(value, list) else numbers[0]
 
 

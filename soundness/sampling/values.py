@@ -94,7 +94,8 @@ def _integers(
 ) -> Array:
     if style == NEAR and anchors and dtype.bits >= 8:
         limits = np.iinfo(np.dtype(dtype.numpy.name))
-        near = rng.choice(anchors, shape) * rng.choice((1, 1, 2, -1), shape) + rng.integers(-1, 2, shape)
+        ends = (limits.max, limits.max) if dtype.bits <= 16 else ()  # where neighbors become equal in coarse floats
+        near = rng.choice((*anchors, *ends), shape) * rng.choice((1, 1, 2, -1), shape) + rng.integers(-1, 2, shape)
         return np.asarray(np.clip(near, max(limits.min, -(2**62)), min(limits.max, 2**62)).astype(dtype.numpy))
     low, high = (-4, 5) if style == PLAIN else (-2, 3)
     array = rng.integers(low if dtype.value[0] == "i" else 0, high, shape)
