@@ -309,6 +309,17 @@ def _rest(editing: Editing, instance: Instance, name: str, op: str) -> Iterator[
             yield instance.replace(**{name: RestRef({**attrs, **together})})
 
 
+def _coarse(editing: Editing, instance: Instance, name: str, op: str) -> Iterator[Instance]:
+    """Let a result have a coarse type and fill a constant: different numbers may then become equal, or vanish."""
+    before = instance.operands.get(name)
+    attrs = before.attrs if isinstance(before, RestRef) else {}
+    for dtype in every_value(op, "output_dtype", 0) or () if "output_dtype" in attributes_of(op) else ():
+        changed = instance.replace(**{name: RestRef({**attrs, "output_dtype": dtype})})
+        for slot, tensor in places_of_constants(editing, changed):
+            if tensor.dtype.is_float:
+                yield from _fill(editing, changed, slot, tensor)
+
+
 def _larger_image(editing: Editing, instance: Instance) -> Instance:
     """Return the instance with one more place along each axis of an image: where steps leave some out, padding does not
     always make the result larger."""
@@ -468,6 +479,7 @@ VALUE_EDITS = (
 )
 STRUCTURE_EDITS = (
     Edit(_places_of_rests, _rest, weight=3, enumerated="all"),
+    Edit(_places_of_rests, _coarse, weight=1, enumerated="all"),
     Edit(_places_of_optional, _optional, weight=1, enumerated="all"),
     Edit(_places_of_optional, _given_optional, weight=1),
     Edit(_places_of_heads, _head, weight=3),
