@@ -48,6 +48,7 @@ K_INLINE void n_amx_release(void) { __asm__ volatile("tilerelease"); }
 #define N_AMX_EVEN(at) const char *const at = a; a += a_step;
 #define N_AMX_TABLE(at) const char *const at = a + *a_step++;
 #define N_AMX_PREFETCH \
+  _Pragma("GCC unroll 1") /* a bound of the pace may be known, but few lines are fetched */ \
   for (int64_t p = 0; p < pace; p += 64) __builtin_prefetch(next + p, 0, 2); \
   next += pace;
 #define N_AMX_TILES(fn, dot, Step, N_AMX_STEP) \
