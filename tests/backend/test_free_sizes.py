@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 import rewrite
 from rewrite.backend.ir.kernel_graph import Step
+from rewrite.engine.cost import machine
 from rewrite.errors import UserError
 
 RNG = np.random.default_rng(7)
@@ -112,7 +113,10 @@ def test_images_that_come_from_rows_of_pixels_are_not_transposed() -> None:
     check(model, program)
 
 
-def test_resizing_to_the_size_of_another_image_stays_channels_last() -> None:
+def test_resizing_to_the_size_of_another_image_stays_channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The choice is that of a machine with vectors of 16 floats."""
+    sizes, rates = (48 << 10, 2 << 20, 32 << 20), (200e9, 90e9, 45e9, 18e9)
+    monkeypatch.setattr(machine, "default", lambda: machine.Machine("", "avx512", 100e9, sizes, rates))
     model = network(
         """a = Conv(x, w0) b = Conv<pads = [1, 1, 1, 1], group = 64>(a, w1)
         c = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(b, w2) d = Conv<pads = [1, 1, 1, 1], group = 64>(c, w1)
