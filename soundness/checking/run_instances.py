@@ -183,10 +183,18 @@ def _compare_classes(subject: Subject, batch: Batch, seed: int, repeats: int) ->
                 owner = owners.get(root)
                 if owner is None or owner.difference is not None or (number < 0 and id(owner) not in open_ended):
                     continue
+                if style == SWAPPED and _may_fold_zeros(owner.instance):
+                    continue
                 if style != WIDE or _has_ordinary_numbers(owner.instance):
                     for base in originals.get(root, [root])[:_ORIGINALS]:  # equal constants are one class
                         if _compare_class(rule, values, number, by_rule, base, owner, wide=style == WIDE):
                             break
+
+
+def _may_fold_zeros(instance: Instance) -> bool:
+    """Whether an extremum of constants may have been folded, which took the usual one of two zeros."""
+    constants = [t.array for _, t in instance.tensors if t.array is not None]
+    return len(constants) == len(instance.tensors) or any((array == 0).any() for array in constants)
 
 
 def _changed_classes(batch: Batch, rule: str) -> tuple[dict[int, None], set[int]]:
