@@ -40,7 +40,7 @@ class Reported:
 
 
 def chosen(name: str, one_in: int) -> bool:
-    """Whether a rule belongs to the share that every run tests: one in so many, whatever rules come or go."""
+    """Whether a rule belongs to the share that every run tests; other rules do not change that."""
     return zlib.crc32(name.encode()) % one_in == 0
 
 
