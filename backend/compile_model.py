@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,28 +37,104 @@ def compile_model(
 
     parse_targets(target)  # a wrong name is reported before the work begins
     threads, records = threads or usable_cores(), recorded()
-    if may_be_cached(model, options, threads, target, records):
-        cached = _cached(model, options, threads, target, records)
+    identity = ProgramIdentity.of(model, options, threads, target, records)
+    if identity is not None and identity.may_be_cached():
+        cached = _cached(identity, threads)
         if cached is not None:
             return cached
     from ..engine.saturation import child_process
 
     # The weights of a detached model may change as soon as it is compiled: its key must not be computed later.
-    key = partial(program_key, model, options, threads, target, records)
-    detached_key = key() if isinstance(model, DetachedModel) else None
-    before = _state(model)
+    detached_key = identity.key() if identity is not None and isinstance(model, DetachedModel) else None
     with child_process.start() as child:  # before the imports, which take as long as its own
         from ..engine.optimizer import optimize
 
         optimized = optimize(model, options, preloading(progress, target), child)
     program = compile_optimized(optimized, threads=threads, target=target, progress=progress, records=records)
-    if detached_key is not None and is_repeatable(optimized.report):
+    if identity is not None and is_repeatable(optimized.report):
         from .bundle.program_cache import ProgramCache
 
-        ProgramCache().add(detached_key, program)
-    elif is_repeatable(optimized.report):
-        _cache(program, model, before, key)
+        if isinstance(model, DetachedModel):
+            if detached_key is not None:
+                ProgramCache().add(detached_key, program)
+        else:
+            ProgramCache().add_in_background(identity.unchanged_key, program)
     return program
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramIdentity:
+    """What decides about the program of a model, as it was when asked for: changes made while it is compiled show.
+
+    Attributes:
+        model: a file, the contents of one, or a model whose weights are elsewhere.
+        state: the model's file as it was; None for other models.
+        settings: of the engine and the backend, tuned kernels included.
+        rules: the texts of all rule files by path.
+        rule_files: the files that they were read from and that may use others.
+    """
+
+    model: Path | bytes | DetachedModel
+    state: FileState | None
+    settings: Mapping[str, Any]
+    rules: Mapping[str, str]
+    rule_files: tuple[str | PathLike[str], ...]
+
+    @classmethod
+    def of(
+        cls, model: Any, options: Options, threads: int, target: str, records: Records | None = None
+    ) -> ProgramIdentity | None:
+        """Return the identity of a program for this CPU; None if it cannot be cached, as that of a `ModelProto`.
+
+        `records` of tuned kernels are those of now if None.
+        Raises `UserError` for rule files that cannot be read."""
+        from .ir.target import parse_targets, runs_here
+
+        if not any(map(runs_here, parse_targets(target))):  # what is cached is loaded, and this CPU could not run it
+            return None
+        found = Path(model) if isinstance(model, str | PathLike) else model
+        if not (found.is_file() if isinstance(found, Path) else isinstance(found, bytes | DetachedModel)):
+            return None
+        state = FileState.of(found) if isinstance(found, Path) else None
+        settings = {"threads": threads, "target": target, "schedules": (records or recorded()).digest}
+        files = tuple(options.rules)
+        return cls(found, state, {**options.key(), **settings}, _texts(files), files)
+
+    def may_be_cached(self) -> bool:
+        """Whether the cache may have the program, without reading the model."""
+        from .bundle.program_cache import ProgramCache
+
+        with contextlib.suppress(OSError):  # reported where the model is read
+            return ProgramCache().may_have(self.model, self.settings, self.rules)
+        return False
+
+    def key(self) -> str | None:
+        """Return the program's key in the cache, None if it cannot be cached."""
+        from .bundle.program_cache import ProgramCache
+
+        with contextlib.suppress(OSError):  # as above
+            return ProgramCache().key(self.model, self.settings, self.rules)
+        return None
+
+    def is_unchanged(self) -> bool:
+        """Whether the files of the model and of the rules are as they were."""
+        with contextlib.suppress(UserError):  # a rule file is gone
+            return (self.state is None or self.state.is_unchanged()) and _texts(self.rule_files) == self.rules
+        return False
+
+    def unchanged_key(self) -> str | None:
+        """Return the key, None if a file has changed: the program may be that of the old file or of the new one."""
+        found = self.key()
+        return found if self.is_unchanged() else None
+
+
+def _texts(rule_files: Sequence[str | PathLike[str]]) -> Mapping[str, str]:
+    """Return the texts of rule files and of all that they use, by path. Raises `UserError`."""
+    if not rule_files:
+        return {}
+    from ..grammar.library.load import sources  # takes longer to import than a small program to load
+
+    return sources(map(Path, rule_files))
 
 
 def recorded() -> Records:
@@ -68,12 +144,12 @@ def recorded() -> Records:
     return RecordFile().read()
 
 
-def _cached(model: Any, options: Options, threads: int, target: str, records: Records) -> Program | None:
-    """Return the program of a model from the cache, None if it is not there."""
+def _cached(identity: ProgramIdentity, threads: int) -> Program | None:
+    """Return a program from the cache, None if it is not there."""
     from .bundle.program_cache import ProgramCache
 
     with ThreadPoolExecutor(1) as pool:  # hashes the model while this thread imports what runs a program
-        hashed = pool.submit(program_key, model, options, threads, target, records)
+        hashed = pool.submit(identity.key)
         from .bundle import load_bundle  # noqa: F401
         from .runtime.fallback import warn_of_fallbacks
 
@@ -82,23 +158,6 @@ def _cached(model: Any, options: Options, threads: int, target: str, records: Re
     if cached is not None:
         warn_of_fallbacks(cached.fallbacks())
     return cached
-
-
-def _cache(program: Program, model: Any, before: FileState | None, key: Callable[[], str | None]) -> None:
-    """Cache a program in the background, unless its model's file has changed since it was as in `before`."""
-    from .bundle.program_cache import ProgramCache
-
-    def unchanged_key() -> str | None:
-        found = key()
-        return found if before is None or before.is_unchanged() else None
-
-    if isinstance(model, str | PathLike | bytes):
-        ProgramCache().add_in_background(unchanged_key, program)
-
-
-def _state(model: Any) -> FileState | None:
-    """Return the present state of a model's file; None for other models."""
-    return FileState.of(Path(model)) if isinstance(model, str | PathLike) else None
 
 
 def compile_optimized(
@@ -122,52 +181,6 @@ def compile_optimized(
         progress=progress,
         schedules=(records or recorded()).schedules,
     )
-
-
-def program_key(model: Any, options: Options, threads: int, target: str, records: Records | None = None) -> str | None:
-    """Return the cache key of a program, that is compiled for this CPU; None for one of a `ModelProto`.
-
-    `records` of tuned kernels are those of now if None.
-    Raises `UserError` for rule files that cannot be read."""
-    from .bundle.program_cache import ProgramCache
-
-    identity = _identity(model, options, threads, target, records)
-    with contextlib.suppress(OSError):  # reported where the model is read
-        return ProgramCache().key(*identity) if identity is not None else None
-    return None
-
-
-def may_be_cached(model: Any, options: Options, threads: int, target: str, records: Records | None = None) -> bool:
-    """Whether the cache may have the program of a model, without reading the model.
-
-    Raises `UserError` for rule files that cannot be read."""
-    from .bundle.program_cache import ProgramCache
-
-    identity = _identity(model, options, threads, target, records)
-    with contextlib.suppress(OSError):  # as above
-        return identity is not None and ProgramCache().may_have(*identity)
-    return False
-
-
-def _identity(
-    model: Any, options: Options, threads: int, target: str, records: Records | None
-) -> tuple[Path | bytes | DetachedModel, Mapping[str, Any], Mapping[str, str]] | None:
-    """Return a model, the settings and the texts of rules by path that decide about its program; None if the program
-    cannot be cached."""
-    from .ir.target import parse_targets, runs_here
-
-    if not any(map(runs_here, parse_targets(target))):  # what is cached is loaded, and this CPU could not run it
-        return None
-    found = Path(model) if isinstance(model, str | PathLike) else model
-    if not (found.is_file() if isinstance(found, Path) else isinstance(found, bytes | DetachedModel)):
-        return None
-    rules: Mapping[str, str] = {}
-    if options.rules:
-        from ..grammar.library.load import sources  # takes longer to import than a small program to load
-
-        rules = sources(options.rules)
-    settings = {"threads": threads, "target": target, "schedules": (records or recorded()).digest}
-    return found, {**options.key(), **settings}, rules
 
 
 def is_repeatable(report: Report) -> bool:

@@ -16,6 +16,7 @@ from ..system.file_contents import FileState
 
 if TYPE_CHECKING:
     from ..backend.bundle.program_cache import CachedRun
+    from ..backend.compile_model import ProgramIdentity
     from ..engine.onnx_io.exporter import Portion
     from ..engine.report import Report
 
@@ -66,16 +67,16 @@ def find(key: str, *, verify: bool) -> Earlier | None:
 
 
 def store(
-    key: str, original: FileState, outputs: Mapping[str, Path], portions: Sequence[Portion],
+    key: str, identity: ProgramIdentity, outputs: Mapping[str, Path], portions: Sequence[Portion],
     report: Report, verdict: str, fallbacks: Mapping[str, int],
 ) -> None:  # fmt: skip
-    """Cache a run that wrote both outputs, unless another run might end differently or the model has changed.
+    """Cache a run that wrote both outputs, unless another might end differently or a file it depends on has changed.
 
     `portions` are those of the written model."""
     from ..backend.bundle.program_cache import ProgramCache
     from ..backend.compile_model import is_repeatable
 
-    if not is_repeatable(report) or not original.is_unchanged():  # the key may be that of another model
+    if not is_repeatable(report) or not identity.is_unchanged():  # the key may not be theirs
         return
     notes: dict[str, Any] = {"report": report.as_json(), "verdict": verdict, "fallbacks": fallbacks}
     ProgramCache().add_run(key, outputs["program"], outputs["onnx"], portions, notes)

@@ -51,10 +51,11 @@ class Job:
     @classmethod
     def of(cls, model: Any, sizes: dict[str, int], threads: int) -> Job:
         """Return the job for a model as it is now."""
-        from ..backend.compile_model import program_key
+        from ..backend.compile_model import ProgramIdentity
 
         stamp = _stamp(model)
-        return cls(model, sizes, threads, program_key(model, _options(sizes), threads, "native"), stamp)
+        identity = ProgramIdentity.of(model, _options(sizes), threads, "native")
+        return cls(model, sizes, threads, identity.key() if identity is not None else None, stamp)
 
     @property
     def options(self) -> Options:

@@ -30,6 +30,7 @@ from ..results import SCHEMA, timings_json, write_json, write_page
 from .bench import feeds_for, measure
 
 if TYPE_CHECKING:
+    from ...backend.compile_model import ProgramIdentity
     from ...backend.runtime.program import Program
     from ...backend.schedules.records import Records
     from ...engine.onnx_io.exporter import Portion
@@ -135,9 +136,10 @@ def command(
         show_log()
     with Stages(quiet=results.quiet) as stages:
         key = earlier = None
-        if run.may_be_cached() and not run.pictures:  # the cache has no graphs
+        identity = run.identity
+        if identity is not None and not run.pictures and identity.may_be_cached():  # the cache has no graphs
             stages("load", {})
-            key = run.key()
+            key = identity.key()
             earlier = replay.find(key, verify=verify) if key is not None else None
         done = _replay(run, earlier, stages) if earlier is not None else _make(run, stages)
         if outputs.c and "program" in done.targets:
@@ -145,8 +147,9 @@ def command(
     for stage, seconds in stages.seconds.items():
         done.report.seconds.setdefault(stage, seconds)
     done.show(results)
-    if run.caches and done.portions is not None and done.fallbacks is not None and (key := key or run.key()):
-        replay.store(key, run.original, done.targets, done.portions, done.report, done.verdict, done.fallbacks)
+    if identity is not None and done.portions is not None and done.fallbacks is not None:
+        if key := key or identity.key():
+            replay.store(key, identity, done.targets, done.portions, done.report, done.verdict, done.fallbacks)
     if done.error is not None:
         hint = "\n".join(filter(None, (done.error.hint, f"The optimized model was written: {done.targets['onnx']}")))
         raise UserError(f"the program could not be compiled: {done.error.message}", where=done.error.where, hint=hint)
@@ -154,8 +157,8 @@ def command(
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A run of the command as asked for, with `pictures` for a report; `caches` says whether its outputs are to be
-    cached. `records` are those of tuned kernels as it began."""
+    """A run of the command as asked for, with `pictures` for a report. `identity` is that of its outputs in the
+    cache, None if they cannot be cached. `records` are those of tuned kernels as it began."""
 
     model: Path
     original: FileState
@@ -166,22 +169,8 @@ class Run:
     verify: bool
     bench: bool
     pictures: bool
-    caches: bool
+    identity: ProgramIdentity | None
     records: Records
-
-    def may_be_cached(self) -> bool:
-        """Return whether the cache may have this run, by the size of the model; see `compile_model.may_be_cached`."""
-        from ...backend.compile_model import may_be_cached
-
-        return self.caches and may_be_cached(
-            self.model, self.options, self.threads, self.compilation.target, self.records
-        )
-
-    def key(self) -> str | None:
-        """Return the key of the outputs in the cache, None if the model cannot be cached."""
-        from ...backend.compile_model import program_key
-
-        return program_key(self.model, self.options, self.threads, self.compilation.target, self.records)
 
 
 @dataclass(slots=True)
@@ -258,7 +247,7 @@ def _job(
     bench: bool,
     pictures: bool,
 ) -> Run:
-    from ...backend.compile_model import recorded
+    from ...backend.compile_model import ProgramIdentity, recorded
     from ...backend.ir.target import parse_targets
     from ...system.file_contents import FileState
     from ...system.process_pool import usable_cores
@@ -270,8 +259,10 @@ def _job(
     options = rules.options(
         shapes=parse_shapes(compilation.shape), precision=compilation.precision, mapped=True, near_misses=pictures
     )
-    caches = targets.keys() == set(EMITTED) and compilation.keep_source is None
-    return Run(model, original, targets, options, threads, compilation, verify, bench, pictures, caches, recorded())
+    identity, records = None, recorded()
+    if targets.keys() == set(EMITTED) and compilation.keep_source is None:
+        identity = ProgramIdentity.of(model, options, threads, compilation.target, records)
+    return Run(model, original, targets, options, threads, compilation, verify, bench, pictures, identity, records)
 
 
 def _add_c(bundle: Path) -> None:

@@ -32,13 +32,14 @@ def command(
 def _warm(model: Path, threads: int | None, shapes: dict[str, int], numerics: Numerics, precision: str) -> bool:
     """Compile a model into the cache; return whether it was there. Raises UserError if it cannot be cached."""
     from ...backend.bundle.program_cache import ProgramCache
-    from ...backend.compile_model import compile_model, program_key
+    from ...backend.compile_model import ProgramIdentity, compile_model
     from ...engine.options import Options
     from ...system.process_pool import usable_cores
 
     options = Options.of(shapes=shapes, numerics=numerics, precision=precision)
     count, programs = threads or usable_cores(), ProgramCache()
-    key = program_key(model, options, count, "native")
+    identity = ProgramIdentity.of(model, options, count, "native")
+    key = identity.key() if identity is not None else None
     if key is None:
         raise UserError(
             "the program cannot be cached, since data is in files beside the model, or is too large for the cache",

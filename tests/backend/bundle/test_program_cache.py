@@ -15,10 +15,12 @@ import onnx.parser
 import pytest
 import rewrite
 from rewrite.backend.bundle.program_cache import ProgramCache
+from rewrite.backend.runtime.program import Program
 from rewrite.engine import optimizer
 from rewrite.system.store import Store
 
 MODEL = '<ir_version: 10, opset_import: ["" : 21]> g (float[N, 4] x) => (float[N, 4] y) { t = Exp(x) y = Relu(t) }'
+OWN_RULES = '"""Own rules."""\n\nrule own\n  Relu(Exp(x))  =>  Exp(x)\n  class fast\n'
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
 
 
@@ -95,6 +97,23 @@ def test_a_model_that_changes_while_it_is_compiled_is_not_cached(model: Path, mo
     np.testing.assert_allclose(again.run({"x": X})["y"], np.tanh(np.exp(X)), rtol=1e-6)
 
 
+def test_a_program_is_not_cached_under_rules_that_changed_since(
+    model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rules, add = tmp_path / "own.rules", ProgramCache.add_in_background
+    rules.write_text(OWN_RULES)
+
+    def late(self: ProgramCache, key: Callable[[], str | None], program: Program) -> None:
+        rules.write_text(OWN_RULES.replace("own", "other"))
+        add(self, key, program)
+
+    monkeypatch.setattr(ProgramCache, "add_in_background", late)
+    rewrite.compile(model, threads=1, rules=[rules])
+    monkeypatch.setattr(optimizer, "optimize", refuse)
+    with pytest.raises(AssertionError, match="optimized again"):
+        rewrite.compile(model, threads=1, rules=[rules])
+
+
 def test_a_model_compiled_before_starts_with_numpy_alone(model: Path) -> None:
     """Each of these takes longer to import than the program to load."""
     rewrite.compile(model, threads=1)
@@ -121,7 +140,7 @@ def test_any_other_setting_is_another_program(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
 ) -> None:
     rules = tmp_path / "own.rules"
-    rules.write_text('"""Own rules."""\n\nrule own\n  Relu(Exp(x))  =>  Exp(x)\n  class exact\n')
+    rules.write_text(OWN_RULES)
     given: dict[str, object] = {"threads": 1, "rules": [rules] if change == "rule file" else []}
     rewrite.compile(model, **given)  # type: ignore[arg-type]
     monkeypatch.setattr(optimizer, "optimize", refuse)
