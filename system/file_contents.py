@@ -49,6 +49,19 @@ def checksum_of(data: memoryview) -> str:
     return blake3(data).hexdigest()
 
 
+def checksum_of_file(path: Path) -> str:
+    """Return the hash of a file's contents, as `checksum_of`. The file is read, not mapped: it may be cut meanwhile.
+
+    Raises OSError."""
+    from blake3 import blake3
+
+    digest, buffer = blake3(), memoryview(bytearray(min(_CHUNK, os.path.getsize(path)) or 1))
+    with open(path, "rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            digest.update(buffer[:count])
+    return digest.hexdigest()
+
+
 def size_and_crc(path: Path) -> tuple[int, int]:
     """Return the size of a file and a CRC-32 over those of its 16 MiB chunks, computed by two threads.
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 from ...engine.onnx_io.detached_model import DetachedModel
 from ...errors import RewriteError, UserError
 from ...system import scoped
-from ...system.file_contents import checksum_of, copy_file, copy_range, size_and_crc
+from ...system.file_contents import checksum_of, checksum_of_file, copy_file, copy_range, size_and_crc
 from ...system.store import Store, code_stamp, content_key
 from ..ir.target import detect
 
@@ -38,6 +38,8 @@ _ROOMS = ("", "system", "grammar", "engine", "backend", "rules")
 _EXTERNAL = b"location"  # the key of an external tensor's entry that says which file it is in
 _PREFIX = 16
 """Digits at the start of a key that do not depend on the model's contents, only on its size and all else."""
+_READ = 64 << 20
+"""Size in bytes up to which a model is read rather than mapped."""
 _REST, _NOTES = "model.rest", "notes.json"
 Part = tuple[int, int]
 """A run of bytes in an optimized model: its offset in the original (-1: it is not from there) and its length."""
@@ -92,13 +94,17 @@ class ProgramCache:
         A model is a file, its contents, or a `DetachedModel`; `repr` of settings must tell them apart; rules are the
         texts of rule files by path. Raises OSError if the model cannot be read."""
         most = self._entries.limit // 2
+        checksum: str | None = None
         if isinstance(model, DetachedModel):
             size = model.nbytes
             checksum = model.checksum() if size <= most else None
+        elif isinstance(model, Path):
+            size = model.stat().st_size
+            if 0 < size <= most and not _may_be_elsewhere(_contents(model)):
+                checksum = checksum_of_file(model)
         else:
-            data = memoryview(model if isinstance(model, bytes) else _mapped(model))
-            size = len(data)
-            checksum = checksum_of(data) if 0 < size <= most and not _may_be_elsewhere(data) else None
+            size = len(model)
+            checksum = checksum_of(memoryview(model)) if 0 < size <= most and not _may_be_elsewhere(model) else None
         if checksum is None:
             return None
         context = _context(size, settings, rules)
@@ -215,19 +221,22 @@ def _checks(entry: Path) -> dict[str, tuple[int, int]]:
     return {path.relative_to(entry).as_posix(): size_and_crc(path) for path in files}
 
 
-def _mapped(path: Path) -> bytes | mmap.mmap:
-    """Map a file into memory. Never closed: an interrupt may leave parts of it in use. Raises OSError."""
+def _contents(path: Path) -> bytes | mmap.mmap:
+    """Return the contents of a file, mapped if it is large. Raises OSError.
+
+    What was mapped and is cut short meanwhile kills the process: small models are often written anew where they were,
+    large ones seldom, and only their structure is read from here. A map is never closed, as an interrupt may leave
+    parts of it in use."""
     with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
-            return b""
-        return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        size = os.fstat(file.fileno()).st_size
+        return file.read() if size <= _READ else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
 
 
-def _may_be_elsewhere(model: memoryview) -> bool:
+def _may_be_elsewhere(contents: bytes | mmap.mmap) -> bool:
     """Return whether a serialized model may have data in other files: `location` occurs outside of its weights."""
     from ...engine.onnx_io.protobuf_wire import Malformed, outside  # loads NumPy: `may_have` returns before that
 
     try:
-        return _EXTERNAL in outside(model)
+        return _EXTERNAL in outside(memoryview(contents))
     except Malformed:
         return True  # reading it reports the error

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from rewrite.system import file_contents
-from rewrite.system.file_contents import checksum_of, size_and_crc
+from rewrite.system.file_contents import checksum_of, checksum_of_file, size_and_crc
 
 DATA = bytes(range(251)) * 4000  # a megabyte, in no power of two
 
@@ -102,3 +102,10 @@ def test_every_byte_counts_in_a_hash_of_many() -> None:
 def test_large_data_are_hashed_by_blake3() -> None:
     expected = "6437b3ac38465133ffb63b75273a8db548c558465d79db03fd359c6cd5bd9d85"  # a test vector of its authors: "abc"
     assert checksum_of(memoryview(b"abc")) == expected
+
+
+@pytest.mark.parametrize("size", [0, 1, 999, 1000, 1001, 2500])
+def test_a_file_is_hashed_as_its_contents(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(file_contents, "_CHUNK", 1000)
+    (tmp_path / "a").write_bytes(DATA[:size])
+    assert checksum_of_file(tmp_path / "a") == checksum_of(memoryview(DATA[:size]))

@@ -97,6 +97,23 @@ def test_a_model_that_changes_while_it_is_compiled_is_not_cached(model: Path, mo
     np.testing.assert_allclose(again.run({"x": X})["y"], np.tanh(np.exp(X)), rtol=1e-6)
 
 
+def test_a_model_that_is_cut_short_while_it_is_hashed_kills_no_process(tmp_path: Path) -> None:
+    """A service may write its model anew as soon as `compile` has returned, while the program is cached."""
+    path = tmp_path / "m.onnx"
+    code = f"""
+import os, pathlib
+from rewrite.backend.bundle import program_cache
+def cut(contents):
+    os.truncate({str(path)!r}, 10)
+    return False
+program_cache._may_be_elsewhere = cut
+print(program_cache.ProgramCache().key(pathlib.Path({str(path)!r}), {{}}) is not None)
+"""
+    path.write_bytes(bytes(1 << 20))
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "True\n", "")
+
+
 def test_a_program_is_not_cached_under_rules_that_changed_since(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
