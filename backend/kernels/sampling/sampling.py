@@ -51,6 +51,20 @@ def lower_grid_sample(node: Node, ctx: Context) -> list[Step] | None:
     return [launch(Kernel("grid_sample", params), node, node.inputs, node.outputs, extents, work)]
 
 
+def _pooled(
+    node: Node, extents: Extents, images: tuple[Dim, ...], regions: Dim, result: tuple[int, int]
+) -> dict[str, object]:
+    """Return the template parameters of a pool of regions: the extents of images, and `result` rows and columns."""
+    names = ("batch", "channels", "height", "width")
+    return {
+        "rows": result[0],
+        "columns": result[1],
+        "scale": float_attr(node, "spatial_scale", 1.0),
+        **{name: extents(d) for name, d in zip(names, images, strict=True)},
+        "regions": extents(regions),
+    }
+
+
 @lowering_alone("RoiAlign", f64=True)
 def lower_roi_align(node: Node, ctx: Context) -> list[Step] | None:
     """All modes; data and regions of one element type."""
@@ -70,16 +84,9 @@ def lower_roi_align(node: Node, ctx: Context) -> list[Step] | None:
     params = {
         "mode": mode,
         "most": MOST,
-        "rows": rows,
-        "columns": columns,
         "ratio": ratio,
         "offset": 0.5 if half else 0.0,
-        "scale": float_attr(node, "spatial_scale", 1.0),
-        "batch": extents(x.shape[0]),
-        "channels": extents(x.shape[1]),
-        "height": extents(x.shape[2]),
-        "width": extents(x.shape[3]),
-        "regions": extents(images.shape[0]),
+        **_pooled(node, extents, x.shape, images.shape[0], (rows, columns)),
         "scratch": extents(scratch),
     }
     work = threads((images.shape[0], x.shape[1], rows, columns), 8 * max(ratio, 2) ** 2)
@@ -97,16 +104,7 @@ def lower_max_roi_pool(node: Node, ctx: Context) -> list[Step] | None:
     if regions.shape is None or len(regions.shape) != 2 or regions.shape[1] != 5 or len(pooled) != 2 or min(pooled) < 1:
         return None
     extents = Extents()
-    params = {
-        "rows": pooled[0],
-        "columns": pooled[1],
-        "scale": float_attr(node, "spatial_scale", 1.0),
-        "batch": extents(x.shape[0]),
-        "channels": extents(x.shape[1]),
-        "height": extents(x.shape[2]),
-        "width": extents(x.shape[3]),
-        "regions": extents(regions.shape[0]),
-    }
+    params = _pooled(node, extents, x.shape, regions.shape[0], (pooled[0], pooled[1]))
     work = threads((regions.shape[0], x.shape[1], *pooled), 32)
     return [launch(Kernel("max_roi_pool", params), node, node.inputs, node.outputs, extents, work)]
 
