@@ -149,6 +149,8 @@ class Values:
             lost = _canceled(arrays, typed[0])
         elif node.op in _SUMS and any(part.peak > _LARGE for part in parts):
             lost = _canceled([_magnitude(node, arrays)], typed[0])
+        elif node.op in ("Mul", "Div") and any(part.lost for part in parts):
+            lost = _amplified(node.op, arrays, [part.lost for part in parts])
         return Computed.after(parts, typed, lost)
 
     def _defined(self, handle: int, op: ast.Op | None, arrays: Sequence[Any]) -> Computed:
@@ -248,6 +250,19 @@ def _canceled(terms: Sequence[Any], total: Any) -> float:
             canceled = size[result < _CANCELED * size]  # a sum with an infinite term is not smaller than it
             found = max(found, float(canceled.max(initial=0.0)))
     return found
+
+
+def _amplified(op: str, arrays: Sequence[Any], lost: Sequence[float]) -> float:
+    """Return what became of magnitudes that the operands of a product or quotient lost.
+
+    The deviations of nearly equal numbers have few digits left; a normalization divides them by their small spread."""
+    if len(lost) < 2 or not all(map(_is_float, arrays)):
+        return 0.0
+    with np.errstate(all="ignore"):
+        one, two = (np.abs(array.astype(np.float64)) for array in arrays)
+        factors = [1 / two, np.zeros(1)] if op == "Div" else [two, one]
+        largest = [float(f[np.isfinite(f)].max(initial=0.0)) for f in factors]
+    return max(factor * magnitude if magnitude else 0.0 for factor, magnitude in zip(largest, lost, strict=True))
 
 
 _PARTIAL = frozenset({"Div", "Mod", "Pow", "Cast", "CastLike", "Gather", "GatherElements", "Reshape", "Split", "Tile"})
