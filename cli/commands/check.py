@@ -148,6 +148,9 @@ def _print(reports: Sequence[RuleReport], seconds: float, verbose: bool) -> None
     for report in reports if listed else ():
         for note in report.notes:
             out().print(f"[dim]note[/]  {report.name}: {note}", soft_wrap=True)
+    for report in reports if verbose else ():
+        for assumption in report.assumptions:
+            out().print(f"[dim]assumes[/]  {report.name}: {assumption}", soft_wrap=True, highlight=False)
     failed = sum(not report.ok for report in reports)
     tested, proved = (sum(r.ok and r.layer == layer for r in reports) for layer in (2, 3))
     sound = f"{len(reports) - failed} sound ({tested} tested, {proved} proved as well)"

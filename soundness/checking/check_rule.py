@@ -68,7 +68,7 @@ LEAST_FIRED, MANY = 8, 25
 MAX_ROUNDS = 40
 _SATURATION_SECONDS = 20.0
 _STORED = ("name", "numerics", "layer", "instances", "fired", "near_misses", "seconds", "problems", "notes", "proof",
-           "proved_seconds")  # fmt: skip
+           "proved_seconds", "assumptions")  # fmt: skip
 
 
 @dataclass
@@ -369,8 +369,11 @@ def prove_report(report: RuleReport, rule: ast.Rule, library: Library) -> RuleRe
 
     start = time.perf_counter()
     found = prove(rule, library)
-    proved = {"layer": 3, "proof": str(found)} if isinstance(found, Proof) else {"proof": f"not proved: {found.reason}"}
-    return dataclasses.replace(report, **proved, proved_seconds=time.perf_counter() - start)
+    seconds = time.perf_counter() - start
+    if not isinstance(found, Proof):
+        return dataclasses.replace(report, proof=f"not proved: {found.reason}", proved_seconds=seconds)
+    assumed = found.assumptions
+    return dataclasses.replace(report, layer=3, proof=str(found), proved_seconds=seconds, assumptions=assumed)
 
 
 # --- cached reports ---

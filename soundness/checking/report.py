@@ -70,7 +70,8 @@ class RuleReport:
 
     `layer` is the highest layer reached: 0 none, 1 static, 2 tested, 3 proved. Of the `instances`, the rule fired on
     `fired`; `near_misses` are edited instances that it refused. `problems` say why a rule fails (one that never fires
-    is vacuous), and `notes` suggest improvements. `proof` is the prover's answer, empty if it was not asked."""
+    is vacuous), and `notes` suggest improvements. `proof` is the prover's answer, empty if it was not asked, and
+    `assumptions` are those of a proof."""
 
     name: str
     file: str
@@ -86,6 +87,7 @@ class RuleReport:
     notes: tuple[str, ...] = ()
     proof: str = ""
     proved_seconds: float = 0.0
+    assumptions: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -122,6 +124,7 @@ class RuleReport:
             "problems": list(self.problems),
             "notes": list(self.notes),
             "proof": self.proof,
+            "assumptions": list(self.assumptions),
         }
         if (c := self.counterexample) is not None:
             found["counterexample"] = {

@@ -10,13 +10,15 @@ class Proof:
     """Proof that a rule holds for all sizes.
 
     `ranks` are the ranks of results that it covers; None for an elementwise proof, which holds at any rank. `fragment`
-    names the methods of comparison, and `limits` the bounds other than ranks (`groups of 2 and 3`)."""
+    names the methods of comparison, and `limits` the bounds other than ranks (`groups of 2 and 3`). `assumptions` are
+    what the proof takes for granted about numbers, operators and element types, in words."""
 
     name: str
     ranks: tuple[int, ...] | None
     fragment: tuple[str, ...]
     cases: int
     limits: tuple[str, ...] = ()
+    assumptions: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         text = f"proved for all sizes at {self.where}"

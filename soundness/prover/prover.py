@@ -10,6 +10,7 @@ from typing import Any
 
 from ...grammar.library.load import Library
 from ...grammar.syntax import ast
+from .assumptions import assumptions
 from .equality.equality import equal
 from .equality.smt import Claim
 from .execution.expressions import Postponed
@@ -43,12 +44,14 @@ NO_CASE = "no case up to this rank"
 
 @dataclass
 class Tally:
-    """Summary of the cases of a proof. `methods` are those of comparison."""
+    """Summary of the cases of a proof. `methods` are those of comparison, the rest is as in `Path`."""
 
     cases: int = 0
     ranks: set[int] = field(default_factory=set)
     methods: set[str] = field(default_factory=set)
     limits: set[str] = field(default_factory=set)
+    operators: set[str] = field(default_factory=set)
+    assumed: set[str] = field(default_factory=set)
 
 
 class Rejected(Exception):
@@ -95,6 +98,8 @@ def one_case(run: Run, lhs: Any, rhs: Any, tally: Tally) -> bool:
     for a, b in pairs:
         _compare(path, a, b, Claim(rule.numerics, "signed_zero" in rule.relaxations), tally)
     tally.limits |= path.bounded
+    tally.operators |= path.operators
+    tally.assumed |= path.assumed
     return True
 
 
@@ -199,7 +204,10 @@ class Attempt:
 
     def _proof(self, tally: Tally, *, elementwise: bool = False) -> Proof:
         ranks = None if elementwise else tuple(sorted(tally.ranks))
-        return Proof(self.rule.name, ranks, tuple(sorted(tally.methods)), tally.cases, tuple(sorted(tally.limits)))
+        return Proof(
+            self.rule.name, ranks, tuple(sorted(tally.methods)), tally.cases, tuple(sorted(tally.limits)),
+            assumptions(self.rule, tally.methods, tally.operators, tally.assumed),
+        )  # fmt: skip
 
     def _slices(self) -> bool:
         sides = (e for side in (self.rule.lhs, self.rule.rhs) for _, e in _roots(side))

@@ -131,6 +131,42 @@ rule least_of_greatest   ReduceMin(ReduceMax(x, [1], keepdims: 0), [0], keepdims
 rule sum_of_powers       ReduceSum(Exp(ReduceSum(x, [1], keepdims: 0)), [0], keepdims: 0)
                            => ReduceSum(Exp(ReduceSum(Transpose(x, perm: [1, 0]), [1], keepdims: 0)), [0], keepdims: 0)
                          given x: float[N, N] class reassoc
+rule halved_then_cast    Cast((x * c) / c, to: f32) + y => Cast(x, to: f32) + y given x: i32, y: f32 where all(c == 2) class reassoc
+rule halved_any_cast     Cast((x * c) / c, to: f32) => Cast(x, to: f32) where all(c == 2) class reassoc
+rule negated_then_cast   Cast(x / Neg(y), to: f32) => Cast(Neg(x / y), to: f32) given x, y: i8 class exact
+rule negated_compared    Less(x / Neg(y), z) => Less(Neg(x / y), z) given x, y, z: i8 class exact
+rule halved_condition    Where(Less((x * c) / c, z), a, b) + y => Where(Less(x, z), a, b) + y given x: i32, y, a: f32 where all(c == 2) class reassoc
+rule halved_of_any       elementwise f((x * c) / c, y) => f(x, y) given x: i32 where all(c == 2) class reassoc
+rule halved_exponent     x ** ((n * c) / c) => x ** n given x: f32, n: i32 where all(c == 2) class reassoc
+rule floats_of_integers  (elementwise f(x) + y) + z => f(x) + (y + z) given x: i32 class exact
+rule floats_to_integers  Cast((x + y) + z, to: i32) => Cast(x + (y + z), to: i32) given x: f32 class exact
+rule floats_compared     Less((x + y) + z, w) => Less(x + (y + z), w) given x: f32 class reassoc
+rule dequantized_turned  Transpose(DequantizeLinear(x, s, z, ..a), perm: p) => DequantizeLinear(Transpose(x, perm: p), s, z, ..a) class exact
+rule dequantized_other   DequantizeLinear(x, s, z, ..a) => DequantizeLinear(x, s, ..a) class exact
+rule quantized_and_back  DequantizeLinear(QuantizeLinear(x, s, z, ..a), s, z, ..b) => x class fast
+rule scale_reordered     DequantizeLinear(q, s, z, ..a) * k => DequantizeLinear(q, s * k, z, ..a) class exact
+rule quantized_sum       QuantizeLinear((x + y) + w, s, z, ..a) => QuantizeLinear(x + (y + w), s, z, ..a) class exact
+rule sum_up_to           CumSum(x, c, exclusive: 0, ..a) => CumSum(x, c, exclusive: 1, ..a) class reassoc
+rule cumulated_elsewhere CumSum(Transpose(x, perm: [1, 0]), c, ..a) => Transpose(CumSum(x, c, ..a), perm: [1, 0]) class reassoc
+rule greatest_is_least   ArgMax(x, axis: a, ..r) => ArgMin(x, axis: a, ..r) class exact
+rule last_is_first       ArgMax(x, axis: a, keepdims: k, select_last_index: 1) => ArgMax(x, axis: a, keepdims: k, select_last_index: 0) class exact
+rule negated_integers    ReduceMax(Neg(x), a, ..r) => Neg(ReduceMin(x, a, ..r)) given x: i8 class exact
+rule greatest_negated    ReduceMax(Neg(x), a, ..r) => ReduceMin(x, a, ..r) given x: float class exact
+rule greatest_of_none    ReduceMax(Exp(x), a, ..r) => Exp(ReduceMax(x, a, ..r)) given x: float class reassoc
+rule greatest_of_cosine  ReduceMax(Cos(x), a, keepdims: 1) => Cos(ReduceMax(x, a, keepdims: 1))
+                         where len(ints(a)) > 0, all([dim(x, i) > 0 for i in ints(a)]) class reassoc
+rule negated_bits        ReduceSum(Neg(x), a, ..r) => Neg(ReduceSum(x, a, ..r)) given x: float class exact
+rule cosine_is_odd       Cos(Neg(x)) => Neg(Cos(x)) class reassoc
+rule transposed_conv     ConvTranspose(x, W, group: 1, ..a) * k => ConvTranspose(x, W * k, group: 1, ..a)
+                         given k: [_, 1, 1] where rank(W) == 3 class reassoc
+rule padding_mode        Pad(x, p, v, mode: "edge") => Pad(x, p, v, mode: "reflect") class exact
+rule padded_twice        Pad(Pad(x, p, v, mode: m), q, v, mode: m)
+                           => Pad(x, [ints(p)[i] + ints(q)[i] for i in range(0, len(ints(p)))], v, mode: m)
+                         where all([i >= 0 for i in ints(p)]), all([i >= 0 for i in ints(q)]) class exact
+rule squares_of_none     ReduceSumSquare(x, a, ..r) => ReduceSum(x, a, ..r) where len(ints(a)) == 0 class reassoc
+rule two_of_top          TopK(x, [2], axis: a in rank(x), largest: 1, sorted: s)[0] => ReduceMax(x, [a], keepdims: 1)
+                         where dim(x, a) > 1 class fast
+rule wrong_choice        x - y => (x - y if rank(x) == 2 else y - x) given x: float class exact
 rule below_half          Less(x, c) => full(shape(x), 0, bool) given x: u8 where all(c == 128) class exact
 rule two_are_three       ReduceMax(Slice(x, [0], [2], [0], [1]), [0]) => ReduceMax(Slice(x, [0], [3], [0], [1]), [0])
                          given x: float[N] where dim(x, 0) >= 3 class exact
@@ -169,6 +205,23 @@ rule extremes            Max(x, y) + Min(x, y) => x + y given x: i16 class exact
 rule none_is_below_zero  Max(x, c) => x given x: u8 where all(c == 0) class exact
 rule max_of_max          ReduceMax(ReduceMax(x, [1]), [0]) => ReduceMax(x, [0, 1]) given x: [_, _] class exact
 rule relu_twice          Relu(Relu(x)) => Relu(x) class exact signed_zero
+rule wraps_compared      Less((x + c) - c, y) => Less(x, y) given x: i32 where all(c == 2) class exact
+rule squares_cast        Cast(Abs(x) * Abs(x), to: f32) * y => Cast(x * x, to: f32) * y given x: i8, y: f32 class reassoc
+rule quantized_choice    Where(c, DequantizeLinear(p, s, z, ..a), DequantizeLinear(q, s, z, ..a)) => DequantizeLinear(Where(c, p, q), s, z, ..a)
+                         given c, p, q: [_] where rank(s) == 0 class exact
+rule quantized_rows      Slice(DequantizeLinear(q, s, z, axis: 1, block_size: 0, ..a), [0], [2], [0], [1])
+                           => DequantizeLinear(Slice(q, [0], [2], [0], [1]), s, z, axis: 1, block_size: 0, ..a)
+                         given q: [_, _] where rank(s) == 1, dim(q, 0) > 2 class exact
+rule first_of_negated    ArgMin(Neg(x), ..r) => ArgMax(x, ..r) given x: float class exact
+rule least_of_negated    ReduceMin(Neg(x), a, ..r) => Neg(ReduceMax(x, a, ..r)) given x: float class exact signed_zero
+rule greatest_power      ReduceMax(Exp(x), a, keepdims: 1) => Exp(ReduceMax(x, a, keepdims: 1))
+                         given x: [_, _] where len(ints(a)) > 0, all([dim(x, i) > 0 for i in ints(a)]) class reassoc
+rule right_choice        x + y => (x + y if rank(x) == 2 else y + x) class exact
+rule sine_is_odd         Sin(Neg(x)) => Neg(Sin(x)) class reassoc
+rule shifted_channels    ConvTranspose(x, W, B, group: 1, ..a) + k => ConvTranspose(x, W, B + reshape(k, [dim(k, 0)]), group: 1, ..a)
+                         given k: [_, 1] where rank(W) == 3, dim(k, 0) == dim(W, 1) class reassoc
+rule padding_turned      Transpose(Pad(x, [0, 1, 0, 0, 2, 0], v, mode: m), perm: [0, 2, 1])
+                           => Pad(Transpose(x, perm: [0, 2, 1]), [0, 0, 1, 0, 0, 2], v, mode: m) class exact
 rule clamp               Min(Max(x, a), b) => Max(Min(x, b), a) given x: float, a, b: scalar where scalar(a) <= scalar(b)
                          class reassoc
 rule sigmoid_of_negative Sigmoid(Neg(x)) => 1 / (1 + Exp(x)) class reassoc
@@ -233,6 +286,21 @@ def test_right_rules_are_proved(right: Library, name: str) -> None:
 def test_standard_rules_are_proved(standard: Library, name: str) -> None:
     found = prove(find(standard, name), standard, seconds=30)
     assert isinstance(found, Proof), found
+
+
+def test_a_proof_lists_what_it_assumes(right: Library, standard: Library) -> None:
+    found = prove(find(standard, "reduce_sum_square"), standard)
+    assert isinstance(found, Proof)
+    assert any("ReduceSum, ReduceSumSquare" in a for a in found.assumptions)
+    assert any("overflow" in a for a in found.assumptions)
+    assert any("over no axes" in a for a in found.assumptions)
+    assert not any("z3" in a for a in found.assumptions)
+    solved = prove(find(right, "extremes"), right)
+    assert isinstance(solved, Proof)
+    assert any("z3" in a for a in solved.assumptions)
+    quantized = prove(find(standard, "transpose_dequantize"), standard)
+    assert isinstance(quantized, Proof)
+    assert any("one shape" in a and "zero point" in a for a in quantized.assumptions)
 
 
 def test_a_group_is_proved_for_two_and_three_members(standard: Library) -> None:

@@ -21,7 +21,7 @@ from rewrite.soundness.prover.paths.step_budget import StepBudget
 from rewrite.soundness.prover.paths.tensors import Leaf, Tensor
 from rewrite.soundness.prover.semantics import movement
 from rewrite.soundness.prover.semantics.elementwise import ALL
-from rewrite.soundness.prover.semantics.semantics_registry import CONTENTS, OPERATORS, Attrs
+from rewrite.soundness.prover.semantics.semantics_registry import CONTENTS, OPERATORS, REDUCTIONS, Attrs
 from rewrite.soundness.prover.terms import integers
 from rewrite.soundness.prover.terms.scalars import Scalar
 
@@ -29,6 +29,8 @@ FUNCTIONS = {
     "Add": lambda a, b: a + b, "Sub": lambda a, b: a - b, "Mul": lambda a, b: a * b, "Div": lambda a, b: a / b,
     "Neg": lambda a: -a, "Abs": abs, "Sqrt": math.sqrt, "Exp": math.exp, "Log": math.log, "Relu": lambda a: max(a, 0.0),
     "Max": max, "Min": min, "Where": lambda p, a, b: a if p else b, "Cast": lambda a: a,
+    "DequantizeLinear": lambda x, s, z: (x - z) * s,
+    "QuantizeLinear": lambda x, s, z: min(max(round(x / s) + z, 0), 255),
 }  # fmt: skip
 BIG = {"Sum": sum, "Max": max, "Min": min, "Prod": math.prod}
 
@@ -54,6 +56,11 @@ class Values:
                 return self.of(s.args[1 if self.holds(s.args[0], env) else 2], env)
             case "big":
                 return BIG[s.args[0]](list(self.each(s.args[1], s.args[2], env)))
+        if s.args[0] == "index of":
+            which, variables, body = s.args[2].args
+            values = list(self.each(variables, body, env))
+            best = (max if which.endswith("Max") else min)(values)
+            return values.index(best) if which.startswith("First") else len(values) - 1 - values[::-1].index(best)
         return FUNCTIONS[s.args[0]](*(self.of(a, env) for a in s.args[2:]))
 
     def each(self, variables: tuple[integers.Atom, ...], body: Scalar, env: dict[integers.Atom, int]) -> Any:
@@ -80,7 +87,7 @@ def computed(op: str, attrs: dict[str, Any], inputs: list[np.ndarray | None]) ->
     for i, array in enumerate(inputs):
         if array is None:
             tensors.append(None)
-        elif i in CONTENTS.get(op, ()) or (op == "Gather" and i == 1):
+        elif i in CONTENTS.get(op, ()) or (op in ("Gather", "GatherElements") and i == 1):
             flat = movement.listed(path, [int(v) for v in array.reshape(-1)])
             tensors.append(movement.reshaped(path, flat, array.shape) if array.ndim != 1 else flat)
         else:
@@ -131,6 +138,10 @@ def f(*shape: int) -> np.ndarray:
 
 def signed(*shape: int) -> np.ndarray:
     return RANDOM.standard_normal(shape).astype(np.float32)
+
+
+def u8(*shape: int) -> np.ndarray:
+    return RANDOM.integers(0, 9, shape).astype(np.uint8)
 
 
 def i(*values: Any) -> np.ndarray:
@@ -204,6 +215,29 @@ CASES: list[tuple[str, dict[str, Any], list[np.ndarray | None]]] = [
     ("ReduceSumSquare", {}, [signed(2, 3), i(0)]),
     ("ReduceLogSum", {}, [f(2, 3), i(1)]),
     ("ReduceLogSumExp", {}, [f(2, 3), i(1)]),
+    *((op, {"noop_with_empty_axes": 1}, [f(2, 3)]) for op in REDUCTIONS),
+    ("CumSum", {}, [f(2, 3, 4), scalar(1)]),
+    ("CumSum", {"exclusive": 1}, [f(2, 3), scalar(-1)]),
+    ("CumSum", {"reverse": 1}, [f(2, 3), scalar(0)]),
+    ("CumSum", {"reverse": 1, "exclusive": 1}, [f(2, 3), scalar(1)]),
+    ("ArgMax", {"axis": 1}, [signed(2, 3, 4)]),
+    ("ArgMax", {"axis": -1, "keepdims": 0}, [np.array([[1, 2, 2], [3, 1, 3]], np.float32)]),
+    ("ArgMin", {"axis": 1, "select_last_index": 1}, [np.array([[1, 2, 1], [3, 3, 3]], np.float32)]),
+    ("TopK", {"axis": 1}, [signed(2, 3, 4), i(1)]),
+    ("TopK", {"axis": 0, "largest": 0}, [signed(4, 2), i(1)]),
+    ("EyeLike", {}, [f(3, 4)]),
+    ("EyeLike", {"k": -1}, [f(3, 4)]),
+    ("GatherElements", {"axis": 1}, [f(2, 4), i([0, -1, 3], [2, 1, -4])]),
+    ("GatherElements", {"axis": 0}, [f(3, 2), i([0, -1])]),
+    ("ConvTranspose", {}, [f(2, 3, 4), f(3, 2, 2)]),
+    ("ConvTranspose", {"strides": [2, 1], "pads": [1, 0, 0, 1], "dilations": [1, 2]},
+     [f(1, 2, 3, 4), f(2, 3, 2, 2), f(3)]),
+    ("ConvTranspose", {"strides": [3], "output_padding": [1]}, [f(1, 1, 3), f(1, 2, 2)]),
+    ("DequantizeLinear", {}, [u8(2, 3), np.float32(0.5)]),
+    ("DequantizeLinear", {"axis": 1}, [u8(2, 3, 2), f(3), u8(3)]),
+    ("DequantizeLinear", {"axis": 1, "block_size": 2}, [u8(2, 5), f(2, 3), u8(2, 3)]),
+    ("QuantizeLinear", {}, [signed(2, 3), np.float32(0.25), np.uint8(7)]),
+    ("QuantizeLinear", {"axis": 0}, [signed(2, 3), f(2), u8(2)]),
     ("GlobalAveragePool", {}, [f(2, 3, 4, 5)]),
     ("GlobalMaxPool", {}, [signed(2, 3, 4, 2)]),
     ("Softmax", {"axis": 1}, [signed(2, 3, 4)]),
@@ -238,7 +272,7 @@ CASES: list[tuple[str, dict[str, Any], list[np.ndarray | None]]] = [
 
 @pytest.mark.parametrize(("op", "attrs", "inputs"), CASES, ids=[f"{k}-{c[0]}" for k, c in enumerate(CASES)])
 def test_the_meaning_agrees_with_the_reference(op: str, attrs: dict[str, Any], inputs: list[np.ndarray | None]) -> None:
-    count = {"Split": 3}.get(op, 1)
+    count = {"Split": 3, "TopK": 2}.get(op, 1)
     expected = reference(op, attrs, inputs, count)
     found = computed(op, attrs, inputs)
     assert len(found) == len(expected)

@@ -19,6 +19,7 @@ from fractions import Fraction
 from functools import reduce
 from typing import Any
 
+from ..paths import element_types
 from ..paths.path import NONNEGATIVE, Bound, NotModeled, Path
 from ..paths.tensors import Leaf
 from ..terms import integers, scalars
@@ -45,6 +46,7 @@ class Normalizer:
     signed_zero: bool
     dropped: list[Scalar] = field(default_factory=list)
     memo: dict[Scalar, Scalar] = field(default_factory=dict)
+    others: dict[str, Normalizer] = field(default_factory=dict)
 
     def normal(self, s: Scalar) -> Scalar:
         """Return the normal form."""
@@ -52,6 +54,38 @@ class Normalizer:
             self.path.tick()
             self.memo[s] = self._poly(s) if self.ring else self._exact(s)
         return self.memo[s]
+
+    def other(self, kind: str) -> Normalizer:
+        """Return the normalizer of operands of another kind: integers modulo 2ⁿ, or numbers bit for bit."""
+        integer = kind in ("int", "uint")
+        if integer and self.integer:
+            return self
+        return self.others.setdefault(
+            kind, Normalizer(self.path, ring=integer, integer=integer, fast=False, signed_zero=False)
+        )
+
+    def _operands(self, op: str, args: list[Scalar]) -> list[Scalar]:
+        """Return the operands of an operator in normal form, each by the arithmetic of its own type.
+
+        What is compared or converted must not be reassociated, because the result may jump."""
+        if op == "Where":
+            return [self.other("bool").normal(args[0]), *map(self.normal, args[1:])]
+        if op in element_types.TRUTH:
+            known = next((t for t in (element_types.type_of(self.path, a) for a in args) if t is not None), "bool")
+            simple = all(a.op in ("read", "flat", "const", "int") for a in args)
+            return args if simple else list(map(self.other(element_types.kind(self.path, known)).normal, args))
+        if op in element_types.CONVERSIONS or op == "Pow" or op.startswith("op "):
+            values = [self._operand(a) for a in args]
+            return _index_of(values) if op == "index of" else values
+        return list(map(self.normal, args))
+
+    def _operand(self, a: Scalar) -> Scalar:
+        known = element_types.type_of(self.path, a)
+        if known is None or a.op in ("read", "flat"):
+            return self.normal(a)
+        kind = element_types.kind(self.path, known)
+        floats = self.ring and not self.integer  # a conversion between floats rounds only
+        return self.normal(a) if kind == "float" and floats else self.other(kind).normal(a)
 
     # --- polynomials ---
 
@@ -81,6 +115,8 @@ class Normalizer:
                 return [*_guarded(self.terms(a), cond), *_guarded(self.terms(b), negate(cond))]
             case "big", ("Sum", listed, body):
                 return [self._under(t, listed) for t in self.terms(body)]
+            case "big", _ if (outside := self._moved_outside(s)) is not None:
+                return self.terms(outside)
             case "app", (op, attrs, *args):
                 found = self._arithmetic(op, attrs, args)
                 return self._atom(s) if found is None else found
@@ -227,7 +263,11 @@ class Normalizer:
                 if a.op == "ite":
                     sides = [app(op, *args[:k], x, *args[k + 1 :], attrs=attrs) for x in a.args[1:]]
                     return self.terms(Scalar("ite", (a.args[0], *sides)))
-            values = [self.normal(a) for a in args]
+            if (chosen := _chosen_outside(s)) is not None:
+                return self.terms(chosen)
+            values = self._operands(op, args)
+            if op in _ODD | _EVEN and (turned := _turned(values[0])) is not None:
+                return [Term(-one if op in _ODD else one, (app(op, turned, attrs=attrs),))]
             for simple in laws(op, values, signed_zero=True, integer=self.integer):
                 return self.terms(simple)
             if op in ("Max", "Min"):
@@ -240,6 +280,22 @@ class Normalizer:
         if s.op == "inverse":
             return self._inverse(s.args[0])
         return [Term(one, (self._big(s) if s.op == "big" else s,))]
+
+    def _moved_outside(self, s: Scalar) -> Scalar | None:
+        """Return an extreme or sum of a function that commutes with it as the function of one of its operands.
+
+        An extreme of nothing is infinite, so its range must not be empty unless the function keeps infinities."""
+        op, listed, body, *guard = s.args
+        if guard or body.op != "app" or op not in ("Max", "Min", "Sum") or not (self.signed_zero or self.ring):
+            return None
+        function, attrs, *args = body.args
+        if function == "Neg" and not self.integer:  # of the least integer it is itself
+            return -Scalar("big", (_OPPOSITE.get(op, op), listed, args[0]))
+        if op == "Sum" or function not in (*_STEPS, *(_MONOTONE if self.ring else ())):
+            return None
+        if not all(self.path.entails(ge(self.path.bounds[v].extent, 1)) for v in listed):
+            return None
+        return app(function, Scalar("big", (op, listed, args[0])), attrs=attrs)
 
     def _big(self, s: Scalar) -> Scalar:
         """Return a maximum, minimum or product over indices as one over a single set of variables."""
@@ -367,6 +423,8 @@ class Normalizer:
 
     def _exact(self, s: Scalar) -> Scalar:
         if s.op == "big":
+            if (outside := self._moved_outside(s)) is not None:
+                return self.normal(outside)
             op, listed, body, *guard = s.args
             return self._big(s) if op in ("Max", "Min") else Scalar("big", (op, listed, self.normal(body), *guard))
         if s.op == "ite":
@@ -376,8 +434,10 @@ class Normalizer:
             return scalars.choice(cond, inner, outer)
         if s.op != "app":
             return s
+        if (chosen := _chosen_outside(s)) is not None:
+            return self.normal(chosen)
         op, attrs, *args = s.args
-        values = [self.normal(a) for a in args]
+        values = self._operands(op, args)
         for simple in laws(op, values, signed_zero=self.signed_zero, integer=self.integer):
             return self.normal(simple)
         if op in ("Max", "Min"):  # the order decides which of two zeros is returned
@@ -387,6 +447,28 @@ class Normalizer:
         if op in COMMUTATIVE:
             values.sort(key=text_of)
         return app(op, *values, attrs=attrs)
+
+
+def _chosen_outside(s: Scalar) -> Scalar | None:
+    """Return a conversion of a chosen operand as the choice of a conversion."""
+    op, attrs, *args = s.args
+    if op not in ("Cast", "DequantizeLinear", "QuantizeLinear"):
+        return None
+    for k, a in enumerate(args):
+        if a.applies("Where"):
+            sides = [app(op, *args[:k], x, *args[k + 1 :], attrs=attrs) for x in a.args[3:]]
+            return app("Where", a.args[2], *sides)
+    return None
+
+
+def _turned(s: Scalar) -> Scalar | None:
+    """Return the negative of a polynomial whose first factor is below zero; None for others."""
+    if s.op != "poly" or s.args[0][0] > 0:
+        return None
+    match s.args:
+        case ((factor, (atom,), (), True),) if factor == -1:
+            return atom  # type: ignore[no-any-return]
+    return Scalar("poly", tuple((-factor, *rest) for factor, *rest in s.args))
 
 
 def _guarded(terms: list[Term], cond: Bool) -> list[Term]:
@@ -400,6 +482,26 @@ def _positions(atoms: Iterable[Scalar]) -> list[Int]:
 def _place(atom: Scalar) -> tuple[str, str]:
     """Return the sort key of an atom: it depends on indices as little as possible."""
     return skeleton(atom), text_of(atom)
+
+
+_OPPOSITE = {"Max": "Min", "Min": "Max", "FirstMax": "FirstMin", "LastMax": "LastMin"}
+_STEPS = ("Relu", "Ceil", "Floor")
+"""Functions of floats that never decrease, bit for bit except for the signs of zeros."""
+_MONOTONE = ("Exp", "Sigmoid", "Tanh", "Erf", "Atan", "Softplus")
+"""Functions that increase as real functions; a kernel may round neighbors in the other order."""
+_ODD = frozenset(("Sin", "Tan", "Tanh", "Atan", "Asin", "Sinh", "Erf", "Asinh", "Atanh"))
+_EVEN = frozenset(("Cos", "Cosh"))
+
+
+def _index_of(values: list[Scalar]) -> list[Scalar]:
+    """Return the operand of an index of an extreme: the greatest of negated floats is the least of the floats."""
+    (s,) = values
+    if s.op == "big" and s.args[0] in ("FirstMax", "LastMax") and s.args[2].applies("Neg"):
+        return [Scalar("big", (_OPPOSITE[s.args[0]], s.args[1], s.args[2].args[2], *s.args[3:]))]
+    if s.op == "big" and s.args[0] in ("FirstMin", "LastMin") and s.args[2].applies("Neg"):
+        flipped = f"{s.args[0][:-3]}Max"
+        return [Scalar("big", (flipped, s.args[1], s.args[2].args[2], *s.args[3:]))]
+    return values
 
 
 # --- signs ---

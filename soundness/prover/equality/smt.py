@@ -109,13 +109,26 @@ class Translation:
         if op == "Cast":
             inner = self._inner(args)
             return self._cast(self.term(args[0], inner), inner, t)
+        if op in element_types.CONVERSIONS:
+            return self._anything(s, t)
         if op in element_types.TRUTH:
             inner = "bool" if op in ("And", "Or", "Xor", "Not") else self._inner(args)
             return self._truth(op, [self.term(a, inner) for a in args], inner)
         meaning = definition(op, attrs, args) if t in ("real", "extended") else None
         if meaning is not None:
             return self.term(meaning, t)
-        return self._operator(op, attrs, [self.term(a, t) for a in args], t)
+        return self._operator(op, attrs, [self._operand(a, t) for a in args], t)
+
+    def _operand(self, a: Scalar, t: str) -> Any:
+        """Return an operand as a value of the result's type; of another type, it is anything."""
+        own = element_types.type_of(self.path, a)
+        if own is None or self.format(own) == t:
+            return self.term(a, t)
+        return self._anything(a, t)
+
+    def _anything(self, s: Scalar, t: str) -> Any:
+        """Return a value about which nothing is known, the same for equal scalars."""
+        return self._valid(extended_reals.variable(repr(s))) if t == "extended" else z3.Const(repr(s), self.sort(t))
 
     def _inner(self, args: list[Scalar]) -> str:
         found = next((t for t in (element_types.type_of(self.path, a) for a in args) if t is not None), None)

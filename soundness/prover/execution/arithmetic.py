@@ -61,6 +61,11 @@ class Arithmetic:
 
     def _predicate(self, p: Predicate) -> None:
         path, left, right = self.path, p.left, p.right
+        whole = isinstance(right, Scalar) and right.is_number and right.args[0].denominator == 1
+        if whole and p.op != "==" and isinstance(left, Leaf) and self.is_list(left.name):
+            for v in left.values():
+                path.assume(_CONDITIONS[p.op](v, int(right.args[0])))
+            return
         if not (isinstance(left, Leaf) and isinstance(right, Scalar) and right.op == "const" and p.op == "=="):
             path.predicates.append(p)
             return
@@ -71,6 +76,10 @@ class Arithmetic:
         if ("contents", left.name) in path.extra and right.args[0] == int(right.args[0]):
             for v in left.values():
                 path.assume(eq(v, int(right.args[0])))
+
+    def is_list(self, name: str) -> bool:
+        """Whether operators of the pattern read the contents of a variable as a list."""
+        return False
 
     def truth(self, value: Any) -> bool:
         """Return the truth of a value, by cases."""

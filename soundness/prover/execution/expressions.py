@@ -53,6 +53,10 @@ class Expressions(Arithmetic):
         self.padding: frozenset[str] = frozenset()
         self.given = {t.name: g.type for g in rule.given for t in g.targets}
 
+    def is_list(self, name: str) -> bool:
+        """Whether operators of the pattern read the contents of a variable as a list."""
+        return name.partition("[")[0] in self.lists and not self.path.pointwise
+
     @contextmanager
     def reading(self, *, pattern: bool) -> Iterator[None]:
         """Evaluate as part of the pattern, where numbers are constants of any shape, or as a plain expression."""
@@ -155,6 +159,8 @@ class Expressions(Arithmetic):
                 return self.compare(expr.operator, left, right)
             case ast.Subscript():
                 return self._subscript(expr)
+            case ast.Conditional():
+                return self.evaluate(expr.then if self.truth(self.evaluate(expr.condition)) else expr.otherwise)
             case ast.Call():
                 return self._call(expr)
             case ast.Alternatives():
@@ -265,10 +271,7 @@ class Expressions(Arithmetic):
 
     def position(self, items: Sequence[Any], index: Any) -> int:
         """Return an index into a list as a number."""
-        n = len(items)
-        i = self.path.concrete(self.integer(index), -n, n - 1, "place in a list", certain=True)
-        self.path.require(-n <= i < n, "the index is out of range")
-        return i
+        return self.path.place(self.integer(index), len(items), "place in a list")
 
     def outputs(self, call: ast.Call, index: ast.Expr | None) -> Any:
         """Return all outputs of an operator, or one of them. In a pattern, equal calls have the same outputs."""
@@ -387,6 +390,9 @@ class Expressions(Arithmetic):
             named = [op for op in mentioned if op in elementwise.ALL and _takes(op, count)]
             uneven = {2: ("PRelu", "CastLike"), 3: ("Clip",)}.get(count, ())  # they treat their operands differently
             return self.path.choose(list(dict.fromkeys((None, *named, *uneven))), f"operator {expr.head}")
+        listed = self._listed(expr.head)
+        if expr.kind == "reduction" and listed and listed <= set(REDUCTIONS):
+            return self.path.choose(sorted(listed), f"operator {expr.head}")
         if expr.kind == "reduction" and count == 1:
             raise NotModeled("a reduction of one operand")
         if expr.kind == "reduction" and count == 2:
@@ -397,10 +403,21 @@ class Expressions(Arithmetic):
             if not typed and not self._reads_axes(second):
                 raise NotModeled("a reduction that may be a normalization")
             for op in self.ops.values():
-                if op.kind == "reduction" and op.name not in REDUCTIONS and _reads_integers(op.name):
+                if op.kind == "reduction" and op.name not in REDUCTIONS and _reads_integers(op):
                     raise NotModeled(f"the reduction {op.name}")
             return self.path.choose(REDUCTIONS, f"operator {expr.head}")
         raise NotModeled(f"any {expr.kind} operator")
+
+    def _listed(self, head: str) -> set[str]:
+        """Return the operators that a condition `op_name(f) in [...]` leaves for a class head; empty without one."""
+        for c in self.rule.where:
+            if not (isinstance(c, ast.Compare) and c.operator == "in" and isinstance(c.right, ast.ListExpr)):
+                continue
+            named = isinstance(c.left, ast.Call) and c.left.head == "op_name" and c.left.args
+            if named and isinstance(named[0], ast.Name) and named[0].id == head:
+                words = [i.value for i in c.right.items if isinstance(i, ast.String)]
+                return set(words) if len(words) == len(c.right.items) else set()
+        return set()
 
     def _reads_axes(self, arg: ast.Expr) -> bool:
         """Whether a condition reads the integers of an operand, which a scale does not have."""
@@ -422,6 +439,7 @@ class Expressions(Arithmetic):
             raise NotModeled(f"the operator {op}")
         if path.pointwise and op not in elementwise.ALL and op not in ("Identity", "Expand"):
             raise NotModeled(f"{op} in a pointwise proof")
+        path.operators.add(op)
         defaults = {k: list(v) if isinstance(v, tuple) else v for k, v in normalize_attrs(op, {}).items()}
         return OPERATORS[op](path, Attrs(path, op, named, rest, defaults), tensors)
 
@@ -456,10 +474,14 @@ class Expressions(Arithmetic):
             self.env, self.lets = outer, lets
 
 
-def _reads_integers(op: str) -> bool:
-    """Whether the second input of an operator may be a list of integers, like the axes of a reduction."""
-    found = signature(op)
-    return found is None or (len(found.inputs) > 1 and "i64" in found.inputs[1].dtypes)
+def _reads_integers(op: ast.Op) -> bool:
+    """Whether an operator may take two inputs, the second a list of integers like the axes of a reduction."""
+    found = signature(op.name)
+    if found is None:
+        inputs = [p for p in op.params or () if p.attribute is None]
+        needed = sum(p.default is None and not p.variadic for p in inputs)
+        return needed <= 2 <= len(inputs) or any(p.variadic for p in inputs)
+    return found.min_inputs <= 2 and len(found.inputs) > 1 and "i64" in found.inputs[1].dtypes
 
 
 def _takes(op: str, count: int) -> bool:

@@ -252,8 +252,7 @@ def axis(run: Expressions, a: Any, n: Any) -> Any:
     a, n = run.integer(a), run.integer(n)
     if not isinstance(n, int):
         raise NotModeled("a rank")
-    run.path.assume(integers.conj(ge(a, -n), ge(n - 1, a)))
-    return run.path.normal(a) if run.path.decide(ge(a)) else run.path.normal(a + n)
+    return run.path.place(a, n, "axis")
 
 
 @_function

@@ -22,6 +22,8 @@ TRUTH = frozenset((
     "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor", "Not", "IsNaN", "IsInf",
 ))  # fmt: skip
 """Operators that return truth values."""
+CONVERSIONS = frozenset(("Cast", "DequantizeLinear", "QuantizeLinear", "index of"))
+"""Operators whose attribute `to` is the type of their result."""
 
 
 def root(path: Path, name: str) -> str:
@@ -90,8 +92,12 @@ def type_of(path: Path, scalar: Scalar) -> str | None:
             return None if found is None else root(path, found)
         case "app" if scalar.args[0] in TRUTH:
             return "bool"
-        case "app" if scalar.args[0].startswith("Cast"):
+        case "app" if scalar.args[0] in CONVERSIONS:
             return root(path, str(dict(scalar.args[1])["to"]))
+        case "app" if scalar.args[0].startswith("op "):
+            return root(path, path.extra[("dtype of", scalar.args[0])])
+        case "app" if scalar.args[0] == "Pow":
+            return type_of(path, scalar.args[2])
         case "app":
             typed = scalar.args[3:] if scalar.args[0] == "Where" else scalar.args[2:]
         case "ite":

@@ -68,7 +68,8 @@ class Path:
     """Choices and facts of one path. `script` lists the options to take; past its end, the first is taken.
 
     `mode` is "pointwise" to compare without shapes, "unclamped" to leave the bounds of slices abstract, or empty.
-    `bounded` names what is modeled up to a bound other than ranks."""
+    `bounded` names what is modeled up to a bound other than ranks, `operators` those whose meaning was used, and
+    `assumed` what these take for granted beyond what the standard says."""
 
     script: list[int]
     meter: StepBudget
@@ -87,6 +88,8 @@ class Path:
     fresh_names: dict[str, int] = field(default_factory=dict)
     extra: dict[Any, Any] = field(default_factory=dict)
     bounded: set[str] = field(default_factory=set)
+    assumed: set[str] = field(default_factory=set)
+    operators: set[str] = field(default_factory=set)
     predicates: list[Predicate] = field(default_factory=list)
     right: bool = False
     added: int = 0
@@ -160,6 +163,20 @@ class Path:
         fits = [k for k in range(low, high + 1) if not self.entails(integers.negate(integers.eq(value, k)))]
         found = self.choose(fits, what)
         self.assume(integers.eq(value, found), certain=True)
+        return found
+
+    def place(self, value: Int, count: int, what: str) -> int:
+        """Return the place in a list of `count` items that an index means, which may count from the end.
+
+        From which end it counts is left open, and that it lies there is taken as stated."""
+        value = self.normal(value)
+        if isinstance(value, int):
+            if not -count <= value < count:
+                raise Infeasible(f"{what} is out of range")
+            return value % count
+        means = {k: integers.disj(integers.eq(value, k), integers.eq(value, k - count)) for k in range(count)}
+        found = self.choose([k for k, cond in means.items() if not self.entails(integers.negate(cond))], what)
+        self.assume(means[found], certain=True)
         return found
 
     def fresh(self, stem: str) -> str:
@@ -357,6 +374,9 @@ class Path:
             return a, 0
         if not self.entails(integers.ge(b, 1)):
             self.require(integers.ge(b, 1), "a divisor is positive")
+        for whole, part, known in self.extra.get("exact quotients", ()):
+            if self.normal(whole) == a and self.normal(part) == b:
+                return self.normal(known), 0
         quotient, rest = integers.split_multiples(a, b)
         if rest == 0 or self.entails(integers.inside(rest, b)):
             return quotient, rest
@@ -368,6 +388,18 @@ class Path:
             if self.entails(integers.ge(rest)):
                 self.nonnegative.add(atom)
         return quotient + self.mapping.get(atom, found), rest - b * self.mapping.get(atom, found)
+
+    def divide_exactly(self, a: Int, b: Int, what: str) -> Int:
+        """Return the quotient of an operand that must be a multiple of another; later divisions know it, too."""
+        a, b = self.normal(a), self.normal(b)
+        known = self.right or (isinstance(a, int) and isinstance(b, int))
+        quotient, rest = self.divide(a, b) if known or integers.split_multiples(a, b)[1] == 0 else (None, 0)
+        if quotient is None:
+            quotient = self.size(self.fresh("quotient"))
+            rest = a - b * quotient
+            self.extra.setdefault("exact quotients", []).append((a, b, quotient))
+        self.require(integers.eq(rest), what)
+        return self.normal(quotient)
 
     def require(self, cond: Bool, what: str, *, typed: bool = False) -> None:
         """State what an operator or function requires of its operands. Raises `Infeasible` if it cannot hold.

@@ -3,6 +3,7 @@
 In: a path, attributes and input tensors. Out: result tensors, as functions from an index to a scalar.
 """
 
-from . import elementwise, linear, movement, reductions
+from . import elementwise, linear, movement, quantization, reductions
 
-__all__ = ["elementwise", "linear", "movement", "reductions"]  # importing them registers their operators
+# importing them registers their operators
+__all__ = ["elementwise", "linear", "movement", "quantization", "reductions"]

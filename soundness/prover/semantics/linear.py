@@ -11,7 +11,7 @@ from ..terms import integers
 from ..terms.integers import Int, conj, eq, ge, inside
 from ..terms.scalars import ONE, ZERO, Scalar, number
 from .reductions import total
-from .semantics_registry import Attrs, operator
+from .semantics_registry import Attrs, Opaque, operator
 
 
 @operator("MatMul")
@@ -159,8 +159,10 @@ def conv(path: Path, attrs: Attrs, x: Tensor, w: Tensor, bias: Tensor | None = N
     per: Int = w.shape[0]
     if not single:
         known = path.right or (isinstance(w.shape[0], int) and isinstance(groups, int))
-        per = path.divide(w.shape[0], groups)[0] if known else path.size(f"{w.shape[0]} channels in {groups} groups")
-        path.require(eq(w.shape[0], groups * per), "groups of equal size")
+        whole = w.shape[0]
+        per = path.divide(whole, groups)[0] if known else path.size(f"{whole} channels in {groups} groups")
+        path.require(eq(whole, groups * per), "groups of equal size")
+        path.extra.setdefault("exact quotients", []).append((whole, groups, per))
     path.require(eq(x.shape[1], groups * w.shape[1]), "as many channels as the weights take")
     window = Window(path, attrs, x.shape[2:], w.shape[2:])
     extents = window.extents()
@@ -183,6 +185,67 @@ def conv(path: Path, attrs: Attrs, x: Tensor, w: Tensor, bias: Tensor | None = N
         return found if bias is None else found + bias.at([path.normal(m)])
 
     return Tensor(path, [x.shape[0], w.shape[0], *extents], at, dtype=x.dtype)
+
+
+@operator("ConvTranspose")
+def conv_transpose(path: Path, attrs: Attrs, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Define `Σ x[n, c, i] W[c, m, k] + B[m]` over all `i` and `k` with `i·s + k·d - p = o`."""
+    element_types.unify(path, x.dtype, w.dtype)
+    element_types.restrict(path, x.dtype, ("float",))
+    for a, b in ((x, w), (w, x)):
+        if b.fixed is not None:
+            a.fix_rank(b.fixed)
+    path.require(x.rank >= 3 and w.rank == x.rank, "images and weights have the same spatial axes")
+    n = x.rank - 2
+    if attrs.get("group", Opaque) != 1:
+        raise NotModeled("ConvTranspose in groups")
+    if attrs.rest is None and attrs.named.get("output_shape") is not None:
+        raise NotModeled("the output_shape of ConvTranspose")
+    path.require(eq(x.shape[1], w.shape[0]), "as many channels as the weights take")
+    sizes, kernel = x.shape[2:], w.shape[2:]
+    strides = attrs.ints("strides", n, 1) or [1] * n
+    dilations = attrs.ints("dilations", n, 1) or [1] * n
+    extents, begin = _unfolded(path, attrs, [sizes, kernel, strides, dilations])
+    if bias is not None:
+        element_types.unify(path, x.dtype, bias.dtype)
+        bias.require_rank(1, "a bias is a vector")
+        path.require(eq(bias.shape[0], w.shape[1]), "one bias for each channel")
+
+    def at(index: list[Int]) -> Scalar:
+        batch, m, *spatial = index
+
+        def term(v: list[Int]) -> Scalar:
+            c, place, offset = v[0], v[1 : n + 1], v[n + 1 :]
+            parts = zip(spatial, place, strides, offset, dilations, begin, strict=True)
+            meets = conj(*(eq(i * s + k * d - p, o) for o, i, s, k, d, p in parts))
+            value = x.at([batch, c, *place]) * w.at([c, path.normal(m), *offset])
+            return select(path, meets, lambda: value, lambda: ZERO)
+
+        found = total(path, [x.shape[1], *sizes, *kernel], term)
+        return found if bias is None else found + bias.at([path.normal(m)])
+
+    return Tensor(path, [x.shape[0], w.shape[1], *extents], at, dtype=x.dtype)
+
+
+def _unfolded(path: Path, attrs: Attrs, axes: list[list[Int]]) -> tuple[list[Int], list[Int]]:
+    """Return the spatial dims of a ConvTranspose, and the padding before each axis.
+
+    They are symbols where a rule leaves open what determines them: a function of `axes` and of the open attributes."""
+    n = len(axes[0])
+    names = {"pads", "auto_pad", "output_padding", "output_shape"}
+    if attrs.rest is not None and names.isdisjoint(attrs.beside | attrs.named.keys()):
+        key = (f"{attrs.rest}.unfolded", *(tuple(str(path.normal(i)) for i in v) for v in axes))
+        found = path.once(key, lambda: [path.size(path.fresh(f"{attrs.rest}.unfolded")) for _ in range(2 * n)])
+        return [path.normal(i) for i in found[:n]], [path.normal(i) for i in found[n:]]
+    if attrs.option("auto_pad", ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")) != "NOTSET":
+        raise NotModeled("auto_pad of ConvTranspose")
+    pads = attrs.ints("pads", 2 * n, 0) or [0] * (2 * n)
+    more = attrs.ints("output_padding", n, 0) or [0] * n
+    parts = zip(*axes, pads[:n], pads[n:], more, strict=True)
+    extents = [(i - 1) * s + m + (k - 1) * d + 1 - p - q for i, k, s, d, p, q, m in parts]
+    for extent in extents:
+        path.require(ge(extent), "the result has a size", typed=True)
+    return [path.normal(i) for i in extents], pads[:n]
 
 
 @operator("AveragePool", "MaxPool")

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from ..paths.path import NotModeled, Path
 from ..paths.tensors import Leaf, Tensor, broadcast, place_of, read_broadcast, select
 from ..terms import integers, scalars
-from ..terms.integers import Int, conj, disj, eq, ge, inside
+from ..terms.integers import Atom, Int, conj, disj, eq, ge, inside
 from ..terms.scalars import Scalar
-from .semantics_registry import Attrs, operator
+from .semantics_registry import Attrs, Opaque, operator
 
 SLICED = 1
 """Number of axes of a slice that are modeled if a rule leaves their number open. Each axis has about fifty cases of how
@@ -438,8 +438,8 @@ def _clamped(path: Path, value: Int, size: Int, low: Int, high: Int) -> Int:
 def pad(
     path: Path, attrs: Attrs, x: Tensor, widths: Tensor, value: Tensor | None = None, listed: Tensor | None = None
 ) -> Tensor:
-    """Pad with a constant; other modes are modeled only if nothing is padded."""
-    mode = attrs.option("mode", ("constant", "edge"))
+    """Pad with a constant, or with elements of the tensor that are an unknown function of the position."""
+    mode = attrs.option("mode", ("constant", "edge", "reflect", "wrap"))
     axes = list(range(x.rank)) if listed is None else axes_of(path, listed.values(), x.rank)
     pads = widths.values(2 * len(axes))
     path.require(len(pads) == 2 * len(axes), "two numbers for each padded axis")
@@ -448,12 +448,19 @@ def pad(
     for a, (before, after) in padded.items():
         shape[a] = shape[a] + before + after
         path.require(ge(shape[a]), "a padded size is not negative")
-    if mode != "constant" and any(path.normal(p) != 0 for p in pads):
-        raise NotModeled(f"padding of mode {mode}")
     if value is not None and value.rank and not path.pointwise:
         path.require(eq(value.size, 1), "the padding is a scalar", typed=True)
 
+    def source(k: int, i: Int) -> Int:
+        """Return the index along an axis of the element that is repeated at an index of the result."""
+        before, after = map(path.normal, padded.get(k, (0, 0)))
+        if before == 0 == after:
+            return i
+        return integers.of_atom(Atom(f"padding by {mode}", "data", (i, x.shape[k], before, after)))
+
     def at(index: list[Int]) -> Scalar:
+        if mode != "constant":
+            return x.at([source(k, i) for k, i in enumerate(index)])
         place = [i - padded[k][0] if k in padded else i for k, i in enumerate(index)]
         cut = (k for k, both in padded.items() if any(path.normal(p) != 0 for p in both))
         guard = conj(*(inside(place[k], x.shape[k]) for k in cut))
@@ -486,3 +493,37 @@ def gather(path: Path, attrs: Attrs, x: Tensor, i: Tensor) -> Tensor:
 
     known = x._values is not None and x.rank == 1
     return Tensor(path, shape, at, dtype=x.dtype, values=values if known else None)
+
+
+@operator("GatherElements")
+def gather_elements(path: Path, attrs: Attrs, x: Tensor, i: Tensor) -> Tensor:
+    """Define `y[j] = x[j with i[j] in place of one index]`; negative indices count from the end."""
+    axis = attrs.axis("axis", x.rank)
+    i.require_rank(x.rank, "as many axes of indices as of elements")
+    size = x.shape[axis]
+    for k, (d, e) in enumerate(zip(i.shape, x.shape, strict=True)):
+        path.require(k == axis or ge(e, d), "indices lie within the elements")
+
+    def at(index: list[Int]) -> Scalar:
+        place = path.normal(i.integer_at(index))
+        if path.has_bound(place):
+            raise NotModeled("an index within a sum")
+        path.assume(conj(ge(place, -size), ge(size - 1, place)))
+        place = place if path.decide(ge(place)) else path.normal(place + size)
+        return x.at([*index[:axis], place, *index[axis + 1 :]])
+
+    return Tensor(path, i.shape, at, dtype=x.dtype)
+
+
+@operator("EyeLike")
+def eye_like(path: Path, attrs: Attrs, x: Tensor) -> Tensor:
+    """Define ones on a diagonal of a matrix of zeros."""
+    x.require_rank(2, "a matrix")
+    shift = attrs.integer("k")
+    if attrs.get("dtype", Opaque) is not None:
+        raise NotModeled("the type of EyeLike")
+
+    def at(index: list[Int]) -> Scalar:
+        return select(path, eq(index[1], index[0] + shift), lambda: scalars.ONE, lambda: scalars.ZERO)
+
+    return Tensor(path, x.shape, at, dtype=x.dtype)

@@ -6,17 +6,16 @@ from collections.abc import Callable, Sequence
 
 from ..paths import element_types
 from ..paths.path import Infeasible, NotModeled, Path
-from ..paths.tensors import Tensor, broadcasts_to, read_broadcast
+from ..paths.tensors import Tensor, broadcasts_to, read_broadcast, select
 from ..terms import integers
-from ..terms.integers import Int
-from ..terms.scalars import Scalar, app, big, number
-from .elementwise import pointwise
+from ..terms.integers import Int, ge
+from ..terms.scalars import ZERO, Scalar, app, big, number
 from .movement import axes_of
 from .semantics_registry import REDUCTIONS, Attrs, operator
 
 FLOAT_ONLY = frozenset(("ReduceLogSum", "ReduceLogSumExp", "ReduceL2"))
 PLAIN = ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd")
-"""Reductions that are the identity over no axes."""
+"""Reductions that are the identity over no axes; the others square, take logarithms, …"""
 
 
 def total(path: Path, sizes: Sequence[Int], body: Callable[[list[Int]], Scalar], op: str = "Sum") -> Scalar:
@@ -60,8 +59,7 @@ def reduction(path: Path, attrs: Attrs, x: Tensor, listed: Tensor | None = None)
     if not axes and not noop:
         axes = list(range(x.rank))
     if not axes and x.rank and op not in PLAIN:
-        # versions of the standard differ (the operand itself, its squares, logarithms, …), but all are elementwise
-        return pointwise(path, f"{op} over no axes", (), [x], x.dtype)
+        path.assumed.add(f"{op} over no axes still maps each element")  # as the standard explains it
     shape = [1 if k in axes else d for k, d in enumerate(x.shape) if keep or k not in axes]
 
     def at(index: list[Int]) -> Scalar:
@@ -159,8 +157,7 @@ def group_norm(path: Path, attrs: Attrs, x: Tensor, scale: Tensor, shift: Tensor
     epsilon = attrs.real("epsilon")
     single = attrs.op == "InstanceNormalization"
     groups: Int = 1 if single else attrs.integer("num_groups", 1)
-    each, rest = path.divide(x.shape[1], groups)
-    path.require(integers.eq(rest), "groups of equal size")
+    each = path.divide_exactly(x.shape[1], groups, "groups of equal size")
 
     def inner(index: list[Int]) -> Scalar:
         return x.at([index[0], index[1] * each + index[2], *index[3:]])
@@ -196,3 +193,69 @@ def batch_norm(
         return scale * (x.at(index) - center) / app("Sqrt", spread + epsilon) + shift
 
     return Tensor(path, x.shape, at, dtype=x.dtype)
+
+
+@operator("CumSum")
+def cumulated(path: Path, attrs: Attrs, x: Tensor, along: Tensor) -> Tensor:
+    """Add the elements up to each place of an axis, or from it on."""
+    element_types.restrict(path, x.dtype, element_types.NUMBERS)
+    listed = along.values()
+    path.require(len(listed) == 1, "one axis")
+    (axis,) = axes_of(path, listed, x.rank)
+    strict, backwards = attrs.option("exclusive", (0, 1)), attrs.option("reverse", (0, 1))
+
+    def at(index: list[Int]) -> Scalar:
+        def term(v: list[Int]) -> Scalar:
+            low, high = (index[axis], v[0]) if backwards else (v[0], index[axis])
+            counts = ge(high - strict, low)
+            return select(path, counts, lambda: x.at(_replaced(index, [axis], v)), lambda: ZERO)
+
+        return total(path, [x.shape[axis]], term)
+
+    return Tensor(path, x.shape, at, dtype=x.dtype)
+
+
+def _index_of_extreme(path: Path, op: str, size: Int, element: Callable[[list[Int]], Scalar]) -> Scalar:
+    """Return the index of an extreme along an axis; how ties and NaN are treated is part of the name `op`."""
+    found = total(path, [size], element, op)
+    return app("index of", found, attrs=(("to", "i64"),)) if found.op == "big" else ZERO
+
+
+@operator("ArgMax", "ArgMin")
+def index_of_extreme(path: Path, attrs: Attrs, x: Tensor) -> Tensor:
+    """Return the index of the greatest or least element along an axis: of the first, or of the last."""
+    element_types.restrict(path, x.dtype, element_types.NUMBERS)
+    axis = attrs.axis("axis", x.rank)
+    path.require(ge(x.shape[axis], 1), "an extreme of nothing", typed=True)
+    keep, last = attrs.option("keepdims", (0, 1)), attrs.option("select_last_index", (0, 1))
+    shape = [1 if k == axis else d for k, d in enumerate(x.shape) if keep or k != axis]
+    op = f"{'Last' if last else 'First'}{attrs.op[3:]}"
+
+    def at(index: list[Int]) -> Scalar:
+        place = index if keep else [*index[:axis], 0, *index[axis:]]
+        return _index_of_extreme(path, op, x.shape[axis], lambda v: x.at(_replaced(place, [axis], v)))
+
+    return Tensor(path, shape, at, dtype="i64")
+
+
+@operator("TopK")
+def top(path: Path, attrs: Attrs, x: Tensor, count: Tensor) -> list[Tensor]:
+    """Define the greatest or least element along an axis and its index, if one is taken."""
+    element_types.restrict(path, x.dtype, element_types.NUMBERS)
+    if [path.normal(v) for v in count.values()] != [1]:
+        raise NotModeled("more than one element of TopK")
+    axis = attrs.axis("axis", x.rank)
+    path.require(ge(x.shape[axis], 1), "an extreme of nothing", typed=True)
+    op = "Max" if attrs.option("largest", (0, 1)) else "Min"
+    shape = [1 if k == axis else d for k, d in enumerate(x.shape)]
+
+    def along(index: list[Int]) -> Callable[[list[Int]], Scalar]:
+        return lambda v: x.at(_replaced(index, [axis], v))
+
+    def value(index: list[Int]) -> Scalar:
+        return total(path, [x.shape[axis]], along(index), op)
+
+    def place(index: list[Int]) -> Scalar:
+        return _index_of_extreme(path, f"First{op}", x.shape[axis], along(index))
+
+    return [Tensor(path, shape, value, dtype=x.dtype), Tensor(path, shape, place, dtype="i64")]

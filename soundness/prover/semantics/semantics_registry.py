@@ -155,7 +155,7 @@ CONTENTS = {
     "Reshape": (1,), "Slice": (1, 2, 3, 4), "Pad": (1, 3), "Expand": (1,), "Tile": (1,), "Split": (1,), "Squeeze": (1,),
     "Unsqueeze": (1,), "ConstantOfShape": (0,), "ReduceSum": (1,), "ReduceMean": (1,), "ReduceMax": (1,),
     "ReduceMin": (1,), "ReduceProd": (1,), "ReduceL1": (1,), "ReduceL2": (1,), "ReduceLogSum": (1,),
-    "ReduceLogSumExp": (1,), "ReduceSumSquare": (1,),
+    "ReduceLogSumExp": (1,), "ReduceSumSquare": (1,), "CumSum": (1,), "TopK": (1,),
 }  # fmt: skip
 """Inputs whose contents an operator reads as a list, at most as long as the rank of a tensor."""
 REDUCTIONS = tuple(op for op in CONTENTS if op.startswith("Reduce"))
