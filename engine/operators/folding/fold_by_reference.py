@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.graph import AttrValue, Constant, Graph, OtherType
+from ...ir.graph import AttrValue, Constant, DType, Graph, OtherType
 from ..schemas import WORKING_OPSET, find_schema, signature, split_name
 from .fold_call import Array, Attrs, Refused
 
@@ -39,7 +39,29 @@ def by_reference(op: str, attrs: Attrs, arrays: Sequence[Array | None], n_output
         raise Refused from error
     if any(not isinstance(a, np.ndarray | np.generic) for a in found):
         raise Refused
-    return [np.asarray(a) for a in found]
+    results = [np.asarray(a) for a in found]
+    if not _well_typed(op, arrays, results):  # it computed in another type as well: the numbers are wrong, too
+        raise Refused
+    return results
+
+
+def _well_typed(op: str, arrays: Sequence[Array | None], results: Sequence[Array]) -> bool:
+    """Whether results have element types that the operator's schema admits beside those of its operands."""
+    known = signature(op)
+    if known is None:
+        return True
+    bound = {
+        formal.type: array.dtype
+        for formal, array in zip(known.inputs, arrays, strict=False)
+        if array is not None and not (formal.variadic and not formal.homogeneous)
+    }
+    for formal, array in zip(known.outputs, results, strict=False):
+        wanted = bound.get(formal.type)
+        if wanted is not None and array.dtype != wanted:
+            return False
+        if formal.dtypes and DType.from_numpy(array.dtype).value not in formal.dtypes:
+            return False
+    return True
 
 
 def run_reference(op: str, attrs: Attrs, arrays: Sequence[Any], n_outputs: int) -> list[Any]:

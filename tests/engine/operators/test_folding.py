@@ -345,3 +345,17 @@ def test_infinities_in_convolutions() -> None:
         assert found is not None
         assert np.isnan(found[0][0, :, 1, 1]).all()
         assert np.isnan(found[0]).sum() == 2
+
+
+def test_results_have_a_type_that_the_schema_admits() -> None:
+    """The reference implementation scales integers to integers, where the standard says f32."""
+    attrs = normalize_attrs("ai.onnx.ml.Scaler", {"offset": (0.5,), "scale": (2.0,)})
+    for dtype in (np.int64, np.float64):
+        assert evaluate("ai.onnx.ml.Scaler", attrs, [np.arange(4, dtype=dtype).reshape(1, 4)]) is None
+    assert evaluate("ai.onnx.ml.Scaler", attrs, [f(1, 4)]) is not None
+
+
+def test_normalizer_is_left_to_its_definition() -> None:
+    """MAX divides by the maximum; the reference implementation by the largest magnitude."""
+    attrs = normalize_attrs("ai.onnx.ml.Normalizer", {"norm": "MAX"})
+    assert evaluate("ai.onnx.ml.Normalizer", attrs, [f(2, 3)]) is None
