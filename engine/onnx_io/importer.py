@@ -272,6 +272,8 @@ class _Reader:
             attrs = schemas.normalize_attrs(op, attrs)
         scope.update({name: self.claim(name, graph) for name in proto.output if name})
         results = [scope[name] if name and not self.unread(op, i, name) else "" for i, name in enumerate(proto.output)]
+        if not any(results):  # a recurrent cell of which nothing is read
+            return
         label = proto.name or f"{proto.op_type}_{self.count - 1}"
         node = Node(op, trimmed(inputs), trimmed(results), attrs, label, (), (label,))
         if path := next((text(p.value) for p in proto.metadata_props if p.key == _SCOPES), ""):

@@ -483,3 +483,14 @@ def test_empty_lists_of_custom_operators_keep_their_type(kind: str) -> None:
     graph = importer.read(model([node], [x23], [y23], domains={"com.example": 3}))
     (attribute,) = exporter.write(graph).graph.node[0].attribute
     assert onnx.AttributeProto.AttributeType.Name(attribute.type) == kind
+
+
+def test_a_node_of_which_nothing_is_read_is_dropped() -> None:
+    """All outputs of a recurrent cell are optional, so that none of them would be left."""
+    nodes = [
+        helper.make_node("GRU", ["s", "w", "r"], ["states", "last"], hidden_size=2),
+        helper.make_node("Relu", ["x"], ["y"]),
+    ]
+    weights = {"w": np.ones((1, 6, 3), np.float32), "r": np.ones((1, 6, 2), np.float32)}
+    graph = importer.read(model(nodes, [x23, ("s", FLOAT, (4, 1, 3))], [y23], weights))
+    assert [n.op for n in graph.nodes] == ["Relu"]
