@@ -85,3 +85,26 @@ def test_an_operator_that_only_onnx_runtime_has(monkeypatch: pytest.MonkeyPatch)
 def test_a_type_that_onnx_runtime_lacks() -> None:
     found = compiled(ABOVE).run({"x": X[0].astype(np.float64)})["y"]
     np.testing.assert_array_equal(found, X[0] > 0.25)
+
+
+def test_what_onnx_runtime_admits_but_does_not_compute() -> None:
+    """It loads an LSTM of f64, and says when it runs that it does not support that yet."""
+    rng = np.random.default_rng(0)
+    shapes = {"x": (3, 1, 2), "w": (1, 4, 2), "r": (1, 4, 1)}
+    types = {name: TensorType(DType.F64, shape) for name, shape in shapes.items()}
+    operands = [rng.standard_normal(shape) for shape in shapes.values()]
+    runner = Runner(Node("LSTM", ("x", "w", "r"), ("", "h"), {"hidden_size": 1}), types)
+    assert isinstance(runner.evaluator, onnxruntime.InferenceSession)
+    [found] = runner.run(operands)
+    single = Runner(runner.node, {name: TensorType(DType.F32, shape) for name, shape in shapes.items()})
+    [expected] = single.run([a.astype(np.float32) for a in operands])
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def test_dilated_windows_with_padding_that_keeps_sizes() -> None:
+    """ONNX Runtime pads for a window without dilation, so that the result is smaller than the standard says."""
+    attributes = {"auto_pad": "SAME_UPPER", "kernel_shape": (3,), "dilations": (2,)}
+    runner = Runner(Node("MaxPool", ("x",), ("y",), attributes), {"x": TensorType(DType.F32, (1, 1, 6))})
+    x = np.array([[[5, 1, 2, 3, 9, 4]]], np.float32)
+    [found] = runner.run([x])
+    np.testing.assert_array_equal(found, [[[5, 3, 9, 4, 9, 4]]])
