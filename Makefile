@@ -8,7 +8,7 @@ JOBS ?= auto
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SOURCES := $(shell find backend engine system -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: demo test lint format types docs site nightly bench wheel editors parser venv clean
+.PHONY: demo test lint format types docs site nightly fuzz bench wheel editors parser venv clean
 .DEFAULT_GOAL := help
 
 help:
@@ -18,6 +18,7 @@ help:
 	@echo 'make docs    renew the generated parts of docs/'
 	@echo 'make site    the documentation site, into build/site; a broken link fails'
 	@echo 'make nightly check all rules, proofs included, score the checker, test kernels for Arm'
+	@echo 'make fuzz    run random graphs of all operators, FIRST to LAST; failures go to build/fuzz'
 	@echo 'make bench   set up, then measure against the peers; writes docs/measurements/benchmarks.md'
 	@echo 'make wheel   build the wheels, of the compiler and of the runtime alone, into dist/'
 	@echo 'make editors the VS Code extension and the tree-sitter grammar into dist/ (needs npm)'
@@ -87,6 +88,11 @@ nightly: $(VENV)/.installed-dev $(VENV)/.installed-bench
 	$(BIN)/python -m pip install --quiet cython
 	$(BIN)/python -m tests.nightly.emulated
 	$(BIN)/pytest -n $(JOBS) tests/torch_backend tests/frontends
+
+FIRST ?= 0
+LAST ?= 2000
+fuzz: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.fuzz $(FIRST) $(LAST)
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.run $(ARGS)

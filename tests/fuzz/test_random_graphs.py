@@ -12,6 +12,7 @@ from rewrite.engine.saturation import saturation_process
 from rewrite.engine.verification.verify import check_model
 
 from . import graphs
+from .differential import WAYS, check, make
 
 
 @pytest.fixture(autouse=True)
@@ -45,3 +46,11 @@ def test_the_same_model_gives_the_same_bytes() -> None:
     model = graphs.make(7, size=30)
     first, second = (optimizer.optimize(model).model.SerializeToString(deterministic=True) for _ in range(2))
     assert first == second
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_graphs_of_all_operators(seed: int) -> None:
+    """A few of the graphs that `python -m tests.fuzz` runs by thousands."""
+    case = make(seed, size=5)
+    assert case.steps
+    assert check(case, WAYS[seed : seed + 1]) == []

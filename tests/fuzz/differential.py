@@ -1,0 +1,302 @@
+"""A random graph through the tool, compared with its values node by node; failures are reduced to few nodes."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import onnx
+from rewrite.backend.compile_graph import compile_graph
+from rewrite.engine import optimizer, pipeline
+from rewrite.engine.options import Options
+from rewrite.engine.rewriting.rule_library import load_rules, operators_of
+from rewrite.engine.saturation import child_process, saturation_process
+from rewrite.engine.verification.compare import TOLERANCES, compare
+from rewrite.engine.verification.rounding_spread import Spread
+from rewrite.errors import RewriteError
+
+from . import draws
+from .eager import Array, Invalid, Step, Value, _session
+from .maker import Maker, is_float, model_of
+
+RUNS = 12
+"""Runs with random rounding errors where a result differs."""
+_ERRORS = {"float64": 2.0**-50, "float32": 2.0**-21, "float16": 2.0**-9, "bfloat16": 2.0**-6}
+
+
+@dataclass(frozen=True)
+class Way:
+    """How a graph is run: with the standard rules or without, for a target, on some threads."""
+
+    rules: bool
+    target: str
+    threads: int
+
+    def __str__(self) -> str:
+        return f"{'rules' if self.rules else 'no rules'}, {self.target}, {self.threads} thread(s)"
+
+
+WAYS = tuple(Way(r, t, n) for r in (True, False) for t in ("native", "avx2", "portable") for n in (1, 2))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A graph with the values of its tensors: nodes in order, inputs and constants, and what is compared."""
+
+    maker: Maker
+    steps: tuple[Step, ...]
+    inputs: Mapping[str, Array]
+    outputs: tuple[str, ...]
+
+    @property
+    def values(self) -> Mapping[str, Value]:
+        """The values of all tensors, by name."""
+        return self.maker.values
+
+    def model(self) -> onnx.ModelProto:
+        """Return the model."""
+        shown = Maker(0, self.maker.opset)
+        shown.values, shown.steps, shown.inputs = self.maker.values, list(self.steps), dict(self.inputs)
+        read = {i for s in self.steps for i in (*s.node.input, *_bodies_read(s.node))}
+        shown.constants = {n: a for n, a in self.maker.constants.items() if n in read}
+        shown.declared = self.maker.declared
+        return model_of(shown, self.outputs)
+
+    def rerun(self, rng: np.random.Generator | None) -> dict[str, Value]:
+        """Return the outputs; with a generator, every computed float is off by a random rounding error."""
+        values: dict[str, Value] = {**self.maker.constants, **self.inputs}
+        for step in self.steps:
+            for name, value in step.run(values).items():
+                values[name] = _shaken(value, rng) if rng is not None else value
+        return {name: values[name] for name in self.outputs}
+
+
+def _bodies_read(node: onnx.NodeProto) -> Iterator[str]:
+    for attribute in node.attribute:
+        if attribute.HasField("g"):
+            yield from (v.name for v in attribute.g.output)
+            for inner in attribute.g.node:
+                yield from inner.input
+                yield from _bodies_read(inner)
+
+
+def _shaken(value: Value, rng: np.random.Generator) -> Value:
+    if not isinstance(value, np.ndarray) or value.dtype.name not in _ERRORS:
+        return value
+    error = _ERRORS[value.dtype.name]
+    wide = value.astype(np.float64)
+    largest = np.abs(wide[np.isfinite(wide)]).max(initial=0.0)
+    with np.errstate(all="ignore"):
+        noise = rng.uniform(-error, error, value.shape) * np.maximum(np.abs(wide), largest / 4)
+        return np.asarray(np.where(np.isfinite(wide) & (wide != 0), wide + noise, wide)).astype(value.dtype)
+
+
+def warm() -> None:
+    """Read rules and templates for processes that are forked. An e-graph here would leave them without its threads."""
+    for opset in (13, 28):
+        for domains in ({}, {"ai.onnx.ml": 3}, {"com.microsoft": 1}):
+            options, library = Options(), load_rules()
+            rewriting = pipeline.prepare(library, {"": opset, **domains}, options, [])
+            operators_of(library, {"": opset, **domains})
+            assert rewriting.rules
+    for seed in range(6):
+        graph = pipeline.read(make(seed, 10).model(), Options(), library).graph
+        for target in ("native", "avx2", "portable"):
+            with warnings.catch_warnings(), contextlib.suppress(RewriteError):
+                warnings.simplefilter("ignore")
+                compile_graph(graph, threads=1, target=target)
+
+
+def make(seed: int, size: int) -> Case:
+    """Return the case of a seed, of about as many steps."""
+    maker = Maker(seed)
+    refused = 0
+    while len(maker.steps) < size and refused < 5 * size:
+        try:
+            draws.step(maker)
+        except Invalid:
+            refused += 1
+    read = {i for s in maker.steps for i in (*s.node.input, *_bodies_read(s.node))}
+    made = [o for s in maker.steps for o, v in s.example.items() if isinstance(v, np.ndarray)]
+    outputs = [o for o in made if o not in read or maker.chance(0.1)]
+    return _pruned(Case(maker, tuple(maker.steps), maker.inputs, tuple(outputs or made[-1:])))
+
+
+def _pruned(case: Case) -> Case:
+    """Return a case without what its outputs do not need."""
+    needed = set(case.outputs)
+    steps: list[Step] = []
+    for step in reversed(case.steps):
+        if needed & set(step.example):
+            steps.insert(0, step)
+            needed.update((*step.node.input, *_bodies_read(step.node)))
+    return replace(case, steps=tuple(steps), inputs={n: a for n, a in case.inputs.items() if n in needed})
+
+
+@contextlib.contextmanager
+def in_process() -> Iterator[None]:
+    """Saturate in this process and thread: children and threads cost more than these small graphs."""
+    with (
+        mock.patch.multiple(optimizer, ThreadPoolExecutor=_Inline),
+        mock.patch.multiple(saturation_process, run=lambda task, progress, child: task(progress)),
+        mock.patch.multiple(child_process, start=contextlib.nullcontext),
+    ):
+        yield
+
+
+class _Inline:
+    """An executor that runs what is submitted at once."""
+
+    def __init__(self, workers: int) -> None:
+        pass
+
+    def __enter__(self) -> _Inline:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def submit(self, work: Callable[..., Any], *args: Any) -> Future[Any]:
+        """Run this now."""
+        future: Future[Any] = Future()
+        future.set_result(work(*args))
+        return future
+
+
+def check(case: Case, ways: Sequence[Way], outside: Callable[[str], None] = lambda _: None) -> list[str]:
+    """Return what is wrong with a case, run in these ways; `outside` is called with operators that had no kernel."""
+    model = case.model()
+    feeds = dict(case.inputs)
+    problems: list[str] = []
+    if any(s.node.domain == "com.microsoft" for s in case.steps):  # rules define their types
+        ways = [replace(w, rules=True) for w in ways]
+    for rules in sorted({w.rules for w in ways}, reverse=True):
+        label = "rules" if rules else "no rules"
+        try:
+            with in_process():
+                result = optimizer.optimize(model, Options(std_rules=rules))
+        except Exception as error:
+            problems.append(f"{label}: optimize: {type(error).__name__}: {error}")
+            continue
+        if rules:
+            problems += [f"the written model: {p}" for p in _written(case, result, feeds)]
+        for way in (w for w in ways if w.rules == rules):
+            try:
+                with warnings.catch_warnings(record=True) as caught:
+                    warnings.simplefilter("always")
+                    program = compile_graph(result.native, threads=way.threads, target=way.target)
+                for warning in caught:
+                    outside(str(warning.message))
+                found = program.run(feeds)
+                problems += [f"{way}: {p}" for p in differences(case, found)]
+                again = program.run(feeds)
+                problems += [f"{way}, second run: {p}" for p in differences(case, again)]
+            except Exception as error:
+                if not rules and "no implementation of operator" in str(error):
+                    continue  # rules define it
+                problems.append(f"{way}: {type(error).__name__}: {error}")
+    return problems
+
+
+def _written(case: Case, result: optimizer.Optimized, feeds: Mapping[str, Array]) -> list[str]:
+    try:
+        session = _session(result.model)
+        names = [v.name for v in session.get_inputs()]
+        found = session.run(list(case.outputs), {n: a for n, a in feeds.items() if n in names})
+    except RewriteError as error:
+        return [f"{type(error).__name__}: {error}"]
+    except Exception as error:
+        if any(s.oracle.name != "onnxruntime" for s in case.steps):  # it does not run the original either
+            return []
+        try:
+            _session(case.model())
+        except Exception:
+            return []
+        return [f"{type(error).__name__}: {error}"]
+    return differences(case, dict(zip(case.outputs, found, strict=True)))
+
+
+def differences(case: Case, found: Mapping[str, Any]) -> list[str]:
+    """Return how results differ from the values of the case beyond what rounding explains."""
+    problems = []
+    kinds = {np.dtype(v.dtype).name for s in case.steps for v in s.example.values() if isinstance(v, np.ndarray)}
+    kinds |= {a.dtype.name for a in (*case.inputs.values(), *case.maker.constants.values())}
+    coarse = max(kinds & set(_ERRORS), key=lambda k: _ERRORS[k], default="")
+    for name in case.outputs:
+        reference, value = case.values[name], found[name]
+        if not compare(reference, value, "reassoc", coarse).problem:
+            continue
+        spread = _spread(case)
+        allowed = max(TOLERANCES["reassoc"].get(k, 0.0) for k in (reference.dtype.name, coarse))
+        mended, _ = spread.reconciled(name, reference, value, allowed)
+        if any(a.shape != reference.shape for a in spread.samples.get(name, [])):
+            continue  # rounding decides the shape
+        if problem := compare(reference, mended, "reassoc", coarse).problem:
+            problems.append(f"{name}: {problem}")
+    return problems
+
+
+def _spread(case: Case) -> Spread:
+    rng = np.random.default_rng(0)
+    spread = Spread()
+    for _ in range(RUNS):
+        try:
+            found = case.rerun(rng)
+        except Exception:
+            continue
+        for name, value in found.items():
+            spread.samples.setdefault(name, []).append(value)
+    return spread
+
+
+def reduced(case: Case, fails: Callable[[Case], bool]) -> Case:
+    """Return a smaller case that still fails: fewer outputs, computed values as inputs, inputs as constants."""
+    for name in case.outputs:
+        single = _pruned(replace(case, outputs=(name,)))
+        if len(case.outputs) > 1 and fails(single):
+            case = single
+            break
+    shrinking = True
+    while shrinking:
+        shrinking = False
+        for step in case.steps:
+            arrays = {n: v for n, v in step.example.items() if isinstance(v, np.ndarray)}
+            if set(arrays) & set(case.outputs) or len(arrays) < len(step.example):
+                continue
+            steps = tuple(s for s in case.steps if s is not step)
+            cut = _pruned(replace(case, steps=steps, inputs={**case.inputs, **arrays}))
+            if fails(cut):
+                case, shrinking = cut, True
+                break
+        if not shrinking:
+            for step in case.steps:  # outputs further up
+                for name in step.example:
+                    if name in case.outputs or not isinstance(step.example[name], np.ndarray):
+                        continue
+                    cut = _pruned(replace(case, outputs=(name,)))
+                    if len(cut.steps) < len(case.steps) and fails(cut):
+                        case, shrinking = cut, True
+                        break
+                if shrinking:
+                    break
+    return case
+
+
+def coverage(case: Case) -> list[tuple[str, str]]:
+    """Return operators with the element type of their first operand, or result."""
+    found = []
+    for step in case.steps:
+        op = f"{step.node.domain}.{step.node.op_type}".lstrip(".")
+        operands = [case.values[n] for n in step.node.input if n] or list(step.example.values())
+        array = operands[0][0] if isinstance(operands[0], list) else operands[0]
+        found.append((op, array.dtype.name))
+    return found
+
+
+__all__ = ["WAYS", "Case", "Way", "check", "coverage", "is_float", "make", "reduced", "warm"]

@@ -1,0 +1,241 @@
+"""One ONNX node at a time on arrays: the oracle of random models, in ONNX Runtime or in ONNX's reference evaluator."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
+
+Array = np.ndarray[Any, Any]
+Value = Any
+"""An array, or a list of arrays."""
+BF16 = np.dtype(ml_dtypes.bfloat16)
+IR_VERSION = 11
+ML_OPSET = 3
+
+
+_TYPED = frozenset(
+    ("Cast", "CastLike", "BitCast", "QuantizeLinear", "DequantizeLinear", "EyeLike", "If", "Loop", "Scan", "IsInf")
+)
+"""Operators whose results do not have the type of the operands; ONNX Runtime takes no bf16 from NumPy."""
+
+
+_ROUNDED = (np.dtype(np.float64), np.dtype(np.float16), BF16)
+
+
+class Invalid(Exception):
+    """No oracle computes the node: it is not valid, or nobody implements it."""
+
+
+@dataclass(frozen=True)
+class Oracle:
+    """A node that is ready to run; `name` says what computes it."""
+
+    name: str
+    run: Callable[[Sequence[Value | None]], list[Value]]
+
+
+def opset_imports(nodes: Iterable[onnx.NodeProto], opset: int) -> list[onnx.OperatorSetIdProto]:
+    """Return the operator sets of some nodes."""
+    versions = {"": opset, "ai.onnx.ml": ML_OPSET, "com.microsoft": 1}
+    domains = dict.fromkeys(("", *_domains(nodes)))
+    return [helper.make_opsetid(domain, versions[domain]) for domain in domains]
+
+
+def _domains(nodes: Iterable[onnx.NodeProto]) -> Iterator[str]:
+    for node in nodes:
+        yield node.domain
+        for attribute in node.attribute:
+            yield from _domains(attribute.g.node)
+
+
+def value_info(name: str, value: Value, shape: Sequence[int | str] | None = None) -> onnx.ValueInfoProto:
+    """Return the declaration of a value: its element type and shape, or the type of a sequence."""
+    if isinstance(value, list):
+        kind = helper.np_dtype_to_tensor_dtype(value[0].dtype) if value else onnx.TensorProto.FLOAT
+        return helper.make_tensor_sequence_value_info(name, kind, None)
+    kind = helper.np_dtype_to_tensor_dtype(value.dtype)
+    return helper.make_tensor_value_info(name, kind, value.shape if shape is None else shape)
+
+
+def model_of(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Mapping[str, Value],
+    constants: Mapping[str, Array],
+    outputs: Sequence[str],
+    opset: int,
+) -> onnx.ModelProto:
+    """Return a model of these nodes; the types of its outputs are left to be inferred."""
+    graph = helper.make_graph(
+        list(nodes),
+        "node",
+        [value_info(name, value) for name, value in inputs.items()],
+        [onnx.ValueInfoProto(name=name) for name in outputs],
+        [numpy_helper.from_array(array, name) for name, array in constants.items()],
+    )
+    return helper.make_model(graph, opset_imports=opset_imports(nodes, opset), ir_version=IR_VERSION)
+
+
+def oracles(
+    node: onnx.NodeProto, values: Mapping[str, Value], fixed: Mapping[str, Array], opset: int
+) -> list[Callable[[], Oracle]]:
+    """Return the makers of what may compute a node, the most trusted one first.
+
+    `values` are examples of all operands (and of what bodies read), `fixed` those that are constants."""
+    inputs = {name: value for name, value in values.items() if name not in fixed}
+    outputs = [name for name in node.output if name]
+
+    def runtime(convert: bool) -> Oracle:
+        changed = {k: _widened(v) for k, v in inputs.items()} if convert else inputs
+        constants = {k: _widened(v) for k, v in fixed.items()} if convert else fixed
+        model = model_of([node], changed, constants, outputs, opset)
+        session = _session(model)
+
+        def run(arrays: Sequence[Value | None]) -> list[Value]:
+            feeds = {k: v for k, v in zip(inputs, arrays, strict=True) if v is not None}
+            if convert:
+                feeds = {k: _widened(v) for k, v in feeds.items()}
+            found = session.run(outputs, feeds)
+            return [_narrowed(v) for v in found] if convert else found
+
+        return Oracle("onnxruntime in f32" if convert else "onnxruntime", run)
+
+    def reference() -> Oracle:
+        evaluator = ReferenceEvaluator(model_of([node], inputs, fixed, outputs, opset))
+
+        def run(arrays: Sequence[Value | None]) -> list[Value]:
+            feeds = {k: v for k, v in zip(inputs, arrays, strict=True) if v is not None}
+            with warnings.catch_warnings(), np.errstate(all="ignore"):
+                warnings.simplefilter("ignore")
+                found = evaluator.run(outputs, feeds)
+            return [v if isinstance(v, list) else np.asarray(v) for v in found]
+
+        return Oracle("onnx.reference", run)
+
+    def formula() -> Oracle:
+        return Oracle("a formula", lambda arrays: [_FORMULAS[node.op_type](node, *arrays)])
+
+    if node.op_type in _FORMULAS:
+        return [formula]
+    kinds = {getattr(v, "dtype", None) for v in values.values()}
+    if BF16 not in kinds:
+        return [lambda: runtime(convert=False), reference]
+    if np.dtype(np.float32) in kinds or node.op_type in _TYPED:
+        return [reference]
+    return [lambda: runtime(convert=True), reference]
+
+
+def _global_lp_pool(node: onnx.NodeProto, x: Array) -> Array:
+    p = next((a.i for a in node.attribute if a.name == "p"), 2)
+    axes = tuple(range(2, x.ndim))
+    total = (np.abs(x.astype(np.float64)) ** p).sum(axes, keepdims=True)
+    return np.asarray(total ** (1 / p)).astype(x.dtype)
+
+
+_FORMULAS: dict[str, Callable[..., Array]] = {"GlobalLpPool": _global_lp_pool}
+"""Operators that neither oracle has."""
+
+
+def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    return onnxruntime.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
+
+
+def _widened(value: Value) -> Value:
+    return value.astype(np.float32) if getattr(value, "dtype", None) == BF16 else value
+
+
+def _narrowed(value: Value) -> Value:
+    return value.astype(BF16) if getattr(value, "dtype", None) == np.float32 else value
+
+
+class Step:
+    """A node with what computes it, and the operands that change from run to run."""
+
+    def __init__(
+        self, node: onnx.NodeProto, values: Mapping[str, Value], fixed: Mapping[str, Array], opset: int
+    ) -> None:
+        self.node = node
+        self.reads = [name for name in values if name not in fixed]
+        inferred = self._types(values, fixed, opset)
+        problems = []
+        for make in oracles(node, values, fixed, opset):
+            try:
+                self.oracle = make()
+                self.example = self.run(values)
+                self._check(inferred)
+                if self.oracle.name == "onnx.reference":
+                    self._confirm(values, fixed, opset)
+                return
+            except Exception as error:  # oracles raise whatever they like
+                problems.append(str(error)[:300])
+        raise Invalid("; ".join(problems))
+
+    def _types(self, values: Mapping[str, Value], fixed: Mapping[str, Array], opset: int) -> onnx.ModelProto:
+        """Return the model of the node with inferred types. Raises `Invalid` if the standard does not admit it."""
+        inputs = {name: value for name, value in values.items() if name not in fixed}
+        model = model_of([self.node], inputs, fixed, [n for n in self.node.output if n], opset)
+        if self.node.domain == "com.microsoft":
+            return model
+        version = next(o.version for o in model.opset_import if o.domain == self.node.domain)
+        try:
+            schema = onnx.defs.get_schema(self.node.op_type, version, self.node.domain)
+            if unknown := {a.name for a in self.node.attribute} - set(schema.attributes):
+                raise ValueError(f"unknown attributes {unknown}")
+            return onnx.shape_inference.infer_shapes(model, check_type=True, strict_mode=True)
+        except Exception as error:
+            raise Invalid(str(error)[:300]) from error
+
+    def _check(self, inferred: onnx.ModelProto) -> None:
+        for info in inferred.graph.output:
+            kind = info.type.tensor_type
+            value = self.example[info.name]
+            if not kind.elem_type or not isinstance(value, np.ndarray):
+                continue
+            if helper.np_dtype_to_tensor_dtype(value.dtype) != kind.elem_type:
+                raise Invalid(f"{self.oracle.name} returned {value.dtype}")
+            dims = [d.dim_value if d.HasField("dim_value") else None for d in kind.shape.dim]
+            known = kind.HasField("shape")
+            if known and (
+                len(dims) != value.ndim or any(d not in (None, n) for d, n in zip(dims, value.shape, strict=True))
+            ):
+                raise Invalid(f"{self.oracle.name} returned shape {value.shape}, not {dims}")
+
+    def _confirm(self, values: Mapping[str, Value], fixed: Mapping[str, Array], opset: int) -> None:
+        """Compare the reference evaluator with ONNX Runtime in f32, where that has the operator for no other float."""
+        coarse = {name for name, v in values.items() if getattr(v, "dtype", None) in _ROUNDED}
+        if not coarse or self.node.op_type in _TYPED:
+            return
+        wide = {n: v.astype(np.float32) if n in coarse else v for n, v in values.items()}
+        known = {n: wide[n] for n in fixed}
+        model = model_of([self.node], {n: wide[n] for n in self.reads}, known, list(self.example), opset)
+        try:
+            found = _session(model).run(list(self.example), {n: wide[n] for n in self.reads})
+        except Exception:  # no second opinion
+            return
+        for name, value in zip(self.example, found, strict=True):
+            a, b = self.example[name], value
+            if not isinstance(a, np.ndarray) or a.shape != b.shape:
+                raise Invalid("oracles disagree")
+            x, y = a.astype(np.float64), b.astype(np.float64)
+            least = 0.1 if a.dtype.itemsize == 2 else 1e-3
+            if not np.allclose(
+                x, y, rtol=least, atol=least * np.abs(x[np.isfinite(x)]).max(initial=0.0), equal_nan=True
+            ):
+                raise Invalid("oracles disagree")
+
+    def run(self, values: Mapping[str, Value]) -> dict[str, Value]:
+        """Return the outputs by name."""
+        found = self.oracle.run([values[name] for name in self.reads])
+        return dict(zip((name for name in self.node.output if name), found, strict=True))
