@@ -108,12 +108,12 @@ class ProgramIdentity:
             return ProgramCache().may_have(self.model, self.settings, self.rules)
         return False
 
-    def key(self) -> str | None:
-        """Return the program's key in the cache, None if it cannot be cached."""
+    def key(self, *, mapped: bool = False) -> str | None:
+        """Return the program's key in the cache, None if it cannot be cached; see `ProgramCache.key`."""
         from .bundle.program_cache import ProgramCache
 
         with contextlib.suppress(OSError):  # as above
-            return ProgramCache().key(self.model, self.settings, self.rules)
+            return ProgramCache().key(self.model, self.settings, self.rules, mapped=mapped)
         return None
 
     def is_unchanged(self) -> bool:
@@ -149,7 +149,7 @@ def _cached(identity: ProgramIdentity, threads: int) -> Program | None:
     from .bundle.program_cache import ProgramCache
 
     with ThreadPoolExecutor(1) as pool:  # hashes the model while this thread imports what runs a program
-        hashed = pool.submit(identity.key)
+        hashed = pool.submit(identity.key, mapped=True)
         from .bundle import load_bundle  # noqa: F401
         from .runtime.fallback import warn_of_fallbacks
 

@@ -55,7 +55,7 @@ def checksum_of_file(path: Path) -> str:
     Raises OSError."""
     from blake3 import blake3
 
-    digest, buffer = blake3(), memoryview(bytearray(min(_CHUNK, os.path.getsize(path)) or 1))
+    digest, buffer = blake3(), memoryview(bytearray(_COPIED))
     with open(path, "rb", buffering=0) as file:
         while count := file.readinto(buffer):
             digest.update(buffer[:count])

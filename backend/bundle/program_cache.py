@@ -88,8 +88,13 @@ class ProgramCache:
         model: Path | bytes | DetachedModel,
         settings: Mapping[str, Any],
         rules: Mapping[str, str] | None = None,
+        *,
+        mapped: bool = False,
     ) -> str | None:
         """Return the key of a model compiled with these settings and rules; None if it is not to be cached.
+
+        With `mapped`, a large file is mapped, which takes half as long: one that is cut short meanwhile kills the
+        process.
 
         A model is a file, its contents, or a `DetachedModel`; `repr` of settings must tell them apart; rules are the
         texts of rule files by path. Raises OSError if the model cannot be read."""
@@ -100,8 +105,8 @@ class ProgramCache:
             checksum = model.checksum() if size <= most else None
         elif isinstance(model, Path):
             size = model.stat().st_size
-            if 0 < size <= most and not _may_be_elsewhere(_contents(model)):
-                checksum = checksum_of_file(model)
+            if 0 < size <= most and not _may_be_elsewhere(contents := _contents(model)):
+                checksum = checksum_of(memoryview(contents)) if mapped else checksum_of_file(model)
         else:
             size = len(model)
             checksum = checksum_of(memoryview(model)) if 0 < size <= most and not _may_be_elsewhere(model) else None

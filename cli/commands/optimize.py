@@ -139,7 +139,7 @@ def command(
         identity = run.identity
         if identity is not None and not run.pictures and identity.may_be_cached():  # the cache has no graphs
             stages("load", {})
-            key = identity.key()
+            key = identity.key(mapped=True)
             earlier = replay.find(key, verify=verify) if key is not None else None
         done = _replay(run, earlier, stages) if earlier is not None else _make(run, stages)
         if outputs.c and "program" in done.targets:

@@ -106,6 +106,6 @@ def test_large_data_are_hashed_by_blake3() -> None:
 
 @pytest.mark.parametrize("size", [0, 1, 999, 1000, 1001, 2500])
 def test_a_file_is_hashed_as_its_contents(size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(file_contents, "_CHUNK", 1000)
+    monkeypatch.setattr(file_contents, "_COPIED", 1000)
     (tmp_path / "a").write_bytes(DATA[:size])
     assert checksum_of_file(tmp_path / "a") == checksum_of(memoryview(DATA[:size]))
