@@ -23,8 +23,7 @@ from ..system.process_pool import usable_cores
 from ..system.progress import Progress, ignore
 
 if TYPE_CHECKING:
-    from ..engine.optimizer import Optimized
-    from ..engine.report import Report
+    from ..engine.optimizer import NativeOnly, Optimized
     from .runtime.program import Program
     from .schedules.records import Records
 
@@ -47,11 +46,11 @@ def compile_model(
     # The weights of a detached model may change as soon as it is compiled: its key must not be computed later.
     detached_key = identity.key() if identity is not None and isinstance(model, DetachedModel) else None
     with child_process.start() as child:  # before the imports, which take as long as its own
-        from ..engine.optimizer import optimize
+        from ..engine.optimizer import optimize_native
 
-        optimized = optimize(model, options, preloading(progress, target), child)
+        optimized = optimize_native(model, options, preloading(progress, target), child)
     program = compile_optimized(optimized, threads=threads, target=target, progress=progress, records=records)
-    if identity is not None and is_repeatable(optimized.report):
+    if identity is not None and optimized.is_repeatable:
         from .bundle.program_cache import ProgramCache
 
         if isinstance(model, DetachedModel):
@@ -161,7 +160,7 @@ def _cached(identity: ProgramIdentity, threads: int) -> Program | None:
 
 
 def compile_optimized(
-    optimized: Optimized, *, threads: int | None = None, target: str = "native",
+    optimized: Optimized | NativeOnly, *, threads: int | None = None, target: str = "native",
     keep_source: str | PathLike[str] | None = None, progress: Progress = ignore, records: Records | None = None,
 ) -> Program:  # fmt: skip
     """Compile the native graph of a result. `keep_source` is a directory for the generated code.
@@ -181,11 +180,6 @@ def compile_optimized(
         progress=progress,
         schedules=(records or recorded()).schedules,
     )
-
-
-def is_repeatable(report: Report) -> bool:
-    """Whether compiling the model again gives the same: not if time or memory ran out."""
-    return report.egraph["stop_reason"] not in ("time_limit", "memory_limit")
 
 
 def preloading(progress: Progress = ignore, target: str = "native") -> Progress:

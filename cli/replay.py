@@ -74,9 +74,8 @@ def store(
 
     `portions` are those of the written model."""
     from ..backend.bundle.program_cache import ProgramCache
-    from ..backend.compile_model import is_repeatable
 
-    if not is_repeatable(report) or not identity.is_unchanged():  # the key may not be theirs
+    if not report.is_repeatable or not identity.is_unchanged():  # the key may not be theirs
         return
     notes: dict[str, Any] = {"report": report.as_json(), "verdict": verdict, "fallbacks": fallbacks}
     ProgramCache().add_run(key, outputs["program"], outputs["onnx"], portions, notes)

@@ -128,6 +128,18 @@ class Optimized:
         )  # fmt: skip
 
 
+@dataclass(frozen=True, slots=True)
+class NativeOnly:
+    """The graph for our own kernels without that of a file: all that a program is compiled from.
+
+    `is_repeatable` says whether another run ends with the same graph; the others are attributes of `Optimized`."""
+
+    native: Graph
+    options: Options
+    library: Library = field(repr=False)
+    is_repeatable: bool
+
+
 def optimize(
     model: Any, options: Options | None = None, progress: Progress | None = None, child: Child | None = None
 ) -> Optimized:
@@ -136,13 +148,8 @@ def optimize(
     `child` is a process that was started before this module was imported, to save time; None starts one. Raises
     `UserError` for bad models and rules, with everything that is wrong. Warns with `SaturationWarning` where saturation
     exceeds its limits of time or memory, and returns the best result within them."""
-    options = options or Options()
-    clock = _StageTimer(progress or ignore)
-    with contextlib.nullcontext(child) if child is not None else child_process.start() as child:
-        library = clock("rules", load_rules, options.rules, std=options.std_rules)
-        _check_names(library, options)
-        source = clock("read", pipeline.read, model, options, library)
-        works = _run(clock("read", _works, source, options), clock, child)
+    options, clock = options or Options(), _StageTimer(progress or ignore)
+    library, source, works = _optimized(model, options, clock, child, pipeline.TARGETS)
     portable, native = (clock("extract", work.assembled, target) for work in works for target in work.targets)
     first, last = works[0].outcomes[0], works[-1].outcomes[0]
     if last is not first:
@@ -160,13 +167,34 @@ def optimize(
     )  # fmt: skip
 
 
-def _works(source: Source, options: Options) -> list[_ModelGraphs]:
-    """Return the graphs to optimize for both targets, or for each if kernels need another graph than the file."""
+def optimize_native(
+    model: Any, options: Options | None = None, progress: Progress | None = None, child: Child | None = None
+) -> NativeOnly:
+    """Optimize a model for our own kernels alone, which takes less time than `optimize`; the graph is the same."""
+    options, clock = options or Options(), _StageTimer(progress or ignore)
+    library, _, (work,) = _optimized(model, options, clock, child, ("native",))
+    native = clock("extract", work.assembled, "native")
+    return NativeOnly(native, options, library, work.outcomes[0].saturation.is_repeatable)
+
+
+def _optimized(
+    model: Any, options: Options, clock: _StageTimer, child: Child | None, targets: Sequence[str]
+) -> tuple[Library, Source, list[_ModelGraphs]]:
+    """Read a model and optimize its graphs for some targets."""
+    with contextlib.nullcontext(child) if child is not None else child_process.start() as child:
+        library = clock("rules", load_rules, options.rules, std=options.std_rules)
+        _check_names(library, options)
+        source = clock("read", pipeline.read, model, options, library)
+        return library, source, _run(clock("read", _works, source, options, targets), clock, child)
+
+
+def _works(source: Source, options: Options, targets: Sequence[str]) -> list[_ModelGraphs]:
+    """Return the graphs to optimize: one for all targets, or one for each if kernels need another than the file."""
     promoted = pipeline.promote(source, options)
     if promoted is None:
-        return [_ModelGraphs(source, source.graph, options, pipeline.TARGETS)]
-    portable, native = ((target,) for target in pipeline.TARGETS)
-    return [_ModelGraphs(source, source.graph, options, portable), _ModelGraphs(source, promoted, options, native)]
+        return [_ModelGraphs(source, source.graph, options, targets)]
+    graphs = {"portable": source.graph, "native": promoted}
+    return [_ModelGraphs(source, graphs[target], options, (target,)) for target in targets]
 
 
 def _run(works: list[_ModelGraphs], clock: _StageTimer, child: Child) -> list[_ModelGraphs]:

@@ -73,6 +73,13 @@ class Report:
         title += f"{duration(self.cost_before)} → {duration(self.cost_after)}"
         return short_tables.table(title, ("rule", "nodes made", "fired", "matches"), rows, "`.show()` opens the report")
 
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether optimizing the model again gives the same."""
+        from .saturation.saturation_report import MACHINE_LIMITS
+
+        return self.egraph["stop_reason"] not in MACHINE_LIMITS
+
     def summary(self) -> str:
         """Return nodes, predicted time and the rules that made most nodes, on one line."""
         used = sorted((rule for rule in self.rules if rule.in_result), key=lambda r: (-r.in_result, r.name))

@@ -35,7 +35,7 @@ from .race import Measured, Race
 from .search import Evolution
 
 if TYPE_CHECKING:
-    from ..engine.optimizer import Optimized
+    from ..engine.optimizer import NativeOnly, Optimized
 
 BATCH = 6
 """Candidates that are compared at once."""
@@ -123,7 +123,7 @@ class _Work:
 
 
 def tune_optimized(
-    optimized: Optimized,
+    optimized: NativeOnly | Optimized,
     *,
     seconds: float,
     threads: int | None = None,
@@ -170,8 +170,8 @@ class _Tuner:
     """A search for one model."""
 
     def __init__(
-        self, optimized: Optimized, kind: Target, target: str, threads: int, folder: Path, file: RecordFile,
-        progress: Progress,
+        self, optimized: NativeOnly | Optimized, kind: Target, target: str, threads: int, folder: Path,
+        file: RecordFile, progress: Progress,
     ) -> None:  # fmt: skip
         options = optimized.options
         self._graph, self._kind, self._target, self._threads = optimized.native, kind, target, threads

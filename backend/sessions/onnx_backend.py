@@ -62,10 +62,10 @@ class RewriteBackend(Backend):
 
         threads = options.pop("threads", None)
         if options.pop("optimize", True):
-            from ...engine.optimizer import optimize
+            from ...engine.optimizer import optimize_native
             from ...engine.options import Options
 
-            graph = optimize(model, Options.of(**{"time_limit": MODEL_SECONDS, **options})).native
+            graph = optimize_native(model, Options.of(**{"time_limit": MODEL_SECONDS, **options})).native
         else:
             from ...engine.onnx_io.importer import read
 

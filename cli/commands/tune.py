@@ -75,10 +75,11 @@ def command(
     existing_model(model)
     writable(json_file)
     with Stages() as stages:
-        from ...engine.optimizer import optimize
+        from ...engine.optimizer import optimize_native
         from ...tuning.tune import tune_optimized
 
-        optimized = optimize(model, rules.options(shapes=parse_shapes(shape), precision=precision, mapped=True), stages)
+        options = rules.options(shapes=parse_shapes(shape), precision=precision, mapped=True)
+        optimized = optimize_native(model, options, stages)
         found = tune_optimized(
             optimized, seconds=seconds, threads=threads, target=target, seed=seed, progress=stages, records=file
         )

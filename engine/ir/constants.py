@@ -22,8 +22,9 @@ SMALL = 4096
 class ConstantInfo:
     """A constant as conditions see it.
 
-    `elements` is None for a large constant. Then `splat` (the value if all elements are equal), `low`, `high` and
-    `finite` are what is known; `low` and `high` are None where unordered, empty or with NaN."""
+    `elements` is None for a large constant. Then `splat` (the value if all elements are equal), `low`, `high`,
+    `finite` and `axes` are what is known; `low` and `high` are None where unordered, empty or with NaN. `axes` is the
+    number of leading axes that the elements depend on, as those of expanded indices do; the rank but for integers."""
 
     digest: str
     type: TensorType
@@ -32,6 +33,7 @@ class ConstantInfo:
     low: float | int | None
     high: float | int | None
     finite: bool
+    axes: int
 
     @property
     def size(self) -> int:
@@ -65,4 +67,14 @@ def summarize(constant: Constant) -> ConstantInfo:
             if smallest == largest and not (zeros and np.unique(np.signbit(numbers)).size > 1):
                 splat = array.flat[0].item()
     elements = array if array.size <= SMALL else None
-    return ConstantInfo(constant.digest, constant.type, elements, splat, low, high, finite)
+    axes = leading_axes(array) if array.dtype.kind in "iu" else array.ndim
+    return ConstantInfo(constant.digest, constant.type, elements, splat, low, high, finite, axes)
+
+
+def leading_axes(array: NDArray[np.generic]) -> int:
+    """Return the number of leading axes that the elements depend on: along the others they repeat."""
+    axes = array.ndim
+    while axes and bool((array[(slice(None),) * (axes - 1) + (slice(0, 1),)] == array).all()):
+        axes -= 1
+        array = array[(slice(None),) * axes + (slice(0, 1),)]
+    return axes

@@ -9,6 +9,9 @@ from dataclasses import dataclass, field
 
 from ..rewriting.schedule import Budget
 
+MACHINE_LIMITS = ("time_limit", "memory_limit")
+"""Reasons to stop that depend on the machine and on what else runs there: another run may end elsewhere."""
+
 
 @dataclass(frozen=True, slots=True)
 class Limits:
@@ -69,6 +72,11 @@ class Saturation:
     def __repr__(self) -> str:
         applied = sum(count.applied for count in self.counts.values())
         return f"<Saturation: {self.stop_reason}, {self.iterations} iterations, rules applied {applied} times>"
+
+    @property
+    def is_repeatable(self) -> bool:
+        """Whether another run ends the same: neither time nor memory ran out."""
+        return self.stop_reason not in MACHINE_LIMITS
 
     @property
     def limited(self) -> list[str]:

@@ -73,7 +73,7 @@ def test_the_same_is_written_again(folder: Path) -> None:
 
 def test_a_session_and_a_run_take_what_was_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stages(folder)
-    monkeypatch.setattr(optimizer, "optimize", None)
+    monkeypatch.setattr(optimizer, "optimize_native", None)
     session = package.InferenceSession(folder / "m.onnx")
     assert session.run(None, {"x": np.ones((3, 16), np.float32)})[0].shape == (3, 8)
     np.save(folder / "x.npy", np.ones((3, 16), np.float32))

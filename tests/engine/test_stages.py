@@ -18,6 +18,9 @@ MODEL = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 18]> one 
 <float[4, 4] w = {1,0,0,0, 0,1,0,0, 0,0,1,0, 0,0,0,1}, float one = {1}>
 { a = Mul(x, one) b = MatMul(a, w) c = Relu(b) y = Relu(c) }""")
 
+HALF = onnx.parser.parse_model("""<ir_version: 9, opset_import: ["" : 18]> one (float16[2, 4] x) => (float16[2, 4] y)
+<float16 one = {1}> { a = Mul(x, one) b = Exp(a) y = Relu(b) }""")
+
 
 def test_stages_give_what_the_optimizer_gives() -> None:
     values = list(pipeline.stages(MODEL))
@@ -25,6 +28,14 @@ def test_stages_give_what_the_optimizer_gives() -> None:
     assert names == ["read", "encode", "saturate", "extract portable", "extract native", "decode", "export"]
     exported = dict(values)["export"]
     assert exported.SerializeToString() == optimizer.optimize(MODEL).model.SerializeToString()  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("model", [MODEL, HALF], ids=["f32", "f16"])
+def test_the_graph_for_kernels_is_the_same_without_that_of_a_file(model: onnx.ModelProto) -> None:
+    alone = optimizer.optimize_native(model)
+    both = optimizer.optimize(model)
+    assert (repr(alone.native), alone.is_repeatable) == (repr(both.native), True)
+    assert alone.native.nodes == both.native.nodes
 
 
 def test_each_stage_can_be_called_alone_and_printed() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from ...ir import symbolic
-from ...ir.constants import ConstantInfo
+from ...ir.constants import ConstantInfo, leading_axes
 from ...ir.graph import DType
 from ...ir.symbolic import Dim
 from ...ir.values import OpRef, TensorRef, Unprovable, Value
@@ -85,6 +85,15 @@ def uniform(context: RuleContext, c: Value) -> bool:
         return info.splat is not None
     array = context.contents(c).reshape(-1)
     return bool(array.size and (array == array[0]).all())
+
+
+@function
+def repeats(context: RuleContext, c: Value, a: int) -> bool:
+    """Return whether the elements of a constant are the same all along each of its axes from `a` on."""
+    info = _info(context, c)
+    if info is not None and info.elements is None:
+        return info.axes <= a
+    return leading_axes(context.contents(c)) <= a
 
 
 @function

@@ -48,7 +48,7 @@ def refuse(*_: object, **__: object) -> None:
 
 def test_a_model_is_compiled_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = rewrite.compile(model, threads=1)
-    monkeypatch.setattr(optimizer, "optimize", refuse)
+    monkeypatch.setattr(optimizer, "optimize_native", refuse)
     again = rewrite.compile(model, threads=1)
     np.testing.assert_array_equal(again.run({"x": X})["y"], first.run({"x": X})["y"])
     np.testing.assert_allclose(again.run({"x": X})["y"], np.exp(X), rtol=1e-6)
@@ -82,14 +82,14 @@ def test_a_model_of_another_size_or_with_other_settings_is_not_read_to_search_th
 
 
 def test_a_model_that_changes_while_it_is_compiled_is_not_cached(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    optimize = optimizer.optimize
+    optimize = optimizer.optimize_native
 
     def changed_after(*args: Any) -> Any:
         found = optimize(*args)
         onnx.save(onnx.parser.parse_model(MODEL.replace("Relu", "Tanh")), model)
         return found
 
-    monkeypatch.setattr(optimizer, "optimize", changed_after)
+    monkeypatch.setattr(optimizer, "optimize_native", changed_after)
     first = rewrite.compile(model, threads=1)
     np.testing.assert_allclose(first.run({"x": X})["y"], np.exp(X), rtol=1e-6)
     assert ProgramCache().entries() == []
@@ -126,7 +126,7 @@ def test_a_program_is_not_cached_under_rules_that_changed_since(
 
     monkeypatch.setattr(ProgramCache, "add_in_background", late)
     rewrite.compile(model, threads=1, rules=[rules])
-    monkeypatch.setattr(optimizer, "optimize", refuse)
+    monkeypatch.setattr(optimizer, "optimize_native", refuse)
     with pytest.raises(AssertionError, match="optimized again"):
         rewrite.compile(model, threads=1, rules=[rules])
 
@@ -146,7 +146,7 @@ print(sorted(heavy & set(sys.modules)))
 
 def test_the_bytes_of_a_model_are_compiled_once(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     first = rewrite.InferenceSession(model.read_bytes(), compile_in_background=False)
-    monkeypatch.setattr(optimizer, "optimize", refuse)
+    monkeypatch.setattr(optimizer, "optimize_native", refuse)
     again = rewrite.InferenceSession(model.read_bytes(), compile_in_background=False)
     np.testing.assert_array_equal(again.run(None, {"x": X})[0], first.run(None, {"x": X})[0])
     assert len(ProgramCache().entries()) == 1
@@ -160,7 +160,7 @@ def test_any_other_setting_is_another_program(
     rules.write_text(OWN_RULES)
     given: dict[str, object] = {"threads": 1, "rules": [rules] if change == "rule file" else []}
     rewrite.compile(model, **given)  # type: ignore[arg-type]
-    monkeypatch.setattr(optimizer, "optimize", refuse)
+    monkeypatch.setattr(optimizer, "optimize_native", refuse)
     if change == "model":
         onnx.save(onnx.parser.parse_model(MODEL.replace("Exp", "Sin")), model)
     elif change == "rule file":
