@@ -14,7 +14,7 @@ from .type import INTEGERS
 
 Arguments = Sequence[tuple[Value, ast.Expr]]
 
-_CONTENTS = ("scalar", "values", "uniform", "splat", "min_value", "max_value", "is_iota", "positive")
+_CONTENTS = ("scalar", "values", "uniform", "repeats", "splat", "min_value", "max_value", "is_iota", "positive")
 """Functions that read the contents of a constant."""
 
 

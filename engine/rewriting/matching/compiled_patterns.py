@@ -165,7 +165,19 @@ _OF_TYPES = frozenset({"shape", "rank", "dim", "dtype", "size", "is_const"})
 """Functions that read the type of their first argument, or whether it is a constant term."""
 
 _OF_CONTENTS = (
-    *("dims", "ints", "scalar", "values", "uniform", "repeats", "splat", "min_value", "max_value", "positive", "finite"),
+    *(
+        "dims",
+        "ints",
+        "scalar",
+        "values",
+        "uniform",
+        "repeats",
+        "splat",
+        "min_value",
+        "max_value",
+        "positive",
+        "finite",
+    ),
 )
 _OF_LISTS = (
     *("len", "range", "reverse", "sorted", "unique", "index", "take", "drop", "slice", "set_at", "repeat", "flatten"),
