@@ -179,12 +179,17 @@ def states(found: Sequence[Sample], dtype: str) -> dict[str, str]:
             seen.add(value)
         if seen & host:
             return OUTSIDE
-        if any(makers[v].op.partition("@")[0] == sample.op for v in seen if v in makers):
+        if any(_plain(makers[v].op) == sample.op for v in seen if v in makers):
             own = "rules" if "." in sample.op and sample.op in policy.defined else "kernel"
             return own if seen & steps else "free"
         return "rules"
 
     return {sample.op: state(sample) for sample in found}
+
+
+def _plain(op: str) -> str:
+    """Return an operator without its version, and without its layout, which depends on the machine's costs."""
+    return op.partition("@")[0].removeprefix("rewrite.ChannelsLast")
 
 
 def _native_graph(model: onnx.ModelProto) -> Graph:

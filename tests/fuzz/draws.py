@@ -1188,7 +1188,7 @@ def vector_machine(m: Maker) -> object:
     )  # fmt: skip
 
 
-# --- operators that ONNX Runtime's optimiser writes -------------------------------------------------------------------
+# --- operators that ONNX Runtime's optimizer writes -------------------------------------------------------------------
 
 MS = "com.microsoft"
 
