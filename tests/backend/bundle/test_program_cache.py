@@ -98,7 +98,7 @@ def test_a_model_that_changes_while_it_is_compiled_is_not_cached(model: Path, mo
 
 
 def test_a_model_that_is_cut_short_while_it_is_hashed_kills_no_process(tmp_path: Path) -> None:
-    """A service may write its model anew as soon as `compile` has returned, while the program is cached."""
+    """A service may overwrite its model as soon as `compile` has returned, while the program is cached."""
     path = tmp_path / "m.onnx"
     code = f"""
 import os, pathlib
