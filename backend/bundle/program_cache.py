@@ -229,9 +229,8 @@ def _checks(entry: Path) -> dict[str, tuple[int, int]]:
 def _contents(path: Path) -> bytes | mmap.mmap:
     """Return the contents of a file, mapped if it is large. Raises OSError.
 
-    What was mapped and is cut short meanwhile kills the process: small models are often overwritten,
-    large ones seldom, and only their structure is read from here. A map is never closed, as an interrupt may leave
-    parts of it in use."""
+    What was mapped and is cut short meanwhile kills the process: small models are often overwritten, large ones seldom,
+    and only their structure is read from here. A map is never closed, as an interrupt may leave parts of it in use."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         return file.read() if size <= _READ else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
