@@ -238,6 +238,17 @@ def _group_norm(attrs: Attrs, x: Array, scale: Array, bias: Array) -> Array | No
     return found.reshape(x.shape) * _by_channel(scale, x.ndim) + _by_channel(bias, x.ndim)
 
 
+def _mean_variance(attrs: Attrs, x: Array) -> Array | None:
+    """Deviation from the mean in units of the standard deviation, plus 1e-9: not by the difference of mean squares, of
+    which nothing may be left."""
+    axes = attrs.get("axes", (0, 2, 3))
+    if not isinstance(axes, tuple) or not x.size or not all(isinstance(a, int) and -x.ndim <= a < x.ndim for a in axes):
+        return None
+    along = tuple(int(a) for a in axes if isinstance(a, int))
+    centered = x - x.mean(axis=along, keepdims=True)
+    return np.asarray(centered / (np.sqrt((centered * centered).mean(axis=along, keepdims=True)) + 1e-9))
+
+
 def _softmax(attrs: Attrs, x: Array, *, log: bool = False) -> Array | None:
     if not x.size or not x.ndim:
         return None
@@ -412,6 +423,7 @@ FLOAT64_KERNELS: dict[str, Kernel] = {
     "RMSNormalization": Wide(_rms_norm),
     "InstanceNormalization": Wide(_instance_norm),
     "GroupNormalization": Wide(_group_norm),
+    "MeanVarianceNormalization": Wide(_mean_variance),
     "Softmax": Wide(_softmax),
     "LogSoftmax": Wide(lambda attrs, x: _softmax(attrs, x, log=True)),
     "Gelu": Wide(_gelu),
