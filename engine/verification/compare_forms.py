@@ -6,6 +6,7 @@ intermediate values, whose magnitudes bound the rounding error of a result.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -123,6 +124,11 @@ def _close(x: Array, y: Array, numerics: str, dtype: str, scale: Scale) -> Array
     if numerics == "fast" or scale.peak > late:
         return np.asarray(near | ~both)
     return np.asarray(np.where(both, near, (finite == np.isfinite(y)) | (~finite & (scale.peak > early))))
+
+
+def squares_overflow(peak: float, coarse: str) -> bool:
+    """Whether squares of numbers of this magnitude may overflow in the lowest-precision type, or a sum of them."""
+    return peak > math.sqrt(_LARGEST.get(coarse, _LARGEST["float32"]) / _HEADROOM)
 
 
 def find_overflow(rule: ast.Rule, original: Computed, other: Computed, coarse: str) -> tuple[Any, Any, str] | None:

@@ -149,8 +149,8 @@ class Values:
             lost = _canceled(arrays, typed[0])
         elif node.op in _SUMS and any(part.peak > _LARGE for part in parts):
             lost = _canceled([_magnitude(node, arrays)], typed[0])
-        elif node.op in ("Mul", "Div") and any(part.lost for part in parts):
-            lost = _amplified(node.op, arrays, [part.lost for part in parts])
+        elif node.op in ("Mul", "Div", "Sqrt") and any(part.lost for part in parts):
+            lost = _amplified(node.op, [*arrays, *typed[:1]], [part.lost for part in parts])
         return Computed.after(parts, typed, lost)
 
     def _defined(self, handle: int, op: ast.Op | None, arrays: Sequence[Any]) -> Computed:
@@ -253,20 +253,22 @@ def _canceled(terms: Sequence[Any], total: Any) -> float:
 
 
 def _amplified(op: str, arrays: Sequence[Any], lost: Sequence[float]) -> float:
-    """Return what became of magnitudes that the operands of a product or quotient lost.
+    """Return what became of magnitudes that the operands of a product, quotient or root lost.
 
-    The deviations of nearly equal numbers have few digits left; a normalization divides them by their small spread."""
-    if len(lost) < 2 or not all(map(_is_float, arrays)):
+    `arrays` are the operands and the result. The deviations of nearly equal numbers have few digits left; a
+    normalization divides them by their small spread."""
+    if not all(map(_is_float, arrays)):
         return 0.0
     with np.errstate(all="ignore"):
-        one, two = (np.abs(array.astype(np.float64)) for array in arrays)
-        factors = [1 / two, np.zeros(1)] if op == "Div" else [two, one]
-        largest = [float(f[np.isfinite(f)].max(initial=0.0)) for f in factors]
-    return max(factor * magnitude if magnitude else 0.0 for factor, magnitude in zip(largest, lost, strict=True))
+        one, two = (np.abs(array.astype(np.float64)) for array in arrays[:2])
+        derivatives = {"Mul": (two, one), "Div": (1 / two, one / two**2), "Sqrt": (0.5 / two,)}[op]
+        factors = [float(f[np.isfinite(f)].max(initial=0.0)) for f in derivatives]
+    return max(f * magnitude if magnitude else 0.0 for f, magnitude in zip(factors, lost, strict=True))
 
 
 _PARTIAL = frozenset({"Div", "Mod", "Pow", "Cast", "CastLike", "Gather", "GatherElements", "Reshape", "Split", "Tile"})
 """Operators that have no value on some operands; NumPy computes them on all others."""
+_LOSSES = frozenset({"NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"})
 _ELEMENTWISE = frozenset({"Div", "Mod", "Pow"})
 _MOVING = frozenset({"Gather", "GatherElements", "Reshape", "Split", "Tile"})
 """Operators that move the elements of their first input without looking at them."""
@@ -283,6 +285,8 @@ def apply(op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Any], output
     An optional is its value, as in ONNX Runtime; the reference makes a list of it."""
     if op == "Optional" and arrays and arrays[0] is not None:
         return [arrays[0]]
+    if op in _LOSSES and _lacks_classes(attrs, arrays):
+        raise Undefined(op, certain=True)
     with np.errstate(all="ignore"):
         try:
             if op == "QuantizeLinear" and (whole := folding.quantized(attrs, arrays)) is not None:
@@ -305,6 +309,13 @@ def apply(op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Any], output
             if op in _PARTIAL and not empty and all(dtype in _ORDINARY for dtype in dtypes):
                 raise Undefined(op, certain=True)
         return _reference(op, attrs, arrays, outputs)
+
+
+def _lacks_classes(attrs: Mapping[str, AttrValue], arrays: Sequence[Any]) -> bool:
+    """Whether a loss is asked for a class that the scores do not have, and that is not to be ignored."""
+    scores, classes = np.asarray(arrays[0]), np.asarray(arrays[1])
+    known = (classes >= 0) & (classes < scores.shape[1]) if scores.ndim > 1 else np.zeros(classes.shape, bool)
+    return not bool((known | (classes == attrs.get("ignore_index"))).all())
 
 
 _EVALUATORS: OrderedDict[tuple[Any, ...], Any] = OrderedDict()

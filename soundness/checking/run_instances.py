@@ -23,7 +23,13 @@ from ...engine.operators.folding.signed_extrema import swapped_zeros
 from ...engine.rewriting.evaluate import Evaluator
 from ...engine.rewriting.schedule import Plan, Repeat, Run
 from ...engine.saturation.saturate import Limits, Saturator
-from ...engine.verification.compare_forms import compare_forms, find_overflow, lowest_precision, same_bits
+from ...engine.verification.compare_forms import (
+    compare_forms,
+    find_overflow,
+    lowest_precision,
+    same_bits,
+    squares_overflow,
+)
 from ...engine.verification.reference_values import Computed, Definitions, Undefined, Values
 from ...grammar.syntax import ast
 from ..sampling.edit import is_list
@@ -280,9 +286,10 @@ def _compare_class(
         return False
     if not _as_inferred(egraph, base, original, number) or (rule.numerics == "fast" and not original.finite):
         return False
-    if wide and any(egraph.nodes[h].op.endswith(_SQUARING) for h in nodes_below(egraph, egraph.members(base))):
-        return True
     coarse = lowest_precision(rule, (tensor.dtype for _, tensor in outcome.instance.tensors))
+    if wide or (rule.numerics == "reassoc" and squares_overflow(original.peak, coarse)):
+        if any(egraph.nodes[h].op.endswith(_SQUARING) for h in nodes_below(egraph, egraph.members(base))):
+            return True
     for member in egraph.members(base):
         folded = egraph.nodes[member].op == "Const" and member not in by_rule
         if member == base or folded:
@@ -324,7 +331,7 @@ def difference(
     return None if found is None else Difference(base, member, values.inputs, *found)
 
 
-_SQUARING = ("Normalization", "ReduceL2", "ReduceSumSquare")
+_SQUARING = ("Normalization", "ReduceL2", "ReduceSumSquare", "LpPool")
 """Ends of names of operators that square their operands: what they compute overflows earlier than the values show."""
 _ORDINARY = 8.0
 """Largest magnitude of numbers that do not make a product of two of them overflow by themselves; the smallest is its

@@ -171,6 +171,16 @@ def _convolution(node: ENode, types: Types) -> str:
     return "" if fits else "the bias does not have one element per filter"
 
 
+def _loss(node: ENode, types: Types) -> str:
+    """Check the classes of a loss, one for each place of the scores, and the weights of all classes."""
+    scores, classes, weights = (None if t is None else t.shape for t in (*types, None)[:3])
+    if scores is None or len(scores) < 2:
+        return "" if scores is None else "the scores have no axis of classes"
+    if classes is not None and classes != (scores[0], *scores[2:]):
+        return f"the scores are {list(scores)}, the classes {list(classes)}"
+    return "" if weights is None or weights == (scores[1],) else "there is not one weight for each class"
+
+
 def _quantization(node: ENode, types: Types) -> str:
     """Check the scale and the zero point of a quantization, which have one shape.
 
@@ -210,5 +220,6 @@ def _quantization(node: ENode, types: Types) -> str:
 
 _BY_OPERATOR: dict[str, Callable[[ENode, Types], str]] = {
     "Conv": _convolution, "ConvTranspose": _convolution,
+    "NegativeLogLikelihoodLoss": _loss, "SoftmaxCrossEntropyLoss": _loss,
     "QuantizeLinear": _quantization, "DequantizeLinear": _quantization,
 }  # fmt: skip
