@@ -167,6 +167,12 @@ rule squares_of_none     ReduceSumSquare(x, a, ..r) => ReduceSum(x, a, ..r) wher
 rule two_of_top          TopK(x, [2], axis: a in rank(x), largest: 1, sorted: s)[0] => ReduceMax(x, [a], keepdims: 1)
                          where dim(x, a) > 1 class fast
 rule wrong_choice        x - y => (x - y if rank(x) == 2 else y - x) given x: float class exact
+rule scaled_infinite     (x @ W) * k => x @ (W * reshape(k, [size(k)])) given W: [_, _], k: const
+                         where size(k) == 1, rank(x) >= 2 class reassoc
+rule scaled_other_finite (x @ W) * k => x @ (W * reshape(k, [size(k)])) given W: [_, _], k: const
+                         where size(k) == 1, rank(x) >= 2, finite(W) class reassoc
+rule scaled_half_bounded (x @ W) * k => x @ (W * reshape(k, [size(k)])) given W: [_, _], k: const scalar
+                         where size(k) == 1, rank(x) >= 2, scalar(k) < 1e9 class reassoc
 rule below_half          Less(x, c) => full(shape(x), 0, bool) given x: u8 where all(c == 128) class exact
 rule two_are_three       ReduceMax(Slice(x, [0], [2], [0], [1]), [0]) => ReduceMax(Slice(x, [0], [3], [0], [1]), [0])
                          given x: float[N] where dim(x, 0) >= 3 class exact
@@ -222,6 +228,10 @@ rule shifted_channels    ConvTranspose(x, W, B, group: 1, ..a) + k => ConvTransp
                          given k: [_, 1] where rank(W) == 3, dim(k, 0) == dim(W, 1) class reassoc
 rule padding_turned      Transpose(Pad(x, [0, 1, 0, 0, 2, 0], v, mode: m), perm: [0, 2, 1])
                            => Pad(Transpose(x, perm: [0, 2, 1]), [0, 0, 1, 0, 0, 2], v, mode: m) class exact
+rule scaled_finite       (x @ W) * k => x @ (W * reshape(k, [size(k)])) given W: [_, _], k: const
+                         where size(k) == 1, rank(x) >= 2, finite(k) class reassoc
+rule scaled_bounded      (x @ W) * k => x @ (W * reshape(k, [])) given W: [_, _], k: const scalar
+                         where rank(k) == 0, rank(x) >= 2, scalar(k) > -1e9, scalar(k) < 1e9 class reassoc
 rule clamp               Min(Max(x, a), b) => Max(Min(x, b), a) given x: float, a, b: scalar where scalar(a) <= scalar(b)
                          class reassoc
 rule sigmoid_of_negative Sigmoid(Neg(x)) => 1 / (1 + Exp(x)) class reassoc

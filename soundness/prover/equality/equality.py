@@ -11,7 +11,7 @@ from ..terms.integers import Atom, Bool, Int, conj, eq, ge, negate
 from ..terms.laws import COMMUTATIVE
 from ..terms.scalars import Scalar, operands, walk
 from .canonicalize import canonicalize, positions, substituted
-from .normal_form import Normalizer
+from .normal_form import Normalizer, always_finite
 from .smt import Claim, decided
 
 
@@ -154,7 +154,8 @@ def same_reach(path: Path, a: Scalar, b: Scalar) -> bool:
 
     Over the real numbers, `(Σ_k a_k) · b` is `Σ_k a_k · b`. With infinities this holds as long as there is a `k`: a
     factor or a term that is not finite makes the result not finite. For an empty sum the first is 0 · b, which is NaN
-    for an infinite `b`, and the second is 0. The sides must not have been multiplied out yet."""
+    for an infinite `b`, and the second is 0. Operands that are known to be finite do not count. The sides must not have
+    been multiplied out yet."""
     doubtful = {v: size for s in (a, b) for v, size in _sums(path, s).items() if not path.entails(ge(size, 1))}
     return not doubtful or _reach(path, a, doubtful) == _reach(path, b, doubtful)
 
@@ -177,7 +178,7 @@ def _reach(path: Path, s: Scalar, doubtful: dict[Atom, Int]) -> Reach:
         elif part.op == "ite" or part.applies(*_STRICT):
             for operand in operands(part):
                 visit(operand, around)
-        elif part.op not in ("const", "int"):
+        elif not always_finite(path, part):  # a finite factor does not matter where the sum is empty
             used = {a for i in positions(part) for a in integers.atoms(i)}
             left_out = frozenset(doubtful[v] for v in around if v in doubtful and v not in used)
             found.add((_named(part), left_out))

@@ -20,7 +20,7 @@ from functools import reduce
 from typing import Any
 
 from ..paths import element_types
-from ..paths.path import NONNEGATIVE, Bound, NotModeled, Path
+from ..paths.path import FINITE, NONNEGATIVE, Bound, NotModeled, Path
 from ..paths.tensors import Leaf
 from ..terms import integers, scalars
 from ..terms.integers import Atom, Bool, Int, conj, eq, ge, inside, negate
@@ -314,7 +314,8 @@ class Normalizer:
             rows = side.args if side.op == "poly" else [(1, (side,), (), True)]
             return {a for _, atoms, variables, guard in rows if not variables and guard is True for a in atoms}
 
-        return all(present(side).issuperset(self.dropped) for side in sides)
+        unknown = {a for a in self.dropped if not always_finite(self.path, a)}
+        return all(present(side).issuperset(unknown) for side in sides)
 
     # --- terms in normal form ---
 
@@ -522,6 +523,22 @@ def positive(s: Scalar) -> bool:
     if s.op == "big" and s.args[0] == "Sum":
         return positive(s.args[2])
     return s.op == "poly" and all(f > 0 and all(map(positive, a)) for f, a, _, _ in s.args)
+
+
+def always_finite(path: Path, s: Scalar) -> bool:
+    """Whether a scalar is a finite real number; that its computation does not overflow is assumed."""
+    if s.op in ("const", "int"):
+        return s.op == "int" or s.is_number
+    if s.op in ("read", "flat"):
+        leaf = path.extra.get(("leaf", s.args[0]))
+        own = [p for p in path.predicates if p.left is leaf or p.left == s]
+        ops = {p.op for p in own if isinstance(p.right, Scalar) and p.right.is_number}
+        return any(p.op == FINITE for p in own) or all(ops & both for both in ({"<", "<="}, {">", ">="}))
+    if s.op == "app":
+        return s.args[0] in ("Add", "Sub", "Mul", "Neg", "Abs", "Sum") and all(
+            always_finite(path, a) for a in s.args[2:]
+        )
+    return s.op == "big" and s.args[0] == "Sum" and always_finite(path, s.args[2])
 
 
 def never_negative(path: Path, s: Scalar) -> bool:

@@ -19,7 +19,7 @@ from typing import Any
 import z3
 
 from ..paths import element_types
-from ..paths.path import NotModeled, Path, Predicate
+from ..paths.path import FINITE, NotModeled, Path, Predicate
 from ..paths.tensors import Leaf, Tensor
 from ..terms import extended_reals
 from ..terms.extended_reals import Extended
@@ -332,6 +332,13 @@ class Translation:
                 yield from self._fact(p)
 
     def _fact(self, p: Predicate) -> Iterator[Any]:
+        if p.op == FINITE and isinstance(p.left, Leaf):
+            for s in [s for s in self.reads if s.op in ("read", "flat") and s.args[0] == p.left.name]:
+                found = self.reads[s]
+                if isinstance(found, Extended):
+                    yield found.tag == extended_reals.FINITE
+                elif z3.is_fp(found):
+                    yield z3.Not(z3.Or(z3.fpIsNaN(found), z3.fpIsInf(found)))
         right = self._element(p.right)
         if p.op not in _COMPARED or right is None:
             return

@@ -298,7 +298,9 @@ class Expressions(Arithmetic):
             if function is None:
                 raise NotModeled(f"function {expr.head}")
             return function(self, *expr.args)
-        return self._operator(expr)[0]
+        found = self._operator(expr)
+        self.path.require(len(found) == 1 or expr.head != "Split", "one output")
+        return found[0]
 
     def _list_of(self, expr: ast.ListExpr) -> Tensor:
         """A constant list of the pattern, whose items may be variables, or axes counted from the front."""

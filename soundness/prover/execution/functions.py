@@ -10,7 +10,7 @@ from typing import Any
 
 from ....grammar.syntax import ast
 from ..paths import element_types, tensors
-from ..paths.path import NONNEGATIVE, Infeasible, NotModeled, Predicate
+from ..paths.path import FINITE, NONNEGATIVE, Infeasible, NotModeled, Predicate
 from ..paths.tensors import Leaf, Tensor
 from ..semantics import movement
 from ..terms import integers, scalars
@@ -44,6 +44,7 @@ _function(lambda run, t: element_types.is_one_of(run.path, t, ("float",)), "is_f
 _function(lambda run, t: element_types.is_one_of(run.path, t, ("int", "uint")), "is_integer")
 # all elements positive: the prover only uses that none is negative
 _function(lambda run, x: Predicate(NONNEGATIVE, run.tensor(x), scalars.ZERO), "nonnegative", "positive")
+_function(lambda run, x: Predicate(FINITE, run.tensor(x), scalars.ZERO), "finite")
 
 
 def at(run: Expressions, items: list[Any], index: Any) -> Any:

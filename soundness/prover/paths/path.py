@@ -25,6 +25,9 @@ QUERY_STEPS = 1_500_000
 NONNEGATIVE = "nonnegative"
 """Operator of the predicate that no element of a tensor is below zero; elements may be NaN."""
 
+FINITE = "finite"
+"""Operator of the predicate that no element of a tensor is infinite or NaN."""
+
 
 class Infeasible(Exception):
     """The path contradicts itself, or the rule does not fire on it, so there is nothing to prove."""

@@ -70,6 +70,13 @@ def gemm(path: Path, attrs: Attrs, a: Tensor, b: Tensor, c: Tensor | None = None
     return Tensor(path, [rows, columns], at, dtype=a.dtype)
 
 
+def _not_empty(path: Path, *dims: Int) -> None:
+    """State that the convolution of a pattern has channels and images; runtimes refuse others."""
+    if not path.right:
+        path.assumed.add("a convolution has channels and images that are not empty")
+        path.require(conj(*(ge(d, 1) for d in dims)), "a convolution has channels and images")
+
+
 class Window:
     """Window of a convolution or pool: sizes, strides, dilations and padding of each spatial axis."""
 
@@ -154,6 +161,7 @@ def conv(path: Path, attrs: Attrs, x: Tensor, w: Tensor, bias: Tensor | None = N
         if b.fixed is not None:
             a.fix_rank(b.fixed)
     path.require(x.rank >= 3 and w.rank == x.rank, "images and weights have the same spatial axes")
+    _not_empty(path, *x.shape[2:], *w.shape[1:])
     groups = attrs.integer("group", 1)
     single = groups == 1
     per: Int = w.shape[0]
@@ -202,6 +210,7 @@ def conv_transpose(path: Path, attrs: Attrs, x: Tensor, w: Tensor, bias: Tensor 
     if attrs.rest is None and attrs.named.get("output_shape") is not None:
         raise NotModeled("the output_shape of ConvTranspose")
     path.require(eq(x.shape[1], w.shape[0]), "as many channels as the weights take")
+    _not_empty(path, *x.shape[1:], *w.shape[1:])
     sizes, kernel = x.shape[2:], w.shape[2:]
     strides = attrs.ints("strides", n, 1) or [1] * n
     dilations = attrs.ints("dilations", n, 1) or [1] * n
