@@ -113,8 +113,6 @@ def _rest(op: str, attrs: Attrs, arrays: Sequence[Array | None], n_outputs: int)
         if found is None:
             raise Refused
         return found[:1]
-    if op == "ai.onnx.ml.Normalizer":  # the reference implementation divides by the largest magnitude, not the maximum
-        raise Refused
     if op == "QuantizeLinear" and (whole := quantized(attrs, arrays)) is not None:
         return [whole]
     return by_reference(op, attrs, arrays, n_outputs)
