@@ -798,7 +798,8 @@ def resize(m: Maker) -> object:
     if m.chance(0.5):
         scales = [1.0, 1.0, *(m.pick((2.0, 0.5, 1.5, 1.0, 3.0, 0.6)) for _ in range(spatial))]
         return m.emit("Resize", [x, "", m.constant(scales, F32)], **attributes)
-    sizes = [*m.dims(x)[:2], *(m.between(1, 12) for _ in range(spatial))]
+    least = 2 if way == "half_pixel_symmetric" else 1  # ONNX Runtime takes the first element for a single one
+    sizes = [*m.dims(x)[:2], *(m.between(least, 12) for _ in range(spatial))]
     return m.emit("Resize", [x, "", "", m.constant(sizes)], **attributes)
 
 

@@ -28,8 +28,8 @@ INTEGERS = (I64, I64, I32, I32, I8, U8, I16, U16, U32, U64)
 NUMBERS = (*FLOATS, *INTEGERS)
 ANY = (*FLOATS, *FLOATS, *INTEGERS, BOOL, BOOL)
 SIZES = (1, 2, 3, 4, 5, 7, 8, 9, 16, 17, 33)
-FINITE = (0.0, -0.0, 1e-30, -1e30, 1.0, -1.0, 0.5)
-SPECIAL = (*FINITE, np.inf, -np.inf, np.nan)
+FINITE = (0.0, -0.0, 1e-30, 1.0, -1.0, 0.5)
+SPECIAL = (*FINITE, -1e30, np.inf, -np.inf, np.nan)
 OPSETS = (13, 17, 18, 20, 21, 23, onnx.defs.onnx_opset_version(), onnx.defs.onnx_opset_version())
 _LARGEST = 30_000
 """Elements that a value may have."""

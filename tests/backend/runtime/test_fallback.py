@@ -11,7 +11,7 @@ from onnx.reference import ReferenceEvaluator
 from rewrite.backend.runtime.fallback import FallbackWarning, Runner
 from rewrite.backend.runtime.program import Program
 from rewrite.engine.ir.graph import DType, Node, TensorType
-from rewrite.errors import UserError
+from rewrite.errors import RewriteError, UserError
 from rewrite.system import installed_onnxruntime
 
 PAIRS = """<ir_version: 8, opset_import: ["": 17]> g (int64[N] x) => (float[2] y) {
@@ -108,3 +108,15 @@ def test_dilated_windows_with_padding_that_keeps_sizes() -> None:
     x = np.array([[[5, 1, 2, 3, 9, 4]]], np.float32)
     [found] = runner.run([x])
     np.testing.assert_array_equal(found, [[[5, 3, 9, 4, 9, 4]]])
+
+
+@pytest.mark.parametrize(("position", "expected"), [(3, [0, 1, 2, 9]), (0, [9, 0, 1, 2]), (-1, [0, 1, 9, 2])])
+def test_the_place_of_a_new_member(position: int, expected: list[int]) -> None:
+    runner = Runner(Node("SequenceInsert", ("s", "x", "i"), ("t",)), {})
+    [found] = runner.run([[np.array(v) for v in range(3)], np.array(9), np.array(position)])
+    assert [int(v) for v in found] == expected
+
+
+def test_a_place_outside_a_sequence() -> None:
+    with pytest.raises(RewriteError, match="position 2 is outside a sequence of 1"):
+        Runner(Node("SequenceInsert", ("s", "x", "i"), ("t",)), {}).run([[np.array(0)], np.array(1), np.array(2)])
