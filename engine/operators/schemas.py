@@ -100,7 +100,7 @@ def signature(op: str) -> Signature | None:
     That version is the mark in the name, else that of the working opset. An operator that is newer than the working
     opset has its first version."""
     declared = find_declared(op)
-    return _standard_signature(op) if declared is None else declared.signature
+    return standard_signature(op) if declared is None else declared.signature
 
 
 def attributes_of(op: str) -> Mapping[str, Attribute]:
@@ -110,7 +110,8 @@ def attributes_of(op: str) -> Mapping[str, Attribute]:
 
 
 @cache
-def _standard_signature(op: str) -> Signature | None:
+def standard_signature(op: str) -> Signature | None:
+    """Return the interface that the standard gives an operator, whatever declares it beside that; None if none."""
     schema = find_schema(op)
     return None if schema is None else _convert(op, schema)
 

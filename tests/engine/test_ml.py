@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, parser
 from rewrite import compile as compile_model
 from rewrite import optimize
 from rewrite.engine import pipeline
@@ -142,3 +142,12 @@ def test_a_definition_that_does_not_apply_gives_no_types() -> None:
     attrs = {"coefficients": [1.0, 2.0, 3.0, 4.0], "intercepts": [0.5], "classlabels_ints": [0, 1]}
     graph = pipeline.read(model("LinearClassifier", F32, attrs), Options(), load_rules()).graph
     assert graph.type("y").shape is None
+
+
+@pytest.mark.parametrize("kind", ["double", "int64"])
+def test_a_scaled_constant_is_f32(kind: str) -> None:
+    """ONNX's reference implementation returns the type of the operand, which no kernel expects."""
+    head = '<ir_version: 8, opset_import: ["": 17, "ai.onnx.ml": 3]> g () => (float[1, 3] y)'
+    text = head + f"<{kind}[1, 3] k = {{1, 2, 4}}> {{ y = ai.onnx.ml.Scaler<offset = [0.5], scale = [2.0]>(k) }}"
+    program = compile_model(parser.parse_model(text), threads=1)
+    np.testing.assert_array_equal(program.run({})["y"], np.array([[1, 3, 7]], np.float32))
