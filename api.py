@@ -162,13 +162,14 @@ def tune(
         rewrite.errors.UserError: the model cannot be used, no kernel can be tuned, or there is no C compiler.
     """
     with naming_packages("tuning a model"):
+        from .backend.ir.target import costs_of
         from .engine.optimizer import optimize_native
         from .frontends.sources import as_source
         from .tuning.tune import tune_optimized
 
     options = Options.of(
-        rules=rules, std_rules=std_rules, numerics=numerics, precision=precision, shapes=shapes
-    )  # fmt: skip
+        rules=rules, std_rules=std_rules, numerics=numerics, precision=precision, shapes=shapes, isa=costs_of(target)
+    )
     optimized = optimize_native(as_source(model, args, kwargs, dynamic_shapes), options, progress)
     return tune_optimized(
         optimized, seconds=seconds, threads=threads, target=target, seed=seed, progress=progress or ignore

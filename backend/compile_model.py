@@ -10,7 +10,7 @@ import contextlib
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,9 +32,9 @@ def compile_model(
     model: Any, options: Options, *, threads: int | None = None, target: str = "native", progress: Progress = ignore
 ) -> Program:
     """Optimize and compile a model: a path, bytes, a `ModelProto` or a `DetachedModel`; see `rewrite.compile`."""
-    from .ir.target import parse_targets
+    from .ir.target import costs_of
 
-    parse_targets(target)  # a wrong name is reported before the work begins
+    options = replace(options, isa=costs_of(target))  # a wrong name is reported before the work begins
     threads, records = threads or usable_cores(), recorded()
     identity = ProgramIdentity.of(model, options, threads, target, records)
     if identity is not None and identity.may_be_cached():
@@ -68,7 +68,7 @@ class ProgramIdentity:
     Attributes:
         model: a file, the contents of one, or a model whose weights are elsewhere.
         state: the model's file as it was; None for other models.
-        settings: of the engine and the backend, tuned kernels included.
+        settings: of the engine and the backend, tuned kernels and the machine's profile included.
         rules: the texts of all rule files by path.
         rule_files: the files that they were read from and that may use others.
     """
@@ -95,7 +95,8 @@ class ProgramIdentity:
         if not (found.is_file() if isinstance(found, Path) else isinstance(found, bytes | DetachedModel)):
             return None
         state = FileState.of(found) if isinstance(found, Path) else None
-        settings = {"threads": threads, "target": target, "schedules": (records or recorded()).digest}
+        costs = {"machine": _profiles(options.isa)}
+        settings = {"threads": threads, "target": target, "schedules": (records or recorded()).digest, **costs}
         files = tuple(options.rules)
         return cls(found, state, {**options.key(), **settings}, _texts(files), files)
 
@@ -116,15 +117,23 @@ class ProgramIdentity:
         return None
 
     def is_unchanged(self) -> bool:
-        """Whether the files of the model and of the rules are as they were."""
+        """Whether the files of the model and of the rules, and the machine's profile, are as they were."""
         with contextlib.suppress(UserError):  # a rule file is gone
-            return (self.state is None or self.state.is_unchanged()) and _texts(self.rule_files) == self.rules
+            files = (self.state is None or self.state.is_unchanged()) and _texts(self.rule_files) == self.rules
+            return files and _profiles(self.settings["isa"]) == self.settings["machine"]
         return False
 
     def unchanged_key(self) -> str | None:
         """Return the key, None if a file has changed: the program may be that of the old file or of the new one."""
         found = self.key()
         return found if self.is_unchanged() else None
+
+
+def _profiles(isa: str) -> list[str]:
+    """Return the digests of the profiles that decide: of this machine, and for kernels of a vector extension."""
+    from ..engine.cost.machine import load
+
+    return [load(isa=isa).digest() for isa in dict.fromkeys(("", isa))]
 
 
 def _texts(rule_files: Sequence[str | PathLike[str]]) -> Mapping[str, str]:

@@ -22,7 +22,8 @@ _NOT_IN_KEY = ("rules", "why_not", "near_misses", "mapped")
 class Options:
     """Validated options of one optimization, as `api.optimize` documents them. Time is that of computing.
 
-    `cost` says what the cost model predicts, `threads` what it assumes. With `near_misses`, results show where rules
+    `cost` says what the cost model predicts, `threads` what it assumes, `isa` for kernels of which vector extension
+    (this CPU's widest if empty). With `near_misses`, results show where rules
     that changed nothing came closest to it. The constructor raises `UserError` for values
     that make no sense."""
 
@@ -38,6 +39,7 @@ class Options:
     memory_limit: int = 4096
     cost: str = "latency"
     threads: int = 1
+    isa: str = ""
     why_not: str | None = None
     near_misses: bool = False
     mapped: bool = False

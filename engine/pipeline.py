@@ -25,7 +25,9 @@ from typing import Any
 from ..grammar.library.load import Library
 from ..system.progress import Progress, ignore
 from .cost.cost_model import CostModel
+from .cost.cost_model import Target as CostTarget
 from .cost.likely_sizes import likely_sizes
+from .cost.machine import load as load_machine
 from .egraph import encode as encoding
 from .egraph.egraph import EGraph
 from .extraction import decode as decoding
@@ -73,8 +75,13 @@ def promote(source: Source, options: Options) -> Graph | None:
 
 def cost_models(graph: Graph, options: Options) -> list[CostModel]:
     """Return the cost models of the results for a graph, whose free sizes are taken to be likely ones."""
-    likely = likely_sizes(graph)
-    return [CostModel(options.cost, target, threads=options.threads, hints=likely) for target in TARGETS]  # type: ignore[arg-type]
+    exact, likely = options.numerics == "exact", likely_sizes(graph)
+
+    def model(target: CostTarget, isa: str) -> CostModel:
+        machine = load_machine(isa=isa)
+        return CostModel(options.cost, target, machine, options.threads, likely, exact=exact)  # type: ignore[arg-type]
+
+    return [model("portable", ""), model("native", options.isa)]
 
 
 def prepare(library: Library, opsets: Mapping[str, int], options: Options, costs: Sequence[CostModel]) -> Setup:

@@ -78,6 +78,14 @@ def parse_targets(text: str) -> list[Target]:
     return sorted({make_target(name.strip()) for name in text.split(",")}, key=rank)
 
 
+def costs_of(target: str) -> str:
+    """Return the vector extension whose costs decide about a graph for some targets: that of the best one.
+
+    Empty if it is this CPU's widest. Raises UserError for an unknown name."""
+    isa = parse_targets(target)[0].isa
+    return "" if isa == vector_extension() else isa
+
+
 def runs_here(target: Target) -> bool:
     """Return whether this CPU has all features that kernels of a target use."""
     needs = ISAS.get(target.isa)

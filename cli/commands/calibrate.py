@@ -2,30 +2,47 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from typer import Option
 
 from ...system.short_text import duration, memory_size
 from .. import tables
-from ..console import err, out, say
+from ..console import Stages, out, say
+
+if TYPE_CHECKING:
+    from ...engine.cost.machine import Machine
 
 
 def command(
-    seconds: Annotated[float, Option(metavar="S", min=1.0, max=600, help="Approximate seconds to measure.")] = 10.0,
+    seconds: Annotated[
+        float, Option(metavar="S", min=1.0, max=600, help="Approximate seconds to measure, besides compiling.")
+    ] = 15.0,
+    target: Annotated[
+        str, Option(metavar="NAME", help="Kernels to measure: native (this CPU's best), avx512, avx2, neon, portable.")
+    ] = "native",
     show: Annotated[bool, Option("--show", help="Show the current profile without measuring.")] = False,
 ) -> None:
-    """Measure this machine for the cost model (about ten seconds)."""
+    """Measure this machine and its kernels for the cost model, which later compiles use (less than a minute)."""
+    from ...backend.ir.target import costs_of, make_target
     from ...engine.cost import machine as machines
-    from ...engine.cost import microbench
 
+    isa = make_target(target).isa
     if show:
-        machine, note = machines.load(), ""
-    else:
-        with err().status("measuring arithmetic and memory") if err().is_terminal else nullcontext():
-            machine = microbench.calibrate(seconds)
-        note = f"stored in {machines.store(machine)}"
+        _show(machines.load(isa=costs_of(target)))
+        return
+    with Stages() as stages:
+        from ...tuning.calibration import calibrate
+
+        found = calibrate(target, seconds=seconds, progress=stages)
+    path = machines.store(found.machine, machines.profile_path(isa))
+    _show(found.machine)
+    fitted = f"predicted within a factor of {found.error:.2f}, rank correlation {found.correlation:.3f}"
+    say(f"{len(found.labels)} kernels, {fitted}")
+    say(f"stored in {path}")
+
+
+def _show(machine: Machine) -> None:
     table = tables.simple("", "", numbers=(1,))
     table.add_row("CPU", machine.cpu)
     table.add_row("vector extension", machine.isa)
@@ -36,5 +53,3 @@ def command(
     table.add_row("start of a kernel", duration(machine.launch))
     table.add_row("source", machine.source)
     out().print(table)
-    if note:
-        say(note)

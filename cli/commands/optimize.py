@@ -248,17 +248,18 @@ def _job(
     pictures: bool,
 ) -> Run:
     from ...backend.compile_model import ProgramIdentity, recorded
-    from ...backend.ir.target import parse_targets
+    from ...backend.ir.target import costs_of
     from ...system.file_contents import FileState
     from ...system.process_pool import usable_cores
 
     original = FileState.of(model)
-    parse_targets(compilation.target)
+    isa = costs_of(compilation.target)
     targets = outputs.targets(model)
     threads = compilation.threads or usable_cores()
     options = rules.options(
-        shapes=parse_shapes(compilation.shape), precision=compilation.precision, mapped=True, near_misses=pictures
-    )
+        shapes=parse_shapes(compilation.shape), precision=compilation.precision, isa=isa, mapped=True,
+        near_misses=pictures,
+    )  # fmt: skip
     identity, records = None, recorded()
     if targets.keys() == set(EMITTED) and compilation.keep_source is None:
         identity = ProgramIdentity.of(model, options, threads, compilation.target, records)

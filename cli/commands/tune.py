@@ -75,10 +75,12 @@ def command(
     existing_model(model)
     writable(json_file)
     with Stages() as stages:
+        from ...backend.ir.target import costs_of
         from ...engine.optimizer import optimize_native
         from ...tuning.tune import tune_optimized
 
-        options = rules.options(shapes=parse_shapes(shape), precision=precision, mapped=True)
+        shapes, isa = parse_shapes(shape), costs_of(target)
+        options = rules.options(shapes=shapes, precision=precision, isa=isa, mapped=True)
         optimized = optimize_native(model, options, stages)
         found = tune_optimized(
             optimized, seconds=seconds, threads=threads, target=target, seed=seed, progress=stages, records=file

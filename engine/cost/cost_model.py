@@ -4,8 +4,8 @@ A node takes as long as the slower of its arithmetic and its memory traffic (Wil
 plus a fixed cost. There are two targets:
 
 - `portable`: an ONNX runtime executes the file. Every node is dispatched and reads and writes memory.
-- `native`: our kernels. Pointwise nodes join the kernel of their producer and then cost their arithmetic and their
-other operands; views are free.
+- `native`: our kernels, as fast as the machine's `KernelConstants` say. Pointwise nodes join the kernel of their
+producer and then cost their arithmetic and their other operands; views are free.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from ..ir.graph import AttrValue, Graph, Node, OtherType, TensorType, ValueType
 from ..ir.names import WITH_BODIES
 from ..operators.schemas import is_pure
 from . import machine as machines
+from .kernel_constants import DEFAULT
 from .machine import Machine
-from .operator_cost import Estimator, Kind, Types, Work
+from .operator_cost import Estimator, Kind, Types, Work, moves
 
 Model = Literal["latency", "flops", "nodes", "memory"]
 Target = Literal["portable", "native"]
@@ -58,6 +59,7 @@ class CostModel:
 
     `model` is what counts: `latency` in seconds, `flops`, `nodes`, or `memory` in bytes written and stored. The last
     three add a trifle of latency to break ties. `hints` gives symbolic dims their likely values, others are `nominal`.
+    With `exact`, native kernels use no algorithm that rounds otherwise than the plain one.
     `fold_bytes` and `fold_growth` limit what is folded, see `stores`. `lacking` are operators that the opset of a file
     lacks, and that are written by their parts."""
 
@@ -70,6 +72,7 @@ class CostModel:
     fold_bytes: float | None = None
     fold_growth: float = 2.0
     lacking: Collection[str] = ()
+    exact: bool = False
     _estimator: Estimator = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -77,8 +80,11 @@ class CostModel:
             raise ValueError(f"unknown cost model {self.model!r}; there are {', '.join(MODELS)}")
         if self.target not in ("portable", "native"):
             raise ValueError(f"unknown target {self.target!r}")
-        rates, lanes = (machines.rates(), self.machine.lanes) if self.target == "native" else ({}, 0)
-        self._estimator = Estimator(self.hints, self.nominal, rates, lanes)
+        if self.target == "native":
+            rates, lanes, constants = machines.rates(self.machine.isa), self.machine.lanes, self.machine.constants
+        else:
+            rates, lanes, constants = {}, 0, DEFAULT
+        self._estimator = Estimator(self.hints, self.nominal, rates, lanes, constants, self.exact)
 
     def node_cost(
         self,
@@ -105,7 +111,9 @@ class CostModel:
         if fused:
             seconds = _FUSED
         else:
-            seconds = self._native(work, joins) if self.target == "native" else self._portable(work)
+            seconds = self._portable(work)
+            if self.target == "native":
+                seconds = self._native(work, constant, joins, op == "Mul" and _is_gate(inputs, constant))
         if hides:
             seconds += _HIDING
         if op in WITH_BODIES:
@@ -123,6 +131,12 @@ class CostModel:
 
         They do so for activations of a convolution. Sigmoid is left out: in SiLU the convolution has a second user."""
         return self.target == "portable" and op in _ACTIVATIONS and "Conv" in operand
+
+    def takes_pointwise(self, op: str) -> bool:
+        """Return whether a pointwise node may join the kernel of this operator: those that move elements take none.
+
+        Transpose counts as one that does: where the node follows, a choice of layouts may still remove it."""
+        return op != "Input" and not (self.target == "native" and moves(op) and op != "Transpose")
 
     def hides(self, op: str, operand: Iterable[str]) -> bool:
         """Return whether an operator hides that its operand, given by the operators that make it, was dequantized.
@@ -187,20 +201,17 @@ class CostModel:
                 for values in (node.inputs, node.outputs)
             )
             mask = () if constant else [v in sources for v in node.inputs]
-            joins = any(v and v not in sources and v not in graph.inputs for v in node.inputs)
+            joins = any(v in makers and self.takes_pointwise(makers[v]) for v in node.inputs)
             made = [makers[v] for v in node.inputs[:1] if v in makers]
             fused, hides = self.fuses(node.op, made), self.hides(node.op, made)
             costs.append(self.node_cost(node.op, node.attrs, inputs, outputs, mask, joins, fused, hides))
         used.update(dict.fromkeys(v for v in graph.outputs if v in sources))
         return costs, used
 
-    def _seconds(self, flops: float, efficiency: float, nbytes: float) -> float:
-        arithmetic = flops / (self.machine.flops * efficiency * self.threads) if flops else 0.0
-        traffic = nbytes / (self.machine.bandwidth(nbytes) * machines.shared_speedup(self.threads))
-        return max(arithmetic, traffic)
-
     def _portable(self, work: Work) -> float:
-        return self.machine.dispatch + self._seconds(work.flops, work.efficiency, work.bytes)
+        arithmetic = work.flops / (self.machine.flops * work.efficiency * self.threads) if work.flops else 0.0
+        traffic = work.bytes / (self.machine.bandwidth(work.bytes) * machines.shared_speedup(self.threads))
+        return self.machine.dispatch + max(arithmetic, traffic)
 
     def _bodies(self, op: str, attrs: Mapping[str, AttrValue]) -> float:
         """Cost of running bodies besides the work in them: setting up each run and starting its nodes."""
@@ -208,14 +219,23 @@ class CostModel:
         runs = 1 if op == "If" else self.nominal
         return runs * (_RUN + largest) * (self.machine.launch if self.target == "native" else self.machine.dispatch)
 
-    def _native(self, work: Work, joins: bool) -> float:
+    def _native(self, work: Work, constant: Sequence[bool], joins: bool, gated: bool) -> float:
         if work.kind is Kind.VIEW:
             return 1e-9  # free, up to a tie-breaking cost
-        if work.kind is Kind.POINTWISE and joins and work.reads:
-            extra = sum(work.reads) - max(work.reads)
+        arithmetic = work.flops / (self.machine.flops * work.efficiency * self.threads) if work.flops else 0.0
+        weights = sum(nbytes for nbytes, fixed in zip(work.reads, constant, strict=False) if fixed)
+        if work.kind is Kind.POINTWISE and joins and work.reads and not gated:
+            extra = sum(work.reads) - max(work.reads) - weights
             # It comes on top of its producer's time, which its arithmetic does not overlap with.
-            return 1e-8 + self._seconds(work.flops, work.efficiency, 0.0) + self._seconds(0.0, 1.0, extra)
-        return self.machine.launch + self._seconds(work.flops, work.efficiency, work.bytes)
+            return 1e-8 + arithmetic + self._traffic(max(0.0, extra), weights)
+        traffic = self._traffic(work.bytes - weights, weights)
+        hidden = min(arithmetic, traffic)
+        return self.machine.launch + max(arithmetic, traffic) + self.machine.constants.exposed * hidden
+
+    def _traffic(self, nbytes: float, weights: float) -> float:
+        """Seconds to move bytes that kernels before left in caches, and to read weights, which they evicted."""
+        machine, shared = self.machine, machines.shared_speedup(self.threads)
+        return (nbytes * machine.seconds_per_byte(nbytes) + weights * machine.weight_seconds(weights)) / shared
 
 
 def _is_pure(node: Node) -> bool:
@@ -227,6 +247,18 @@ def _type(graph: Graph, value: str) -> ValueType:
     if isinstance(found, OtherType):
         return found
     return graph.constants[value].type if value in graph.constants else found or TensorType()
+
+
+def _is_gate(inputs: Types, constant: Sequence[bool]) -> bool:
+    """Whether the factors of a product are images and one number for each of their channels.
+
+    In squeeze-and-excitation blocks such numbers depend on the whole image, so no kernel that makes the image can
+    multiply by them."""
+    shapes = [t.shape for t in inputs if isinstance(t, TensorType) and t.shape is not None]
+    if len(shapes) != 2 or len(shapes[0]) != 4 or len(shapes[1]) != 4 or any(constant):
+        return False
+    ones = [[axis for axis in (1, 2, 3) if shape[axis] == 1] for shape in shapes]
+    return sorted(ones, key=len) in ([[], [1, 2]], [[], [2, 3]])
 
 
 def _lacks_kernel(op: str, inputs: Types) -> bool:

@@ -27,9 +27,9 @@ _LEAST_DISPATCH = 1e-6
 _PROGRAM = Path(__file__).with_name("microbench.c")
 
 
-def calibrate(seconds: float = 10.0) -> Machine:
-    """Measure this machine in about that many seconds; the result is not stored."""
-    base = machine.default()
+def calibrate(seconds: float = 10.0, isa: str = "") -> Machine:
+    """Measure this machine in about that many seconds, with vectors of an extension; the result is not stored."""
+    base = machine.default(isa)
     share = max(seconds, 0.1) / 8
     sizes = _working_sets(base)
     found = _compiled(base, sizes, share)

@@ -17,6 +17,7 @@ from ..ir.graph import AttrValue, DType, OtherType, TensorType, ValueType, graph
 from ..ir.names import LOWER_PRECISION
 from ..ir.symbolic import Dim, evaluate, symbols
 from . import conv_cycles
+from .kernel_constants import DEFAULT, KernelConstants
 
 Attrs = Mapping[str, AttrValue]
 Types = Sequence[ValueType | None]
@@ -90,15 +91,14 @@ _VIEWS = _names(
     "Identity Reshape Squeeze Unsqueeze Flatten Shape Size Dropout Optional OptionalGetElement OptionalHasElement"
     " rewrite.Sizes"
 )
-_MOVEMENT = _by_operator(
-    {
-        1.0: "Concat Slice Split Expand Tile Pad ReverseSequence ScatterElements ScatterND Scatter Trilu"
-        " ConstantOfShape Constant Range EyeLike OneHot Compress ConcatFromSequence SplitToSequence SequenceAt"
-        " SequenceConstruct SequenceInsert Upsample CenterCropPad TensorScatter",
-        2.0: "Transpose DepthToSpace SpaceToDepth Gather GatherElements GatherND",
-    }
+_COPIED = _names(
+    "Concat Slice Split Expand Tile Pad ReverseSequence ScatterElements ScatterND Scatter Trilu ConstantOfShape"
+    " Constant Range EyeLike OneHot Compress ConcatFromSequence SplitToSequence SequenceAt SequenceConstruct"
+    " SequenceInsert Upsample CenterCropPad TensorScatter"
 )
-"""Relative time per byte: some touch memory in short runs."""
+_PERMUTED = _names("Transpose DepthToSpace SpaceToDepth Gather GatherElements GatherND")
+"""Operators that touch memory in short runs."""
+_MOVEMENT = _COPIED | _PERMUTED
 PARTIAL = _names("Slice Gather GatherElements GatherND SequenceAt Compress Trilu OneHot EyeLike Range")
 """Operators that read no more of their first input than they write."""
 _NORMS = _by_operator(
@@ -149,12 +149,15 @@ class Estimator:
     """Estimates work, with symbolic dims taken at `hints[name]` where given and at `nominal` elsewhere.
 
     `rates` are the speedups over f32 of products of narrower numbers (`machine.rates`), 1 where not given. `lanes` is
-    the number of f32 elements in a vector of our kernels, 0 for kernels of which nothing is known."""
+    the number of f32 elements in a vector of our kernels, 0 for kernels of which nothing is known; `constants` say how
+    fast ours are. With `exact`, no algorithm that rounds otherwise is used."""
 
     hints: Mapping[str, int] = field(default_factory=dict)
     nominal: int = 64
     rates: Mapping[str, float] = field(default_factory=dict)
     lanes: int = 0
+    constants: KernelConstants = DEFAULT
+    exact: bool = False
     _dims: dict[Dim, float] = field(default_factory=dict)
 
     def rate(self, dtype: str) -> float:
@@ -195,7 +198,7 @@ class Estimator:
 
     def work(self, op: str, attrs: Attrs, inputs: Types, outputs: Types) -> Work:
         """Estimate the work of one node; the types of absent inputs and outputs are None."""
-        op = op.partition("@")[0]
+        op, k = op.partition("@")[0], self.constants
         reads = tuple(self.nbytes(t) for t in inputs)
         writes = sum(self.nbytes(t) for t in outputs)
         # The type of a sequence does not tell its size: its elements are copied when they go in and when they come out.
@@ -210,16 +213,22 @@ class Estimator:
         if op == "Cast" and self.lanes and _is_half(attrs.get("to"), inputs):
             return Work(Kind.POINTWISE, 0.0, 1.0, reads, writes)  # half the bytes make up for rounding and widening
         if op in _POINTWISE:
-            return Work(Kind.POINTWISE, _POINTWISE[op] * size, 0.25, reads, writes)
+            return Work(Kind.POINTWISE, _POINTWISE[op] * size, 1 / k.pointwise, reads, writes)
         if op in _MOVEMENT:
             if op in PARTIAL:
                 reads = (min(reads[0], writes), *reads[1:]) if reads else reads
-            slow = _MOVEMENT[op]
+            slow = k.permuted if op in _PERMUTED else k.copied
             return Work(Kind.MOVEMENT, 0.0, 1.0, tuple(slow * r for r in reads), slow * writes)
         if op in _NORMS:
-            return Work(Kind.REDUCTION, _NORMS[op] * max(size, first), 0.25, reads, writes)
+            flops = _NORMS[op] * max(size, first)
+            shape = self.shape(outputs, 0)
+            rows = math.prod(shape[:-1]) if shape else 0.0
+            return Work(Kind.REDUCTION, flops, self._row_efficiency(flops, k.normalized, rows), reads, writes)
         if op.startswith(("Reduce", "Arg", "Global")):
-            return Work(Kind.REDUCTION, first if op.startswith("Global") else max(first, size), 0.25, reads, writes)
+            pools = op.startswith("Global")
+            numbers, rows = (first, 0.0) if pools else (max(first, size), self._reduced_rows(inputs, outputs))
+            efficiency = self._row_efficiency(numbers, k.reduced, rows)
+            return Work(Kind.REDUCTION, numbers, efficiency, reads, writes)
         if op in ("If", "Loop", "Scan", "SequenceMap"):
             return self._control(op, attrs, reads, writes)
         arithmetic = _COMPLEX.get(op.removeprefix("com.microsoft."))
@@ -233,6 +242,18 @@ class Estimator:
                 reads, writes = tuple(3.0 * r for r in reads), 3.0 * writes
             return Work(Kind.COMPLEX, flops, efficiency, reads, writes)
         return Work(Kind.OPAQUE, 10.0 * (size + sum(self.elements(t) for t in inputs)), 0.1, reads, writes)
+
+    def _row_efficiency(self, flops: float, relative: float, rows: float) -> float:
+        """Return the efficiency of arithmetic of some relative time on rows, which take time to begin and end."""
+        cycles = flops * relative + 4.0 * self.lanes * self.constants.row * rows
+        return flops / cycles if flops else 1.0
+
+    def _reduced_rows(self, inputs: Types, outputs: Types) -> float:
+        """Return the number of rows that a reduction reads; 0 if it does not reduce the last axis."""
+        given, out = self.shape(inputs, 0), self.shape(outputs, 0)
+        if not given or out is None or given[-1] <= 1 or (out and out[-1] == given[-1]):
+            return 0.0
+        return math.prod(out)
 
     def _moves_nothing(self, attrs: Attrs, inputs: Types) -> bool:
         """Whether a permutation keeps the order of elements in memory: only axes of size 1 move."""
@@ -320,10 +341,11 @@ def _conv_cycles(e: Estimator, a: Application, dtype: str, last: bool, weight: i
         stride=max(strides, default=1),
         unit=all(step == 1 for step in (*strides, *dilations)),
         # The long sums of Winograd's algorithm lose precision in bf16.
-        square=int(shape[-1]) if len(shape) > 3 and shape[-2] == shape[-1] and dtype != "bf16" else 0,
+        square=int(shape[-1]) if len(shape) > 3 and shape[-2] == shape[-1] and dtype != "bf16" and not e.exact else 0,
         lanes=e.lanes,
         depth=extents[0] if len(shape) == 5 else 0.0,
         slices=shape[2] if len(shape) == 5 else 1.0,
+        constants=e.constants,
     )
     if dtype == "int8":
         took = (conv_cycles.conv_int8_nhwc if last else conv_cycles.conv_int8_nchw)(c, e.rate("int8 vectors"))
@@ -340,9 +362,9 @@ def _conv_transpose(e: Estimator, a: Application, last: bool = False) -> tuple[f
         return flops, 0.5
     products, filters = flops / (4.0 * e.lanes), shape[1]
     if last:
-        took = conv_cycles.conv_transpose_nhwc(products, filters, e.elements(a.outputs[0]), e.lanes)
+        took = conv_cycles.conv_transpose_nhwc(products, filters, e.elements(a.outputs[0]), e.lanes, e.constants)
     else:
-        took = conv_cycles.conv_transpose_nchw(products, size / shape[0] * math.prod(shape[1:]))
+        took = conv_cycles.conv_transpose_nchw(products, size / shape[0] * math.prod(shape[1:]), e.constants)
     return flops, products / took
 
 
@@ -356,7 +378,15 @@ def _matmul(e: Estimator, a: Application) -> tuple[float, float]:
     depth = float(e.nominal)
     if shape:
         depth = shape[0] if a.attrs.get("transA") and len(shape) > 1 else shape[-1]
-    return 2.0 * e.elements(a.outputs[0]) * max(depth, 1.0), 0.8
+    size = e.elements(a.outputs[0])
+    flops, out = 2.0 * size * max(depth, 1.0), e.shape(a.outputs, 0)
+    if not e.lanes or not out or not size:
+        return flops, 0.8
+    took = conv_cycles.product(size / out[-1], max(depth, 1.0), out[-1], e.lanes, e.constants)
+    other = e.shape(a.inputs, 1)
+    if other and len(other) > 2:  # weights are matrices
+        took += e.constants.matrix * e.elements(a.inputs[1])
+    return flops, flops / (4.0 * e.lanes * took)
 
 
 def _matmul_bf16(e: Estimator, a: Application) -> tuple[float, float]:
@@ -392,7 +422,8 @@ def _attention(e: Estimator, a: Application, bf16: bool = False) -> tuple[float,
     products = 2.0 * length * (e.elements(a.inputs[0]) + e.elements(a.outputs[0]))
     softmax = _NORMS["Softmax"] * rows * length
     rounding = 2.0 * sum(e.elements(t) for t in a.inputs[:3]) + rows * length if bf16 else 0.0
-    took = products / (0.8 * (e.rate("bf16") if bf16 else 1.0)) + (softmax + rounding) / 0.25
+    k = e.constants
+    took = products * k.attention / (e.rate("bf16") if bf16 else 1.0) + (softmax + rounding) * k.normalized
     return products + softmax, (products + softmax) / max(took, 1.0)
 
 
@@ -401,7 +432,7 @@ def _recurrent(e: Estimator, a: Application) -> tuple[float, float]:
     x = e.shape(a.inputs, 0)
     steps = x[0] * x[1] if x and len(x) == 3 else float(e.nominal)
     weights = sum(e.elements(t) for t in a.inputs[1:3])
-    return 2.0 * steps * weights + 3 * _EXP * sum(e.elements(t) for t in a.outputs), 0.3
+    return 2.0 * steps * weights + 3 * _EXP * sum(e.elements(t) for t in a.outputs), 1 / e.constants.recurrent
 
 
 def _pool(e: Estimator, a: Application, last: bool = False) -> tuple[float, float]:
@@ -411,17 +442,21 @@ def _pool(e: Estimator, a: Application, last: bool = False) -> tuple[float, floa
     if not e.lanes or not size or (last and not shape):
         return float(window) * size, 0.2
     if last and shape:
-        took = conv_cycles.pool_nhwc(window, size, shape[-1], e.lanes)
+        took = conv_cycles.pool_nhwc(window, size, shape[-1], e.lanes, e.constants)
         saved = (4.0 * e.elements(a.inputs[0]) - e.nbytes(a.inputs[0])) / _L2_BYTES
         took = max(took / 2, took - saved)
     else:
-        took = conv_cycles.pool_nchw(window, size, e.lanes)
+        took = conv_cycles.pool_nchw(window, size, e.lanes, e.constants)
     return window * size, window * size / (4.0 * e.lanes * took)
 
 
 def _resize(e: Estimator, a: Application) -> tuple[float, float]:
-    taps = {"nearest": 1.0, "linear": 8.0}.get(str(a.attrs.get("mode", "nearest")), 40.0)
-    return taps * e.elements(a.outputs[0]), 0.1
+    mode, size = str(a.attrs.get("mode", "nearest")), e.elements(a.outputs[0])
+    taps = {"nearest": 1.0, "linear": 8.0}.get(mode, 40.0)
+    if not e.lanes or not size:
+        return taps * size, 0.1
+    took = size * e.constants.picked if mode == "nearest" else taps * size / e.lanes * e.constants.interpolated
+    return taps * size, taps * size / (4.0 * e.lanes * took)
 
 
 _COMPLEX: dict[str, Callable[..., tuple[float, float]]] = _by_operator(

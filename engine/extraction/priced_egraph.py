@@ -140,12 +140,13 @@ class PricedEGraph:
         first = children[0] if children and children[0] != ABSENT else at
         fused = self._cost.fuses(node.op, self._operators(first))
         hides = self._cost.hides(node.op, self._operators(first))
-        key = (node.op, id(node.attrs), fused, hides, self._type_id(at), *map(self._operand_id, children))
+        made = [c for c in children if c != ABSENT and c not in self.leaf]
+        joins = any(self._cost.takes_pointwise(op) for c in made for op in self._operators(c))
+        key = (node.op, id(node.attrs), fused, hides, joins, self._type_id(at), *map(self._operand_id, children))
         if key in self._prices:
             return self._prices[key]
         types = [None if c == ABSENT else egraph.types(c)[0] for c in children]
         mask = [c in self.leaf for c in children]
-        joins = any(c != ABSENT and c not in self.leaf and egraph.nodes[c].op != "Input" for c in children)
         if all(m or t is None for m, t in zip(mask, types, strict=True)):
             mask = []  # a node over constants that is not evaluated beforehand runs
         price = self._cost.node_cost(node.op, node.attrs, types, egraph.types(at), mask, joins, fused, hides)

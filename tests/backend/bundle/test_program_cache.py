@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,8 @@ import rewrite
 from rewrite.backend.bundle.program_cache import ProgramCache
 from rewrite.backend.runtime.program import Program
 from rewrite.engine import optimizer
+from rewrite.engine.cost import machine
+from rewrite.engine.cost.kernel_constants import KernelConstants
 from rewrite.system.store import Store
 
 MODEL = '<ir_version: 10, opset_import: ["" : 21]> g (float[N, 4] x) => (float[N, 4] y) { t = Exp(x) y = Relu(t) }'
@@ -255,3 +258,18 @@ def test_clearing_removes_programs(model: Path, own_cache: Path) -> None:
     (own_cache / "kernels").unlink(missing_ok=True)
     Store().clear()
     assert ProgramCache().entries() == []
+
+
+def test_another_profile_of_the_machine_makes_another_program(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A program is found again with the profile that chose its graph, and with no other."""
+    rewrite.compile(model, threads=1)
+    machine.store(replace(machine.default(), constants=KernelConstants(product=1.5)))
+    with monkeypatch.context() as patched:
+        patched.setattr(optimizer, "optimize_native", refuse)
+        with pytest.raises(AssertionError, match="optimized again"):
+            rewrite.compile(model, threads=1)
+    rewrite.compile(model, threads=1)
+    monkeypatch.setattr(optimizer, "optimize_native", refuse)
+    rewrite.compile(model, threads=1)
+    machine.profile_path().unlink()
+    rewrite.compile(model, threads=1)

@@ -163,3 +163,41 @@ def test_a_file_has_activations_of_convolutions_for_nothing() -> None:
         graph.constants["w"] = Constant(np.ones((8, 8, 1, 1), np.float32))
     relu, sigmoid = (portable.node_costs(graph)[1] for graph in graphs)
     assert relu < sigmoid / 100
+
+
+def test_a_pointwise_node_joins_no_kernel_that_moves_elements() -> None:
+    native = CostModel(target="native", machine=MACHINE)
+    x = t(1, 64, 56, 56)
+    joined = Graph(("x",), ("z",), [Node("MaxPool", ("x",), ("y",)), Node("Relu", ("y",), ("z",))])
+    apart = Graph(("x",), ("z",), [Node("Concat", ("x", "x"), ("y",), {"axis": 0}), joined.nodes[1]])
+    for graph in (joined, apart):
+        graph.types.update(x=x, y=x, z=x)
+    assert native.node_costs(apart)[1] > 2 * native.node_costs(joined)[1]
+
+
+def test_a_factor_for_each_channel_that_is_computed_needs_a_kernel_of_its_own() -> None:
+    native = CostModel(target="native", machine=MACHINE)
+    image, gate = t(1, 64, 56, 56), t(1, 64, 1, 1)
+    assert native.node_cost("Mul", {}, [image, gate], [image]) > 2 * native.node_cost("Add", {}, [image, gate], [image])
+    assert native.node_cost("Mul", {}, [image, gate], [image], [False, True]) < native.node_cost(
+        "Mul", {}, [image, gate], [image]
+    )
+
+
+def test_weights_come_from_further_away_than_what_was_just_computed() -> None:
+    native = CostModel(target="native", machine=MACHINE)
+    row, matrix, out = t(1, 256), t(256, 256), t(1, 256)
+    fixed = native.node_cost("MatMul", {}, [row, matrix], [out], [False, True])
+    assert fixed > native.node_cost("MatMul", {}, [row, matrix], [out])
+
+
+def test_winograds_algorithm_is_not_priced_where_results_must_be_exact() -> None:
+    avx2 = Machine(isa="avx2", flops=1e11)
+    operands, out = [t(1, 64, 56, 56), t(64, 64, 3, 3)], t(1, 64, 56, 56)
+    fast, exact = (
+        CostModel(target="native", machine=avx2, exact=e).node_cost(
+            "Conv", {"strides": (1, 1)}, operands, [out], [False, True]
+        )
+        for e in (False, True)
+    )
+    assert exact > 1.5 * fast

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 from rewrite.engine.cost import machine, microbench
+from rewrite.engine.cost.kernel_constants import NAMES, KernelConstants
 from rewrite.engine.cost.machine import Machine
 
 
 def test_stored_and_loaded(tmp_path: Path) -> None:
-    profile = Machine(cpu="test", isa="avx2", flops=5e10, source="calibrated")
+    constants = KernelConstants(product=1.25)
+    profile = Machine(cpu="test", isa="avx2", flops=5e10, constants=constants, source="calibrated")
     path = machine.store(profile, tmp_path / "deep" / "cpu.json")
     assert machine.load(path) == profile
     assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
@@ -32,8 +34,12 @@ def test_a_damaged_profile_is_ignored_with_a_warning(tmp_path: Path, text: str) 
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("flops", 0), ("flops", True), ("flops", "fast"), ("bandwidths", [1e9]), ("sizes", [1, 2, 3]), ("isa", "z80")],
-)
+    [
+        ("flops", 0), ("flops", True), ("flops", "fast"), ("bandwidths", [1e9]), ("sizes", [1, 2, 3]), ("isa", "z80"),
+        ("constants", None), ("constants", {"product": 1.0}), ("constants", dict.fromkeys(NAMES, 1e9)),
+        ("constants", dict.fromkeys(NAMES, "1")), ("constants", {**dict.fromkeys(NAMES, 1.0), "warp": 1.0}),
+    ],
+)  # fmt: skip
 def test_impossible_figures_are_refused(tmp_path: Path, field: str, value: object) -> None:
     path = machine.store(Machine(isa="avx2"), tmp_path / "cpu.json")
     data = json.loads(path.read_text())
@@ -41,6 +47,35 @@ def test_impossible_figures_are_refused(tmp_path: Path, field: str, value: objec
     path.write_text(json.dumps({**data, field: value}))
     with pytest.warns(UserWarning, match="ignoring the machine profile"):
         machine.load(path)
+
+
+@pytest.mark.skipif(os.name != "posix", reason="needs POSIX modes")
+def test_a_profile_that_others_could_have_written_is_not_used(tmp_path: Path) -> None:
+    path = machine.store(Machine(isa="avx2"), tmp_path / "own" / "cpu.json")
+    path.chmod(0o666)
+    with pytest.warns(UserWarning, match="others may write to it"):
+        assert machine.load(path) == machine.default()
+
+
+def test_the_digest_tells_profiles_apart() -> None:
+    one, other = (Machine(constants=KernelConstants(product=p)) for p in (1.0, 1.25))
+    assert one.digest() == Machine(constants=KernelConstants(product=1.0)).digest()
+    assert one.digest() != other.digest()
+
+
+def test_bytes_take_longer_the_further_away_they_are() -> None:
+    found = Machine(sizes=(32 << 10, 1 << 20, 16 << 20))
+    times = [found.seconds_per_byte(2.0**exponent) for exponent in range(8, 30)]
+    assert times == sorted(times)
+    assert times[0] == pytest.approx(1 / found.bandwidths[0])
+    assert times[-1] == pytest.approx(1 / found.bandwidths[3])
+    assert found.weight_seconds(1000) > 2 * found.seconds_per_byte(1000)
+
+
+def test_kernels_for_another_extension_have_none_of_this_cpus_other_features() -> None:
+    assert machine.rates("avx2")["bf16"] == 0.8
+    assert machine.rates("portable")["int8"] == 0.4
+    assert machine.default("avx2").isa == "avx2"
 
 
 def test_without_a_profile_the_shipped_one_is_used(tmp_path: Path) -> None:

@@ -1,0 +1,104 @@
+"""Fit of the cost model's constants to measured kernels.
+
+The formulas are nonlinear in few places (the longer one of arithmetic and traffic, the better one of two algorithms),
+and each kernel depends on a few constants. So the logarithms of constants are fitted to the logarithms of times by
+Gauss and Newton's method, with Levenberg's damping. Two things make it robust: residuals beyond a bound count linearly
+(Huber's loss, by reweighting), and a prior keeps a constant that no kernel determines at its former value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .kernel_constants import LEAST, MOST, NAMES, KernelConstants
+from .machine import Machine
+
+Predict = Callable[[Machine], Sequence[float]]
+"""Predicted seconds of the measured kernels on a machine."""
+LAUNCH = "launch"
+"""Name of `Machine.launch` among the fitted constants."""
+SPREAD = 0.5
+"""Standard deviation of the prior, in natural logarithms."""
+NOISE, BOUND = 0.15, 0.3
+"""Standard deviation of residuals, and where they begin to count linearly, in natural logarithms."""
+FITTED = (LAUNCH, *NAMES)
+"""Names of all that is fitted."""
+_SHORT = 2e-6
+"""Seconds of a kernel that counts half as much as a long one: clocks and launches blur its time."""
+_LEAST_LAUNCH, _MOST_LAUNCH = 5e-8, 1e-4
+_ROUNDS, _STEP, _LONGEST = 40, 0.02, 0.7
+
+
+def fit(machine: Machine, predict: Predict, seconds: Sequence[float]) -> Machine:
+    """Return a machine whose constants predict measured times; `machine` has the values that the prior keeps."""
+    measured = np.log(np.asarray(seconds, float))
+    trust = 1 / (1 + _SHORT / np.asarray(seconds, float))
+
+    def residuals(x: NDArray[np.float64]) -> NDArray[np.float64]:
+        found: NDArray[np.float64] = np.log(np.asarray(predict(_with(machine, x)), np.float64)) - measured
+        return found
+
+    prior = x = _of(machine)
+    found = residuals(x)
+    damping = 1e-2
+    for _ in range(_ROUNDS):
+        slopes = np.stack([(residuals(x + _unit(i, x)) - found) / _STEP for i in range(len(x))], axis=1)
+        weights = trust * np.minimum(1.0, BOUND / np.maximum(np.abs(found), 1e-9)) / NOISE**2
+        curvature = slopes.T @ (weights[:, None] * slopes) + np.eye(len(x)) / SPREAD**2
+        gradient = slopes.T @ (weights * found) + (x - prior) / SPREAD**2
+        before = _loss(found, trust, x - prior)
+        while damping < 1e6:
+            step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), -gradient)
+            moved = x + np.clip(step, -_LONGEST, _LONGEST)
+            now = residuals(moved)
+            if (after := _loss(now, trust, moved - prior)) < before:
+                break
+            damping *= 4
+        else:
+            break
+        x, found, damping = moved, now, damping / 3
+        if before - after < 1e-4 * before:
+            break
+    return _with(machine, x)
+
+
+def _loss(residuals: NDArray[np.float64], trust: NDArray[np.float64], moved: NDArray[np.float64]) -> float:
+    size = np.abs(residuals)
+    huber = np.where(size < BOUND, size**2, 2 * BOUND * size - BOUND**2)
+    return float((trust * huber).sum() / NOISE**2 + (moved**2).sum() / SPREAD**2)
+
+
+def _unit(i: int, x: NDArray[np.float64]) -> NDArray[np.float64]:
+    return np.where(np.arange(len(x)) == i, _STEP, 0.0)
+
+
+def _of(machine: Machine) -> NDArray[np.float64]:
+    """Return the logarithms of a machine's constants."""
+    values = np.array([machine.launch, *(getattr(machine.constants, name) for name in NAMES)], np.float64)
+    return np.asarray(np.log(values))
+
+
+def _with(machine: Machine, x: NDArray[np.float64]) -> Machine:
+    """Return a machine with other constants."""
+    launch, *values = (math.exp(v) for v in x)
+    constants = {name: min(max(value, LEAST), MOST) for name, value in zip(NAMES, values, strict=True)}
+    launch = min(max(launch, _LEAST_LAUNCH), _MOST_LAUNCH)
+    return replace(machine, launch=launch, constants=KernelConstants(**constants))
+
+
+def mean_error(predicted: Sequence[float], measured: Sequence[float]) -> float:
+    """Return the geometric mean of the factors by which predictions are wrong."""
+    return float(np.exp(np.abs(np.log(np.asarray(predicted) / np.asarray(measured))).mean()))
+
+
+def rank_correlation(predicted: Sequence[float], measured: Sequence[float]) -> float:
+    """Return Spearman's rank correlation; 0 for less than three values."""
+    if len(predicted) < 3:
+        return 0.0
+    first, second = (np.argsort(np.argsort(np.asarray(v), kind="stable")).astype(float) for v in (predicted, measured))
+    return float(np.corrcoef(first, second)[0, 1])

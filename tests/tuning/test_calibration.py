@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from rewrite.engine.cost.cost_model import CostModel
+from rewrite.engine.cost.kernel_constants import NAMES, KernelConstants
+from rewrite.engine.cost.machine import Machine, default
+from rewrite.errors import UserError
+from rewrite.tuning import calibration
+from rewrite.tuning.calibration_suite import suite
+
+UNMEASURED = {"run", "quantized", "packed", "depthwise_quantized"}
+"""Constants of volumes and of bytes, of which the suite has no kernels."""
+
+
+def test_every_constant_is_one_of_some_kernel() -> None:
+    machine, graphs = default("avx2"), suite()
+
+    def total(constants: KernelConstants) -> list[float]:
+        cost = CostModel("latency", "native", replace(machine, constants=constants))
+        return [cost.graph_cost(graph) for graph in graphs]
+
+    before = total(machine.constants)
+    idle = {
+        name
+        for name in NAMES
+        if total(replace(machine.constants, **{name: 3 * getattr(machine.constants, name)})) == before
+    }
+    assert idle == UNMEASURED | ({"dram"} if machine.sizes[2] > 16 << 20 else set())
+
+
+@pytest.mark.usefixtures("few")
+def test_calibration() -> None:
+    found = calibration.calibrate(seconds=0.5)
+    assert found.machine.source == "calibrated"
+    assert len(found.labels) == len(found.measured) == len(found.predicted) > 5
+    assert all(0 < seconds < 1 for seconds in found.measured)
+    assert math.isfinite(found.error)
+    assert found.correlation > 0.5
+    shipped = replace(found.machine, constants=KernelConstants())
+    assert found.machine.digest() != shipped.digest()
+
+
+def test_a_target_that_does_not_run_here_is_refused() -> None:
+    target = "neon" if default().isa != "neon" else "avx2"
+    with pytest.raises(UserError, match="cannot run kernels"):
+        calibration.calibrate(target)
+
+
+@pytest.fixture
+def few(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calibrate with one network only."""
+    one = suite()[-3:-2]
+    monkeypatch.setattr(calibration, "suite", lambda: one)
+
+
+def test_predictions_are_those_of_the_cost_model() -> None:
+    graph = suite()[-1]
+    cost = CostModel("latency", "native", Machine(isa="avx2"))
+    kernels = [calibration.KernelTime((0,), 1.0), calibration.KernelTime((0, 1), 1.0)]
+    costs = cost.node_costs(graph)
+    assert calibration.Measured(graph, kernels).predicted(cost) == [costs[0], costs[0] + costs[1]]

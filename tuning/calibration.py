@@ -1,0 +1,146 @@
+"""Calibration: the constants of the cost model, fitted to measured kernels of this machine.
+
+The kernels of `calibration_suite` are compiled and run one after the other, many times. The cost model predicts their
+times by its constants (`KernelConstants`), which are fitted so that predictions and times agree.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ..backend.compile_graph import compile_graph
+from ..backend.ir.target import make_target, runs_here
+from ..backend.runtime.profile import launch_groups
+from ..backend.runtime.program import Program
+from ..engine.cost import fit, microbench
+from ..engine.cost.cost_model import CostModel
+from ..engine.cost.machine import Machine
+from ..engine.ir.graph import Graph
+from ..errors import UserError
+from ..system.progress import Progress, ignore
+from .calibration_suite import suite
+
+QUANTILE = 0.2
+"""Quantile of a kernel's times that counts: another program's turn on the core only lengthens them."""
+_FEWEST_RUNS, _MOST_RUNS = 5, 400
+_LEAST = 1e-9  # seconds; a prediction of none has no logarithm
+_STREAMS = 0.4  # share of the time that peak and streams are measured for
+
+
+@dataclass(frozen=True)
+class KernelTime:
+    """Measured seconds of the kernels that compute some nodes of a graph, given by their positions."""
+
+    nodes: tuple[int, ...]
+    seconds: float
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A graph with the times of its kernels."""
+
+    graph: Graph
+    kernels: Sequence[KernelTime]
+
+    def predicted(self, cost: CostModel) -> list[float]:
+        """Return the seconds that a cost model predicts for the kernels."""
+        costs = cost.node_costs(self.graph)
+        return [max(_LEAST, sum(costs[i] for i in kernel.nodes)) for kernel in self.kernels]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """A fitted machine, with the kernels it was fitted to: their `labels`, `predicted` and `measured` seconds."""
+
+    machine: Machine
+    before: Machine
+    labels: tuple[str, ...]
+    predicted: tuple[float, ...]
+    measured: tuple[float, ...]
+
+    @property
+    def error(self) -> float:
+        """Geometric mean of the factors by which predictions are wrong."""
+        return fit.mean_error(self.predicted, self.measured)
+
+    @property
+    def correlation(self) -> float:
+        """Rank correlation of predictions and measured times."""
+        return fit.rank_correlation(self.predicted, self.measured)
+
+
+def calibrate(target: str = "native", *, seconds: float = 10.0, progress: Progress = ignore) -> Calibration:
+    """Measure this machine with kernels for a target, in about that many seconds besides compiling.
+
+    The result is not stored. Raises UserError for a target that this CPU does not run, and without a C compiler."""
+    kind = make_target(target)
+    if not runs_here(kind):
+        raise UserError(f"this CPU cannot run kernels for {target!r}", hint="Calibrate for a target that runs here.")
+    progress("calibrate", {})
+    machine = microbench.calibrate(_STREAMS * seconds, kind.isa)
+    progress("compile", {})
+    graphs = suite()
+    programs = [compile_graph(graph, threads=1, target=target) for graph in graphs]
+    progress("calibrate", {})
+    share, evicted = (1 - _STREAMS) * seconds / len(graphs), 2 * kind.l2
+    times = [
+        Measured(graph, kernel_times(program, graph, random_feeds(graph), share, evicted))
+        for graph, program in zip(graphs, programs, strict=True)
+    ]
+    return fitted(machine, times)
+
+
+def fitted(machine: Machine, measured: Sequence[Measured]) -> Calibration:
+    """Fit a machine's constants to the times of kernels."""
+
+    def predict(candidate: Machine) -> list[float]:
+        cost = CostModel("latency", "native", candidate)
+        return [seconds for found in measured for seconds in found.predicted(cost)]
+
+    seconds = [kernel.seconds for found in measured for kernel in found.kernels]
+    labels = [label(found.graph, kernel.nodes) for found in measured for kernel in found.kernels]
+    machine_found = fit.fit(machine, predict, seconds)
+    return Calibration(machine_found, machine, tuple(labels), tuple(predict(machine_found)), tuple(seconds))
+
+
+def kernel_times(
+    program: Program, graph: Graph, feeds: Mapping[str, Any], seconds: float, evicted: int = 0
+) -> list[KernelTime]:
+    """Run a program of a graph for about some seconds; return the time of the kernels of each group of nodes.
+
+    Between two runs `evicted` bytes are read, so that weights come from beyond the cache of this size."""
+    position = {node.name or node.outputs[0]: i for i, node in enumerate(graph.nodes)}
+    samples: dict[tuple[int, ...], list[float]] = {}
+    program.record(feeds)  # binds the extents
+    evicting = np.zeros(evicted // 4, np.float32)
+    end, runs = time.monotonic() + seconds, 0
+    while runs < _FEWEST_RUNS or (time.monotonic() < end and runs < _MOST_RUNS):
+        runs += 1
+        evicting.sum()
+        for launches in launch_groups(program.record(feeds)):
+            names = [origin.name for origin in getattr(launches[0].item, "origins", ())]
+            spans = [launch.spans[launch.spans[:, 1] > 0] for launch in launches]
+            took = sum(float(ran[:, 1].max() - ran[:, 0].min()) for ran in spans if len(ran))
+            if names and took and all(name in position for name in names):
+                samples.setdefault(tuple(position[name] for name in names), []).append(took)
+    return [KernelTime(nodes, float(np.quantile(took, QUANTILE))) for nodes, took in samples.items()]
+
+
+def random_feeds(graph: Graph) -> dict[str, Any]:
+    """Return inputs of a graph of fixed sizes."""
+    random = np.random.default_rng(1)
+    shapes = {name: tuple(d for d in graph.type(name).shape or () if isinstance(d, int)) for name in graph.inputs}
+    return {name: random.standard_normal(shape, np.float32) for name, shape in shapes.items()}
+
+
+def label(graph: Graph, nodes: Sequence[int]) -> str:
+    """Return a group of nodes for people: operators, and the types of the first one."""
+    ops = "+".join(graph.nodes[i].op.rpartition(".")[2] for i in nodes)
+    first = graph.nodes[nodes[0]]
+    inputs = ", ".join(str(graph.type(v)) for v in first.inputs if v)
+    return f"{ops}({inputs}) -> {graph.type(first.outputs[0])}"
