@@ -92,7 +92,7 @@ def in_child(seed: int, size: int, place: Path, per_graph: int) -> dict[str, Any
     _, status = os.waitpid(child, 0)
     if text:
         return json.loads(text)  # type: ignore[no-any-return]
-    return {"problems": [f"the process ended by signal {os.WTERMSIG(status)}"], "coverage": []}
+    return {"problems": [f"the process ended with {os.waitstatus_to_exitcode(status)}"], "coverage": []}
 
 
 def main() -> None:
