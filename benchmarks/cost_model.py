@@ -61,7 +61,8 @@ class Prepared:
 
     def predicted(self, found: Measured, on: Machine) -> list[float]:
         """Return the predicted times of these kernels."""
-        return found.predicted(CostModel("latency", "native", on, hints=self.sizes))
+        exact = _base(self.name)[1] == "exact"
+        return found.predicted(CostModel("latency", "native", on, hints=self.sizes, exact=exact))
 
 
 def prepare(folder: Path, name: str, target: str, variant: str = "", options: Mapping[str, Any] | None = None) -> None:
