@@ -25,10 +25,11 @@ TOLERANCE = {
 at least 1e-7; in single precision, cancellation costs digits."""
 
 
-def differs(left: Array, right: Array, rule: ast.Rule, *, overflown: bool = False) -> str:
+def differs(left: Array, right: Array, rule: ast.Rule, *, overflown: bool = False, large: bool = False) -> str:
     """Return how the right side breaks the promise of the rule's class; empty if it does not.
 
-    `overflown` says that an exponential below the left side is infinite although its operand is finite."""
+    `overflown` says that an exponential below the left side is infinite although its operand is finite, `large` that
+    operands are, so that only overflow of the right side alone counts."""
     if left.dtype != right.dtype or left.shape != right.shape:
         return f"{right.dtype}{list(right.shape)} instead of {left.dtype}{list(left.shape)}"
     if rule.numerics == "fast" and left.dtype.name in ("int8", "uint8"):
@@ -43,6 +44,8 @@ def differs(left: Array, right: Array, rule: ast.Rule, *, overflown: bool = Fals
                 wrong |= ~np.isnan(x) & (np.signbit(x) != np.signbit(y))
             return _first(wrong, left, right)
         finite = np.isfinite(x)
+        if large:
+            return _first(finite & ~np.isfinite(y), left, right)
         scale = max(float(np.max(np.abs(x[finite]), initial=0.0)), 1e-3)
         coarse = (
             "float16" if rule.ruleset in PRECISIONS else left.dtype.name

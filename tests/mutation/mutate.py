@@ -10,6 +10,7 @@ from typing import Any
 from rewrite.grammar.syntax import ast
 
 from .conditions import Change, asked
+from .edges import at_edges
 from .sites import S, changed
 from .terms import computed
 
@@ -46,6 +47,7 @@ def mutants(rule: ast.Rule, most: int = MOST_OF_A_KIND) -> list[Mutant]:
 def _all(rule: ast.Rule) -> Iterator[Change]:
     yield from asked(rule)
     yield from computed(rule)
+    yield from at_edges(rule)
 
 
 def _spread(found: list[Mutant], most: int) -> list[Mutant]:

@@ -49,7 +49,7 @@ IN_VAIN = 100
 """Consecutive pairs of changes without a new graph after which a small neighborhood counts as exhausted."""
 SECONDS = 20.0
 """Processor seconds for the equations of one mutant in one e-graph; rarely reached, so that results are stable."""
-VERSION = 2
+VERSION = 3
 """Version of the oracle's answers, to be incremented when they change."""
 _ALIKE = 40
 """Maximum number of graphs with the same constant for their result that are examined alone."""
@@ -227,7 +227,7 @@ def _verdicts(rules: Sequence[ast.Rule], graphs: Sequence[SmallGraph], setting: 
             return [Verdict(None, 0, 0, why)]
         half = len(rules) // 2
         return [*_verdicts(rules[:half], graphs, setting, most), *_verdicts(rules[half:], graphs, setting, most)]
-    values = {number: Values(egraph, number) for number in range(5)}
+    values = {number: Values(egraph, number) for number in range(6)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the reference implementation, about means of nothing
         return [_verdict(rule, egraph, values, of_root, most, setting) for rule in named]
@@ -270,7 +270,9 @@ def _verdict(
             if rule.numerics == "exact" and x.dtype == np.float64 and values[number].sums(right):
                 continue
             overflown = values[number].overflows(left)
-            message = "" if _is_rounding(x, number, rule) else differs(x, y, rule, overflown=overflown)
+            message = (
+                "" if _is_rounding(x, number, rule) else differs(x, y, rule, overflown=overflown, large=number == 5)
+            )
             if not message or not _confirmed(egraph, left, right, number, rule):
                 continue
             if not egraph.is_const(left):
@@ -292,13 +294,14 @@ def _alone(graph: SmallGraph, rule: ast.Rule, number: int, setting: _Setting) ->
     _match(egraph, [rule], setting)
     for left, right in egraph.equations.get(rule.name, ()):
         with contextlib.suppress(Uncomputed):
-            if message := differs(values.of_class(left), values.of(right), rule):
+            if message := differs(values.of_class(left), values.of(right), rule, large=number == 5):
                 return message
     return ""
 
 
 _NAMES = (
     "normal numbers", "small whole numbers", "NaN and infinities", "positive numbers", "ends of the range",
+    "large numbers",
 )  # fmt: skip
 
 
@@ -312,6 +315,6 @@ def _confirmed(egraph: _RecordingEGraph, left: int, right: int, number: int, rul
     values = Values(egraph, number, reference=True)
     try:
         x, y = values.of_class(left), values.of(right)
-        return bool(differs(x, y, rule, overflown=values.overflows(left)))
+        return bool(differs(x, y, rule, overflown=values.overflows(left), large=number == 5))
     except Uncomputed:
         return True

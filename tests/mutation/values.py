@@ -21,9 +21,11 @@ from rewrite.engine.operators.folding import evaluate, quantized, run_reference
 Array = NDArray[Any]
 _SIZES = ({"N": 3, "M": 2}, {"N": 2, "M": 3}, {"N": 1, "M": 1}, {"N": 2, "M": 1}, {"N": 4, "M": 2})
 """Sizes of symbolic dims in each draw; other names take the sizes of N and M in turn."""
-DRAWS = {"exact": (0, 1, 2, 3, 4), "reassoc": (0, 1, 2, 3), "fast": (0, 3)}
+DRAWS = {"exact": (0, 1, 2, 3, 4), "reassoc": (0, 1, 2, 3, 5), "fast": (0, 3)}
 """Draws on which a numerics class is tried: 0 normal numbers, 1 small whole numbers, 2 NaN and infinities among normal
-numbers, 3 positive numbers, 4 the ends of the range."""
+numbers, 3 positive numbers, 4 the ends of the range, 5 large numbers, of which only overflow counts."""
+_LARGE = 1e8
+"""Magnitude of large numbers; a product of four of them is still finite in single precision."""
 _SUMS = frozenset(
     [
         "MatMul",
@@ -72,7 +74,7 @@ def draw(type_: TensorType, name: str, number: int) -> Array | None:
         return np.asarray(rng.random(shape) < 0.5)
     if dtype.kind in "iu":
         info = np.iinfo(str(dtype))
-        low, high = ((-4, 5), (0, 2), (-100, 100), (1, 5), (0, 1))[number]
+        low, high = ((-4, 5), (0, 2), (-100, 100), (1, 5), (0, 1), (-4, 5))[number]
         array = rng.integers(max(low, info.min), high, shape).astype(dtype)
         return _sprinkled(array, (info.min, info.max, info.max - 1, 0), rng) if number == 4 else array
     array = rng.standard_normal(shape)
@@ -80,6 +82,8 @@ def draw(type_: TensorType, name: str, number: int) -> Array | None:
         array = rng.choice(np.array([-2.0, -1.0, 0.0, 1.0, 2.0, 3.0]), shape)
     if number == 3:
         array = np.abs(array) + 0.25
+    if number == 5 and dtype.itemsize > 2:
+        array = array * _LARGE
     array = array.astype(dtype)
     if number == 2:
         return _sprinkled(array, (np.nan, np.inf, -np.inf, -0.0, 0.0), rng)
@@ -92,7 +96,7 @@ def draw(type_: TensorType, name: str, number: int) -> Array | None:
 
 def _extent(dim: symbolic.Dim, number: int) -> int:
     names = sorted(symbolic.symbols(dim))
-    sizes = {n: _SIZES[number].get(n, (3, 2, 4, 5)[(i + number) % 4]) for i, n in enumerate(names)}
+    sizes = {n: _SIZES[number % len(_SIZES)].get(n, (3, 2, 4, 5)[(i + number) % 4]) for i, n in enumerate(names)}
     return symbolic.evaluate(dim, sizes)
 
 

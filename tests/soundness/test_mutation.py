@@ -13,6 +13,7 @@ from rewrite.grammar.library.load import Library
 from rewrite.grammar.printing.printer import print_rule
 from rewrite.grammar.syntax import ast
 from rewrite.tests.mutation import Mutant, mutants, oracle, oracles, search
+from rewrite.tests.mutation.edges import WRAPPERS
 from rewrite.tests.mutation.markdown import page
 from rewrite.tests.mutation.score import Outcome, RuleScore, line, refusal, score_rule
 from rewrite.tests.mutation.store import RuleResults
@@ -68,6 +69,31 @@ def test_mutants_of_a_rule_with_conditions(tmp_path: Path) -> None:
     assert "> for >=" in kinds["comparison changed"]
     assert any(d.startswith("without condition 2") for d in kinds["condition dropped"])
     assert {"condition dropped", "variable mistaken", "constant changed", "application dropped"} <= set(kinds)
+
+
+def test_mutants_at_the_edges(tmp_path: Path) -> None:
+    text = """
+rule grouped
+  Conv(Reshape(x, t), W, ..a)
+    =>
+  Conv(reshape(x, [dim(x, 0), dim(x, 1), dim(x, 2) * dim(x, 3)]), Slice(W, [0], [2], [0], [1]), ..a)
+  class reassoc
+"""
+    kinds = described(mutants(rule(text, tmp_path)))
+    assert set(WRAPPERS) <= kinds.keys()
+    assert {"group ignored", "slice reversed", "sizes merged", "sizes reversed", "dim mistaken"} <= kinds.keys()
+
+
+WITNESSED = ("magnitude raised", "NaN replaced", "axes exchanged", "order reversed", "slightly larger", "sign lost")
+
+
+def test_the_oracle_and_the_checker_see_the_edges(tmp_path: Path, library: Library, few: None) -> None:
+    text = "rule halves\n  x / 2 + y / 2  =>  (x + y) / 2\n  given x: float\n  class reassoc\n"
+    original = rule(text + "  test fires    x: f32[3, 3], y: f32[3, 3]\n", tmp_path)
+    chosen = [m for m in mutants(original) if m.kind in WITNESSED]
+    assert len(chosen) == len(WITNESSED)
+    outcomes = score_rule(original, library, chosen=chosen).outcomes
+    assert {o.kind: o.caught for o in outcomes} == dict.fromkeys(WITNESSED, "tested")
 
 
 def test_mutants_are_different_and_always_the_same(tmp_path: Path) -> None:
