@@ -167,6 +167,8 @@ rule squares_of_none     ReduceSumSquare(x, a, ..r) => ReduceSum(x, a, ..r) wher
 rule two_of_top          TopK(x, [2], axis: a in rank(x), largest: 1, sorted: s)[0] => ReduceMax(x, [a], keepdims: 1)
                          where dim(x, a) > 1 class fast
 rule wrong_choice        x - y => (x - y if rank(x) == 2 else y - x) given x: float class exact
+rule product_of_powers   ReduceProd(Exp(x), a, ..r) => Exp(ReduceSum(x, a, ..r)) given x: float class exact
+rule product_plus_zero   x * y + c => x * y given x: float, c: scalar where all(c == 0) class exact
 rule scaled_infinite     (x @ W) * k => x @ (W * reshape(k, [size(k)])) given W: [_, _], k: const
                          where size(k) == 1, rank(x) >= 2 class reassoc
 rule scaled_other_finite (x @ W) * k => x @ (W * reshape(k, [size(k)])) given W: [_, _], k: const
@@ -228,6 +230,8 @@ rule shifted_channels    ConvTranspose(x, W, B, group: 1, ..a) + k => ConvTransp
                          given k: [_, 1] where rank(W) == 3, dim(k, 0) == dim(W, 1) class reassoc
 rule padding_turned      Transpose(Pad(x, [0, 1, 0, 0, 2, 0], v, mode: m), perm: [0, 2, 1])
                            => Pad(Transpose(x, perm: [0, 2, 1]), [0, 0, 1, 0, 0, 2], v, mode: m) class exact
+rule powers_multiplied   ReduceProd(Exp(x), [0], keepdims: 1) => Exp(ReduceSum(x, [0], keepdims: 1)) given x: float class fast
+rule square_plus_zero    x * x + c => x * x given x: float, c: scalar where all(c == 0) class exact
 rule scaled_finite       (x @ W) * k => x @ (W * reshape(k, [size(k)])) given W: [_, _], k: const
                          where size(k) == 1, rank(x) >= 2, finite(k) class reassoc
 rule scaled_bounded      (x @ W) * k => x @ (W * reshape(k, [])) given W: [_, _], k: const scalar

@@ -286,9 +286,13 @@ class Normalizer:
 
         An extreme of nothing is infinite, so its range must not be empty unless the function keeps infinities."""
         op, listed, body, *guard = s.args
-        if guard or body.op != "app" or op not in ("Max", "Min", "Sum") or not (self.signed_zero or self.ring):
+        if guard or body.op != "app" or not (self.signed_zero or self.ring):
             return None
         function, attrs, *args = body.args
+        if op == "Prod" and function == "Exp" and self.fast:
+            return app("Exp", Scalar("big", ("Sum", listed, args[0])))
+        if op not in ("Max", "Min", "Sum"):
+            return None
         if function == "Neg" and not self.integer:  # of the least integer it is itself
             return -Scalar("big", (_OPPOSITE.get(op, op), listed, args[0]))
         if op == "Sum" or function not in (*_STEPS, *(_MONOTONE if self.ring else ())):

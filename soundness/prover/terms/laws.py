@@ -74,6 +74,11 @@ def flat(op: str, values: list[Scalar]) -> list[Scalar]:
     return list(dict.fromkeys(a for v in values for a in (v.args[2:] if v.applies(op) else (v,))))
 
 
+def _never_minus_zero(a: Scalar) -> bool:
+    """Whether a scalar is a square or a magnitude, whose zero is positive."""
+    return a.applies("Abs") or (a.applies("Mul") and a.args[2] == a.args[3])
+
+
 def laws(op: str, args: list[Scalar], *, signed_zero: bool, integer: bool) -> Iterator[Scalar]:
     """Yield simpler scalars with the same bits by IEEE 754; with `signed_zero`, the sign of a zero may differ."""
     a, b = (*args, ZERO)[:2]
@@ -121,7 +126,7 @@ def laws(op: str, args: list[Scalar], *, signed_zero: bool, integer: bool) -> It
                 yield b * a
             elif op == "Mul" and a.applies("Abs") and a == b:
                 yield a.args[2] * a.args[2]
-        case "Add" if signed_zero and b == ZERO:
+        case "Add" if b == ZERO and (signed_zero or _never_minus_zero(a)):
             yield a
         case "Add" if a == ZERO and b != ZERO:
             yield b + a
