@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["NotProved", "Proof", "prove"]
 
 
-def prove(rule: ast.Rule, library: Library, *, seconds: float = 4.0) -> Proof | NotProved:
+def prove(rule: ast.Rule, library: Library, *, seconds: float = 6.0) -> Proof | NotProved:
     """Prove a rule within about `seconds` of work, which is counted in steps rather than timed.
 
     A missing proof is not a refutation; layer 2 looks for counterexamples."""

@@ -455,9 +455,9 @@ class Normalizer:
 
 
 def _chosen_outside(s: Scalar) -> Scalar | None:
-    """Return a conversion of a chosen operand as the choice of a conversion."""
+    """Return a conversion or unknown function of a chosen operand as the choice of two."""
     op, attrs, *args = s.args
-    if op not in ("Cast", "DequantizeLinear", "QuantizeLinear"):
+    if op not in ("Cast", "DequantizeLinear", "QuantizeLinear") and not op.startswith("op "):
         return None
     for k, a in enumerate(args):
         if a.applies("Where"):
