@@ -30,6 +30,8 @@ def infer_by_schema(call: Call) -> Types:
         return ()
     names: dict[Dim, str] = {}
     inputs = ["" if found is None else f"i{i}" for i, found in enumerate(call.types)]
+    while inputs and not inputs[-1]:  # some inference functions take a stated absence for a value
+        inputs.pop()
     types = {f"i{i}": _with_names(found, names) for i, found in enumerate(call.types) if found is not None}
     contents = {name: _contents(call, i) for i, name in enumerate(inputs) if name}
     data = {name: tensor_to_proto(array, name) for name, array in contents.items() if array is not None}

@@ -368,3 +368,11 @@ def test_elements_of_sequences_keep_their_dims() -> None:
     assert isinstance(found, TensorType)
     assert found.shape is not None
     assert [isinstance(d, int) for d in found.shape] == [False, True]
+
+
+def test_an_operand_that_is_stated_to_be_absent() -> None:
+    """ONNX's inference of SplitToSequence counts operands: with lengths, `keepdims` would not matter."""
+    attrs = normalize_attrs("SplitToSequence", {"axis": 1, "keepdims": 0})
+    matrix = TensorType(DType.F32, (2, 3))
+    alone, beside = (infer("SplitToSequence", attrs, types, [], 1).types for types in ([matrix], [matrix, None]))
+    assert alone == beside
