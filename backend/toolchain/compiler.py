@@ -17,7 +17,11 @@ from ...system.compiler import c_compilers, cross_compilers
 from ...system.hardware import architecture
 from ..ir.target import Target
 
-_FLAGS = ("-O3", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing", "-fPIC", "-shared", "-w", "-g0")
+_FLAGS = (
+    *("-O3", "-fno-math-errno", "-fno-trapping-math", "-fno-strict-aliasing"),
+    "-fwrapv",  # integers of a model wrap around, which C leaves undefined for signed ones
+    *("-fPIC", "-shared", "-w", "-g0"),
+)
 _LEVELS: Mapping[tuple[str, str], str] = {
     ("x86_64", "avx512"): "x86-64-v4",
     ("x86_64", "avx2"): "x86-64-v3",

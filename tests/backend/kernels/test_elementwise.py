@@ -31,6 +31,22 @@ def _binary(op: str, x: Array, y: Array, **attrs: Any) -> Case:
     return Case([Node(op, ("x", "y"), ("z",), attrs)], {"x": x, "y": y})
 
 
+def test_integers_wrap_around() -> None:
+    """Without overflow a compiler could take x + 1 > x and 2 x / 2 == x for granted."""
+    for dtype in (np.int32, np.int64):
+        x = np.array([np.iinfo(dtype).max, np.iinfo(dtype).min, 0, -1, 1 << (dtype().itemsize * 8 - 2)] * 5, dtype)
+        one, two = np.ones(1, dtype), np.full(1, 2, dtype)
+        inputs = {"x": x, "one": one, "two": two}
+        add, mul = Node("Add", ("x", "one"), ("t",)), Node("Mul", ("x", "two"), ("t",))
+        div = Node("Div", ("t", "two"), ("u",))
+        check(
+            [
+                Case([add, Node("Greater", ("t", "x"), ("z",))], inputs),
+                Case([mul, div, Node("Equal", ("u", "x"), ("z",))], inputs),
+            ]
+        )
+
+
 def test_float_functions() -> None:
     x = _with_special(29)
     finite = floats(41)
