@@ -121,6 +121,18 @@ UNKNOWN_ELEMENTS = 4096.0
 """Assumed number of elements of a tensor of unknown shape."""
 
 
+def _normalized_rows(op: str, attrs: Attrs, shape: Sequence[float]) -> float:
+    """Return how many rows an operator of `_NORMS` reduces, one after the other: whole channels, groups, or lines."""
+    if op in ("BatchNormalization", "LRN", "CumSum"):
+        return 0.0
+    if op == "InstanceNormalization":
+        return math.prod(shape[:2])
+    if op.endswith("GroupNormalization"):
+        groups = attrs.get("num_groups", 1)
+        return math.prod(shape[:1]) * (groups if isinstance(groups, int) else 1)
+    return math.prod(shape[:-1]) if shape else 0.0
+
+
 def moves(op: str) -> bool:
     """Whether an operator only moves elements."""
     return op in _MOVEMENT
@@ -221,8 +233,7 @@ class Estimator:
             return Work(Kind.MOVEMENT, 0.0, 1.0, tuple(slow * r for r in reads), slow * writes)
         if op in _NORMS:
             flops = _NORMS[op] * max(size, first)
-            shape = self.shape(outputs, 0)
-            rows = math.prod(shape[:-1]) if shape else 0.0
+            rows = _normalized_rows(op, attrs, self.shape(outputs, 0) or ())
             return Work(Kind.REDUCTION, flops, self._row_efficiency(flops, k.normalized, rows), reads, writes)
         if op.startswith(("Reduce", "Arg", "Global")):
             pools = op.startswith("Global")

@@ -184,6 +184,23 @@ def test_a_factor_for_each_channel_that_is_computed_needs_a_kernel_of_its_own() 
     )
 
 
+def test_rows_of_a_normalization_are_what_it_reduces() -> None:
+    """An image that is one group costs the same in all forms; each of its pixels is a row only where channels are."""
+
+    def efficiency(op: str, *shape: int, **attrs: AttrValue) -> float:
+        image = t(*shape)
+        return Estimator(lanes=16).work(op, attrs, [image, t(64), t(64)], [image]).efficiency
+
+    forms = [
+        efficiency("GroupNormalization", 1, 64, 56, 56, num_groups=1),
+        efficiency("rewrite.ChannelsLastGroupNormalization", 1, 56, 56, 64, num_groups=1),
+        efficiency("InstanceNormalization", 1, 1, 64 * 56 * 56),
+    ]
+    assert forms == pytest.approx([forms[0]] * 3)
+    assert efficiency("GroupNormalization", 1, 64, 56, 56, num_groups=32) < forms[0]
+    assert efficiency("LayerNormalization", 1, 56, 56, 64) < forms[0] / 1.5
+
+
 def test_weights_come_from_further_away_than_what_was_just_computed() -> None:
     native = CostModel(target="native", machine=MACHINE)
     row, matrix, out = t(1, 256), t(256, 256), t(1, 256)
