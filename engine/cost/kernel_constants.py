@@ -57,6 +57,10 @@ class KernelConstants:
             that holds them.
     """
 
+    def __repr__(self) -> str:
+        changed = sum(getattr(self, field.name) != field.default for field in fields(self))
+        return f"<KernelConstants: {changed} of {len(fields(self))} measured>"
+
     product: float = 1.06
     product_first: float = 1.08
     few_pixels: float = 1.15

@@ -12,7 +12,7 @@ import json
 import math
 import re
 import warnings
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass, field
 from functools import cache
 from pathlib import Path
 
@@ -40,7 +40,7 @@ class Machine:
     bandwidths: tuple[float, float, float, float] = (100e9, 60e9, 30e9, 12e9)
     launch: float = 1e-6
     dispatch: float = 3e-6
-    constants: KernelConstants = DEFAULT
+    constants: KernelConstants = field(default=DEFAULT, repr=False)
     source: str = "default"
 
     @property
@@ -71,7 +71,7 @@ class Machine:
 
     def digest(self) -> str:
         """Return a key of the profile: equal profiles choose equal graphs."""
-        return hashlib.blake2b(repr(self).encode(), digest_size=8).hexdigest()
+        return hashlib.blake2b(repr(astuple(self)).encode(), digest_size=8).hexdigest()
 
 
 def shared_speedup(threads: int) -> float:

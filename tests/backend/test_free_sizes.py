@@ -116,7 +116,8 @@ def test_images_that_come_from_rows_of_pixels_are_not_transposed() -> None:
 def test_resizing_to_the_size_of_another_image_stays_channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """The choice is that of a machine with vectors of 16 floats."""
     sizes, rates = (48 << 10, 2 << 20, 32 << 20), (200e9, 90e9, 45e9, 18e9)
-    monkeypatch.setattr(machine, "default", lambda: machine.Machine("", "avx512", 100e9, sizes, rates))
+    profile = machine.Machine("", "avx512", 100e9, sizes, rates)
+    monkeypatch.setattr(machine, "default", lambda isa="": profile)
     model = network(
         """a = Conv(x, w0) b = Conv<pads = [1, 1, 1, 1], group = 64>(a, w1)
         c = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(b, w2) d = Conv<pads = [1, 1, 1, 1], group = 64>(c, w1)

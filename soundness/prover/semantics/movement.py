@@ -1,4 +1,7 @@
-"""Meaning of the operators that move elements: by a new shape (Transpose, Concat), or by index (Slice, Pad, Gather)."""
+"""Meaning of the operators that move elements: by a new shape (Transpose, Concat), or by index (Slice, Pad, Gather).
+
+Length: one short meaning for each operator.
+"""
 
 from __future__ import annotations
 
