@@ -395,7 +395,21 @@ def _whole_power(attrs: Attrs, arrays: Sequence[Any]) -> list[Any] | None:
     return [np.asarray(np.power(base, real.astype(base.dtype)), base.dtype)]
 
 
+def _each(function: Callable[[Array], Array]) -> Kernel:
+    """Return the kernel of a function of single numbers. In f32 NumPy's differ by where in a vector a number is."""
+    return Wide(lambda _, x: function(x))
+
+
 FLOAT64_KERNELS: dict[str, Kernel] = {
+    "Acos": _each(np.arccos),
+    "Acosh": _each(np.arccosh),
+    "Asin": _each(np.arcsin),
+    "Asinh": _each(np.arcsinh),
+    "Atan": _each(np.arctan),
+    "Atanh": _each(np.arctanh),
+    "Cosh": _each(np.cosh),
+    "Sinh": _each(np.sinh),
+    "Tan": _each(np.tan),
     "Pow": _whole_power,
     "Gemm": _gemm,
     "MatMul": _matmul,
