@@ -104,6 +104,15 @@ _FLOAT32: dict[str, Callable[[Attrs, Sequence[Any]], list[Any] | None]] = {
 }
 
 
+_OF_NUMBERS = frozenset(
+    {
+        *("Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Cosh", "Sinh", "Tan"),
+        *("Softplus", "Elu", "Celu", "Selu", "Softsign", "Mish"),
+    }
+)
+"""Functions of single numbers that are folded as rules are checked: rounded once."""
+
+
 def _rest(op: str, attrs: Attrs, arrays: Sequence[Array | None], n_outputs: int) -> list[Array]:
     """Evaluate an operator that is not one of the common ones."""
     # The reference implementation drops NaN, fails on it, returns the zero that comes first, moves windows of LpPool in
@@ -113,6 +122,8 @@ def _rest(op: str, attrs: Attrs, arrays: Sequence[Array | None], n_outputs: int)
         if found is None:
             raise Refused
         return found[:1]
+    if op in _OF_NUMBERS and (numbers := FLOAT64_KERNELS[op](attrs, arrays)) is not None:
+        return numbers
     if op == "QuantizeLinear" and (whole := quantized(attrs, arrays)) is not None:
         return [whole]
     return by_reference(op, attrs, arrays, n_outputs)
