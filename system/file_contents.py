@@ -50,9 +50,9 @@ def checksum_of(data: memoryview) -> str:
 
 
 def checksum_of_file(path: Path) -> str:
-    """Return the hash of a file's contents, as `checksum_of`. The file is read, not mapped: it may be cut meanwhile.
+    """Return the hash of a file's contents, as `checksum_of`. Raises OSError.
 
-    Raises OSError."""
+    The file is read, not mapped, so it may be truncated by others."""
     from blake3 import blake3
 
     digest, buffer = blake3(), memoryview(bytearray(_COPIED))

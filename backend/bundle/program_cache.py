@@ -93,8 +93,7 @@ class ProgramCache:
     ) -> str | None:
         """Return the key of a model compiled with these settings and rules; None if it is not to be cached.
 
-        With `mapped`, a large file is mapped, which takes half as long: one that is cut short meanwhile kills the
-        process.
+        With `mapped`, a large file is mapped to be hashed, in half the time: the process dies if it is truncated then.
 
         A model is a file, its contents, or a `DetachedModel`; `repr` of settings must tell them apart; rules are the
         texts of rule files by path. Raises OSError if the model cannot be read."""
@@ -106,7 +105,8 @@ class ProgramCache:
         elif isinstance(model, Path):
             size = model.stat().st_size
             if 0 < size <= most and not _may_be_elsewhere(contents := _contents(model)):
-                checksum = checksum_of(memoryview(contents)) if mapped else checksum_of_file(model)
+                read = mapped or isinstance(contents, bytes)
+                checksum = checksum_of(memoryview(contents)) if read else checksum_of_file(model)
         else:
             size = len(model)
             checksum = checksum_of(memoryview(model)) if 0 < size <= most and not _may_be_elsewhere(model) else None
@@ -229,8 +229,8 @@ def _checks(entry: Path) -> dict[str, tuple[int, int]]:
 def _contents(path: Path) -> bytes | mmap.mmap:
     """Return the contents of a file, mapped if it is large. Raises OSError.
 
-    What was mapped and is cut short meanwhile kills the process: small models are often overwritten, large ones seldom,
-    and only their structure is read from here. A map is never closed, as an interrupt may leave parts of it in use."""
+    A process dies if a file that it has mapped is truncated. Small models, which are overwritten more often, are read.
+    A map is never closed, as an interrupt may leave parts of it in use."""
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         return file.read() if size <= _READ else mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
