@@ -152,15 +152,20 @@ class Window:
         return select(self.path, conj(*map(inside, place, self.sizes)), lambda: image(place), lambda: outer)
 
 
-@operator("Conv")
-def conv(path: Path, attrs: Attrs, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Define `Σ x[n, c, o·s + k·d - p] W[m, c, k] + B[m]`, with zeros outside the image."""
+def _unify_images(path: Path, x: Tensor, w: Tensor) -> None:
+    """Require that images and weights are floats of one type and rank."""
     element_types.unify(path, x.dtype, w.dtype)
     element_types.restrict(path, x.dtype, ("float",))
     for a, b in ((x, w), (w, x)):
         if b.fixed is not None:
             a.fix_rank(b.fixed)
     path.require(x.rank >= 3 and w.rank == x.rank, "images and weights have the same spatial axes")
+
+
+@operator("Conv")
+def conv(path: Path, attrs: Attrs, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
+    """Define `Σ x[n, c, o·s + k·d - p] W[m, c, k] + B[m]`, with zeros outside the image."""
+    _unify_images(path, x, w)
     _not_empty(path, *x.shape[2:], *w.shape[1:])
     groups = attrs.integer("group", 1)
     single = groups == 1
@@ -198,12 +203,7 @@ def conv(path: Path, attrs: Attrs, x: Tensor, w: Tensor, bias: Tensor | None = N
 @operator("ConvTranspose")
 def conv_transpose(path: Path, attrs: Attrs, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
     """Define `Σ x[n, c, i] W[c, m, k] + B[m]` over all `i` and `k` with `i·s + k·d - p = o`."""
-    element_types.unify(path, x.dtype, w.dtype)
-    element_types.restrict(path, x.dtype, ("float",))
-    for a, b in ((x, w), (w, x)):
-        if b.fixed is not None:
-            a.fix_rank(b.fixed)
-    path.require(x.rank >= 3 and w.rank == x.rank, "images and weights have the same spatial axes")
+    _unify_images(path, x, w)
     n = x.rank - 2
     if attrs.get("group", Opaque) != 1:
         raise NotModeled("ConvTranspose in groups")
