@@ -265,6 +265,7 @@ def test_clearing_removes_programs(model: Path, own_cache: Path) -> None:
 def test_another_profile_of_the_machine_makes_another_program(model: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program is found again with the profile that chose its graph, and with no other."""
     rewrite.compile(model, threads=1)
+    assert len(ProgramCache().entries()) == 1  # written: what changes before that is not cached
     machine.store(replace(machine.default(), constants=KernelConstants(product=1.5)))
     with monkeypatch.context() as patched:
         patched.setattr(optimizer, "optimize_native", refuse)
