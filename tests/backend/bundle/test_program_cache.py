@@ -139,6 +139,7 @@ def test_a_program_is_not_cached_under_rules_that_changed_since(
 def test_a_model_compiled_before_starts_with_numpy_alone(model: Path) -> None:
     """Each of these takes longer to import than the program to load."""
     rewrite.compile(model, threads=1)
+    assert len(ProgramCache().entries()) == 1  # written, for another process to find
     code = f"""
 import sys, rewrite
 rewrite.compile({str(model)!r}, threads=1)
