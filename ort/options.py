@@ -1,6 +1,7 @@
 """Options of sessions and of runs, with ONNX Runtime's names and defaults.
 
-What an option cannot mean here is accepted, and logged once when a session is made with it."""
+What an option cannot mean to compiled code is accepted, and logged once when a session is made with it. ONNX Runtime
+gets it where that answers first."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def set_severity(level: int) -> None:
 
 
 class GraphOptimizationLevel(enum.IntEnum):
-    """Level of graph optimizations. Rules are always applied; the level is ignored."""
+    """Level of graph optimizations. Compiled code ignores it: rules are always applied."""
 
     ORT_DISABLE_ALL = 0
     ORT_ENABLE_BASIC = 1
@@ -42,14 +43,14 @@ class GraphOptimizationLevel(enum.IntEnum):
 
 
 class ExecutionMode(enum.IntEnum):
-    """Whether operators run beside each other. Each runs on all threads; the mode is ignored."""
+    """Whether operators run beside each other. Compiled code ignores it: each operator runs on all threads."""
 
     ORT_SEQUENTIAL = 0
     ORT_PARALLEL = 1
 
 
 class ExecutionOrder(enum.IntEnum):
-    """Order of operators. The compiler chooses it; the option is ignored."""
+    """Order of operators. Compiled code ignores it: the compiler chooses the order."""
 
     DEFAULT = 0
     PRIORITY_BASED = 1
@@ -100,15 +101,27 @@ IGNORED: Mapping[str, Any] = {
     "logid": "",
     "use_per_session_threads": True,
 }
-"""Options without an effect, and their defaults."""
+"""Options without an effect on compiled code, and their defaults."""
+_PASSED = (
+    "enable_cpu_mem_arena", "enable_mem_pattern", "enable_mem_reuse", "execution_mode", "execution_order",
+    "graph_optimization_level", "inter_op_num_threads", "intra_op_num_threads",
+)  # fmt: skip
+"""Options that ONNX Runtime gets where it answers first. Pools of the whole process are made before a session is."""
+_ENTRIES = (
+    "session.disable_prepacking", "session.disable_quant_qdq", "session.force_spinning_stop",
+    "session.inter_op.allow_spinning", "session.intra_op.allow_spinning", "session.intra_op_thread_affinities",
+    "session.set_denormal_as_zero", "session.use_env_allocators",
+)  # fmt: skip
+"""Configuration entries that are looked for in ONNX Runtime's options, which do not list those that were set."""
 
 
 class SessionOptions(_Entries):
     """Options of a session.
 
-    These have an effect: `intra_op_num_threads` (0: all cores), `enable_profiling` with `profile_file_prefix`,
-    `optimized_model_filepath`, `log_severity_level`, sizes of free dims by name, initializers, and the entry
-    `rewrite.compile_in_background`. Results are always deterministic."""
+    These have an effect on compiled code: `intra_op_num_threads` (0: all cores), `enable_profiling` with
+    `profile_file_prefix`, `optimized_model_filepath`, `log_severity_level`, sizes of free dims by name, initializers,
+    and the entry `rewrite.compile_in_background`. Its results are always deterministic. The others hold for ONNX
+    Runtime, where that answers first."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -140,7 +153,7 @@ class SessionOptions(_Entries):
         self.initializers |= dict(zip(names, values, strict=True))
 
     def add_session_config_entry(self, name: str, value: str) -> None:
-        """Set a configuration entry; only `rewrite.compile_in_background` has an effect."""
+        """Set a configuration entry; only `rewrite.compile_in_background` has an effect on compiled code."""
         self._entries[name] = str(value)
 
     def get_session_config_entry(self, name: str) -> str:
@@ -180,3 +193,23 @@ def entry(options: Any, name: str) -> str | None:
         return str(options.get_session_config_entry(name))
     except Exception:  # ONNX Runtime raises an error of its own, and other objects have no entries
         return None
+
+
+def passed_on(options: Any, theirs: Any) -> Any:
+    """Return ONNX Runtime's `SessionOptions`, from its package `theirs`, for options that are ours or its own.
+
+    They have the threads, levels and entries that were set, and neither files to write nor messages to print.
+    Raises its errors for values that it refuses."""
+    found = theirs.SessionOptions()
+    for name in _PASSED:
+        value = getattr(options, name, None) if hasattr(found, name) else None  # earlier versions lack some
+        if isinstance(value, enum.IntEnum):  # ours
+            value = getattr(theirs, type(value).__name__)(int(value))
+        if value is not None:
+            setattr(found, name, value)
+    entries = getattr(options, "_entries", None) or {name: entry(options, name) for name in _ENTRIES}
+    for name, value in entries.items():
+        if value is not None and not name.startswith("rewrite."):
+            found.add_session_config_entry(name, value)
+    found.log_severity_level = 4
+    return found

@@ -27,7 +27,7 @@ from ..system.short_text import listed
 from . import errors
 from .background import Compilation, Job
 from .metadata import ELEMENT_NAMES, ModelMetadata, NodeArg, read_metadata
-from .options import LOG, SessionOptions, entry, ignored, note_once, set_severity
+from .options import LOG, SessionOptions, entry, ignored, note_once, passed_on, set_severity
 from .pace import Pace
 from .values import IOBinding, OrtValue, unwrapped
 
@@ -145,7 +145,7 @@ class InferenceSession:
         if severity >= 0:
             set_severity(severity)
         for name in ignored(self._options):
-            note_once(f"the session option {name} has no effect")
+            note_once(f"the session option {name} has no effect on compiled code")
         for provider in providers or ():
             name = provider if isinstance(provider, str) else provider[0]
             if name != "CPUExecutionProvider":
@@ -176,7 +176,7 @@ class InferenceSession:
         if (program := job.cached()) is not None:
             self._use(program)
             return
-        first = _first(job) if in_background and not self._records_runs else None
+        first = _first(job, self._options) if in_background and not self._records_runs else None
         if first is None:
             self._use(job.compile())
             return
@@ -384,7 +384,7 @@ class InferenceSession:
         """Do nothing: providers do not fail."""
 
 
-def _first(job: Job) -> _Peer | _Interpreted | None:
+def _first(job: Job, options: Any) -> _Peer | _Interpreted | None:
     """Return the model in ONNX Runtime, or run by NumPy where that is not installed or refuses the model.
 
     None if neither runs it, or if it is too large."""
@@ -392,7 +392,7 @@ def _first(job: Job) -> _Peer | _Interpreted | None:
         return None
     if installed_onnxruntime.is_installed():
         try:
-            return _peer(job, job.model)
+            return _peer(job, job.model, options)
         except Exception as error:  # its errors have no common base class
             LOG.info("ONNX Runtime refuses the model: %s", error)
     else:
@@ -406,12 +406,10 @@ def _first(job: Job) -> _Peer | _Interpreted | None:
         return None
 
 
-def _peer(job: Job, source: Path | bytes) -> _Peer:
-    """Return a model in ONNX Runtime. Raises its errors."""
+def _peer(job: Job, source: Path | bytes, options: Any) -> _Peer:
+    """Return a model in ONNX Runtime, with the options of our session. Raises its errors."""
     theirs = installed_onnxruntime.onnxruntime()
-    options = theirs.SessionOptions()
-    options.intra_op_num_threads = job.threads
-    options.log_severity_level = 4
+    options = passed_on(options, theirs)
     for name, size in job.sizes.items():
         options.add_free_dimension_override_by_name(name, size)
     model = str(source) if isinstance(source, Path) else source

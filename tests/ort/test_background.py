@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 from onnx import parser
 from rewrite import ort
@@ -55,6 +56,31 @@ def test_an_unknown_model_is_answered_before_it_is_compiled(caplog: pytest.LogCa
     assert before == [(p.name, p.type, p.shape) for p in (*session.get_inputs(), *session.get_outputs())]
     again = ort.InferenceSession(data)  # from the cache
     assert again.program is not None
+
+
+@pytest.mark.parametrize("module", [ort, onnxruntime], ids=["ours", "ONNX Runtime's"])
+def test_onnx_runtime_has_the_options_of_the_session_while_it_answers(module: Any) -> None:
+    options = module.SessionOptions()
+    options.graph_optimization_level = module.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    options.execution_mode = module.ExecutionMode.ORT_PARALLEL
+    options.inter_op_num_threads = 2
+    options.intra_op_num_threads = 1
+    options.enable_mem_pattern = False
+    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+    options.add_session_config_entry("rewrite.compile_in_background", "1")
+    session: Any = ort.InferenceSession(model(2.75).SerializeToString(), options)
+    found = session._engine.session.get_session_options()
+    assert found.graph_optimization_level == onnxruntime.GraphOptimizationLevel.ORT_ENABLE_BASIC
+    assert found.execution_mode == onnxruntime.ExecutionMode.ORT_PARALLEL
+    assert (found.inter_op_num_threads, found.intra_op_num_threads, found.enable_mem_pattern) == (2, 1, False)
+    assert found.get_session_config_entry("session.intra_op.allow_spinning") == "0"
+    np.testing.assert_allclose(session.run(None, {"x": X})[0], want(2.75), rtol=1e-5)
+
+
+def test_by_default_onnx_runtime_chooses_its_threads() -> None:
+    """With a number of them it does not pin them to cores."""
+    session: Any = ort.InferenceSession(model(3.75).SerializeToString())
+    assert session._engine.session.get_session_options().intra_op_num_threads == 0
 
 
 def test_data_beside_the_model(tmp_path: Path) -> None:
