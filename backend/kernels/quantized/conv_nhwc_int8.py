@@ -48,12 +48,16 @@ def lower_conv_nhwc_int8(group: Group, ctx: Context) -> list[Step] | None:
     larger = None
     if w is None and groups == 1 and (shifted := operands.shifted_weights(filters=True)) is not None:
         w, larger = shifted
+    parts = operands.weight_parts() if w is None and groups > 1 else None
+    if parts is not None:
+        w = parts[0]
     if w is None or x.dtype is not DType.U8 or groups < 1 or w.shape[0] % groups:
         return None
     window = window_of(node, x, out, w.shape[2:], nhwc=True)
     if window is None or out.shape is None:
         return None
-    column = w.astype(np.int64).sum(tuple(range(1, w.ndim)))
+    more = parts[1:] if parts else ()
+    column = np.sum([part.astype(np.int64).sum(tuple(range(1, w.ndim))) for part in (w, *more)], axis=0)
     if larger is not None:
         column += w[0].size * larger.astype(np.int64)
     sums = operands.sums(column, (w.shape[0],))
@@ -63,6 +67,13 @@ def lower_conv_nhwc_int8(group: Group, ctx: Context) -> list[Step] | None:
         ones = ConvProblem(group, window, plain, operands.x, np.ones_like(w[:1]), 1, Precision.INT8)
         alone = {"zero": zero, "out": plain.c, "zero_point": None, "start": False}
         sums = replace(sums, steps=(*sums.steps, conv_step(ones, inputs, alone, ctx)), rows=rows)
+    for part in more:
+        if sums is None:
+            return None
+        plain, found = operands.plain(out.shape)
+        rest = ConvProblem(group, window, plain, operands.x, part, groups, Precision.INT8)
+        alone = {"zero": zero, "out": plain.c, "zero_point": None, "start": False}
+        sums = replace(sums, steps=(*sums.steps, conv_step(rest, inputs, alone, ctx)), addends=(*sums.addends, found))
     axes = Axes(out.shape, 1, len(out.shape) - 1)
     requantized = sums and requantized_epilogue(group, ctx, axes, _with_one_constant(ctx, sums), nhwc=True)
     if not sums or not requantized:

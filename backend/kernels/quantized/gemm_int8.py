@@ -76,13 +76,20 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
     groups, larger = int_attr(node, "group", 1), None
     if w is None and groups == 1 and (shifted := operands.shifted_weights(filters=True)) is not None:
         w, larger = shifted
+    parts = operands.weight_parts() if w is None and groups > 1 else None
+    if parts is not None:
+        w = parts[0]
     window = None if w is None else window_of(node, x, out, w.shape[2:])
     if w is None or window is None or x.dtype not in INT8 or out.shape is None:
         return None
-    column = w.astype(np.int64).sum(tuple(range(1, w.ndim)))
+    more = parts[1:] if parts else ()
+    column = np.sum([part.astype(np.int64).sum(tuple(range(1, w.ndim))) for part in (w, *more)], axis=0)
     if larger is not None:
         column += w[0].size * larger.astype(np.int64)
     sums = operands.sums(column, (w.shape[0], *(1,) * (w.ndim - 2)))
+    partial = [operands.plain(out.shape) for _ in more]
+    if sums:
+        sums = replace(sums, addends=(*sums.addends, *(found for _, found in partial)))
     if sums and larger is not None:
         plain, rows = operands.window_sums(larger, out.shape, 1)
         sums = replace(sums, rows=rows)
@@ -117,8 +124,9 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
         packed = pack_words(padded.reshape(len(filters), quads, 4, *w.shape[2:]), axis=2)
         return conv_step(ConvProblem(group, inside, epilogue, planes, packed, groups, Precision.INT8), ctx)
 
-    ones = [] if larger is None else [convolved(np.ones_like(w[:1]), plain)]
-    return [*sums.steps, step, *ones, convolved(w, requantized.epilogue)]
+    before = [] if larger is None else [convolved(np.ones_like(w[:1]), plain)]
+    before += [convolved(part, epilogue) for part, (epilogue, _) in zip(more, partial, strict=True)]
+    return [*sums.steps, step, *before, convolved(w, requantized.epilogue)]
 
 
 @lowering_alone("DynamicQuantizeLinear")

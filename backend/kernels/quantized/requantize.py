@@ -120,6 +120,30 @@ class Operands:
             whole = whole - (each if offset.size > 1 else offset.reshape(()))
         return None if whole.min() < -128 or whole.max() > 127 else whole.astype(np.int8)
 
+    def weight_parts(self) -> tuple[NDArray[np.int8], ...] | None:
+        """Return constant filters less their zero points as a sum of up to three filters of signed bytes.
+
+        Other zero points than one, or one per filter, give None."""
+        w, zero = self.ctx.constant(self.w), self._constant(self.w_zero)
+        if w is None or not w.array.size or w.type.dtype not in INT8 or (self.w_zero and zero is None):
+            return None
+        rest = w.array.astype(np.int32)
+        if zero is not None:
+            if zero.array.ndim > 1 or zero.array.size not in (1, len(rest)):
+                return None
+            rest = rest - zero.array.astype(np.int32).reshape(-1, *(1,) * (rest.ndim - 1))
+        parts: list[NDArray[np.int8]] = []
+        while not parts or rest.any():
+            parts.append(np.clip(rest, -128, 127).astype(np.int8))
+            rest = rest - parts[-1]
+        return tuple(parts)
+
+    def plain(self, shape: Sequence[Dim]) -> tuple[Epilogue, tuple[str, TensorType]]:
+        """Return the epilogue of a convolution that leaves its i32 sums, and these, which have `shape`."""
+        kind = TensorType(DType.I32, tuple(shape))
+        found = self.ctx.new_value(kind, "partial_sums")
+        return Epilogue((), ("const vi n = (vi)x;",), "(vf)n", found), (found, kind)
+
     def shifted_weights(self, filters: bool = False) -> tuple[NDArray[np.int8], NDArray[np.int32]] | None:
         """Return constant weights in signed bytes, and by how much weights less zero points are larger than these.
 
@@ -140,13 +164,9 @@ class Operands:
         """Return the epilogue of a convolution by a filter of ones, and its sums with `larger` as `Sums.rows`.
 
         `shape` is that of the results, with channels on an axis."""
-        ctx = self.ctx
-        one = tuple(1 if axis == channel else dim for axis, dim in enumerate(shape))
         column = (larger.size, *(1,) * (len(shape) - 1 - channel))
-        kind = TensorType(DType.I32, one)
-        found = ctx.new_value(kind, "window_sums")
-        plain = Epilogue((), ("const vi n = (vi)x;",), "(vf)n", found)
-        return plain, ((found, kind), (ctx.add_constant(larger, "larger"), TensorType(DType.I32, column)))
+        plain, sums = self.plain([1 if axis == channel else dim for axis, dim in enumerate(shape)])
+        return plain, (sums, (self.ctx.add_constant(larger, "larger"), TensorType(DType.I32, column)))
 
     def row_sums(self, larger: NDArray[np.int32], shape: Sequence[Dim]) -> tuple[Step, Factors]:
         """Return the step that sums the rows of x, as unsigned bytes, and its sums with `larger` as `Sums.rows`.

@@ -144,16 +144,16 @@ def test_sums_and_bytes(last: Last, several: Sequence[tuple[tuple[int, ...], int
 
 
 def test_weights_with_any_zero_point(last: Last) -> None:
-    """The sums under windows, padding included, are those of a filter of ones."""
-    for x, m, kernel, *rest in CONVOLUTIONS:
-        if rest[2] > 1:
-            continue
+    """The sums under windows, padding included, are those of a filter of ones; groups add those of several filters."""
+    for x, m, kernel, *rest in (*CONVOLUTIONS, ((2, 6, 7, 5), 6, 3, 1, 1, 6, 1), ((1, 4, 5, 5), 8, 3, 2, 1, 4, 1)):
         attrs = attributes(kernel, *rest)
-        w, image = u8(m, x[1], kernel, kernel), {"x": u8(*x)}
+        w, image = u8(m, x[1] // rest[2], kernel, kernel), {"x": u8(*x)}
+        w[0, 0, 0, 0], w[-1, 0, 0, 0] = 0, 255
         node = Node("ConvInteger", ("x", "w", "zx", "zw"), ("y",), attrs)
         zeros = {"zx": number(7, np.uint8), "zw": number(113, np.uint8)}
         last.add([node], image, {"w": w, **zeros})
         last.add([node], {**image, "zx": zeros["zx"]}, {"w": w, "zw": zeros["zw"]})
+        last.add([replace(node, inputs=("x", "w"))], image, {"w": w})
         quantized = Node("QLinearConv", ("x", "sx", "zx", "w", "sw", "zw", "sy", "zy", "b"), ("y",), attrs)
         constants = {
             "sx": number(0.02),

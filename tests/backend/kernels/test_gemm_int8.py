@@ -190,11 +190,10 @@ def test_conv(compared: Compared) -> None:
 
 
 def test_conv_of_weights_with_any_zero_point(compared: Compared) -> None:
-    for x, m, kernel, stride, pad, group in CONVOLUTIONS:
-        if group > 1:
-            continue
+    for x, m, kernel, stride, pad, group in (*CONVOLUTIONS, ((1, 4, 5, 5), 8, 3, 2, 1, 4)):
         attrs: dict[str, Any] = {"kernel_shape": (kernel,) * 2, "pads": (pad,) * 4, "strides": (stride,) * 2}
-        w, image = u8(m, x[1], kernel, kernel), {"x": u8(*x)}
+        attrs["group"] = group
+        w, image = u8(m, x[1] // group, kernel, kernel), {"x": u8(*x)}
         w[0, 0, 0, 0], w[-1, 0, 0, 0] = 0, 255
         node = Node("ConvInteger", ("x", "w", "zx", "zw"), ("y",), attrs)
         zeros = {"zx": number(7, np.uint8), "zw": number(113, np.uint8)}
