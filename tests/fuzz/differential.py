@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -14,13 +15,14 @@ from unittest import mock
 import numpy as np
 import onnx
 from rewrite.backend.compile_graph import compile_graph
-from rewrite.engine import optimizer, pipeline
+from rewrite.engine import graph_job, optimizer, pipeline
 from rewrite.engine.options import Options
-from rewrite.engine.rewriting.rule_library import load_rules, operators_of
+from rewrite.engine.rewriting.rule_library import load_rules, operators_of, rule_set
 from rewrite.engine.saturation import child_process, saturation_process
 from rewrite.engine.verification.compare import TOLERANCES, compare
 from rewrite.engine.verification.rounding_spread import Spread
 from rewrite.errors import RewriteError
+from rewrite.grammar.library.load import Library
 
 from . import draws
 from .eager import Array, Invalid, Step, Value, _session
@@ -43,7 +45,15 @@ class Way:
         return f"{'rules' if self.rules else 'no rules'}, {self.target}, {self.threads} thread(s)"
 
 
-WAYS = tuple(Way(r, t, n) for r in (True, False) for t in ("native", "avx2", "portable") for n in (1, 2))
+TARGETS = ("native", "avx2", "portable")
+WAYS = tuple(Way(r, t, n) for t in TARGETS for r in (True, False) for n in (1, 2))
+
+
+def ways_of(seed: int, count: int) -> list[Way]:
+    """Return some ways for a seed, with and without rules, first for one target: they share kernels."""
+    first = seed % len(TARGETS) * 4
+    order = (0, 3, 1, 2) if seed // len(TARGETS) % 2 else (1, 2, 0, 3)
+    return [WAYS[(first + i // 4 * 4 + order[i % 4]) % len(WAYS)] for i in range(count)]
 
 
 @dataclass(frozen=True)
@@ -140,11 +150,38 @@ def _pruned(case: Case) -> Case:
     return replace(case, steps=tuple(steps), inputs={n: a for n, a in case.inputs.items() if n in needed})
 
 
+@functools.cache
+def _loaded(paths: tuple[str, ...], std: bool) -> Library:
+    return load_rules(paths, std=std)
+
+
+def _load(paths: Sequence[str], *, std: bool) -> Library:
+    return _loaded(tuple(paths), std)
+
+
+_CALLS: dict[tuple[Any, ...], Any] = {}
+
+
+def _cached(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that computes once what a library gives for a set of arguments."""
+
+    def call(library: Library, *args: Any, **kwargs: Any) -> Any:
+        key = (function, id(library), repr((args, kwargs)))
+        if key not in _CALLS:
+            _CALLS[key] = function(library, *args, **kwargs)
+        return _CALLS[key]
+
+    return call
+
+
 @contextlib.contextmanager
 def in_process() -> Iterator[None]:
-    """Saturate in this process and thread: children and threads cost more than these small graphs."""
+    """Saturate in this process and thread, with rules that are read once: small graphs cost less than all that."""
+    operators = _cached(operators_of)
     with (
-        mock.patch.multiple(optimizer, ThreadPoolExecutor=_Inline),
+        mock.patch.multiple(optimizer, ThreadPoolExecutor=_Inline, load_rules=_load),
+        mock.patch.multiple(graph_job, load_rules=_load, operators_of=operators),
+        mock.patch.multiple(pipeline, rule_set=_cached(rule_set), operators_of=operators),
         mock.patch.multiple(saturation_process, run=lambda task, progress, child: task(progress)),
         mock.patch.multiple(child_process, start=contextlib.nullcontext),
     ):
@@ -310,4 +347,4 @@ def coverage(case: Case) -> list[tuple[str, str]]:
     return found
 
 
-__all__ = ["WAYS", "Case", "Way", "check", "coverage", "is_float", "make", "reduced", "warm"]
+__all__ = ["WAYS", "Case", "Way", "check", "coverage", "is_float", "make", "reduced", "warm", "ways_of"]
