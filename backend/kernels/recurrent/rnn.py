@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....engine.ir.graph import Node, TensorType
+from ....engine.ir.graph import DType, Node, TensorType
 from ....engine.ir.symbolic import Dim, minimum, product
-from ...codegen.template_params import launch, serial_below
+from ...codegen.template_params import float_attr, int_attr, launch, serial_below
 from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
@@ -25,19 +25,24 @@ from ..registry import lowering
 
 _GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
 _ACTIVATIONS = {"RNN": ("tanh",), "LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh")}
+_KNOWN = frozenset(("tanh", "sigmoid", "relu", "leakyrelu", "hardsigmoid", "softsign", "softplus"))
+"""Activations of the kernel, each with its default numbers."""
 _BACKWARDS = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}
 
 
 @lowering("RNN", "LSTM", "GRU", f64=True)
 def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
-    """Layer with constant weights and the default activations; without sequence lengths, peepholes or clip."""
+    """Layer with constant weights and peepholes, the same activations in both directions, and lengths of sequences."""
     node = group.node
     op, count = node.op, _GATES[node.op]
     inputs = [*node.inputs, *[""] * (8 - len(node.inputs))]
-    x, weights = ctx.type(inputs[0]), _weights(inputs, count, ctx)
-    if len(group.nodes) != 1 or not _plain(node, inputs) or x.shape is None or x.dtype is not ctx.real:
+    x, weights, activations = ctx.type(inputs[0]), _weights(inputs, count, ctx), _activations(node)
+    if len(group.nodes) != 1 or activations is None or x.shape is None or x.dtype is not ctx.real:
         return None
-    if weights is None:
+    peepholes = ctx.constant(inputs[7]) if inputs[7] else None
+    if weights is None or (inputs[7] and (peepholes is None or peepholes.array.dtype != ctx.real.numpy)):
+        return None
+    if inputs[4] and ctx.type(inputs[4]).dtype is not DType.I32:
         return None
     w, r, wb, rb = weights
     directions, _, hidden, _ = r.shape
@@ -67,6 +72,12 @@ def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
     elif op == "GRU":
         recurrent["bias"] = ctx.add_constant(_by_block(rb[:, 2:, :, None], lanes)[0], "bias")
     recurrent |= {key: value for key, value in zip(("h0", "c0"), inputs[5:7], strict=True) if value}
+    if peepholes is not None:
+        padded = np.zeros((directions, 3, -(-hidden // lanes) * lanes), peepholes.array.dtype)
+        padded[:, :, :hidden] = peepholes.array.reshape(directions, 3, hidden)
+        recurrent["peepholes"] = ctx.add_constant(padded, "peepholes")
+    if inputs[4]:
+        recurrent["lengths"] = inputs[4]
     named = zip(("y", "y_h", "y_c"), node.outputs, strict=False)
     outputs = {key: value for key, value in named if value and value in group.outputs}
     scratch = -(-4 * rows[0] * (-(-hidden // lanes) * lanes) * ctx.target.element_bytes // 64) * 64
@@ -75,6 +86,9 @@ def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
     params = {
         "op": op,
         "late": late,
+        "activations": activations,
+        "clip": float_attr(node, "clip", 0.0),
+        "coupled": bool(int_attr(node, "input_forget", 0)),
         "t": extents(time),
         "batch": extents(batch),
         "hidden": hidden,
@@ -108,16 +122,15 @@ def _weights(inputs: list[str], count: int, ctx: Context) -> tuple[NDArray[Any],
     return w, r, *biases
 
 
-def _plain(node: Node, inputs: list[str]) -> bool:
-    """Whether the node asks only for what the kernel implements."""
-    given: Any = node.attrs.get("activations") or ()
+def _activations(node: Node) -> tuple[str, ...] | None:
+    """Return the names of the activations f, g and h in small letters; None for what the kernel does not implement."""
     usual = _ACTIVATIONS[node.op]
-    return (
-        not (inputs[4] or inputs[7])
-        and not any(map(node.attrs.get, ("clip", "input_forget", "activation_alpha", "activation_beta")))
-        and tuple(str(a).lower() for a in given) == usual * (len(given) // len(usual))
-        and str(node.attrs.get("direction", "forward")) in _BACKWARDS
-    )
+    names: Any = node.attrs.get("activations") or ()
+    given = tuple(str(name).lower() for name in names) or usual
+    found = given[: len(usual)]
+    known = str(node.attrs.get("direction", "forward")) in _BACKWARDS and set(found) <= _KNOWN
+    numbers = any(map(node.attrs.get, ("activation_alpha", "activation_beta")))
+    return found if known and given == found * (len(given) // len(usual)) and not numbers else None
 
 
 def _rows(batch: Dim, gates: int, registers: int) -> list[int]:

@@ -170,10 +170,13 @@ def test_an_epilogue_that_needs_other_strides_is_refused() -> None:
     assert harness.lower(harness.make_graph(nodes, inputs))[0] is None
 
 
-def recurrent(op: str, t: int, b: int, i: int, h: int, *, state: bool = False, bias: bool = True, **attrs: Any) -> Case:
+def recurrent(
+    op: str, t: int, b: int, i: int, h: int, *,
+    state: bool = False, bias: bool = True, lengths: Sequence[int] = (), peepholes: bool = False, **attrs: Any,
+) -> Case:  # fmt: skip
     gates, directions = {"RNN": 1, "LSTM": 4, "GRU": 3}[op], 2 if attrs.get("direction") == "bidirectional" else 1
     constants = {"w": floats(directions, gates * h, i) / 4, "r": floats(directions, gates * h, h) / 4}
-    names = ["x", "w", "r", "", "", "", ""]
+    names = ["x", "w", "r", *[""] * 5]
     inputs = {"x": floats(t, b, i)}
     if bias:
         constants["b"] = floats(directions, 2 * gates * h)
@@ -184,6 +187,12 @@ def recurrent(op: str, t: int, b: int, i: int, h: int, *, state: bool = False, b
         if op == "LSTM":
             inputs["c0"] = floats(directions, b, h)
             names[6] = "c0"
+    if lengths:
+        inputs["lengths"] = np.array(lengths, np.int32)
+        names[4] = "lengths"
+    if peepholes:
+        constants["p"] = floats(directions, 3 * h)
+        names[7] = "p"
     while not names[-1]:
         names.pop()
     outputs = ("y", "y_h", "y_c") if op == "LSTM" else ("y", "y_h")
@@ -204,10 +213,47 @@ def test_recurrent_layers() -> None:
     )
 
 
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("op", ["RNN", "LSTM", "GRU"])
+def test_sequences_of_several_lengths(op: str, direction: str) -> None:
+    each = [(5, 5, 5), (1, 5, 3), (3, 0, 2), (2, 2, 2)]
+    cases = [recurrent(op, 5, 3, 7, 19, state=s, lengths=n, direction=direction) for n in each for s in (True, False)]
+    cases.append(recurrent(op, 6, 9, 3, 8, lengths=(6, 1, 2, 3, 4, 5, 6, 1, 4), direction=direction))
+    check(cases)
+
+
+def test_recurrent_layers_with_bounds_and_other_activations() -> None:
+    cases = []
+    for op, usual in (("RNN", 1), ("LSTM", 3), ("GRU", 2)):
+        cases.append(recurrent(op, 4, 3, 5, 19, clip=0.4, direction="bidirectional"))
+        for name in ("Relu", "LeakyRelu", "HardSigmoid", "Softsign", "Softplus"):
+            cases.append(recurrent(op, 4, 3, 5, 9, activations=("Sigmoid", name, "Tanh")[:usual][::-1]))
+            cases.append(recurrent(op, 2, 1, 5, 9, activations=(name,) * usual, linear_before_reset=1))
+    check([c if c.nodes[0].op == "GRU" else _without(c, "linear_before_reset") for c in cases])
+
+
+def _without(case: Case, attribute: str) -> Case:
+    node = case.nodes[0]
+    attrs = {key: value for key, value in node.attrs.items() if key != attribute}
+    return replace(case, nodes=[replace(node, attrs=attrs)])
+
+
+def test_peepholes() -> None:
+    wide = {"direction": "bidirectional", "state": True}
+    check(
+        [
+            recurrent("LSTM", 5, 3, 7, 19, peepholes=True),
+            recurrent("LSTM", 5, 3, 7, 33, peepholes=True, lengths=(5, 2, 4), **wide),
+            recurrent("LSTM", 5, 3, 7, 19, peepholes=True, clip=0.5, **wide),
+            recurrent("LSTM", 5, 3, 7, 19, input_forget=1, **wide),
+        ]
+    )
+
+
 def test_recurrent_layers_that_ask_for_more_are_refused() -> None:
     plain = recurrent("LSTM", 5, 1, 10, 20)
     node = plain.nodes[0]
-    for attrs in ({"clip": 1.0}, {"activations": ("Relu", "Tanh", "Tanh")}):
+    for attrs in ({"activations": ("ThresholdedRelu", "Tanh", "Tanh")}, {"activation_alpha": (0.3,)}):
         asked = Node("LSTM", node.inputs, node.outputs, {**node.attrs, **attrs})
         graph = harness.make_graph([asked], plain.inputs, constants=plain.constants)
         assert harness.lower(graph)[0] is None
