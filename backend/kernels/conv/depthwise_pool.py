@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
-from ....engine.ir.graph import DType
+from ....engine.ir.graph import DType, TensorType
 from ....engine.ir.names import OWN_DOMAIN
 from ....engine.ir.symbolic import Dim, at_least, ceildiv, product
-from ...codegen.template_params import ints_attr, launch, serial_below
+from ...codegen.template_params import int_attr, ints_attr, launch, serial_below
 from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
@@ -33,13 +33,17 @@ TABULATED = 1024
 
 @lowering("MaxPool", "AveragePool", "rewrite.ChannelsLastMaxPool", "rewrite.ChannelsLastAveragePool", f64=True)
 def lower_pool(group: Group, ctx: Context) -> list[Step] | None:
-    """MaxPool (without indices) and AveragePool over one to three spatial dims, NCHW and NHWC; MaxPool in int8 too."""
+    """MaxPool and AveragePool over one to three spatial dims, NCHW and NHWC; MaxPool in int8 too.
+
+    MaxPool with indices is a group of its own."""
     node = group.node
     nhwc, largest = node.domain == OWN_DOMAIN, "MaxPool" in node.op
     x, out = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
     window = window_of(node, x, out, ints_attr(node, "kernel_shape", ()), nhwc=nhwc)
-    if window is None or x.shape is None or out.shape is None or any(node.outputs[1:]):
+    if window is None or x.shape is None or out.shape is None:
         return None
+    if any(node.outputs[1:]):
+        return _pool_with_indices(group, window, x, ctx)
     channels = x.shape[-1 if nhwc else 1]
     if not isinstance(channels, int) or (nhwc and not channels):
         return None
@@ -96,6 +100,28 @@ def _pool_int8(group: Group, window: Window, channels: int, *, signed: bool, nhw
     kernel = Kernel("pool_nhwc_int8" if nhwc else "pool_int8", {**params, "g": window.params(1, extents), **kind})
     work = serial_below(product((window.images, channels, *window.outputs, window.taps)), 1 << 15)
     return [launch(kernel, group, group.node.inputs[:1], group.node.outputs[:1], extents, work)]
+
+
+_ELEMENTS = {DType.I8: ("int8_t", "INT8_MIN"), DType.U8: ("uint8_t", "0")}
+"""C types of integers that are pooled, and their least values."""
+
+
+def _pool_with_indices(group: Group, window: Window, x: TensorType, ctx: Context) -> list[Step] | None:
+    """Return the step of a MaxPool node alone, NCHW, that has the places of the largest elements."""
+    node = group.node
+    if len(group.nodes) != 1 or x.shape is None or not (x.dtype is ctx.real or x.dtype in _ELEMENTS):
+        return None
+    kind, low = _ELEMENTS.get(x.dtype, ("real", "-INFINITY"))
+    extents, planes = Extents(), product(x.shape[:2])
+    params = {
+        "type": kind,
+        "low": low,
+        "planes": extents(planes),
+        "g": window.params(1, extents),
+        "by_column": bool(int_attr(node, "storage_order", 0)),
+    }
+    work = serial_below(product((planes, *window.outputs, window.taps)), 1 << 15)
+    return [launch(Kernel("pool_indices", params), group, node.inputs[:1], node.outputs[:2], extents, work)]
 
 
 def plane_step(problem: PlaneProblem, ctx: Context) -> Step:

@@ -11,7 +11,6 @@ import onnx
 import onnx.parser
 import pytest
 import rewrite
-from rewrite.benchmarks import harness
 from rewrite.engine.ir.graph import Node
 from rewrite.engine.operators.reference_runtime import onnx_runtime
 
@@ -215,9 +214,23 @@ def test_pooling() -> None:
     )
 
 
-def test_pooling_with_indices_is_refused() -> None:
-    node = Node("MaxPool", ("x",), ("y", "i"), {"kernel_shape": (2, 2)})
-    assert harness.lower(harness.make_graph([node], {"x": floats(1, 2, 4, 4)}))[0] is None
+def test_pooling_with_indices() -> None:
+    cases = []
+    for by_column in (0, 1):
+        for shape, attrs in (
+            ((2, 3, 9, 11), {"kernel_shape": (2, 3), "strides": (2, 3), "ceil_mode": 1}),
+            ((1, 8, 13, 11), {"kernel_shape": (3, 3), "strides": (2, 1), "pads": (1, 0, 1, 1), "dilations": (1, 2)}),
+            ((1, 2, 9, 8, 7), {"kernel_shape": (2, 3, 2), "pads": (1, 1, 1, 1, 1, 1)}),
+            ((2, 2, 33), {"kernel_shape": (4,), "strides": (4,)}),
+        ):
+            node = Node("MaxPool", ("x",), ("y", "i"), {**attrs, "storage_order": by_column})
+            cases += [case([node], {"x": x}) for x in (floats(*shape), np.round(floats(*shape)))]  # some are equal
+            if len(shape) == 4:
+                cases += [
+                    case([node], {"x": np.abs(np.round(4 * floats(*shape))).astype(kind)})
+                    for kind in (np.int8, np.uint8)
+                ]
+    check(cases)
 
 
 def computed(one: Case) -> Case:
