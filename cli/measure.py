@@ -103,7 +103,7 @@ def _onnxruntime(model: Path | bytes, threads: int) -> Runner:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
-    options.log_severity_level = 3
+    options.log_severity_level = 4  # what fails raises an error
     source = str(model) if isinstance(model, Path) else model
     session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     return lambda feeds: session.run(None, dict(feeds))

@@ -45,13 +45,13 @@ def write_json(data: Mapping[str, Any], target: Path, *, ensure_ascii: bool = Fa
         write_text(text, target)
 
 
-def timings_json(measured: Mapping[str, Timing], threads: int) -> dict[str, Any]:
-    """Return timings in seconds by engine."""
+def timings_json(measured: Mapping[str, Timing], threads: int, sizes: Mapping[str, int]) -> dict[str, Any]:
+    """Return timings in seconds by engine, with the extents of free dims."""
     engines = {
         name: {"median": timing.median, "p10": timing.low, "p90": timing.high, "runs": timing.runs}
         for name, timing in measured.items()
     }
-    return {"threads": threads, "engines": engines}
+    return {"threads": threads, "sizes": dict(sizes), "engines": engines}
 
 
 def write_page(data: Mapping[str, Any], target: Path) -> None:

@@ -66,20 +66,21 @@ def summary(report: Report, measured: Mapping[str, Timing]) -> Table:
     return table
 
 
-def timed(report: Report, measured: Mapping[str, Timing], threads: int) -> str:
+def timed(report: Report, measured: Mapping[str, Timing], threads: int, ran: Mapping[str, int]) -> str:
     """Return how the time in the summary came about: for which free sizes, on how many threads, beside what."""
     if "rewrite" in measured:
         beside = "; before: the model in ONNX Runtime, measured interleaved" if "onnxruntime" in measured else ""
-        return f"measured on {plural(threads, 'thread')}{beside}"
+        return f"measured on {plural(threads, 'thread')}{f' for {sizes(ran)}' if ran else ''}{beside}"
     if report.measured:
-        sizes = _sizes(report.measured["sizes"])
-        return f"measured on {plural(report.measured['threads'], 'thread')}{f' for {sizes}' if sizes else ''}"
-    sizes = _sizes(report.likely_sizes)
-    return f"predicted for {sizes}; state others with --shape" if sizes else ""
+        ran = report.measured["sizes"]
+        return f"measured on {plural(report.measured['threads'], 'thread')}{f' for {sizes(ran)}' if ran else ''}"
+    assumed = sizes(report.likely_sizes)
+    return f"predicted for {assumed}; state others with --shape" if assumed else ""
 
 
-def _sizes(sizes: Mapping[str, int]) -> str:
-    return ", ".join(f"{name} = {size}" for name, size in sizes.items())
+def sizes(extents: Mapping[str, int]) -> str:
+    """Return extents of free dims as a list, such as `batch = 1, height = 224`."""
+    return ", ".join(f"{name} = {size}" for name, size in extents.items())
 
 
 def operators(report: Report) -> str:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..engine.ir.symbolic import symbol_name
 from ..errors import CheckFailed, RewriteError
 
 if TYPE_CHECKING:
@@ -54,12 +54,14 @@ def check(result: Optimized, model: Path, program: Program | None) -> Verificati
         expand=result.expanded,
         classes={PROGRAM: precision} if precision != "f32" else None,
     )
-    result.report.measured = timed.measured(result.graph_in) if timed is not None and found.ok else {}
+    result.report.measured = (
+        timed.measured(result.graph_in, result.report.likely_sizes) if timed is not None and found.ok else {}
+    )
     return found
 
 
 class TimedProgram:
-    """A program as verification runs it. `measured` times it on the inputs of its first run."""
+    """A program as verification runs it. `measured` times it, at likely sizes where it runs with them."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -74,26 +76,29 @@ class TimedProgram:
             self._feeds, self._first = dict(feeds), time.perf_counter() - start
         return found
 
-    def measured(self, graph: Graph) -> dict[str, Any]:
+    def measured(self, graph: Graph, likely: Mapping[str, int]) -> dict[str, Any]:
         """Return the median time of a run as docs/json.md describes it; empty if the program never ran.
 
-        A run that takes longer than the time for measuring is not repeated. `graph` names the free sizes."""
+        Free sizes, which `graph` names, are those of `likely` where the model runs with them, else those of the first
+        run. A run that takes longer than the time for measuring is not repeated."""
+        from ..engine.verification.random_inputs import make_inputs, sizes_of
+
         if not self._first:
             return {}
+        if likely:
+            feeds = make_inputs(graph, likely)
+            with contextlib.suppress(RewriteError):
+                start = time.perf_counter()
+                self.program.run(feeds)
+                self._feeds, self._first = feeds, time.perf_counter() - start
         times = [] if self._first < MEASURING else [self._first]
         end = time.perf_counter() + MEASURING
         while self._first < MEASURING and (start := time.perf_counter()) < end and len(times) < MOST_RUNS:
             self.program.run(self._feeds)
             times.append(time.perf_counter() - start)
-        sizes = {
-            name: extent
-            for value, array in self._feeds.items()
-            for dim, extent in zip(graph.type(value).shape or (), array.shape, strict=False)
-            if (name := symbol_name(dim)) is not None and not name.startswith("_")
-        }
         return {
-            "seconds": statistics.median(times), "runs": len(times), "threads": self.program.threads, "sizes": sizes,
-            "without_kernel": self._without_kernel(),
+            "seconds": statistics.median(times), "runs": len(times), "threads": self.program.threads,
+            "sizes": sizes_of(graph, self._feeds), "without_kernel": self._without_kernel(),
         }  # fmt: skip
 
     def _without_kernel(self) -> float:

@@ -28,6 +28,7 @@ from .graph_job import Job, Outcome
 from .ir import bodies
 from .ir.graph import Graph
 from .operators.schemas import Declared, declared_operators
+from .operators.size_requirements import size_requirements
 from .options import NUMERICS, Options
 from .report import Report, make_report
 from .rewriting.rule_library import load_rules, recognitions
@@ -267,13 +268,15 @@ class _ModelGraphs:
                     graphs.append(self.parts.mark(pipeline.decode(chosen, original, self._terms).graph))
 
     def assembled(self, target: str) -> Graph:
-        """Return the main graph for a target with the optimized bodies in it."""
+        """Return the main graph for a target with the optimized bodies in it, and with what the model requires."""
         graphs = self._decoded[target]
 
         def body(number: int) -> Graph:
             return (graphs if number + 1 < len(graphs) else self.parts.graphs)[number + 1]
 
-        return bodies.replace_bodies(graphs[0], body)
+        with declared_operators(self.source.operators):
+            required = size_requirements(self.source.graph)
+        return replace(bodies.replace_bodies(graphs[0], body), requirements=required)
 
 
 def _check_names(library: Library, options: Options) -> None:

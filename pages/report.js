@@ -71,16 +71,21 @@ function drawRun(section) {
   pairs("Outputs", Object.entries(data.outputs || {}));
 }
 
+/** The extents of free sizes after a prefix, such as `, if batch = 1`; three of them at most, empty without any. */
+function shortList(sizes, prefix) {
+  const shown = Object.entries(sizes || {}).map(([name, size]) => `${name} = ${size}`);
+  return shown.length ? `${prefix}${shown.slice(0, 3).join(", ")}${shown.length > 3 ? ", …" : ""}` : "";
+}
+
 function drawHead() {
   const header = document.querySelector("header"), verify = data.verify || {}, profile = data.profile;
   const facts = [];
   if (data.nodes_before !== undefined) {
     facts.push(fact("nodes", `${fmt.count(data.nodes_before)} → ${fmt.count(data.nodes_after)}`, fmt.change(data.nodes_before, data.nodes_after)));
-    const sizes = Object.entries(data.likely_sizes || {}).map(([name, size]) => `${name} = ${size}`);
-    const assumed = sizes.length ? `, if ${sizes.slice(0, 3).join(", ")}${sizes.length > 3 ? ", …" : ""}` : "";
+    const assumed = shortList(data.likely_sizes, ", if ");
     facts.push(fact(`predicted for an ONNX runtime${assumed}`, `${fmt.seconds(data.cost_before)} → ${fmt.seconds(data.cost_after)}`, fmt.change(data.cost_before, data.cost_after)));
   }
-  if (profile) facts.push(fact(`measured, ${profile.threads} thread${profile.threads > 1 ? "s" : ""}`, fmt.seconds(profile.seconds)));
+  if (profile) facts.push(fact(`measured, ${profile.threads} thread${profile.threads > 1 ? "s" : ""}${shortList(profile.sizes, ", ")}`, fmt.seconds(profile.seconds)));
   for (const [name, t] of Object.entries((data.bench || {}).engines || {})) facts.push(fact(name, fmt.seconds(t.median)));
   if (data.memory) facts.push(fact("arena", fmt.bytes(data.memory.size)));
   if (data.nodes_before !== undefined) {

@@ -20,7 +20,7 @@ from ...engine.ir.graph import Constant, DType, TensorType, ValueType, symbols_o
 from ...engine.ir.symbolic import Dim
 from ...version import VERSION
 from ..ir.kernel import UNKNOWN_WORK, Kernel
-from ..ir.kernel_graph import Control, Fallback, Loop, Measure, ModelPlan, Shape, Step
+from ..ir.kernel_graph import Control, Fallback, Guard, Loop, Measure, ModelPlan, Shape, Step
 from ..ir.target import Target
 from ..memory.arena import Buffer, place
 from ..memory.buffer_assignment import SCRATCH, Storage, assign_buffers, native_results, nbytes, shareable
@@ -163,19 +163,26 @@ class _PlanWriter:
             for value in values:
                 self._port(value)
         bodies = [((), plan, plan.fails)] if not plan.versions else [(v.guards, v.plan, v.fails) for v in plan.versions]
-        rest.word(len(bodies))
-        for guards, body, fails in bodies:
-            rest.word(len(guards))
-            for guard in guards:
-                self.dim(guard.left)
-                self.dim(guard.right)
-                rest.word(guard.equal)
-            rest.word(fails or body.fails)
-            rest.text("")
+        unmet = [[(Guard(r.excess, 0, equal=False), r.reason) for r in body.requirements] for _, body, _ in bodies]
+        rest.word(len(bodies) + sum(map(len, unmet)))
+        for (guards, body, fails), failing in zip(bodies, unmet, strict=True):  # the first whose guards hold is taken
+            for guard, reason in failing:
+                self._version((*guards, guard), fails=True, reason=reason)
+            self._version(guards, fails=fails or body.fails)
             if not (fails or body.fails):
                 _VersionWriter(self, body, assign_buffers(body)).write()
         out.word(len(self.symbols))
         out.data += rest.data
+
+    def _version(self, guards: Sequence[Guard], *, fails: bool, reason: str = "") -> None:
+        """Write the conditions of a version; one that fails has a reason, or none is known, and no steps."""
+        self.out.word(len(guards))
+        for guard in guards:
+            self.dim(guard.left)
+            self.dim(guard.right)
+            self.out.word(guard.equal)
+        self.out.word(fails)
+        self.out.text(reason)
 
     def dim(self, dim: Dim) -> None:
         """Write a dim: the number of its operations and those, or 0 and its value."""

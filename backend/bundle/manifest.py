@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...engine.ir.dim_parser import parse
-from ...engine.ir.graph import Constant, DType, Graph, Node, OtherType, TensorType, ValueType
+from ...engine.ir.graph import Constant, DType, Graph, Node, OtherType, Requirement, TensorType, ValueType
 from ...errors import UserError
 from ..ir.arrays import Contents
 from ..ir.kernel import ALIGNMENT, SLACK, Kernel, Origin
@@ -32,7 +32,7 @@ from ..ir.kernel_graph import (
 )
 
 Json = Any
-FORMAT = 11
+FORMAT = 12
 """Version of the bundle format; others are refused."""
 WEIGHTS = "weights.bin"
 _LARGE, _FETCHED = 1 << 21, 8192
@@ -220,6 +220,7 @@ _CONSTANTS = _named(_Codec(lambda v, c: c.weights.add(v), lambda v, c: read_cons
 _ATTRS = _named(_Codec(_dump_attr, _load_attr))
 _WHEN = _many(_pair(_STRING, _FLAG))
 _SLICINGS = _many(_row(Slicing, lambda v: (v.axis, v.reverse), _INTEGER, _FLAG))
+_REQUIREMENTS = _many(_row(Requirement, lambda v: (v.excess, v.reason, v.when), _DIM, _STRING, _WHEN))
 _GUARDS = _many(_row(Guard, lambda v: (v.left, v.right, v.equal), _DIM, _DIM, _FLAG))
 _KERNEL = _Codec(lambda v, c: c.kernels[v], lambda v, c: c.kernels[v])
 _ORIGIN = _record(Origin, op=_PLAIN, name=_PLAIN, attrs=_ATTRS, inputs=_TYPES, outputs=_TYPES)
@@ -255,4 +256,5 @@ _PLAN: _Codec = _record(
     ModelPlan, name=_PLAIN, inputs=_NAMES, outputs=_NAMES, symbols=_NAMES, types=_named(_TYPE), constants=_CONSTANTS,
     defaults=_CONSTANTS, items=_many(_Codec(_dump_item, _load_item)),
     versions=_many(_record(Version, guards=_GUARDS, plan=_BODY, fails=_FLAG)), fails=_FLAG,
+    requirements=_REQUIREMENTS,
 )  # fmt: skip

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...engine.ir.graph import Constant, Node, TensorType, ValueType
+from ...engine.ir.graph import Constant, Node, Requirement, TensorType, ValueType
 from ...engine.ir.symbolic import Dim, evaluate
 from ...system.short_text import clipped, listed, plural
 from .kernel import UNKNOWN_WORK, Kernel, Origin
@@ -256,7 +256,7 @@ class ModelPlan:
 
     `constants` holds what items read or outputs are, packed weights included; `types` has every value; `defaults` the
     contents of optional inputs. A plan with `versions` has no items: the extents of the inputs choose the version that
-    runs. `fails` if running it always ends in an error."""
+    runs. `fails` if running it always ends in an error. `requirements` are checked before items run for new extents."""
 
     name: str
     inputs: tuple[str, ...]
@@ -268,6 +268,7 @@ class ModelPlan:
     defaults: Mapping[str, Constant] = field(default_factory=dict)
     versions: tuple[Version, ...] = ()
     fails: bool = False
+    requirements: tuple[Requirement, ...] = ()
 
     def __repr__(self) -> str:
         sizes = f"{plural(len(self.items), 'item')}, {plural(len(self.constants), 'constant')}"

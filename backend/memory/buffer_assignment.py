@@ -10,9 +10,10 @@ scratch memory. Then come an arena for each stage, and the values whose addresse
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...engine.ir import symbolic
-from ...engine.ir.graph import TensorType
+from ...engine.ir.graph import Requirement, TensorType
 from ...engine.ir.symbolic import Dim
 from ...system.short_text import plural
 from ..ir.arrays import CALLER, aligned
@@ -137,6 +138,7 @@ class Stage:
     first: int = 0  # number of its first item in the plan
     numbers: list[Shape] = field(default_factory=list)  # values known from dims that its steps read
     symbols: tuple[str, ...] = ()  # the extents that its layout depends on
+    requirements: list[Requirement] = field(default_factory=list)  # of extents that are known from here on
 
 
 @dataclass
@@ -181,6 +183,7 @@ class Layout:
     shapes: dict[str, Array]  # the values of `Shape` items
     scratch: int  # bytes per thread
     loops: dict[int, LoopLayout]  # by item number
+    unmet: tuple[Requirement, ...]  # by these extents: the run fails if their conditions hold
 
 
 @dataclass(frozen=True)
@@ -261,6 +264,7 @@ def _number_bases(storage: Storage, native: set[str]) -> None:
         base.update((root(v), number) for item in stage.items for v in native_results(item))
     touched = {root(v) for item in plan.items if isinstance(item, Step | Loop) for v in reads(item)}
     touched |= {root(v) for item in plan.items if isinstance(item, Control) for v, _ in item.when}
+    touched |= {root(v) for r in plan.requirements for v, _ in r.when}
     grown = {v for item in plan.items if isinstance(item, Loop) and item.is_open for v in item.made}
     given = {v for item in plan.items if isinstance(item, Fallback | Control) for v in writes(item)} - native
     given.update(plan.inputs)
@@ -285,7 +289,7 @@ def _stages(storage: Storage) -> list[Stage]:
     """Cut the plan after each item whose results determine new extents, and after loops whose results Python reads."""
     plan = storage.plan
     bound = set(plan.symbols).union(*(plain_symbols(plan.type(v)) for v in plan.inputs))
-    stages = [Stage()]
+    stages, known = [Stage()], [frozenset(bound)]
     for number, item in enumerate(plan.items):
         stages[-1].items.append(item)
         if is_host(item):
@@ -293,13 +297,30 @@ def _stages(storage: Storage) -> list[Stage]:
             if new or isinstance(item, Loop):
                 bound |= new
                 stages.append(Stage(first=number + 1))
+                known.append(frozenset(bound))
+    _take_requirements(storage, stages, known)
     numbers = {item.output: item for item in plan.items if isinstance(item, Shape)}
     for stage in stages:
         read = (v for item in stage.items if isinstance(item, Step | Loop) for v in reads(item))
         stage.numbers = [numbers[v] for v in dict.fromkeys(map(storage.root, read)) if v in numbers]
-        dims = (d for item in (*stage.items, *stage.numbers) for d in extents_of(item, plan.types))
+        dims = [d for item in (*stage.items, *stage.numbers) for d in extents_of(item, plan.types)]
+        dims += [r.excess for r in stage.requirements]
         stage.symbols = tuple(sorted({s for d in dims for s in symbolic.symbols(d)}))
     return stages
+
+
+def _take_requirements(storage: Storage, stages: Sequence[Stage], known: Sequence[Collection[str]]) -> None:
+    """Give each requirement to the first stage that begins with its extents `known`, and ends with its conditions."""
+    later = {storage.root(v) for item in storage.plan.items for v in writes(item)}
+    asked = list(storage.plan.requirements)
+    for stage, there in zip(stages, known, strict=True):
+        later -= {storage.root(v) for item in stage.items for v in writes(item)}
+        taken = [
+            symbolic.symbols(r.excess) <= set(there) and not any(storage.root(v) in later for v, _ in r.when)
+            for r in asked
+        ]
+        stage.requirements += itertools.compress(asked, taken)
+        asked = [r for r, one in zip(asked, taken, strict=True) if not one]
 
 
 def _places(plan: ModelPlan) -> dict[str, Place]:
@@ -342,7 +363,7 @@ def _lifetimes(storage: Storage, native: set[str]) -> dict[str, tuple[int, int]]
                 lifetime.setdefault(root, (number, number))
                 end.setdefault(root, ends[number])
                 use(root, number)
-    for value in storage.plan.outputs:
+    for value in (*storage.plan.outputs, *(v for r in storage.plan.requirements for v, _ in r.when)):
         use(value, math.inf)
     return lifetime
 
@@ -386,8 +407,14 @@ def _share(storage: Storage, native: set[str]) -> None:
 
 
 def lay_out(storage: Storage, number: int, extents: Mapping[str, int]) -> Layout:
-    """Compute sizes and offsets of a stage for these extents, which cover at least its symbols."""
+    """Compute sizes and offsets of a stage for these extents, which cover at least its symbols.
+
+    Raises ValueError for extents that do not meet a requirement, whatever branches run."""
     plan, stage = storage.plan, storage.stages[number]
+    unmet = tuple(r for r in stage.requirements if symbolic.evaluate(r.excess, extents))
+    for requirement in unmet:
+        if not requirement.when:
+            raise ValueError(requirement.reason)
     buffers: dict[str, Buffer] = {}
     scratch = 0
     loops: dict[str, tuple[int, Layout, Workspace]] = {}
@@ -409,7 +436,7 @@ def lay_out(storage: Storage, number: int, extents: Mapping[str, int]) -> Layout
     placed = tuple(buffers.values())
     placement = place(placed)
     inner = {at: LoopLayout(body, own, placement.offsets[name]) for name, (at, body, own) in loops.items()}
-    return Layout(placement, placed, shapes, padded(scratch), inner)
+    return Layout(placement, placed, shapes, padded(scratch), inner, unmet)
 
 
 def shape_value(plan: ModelPlan, item: Shape, extents: Mapping[str, int]) -> Array:

@@ -47,7 +47,7 @@ def resolve(graph: Graph) -> Resolved:
 
 
 def substitute(graph: Graph, numbers: Mapping[str, Dim]) -> Graph:
-    """Replace symbols by dims in all types of a graph, bodies included."""
+    """Replace symbols by dims in all types and requirements of a graph, bodies included."""
 
     def change(kind: ValueType) -> ValueType:
         if not isinstance(kind, TensorType) or kind.shape is None:
@@ -55,7 +55,9 @@ def substitute(graph: Graph, numbers: Mapping[str, Dim]) -> Graph:
         return TensorType(kind.dtype, tuple(symbolic.substitute(d, numbers) for d in kind.shape))
 
     nodes = [change_bodies(node, lambda body: substitute(body, numbers)) for node in graph.nodes]
-    return replace(graph, nodes=nodes, types={v: change(kind) for v, kind in graph.types.items()})
+    types = {v: change(kind) for v, kind in graph.types.items()}
+    required = tuple(replace(r, excess=symbolic.substitute(r.excess, numbers)) for r in graph.requirements)
+    return replace(graph, nodes=nodes, types=types, requirements=required)
 
 
 @dataclass

@@ -7,11 +7,12 @@ kernels for all its nodes remains a program of its own, run from Python when the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ...engine.ir.graph import Constant, DType, ValueType
+from ...engine.ir import symbolic
+from ...engine.ir.graph import Constant, DType, Requirement, ValueType
 from ...engine.ir.names import unique_name
 from ..ir.dataflow import is_single, same_type, writes
 from ..ir.kernel_graph import Control, Item, Join, Loop, ModelPlan, Shape, Step, View
@@ -29,10 +30,15 @@ _VALUES: Mapping[type, tuple[str, ...]] = {
 
 
 class BranchInliner:
-    """Inlines `If`s into the plan of a graph; extends its `types` and `constants`, whose names stay unique."""
+    """Inlines `If`s into the plan of a graph; extends its `types` and `constants`, whose names stay unique.
 
-    def __init__(self, types: dict[str, ValueType], constants: dict[str, Constant]) -> None:
-        self.types, self.constants = types, constants
+    `requirements` are those of the plan. They grow by what all branches of an `If` require, and by what one requires,
+    on its condition: where sizes do not meet that, its steps do not run."""
+
+    def __init__(
+        self, types: dict[str, ValueType], constants: dict[str, Constant], requirements: Sequence[Requirement]
+    ) -> None:
+        self.types, self.constants, self.requirements = types, constants, list(requirements)
         self._taken = {*types, *constants}
 
     def inline(self, item: Item) -> list[Item]:
@@ -41,7 +47,8 @@ class BranchInliner:
         Some branch must have kernels throughout, and such a branch must give results of the types around it."""
         if not isinstance(item, Control) or item.op != "If":
             return [item]
-        native = [body for body in item.bodies if body.is_native]
+        self.requirements += self._common(item)
+        native = [body for body in item.bodies if self._is_inlined(body)]
         condition = item.inputs[0]
         known = is_single(self.types.get(condition), DType.BOOL) and condition not in self.constants
         if not native or not known or not all(self._agree(item, body) for body in native):
@@ -50,12 +57,27 @@ class BranchInliner:
         rest: list[Item] = []  # comes last: a run that does not need it ends there
         for key, body, captured in zip(("then", "else"), item.bodies, item.captures, strict=True):
             guard = (condition, key == "then")
-            if body.is_native:
+            if self._is_inlined(body):
                 found += self._steps(item, body, captured, guard)
             else:
                 name = f"{item.name} ({key})"
                 rest.append(Control("Branch", (), item.outputs, {}, (body,), (captured,), name, (guard,)))
         return [*found, *rest]
+
+    def _common(self, item: Control) -> list[Requirement]:
+        """Return what all branches require, whichever runs."""
+        first, *others = item.bodies
+        asked = [{r.excess for r in body.requirements if not r.when} for body in others]
+        return [r for r in first.requirements if not r.when and all(r.excess in other for other in asked)]
+
+    def _own(self, body: ModelPlan) -> list[Requirement]:
+        """Return what a branch requires that the plan around it does not."""
+        known = {r.excess for r in self.requirements if not r.when}
+        return [r for r in body.requirements if r.excess not in known]
+
+    def _is_inlined(self, body: ModelPlan) -> bool:
+        """Return whether a branch has kernels throughout, which sizes can keep from running if they have to."""
+        return body.is_native and not (self._own(body) and any(isinstance(i, Loop) for i in body.items))
 
     def _agree(self, item: Control, body: ModelPlan) -> bool:
         """Return whether a branch gives dense tensors of the types that the `If` has around it."""
@@ -81,6 +103,11 @@ class BranchInliner:
         self.constants.update({names[v]: c for v, c in body.constants.items()})
         self.types.update({names[v]: t for v, t in body.types.items() if v in names and names[v] not in self.types})
         found = [_renamed(i, names, guard) for i in body.items]
+        for r in self._own(body):
+            when = (guard, *((names.get(v, v), wanted) for v, wanted in r.when))
+            self.requirements.append(replace(r, when=when))
+            met = (symbolic.maximum(r.excess, -r.excess), 0)
+            found = [replace(i, only=(*i.only, met)) if isinstance(i, Step) else i for i in found]
         for value, made in copies:
             step = copy_values(names.get(value, value), made, body.type(value))
             found.append(replace(step, when=(guard,), nodes=(item.name,)))

@@ -11,11 +11,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ...engine.ir import symbolic
-from ...engine.ir.graph import Constant, Graph, Node, TensorType, ValueType, symbols_of
+from ...engine.ir.graph import Constant, Graph, Node, Requirement, TensorType, ValueType, symbols_of
 from ...engine.ir.names import OWN_DOMAIN
 from ...engine.ir.symbolic import Dim
 from ...engine.operators.inference import countable
 from ...engine.operators.schemas import find_schema
+from ...engine.operators.size_requirements import distinct, named
 from ...engine.operators.type_inference import FreshSymbols, TypeEnvironment, complete_type
 from ...engine.rewriting.definition_expansion import definition_graph
 from ..ir.dataflow import extents_of, is_dense, kinds_of, needed, plain_symbols, pruned, writes
@@ -57,13 +58,15 @@ class PlanSettings:
 class Grouping:
     """One version of a graph, cut into groups and items that need no kernel, in the order in which they run.
 
-    `symbols` are the extents known before a body runs; `fails` if some operator is not defined on its operands."""
+    `symbols` are the extents known before a body runs; `fails` if some operator is not defined on its operands.
+    `requirements` are those of the graph's nodes, and of the model that it was made from."""
 
     context: Context
     parts: tuple[Group | list[Item], ...]
     settings: PlanSettings
     symbols: frozenset[str]
     fails: bool
+    requirements: tuple[Requirement, ...]
 
     def __str__(self) -> str:
         """One line for each part: the nodes of a group, or the kinds of items and the values that they write."""
@@ -95,7 +98,14 @@ def group(graph: Graph, settings: PlanSettings, symbols: Collection[str] = ()) -
     `symbols` are the extents known before a body runs."""
     known = frozenset(symbols)
     versions = versions_of(graph, known.union(*(plain_symbols(graph.types.get(v)) for v in graph.inputs)))
-    return GroupedGraph(graph, known, tuple((v, _group_version(v.graph, settings, known)) for v in versions))
+    return GroupedGraph(graph, known, tuple((v, _group_version(_guarded(v), settings, known)) for v in versions))
+
+
+def _guarded(version: VersionGraph) -> Graph:
+    """Return the graph of a version with its guards among the requirements: nodes need not ask for the same again."""
+    graph = version.graph
+    held = tuple(Requirement(g.left - g.right, f"{g.left} is not {g.right}") for g in version.guards if g.equal)
+    return replace(graph, requirements=(*held, *graph.requirements))
 
 
 def lower(grouped: GroupedGraph, on_kernel: OnKernel | None = None) -> ModelPlan:
@@ -117,9 +127,11 @@ def _plan(
     constants: Mapping[str, Constant],
     types: Mapping[str, ValueType],
     symbols: Collection[str],
+    requirements: tuple[Requirement, ...] = (),
 ) -> ModelPlan:
     interface, asked = (graph.name, graph.inputs, graph.outputs), tuple(sorted(symbols))
-    return pruned(ModelPlan(*interface, tuple(items), constants, types, asked, dict(graph.defaults)))
+    defaults = dict(graph.defaults)
+    return pruned(ModelPlan(*interface, tuple(items), constants, types, asked, defaults, requirements=requirements))
 
 
 # --- group ------------------------------------------------------------------------------------------------------------
@@ -128,15 +140,15 @@ def _plan(
 def _group_version(graph: Graph, settings: PlanSettings, symbols: frozenset[str]) -> Grouping:
     """Group one version of a graph, after removing dead nodes and completing types."""
     graph = _without_dead(graph)
-    contents, fails = _contents(graph)
+    contents, fails, requirements = _contents(graph)
     context = Context(graph, settings.target, settings.threads, contents, settings.reassociate, settings.schedules)
     fixed = _without_kernel(graph, context, settings, symbols)
     if not settings.kernels:
         items = tuple(fixed.get(id(node), [Fallback(node)]) for node in graph.nodes)
-        return Grouping(context, items, settings, symbols, fails)
+        return Grouping(context, items, settings, symbols, fails, requirements)
     native = [node for node in graph.nodes if id(node) not in fixed]
     parts = [p if isinstance(p, Group) else fixed[id(p)] for p in group_nodes(graph, native, settings.policy)]
-    return Grouping(context, tuple(parts), settings, symbols, fails)
+    return Grouping(context, tuple(parts), settings, symbols, fails, requirements)
 
 
 def _without_kernel(
@@ -207,10 +219,10 @@ def _without_dead(graph: Graph) -> Graph:
     return replace(graph, nodes=live[::-1], types=dict(graph.types))
 
 
-def _contents(graph: Graph) -> tuple[dict[str, tuple[Dim, ...]], bool]:
+def _contents(graph: Graph) -> tuple[dict[str, tuple[Dim, ...]], bool, tuple[Requirement, ...]]:
     """Return the small integer tensors whose elements are known in terms of dims; complete missing types on the way.
 
-    Also returns whether some operator is not defined on its operands."""
+    Also returns whether some operator is not defined on its operands, and what sizes have to meet."""
     fresh = FreshSymbols("v", {s for kind in graph.types.values() for s in symbols_of(kind)})
     graph.types.update({name: constant.type for name, constant in graph.constants.items()})
     known = TypeEnvironment(fresh, graph.types, graph.constants)
@@ -218,14 +230,16 @@ def _contents(graph: Graph) -> tuple[dict[str, tuple[Dim, ...]], bool]:
     def complete(value: str, kind: ValueType) -> ValueType:
         return complete_type(graph.types.get(value, TensorType()), kind, lambda dim, inferred: False)
 
-    fails = False
+    fails, required = False, list(graph.requirements)
     for node in graph.nodes:
         found = known.infer(node)
+        required += named(node, found.required)
         if found.error is None:
             known.record(node, found, complete)
         fails |= found.error is not None  # the node always fails, but it may be in a branch that is never taken
     contents = ((value, found.whole) for value, found in known.contents.items() if countable(known.type(value).dtype))
-    return {v: d for v, d in contents if d is not None and not symbols_of(TensorType(None, d)) & fresh.made}, fails
+    followed = {v: d for v, d in contents if d is not None and not symbols_of(TensorType(None, d)) & fresh.made}
+    return followed, fails, distinct(r for r in required if not symbolic.symbols(r.excess) & fresh.made)
 
 
 # --- lower ------------------------------------------------------------------------------------------------------------
@@ -255,12 +269,14 @@ def _lower_parts(grouping: Grouping, on_kernel: OnKernel) -> ModelPlan:
                 on_kernel(step.kernel)  # those of others may still change
     types: dict[str, ValueType] = {**graph.types, **context.added_types}
     constants = {**graph.constants, **context.added_constants}
-    inliner = BranchInliner(types, constants)
+    inliner = BranchInliner(types, constants, grouping.requirements)
     items = [inlined for item in items for inlined in inliner.inline(item)]
     items = assign_leading_dimensions(needed(items, graph.outputs, types), graph.outputs, types)
     items = concat_in_place(items, graph.outputs, types)
     symbols = {s for item in items for d in extents_of(item, types) for s in symbolic.symbols(d)}
-    return _plan(graph, items, constants, types, symbols & grouping.symbols)
+    requirements = distinct((*grouping.requirements, *inliner.requirements))
+    symbols |= {s for r in requirements for s in symbolic.symbols(r.excess)}
+    return _plan(graph, items, constants, types, symbols & grouping.symbols, requirements)
 
 
 def _lower_group(uses: Uses, group: Group, context: Context, policy: FusePolicy) -> list[Item]:

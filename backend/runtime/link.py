@@ -21,7 +21,7 @@ from ...errors import RewriteError, UserError
 from ...system.short_text import clipped
 from ..ir.arrays import address, aligned_copy, is_readable, usable
 from ..ir.kernel import LAUNCH_WORK, SERIAL_WORK, Kernel
-from ..ir.kernel_graph import Control, Fallback, Join, Loop, Measure, ModelPlan, Shape, Step, View
+from ..ir.kernel_graph import Control, Fallback, Guarded, Join, Loop, Measure, ModelPlan, Shape, Step, View
 from ..memory.buffer_assignment import (
     SCRATCH,
     Layout,
@@ -45,11 +45,15 @@ V = TypeVar("V")
 
 @dataclass(slots=True)
 class Bound:
-    """Layout of a stage, with the runtime's `Block` of each block of native items and the conditions of others."""
+    """Layout of a stage, with the runtime's `Block` of each block of native items and the conditions of others.
+
+    `refusals` are what these extents do not meet: conditions on which the run fails, as those of items, and the error.
+    """
 
     layout: Layout
     bindings: list[Any]
     outputs: list[OutputArray]
+    refusals: list[tuple[list[tuple[int, int, bool]], UserError]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +71,11 @@ class OutputArray:
     def fresh(self) -> Array:
         """Return a new array for the output, whose memory returns to the store with it."""
         return np.ndarray(self.shape, self.dtype, self.store.take())
+
+
+def _misfit(reason: str, extents: Mapping[str, int]) -> UserError:
+    hint = f"Here {', '.join(f'{name} = {size}' for name, size in extents.items())}."
+    return UserError(f"the sizes of the inputs do not fit together: {reason}", hint=hint)
 
 
 @dataclass
@@ -157,8 +166,7 @@ class Link:
             try:
                 found = self._bind(stage, number, extents)
             except ValueError as error:
-                hint = f"Here {', '.join(f'{name} = {size}' for name, size in extents.items())}."
-                raise UserError(f"the sizes of the inputs do not fit together: {error}", hint=hint) from None
+                raise _misfit(str(error), extents) from None
             add_bounded(stage.bound, key, found)
         stage.latest = found
         return found
@@ -168,7 +176,8 @@ class Link:
         layout = lay_out(self.storage, number, extents)
         at = Position(self, number, layout, extents)
         bindings = [at.bind(action) for action in stage.actions]
-        return Bound(layout, bindings, [self._output(root, extents) for root in stage.outputs])
+        refusals = [(at.guards(r.when), _misfit(r.reason, extents)) for r in layout.unmet]
+        return Bound(layout, bindings, [self._output(root, extents) for root in stage.outputs], refusals)
 
     def _output(self, root: str, extents: Mapping[str, int]) -> OutputArray:
         value = self.storage.outputs[root]
@@ -217,11 +226,13 @@ class Position:
         """Return what an action needs: native items as a `Block`, where a count is, or conditions on which it runs."""
         if isinstance(action, Measure):
             return self.pointer(action.count)
-        return self.block(action) if isinstance(action, list) else self.guards(action)
+        if isinstance(action, list):
+            return self.block(action)
+        return self.guards(() if isinstance(action, Fallback) else action.when)
 
-    def guards(self, item: Fallback | Control | Loop) -> list[tuple[int, int, bool]]:
-        """Return the conditions on which an item runs: where each is, and the value that it must have."""
-        return [(*self.pointer(v), wanted) for v, wanted in (() if isinstance(item, Fallback) else item.when)]
+    def guards(self, when: Guarded) -> list[tuple[int, int, bool]]:
+        """Return where each of some conditions is, and the value that it must have."""
+        return [(*self.pointer(v), wanted) for v, wanted in when]
 
     def block(self, parts: LinkedBlock) -> Any:
         """Return the runtime's `Block` of native items. The layout must outlive it."""
@@ -235,9 +246,10 @@ class Position:
             offsets += [self.offset(v) for v in (*step.inputs, *step.outputs)]
             offsets += [0] * (step.scratch != 0)
             offsets += [self.offset(v) for v, _ in step.when]
-            dims += [symbolic.evaluate(d, self.extents) for d in step.dims]
             sizes = (symbolic.evaluate(nbytes(self.link.plan.type(v)), self.extents) for v in step.outputs)
             work.append(step.work(self.extents) if any(size > 0 for size in sizes) else 0)
+            # Dims of a step that does not run may have no value: those of a branch that these extents do not fit.
+            dims += [symbolic.evaluate(d, self.extents) if work[-1] else 0 for d in step.dims]
         alone = sum(w for w in work if w >= SERIAL_WORK) < LAUNCH_WORK
         limits = [min(w, 1) if alone or w < SERIAL_WORK else ALL_THREADS for w in work]
         return native.Binding(walk, offsets, dims, limits)
@@ -296,7 +308,7 @@ class LinkedLoop:
             bases=(body.arena(0), *cells, condition),
             cells=own.cells,
             done=self.iterations,
-            guards=at.guards(item),
+            guards=at.guards(item.when),
             states=states,
             scanned=scanned,
             made=made,

@@ -273,6 +273,9 @@ class Program:
             for part in action:
                 if isinstance(part, LinkedLoop) and part.item.is_open:
                     run.grown(part.item, frame.base(part.iterations))
+        for conditions, error in bound.refusals:
+            if all(frame.flag(base, at) == wanted for base, at, wanted in conditions):
+                raise UserError(error.message, hint=error.hint)
         return bound
 
     def _memory(self, bound: Bound, number: int) -> list[tuple[int, int]]:
@@ -308,7 +311,7 @@ class Program:
         after the block are left to a run from Python. `bound` is that of the first stage."""
         (actions, *later), base = [stage.actions for stage in self._link.stages], self._link.storage.base
         made, stacked = {output.value: output for output in bound.outputs}, self._stacked()
-        if any(later) or self.plan.symbols or sorted((*made, *stacked)) != sorted(self.plan.outputs):
+        if bound.refusals or any(later) or self.plan.symbols or sorted((*made, *stacked)) != sorted(self.plan.outputs):
             return
         if not actions or not isinstance(first := actions[0], list):
             return

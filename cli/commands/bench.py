@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ...errors import RewriteError, UserError
@@ -13,7 +14,7 @@ from ...pages.page import finite
 from ...system.short_text import plural
 from .. import profiling, tables
 from ..console import Stages, out
-from ..measure import PEERS, Feeds, Timing, check_peers, interleave, peer
+from ..measure import PEERS, Feeds, Runner, Timing, check_peers, interleave, peer
 from ..options import (
     Argument,
     Json,
@@ -99,15 +100,19 @@ def command(
     lines: list[Any] = []
     with Stages() as stages:
         stages("bench", {})
-        arrays = feeds_for(program, None if bundle else model, sizes, feeds.inputs or [])
+        others = {name: peer(name, model, program.threads) for name in peers}
+        arrays, ran = feeds_for(program, None if bundle else model, sizes, feeds.inputs or (), others)
         if what.profiles:
             lines += _profile(program, arrays, what, stages, result)
+            result["profile"]["sizes"] = ran
         if peers or not what.profiles:
-            measured = measure(program, model, arrays, peers, what.seconds)
-            result["bench"] = timings_json(measured, program.threads)
-            others = ", the others as named" if precision != "f32" and peers else ""
+            measured = measure(program, arrays, others, what.seconds)
+            result["bench"] = timings_json(measured, program.threads, ran)
+            named = ", the others as named" if precision != "f32" and peers else ""
             threads_used = plural(program.threads, "thread")
-            lines += [tables.timings(measured, "rewrite"), f"{threads_used}, {precision}{others}"]
+            lines += [tables.timings(measured, "rewrite"), f"{threads_used}, {precision}{named}"]
+        if ran and not sizes:
+            lines.append(f"for {tables.sizes(ran)}; state others with --shape")
     if str(what.json_file) != "-":
         for line in lines:
             out().print(line, style="dim" if isinstance(line, str) else None)
@@ -128,19 +133,34 @@ def _profile(program: Program, feeds: Feeds, what: Measurement, stages: Stages, 
     return [profiling.table(profile, what.top or None), *profiling.summary(profile)]
 
 
-def measure(program: Program, model: Path, feeds: Feeds, peers: list[str], seconds: float) -> dict[str, Timing]:
-    """Return the times of `program`, and of each peer on `model` with as many threads, measured interleaved."""
-    others = {name: peer(name, model, program.threads) for name in peers}
-    return interleave({"rewrite": lambda given: program.run(dict(given)), **others}, feeds, seconds=seconds)
+def measure(program: Program, feeds: Feeds, peers: Mapping[str, Runner], seconds: float) -> dict[str, Timing]:
+    """Return the times of `program` and of each peer, measured interleaved."""
+    return interleave({"rewrite": lambda given: program.run(dict(given)), **peers}, feeds, seconds=seconds)
+
+
+def _failure(peers: Mapping[str, Runner], feeds: Feeds) -> str:
+    """Return which engine does not run on these inputs, and why; empty if all do."""
+    for name, run in peers.items():
+        try:
+            run(feeds)
+        except Exception as error:  # engines have errors of their own
+            return f"{name}: {error}"
+    return ""
 
 
 def feeds_for(
-    program: Program, model: Path | None, shapes: Mapping[str, int], given: list[str]
-) -> dict[str, np.ndarray]:
-    """Return arrays for all inputs of a program: those in `given` (NAME=FILE), and random ones for the rest.
+    program: Program,
+    model: Path | None,
+    shapes: Mapping[str, int],
+    given: Sequence[str] = (),
+    peers: Mapping[str, Runner] = MappingProxyType({}),
+) -> tuple[dict[str, np.ndarray], dict[str, int]]:
+    """Return arrays for all inputs of a program, and the sizes that they give to its free dims.
 
-    Sizes that are not in `shapes` are tried until `program` runs. `model` is the model it was compiled from, if known.
-    Raises `UserError` for an unknown input, a file that is not an array, and if no sizes work."""
+    Arrays are those in `given` (NAME=FILE), and random ones for the rest. Sizes that are not in `shapes` are tried
+    until the program and the peers run, likely ones first. `model` is the model it was compiled from, if known. Raises
+    `UserError` for an unknown input, a file that is not an array, and if no sizes work."""
+    from ...engine.cost.likely_sizes import likely_sizes
     from ...engine.ir.graph import Graph
     from ...engine.verification import random_inputs
 
@@ -160,12 +180,14 @@ def feeds_for(
         raise UserError(f"the model has no input {lost[0]!r}; it has {', '.join(graph.inputs)}")
     fixed = {name: read_array(path, name) for name, path in files.items()}
     refused = ""
-    for sizes in random_inputs.assignments(graph, shapes):
+    for sizes in ({**likely_sizes(graph), **shapes}, *random_inputs.assignments(graph, shapes)):
         arrays: dict[str, np.ndarray] = {**random_inputs.make_inputs(graph, sizes), **fixed}
         try:
             program.run(arrays)
         except RewriteError as error:
             refused = str(error)
-        else:
-            return arrays
+            continue
+        if not (failed := _failure(peers, arrays)):
+            return arrays, {**shapes, **random_inputs.sizes_of(graph, arrays)}
+        refused = failed
     raise UserError(f"no sizes found for which the model runs: {refused}", hint="Give them with --shape or --input.")

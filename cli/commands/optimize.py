@@ -186,6 +186,7 @@ class RunResult:
     threads: int
     fallbacks: dict[str, int] | None = None
     measured: dict[str, Timing] = field(default_factory=dict)
+    sizes: dict[str, int] = field(default_factory=dict)
     portions: Sequence[Portion] | None = None
     error: UserError | None = None
     pictures: dict[str, Any] = field(default_factory=dict)
@@ -196,7 +197,7 @@ class RunResult:
         if self.fallbacks is not None:
             data["fallbacks"] = self.fallbacks
         if self.measured:
-            data["bench"] = timings_json(self.measured, self.threads)
+            data["bench"] = timings_json(self.measured, self.threads, self.sizes)
         return {**data, **self.pictures}
 
     def show(self, results: Results) -> None:
@@ -219,7 +220,7 @@ class RunResult:
             out().print(tables.timings(self.measured, "rewrite"))
         rows = [
             ("operators", tables.operators(report)),
-            ("time", tables.timed(report, self.measured, self.threads)),
+            ("time", tables.timed(report, self.measured, self.threads, self.sizes)),
             ("no kernel", tables.without_kernel(report, self.fallbacks or {})),
             ("limits", tables.stopped(report)),
             ("precision", tables.precision(report)),
@@ -281,9 +282,9 @@ def _replay(run: Run, earlier: Earlier, stages: Stages) -> RunResult:
     stages("write", {})
     earlier.write(run.original, run.targets["onnx"], run.targets["program"])
     warn_of_fallbacks(earlier.fallbacks)
-    measured = _bench(run, earlier.cached.load(run.threads), stages) if run.bench else {}
+    times = _bench(run, earlier.cached.load(run.threads), stages) if run.bench else ({}, {})
     earlier.report.seconds = {}
-    return RunResult(run.model, run.targets, earlier.report, earlier.verdict, run.threads, earlier.fallbacks, measured)
+    return RunResult(run.model, run.targets, earlier.report, earlier.verdict, run.threads, earlier.fallbacks, *times)
 
 
 def _make(run: Run, stages: Stages) -> RunResult:
@@ -294,7 +295,7 @@ def _make(run: Run, stages: Stages) -> RunResult:
         done, result, program = _write(run, stages)
     if program is not None:
         done.fallbacks = program.fallbacks()
-        done.measured = _bench(run, program, stages) if run.bench else {}
+        done.measured, done.sizes = _bench(run, program, stages) if run.bench else ({}, {})
     if run.pictures:
         done.pictures = _pictures(run, result, program, stages)
     return done
@@ -306,8 +307,9 @@ def _pictures(run: Run, result: Optimized, program: Program | None, stages: Stag
     if program is not None:
         machine = profiling.machine(stages)
         stages("profile", {})
-        feeds = feeds_for(program, run.model, dict(run.options.shapes), [])
+        feeds, sizes = feeds_for(program, run.model, dict(run.options.shapes))
         found |= program.pictures(program.profile(feeds, seconds=1.0, machine=machine))
+        found["profile"]["sizes"] = sizes
     return found
 
 
@@ -393,10 +395,13 @@ def _compile(run: Run, disabled: Sequence[str], stages: Stages) -> tuple[Optimiz
     return result, program, None
 
 
-def _bench(run: Run, program: Program, stages: Stages) -> dict[str, Timing]:
+def _bench(run: Run, program: Program, stages: Stages) -> tuple[dict[str, Timing], dict[str, int]]:
+    """Return the times of the program and of ONNX Runtime, and the extents of free dims that they are for."""
     from importlib.util import find_spec
 
+    from ..measure import peer
+
     stages("bench", {})
-    peers = ["onnxruntime"] if find_spec("onnxruntime") else []
-    feeds = feeds_for(program, run.model, dict(run.options.shapes), [])
-    return measure(program, run.model, feeds, peers, seconds=2.0)
+    peers = {name: peer(name, run.model, program.threads) for name in ("onnxruntime",) if find_spec(name)}
+    feeds, sizes = feeds_for(program, run.model, dict(run.options.shapes), peers=peers)
+    return measure(program, feeds, peers, seconds=2.0), sizes

@@ -1,8 +1,9 @@
 """Likely values of the sizes that a model leaves free, for decisions made before they are known.
 
-A batch has one element: that is what a service runs, and what others run many times. Other extents follow from the rank
-of the input and its element type: images, volumes, signals, tokens. Programs are right for any size; only which graph,
-which layout and which algorithm are chosen depends on these values.
+A batch has one element: that is what a service runs, and what others run many times. It is the first axis, or a size
+that the model calls a batch. Other extents follow from the rank of the input and its element type: images, volumes,
+signals, tokens. Programs are right for any size; only which graph, which layout and which algorithm are chosen depends
+on these values.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ IMAGE, VOLUME = 224, 64
 """Height and width of an image; each extent of a volume."""
 SEQUENCE, FRAMES, SAMPLES = 128, 256, 16_000
 """Tokens of a text, frames of features, and samples of a signal: one second."""
+_BATCH_NAMES = frozenset({"batch", "batch_size", "batchsize"})
 
 
 def likely_sizes(graph: Graph) -> dict[str, int]:
@@ -27,7 +29,7 @@ def likely_sizes(graph: Graph) -> dict[str, int]:
         if isinstance(type_, TensorType) and type_.shape is not None:
             for axis, dim in enumerate(type_.shape):
                 if name := symbol_name(dim):
-                    found.setdefault(name, _likely(type_, axis))
+                    found.setdefault(name, BATCH if name.lower() in _BATCH_NAMES else _likely(type_, axis))
     return found
 
 

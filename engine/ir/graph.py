@@ -289,6 +289,18 @@ class Node:
         return (*filter(None, self.inputs), *(value for _, body in self.subgraphs() for value in body.captures()))
 
 
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """What sizes of inputs have to meet where a model does not fail: `excess` is 0.
+
+    `reason` names the node, and what it means for its operands. `when` has the conditions on which its branch runs:
+    one-element booleans, each with the value that it must have."""
+
+    excess: Dim
+    reason: str
+    when: tuple[tuple[str, bool], ...] = ()
+
+
 @dataclass(slots=True)
 class Graph:
     """A dataflow graph: the model's main graph, or the body of an If, Loop or Scan.
@@ -297,7 +309,8 @@ class Graph:
     graphs around it; `captures()` lists them. `opset` maps each domain to the version that the model imports, which is
     the export's target. An input in `defaults` may be omitted when the graph is run. `written` counts the model's
     nodes by operator before import dropped any; empty if the graph was not imported. `about` describes the model.
-    `metadata` holds notes of our own. `scopes` has the modules that metadata names for nodes, as written."""
+    `metadata` holds notes of our own. `scopes` has the modules that metadata names for nodes, as written.
+    `requirements` are those of the graph that it was made from: rewriting relies on them."""
 
     inputs: tuple[str, ...] = ()
     outputs: tuple[str, ...] = ()
@@ -312,6 +325,7 @@ class Graph:
     defaults: dict[str, Constant] = field(default_factory=dict)
     written: Mapping[str, int] = field(default_factory=dict)
     scopes: dict[str, str] = field(default_factory=dict)
+    requirements: tuple[Requirement, ...] = ()
 
     def __repr__(self) -> str:
         sizes = f"{plural(len(self.nodes), 'node')}, {plural(len(self.constants), 'constant')}"

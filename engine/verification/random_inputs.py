@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...errors import UserError
+from ..ir.dim_expr import symbol_name
 from ..ir.graph import DType, Graph, TensorType
 from ..ir.symbolic import Dim, evaluate, symbols
 
@@ -33,6 +34,16 @@ def free_symbols(graph: Graph) -> dict[str, bool]:
             for symbol in sorted(symbols(dim)):
                 found[symbol] = found.get(symbol, True) and axis == 0
     return found
+
+
+def sizes_of(graph: Graph, arrays: Mapping[str, Array]) -> dict[str, int]:
+    """Return the sizes that arrays give to the symbols of a graph's inputs, but for those that it does not name."""
+    return {
+        name: extent
+        for value, array in arrays.items()
+        for dim, extent in zip(graph.type(value).shape or (), array.shape, strict=False)
+        if (name := symbol_name(dim)) is not None and not name.startswith("_")
+    }
 
 
 def assignments(graph: Graph, shapes: Mapping[str, int] | None = None) -> Iterator[dict[str, int]]:

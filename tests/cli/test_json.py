@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
+import onnx
 import pytest
 import rewrite as package
 
@@ -87,8 +88,23 @@ def test_a_measurement_by_itself(folder: Path) -> None:
     assert done.returncode == 0, done.stderr
     found = json.loads((folder / "b.json").read_text())
     assert set(found) == {"schema", "model", "bench"}
-    assert set(found["bench"]) == {"threads", "engines"}
+    assert set(found["bench"]) == {"threads", "sizes", "engines"}
+    assert found["bench"]["sizes"] == {"N": 2}
     assert set(found["bench"]["engines"]) == {"rewrite"}
+
+
+def test_free_sizes_are_likely_ones_with_which_all_engines_run(tmp_path: Path) -> None:
+    """128 tokens are more than this model has positions for; a batch of 1 and 3 tokens is tried next."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[batch, tokens] x) => (float[batch, tokens] y)
+        <float[8] positions = {0, 1, 2, 3, 4, 5, 6, 7}, int64[1] zero = {0}, int64[1] one = {1}, int64[1] two = {2}>
+        { s = Shape (x) n = Slice (s, one, two) p = Slice (positions, zero, n) y = Add (x, p) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    done = rewrite("bench", "m.onnx", "--seconds", "0.2", "--json", "b.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "b.json").read_text())["bench"]
+    assert found["sizes"] == {"batch": 1, "tokens": 3}
+    assert set(found["engines"]) == {"rewrite", "onnxruntime"}
+    assert "for batch = 1, tokens = 3; state others with --shape" in done.stdout
 
 
 def test_a_profile_of_a_bundle_and_its_trace(folder: Path) -> None:

@@ -226,7 +226,7 @@ static rewrite_status load_plan(rewrite_program *program, const char *bundle, co
   if (!reader.problem) plan_read(&reader, &program->plan);
   if (!reader.problem && reader.at != reader.end) plan_wrong(&reader, "it has more than a plan");
   for (int i = 0; i < program->plan.versions && !reader.problem; i++)
-    if (*program->plan.version[i].refused) {
+    if (!program->plan.version[i].fails && *program->plan.version[i].refused) {
       status = failed(error, REWRITE_UNSUPPORTED, "%s: the model cannot run without Python: %.800s", bundle,
                       program->plan.version[i].refused);
       goto done;

@@ -65,7 +65,7 @@ typedef struct {
 typedef struct {
   int guards, fails, bases, buffers, shapes, steps;
   plan_guard *guard;
-  const char *refused; /* why it cannot run here; empty if it can */
+  const char *refused; /* why it cannot run here, or fails; empty if it can, or for no known reason */
   int64_t arena;       /* its size; negative: the buffers are placed at run time */
   int *input_base;
   int *output_base;             /* 0: copied from the pointer after the run */

@@ -186,6 +186,8 @@ static rewrite_status find_layout(rewrite_context *context, const layout_t **fou
                  version->guard[g].equal;
       if (holds) chosen = version;
     }
+    if (!job.problem && chosen && chosen->fails && *chosen->refused)
+      return failed(error, REWRITE_INVALID_ARGUMENT, "the sizes of the inputs do not fit together: %s", chosen->refused);
     if (!job.problem && (!chosen || chosen->fails)) job.problem = "the model cannot run on inputs of these sizes";
     if (!job.problem) one = layout_make(&job, chosen);
     if (job.problem) return failed(error, REWRITE_INVALID_ARGUMENT, "%s", job.problem);

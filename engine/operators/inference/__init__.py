@@ -23,8 +23,10 @@ from . import infer_movement as infer_movement
 from . import infer_reductions as infer_reductions
 from . import infer_spatial as infer_spatial
 from . import infer_subgraphs as infer_subgraphs
+from . import operand_sizes as operand_sizes  # fills CHECKS
 from .infer_by_onnx import infer_by_schema
 from .inference_call import (
+    CHECKS,
     MAX_ELEMENTS,
     RULES,
     Call,
@@ -97,11 +99,13 @@ def infer(
         if followed(value, found.dtype):
             known_values[i] = call.with_sizes(value)
             result[i] = TensorType(found.dtype, value.shape) if found.shape is None else found
-    return Inference(tuple(result), tuple(known_values))
+    return Inference(tuple(result), tuple(known_values), required=tuple(call.required))
 
 
 def _types(call: Call) -> Types:
     _check_type_variables(call)
+    if call.op in CHECKS:
+        CHECKS[call.op](call)
     if call.op in RULES:
         return RULES[call.op](call)
     if split_name(call.op)[0] == OWN_DOMAIN:

@@ -64,8 +64,7 @@ def prelu(call: Call) -> Types:
         if len(slope) > len(x):
             raise call.refuse(f"a slope of rank {len(slope)} for data of rank {len(x)}")
         for size, whole in zip(reversed(slope), reversed(x), strict=False):
-            if certainly_differ(size, 1) and certainly_differ(size, whole):
-                raise call.refuse(f"the slope has {size} where the data has {whole}")
+            call.fit(size, whole, "slope")
     return [call.type()]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ir.graph import DType, TensorType
-from ...ir.symbolic import Dim, broadcast_dims, certainly_differ
+from ...ir.symbolic import Dim, broadcast_dims
 from .inference_call import Call, Shape, Types, rule
 
 
@@ -46,8 +46,8 @@ def gemm(call: Call) -> Types:
     if inner is not None and other is not None:
         call.agree(inner, other, "inner dims")
     for size, whole in zip(reversed(c), (columns, rows), strict=False):  # C never enlarges the product
-        if whole is not None and certainly_differ(size, 1) and certainly_differ(size, whole):
-            raise call.refuse(f"C has {size} where the product has {whole}")
+        if whole is not None:
+            call.fit(size, whole, "C")
     if len(c) > 2:
         raise call.refuse(f"C has rank {len(c)}")
     return [TensorType(dtype, tuple(call.fresh() if d is None else d for d in (rows, columns)))]
@@ -78,6 +78,7 @@ def einsum(call: Call) -> Types:
             joined = broadcast_dims(sizes.get(letter, 1), dim)
             if joined is None:
                 raise call.refuse(f"sizes {sizes[letter]} and {dim} for {letter!r}")
+            call.join_shapes((sizes.get(letter, 1),), (dim,))
             sizes[letter] = joined
         if dots:
             ellipsis.append(shape[first:last])

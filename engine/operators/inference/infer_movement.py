@@ -62,6 +62,9 @@ def reshape(call: Call) -> Types:
             raise call.refuse(f"{size} elements do not fit [{', '.join(map(str, target))}]")
         if inferred and known != 0:
             result[holes[0]] = _remaining(shape, used)
+        if None not in result:
+            found = product(d for d in result if d is not None)
+            call.agree(size, found, "numbers of elements")
     _keep_value(call, result)
     return [TensorType(call.dtype(), tuple(call.fresh() if d is None else d for d in result))]
 
@@ -181,6 +184,7 @@ def split(call: Call) -> Types:
     if sizes is not None:
         if len(sizes) != n or certainly_differ(total(sizes), whole):
             raise call.refuse(f"{n} pieces of [{', '.join(map(str, sizes))}] of {whole}")
+        call.agree(total(sizes), whole, "the pieces together")
     elif call.present(1):
         sizes = [call.fresh() for _ in range(n)]
     else:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from ...ir.graph import DType, TensorType
 from ...ir.names import OWN_DOMAIN
-from ...ir.symbolic import Dim, ceildiv, certainly_differ, maximum, minimum
+from ...ir.symbolic import Dim, ceildiv, maximum, minimum
 from .infer_linear import factors
 from .inference_call import RULES, Call, Shape, Types, rule, shape_rule
 
@@ -81,8 +81,8 @@ def _check_bias(call: Call, channels: Dim | None) -> None:
     bias = call.shape(2)
     if bias is not None and len(bias) != 1:
         raise call.refuse(f"a bias of rank {len(bias)}")
-    if bias is not None and channels is not None and certainly_differ(bias[0], channels):
-        raise call.refuse(f"{bias[0]} numbers in the bias for {channels} channels")
+    if bias is not None and channels is not None:
+        call.agree(bias[0], channels, "numbers in the bias")
 
 
 @rule("ConvTranspose")

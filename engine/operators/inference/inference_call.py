@@ -2,7 +2,8 @@
 
 A rule is a function from a `Call` (an operator with what is known of its inputs) to the types of the outputs. It may
 record the contents of small integer outputs in `Call.contents`. Everything a rule says must hold for every run that
-does not fail; what it does not know stays unknown. A call that fails for all inputs raises `IllTyped`.
+does not fail; what it does not know stays unknown. A call that fails for all inputs raises `IllTyped`. What has to hold
+of sizes that are not known yet is recorded in `Call.required`.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from fractions import Fraction
+from itertools import combinations, zip_longest
 
 import numpy as np
 
 from ...ir.graph import Attrs, Constant, DType, TensorType, ValueType
-from ...ir.symbolic import Dim, at_least, broadcast, certainly_differ, growth
+from ...ir.symbolic import Dim, at_least, broadcast, certainly_differ, growth, maximum
 
 MAX_ELEMENTS = 64
 """Maximum number of elements of an integer tensor whose contents are followed."""
@@ -71,13 +73,20 @@ class SymbolicValue:
         return tuple(self.dims[i : i + width] for i in range(0, len(self.dims), max(1, width)))
 
 
+Required = tuple[Dim, str]
+"""A dim that is 0 wherever an operator does not fail, and what it says of the operands."""
+
+
 @dataclass(frozen=True, slots=True)
 class Inference:
-    """Types of all outputs, known contents of each, and the error if the operator fails on all such inputs."""
+    """Types of all outputs, known contents of each, and the error if the operator fails on all such inputs.
+
+    `required` is what sizes have to meet that are not known yet."""
 
     types: tuple[ValueType, ...]
     values: tuple[SymbolicValue | None, ...]
     error: IllTyped | None = None
+    required: tuple[Required, ...] = ()
 
 
 @dataclass(slots=True)
@@ -92,6 +101,7 @@ class Call:
     n_outputs: int
     fresh: Callable[[], Dim]
     contents: dict[int, SymbolicValue | None] = field(default_factory=dict)
+    required: list[Required] = field(default_factory=list)
 
     @property
     def n_inputs(self) -> int:
@@ -221,13 +231,35 @@ class Call:
         joined = broadcast(*known)
         if joined is None:
             raise Misfit(f"{self.op}: cannot broadcast " + " with ".join(f"[{', '.join(map(str, s))}]" for s in known))
+        for column in zip_longest(*map(reversed, known), fillvalue=1):
+            for a, b in combinations([d for d in dict.fromkeys(column) if d != 1], 2):
+                self._require((a - b) * (a - 1) * (b - 1), f"{a} and {b} cannot be broadcast together")
         return joined
 
     def agree(self, a: Dim, b: Dim, what: str) -> Dim:
         """Return the common size of two dims that must be equal, a number if one is; refuses provably unequal ones."""
         if certainly_differ(a, b):
             raise Misfit(f"{self.op}: {what}: {a} is not {b}")
+        self._require(a - b, f"{what}: {a} is not {b}")
         return b if isinstance(b, int) and not isinstance(a, int) else a
+
+    def fit(self, part: Dim, whole: Dim, what: str) -> None:
+        """Demand that a dim is 1 or equal to another, as broadcasting needs; refuses one that provably is neither."""
+        if certainly_differ(part, 1) and certainly_differ(part, whole):
+            raise Misfit(f"{self.op}: {what}: {part} is neither 1 nor {whole}")
+        if part != 1:
+            self._require((part - whole) * (part - 1), f"{what}: {part} is neither 1 nor {whole}")
+
+    def limit(self, part: Dim, whole: Dim, what: str) -> None:
+        """Demand that a dim is not above another; refuses one that provably is."""
+        if at_least(part - whole, 1):
+            raise Misfit(f"{self.op}: {what}: {part} is more than {whole}")
+        if not at_least(whole - part, 0):
+            self._require(maximum(part - whole, 0), f"{what}: {part} is more than {whole}")
+
+    def _require(self, excess: Dim, reason: str) -> None:
+        if excess != 0:
+            self.required.append((excess, reason))
 
     def size_of(self, d: Dim) -> Dim:
         """Return a dim as the size of an output; refuses one that is certainly negative.
@@ -254,6 +286,21 @@ Rule = Callable[[Call], Types]
 ShapeRule = Callable[[Call, Shape], Shape | None]
 RULES: dict[str, Rule] = {}
 """Inference rule of each operator at the working opset."""
+
+
+CHECKS: dict[str, Callable[[Call], None]] = {}
+"""What the sizes of the operands of an operator have to meet besides what its rule asks for."""
+
+
+def check(ops: str) -> Callable[[Callable[[Call], None]], Callable[[Call], None]]:
+    """Register the decorated function as the check of these operators, separated by blanks."""
+
+    def register(function: Callable[[Call], None]) -> Callable[[Call], None]:
+        assert not CHECKS.keys() & ops.split(), ops
+        CHECKS.update(dict.fromkeys(ops.split(), function))
+        return function
+
+    return register
 
 
 def rule(ops: str) -> Callable[[Rule], Rule]:

@@ -139,6 +139,20 @@ def test_sizes_are_computed_as_in_python(tmp_path: Path) -> None:
     found.close()
 
 
+def test_operands_that_do_not_fit_are_refused(tmp_path: Path) -> None:
+    node = Node("Concat", ("x", "y"), ("z",), {"axis": 1}, name="join")
+    x = np.zeros((2, 3), np.float32)
+    shapes = {"x": ("N", 3), "y": ("M", 3)}
+    graph = harness.make_graph([node], {"x": x, "y": x}, outputs=["z"], symbolic_shapes=shapes)
+    path = save([(make_target("native"), compile_graph(graph, threads=1).plan)], tmp_path / "j.rewrite", threads=1)
+    assert add_c(path) == ""
+    found = CProgram(path)
+    assert found.run({"x": x, "y": x})["z"].shape == (2, 6)
+    with pytest.raises(CError, match=r"do not fit together: node 'join' \(Concat\): axis 0: N is not M"):
+        found.run({"x": x, "y": x[:1]})
+    found.close()
+
+
 def test_outputs_of_unknown_rank_are_refused(tmp_path: Path) -> None:
     program = test_shape_versions.compiled(test_shape_versions.squeezed())
     assert add_c(program.save(tmp_path / "v.rewrite")) == "'y' is a tensor of unknown rank or element type"

@@ -27,6 +27,7 @@ def graph(**inputs: tuple[DType, str]) -> Graph:
         (DType.F32, "b s 768", {"b": BATCH, "s": SEQUENCE}),
         (DType.F32, "b 80 t", {"b": BATCH, "t": FRAMES}),
         (DType.F32, "b 12 past 64", {"b": BATCH, "past": SEQUENCE}),
+        (DType.F32, "2 batch 128", {"batch": BATCH}),
         (DType.F32, "1 3 224 224", {}),
         (DType.F32, "b 2*h", {"b": BATCH}),
     ],
