@@ -23,6 +23,7 @@ FILES = (
     "engine/__init__.py", "engine/options.py", "engine/ir/*.py",
     "engine/operators/__init__.py", "engine/operators/schemas.py", "engine/operators/folding/*.py",
     "engine/verification/__init__.py", "engine/verification/random_inputs.py",
+    "engine/cost/__init__.py", "engine/cost/likely_sizes.py",
     "grammar/__init__.py", "grammar/operator_info.py",
     "backend/__init__.py", "backend/ir/*.py", "backend/memory/*.py", "backend/bundle/*.py",
     "backend/runtime/*.py", "backend/runtime/native/*.py", "backend/runtime/native/*.so",
