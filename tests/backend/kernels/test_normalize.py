@@ -148,6 +148,13 @@ def test_lp_normalization() -> None:
     ]
     cases += [unary("LpNormalization", floats(3, 6, 20), p=p, axis=1) for p in (1, 2)]
     cases += [Case([Node("LpNormalization", ("x",), ("y",), {"p": 2})], {"x": zero}, expected={"y": zero})]
+    tiny = np.zeros((3, 20), np.float32)
+    tiny[0, :4], tiny[1, 7] = 2.0**-140, -(2.0**-149)  # the reciprocals of their sums are infinite
+    for p, axis in ((1, -1), (1, 0)):
+        total = np.abs(tiny.astype(np.float64)).sum(axis, keepdims=True)
+        expected = np.divide(tiny, total, out=np.zeros_like(tiny, np.float64), where=total != 0).astype(np.float32)
+        node = Node("LpNormalization", ("x",), ("y",), {"p": p, "axis": axis})
+        cases.append(Case([node], {"x": tiny}, expected={"y": expected}))
     check(cases)
 
 
