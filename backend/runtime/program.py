@@ -27,11 +27,12 @@ from ..ir.kernel import Kernel
 from ..ir.kernel_graph import Control, Fallback, Loop, Measure, ModelPlan, Step
 from ..ir.target import Target
 from ..memory.arena import PlacedBuffer
-from ..memory.buffer_assignment import SCRATCH, Storage, nbytes, shareable
+from ..memory.buffer_assignment import SCRATCH, Storage, assign_buffers, nbytes, shareable
 from .fallback import Runner, run_control
 from .interface import Interface, Port, deliver
 from .link import LAYOUTS, Bound, Launch, Link, LinkedLoop, Position, Run, add_bounded
 from .native import executor as native
+from .row_maps import split_maps, with_maps
 
 if TYPE_CHECKING:
     from ...engine.cost.machine import Machine
@@ -88,6 +89,10 @@ class Program:
                 self._hosts[id(item)] = partial(_control, item, inner(item.bodies, storage.bodies[number]))
         self._versions = inner([version.plan for version in plan.versions], storage.versions)
         self._chosen: dict[tuple[int, ...], Program] = {}
+        self._maps = split_maps(plan)
+        if self._maps is not None:
+            without = self._maps[0]
+            self._without_maps = Program(without, assign_buffers(without), addresses, threads=threads)
 
     def __repr__(self) -> str:
         names = [listed(port.name for port in ports) for ports in (self.inputs, self.outputs)]
@@ -139,6 +144,8 @@ class Program:
 
         Raises UserError for missing or unknown names, for arrays of another dtype, rank or size than declared, and for
         unsuitable arrays in `out`."""
+        if outputs is None and out is None and self._maps is not None:
+            return with_maps(self.plan.outputs, self._without_maps.run(inputs), self._maps[1])
         if outputs is None and out is None and type(inputs) is dict:
             for call in self._calls:
                 found = call.run(inputs)
