@@ -21,6 +21,7 @@ from ...engine.operators.schemas import WORKING_OPSET, find_schema, signature, s
 from ...errors import RewriteError, UserError, naming_packages
 from ...system import installed_onnxruntime
 from ..ir.kernel_graph import HOST_OPERATORS, Control, Fallback, ModelPlan
+from .row_maps import ZIP_MAP, RowMaps
 
 if TYPE_CHECKING:
     from ...grammar.syntax import ast
@@ -35,7 +36,7 @@ def warn_of_fallbacks(found: Mapping[str, int]) -> None:
     if found:
         peer = installed_onnxruntime.is_installed()
         by = "ONNX Runtime where it follows the standard, else by the slow" if peer else "NumPy or the slow"
-        ours = {op: n for op, n in found.items() if op in _OPTIONALS | {_ZIP_MAP}}
+        ours = {op: n for op, n in found.items() if op in _OPTIONALS | {ZIP_MAP}}
         others = {op: n for op, n in found.items() if op not in ours}
         parts = [f"{_names(others)}: run by {by} reference implementation"] * bool(others)
         parts += [f"{_names(ours)}: run in Python"] * bool(ours)
@@ -91,7 +92,7 @@ class Runner:
 
         model = self._model()
         try:
-            if _deviates(node):
+            if _deviates(node) and not self._reference_deviates():
                 return ReferenceEvaluator(model)
             peer, schema = _onnxruntime(model, self.threads), find_schema(node.op)
             if peer is None and schema is not None and schema.since_version == _BF16_ADDED:
@@ -140,8 +141,8 @@ class Runner:
             return [number_range(*(np.asarray(v).reshape(()) for v in values), where=where)]
         if node.op in _OPTIONALS:
             return [_optional(node.op, values[0] if values else None, where)]
-        if node.op == _ZIP_MAP:
-            return [zip_map(node, values[0])]
+        if node.op == ZIP_MAP:
+            return [RowMaps(node)(values[0])]
         if node.op == "SequenceInsert":
             return [_inserted(*values, where=where)]
         if not installed_onnxruntime.is_installed() and (found := _by_numpy(node, values)) is not None:
@@ -235,7 +236,7 @@ def computable(node: Node, types: Mapping[str, ValueType]) -> bool:
     """Return whether a node has an implementation for operands of these types."""
     with contextlib.suppress(UserError):
         return (
-            node.op in (_OPTIONALS | HOST_OPERATORS | {_ZIP_MAP, "SequenceInsert"})
+            node.op in (_OPTIONALS | HOST_OPERATORS | {ZIP_MAP, "SequenceInsert"})
             or Runner(node, types).evaluator is not None
         )
     return False
@@ -263,19 +264,6 @@ def _inserted(sequence: Sequence[Any], value: Any, position: Any = None, *, wher
     found = list(sequence)
     found.insert(at, value)
     return found
-
-
-_ZIP_MAP = "ai.onnx.ml.ZipMap"
-
-
-def zip_map(node: Node, scores: Any) -> list[dict[Any, float]]:
-    """Return ZipMap: for each row of a matrix a map from the class labels, sorted, to its numbers. Raises
-    RewriteError."""
-    labels = node.attrs.get("classlabels_strings") or node.attrs.get("classlabels_int64s") or ()
-    rows = np.atleast_2d(np.asarray(scores)).tolist()
-    if not isinstance(labels, tuple) or any(len(row) != len(labels) for row in rows):
-        raise RewriteError("the rows have other lengths than the list of labels", where=f"node {node.name} ({node.op})")
-    return [dict(sorted(zip(labels, row, strict=True))) for row in rows]
 
 
 def number_range(first: Any, last: Any, step: Any, *, where: str = "") -> Any:

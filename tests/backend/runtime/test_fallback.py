@@ -120,3 +120,13 @@ def test_the_place_of_a_new_member(position: int, expected: list[int]) -> None:
 def test_a_place_outside_a_sequence() -> None:
     with pytest.raises(RewriteError, match="position 2 is outside a sequence of 1"):
         Runner(Node("SequenceInsert", ("s", "x", "i"), ("t",)), {}).run([[np.array(0)], np.array(1), np.array(2)])
+
+
+def test_where_the_reference_takes_lengths_that_are_no_integers() -> None:
+    """7 rows times 0.6 are 4 rows: corners are aligned with these, not with 4.2."""
+    attrs = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+    node = Node("Resize", ("x", "", "s"), ("y",), attrs)
+    types = {"x": TensorType(DType.F32, (1, 1, 7, 2)), "s": TensorType(DType.F32, (4,))}
+    x = np.arange(14, dtype=np.float32).reshape(1, 1, 7, 2)
+    found = Runner(node, types).run([x, np.array([1, 1, 0.6, 1], np.float32)])[0]
+    np.testing.assert_allclose(found[0, 0, :, 0], [0, 4, 8, 12], rtol=1e-6)
