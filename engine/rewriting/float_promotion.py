@@ -220,6 +220,8 @@ class _Scope:
         except IllTyped:
             return None
         for value, kind in zip(node.outputs, found.types, strict=True):
+            if value and not isinstance(self.type(value), TensorType):
+                return None  # members of a sequence have the type that the model states
             if self.half(value) and not (isinstance(kind, TensorType) and kind.dtype is DType.F32):
                 return None
         return attrs

@@ -162,3 +162,14 @@ def test_overflow_shows_where_it_is_asked_for() -> None:
     found = rewrite.compile(model).run({"x": np.array([40000, 1], np.float16)})
     assert found["y"].tolist() == [True, False]
     assert found["z"].tolist() == [2, 2]  # f32 holds 160,000
+
+
+def test_members_of_a_sequence_keep_their_type() -> None:
+    text = """m (float[2,3] x, float16[2,3] z) => (float16[2,3] y) <int64 i = {-2}> {
+        a = Cast<to = 10>(x) s = SequenceConstruct(a, z) y = SequenceAt(s, i) }"""
+    graph = promoted(text)
+    construct = next(node for node in graph.nodes if node.op == "SequenceConstruct")
+    assert {graph.type(v).dtype for v in construct.inputs} == {DType.F16}
+    x, z = np.full((2, 3), 1 / 3, np.float32), np.zeros((2, 3), np.float16)
+    found = rewrite.compile(onnx.parser.parse_model(f"{HEAD} {text}"), threads=1).run({"x": x, "z": z})["y"]
+    np.testing.assert_array_equal(found, x.astype(np.float16))
