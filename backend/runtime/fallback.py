@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...engine.ir.graph import Graph, Node, TensorType, ValueType
+from ...engine.ir.graph import Constant, Graph, Node, TensorType, ValueType
 from ...engine.ir.protos import attribute_to_proto
 from ...engine.operators.schemas import WORKING_OPSET, find_schema, signature, split_name
 from ...errors import RewriteError, UserError, naming_packages
@@ -77,11 +77,17 @@ def _install_hint() -> str:
 class Runner:
     """A node to run, possibly many times, on some threads.
 
-    `types` are those of the plan: ONNX Runtime wants the element types of the inputs. The implementation is loaded by
-    the first run: that takes half a second, and a branch may never be taken."""
+    `types` are those of the plan: ONNX Runtime wants the element types of the inputs. `constants` are inputs that never
+    change, such as weights, which it then prepares once. The implementation is loaded by the first run: that takes half
+    a second, and a branch may never be taken."""
 
-    def __init__(self, node: Node, types: Mapping[str, ValueType], threads: int = 1) -> None:
+    def __init__(
+        self, node: Node, types: Mapping[str, ValueType], threads: int = 1,
+        constants: Mapping[str, Constant] | None = None,
+    ) -> None:  # fmt: skip
         self.node, self.types, self.threads = node, types, threads
+        known = {name: found for name in node.inputs if name and (found := (constants or {}).get(name)) is not None}
+        self.constants = {name: found for name, found in known.items() if found.array.dtype.kind in "biuf"}
 
     @cached_property
     def evaluator(self) -> Any:
@@ -114,6 +120,8 @@ class Runner:
         node = self.node
         inputs = []
         for name in dict.fromkeys(filter(None, node.inputs)):
+            if name in self.constants:
+                continue
             kind = self.types.get(name)
             if isinstance(kind, TensorType) and kind.dtype is not None:
                 inputs.append(onnx.helper.make_tensor_value_info(name, kind.dtype.onnx, None))
@@ -125,7 +133,8 @@ class Runner:
             schema = find_schema(node.op)
             version = schema.since_version if schema is not None else 1
         known = {"": WORKING_OPSET, domain: version or WORKING_OPSET}
-        graph = onnx.helper.make_graph([node_proto(node)], "node", inputs, outputs)
+        weights = [onnx.numpy_helper.from_array(c.array, name) for name, c in self.constants.items()]
+        graph = onnx.helper.make_graph([node_proto(node)], "node", inputs, outputs, weights)
         imports = [onnx.helper.make_opsetid(d, v) for d, v in (opset or known).items()]
         return onnx.helper.make_model(graph, opset_imports=imports)
 
@@ -148,7 +157,8 @@ class Runner:
         if not installed_onnxruntime.is_installed() and (found := _by_numpy(node, values)) is not None:
             return found
         evaluator = self.evaluator
-        feeds = dict(zip(filter(None, node.inputs), values, strict=True))
+        pairs = zip(filter(None, node.inputs), values, strict=True)
+        feeds = {name: value for name, value in pairs if name not in self.constants}
         with np.errstate(all="ignore"):
             try:
                 found = self._run(evaluator, feeds)

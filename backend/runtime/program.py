@@ -84,7 +84,9 @@ class Program:
         self._hosts: dict[int, Callable[[Run], None]] = {}
         for number, item in enumerate(plan.items):
             if isinstance(item, Fallback):
-                self._hosts[id(item)] = partial(_fall_back, item, Runner(item.node, plan.types, self.threads))
+                self._hosts[id(item)] = partial(
+                    _fall_back, item, Runner(item.node, plan.types, self.threads, plan.constants)
+                )
             elif isinstance(item, Control):
                 self._hosts[id(item)] = partial(_control, item, inner(item.bodies, storage.bodies[number]))
         self._versions = inner([version.plan for version in plan.versions], storage.versions)

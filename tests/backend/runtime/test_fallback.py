@@ -10,7 +10,7 @@ from onnx import parser
 from onnx.reference import ReferenceEvaluator
 from rewrite.backend.runtime.fallback import FallbackWarning, Runner
 from rewrite.backend.runtime.program import Program
-from rewrite.engine.ir.graph import DType, Node, TensorType
+from rewrite.engine.ir.graph import Constant, DType, Node, TensorType
 from rewrite.errors import RewriteError, UserError
 from rewrite.system import installed_onnxruntime
 
@@ -130,3 +130,15 @@ def test_where_the_reference_takes_lengths_that_are_no_integers() -> None:
     x = np.arange(14, dtype=np.float32).reshape(1, 1, 7, 2)
     found = Runner(node, types).run([x, np.array([1, 1, 0.6, 1], np.float32)])[0]
     np.testing.assert_allclose(found[0, 0, :, 0], [0, 4, 8, 12], rtol=1e-6)
+
+
+def test_constant_weights_are_part_of_the_implementation() -> None:
+    """ONNX Runtime packs weights when it loads a node, and again in each run where they are operands."""
+    rng = np.random.default_rng(0)
+    w, r = rng.standard_normal((1, 8, 3)).astype(np.float32), rng.standard_normal((1, 8, 2)).astype(np.float32)
+    x = rng.standard_normal((4, 1, 3)).astype(np.float32)
+    types = {name: TensorType(DType.F32, a.shape) for name, a in (("x", x), ("w", w), ("r", r))}
+    node = Node("LSTM", ("x", "w", "r"), ("", "h"), {"hidden_size": 2})
+    runner = Runner(node, types, constants={"w": Constant(w), "r": Constant(r), "other": Constant(x)})
+    assert [value.name for value in runner.evaluator.get_inputs()] == ["x"]
+    np.testing.assert_array_equal(runner.run([x, w, r])[0], Runner(node, types).run([x, w, r])[0])
