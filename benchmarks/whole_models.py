@@ -48,7 +48,7 @@ class Builder:
         self.nodes: list[onnx.NodeProto] = []
         self.constants: list[onnx.TensorProto] = []
 
-    def constant(self, array: Array) -> str:
+    def constant(self, array: Array | np.generic) -> str:
         """Return the name of a constant."""
         name = f"c{len(self.constants)}"
         self.constants.append(numpy_helper.from_array(np.asarray(array), name))
