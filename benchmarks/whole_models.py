@@ -72,7 +72,7 @@ class Builder:
         return str(self.add("Mul", y, self.add("Sigmoid", y))) if act else str(y)
 
     def model(self, inputs: Mapping[str, tuple[int, Sequence[int | str]]], outputs: Sequence[str]) -> onnx.ModelProto:
-        """Return the model; the types of its outputs are inferred by whoever reads it."""
+        """Return the model; the types of its outputs are left to be inferred."""
         declared = [helper.make_tensor_value_info(name, kind, shape) for name, (kind, shape) in inputs.items()]
         results = [onnx.ValueInfoProto(name=name) for name in outputs]
         graph = helper.make_graph(self.nodes, "whole", declared, results, self.constants)
