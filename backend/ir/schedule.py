@@ -85,8 +85,9 @@ class Space:
             changed = {**point, knob.name: self._moved(knob, point.get(knob.name), random)}
             if changed[knob.name] == point.get(knob.name) or random.random() < 0.15:
                 del changed[knob.name]
-            # a knob of an algorithm that is no longer chosen is dropped
-            kept = {k.name: changed[k.name] for k in self.knobs if k.name in changed and k.applies(changed)}
+            # a knob, or a value, of an algorithm that is no longer chosen is dropped
+            applying = (k for k in self.knobs if k.applies(changed))
+            kept = {k.name: changed[k.name] for k in applying if changed.get(k.name) in k.values}
             if kept != point and self.constraint(kept):
                 return kept
         return point
