@@ -140,6 +140,7 @@ def tune(
     numerics: str = "reassoc",
     precision: str = "f32",
     shapes: Mapping[str, int] | None = None,
+    search: str | None = None,
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Tuning:
@@ -152,6 +153,8 @@ def tune(
         seconds: how long to search; compiling and comparing the whole model come on top.
         threads: threads of one run; records hold for this number.
         target: the CPU to tune for, which this one must be.
+        search: how schedules are searched: "guided" (by a learned model), "evolution", "annealing", "tpe", "random" or
+            "grid". By default "guided" where LightGBM is installed, else "evolution".
         seed: of the search. Measurements differ from run to run, and so does what is found.
 
     Returns:
@@ -172,8 +175,9 @@ def tune(
     )
     optimized = optimize_native(as_source(model, args, kwargs, dynamic_shapes), options, progress)
     return tune_optimized(
-        optimized, seconds=seconds, threads=threads, target=target, seed=seed, progress=progress or ignore
-    )
+        optimized, seconds=seconds, threads=threads, target=target, search=search, seed=seed,
+        progress=progress or ignore,
+    )  # fmt: skip
 
 
 def load(bundle: str | PathLike[str], *, threads: int | None = None) -> Program:

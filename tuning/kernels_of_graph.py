@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
+from ..backend.ir.kernel_graph import Step
 from ..backend.ir.lower import Group
 from ..backend.ir.schedule import DEFAULT, Point, Space, Tunable
 from ..backend.ir.target import Target
@@ -12,6 +15,7 @@ from ..backend.planning.group import FusePolicy
 from ..backend.planning.plan import PlanSettings, group, lower
 from ..engine.ir.graph import Graph, TensorType, ValueType
 from ..engine.ir.symbolic import substitute
+from .strategies.loop_features import Features, loop_features
 
 
 @dataclass
@@ -38,16 +42,42 @@ class Fixed:
 
 
 @dataclass(frozen=True)
+class Lowered:
+    """The steps of a kernel at a point: templates with the parameters that they are rendered with."""
+
+    steps: tuple[Step, ...]
+    target: Target
+
+    @cached_property
+    def code(self) -> str:
+        """Hash of the rendered code: equal for points between which nothing differs."""
+        text = "".join(f"{step.kernel.canonical}{step.dims}" for step in self.steps)
+        return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()
+
+    @cached_property
+    def features(self) -> Features:
+        """Features of the loop nest, for models of its time."""
+        return loop_features(self.steps, self.target)
+
+
+@dataclass(frozen=True)
 class TunableKernel:
     """A kernel with a schedule to search: `graph` computes it alone; `nodes` are those of all groups that it computes.
 
-    Each name in `nodes` is that of a node as reports show it."""
+    Each name in `nodes` is that of a node as reports show it. `settings` are those of its plan, without schedules."""
 
     key: str
     label: str
     space: Space
     graph: Graph
     nodes: tuple[tuple[str, ...], ...]
+    settings: PlanSettings
+
+    def lowered(self, point: Point) -> Lowered:
+        """Return what a point renders: some milliseconds of work."""
+        settings = replace(self.settings, schedules=Fixed({self.key: point}))
+        items = lower(group(self.graph, settings)).items
+        return Lowered(tuple(item for item in items if isinstance(item, Step)), self.settings.target)
 
 
 def tunable_kernels(
@@ -56,12 +86,12 @@ def tunable_kernels(
     """Return the distinct kernels of a graph whose schedules can be searched, in order of first use.
 
     Kernels with sizes of run time have none, nor have those that are another kernel when they stand alone."""
-    found = []
-    for key, uses in _collected(graph, policy, target, threads, reassociate).items():
+    found, settings = [], PlanSettings(policy, target, threads, reassociate)
+    for key, uses in _collected(graph, settings).items():
         alone = _graph_of(uses[0].group, graph)
-        if key in _collected(alone, policy, target, threads, reassociate):
+        if key in _collected(alone, settings):
             nodes = tuple(tuple(node.name or node.outputs[0] for node in use.group.nodes) for use in uses)
-            found.append(TunableKernel(key, uses[0].label, uses[0].space, alone, nodes))
+            found.append(TunableKernel(key, uses[0].label, uses[0].space, alone, nodes, settings))
     return found
 
 
@@ -76,11 +106,9 @@ def with_sizes(graph: Graph, sizes: Mapping[str, int]) -> Graph:
     return replace(graph, types={value: fixed(kind) for value, kind in graph.types.items()})
 
 
-def _collected(
-    graph: Graph, policy: FusePolicy, target: Target, threads: int, reassociate: bool
-) -> dict[str, list[Tunable]]:
+def _collected(graph: Graph, settings: PlanSettings) -> dict[str, list[Tunable]]:
     collector = Collector()
-    lower(group(graph, PlanSettings(policy, target, threads, reassociate, schedules=collector)))
+    lower(group(graph, replace(settings, schedules=collector)))
     return collector.found
 
 

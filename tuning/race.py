@@ -103,8 +103,12 @@ class Race:
         self._process.load(0, self._default, self._feeds, _LOADING)
         self._seconds = statistics.median(self._process.time([0], 3, _LOADING)[0])
 
-    def run(self, points: Sequence[Point], stopped: Callable[[], bool] = lambda: False) -> list[Measured]:
-        """Measure points; those that were not compiled before `stopped` are left out."""
+    def run(
+        self, points: Sequence[Point], stopped: Callable[[], bool] = lambda: False, *, rounds: int = 0
+    ) -> list[Measured]:
+        """Measure points; those that were not compiled before `stopped` are left out.
+
+        With `rounds`, all run as often, and none is dropped because it is slow."""
         found: list[Measured] = []
         loaded: dict[int, tuple[Point, float]] = {}
         for point in points:
@@ -121,7 +125,7 @@ class Race:
                 for number in loaded:
                     self._process.load(number, self._folder / f"{number}.rewrite", self._feeds, _LOADING)
         try:
-            found += self._halve(loaded) if loaded else []
+            found += self._halve(loaded, rounds) if loaded else []
         except CandidateDied as died:  # one of them, after it has run once
             found += [Measured(point, math.inf, died.reason, difference) for point, difference in loaded.values()]
             self._start()
@@ -148,15 +152,15 @@ class Race:
             return "error", 0.0
         return ("" if difference <= TOLERANCE else "wrong"), difference
 
-    def _halve(self, loaded: dict[int, tuple[Point, float]]) -> list[Measured]:
+    def _halve(self, loaded: dict[int, tuple[Point, float]], fixed: int) -> list[Measured]:
         ratios: dict[int, list[float]] = {number: [] for number in loaded}
-        racing, rounds = list(loaded), ROUNDS
+        racing, rounds = list(loaded), fixed or ROUNDS
         while racing:
             limit = _LOADING + _SLOWER * self._seconds * rounds * (1 + len(racing))
             times = self._process.time([0, *racing], rounds, limit)
             for number in racing:
                 ratios[number] += [own / base for own, base in zip(times[number], times[0], strict=True)]
-            if len(racing) == 1:
+            if fixed or len(racing) == 1:
                 break
             racing = sorted(racing, key=lambda number: statistics.median(ratios[number]))[: len(racing) // 2]
             rounds *= 2

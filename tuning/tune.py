@@ -1,9 +1,8 @@
-"""Tuning a model: its distinct kernels share a budget of time by their part of the run.
+"""Tuning a model: its distinct kernels share a budget of time by what the next measurements should gain.
 
-The next batch of candidates goes to the kernel that has used least of its share. What is fast for one kernel is tried
-for others of the same templates. A point that beats the default is
-compared again, for longer, and recorded at once: an interrupt loses nothing that was found. At the end both programs
-run interleaved, and a schedule that is slower inside the model than the formulas' is taken back.
+What is fast for one kernel is tried for others of the same templates. A point that beats the default is compared again,
+for longer, and recorded at once: an interrupt loses nothing that was found. At the end both programs run interleaved,
+and a schedule that is slower inside the model than the formulas' is taken back.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import contextlib
 import math
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,17 +21,21 @@ from ..backend.compile_graph import compile_graph
 from ..backend.ir.schedule import Point, describe
 from ..backend.ir.target import Target, parse_targets, runs_here, thread_count
 from ..backend.planning.group import FusePolicy, policy, standard_policy
-from ..backend.schedules.records import Machine, Record, RecordFile, template_version
+from ..backend.schedules.records import Machine, Record, RecordFile, Records, template_version
 from ..engine.cost.likely_sizes import likely_sizes
 from ..engine.verification.random_inputs import assignments, make_inputs
 from ..errors import RewriteError, UserError
 from ..system import scoped
 from ..system.progress import Progress, ignore
 from ..system.short_text import duration, plural
-from .kernels_of_graph import Fixed, TunableKernel, tunable_kernels, with_sizes
+from .budget import Arm, next_arm
+from .kernels_of_graph import Fixed, Lowered, TunableKernel, tunable_kernels, with_sizes
 from .measuring_process import MeasuringProcess, Steps
 from .race import Measured, Race
-from .search import Evolution
+from .strategies.choice import checked_name, make_sampler
+from .strategies.learned import Ranking
+from .strategies.loop_features import Features
+from .strategies.search import Search, point_key
 
 if TYPE_CHECKING:
     from ..engine.optimizer import NativeOnly, Optimized
@@ -43,6 +46,8 @@ PATIENCE = 6
 """Batches without a better point after which a kernel is left alone."""
 IN_A_ROW = 2
 """Batches of a kernel in a row: after a change of the kernel its default is loaded again."""
+LEARNED = 200
+"""Measurements of a recorded kernel that a learned model sees at most, the latest ones."""
 LEAST_SHARE = 0.002
 """Kernels with a smaller part of the run are not tuned."""
 _MODEL_ROUNDS, _MODEL_SECONDS = 15, 600.0
@@ -80,6 +85,9 @@ class Tuning:
         share: part of the untuned run that these kernels take.
         seconds: how long the search took.
         interrupted: whether it was stopped before the budget was used.
+        search: name of the strategy.
+        history: seconds since the search began, points tried by then, and the gain of the whole model that the records
+            promised.
     """
 
     kernels: tuple[TunedKernel, ...]
@@ -88,6 +96,8 @@ class Tuning:
     share: float
     seconds: float
     interrupted: bool = False
+    search: str = ""
+    history: tuple[tuple[float, int, float], ...] = ()
 
     @property
     def gain(self) -> float:
@@ -106,15 +116,22 @@ class _Work:
 
     kernel: TunableKernel
     share: float
-    strategy: Evolution
+    arm: Arm
     best: Point = field(default_factory=dict)
     record: Record | None = None  # the latest one, of this or an earlier search
     tried: list[tuple[Point, float | str]] = field(default_factory=list)  # since that record
     refuted: set[str] = field(default_factory=set)  # points that lost the longer comparison
     ratios: dict[str, tuple[float, Point]] = field(default_factory=dict)
-    spent: float = 0.0
     idle: int = 0  # batches since the last better point
     race: Race | None = None
+    lowered_at: dict[Hashable, Lowered] = field(default_factory=dict)
+    search: Search = field(init=False)
+
+    def lowered(self, point: Point) -> Lowered:
+        """Return what a point renders, from memory if it was asked for before."""
+        if (key := point_key(point)) not in self.lowered_at:
+            self.lowered_at[key] = self.kernel.lowered(point)
+        return self.lowered_at[key]
 
     @property
     def measured(self) -> int:
@@ -128,6 +145,7 @@ def tune_optimized(
     seconds: float,
     threads: int | None = None,
     target: str = "native",
+    search: str | None = None,
     seed: int = 0,
     progress: Progress = ignore,
     records: RecordFile | None = None,
@@ -135,15 +153,16 @@ def tune_optimized(
     """Search schedules for the kernels of an optimized model for about `seconds`, and record those that are faster.
 
     Compiling and comparing the whole model come on top. An interrupt ends the search; what was found by then is
-    recorded and returned. A later search goes on from the records.
+    recorded and returned. A later search goes on from the records. `search` is one of `strategies.choice.NAMES`.
 
     Raises UserError if this CPU cannot run the target, if no kernel has fixed sizes, if the model does not run on
-    random inputs, or without a C compiler."""
+    random inputs, for an unknown search or one whose library is absent, or without a C compiler."""
+    name = checked_name(search)
     [kind] = parse_targets(target)[:1]
     if "," in target or not runs_here(kind):
         raise UserError(f"this CPU cannot run kernels for {target!r}", hint="Tune for one target that runs here.")
     with scoped.directory("tune") as folder, _cores(thread_count(threads)) as measured_on:
-        tuner = _Tuner(optimized, kind, target, thread_count(threads), folder, records or RecordFile(), progress)
+        tuner = _Tuner(optimized, kind, target, thread_count(threads), folder, records or RecordFile(), progress, name)
         with MeasuringProcess(measured_on, 0) as process:
             return tuner.run(process, measured_on, seconds, seed)
 
@@ -171,7 +190,7 @@ class _Tuner:
 
     def __init__(
         self, optimized: NativeOnly | Optimized, kind: Target, target: str, threads: int, folder: Path,
-        file: RecordFile, progress: Progress,
+        file: RecordFile, progress: Progress, search: str,
     ) -> None:  # fmt: skip
         options = optimized.options
         self._graph, self._kind, self._target, self._threads = optimized.native, kind, target, threads
@@ -179,6 +198,8 @@ class _Tuner:
         self._library = optimized.library if options.rules or not options.std_rules else None
         self._folder, self._file, self._progress = folder, file, progress
         self._machine = Machine.of(kind)
+        self._search_name = search
+        self._history: list[tuple[float, int, float]] = []
 
     def run(self, process: MeasuringProcess, cores: Sequence[int], seconds: float, seed: int) -> Tuning:
         """Search for about `seconds`."""
@@ -207,7 +228,8 @@ class _Tuner:
         else:
             result = self._confirm(works, process, inside, feeds)
         rows = [_row(work, inside) for work in sorted(works, key=lambda work: -work.share)]
-        return Tuning(tuple(rows), *result, sum(work.share for work in works), spent, interrupted)
+        share = sum(work.share for work in works)
+        return Tuning(tuple(rows), *result, share, spent, interrupted, self._search_name, tuple(self._history))
 
     def _why_none(self, fusing: FusePolicy) -> str:
         """Return what to do about a model without a schedule: fix free sizes, if kernels have schedules then."""
@@ -243,9 +265,13 @@ class _Tuner:
 
     def _works(self, kernels: Sequence[TunableKernel], inside: Steps, seed: int) -> list[_Work]:
         """Return the kernels that take a part of the run, with what earlier searches found."""
-        records = self._file.read().schedules(self._kind)
+        file = self._file.read()
+        records = file.schedules(self._kind)
         total = sum(inside.values()) or 1.0
         works = []
+        ranking = Ranking() if self._search_name == "guided" else None
+        if ranking is not None:
+            _learn(ranking, kernels, file)
         for kernel in kernels:
             share = sum(inside.get(nodes, 0.0) for nodes in kernel.nodes) / total
             if share < LEAST_SHARE:
@@ -253,21 +279,39 @@ class _Tuner:
             earlier = records.by_key(kernel.key, kernel.space) if records else None
             tried = earlier.tried if earlier else ()
             known = [(point, ratio if isinstance(ratio, float) else math.inf) for point, ratio in tried]
-            strategy = Evolution(kernel.space, f"{seed} {kernel.key}", known)
             best = dict(earlier.point) if earlier and kernel.space.accepts(earlier.point) else {}
-            works.append(_Work(kernel, share, strategy, best, earlier))
+            work = _Work(kernel, share, Arm(share, kernel.space.templates), best, earlier)
+            work.arm.best, work.arm.batches = 1 / _gain(work), len(tried) // BATCH
+            work.search = self._search_of(work, known, ranking, seed)
+            works.append(work)
         for work in works:
             _suggest(work, works)
         return works
+
+    def _search_of(
+        self, work: _Work, known: Sequence[tuple[Point, float]], ranking: Ranking | None, seed: int
+    ) -> Search:
+        space, key = work.kernel.space, work.kernel.key
+
+        def features(point: Point) -> Features:
+            return work.lowered(point).features
+
+        def code(point: Point) -> str:
+            return work.lowered(point).code
+
+        sampler = make_sampler(
+            self._search_name, space, f"{seed} {key}", ranking=ranking, kernel=key, features=features
+        )
+        return Search(space, sampler, known, code=code)
 
     def _search(self, works: list[_Work], process: MeasuringProcess, end: float) -> None:
         budget = end - time.monotonic()
         active: _Work | None = None
         while time.monotonic() < end:
-            waiting = [work for work in works if work.idle < PATIENCE]
+            waiting = [number for number, work in enumerate(works) if work.idle < PATIENCE]
             if not waiting:
                 return
-            work = min(waiting, key=lambda w: (w.spent / w.share, -w.share))
+            work = works[next_arm([work.arm for work in works], waiting)]
             left = end - time.monotonic()
             faster = f"{sum(bool(w.best) for w in works)} of {plural(len(works), 'kernel')}"
             facts = {"done": f"{budget - left:.0f}", "total": f"{budget:.0f} s", "faster": faster}
@@ -282,7 +326,10 @@ class _Tuner:
                 if time.monotonic() >= end or work.idle >= PATIENCE:
                     break
                 self._batch(work, works, end)
-            work.spent += time.monotonic() - begun
+            work.arm.ran(1 / _gain(work), time.monotonic() - begun)
+            saved = sum(work.share * (1 - 1 / _gain(work)) for work in works)
+            tried = sum(work.measured for work in works)
+            self._history.append((round(time.monotonic() - end + budget, 1), tried, round(1 / (1 - saved), 4)))
 
     def _race(self, work: _Work, process: MeasuringProcess) -> Race:
         folder = self._folder / work.kernel.key
@@ -296,7 +343,7 @@ class _Tuner:
     def _batch(self, work: _Work, works: Sequence[_Work], end: float) -> None:
         """Measure the next points of a kernel, and record the best if it beats what is recorded."""
         assert work.race is not None
-        points = work.strategy.propose(BATCH)
+        points = work.search.propose(BATCH)
         work.idle += 1
         if not points:
             work.idle = PATIENCE
@@ -315,7 +362,7 @@ class _Tuner:
             if found is None:
                 continue
             comparison, difference = found
-            work.strategy.observe(point, comparison.ratio)
+            work.search.observe(point, comparison.ratio)
             if comparison.wins and comparison.ratio < before:
                 work.best, work.idle, before = dict(point), 0, comparison.ratio
                 times = (comparison.default * 1e6, comparison.default * comparison.ratio * 1e6)
@@ -323,7 +370,7 @@ class _Tuner:
                 _suggest(work, works)
 
     def _observe(self, work: _Work, measured: Measured) -> None:
-        work.strategy.observe(measured.point, measured.ratio)
+        work.search.observe(measured.point, measured.ratio)
         work.tried.append((measured.point, measured.outcome or round(measured.ratio, 4)))
         if not measured.outcome:
             work.ratios[describe(measured.point)] = measured.ratio, measured.point
@@ -349,6 +396,7 @@ class _Tuner:
             noise=round(noise, 4),
             difference=difference,
             tried=tuple(work.tried),
+            features=tuple(work.lowered(point).features for point, _ in work.tried),
         )
         self._file.append([fresh])
         work.record = fresh.after(work.record)
@@ -383,11 +431,23 @@ class _Tuner:
         raise AssertionError
 
 
+def _learn(ranking: Ranking, kernels: Sequence[TunableKernel], file: Records) -> None:
+    """Add what was measured of other kernels of the same templates, on this and on other machines."""
+    own, templates = {kernel.key for kernel in kernels}, {kernel.space.templates for kernel in kernels}
+    names = {",".join(found) for found in templates}
+    for record in file.latest.values():
+        if record.key in own or record.templates.partition("@")[0] not in names:
+            continue
+        pairs = zip(record.tried, record.features_of_tried, strict=True)
+        for (_, ratio), features in [pair for pair in pairs if pair[1]][-LEARNED:]:
+            ranking.add(record.key, features, ratio if isinstance(ratio, float) else math.inf)
+
+
 def _suggest(winner: _Work, works: Sequence[_Work]) -> None:
     """Suggest the best point of a kernel for the others of the same templates."""
     for work in works:
         if work is not winner and winner.best and work.kernel.space.templates == winner.kernel.space.templates:
-            work.strategy.suggest(winner.best)
+            work.search.suggest(winner.best)
 
 
 def _sum(times: Steps, nodes: Sequence[tuple[str, ...]]) -> float:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from ...errors import UserError
 from ...system import hardware, ownership
@@ -65,6 +66,7 @@ class Record:
         noise: standard deviation of the ratio of the times of two copies of the default.
         difference: largest difference of the results, relative to the largest result.
         tried: every point that was measured, with its time relative to the default, or what became of it.
+        features: numbers that describe the loop nest of each point in `tried`, for learned models; empty if unknown.
     """
 
     machine: Machine
@@ -78,6 +80,7 @@ class Record:
     noise: float
     difference: float
     tried: tuple[tuple[Point, float | str], ...] = ()
+    features: tuple[Mapping[str, float], ...] = ()
 
     @property
     def holder(self) -> tuple[Machine, str]:
@@ -88,11 +91,23 @@ class Record:
         """Return this record with the measurements of an earlier one of the same kernel and templates."""
         if earlier is None or earlier.templates != self.templates:
             return self
-        return replace(self, tried=(*earlier.tried, *self.tried))
+        known = self.features or earlier.features
+        features = (*earlier.features_of_tried, *self.features_of_tried) if known else ()
+        return replace(self, tried=(*earlier.tried, *self.tried), features=features)
+
+    @property
+    def features_of_tried(self) -> tuple[Mapping[str, float], ...]:
+        """`features`, with an empty one for each point if they are unknown."""
+        return self.features or ({},) * len(self.tried)
 
     def line(self) -> str:
         """Return the record as a line of the file."""
-        return json.dumps({"format": FORMAT, **asdict(self)}, separators=(",", ":")) + "\n"
+        data = {"format": FORMAT, **asdict(self)}
+        del data["features"]
+        if names := sorted({name for features in self.features for name in features}):
+            data["features"] = names
+            data["values"] = [[features.get(name) for name in names] for features in self.features]
+        return json.dumps(data, separators=(",", ":")) + "\n"
 
     @classmethod
     def parse(cls, line: str) -> Record | None:
@@ -117,6 +132,9 @@ class Record:
                 raise ValueError("a measurement is not a pair")
             outcome = entry[1] if entry[1] in _FAILURES else _number(entry[1], "a measurement")
             tried.append((_point(entry[0]), outcome))
+        described = tuple(_features(data))
+        if described and len(described) != len(tried):
+            raise ValueError("not as many features as measurements")
         return cls(
             machine=machine,
             threads=int(_number(data.get("threads"), "threads")),
@@ -129,6 +147,7 @@ class Record:
             noise=_number(data.get("noise"), "noise"),
             difference=_number(data.get("difference"), "difference"),
             tried=tuple(tried),
+            features=described,
         )
 
 
@@ -142,6 +161,18 @@ def _number(value: object, name: str) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value) or value < 0:
         raise ValueError(f"{name} is not a number")
     return float(value)
+
+
+def _features(data: Mapping[str, Any]) -> Iterator[Mapping[str, float]]:
+    """Yield the features of each point: columns by name, and a row of values for each, null for an absent one."""
+    names = [_text(name, "a feature") for name in data.get("features") or ()]
+    for row in data.get("values") or ():
+        if not isinstance(row, list) or len(row) != len(names):
+            raise ValueError("features are not a table")
+        for value in row:
+            if value is not None and (isinstance(value, bool) or not isinstance(value, int | float)):
+                raise ValueError("a feature is not a number")
+        yield {name: float(value) for name, value in zip(names, row, strict=True) if value is not None}
 
 
 def _point(value: object) -> Point:

@@ -44,6 +44,15 @@ def command(
     shape: Shape = [],  # noqa: B006 - Typer copies it
     target: Target = "native",
     precision: Precision = "f32",
+    search: Annotated[
+        str | None,
+        Option(
+            metavar="NAME",
+            help="guided (by a learned model), evolution, annealing, tpe, random or grid. "
+            "Default: guided where LightGBM is installed, else evolution.",
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[int, Option(metavar="N", min=0, help="Seed of the search.")] = 0,
     export: Annotated[
         Path | None, Option("--export", metavar="FILE", help="Write the records; - is standard output.")
@@ -71,7 +80,9 @@ def command(
         return
     if export or imported or prune:
         raise UserError("--export, --import and --prune are for records, without a model")
-    seconds = parse_duration(budget, "--budget")
+    from ...tuning.strategies.choice import checked_name
+
+    seconds, search = parse_duration(budget, "--budget"), checked_name(search)
     existing_model(model)
     writable(json_file)
     with Stages() as stages:
@@ -83,8 +94,9 @@ def command(
         options = rules.options(shapes=shapes, precision=precision, isa=isa, mapped=True)
         optimized = optimize_native(model, options, stages)
         found = tune_optimized(
-            optimized, seconds=seconds, threads=threads, target=target, seed=seed, progress=stages, records=file
-        )
+            optimized, seconds=seconds, threads=threads, target=target, search=search, seed=seed, progress=stages,
+            records=file,
+        )  # fmt: skip
     if json_file is not None:
         write_json(_as_json(found, model), json_file)
     if str(json_file) != "-":
@@ -124,7 +136,8 @@ def _as_json(found: Tuning, model: Path) -> dict[str, Any]:
     ]  # fmt: skip
     tuning = {
         "untuned_s": found.untuned, "tuned_s": found.tuned, "share": found.share, "search_s": found.seconds,
-        "interrupted": found.interrupted, "kernels": kernels,
+        "interrupted": found.interrupted, "search": found.search, "kernels": kernels,
+        "history": [{"seconds": at, "tried": tried, "gain": gain} for at, tried, gain in found.history],
     }  # fmt: skip
     return {"schema": SCHEMA, "model": str(model), "tuning": tuning}
 

@@ -22,6 +22,7 @@ from rewrite.errors import UserError
 from rewrite.tuning import tune
 from rewrite.tuning.kernels_of_graph import tunable_kernels
 from rewrite.tuning.race import Comparison
+from rewrite.tuning.strategies.learned import Ranking
 
 MODEL = """
 <ir_version: 10, opset_import: ["" : 21]>
@@ -123,6 +124,28 @@ def test_a_schedule_that_is_slower_inside_the_model_is_taken_back(
     found = rewrite.tune(path, seconds=8, threads=1)
     assert all(row.point == {} and row.gain == 1.0 for row in found.kernels)
     assert all(record.point == {} for record in RecordFile().read().latest.values())
+
+
+def test_records_of_other_kernels_teach_the_learned_model(tmp_path: Path) -> None:
+    pytest.importorskip("lightgbm")
+    path = model(tmp_path / "m.onnx")
+    first = rewrite.tune(path, seconds=8, threads=1, search="guided")
+    assert first.search == "guided"
+    assert first.history[-1][1] == sum(row.measured for row in first.kernels)
+    other = optimize(model(tmp_path / "other.onnx", MODEL.replace("60", "35")), Options()).native
+    kernels = tunable_kernels(other, standard_policy(), detect(), 1, True)
+    ranking, file = Ranking(), RecordFile().read()
+    tune._learn(ranking, kernels, file)
+    assert ranking.count == sum(len(record.tried) for record in file.latest.values()) > 0
+    own = tunable_kernels(optimize(path, Options()).native, standard_policy(), detect(), 1, True)
+    again = Ranking()
+    tune._learn(again, own, file)  # its own measurements come from the searches
+    assert again.count == 0
+
+
+def test_an_unknown_search_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="there is no search 'magic'"):
+        rewrite.tune(model(tmp_path / "m.onnx"), seconds=1, search="magic")
 
 
 def test_an_interrupt_keeps_what_was_found(tmp_path: Path) -> None:

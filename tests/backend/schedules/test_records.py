@@ -62,6 +62,35 @@ def test_the_last_record_of_a_kernel_holds_and_measurements_add_up(file: RecordF
     assert len(found.tried) == 3
 
 
+def test_features_of_measurements_come_back_in_one_table(file: RecordFile) -> None:
+    described = replace(record(), features=({"m": 3.0, "tiles.mr": 4.0}, {"m": 3.0, "panel": 0.25}))
+    file.append([described])
+    assert list(file.read().latest.values()) == [described]
+    line = json.loads(file.path.read_text())
+    assert line["features"] == ["m", "panel", "tiles.mr"]
+    assert line["values"] == [[3.0, None, 4.0], [3.0, 0.25, None]]
+    file.append([record()])  # by a version that knew no features
+    [found] = file.read().latest.values()
+    assert found.features == (*described.features, {}, {})
+    assert len(found.tried) == 4
+
+
+@pytest.mark.parametrize(
+    ("damage", "problem"),
+    [
+        ({"features": ["m"], "values": [[1.0]]}, "not as many features as measurements"),
+        ({"features": ["m"], "values": [[1.0], [1.0, 2.0]]}, "features are not a table"),
+        ({"features": ["m"], "values": [["x"], [1.0]]}, "a feature is not a number"),
+        ({"features": [3], "values": []}, "a feature is not a text"),
+    ],
+)
+def test_damaged_features_are_reported(file: RecordFile, damage: dict[str, object], problem: str) -> None:
+    file.append([record()])
+    file.path.write_text(json.dumps({**json.loads(file.path.read_text()), **damage}) + "\n")
+    with pytest.warns(UserWarning, match=problem):
+        assert point_of(file) == DEFAULT
+
+
 def test_the_digest_changes_with_the_records(file: RecordFile) -> None:
     digests = [file.read().digest]
     for near in (0, 8):
