@@ -141,6 +141,8 @@ def tune(
     precision: str = "f32",
     shapes: Mapping[str, int] | None = None,
     search: str | None = None,
+    workers: int = 0,
+    scheduler: str = "",
     seed: int = 0,
     progress: Progress | None = None,
 ) -> Tuning:
@@ -155,6 +157,8 @@ def tune(
         target: the CPU to tune for, which this one must be.
         search: how schedules are searched: "guided" (by a learned model), "evolution", "annealing", "tpe", "random" or
             "grid". By default "guided" where LightGBM is installed, else "evolution".
+        workers: build candidates in as many local processes (extra `tune`); a script must then be safe to import.
+        scheduler: address of a Dask scheduler (`tcp://host:port`) whose workers build candidates instead.
         seed: of the search. Measurements differ from run to run, and so does what is found.
 
     Returns:
@@ -175,8 +179,8 @@ def tune(
     )
     optimized = optimize_native(as_source(model, args, kwargs, dynamic_shapes), options, progress)
     return tune_optimized(
-        optimized, seconds=seconds, threads=threads, target=target, search=search, seed=seed,
-        progress=progress or ignore,
+        optimized, seconds=seconds, threads=threads, target=target, search=search, workers=workers,
+        scheduler=scheduler, seed=seed, progress=progress or ignore,
     )  # fmt: skip
 
 

@@ -8,22 +8,22 @@ Optimization", 2016). The best is compared with two copies of the default; the r
 
 from __future__ import annotations
 
+import contextlib
 import math
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from ..backend.bundle.save_bundle import save
-from ..backend.compile_graph import compile_graph
 from ..backend.ir.schedule import DEFAULT, Point
 from ..errors import RewriteError
 from ..grammar.library.load import Library
-from .kernels_of_graph import Fixed, TunableKernel
+from .build_pool import BuildJob, BuildPool, unpack
+from .kernels_of_graph import TunableKernel
 from .measuring_process import CandidateDied, MeasuringProcess, Sample
 
 TOLERANCE = 1e-4
@@ -80,23 +80,33 @@ class Race:
         target: str,
         reassociate: bool,
         library: Library | None,
+        pool: BuildPool | None = None,
     ) -> None:
-        self._kernel, self._process, self._folder, self._feeds = kernel, process, folder, feeds
-        self._threads = threads
-        cache = folder.parent / "cache"
-        self._compile = partial(
-            compile_graph, kernel.graph, threads=threads, target=target, cache_dir=cache, reassociate=reassociate,
-            library=library,
-        )  # fmt: skip
-        self._save = partial(save, threads=threads, cache_dir=cache)
+        """Build the default and load it; `pool` builds the candidates of `run`, this process without one."""
+        self._process, self._folder, self._feeds = process, folder, feeds
+        self._job, self._pool = BuildJob(kernel.key, kernel.graph, threads, target, reassociate, library), pool
         self._default = self._build(DEFAULT, 0)
         self._count = 0
         self._seconds = 1.0
         self._start()
 
     def _build(self, point: Point, number: int) -> Path:
-        program = self._compile(schedules=lambda target: Fixed({self._kernel.key: point}))
-        return self._save(program.variants, self._folder / f"{number}.rewrite")
+        return self._job.build(point, self._folder / f"{number}.rewrite", self._folder.parent / "cache")
+
+    def _built(self, points: Sequence[Point]) -> Iterator[Callable[[int], Path]]:
+        """Yield for each point what makes its bundle with a number. Raises RewriteError if the compiler rejects it."""
+        if self._pool is None:
+            for point in points:
+                yield partial(self._build, point)
+            return
+        with contextlib.closing(self._pool.built(self._job, points)) as archives:
+            for point, found in zip(points, archives, strict=True):
+                yield partial(self._build, point) if found is None else partial(self._received, found)
+
+    def _received(self, found: bytes | RewriteError, number: int) -> Path:
+        if isinstance(found, RewriteError):
+            raise found
+        return unpack(found, self._folder / f"{number}.rewrite")
 
     def _start(self) -> None:
         """Load the default schedule, as the first candidate of a process or of a kernel."""
@@ -111,11 +121,11 @@ class Race:
         With `rounds`, all run as often, and none is dropped because it is slow."""
         found: list[Measured] = []
         loaded: dict[int, tuple[Point, float]] = {}
-        for point in points:
+        for point, build in zip(points, self._built(points), strict=True):
             if stopped():
                 break
             self._count += 1
-            failed, difference = self._load(point, self._count)
+            failed, difference = self._load(self._count, build)
             if failed:
                 found.append(Measured(point, math.inf, failed, difference))
             else:
@@ -141,10 +151,10 @@ class Race:
             if bundle != self._default:
                 shutil.rmtree(bundle, ignore_errors=True)
 
-    def _load(self, point: Point, number: int) -> tuple[str, float]:
-        """Compile a point and run it once; return what is wrong with it, and the difference of its results."""
+    def _load(self, number: int, build: Callable[[int], Path]) -> tuple[str, float]:
+        """Build a candidate and run it once; return what is wrong with it, and the difference of its results."""
         try:
-            bundle = self._build(point, number)
+            bundle = build(number)
             difference = self._process.load(number, bundle, self._feeds, _LOADING + _SLOWER * self._seconds)
         except CandidateDied as died:
             return died.reason, 0.0
@@ -176,7 +186,7 @@ class Race:
         of a kernel by more than a schedule does. None if the point fails now."""
         self._count += 2
         own, again = self._count - 1, self._count
-        failed, difference = self._load(point, own)
+        failed, difference = self._load(own, partial(self._build, point))
         if failed:
             if not self._process.is_running:
                 self._start()

@@ -29,6 +29,7 @@ from ..system import scoped
 from ..system.progress import Progress, ignore
 from ..system.short_text import duration, plural
 from .budget import Arm, next_arm
+from .build_pool import BuildPool, build_pool
 from .kernels_of_graph import Fixed, Lowered, TunableKernel, tunable_kernels, with_sizes
 from .measuring_process import MeasuringProcess, Steps
 from .race import Measured, Race
@@ -146,6 +147,8 @@ def tune_optimized(
     threads: int | None = None,
     target: str = "native",
     search: str | None = None,
+    workers: int = 0,
+    scheduler: str = "",
     seed: int = 0,
     progress: Progress = ignore,
     records: RecordFile | None = None,
@@ -154,17 +157,19 @@ def tune_optimized(
 
     Compiling and comparing the whole model come on top. An interrupt ends the search; what was found by then is
     recorded and returned. A later search goes on from the records. `search` is one of `strategies.choice.NAMES`.
+    Candidates are built by `workers` local processes, or by those of a `scheduler` (see `build_pool`).
 
     Raises UserError if this CPU cannot run the target, if no kernel has fixed sizes, if the model does not run on
-    random inputs, for an unknown search or one whose library is absent, or without a C compiler."""
+    random inputs, for an unknown search or one whose library is absent, if a pool cannot be used, or without a C
+    compiler."""
     name = checked_name(search)
     [kind] = parse_targets(target)[:1]
     if "," in target or not runs_here(kind):
         raise UserError(f"this CPU cannot run kernels for {target!r}", hint="Tune for one target that runs here.")
     with scoped.directory("tune") as folder, _cores(thread_count(threads)) as measured_on:
         tuner = _Tuner(optimized, kind, target, thread_count(threads), folder, records or RecordFile(), progress, name)
-        with MeasuringProcess(measured_on, 0) as process:
-            return tuner.run(process, measured_on, seconds, seed)
+        with build_pool(target, workers, scheduler) as pool, MeasuringProcess(measured_on, 0) as process:
+            return tuner.run(process, measured_on, seconds, seed, pool)
 
 
 @contextlib.contextmanager
@@ -199,10 +204,14 @@ class _Tuner:
         self._folder, self._file, self._progress = folder, file, progress
         self._machine = Machine.of(kind)
         self._search_name = search
+        self._pool: BuildPool | None = None
         self._history: list[tuple[float, int, float]] = []
 
-    def run(self, process: MeasuringProcess, cores: Sequence[int], seconds: float, seed: int) -> Tuning:
+    def run(
+        self, process: MeasuringProcess, cores: Sequence[int], seconds: float, seed: int, pool: BuildPool | None
+    ) -> Tuning:
         """Search for about `seconds`."""
+        self._pool = pool
         self._progress("compile", {})
         fusing = policy(self._library) if self._library is not None else standard_policy()
         kernels = tunable_kernels(self._graph, fusing, self._kind, self._threads, self._reassociate)
@@ -337,13 +346,13 @@ class _Tuner:
         feeds = make_inputs(work.kernel.graph, {})
         return Race(
             work.kernel, process, folder, feeds, threads=self._threads, target=self._target,
-            reassociate=self._reassociate, library=self._library,
+            reassociate=self._reassociate, library=self._library, pool=self._pool,
         )  # fmt: skip
 
     def _batch(self, work: _Work, works: Sequence[_Work], end: float) -> None:
         """Measure the next points of a kernel, and record the best if it beats what is recorded."""
         assert work.race is not None
-        points = work.search.propose(BATCH)
+        points = work.search.propose(BATCH if self._pool is None else BATCH * -(-len(self._pool) // BATCH))
         work.idle += 1
         if not points:
             work.idle = PATIENCE

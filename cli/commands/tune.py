@@ -53,6 +53,12 @@ def command(
             show_default=False,
         ),
     ] = None,
+    workers: Annotated[
+        int, Option(metavar="N", min=0, help="Build candidates in N processes; measurements stay in one.")
+    ] = 0,
+    scheduler: Annotated[
+        str | None, Option(metavar="ADDRESS", help="Build on the workers of a Dask scheduler: tcp://host:port.")
+    ] = None,
     seed: Annotated[int, Option(metavar="N", min=0, help="Seed of the search.")] = 0,
     export: Annotated[
         Path | None, Option("--export", metavar="FILE", help="Write the records; - is standard output.")
@@ -83,6 +89,8 @@ def command(
     from ...tuning.strategies.choice import checked_name
 
     seconds, search = parse_duration(budget, "--budget"), checked_name(search)
+    if workers and scheduler:
+        raise UserError("--workers starts processes here, --scheduler uses those of a scheduler", hint="Name one.")
     existing_model(model)
     writable(json_file)
     with Stages() as stages:
@@ -94,8 +102,8 @@ def command(
         options = rules.options(shapes=shapes, precision=precision, isa=isa, mapped=True)
         optimized = optimize_native(model, options, stages)
         found = tune_optimized(
-            optimized, seconds=seconds, threads=threads, target=target, search=search, seed=seed, progress=stages,
-            records=file,
+            optimized, seconds=seconds, threads=threads, target=target, search=search, workers=workers,
+            scheduler=scheduler or "", seed=seed, progress=stages, records=file,
         )  # fmt: skip
     if json_file is not None:
         write_json(_as_json(found, model), json_file)

@@ -90,6 +90,8 @@ tune._Tuner._batch = announced
         (["m.onnx", "--budget", "soon"], "--budget takes a duration of at least a second, not 'soon'"),
         (["m.onnx", "--budget", "0s"], "--budget takes a duration"),
         (["m.onnx", "--budget", "nan"], "--budget takes a duration"),
+        (["m.onnx", "--search", "magic"], "there is no search 'magic'"),
+        (["m.onnx", "--workers", "2", "--scheduler", "tcp://127.0.0.1:9"], "--scheduler uses those of a scheduler"),
         (["missing.onnx"], "no such file"),
         (["--import", "missing.jsonl"], "the records cannot be read"),
         (["--import", "m.onnx"], "the records cannot be read"),
