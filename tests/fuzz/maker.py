@@ -228,6 +228,12 @@ class Maker:
         while operands and not operands[-1]:
             operands.pop()
         given = {k: v for k, v in attributes.items() if v is not None}
+        if "Pool" in op and str(given.get("auto_pad", "")).startswith("SAME"):
+            kernel = given["kernel_shape"]
+            ones = [1] * len(kernel)
+            sizes = zip(kernel, given.get("dilations") or ones, given.get("strides") or ones, strict=True)
+            if any(stride > (k - 1) * dilation + 1 for k, dilation, stride in sizes):
+                raise Invalid("padding may be below zero, and only some implementations then leave it out")
         made = [self.name() if w else "" for w in wanted]
         node = helper.make_node(op, operands, made, name=f"n_{next(filter(None, made))}", domain=domain, **given)
         read = dict.fromkeys(n for n in (*operands, *reads) if n)
