@@ -35,7 +35,7 @@ TABULATED = 1024
 def lower_pool(group: Group, ctx: Context) -> list[Step] | None:
     """MaxPool and AveragePool over one to three spatial dims, NCHW and NHWC; MaxPool in int8 too.
 
-    MaxPool with indices is a group of its own."""
+    MaxPool with indices is a group of its own, and NCHW."""
     node = group.node
     nhwc, largest = node.domain == OWN_DOMAIN, "MaxPool" in node.op
     x, out = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
@@ -43,7 +43,7 @@ def lower_pool(group: Group, ctx: Context) -> list[Step] | None:
     if window is None or x.shape is None or out.shape is None:
         return None
     if any(node.outputs[1:]):
-        return _pool_with_indices(group, window, x, ctx)
+        return None if nhwc else _pool_with_indices(group, window, x, ctx)
     channels = x.shape[-1 if nhwc else 1]
     if not isinstance(channels, int) or (nhwc and not channels):
         return None
