@@ -229,7 +229,7 @@ def _loops_of(kernel: Kernel) -> list[tuple[str, int, int]]:
     if kernel.template == "dot":
         return [(f"_{kernel.params['rows']}", 0, 0)]
     if tiles is None:
-        return [(r"(_\d+x\d+|)", 0, 0)]
+        return [(r"(_\d+x\d+|_inner|)", 0, 0)]
     if kernel.template.startswith("conv_nhwc"):
         return [(f"_{tiles['mr']}", tiles["mr"], tiles["nv"])]
     loops_ = [(f"_{tiles['mr']}x{tiles['nv']}", tiles["mr"], tiles["nv"])]

@@ -20,11 +20,15 @@ from ...ir.schedule import Knob, Space
 from ..gemm.epilogue import Axes, of_group
 from ..registry import lowering
 from ..scheduling import schedule
-from .depthwise_pool_nhwc import fits_table, plane_step_nhwc
+from .depthwise_pool_nhwc import fits_table, pieces, plane_step_nhwc
 from .problem import SMALL_PLANES, PlaneProblem, Window, known, window_of
 
 UNROLLED = 50
 """Largest window, in elements, that is unrolled."""
+BAND = 32
+"""Rows that are computed before the next columns where extents are known at run time only, approximately."""
+LARGEST_BAND = 256
+"""Largest number of such rows: the addresses of their lines are on the stack."""
 CODE = 200
 """Approximate limit of the multiply-adds of an unrolled tile."""
 TABULATED = 1024
@@ -125,7 +129,9 @@ def _pool_with_indices(group: Group, window: Window, x: TensorType, ctx: Context
 
 
 def plane_step(problem: PlaneProblem, ctx: Context) -> Step:
-    """Return the step of the `depthwise_pool` kernel, NCHW."""
+    """Return the step of the `depthwise_pool` kernel, NCHW, or of `depthwise_rows` where that one can read in place."""
+    if problem.kind == "depthwise" and problem.window.stride[2] == 1 and ctx.target.isa in ("avx512", "avx2"):
+        return _rows_step(problem, ctx)
     window, lanes, size = problem.window, ctx.target.lanes, ctx.target.element_bytes
     _, height, width = window.outputs
     point = schedule(problem.group, ctx, problem.label, problem.describe, partial(plane_space, problem))
@@ -167,6 +173,50 @@ def plane_step(problem: PlaneProblem, ctx: Context) -> Step:
     return problem.launch(kernel, problem.inputs, extents, serial_below(problem.work, SMALL_PLANES), scratch=scratch)
 
 
+def _rows_step(problem: PlaneProblem, ctx: Context) -> Step:
+    """Return the step of the `depthwise_rows` kernel."""
+    window, target = problem.window, ctx.target
+    _, height, width = window.outputs
+    point = schedule(problem.group, ctx, problem.label, problem.describe, partial(rows_space, problem))
+    rows = int(point.get("rows", _rows_of_tile(height, window, target.registers)))
+    band = rows * int(point.get("tiles", BAND // rows))
+    if "tiles" not in point and isinstance(height, int) and isinstance(width, int):
+        fits = target.l1 // 2 // (target.element_bytes * max(1, width) * window.kernel[0] * window.stride[1])
+        band = max(1, min(fits, LARGEST_BAND) // rows) * rows
+    if isinstance(height, int):
+        band = max(1, min(height, band))
+    extents = Extents()
+    scratch = ceildiv((window.inputs[2] + target.lanes) * target.element_bytes, 64) * 64
+    params = {
+        "images": extents(window.images),
+        "channels": problem.channels,
+        "multiple": problem.multiple,
+        "g": window.params(problem.channels, extents),
+        "rows": pieces(height, rows),
+        "band": band,
+        "rolled": window.taps > UNROLLED // 2,
+        "scratch": extents(scratch),
+        "epilogue": problem.epilogue.params(extents),
+    }
+    work = serial_below(problem.work, SMALL_PLANES)
+    return problem.launch(Kernel("depthwise_rows", params), problem.inputs, extents, work, scratch=scratch)
+
+
+def _rows_of_tile(height: Dim, window: Window, registers: int) -> int:
+    """Return the rows of a tile: they share each input and weight, and leave few rows over."""
+    taps, (_, kh, kw), down = window.taps, window.kernel, window.stride[1]
+
+    def cycles(rows: int) -> float:
+        inputs = len({i * down + h * window.dilation[1] for i in range(rows) for h in range(kh)}) * kw
+        return max(rows, 4) * taps / 2 + (1.5 * inputs + taps) / 4 + 1.5 * rows + 4 if rows else 0.0
+
+    most = 8 if registers >= 32 else 6
+    if not isinstance(height, int):
+        return 4
+    fits = range(1, max(1, min(most, height)) + 1)
+    return min(fits, key=lambda r: (height // r * cycles(r) + cycles(height % r), r))
+
+
 def plane_space(problem: PlaneProblem) -> Space:
     """Return the schedules of a window over planes, NCHW.
 
@@ -176,6 +226,15 @@ def plane_space(problem: PlaneProblem) -> Space:
     return Space(
         ("depthwise_pool",), (Knob("rows", tuple(rows)), Knob("tiles", (1, 2, 4, 8, 16)), Knob("ahead", (1, 2, 4, 8)))
     )
+
+
+def rows_space(problem: PlaneProblem) -> Space:
+    """Return the schedules of a depthwise convolution that reads its image in place.
+
+    `rows`: those of a tile; `tiles`: how many a band has."""
+    height = known(problem.window.outputs[1]) or 1
+    rows = tuple(r for r in range(1, 9) if r <= height)
+    return Space(("depthwise_rows",), (Knob("rows", rows), Knob("tiles", (1, 2, 4, 8, 16))))
 
 
 def _floats(window: Window, band: int, ld: Dim) -> Dim:

@@ -32,6 +32,8 @@ UNROLLED = 16
 """Largest window, in elements, that is unrolled as a whole; of a larger one, each line is."""
 CODE, CODE_LINE = 260, 420
 """Approximate limits of the multiply-adds of an unrolled tile, and of one line of the filter in a tile."""
+LINES = 8
+"""Most lines of a filter that are unrolled where vectors of channels follow: the end of their loop is mispredicted."""
 WIDEST, LARGEST = 128, 4096
 """Largest window, in columns and in elements: each line is unrolled, and all addresses are tabulated."""
 TABLE = 16 << 10
@@ -128,6 +130,7 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
     most = max(1, min(int(point.get("most", 64)), TABLE // (8 * slots))) if outer else 1
     most = copied.tiles if copied else most
     scratch = -(-(reserved * 4 + most * slots * 8) // 64) * 64
+    lines = window.kernel[0] * window.kernel[1]
     extents = Extents()
     params: dict[str, Any] = {
         "images": extents(window.images),
@@ -143,6 +146,7 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
         "columns": pieces(window.outputs[2], tile.columns),
         "overlap": [not isinstance(n, int) for n in window.outputs[1:]],
         "rolled": tile.rolled,
+        "unrolled_lines": tile.rolled and not outer and grouping.pick == "all" and lines <= LINES,
         "outer": outer,
         "copied": asdict(copied) if copied else False,
         "most": most,

@@ -9,7 +9,7 @@ image, channels x pixels. An `Epilogue` is the pointwise program of a group's el
 from __future__ import annotations
 
 from collections.abc import Container, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -56,6 +56,7 @@ class Epilogue:
     Attributes:
         elementwise: the operands laid out as the output is, of the same element type.
         c: C type of the output's elements.
+        addend: whether x gets the first operand, a bias, added before the statements; sums may begin with it instead.
     """
 
     operands: tuple[Operand, ...]
@@ -64,6 +65,7 @@ class Epilogue:
     output: str
     elementwise: tuple[int, ...] = ()
     c: str = "real"
+    addend: bool = False
 
     def params(self, extents: Extents) -> dict[str, Any]:
         """Return the template parameters: the text, and the operands' strides as C expressions (columns: 0 or 1)."""
@@ -71,8 +73,9 @@ class Epilogue:
         for o in self.operands:
             b, m, n = o.strides
             operands.append({"b": extents(b), "m": extents(m), "n": int(n)} | ({"type": o.type} if o.type else {}))
-        heavy = len(self.lines) > HEAVY
-        return {"operands": operands, "lines": list(self.lines), "result": self.result, "heavy": heavy}
+        heavy = len(self.lines) + self.addend > HEAVY
+        found = {"operands": operands, "lines": list(self.lines), "result": self.result, "heavy": heavy}
+        return found | ({"addend": True} if self.addend else {})
 
     @property
     def is_half(self) -> bool:
@@ -175,11 +178,13 @@ def of_group(
         if not vectorizable(program, half=half) or any(o.dtype not in dtypes for o in program.inputs):
             return None
         start = "x" if scale == 1.0 else f"x * {vector(scale)}"
+        plain = scale == 1.0 and addend is not None and addend[2] == 1.0
         for value, kind, factor in filter(None, (addend, (residual, ctx.type(residual), 1.0) if residual else None)):
             name = builder.operand(value, kind, dtypes)
-            start = f"{start} + {name}" if factor == 1.0 else f"{start} + {name} * {vector(factor)}"
+            if not plain or name != "e0":
+                start = f"{start} + {name}" if factor == 1.0 else f"{start} + {name} * {vector(factor)}"
         lines = [] if start == "x" else [f"const vf y = {start};"]
-        return builder.apply(program, "y" if lines else "x", lines, dtypes)
+        return replace(builder.apply(program, "y" if lines else "x", lines, dtypes), addend=plain)
     except Unsupported:
         return None
 

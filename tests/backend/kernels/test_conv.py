@@ -110,6 +110,7 @@ def test_conv_with_dims_of_run_time() -> None:
             conv((n, 16, h, w), (20, 16, 3, 3), pads=(1, 1, 1, 1), strides=(2, 2), symbolic=ANY_SIZE),
             conv((n, 16, h, w), (20, 16, 1, 1), symbolic=ANY_SIZE),
             conv((n, 16, h, w), (16, 1, 3, 3), "Relu", pads=(1, 1, 1, 1), strides=(2, 2), group=16, symbolic=ANY_SIZE),
+            conv((n, 16, h, w), (16, 1, 5, 3), "Relu", pads=(2, 1, 2, 1), group=16, symbolic=ANY_SIZE),
             conv((n, 16, h, w), (16, 8, 2, 2), strides=(2, 2), op="ConvTranspose", symbolic=ANY_SIZE),
         ]
     check(cases)
@@ -141,8 +142,25 @@ def test_depthwise() -> None:
             conv((1, 6, 40), (6, 1, 4), pads=(1, 2), strides=(3,), group=6),
             conv((1, 3, 112, 112), (3, 1, 3, 3), "Sigmoid", pads=(1, 1, 1, 1), group=3),
             conv((1, 3, 1, 1), (3, 1, 3, 3), pads=(1, 1, 1, 1), group=3),
+            conv((1, 3, 11, 70), (3, 1, 3, 3), group=3, bias=False),
+            conv((1, 3, 9, 40), (3, 1, 3, 3), pads=(1, 0, 2, 5), dilations=(2, 3), group=3, residual=(8, 39)),
+            conv((1, 3, 9, 5), (3, 1, 3, 9), pads=(1, 4, 1, 4), group=3, residual=(3, 1, 1)),
+            conv((1, 2, 300, 2), (2, 1, 3, 1), pads=(1, 0, 1, 0), group=2),
+            conv((1, 2, 4, 6, 33), (4, 1, 3, 3, 3), "Relu", pads=(1, 1, 1, 1, 1, 1), strides=(2, 1, 1), group=2),
         ]
     )
+
+
+def test_weights_of_padding_do_not_touch_what_lies_around() -> None:
+    """A row begins and ends in lanes of the padding: infinities of the rows beside it do not get there."""
+    nodes = [Node("Conv", ("x", "w"), ("y",), {"pads": (1, 1, 1, 1), "group": 2})]
+    x = floats(1, 2, 6, 20)
+    x[0, 0, 2] = np.inf
+    ones = {"w": np.ones((2, 1, 3, 3), np.float32)}
+    found = harness.run(harness.make_graph(nodes, {"x": x}, constants=ones), {"x": x})["y"]
+    assert np.isinf(found[0, 0, 1:4]).all()
+    assert np.isfinite(found[0, 0, [0, 4, 5]]).all()
+    assert np.isfinite(found[0, 1]).all()
 
 
 def test_conv_transpose() -> None:

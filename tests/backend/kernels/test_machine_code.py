@@ -80,12 +80,14 @@ def test_winograd_transforms_store_results_only(measured: Measured) -> None:
 
 
 def test_depthwise_filters_load_each_vector_once(measured: Measured) -> None:
-    """A tile of R rows loads (R + 2) x 3 vectors, and uses each for all rows that read it."""
+    """A tile of R rows loads (R + 2) x 3 vectors, and uses each for all rows that read it, as it does a weight."""
     for loop, counts in measured:
         if loop.label == "depthwise":
-            rows = loop.kernel.params["rows"]
+            in_place = loop.kernel.template == "depthwise_rows"
+            rows = loop.kernel.params["rows"][0] if in_place else loop.kernel.params["rows"]
             assert counts.products == 9 * rows
             assert counts.loads == 3 * (rows + 2)
+            assert not in_place or counts.broadcasts == 9
 
 
 def test_dot_products_load_each_vector_once(measured: Measured) -> None:
