@@ -25,6 +25,10 @@ from .problem import SMALL_PLANES, PlaneProblem, Window, known, window_of
 
 UNROLLED = 50
 """Largest window, in elements, that is unrolled."""
+MASKED = ("avx512", "avx2")
+"""Vector extensions whose loads can leave out lanes."""
+FEW_ROWS = 4
+"""Images of fewer rows, such as signals, are copied: masks are prepared for each vector of columns."""
 BAND = 32
 """Rows that are computed before the next columns where extents are known at run time only, approximately."""
 LARGEST_BAND = 256
@@ -130,7 +134,7 @@ def _pool_with_indices(group: Group, window: Window, x: TensorType, ctx: Context
 
 def plane_step(problem: PlaneProblem, ctx: Context) -> Step:
     """Return the step of the `depthwise_pool` kernel, NCHW, or of `depthwise_rows` where that one can read in place."""
-    if problem.kind == "depthwise" and problem.window.stride[2] == 1 and ctx.target.isa in ("avx512", "avx2"):
+    if _in_place(problem, ctx):
         return _rows_step(problem, ctx)
     window, lanes, size = problem.window, ctx.target.lanes, ctx.target.element_bytes
     _, height, width = window.outputs
@@ -171,6 +175,13 @@ def plane_step(problem: PlaneProblem, ctx: Context) -> Step:
     }
     kernel = Kernel("depthwise_pool", params)
     return problem.launch(kernel, problem.inputs, extents, serial_below(problem.work, SMALL_PLANES), scratch=scratch)
+
+
+def _in_place(problem: PlaneProblem, ctx: Context) -> bool:
+    """Whether `depthwise_rows` computes this: it needs masked loads, and several rows to share what it prepares."""
+    height = problem.window.outputs[1]
+    high = not isinstance(height, int) or height >= FEW_ROWS
+    return high and problem.kind == "depthwise" and problem.window.stride[2] == 1 and ctx.target.isa in MASKED
 
 
 def _rows_step(problem: PlaneProblem, ctx: Context) -> Step:
