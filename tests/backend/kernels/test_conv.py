@@ -11,6 +11,7 @@ import onnx
 import onnx.parser
 import pytest
 import rewrite
+from rewrite.benchmarks import harness
 from rewrite.engine.ir.graph import Node
 from rewrite.engine.operators.reference_runtime import onnx_runtime
 
