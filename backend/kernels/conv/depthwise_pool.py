@@ -33,6 +33,8 @@ BAND = 32
 """Rows that are computed before the next columns where extents are known at run time only, approximately."""
 LARGEST_BAND = 256
 """Largest number of such rows: the addresses of their lines are on the stack."""
+LARGEST_LINES = 8192
+"""Largest number of these addresses."""
 CODE = 200
 """Approximate limit of the multiply-adds of an unrolled tile."""
 TABULATED = 1024
@@ -179,9 +181,12 @@ def plane_step(problem: PlaneProblem, ctx: Context) -> Step:
 
 def _in_place(problem: PlaneProblem, ctx: Context) -> bool:
     """Whether `depthwise_rows` computes this: it needs masked loads, and several rows to share what it prepares."""
-    height = problem.window.outputs[1]
+    window = problem.window
+    height = window.outputs[1]
     high = not isinstance(height, int) or height >= FEW_ROWS
-    return high and problem.kind == "depthwise" and problem.window.stride[2] == 1 and ctx.target.isa in MASKED
+    lines = window.kernel[0] * (LARGEST_BAND * window.stride[1] + window.kernel[1] * window.dilation[1])
+    fits = high and window.stride[2] == 1 and lines <= LARGEST_LINES
+    return fits and problem.kind == "depthwise" and ctx.target.isa in MASKED
 
 
 def _rows_step(problem: PlaneProblem, ctx: Context) -> Step:

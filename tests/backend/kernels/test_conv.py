@@ -11,6 +11,7 @@ import onnx
 import onnx.parser
 import pytest
 import rewrite
+from rewrite.backend.compile_graph import compile_graph
 from rewrite.benchmarks import harness
 from rewrite.engine.ir.graph import Node
 from rewrite.engine.operators.reference_runtime import onnx_runtime
@@ -150,6 +151,18 @@ def test_depthwise() -> None:
             conv((1, 2, 4, 6, 33), (4, 1, 3, 3, 3), "Relu", pads=(1, 1, 1, 1, 1, 1), strides=(2, 1, 1), group=2),
         ]
     )
+
+
+def test_the_stack_does_not_grow_with_strides_and_dilations() -> None:
+    """The addresses of the lines under a band are on the stack, if they are few."""
+    near = conv((1, 2, 9, 40), (2, 1, 3, 3), pads=(9, 1, 9, 1), dilations=(9, 1), group=2)
+    far = conv((1, 2, 9, 40), (2, 1, 3, 3), pads=(9000, 1, 9000, 1), dilations=(9000, 1), group=2)
+    found = []
+    for one in (near, far):
+        graph = harness.make_graph(list(one.nodes), one.inputs, constants=one.constants)
+        found += [kernel.template for kernel in compile_graph(graph, threads=1, target="avx2").plan.kernels]
+    assert found == ["depthwise_rows", "depthwise_pool"]
+    check([near, far])
 
 
 def test_weights_of_padding_do_not_touch_what_lies_around() -> None:
