@@ -74,6 +74,10 @@ def _install_hint() -> str:
     return "ONNX Runtime may have it: pip install onnx-rewrite[verify]. "
 
 
+_MOST_WEIGHTS = 1 << 30
+"""Bytes of constants from which they are inputs of a node's model: protobuf's library writes no more than 2 GiB."""
+
+
 class Runner:
     """A node to run, possibly many times, on some threads.
 
@@ -87,7 +91,8 @@ class Runner:
     ) -> None:  # fmt: skip
         self.node, self.types, self.threads = node, types, threads
         known = {name: found for name in node.inputs if name and (found := (constants or {}).get(name)) is not None}
-        self.constants = {name: found for name, found in known.items() if found.array.dtype.kind in "biuf"}
+        kept = {name: found for name, found in known.items() if found.array.dtype.kind in "biuf"}
+        self.constants = kept if sum(found.nbytes for found in kept.values()) < _MOST_WEIGHTS else {}
 
     @cached_property
     def evaluator(self) -> Any:
