@@ -19,7 +19,6 @@ import argparse
 import itertools
 import json
 import math
-import pickle
 import random
 import statistics
 import tempfile
@@ -52,7 +51,7 @@ BATCH, ROUNDS = 60, 16
 
 
 def thinned(space: Space, values: int) -> Space:
-    """Return a space with at most so many values of each knob, evenly chosen; four times as many register tiles."""
+    """Return a space with at most `values` values of each knob, four times as many of `tile`, evenly chosen."""
 
     def chosen(knob: Knob) -> tuple[Value, ...]:
         most = values * (4 if knob.name == "tile" else 1)
@@ -175,16 +174,13 @@ class Recorded:
 
 
 def recorded(file: Path, most: int) -> list[Recorded]:
-    """Return the kernels of a file that were measured to the end; what their points render is kept beside the file."""
+    """Return the kernels of a file that were measured to the end."""
     entries = [json.loads(line) for line in file.read_text().splitlines()]
-    kept = file.with_suffix(".lowered")
-    found: dict[str, Recorded] = pickle.loads(kept.read_bytes()) if kept.exists() else {}
+    found: dict[tuple[str, str], Recorded] = {}  # by target and label: models share kernels
     for name, target in dict.fromkeys((entry["model"], entry["target"]) for entry in entries):
         labels = {e["kernel"] for e in entries if (e["model"], e["target"]) == (name, target)}
-        if all(f"{target} {label}" in found for label in labels):
-            continue
         for kernel in kernels_of(name, target):
-            if kernel.label not in labels or f"{target} {kernel.label}" in found:
+            if kernel.label not in labels or (target, kernel.label) in found:
                 continue
             own = [e for e in entries if (e["model"], e["target"], e["kernel"]) == (name, target, kernel.label)]
             kernel, codes = small_enough(kernel, most)
@@ -196,8 +192,7 @@ def recorded(file: Path, most: int) -> list[Recorded]:
                 continue
             one = Recorded.of(kernel, ratios)
             allowed = frozenset(one.lowered)
-            found[f"{target} {kernel.label}"] = replace(one, space=replace(one.space, constraint=Among(allowed)))
-            kept.write_bytes(pickle.dumps(found))
+            found[target, kernel.label] = replace(one, space=replace(one.space, constraint=Among(allowed)))
     return list(found.values())
 
 

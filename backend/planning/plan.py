@@ -16,7 +16,7 @@ from ...engine.ir.names import OWN_DOMAIN
 from ...engine.ir.symbolic import Dim
 from ...engine.operators.inference import countable
 from ...engine.operators.schemas import find_schema
-from ...engine.operators.size_requirements import distinct, named
+from ...engine.operators.size_requirements import distinct, named, needed_nodes
 from ...engine.operators.type_inference import FreshSymbols, TypeEnvironment, complete_type
 from ...engine.rewriting.definition_expansion import definition_graph
 from ..ir.dataflow import extents_of, is_dense, kinds_of, needed, plain_symbols, pruned, writes
@@ -210,13 +210,8 @@ def _close_body(body: Graph, around: Graph) -> tuple[Graph, tuple[str, ...]]:
 
 def _without_dead(graph: Graph) -> Graph:
     """Return the graph without nodes whose results are unused."""
-    wanted = set(graph.outputs)
-    live = []
-    for node in reversed(graph.nodes):
-        if wanted & set(node.outputs):
-            live.append(node)
-            wanted.update(node.reads())
-    return replace(graph, nodes=live[::-1], types=dict(graph.types))
+    wanted = needed_nodes(graph)
+    return replace(graph, nodes=[node for node in graph.nodes if id(node) in wanted], types=dict(graph.types))
 
 
 def _contents(graph: Graph) -> tuple[dict[str, tuple[Dim, ...]], bool, tuple[Requirement, ...]]:
@@ -232,7 +227,7 @@ def _contents(graph: Graph) -> tuple[dict[str, tuple[Dim, ...]], bool, tuple[Req
 
     fails, required = False, list(graph.requirements)
     for node in graph.nodes:
-        found = known.infer(node)
+        found = known.infer(node, requirements=True)
         required += named(node, found.required)
         if found.error is None:
             known.record(node, found, complete)

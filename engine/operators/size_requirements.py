@@ -21,7 +21,7 @@ def size_requirements(graph: Graph) -> tuple[Requirement, ...]:
     found: list[Requirement] = []
     for node in graph.nodes:
         if id(node) in wanted:
-            inferred = known.infer(node)
+            inferred = known.infer(node, requirements=True)
             known.record(node, inferred, lambda value, kind: types.get(value, kind))
             found += named(node, inferred.required)
     return distinct(r for r in found if symbols(r.excess) <= given)

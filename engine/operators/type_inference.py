@@ -31,10 +31,11 @@ class TypeEnvironment:
         found = self.types.get(value)
         return found if isinstance(found, TensorType) else TensorType()
 
-    def infer(self, node: Node) -> Inference:
+    def infer(self, node: Node, *, requirements: bool = False) -> Inference:
         """Infer what is known of a node's outputs; all unknown, with the `error`, for a node that always fails.
 
-        Such a node may stand in a branch that is never taken, so this is not an error of the graph."""
+        Such a node may stand in a branch that is never taken, so this is not an error of the graph. With `requirements`
+        the result has what sizes have to meet that are not known yet."""
         try:
             return infer(
                 node.op,
@@ -44,6 +45,7 @@ class TypeEnvironment:
                 len(node.outputs),
                 constants=[self.constants.get(name) for name in node.inputs],
                 fresh=self.fresh,
+                requirements=requirements,
             )
         except IllTyped as error:
             return Inference((TensorType(),) * len(node.outputs), (None,) * len(node.outputs), error)

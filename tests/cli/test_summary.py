@@ -70,6 +70,17 @@ def test_json_has_the_same(result: dict[str, Any], folder: Path) -> None:
     assert 0 < measured["without_kernel"] <= 1
 
 
+def test_free_sizes_are_likely_ones_when_a_run_is_timed(tmp_path: Path) -> None:
+    """Verification draws small sizes, which say little about a service."""
+    text = """<ir_version: 8, opset_import: ["": 17]> g (float[batch, tokens, 8] x) => (float[batch, tokens, 8] y)
+        { y = Softmax<axis: int = 1> (x) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "m.onnx")
+    done = rewrite("m.onnx", "--json", "m.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert json.loads((tmp_path / "m.json").read_text())["measured"]["sizes"] == {"batch": 1, "tokens": 128}
+    assert "for batch = 1, tokens = 128" in done.stdout
+
+
 def test_without_verification_the_time_is_predicted(folder: Path) -> None:
     done = rewrite("m.onnx", "--no-verify", "--emit", "onnx", "-o", "n.onnx", "--json", "n.json", cwd=folder)
     assert done.returncode == 0, done.stderr

@@ -59,7 +59,7 @@ class TreeParzen:
                 yield self._space.sample(self._random)
 
     def _parameters(self, point: dict[str, Value]) -> Iterator[tuple[str, Knob]]:
-        """Yield the names of the parameters of a point, which grows meanwhile, and their knobs."""
+        """Yield each knob that applies to a point, with the name of its parameter. The caller sets knobs in between."""
         for number, knob in enumerate(self._space.knobs):
             if knob.values and knob.applies(point) and knob.name not in point:
                 yield f"{number} {knob.name}", knob

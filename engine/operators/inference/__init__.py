@@ -77,12 +77,14 @@ def infer(
     *,
     constants: Sequence[Constant | None] = (),
     fresh: Callable[[], Dim] | None = None,
+    requirements: bool = False,
 ) -> Inference:
     """Infer a type for each output of an operator, all unknown for an unknown operator, and the known contents.
 
     `attrs` have their defaults filled in (`schemas.normalize_attrs`). `types` are those of the inputs, None for an
     absent one. Of their known contents `values` and their `constants` there may be fewer. `fresh` returns a symbol for
-    a dim of which nothing is known, by default `_u1`, `_u2`, … from 1 in each call.
+    a dim of which nothing is known, by default `_u1`, `_u2`, … from 1 in each call. With `requirements` the result has
+    what sizes have to meet that are not known yet.
 
     Raises `IllTyped` if the operator fails on all inputs of these types."""
     n = len(types)
@@ -90,6 +92,7 @@ def infer(
     padded = [*values, *[None] * n][:n]
     contents = [v or (None if c is None else contents_of(c)) for v, c in zip(padded, known, strict=True)]
     call = Call(op, attrs, types, contents, known, n_outputs, fresh or fresh_dims("_u"))
+    call.required = [] if requirements else None
     result = [*_types(call), *[TensorType()] * n_outputs][:n_outputs]
     known_values: list[SymbolicValue | None] = [None] * n_outputs
     for i, found in enumerate(result):
@@ -99,7 +102,7 @@ def infer(
         if followed(value, found.dtype):
             known_values[i] = call.with_sizes(value)
             result[i] = TensorType(found.dtype, value.shape) if found.shape is None else found
-    return Inference(tuple(result), tuple(known_values), required=tuple(call.required))
+    return Inference(tuple(result), tuple(known_values), required=tuple(call.required or ()))
 
 
 def _types(call: Call) -> Types:

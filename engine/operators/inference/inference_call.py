@@ -3,7 +3,7 @@
 A rule is a function from a `Call` (an operator with what is known of its inputs) to the types of the outputs. It may
 record the contents of small integer outputs in `Call.contents`. Everything a rule says must hold for every run that
 does not fail; what it does not know stays unknown. A call that fails for all inputs raises `IllTyped`. What has to hold
-of sizes that are not known yet is recorded in `Call.required`.
+of sizes that are not known yet is recorded in `Call.required`, for callers that ask for it.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ Required = tuple[Dim, str]
 class Inference:
     """Types of all outputs, known contents of each, and the error if the operator fails on all such inputs.
 
-    `required` is what sizes have to meet that are not known yet."""
+    `required` is what sizes have to meet that are not known yet, if that was asked for."""
 
     types: tuple[ValueType, ...]
     values: tuple[SymbolicValue | None, ...]
@@ -101,7 +101,7 @@ class Call:
     n_outputs: int
     fresh: Callable[[], Dim]
     contents: dict[int, SymbolicValue | None] = field(default_factory=dict)
-    required: list[Required] = field(default_factory=list)
+    required: list[Required] | None = None
 
     @property
     def n_inputs(self) -> int:
@@ -231,35 +231,34 @@ class Call:
         joined = broadcast(*known)
         if joined is None:
             raise Misfit(f"{self.op}: cannot broadcast " + " with ".join(f"[{', '.join(map(str, s))}]" for s in known))
-        for column in zip_longest(*map(reversed, known), fillvalue=1):
-            for a, b in combinations([d for d in dict.fromkeys(column) if d != 1], 2):
-                self._require((a - b) * (a - 1) * (b - 1), f"{a} and {b} cannot be broadcast together")
+        if self.required is not None:
+            for column in zip_longest(*map(reversed, known), fillvalue=1):
+                for a, b in combinations([d for d in dict.fromkeys(column) if d != 1], 2):
+                    reason = f"{a} and {b} cannot be broadcast together"
+                    self.required.append(((a - b) * (a - 1) * (b - 1), reason))
         return joined
 
     def agree(self, a: Dim, b: Dim, what: str) -> Dim:
         """Return the common size of two dims that must be equal, a number if one is; refuses provably unequal ones."""
         if certainly_differ(a, b):
             raise Misfit(f"{self.op}: {what}: {a} is not {b}")
-        self._require(a - b, f"{what}: {a} is not {b}")
+        if self.required is not None and a != b:
+            self.required.append((a - b, f"{what}: {a} is not {b}"))
         return b if isinstance(b, int) and not isinstance(a, int) else a
 
     def fit(self, part: Dim, whole: Dim, what: str) -> None:
         """Demand that a dim is 1 or equal to another, as broadcasting needs; refuses one that provably is neither."""
         if certainly_differ(part, 1) and certainly_differ(part, whole):
             raise Misfit(f"{self.op}: {what}: {part} is neither 1 nor {whole}")
-        if part != 1:
-            self._require((part - whole) * (part - 1), f"{what}: {part} is neither 1 nor {whole}")
+        if self.required is not None and part not in (1, whole):
+            self.required.append(((part - whole) * (part - 1), f"{what}: {part} is neither 1 nor {whole}"))
 
     def limit(self, part: Dim, whole: Dim, what: str) -> None:
         """Demand that a dim is not above another; refuses one that provably is."""
         if at_least(part - whole, 1):
             raise Misfit(f"{self.op}: {what}: {part} is more than {whole}")
-        if not at_least(whole - part, 0):
-            self._require(maximum(part - whole, 0), f"{what}: {part} is more than {whole}")
-
-    def _require(self, excess: Dim, reason: str) -> None:
-        if excess != 0:
-            self.required.append((excess, reason))
+        if self.required is not None and not at_least(whole - part, 0):
+            self.required.append((maximum(part - whole, 0), f"{what}: {part} is more than {whole}"))
 
     def size_of(self, d: Dim) -> Dim:
         """Return a dim as the size of an output; refuses one that is certainly negative.
