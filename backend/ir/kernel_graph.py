@@ -71,8 +71,13 @@ class Step:
 
     def work(self, extents: Mapping[str, int]) -> int:
         """Return its work for these extents, `UNKNOWN_WORK` if unknown; 0 if the step must not run at all."""
-        if any(evaluate(low, extents) > evaluate(high, extents) for low, high in self.only):
-            return 0
+        try:
+            if any(evaluate(low, extents) > evaluate(high, extents) for low, high in self.only):
+                return 0
+        except ValueError:
+            if not self.when:
+                raise
+            return 0  # sizes of a branch that these extents do not fit: the plan refuses to take it
         return max(1, evaluate(self.threads, extents)) if self.threads != 0 else UNKNOWN_WORK
 
 

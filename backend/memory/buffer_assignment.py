@@ -10,10 +10,11 @@ scratch memory. Then come an arena for each stage, and the values whose addresse
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import math
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -411,10 +412,7 @@ def lay_out(storage: Storage, number: int, extents: Mapping[str, int]) -> Layout
 
     Raises ValueError for extents that do not meet a requirement, whatever branches run."""
     plan, stage = storage.plan, storage.stages[number]
-    unmet = tuple(r for r in stage.requirements if symbolic.evaluate(r.excess, extents))
-    for requirement in unmet:
-        if not requirement.when:
-            raise ValueError(requirement.reason)
+    unmet = tuple(_unmet(stage, extents))
     buffers: dict[str, Buffer] = {}
     scratch = 0
     loops: dict[str, tuple[int, Layout, Workspace]] = {}
@@ -437,6 +435,17 @@ def lay_out(storage: Storage, number: int, extents: Mapping[str, int]) -> Layout
     placement = place(placed)
     inner = {at: LoopLayout(body, own, placement.offsets[name]) for name, (at, body, own) in loops.items()}
     return Layout(placement, placed, shapes, padded(scratch), inner, unmet)
+
+
+def _unmet(stage: Stage, extents: Mapping[str, int]) -> Iterator[Requirement]:
+    """Yield the requirements of branches that these extents do not meet. Raises ValueError for one of no branch."""
+    for requirement in stage.requirements:
+        with contextlib.suppress(ValueError):  # sizes in it do not fit either
+            if symbolic.evaluate(requirement.excess, extents) == 0:
+                continue
+        if not requirement.when:
+            raise ValueError(requirement.reason)
+        yield requirement
 
 
 def shape_value(plan: ModelPlan, item: Shape, extents: Mapping[str, int]) -> Array:

@@ -33,6 +33,16 @@ MODELS: dict[str, tuple[str, Shapes, Shapes, str]] = {
         "(float[A,4] x, float[3,4] w) => (float[3,4] y) { y = Add(x, w) }",
         {"x": (1, 4), "w": (3, 4)}, {"x": (2, 4)}, "A and 3 cannot be broadcast together",
     ),
+    "Add before MatMul": (
+        "(float[N,A] x, float[N,B] w, float[C,4] v) => (float[P,Q] y) { s = Add(x, w) y = MatMul(s, v) }",
+        {"x": (3, 9), "w": (3, 9), "v": (9, 4)}, {"w": (3, 5)},
+        r"node 'Add_0' \(Add\): A and B cannot be broadcast together",
+    ),
+    "MatMul after Add": (
+        "(float[N,A] x, float[N,B] w, float[C,4] v) => (float[P,Q] y) { s = Add(x, w) y = MatMul(s, v) }",
+        {"x": (3, 9), "w": (3, 1), "v": (9, 4)}, {"v": (8, 4)},
+        r"node 'MatMul_1' \(MatMul\): inner dims: bcast\(A,B\) is not C",
+    ),
     "Where": (
         "(bool[A] c, float[B] x, float[C] w) => (float[M] y) { y = Where(c, x, w) }",
         {"c": (30,), "x": (30,), "w": (1,)}, {"w": (3,)}, "A and C cannot be broadcast together",
