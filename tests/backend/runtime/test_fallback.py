@@ -122,14 +122,14 @@ def test_a_place_outside_a_sequence() -> None:
         Runner(Node("SequenceInsert", ("s", "x", "i"), ("t",)), {}).run([[np.array(0)], np.array(1), np.array(2)])
 
 
-def test_where_the_reference_takes_lengths_that_are_no_integers() -> None:
-    """7 rows times 0.6 are 4 rows: corners are aligned with these, not with 4.2."""
+def test_corners_are_aligned_as_in_the_tests_of_the_standard() -> None:
+    """7 rows times 0.6 are 4 rows, whose corners lie as if they were 4.2; ONNX Runtime takes 4."""
     attrs = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
     node = Node("Resize", ("x", "", "s"), ("y",), attrs)
     types = {"x": TensorType(DType.F32, (1, 1, 7, 2)), "s": TensorType(DType.F32, (4,))}
     x = np.arange(14, dtype=np.float32).reshape(1, 1, 7, 2)
     found = Runner(node, types).run([x, np.array([1, 1, 0.6, 1], np.float32)])[0]
-    np.testing.assert_allclose(found[0, 0, :, 0], [0, 4, 8, 12], rtol=1e-6)
+    np.testing.assert_allclose(found[0, 0, :, 0], [0, 3.75, 7.5, 11.25], rtol=1e-6)
 
 
 def test_constant_weights_are_part_of_the_implementation() -> None:
