@@ -26,7 +26,7 @@ MEASURING = 0.3  # seconds for the time of a run
 MOST_RUNS = 200
 QUANTIZING = (
     "QuantizeLinear", "DynamicQuantizeLinear", "QLinearConv", "QLinearMatMul",
-    "com.microsoft.DynamicQuantizeLSTM",  # ONNX Runtime quantizes the part of each thread by itself
+    "com.microsoft.DynamicQuantizeLSTM",  # ONNX Runtime may quantize the part of each thread by itself
 )  # fmt: skip
 TRIALS = 40  # comparisons in the search for the rule at fault
 

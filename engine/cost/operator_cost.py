@@ -247,7 +247,7 @@ class Estimator:
             if op in LOWER_PRECISION:  # weights are stored in the precision they are multiplied in
                 reads = (reads[0], reads[1] / 2, *reads[2:])
             flops, efficiency = arithmetic(self, Application(attrs, inputs, outputs))
-            if op in ("MatMulInteger", "QLinearMatMul"):
+            if op in ("MatMulInteger", "QLinearMatMul", "com.microsoft.DynamicQuantizeLSTM"):
                 efficiency *= self.rate("int8")
             if op == "Einsum":  # it moves its operands as Transpose does, and more
                 reads, writes = tuple(3.0 * r for r in reads), 3.0 * writes
@@ -489,7 +489,7 @@ _COMPLEX: dict[str, Callable[..., tuple[float, float]]] = _by_operator(
         _einsum: "Einsum",
         _attention: "Attention rewrite.ScaledDotProductAttention MultiHeadAttention GroupQueryAttention",
         partial(_attention, bf16=True): "rewrite.AttentionBf16",
-        _recurrent: "LSTM GRU RNN",
+        _recurrent: "LSTM GRU RNN DynamicQuantizeLSTM",
         _pool: "AveragePool MaxPool LpPool",
         partial(_pool, last=True): "rewrite.ChannelsLastMaxPool rewrite.ChannelsLastAveragePool",
         _resize: "Resize",

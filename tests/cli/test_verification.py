@@ -12,7 +12,7 @@ from .command import rewrite
 
 
 def test_an_operator_that_quantizes_by_thread_has_the_margin_of_bytes(tmp_path: Path) -> None:
-    """ONNX Runtime's results of it differ by the number of threads, here one, and all cores for the original."""
+    """ONNX Runtime's results of it differ by the number of threads: the original runs on all cores."""
     draw = np.random.default_rng(0)
     arrays = {
         "W": draw.integers(0, 255, (1, 8, 64)).astype(np.uint8),
@@ -30,4 +30,4 @@ def test_an_operator_that_quantizes_by_thread_has_the_margin_of_bytes(tmp_path: 
     done = rewrite("m.onnx", "--threads", "1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "verified against onnxruntime" in done.stdout
-    assert "no native kernel for com.microsoft.DynamicQuantizeLSTM" in done.stderr
+    assert "no native kernel" not in done.stderr

@@ -227,6 +227,12 @@ def both(proto: onnx.ModelProto) -> tuple[np.ndarray, np.ndarray]:
         ),
         (f"{X}, float[8, 24] w, float[24] b", "y = com.microsoft.Attention<num_heads = 2>(x, w, b)", "[N, 5, 8]"),
         ("float[4, 3] x, float[6, 3] z", "y = com.microsoft.CDist(x, z)", "[4, 6]"),
+        (
+            "float[5, N, 8] x, int8[2, 8, 24] w, int8[2, 6, 24] r, float[2] s, int8[2] z",
+            """y = com.microsoft.DynamicQuantizeLSTM<hidden_size = 6, direction = "bidirectional">
+                (x, w, r, , , , , , s, z, s, z)""",
+            "[5, 2, N, 6]",
+        ),
     ],
 )
 def test_what_has_no_definition_has_types(inputs: str, body: str, expected: str) -> None:

@@ -1,4 +1,4 @@
-"""Int8 kernels: products and convolutions of quantized tensors with i32 sums, pooling, dynamic quantization.
+"""Int8 kernels: products and convolutions of quantized tensors with i32 sums, pooling, LSTM, dynamic quantization.
 
 Input: integer or QLinear operators with constant weights that fit signed bytes.
 Output: GEMM and convolution steps whose epilogue requantizes, and the steps that pack activations.

@@ -6,13 +6,15 @@ for the arithmetic.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....engine.ir.graph import DType, Node, TensorType
-from ....engine.ir.symbolic import product
+from ....engine.ir.symbolic import Dim, product
 from ...codegen.template_params import int_attr, launch, serial_below
 from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
@@ -137,15 +139,32 @@ def lower_dynamic_quantize(node: Node, ctx: Context) -> list[Step] | None:
     x = ctx.type(node.inputs[0])
     if len(node.outputs) != 3 or x.dtype is not DType.F32 or x.shape is None:
         return None
-    outputs = [
-        name or ctx.new_value(TensorType(dtype, shape), "quantized")
-        for name, dtype, shape in zip(node.outputs, (DType.U8, DType.F32, DType.U8), (x.shape, (), ()), strict=True)
-    ]
+    return dynamic_quantize_steps(node.inputs[0], node, ctx, outputs=node.outputs)[1]
+
+
+def dynamic_quantize_steps(
+    value: str,
+    source: Node | Group,
+    ctx: Context,
+    limit: tuple[str, Dim] | None = None,
+    outputs: Sequence[str] = ("", "", ""),
+) -> tuple[list[str], list[Step]]:
+    """Return the names of the bytes, scale (f32) and zero point (u8) of an f32 tensor, and the steps that compute them.
+
+    `limit`: i32 lengths, and their number. Then elements behind the longest length, along the first axis, have no part
+    in the range. `outputs` has the names that are wanted."""
+    x = ctx.type(value)
+    assert x.shape is not None
+    kinds = zip(outputs, (DType.U8, DType.F32, DType.U8), (x.shape, (), ()), strict=True)
+    names = [name or ctx.new_value(TensorType(dtype, shape), "quantized") for name, dtype, shape in kinds]
     ranges = ctx.new_value(TensorType(DType.F32, (PARTS, 2)), "ranges")
     extents, count = Extents(), product(x.shape)
-    params = {"n": extents(count), "parts": PARTS}
+    params: dict[str, Any] = {"n": extents(count), "parts": PARTS}
     work = serial_below(count, PACK_WORK)
-    return [
-        launch(Kernel("value_range", params), node, node.inputs[:1], (ranges,), extents, work),
-        launch(Kernel("dynamic_quantize", params), node, (node.inputs[0], ranges), outputs, extents, work),
-    ]
+    quantize = launch(Kernel("dynamic_quantize", params), source, (value, ranges), names, extents, work)
+    inputs, extents, params = [value], Extents(), {"parts": PARTS, "lengths": ""}
+    if limit is not None:
+        inputs.append(limit[0])
+        params |= {"lengths": extents(limit[1]), "steps": extents(x.shape[0]), "step": extents(product(x.shape[1:]))}
+    params["n"] = extents(count)
+    return names, [launch(Kernel("value_range", params), source, inputs, (ranges,), extents, work), quantize]

@@ -27,7 +27,8 @@ _GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
 _ACTIVATIONS = {"RNN": ("tanh",), "LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh")}
 _KNOWN = frozenset(("tanh", "sigmoid", "relu", "leakyrelu", "hardsigmoid", "softsign", "softplus"))
 """Activations of the kernel, each with its default numbers."""
-_BACKWARDS = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}
+BACKWARDS = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}
+"""Whether time runs backwards, for each direction of a layer."""
 
 
 @lowering("RNN", "LSTM", "GRU", f64=True)
@@ -36,7 +37,7 @@ def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
     node = group.node
     op, count = node.op, _GATES[node.op]
     inputs = [*node.inputs, *[""] * (8 - len(node.inputs))]
-    x, weights, activations = ctx.type(inputs[0]), _weights(inputs, count, ctx), _activations(node)
+    x, weights, activations = ctx.type(inputs[0]), _weights(inputs, count, ctx), activations_of(node, op)
     if len(group.nodes) != 1 or activations is None or x.shape is None or x.dtype is not ctx.real:
         return None
     peepholes = ctx.constant(inputs[7]) if inputs[7] else None
@@ -55,22 +56,22 @@ def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
     if op == "GRU" and not late:  # the recurrent bias of the third gate is subject to the reset
         bias[:, 2] = wb[:, 2]
 
-    columns = _by_block(w, lanes)  # [input][direction, block, gate, lane]
+    columns = by_block(w, lanes)  # [input][direction, block, gate, lane]
     k, n = columns.shape
     m, packed = product(x.shape[:-1]), ctx.add_constant(columns, "inputs")
     gates = ctx.new_value(TensorType(ctx.real, (m, n)), "gates")
-    summand = Operand(ctx.add_constant(_by_block(bias[..., None], lanes)[0], "bias"), (0, 0, 1))
+    summand = Operand(ctx.add_constant(by_block(bias[..., None], lanes)[0], "bias"), (0, 0, 1))
     left, right = Matrices(inputs[0], UNBATCHED, k, 1), Matrices(packed, UNBATCHED, n, 1)
     added = Epilogue((summand,), (), "x + e0", gates)
     steps = gemm_steps(GemmProblem(group, added, left, right, (), m, n, k, k), ctx)
     early = 2 if late else count
-    rows = _rows(batch, count, ctx.target.registers)
-    together = [_together(rows, gates_, -(-hidden // lanes)) for gates_ in (early, 1)]
-    recurrent = {"weights": ctx.add_constant(_blocks(r[:, :early], lanes, together[0]), "recurrent")}
+    rows = row_blocks(batch, count, ctx.target.registers)
+    together = [units_together(rows, gates_, -(-hidden // lanes)) for gates_ in (early, 1)]
+    recurrent = {"weights": ctx.add_constant(blocked_weights(r[:, :early], lanes, together[0]), "recurrent")}
     if late:
-        recurrent["late"] = ctx.add_constant(_blocks(r[:, 2:], lanes, together[1]), "recurrent")
+        recurrent["late"] = ctx.add_constant(blocked_weights(r[:, 2:], lanes, together[1]), "recurrent")
     elif op == "GRU":
-        recurrent["bias"] = ctx.add_constant(_by_block(rb[:, 2:, :, None], lanes)[0], "bias")
+        recurrent["bias"] = ctx.add_constant(by_block(rb[:, 2:, :, None], lanes)[0], "bias")
     recurrent |= {key: value for key, value in zip(("h0", "c0"), inputs[5:7], strict=True) if value}
     if peepholes is not None:
         padded = np.zeros((directions, 3, -(-hidden // lanes) * lanes), peepholes.array.dtype)
@@ -93,7 +94,7 @@ def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
         "batch": extents(batch),
         "hidden": hidden,
         "directions": directions,
-        "backwards": list(_BACKWARDS[str(node.attrs.get("direction", "forward"))]),
+        "backwards": list(BACKWARDS[str(node.attrs.get("direction", "forward"))]),
         "rows": rows,
         "together": together,
         "by_batch": by_batch,
@@ -122,18 +123,18 @@ def _weights(inputs: list[str], count: int, ctx: Context) -> tuple[NDArray[Any],
     return w, r, *biases
 
 
-def _activations(node: Node) -> tuple[str, ...] | None:
+def activations_of(node: Node, op: str) -> tuple[str, ...] | None:
     """Return the names of the activations f, g and h in small letters; None for what the kernel does not implement."""
-    usual = _ACTIVATIONS[node.op]
+    usual = _ACTIVATIONS[op]
     names: Any = node.attrs.get("activations") or ()
     given = tuple(str(name).lower() for name in names) or usual
     found = given[: len(usual)]
-    known = str(node.attrs.get("direction", "forward")) in _BACKWARDS and set(found) <= _KNOWN
+    known = str(node.attrs.get("direction", "forward")) in BACKWARDS and set(found) <= _KNOWN
     numbers = any(map(node.attrs.get, ("activation_alpha", "activation_beta")))
     return found if known and given == found * (len(given) // len(usual)) and not numbers else None
 
 
-def _rows(batch: Dim, gates: int, registers: int) -> list[int]:
+def row_blocks(batch: Dim, gates: int, registers: int) -> list[int]:
     """Return the numbers of batch rows computed together, descending: equal ones and what is left, or down to 1."""
     most = (registers - gates - 2) // gates
     if isinstance(batch, int) and batch > 0:
@@ -145,7 +146,7 @@ def _rows(batch: Dim, gates: int, registers: int) -> list[int]:
     return rows
 
 
-def _together(rows: list[int], gates: int, blocks: int) -> int:
+def units_together(rows: list[int], gates: int, blocks: int) -> int:
     """Return the number of blocks of units computed together.
 
     Chains of multiply-adds hide their latency if there are eight. Several blocks read one stream of weights, so the
@@ -153,7 +154,7 @@ def _together(rows: list[int], gates: int, blocks: int) -> int:
     return max(1, min(-(-8 // (max(rows) * gates)), blocks))
 
 
-def _by_block(gates: NDArray[Any], lanes: int) -> NDArray[Any]:
+def by_block(gates: NDArray[Any], lanes: int) -> NDArray[Any]:
     """Reorder [direction, gate, unit, k] to [k][direction, unit block, gate, lane], missing units zero."""
     directions, count, hidden, k = gates.shape
     blocks = -(-hidden // lanes)
@@ -163,12 +164,12 @@ def _by_block(gates: NDArray[Any], lanes: int) -> NDArray[Any]:
     return np.ascontiguousarray(split.transpose(4, 0, 2, 1, 3)).reshape(k, -1)
 
 
-def _blocks(gates: NDArray[Any], lanes: int, together: int) -> NDArray[Any]:
+def blocked_weights(gates: NDArray[Any], lanes: int, together: int) -> NDArray[Any]:
     """Reorder [direction, gate, unit, k] to [direction, unit block / together, k, together, gate, lane], flat.
 
     Blocks that are left over follow singly."""
     directions, count, _, k = gates.shape
-    flat = _by_block(gates, lanes).reshape(k, directions, -1, count * lanes)
+    flat = by_block(gates, lanes).reshape(k, directions, -1, count * lanes)
     whole = flat.shape[2] // together * together
     first = flat[:, :, :whole].reshape(k, directions, -1, together * count * lanes)
     parts = [part.transpose(1, 2, 0, 3).reshape(directions, -1) for part in (first, flat[:, :, whole:])]
