@@ -30,7 +30,7 @@ NICENESS = 19
 """Lowers the priority of the child: its weight in Linux's scheduler is 15, that of others 1024."""
 
 PATIENCE = 1.0
-"""Seconds after which the child starts even if nothing was asked: the first answer should not wait for its start."""
+"""Seconds after which the child starts even if little was asked. First answers should not wait for its start."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +97,7 @@ def _stamp(model: Any) -> tuple[int, int] | None:
 class Compilation:
     """A child process that compiles a model (a file or bytes), and the thread that waits for it.
 
-    It begins when the session has `answered` for the first time, or after a second. `deliver` is called with the
+    It begins when the session has `answered` its first requests, or after a second. `deliver` is called with the
     program in that thread; on failure it is not called, and the reason is logged with the name of what answers `first`.
     """
 

@@ -2,9 +2,9 @@
 
 Even at the lowest priority a compiler gets slices of the request's core, and leaves it with other contents of caches
 and branch predictors. How much that slows requests down depends on the model and the machine, so requests that it
-touched are compared with others. A touched request costs the time by which it is slower, each request pays `AIM`, and
-the group rests while costs are not paid. So it works nearly all the time where another core is free, and a small share
-of it where every request suffers.
+touched are compared with others, of which the first come before the group starts. A touched request costs the time by
+which it is slower, each request pays `AIM`, and the group rests while costs are not paid. So it works nearly all the
+time where another core is free, and a small share of it where every request suffers.
 
 Where short requests suffer and come at regular intervals, the group works within the gaps: it is stopped before the
 next request is due, and a run of the last request brings its code and data back into the caches."""
@@ -13,15 +13,21 @@ from __future__ import annotations
 
 import contextlib
 import os
+import queue
 import signal
 import statistics
 import subprocess
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
 
-AIM = 0.03
+_Request = tuple[float, float, bool, bool]
+"""Seconds at the start and the end of a request; whether the group worked beside it; whether it was repeated before."""
+_T = TypeVar("_T")
+
+AIM = 0.02
 """Mean slowdown of requests that is allowed while a model is compiled."""
 SLICE = 0.2
 """Least seconds of a slice of work, which starts several programs."""
@@ -30,16 +36,16 @@ IDLE = 5.0
 PATIENCE = 120.0
 """Seconds for which a group is stopped in total. After that it works at its low priority alone, so that it ends."""
 
-_MOST = 1.0
+_MOST = 3.0
 """Most that one request costs: the rest is noise of the machine."""
 _CREDIT = 0.3
 """Most that requests pay in advance."""
 _UNKNOWN = 0.12
-"""Slowdown that is assumed until it is known."""
-_ENOUGH = 6
+"""Slowdown that is assumed where too few requests came before the group started."""
+_ENOUGH = 4
 """Requests of each kind that are compared."""
 _AFTER = 0.002
-"""Seconds from the end of a request to the time when the group goes on."""
+"""Seconds from the end of a request to its account, and to the time when the group goes on."""
 _LONG = 0.005
 """Seconds of a request from which on the group is stopped for it, too. Shorter ones lose more to the signals."""
 _GAPS = 16
@@ -51,46 +57,51 @@ _EARLY, _EARLIEST = 0.15, 0.004
 
 
 class Pace:
-    """Times of requests, and the process group that works beside them. Requests may come from several threads."""
+    """Times of requests, and the process group that works beside them. Requests may come from several threads.
+
+    Attributes:
+        known: set when it is known how long requests take without the group, before it starts.
+    """
 
     def __init__(self) -> None:
+        self.known = threading.Event()
         self._lock = threading.Lock()
-        self._changed = threading.Condition(self._lock)
         self._group: int | None = None
         self._resting = self._stopped = self._guarding = self._fitting = self._worked = self._repeated = False
-        self._active = 0
+        self._running = deque[None]()
+        self._ended: queue.SimpleQueue[_Request | None] = queue.SimpleQueue()
+        self._answers = 0
         self._alone, self._beside = deque[float](maxlen=64), deque[float](maxlen=64)
-        self._repeat: Callable[[], object] | None = None
+        self._repeat: tuple[Callable[..., object], tuple[Any, ...]] | None = None
         self._gaps = deque[float](maxlen=_GAPS)
         self._slot = (0.0, 0.0)
         self._base: float | None = None
         self._debt = 0.0
         self._turned = self._last = self._since = self._stops = 0.0
 
-    @contextlib.contextmanager
-    def request(self, repeat: Callable[[], object] | None = None) -> Iterator[None]:
-        """Time a request, and stop the group for it if that was found to help.
+    def request(self, run: Callable[..., _T], *arguments: Any) -> _T:
+        """Call `run`, note its time, and stop the group for it if that was found to help.
 
-        `repeat` runs it again, for what that leaves in the caches; it is called from another thread."""
-        with self._lock:
-            self._active += 1
-            touched = self._worked or not self._stopped
-            if self._group is not None and self._active == 1:
-                self._gaps.append(time.perf_counter() - self._last)
-            if self._guarding:
+        It may be called again from another thread, for what that leaves in the caches. After a gap every line of Python
+        comes from memory, a tenth of a millisecond in all if the account is kept here: so a thread keeps it."""
+        touched, repeated = self._worked or not self._stopped, self._repeated
+        self._running.append(None)
+        if self._guarding:
+            with self._lock:
                 self._apply()
         start = time.perf_counter()
         try:
-            yield
+            return run(*arguments)
         finally:
             end = time.perf_counter()
-            with self._lock:
-                self._active -= 1
-                if self._group is not None:
-                    self._repeat = repeat if self._fitting else None
-                    self._account(end - start, touched, end)
-                    if self._fitting or self._wants_stop() != self._stopped:
-                        self._changed.notify()
+            self._running.pop()
+            if self._group is None:
+                self._note_before(end - start)
+            else:
+                self._worked, self._repeated = not self._stopped, False
+                if self._fitting:
+                    self._repeat = (run, arguments)
+                self._ended.put((start, end, touched, repeated))
 
     def communicate(self, child: subprocess.Popen[bytes]) -> bytes:
         """Return what a child, which leads a group, wrote to its standard error until its end; pace the group."""
@@ -106,50 +117,72 @@ class Pace:
                 self._resting = self._guarding = self._fitting = False
                 self._apply()
                 self._group = self._repeat = None
-                self._changed.notify()
+            self._ended.put(None)
 
     def _keep(self) -> None:
         """Stop the group and let it go on, until it ends.
 
         It goes on shortly after a request: within one, that takes 4 ms on a single core, since the processes that wake
-        up preempt it."""
+        up preempt it. Requests in the meantime are accounted for together."""
         while True:
+            with contextlib.suppress(queue.Empty):
+                if (request := self._ended.get(timeout=self._until_slot_turns())) is not None:
+                    time.sleep(_AFTER)
+                    self._account_for(request)
             with self._lock:
-                if self._group is not None and self._wants_stop() == self._stopped:
-                    self._changed.wait(self._until_slot_turns())
                 if self._group is None:
                     return
                 self._turn(time.perf_counter())
-                goes_on = self._stopped and not self._wants_stop()
-            if goes_on:
-                time.sleep(_AFTER)
             self._settle()
+
+    def _account_for(self, request: _Request | None) -> None:
+        """Account for a request, and for others that have ended since."""
+        with contextlib.suppress(queue.Empty):
+            while True:
+                if request is not None:
+                    with self._lock:
+                        self._account(*request)
+                request = self._ended.get_nowait()
 
     def _settle(self) -> None:
         """Stop the group or let it go on. After a stop, bring what short requests need back into the caches."""
         with self._lock:
             self._apply()
-            repeat = self._repeat if self._stopped and self._worked and not self._active else None
+            repeat = self._repeat if self._stopped and self._worked and not self._running else None
         if repeat is not None:
+            run, arguments = repeat
             with contextlib.suppress(Exception):  # the sender of the request has seen it
-                repeat()
+                run(*arguments)
             with self._lock:
                 self._repeated, self._worked = True, not self._stopped
 
-    def _account(self, taken: float, touched: bool, now: float) -> None:
+    def _note_before(self, taken: float) -> None:
+        """Note the time of a request before the group starts.
+
+        The first one is left out, which allocates memory."""
+        self._answers += 1
+        if self._base is None and self._answers > 1:
+            self._alone.append(taken)
+            if len(self._alone) >= _ENOUGH:
+                self._base = statistics.median(self._alone)
+                self._alone.clear()
+                self.known.set()
+
+    def _account(self, start: float, end: float, touched: bool, repeated: bool) -> None:
         """Note the time of a request, and what it costs or pays."""
-        cost = 0.0
-        if touched or self._repeated:
+        taken, cost = end - start, 0.0
+        if start > self._last:
+            self._gaps.append(start - self._last)
+        if touched or repeated:
             cost = _UNKNOWN if self._base is None else min(taken / self._base - 1, _MOST)
         if touched:
             self._beside.append(taken)
-        elif not self._repeated:
+        elif not repeated:
             self._alone.append(taken)
         self._debt = max(-_CREDIT, self._debt + cost - AIM)
-        self._worked, self._repeated = not self._stopped, False
-        self._last = now
-        self._slot = self._next_slot(now)
-        self._turn(now)
+        self._last = max(self._last, end)
+        self._slot = self._next_slot(self._last)
+        self._turn(end)
 
     def _next_slot(self, now: float) -> tuple[float, float]:
         """Return from when to when the group is to be stopped for the next request; equal if it cannot be foreseen."""
@@ -179,19 +212,22 @@ class Pace:
 
     def _measure(self) -> None:
         """Compare requests; from now on stop the group for each if they are long and it slows them down."""
-        if min(len(self._alone), len(self._beside)) < _ENOUGH:
+        if len(self._alone) >= _ENOUGH:
+            self._base = _mean(self._alone)
+        if self._base is None or len(self._beside) < _ENOUGH:
             return
-        self._base, beside = _mean(self._alone), _mean(self._beside)
+        beside = _mean(self._beside)
         if beside > (1 + AIM) * self._base and self._base > _LONG and not self._guarding:
             self._guarding = True
             self._beside.clear()
-        elif beside > (1 + AIM) * self._base and self._base <= _LONG:
+        elif beside > (1 + AIM) * self._base and self._base <= _LONG and not self._fitting:
             self._fitting = True
+            self._debt = min(self._debt, 0.0)  # of the other way; requests may become faster by this one
 
     def _wants_stop(self) -> bool:
         if self._resting:
             return True
-        waits = self._guarding and self._active > 0
+        waits = self._guarding and bool(self._running)
         if self._fitting:
             due, late = self._slot
             waits = due <= time.perf_counter() < late
@@ -202,12 +238,11 @@ class Pace:
         wanted = self._wants_stop()
         if self._group is None or wanted == self._stopped:
             return
-        self._stopped = wanted
+        self._stopped, self._worked = wanted, True
         now = time.perf_counter()
         if wanted:
             self._since = now
         else:
-            self._worked = True
             self._stops += now - self._since
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._group, signal.SIGSTOP if wanted else signal.SIGCONT)

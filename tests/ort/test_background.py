@@ -58,6 +58,27 @@ def test_an_unknown_model_is_answered_before_it_is_compiled(caplog: pytest.LogCa
     assert again.program is not None
 
 
+def test_what_answers_first_refuses_what_onnx_runtime_refuses() -> None:
+    """Its session is called below the checks in Python, if names and types allow it."""
+    session = ort.InferenceSession(model(1.75).SerializeToString())
+    assert session.program is None
+    wrong: list[tuple[Any, Any]] = [
+        (None, {"x": X[:, :3]}), (None, {"x": X.astype(np.float64)}), (["z"], {"x": X}), (None, {"x": X, "z": X}),
+    ]  # fmt: skip
+    theirs = onnxruntime.InferenceSession(model(1.75).SerializeToString(), providers=["CPUExecutionProvider"])
+    for names, feed in wrong:
+        with pytest.raises(Exception, match=r".") as refused:
+            theirs.run(names, feed)
+        with pytest.raises(ort.errors.InvalidArgument) as ours:
+            session.run(names, feed)
+        assert isinstance(refused.value, ValueError) or isinstance(ours.value, type(refused.value))
+    with pytest.raises(ValueError, match="x"):
+        session.run(None, {})
+    for feed in ({"x": X}, {"x": X.tolist()}, {"x": np.asfortranarray(X)}):
+        np.testing.assert_allclose(session.run(["y"], feed)[0], want(1.75), rtol=1e-5)
+    assert session.program is None
+
+
 @pytest.mark.parametrize("module", [ort, onnxruntime], ids=["ours", "ONNX Runtime's"])
 def test_onnx_runtime_has_the_options_of_the_session_while_it_answers(module: Any) -> None:
     options = module.SessionOptions()

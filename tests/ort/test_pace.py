@@ -39,6 +39,12 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return now
 
 
+def _pass(clock: list[float], seconds: Callable[[], float]) -> float:
+    taken = seconds()
+    clock[0] += taken
+    return taken
+
+
 def _serve(
     paced: Pace, clock: list[float], alone: float, beside: float, stopped: float, requests: int, gap: float = 0.05
 ) -> tuple[float, float]:
@@ -53,9 +59,10 @@ def _serve(
         clock[0] += gap
         worked += gap * (not paced._stopped)
         touched = paced._worked or not paced._stopped
-        with paced.request():
-            taken = alone if not touched else stopped if paced._stopped else beside
-            clock[0] += taken
+        taken = paced.request(
+            _pass, clock, lambda touched=touched: alone if not touched else stopped if paced._stopped else beside
+        )
+        paced._account_for(None)
         paced._turn(clock[0])
         paced._apply()
         total += taken
@@ -67,6 +74,16 @@ def test_requests_that_are_not_slowed_down_leave_the_group_alone(signals: Signal
     share, _ = _serve(paced, clock, 0.010, 0.0102, 0.0102, 600)
     assert share > 0.9
     assert not paced._guarding
+
+
+def test_requests_before_the_group_tell_what_later_ones_cost(signals: Signals, clock: list[float]) -> None:
+    paced = Pace()
+    for taken in (0.5, 0.011, 0.010, 0.010, 0.010):  # the first one allocates memory
+        assert not paced.known.is_set()
+        paced.request(_pass, clock, lambda taken=taken: taken)
+    assert paced.known.is_set()
+    _, mean = _serve(paced, clock, 0.010, 0.012, 0.010, 160)
+    assert mean < 0.010 * 1.02
 
 
 @pytest.mark.parametrize("slowdown", [0.15, 0.4, 0.9])
@@ -88,10 +105,16 @@ def _serve_with_repeats(paced: Pace, clock: list[float], gaps: Iterable[float]) 
     paced._group, paced._worked, paced._turned, paced._last = 1, True, clock[0], clock[0]
     worked = total = length = 0.0
     count = repeats = 0
+    serving = False
 
-    def repeat() -> None:
+    def run() -> float:
         nonlocal repeats
-        repeats += 1
+        if not serving:
+            repeats += 1
+            return 0.0
+        taken = 0.0014 if touched else 0.0009 if repeated else 0.001
+        clock[0] += taken
+        return taken
 
     for gap in gaps:
         end = clock[0] + gap
@@ -101,10 +124,11 @@ def _serve_with_repeats(paced: Pace, clock: list[float], gaps: Iterable[float]) 
             if at < end:
                 paced._turn(at)
                 paced._settle()
-        touched = paced._worked or not paced._stopped
-        taken = 0.0014 if touched else 0.0009 if paced._repeated else 0.001
-        with paced.request(repeat):
-            clock[0] += taken
+        touched, repeated = paced._worked or not paced._stopped, paced._repeated
+        serving = True
+        taken = paced.request(run)
+        serving = False
+        paced._account_for(None)
         total, length, count = total + taken, length + gap, count + 1
     return worked / length, total / count, repeats
 
@@ -226,8 +250,7 @@ def test_the_group_goes_on_after_a_request() -> None:
         reader.start()
         _until(lambda: paced._group is not None)
         for _ in range(3):
-            with paced.request():
-                _until(lambda: _states(child.pid) == ["T"])
+            paced.request(_until, lambda: _states(child.pid) == ["T"])
             _until(lambda: "T" not in _states(child.pid))
         child.terminate()
         reader.join(20)
