@@ -13,6 +13,7 @@ import math
 import os
 import pickle
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -32,8 +33,8 @@ _GRACE = 10.0
 """Seconds beyond the time limit, for the last iteration and extraction …"""
 _GRACE_PER_NODE = 0.004
 """… and for each node of the model: a large one on a busy machine must not be lost after all the work."""
-_BUSY = 5
-"""Wall-clock bound as a multiple of the bound on computing: a busy machine may be this much slower."""
+_STALLED = 60.0
+"""Seconds of a period; after two in a row without any computing the child waits for what does not come."""
 _NO_MEMORY = 12
 """Exit code of a child in which Python runs out of memory; egglog aborts then, and the system may kill it."""
 
@@ -76,15 +77,8 @@ def run(task: Task, progress: Progress = ignore, child: Child | None = None) -> 
         with start(type(task).__module__) as child:
             return run(task, progress, child)
     process = child.process
-    late = threading.Event()
-
-    def stop() -> None:
-        late.set()
-        process.kill()
-
-    timer = threading.Timer(_BUSY * (task.limits.seconds + _grace(task)), stop)
-    timer.daemon = True
-    timer.start()
+    late, done = threading.Event(), threading.Event()
+    threading.Thread(target=_watch, args=(process, late, done), daemon=True).start()
     try:
         assert process.stdin is not None
         assert process.stdout is not None
@@ -103,7 +97,32 @@ def run(task: Task, progress: Progress = ignore, child: Child | None = None) -> 
                 raise value
             progress(*value)
     finally:
-        timer.cancel()
+        done.set()
+
+
+def _watch(process: subprocess.Popen[bytes], late: threading.Event, done: threading.Event) -> None:
+    """Kill a child that does not compute, and set `late`. The system ends one that computes too long (`limit`).
+
+    A bound by the clock would make the result depend on what else the machine does. One period may be that of a user
+    who stopped both processes."""
+    before, idle = -1.0, 0
+    while not done.wait(_STALLED):
+        computed = _computed(process.pid)
+        idle = idle + 1 if computed <= before else 0
+        before = computed
+        if idle == 2:
+            late.set()
+            process.kill()
+            return
+
+
+def _computed(pid: int) -> float:
+    """Return the seconds that a process has computed; those of the clock where the system does not tell."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return time.monotonic()
 
 
 def _grace(task: Task) -> float:

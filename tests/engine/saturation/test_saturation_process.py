@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import os
 import signal
+import subprocess
 import sys
+import threading
 
 import pytest
 from rewrite.engine.graph_job import Job
@@ -30,6 +32,27 @@ def test_the_system_ends_what_computes_too_long(monkeypatch: pytest.MonkeyPatch)
     error = saturation_process._stopped(JOB, code, late=False, messages="")
     assert isinstance(error, saturation_process.OutOfBounds)
     assert "was killed" in str(error)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not say what another process has computed")
+@pytest.mark.parametrize(("work", "killed"), [("while True: pass", False), ("input()", True)])
+def test_only_a_child_that_does_not_compute_is_killed(work: str, killed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However slow the machine is, one that computes goes on."""
+    monkeypatch.setattr(saturation_process, "_STALLED", 1.0)
+    late, done = threading.Event(), threading.Event()
+    child = subprocess.Popen([sys.executable, "-c", work], stdin=subprocess.PIPE)
+    watch = threading.Thread(target=saturation_process._watch, args=(child, late, done))
+    watch.start()
+    try:
+        watch.join(8.0)
+        assert late.is_set() == killed
+        assert watch.is_alive() != killed
+        assert (child.poll() is not None) == killed
+    finally:
+        done.set()
+        child.kill()
+        child.communicate()
+        watch.join(20.0)
 
 
 @pytest.mark.parametrize(
