@@ -44,6 +44,11 @@ _OWN = "What is in it is executed. Set REWRITE_CACHE_DIR to a directory of your 
 _ELSEWHERE = "Set REWRITE_CACHE_DIR to a directory that you can write to."
 _WRITERS: dict[threading.Thread, Path] = {}
 """Threads that write entries, with the directory of their namespace."""
+_TOTALS: dict[Path, int] = {}
+"""Bytes in a namespace, by its directory: those found when this process last looked at all entries, and those it has
+written since. Others' entries are found when they are exceeded."""
+_LEFT = 15 / 16
+"""Share of the bound that eviction leaves: what is full is not looked at for each entry."""
 Result = TypeVar("Result")
 
 
@@ -298,14 +303,20 @@ class Namespace:
                     found.append(Entry(path, _size(path), path.stat().st_mtime_ns))
         return sorted(found, key=lambda entry: (entry.used, entry.path))
 
-    def evict(self, keep: Path | None = None) -> None:
-        """Remove the entries used longest ago, except `keep`, until the rest fits the bound."""
+    def evict(self, keep: Path) -> None:
+        """Remove the entries used longest ago, except the new entry `keep`, if all together exceed the bound."""
+        total = _TOTALS.get(self.path)
+        if total is not None and total + _size(keep) <= self.limit:
+            _TOTALS[self.path] = total + _size(keep)
+            return
         entries = self.entries()
-        excess = sum(entry.size for entry in entries) - self.limit
-        for entry in entries:
-            if excess > 0 and entry.path != keep:
-                _remove(entry.path)
-                excess -= entry.size
+        total = sum(entry.size for entry in entries)
+        if total > self.limit:
+            for entry in entries:
+                if total > self.limit * _LEFT and entry.path != keep:
+                    _remove(entry.path)
+                    total -= entry.size
+        _TOTALS[self.path] = total
 
     @contextlib.contextmanager
     def _lock(self, *, exclusive: bool) -> Iterator[None]:

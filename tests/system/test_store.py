@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rewrite.errors import RewriteError
 from rewrite.system import ownership
-from rewrite.system.store import SHARES, Namespace, Store, code_stamp, content_key
+from rewrite.system.store import SHARES, Entry, Namespace, Store, code_stamp, content_key
 
 OWNERS = pytest.mark.skipif(not hasattr(os, "geteuid"), reason="the system has no file owners")
 
@@ -56,7 +56,7 @@ def test_an_unusable_root_costs_only_the_entry(tmp_path: Path) -> None:
 
 
 def test_the_entries_used_longest_ago_are_evicted(tmp_path: Path) -> None:
-    rules = Store(tmp_path, limit=8 * 340).namespace("rules")  # two entries of 165 bytes
+    rules = Store(tmp_path, limit=8 * 360).namespace("rules")  # two entries of 165 bytes
     for name, used in (("a", 1), ("b", 2)):
         rules.save(name, b"x" * 100)
         os.utime(rules.path / name, (used, used))
@@ -137,6 +137,32 @@ def test_info_and_clear(tmp_path: Path) -> None:
     assert store.clear() == sum(map(len, ("payload", "one"))) + 65
     assert not any(info.entries for info in store.info())
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_all_entries_are_looked_at_only_when_the_bound_may_be_exceeded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks = 0
+    entries = Namespace.entries
+
+    def counted(namespace: Namespace) -> list[Entry]:
+        nonlocal looks
+        looks += 1
+        return entries(namespace)
+
+    monkeypatch.setattr(Namespace, "entries", counted)
+    rules = Store(tmp_path, limit=8 * 165 * 32).namespace("rules")  # 32 entries
+    (rules.prepare() / "another process").write_bytes(b"x" * 165)  # before the first one
+    for number in range(31):
+        rules.save(str(number), b"x" * 100)
+    assert looks == 1
+    (rules.path / "later").write_bytes(b"x" * 165)  # not known here
+    for number in range(31, 131):
+        rules.save(str(number), b"x" * 100)
+    assert looks < 60  # of 100
+    assert 29 * 165 < rules.info().size <= rules.limit
+    assert not (rules.path / "another process").exists()
+    assert not (rules.path / "later").exists()
 
 
 def test_the_environment_sets_root_and_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
