@@ -15,6 +15,11 @@
 
 #define K_INLINE static inline __attribute__((always_inline, unused))
 #define K_NOINLINE static __attribute__((noinline, unused))
+#ifdef __clang__
+#define K_ONCE K_NOINLINE
+#else
+#define K_ONCE static __attribute__((noinline, noclone, unused)) /* one copy for all callers, whatever constants they pass */
+#endif
 
 /* First of the n items of thread tid of nth; its last one is before k_first(n, tid + 1, nth). */
 K_INLINE int64_t k_first(int64_t n, int tid, int nth) { return n * tid / nth; }

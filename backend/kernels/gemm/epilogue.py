@@ -8,6 +8,7 @@ image, channels x pixels. An `Epilogue` is the pointwise program of a group's el
 
 from __future__ import annotations
 
+import re
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -15,10 +16,11 @@ from typing import Any
 
 from ....engine.ir.graph import DType, TensorType
 from ....engine.ir.symbolic import Dim, same
-from ...codegen.pointwise_emit import HALVES, emit, vectorizable
+from ...codegen.pointwise_emit import CURVES, HALVES, emit, vectorizable
 from ...codegen.pointwise_ops import from_nodes
 from ...codegen.pointwise_program import Pointwise, Unsupported
 from ...codegen.render import c_float
+from ...codegen.template_params import HEAVY
 from ...ir.iteration_space import Extents, contiguous
 from ...ir.kernel_graph import LeadingDimension
 from ...ir.lower import Context, Group
@@ -27,8 +29,10 @@ PACKED = {DType.U8: "uint8_t", DType.I8: "int8_t", DType.F16: "v_f16", DType.BF1
 """C types of elements that are smaller than a vector lane: loads widen them, stores round or narrow."""
 STORED = {DType.F32: "real", DType.F64: "real", DType.I32: "real", **PACKED}
 """C types of results: `real` is the kernel's element type; the bits of an i32 are stored as they are."""
-HEAVY = 10
-"""An epilogue of more statements is applied in a loop over the tile instead of once per register."""
+_MOST_STATEMENTS = 10
+_LONG = re.compile(rf"\bv({'|'.join(sorted(HEAVY | {*CURVES})).lower()})\(")
+"""An epilogue of more statements, or with a function of some 20 instructions such as the sigmoid, is applied in a loop
+over the tile. Once per register it is no faster, and most of what a C compiler works at."""
 
 
 @dataclass(frozen=True)
@@ -73,7 +77,7 @@ class Epilogue:
         for o in self.operands:
             b, m, n = o.strides
             operands.append({"b": extents(b), "m": extents(m), "n": int(n)} | ({"type": o.type} if o.type else {}))
-        heavy = len(self.lines) + self.addend > HEAVY
+        heavy = len(self.lines) + self.addend > _MOST_STATEMENTS or any(map(_LONG.search, self.lines))
         found = {"operands": operands, "lines": list(self.lines), "result": self.result, "heavy": heavy}
         return found | ({"addend": True} if self.addend else {})
 
