@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from ...ir.arrays import aligned
 from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
-from ...ir.kernel_graph import Step
+from ...ir.kernel_graph import LeadingDimension, Step
 from ...ir.lower import Context
 from ...ir.schedule import DEFAULT, Knob, Point
 from ...ir.target import Target
@@ -260,21 +260,36 @@ def winograd_step(
         if not nhwc:  # the kernel transposes whole blocks, in memory that is reserved for the largest
             most_rows = max(_BLOCKS[0], blocks.rows)
     turned = (most_rows * t + 2) * (most_columns * t + 2 + lanes) * lanes + lanes * lanes
+    # layers of images of any size share kernels, whatever their numbers of channels
+    shared = nhwc and not window.is_known
     ldv = -(-k // lanes) * lanes + 16
-    v_plane, s_plane = (_plane((most + (0 if window.is_known else least)) * n) for n in (ldv, nr))
+    v_plane, s_plane = (_plane((most + (0 if window.is_known else least)) * n, shared) for n in (ldv, nr))
     floats = xis * (v_plane + s_plane) + (0 if nhwc else turned)
-    floats += xis * (chunk * nr + 16) if chunk else 0
+    ldu = _plane(chunk * nr, shared) if shared else chunk * nr + 16
+    floats += xis * ldu if chunk else 0
     prefetch = prefetched_lines(choice, ctx.target, most, (9 if chunk else xis) * m, k)
     if chunk and prefetch:  # the lines are those of one tap, not of a step
         prefetch = -(-36 * nr // (64 * xis * -(-most // choice.mr)))
     prefetch = int(point.get("prefetch", prefetch))
     scratch = -(-floats * 4 // 64) * 64
-    extents = Extents()
+    extents, wide, rest = Extents(), choice.nv * lanes, choice.tail * lanes
+    panels = -(-m // wide)
+    last = rest if rest and panels * wide > m else wide
+
+    def number(n: int) -> Any:
+        """Write a number of the layer: as a constant, or as an entry of `dims` if kernels are shared."""
+        return f"dims[{extents.variable(n)}]" if shared else n
+
+    row = str(number(ldv) if choice.mr <= tiling.ADDRESSED else ldv)
     params = {
         "images": extents(window.images),
         "groups": groups,
-        "m": m,
-        "c": c,
+        "m": number(m),
+        "c": number(c),
+        "k": number(k),
+        "panels": number(panels),
+        "last": number(last) if rest else wide,
+        "filters": number((9 if chunk else xis) * k * ((panels - 1) * wide + last)),
         "slices": slices,
         "depth": extents(window.inputs[0]),
         "planes": extents(window.outputs[0]),
@@ -288,34 +303,47 @@ def winograd_step(
         "t": t,
         "free": not window.is_known,
         "least": least,
-        "most": most,
-        "most_rows": most_rows,
-        "most_columns": most_columns,
-        "parts": algorithm.parts,
-        "scratch": scratch,
-        "ldv": ldv,
+        "most": number(most),
+        "most_rows": number(most_rows),
+        "most_columns": number(most_columns),
+        "parts": number(algorithm.parts),
+        "scratch": number(scratch),
+        "ldv": row,
         "v_plane": v_plane,
         "s_plane": s_plane,
         "prefetch": prefetch,
         "turned": turned,
-        "chunk": chunk,
-        "tiles": choice.params(str(ldv), "1", str(choice.mr * ldv), nr, choice.tail * lanes),
-        "epilogue": epilogue.params(extents),
+        "chunk": number(chunk) if chunk else 0,
+        "ldu": ldu,
+        "tiles": choice.params(row, "1", f"{choice.mr} * {row}", nr, rest),
         "out": epilogue.c,
     }
+    leading: tuple[LeadingDimension, ...] = ()
+    if shared:
+        params["epilogue"], leading = epilogue.shared_params(extents, 2, m * groups)
+        x, y = extents.variable(c * groups), extents.variable(m * groups)
+        params |= {"x_row": f"dims[{x}]", "y_row": f"dims[{y}]"}
+        x_rows = LeadingDimension(0, c * groups, (), ((x, 1),))
+        leading = (x_rows, *leading, LeadingDimension(2 + len(epilogue.operands), m * groups, (), ((y, 1),)))
+    else:
+        params["epilogue"] = epilogue.params(extents)
+        if nhwc:
+            params |= {"x_row": c * groups, "y_row": m * groups}
+            leading = epilogue.row_leading_dimensions(c * groups, m * groups)
     # [panel][C][9][NR] for kernels that transform filters
     w = problem.w.reshape(groups, m, c, slices, 3, 3).transpose(0, 1, 3, 2, 4, 5).reshape(groups, m, k, 3, 3)
     packed = [pack_columns(g.reshape(m, -1).T, nr, lanes) if chunk else transformed(g, t, nr, lanes) for g in w]
     filters = packed[0] if groups == 1 else np.concatenate([part.ravel() for part in packed])
     kernel = Kernel("winograd_nhwc" if nhwc else "winograd", params)
-    leading = epilogue.row_leading_dimensions(c * groups, m * groups) if nhwc else ()
     inputs = (problem.x, ctx.add_constant(filters, "packed"))
     return problem.launch(kernel, inputs, extents, scratch=scratch, leading_dimensions=leading)
 
 
-def _plane(floats: int) -> int:
-    """Return an odd number of cache lines, such that the elements of one tile fall into different sets of the cache."""
-    return (-(-floats // 16) | 1) * 16
+def _plane(floats: int, coarse: bool) -> int:
+    """Return an odd number of cache lines, such that the elements of one tile fall into different sets of the cache.
+
+    If `coarse`, it is an odd number of pages and one line: few values, and different sets of address translations."""
+    return (-(-floats // 1024) | 1) * 1024 + 16 if coarse else (-(-floats // 16) | 1) * 16
 
 
 def transformed(w: NDArray[Any], t: int, nr: int, lanes: int) -> NDArray[Any]:

@@ -81,6 +81,26 @@ class Epilogue:
         found = {"operands": operands, "lines": list(self.lines), "result": self.result, "heavy": heavy}
         return found | ({"addend": True} if self.addend else {})
 
+    def shared_params(
+        self, extents: Extents, first: int, length: int
+    ) -> tuple[dict[str, Any], tuple[LeadingDimension, ...]]:
+        """Return `params` with the row strides of whole tensors in `dims`, and the `leading_dimensions`.
+
+        So layers with any number of channels share a kernel."""
+        params, leading = self.params(extents), []
+        for i in self.elementwise:
+            b, m, _ = self.operands[i].strides
+            if not isinstance(m, int) or m == 0:
+                continue
+            written, entries = params["operands"][i], [(extents.variable(m), 1)]
+            written["m"] = f"dims[{entries[0][0]}]"
+            if isinstance(b, int) and b:
+                entries.append((extents.variable(b), b // m))
+                written["b"] = f"dims[{entries[1][0]}]"
+            if m == length and isinstance(b, int) and b % m == 0:
+                leading.append(LeadingDimension(first + i, length, (), tuple(entries)))
+        return params, tuple(leading)
+
     @property
     def is_half(self) -> bool:
         """Whether the output is a 16-bit float, so that partial sums cannot be stored in it."""

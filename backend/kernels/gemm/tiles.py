@@ -20,6 +20,8 @@ from ...ir.target import Target
 from ..scheduling import Only
 
 NOMINAL_ROWS, NOMINAL_COLUMNS = 128, 512  # stand for extents known at run time only
+ADDRESSED = 8
+"""Rows of A that a micro-kernel addresses by a few registers if their distance is a variable."""
 _CALL, _STORE, _LATENCY = 30.0, 2.0, 4.0  # cycles
 NEAR = 16
 """Steps of k ahead of which B is fetched into the first-level cache, where it outgrows that. On Intel's cores a load
