@@ -43,8 +43,6 @@ _WIDTHS = {"real": 4, "v_bf16": 2, "v_f16": 2, "uint8_t": 1, "int8_t": 1}
 """Bytes of an element of C, by its C type."""
 MANY_ROWS = 300
 """Rows for which any B beyond the first-level cache is packed."""
-_ADDRESSED = 8
-"""Rows of A that a micro-kernel addresses by a few registers if their distance is a variable."""
 
 
 @lowering("MatMul", f64=True)
@@ -195,16 +193,17 @@ def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
     of_rows: tuple[LeadingDimension, ...] = ()
     if isinstance(k, int) and problem.a.row == k and problem.a.column == 1:
         of_rows = (LeadingDimension(0, k, ((("tiles", "a_row"), 1), (("tiles", "a_step"), choice.mr))),)
-    # products with weights share kernels, whatever their numbers of rows and terms
+    # products with weights share kernels, whatever their numbers of rows, terms and columns
     shared = b.panels and not steps and not batch
     rows = f"dims[{extents.variable(m)}]" if shared and isinstance(m, int) else extents(m)
-    if shared and of_rows and isinstance(k, int) and not kc and choice.mr <= _ADDRESSED:
+    if shared and of_rows and isinstance(k, int) and not kc and choice.mr <= tiling.ADDRESSED:
         depth, place = f"dims[{extents.variable(k)}]", extents.variable(k)
         a_row, of_rows = f"dims[{place}]", (LeadingDimension(0, k, (), ((place, 1),)),)
+    columns, leading = _columns(problem, extents, shared)
     narrow = {} if b.stored == "real" else {"stored": b.stored}
     params = {
         "m": rows,
-        "n": extents(n),
+        **columns,
         "k": depth,
         "batch": batch,
         "packed": b.panels,
@@ -217,19 +216,33 @@ def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
             "out": epilogue.c,
             **narrow,
         },
-        "epilogue": epilogue.params(extents),
     }
     kernel = Kernel("gemm", params)
     inputs = (problem.a.value, b.value, *epilogue.values)
-    leading: tuple[LeadingDimension, ...] = ()
-    if not batch and isinstance(n, int) and isinstance(k, int):
-        leading = (LeadingDimension(len(inputs), n, ((("c_row",), 1),)), *epilogue.leading_dimensions(2, n))
-        leading = (*of_rows, *leading)
+    leading = (*of_rows, *leading) if not batch and isinstance(k, int) else ()
     in_place = () if kc else epilogue.in_place(2)
     work = serial_below(problem.macs, SMALL_WORK)
     outputs = (epilogue.output,)
     step = launch(kernel, problem.group, inputs, outputs, extents, work, in_place=in_place, leading_dimensions=leading)
     return [*steps, step]
+
+
+def _columns(
+    problem: GemmProblem, extents: Extents, shared: bool
+) -> tuple[dict[str, Any], tuple[LeadingDimension, ...]]:
+    """Return the parameters that depend on N, and the leading dimensions of C and the operands.
+
+    If `shared`, N is an entry of `dims`, so that products with any number of columns share a kernel."""
+    n, epilogue = problem.n, problem.epilogue
+    if not isinstance(n, int):
+        return {"n": extents(n), "epilogue": epilogue.params(extents)}, ()
+    c = LeadingDimension(2 + len(epilogue.values), n, ((("c_row",), 1),))
+    if not shared:
+        return {"n": extents(n), "epilogue": epilogue.params(extents)}, (c, *epilogue.leading_dimensions(2, n))
+    count, row = extents.variable(n), extents.variable(n)
+    written, leading = epilogue.shared_params(extents, 2, n)
+    params = {"n": f"dims[{count}]", "c_row": f"dims[{row}]", "epilogue": written}
+    return params, (replace(c, params=(), dims=((row, 1),)), *leading)
 
 
 def gemm_space(problem: GemmProblem, target: Target, weights: bool) -> Space:
