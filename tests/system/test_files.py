@@ -87,6 +87,14 @@ def test_every_byte_counts_in_a_quick_checksum(tmp_path: Path, monkeypatch: pyte
     assert of(b"") == (0, 0)
 
 
+def test_the_checksum_is_that_of_zlib_for_every_length_and_alignment() -> None:
+    crc = pytest.importorskip("rewrite.system.crc", reason="not compiled in this checkout")
+    for size in (*range(200), 1000, 1023, 2500):
+        for start in (0, 1, 7):
+            part = memoryview(DATA)[start : start + size]
+            assert crc.crc32(part) == zlib.crc32(part)
+
+
 def test_every_byte_counts_in_a_hash_of_many() -> None:
     first = checksum_of(memoryview(DATA[:2500]))
     others = {checksum_of(memoryview(data)) for data in (DATA[:2501], DATA[:2499], DATA[:2000], DATA[:1000], b"")}
