@@ -95,7 +95,7 @@ def _in_two_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> li
 def _crc(whole: memoryview, start: int) -> int:
     """Return the CRC-32 of one chunk."""
     with whole[start : start + _CHUNK] as chunk:
-        return crc32(chunk)
+        return int(crc32(chunk))
 
 
 def copy_file(source: str | Path, target: str | Path) -> None:
