@@ -195,11 +195,14 @@ def _step(
     else:
         return None
     inputs = [o.value for o in programs.inputs]
-    # The result may take the memory of an operand of the first pass that nothing reads later.
+    # The result may take the memory of an operand of the first pass that nothing reads later. Not if rows of few
+    # vectors end in a part of one: the first load of the next row would wait long for that masked store.
+    waits = held > 0 and space.roles[-1] == "R" and rows % ctx.target.lanes != 0
     in_place = tuple(
         (k, main)
         for k, item in enumerate(before.inputs)
         if main < len(writes)
+        and not waits
         and tensors[k].strides == tensors[len(inputs) + main].strides
         and inputs.count(item.value) == 1
         and item.dtype is ctx.real

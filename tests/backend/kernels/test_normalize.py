@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from rewrite.backend.ir.target import make_target
+from rewrite.benchmarks import harness
 from rewrite.engine.ir.graph import DType, Node, TensorType
 from rewrite.engine.ir.symbolic import symbol
 
@@ -23,6 +25,17 @@ def floats(*shape: int) -> Array:
 def _affine(op: str, x: Array, shape: Sequence[int], *, bias: bool = True, **attrs: Any) -> Case:
     constants = {"g": floats(*shape), "b": floats(*shape)} if bias else {"g": floats(*shape)}
     return Case([Node(op, ("x", *constants), ("y",), attrs)], {"x": x}, constants)
+
+
+def test_rows_that_end_in_a_part_of_a_vector_have_memory_of_their_own() -> None:
+    """Written over their operands, each would wait for the masked store of the row before."""
+    target = make_target("avx512")
+    for n, shares in ((3, False), (16, True), (20, False), (64, True)):
+        items, _ = harness.lower(
+            harness.make_graph([Node("Softmax", ("x",), ("y",))], {"x": floats(5, n)}), target=target
+        )
+        assert items is not None
+        assert bool(items[0].in_place) == shares
 
 
 def test_softmax_along_the_last_axis() -> None:
