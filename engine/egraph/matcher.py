@@ -87,7 +87,8 @@ class Query:
     """A conjunctive query. A match is a row of the classes' canonical handles, then the interned integers.
 
     `absent` are the class variables that must be the absent leaf (handle 0), `fixed` those that must be constant terms.
-    `kinds` are operator variables with the kind they must be of."""
+    `kinds` are operator variables with the kind they must be of, `different` pairs of class variables that must hold
+    different classes."""
 
     name: str
     ruleset: str
@@ -97,6 +98,7 @@ class Query:
     absent: tuple[str, ...] = ()
     fixed: tuple[str, ...] = ()
     kinds: tuple[tuple[str, str], ...] = ()
+    different: tuple[tuple[str, str], ...] = ()
 
 
 _PACKAGE = "egglog"
@@ -266,6 +268,7 @@ class Matcher:
             else:
                 self._declare(atom.op, arity)
             facts += atom.facts(kinds)
+        facts += [f"(!= {first} {second})" for first, second in query.different]
         match = f"{self._relation_of(query)} {self._count} {' '.join([*query.classes, *query.integers])}"
         self._run(f'(rule ({" ".join(facts)}) (({match})) :ruleset {query.ruleset} :name "{query.name}")')
         self._queries[query.ruleset].append((self._count, query))

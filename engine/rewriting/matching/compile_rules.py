@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import itertools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -86,7 +86,8 @@ class Compiler:
         constants = [t.name for g in rule.rule.given if g.type.const for t in g.targets if t.name not in state.defaults]
         fixed = [*state.fixed, *(state.tensors[name] for name in constants if name in state.tensors)]
         names = _distinct(classes), _distinct(integers), tuple(state.absent), _distinct(fixed), _distinct(state.kinds)
-        query = Query(f"{self.prefix}_{number}", f"{self.prefix}_{rule.ruleset}", tuple(state.atoms), *names)
+        different = _different(state.atoms, roots)
+        query = Query(f"{self.prefix}_{number}", f"{self.prefix}_{rule.ruleset}", tuple(state.atoms), *names, different)
         whole, demands, variadics = state.wholes.get(rule.index or ""), tuple(state.demands), tuple(state.variadics)
         tables = (state.tensors, state.defaults, state.heads)
         return Variant(query, roots, *tables, demands, variadics, whole, tuple(state.ac_trees))
@@ -275,6 +276,17 @@ def _neighbors(parts: Iterable[VariadicPart]) -> tuple[tuple[str, str], ...]:
         if isinstance(before.position, str) and isinstance(after.position, str)
         if before.variable and after.variable and not (before.whole or before.each or after.each)
     )
+
+
+def _different(atoms: Sequence[Atom], roots: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
+    """Return pairs of the root and each node below it, if the pattern binds the root's operator or has several below.
+
+    A term that contains its own class (`Min(m, m)`, which is m) is never cheaper than what it contains, and rules that
+    move an operator through others would rewrite it without end: pairs of the n members of the class match two nodes
+    of a pattern, and their rewritings are n² new members."""
+    below = _distinct(atom.root for atom in atoms if atom.root not in roots)
+    bound = any(atom.root in roots and isinstance(atom.op, str) for atom in atoms)
+    return tuple((roots[0], name) for name in below) if len(roots) == 1 and (bound or len(below) > 1) else ()
 
 
 def _distinct(items: Iterable[_T]) -> tuple[_T, ...]:

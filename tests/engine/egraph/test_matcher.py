@@ -70,6 +70,16 @@ def test_a_new_equality_brings_new_matches(matcher: Matcher) -> None:
     assert matcher.matches("phase") == {"q": [(4, 1)]}
 
 
+def test_classes_that_must_differ(matcher: Matcher) -> None:
+    atoms = (Atom("r", RELU, "a", ("x",)), Atom("x", RELU, "b", ("y",)))
+    matcher.add_query(Query("q", "phase", atoms, ("r", "y"), (), different=(("r", "x"),)))
+    load(matcher, (3, RELU, 0, 1), (4, RELU, 0, 3))
+    assert matcher.matches("phase") == {"q": [(4, 1)]}
+    load(matcher, equal=[(3, 4)])
+    load(matcher, (5, RELU, 0, 2), equal=[(3, 5)])  # 3 = Relu(2) = Relu(3), which contains itself
+    assert matcher.matches("phase") == {}
+
+
 def test_an_absent_input_matches_the_absent_leaf_only(matcher: Matcher) -> None:
     matcher.add_query(Query("q", "phase", (Atom("r", RELU, "a", ("x", "n")),), ("r", "x"), (), absent=("n",)))
     load(matcher, (3, RELU, 0, 1, 0), (4, RELU, 0, 1, 2))

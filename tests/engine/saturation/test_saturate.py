@@ -233,6 +233,18 @@ def test_empty_parts_of_a_concat_come_to_an_end(egraph: EGraph) -> None:
     assert len(egraph.nodes) < before + 20
 
 
+def test_a_term_that_contains_itself_is_not_rewritten_without_end(egraph: EGraph) -> None:
+    """Min(m, m) is m, and m a reshaped number. Pairs of its forms were moved through Min: n forms gave n² more."""
+    m = node(egraph, "ReduceMin", egraph.add_input("x", f32(4)), 0, keepdims=0)
+    root = node(egraph, "Min", m, m)
+    egraph.roots = {"y": root}
+    found = saturate(egraph, rule_set(load_rules()), nodes=500)
+    assert found.stop_reason == "saturated"
+    assert egraph.find(root) == egraph.find(m)
+    assert found.counts["reduce_keepdims"].applied
+    assert len(egraph.nodes) < 20
+
+
 def test_a_chain_of_concats_gets_one_flat_form_each(egraph: EGraph) -> None:
     chain = [egraph.add_input("x", f32(2, 4))]
     parts = list(chain)
