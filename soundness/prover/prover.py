@@ -22,6 +22,7 @@ from .paths.step_budget import OutOfTime, StepBudget
 from .paths.tensors import Tensor
 from .proof import NotProved, Proof
 from .semantics.elementwise import check_casts
+from .semantics.sequences import pairs
 from .terms import integers
 
 HIGHEST = 5
@@ -87,15 +88,18 @@ def one_case(run: Run, lhs: Any, rhs: Any, tally: Tally) -> bool:
                 continue
         later.append(condition)
     outputs = {name: tensor for target, expr in left for name, tensor in run.root(target.name, expr)}
+    if not run.members:
+        run.env |= {target.name: outputs[target.name] for target, _ in left if target.name not in ("=", "")}
+    run.settled = True
     run.check_given()
     for condition in later:
         run.hold(condition)
     path.require(path.possible(), "contradiction")
     path.right = True
-    pairs = [pair for target, expr in _roots(rhs) for pair in _replacements(run, target, expr, outputs)]
+    replaced = [pair for target, expr in _roots(rhs) for pair in _replacements(run, target, expr, outputs)]
     path.right = False
     check_casts(path)
-    for a, b in pairs:
+    for a, b in (compared for pair in replaced for compared in pairs(path, *pair)):
         _compare(path, a, b, Claim(rule.numerics, "signed_zero" in rule.relaxations), tally)
     tally.limits |= path.bounded
     tally.operators |= path.operators

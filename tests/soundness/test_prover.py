@@ -146,6 +146,33 @@ rule dequantized_other   DequantizeLinear(x, s, z, ..a) => DequantizeLinear(x, s
 rule quantized_and_back  DequantizeLinear(QuantizeLinear(x, s, z, ..a), s, z, ..b) => x class fast
 rule scale_reordered     DequantizeLinear(q, s, z, ..a) * k => DequantizeLinear(q, s * k, z, ..a) class exact
 rule quantized_sum       QuantizeLinear((x + y) + w, s, z, ..a) => QuantizeLinear(x + (y + w), s, z, ..a) class exact
+op Enlarged(x, alpha: 1.0) = x * alpha
+  kind elementwise
+  class exact
+rule open_attribute      Enlarged(x, ..a) => x class exact
+rule open_attributes     Enlarged(Enlarged(x, ..a), ..a) => Enlarged(x, ..a) class exact
+rule bound_attribute     Enlarged(x, alpha: k) => x class exact
+rule another_attribute   Enlarged(Enlarged(x, alpha: k), alpha: m) => Enlarged(Enlarged(x, alpha: k), alpha: k) class exact
+rule labels_swapped      Einsum(x, equation: e) => Transpose(x, perm: [index(s[1], i) for i in s[0]])
+                         let s = subscripts(e) where len(s) == 2 and len(s[0]) == len(s[1]) class exact
+rule labels_summed       Einsum(x, equation: e) => ReduceSum(x, [index(s[0], i) for i in s[0] if i not in s[1]], keepdims: 0)
+                         let s = subscripts(e) where len(s) == 2 class reassoc
+rule outer_as_product    Einsum(x, y, equation: "i,j->ij") => Einsum(y, x, equation: "i,j->ij") class exact
+rule member_after        SequenceAt(SequenceConstruct(xs[*], y), i) => y given i: const where scalar(i) == 0 class exact
+rule member_dropped      SequenceErase(SequenceConstruct(x, y)) => SequenceConstruct(y) class exact
+rule length_of_more      SequenceLength(SequenceConstruct(xs[*], y)) => const(len(xs[*]), i64) class exact
+rule rounded_floats      Round(Cast(x, to: t)) => Cast(x, to: t) given x: float class exact
+rule positive_integers   Relu(Cast(x, to: t)) => Cast(x, to: t) given x: integer class exact
+rule mean_of_nothing     ReduceMean(x, a, keepdims: 0) => ReduceSum(x, a, keepdims: 0)
+                         given x: float[M, N] where dim(x, 0) == 0, ints(a) == [0] class exact
+rule dims_multiplied     ReduceProd(Shape(x), keepdims: 0) => reshape(Size(x) * 2, []) class exact
+rule dims_added          ReduceSum(Shape(x), keepdims: 0) => const(2 * dim(x, 0), i64) where rank(x) == 2 class exact
+rule target_of_zeros     Shape(Reshape(x, t)) => t class exact
+rule not_below_zero      Sqrt(x * x) => x where nonnegative(x) class exact
+rule groups_swapped      ConvTranspose(Concat(x, y, axis: 1), Concat(V, W, axis: 0), group: 2, ..a)
+                           => Concat(ConvTranspose(y, W, group: 1, ..a), ConvTranspose(x, V, group: 1, ..a), axis: 1)
+                         class reassoc
+rule masked_to_one       x * Cast(p, to: t) => Where(p, x, like(1, x)) given p: bool, x: float class fast
 rule sum_up_to           CumSum(x, c, exclusive: 0, ..a) => CumSum(x, c, exclusive: 1, ..a) class reassoc
 rule cumulated_elsewhere CumSum(Transpose(x, perm: [1, 0]), c, ..a) => Transpose(CumSum(x, c, ..a), perm: [1, 0]) class reassoc
 rule greatest_is_least   ArgMax(x, axis: a, ..r) => ArgMin(x, axis: a, ..r) class exact
@@ -248,7 +275,9 @@ STANDARD = [
     "where_not", "identity", "transpose_noop", "transpose_transpose", "transpose_unary", "reshape_noop",
     "reshape_unary", "conv_bn", "conv_valid", "conv_same_upper", "conv_zero_bias", "merge_conv", "merge_matmul",
     "gemm_to_matmul", "matmul_matmul_const", "gelu_erf", "silu", "leaky_relu_max", "global_average_pool",
-    "softmax_axis", "cast_noop", "split_concat", "slice_unary",
+    "softmax_axis", "cast_noop", "split_concat", "slice_unary", "channels_last_conv", "channels_last_conv_transpose",
+    "channels_last_average_pool", "einsum_transpose", "sequence_at", "optional_element", "matmul_zero", "idempotent",
+    "cast_of_rounded", "masked_by_product", "batch_norm", "shape_of_reshape", "size_of_binary", "pad_noop",
 ]  # fmt: skip
 
 

@@ -23,7 +23,7 @@ from rewrite.soundness.prover.semantics import movement
 from rewrite.soundness.prover.semantics.elementwise import ALL
 from rewrite.soundness.prover.semantics.semantics_registry import CONTENTS, OPERATORS, REDUCTIONS, Attrs
 from rewrite.soundness.prover.terms import integers
-from rewrite.soundness.prover.terms.scalars import Scalar
+from rewrite.soundness.prover.terms.scalars import Scalar, number
 
 FUNCTIONS = {
     "Add": lambda a, b: a + b, "Sub": lambda a, b: a - b, "Mul": lambda a, b: a * b, "Div": lambda a, b: a / b,
@@ -240,6 +240,10 @@ CASES: list[tuple[str, dict[str, Any], list[np.ndarray | None]]] = [
     ("QuantizeLinear", {"axis": 0}, [signed(2, 3), f(2), u8(2)]),
     ("GlobalAveragePool", {}, [f(2, 3, 4, 5)]),
     ("GlobalMaxPool", {}, [signed(2, 3, 4, 2)]),
+    ("Einsum", {"equation": "ij,jk->ki"}, [f(2, 3), f(3, 4)]),
+    ("Einsum", {"equation": "abc, cb"}, [f(2, 3, 4), f(4, 3)]),
+    ("Einsum", {"equation": "ij->"}, [f(2, 3)]),
+    ("Einsum", {"equation": "bi,bj,ij->b"}, [f(2, 3), f(2, 4), f(3, 4)]),
     ("Softmax", {"axis": 1}, [signed(2, 3, 4)]),
     ("LogSoftmax", {"axis": -1}, [signed(2, 3)]),
     ("LayerNormalization", {"axis": -1}, [signed(2, 3, 4), f(4), f(4)]),
@@ -283,7 +287,58 @@ def test_the_meaning_agrees_with_the_reference(op: str, attrs: dict[str, Any], i
 
 def test_every_operator_is_compared_with_the_reference() -> None:
     tried = {op for op, _, _ in CASES} | set(ALL)  # elementwise operators are functions of their name
-    assert set(OPERATORS) <= tried
+    elsewhere = {op for chain, _ in CHAINS for op, _ in chain} | {"GlobalLpPool"}
+    assert set(OPERATORS) <= tried | elsewhere
+
+
+def test_a_transposed_convolution_in_groups_is_one_for_each_group() -> None:
+    x, w, b = signed(1, 4, 3, 2), signed(4, 3, 2, 2), signed(6)  # ONNX's reference does not compute it
+    (found,) = computed("ConvTranspose", {"group": 2, "strides": [2, 1]}, [x, w, b])
+    parts = [[x[:, :2], w[:2], b[:3]], [x[:, 2:], w[2:], b[3:]]]
+    expected = [computed("ConvTranspose", {"strides": [2, 1]}, part)[0] for part in parts]
+    np.testing.assert_allclose(found, np.concatenate(expected, axis=1), rtol=1e-6)
+
+
+@pytest.mark.parametrize("power", [1, 2])
+def test_a_global_norm_is_that_of_each_image(power: int) -> None:
+    x = signed(2, 3, 4, 2)  # ONNX's reference does not compute it
+    (found,) = computed("GlobalLpPool", {"p": power}, [x])
+    np.testing.assert_allclose(found, np.linalg.norm(x.reshape(2, 3, 8), power, 2)[..., None, None], rtol=1e-5)
+
+
+# operators with the numbers of their inputs: 0 and 1 are tensors, 2 a position, the others results of operators before
+CHAINS = [
+    ([("SequenceConstruct", (0, 1, 1)), ("SequenceAt", (3, 2))], -2),
+    ([("SequenceConstruct", (0, 1, 1)), ("SequenceErase", (3, 2)), ("SequenceLength", (4,))], 0),
+    ([("SequenceConstruct", (0, 0, 1)), ("SequenceErase", (3, 2)), ("SequenceAt", (4, 2))], 1),
+    ([("SequenceConstruct", (1, 0)), ("SequenceErase", (3,)), ("SequenceAt", (4, 2))], 0),
+    ([("SequenceConstruct", (0,)), ("SequenceInsert", (3, 1)), ("SequenceAt", (4, 2))], 1),
+    ([("Optional", (0,)), ("OptionalHasElement", (3,))], 0),
+    ([("Optional", (1,)), ("OptionalGetElement", (3,)), ("Identity", (4,))], 0),
+]
+
+
+@pytest.mark.parametrize(("chain", "position"), CHAINS)
+def test_sequences_agree_with_the_reference(chain: list[tuple[str, tuple[int, ...]]], position: int) -> None:
+    arrays = {"x0": f(2, 3), "x1": f(2, 3), "x2": np.int64(position)}
+    path = Path([], StepBudget(60), {}, 6)
+    leaves = [Leaf(path, name, 2, "f32") for name in ("x0", "x1")]
+    for leaf in leaves:
+        leaf._shape = [2, 3]
+    at = Tensor(path, [], lambda index: number(position), dtype="i64")
+    values: list[Tensor] = [*leaves, at]
+    for op, inputs in chain:
+        values += OPERATORS[op](path, Attrs(path, op, {}, None, {}), [values[k] for k in inputs])
+    found = np.zeros(values[-1].shape)
+    for index in np.ndindex(*found.shape):
+        found[index] = Values(path, arrays).of(values[-1].at(list(index)), {})
+    nodes = [helper.make_node(op, [f"x{k}" for k in ins], [f"x{n}"]) for n, (op, ins) in enumerate(chain, start=3)]
+    types = {name: helper.np_dtype_to_tensor_dtype(a.dtype) for name, a in arrays.items()}
+    infos = [helper.make_tensor_value_info(name, types[name], a.shape) for name, a in arrays.items()]
+    graph = helper.make_graph(nodes, "g", infos, [helper.make_empty_tensor_value_info(nodes[-1].output[0])])
+    (expected,) = ReferenceEvaluator(helper.make_model(graph)).run(None, arrays)
+    # ONNX's reference wraps the element of an optional
+    np.testing.assert_allclose(found, np.asarray(expected, dtype=np.float64).reshape(found.shape), rtol=1e-6)
 
 
 @pytest.mark.parametrize(

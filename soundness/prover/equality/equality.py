@@ -41,6 +41,10 @@ def same(path: Path, a: Scalar, b: Scalar, under: Bool) -> bool:
     """Whether two scalars have the same structure and, under a condition, equal indices."""
     if a == b:
         return True
+    if {a.op, b.op} == {"int", "const"}:
+        whole, other = (a, b) if a.op == "const" else (b, a)
+        exact = whole.is_number and whole.args[0].denominator == 1
+        return exact and path.entails(eq(other.args[0], int(whole.args[0])), under)
     if a.op != b.op or len(a.args) != len(b.args):
         return False
     match a.op, a.args, b.args:

@@ -447,6 +447,8 @@ class Normalizer:
         values = self._operands(op, args)
         for simple in laws(op, values, signed_zero=self.signed_zero, integer=self.integer):
             return self.normal(simple)
+        if self._keeps_integer(op, values):
+            return values[0]
         if op in ("Max", "Min"):  # the order decides which of two zeros is returned
             values = flat(op, values) if self.signed_zero else list(dict.fromkeys(values))
             if len(values) == 1:
@@ -454,6 +456,16 @@ class Normalizer:
         if op in COMMUTATIVE:
             values.sort(key=text_of)
         return app(op, *values, attrs=attrs)
+
+    def _keeps_integer(self, op: str, values: Sequence[Scalar]) -> bool:
+        """Whether an operator does not change its operand, because that is an integer that was converted to floats.
+
+        Rounding of integers beyond the precision of the floats gives whole numbers, or an infinity."""
+        if op not in ("Ceil", "Floor", "Round", "Relu") or not values[0].applies("Cast"):
+            return False
+        source = element_types.type_of(self.path, values[0].args[2])
+        allowed = ("uint",) if op == "Relu" else ("int", "uint")
+        return source is not None and set(element_types.kinds(self.path, source)) <= set(allowed)
 
 
 def _chosen_outside(s: Scalar) -> Scalar | None:

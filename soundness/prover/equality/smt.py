@@ -19,7 +19,7 @@ from typing import Any
 import z3
 
 from ..paths import element_types
-from ..paths.path import FINITE, NotModeled, Path, Predicate
+from ..paths.path import FINITE, NONNEGATIVE, NotModeled, Path, Predicate
 from ..paths.tensors import Leaf, Tensor
 from ..terms import extended_reals
 from ..terms.extended_reals import Extended
@@ -56,6 +56,8 @@ class Translation:
         if dtype is None:
             raise NotModeled("a number without a type")
         name = element_types.root(self.path, dtype)
+        if element_types.kinds(self.path, name) == ("bool",):
+            return "bool"
         if self.theory in ("real", "extended") and element_types.kind(self.path, name) == "float":
             return self.theory
         return self.given.get(name, name)
@@ -339,6 +341,11 @@ class Translation:
                     yield found.tag == extended_reals.FINITE
                 elif z3.is_fp(found):
                     yield z3.Not(z3.Or(z3.fpIsNaN(found), z3.fpIsInf(found)))
+        if p.op == NONNEGATIVE and isinstance(p.left, Leaf):
+            for s in [s for s in self.reads if s.op in ("read", "flat") and s.args[0] == p.left.name]:
+                found = self.reads[s]
+                zero = self._constant(Fraction(0), self.format(element_types.type_of(self.path, s)))
+                yield z3.Not(self.order("Less", found, zero, self.format(element_types.type_of(self.path, s))))
         right = self._element(p.right)
         if p.op not in _COMPARED or right is None:
             return

@@ -1,4 +1,7 @@
-"""Symbolic evaluation of a rule's expressions: variables of its pattern, words, operators and functions."""
+"""Symbolic evaluation of a rule's expressions: variables of its pattern, words, operators and functions.
+
+Length: one evaluator, whose kinds of expressions call each other.
+"""
 
 from __future__ import annotations
 
@@ -47,6 +50,8 @@ class Expressions(Arithmetic):
         self.pattern = False
         self.index: str | None = None
         self.literals = 0
+        self.settled = False
+        """Whether the operators of the pattern have read their attributes, so that others may have any value."""
         self.roots: tuple[ast.Expr, ...] = ()
         self.indexed: frozenset[str] = frozenset()
         self.lists: frozenset[str] = frozenset()
@@ -100,8 +105,11 @@ class Expressions(Arithmetic):
         elif type_.element is not None:
             known = type_.element in element_types.KINDS
             element_types.unify(path, found.dtype, type_.element if known else f"dtype {type_.element}")
-        if type_.shape is not None and not any(isinstance(d, ast.ShapeRest) for d in type_.shape):
-            found.fixed = len(type_.shape)
+        if type_.shape is not None:
+            open_ended = any(isinstance(d, ast.ShapeRest) for d in type_.shape)
+            if not open_ended:
+                found.fixed = len(type_.shape)
+            found.least = len(type_.shape) - open_ended
         return found
 
     def _variable(self, name: str, rank: int | None = None) -> Leaf:
@@ -153,6 +161,9 @@ class Expressions(Arithmetic):
                     return self.operator(INFIX[expr.operator], {}, None, [left, right])[0]
                 return self.arithmetic(expr.operator, left, right)
             case ast.Compare():
+                if isinstance(expr.left, ast.Name) and isinstance(self.env.get(expr.left.id), Hole):
+                    if expr.operator in ("is", "is not"):
+                        raise NotModeled("whether an attribute is there")
                 left, right = self.evaluate(expr.left), self.evaluate(expr.right)
                 if expr.operator in ("is", "is not"):
                     return (left is None) == (expr.operator == "is")
@@ -190,9 +201,7 @@ class Expressions(Arithmetic):
             found = self.env[name]
             if not isinstance(found, Hole):
                 return found
-            if ("attribute", found.name) not in self.path.extra:
-                raise Postponed
-            value = self.path.extra[("attribute", found.name)]
+            value = self._attribute_value(found)
             return [self.path.normal(v) for v in value] if isinstance(value, list) else value
         if name in WORDS:
             return self._literal(WORDS[name]) if self.pattern and name != "none" else WORDS[name]
@@ -208,6 +217,15 @@ class Expressions(Arithmetic):
         finally:
             self.path.right = before
         return self.env[name]
+
+    def _attribute_value(self, hole: Hole) -> Any:
+        """Return the value of an attribute. One that no operator reads is any number of the attribute's type."""
+        if hole.key not in self.path.extra:
+            if not self.settled or isinstance(hole.default, bool) or not isinstance(hole.default, (int, float)):
+                raise Postponed
+            any_value = scalars.Scalar("read", (str(hole),))
+            self.path.extra[hole.key] = integers.var(str(hole)) if isinstance(hole.default, int) else any_value
+        return self.path.extra[hole.key]
 
     def optional(self, expr: ast.Optional) -> Any:
         """Return an operand that may be absent, or None, by cases."""
@@ -338,7 +356,7 @@ class Expressions(Arithmetic):
         inputs = list(self._spread(expr.args))
         pattern = self.pattern
         with self.reading(pattern=False):
-            named = {a.name: self._attribute(a.value, pattern) for a in expr.attributes}
+            named = {a.name: self._attribute(a.value, pattern, expr.head, a.name) for a in expr.attributes}
         rest = None
         if expr.rest is not None:
             rest = expr.rest.name if expr.rest.name is not None else self.path.fresh("..")
@@ -349,9 +367,12 @@ class Expressions(Arithmetic):
             return self._head(expr, named, rest, inputs)
         return self.operator(expr.head, named, rest, inputs)
 
-    def _attribute(self, expr: ast.Expr, pattern: bool) -> Any:
+    def _attribute(self, expr: ast.Expr, pattern: bool, op: str = "", name: str = "") -> Any:
         if pattern and isinstance(expr, ast.Name) and expr.id not in WORDS and expr.id not in element_types.KINDS:
-            return self.env.setdefault(expr.id, Hole(expr.id))
+            return self.env.setdefault(expr.id, Hole(expr.id, default=self._default(op, name)))
+        known = self.env.get(expr.id) if isinstance(expr, ast.Name) else None
+        if isinstance(known, Hole) and known.key not in self.path.extra:
+            return known  # the operator that reads it first says what it may be
         if pattern and isinstance(expr, ast.Axis):
             return self._axis(expr.name)
         if pattern and isinstance(expr, ast.ListExpr) and any(isinstance(i, (ast.Name, ast.Axis)) for i in expr.items):
@@ -361,6 +382,14 @@ class Expressions(Arithmetic):
         value = self.evaluate(expr)
         whole = isinstance(value, Fraction) and value.denominator == 1 and not isinstance(expr, ast.Number)
         return int(value) if whole else value
+
+    def _default(self, op: str, name: str) -> Any:
+        """Return the default of an attribute, if it has one."""
+        declared = self.ops.get(op)
+        if signature(op) is not None or declared is None:
+            return normalize_attrs(op, {}).get(name)
+        found = next((p.attribute for p in declared.params or () if p.name == name), None)
+        return found.value if isinstance(found, ast.Number) else None
 
     def _head(self, expr: ast.Call, named: dict[str, Any], rest: str | None, inputs: list[Any]) -> list[Tensor]:
         head = self.env.get(expr.head)
@@ -433,7 +462,7 @@ class Expressions(Arithmetic):
         path = self.path
         declared = self.ops.get(op)
         if declared is not None and declared.definition is not None and signature(op) is None:
-            return [self._defined(declared, named, inputs)]
+            return [self._defined(declared, named, rest, inputs)]
         tensors = [None if v is None else self._input(op, i, v, inputs) for i, v in enumerate(inputs)]
         while tensors and tensors[-1] is None:
             tensors.pop()
@@ -455,25 +484,30 @@ class Expressions(Arithmetic):
         like = next((v.dtype for v in inputs if isinstance(v, Tensor)), None)
         return self.constant(value, like if like is not None else "f32")
 
-    def _defined(self, op: ast.Op, named: dict[str, Any], inputs: Sequence[Any]) -> Tensor:
+    def _defined(self, op: ast.Op, named: dict[str, Any], rest: str | None, inputs: Sequence[Any]) -> Tensor:
+        """Return the definition of a declared operator, whose attributes may be among those of a `rest`."""
         assert op.definition is not None
-        outer, lets = self.env, self.lets
+        beside = self.path.extra.get(("named beside", rest), frozenset())
+        outer, lets, settled = self.env, self.lets, self.settled
         values = iter(inputs)
         env: dict[str, Any] = {}
         for param in op.params or ():
             if param.attribute is not None:
-                found = named.get(param.name)
-                env[param.name] = self._attribute(param.attribute, False) if found is None else found
+                if param.name in named or rest is None or param.name in beside:
+                    found = named.get(param.name)
+                    env[param.name] = self._attribute(param.attribute, False) if found is None else found
+                else:
+                    env[param.name] = Hole(param.name, rest, self._default(op.name, param.name))
             elif param.variadic:
                 env[param.name] = list(values)
             else:
                 env[param.name] = next(values, None)
-        self.env, self.lets = env, {}
+        self.env, self.lets, self.settled = env, {}, True
         try:
             with self.reading(pattern=False):
                 return self.tensor(self.evaluate(op.definition))
         finally:
-            self.env, self.lets = outer, lets
+            self.env, self.lets, self.settled = outer, lets, settled
 
 
 def _reads_integers(op: ast.Op) -> bool:

@@ -13,6 +13,7 @@ from ..paths import element_types, tensors
 from ..paths.path import FINITE, NONNEGATIVE, Infeasible, NotModeled, Predicate
 from ..paths.tensors import Leaf, Tensor
 from ..semantics import movement
+from ..semantics.einsum import Equation
 from ..terms import integers, scalars
 from ..terms.integers import Poly, eq, ge
 from ..terms.scalars import Scalar, app
@@ -42,6 +43,21 @@ _function(lambda run, x: element_types.root(run.path, run.tensor(x).dtype), "dty
 _function(lambda run, *shapes: tensors.broadcast(run.path, [run.items(s) for s in shapes]), "broadcast")
 _function(lambda run, t: element_types.is_one_of(run.path, t, ("float",)), "is_float")
 _function(lambda run, t: element_types.is_one_of(run.path, t, ("int", "uint")), "is_integer")
+
+
+@_function
+def limits(run: Expressions, t: Any) -> list[Any]:
+    """Return the least and the greatest integer of an element type, by cases on whether it has a sign."""
+    path, name = run.path, element_types.root(run.path, t)
+    if not isinstance(t, str) or not set(element_types.kinds(path, name)) <= {"int", "uint"}:
+        raise NotModeled("the limits of a type that may not be one of integers")
+    greatest = path.size(f"greatest of {name}")
+    path.assume(ge(greatest, 127), certain=True)
+    if element_types.kind(path, name) == "uint":
+        return [0, greatest]
+    return [path.normal(-greatest - 1), greatest]
+
+
 # all elements positive: the prover only uses that none is negative
 _function(lambda run, x: Predicate(NONNEGATIVE, run.tensor(x), scalars.ZERO), "nonnegative", "positive")
 _function(lambda run, x: Predicate(FINITE, run.tensor(x), scalars.ZERO), "finite")
@@ -263,6 +279,28 @@ def axes(run: Expressions, items: Any, n: Any) -> list[Any]:
     for a, b in itertools.pairwise(found):
         run.path.assume(integers.negate(eq(a, b)))
     return [run.path.normal(v) for v in found]
+
+
+# --- equations of Einsum ---
+
+
+@_function
+def _subscripts(run: Expressions, equation: Any) -> list[list[int]]:
+    """Return the labels of an equation; none for one that is not plain."""
+    if not isinstance(equation, Equation):
+        raise NotModeled("the labels of an equation")
+    return [list(term) for term in equation.terms or ()]
+
+
+@_function
+def _einsum_equation(run: Expressions, terms: Any) -> Equation:
+    """Return the equation with these labels."""
+    found = tuple(tuple(run.items(term)) for term in run.items(terms))
+    if not all(isinstance(label, int) for term in found for label in term):
+        raise NotModeled("labels that are computed")
+    if any(len(set(term)) < len(term) for term in found):
+        raise NotModeled("a label twice in a term")
+    return Equation(found)
 
 
 # --- new tensors ---

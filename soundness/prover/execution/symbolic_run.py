@@ -60,8 +60,8 @@ class Run(Expressions):
         todo, seen = [condition], set()
         while todo:
             for e in todo.pop().walk():
-                if isinstance(e, ast.Call) and e.is_operator:
-                    return False
+                if isinstance(e, ast.Call) and (e.is_operator or e.head not in self.functions):
+                    return False  # of a class head, which the pattern binds
                 if isinstance(e, ast.Name) and e.id not in self.lets:
                     self._create(e.id)
                 elif isinstance(e, ast.Name) and e.id not in seen:

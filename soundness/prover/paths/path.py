@@ -132,9 +132,9 @@ class Path:
         self.log.append(f"{what} = {options[pick]}")
         return options[pick]
 
-    def any_rank(self, name: str) -> int:
+    def any_rank(self, name: str, least: int = 0) -> int:
         """Return a rank for a tensor, another one on each path."""
-        return self.choose(range(self.max_rank + 1), f"rank of {name}")
+        return self.choose(range(least, self.max_rank + 1), f"rank of {name}")
 
     def decide(self, cond: Bool) -> bool:
         """Return the truth of a condition; if it is undetermined, two paths take either value."""
@@ -192,6 +192,12 @@ class Path:
         if key not in self.extra:
             self.extra[key] = make()
         return self.extra[key]  # type: ignore[no-any-return]
+
+    def memoized(self, key: Any, make: Callable[[], T]) -> T:
+        """Return what was made for this key on any path of the proof, or make it. It must not depend on the path."""
+        if key not in self.memo:
+            self.memo[key] = make()
+        return self.memo[key]  # type: ignore[no-any-return]
 
     def tick(self) -> None:
         """Count a step of work. Raises `OutOfTime` if there were too many."""

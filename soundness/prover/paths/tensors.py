@@ -98,6 +98,8 @@ class Leaf(Tensor):
         self.path = path
         self.name = name
         self.fixed = rank
+        self.least = 0
+        """Least rank that a `given` clause allows."""
         self.per_axis = 1
         self.dtype = dtype or f"dtype of {name}"
         self._at = lambda index: self._read("read", index)
@@ -110,7 +112,7 @@ class Leaf(Tensor):
         if self.path.pointwise:
             raise NotModeled("the shape of a tensor")
         if self.fixed is None:
-            self.fixed = self.path.any_rank(self.name)
+            self.fixed = self.path.any_rank(self.name, self.least)
         return [self.path.size(f"{self.name}.{i}") for i in range(self.fixed)]
 
     def _read(self, op: str, index: list[Int]) -> Scalar:
@@ -119,6 +121,9 @@ class Leaf(Tensor):
             return known(index)  # type: ignore[no-any-return]
         if known is not None and not isinstance(known, Scalar):
             raise NotModeled("the position of an element of a tensor with known contents")
+        for k, value in enumerate(self.path.extra.get(("contents", self.name), ()) if op == "read" and index else ()):
+            if self.path.entails(integers.eq(index[0], k)):
+                return scalars.number(self.path.normal(value))
         if known is None and ("integers", self.name) in self.path.extra and op == "read":
             return scalars.number(self.path.normal(integers.of_atom(Atom(self.name, "data", tuple(index)))))
         return Scalar(op, (self.name, *index)) if known is None else known
@@ -143,7 +148,12 @@ class Leaf(Tensor):
                 most = max(2, path.max_rank * self.per_axis)
                 count = path.concrete(self.shape[0], 0, most, f"length of {self.name}", certain=True)
                 places = [(i,) for i in range(count)]
-            path.extra[key] = [integers.of_atom(Atom(self.name, "data", p)) for p in places]
+            known = path.extra.get(("value of", self.name))
+            whole = isinstance(known, Scalar) and known.is_number and known.args[0].denominator == 1
+            data = (
+                int(known.args[0]) if whole and known else integers.of_atom(Atom(self.name, "data", p)) for p in places
+            )
+            path.extra[key] = list(data)
             for callback in path.extra.pop(("targets", self.name), []):
                 callback(path.extra[key])
         return [path.normal(v) for v in path.extra[key]]

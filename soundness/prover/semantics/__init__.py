@@ -3,7 +3,7 @@
 In: a path, attributes and input tensors. Out: result tensors, as functions from an index to a scalar.
 """
 
-from . import elementwise, linear, movement, quantization, reductions
+from . import einsum, elementwise, linear, movement, quantization, reductions, sequences
 
 # importing them registers their operators
-__all__ = ["elementwise", "linear", "movement", "quantization", "reductions"]
+__all__ = ["einsum", "elementwise", "linear", "movement", "quantization", "reductions", "sequences"]

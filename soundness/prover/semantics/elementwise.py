@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from ....engine.ir.graph import DType
+from ....engine.operators.schemas import signature
 from ..paths import element_types
 from ..paths.path import NotModeled, Path
 from ..paths.tensors import Tensor, broadcast, read_broadcast
@@ -66,6 +69,13 @@ def _attributes(attrs: Attrs) -> tuple[object, ...]:
     return attrs.key()
 
 
+@cache
+def _refuses_others(op: str) -> bool:
+    """Whether the standard gives an operator no meaning on types that are not modeled, such as floats of 8 bits."""
+    found = signature(op)
+    return found is not None and element_types.KINDS.keys() >= set(map(str, found.inputs[0].dtypes))
+
+
 @operator(*_ALLOWED)
 def elementwise(path: Path, attrs: Attrs, first: Tensor, *others: Tensor | None) -> Tensor:
     """Define operators that act on scalars by their name."""
@@ -74,6 +84,8 @@ def elementwise(path: Path, attrs: Attrs, first: Tensor, *others: Tensor | None)
     if op != "Pow":
         element_types.unify(path, *(x.dtype for x in present))
     element_types.restrict(path, dtype, _ALLOWED[op])
+    if not path.right and _refuses_others(op):
+        path.extra["modeled", dtype] = True
     if op == "PRelu" and not path.pointwise:
         shape = first.shape
         found = pointwise(path, op, (), present, dtype)
@@ -124,11 +136,14 @@ def cast(path: Path, attrs: Attrs, x: Tensor) -> Tensor:
 def check_casts(path: Path) -> None:
     """Raise `NotModeled` for casts to a type that may have 8 or 4 bits, once conditions are known.
 
-    Such types have ranges and zeros of their own, and a cast to them may saturate or not."""
+    Such types have ranges and zeros of their own, and a cast to them may saturate or not. Arithmetic of the left side
+    excludes them."""
+    modeled = {element_types.root(path, k[1]) for k in path.extra if isinstance(k, tuple) and k[0] == "modeled"}
     for key, source in path.extra.items():
         if isinstance(key, tuple) and key[0] == "cast":
             to = element_types.root(path, key[1])
-            if to not in element_types.KINDS and to != element_types.root(path, source):
+            known = to in element_types.KINDS or to in modeled
+            if not known and to != element_types.root(path, source):
                 raise NotModeled("a cast to a type that is not known to have 16 bits or more")
 
 

@@ -11,7 +11,7 @@ from ..terms import integers
 from ..terms.integers import Int, conj, eq, ge, inside
 from ..terms.scalars import ONE, ZERO, Scalar, number
 from .reductions import total
-from .semantics_registry import Attrs, Opaque, operator
+from .semantics_registry import Attrs, operator
 
 
 @operator("MatMul")
@@ -104,8 +104,8 @@ class Window:
     def _pads(self, attrs: Attrs) -> list[Int]:
         """Return the padding before each axis, then that after each."""
         n = len(self.sizes)
-        if attrs.rest is not None and {"pads", "auto_pad"}.isdisjoint(attrs.beside | attrs.named.keys()):
-            return self.symbolic(f"{attrs.rest}.pads", 2 * n)  # whatever auto_pad is, it depends on the sizes only
+        if (source := attrs.source("pads", "auto_pad")) is not None:
+            return self.symbolic(f"{source}.pads", 2 * n)  # whatever auto_pad is, it depends on the sizes only
         pads = attrs.ints("pads", 2 * n, 0) or [0] * (2 * n)
         auto = attrs.option("auto_pad", ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"))
         if auto in ("NOTSET", "VALID"):
@@ -114,13 +114,13 @@ class Window:
 
     def symbolic(self, stem: str, count: int) -> list[Int]:
         """Return symbolic sizes, the same for the same window."""
+        name = self.named(stem)
+        return [self.path.size(f"{name}[{i}]") for i in range(count)]
 
-        def make() -> list[Int]:
-            name = self.path.fresh(stem)
-            return [self.path.size(f"{name}[{i}]") for i in range(count)]
-
+    def named(self, stem: str) -> str:
+        """Return a name that is the same for the same window."""
         key = (stem, *(tuple(str(self.path.normal(i)) for i in v) for v in self.axes))
-        return [self.path.normal(p) for p in self.path.once(key, make)]
+        return self.path.once(key, lambda: self.path.fresh(stem))
 
     def _same(self, auto: str) -> list[Int]:
         """Return the padding for a result of size ⌈size / stride⌉."""
@@ -202,14 +202,14 @@ def conv(path: Path, attrs: Attrs, x: Tensor, w: Tensor, bias: Tensor | None = N
 
 @operator("ConvTranspose")
 def conv_transpose(path: Path, attrs: Attrs, x: Tensor, w: Tensor, bias: Tensor | None = None) -> Tensor:
-    """Define `Σ x[n, c, i] W[c, m, k] + B[m]` over all `i` and `k` with `i·s + k·d - p = o`."""
+    """Define `Σ x[n, c, i] W[c, m, k] + B[m]` over all `i` and `k` with `i·s + k·d - p = o`, and `c` of the group."""
     _unify_images(path, x, w)
     n = x.rank - 2
-    if attrs.get("group", Opaque) != 1:
-        raise NotModeled("ConvTranspose in groups")
-    if attrs.rest is None and attrs.named.get("output_shape") is not None:
-        raise NotModeled("the output_shape of ConvTranspose")
+    groups = attrs.integer("group", 1)
+    single = groups == 1
     path.require(eq(x.shape[1], w.shape[0]), "as many channels as the weights take")
+    taken = x.shape[1] if single else path.divide_exactly(x.shape[1], groups, "groups of equal size")
+    made = w.shape[1]
     _not_empty(path, *x.shape[1:], *w.shape[1:])
     sizes, kernel = x.shape[2:], w.shape[2:]
     strides = attrs.ints("strides", n, 1) or [1] * n
@@ -218,22 +218,24 @@ def conv_transpose(path: Path, attrs: Attrs, x: Tensor, w: Tensor, bias: Tensor 
     if bias is not None:
         element_types.unify(path, x.dtype, bias.dtype)
         bias.require_rank(1, "a bias is a vector")
-        path.require(eq(bias.shape[0], w.shape[1]), "one bias for each channel")
+        path.require(eq(bias.shape[0], groups * made), "one bias for each channel")
 
     def at(index: list[Int]) -> Scalar:
         batch, m, *spatial = index
+        group, within = (0, path.normal(m)) if single else path.unflatten(m, [groups, made])
 
         def term(v: list[Int]) -> Scalar:
             c, place, offset = v[0], v[1 : n + 1], v[n + 1 :]
             parts = zip(spatial, place, strides, offset, dilations, begin, strict=True)
             meets = conj(*(eq(i * s + k * d - p, o) for o, i, s, k, d, p in parts))
-            value = x.at([batch, c, *place]) * w.at([c, path.normal(m), *offset])
+            channel = path.normal(group * taken + c)
+            value = x.at([batch, channel, *place]) * w.at([channel, within, *offset])
             return select(path, meets, lambda: value, lambda: ZERO)
 
-        found = total(path, [x.shape[1], *sizes, *kernel], term)
+        found = total(path, [taken, *sizes, *kernel], term)
         return found if bias is None else found + bias.at([path.normal(m)])
 
-    return Tensor(path, [x.shape[0], w.shape[1], *extents], at, dtype=x.dtype)
+    return Tensor(path, [x.shape[0], path.normal(groups * made), *extents], at, dtype=x.dtype)
 
 
 def _unfolded(path: Path, attrs: Attrs, axes: list[list[Int]]) -> tuple[list[Int], list[Int]]:
@@ -241,11 +243,12 @@ def _unfolded(path: Path, attrs: Attrs, axes: list[list[Int]]) -> tuple[list[Int
 
     They are symbols where a rule leaves open what determines them: a function of `axes` and of the open attributes."""
     n = len(axes[0])
-    names = {"pads", "auto_pad", "output_padding", "output_shape"}
-    if attrs.rest is not None and names.isdisjoint(attrs.beside | attrs.named.keys()):
-        key = (f"{attrs.rest}.unfolded", *(tuple(str(path.normal(i)) for i in v) for v in axes))
-        found = path.once(key, lambda: [path.size(path.fresh(f"{attrs.rest}.unfolded")) for _ in range(2 * n)])
+    if (source := attrs.source("pads", "auto_pad", "output_padding", "output_shape")) is not None:
+        key = (f"{source}.unfolded", *(tuple(str(path.normal(i)) for i in v) for v in axes))
+        found = path.once(key, lambda: [path.size(path.fresh(f"{source}.unfolded")) for _ in range(2 * n)])
         return [path.normal(i) for i in found[:n]], [path.normal(i) for i in found[n:]]
+    if attrs.is_variable("output_shape") or attrs.named.get("output_shape") is not None:
+        raise NotModeled("the output_shape of ConvTranspose")
     if attrs.option("auto_pad", ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER")) != "NOTSET":
         raise NotModeled("auto_pad of ConvTranspose")
     pads = attrs.ints("pads", 2 * n, 0) or [0] * (2 * n)
@@ -264,8 +267,6 @@ def pool(path: Path, attrs: Attrs, x: Tensor) -> Tensor:
     path.require(x.rank >= 3, "images have a batch and channels")
     element_types.restrict(path, x.dtype, ("float",) if mean else element_types.NUMBERS)
     ceil = bool(attrs.option("ceil_mode", (0, 1)))
-    if ceil and mean:
-        raise NotModeled("ceil_mode of AveragePool")
     if not mean:
         attrs.option("storage_order", (0, 1))
     counted = attrs.option("count_include_pad", (0, 1)) if mean else 0
@@ -283,6 +284,8 @@ def pool(path: Path, attrs: Attrs, x: Tensor) -> Tensor:
         found = total(path, window.kernel, term, "Sum" if mean else "Max")
         if not mean:
             return found
+        if ceil:  # whatever elements count where windows reach beyond the padding, they depend on the window only
+            return found / Scalar("read", (window.named(f"counted {counted}"), *map(path.normal, index[2:])))
         if counted or all(path.normal(p) == 0 for p in (*window.begin, *window.end)):
             return found / number(path.normal(integers.product(window.kernel)))
         return found / total(path, window.kernel, one)

@@ -5,6 +5,7 @@ Length: one short meaning for each operator.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Sequence
 
@@ -330,6 +331,10 @@ def listed(path: Path, values: Sequence[Int]) -> Tensor:
     """Return an integer vector with these contents."""
 
     def at(index: list[Int]) -> Scalar:
+        if path.has_bound(path.normal(index[0])):  # of a sum, which takes all elements
+            found = [scalars.number(path.normal(v)) for v in values] or [scalars.ZERO]  # of nothing, none is read
+            chosen = ((eq(index[0], k), v) for k, v in enumerate(found[:-1]))
+            return functools.reduce(lambda rest, c: scalars.choice(c[0], c[1], rest), reversed(list(chosen)), found[-1])
         place = path.concrete(index[0], 0, len(values) - 1, "element", certain=True)
         return scalars.number(path.normal(values[place]))
 

@@ -20,6 +20,8 @@ PLAIN = ("ReduceSum", "ReduceMax", "ReduceMin", "ReduceMean", "ReduceProd")
 
 def total(path: Path, sizes: Sequence[Int], body: Callable[[list[Int]], Scalar], op: str = "Sum") -> Scalar:
     """Return an operator over all indices below these sizes."""
+    if op == "Sum" and any(path.normal(d) == 0 for d in sizes):
+        return ZERO  # a sum starts at 0
     variables = [path.index(path.fresh("k"), path.normal(d), summed=True) for d in sizes]
     return big(op, variables, body(variables))
 
@@ -38,6 +40,8 @@ def reduced(op: str, path: Path, sizes: Sequence[Int], element: Callable[[list[I
                 return app("Exp", e)
         return e
 
+    if op == "ReduceMean" and any(path.normal(d) == 0 for d in sizes):
+        raise NotModeled("a mean of nothing")
     found = total(path, sizes, term, op[6:] if op in ("ReduceMax", "ReduceMin", "ReduceProd") else "Sum")
     match op:
         case "ReduceMean":
@@ -80,11 +84,26 @@ def global_pool(path: Path, attrs: Attrs, x: Tensor) -> Tensor:
     """Reduce each image to its mean or maximum."""
     op = "ReduceMean" if attrs.op == "GlobalAveragePool" else "ReduceMax"
     element_types.restrict(path, x.dtype, ("float",))
+    return _per_image(path, op, x)
+
+
+def _per_image(path: Path, op: str, x: Tensor) -> Tensor:
+    """Return the value of a reduction for each image."""
     path.require(x.rank >= 2, "images have a batch and channels")
     if x.rank == 2:
         raise NotModeled("a global pool of a matrix")
     shape = [*x.shape[:2], *[1] * (x.rank - 2)]
     return Tensor(path, shape, lambda i: reduced(op, path, x.shape[2:], lambda v: x.at([*i[:2], *v])), dtype=x.dtype)
+
+
+@operator("GlobalLpPool")
+def global_norm_pool(path: Path, attrs: Attrs, x: Tensor) -> Tensor:
+    """Reduce each image to its norm: a sum of magnitudes, or a length."""
+    power = attrs.integer("p", 1)
+    if power not in (1, 2):
+        raise NotModeled("a norm by other powers than 1 and 2")
+    element_types.restrict(path, x.dtype, ("float",))
+    return _per_image(path, "ReduceL1" if power == 1 else "ReduceL2", x)
 
 
 @operator("Softmax", "LogSoftmax")

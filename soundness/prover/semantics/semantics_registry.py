@@ -19,9 +19,21 @@ from ..terms.scalars import Scalar
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """Variable that a pattern binds to an attribute; it gets a value when an operator reads it."""
+    """Variable that a pattern binds to an attribute, or an attribute `name` of a `rest`.
+
+    It gets a value when an operator reads it. `default` is a value of the attribute's type, if one is known."""
 
     name: str
+    rest: str | None = None
+    default: Any = None
+
+    @property
+    def key(self) -> tuple[str, ...]:
+        """Key of the value among what is made once on a path."""
+        return ("attribute", self.name) if self.rest is None else ("rest", self.rest, self.name)
+
+    def __str__(self) -> str:
+        return self.name if self.rest is None else f"{self.rest}.{self.name}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +63,7 @@ class Attrs:
         if name in self.named:
             value = self.named[name]
             if isinstance(value, Hole):
-                return self.path.once(("attribute", value.name), lambda: make(value.name))
+                return self.path.once(value.key, lambda: make(str(value)))
             return value
         if self.rest is not None and name not in self.beside:
             return self.path.once(("rest", self.rest, name), lambda: make(f"{self.rest}.{name}"))
@@ -61,6 +73,15 @@ class Attrs:
         """Whether the pattern binds an attribute, or leaves it open."""
         value = self.named.get(name)
         return isinstance(value, Hole) if name in self.named else self.rest is not None and name not in self.beside
+
+    def source(self, *names: str) -> str | None:
+        """Return the `rest` that holds all of these attributes, passed on by a declared operator or not; else None."""
+        if self.rest is not None and self.beside.union(self.named).isdisjoint(names):
+            return self.rest
+        found = {
+            v.rest if isinstance(v, Hole) and v.name == n else None for n, v in ((n, self.named.get(n)) for n in names)
+        }
+        return found.pop() if len(found) == 1 else None
 
     def option(self, name: str, options: Sequence[Any]) -> Any:
         """Return an attribute that has a few possible values, by cases."""
