@@ -8,7 +8,7 @@ JOBS ?= auto
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SOURCES := $(shell find backend engine system -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: demo test lint format types docs site nightly fuzz bench wheel editors parser venv clean
+.PHONY: demo test lint format types docs site nightly fuzz sanitize bench wheel editors parser venv clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo 'make site    the documentation site, into build/site; a broken link fails'
 	@echo 'make nightly check all rules, proofs included, score the checker, test kernels for Arm'
 	@echo 'make fuzz    run random graphs of all operators, FIRST to LAST; failures go to build/fuzz'
+	@echo 'make sanitize kernels, random graphs and the C library, checked by the compiler while they run (gcc on Linux)'
 	@echo 'make bench   set up, then measure against the peers; writes docs/measurements/benchmarks.md'
 	@echo 'make wheel   build the wheels, of the compiler and of the runtime alone, into dist/'
 	@echo 'make editors the VS Code extension and the tree-sitter grammar into dist/ (needs npm)'
@@ -93,6 +94,15 @@ FIRST ?= 0
 LAST ?= 2000
 fuzz: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.fuzz $(FIRST) $(LAST)
+
+# Code that checks addresses and undefined behaviour, of what is written only: kernels may read 64 bytes past a buffer.
+CHECKED = CC="gcc -fsanitize=address,undefined -fno-sanitize-recover=undefined --param asan-instrument-reads=0" \
+	LD_PRELOAD="$(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libubsan.so)" \
+	ASAN_OPTIONS=detect_leaks=0 REWRITE_CACHE_DIR=build/sanitize
+sanitize: $(VENV)/.installed-dev
+	$(CHECKED) $(BIN)/pytest -n $(JOBS) tests/backend/kernels --ignore tests/backend/kernels/test_machine_code.py $(ARGS)
+	$(CHECKED) $(BIN)/python -m tests.fuzz $(FIRST) $(LAST)
+	$(BIN)/pytest tests/backend/runtime/test_c_library.py -k 'overruns or races or altered or valgrind'
 
 bench: $(VENV)/.installed-bench
 	$(BIN)/python -m benchmarks.run $(ARGS)

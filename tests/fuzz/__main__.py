@@ -15,6 +15,7 @@ import json
 import os
 import resource
 import signal
+import sys
 import tempfile
 import time
 import traceback
@@ -154,10 +155,13 @@ def main() -> None:
     given = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="fuzz-cache-") as cache:  # the user's would fill with kernels of no use
         os.environ["REWRITE_CACHE_DIR"] = cache
-        _run(given)
+        count, failed = _run(given)
+    print(f"{count} graphs, of which {failed} failed; {given.out} has their seeds, problems and models")
+    sys.exit(failed > 0)
 
 
-def _run(given: argparse.Namespace) -> None:
+def _run(given: argparse.Namespace) -> tuple[int, int]:
+    """Run the seeds, and return how many graphs ran and how many failed."""
     warnings.simplefilter("ignore")
     np.seterr(all="ignore")
     faulthandler.enable()
@@ -181,6 +185,7 @@ def _run(given: argparse.Namespace) -> None:
             if count % 20 == 0:
                 _summary(given.out / f"summary-{given.first}.json", seen, outside, count, failed, started)
     _summary(given.out / f"summary-{given.first}.json", seen, outside, count, failed, started)
+    return count, failed
 
 
 def _summary(

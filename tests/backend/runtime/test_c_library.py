@@ -486,6 +486,16 @@ def test_the_example_leaks_and_overruns_nothing(chain: Path, line: str, tmp_path
 
 
 @compiles
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="no such checker")
+def test_contexts_in_threads_have_no_races(chain: Path, tmp_path: Path) -> None:
+    """The library and its threads are checked, kernels are not: what they write is divided by the library."""
+    flags = ["-g", "-O1", "-fsanitize=thread", "-pthread", "-I", SOURCES, Path(__file__).with_name("contexts.c")]
+    built = build(tmp_path / "contexts", "cc", *flags, SOURCES / "rewrite.c", "-ldl")
+    done = run("setarch", "-R", built, chain)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+@compiles
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("valgrind") is None, reason="no valgrind")
 @pytest.mark.skipif(not runs_here(make_target("avx2")), reason="this CPU has no AVX2")
