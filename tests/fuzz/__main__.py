@@ -156,7 +156,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="fuzz-cache-") as cache:  # the user's would fill with kernels of no use
         os.environ["REWRITE_CACHE_DIR"] = cache
         count, failed = _run(given)
-    print(f"{count} graphs, of which {failed} failed; {given.out} has their seeds, problems and models")
+    sys.stdout.write(f"{count} graphs, of which {failed} failed; {given.out} has their seeds, problems and models\n")
     sys.exit(failed > 0)
 
 
