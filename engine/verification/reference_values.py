@@ -66,11 +66,17 @@ class Computed:
         """Return outputs that were computed from others, with a further magnitude that was lost."""
         peak, finite = max((p.peak for p in parts), default=0.0), all(p.finite for p in parts)
         for array in arrays:
-            if isinstance(array, np.ndarray) and array.size and array.dtype.kind in "fiuV":
-                numbers = np.abs(array.astype(np.float64))
+            if not isinstance(array, np.ndarray) or not array.size or array.dtype.kind not in "fiuV":
+                continue
+            if array.dtype.kind in "iu":
+                peak = max(peak, float(array.max()), -float(array.min()))
+                continue
+            numbers = np.abs(array if array.dtype.kind == "f" else array.astype(np.float64))
+            greatest = float(numbers.max())
+            if not math.isfinite(greatest):
                 ordinary = numbers[np.isfinite(numbers)]
-                finite = finite and ordinary.size == numbers.size
-                peak = max(peak, float(ordinary.max(initial=0.0)))
+                finite, greatest = False, float(ordinary.max(initial=0.0))
+            peak = max(peak, greatest)
         return cls(tuple(arrays), peak, finite, max((lost, *(p.lost for p in parts))))
 
 

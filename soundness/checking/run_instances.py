@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +33,7 @@ from ...engine.verification.compare_forms import (
 from ...engine.verification.reference_values import Computed, Definitions, Undefined, Values
 from ...grammar.syntax import ast
 from ..sampling.edit import is_list
-from ..sampling.instance import Instance, static
+from ..sampling.instance import Instance, Tensor, static
 from ..sampling.subject import NOT_BUILT, Built, Subject
 from ..sampling.validity import invalid
 from ..sampling.values import NEAR, SMALL, SWAPPED, WIDE, Array, draw, trials
@@ -180,10 +180,11 @@ def _compare_classes(subject: Subject, batch: Batch, seed: int, repeats: int) ->
     empty = [(number, SMALL) for number in _EMPTY_TRIALS if open_ended]  # small numbers, zeros among them
     ops = {node.op for node in egraph.nodes}
     swaps = any(op.endswith(_EXTREMA) for op in ops) and ops.isdisjoint(WITH_BODIES)  # bodies have the usual extrema
+    sources = {name: (t, outcome.instance) for built, outcome in batch.built for name, t in built.inputs.items()}
     for number, style in (*enumerate(styles * repeats), *empty):
         if style == SWAPPED and not swaps:
             continue
-        values = Values(egraph, _inputs(batch, style, number, seed), subject.declared, definitions)
+        values = Values(egraph, _Inputs(sources, style, number, seed), subject.declared, definitions)
         with swapped_zeros(style == SWAPPED):
             for root in changed:
                 owner = owners.get(root)
@@ -232,18 +233,37 @@ def _owners(batch: Batch, changed: Mapping[int, None]) -> dict[int, Outcome]:
     return owners
 
 
-def _inputs(batch: Batch, style: str, number: int, seed: int) -> dict[str, Array]:
-    arrays: dict[str, Array] = {}
-    for built, outcome in batch.built:
-        for name, tensor in built.inputs.items():
-            plain = name.partition(".")[2]
-            shape = tuple(_size(d, number) for d in tensor.shape)
-            # a single number lies on one side of a bound only, so each instance draws another one
-            own = outcome.instance.key if math.prod(shape) == 1 or style in (WIDE, NEAR) else ""
-            anchors = _anchors(outcome.instance) if style == NEAR else ()
-            rng = np.random.default_rng(zlib.crc32(f"{seed}:{plain}:{tensor.type}:{style}:{number}{own}".encode()))
-            arrays[name] = draw(tensor.dtype, shape, rng, style, anchors)
-    return arrays
+class _Inputs(Mapping[str, Array]):
+    """Inputs of all instances of a batch in one trial, drawn when they are read: most instances are near misses."""
+
+    def __init__(self, sources: Mapping[str, tuple[Tensor, Instance]], style: str, number: int, seed: int) -> None:
+        self._style, self._number, self._seed = style, number, seed
+        self._sources = sources
+        self._drawn: dict[str, Array] = {}
+
+    def __getitem__(self, name: str) -> Array:
+        if name not in self._drawn:
+            self._drawn[name] = self._draw(name, *self._sources[name])
+        return self._drawn[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._sources
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def _draw(self, name: str, tensor: Tensor, instance: Instance) -> Array:
+        style, number = self._style, self._number
+        plain = name.partition(".")[2]
+        shape = tuple(_size(d, number) for d in tensor.shape)
+        # a single number lies on one side of a bound only, so each instance draws another one
+        own = instance.key if math.prod(shape) == 1 or style in (WIDE, NEAR) else ""
+        anchors = _anchors(instance) if style == NEAR else ()
+        seed = zlib.crc32(f"{self._seed}:{plain}:{tensor.type}:{style}:{number}{own}".encode())
+        return draw(tensor.dtype, shape, np.random.default_rng(seed), style, anchors)
 
 
 def _anchors(instance: Instance) -> list[float]:
