@@ -45,12 +45,19 @@ def element(constant: Constant | None) -> Any:
 
 
 def is_readable(array: Array) -> bool:
-    """Return whether kernels may use the array's memory in place.
+    """Return whether kernels may use the array's memory in place."""
+    return readable_address(array) is not None
+
+
+def readable_address(array: Array) -> int | None:
+    """Return the address of an array whose memory kernels may use in place; None for others.
 
     It must be contiguous and aligned as every allocator does; the 64 bytes past its end must be on its last page."""
+    if not array.flags.c_contiguous:
+        return None
     start = address(array)
     end = (start + array.nbytes) % 4096
-    return bool(array.flags.c_contiguous and start % CALLER == 0 and 0 < end <= 4096 - ALIGNMENT)
+    return start if start % CALLER == 0 and 0 < end <= 4096 - ALIGNMENT else None
 
 
 def usable(array: Array) -> Array:

@@ -19,7 +19,7 @@ from ...engine.ir import symbolic
 from ...engine.ir.graph import DType, TensorType
 from ...errors import RewriteError, UserError
 from ...system.short_text import clipped
-from ..ir.arrays import address, aligned_copy, is_readable, usable
+from ..ir.arrays import address, aligned_copy, is_readable, readable_address, usable
 from ..ir.kernel import LAUNCH_WORK, SERIAL_WORK, Kernel
 from ..ir.kernel_graph import Control, Fallback, Guarded, Join, Loop, Measure, ModelPlan, Shape, Step, View
 from ..memory.buffer_assignment import (
@@ -365,8 +365,9 @@ class Run:
         self.arrays[name] = array
         base = self.link.storage.base.get(name)
         if base is not None:
-            if is_readable(array):
-                self.frame.set(base, address(array))
+            start = readable_address(array)
+            if start is not None:
+                self.frame.set(base, start)
             elif array.nbytes:
                 array = np.ascontiguousarray(array)
                 self.frame.copy_in(base, address(array), array.nbytes)

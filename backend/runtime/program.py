@@ -319,8 +319,10 @@ class Program:
         Kernels must write all outputs to their arrays, or a loop at the end must stack them. Rare items on conditions
         after the block are left to a run from Python. `bound` is that of the first stage."""
         (actions, *later), base = [stage.actions for stage in self._link.stages], self._link.storage.base
+        if any(later):
+            return
         made, stacked = {output.value: output for output in bound.outputs}, self._stacked()
-        if bound.refusals or any(later) or self.plan.symbols or sorted((*made, *stacked)) != sorted(self.plan.outputs):
+        if bound.refusals or self.plan.symbols or sorted((*made, *stacked)) != sorted(self.plan.outputs):
             return
         if not actions or not isinstance(first := actions[0], list):
             return
