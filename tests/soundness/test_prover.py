@@ -168,6 +168,10 @@ rule mean_of_nothing     ReduceMean(x, a, keepdims: 0) => ReduceSum(x, a, keepdi
 rule dims_multiplied     ReduceProd(Shape(x), keepdims: 0) => reshape(Size(x) * 2, []) class exact
 rule dims_added          ReduceSum(Shape(x), keepdims: 0) => const(2 * dim(x, 0), i64) where rank(x) == 2 class exact
 rule target_of_zeros     Shape(Reshape(x, t)) => t class exact
+rule minus_zero          Abs(x) => x given x: float where nonnegative(x) class exact
+rule zeros_of_extremes   Max(x, y) => x given x: float where nonnegative(x) class exact signed_zero
+rule rectified_minus     Relu(x) + y => x + y given x: float where positive(y) class exact
+rule roots_of_either     Sqrt(x) * Sqrt(y) => Sqrt(x * y) given x: float where nonnegative(x) class fast
 rule not_below_zero      Sqrt(x * x) => x where nonnegative(x) class exact
 rule groups_swapped      ConvTranspose(Concat(x, y, axis: 1), Concat(V, W, axis: 0), group: 2, ..a)
                            => Concat(ConvTranspose(y, W, group: 1, ..a), ConvTranspose(x, V, group: 1, ..a), axis: 1)
