@@ -66,10 +66,10 @@ class _Peer:
         """What its session in Python calls after checking names, in versions that have it."""
 
     def results(self, names: Names, inputs: Mapping[str, Any]) -> list[Any] | None:
-        """Return the outputs for exactly the inputs that are required, all of them arrays; None for others.
+        """Return the outputs for a dict of exactly the inputs that are required, all of them arrays; None for others.
 
         It does least of what Python can do, since a service pays for each line once per request."""
-        if inputs.keys() != self._inputs:
+        if type(inputs) is not dict or inputs.keys() != self._inputs:
             return None
         for value in inputs.values():
             if type(value) is not np.ndarray:

@@ -6,6 +6,7 @@ import gc
 import logging
 import time
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -74,7 +75,8 @@ def test_what_answers_first_refuses_what_onnx_runtime_refuses() -> None:
         assert isinstance(refused.value, ValueError) or isinstance(ours.value, type(refused.value))
     with pytest.raises(ValueError, match="x"):
         session.run(None, {})
-    for feed in ({"x": X}, {"x": X.tolist()}, {"x": np.asfortranarray(X)}):
+    feeds: list[Any] = [{"x": X}, {"x": X.tolist()}, {"x": np.asfortranarray(X)}, MappingProxyType({"x": X})]
+    for feed in feeds:
         np.testing.assert_allclose(session.run(["y"], feed)[0], want(1.75), rtol=1e-5)
     assert session.program is None
 
