@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from ....engine.ir.graph import DType, TensorType
 from ....engine.ir.symbolic import product
-from ...codegen.template_params import float_attr, int_attr, launch, serial_below
+from ...codegen.template_params import launch, serial_below
 from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
@@ -28,7 +28,7 @@ from ..gemm.epilogue import Epilogue, Operand
 from ..gemm.matmul import choose_tiles, packed_gemm_step, padded_rows
 from ..gemm.problem import SMALL_WORK
 from ..gemm.tiles import Precision
-from ..recurrent.rnn import BACKWARDS, activations_of, blocked_weights, by_block, row_blocks, units_together
+from ..recurrent.rnn import activations_of, blocked_weights, by_block, layer_params, row_blocks, units_together
 from ..registry import lowering
 from .gemm_int8 import dynamic_quantize_steps
 from .requantize import INT8, Operands, pack_words
@@ -126,14 +126,11 @@ def lower_dynamic_quantize_lstm(group: Group, ctx: Context) -> list[Step] | None
     outputs = {key: value for key, value in named if value and value in group.outputs}
     extents = Extents()
     params = {
-        "activations": activations,
-        "clip": float_attr(node, "clip", 0.0),
-        "coupled": bool(int_attr(node, "input_forget", 0)),
+        **layer_params(node, activations),
         "t": extents(time),
         "batch": extents(batch),
         "hidden": hidden,
         "directions": directions,
-        "backwards": list(BACKWARDS[str(node.attrs.get("direction", "forward"))]),
         "rows": rows,
         "together": together,
         "inputs": ["x", *recurrent],

@@ -27,7 +27,7 @@ _GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
 _ACTIVATIONS = {"RNN": ("tanh",), "LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh")}
 _KNOWN = frozenset(("tanh", "sigmoid", "relu", "leakyrelu", "hardsigmoid", "softsign", "softplus"))
 """Activations of the kernel, each with its default numbers."""
-BACKWARDS = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}
+_BACKWARDS = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}
 """Whether time runs backwards, for each direction of a layer."""
 
 
@@ -87,14 +87,11 @@ def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
     params = {
         "op": op,
         "late": late,
-        "activations": activations,
-        "clip": float_attr(node, "clip", 0.0),
-        "coupled": bool(int_attr(node, "input_forget", 0)),
+        **layer_params(node, activations),
         "t": extents(time),
         "batch": extents(batch),
         "hidden": hidden,
         "directions": directions,
-        "backwards": list(BACKWARDS[str(node.attrs.get("direction", "forward"))]),
         "rows": rows,
         "together": together,
         "by_batch": by_batch,
@@ -123,13 +120,23 @@ def _weights(inputs: list[str], count: int, ctx: Context) -> tuple[NDArray[Any],
     return w, r, *biases
 
 
+def layer_params(node: Node, activations: tuple[str, ...]) -> dict[str, Any]:
+    """Return the params of a time loop that the attributes of a layer decide."""
+    return {
+        "activations": activations,
+        "clip": float_attr(node, "clip", 0.0),
+        "coupled": bool(int_attr(node, "input_forget", 0)),
+        "backwards": list(_BACKWARDS[str(node.attrs.get("direction", "forward"))]),
+    }
+
+
 def activations_of(node: Node, op: str) -> tuple[str, ...] | None:
     """Return the names of the activations f, g and h in small letters; None for what the kernel does not implement."""
     usual = _ACTIVATIONS[op]
     names: Any = node.attrs.get("activations") or ()
     given = tuple(str(name).lower() for name in names) or usual
     found = given[: len(usual)]
-    known = str(node.attrs.get("direction", "forward")) in BACKWARDS and set(found) <= _KNOWN
+    known = str(node.attrs.get("direction", "forward")) in _BACKWARDS and set(found) <= _KNOWN
     numbers = any(map(node.attrs.get, ("activation_alpha", "activation_beta")))
     return found if known and given == found * (len(given) // len(usual)) and not numbers else None
 

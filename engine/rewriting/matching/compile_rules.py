@@ -279,14 +279,13 @@ def _neighbors(parts: Iterable[VariadicPart]) -> tuple[tuple[str, str], ...]:
 
 
 def _different(atoms: Sequence[Atom], roots: tuple[str, ...]) -> tuple[tuple[str, str], ...]:
-    """Return pairs of the root and each node below it, if the pattern binds the root's operator or has several below.
+    """Return pairs of the root and each node below it; none for a rule of several roots.
 
-    A term that contains its own class (`Min(m, m)`, which is m) is never cheaper than what it contains, and rules that
-    move an operator through others would rewrite it without end: pairs of the n members of the class match two nodes
-    of a pattern, and their rewritings are n² new members."""
+    A term that contains its own class (`Min(m, m)`, which is m, or `m + 0`) is never cheaper than what it contains, and
+    rules that join or move operators would rewrite it without end: members of the class match two nodes of a pattern,
+    and each pair of the n members, or of n constants, is a new one."""
     below = _distinct(atom.root for atom in atoms if atom.root not in roots)
-    bound = any(atom.root in roots and isinstance(atom.op, str) for atom in atoms)
-    return tuple((roots[0], name) for name in below) if len(roots) == 1 and (bound or len(below) > 1) else ()
+    return tuple((roots[0], name) for name in below) if len(roots) == 1 else ()
 
 
 def _distinct(items: Iterable[_T]) -> tuple[_T, ...]:

@@ -245,6 +245,18 @@ def test_a_term_that_contains_itself_is_not_rewritten_without_end(egraph: EGraph
     assert len(egraph.nodes) < 20
 
 
+def test_zeros_that_were_added_are_not_joined(egraph: EGraph) -> None:
+    """m + z is m for each of them. Joined, (m + z) + w = m + (z + w), each pair of n would be another one."""
+    m = node(egraph, "Relu", egraph.add_input("x", f32(1, 2, 3)))
+    for shape in [(3,), (1, 3), (2, 3)]:
+        egraph.union(m, node(egraph, "Add", m, constant(egraph, np.zeros(shape))), "add_zero")
+    egraph.roots = {"y": m}
+    egraph.rebuild()
+    found = saturate(egraph, rule_set(load_rules()))
+    assert found.stop_reason == "saturated"
+    assert found.counts["add_const_add_const"].matches == 0
+
+
 def test_a_chain_of_concats_gets_one_flat_form_each(egraph: EGraph) -> None:
     chain = [egraph.add_input("x", f32(2, 4))]
     parts = list(chain)
