@@ -13,10 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
 
-try:
-    from .crc import crc32
-except ImportError:  # a checkout whose modules in C were compiled before: the same value, four times slower
-    from zlib import crc32
+from .crc import crc32
 
 _CHUNK = 16 << 20
 _COPIED = 1 << 20
