@@ -47,6 +47,8 @@ def test_only_a_child_that_does_not_compute_is_killed(work: str, killed: bool, m
         watch.join(8.0)
         assert late.is_set() == killed
         assert watch.is_alive() != killed
+        if killed:
+            child.wait(20.0)  # the signal is sent before it has ended
         assert (child.poll() is not None) == killed
     finally:
         done.set()
