@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from onnx import ModelProto
 
     from ..pages.page import Page
+    from .trails.trail import Trail
     from .verification.verify import Verification
 
 LOG = logging.getLogger("rewrite.engine")
@@ -118,6 +119,15 @@ class Optimized:
         from .extraction.provenance import explain
 
         return explain(self.graph_in, self.portable, node)
+
+    def trail(self, node: str | None = None) -> Trail:
+        """Return the steps that lead from the model to `portable`; with `node`, a node or value of it, those that it
+        needs. The optimization of the main graph is run again in this process, with its e-graphs kept.
+
+        Raises `UserError` for a name that the result does not have."""
+        from .trails import make
+
+        return make.trail_of(make.run(self.graph_in, self.options), self.options, node)
 
     def verify(self, original: Any, *, seconds: float = 60.0) -> Verification:
         """Run the original and the optimized model on the same inputs and compare; see `check_model`."""

@@ -14,6 +14,7 @@ NAMES = (
     "lsp",
     "rules",
     "explain",
+    "verify",
     "calibrate",
     "tune",
     "cache",

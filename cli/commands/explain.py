@@ -12,7 +12,7 @@ from ...system.short_text import plural
 from .. import tables
 from ..console import Stages, out, say
 from ..options import RuleOptions, Shape, existing_model, grouped, parse_shapes, writable
-from ..results import SCHEMA, write_json
+from ..results import SCHEMA, write_json, writing
 
 if TYPE_CHECKING:
     from ...engine.optimizer import Optimized
@@ -46,6 +46,13 @@ def command(
         Literal["optimized", "native"],
         Option(help="With --egraph: forms for the optimized ONNX model, or for our own kernels."),
     ] = "optimized",
+    trail: Annotated[
+        bool, Option("--trail", help="Show the single rewrites from the original to the result, or to --node.")
+    ] = False,
+    output: Annotated[
+        Path | None,
+        Option("--output", "-o", metavar="FILE.json", help="With --trail: write it, for `rewrite verify --trail`."),
+    ] = None,
     shape: Shape = [],  # noqa: B006
 ) -> None:
     """Show which rules made each node of the result."""
@@ -55,6 +62,11 @@ def command(
     existing_model(model)
     if egraph is not None:
         _egraph(model, options, node, egraph, depth, "portable" if graph == "optimized" else "native")
+        return
+    if output is not None and (not trail or node is not None):
+        raise UserError("--output takes a whole trail", hint="rewrite explain MODEL --trail --output FILE.json")
+    if trail:
+        _trail(model, options, node, output)
         return
     if stages:
         _stages(model, options)
@@ -89,6 +101,26 @@ def _egraph(model: Path, options: Options, node: str | None, target: Path, depth
     for line in egraph_data.summary(data):
         say(line)
     say(f"written to {target}")
+
+
+def _trail(model: Path, options: Options, node: str | None, output: Path | None) -> None:
+    """Print the steps from the original to the result, or write them."""
+    from ...engine.trails import make, text
+
+    writable(output)
+    with Stages() as progress:
+        progress("saturate", {})
+        found = make.run(model, options)
+        progress("trail", {})
+        steps = make.trail_of(found, options, node)
+    if output is None:
+        for line in text.lines(steps, found.source):
+            say(line)
+        return
+    with writing(output) as file:
+        steps.write(file)
+    say(f"{plural(steps.count, 'step')} written to {output}")
+    say(f"check them: rewrite verify {model} OPTIMIZED.onnx --trail {output}")
 
 
 def _stages(model: Path, options: Options) -> None:

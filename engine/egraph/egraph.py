@@ -23,9 +23,10 @@ from ..operators.inference import IllTyped, SymbolicValue
 from ..operators.schemas import is_pure, signature
 from .analysis import ENode, Facts, agree, combine, contents_of, empty_constant, fold, infer_facts, symbolic_contents
 from .matcher import Matcher
+from .reasons import Congruence, Reason
 from .signs import Sign, sign_of_constant
 
-_PROCESS_LOCAL = ("matcher", "touched", "_memo", "_keys", "_displaced", "_stamps", "_attr_ids", "_numbers")
+_PROCESS_LOCAL = ("matcher", "touched", "reasons", "_memo", "_keys", "_displaced", "_stamps", "_attr_ids", "_numbers")
 """Tables that are not pickled: the egglog side cannot leave its process, and nothing is added without it."""
 
 
@@ -38,7 +39,8 @@ class EGraph:
     again only then. `touched` lists, in order, the classes of which more became known, and both classes of each merge.
     `earlier` has the rules that made a node in the e-graph that this one was restricted from. `interned` has, by their
     number in the matcher, the attributes of nodes and the number of outputs; `symbols` counts those that stand for
-    fresh dims. `extents` are the symbols of sizes that kernels know before they run; none in a portable graph."""
+    fresh dims. `extents` are the symbols of sizes that kernels know before they run; none in a portable graph.
+    `reasons` has the reason of each of the `unions`: a `reasons.Reason`, or None for a node that was folded."""
 
     nodes: list[ENode] = field(default_factory=list)
     made_by: list[str | None] = field(default_factory=list)
@@ -48,6 +50,7 @@ class EGraph:
     commutative: frozenset[str] = frozenset()
     revision: int = 0
     unions: list[tuple[int, int, str | None]] = field(default_factory=list)
+    reasons: list[Reason | None] = field(default_factory=list)
     _parent: list[int] = field(default_factory=list)
     _known: list[Facts] = field(default_factory=list)
     _users: list[list[int]] = field(default_factory=list)
@@ -338,12 +341,13 @@ class EGraph:
         """Whether two classes have provably the same type, which equality requires."""
         return self.find(a) == self.find(b) or agree(self.types(a), self.types(b))
 
-    def union(self, a: int, b: int, rule: str | None = None) -> bool:
+    def union(self, a: int, b: int, rule: str | None = None, reason: Reason | None = None) -> bool:
         """Merge two classes; False if they were one already. egglog is updated by the next `rebuild`."""
         low, high = sorted((self.find(a), self.find(b)))
         if low == high:
             return False
         self.unions.append((a, b, rule))
+        self.reasons.append(reason)
         self._add_row("equal", low, high)
         self._merge(low, high)
         return True
@@ -393,13 +397,21 @@ class EGraph:
                 low, high = sorted((self.find(handle), self.find(canonical)))
                 if low != high:
                     self.unions.append((handle, canonical, None))
+                    self.reasons.append(Congruence(handle, canonical))
                     self._merge(low, high)
             self._rehash()
         self._merged = False
 
-    def _rehash(self) -> None:
-        """Update the hash-cons table after merges: of congruent nodes the oldest stays."""
-        memo, keys = self._memo, self._keys
+    def close(self) -> None:
+        """Merge congruent classes; for an e-graph without an egglog side."""
+        assert self.matcher is None
+        while self._displaced:
+            for a, b in self._rehash():
+                self.union(a, b, reason=Congruence(a, b))
+
+    def _rehash(self) -> list[tuple[int, int]]:
+        """Update the hash-cons table after merges, and return pairs of congruent nodes, of which the oldest stays."""
+        memo, keys, congruent = self._memo, self._keys, []
         for user in dict.fromkeys(user for high in self._displaced for user in self._users[high]):
             key = keys.pop(user, None)
             if key is None:
@@ -407,12 +419,15 @@ class EGraph:
             del memo[key]
             key = (*key[:2], *self._operands(key[0], key[2:]))
             other = memo.get(key, user)
+            if other != user:
+                congruent.append((other, user))
             if other < user:
                 continue
             keys.pop(other, None)
             memo[key] = user
             keys[user] = key
         self._displaced.clear()
+        return congruent
 
 
 @cache

@@ -17,16 +17,18 @@ from .priced_egraph import dependencies, post_order
 from .provenance import Provenance
 
 
-def restricted_egraph(egraph: EGraph, extraction: Extraction, commutative: Iterable[str]) -> EGraph:
+def restricted_egraph(
+    egraph: EGraph, extraction: Extraction, commutative: Iterable[str], into: EGraph | None = None
+) -> EGraph:
     """Return an e-graph of the chosen nodes, those of constant terms included, with the same roots.
 
     Every node has its type and origins; `EGraph.earlier` has the rules that made it. Rules may match the same nodes
-    again."""
+    again. The nodes are added to the empty e-graph `into`, by default one with an egglog side."""
     choice = extraction.choice
     order = post_order(choice, lambda c: dependencies(egraph, choice[c]))
     live = [c for c in order if c not in extraction.folded]
     provenance = Provenance(egraph, choice, [*live, *extraction.folded], extraction.folded)
-    restricted = EGraph.create(commutative)
+    restricted = into or EGraph.create(commutative)
     restricted.symbols = egraph.symbols
     restricted.extents = _plain_symbols(egraph)
     at = {egraph.find(ABSENT): ABSENT}

@@ -10,6 +10,7 @@ import numpy as np
 
 from ...grammar.builtins import NARY
 from ...grammar.syntax import ast
+from ..egraph.reasons import Defined
 from ..ir.graph import AttrValue, Constant, DType, Graph, TensorType
 from ..ir.names import ABSENT, CAPTURES
 from ..ir.symbolic import Expr as DimExpr
@@ -200,7 +201,7 @@ def equate_outputs(context: RuleContext, handle: int, values: Sequence[Value], r
             if not egraph.can_union(output, value.handle):
                 raise Unprovable(f"its definition is {egraph.type(value.handle)} where it is {egraph.type(output)}")
             pairs.append((output, value.handle))
-    changed = [egraph.union(output, definition, rule) for output, definition in pairs]
+    changed = [egraph.union(output, definition, rule, Defined(handle)) for output, definition in pairs]
     return any(changed)
 
 

@@ -14,6 +14,7 @@ from dataclasses import replace
 from ...grammar.builtins import RULESETS
 from ...grammar.syntax import ast
 from ..egraph.egraph import EGraph
+from ..egraph.reasons import Applied
 from ..ir.values import Refuted, Unprovable, Value
 from ..operators.inference import IllTyped
 from ..operators.schemas import graph_name
@@ -284,10 +285,10 @@ class Saturator:
             if rule.index is not None:
                 self._groups.add(rule, env, roots[0])
                 return
-            _prove(context, rule, env)
+            prove(context, rule, env)
             nearness = 2
             nodes = len(self.egraph.nodes)
-            changed = self._unite(context, rule, _equalities(context, rule, env, roots))
+            changed = self._unite(context, rule, env, equalities(context, rule, env, roots))
             # a declared operator is equated with its definition when it is built, so growth counts as a change
             count.applied += changed or len(self.egraph.nodes) > nodes
             self._done.add(key)
@@ -345,15 +346,15 @@ class Saturator:
             self._names[members[0]] = len(members), names
         return names
 
-    def _unite(self, context: Evaluator, rule: CompiledRule, pairs: Sequence[tuple[int, Value]]) -> bool:
+    def _unite(self, context: Evaluator, rule: CompiledRule, env: Bindings, pairs: Sequence[tuple[int, Value]]) -> bool:
         """Merge classes with values, all or none, and return whether that changed the e-graph."""
-        egraph, equalities = self.egraph, []
-        for root, value in pairs:
-            handle = as_tensor(context, value, egraph.type(root).dtype)
-            if not egraph.can_union(root, handle):
-                raise Unprovable(f"the right side has type {egraph.type(handle)}, the left {egraph.type(root)}")
-            equalities.append((root, handle))
-        changed = [egraph.union(root, handle, rule.name) for root, handle in equalities]
+        egraph = self.egraph
+        handles = built(context, pairs)
+        roots = tuple(root for root, _ in pairs)
+        if all(egraph.find(root) == egraph.find(handle) for root, handle in zip(roots, handles, strict=True)):
+            return False
+        reason = Applied(rule.name, rule.backward, roots, handles, env)
+        changed = [egraph.union(root, handle, rule.name, reason) for root, handle in zip(roots, handles, strict=True)]
         return any(changed)
 
     # --- groups: `{ y[i] = P } => { y[*] = Q }` ---
@@ -372,7 +373,7 @@ class Saturator:
             for condition in rule.rule.where:
                 context.prove(condition, env)
             values = right_sides(context, rule, env, len(roots))
-            count.applied += self._unite(context, rule, list(zip(roots, values, strict=True)))
+            count.applied += self._unite(context, rule, env, list(zip(roots, values, strict=True)))
         except (Unprovable, IllTyped) as why:
             count.reason = str(why)
 
@@ -395,7 +396,8 @@ def operator_numbers(egraph: EGraph, declared: Mapping[str, ast.Op]) -> dict[str
     return ops | {name: egraph.op_id(graph_name(name)) for name in declared}
 
 
-def _prove(context: Evaluator, rule: CompiledRule, env: Bindings) -> None:
+def prove(context: Evaluator, rule: CompiledRule, env: Bindings) -> None:
+    """Raise `Unprovable`, with the line, unless the conditions of a rule hold."""
     context = context.in_condition()
     for condition in rule.rule.where:
         try:
@@ -404,9 +406,23 @@ def _prove(context: Evaluator, rule: CompiledRule, env: Bindings) -> None:
             raise Unprovable(f"the condition in line {condition.span.line} is not proved: {why}") from why
 
 
-def _equalities(context: Evaluator, rule: CompiledRule, env: Bindings, roots: Sequence[int]) -> list[tuple[int, Value]]:
+def equalities(context: Evaluator, rule: CompiledRule, env: Bindings, roots: Sequence[int]) -> list[tuple[int, Value]]:
+    """Build the right side of a rule, and return each root with the value that it equals."""
     if not isinstance(rule.rhs, ast.Roots):
         return [(roots[0], context.evaluate(rule.rhs, env))]
     assert isinstance(rule.lhs, ast.Roots)
     at = {b.target.name: root for b, root in zip(rule.lhs.bindings, roots, strict=True)}
     return [(at[b.target.name], context.evaluate(b.value, env)) for b in rule.rhs.bindings]
+
+
+def built(context: Evaluator, pairs: Sequence[tuple[int, Value]]) -> tuple[int, ...]:
+    """Return the classes of values that roots equal.
+
+    Raises `Unprovable` where the types of a pair are not provably equal."""
+    egraph, handles = context.egraph, []
+    for root, value in pairs:
+        handle = as_tensor(context, value, egraph.type(root).dtype)
+        if not egraph.can_union(root, handle):
+            raise Unprovable(f"the right side has type {egraph.type(handle)}, the left {egraph.type(root)}")
+        handles.append(handle)
+    return tuple(handles)

@@ -117,7 +117,7 @@ class Verification:
 
 def check_model(
     original: Model,
-    candidate: ModelProto,
+    candidate: ModelProto | Path,
     graph: Graph,
     *,
     numerics: str = "reassoc",
@@ -129,11 +129,12 @@ def check_model(
 ) -> Verification:
     """Compare a model, and other implementations of it, with the original.
 
-    Both models are run by the same program: ONNX Runtime if it takes the original, else `onnx.reference`. `graph` is
-    the original as read, which describes the inputs, and `shapes` are sizes of symbolic dims. When the `seconds` are
-    used up no further run is begun. `others` are further implementations by name, `classes` their numerics classes or
-    precisions where these differ from `numerics`. `expand` returns both models without operators outside the standard,
-    for when no program here knows these: the model has them, or a rule made them.
+    The candidate is in memory or in a file. Both models are run by the same program: ONNX Runtime if it takes the
+    original, else `onnx.reference`. `graph` is the original as read, which describes the inputs, and `shapes` are sizes
+    of symbolic dims. When the `seconds` are used up no further run is begun. `others` are further implementations by
+    name, `classes` their numerics classes or precisions where these differ from `numerics`. `expand` returns both
+    models without operators outside the standard, for when no program here knows these: the model has them, or a rule
+    made them.
 
     Raises `ValueError` for an unknown numerics class."""
     if numerics not in TOLERANCES:
@@ -151,8 +152,10 @@ def check_model(
         try:
             optimized = _in_same(oracle, candidate, seconds)
         except Unavailable:
+            if note or expand is None or isinstance(candidate, Path):
+                raise
             made = sorted({name for name in _domains(candidate.graph) if name not in STANDARD_DOMAINS})
-            if not made or note or expand is None:
+            if not made:
                 raise
             with contextlib.suppress(UserError):  # no definition: the first error tells more
                 candidate = expand()[1]
@@ -167,7 +170,7 @@ def check_model(
     return replace(found, oracle=f"{found.oracle}{note}")
 
 
-def _in_same(oracle: Runner, candidate: ModelProto, seconds: float) -> Runner:
+def _in_same(oracle: Runner, candidate: ModelProto | Path, seconds: float) -> Runner:
     """Return a model in the program that runs the original. Raises `Unavailable` if that refuses it."""
     if oracle.name == "onnxruntime":
         return onnx_runtime(candidate)
@@ -184,9 +187,9 @@ def _domains(graph: GraphProto) -> set[str]:
 def _custom_runner(
     named: Sequence[str],
     original: Model,
-    candidate: ModelProto,
+    candidate: ModelProto | Path,
     expand: Callable[[], tuple[ModelProto, ModelProto]] | None,
-) -> tuple[Runner, ModelProto, str]:
+) -> tuple[Runner, ModelProto | Path, str]:
     """Return what runs a model with operators outside the standard, the candidate in the same form, and a note.
 
     Raises `Unavailable` if nothing does."""

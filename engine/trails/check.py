@@ -1,0 +1,343 @@
+"""Check of a trail: its steps are repeated from the model, and must end at the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ...errors import UserError
+from .. import pipeline
+from ..egraph import encode as encoding
+from ..egraph.reasons import Applied
+from ..extraction.extract import Extraction
+from ..extraction.priced_egraph import post_order
+from ..extraction.restrict import restricted_egraph
+from ..ir.bodies import all_bodies
+from ..ir.constants import summarize
+from ..ir.graph import AttrValue, Constant, Graph
+from ..ir.names import ABSENT
+from ..ir.values import BodyRef, OpRef, RestRef, TensorRef, Value
+from ..operators.folding import evaluate
+from ..operators.schemas import declared_operators
+from ..options import NUMERICS, Options
+from ..rewriting.rule_library import RuleSet, load_rules
+from .coding import BodyDigest, body_digest
+from .replay import Gap, Replay, Tables
+from .trail import StageTrail, Step, Term, Trail
+
+ROUNDING = 1e-5
+"""Largest allowed difference, relative to the largest element, between a constant of the result and the term that it
+is, unless only exact rules run: another machine may add in another order."""
+
+
+class Broken(Exception):
+    """A trail that does not lead from the model to the result.
+
+    `stage` and `step` are the place of the first step that does not hold; `step` is None where all of a stage's steps
+    hold and its end does not follow."""
+
+    def __init__(self, message: str, stage: int, step: int | None) -> None:
+        super().__init__(message)
+        self.stage = stage
+        self.step = step
+
+
+@dataclass(slots=True)
+class Stage:
+    """One stage of a trail in a replay: `classes` are those of the terms that were needed so far."""
+
+    trail: StageTrail
+    replay: Replay
+    contents: Contents
+    classes: dict[int, int] = field(default_factory=dict)
+
+    def term(self, number: int) -> int:
+        """Return the class of a term, which is added to the e-graph if nothing equal is there. Raises `Gap`."""
+        terms = self.trail.terms
+        for at in post_order([number], lambda n: () if n in self.classes else terms[n].inputs):
+            if at not in self.classes:
+                self.classes[at] = self._add(terms[at])
+        return self.classes[number]
+
+    def _add(self, term: Term) -> int:
+        egraph = self.replay.egraph
+        if term.op == "Absent":
+            return ABSENT
+        if term.op == "Input":
+            return self._leaf("Input", lambda attrs: attrs["name"] == term.attrs.get("name"))
+        if term.op == "Const":
+            digest = str(term.attrs.get("digest"))
+            if term.elements is not None:
+                constant = Constant(term.elements)
+                if constant.digest != digest:
+                    raise Gap(f"the elements of constant {digest} are those of another one")
+                return egraph.add_constant(constant)
+            return self._leaf("Const", lambda attrs: attrs["digest"] == digest)
+        if term.origin:
+            found = [h for h, node in enumerate(egraph.nodes) if node.serial and term.origin in egraph.origins[h]]
+            if not found:
+                raise Gap(f"the model has no node {term.origin!r} that draws random numbers")
+            return found[0]
+        attrs = {name: self.attribute(value) for name, value in term.attrs.items()}
+        return self.replay.add(term.op, attrs, [self.classes[i] for i in term.inputs], term.outputs)
+
+    def _leaf(self, op: str, fits: Callable[[Mapping[str, AttrValue]], bool]) -> int:
+        egraph = self.replay.egraph
+        found = next((h for h, node in enumerate(egraph.nodes) if node.op == op and fits(node.attrs)), None)
+        if found is None:
+            raise Gap(f"the model has no such {'input' if op == 'Input' else 'constant'}")
+        return found
+
+    def attribute(self, value: Any) -> Any:
+        """Return an attribute with the graphs that digests stand for. Raises `Gap`."""
+        if isinstance(value, tuple):
+            return type(value)(map(self.attribute, value)) if any(isinstance(v, BodyDigest) for v in value) else value
+        return self.body(value) if isinstance(value, BodyDigest) else value
+
+    def body(self, digest: Graph | BodyDigest) -> Graph:
+        """Return a body of the model, or one that a step built. Raises `Gap`."""
+        if isinstance(digest, Graph):
+            return digest
+        self.contents.bodies |= {body_digest(body): body for body in self.replay.context.bodies.values()}
+        if digest not in self.contents.bodies:
+            raise Gap("a body is neither the model's nor built by a step")
+        return self.contents.bodies[digest]
+
+    def value(self, value: Value) -> Value:
+        """Return the value of a variable, with classes for terms. Raises `Gap`."""
+        match value:
+            case TensorRef(handle=number):
+                return TensorRef(self.replay.egraph.find(self.term(number)))
+            case list():
+                return [self.value(item) for item in value]
+            case OpRef():
+                return replace(value, attrs={k: self.attribute(v) for k, v in value.attrs.items()})
+            case RestRef():
+                return RestRef({k: self.attribute(v) for k, v in value.attrs.items()})
+            case BodyRef():
+                captures = {name: self.value(tensor) for name, tensor in value.captures.items()}
+                return BodyRef(self.body(value.graph), captures, value.op, value.read)
+        return value
+
+    def repeat(self, step: Step) -> None:
+        """Repeat a step. Raises `Gap`."""
+        if not step.rule:
+            for number in step.values:
+                self.term(number)
+            for number in step.roots:
+                self.replay.define(self.term(number))
+            return
+        find = self.replay.egraph.find
+        env = {name: self.value(value) for name, value in step.env.items()}
+        roots, values = (tuple(find(self.term(n)) for n in numbers) for numbers in (step.roots, step.values))
+        self.replay.apply(Applied(step.rule, step.backward, roots, values, env))
+
+    def evaluate(self, number: int) -> Constant:
+        """Return the value of a term over constants. Raises `Gap`."""
+        terms, known = self.trail.terms, self.contents.evaluated
+        values: dict[int, tuple[Any, ...] | None] = {}
+        for at in post_order([number], lambda n: terms[n].inputs):
+            term = terms[at]
+            if term.op == "Const":
+                values[at] = (self.contents.elements(term),)
+                continue
+            if term.op == "Absent":
+                values[at] = None
+                continue
+            operands = [values[i] for i in term.inputs]
+            key = (term.op, repr(sorted(term.attrs.items())), tuple(map(id, (v and v[0] for v in operands))))
+            if term.op == "Proj":
+                index = term.attrs.get("index")
+                if operands[0] is None or not isinstance(index, int) or not 0 <= index < len(operands[0]):
+                    raise Gap("a term has no such output")
+                values[at] = (operands[0][index],)
+                continue
+            if key not in known:
+                attrs = {name: self.attribute(value) for name, value in term.attrs.items()}
+                arrays = [None if v is None else v[0] for v in operands]
+                found = evaluate(term.op, attrs, arrays, term.outputs)
+                if found is None:
+                    raise Gap(f"{term.op} of constants cannot be evaluated")
+                known[key] = (tuple(found), arrays)  # which keeps the operands, whose identities are in the key
+            values[at] = known[key][0]
+        result = values[number]
+        if result is None or len(result) != 1:
+            raise Gap("a constant is not one tensor")
+        return Constant(np.ascontiguousarray(result[0]).reshape(result[0].shape))
+
+
+@dataclass(slots=True)
+class Contents:
+    """Contents of the constants of the model and of the result, by digest, and the bodies of the model."""
+
+    constants: dict[str, Constant]
+    bodies: dict[BodyDigest, Graph]
+    evaluated: dict[Any, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, before: Graph, after: Graph) -> Contents:
+        """Collect the constants of both graphs and the bodies of the first."""
+        constants = {c.digest: c for graph in (after, before) for c in graph.constants.values()}
+        return cls(constants, {body_digest(body): body for body in all_bodies(before)})
+
+    def elements(self, term: Term) -> Any:
+        """Return the elements of a constant. Raises `Gap`."""
+        if term.elements is not None:
+            return term.elements
+        digest = str(term.attrs.get("digest"))
+        if digest not in self.constants:
+            raise Gap(f"neither the model nor the result has constant {digest}")
+        return self.constants[digest].array
+
+
+def check(trail: Trail, before: Graph, after: Graph, rules: RuleSet) -> int:
+    """Repeat the steps of a trail on graph `before` and return their number. Raises `Broken` unless they hold and end
+    at graph `after`."""
+    contents = Contents.of(before, after)
+    count = 0
+    for number, (stage, last) in enumerate(stages(trail, before, rules, contents)):
+        for at, step in enumerate(stage.trail.steps):
+            try:
+                stage.repeat(step)
+            except Gap as gap:
+                raise Broken(str(gap), number, at) from gap
+            count += bool(step.roots)
+        try:
+            if last:
+                reaches(stage, before, after, exact=trail.settings.get("numerics") == "exact")
+            else:
+                follows(stage)
+        except Gap as gap:
+            raise Broken(str(gap), number, None) from gap
+    return count
+
+
+def stages(trail: Trail, before: Graph, rules: RuleSet, contents: Contents) -> Iterator[tuple[Stage, bool]]:
+    """Yield the stages of a trail, each ready for its steps, and whether it is the last one."""
+    replay, _ = Replay.of(rules, before)
+    for number, part in enumerate(trail.stages):
+        stage = Stage(part, replay, contents)
+        last = number == len(trail.stages) - 1
+        yield stage, last
+        if not last:
+            replay = next_replay(stage)
+
+
+def follows(stage: Stage) -> None:
+    """Check that the terms with which the next stage begins are equal to the outputs of this one. Raises `Gap`."""
+    egraph = stage.replay.egraph
+    for name, root in egraph.roots.items():
+        if name not in stage.trail.roots or egraph.find(stage.term(stage.trail.roots[name])) != egraph.find(root):
+            raise Gap(f"output {name!r} with which the next stage begins does not follow")
+
+
+def next_replay(stage: Stage) -> Replay:
+    """Return the replay of the next stage, whose e-graph has the chosen terms only. Raises `Gap`."""
+    replay, part = stage.replay, stage.trail
+    egraph = replay.egraph
+    choice = {egraph.find(stage.term(number)): stage.term(number) for number in part.chosen}
+    folded = frozenset(egraph.find(stage.term(number)) for number in part.folded)
+    extraction = Extraction(choice, folded, 0.0, "a trail")
+    into = Tables(replay.rules.commutative)
+    try:
+        restricted_egraph(egraph, extraction, replay.rules.commutative, into)
+    except KeyError as missing:
+        raise Gap("a chosen term has an operand that is not chosen") from missing
+    into.close()
+    return Replay(replay.rules, into)
+
+
+def reaches(stage: Stage, before: Graph, after: Graph, *, exact: bool) -> tuple[list[tuple[int, int]], dict[str, int]]:
+    """Check that the outputs of the result are equal to those of the model; return the pairs of their nodes, and the
+    node of each value of the result.
+
+    Raises `Gap`."""
+    egraph = stage.replay.egraph
+    for number, digest in stage.trail.evaluated:
+        if digest not in stage.contents.constants:
+            raise Gap(f"the result has no constant {digest}")
+        wanted, found = stage.contents.constants[digest], stage.evaluate(number)
+        if not _equal(wanted, found, exact=exact):
+            raise Gap(f"a constant of the result is not the value of its term: {_names(after, digest)}")
+        egraph.union(stage.term(number), egraph.add_constant(summarize(wanted)))
+    egraph.close()
+    roots, given = dict(egraph.roots), len(egraph.nodes)
+    ends = encoding.encode(after, egraph)
+    egraph.roots = roots
+    egraph.close()
+    for handle, node in enumerate(egraph.nodes):
+        if node.op == "Identity" and egraph.can_union(handle, node.children[0]):
+            egraph.union(handle, node.children[0])
+    egraph.close()
+    _pair_random(egraph, given)
+    if [*after.outputs] != [*before.outputs] or [*after.inputs] != [*before.inputs]:
+        raise Gap("the result has other inputs or outputs than the model")
+    for name, root in roots.items():
+        if egraph.find(ends[name]) != egraph.find(root):
+            raise Gap(f"output {name!r} of the result does not follow from the steps")
+    return [(root, ends[name]) for name, root in roots.items()], ends
+
+
+def _pair_random(egraph: Tables, given: int) -> None:
+    """Merge each node of the result that draws random numbers with the one of the model that it is: of the same name,
+    on the same operands."""
+    left = {h: node for h, node in enumerate(egraph.nodes[:given]) if node.serial}
+    for handle in range(given, len(egraph.nodes)):
+        node, origins = egraph.nodes[handle], egraph.origins[handle]
+        if not node.serial:
+            continue
+        operands = list(map(egraph.find, node.children))
+        for original, other in left.items():
+            same = (other.op, other.attrs) == (node.op, node.attrs) and egraph.origins[original] == origins
+            if same and list(map(egraph.find, other.children)) == operands:
+                del left[original]
+                egraph.union(original, handle)
+                egraph.close()
+                break
+
+
+def _names(graph: Graph, digest: str) -> str:
+    return ", ".join(name for name, constant in graph.constants.items() if constant.digest == digest)
+
+
+def _equal(wanted: Constant, found: Constant, *, exact: bool) -> bool:
+    if wanted.type != found.type:
+        return False
+    if wanted.digest == found.digest:
+        return True
+    a, b = wanted.array, found.array
+    if exact or a.dtype.kind not in "f":
+        return False
+    largest = float(np.max(np.abs(a), initial=0.0))
+    with np.errstate(all="ignore"):
+        return bool(np.allclose(a, b, rtol=0.0, atol=ROUNDING * largest, equal_nan=True))
+
+
+def check_files(trail: Trail, before: Any, after: Any, options: Options) -> int:
+    """Check a trail between two models, each as `pipeline.read` takes it, and return the number of its steps.
+
+    Only rules that the options admit may stand in it; sizes that they fix hold for both models. Raises `Broken`, and
+    `UserError` for models, rules or a trail that cannot be used."""
+    allowed, settings = NUMERICS.index(options.numerics), trail.settings
+    numerics, shapes = settings.get("numerics"), settings.get("shapes", {})
+    if numerics not in NUMERICS or not isinstance(shapes, dict):
+        raise UserError("the trail does not say which rules it admits")
+    if NUMERICS.index(numerics) > allowed:
+        raise UserError(f"the trail has rules of class {numerics}", hint=f"Allow them: --numerics {numerics}")
+    if shapes != dict(options.shapes):
+        wanted = " ".join(f"--shape {name}={size}" for name, size in shapes.items())
+        raise UserError("the trail is for other sizes", hint=f"Say that these are meant: {wanted}" if wanted else "")
+    library = load_rules(options.rules, std=options.std_rules)
+    source = pipeline.read(before, options, library)
+    result = pipeline.read(after, options, library)
+    if any(True for _ in all_bodies(result.graph)):
+        raise UserError(
+            "the result has control flow, whose bodies were optimized for themselves",
+            hint="Trails cover main graphs only; `rewrite verify` without --trail runs the models.",
+        )
+    setup = pipeline.prepare(library, source.graph.opset, replace(options, numerics=numerics), ())
+    with declared_operators(source.operators):
+        return check(trail, source.graph, result.graph, setup.rules)

@@ -1,0 +1,281 @@
+"""Trails: the steps from a model to its result, as values and as JSON.
+
+A trail is a list of stages, one for each e-graph that the result went through. A stage has terms, each an operator over
+earlier terms, and steps, each the application of a rule to some of them. All numbers are positions in the list of
+terms. Trail files are untrusted: every number is checked, and nothing in a file is run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from os import PathLike
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from ...errors import UserError
+from ...system import scoped
+from ...system.short_text import clipped, plural
+from ..ir.values import Value
+from .coding import Encoder, array_from_json, array_to_json, decode_attribute, decode_value
+
+FORMAT = "rewrite-trail-1"
+"""First value of a trail file; another format is refused."""
+MOST_BYTES = 256 << 20
+"""Maximum size of a trail file."""
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A term: an operator over earlier terms, an input of the model (`op` is "Input"), or a constant ("Const").
+
+    `outputs` is the number of outputs. `origin` is the name of the model's node where that draws random numbers, which
+    no other node may stand for. A small constant has its `elements`; a large one is a constant of the model."""
+
+    op: str
+    attrs: Mapping[str, Any]
+    inputs: tuple[int, ...]
+    outputs: int = 1
+    origin: str = ""
+    elements: np.ndarray[Any, Any] | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The application of `rule` at `roots`, with its variables bound to `env`, which builds `values`.
+
+    Without a rule it is the definition of the operator of the one term in `roots`; or, with none there, it names the
+    terms in `values`, which later steps lead through. In `env`, classes are `TensorRef`s of terms."""
+
+    rule: str
+    backward: bool
+    roots: tuple[int, ...]
+    values: tuple[int, ...]
+    env: Mapping[str, Value]
+
+
+@dataclass(frozen=True, slots=True)
+class StageTrail:
+    """The part of a trail in one e-graph.
+
+    `evaluated` are terms over constants with the digest of the constant that each is in the result. The next stage
+    begins with the terms in `chosen`, of which those in `folded` are evaluated in the end, and with the outputs
+    `roots`; the last stage has none. `names` are those of the model's values, for the text."""
+
+    terms: Sequence[Term]
+    steps: Sequence[Step]
+    evaluated: Sequence[tuple[int, str]] = ()
+    chosen: Sequence[int] = ()
+    folded: Sequence[int] = ()
+    roots: Mapping[str, int] = field(default_factory=dict)
+    names: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """The steps from a model to its result, and the rules that may stand in them.
+
+    `settings` are the options of the optimization that decide which rules run."""
+
+    model: str
+    settings: Mapping[str, Any]
+    stages: Sequence[StageTrail]
+
+    def save(self, path: str | PathLike[str]) -> None:
+        """Write the trail to a file, from which `read` makes it again. Raises `OSError`."""
+        with scoped.replacing(Path(path)) as file:
+            self.write(file)
+
+    def write(self, file: BinaryIO) -> None:
+        """Write the trail as JSON."""
+        file.write(json.dumps(to_json(self), separators=(",", ":")).encode() + b"\n")
+
+    def __repr__(self) -> str:
+        return (
+            f"<Trail of {clipped(self.model, 40)}: {plural(self.count, 'step')} in {plural(len(self.stages), 'stage')}>"
+        )
+
+    @property
+    def count(self) -> int:
+        """Number of applications of rules and definitions."""
+        return sum(bool(step.roots) for stage in self.stages for step in stage.steps)
+
+
+# --- writing ---
+
+
+def to_json(trail: Trail) -> dict[str, Any]:
+    """Return a trail as plain JSON values; docs/json.md describes them."""
+
+    def stage(part: StageTrail) -> dict[str, Any]:
+        code = Encoder()
+        return {
+            "terms": [_term(term, code) for term in part.terms],
+            "names": {str(number): name for number, name in part.names.items()},
+            "steps": [_step(step, code) for step in part.steps],
+            "evaluated": [list(pair) for pair in part.evaluated],
+            "chosen": list(part.chosen),
+            "folded": list(part.folded),
+            "roots": dict(part.roots),
+        }
+
+    return {
+        "format": FORMAT,
+        "model": trail.model,
+        "settings": dict(trail.settings),
+        "stages": [stage(part) for part in trail.stages],
+    }
+
+
+def _term(term: Term, code: Encoder) -> dict[str, Any]:
+    found: dict[str, Any] = {"op": term.op}
+    if term.attrs:
+        found["attrs"] = {name: code.attribute(value) for name, value in term.attrs.items()}
+    if term.inputs:
+        found["inputs"] = list(term.inputs)
+    if term.outputs != 1:
+        found["outputs"] = term.outputs
+    if term.origin:
+        found["origin"] = term.origin
+    if term.elements is not None:
+        found["elements"] = array_to_json(term.elements)
+    return found
+
+
+def _step(step: Step, code: Encoder) -> dict[str, Any]:
+    if not step.rule:
+        return {"define": step.roots[0]} if step.roots else {"terms": list(step.values)}
+    found = {
+        "rule": step.rule,
+        "roots": list(step.roots),
+        "builds": list(step.values),
+        "bindings": {name: code.value(value) for name, value in step.env.items()},
+    }
+    return {**found, "backward": True} if step.backward else found
+
+
+# --- reading ---
+
+
+def read(path: Path) -> Trail:
+    """Read a trail file. Raises `UserError` for a file that is not one."""
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise UserError(f"the trail is larger than {MOST_BYTES >> 20} MB", where=str(path))
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"{path}: this is not a trail: {error}", hint="`rewrite MODEL --trail FILE` writes one."
+        ) from error
+    try:
+        return from_json(data)
+    except _Malformed as error:
+        raise UserError(f"the trail is damaged: {error}", where=str(path), hint="Write it again.") from error
+
+
+class _Malformed(Exception):
+    """A value of a trail file that is not what stands there; the message says which."""
+
+
+def from_json(data: Any) -> Trail:
+    """Return the trail that JSON values describe."""
+    top = _dict(data, "the file")
+    if top.get("format") != FORMAT:
+        raise _Malformed(f"its format is {top.get('format')!r}, not {FORMAT!r}")
+    stages = [_stage(part, f"stage {i}") for i, part in enumerate(_list(top.get("stages"), "stages"))]
+    if not stages:
+        raise _Malformed("it has no stage")
+    return Trail(_str(top.get("model"), "model"), _dict(top.get("settings"), "settings"), stages)
+
+
+def _stage(data: Any, where: str) -> StageTrail:
+    part = _dict(data, where)
+    terms: list[Term] = []
+    for i, item in enumerate(_list(part.get("terms"), f"{where}: terms")):
+        at = f"{where}, term {i}"
+        fields = _dict(item, at)
+        attrs = {name: _guarded(decode_attribute, v, at) for name, v in _dict(fields.get("attrs", {}), at).items()}
+        elements = fields.get("elements")
+        terms.append(
+            Term(
+                _str(fields.get("op"), at),
+                attrs,
+                _numbers(fields.get("inputs", []), i, at),
+                _number(fields.get("outputs", 1), 1 << 16, at),
+                _str(fields.get("origin", ""), at),
+                None if elements is None else _guarded(array_from_json, elements, at),
+            )
+        )
+    count = len(terms)
+    steps: list[Step] = []
+    for i, item in enumerate(_list(part.get("steps"), f"{where}: steps")):
+        at = f"{where}, step {i}"
+        fields = _dict(item, at)
+        if "define" in fields:
+            steps.append(Step("", False, (_number(fields["define"], count, at),), (), {}))
+            continue
+        if "terms" in fields:
+            steps.append(Step("", False, (), _numbers(fields["terms"], count, at), {}))
+            continue
+        bindings = _dict(fields.get("bindings", {}), at)
+        steps.append(
+            Step(
+                _str(fields.get("rule"), at),
+                fields.get("backward", False) is True,
+                _numbers(fields.get("roots"), count, at),
+                _numbers(fields.get("builds"), count, at),
+                {name: _guarded(lambda v: decode_value(v, count), value, at) for name, value in bindings.items()},
+            )
+        )
+    evaluated = []
+    for pair in _list(part.get("evaluated", []), where):
+        if not isinstance(pair, list) or len(pair) != 2:
+            raise _Malformed(f"{where}: an evaluated term is not a pair")
+        evaluated.append((_number(pair[0], count, where), _str(pair[1], where)))
+    roots = {name: _number(v, count, where) for name, v in _dict(part.get("roots", {}), where).items()}
+    names = {
+        _number(int(k) if k.isdecimal() else -1, count, where): _str(v, where)
+        for k, v in _dict(part.get("names", {}), where).items()
+    }
+    chosen, folded = (_numbers(part.get(name, []), count, where) for name in ("chosen", "folded"))
+    return StageTrail(terms, steps, evaluated, chosen, folded, roots, names)
+
+
+def _guarded(decode: Any, value: Any, where: str) -> Any:
+    try:
+        return decode(value)
+    except (ValueError, TypeError, KeyError, IndexError) as error:
+        raise _Malformed(f"{where}: {error}") from error
+
+
+def _dict(value: Any, where: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _Malformed(f"{where} is not an object")
+    return value
+
+
+def _list(value: Any, where: str) -> list[Any]:
+    if not isinstance(value, list):
+        raise _Malformed(f"{where} is not a list")
+    return value
+
+
+def _str(value: Any, where: str) -> str:
+    if not isinstance(value, str):
+        raise _Malformed(f"{where}: {value!r} is not a text")
+    return value
+
+
+def _number(value: Any, below: int, where: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < below:
+        raise _Malformed(f"{where}: {value!r} is not a number below {below}")
+    return value
+
+
+def _numbers(value: Any, below: int, where: str) -> tuple[int, ...]:
+    return tuple(_number(item, below, where) for item in _list(value, where))

@@ -1,0 +1,246 @@
+"""Trails of models: made, written, read, repeated, shown; and refused once anything in them is changed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from rewrite.engine.operators.schemas import declared_operators
+from rewrite.engine.optimizer import optimize
+from rewrite.engine.options import Options
+from rewrite.engine.trails import check, make, text, trail
+
+F32 = TensorProto.FLOAT
+
+
+def model(nodes: list[Any], shape: list[Any], outputs: list[str], **constants: Any) -> onnx.ModelProto:
+    """Return a model with one input `x` and the given constants."""
+    graph = helper.make_graph(
+        nodes, "tried",
+        [helper.make_tensor_value_info("x", F32, shape)],
+        [helper.make_tensor_value_info(name, F32, None) for name in outputs],
+        [numpy_helper.from_array(np.asarray(value), name) for name, value in constants.items()],
+    )  # fmt: skip
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+
+def network() -> onnx.ModelProto:
+    """Return a convolution with normalization, a sum with 0, equal branches, and three products to merge."""
+    draw = np.random.default_rng(0)
+    scale, bias, mean, var = (np.abs(draw.standard_normal(4)).astype(np.float32) + 0.5 for _ in range(4))
+    weights = {f"W{i}": draw.standard_normal((64, 16)).astype(np.float32) for i in range(3)}
+    nodes = [
+        helper.make_node("Conv", ["x", "W"], ["conv"], kernel_shape=[3, 3]),
+        helper.make_node("BatchNormalization", ["conv", "scale", "bias", "mean", "var"], ["bn"]),
+        helper.make_node("Relu", ["bn"], ["relu"]),
+        helper.make_node("Add", ["relu", "zero"], ["same"]),
+        helper.make_node("Sigmoid", ["same"], ["first"]),
+        helper.make_node("Sigmoid", ["relu"], ["second"]),
+        helper.make_node("Add", ["first", "second"], ["sum"]),
+        helper.make_node("Reshape", ["sum", "flat"], ["rows"]),
+        *(helper.make_node("MatMul", ["rows", f"W{i}"], [f"y{i}"]) for i in range(3)),
+    ]
+    return model(
+        nodes, [1, 2, 6, 6], ["y0", "y1", "y2"],
+        W=draw.standard_normal((4, 2, 3, 3)).astype(np.float32), zero=np.float32(0),
+        flat=np.array([1, 64], np.int64), scale=scale, bias=bias, mean=mean, var=var, **weights,
+    )  # fmt: skip
+
+
+@cache
+def made() -> tuple[make.Run, trail.Trail]:
+    """Return a run of the network, and its trail."""
+    run = make.run(network().SerializeToString(), Options())
+    return run, make.trail_of(run, Options())
+
+
+def repeat(data: Any, run: make.Run) -> int:
+    """Check a trail as JSON."""
+    with declared_operators(run.source.operators):
+        return check.check(trail.from_json(data), run.before, run.decoded.graph, run.rules)
+
+
+def as_json(steps: trail.Trail) -> Any:
+    return json.loads(json.dumps(trail.to_json(steps)))
+
+
+def test_a_trail_leads_to_the_result_and_is_the_same_each_time() -> None:
+    run, found = made()
+    names = {step.rule for stage in found.stages for step in stage.steps}
+    assert any("conv" in name for name in names)
+    assert repeat(as_json(found), run) == found.count > 3
+    again = make.trail_of(make.run(network().SerializeToString(), Options()), Options())
+    assert trail.to_json(again) == trail.to_json(found)
+
+
+@pytest.mark.parametrize("target", ["portable", "native"])
+def test_trails_of_both_results(target: str) -> None:
+    run = make.run(network().SerializeToString(), Options(), target)
+    assert repeat(as_json(make.trail_of(run, Options())), run) > 3
+
+
+def changes(data: Any) -> Iterator[tuple[str, Any]]:
+    """Yield a trail with one thing in it changed, for each step and each way to change one."""
+    for number, stage in enumerate(data["stages"]):
+        for at, step in enumerate(stage["steps"]):
+
+            def changed(number: int = number, at: int = at) -> tuple[Any, Any]:
+                copy = json.loads(json.dumps(data))
+                return copy, copy["stages"][number]["steps"][at]
+
+            if "rule" not in step:
+                continue
+            copy, there = changed()
+            del copy["stages"][number]["steps"][at]
+            yield f"without step {at}", copy
+            copy, there = changed()
+            there["rule"] = "relu_relu" if step["rule"] != "relu_relu" else "add_zero"
+            yield f"another rule in step {at}", copy
+            copy, there = changed()
+            there["backward"] = not step.get("backward", False)
+            yield f"the other direction in step {at}", copy
+            for key in ("roots", "builds"):
+                copy, there = changed()
+                there[key] = [other_term(stage, there[key][0]), *there[key][1:]]
+                yield f"another term in {key} of step {at}", copy
+            for name, value in step["bindings"].items():
+                copy, there = changed()
+                if isinstance(value, dict) and "term" in value:
+                    there["bindings"][name] = {"term": other_term(stage, value["term"])}
+                elif isinstance(value, int) and not name.startswith(("*", "#")):
+                    there["bindings"][name] = value + 1
+                else:
+                    continue
+                yield f"another {name} in step {at} ({step['rule']})", copy
+        if stage["evaluated"]:
+            copy = json.loads(json.dumps(data))
+            copy["stages"][number]["evaluated"][0][0] = other_term(stage, stage["evaluated"][0][0])
+            yield "another term for a constant", copy
+
+
+def other_term(stage: Any, number: int) -> int:
+    """Return another term that is an input of the model or computed from it."""
+    terms = stage["terms"]
+    return next(i for i, term in enumerate(terms) if i != number and term["op"] in ("Input", "Relu", "Sigmoid"))
+
+
+def test_a_trail_with_one_thing_changed_is_refused() -> None:
+    run, found = made()
+    tried = dict(changes(as_json(found)))
+    accepted = [what for what, data in tried.items() if not is_refused(data, run)]
+    assert not accepted
+    assert len(tried) > 20
+
+
+def is_refused(data: Any, run: make.Run) -> bool:
+    try:
+        repeat(data, run)
+    except check.Broken:
+        return True
+    return False
+
+
+def test_a_result_that_is_another_is_refused() -> None:
+    run, found = made()
+    graph = run.decoded.graph
+    relu = next(node for node in graph.nodes if node.op == "Relu")
+    skipped = {relu.outputs[0]: relu.inputs[0]}
+    nodes = [
+        replace(node, inputs=tuple(skipped.get(v, v) for v in node.inputs)) for node in graph.nodes if node is not relu
+    ]
+    other = replace(graph, nodes=nodes)
+    with declared_operators(run.source.operators), pytest.raises(check.Broken, match="does not follow") as broken:
+        check.check(found, run.before, other, run.rules)
+    assert broken.value.step is None
+
+
+def test_a_constant_that_is_not_the_value_of_its_term_is_refused(tmp_path: Path) -> None:
+    _, found = made()
+    path, result = tmp_path / "m.onnx", optimize(network().SerializeToString()).model
+    onnx.save(network(), path)
+    assert check.check_files(found, path, result.SerializeToString(), Options()) == found.count
+    stored = next(i for i in result.graph.initializer if i.dims == [4, 2, 3, 3])
+    array = numpy_helper.to_array(stored).copy()
+    array[0, 0, 0, 0] += 0.01
+    stored.CopyFrom(numpy_helper.from_array(array, stored.name))
+    with pytest.raises(check.Broken):
+        check.check_files(found, path, result.SerializeToString(), Options())
+
+
+def test_the_trail_of_a_value_has_what_it_needs_only() -> None:
+    run, found = made()
+    part = make.trail_of(run, Options(), "relu")
+    assert 0 < part.count < found.count
+    shown = "\n".join(text.lines(part, run.source))
+    assert "BatchNormalization" in shown
+    assert "MatMul" not in shown
+
+
+def test_merges_by_congruence_have_a_trail() -> None:
+    """Sigmoid(Relu(x + 0)) and Sigmoid(Relu(x)) are one since x + 0 is x: no rule made either."""
+    nodes = [
+        helper.make_node("Add", ["x", "zero"], ["s"]),
+        helper.make_node("Relu", ["s"], ["r1"]),
+        helper.make_node("Sigmoid", ["r1"], ["y1"]),
+        helper.make_node("Relu", ["x"], ["r2"]),
+        helper.make_node("Sigmoid", ["r2"], ["y2"]),
+    ]
+    data = model(nodes, [2, 3], ["y1", "y2"], zero=np.float32(0)).SerializeToString()
+    run = make.run(data, Options())
+    found = make.trail_of(run, Options())
+    shown = list(text.lines(found, run.source))
+    assert found.count == 1
+    assert shown[0].startswith("1. add_zero")
+    assert repeat(as_json(found), run) == 1
+
+
+def test_free_sizes_random_nodes_and_nothing_to_do() -> None:
+    nodes = [
+        helper.make_node("RandomUniformLike", ["x"], ["noise"]),
+        helper.make_node("Add", ["x", "noise"], ["noisy"]),
+        helper.make_node("Relu", ["noisy"], ["r"]),
+        helper.make_node("Relu", ["r"], ["y"]),
+    ]
+    run = make.run(model(nodes, ["n", 3], ["y"]).SerializeToString(), Options())
+    found = make.trail_of(run, Options())
+    assert repeat(as_json(found), run) == found.count == 1
+    run = make.run(model([helper.make_node("Relu", ["x"], ["y"])], ["n", 3], ["y"]).SerializeToString(), Options())
+    found = make.trail_of(run, Options())
+    assert found.count == 0
+    assert list(text.lines(found, run.source)) == ["no step: it is as in the original"]
+
+
+def rule_step(data: Any) -> Any:
+    """Return the first step of a rule."""
+    return next(step for step in data["stages"][0]["steps"] if "rule" in step)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda d: d.update(format="rewrite-trail-0"), "format"),
+        (lambda d: d.update(stages=[]), "no stage"),
+        (lambda d: d["stages"][0]["steps"].append({"rule": "x", "roots": [10**6], "builds": []}), "not a number below"),
+        (lambda d: d["stages"][0]["terms"].insert(0, {"op": "Relu", "inputs": [3]}), "not a number below"),
+        (lambda d: d["stages"][0]["terms"].append({"op": "Const", "elements": {"dtype": "f99"}}), "f99"),
+        (lambda d: d["stages"][0].pop("steps"), "not a list"),
+        (lambda d: rule_step(d).update(bindings={"x": {"unknown": 1}}), "not the value of a variable"),
+    ],
+)
+def test_damaged_files_are_named(change: Any, message: str, tmp_path: Path) -> None:
+    from rewrite.errors import UserError
+
+    data = as_json(made()[1])
+    change(data)
+    path = tmp_path / "trail.json"
+    path.write_text(json.dumps(data))
+    with pytest.raises(UserError, match=message):
+        trail.read(path)
