@@ -21,6 +21,7 @@ from .. import pipeline
 from ..egraph.egraph import EGraph
 from ..egraph.reasons import Applied, Congruence, Defined, Reason
 from ..extraction.priced_egraph import dependencies, post_order
+from ..ir.bodies import all_bodies
 from ..ir.graph import Graph
 from ..ir.names import ABSENT, LEAVES
 from ..ir.values import BodyRef, TensorRef, Value

@@ -224,6 +224,7 @@ def check(case: Case, ways: Sequence[Way], outside: Callable[[str], None] = lamb
             continue
         if rules:
             problems += [f"the written model: {p}" for p in _written(case, result, feeds)]
+            problems += [f"the trail: {p}" for p in _trail(model)]
         for way in (w for w in ways if w.rules == rules):
             try:
                 with warnings.catch_warnings(record=True) as caught:
@@ -251,6 +252,20 @@ def _with_slack(array: Array) -> Array:
     copy: Array = memory.view(array.dtype).reshape(array.shape)
     copy[...] = array
     return copy
+
+
+def _trail(model: onnx.ModelProto) -> list[str]:
+    """Return what is wrong with the trail of a model's main graph, coded as in a file."""
+    run = make_trail.run(model, Options())
+    if any(True for _ in all_bodies(run.decoded.graph)):
+        return []  # the bodies were optimized, too
+    try:
+        found = from_json(json.loads(json.dumps(to_json(make_trail.trail_of(run, Options())))))
+        with declared_operators(run.source.operators):
+            check_trail(found, run.before, run.decoded.graph, run.rules)
+    except (make_trail.NoTrail, Broken) as error:
+        return [f"{type(error).__name__}: {error}"]
+    return []
 
 
 def _written(case: Case, result: optimizer.Optimized, feeds: Mapping[str, Array]) -> list[str]:
