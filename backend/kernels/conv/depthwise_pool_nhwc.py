@@ -10,7 +10,7 @@ import itertools
 import math
 import statistics
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -40,11 +40,8 @@ TABLE = 16 << 10
 """Bytes of the table of addresses where each vector of channels is computed for many tiles."""
 _AROUND = (5, 6, 7, 8, 10, 12)
 """Eighths of a likely extent that are as likely."""
-PERIOD = 4096
-"""Bytes after which addresses share a set of the first-level cache."""
-SHARED, AGAIN = 1.5, 15.0
-"""Inputs are copied where those under a row of tiles exceed the sets that they share at least this many times, and that
-times the loads of each input is at least the second figure."""
+LEAST_CHUNK = 128
+"""Least bytes of a chunk of channels: fewer lines of each pixel are not read ahead."""
 
 
 @dataclass(frozen=True)
@@ -106,8 +103,15 @@ class WindowTile:
 
     def slots(self, window: Window) -> int:
         """Number of inputs under the tile."""
-        down = window.kernel[1] if self.rolled else window.reach(1, self.rows)
-        return window.kernel[0] * down * window.reach(2, self.columns)
+        return self.lines(window) * window.reach(2, self.columns)
+
+    def lines(self, window: Window) -> int:
+        """Number of lines of inputs under the tile."""
+        return window.kernel[0] * (window.kernel[1] if self.rolled else window.reach(1, self.rows))
+
+    def spans(self, window: Window) -> bool:
+        """Whether the tile is as wide as the image, of known width, and reads one plane."""
+        return window.kernel[0] == 1 and window.outputs[2] == self.columns and window.sides is not None
 
 
 def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
@@ -118,18 +122,16 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
     space = partial(plane_nhwc_space, problem, grouping, target)
     point = schedule(problem.group, ctx, f"{problem.label} NHWC", problem.describe, space)
     tile = best_window_tile(window, grouping, target, ctx.likely, point)
-    slots = tile.slots(window)
-    nbytes = blocks * grouping.vectors * target.vector_bytes * window.taps * grouping.inputs
-    outer = problem.kind == "depthwise" and nbytes > target.l1 // 2
+    spans = tile.spans(window)
+    addresses = tile.lines(window) if spans else tile.slots(window)
+    chunk = _chunk(problem, grouping, tile, target)
     if "order" in point:
-        outer = point["order"] != "tiles"
+        chunk = int(point.get("chunk", 1)) if point["order"] == "channels" else 0
     tiles = product((window.images, *window.outputs))
-    few = outer and isinstance(tiles, int) and tiles < 8 * ctx.threads * tile.rows * tile.columns
-    copied = _copied(problem, grouping, tile, target, point.get("order")) if outer else None
-    reserved = copied.floats(target.lanes) if copied else -(-(problem.channels + target.lanes) // 16) * 16
-    most = max(1, min(int(point.get("most", 64)), TABLE // (8 * slots))) if outer else 1
-    most = copied.tiles if copied else most
-    scratch = -(-(reserved * 4 + most * slots * 8) // 64) * 64
+    few = problem.kind == "depthwise" and isinstance(tiles, int) and tiles < 8 * ctx.threads * tile.rows * tile.columns
+    most = max(1, min(int(point.get("most", 64)), TABLE // (8 * addresses))) if chunk else 1
+    reserved = -(-(problem.channels + target.lanes) // 16) * 16
+    scratch = -(-(reserved * 4 + most * addresses * 8) // 64) * 64
     lines = window.kernel[0] * window.kernel[1]
     extents = Extents()
     params: dict[str, Any] = {
@@ -146,12 +148,13 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
         "columns": pieces(window.outputs[2], tile.columns),
         "overlap": [not isinstance(n, int) for n in window.outputs[1:]],
         "rolled": tile.rolled,
-        "unrolled_lines": tile.rolled and not outer and grouping.pick == "all" and lines <= LINES,
-        "outer": outer,
-        "copied": asdict(copied) if copied else False,
+        "unrolled_lines": tile.rolled and not chunk and grouping.pick == "all" and lines <= LINES,
+        "cut": tile.rolled and window.kernel[0] == 1 and window.kernel[1] > 1,
+        "spans": spans and {"width": window.inputs[2], "pad": window.pad[2]},
+        "chunk": chunk,
         "most": most,
         "parts": min(ctx.threads, blocks) if few else 1,
-        "slots": slots,
+        "slots": addresses,
         "reserved": reserved,
         "scratch": scratch,
         "epilogue": epilogue.params(extents),
@@ -168,28 +171,12 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
     )
 
 
-@dataclass(frozen=True)
-class Copies:
-    """Copies of the inputs under `band` rows of `tiles` in all: `lines` of `wide` pixels of `deep` vectors."""
-
-    band: int
-    tiles: int
-    planes: int
-    lines: int
-    wide: int
-    deep: int
-
-    def floats(self, lanes: int) -> int:
-        """Size in elements."""
-        return self.planes * self.lines * self.wide * self.deep * lanes
-
-
 def plane_nhwc_space(problem: PlaneProblem, grouping: Grouping, target: Target) -> Space:
     """Return the schedules of a window over channels, NHWC.
 
     `tile`: rows x columns of pixels, `form`: whether the window is unrolled as a whole, or each line in a loop;
-    `order`: `tiles` computes all channels of a tile first, `channels` some tiles of a vector of channels, and `copies`
-    likewise, from copies of the inputs; `most`: tiles of a block."""
+    `order`: `tiles` computes all channels of a tile first, `channels` some tiles of a chunk of channels; `chunk`: its
+    blocks of channels; `most`: tiles of a block."""
     window, registers = problem.window, target.registers
     _, height, width = (known(n) or 1 for n in window.outputs)
     tiles = [
@@ -198,8 +185,7 @@ def plane_nhwc_space(problem: PlaneProblem, grouping: Grouping, target: Target) 
         if r * t <= registers * 3 // 4 and r <= height and t <= width
     ]
     whole = grouping.pick == "all" and window.taps <= UNROLLED * 2
-    wide = [n for n in window.outputs if n != 1]
-    orders = ("tiles", "channels", "copies") if problem.kind == "depthwise" and all(map(known, wide)) else ()
+    orders = ("tiles", "channels") if problem.kind == "depthwise" else ()
 
     def constraint(point: Point) -> bool:
         rows, columns = (int(n) for n in str(point.get("tile", "1x1")).split("x"))
@@ -213,34 +199,27 @@ def plane_nhwc_space(problem: PlaneProblem, grouping: Grouping, target: Target) 
         Knob("tile", tuple(f"{r}x{t}" for r, t in tiles)),
         Knob("form", ("whole", "rolled") if whole else ("rolled",)),
         Knob("order", orders),
+        Knob("chunk", (1, 2, 4, 8, 16, 32), ("order", ("channels",))),
         Knob("most", (8, 16, 32, 64, 128), ("order", ("channels",))),
     ]
     return Space(("depthwise_pool_nhwc",), tuple(knobs), constraint)
 
 
-def _copied(
-    problem: PlaneProblem, grouping: Grouping, tile: WindowTile, target: Target, order: object
-) -> Copies | None:
-    """Return the copies that the kernel makes of inputs, None where reading them in place is as fast.
+def _chunk(problem: PlaneProblem, grouping: Grouping, tile: WindowTile, target: Target) -> int:
+    """Return the blocks of channels whose taps, inputs and outputs of a tile fit three quarters of the L1 cache.
 
-    An `order` of `plane_nhwc_space` decides, if there is one."""
-    window, slots = problem.window, tile.slots(problem.window)
-    height, width, across = (known(n) for n in (*window.outputs[1:], window.inputs[2]))
-    if height is None or width is None or across is None or not all(map(known, window.inputs)):
-        return None
-    # pixels under a row of tiles, over those whose cache lines fit at once; and how often each input is loaded
-    held = target.l1 // PERIOD * (PERIOD // math.gcd(PERIOD, problem.channels * 4))
-    conflict = window.kernel[0] * window.kernel[1] * min(window.reach(2, width), across) / held
-    again = window.kernel[1] * (-(-grouping.inputs // grouping.unroll))
-    if order == "channels" or (order is None and (conflict < SHARED or again * conflict < AGAIN)):
-        return None
-    across, wide = -(-width // tile.columns), window.reach(2, width)
-    deep = -(-grouping.inputs * grouping.together // target.lanes)
-    line = window.kernel[0] * wide * deep * target.vector_bytes
-    most = max(1, min(target.l2 // 4 // (line * tile.rows * window.stride[1]), 2 * TABLE // (8 * slots * across)))
-    rows = -(-height // tile.rows)
-    band = -(-rows // -(-rows // most))
-    return Copies(band, band * across, window.kernel[0], window.reach(1, band * tile.rows), wide, deep)
+    A power of two. 0, for all channels at once, where these are at most twice as much, for images much larger than the
+    L2 cache, of which long runs are read ahead best, and for groups, which compute more for each load."""
+    window = problem.window
+    image = (product(n) for n in (window.inputs, window.outputs))
+    nbytes = sum(n * problem.channels * 4 if isinstance(n, int) else 0 for n in image)
+    taps = window.taps * grouping.inputs if problem.kind == "depthwise" else 0
+    vectors = grouping.vectors * (taps + tile.rows * tile.columns) + tile.slots(window)
+    blocks, block_bytes = grouping.blocks(problem.groups), vectors * target.vector_bytes
+    fits = max(1, target.l1 * 3 // 4 // block_bytes)
+    chunk = max(1 << fits.bit_length() - 1, LEAST_CHUNK // (grouping.vectors * target.vector_bytes))
+    gains = grouping.pick == "all" and blocks * block_bytes > target.l1 * 3 // 2 and nbytes <= 2 * target.l2
+    return chunk if gains and chunk < blocks else 0
 
 
 def fits_table(window: Window) -> bool:
@@ -266,30 +245,46 @@ def best_window_tile(
         rows, columns = (int(n) for n in str(point["tile"]).split("x"))
         return WindowTile(rows, columns, point["form"] == "rolled", 0.0)
     _, kh, kw = window.kernel
-    many = target.registers >= 32
-    sums, registers = (16, 31) if many else (8, 16)
-    taps, inputs = window.taps, grouping.inputs
+    registers = 31 if target.registers >= 32 else 16
+    sums = registers // 2 + registers % 2
+    taps, inputs, single = window.taps, grouping.inputs, grouping.pick == "all"
 
     def unrolled(r: int, t: int) -> float | None:
-        if r * t > sums or r * t + kw * min(r, kh) >= registers or (r * t > 1 and r * t * taps > CODE):
+        inside = _inside(window, t) if WindowTile(r, t, False, 0.0).spans(window) else 1.0
+        if r * t > max(sums, 14) or (r * t > 1 and r * t * taps > CODE):
+            return None
+        if inside == 1 and (t > 8 or r * t > sums or r * t + kw * min(r, kh) >= registers):
             return None
         loads = window.reach(1, r) * window.reach(2, t) * 2 / 3 + r * t + taps / 2
-        return max(r * t * taps / 2, 2 * taps) + loads
+        return max(r * t * taps / 2 * inside, 2 * taps) + loads
 
     def rolled(r: int, t: int) -> float | None:
-        if r > 1 or t > sums * 3 // 2 or (t > 1 and (t * kw * grouping.unroll > CODE_LINE or t + 2 >= registers)):
+        if r > 1 or t > (24 if single else sums * 3 // 2) or (t > 1 and t * kw * grouping.unroll > CODE_LINE):
             return None
-        spilled = max(0, t + kw + 1 - registers) / kw * t * kw  # weights that are read again for each sum
-        loads = window.reach(2, t) * (1 + (grouping.pick == "one") / grouping.unroll) + kw + spilled
-        line = max(t * kw / 2, 4 * kw, loads / 2) + loads / (12 if grouping.pick == "one" else 8) + 1
-        return taps / kw * inputs * line + 2 * t
+        if t > 1 and t + 1 + (not single) >= registers:
+            return None
+        spilled = max(0, t + kw + 1 - registers) * t  # weights that are read again for each sum
+        loads = window.reach(2, t) * (1 + (grouping.pick == "one") / grouping.unroll) + kw
+        loads += spilled / 2 if single else spilled
+        line = max(t * kw / 2, (4.5 if single else 4) * kw, loads / 2)
+        line += loads / (12 if grouping.pick == "one" else 8) + 1
+        inside = _inside(window, t) if single and WindowTile(r, t, True, 0.0).spans(window) else 1
+        return taps / kw * inputs * line * inside + 2 * t
 
-    whole = taps <= UNROLLED and grouping.pick == "all"
+    whole = taps <= UNROLLED and single
     model = unrolled if whole else rolled
-    rows, columns = best_tile(window, 8 if whole else 2 * sums, model, likely)
+    rows, columns = best_tile(window, 14 if whole else 2 * sums, model, likely)
     cycles = model(rows, columns)
     assert cycles is not None
     return WindowTile(rows, columns, not whole, cycles)
+
+
+def _inside(window: Window, columns: int) -> float:
+    """Return the share of the products of that many outputs from the left edge on that are not with padding."""
+    assert window.sides is not None
+    width, pad = window.sides
+    reads = (j * window.stride[2] + k * window.dilation[2] for j in range(columns) for k in range(window.kernel[2]))
+    return statistics.fmean(0 <= at - pad < width for at in reads)
 
 
 def pieces(extent: Dim, size: int) -> list[int]:

@@ -67,6 +67,12 @@ class Window:
         """Whether all extents are known and none is 0."""
         return all(map(known, (*self.inputs, *self.outputs)))
 
+    @property
+    def sides(self) -> tuple[int, int] | None:
+        """Width of the inputs and their padding on the left, None if not known."""
+        width, pad = self.inputs[2], self.pad[2]
+        return (width, pad) if isinstance(width, int) and isinstance(pad, int) and width > 0 else None
+
     def reach(self, axis: int, outputs: int) -> int:
         """Number of inputs from the first to the last one under neighboring outputs."""
         return (outputs - 1) * self.stride[axis] + (self.kernel[axis] - 1) * self.dilation[axis] + 1

@@ -227,20 +227,44 @@ def test_narrow_groups(monkeypatch: pytest.MonkeyPatch) -> None:
     check(made)
 
 
-def test_copies_of_inputs_that_share_sets_of_the_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_of_channels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many channels are computed in chunks for several tiles, the last chunk being smaller."""
     monkeypatch.setattr(conv_nhwc, "window_cycles", lambda *_: 0.0)
-    monkeypatch.setattr(depthwise_pool_nhwc, "SHARED", 0.0)
-    monkeypatch.setattr(depthwise_pool_nhwc, "AGAIN", 0.0)
+    monkeypatch.setattr(depthwise_pool_nhwc, "_chunk", lambda *_: 3)
     cases = [
         conv((2, 512, 16, 11), (512, 1, 5, 5), pads=(2, 1, 2, 3), group=512),
-        conv((1, 1024, 20, 20), (1024, 1, 9, 9), pads=(4, 4, 4, 4), group=1024),
+        conv((1, 1016, 20, 20), (1016, 1, 9, 9), pads=(4, 4, 4, 4), group=1016),
         conv((1, 1024, 9, 30), (1024, 1, 5, 5), pads=(1, 2, 2, 0), strides=(1, 2), dilations=(2, 1), group=1024),
         conv((1, 440, 9, 7), (880, 20, 3, 3), "Relu", pads=PADS, group=22, residual=(1, 880, 9, 7)),
         conv((1, 320, 10, 60), (320, 5, 5, 3), pads=PADS, group=64, strides=(2, 1)),
-        conv((1, 516, 3, 6, 7), (516, 3, 3, 3, 3), pads=(1, 1, 1, 1, 1, 1), group=172),
+        conv((1, 1028, 3, 6, 7), (1028, 1, 3, 3, 3), pads=(1, 1, 1, 1, 1, 1), group=1028),
+        pool("MaxPool", (1, 1500, 9, 6), kernel_shape=(5, 5), pads=(2, 2, 2, 2)),
     ]
     made = [last(case) for case in cases]
-    assert all(step_of(case).kernel.params["copied"] for case in made)
+    assert all(step_of(case).kernel.params["chunk"] for case in made)
+    check(made)
+
+
+def test_images_as_wide_as_a_tile() -> None:
+    """Products with padding are left out: at the sides when compiling, above and below by the bounds of a loop."""
+    cases = [
+        conv((2, 40, 9, 7), (40, 1, 7, 7), pads=(3, 3, 3, 3), group=40),
+        conv((1, 40, 7, 7), (40, 1, 5, 5), "Relu", pads=(1, 4, 2, 0), group=40, residual=(1, 40, 6, 7)),
+        conv((1, 24, 14, 14), (24, 1, 3, 3), pads=PADS, strides=(2, 2), group=24),
+        conv((1, 24, 2, 7), (24, 1, 5, 5), pads=(2, 2, 2, 2), group=24),
+        conv((1, 24, 5, 5), (24, 1, 5, 5), pads=(4, 4, 4, 4), dilations=(2, 2), group=24),
+        conv((1, 24, 7, 7), (24, 1, 3, 3), "Sigmoid", pads=PADS, group=24),
+        conv((1, 24, 1, 5), (24, 1, 9, 3), pads=(4, 1, 4, 1), group=24),
+        conv((1, 24, 9, 7), (24, 1, 7, 7), pads=(0, 3, 0, 3), strides=(2, 1), group=24),
+        conv((1, 32, 7, 7), (32, 8, 3, 3), "Relu", pads=PADS, group=4),
+        pool("MaxPool", (1, 24, 7, 7), kernel_shape=(5, 5), pads=(2, 2, 2, 2)),
+        pool("MaxPool", (1, 24, 8, 8), kernel_shape=(3, 3), strides=(2, 2), ceil_mode=1),
+        pool("AveragePool", (1, 24, 7, 7), kernel_shape=(5, 5), pads=(2, 2, 2, 2), count_include_pad=1),
+        pool("AveragePool", (1, 24, 7, 7), kernel_shape=(3, 3), pads=PADS),
+    ]
+    made = [last(case) for case in cases]
+    wide = make_target("avx2")
+    assert sum(bool(step_of(case, target=wide).kernel.params["spans"]) for case in made) >= len(cases) - 1
     check(made)
 
 
