@@ -20,6 +20,7 @@ from typing import Any
 from unittest import mock
 
 from rewrite.engine import pipeline
+from rewrite.engine.egraph.reasons import Applied
 from rewrite.engine.operators.schemas import declared_operators
 from rewrite.engine.options import Options
 from rewrite.engine.rewriting.rule_library import load_rules
@@ -92,7 +93,7 @@ def recording(path: Path) -> float:
         for number in range(2 * ROUNDS):
             records = number % 2 == 1
             encoded = pipeline.encode(source.graph, setup)
-            kept: Any = saturate.Applied if records else lambda *parts: None
+            kept: Any = Applied if records else lambda *parts: None
             with mock.patch.object(saturate, "Applied", kept):
                 _, seconds = timed(lambda encoded=encoded: pipeline.saturate(encoded, setup, Limits(100.0)))  # type: ignore[misc]
             times[records].append(seconds)
