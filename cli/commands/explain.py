@@ -51,7 +51,9 @@ def command(
     ] = False,
     output: Annotated[
         Path | None,
-        Option("--output", "-o", metavar="FILE.json", help="With --trail: write it, for `rewrite verify --trail`."),
+        Option(
+            "--output", "-o", metavar="FILE.json", help="With --trail: write it, for `rewrite verify --trail FILE`."
+        ),
     ] = None,
     shape: Shape = [],  # noqa: B006
 ) -> None:

@@ -386,10 +386,10 @@ class _Maker:
                 for number in part.chosen:
                     stage.term(number)
         except Gap as gap:
-            gaps = (
-                f"; {len(full.gaps)} steps could not be repeated, the first since {full.gaps[0]}" if full.gaps else ""
-            )
-            raise NoTrail(f"{gap}{gaps}") from gap
+            count = len(full.gaps)
+            more = f"; {count} steps could not be repeated, the first since {full.gaps[0]}" if count else ""
+            hint = "Trails cover main graphs only." if any(True for _ in all_bodies(decoded.graph)) else ""
+            raise NoTrail(f"{gap}{more}", hint=hint) from gap
         return part, [*goals, *tables.take()], ends
 
     def _with_facts(

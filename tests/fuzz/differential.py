@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import os
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,9 +17,15 @@ import numpy as np
 import onnx
 from rewrite.backend.compile_graph import compile_graph
 from rewrite.engine import graph_job, optimizer, pipeline
+from rewrite.engine.ir.bodies import all_bodies
+from rewrite.engine.operators.schemas import declared_operators
 from rewrite.engine.options import Options
 from rewrite.engine.rewriting.rule_library import load_rules, operators_of, rule_set
 from rewrite.engine.saturation import child_process, saturation_process
+from rewrite.engine.trails import make as make_trail
+from rewrite.engine.trails.check import Broken
+from rewrite.engine.trails.check import check as check_trail
+from rewrite.engine.trails.trail import from_json, to_json
 from rewrite.engine.verification.compare import TOLERANCES, compare
 from rewrite.engine.verification.rounding_spread import Spread
 from rewrite.errors import RewriteError
