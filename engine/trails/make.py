@@ -10,29 +10,27 @@ are added, until all hold.
 from __future__ import annotations
 
 import difflib
-from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import RewriteError, UserError
 from ...grammar.syntax import ast
 from .. import pipeline
-from ..egraph.egraph import EGraph
-from ..egraph.reasons import Applied, Congruence, Defined, Reason
-from ..extraction.priced_egraph import dependencies, post_order
+from ..egraph.reasons import Applied, Defined, Reason
 from ..ir.bodies import all_bodies
 from ..ir.graph import Graph
 from ..ir.names import ABSENT, LEAVES
-from ..ir.values import BodyRef, TensorRef, Value
+from ..ir.values import Value
 from ..operators.schemas import declared_operators
 from ..options import Options
 from ..rewriting.rule_library import RuleSet
 from ..stage_values import Chosen, Decoded, Source
 from .check import Contents, Stage, follows, next_replay, reaches
-from .coding import Encoder, NotCoded
-from .replay import Gap, ProofForest, Replay, paired, values_of
-from .trail import StageTrail, Step, Term, Trail
+from .repetition import Repetition, Translation
+from .replay import Gap, Replay, paired, values_of
+from .term_list import LEFT_OUT, TermList
+from .trail import StageTrail, Step, Trail
 
 ROUNDS = 12
 """Maximum number of times that the steps kept are repeated to find those that lack a fact."""
@@ -106,149 +104,11 @@ def settings(options: Options) -> dict[str, Any]:
 
 
 @dataclass(slots=True)
-class _Translation:
-    """Translation from an e-graph that was saturated to the one in which its steps are repeated."""
-
-    egraph: EGraph
-    replay: Replay
-    at: dict[int, int] = field(default_factory=lambda: {ABSENT: ABSENT})
-
-    def term(self, handle: int) -> int:
-        """Return the node of the replay for a node. Raises `Gap`."""
-        nodes = self.egraph.nodes
-        for h in post_order([handle], lambda h: () if h in self.at else nodes[h].children):
-            if h not in self.at:
-                self.at[h] = self._node(h)
-        return self.at[handle]
-
-    def _node(self, handle: int) -> int:
-        node, into = self.egraph.nodes[handle], self.replay.egraph
-        if node.op == "Const":
-            return into.add_constant(self.egraph.constants[str(node.attrs["digest"])])
-        if node.op == "Input" or node.serial:
-            same = (
-                h
-                for h, other in enumerate(into.nodes)
-                if other.op == node.op
-                and (other.attrs == node.attrs if not node.serial else into.origins[h] == self.egraph.origins[handle])
-            )
-            found = next(same, None)
-            if found is None:
-                raise Gap(f"{node.op} is not in the model")
-            return found
-        return self.replay.add(node.op, node.attrs, [self.at[c] for c in node.children], node.outputs)
-
-    def value(self, value: Value) -> Value:
-        """Translate the value of a variable. Raises `Gap`."""
-        if isinstance(value, TensorRef):
-            return TensorRef(self.replay.egraph.find(self.term(value.handle)))
-        if isinstance(value, list):
-            return [self.value(item) for item in value]
-        if isinstance(value, BodyRef):
-            return replace(value, captures={name: self.value(t) for name, t in value.captures.items()})
-        return value
-
-    def step(self, reason: Applied) -> Applied:
-        """Translate the application of a rule. Raises `Gap`."""
-        find = self.replay.egraph.find
-        env = {name: self.value(value) for name, value in reason.env.items()}
-        roots, values = (tuple(find(self.term(h)) for h in handles) for handles in (reason.roots, reason.values))
-        return Applied(reason.rule, reason.backward, roots, values, env)
-
-
-@dataclass(slots=True)
-class _Full:
-    """A repetition of all recorded steps of one e-graph, which began with as many nodes as `begun` says.
-
-    `done` has each step in terms of the replay, `ranges` the numbers of the unions that it made, `premises` what it
-    rests on. `between` are the nodes that equalities lead through, by the step (-1 for none) in which they were found
-    to be equal to others: the trail names them, so that a replay finds that, too. `gaps` says why steps do not hold."""
-
-    replay: Replay
-    translation: _Translation
-    begun: int
-    done: list[Applied | Defined] = field(default_factory=list)
-    ranges: list[tuple[int, int]] = field(default_factory=list)
-    premises: list[tuple[tuple[int, int], ...]] = field(default_factory=list)
-    between: dict[int, dict[int, None]] = field(default_factory=dict)
-    gaps: list[str] = field(default_factory=list)
-
-    def repeat(self, unions: Sequence[tuple[int, int, str | None]], reasons: Sequence[Reason | None]) -> None:
-        """Repeat steps; those that do not hold here are left out, and so are definitions that came with a step."""
-        egraph, term = self.replay.egraph, self.translation.term
-        egraph.take()
-        last: Reason | None = None
-        for (a, b, _), reason in zip(unions, reasons, strict=True):
-            if reason is last or not isinstance(reason, Applied | Defined):
-                continue
-            last, start = reason, len(egraph.unions)
-            try:
-                if isinstance(reason, Defined):
-                    if egraph.find(term(a)) == egraph.find(term(b)):
-                        continue
-                    step: Applied | Defined = Defined(self.translation.term(reason.node))
-                    self.replay.define(step.node)  # type: ignore[union-attr]
-                    rests_on: tuple[tuple[int, int], ...] = ()
-                else:
-                    step = self.translation.step(reason)
-                    rests_on = self.replay.apply(step)
-            except Gap as gap:
-                self.gaps.append(str(gap))
-                egraph.take()
-                continue
-            self.done.append(step)
-            self.ranges.append((start, len(egraph.unions)))
-            self.premises.append((*rests_on, *egraph.take()))
-
-    def needed(self, goals: Sequence[tuple[int, int]]) -> set[int]:
-        """Return the numbers of the steps that equalities follow from, and add the nodes in between to `between`."""
-        egraph = self.replay.egraph
-        forest = ProofForest(egraph)
-        step_of = {number: k for k, (start, end) in enumerate(self.ranges) for number in range(start, end)}
-        starts = [start for start, _ in self.ranges]
-        needed: set[int] = set()
-
-        def premises(number: int) -> tuple[tuple[int, int], ...]:
-            reason = egraph.reasons[number]
-            found: tuple[tuple[int, int], ...] = ()
-            a, b, _ = egraph.unions[number]
-            self.between.setdefault(bisect_right(starts, number) - 1, {}).update({a: None, b: None})
-            if isinstance(reason, Congruence):
-                return paired(
-                    egraph, egraph.nodes[reason.first].children, egraph.nodes[reason.second].children
-                )  # fmt: skip
-            if number in step_of and reason is not None:
-                needed.add(step_of[number])
-                found = self.premises[step_of[number]]
-            elif reason is None:
-                found = self._constants(number)
-            return found
-
-        forest.needed(goals, premises)
-        return needed
-
-    def start(self, handle: int) -> int | None:
-        """Return the node that a class had at the start; None if it had none."""
-        members = self.replay.egraph.members(handle)
-        return min((m for m in members if m < self.begun), default=None)
-
-    def _constants(self, number: int) -> tuple[tuple[int, int], ...]:
-        """Return the equalities by which the operands of a folded node are constants."""
-        egraph = self.replay.egraph
-        pairs = []
-        for child in egraph.nodes[egraph.unions[number][0]].children:
-            constant = next((m for m in egraph.members(child) if egraph.nodes[m].op == "Const"), None)
-            if constant is not None:
-                pairs.append((child, constant))
-        return tuple(pairs)
-
-
-@dataclass(slots=True)
 class _Repeated:
     """A full repetition, the stage of the trail without its steps, the equalities that its end needs, and the nodes of
     values of the model and of the result by name."""
 
-    full: _Full
+    full: Repetition
     part: StageTrail
     goals: list[tuple[int, int]]
     names: dict[str, int]
@@ -285,7 +145,7 @@ class _Maker:
         replay, names = Replay.of(self.found.rules, self.found.before)
         for number, recorded in enumerate(self.found.recorded):
             last = number == len(self.found.recorded) - 1
-            full = _Full(replay, _Translation(recorded.chosen.egraph, replay), len(replay.egraph.nodes))
+            full = Repetition(replay, Translation(recorded.chosen.egraph, replay), len(replay.egraph.nodes))
             full.repeat(recorded.unions, recorded.reasons)
             part, goals, ends = self._ends(full, recorded, last=last)
             yield _Repeated(full, part, goals, {name: h for name, h in {**names, **ends}.items() if name})
@@ -303,7 +163,7 @@ class _Maker:
             repeated[at].goals = [*pairs, *read]
             read = []
             if at:
-                terms = _Terms(full.replay.egraph, repeated[at - 1].part.terms)
+                terms = TermList(full.replay.egraph, repeated[at - 1].part.terms)
                 earlier = Stage(repeated[at - 1].part, repeated[at - 1].full.replay, self.contents)
                 numbers = [terms.number(start) for start, _ in pairs]
                 handles = [earlier.term(n) for n in numbers if n < len(earlier.trail.terms)]
@@ -349,12 +209,12 @@ class _Maker:
         return list(found)
 
     def _ends(
-        self, full: _Full, recorded: Recorded, *, last: bool
+        self, full: Repetition, recorded: Recorded, *, last: bool
     ) -> tuple[StageTrail, list[tuple[int, int]], dict[str, int]]:
         """Return a stage without steps that has the terms of its end, the equalities that its end needs, and the nodes
         of the result's values."""
         egraph, choice = recorded.chosen.egraph, recorded.chosen.extraction.choice
-        terms = _Terms(egraph)
+        terms = TermList(egraph)
         composed = terms.compose(choice)
         folded = recorded.chosen.extraction.folded
         decoded = self.found.decoded
@@ -439,7 +299,7 @@ class _Maker:
                 failed.append(None)
         return failed or None
 
-    def _suppliers(self, full: _Full, kept: Sequence[int], failed: Sequence[int | None]) -> set[int]:
+    def _suppliers(self, full: Repetition, kept: Sequence[int], failed: Sequence[int | None]) -> set[int]:
         """Return the steps that merged the classes which steps that do not hold read."""
         find = full.replay.egraph.find
         steps = [at for at in failed if at is not None and at >= 0]
@@ -464,14 +324,14 @@ class _Maker:
     def _with_steps(self, found: _Repeated, kept: Sequence[int]) -> StageTrail:
         """Return a stage with some steps of the full repetition, in order."""
         full = found.full
-        terms = _Terms(full.replay.egraph, found.part.terms)
+        terms = TermList(full.replay.egraph, found.part.terms)
         steps = self._mentions(full, terms, -1)
         for at, k in enumerate(kept):
             step = full.done[k]
             if isinstance(step, Defined):
                 steps.append(Step("", False, (terms.number(step.node),), (), {}))
             else:
-                env = {n: coded for n, v in self._bound(step).items() if (coded := terms.value(v)) is not _LEFT_OUT}
+                env = {n: coded for n, v in self._bound(step).items() if (coded := terms.value(v)) is not LEFT_OUT}
                 roots, values = (tuple(map(terms.number, handles)) for handles in (step.roots, step.values))
                 steps.append(Step(step.rule, step.backward, roots, values, env))
             for later in range(k, kept[at + 1] if at + 1 < len(kept) else len(full.done)):
@@ -484,79 +344,9 @@ class _Maker:
         lets = {b.target.name for rule in self.rules[step.rule] for b in rule.let}
         return {name: value for name, value in step.env.items() if name not in lets}
 
-    def _mentions(self, full: _Full, terms: _Terms, k: int) -> list[Step]:
+    def _mentions(self, full: Repetition, terms: TermList, k: int) -> list[Step]:
         """Return the step that names the nodes found to be equal to others in step `k`; none if there are none."""
         nodes = full.replay.egraph.nodes
         named = (h for h in full.between.get(k, ()) if nodes[h].op not in LEAVES)
         between = tuple(dict.fromkeys(map(terms.number, named)))
         return [Step("", False, (), between, {})] if between else []
-
-
-_LEFT_OUT = object()
-
-
-class _Terms:
-    """List of terms in which equal ones are one; `known` has the number of each node of an e-graph that is in it."""
-
-    def __init__(self, egraph: EGraph, terms: Sequence[Term] = ()) -> None:
-        self.egraph = egraph
-        self.terms = list(terms)
-        self.known: dict[int, int] = {}
-        self._numbers: dict[Any, int] = {}
-        self._code = Encoder()
-        for number, term in enumerate(self.terms):
-            self._numbers.setdefault(self._key(term), number)
-
-    def _key(self, term: Term) -> Any:
-        attrs = tuple((name, repr(self._code.attribute(value))) for name, value in sorted(term.attrs.items()))
-        return term.op, attrs, term.inputs, term.outputs, term.origin
-
-    def _add(self, term: Term) -> int:
-        key = self._key(term)
-        if key not in self._numbers:
-            self._numbers[key] = len(self.terms)
-            self.terms.append(term)
-        return self._numbers[key]
-
-    def _node(self, handle: int, inputs: tuple[int, ...]) -> int:
-        node = self.egraph.nodes[handle]
-        if node.op == "Const":
-            info = self.egraph.constants[str(node.attrs["digest"])]
-            return self._add(Term("Const", node.attrs, (), elements=info.elements))
-        origin = self.egraph.origins[handle][0] if node.serial and self.egraph.origins[handle] else ""
-        return self._add(Term(node.op, node.attrs, inputs, node.outputs, origin))
-
-    def number(self, handle: int) -> int:
-        """Return the number of a node as a term."""
-        nodes = self.egraph.nodes
-        for h in post_order([handle], lambda h: () if h in self.known else nodes[h].children):
-            if h not in self.known:
-                self.known[h] = self._node(h, tuple(self.known[c] for c in nodes[h].children))
-        return self.known[handle]
-
-    def compose(self, choice: Mapping[int, int]) -> dict[int, int]:
-        """Return the number of each class as the term of its chosen node over those of its operands."""
-        egraph = self.egraph
-        found = {egraph.find(ABSENT): self.number(ABSENT)}
-        for c in post_order(choice, lambda c: dependencies(egraph, choice[c])):
-            children = egraph.nodes[choice[c]].children
-            found[c] = self._node(choice[c], tuple(found[egraph.find(d)] for d in children))
-        del found[egraph.find(ABSENT)]
-        return found
-
-    def value(self, value: Value) -> Value:
-        """Return the value of a variable over terms, or `_LEFT_OUT` for one that a replay finds by itself."""
-        try:
-            self._code.value(value)
-        except NotCoded:
-            return _LEFT_OUT
-        return self._value(value)
-
-    def _value(self, value: Value) -> Value:
-        if isinstance(value, TensorRef):
-            return TensorRef(self.number(value.handle))
-        if isinstance(value, list | tuple):
-            return [self._value(item) for item in value]
-        if isinstance(value, BodyRef):
-            return replace(value, captures={name: self._value(t) for name, t in value.captures.items()})
-        return value

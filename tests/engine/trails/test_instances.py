@@ -11,7 +11,7 @@ from rewrite.engine.ir.values import TensorRef
 from rewrite.engine.rewriting.matching.compiled_patterns import CompiledRule
 from rewrite.engine.rewriting.rule_library import standard_files
 from rewrite.engine.rule_tests import run_tests
-from rewrite.engine.trails.make import _Translation
+from rewrite.engine.trails.repetition import Translation
 from rewrite.engine.trails.replay import Gap, Replay, Tables
 
 
@@ -31,7 +31,7 @@ class Recorder:
         replay = Replay(replace(suite.library, rules=tuple(rules)), tables)
         replay.context.assumed = context.assumed
         replay.context.bodies.update(context.bodies)
-        translation = _Translation(context.egraph, replay)
+        translation = Translation(context.egraph, replay)
         for handle in range(1, given):
             node = context.egraph.nodes[handle]
             if node.op == "Input":
