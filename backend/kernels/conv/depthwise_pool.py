@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 from ....engine.ir.graph import DType, TensorType
 from ....engine.ir.names import OWN_DOMAIN
@@ -194,7 +195,7 @@ def _rows_step(problem: PlaneProblem, ctx: Context) -> Step:
     window, target = problem.window, ctx.target
     _, height, width = window.outputs
     point = schedule(problem.group, ctx, problem.label, problem.describe, partial(rows_space, problem))
-    rows = int(point.get("rows", _rows_of_tile(height, window, target.registers)))
+    rows = int(point.get("rows", _rows_of_tile(height, window)))
     band = rows * int(point.get("tiles", BAND // rows))
     if "tiles" not in point and isinstance(height, int) and isinstance(width, int):
         fits = target.l1 // 2 // (target.element_bytes * max(1, width) * window.kernel[0] * window.stride[1])
@@ -210,6 +211,8 @@ def _rows_step(problem: PlaneProblem, ctx: Context) -> Step:
         "g": window.params(problem.channels, extents),
         "rows": pieces(height, rows),
         "band": band,
+        "by_line": target.registers < 32,
+        "starts": _starts(window, rows, band),
         "rolled": window.taps > UNROLLED // 2,
         "scratch": extents(scratch),
         "epilogue": problem.epilogue.params(extents),
@@ -218,7 +221,18 @@ def _rows_step(problem: PlaneProblem, ctx: Context) -> Step:
     return problem.launch(Kernel("depthwise_rows", params), problem.inputs, extents, work, scratch=scratch)
 
 
-def _rows_of_tile(height: Dim, window: Window, registers: int) -> int:
+def _starts(window: Window, rows: int, band: int) -> dict[str, Any] | bool:
+    """Return the first rows of at most two tiles that are an image of known height, and its height and padding above.
+
+    False for other images."""
+    height, pad, down = window.inputs[1], window.pad[1], window.outputs[1]
+    if not (isinstance(height, int) and isinstance(pad, int) and isinstance(down, int)) or window.kernel[0] > 1:
+        return False
+    exact = down == band and down % rows == 0 and down <= 2 * rows
+    return exact and {"rows": list(range(0, down, rows)), "height": height, "pad": pad}
+
+
+def _rows_of_tile(height: Dim, window: Window) -> int:
     """Return the rows of a tile: they share each input and weight, and leave few rows over."""
     taps, (_, kh, kw), down = window.taps, window.kernel, window.stride[1]
 
@@ -226,10 +240,9 @@ def _rows_of_tile(height: Dim, window: Window, registers: int) -> int:
         inputs = len({i * down + h * window.dilation[1] for i in range(rows) for h in range(kh)}) * kw
         return max(rows, 4) * taps / 2 + (1.5 * inputs + taps) / 4 + 1.5 * rows + 4 if rows else 0.0
 
-    most = 8 if registers >= 32 else 6
     if not isinstance(height, int):
         return 4
-    fits = range(1, max(1, min(most, height)) + 1)
+    fits = range(1, max(1, min(8, height)) + 1)
     return min(fits, key=lambda r: (height // r * cycles(r) + cycles(height % r), r))
 
 

@@ -171,6 +171,24 @@ def test_the_stack_does_not_grow_with_strides_and_dilations() -> None:
     check([near, far])
 
 
+def test_depthwise_images_of_two_tiles() -> None:
+    """Tiles at the top and at the bottom leave out the lines of the filter that are in the padding."""
+    cases = [
+        conv((2, 3, 14, 14), (3, 1, 7, 7), "Relu", pads=(3, 3, 3, 3), group=3),
+        conv((1, 3, 12, 9), (6, 1, 5, 3), pads=(3, 1, 1, 1), group=3, residual=(6, 1, 1)),
+        conv((1, 3, 3, 9), (3, 1, 3, 3), pads=(5, 1, 6, 1), group=3),
+        conv((1, 3, 14, 20), (3, 1, 5, 3), pads=(4, 2, 4, 2), dilations=(2, 2), group=3),
+        conv((1, 3, 15, 8), (3, 1, 3, 3), pads=(1, 1, 1, 1), strides=(2, 1), group=3),
+        conv((1, 3, 7, 33), (3, 1, 7, 5), "Sigmoid", pads=(3, 2, 3, 2), group=3),
+    ]
+    for each in cases:
+        graph = harness.make_graph(each.nodes, each.inputs, constants=each.constants, types=shapes_of(each))
+        items, _ = harness.lower(graph, target=make_target("avx2"))
+        [step] = [item for item in items or () if isinstance(item, Step)]
+        assert step.kernel.params["starts"]
+    check(cases)
+
+
 def test_weights_of_padding_do_not_touch_what_lies_around() -> None:
     """A row begins and ends in lanes of the padding: infinities of the rows beside it do not get there."""
     nodes = [Node("Conv", ("x", "w"), ("y",), {"pads": (1, 1, 1, 1), "group": 2})]
