@@ -33,6 +33,9 @@ ROUNDING = 1e-5
 is, unless only exact rules run: another machine may add in another order."""
 
 
+_NO_AXES = "noop_with_empty_axes"
+
+
 class Broken(Exception):
     """A trail that does not lead from the model to the result.
 
@@ -268,10 +271,7 @@ def reaches(stage: Stage, before: Graph, after: Graph, *, exact: bool) -> tuple[
     ends = encoding.encode(after, egraph)
     egraph.roots = roots
     egraph.close()
-    for handle, node in enumerate(egraph.nodes):
-        if node.op == "Identity" and egraph.can_union(handle, node.children[0]):
-            egraph.union(handle, node.children[0])
-    egraph.close()
+    _merge_spellings(egraph)
     _pair_random(egraph, given)
     if [*after.outputs] != [*before.outputs] or [*after.inputs] != [*before.inputs]:
         raise Gap("the result has other inputs or outputs than the model")
@@ -279,6 +279,22 @@ def reaches(stage: Stage, before: Graph, after: Graph, *, exact: bool) -> tuple[
         if egraph.find(ends[name]) != egraph.find(root):
             raise Gap(f"output {name!r} of the result does not follow from the steps")
     return [(root, ends[name]) for name, root in roots.items()], ends
+
+
+def _merge_spellings(egraph: Tables) -> None:
+    """Merge what files do not keep apart: an Identity that gives an output its name, and whether a reduction over
+    stated axes would do nothing if there were none, which older operator sets cannot say."""
+    for handle, node in enumerate(list(egraph.nodes)):
+        other = handle
+        if node.op == "Identity":
+            other = node.children[0]
+        elif node.attrs.get(_NO_AXES) and len(node.children) > 1 and node.children[1] != ABSENT:
+            axes = egraph.constant(node.children[1])
+            if axes is not None and axes.size:
+                other = egraph.add(node.op, {**node.attrs, _NO_AXES: 0}, node.children)
+        if egraph.can_union(handle, other):
+            egraph.union(handle, other)
+    egraph.close()
 
 
 def _pair_random(egraph: Tables, given: int) -> None:

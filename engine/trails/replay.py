@@ -33,6 +33,12 @@ from ..rewriting.rule_library import RuleSet
 from ..saturation.saturate import built, equalities, prove
 from .instances import Equalities, Instances, NotAnInstance
 
+MEANINGLESS = (
+    IllTyped, Unprovable, AssertionError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError,
+    ValueError,
+)  # fmt: skip
+"""Errors of a term or step that does not make sense, since files may say anything: it is refused."""
+
 
 class Gap(Exception):
     """A step that does not follow from the ones before it; the message is the reason."""
@@ -99,7 +105,7 @@ class Replay:
                 handle = build_node(self.context, name, attrs, inputs, outputs).handle
             else:
                 handle = self.egraph.add(op, attrs, children, outputs)
-        except (IllTyped, Unprovable, TypeError, ValueError, KeyError, AttributeError, IndexError) as why:
+        except MEANINGLESS as why:
             raise Gap(f"{op} has no meaning on these operands: {why}") from why
         self.egraph.close()
         return handle
@@ -111,7 +117,7 @@ class Replay:
             raise Gap(f"{self.egraph.nodes[node].op} is not an operator that rule files define")
         try:
             define(replace(self.context, made_by=f"define_{op.name}"), node, op)
-        except (Unprovable, IllTyped) as why:
+        except MEANINGLESS as why:
             raise Gap(f"the definition of {op.name} does not apply: {why}") from why
         self.egraph.close()
 
@@ -155,7 +161,7 @@ class Replay:
             raise Gap(f"the left side of {rule.name} is not what stands there: {why}") from why
         except (Unprovable, IllTyped) as why:
             raise Gap(f"{rule.name} does not apply: {why}") from why
-        except (KeyError, IndexError, TypeError, ValueError, AttributeError) as why:
+        except MEANINGLESS as why:
             raise Gap(f"{rule.name} has no value for a variable: {why}") from why
         self.egraph.close()
         find = self.egraph.find

@@ -174,22 +174,22 @@ def read(path: Path) -> Trail:
         ) from error
     try:
         return from_json(data)
-    except _Malformed as error:
+    except Malformed as error:
         raise UserError(f"the trail is damaged: {error}", where=str(path), hint="Write it again.") from error
 
 
-class _Malformed(Exception):
+class Malformed(Exception):
     """A value of a trail file that is not what stands there; the message says which."""
 
 
 def from_json(data: Any) -> Trail:
-    """Return the trail that JSON values describe."""
+    """Return the trail that JSON values describe. Raises `Malformed`."""
     top = _dict(data, "the file")
     if top.get("format") != FORMAT:
-        raise _Malformed(f"its format is {top.get('format')!r}, not {FORMAT!r}")
+        raise Malformed(f"its format is {top.get('format')!r}, not {FORMAT!r}")
     stages = [_stage(part, f"stage {i}") for i, part in enumerate(_list(top.get("stages"), "stages"))]
     if not stages:
-        raise _Malformed("it has no stage")
+        raise Malformed("it has no stage")
     return Trail(_str(top.get("model"), "model"), _dict(top.get("settings"), "settings"), stages)
 
 
@@ -235,7 +235,7 @@ def _stage(data: Any, where: str) -> StageTrail:
     evaluated = []
     for pair in _list(part.get("evaluated", []), where):
         if not isinstance(pair, list) or len(pair) != 2:
-            raise _Malformed(f"{where}: an evaluated term is not a pair")
+            raise Malformed(f"{where}: an evaluated term is not a pair")
         evaluated.append((_number(pair[0], count, where), _str(pair[1], where)))
     roots = {name: _number(v, count, where) for name, v in _dict(part.get("roots", {}), where).items()}
     names = {
@@ -250,30 +250,30 @@ def _guarded(decode: Any, value: Any, where: str) -> Any:
     try:
         return decode(value)
     except (ValueError, TypeError, KeyError, IndexError) as error:
-        raise _Malformed(f"{where}: {error}") from error
+        raise Malformed(f"{where}: {error}") from error
 
 
 def _dict(value: Any, where: str) -> dict[str, Any]:
     if not isinstance(value, dict):
-        raise _Malformed(f"{where} is not an object")
+        raise Malformed(f"{where} is not an object")
     return value
 
 
 def _list(value: Any, where: str) -> list[Any]:
     if not isinstance(value, list):
-        raise _Malformed(f"{where} is not a list")
+        raise Malformed(f"{where} is not a list")
     return value
 
 
 def _str(value: Any, where: str) -> str:
     if not isinstance(value, str):
-        raise _Malformed(f"{where}: {value!r} is not a text")
+        raise Malformed(f"{where}: {value!r} is not a text")
     return value
 
 
 def _number(value: Any, below: int, where: str) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < below:
-        raise _Malformed(f"{where}: {value!r} is not a number below {below}")
+        raise Malformed(f"{where}: {value!r} is not a number below {below}")
     return value
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import random
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
@@ -173,6 +175,39 @@ def test_a_constant_that_is_not_the_value_of_its_term_is_refused(tmp_path: Path)
     stored.CopyFrom(numpy_helper.from_array(array, stored.name))
     with pytest.raises(check.Broken):
         check.check_files(found, path, result.SerializeToString(), Options())
+
+
+def test_what_older_operator_sets_cannot_say_is_no_difference() -> None:
+    """At opset 17 the axes of a mean are an attribute; rules write them as an operand that a file turns back."""
+    nodes = [
+        helper.make_node("ReduceMean", ["x"], ["mean"], axes=[1], keepdims=0),
+        helper.make_node("Reshape", ["mean", "rows"], ["y"]),
+    ]
+    data = model(nodes, [4, 3], ["y"], rows=np.array([4, 1], np.int64)).SerializeToString()
+    run = make.run(data, Options())
+    found = make.trail_of(run, Options())
+    assert found.count
+    written = optimize(data).model.SerializeToString()
+    assert check.check_files(found, data, written, Options()) == found.count
+
+
+def test_a_trail_changed_at_random_is_read_or_refused() -> None:
+    """No text of a file raises anything but what says so."""
+    run, found = made()
+    draw = random.Random(0)
+    values = [None, True, -1, 0, 7, 10**9, 1.5, "", "Relu", "Const", [], {}, {"term": 0}, {"body": "x"}, {"rest": {}}]
+    for _ in range(60):
+        data = as_json(found)
+        stage = draw.choice(data["stages"])
+        at: Any = draw.choice([*stage["terms"], *stage["steps"]])
+        while isinstance(at, dict | list) and at and draw.random() < 0.9:
+            key = draw.choice(list(at) if isinstance(at, dict) else range(len(at)))
+            if not isinstance(at[key], dict | list) or draw.random() < 0.3:
+                at[key] = draw.choice(values)
+                break
+            at = at[key]
+        with contextlib.suppress(check.Broken, trail.Malformed):
+            repeat(data, run)
 
 
 def test_the_trail_of_a_value_has_what_it_needs_only() -> None:
