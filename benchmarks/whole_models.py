@@ -2,11 +2,12 @@
 
     python -m rewrite.benchmarks.whole_models [NAME...] [--threads N] [--markdown FILE]
 
-One row for each kind: a detector with its NonMaxSuppression, a quantized network in the style of TFLite's converter, a
-model that ONNX Runtime's transformer optimizer wrote, a language model of 4-bit weights, a model with
-DynamicQuantizeLSTM, pipelines of scikit-learn and an ensemble of trees. Runs are interleaved in rounds; a row has the
-medians of the rounds. ONNX Runtime optimizes at its highest level. Kinds whose tools are not installed (`skl2onnx`,
-`torch`) are left out, and named.
+One row for each kind: a detector with its NonMaxSuppression, small models whose sizes depend on data, a quantized
+network in the style of TFLite's converter, a model that ONNX Runtime's transformer optimizer wrote, a language model of
+4-bit weights, a model with DynamicQuantizeLSTM, pipelines of scikit-learn and an ensemble of trees.
+
+Runs are interleaved in rounds; a row has the medians of the rounds. ONNX Runtime optimizes at its highest level. Kinds
+whose tools are not installed (`skl2onnx`, `torch`) are left out, and named.
 """
 
 from __future__ import annotations
@@ -111,6 +112,30 @@ def detector() -> tuple[onnx.ModelProto, Feeds]:
     values = b.add("GatherND", confidence, chosen)
     image = {"image": (TensorProto.FLOAT, (1, 3, 320, 320))}
     return b.model(image, [kept, values, chosen]), {"image": b.rng.random((1, 3, 320, 320), np.float32)}
+
+
+def compress(rows: int) -> tuple[onnx.ModelProto, Feeds]:
+    """Rows of 16 numbers, of which every other one stays."""
+    b = Builder()
+    x, keep = (TensorProto.FLOAT, ("rows", 16)), (TensorProto.BOOL, ("rows",))
+    found = b.add("Compress", "x", "keep", axis=0)
+    feeds = {"x": b.rng.random((rows, 16), np.float32), "keep": np.arange(rows) % 2 == 0}
+    return b.model({"x": x, "keep": keep}, [found]), feeds
+
+
+def suppression(classes: int, count: int) -> tuple[onnx.ModelProto, Feeds]:
+    """Suppression alone: at most 20 boxes of each class that overlap by half at most, with their corners."""
+    b = Builder()
+    limits = [b.constant(np.array([v], d)) for v, d in ((20, np.int64), (0.5, np.float32), (0.1, np.float32))]
+    chosen = b.add("NonMaxSuppression", "boxes", "scores", *limits)
+    places = b.add("Gather", chosen, b.constant(np.array(2)), axis=1)
+    kept = b.add("Gather", b.add("Squeeze", "boxes", b.constant(np.array([0]))), places, axis=0)
+    corners = b.rng.random((1, count, 2), np.float32) * 100
+    sides = b.rng.random((1, count, 2), np.float32) * 60 + 10
+    scores = b.rng.random((1, classes, count), np.float32)
+    boxes = (TensorProto.FLOAT, (1, "boxes", 4)), (TensorProto.FLOAT, (1, classes, "boxes"))
+    feeds = {"boxes": np.concatenate((corners, corners + sides), 2), "scores": scores}
+    return b.model(dict(zip(feeds, boxes, strict=True)), [kept, chosen]), feeds
 
 
 def tflite() -> tuple[onnx.ModelProto, Feeds]:
@@ -280,6 +305,8 @@ def trees(rows: int) -> tuple[onnx.ModelProto, Feeds]:
 
 MODELS: dict[str, Callable[[], tuple[onnx.ModelProto, Feeds]]] = {
     "detector with NonMaxSuppression": detector,
+    "NonMaxSuppression, 3 x 500 boxes": partial(suppression, 3, 500),
+    "Compress, 8 rows": partial(compress, 8),
     "quantized as by TFLite's converter": tflite,
     "BERT of ONNX Runtime's optimizer": optimized_transformer,
     "language model of 4-bit weights": language_model,

@@ -15,10 +15,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ...engine.ir.dim_expr import Atom
 from ...engine.ir.graph import Constant, DType, TensorType, ValueType, symbols_of
 from ...engine.ir.symbolic import Dim
 from ...version import VERSION
+from ..ir.dim_program import postfix
 from ..ir.kernel import UNKNOWN_WORK, Kernel
 from ..ir.kernel_graph import Control, Fallback, Guard, Loop, Measure, ModelPlan, Shape, Step
 from ..ir.target import Target
@@ -31,8 +31,6 @@ FORMAT = 1
 NAME = "plan.bin"
 MAX_RANK = 32
 _ARENA, _WEIGHTS, _SHAPES, _FIRST = 2, 3, 4, 5
-_NUMBER, _SYMBOL, _ADD, _MULTIPLY, _FLOORDIV, _MAX, _MIN, _BROADCAST, _SAME = range(9)
-_FUNCTIONS = {"floordiv": _FLOORDIV, "max": _MAX, "min": _MIN, "bcast": _BROADCAST, "same": _SAME}
 
 
 class Weights(Protocol):
@@ -189,27 +187,10 @@ class _PlanWriter:
         if isinstance(dim, int):
             self.out.words(0, dim)
             return
-        operations = self._postfix(dim)
+        operations = postfix(dim, self.symbols)
         self.out.word(len(operations))
         for operation in operations:
             self.out.words(*operation)
-
-    def _postfix(self, dim: Dim) -> list[tuple[int, ...]]:
-        if isinstance(dim, int):
-            return [(_NUMBER, dim)]
-        found: list[tuple[int, ...]] = []
-        for number, (monomial, factor) in enumerate(dim.terms):
-            parts = [self._atom(atom) for atom in monomial]
-            if factor != 1 or not parts:
-                parts.insert(0, [(_NUMBER, factor)])
-            found += _folded(parts, _MULTIPLY)
-            found += [(_ADD,)] * (number > 0)
-        return found
-
-    def _atom(self, atom: Atom) -> list[tuple[int, ...]]:
-        if atom.kind == "symbol":
-            return [(_SYMBOL, self.symbols.setdefault(atom.key.strip("'"), len(self.symbols)))]
-        return _folded([self._postfix(arg) for arg in atom.args], _FUNCTIONS[atom.kind])
 
     def _port(self, value: str) -> None:
         kind, default = self.plan.type(value), self.plan.defaults.get(value)
@@ -222,14 +203,6 @@ class _PlanWriter:
             self.out.text("" if isinstance(dim, int) else str(dim))
         fixed = default is not None and kind.shape == default.array.shape
         self.out.word(self.weights.offset(default) if default is not None and fixed else -1)
-
-
-def _folded(parts: Sequence[list[tuple[int, ...]]], code: int) -> list[tuple[int, ...]]:
-    """Return the operations of an operator on several operands."""
-    found = list(parts[0])
-    for part in parts[1:]:
-        found += [*part, (code,)]
-    return found
 
 
 def _symbols(kind: ValueType | None) -> list[str]:

@@ -125,8 +125,8 @@ class Shape:
 class Measure:
     """An extent that depends on data: a kernel has counted it. Steps after it write tensors of that size.
 
-    `count` is a value of one i64, which no kernel makes larger than `most`; `extent` is the symbol. Python reads it,
-    and the next stage begins. `name` is the node's, for reports."""
+    `count` is a value of one i64, which no kernel makes larger than `most`; `extent` is the symbol. When it is read,
+    the next stage begins. `name` is the node's, for reports."""
 
     count: str
     extent: str

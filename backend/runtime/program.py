@@ -2,7 +2,7 @@
 
 A run binds the extents of the inputs, takes a frame (the memory of one run in progress), and runs the stages of the
 plan. Each block of native steps and loops is one call into the runtime; items without a kernel run from Python. A plan
-that is one block becomes a `Call` of the runtime, which handles arrays of the same sizes without Python.
+that kernels do alone becomes a `Call` of the runtime, which handles arrays of the same sizes without Python.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,6 +30,7 @@ from ..memory.arena import PlacedBuffer
 from ..memory.buffer_assignment import SCRATCH, Storage, assign_buffers, nbytes, shareable
 from .fallback import Runner, run_control
 from .interface import Interface, Port, deliver
+from .later_stages import LaterStages, later_stages
 from .link import LAYOUTS, Bound, Launch, Link, LinkedLoop, Position, Run, add_bounded
 from .native import executor as native
 from .row_maps import split_maps, with_maps
@@ -232,9 +233,10 @@ class Program:
             run = Run(self._link, frame, known, record)
             for spec, value in zip(self._interface.specs, values, strict=True):
                 run.take(spec.name, spec.check(value, run.extents))
+            given = dict(run.extents)
             bounds = [self._run_stage(run, number) for number in range(len(self._link.stages))]
             if record is None:
-                self._cache_call(run, bounds[0])
+                self._cache_call(run, bounds[0], given)
             return [self._output(run, value) for value in self.plan.outputs]
         finally:
             self._frames.append(frame)
@@ -313,22 +315,25 @@ class Program:
         fresh = value in run.arrays and value not in self.plan.inputs
         return found if fresh or not isinstance(found, np.ndarray) else np.array(found)
 
-    def _cache_call(self, run: Run, bound: Bound) -> None:
-        """Cache a run as a `Call` of the runtime for inputs of the same sizes, if the plan is one block.
+    def _cache_call(self, run: Run, bound: Bound, given: Mapping[str, int]) -> None:
+        """Cache a run as a `Call` of the runtime for inputs of the same sizes, if kernels do all of it.
 
-        Kernels must write all outputs to their arrays, or a loop at the end must stack them. Rare items on conditions
-        after the block are left to a run from Python. `bound` is that of the first stage."""
+        That is one block, and then stages whose sizes data determine. Kernels must write all outputs to their arrays,
+        or a loop at the end must stack them. Rare items on conditions after the block are left to a run from Python.
+        `bound` is that of the first stage, `given` are the extents of the inputs."""
         (actions, *later), base = [stage.actions for stage in self._link.stages], self._link.storage.base
-        if any(later):
+        stages = self._later_stages
+        if any(later) and stages is None:
             return
         made, stacked = {output.value: output for output in bound.outputs}, self._stacked()
-        if bound.refusals or self.plan.symbols or sorted((*made, *stacked)) != sorted(self.plan.outputs):
+        late = stages.outputs if stages else frozenset()
+        if bound.refusals or self.plan.symbols or sorted((*made, *stacked, *late)) != sorted(self.plan.outputs):
             return
         if not actions or not isinstance(first := actions[0], list):
             return
         if not stacked and any(isinstance(part, LinkedLoop) and part.item.is_open for part in first):
             return
-        if not all(isinstance(item, Control) and item.when for item in actions[1:]):
+        if not stages and not all(isinstance(item, Control) and item.when for item in actions[1:]):
             return
         if not all(port.dtype is not None and _is_plain(port.dtype) for port in (*self.inputs, *self.outputs)):
             return
@@ -344,8 +349,15 @@ class Program:
         settings = (self._frames, self._link.bases, self.threads)
         ins, outs = self.plan.inputs, self.plan.outputs
         sharing = [(ins.index(value), outs.index(output)) for value, output in shareable(self._link.storage)]
-        call = native.Call(block, *settings, inputs, outputs, self._memory(bound, 0), bound, conditions, sharing)
+        rest, keep = ((), (bound, self._link)) if stages else (conditions, bound)
+        sizes = stages.arguments(given, bound.layout) if stages else {}
+        call = native.Call(block, *settings, inputs, outputs, self._memory(bound, 0), keep, rest, sharing, **sizes)
         self._calls = (call, *self._calls)[:LAYOUTS]
+
+    @cached_property
+    def _later_stages(self) -> LaterStages | None:
+        """The stages after the first, if the runtime can run them."""
+        return later_stages(self._link)
 
     def _stacked(self) -> dict[str, int]:
         """Return the outputs stacked by a loop that ends the first block, with the base of its iteration count.

@@ -9,56 +9,38 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "../native/arena.h"
 #include "files.h"
 #include "rewrite.h"
 
 #define PLAN_FORMAT 1
-#define PLAN_LIMIT ((int64_t)1 << 48) /* of sizes, in bytes and elements: no address space holds as many */
-#define PLAN_STACK 64                 /* operands of a dim that are alive at one time */
-#define PLAN_ANY INT64_MIN            /* lowest value of a number that may be anything */
+#define PLAN_ANY INT64_MIN /* lowest value of a number that may be anything */
 
 /* Bases with a meaning of their own; those of arrays follow. */
 enum { BASE_NONE = 0, BASE_SCRATCH, BASE_ARENA, BASE_WEIGHTS, BASE_SHAPES, BASE_FIRST };
 
-enum { OP_NUMBER = 0, OP_SYMBOL, OP_ADD, OP_MULTIPLY, OP_FLOORDIV, OP_MAX, OP_MIN, OP_BROADCAST, OP_SAME, OP_COUNT };
-
-typedef struct {
-  int64_t code, value;
-} plan_op;
-
-typedef struct {
-  int64_t value; /* without operations */
-  int32_t count;
-  const plan_op *ops;
-} plan_dim;
-
 typedef struct {
   int32_t base, part; /* part: number of the buffer in the arena, or of the shape; -1: none */
-  plan_dim offset, size;
+  dim_t offset, size;
 } plan_pointer;
-
-typedef struct {
-  plan_dim size;
-  int64_t first, last; /* steps between which it is alive, both included */
-} plan_buffer;
 
 typedef struct {
   int64_t element_size;
   int count;
-  plan_dim *dims;
+  dim_t *dims;
 } plan_shape;
 
 typedef struct {
   int kernel, inputs, outputs, scratch, guards, dims, only;
   uint32_t wanted;
   plan_pointer *pointers; /* to inputs, outputs, flags of guards */
-  plan_dim scratch_size, work;
-  plan_dim *dim;
-  plan_dim *limits; /* pairs of which the first must not exceed the second */
+  dim_t scratch_size, work;
+  dim_t *dim;
+  dim_t *limits; /* pairs of which the first must not exceed the second */
 } plan_step;
 
 typedef struct {
-  plan_dim left, right;
+  dim_t left, right;
   int equal;
 } plan_guard;
 
@@ -71,14 +53,14 @@ typedef struct {
   int *output_base;             /* 0: copied from the pointer after the run */
   plan_pointer *output_pointer; /* of each output */
   char *shares;
-  plan_buffer *buffer;
+  arena_buffer *buffer;
   plan_shape *shape;
   plan_step *step;
 } plan_version;
 
 typedef struct {
   rewrite_port port;
-  plan_dim *dims;
+  dim_t *dims;
   int64_t fallback; /* offset of the default in the weights; -1: none */
 } plan_port;
 
@@ -160,25 +142,25 @@ static const char *plan_text(plan_reader *reader) {
   return text;
 }
 
-static plan_dim plan_read_dim(plan_reader *reader, int symbols) {
+static dim_t plan_read_dim(plan_reader *reader, int symbols) {
   const int count = plan_count(reader);
-  if (!count) return (plan_dim){plan_word(reader, PLAN_ANY, INT64_MAX), 0, NULL};
-  plan_op *ops = plan_take(reader, (size_t)count, sizeof *ops);
+  if (!count) return (dim_t){plan_word(reader, PLAN_ANY, INT64_MAX), 0, NULL};
+  dim_op *ops = plan_take(reader, (size_t)count, sizeof *ops);
   int depth = 0;
   for (int i = 0; ops && i < count && !reader->problem; i++) {
     ops[i].code = plan_word(reader, 0, OP_COUNT - 1);
     if (ops[i].code == OP_NUMBER) ops[i].value = plan_word(reader, PLAN_ANY, INT64_MAX);
     if (ops[i].code == OP_SYMBOL) ops[i].value = plan_word(reader, 0, (int64_t)symbols - 1);
     depth += ops[i].code <= OP_SYMBOL ? 1 : -1;
-    if (depth < 1 || depth > PLAN_STACK) plan_wrong(reader, "a size is not well formed");
+    if (depth < 1 || depth > DIM_STACK) plan_wrong(reader, "a size is not well formed");
   }
   if (depth != 1) plan_wrong(reader, "a size is not well formed");
-  if (reader->problem) return (plan_dim){0, 0, NULL};
-  return (plan_dim){0, count, ops};
+  if (reader->problem) return (dim_t){0, 0, NULL};
+  return (dim_t){0, count, ops};
 }
 
-static plan_dim *plan_read_dims(plan_reader *reader, int count, int symbols) {
-  plan_dim *dims = plan_take(reader, (size_t)count, sizeof *dims);
+static dim_t *plan_read_dims(plan_reader *reader, int count, int symbols) {
+  dim_t *dims = plan_take(reader, (size_t)count, sizeof *dims);
   for (int i = 0; dims && i < count && !reader->problem; i++) dims[i] = plan_read_dim(reader, symbols);
   return dims;
 }
@@ -215,11 +197,11 @@ static void plan_read_step(plan_reader *reader, const plan_t *plan, const plan_v
 
 static void plan_read_body(plan_reader *reader, const plan_t *plan, plan_version *version) {
   version->bases = (int)plan_word(reader, BASE_FIRST, 1 << 24);
-  version->arena = plan_word(reader, -1, PLAN_LIMIT);
+  version->arena = plan_word(reader, -1, DIM_LIMIT);
   version->buffers = plan_count(reader);
   version->buffer = plan_take(reader, (size_t)version->buffers, sizeof *version->buffer);
   for (int i = 0; version->buffer && i < version->buffers && !reader->problem; i++) {
-    plan_buffer *buffer = &version->buffer[i];
+    arena_buffer *buffer = &version->buffer[i];
     buffer->size = plan_read_dim(reader, plan->symbols);
     buffer->first = plan_word(reader, 0, INT32_MAX);
     buffer->last = plan_word(reader, buffer->first, INT32_MAX);
@@ -275,7 +257,7 @@ static void plan_read_port(plan_reader *reader, const plan_t *plan, plan_port *p
     const char *name = plan_text(reader);
     dims[i] = port->dims[i].count ? REWRITE_FREE_DIM : port->dims[i].value;
     names[i] = port->dims[i].count ? name : NULL;
-    if (!port->dims[i].count && (dims[i] < 0 || dims[i] > PLAN_LIMIT)) plan_wrong(reader, "a dim is out of range");
+    if (!port->dims[i].count && (dims[i] < 0 || dims[i] > DIM_LIMIT)) plan_wrong(reader, "a dim is out of range");
   }
   port->fallback = plan_word(reader, -1, reader->weights);
   port->port.optional = port->fallback >= 0;

@@ -136,11 +136,11 @@ static rewrite_status bind_symbols(rewrite_context *context, const rewrite_tenso
         return failed(error, REWRITE_INVALID_ARGUMENT, "input '%s' has rank %d, the model wants %d", port->port.name,
                       inputs[i].rank, port->port.rank);
       for (int axis = 0; axis < port->port.rank; axis++) {
-        const plan_dim *dim = &port->dims[axis];
+        const dim_t *dim = &port->dims[axis];
         const int64_t given = inputs[i].dims[axis];
         const int plain = dim->count == 1 && dim->ops[0].code == OP_SYMBOL;
         int64_t wanted;
-        if (given < 0 || given > PLAN_LIMIT)
+        if (given < 0 || given > DIM_LIMIT)
           return failed(error, REWRITE_INVALID_ARGUMENT, "dim %d of input '%s' is %lld", axis, port->port.name,
                         (long long)given);
         if (plain && !pass) {
@@ -148,9 +148,10 @@ static rewrite_status bind_symbols(rewrite_context *context, const rewrite_tenso
           if (*symbol < 0) *symbol = given;
           wanted = *symbol;
         } else if (pass && !plain) {
-          layout_job job = {.plan = plan, .symbols = context->symbols};
-          wanted = layout_value(&job, dim);
-          if (job.problem) return failed(error, REWRITE_INVALID_ARGUMENT, "dim %d of input '%s': %s", axis, port->port.name, job.problem);
+          dim_values values = {.symbols = context->symbols};
+          wanted = dim_value(&values, dim);
+          if (values.problem)
+            return failed(error, REWRITE_INVALID_ARGUMENT, "dim %d of input '%s': %s", axis, port->port.name, values.problem);
         } else {
           continue;
         }
@@ -176,21 +177,21 @@ static rewrite_status find_layout(rewrite_context *context, const layout_t **fou
       break;
     }
   if (!one) {
-    layout_job job = {plan, context->symbols, (int64_t)program->weights.size, program->kernels, NULL};
+    layout_job job = {plan, {.symbols = context->symbols}, (int64_t)program->weights.size, program->kernels};
     const plan_version *chosen = NULL;
     for (int i = 0; i < plan->versions && !chosen; i++) {
       const plan_version *version = &plan->version[i];
       int holds = 1;
-      for (int g = 0; g < version->guards && !job.problem; g++)
-        holds &= (layout_value(&job, &version->guard[g].left) == layout_value(&job, &version->guard[g].right)) ==
+      for (int g = 0; g < version->guards && !job.values.problem; g++)
+        holds &= (dim_value(&job.values, &version->guard[g].left) == dim_value(&job.values, &version->guard[g].right)) ==
                  version->guard[g].equal;
       if (holds) chosen = version;
     }
-    if (!job.problem && chosen && chosen->fails && *chosen->refused)
+    if (!job.values.problem && chosen && chosen->fails && *chosen->refused)
       return failed(error, REWRITE_INVALID_ARGUMENT, "the sizes of the inputs do not fit together: %s", chosen->refused);
-    if (!job.problem && (!chosen || chosen->fails)) job.problem = "the model cannot run on inputs of these sizes";
-    if (!job.problem) one = layout_make(&job, chosen);
-    if (job.problem) return failed(error, REWRITE_INVALID_ARGUMENT, "%s", job.problem);
+    if (!job.values.problem && (!chosen || chosen->fails)) job.values.problem = "the model cannot run on inputs of these sizes";
+    if (!job.values.problem) one = layout_make(&job, chosen);
+    if (job.values.problem) return failed(error, REWRITE_INVALID_ARGUMENT, "%s", job.values.problem);
     if (!one) return no_memory(error);
     if (at == LAYOUTS) layout_free(context->layouts[--at]);
   }
@@ -208,10 +209,10 @@ rewrite_status rewrite_output_dims(rewrite_context *context, const rewrite_tenso
     return failed(error, REWRITE_INVALID_ARGUMENT, "there is no output %zu, the model has %d", output, plan->outputs);
   rewrite_status status = bind_symbols(context, inputs, count, error);
   if (status) return status;
-  layout_job job = {.plan = plan, .symbols = context->symbols};
+  dim_values values = {.symbols = context->symbols};
   for (int axis = 0; axis < plan->output[output].port.rank; axis++)
-    dims[axis] = layout_size(&job, &plan->output[output].dims[axis]);
-  return job.problem ? failed(error, REWRITE_INVALID_ARGUMENT, "%s", job.problem) : REWRITE_OK;
+    dims[axis] = dim_size(&values, &plan->output[output].dims[axis]);
+  return values.problem ? failed(error, REWRITE_INVALID_ARGUMENT, "%s", values.problem) : REWRITE_OK;
 }
 
 /* Take the caller's arrays as views, after checking them against the ports. */
@@ -227,20 +228,20 @@ static rewrite_status take_arrays(rewrite_context *context, const layout_t *layo
     const plan_port *port = made ? &plan->output[i - plan->inputs] : &plan->input[i];
     const rewrite_tensor *tensor = made ? &outputs[i - plan->inputs] : &inputs[i];
     const char *kind = made ? "output" : "input";
-    layout_job job = {.plan = plan, .symbols = layout->symbols};
+    layout_job job = {.plan = plan, .values = {.symbols = layout->symbols}};
     const int64_t size = layout_bytes(&job, port);
     call_view *view = &context->views[i];
     context->ports[i].base = made ? version->output_base[i - plan->inputs] : version->input_base[i];
     *view = (call_view){tensor->data, (size_t)size};
     if (!tensor->data && port->fallback >= 0 && !made) {
-      if (job.problem || size > (int64_t)program->weights.size - port->fallback)
+      if (job.values.problem || size > (int64_t)program->weights.size - port->fallback)
         return failed(error, REWRITE_DAMAGED, "the default of input '%s' is outside the weights", port->port.name);
       view->data = (char *)program->weights.data + port->fallback;
       continue;
     }
-    if (job.problem) return failed(error, REWRITE_INVALID_ARGUMENT, "%s '%s': %s", kind, port->port.name, job.problem);
+    if (job.values.problem) return failed(error, REWRITE_INVALID_ARGUMENT, "%s '%s': %s", kind, port->port.name, job.values.problem);
     for (int axis = 0; made && tensor->dims && axis < port->port.rank; axis++) {
-      const int64_t wanted = layout_size(&job, &port->dims[axis]);
+      const int64_t wanted = dim_size(&job.values, &port->dims[axis]);
       if (tensor->rank != port->port.rank || tensor->dims[axis] != wanted)
         return failed(error, REWRITE_INVALID_ARGUMENT, "output '%s' has other dims than the model: dim %d is %lld",
                       port->port.name, axis, (long long)wanted);

@@ -31,17 +31,18 @@ cdef bint _fits(const Py_buffer* view, const call_port* port) noexcept:
 
 
 cdef class Call:
-    """A run for inputs of given types and sizes, of a program that is one block. What comes after the block in rare cases
-    is not done here: `rest` has the conditions of each such item, rows `(base, offset, wanted)`, and if all of one are
-    met there is no result.
+    """A run for inputs of given types and sizes, of a program that is one block, and then stages whose sizes data
+    determine. What comes after the block in rare cases is not done here: `rest` has the conditions of each such item, rows
+    `(base, offset, wanted)`, and if all of one are met there is no result.
 
     `inputs` are rows `(name, kind, itemsize, shape, base)`, `outputs` rows `(name, kind, itemsize, shape, base, dtype,
     store, count)` with separate bases. `frames` are the free frames, each with `bases` bases; `memory` has rows `(base,
     bytes)` of what the block needs; `keep` holds the objects that the binding's addresses point to. If an output's
     `count` is not 0, a loop with a data-dependent number of iterations stacks it: that base holds their number, the
     output's base points to the stacked buffer, `shape` is that of one slice, and the store is None. `sharing` has pairs of
-    an input's and an output's number that may be one array. Takes C-contiguous
-    arrays by the buffer protocol; returns None, without effect, for other arguments."""
+    an input's and an output's number that may be one array. `stages` has the values of the symbols that the sizes of the
+    inputs determine (-1: others) and the offsets of the given parts; the outputs that they make have neither a count nor
+    a store. Takes C-contiguous arrays by the buffer protocol; returns None, without effect, for other arguments."""
 
     cdef Block block
     cdef list frames
@@ -60,11 +61,17 @@ cdef class Call:
     cdef tuple memory
     cdef tuple rest
     cdef char* shares  # for each input and output, whether they may be one array
+    cdef Stages stages
+    cdef tuple symbols
+    cdef tuple parts
+    cdef list staged  # free runs of the stages
+    cdef list late  # stores of the outputs that they make, for what the latest run gave
     cdef object make
     cdef object keep
 
     def __cinit__(
-        self, Block block, list frames, int bases, int threads, inputs, outputs, memory, keep, rest=(), sharing=()
+        self, Block block, list frames, int bases, int threads, inputs, outputs, memory, keep, rest=(), sharing=(),
+        Stages stages=None, symbols=(), parts=(),
     ):
         from numpy import ndarray
 
@@ -87,7 +94,14 @@ cdef class Call:
         self.memory = tuple([(int(base), int(size)) for base, size in memory])
         self.rest = tuple([tuple(rows) for rows in rest])
         # An array for an output may be an input too, which items after the block may still read.
-        self.makes_all = self.stacks or bool(self.rest)
+        self.makes_all = self.stacks or bool(self.rest) or stages is not None
+        self.stages, self.symbols, self.parts, self.staged = stages, tuple(symbols), tuple(parts), []
+        self.late = [None] * len(outputs)
+        if stages is not None and (
+            stages.frame_bases > bases or len(self.symbols) != stages.symbols or len(self.parts) != stages.given
+            or stages.most_outputs > len(outputs)
+        ):
+            raise ValueError("these stages belong to another program")
         self.ins, self.outs = len(self.names), len(self.out_names)
         self.shares = <char*> PyMem_Malloc(max(1, self.ins * self.outs))
         if self.shares == NULL:
@@ -119,7 +133,9 @@ cdef class Call:
             i += 1
         for i in range(self.outs):
             port = &self.ports[self.ins + i]
-            if not port.count and (<Store?> self.stores[i]).size < port.nbytes:
+            if self.stores[i] is None and stages is None:
+                raise ValueError("an output that nothing makes")
+            if not port.count and self.stores[i] is not None and (<Store?> self.stores[i]).size < port.nbytes:
                 raise ValueError("a store of too small buffers")
         for base, _ in self.memory:
             if not 0 < base < bases:
@@ -196,6 +212,8 @@ cdef class Call:
             self.block.launch(frame, self.threads)
             if self.rest and self.unfinished(frame):
                 return None
+            if self.stages is not None and not self.go_on(frame, found):
+                return None
             if out is not None:
                 call_copy_out(&frame.own, self.ports, frame.spans, self.ins, self.outs)
             elif self.stacks:
@@ -237,14 +255,56 @@ cdef class Call:
                 return True
         return False
 
+    cdef bint go_on(self, Frame frame, list found) except -1:
+        """Run the later stages and add their outputs. False if their sizes cannot be evaluated: no result is lost by that."""
+        cdef StagedRun run = self.staged.pop() if self.staged else StagedRun(self.stages, self.parts)
+        cdef stage_sizes* sizes
+        cdef const stage_t* stage
+        cdef int i, k
+        try:
+            for i in range(self.stages.symbols):
+                run.symbols[i] = self.symbols[i]
+            for i in range(self.stages.count):
+                if not run.begin(i, frame):
+                    return False
+                stage, sizes = &self.stages.stages[i], &run.sizes[i]
+                for k in range(stage.outputs):
+                    if not self.add_output(run, &stage.output[k], frame, found):
+                        return False
+                if sizes.arena:
+                    frame.hold(stage.arena, sizes.arena)
+                if sizes.scratch:
+                    frame.hold(SCRATCH, sizes.scratch * max(1, self.threads))
+                if stage.steps:
+                    run.launch(i, frame, self.threads)
+        finally:
+            self.staged.append(run)
+        return True
+
+    cdef bint add_output(self, StagedRun run, const stage_output* output, Frame frame, list found) except -1:
+        """Point the base of an output at a fresh array."""
+        cdef int64_t size
+        cdef tuple shape = run.shape(output, &size)
+        cdef int number = output.number
+        cdef Store store = self.late[number]
+        cdef Buffer buffer
+        if shape is None:
+            return False
+        if store is None or not size <= store.size <= 2 * size + 4096:
+            self.late[number] = store = Store(size + size // 8)  # the next run's may be a bit larger
+        buffer = store.take()
+        frame.own.bases[output.base] = <int64_t> <uintptr_t> memory_place(buffer.memory, store.size)
+        found[number] = self.make(shape, self.dtypes[number], buffer)
+        return True
+
     cdef list targets(self, tuple out):
-        """Return the arrays for outputs: those given, else fresh ones; None for outputs that a loop stacks."""
+        """Return the arrays for outputs: those given, else fresh ones; None for outputs whose sizes data determine."""
         cdef list found = []
         cdef int i
         for i in range(self.outs):
             if out is not None and out[i] is not None:
                 found.append(out[i])
-            elif self.ports[self.ins + i].count:
+            elif self.ports[self.ins + i].count or self.stores[i] is None:
                 found.append(None)
             else:
                 found.append(self.make(self.shapes[i], self.dtypes[i], (<Store> self.stores[i]).take()))

@@ -2,7 +2,7 @@
 
 A `Walk` is a sequence of steps, independent of sizes. A `Binding` adds the offsets and dims that follow from the extents
 of the inputs. A `Loop` is one of ONNX's Loops or Scans, a `Block` bindings and loops in order, a `Frame` the memory of one
-run in progress. Each pointer that a kernel gets is a base of the frame plus an offset of the binding; base 0 is the
+run in progress. `Stages` are blocks whose sizes data determine. Each pointer that a kernel gets is a base of the frame plus an offset of the binding; base 0 is the
 address 0, whose offsets are addresses. A `Call` runs a whole program without Python in between: from arrays to arrays in
 one step.
 
@@ -19,6 +19,7 @@ from cpython.buffer cimport (
     PyBuffer_Release,
     PyObject_GetBuffer,
 )
+from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.memoryview cimport PyMemoryView_FromMemory
@@ -84,6 +85,7 @@ cdef extern from "call.h" nogil:
 include "steps.pxi"
 include "memory.pxi"
 include "blocks.pxi"
+include "stages.pxi"
 include "direct_calls.pxi"
 include "tensor_calls.pxi"
 include "dlpack.pxi"

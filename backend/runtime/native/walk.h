@@ -13,6 +13,9 @@
 
 #define WALK_PARTS 64          /* maximum parts of a step: bits of `walk_share.taken` */
 #define WALK_SKIPPED 0x40000000u /* in `walk_share.done`: the step was skipped */
+#define WALK_SERIAL 16384      /* SERIAL_WORK and LAUNCH_WORK of ir/kernel.py */
+#define WALK_LAUNCH (8 * WALK_SERIAL)
+#define WALK_ALL_THREADS 255
 
 typedef void (*walk_kernel)(void **bufs, const int64_t *dims, int tid, int nth);
 
@@ -40,6 +43,21 @@ typedef struct {
   double *times;      /* of a profiled run: begin and end of each part of each step; otherwise NULL */
   int stride;         /* number of parts that `times` has room for */
 } walk_job;
+
+/* Set the maximum threads of each step by its work in simple operations, 0 for a step that must not run. Return whether one
+ * thread runs everything. */
+static inline int walk_limit(const int64_t *work, unsigned char *limits, int count) {
+  int64_t parallel = 0;
+  int serial = 1;
+  for (int i = 0; i < count; i++)
+    if (work[i] >= WALK_SERIAL && __builtin_add_overflow(parallel, work[i], &parallel)) parallel = INT64_MAX;
+  for (int i = 0; i < count; i++) {
+    const int alone = parallel < WALK_LAUNCH || work[i] < WALK_SERIAL;
+    limits[i] = alone ? work[i] > 0 : WALK_ALL_THREADS;
+    if (limits[i] > 1) serial = 0;
+  }
+  return serial;
+}
 
 static double walk_clock(void) {
   struct timespec now;

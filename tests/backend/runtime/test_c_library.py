@@ -22,10 +22,11 @@ import numpy as np
 import onnx
 import pytest
 from numpy.typing import NDArray
-from rewrite.backend.bundle import c_bundle, c_plan
+from rewrite.backend.bundle import c_bundle
 from rewrite.backend.bundle.c_bundle import SOURCES, add_c
 from rewrite.backend.bundle.save_bundle import save
 from rewrite.backend.compile_graph import compile_graph
+from rewrite.backend.ir import dim_program
 from rewrite.backend.ir.kernel_graph import Shape
 from rewrite.backend.ir.target import make_target, runs_here
 from rewrite.backend.runtime.program import Program
@@ -117,7 +118,7 @@ def test_versions_by_size(tmp_path: Path) -> None:
 
 def test_sizes_are_computed_as_in_python(tmp_path: Path) -> None:
     """Every function of dims, as the shape of an output."""
-    assert set(c_plan._FUNCTIONS) == {*FUNCTIONS, "floordiv"}
+    assert set(dim_program._FUNCTIONS) == {*FUNCTIONS, "floordiv"}
     dims = ["N*N - 2*N + 7", "(N + 1)//3 + M//(N + 2)", "max(N, M, 3)", "min(N, 5) + bcast(N, M)", "same(N, M)"]
     dims.append("(3 - N)//2")
     x, y = Node("Relu", ("x",), ("r",), name="r"), np.zeros((2, 3), np.float32)

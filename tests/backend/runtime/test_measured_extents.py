@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import onnx
@@ -13,6 +15,8 @@ import rewrite
 from onnx.reference import ReferenceEvaluator
 from rewrite.backend.bundle.c_plan import refusal
 from rewrite.backend.ir.kernel_graph import Measure
+from rewrite.backend.runtime.program import Program
+from rewrite.errors import UserError
 
 RNG = np.random.default_rng(5)
 Arrays = dict[str, Any]
@@ -40,17 +44,30 @@ def onnxruntime(proto: onnx.ModelProto, feeds: Arrays) -> list[Any]:
 
 
 def check(proto: onnx.ModelProto, *feeds: Arrays, reference: bool = False) -> rewrite.Program:
-    """Compile a model and compare each run with ONNX Runtime, or the reference; return the program."""
+    """Compile a model and compare each run with ONNX Runtime, or the reference; return the program.
+
+    Inputs of known sizes run again without Python between the stages."""
     program = rewrite.compile(proto, threads=2)
     assert program.fallbacks() == {}
     assert any(isinstance(item, Measure) for item in program.plan.items)
-    for one in feeds:
-        expected = ReferenceEvaluator(proto).run(None, one) if reference else onnxruntime(proto, one)
-        for name, wanted in zip(program.plan.outputs, expected, strict=True):
-            found = program.run(one)[name]
-            assert found.dtype == wanted.dtype
-            np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-6)
+    expected = [ReferenceEvaluator(proto).run(None, one) if reference else onnxruntime(proto, one) for one in feeds]
+
+    def compare() -> None:
+        for one, results in zip(feeds, expected, strict=True):
+            found = program.run(one)
+            for name, wanted in zip(program.plan.outputs, results, strict=True):
+                assert found[name].dtype == wanted.dtype
+                np.testing.assert_allclose(found[name], wanted, rtol=1e-5, atol=1e-6)
+
+    compare()
+    with without_python():
+        compare()
     return program
+
+
+def without_python() -> Any:
+    """Let runs fail in which Python drives the stages."""
+    return mock.patch.object(Program, "_execute", side_effect=AssertionError("Python ran a stage"))
 
 
 def test_non_zero() -> None:
@@ -102,7 +119,7 @@ def test_non_max_suppression(center: int) -> None:
 
 
 def test_non_max_suppression_without_limits() -> None:
-    feeds = {"b": _boxes(1, 20)[..., [2, 1, 0, 3]], "s": floats(1, 2, 20)}
+    feeds = {"b": np.ascontiguousarray(_boxes(1, 20)[..., [2, 1, 0, 3]]), "s": floats(1, 2, 20)}
     check(model("y = NonMaxSuppression(b, s)", "float[1, 20, 4] b, float[1, 2, 20] s"), feeds)
     limit = model(
         "m = Constant<value_ints = [9]>() y = NonMaxSuppression(b, s, m)", "float[1, 20, 4] b, float[1, 2, 20] s"
@@ -148,6 +165,64 @@ def test_two_results_have_sizes_of_their_own() -> None:
     proto = model("y = NonZero(a) z = NonZero(b)", "float[4] a, float[4] b", "y z")
     a, b = np.array([0, 1, 2, 0], np.float32), np.array([1, 1, 1, 0], np.float32)
     check(proto, {"a": a, "b": b}, {"a": b, "b": a})
+
+
+def chosen(*shape: int) -> Any:
+    """Return numbers of which about half are zero, in another place each time."""
+    return (floats(*shape) * (RNG.random(shape) < RNG.random())).astype(np.float32)
+
+
+def test_counts_change_from_run_to_run() -> None:
+    feeds = [{"x": chosen(6, 50)} for _ in range(40)]
+    check(model("y = NonZero(x)", "float[A, B] x"), *feeds, {"x": np.zeros((6, 50), np.float32)})
+    limits = {"m": np.array([30]), "i": np.array([0.5], np.float32), "t": np.array([0.1], np.float32)}
+    inputs = "float[1, N, 4] b, float[1, 2, N] s, int64[1] m, float[1] i, float[1] t"
+    check(model(DETECTOR, inputs, "y z"), *({"b": _boxes(1, 60), "s": floats(1, 2, 60), **limits} for _ in range(40)))
+
+
+def test_stages_of_many_steps() -> None:
+    """Buffers of a stage whose sizes are expressions in two counts, on both threads."""
+    body = """
+        c = Cast<to = 9>(x) p = Compress<axis = 0>(w, c) d = Cast<to = 9>(u) q = Compress<axis = 0>(v, d)
+        both = Concat<axis = 0>(p, q) e = Exp(both) r = Transpose(e) square = MatMul(e, r) soft = Softmax(square)
+        y = ReduceSum(soft) shape = Shape(square) z = Add(shape, k) s = Relu(p)
+    """
+    proto = model(body, "float[A] x, float[A, 40] w, float[B] u, float[B, 40] v, int64[2] k", "soft y z s")
+    feeds = [
+        {"x": chosen(n), "w": floats(n, 40) / 4, "u": chosen(90), "v": floats(90, 40) / 4, "k": np.array([7, n])}
+        for n in (70, 70, 300, 70, 300, 300)
+    ]
+    check(proto, *feeds)
+
+
+def test_counts_that_do_not_fit_together() -> None:
+    proto = model("n = NonZero(a) m = NonZero(b) y = Add(n, m)", "float[4] a, float[4] b")
+    program = rewrite.compile(proto, threads=1)
+    two, three = np.array([0, 1, 2, 0], np.float32), np.array([1, 1, 1, 0], np.float32)
+    for _ in range(2):
+        np.testing.assert_array_equal(program.run({"a": two, "b": two})["y"], [[2, 4]])
+        with pytest.raises(UserError, match="broadcast"):
+            program.run({"a": two, "b": three})
+    one = np.array([0, 0, 0, 1], np.float32)
+    np.testing.assert_array_equal(program.run({"a": one, "b": three})["y"], [[3, 4, 5]])
+
+
+def test_outputs_outlive_later_runs() -> None:
+    program = rewrite.compile(model("y = NonZero(x)", "float[N] x"), threads=1)
+    found = [(x, program.run({"x": x})["y"]) for x in (chosen(60) for _ in range(30))]
+    for x, y in found:
+        np.testing.assert_array_equal(y, np.stack(np.nonzero(x)))
+
+
+def test_several_threads_run_stages_at_once() -> None:
+    program = rewrite.compile(model("c = Cast<to = 9>(x) y = Compress<axis = 0>(w, c)", "float[N] x, float[N, 9] w"))
+    feeds = [{"x": chosen(80), "w": floats(80, 9)} for _ in range(50)]
+
+    def run(one: Arrays) -> bool:
+        return all(np.array_equal(program.run(one)["y"], one["w"][one["x"] != 0]) for _ in range(20))
+
+    with ThreadPoolExecutor(4) as pool:
+        assert all(pool.map(run, feeds))
 
 
 def test_in_a_branch() -> None:
