@@ -8,7 +8,7 @@ JOBS ?= auto
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 SOURCES := $(shell find backend engine system -name '*.pyx' -o -name '*.pxi' -o -name '*.pxd' -o -name '*.h')
 
-.PHONY: demo test lint format types docs site nightly fuzz sanitize bench wheel editors parser venv clean
+.PHONY: demo test lint format types docs site nightly fuzz fuzz-files sanitize bench wheel editors parser venv clean
 .DEFAULT_GOAL := help
 
 help:
@@ -19,6 +19,7 @@ help:
 	@echo 'make site    the documentation site, into build/site; a broken link fails'
 	@echo 'make nightly check all rules, proofs included, score the checker, test kernels for Arm'
 	@echo 'make fuzz    run random graphs of all operators, FIRST to LAST; failures go to build/fuzz'
+	@echo 'make fuzz-files  damage bundles and caches at random, FIRST to LAST'
 	@echo 'make sanitize kernels, random graphs and the C library, checked by the compiler while they run (gcc on Linux)'
 	@echo 'make bench   set up, then measure against the peers; writes docs/measurements/benchmarks.md'
 	@echo 'make wheel   build the wheels, of the compiler and of the runtime alone, into dist/'
@@ -94,6 +95,9 @@ FIRST ?= 0
 LAST ?= 2000
 fuzz: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.fuzz $(FIRST) $(LAST)
+
+fuzz-files: $(VENV)/.installed-dev
+	$(BIN)/python -m tests.fuzz.stored_files $(FIRST) $(LAST)
 
 # Code that checks addresses and undefined behaviour, of what is written only: kernels may read 64 bytes past a buffer.
 CHECKED = CC="gcc -fsanitize=address,undefined -fno-sanitize-recover=undefined --param asan-instrument-reads=0" \

@@ -1,6 +1,6 @@
 """Bundles: a compiled model as a directory that runs without compiling anything.
 
-    MODEL.rewrite/manifest.json     a plan and its kernels for each target; versions, and checksums of the other files
+    MODEL.rewrite/manifest.json     a plan and its kernels for each target; versions, and checksums of all files
     MODEL.rewrite/weights.bin       all constants, laid out for kernels, memory-mapped
     MODEL.rewrite/kernels/*.so      compiled kernels
 
@@ -32,7 +32,7 @@ from ..memory.buffer_assignment import assign_buffers
 from ..runtime.program import Program
 from ..toolchain.kernel_cache import load_module
 from .loop_validation import check_loops
-from .manifest import FORMAT, WEIGHTS, load_plan
+from .manifest import FORMAT, WEIGHTS, is_intact, load_plan
 
 _MAKE = "A bundle is the directory that `rewrite MODEL.onnx` writes."
 _AGAIN = "Compile the model again with this version of rewrite on this machine."
@@ -129,7 +129,8 @@ def read_manifest(path: Path) -> Mapping[str, Any]:
         problem = "this is not a bundle: it has no manifest.json" if path.exists() else "there is no such bundle"
         raise UserError(problem, where=str(path), hint=_MAKE)
     try:
-        manifest: Mapping[str, Any] = json.loads((path / "manifest.json").read_bytes())
+        text = (path / "manifest.json").read_bytes()
+        manifest: Mapping[str, Any] = json.loads(text)
         found = (manifest["format"], manifest["abi"])
     except OSError as error:
         raise UserError(f"the bundle cannot be read: {error.strerror}", where=str(path)) from error
@@ -142,6 +143,8 @@ def read_manifest(path: Path) -> Mapping[str, Any]:
             where=str(path),
             hint=_AGAIN,
         )
+    if not is_intact(text):
+        raise _damaged(path, "its manifest has changed")
     return manifest
 
 

@@ -1,8 +1,12 @@
-"""Plans as JSON for bundles: everything except the weights, which `Weights` collects in one file."""
+"""Manifests of bundles: plans as JSON, with everything except the weights, which `Weights` collects in one file.
+
+A manifest ends with the checksum of all before it: a number in it that changed would be believed."""
 
 from __future__ import annotations
 
 import base64
+import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, BinaryIO
@@ -13,6 +17,7 @@ from numpy.typing import NDArray
 from ...engine.ir.dim_parser import parse
 from ...engine.ir.graph import Constant, DType, Graph, Node, OtherType, Requirement, TensorType, ValueType
 from ...errors import UserError
+from ...system.crc import crc32
 from ..ir.arrays import Contents
 from ..ir.kernel import ALIGNMENT, SLACK, Kernel, Origin
 from ..ir.kernel_graph import (
@@ -32,11 +37,27 @@ from ..ir.kernel_graph import (
 )
 
 Json = Any
-FORMAT = 12
+FORMAT = 13
 """Version of the bundle format; others are refused."""
 WEIGHTS = "weights.bin"
 _LARGE, _FETCHED = 1 << 21, 8192
 """From this size on, weights are followed by as many bytes, as `MEMORY_HUGE` and `MEMORY_FETCHED` in `memory.h`."""
+
+
+_CHECKSUM = re.compile(rb',"checksum":(\d{1,10})\}\s*\Z')
+
+
+def sealed(manifest: Mapping[str, Json]) -> bytes:
+    """Return a manifest as JSON that ends with its checksum, in place of any that it has."""
+    content = {key: value for key, value in manifest.items() if key != "checksum"}
+    text = json.dumps(content, separators=(",", ":")).encode()
+    return text[:-1] + b',"checksum":%d}' % crc32(text[:-1])
+
+
+def is_intact(text: bytes) -> bool:
+    """Return whether the text of a manifest ends with its checksum."""
+    found = _CHECKSUM.search(text[-64:])
+    return found is not None and crc32(text[: len(text) - len(found[0])]) == int(found[1])
 
 
 class Weights:

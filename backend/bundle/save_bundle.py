@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 from collections.abc import Sequence
@@ -18,7 +17,7 @@ from ..codegen.render import ABI, kernel_name
 from ..ir.kernel_graph import ModelPlan
 from ..ir.target import Target
 from ..toolchain.builder import build
-from .manifest import FORMAT, WEIGHTS, Weights, dump_plan
+from .manifest import FORMAT, WEIGHTS, Weights, dump_plan, sealed
 
 Variant = tuple[Target, ModelPlan]
 
@@ -65,7 +64,7 @@ def _write(variants: Sequence[Variant], folder: Path, threads: int, store: Store
         "files": {p.relative_to(folder).as_posix(): size_and_crc(p) for p in files},
         "variants": described,
     }
-    (folder / "manifest.json").write_text(json.dumps(manifest, separators=(",", ":")))
+    (folder / "manifest.json").write_bytes(sealed(manifest))
 
 
 def _variant(target: Target, plan: ModelPlan, folder: Path, weights: Weights, store: Store) -> dict[str, Any]:

@@ -56,8 +56,10 @@ def find_header(store: Store, compiler: Compiler, target: Target, *, ahead: bool
 
 def _checked(folder: Path) -> Path:
     """Return the directory if the header in it is whole. Raises RewriteError or OSError otherwise."""
-    if (folder / "checksum").read_text() != repr(size_and_crc(folder / f"{_NAME}.gch")):
+    if (folder / "checksum").read_bytes() != repr(size_and_crc(folder / f"{_NAME}.gch")).encode():
         raise RewriteError("its checksum is wrong")
+    if (folder / _NAME).read_bytes() != _PLAIN.encode():
+        raise RewriteError(f"{_NAME} has changed")
     return folder
 
 

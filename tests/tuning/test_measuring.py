@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rewrite.backend.bundle.manifest import sealed
 from rewrite.backend.bundle.save_bundle import save
 from rewrite.backend.compile_graph import compile_graph
 from rewrite.backend.ir.schedule import DEFAULT, Point
@@ -66,7 +67,7 @@ def spoil(made: Path, body: str) -> Path:
     variant["modules"] = [other]
     del manifest["files"][f"kernels/{module}.so"]
     manifest["files"][f"kernels/{other}.so"] = size_and_crc(path)
-    (made / "manifest.json").write_text(json.dumps(manifest))
+    (made / "manifest.json").write_bytes(sealed(manifest))
     return made
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rewrite.backend.bundle import load_bundle
+from rewrite.backend.bundle.manifest import sealed
 from rewrite.backend.compile_graph import compile_graph
 from rewrite.backend.ir import target as targeting
 from rewrite.backend.ir.target import cpu_features, make_target, runs_here
@@ -38,7 +39,7 @@ def copy(saved: Path, tmp_path: Path) -> Path:
 
 def edit(path: Path, **changes: object) -> None:
     manifest = json.loads((path / "manifest.json").read_text())
-    (path / "manifest.json").write_text(json.dumps({**manifest, **changes}))
+    (path / "manifest.json").write_bytes(sealed({**manifest, **changes}))
 
 
 def test_round_trip(saved: Path) -> None:
@@ -141,6 +142,18 @@ def test_a_manifest_without_a_part(copy: Path, key: str) -> None:
         load_bundle.load(copy)
 
 
+def test_a_changed_number_in_the_manifest(copy: Path) -> None:
+    """A number that nothing else contradicts: the checksum tells."""
+    text = (copy / "manifest.json").read_text()
+    (copy / "manifest.json").write_text(text.replace('"threads":2', '"threads":1'))
+    with pytest.raises(UserError, match="its manifest has changed"):
+        load_bundle.load(copy)
+    for cut in ("", '"checksum":1}', '"checksum":"x"}'):
+        (copy / "manifest.json").write_text(text[: text.rindex('"checksum"')].rstrip(",") + ("," + cut if cut else "}"))
+        with pytest.raises(UserError, match="its manifest has changed"):
+            load_bundle.load(copy)
+
+
 def test_another_format(copy: Path) -> None:
     edit(copy, format=99, version="9.9")
     with pytest.raises(UserError, match=r"made by version 9\.9"):
@@ -151,7 +164,7 @@ def retarget(path: Path, **changes: object) -> None:
     manifest = json.loads((path / "manifest.json").read_text())
     for variant in manifest["variants"]:
         variant["target"].update(changes)
-    (path / "manifest.json").write_text(json.dumps(manifest))
+    (path / "manifest.json").write_bytes(sealed(manifest))
 
 
 @pytest.mark.parametrize(

@@ -530,6 +530,7 @@ DAMAGED = """
 import json, pathlib, sys
 import numpy as np
 from rewrite.backend.bundle.load_bundle import load
+from rewrite.backend.bundle.manifest import sealed
 from rewrite.errors import UserError
 
 place = pathlib.Path(sys.argv[1])
@@ -566,7 +567,7 @@ for data, key, path in of_loops(whole["variants"][0]["plan"], ()):
     right = data[key]
     for wrong in (-right - 1, right - 1, right + 1, 1 << 20, 1 << 40, -(1 << 40), 1 << 70):
         data[key] = wrong
-        manifest.write_text(json.dumps(whole))
+        manifest.write_bytes(sealed(whole))
         print(path, wrong, file=sys.stderr, flush=True)
         try:
             found = load(manifest.parent).run(feeds)

@@ -1,0 +1,54 @@
+"""A few damaged bundles and caches; `python -m tests.fuzz.stored_files` runs many."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from . import stored_files
+from .stored_files import Originals
+
+
+@pytest.fixture(scope="module")
+def originals(tmp_path_factory: pytest.TempPathFactory) -> Originals:
+    found = Originals(tmp_path_factory.mktemp("originals"))
+    found.make()
+    return found
+
+
+@pytest.mark.parametrize("first", range(0, 60, 20))
+def test_damaged_bundles(originals: Originals, first: int) -> None:
+    for seed in range(first, first + 20):
+        done, problem = stored_files.case(originals, seed, "bundles")
+        assert not problem, f"{seed}: {done}\n{problem}"
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_damaged_caches(originals: Originals, seed: int) -> None:
+    done, problem = stored_files.case(originals, seed, "caches")
+    assert not problem, f"{done}\n{problem}"
+
+
+def test_wrong_results_are_noticed(originals: Originals, tmp_path: Path) -> None:
+    changed = Originals(tmp_path)
+    results = {name: array + 1 for name, array in originals.results("layers").items()}
+    np.savez(tmp_path / "layers.npz", **results)
+    bundle = originals.bundle("layers")
+    assert "AssertionError" in stored_files.in_child(lambda: stored_files.bundle_case(changed, "layers", bundle))
+    assert "ended with -6" in stored_files.in_child(os.abort)
+
+
+def test_damage_is_reproducible(originals: Originals, tmp_path: Path) -> None:
+    texts = []
+    for number in range(2):
+        copy = tmp_path / str(number)
+        shutil.copytree(originals.bundle("loop"), copy)
+        rng = random.Random(5)
+        texts.append([stored_files.damage(rng, copy) for _ in range(30)])
+    assert texts[0] == texts[1]
+    assert len({text.partition(": ")[2] for text in texts[0]}) > 5
