@@ -220,8 +220,9 @@ class _Scope:
         except IllTyped:
             return None
         for value, kind in zip(node.outputs, found.types, strict=True):
-            if value and not isinstance(self.type(value), TensorType):
-                return None  # members of a sequence have the type that the model states
+            own = self.type(value) if value else None
+            if value and not (isinstance(own, TensorType) and own.dtype is not None):
+                return None  # members of a sequence have the type that the model states; no type is known to become f32
             if self.half(value) and not (isinstance(kind, TensorType) and kind.dtype is DType.F32):
                 return None
         return attrs

@@ -75,6 +75,8 @@ def reference_deviates(op: str, attrs: Attrs, present: Sequence[bool], n_outputs
             return attrs.get("coordinate_transformation_mode") in ("align_corners", "half_pixel_symmetric") and has(2)
         case "LpNormalization":  # it adds up elements, not magnitudes
             return attrs.get("p", 2) != 2
+        case "LRN":  # it adds up the squares of as many channels as there are images
+            return True
         case "ai.onnx.ml.Normalizer":  # it divides by the largest magnitude, not by the maximum
             return attrs.get("norm", "MAX") == "MAX"
         case "SequenceInsert":  # it takes the place behind the last member for the first

@@ -366,6 +366,7 @@ def test_results_have_a_type_that_the_schema_admits() -> None:
         ("RNN", {"hidden_size": 2, "activations": ("Relu",)}, [f(3, 1, 2), f(1, 2, 2), f(1, 2, 2)], 1),
         ("ConvTranspose", {"group": 2}, [f(1, 2, 4), f(2, 1, 2), f(2)], 1),
         ("MaxPool", {"kernel_shape": (2,)}, [f(1, 2, 4)], 2),
+        ("LRN", {"size": 3}, [f(1, 4, 2, 2)], 1),
     ],
 )
 def test_what_the_reference_computes_otherwise(op: str, attrs: Any, operands: list[Any], outputs: int) -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import onnx
 import pytest
 import rewrite
+from rewrite.backend.runtime.fallback import FallbackWarning
 from rewrite.engine import pipeline
 from rewrite.engine.ir.graph import DType, Graph
 from rewrite.engine.options import Options
@@ -173,3 +174,22 @@ def test_members_of_a_sequence_keep_their_type() -> None:
     x, z = np.full((2, 3), 1 / 3, np.float32), np.zeros((2, 3), np.float16)
     found = rewrite.compile(onnx.parser.parse_model(f"{HEAD} {text}"), threads=1).run({"x": x, "z": z})["y"]
     np.testing.assert_array_equal(found, x.astype(np.float16))
+
+
+def test_operators_whose_types_are_unknown_stay() -> None:
+    """Of the older GroupNormalization nothing is known but its name: its result would be taken for what it was."""
+    graph = promoted(
+        """m (float16[8, 1] x, float16[1] s) => (bool[8, 1] y) {
+            n = GroupNormalization<num_groups = 1>(x, s, s) y = Equal(n, x)
+        }"""
+    )
+    assert [node.op for node in graph.nodes if node.op != "Cast"] == ["GroupNormalization@18", "Equal"]
+    group = next(node for node in graph.nodes if node.op == "GroupNormalization@18")
+    assert group.inputs == ("x", "s", "s")
+    x = np.linspace(-1, 1, 8).astype(np.float16).reshape(8, 1)
+    text = f"""{HEAD} m (float16[8, 1] x, float16[1] s) => (bool[8, 1] y)
+        {{ n = GroupNormalization<num_groups = 1>(x, s, s) y = Equal(n, x) }}"""
+    with pytest.warns(FallbackWarning):
+        program = rewrite.compile(onnx.parser.parse_model(text), threads=1)
+    found = program.run({"x": x, "s": np.ones(1, np.float16)})["y"]
+    np.testing.assert_array_equal(found, x == 1)  # of one element a group is its own mean: 0 * s + s
