@@ -102,6 +102,8 @@ def slice_(m: Maker) -> object:
         if m.chance(0.6) and size:
             starts[-1] = m.between(0, size - 1)
             ends[-1], steps[-1] = (m.between(starts[-1] + 1, size), 1) if m.chance(0.7) else (-size - 1, -1)
+        if steps[-1] < 0:  # backwards from before the beginning: the standard takes one element, NumPy none
+            starts[-1] = max(starts[-1], -size)
     ends = [-(2**63) if s < 0 and e == 2**63 - 1 else e for s, e in zip(steps, ends, strict=True)]
     kind = m.pick((I64, I32))
     if kind == I32:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from ..eager import Invalid
 from ..maker import (
     F32,
     F64,
@@ -32,6 +33,8 @@ def reduce(m: Maker) -> object:
     x = m.some(kinds, 0, 4, domain)
     axes = m.axes(x)
     keep = m.between(0, 1)
+    if op == "ReduceMean" and not np.prod([m.dims(x)[a] for a in axes or range(len(m.dims(x)))]):
+        raise Invalid("the mean of nothing is undefined")
     if m.opset >= 18 or (m.opset >= 13 and op == "ReduceSum"):
         operands = [x] if m.chance(0.2) else [x, m.constant(axes)]
         return m.emit(op, operands, keepdims=keep, noop_with_empty_axes=m.between(0, 1) if m.chance(0.2) else None)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from ..eager import BF16
+from ..eager import BF16, Invalid
 from ..maker import (
     F16,
     F32,
@@ -194,7 +196,19 @@ def resize(m: Maker) -> object:
         return m.emit("Resize", [x, "", m.constant(scales, F32)], **attributes)
     least = 2 if way == "half_pixel_symmetric" else 1  # ONNX Runtime takes the first element for a single one
     sizes = [*m.dims(x)[:2], *(m.between(least, 12) for _ in range(spatial))]
+    if mode == "nearest" and any(_rounding_decides(*pair, way) for pair in zip(m.dims(x)[2:], sizes[2:], strict=True)):
+        raise Invalid("a position lies on an element or in the middle between two, and the scale is not exact")
     return m.emit("Resize", [x, "", "", m.constant(sizes)], **attributes)
+
+
+def _rounding_decides(size: int, resized: int, way: str) -> bool:
+    """Return whether the rounding of an inexact scale decides which element is nearest to one of a resized axis."""
+    denominator = size // math.gcd(size, resized)
+    if way == "align_corners" or denominator & (denominator - 1) == 0:
+        return False
+    shift = 0.5 if "half_pixel" in way else 0.0
+    doubled = 2 * ((np.arange(0 if shift else 1, resized) + shift) * size / resized - shift)
+    return bool((np.abs(doubled - np.rint(doubled)) < 1e-6).any())
 
 
 @draws(0.6)
