@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 from onnx import TensorProto
 
+from ..eager import Invalid
 from ..maker import (
     F16,
     F32,
@@ -30,6 +31,8 @@ def loss(m: Maker) -> object:
     ignore = m.between(-1, c - 1) if m.chance(0.4) else None
     outputs = m.between(1, 2) if op[0] == "S" else 1
     reduction = m.pick(("mean", "sum", "none"))
+    if reduction == "mean" and (m.values[labels] == ignore).all():
+        raise Invalid("the mean of nothing is undefined")
     return m.emit(op, [scores, labels, *weights], outputs, reduction=reduction, ignore_index=ignore)
 
 
