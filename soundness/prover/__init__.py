@@ -36,9 +36,15 @@ def prove(rule: ast.Rule, library: Library, *, seconds: float = 6.0) -> Proof | 
         import z3  # noqa: F401
     except ImportError:
         return NotProved("layer 3 needs the extra `prove`: pip install onnx-rewrite[prove]")
-    from .prover import prove_rule  # needs z3, which is optional
+    from ..certificates.checker import check  # both need z3, which is optional
+    from .prover import prove_rule, shortened
 
     try:
-        return prove_rule(rule, library, seconds)
+        found = prove_rule(rule, library, seconds)
+        if isinstance(found, NotProved):
+            return found
+        proof, certificate = found
+        refused = check(certificate)
+        return proof if refused is None else NotProved(shortened(f"not confirmed: {refused}"))
     except Exception as error:  # a bug on one rule must not end a check of many
         return NotProved(f"failed: {type(error).__name__}: {error}")

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Proof:
-    """Proof that a rule holds for all sizes.
+    """Proof that a rule holds for all sizes, confirmed by the second checker.
 
     `ranks` are the ranks of results that it covers; None for an elementwise proof, which holds at any rank. `fragment`
     names the methods of comparison, and `limits` the bounds other than ranks (`groups of 2 and 3`). `assumptions` are
@@ -24,7 +24,7 @@ class Proof:
         text = f"proved for all sizes at {self.where}"
         if self.limits:
             text += f", for {', '.join(self.limits)}"
-        return f"{text} ({self.cases} cases, by {', '.join(self.fragment)})"
+        return f"{text}, confirmed by the second checker ({self.cases} cases, by {', '.join(self.fragment)})"
 
     @property
     def where(self) -> str:
@@ -41,7 +41,7 @@ class Proof:
 class NotProved:
     """No proof was found, which is not evidence against the rule.
 
-    The reason starts with its kind: `not modeled`, `not shown equal`, `right side`, `out of time`, or `failed` for a
-    bug of the prover."""
+    The reason starts with its kind: `not modeled`, `not shown equal`, `right side`, `out of time`, `not confirmed` if
+    the second checker refuses the proof, or `failed` for a bug of the prover."""
 
     reason: str

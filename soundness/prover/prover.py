@@ -10,6 +10,7 @@ from typing import Any
 
 from ...grammar.library.load import Library
 from ...grammar.syntax import ast
+from ..certificates.certificate import Certificate
 from .assumptions import assumptions
 from .equality.equality import equal
 from .equality.smt import Claim
@@ -24,6 +25,7 @@ from .proof import NotProved, Proof
 from .semantics.elementwise import check_casts
 from .semantics.sequences import pairs
 from .terms import integers
+from .write_certificate import certificate
 
 HIGHEST = 5
 """Highest rank that is tried."""
@@ -45,7 +47,8 @@ NO_CASE = "no case up to this rank"
 
 @dataclass
 class Tally:
-    """Summary of the cases of a proof. `methods` are those of comparison, the rest is as in `Path`."""
+    """Summary of the cases of a proof. `methods` are those of comparison, `parts` the paths of each direction and size
+    of a group, the rest is as in `Path`."""
 
     cases: int = 0
     ranks: set[int] = field(default_factory=set)
@@ -53,6 +56,7 @@ class Tally:
     limits: set[str] = field(default_factory=set)
     operators: set[str] = field(default_factory=set)
     assumed: set[str] = field(default_factory=set)
+    parts: list[list[Path]] = field(default_factory=list)
 
 
 class Rejected(Exception):
@@ -100,11 +104,16 @@ def one_case(run: Run, lhs: Any, rhs: Any, tally: Tally) -> bool:
     path.right = False
     check_casts(path)
     for a, b in (compared for pair in replaced for compared in pairs(path, *pair)):
-        _compare(path, a, b, Claim(rule.numerics, "signed_zero" in rule.relaxations), tally)
+        _compare(path, a, b, claim_of(rule), tally)
     tally.limits |= path.bounded
     tally.operators |= path.operators
     tally.assumed |= path.assumed
     return True
+
+
+def claim_of(rule: ast.Rule) -> Claim:
+    """Return what a rule promises."""
+    return Claim(rule.numerics, "signed_zero" in rule.relaxations)
 
 
 def _roots(side: Any) -> list[tuple[Any, ast.Expr]]:
@@ -144,24 +153,32 @@ def _compare(path: Path, a: Tensor, b: Tensor, claim: Claim, tally: Tally) -> No
         path.require(path.possible(), "contradiction")
         index = [path.index(path.fresh("o"), d, summed=False) for d in a.shape]
         path.require(path.possible(), "the result is empty")
-    method = equal(path, a.at(index), b.at(index), claim, a.dtype)
+    left, right = a.at(index), b.at(index)
+    method = equal(path, left, right, claim, a.dtype)
     if not method:
         path.require(path.possible(), "contradiction")
         raise Rejected("; ".join(path.log) or "the general case")
+    path.goals.append((left, right, a.dtype, method))
     tally.methods.add(method)
     if not path.pointwise:
         tally.ranks.add(a.rank)
 
 
-def prove_rule(rule: ast.Rule, library: Library, seconds: float) -> Proof | NotProved:
-    """Prove a rule at any rank if it is elementwise, else rank by rank as long as work is left."""
+def prove_rule(rule: ast.Rule, library: Library, seconds: float) -> tuple[Proof, Certificate] | NotProved:
+    """Prove a rule at any rank if it is elementwise, else rank by rank as long as work is left.
+
+    The proof is the prover's alone; its certificate is for the checker."""
     with _alone():
         attempt = Attempt(rule, {op.name: op for op in library.ops}, StepBudget(seconds))
         try:
             return attempt.proof()
         except UNPROVED as error:
-            text = f"{REASONS[type(error)]}: {error}"
-            return NotProved(text if len(text) <= 300 else text[:297] + "...")
+            return NotProved(shortened(f"{REASONS[type(error)]}: {error}"))
+
+
+def shortened(text: str) -> str:
+    """Return a reason of at most 300 characters."""
+    return text if len(text) <= 300 else text[:297] + "..."
 
 
 @contextmanager
@@ -187,7 +204,7 @@ class Attempt:
     ops: Mapping[str, ast.Op]
     meter: StepBudget
 
-    def proof(self) -> Proof | NotProved:
+    def proof(self) -> tuple[Proof, Certificate] | NotProved:
         """Try a proof element by element, then one with abstract bounds of slices, then one by rank."""
         for left, right in directions(self.rule):
             check_hazards(self.rule, left, right)
@@ -206,12 +223,14 @@ class Attempt:
         except (OutOfTime, RecursionError):
             return NotProved(f"out of time: before rank {LEAST} was done")
 
-    def _proof(self, tally: Tally, *, elementwise: bool = False) -> Proof:
+    def _proof(self, tally: Tally, *, elementwise: bool = False) -> tuple[Proof, Certificate]:
         ranks = None if elementwise else tuple(sorted(tally.ranks))
-        return Proof(
+        found = Proof(
             self.rule.name, ranks, tuple(sorted(tally.methods)), tally.cases, tuple(sorted(tally.limits)),
             assumptions(self.rule, tally.methods, tally.operators, tally.assumed),
         )  # fmt: skip
+        self.meter.lift()
+        return found, certificate(self.rule.name, claim_of(self.rule), tally.parts)
 
     def _slices(self) -> bool:
         sides = (e for side in (self.rule.lhs, self.rule.rhs) for _, e in _roots(side))
@@ -267,7 +286,10 @@ class Attempt:
                 raise NotModeled("an attribute that no operator reads") from None
 
         paths = explore(case, lambda script: Path(script, self.meter, memo, rank, mode), PATHS)
-        for count, (_, result) in enumerate(paths, start=1):
+        tally.parts.append([])
+        for count, (path, result) in enumerate(paths, start=1):
             tally.cases += bool(result)
+            path.release()
+            tally.parts[-1].append(path)
             if count % COLLECTED == 0:
                 gc.collect(1)

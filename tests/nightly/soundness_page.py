@@ -16,13 +16,15 @@ from typing import Any
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "measurements" / "soundness.md"
 PROOF = re.compile(
-    r"proved for all sizes at (?P<where>.*?)(?:, for (?P<limits>.*?))? \((?P<cases>\d+) cases, by (?P<by>.*)\)"
+    r"proved for all sizes at (?P<where>.*?)(?:, for (?P<limits>.*?))?, confirmed by the second checker "
+    r"\((?P<cases>\d+) cases, by (?P<by>.*)\)"
 )
 KINDS = {
     "not modeled": "an operator, attribute or function has no meaning in the prover",
     "not shown equal": "neither normal forms nor the solver show it",
     "right side": "the conditions do not imply that an operator of the right side is valid",
     "out of time": "too many cases, or cases that are too hard",
+    "not confirmed": "the second checker refuses the proof",
     "failed": "a bug of the prover",
 }
 HEAD = """# How far each rule is checked

@@ -72,7 +72,8 @@ class Path:
 
     `mode` is "pointwise" to compare without shapes, "unclamped" to leave the bounds of slices abstract, or empty.
     `bounded` names what is modeled up to a bound other than ranks, `operators` those whose meaning was used, and
-    `assumed` what these take for granted beyond what the standard says."""
+    `assumed` what these take for granted beyond what the standard says. `trace` records the steps of the path for its
+    certificate, and `goals` the scalars that were shown equal."""
 
     script: list[int]
     meter: StepBudget
@@ -95,6 +96,8 @@ class Path:
     operators: set[str] = field(default_factory=set)
     predicates: list[Predicate] = field(default_factory=list)
     right: bool = False
+    trace: list[tuple[Any, ...]] = field(default_factory=list)
+    goals: list[tuple[Any, ...]] = field(default_factory=list)
     added: int = 0
     checked: dict[int, int] = field(default_factory=dict)
     _solver: Any = None
@@ -116,10 +119,16 @@ class Path:
         self.added = len(self.facts)
         return self._solver
 
+    def release(self) -> None:
+        """Free the solver of a path that has ended."""
+        self._solver = None
+
     # --- choices ---
 
-    def choose(self, options: Sequence[T], what: str) -> T:
-        """Return one of the options, another one on each path."""
+    def choose(self, options: Sequence[T], what: str, conds: Sequence[Bool] = ()) -> T:
+        """Return one of the options, another one on each path. `conds`, if given, say when each of them applies."""
+        if conds:
+            self.trace.append(("cases", len(self.made) if len(options) > 1 else -1, *conds))
         if not options:
             raise Infeasible(what)
         if len(options) == 1:
@@ -147,8 +156,8 @@ class Path:
             return False
         if self.is_bound(cond):
             raise NotModeled(f"a choice within a sum ({cond})")
-        found = self.choose((True, False), str(cond))
-        self.assume(cond if found else integers.negate(cond), certain=True)
+        found = self.choose((True, False), str(cond), (cond, integers.negate(cond)))
+        self.assume(cond if found else integers.negate(cond), certain=True, implied=True)
         return found
 
     def concrete(self, value: Int, low: int, high: int, what: str, *, certain: bool = False) -> int:
@@ -164,8 +173,8 @@ class Path:
         elif not self.entails(within):
             raise NotModeled(f"{what} may be anything")
         fits = [k for k in range(low, high + 1) if not self.entails(integers.negate(integers.eq(value, k)))]
-        found = self.choose(fits, what)
-        self.assume(integers.eq(value, found), certain=True)
+        found = self.choose(fits, what, [integers.eq(value, k) for k in fits])
+        self.assume(integers.eq(value, found), certain=True, implied=True)
         return found
 
     def place(self, value: Int, count: int, what: str) -> int:
@@ -211,7 +220,7 @@ class Path:
         atom = Atom(name)
         if atom not in self.nonnegative:
             self.nonnegative.add(atom)
-            self._add(integers.ge(found))
+            self._add(integers.ge(found), "size")
         return self.normal(found)
 
     def index(self, name: str, size: Int, *, summed: bool) -> Int:
@@ -223,11 +232,11 @@ class Path:
         self.bounds[atom] = Bound(size, summed)
         self.nonnegative.add(atom)
         if not summed:
-            self._add(integers.inside(integers.var(name), size))
+            self._add(integers.inside(integers.var(name), size), "index")
         return integers.var(name)
 
-    def assume(self, cond: Bool, *, certain: bool = False) -> None:
-        """Add a fact. Raises `Infeasible` if it contradicts what is known."""
+    def assume(self, cond: Bool, *, certain: bool = False, implied: bool = False) -> None:
+        """Add a fact, which is new unless it is `implied`. Raises `Infeasible` if it contradicts what is known."""
         cond = self.normal_cond(cond)
         if isinstance(cond, bool):
             if not cond:
@@ -235,16 +244,17 @@ class Path:
             return
         if cond.op == "and":
             for part in cond.args:
-                self.assume(part, certain=certain)
+                self.assume(part, certain=certain, implied=implied)
             return
         if not certain and self.entails(integers.negate(cond)):
             raise Infeasible(str(cond))
-        self._add(cond)
+        self._add(cond, "implied" if implied else "given")
         if cond.op == "eq":
             self._solve(cond.args[0])
 
-    def _add(self, cond: Bool) -> None:
+    def _add(self, cond: Bool, why: str) -> None:
         self.facts.append(cond)
+        self.trace.append((why, cond))
         self.steps += 1
 
     def _solve(self, value: Poly) -> None:
@@ -259,6 +269,7 @@ class Path:
     def _replace(self, atom: Atom, by: Int) -> None:
         self.mapping = {a: integers.substitute(v, {atom: by}, self._rebuild) for a, v in self.mapping.items()}
         self.mapping[atom] = by
+        self.trace.append(("equal", atom, by))
         for bound in self.bounds.values():
             if bound.size is not None:
                 bound.size = self.normal(bound.size)
@@ -302,7 +313,10 @@ class Path:
         key = (tuple(self.taken), self.steps, cond, under)
         if key not in self.memo:
             self.tick()
-            self.memo[key] = self._ask([*self.ranges([cond, under]), under, integers.negate(cond)])
+            ranges = tuple(self.ranges([cond, under]))
+            self.memo[key] = self._ask([*ranges, under, integers.negate(cond)])
+            if self.memo[key]:
+                self.trace.append(("implies", integers.conj(*ranges, under), cond))
         return bool(self.memo[key])
 
     def _obvious(self, cond: Cond) -> bool:
@@ -393,7 +407,7 @@ class Path:
         found = integers.of_atom(atom)
         if ("div", atom) not in self.extra:
             self.extra[("div", atom)] = True
-            self._add(integers.inside(rest - b * found, b))
+            self._add(integers.inside(rest - b * found, b), "quotient")
             if self.entails(integers.ge(rest)):
                 self.nonnegative.add(atom)
         return quotient + self.mapping.get(atom, found), rest - b * self.mapping.get(atom, found)
@@ -422,7 +436,7 @@ class Path:
             if cond is False or self.entails(integers.negate(cond)):
                 raise Infeasible(what)  # the engine would refuse to build it
             raise Failed(f"may be invalid: {what} ({cond})")
-        self.assume(cond)
+        self.assume(cond, implied=self.right and not typed)
 
     def minimum(self, a: Int, b: Int) -> Int:
         """Return the lesser of two integers, by cases."""
@@ -468,6 +482,8 @@ class Path:
         high = self.index(f"{atom.name}/", outer, summed=bound.summed)
         low = self.index(f"{atom.name}%", inner, summed=bound.summed)
         self.split[atom] = (high, low)
+        parts = [integers.as_atom(v) for v in (high, low)]
+        self.trace.append(("split", atom, bound.size, parts[0], outer, parts[1], inner))
         self._replace(atom, high * inner + low)
         return True
 

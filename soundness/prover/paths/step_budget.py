@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -40,6 +41,11 @@ class StepBudget:
             yield
         finally:
             self.limit = whole
+
+    def lift(self) -> None:
+        """Remove the limit, for what follows a proof."""
+        self.limit = sys.maxsize
+        self._deadline = float("inf")
 
     def spend(self, steps: int = 1) -> None:
         """Count steps. Raises `OutOfTime` past the limit."""

@@ -45,6 +45,11 @@ class Tensor:
         return [self.path.normal(d) for d in self._shape]
 
     @property
+    def dims(self) -> list[Int]:
+        """Dims as they were made."""
+        return self._shape
+
+    @property
     def rank(self) -> int:
         """Number of dims."""
         return len(self._shape)
