@@ -29,7 +29,7 @@ _ALGEBRA: dict[str, Callable[..., Any]] = {
     "BitwiseOr": operator.or_, "BitwiseXor": operator.xor, "BitwiseNot": operator.invert,
 }  # fmt: skip
 _REALS = equations(REALS)
-STEPS = 1_000_000
+STEPS = 2_500_000
 """Solver steps for one question."""
 
 
