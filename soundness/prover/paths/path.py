@@ -3,6 +3,8 @@
 Where the execution of a rule depends on something undetermined (a rank, an entry of a permutation, whether a dim is 1),
 the path takes one option and records the choice. `explore` repeats the execution until every option was taken. So an
 execution sees plain values, and a proof is the sum of its cases.
+
+Length: one path, whose choices, facts and arithmetic share its state.
 """
 
 from __future__ import annotations
