@@ -319,7 +319,7 @@ class _Panels:
         choice = self._near(choice)
         problem, lanes = self.problem, self.ctx.target.lanes
         m, groups, nr, ld = problem.m, problem.groups, choice.nv * lanes, -(-block // lanes) * lanes
-        kc = self.k_block(max(ld, nr))
+        kc = self.k_block(ld + nr)  # both panels are read again for each tile
         depth = -(-m // nr) if kc else 1
         extents = Extents()
         a_k = extents(problem.window.pixels) if self.direct else str(ld)

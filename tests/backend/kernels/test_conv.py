@@ -189,6 +189,18 @@ def test_depthwise_images_of_two_tiles() -> None:
     check(cases)
 
 
+def test_both_panels_of_a_small_image_fit_the_cache() -> None:
+    """The gathered inputs and a panel of weights are read again for each tile of pixels."""
+    deep = conv((1, 512, 14, 14), (512, 512, 3, 3), pads=(1, 1, 1, 1), strides=(2, 2))
+    graph = harness.make_graph(deep.nodes, deep.inputs, constants=deep.constants, types=shapes_of(deep))
+    target = replace(make_target("avx512"), l2=2 << 20)
+    items, _ = harness.lower(graph, target=target)
+    [step] = [item for item in items or () if isinstance(item, Step)]
+    params = step.kernel.params
+    assert step.kernel.template == "conv_small"
+    assert 0 < params["kc"] * 4 * (params["ld"] + params["tiles"]["nv"] * target.lanes) <= target.l2
+
+
 def test_weights_of_padding_do_not_touch_what_lies_around() -> None:
     """A row begins and ends in lanes of the padding: infinities of the rows beside it do not get there."""
     nodes = [Node("Conv", ("x", "w"), ("y",), {"pads": (1, 1, 1, 1), "group": 2})]
