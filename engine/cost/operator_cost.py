@@ -286,7 +286,9 @@ class Estimator:
                     for values in (node.inputs, node.outputs)
                 ]
                 part = self.work(node.op, node.attrs, *types)
-                done, moved = done + part.flops / part.efficiency, moved + part.bytes
+                if part.flops:  # of empty tensors nothing is computed, at no efficiency
+                    done += part.flops / part.efficiency
+                moved += part.bytes
             flops, traffic = max(flops, done), max(traffic, moved)
         trips = 1.0 if op == "If" else float(self.nominal)
         return Work(Kind.OPAQUE, trips * flops, 1.0, reads, writes + trips * traffic)

@@ -8,7 +8,7 @@ something, so recording takes no time that could be measured.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ..ir.values import Value
 
@@ -23,7 +23,7 @@ class Applied:
     backward: bool
     roots: tuple[int, ...]
     values: tuple[int, ...]
-    env: Mapping[str, Value]
+    env: Mapping[str, Value] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ import numpy as np
 from ...system.short_text import clipped
 from ..ir.constants import SMALL
 from ..ir.graph import Constant, DType, Graph, content_text
-from ..ir.protos import EmptyFloats, EmptyStrings
+from ..ir.protos import EmptyDefault, EmptyFloats, EmptyStrings
 from ..ir.symbolic import Expr as DimExpr
 from ..ir.values import BodyRef, OpRef, RestRef, TensorRef, Value
 
@@ -52,6 +52,8 @@ class Encoder:
                 return {"empty": "floats"}
             case EmptyStrings():
                 return {"empty": "strings"}
+            case EmptyDefault():
+                return {"empty": "default"}
             case tuple() | list():
                 return [self.attribute(item) for item in value]
         raise NotCoded(f"an attribute {value!r}")
@@ -104,6 +106,8 @@ def decode_attribute(value: Any) -> Any:
             return EmptyFloats()
         case {"empty": "strings"}:
             return EmptyStrings()
+        case {"empty": "default"}:
+            return EmptyDefault()
         case bool():
             return int(value)
         case int() | float() | str():

@@ -54,7 +54,7 @@ class Step:
     backward: bool
     roots: tuple[int, ...]
     values: tuple[int, ...]
-    env: Mapping[str, Value]
+    env: Mapping[str, Value] = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import pytest
 import rewrite
 from rewrite.engine.extraction.extract import ExtractionError
 from rewrite.engine.saturation.saturation_process import OutOfBounds
+from rewrite.engine.trails.make import NoTrail
 from rewrite.errors import CheckFailed, NotAModel, NotInstalled, RewriteError, UserError, naming_packages
 from rewrite.grammar.diagnostics import Diagnostic, RuleErrors
 from rewrite.grammar.printing.format import FormatError
@@ -27,6 +28,7 @@ EXAMPLES: dict[type[RewriteError], Callable[[], RewriteError]] = {
     CheckFailed: lambda: CheckFailed("differs"),
     ExtractionError: lambda: ExtractionError("no derivation", where="y"),
     FormatError: lambda: FormatError("changes the meaning", where="a.rules"),
+    NoTrail: lambda: NoTrail("does not follow", hint="Trails cover main graphs only."),
     OutOfBounds: lambda: OutOfBounds("stopped", bound="memory", hint="less"),
     RuleErrors: lambda: RuleErrors([Diagnostic("odd", "wrong", Span("a.rules", 1, 1, 1, 2))], {"a.rules": "x"}),
 }

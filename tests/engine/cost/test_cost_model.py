@@ -57,6 +57,13 @@ def test_work_inside_control_flow_is_counted() -> None:
     assert many.flops > 10 * once.flops
 
 
+def test_an_empty_convolution_inside_control_flow_costs_nothing() -> None:
+    """It has no channels to add up: 0 operations, at no efficiency."""
+    types = {"a": t(3, 0, 8, 8), "w": t(1, 0, 1, 1), "c": t(3, 1, 8, 8)}
+    body = Graph(nodes=[Node("Conv", ("a", "w"), ("c",), {"group": 1})], types=types)
+    assert Estimator().work("Loop", {"body": body}, [t()], [t(3, 1, 8, 8)]).flops == 0
+
+
 MACHINE = Machine()
 X = t(1, 64, 56, 56)
 W = t(64, 64, 3, 3)

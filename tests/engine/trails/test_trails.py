@@ -15,10 +15,12 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from rewrite.engine.ir.protos import EmptyDefault, EmptyFloats, EmptyStrings
 from rewrite.engine.operators.schemas import declared_operators
 from rewrite.engine.optimizer import optimize
 from rewrite.engine.options import Options
 from rewrite.engine.trails import check, make, text, trail
+from rewrite.engine.trails.coding import Encoder, decode_attribute
 
 F32 = TensorProto.FLOAT
 
@@ -235,6 +237,14 @@ def test_merges_by_congruence_have_a_trail() -> None:
     assert found.count == 1
     assert shown[0].startswith("1. add_zero")
     assert repeat(as_json(found), run) == 1
+
+
+@pytest.mark.parametrize(
+    "value", [EmptyDefault(), EmptyFloats(), EmptyStrings(), (), (1.5, float("inf")), "a", 2, -0.0]
+)
+def test_attributes_keep_their_types(value: Any) -> None:
+    found = decode_attribute(json.loads(json.dumps(Encoder().attribute(value))))
+    assert (type(found), repr(found)) == (type(value), repr(value))
 
 
 def test_free_sizes_random_nodes_and_nothing_to_do() -> None:
