@@ -11,13 +11,14 @@ import numpy as np
 from ...errors import UserError
 from .. import pipeline
 from ..egraph import encode as encoding
+from ..egraph.analysis import agree
 from ..egraph.reasons import Applied
 from ..extraction.extract import Extraction
-from ..extraction.priced_egraph import post_order
+from ..extraction.priced_egraph import dependencies, post_order
 from ..extraction.restrict import restricted_egraph
 from ..ir.bodies import all_bodies
 from ..ir.constants import summarize
-from ..ir.graph import AttrValue, Constant, Graph
+from ..ir.graph import AttrValue, Constant, Graph, TensorType, content_text
 from ..ir.names import ABSENT
 from ..ir.values import BodyRef, OpRef, RestRef, TensorRef, Value
 from ..operators.folding import evaluate
@@ -25,7 +26,7 @@ from ..operators.schemas import declared_operators
 from ..options import NUMERICS, Options
 from ..rewriting.rule_library import RuleSet, load_rules
 from .coding import BodyDigest, body_digest
-from .replay import Gap, Replay, Tables
+from .replay import MEANINGLESS, Gap, Replay, Tables
 from .trail import StageTrail, Step, Term, Trail
 
 ROUNDING = 1e-5
@@ -151,12 +152,14 @@ class Stage:
                 values[at] = None
                 continue
             operands = [values[i] for i in term.inputs]
-            key = (term.op, repr(sorted(term.attrs.items())), tuple(map(id, (v and v[0] for v in operands))))
+            named = tuple((k, type(v).__name__, content_text(v)) for k, v in sorted(term.attrs.items()))
+            key = (term.op, term.outputs, named, tuple(map(id, (v and v[0] for v in operands))))
             if term.op == "Proj":
                 index = term.attrs.get("index")
-                if operands[0] is None or not isinstance(index, int) or not 0 <= index < len(operands[0]):
+                whole = operands[0] if len(operands) == 1 else None
+                if whole is None or not isinstance(index, int) or not 0 <= index < len(whole):
                     raise Gap("a term has no such output")
-                values[at] = (operands[0][index],)
+                values[at] = (whole[index],)
                 continue
             if key not in known:
                 attrs = {name: self.attribute(value) for name, value in term.attrs.items()}
@@ -174,17 +177,18 @@ class Stage:
 
 @dataclass(slots=True)
 class Contents:
-    """Contents of the constants of the model and of the result, by digest, and the bodies of the model."""
+    """Contents of the constants of the model, and of the result, by digest, and the bodies of the model."""
 
     constants: dict[str, Constant]
+    results: dict[str, Constant]
     bodies: dict[BodyDigest, Graph]
     evaluated: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
     def of(cls, before: Graph, after: Graph) -> Contents:
         """Collect the constants of both graphs and the bodies of the first."""
-        constants = {c.digest: c for graph in (after, before) for c in graph.constants.values()}
-        return cls(constants, {body_digest(body): body for body in all_bodies(before)})
+        given, made = ({c.digest: c for c in graph.constants.values()} for graph in (before, after))
+        return cls(given, made, {body_digest(body): body for body in all_bodies(before)})
 
     def elements(self, term: Term) -> Any:
         """Return the elements of a constant. Raises `Gap`."""
@@ -192,7 +196,7 @@ class Contents:
             return term.elements
         digest = str(term.attrs.get("digest"))
         if digest not in self.constants:
-            raise Gap(f"neither the model nor the result has constant {digest}")
+            raise Gap(f"the model has no constant {digest}")
         return self.constants[digest].array
 
 
@@ -226,7 +230,10 @@ def stages(trail: Trail, before: Graph, rules: RuleSet, contents: Contents) -> I
         last = number == len(trail.stages) - 1
         yield stage, last
         if not last:
-            replay = next_replay(stage)
+            try:
+                replay = next_replay(stage)
+            except Gap as gap:
+                raise Broken(str(gap), number, None) from gap
 
 
 def follows(stage: Stage) -> None:
@@ -243,14 +250,38 @@ def next_replay(stage: Stage) -> Replay:
     egraph = replay.egraph
     choice = {egraph.find(stage.term(number)): stage.term(number) for number in part.chosen}
     folded = frozenset(egraph.find(stage.term(number)) for number in part.folded)
+    _check_closed(egraph, choice)
     extraction = Extraction(choice, folded, 0.0, "a trail")
     into = Tables(replay.rules.commutative)
     try:
         restricted_egraph(egraph, extraction, replay.rules.commutative, into)
-    except KeyError as missing:
-        raise Gap("a chosen term has an operand that is not chosen") from missing
+    except MEANINGLESS as why:
+        raise Gap(f"the chosen terms are no graph: {why}") from why
     into.close()
+    if set(into.roots) != set(egraph.roots):
+        raise Gap("the next stage begins without an output")
     return Replay(replay.rules, into)
+
+
+def _check_closed(egraph: Tables, choice: Mapping[int, int]) -> None:
+    """Check that the operands of chosen nodes are chosen, and that none is computed from itself. Raises `Gap`."""
+    state: dict[int, bool] = {}
+    for start in choice:
+        stack = [start]
+        while stack:
+            c = stack[-1]
+            if c not in choice:
+                raise Gap("a chosen term has an operand that is not chosen")
+            if c in state:
+                state[c] = True
+                stack.pop()
+                continue
+            state[c] = False
+            for child in dependencies(egraph, choice[c]):
+                if state.get(child) is False:
+                    raise Gap("a chosen term is computed from itself")
+                if child not in state:
+                    stack.append(child)
 
 
 def reaches(stage: Stage, before: Graph, after: Graph, *, exact: bool) -> tuple[list[tuple[int, int]], dict[str, int]]:
@@ -260,25 +291,54 @@ def reaches(stage: Stage, before: Graph, after: Graph, *, exact: bool) -> tuple[
     Raises `Gap`."""
     egraph = stage.replay.egraph
     for number, digest in stage.trail.evaluated:
-        if digest not in stage.contents.constants:
+        if digest not in stage.contents.results:
             raise Gap(f"the result has no constant {digest}")
-        wanted, found = stage.contents.constants[digest], stage.evaluate(number)
-        if not _equal(wanted, found, exact=exact):
+        wanted = stage.contents.results[digest]
+        try:
+            found = stage.evaluate(number)
+        except MEANINGLESS as why:
+            raise Gap(f"a term over constants cannot be evaluated: {why}") from why
+        if not _equal(wanted, found, exact=exact or stage.trail.terms[number].op == "Const"):
             raise Gap(f"a constant of the result is not the value of its term: {_names(after, digest)}")
         egraph.union(stage.term(number), egraph.add_constant(summarize(wanted)))
     egraph.close()
+    _check_interface(before, after)
     roots, given = dict(egraph.roots), len(egraph.nodes)
-    ends = encoding.encode(after, egraph)
+    ends = encoding.encode(replace(after, types={}), egraph)  # what a file states of types may be wrong
     egraph.roots = roots
     egraph.close()
     _merge_spellings(egraph)
     _pair_random(egraph, given)
+    for name in before.outputs:
+        if name not in roots or egraph.find(ends[name]) != egraph.find(roots[name]):
+            raise Gap(f"output {name!r} of the result does not follow from the steps")
+    _check_constants(egraph, stage.contents)
+    return [(root, ends[name]) for name, root in roots.items()], ends
+
+
+def _check_interface(before: Graph, after: Graph) -> None:
+    """Check that the result has the model's inputs and outputs, of types that do not contradict. Raises `Gap`."""
     if [*after.outputs] != [*before.outputs] or [*after.inputs] != [*before.inputs]:
         raise Gap("the result has other inputs or outputs than the model")
-    for name, root in roots.items():
-        if egraph.find(ends[name]) != egraph.find(root):
-            raise Gap(f"output {name!r} of the result does not follow from the steps")
-    return [(root, ends[name]) for name, root in roots.items()], ends
+    for name in (*before.inputs, *before.outputs):
+        types = [graph.types.get(name, TensorType()) for graph in (before, after)]
+        if not agree((types[0],), (types[1],), loose=True):
+            raise Gap(f"{name!r} is {types[1]} in the result, {types[0]} in the model")
+
+
+def _check_constants(egraph: Tables, contents: Contents) -> None:
+    """Check that constants in one class differ by no more than rounding: a small error may be made once, not again and
+    again. Raises `Gap`."""
+    known = {**contents.results, **contents.constants}
+    first: dict[int, Constant] = {}
+    for handle, node in enumerate(egraph.nodes):
+        if node.op != "Const":
+            continue
+        info = egraph.constants[str(node.attrs["digest"])]
+        constant = known.get(info.digest) or (Constant(info.elements) if info.elements is not None else None)
+        c = egraph.find(handle)
+        if constant is not None and not _equal(first.setdefault(c, constant), constant, exact=False):
+            raise Gap("two constants that differ by more than rounding are said to be equal")
 
 
 def _merge_spellings(egraph: Tables) -> None:
@@ -325,11 +385,13 @@ def _equal(wanted: Constant, found: Constant, *, exact: bool) -> bool:
     if wanted.digest == found.digest:
         return True
     a, b = wanted.array, found.array
-    if exact or a.dtype.kind not in "f":
+    if exact or a.dtype.kind != "f":
         return False
-    largest = float(np.max(np.abs(a), initial=0.0))
-    with np.errstate(all="ignore"):
-        return bool(np.allclose(a, b, rtol=0.0, atol=ROUNDING * largest, equal_nan=True))
+    finite = np.isfinite(a)
+    if not np.array_equal(finite, np.isfinite(b)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
+        return False
+    largest = float(np.max(np.abs(a[finite]), initial=0.0))
+    return bool(np.allclose(a[finite], b[finite], rtol=0.0, atol=ROUNDING * largest))
 
 
 def check_files(trail: Trail, before: Any, after: Any, options: Options) -> int:

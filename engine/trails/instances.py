@@ -46,6 +46,7 @@ class Instances:
 
     context: Evaluator
     exact: bool
+    pattern: ast.Expr | ast.Roots
     steps: int = 0
     differs: str = field(default="the terms differ")
 
@@ -251,7 +252,10 @@ class Instances:
         others = {name: value for name, value in attrs.items() if name not in named}
         if call.kind is not None:
             bound = env[call.head].attrs
-            return all(bound[name] == value for name, value in others.items() if name in bound)
+            return dict(bound) == attrs or (
+                _uses(self.pattern, call.head) > 1
+                and {name: value for name, value in bound.items() if name not in named} == others
+            )
         if call.rest is not None:
             if call.rest.name is None:
                 return True
@@ -346,7 +350,9 @@ class _Tree:
             name = starred(arg)
             if isinstance(name, ast.Name):
                 values = self.env.get(name.id)
-                terms += [(value, self.env) for value in values if isinstance(value, TensorRef)] if values else []
+                if not isinstance(values, list) or not all(isinstance(value, TensorRef) for value in values):
+                    return
+                terms += [(value, self.env) for value in values]
             elif isinstance(arg, ast.Each):
                 index = indices_in(arg)[0]
                 terms += [(arg.value, {**self.env, index: i}) for i in range(self.env.get(count_of(index), 0))]
@@ -399,6 +405,11 @@ class _Tree:
             yield from self.instances._same("a term", term, handle)
         else:
             yield from self.instances._compare(term, handle, dict(env))
+
+
+def _uses(pattern: ast.Expr | ast.Roots, head: str) -> int:
+    """Return how often a pattern names an operator variable; of several, one node's named attributes are bound."""
+    return sum(isinstance(e, ast.Call) and e.head == head for e in pattern.walk())
 
 
 def _negated(term: ast.Expr | TensorRef) -> ast.Expr | None:

@@ -15,7 +15,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import RewriteError, UserError
-from ...grammar.syntax import ast
 from .. import pipeline
 from ..egraph.reasons import Applied, Defined, Reason
 from ..ir.bodies import all_bodies
@@ -28,7 +27,7 @@ from ..rewriting.rule_library import RuleSet
 from ..stage_values import Chosen, Decoded, Source
 from .check import Contents, Stage, follows, next_replay, reaches
 from .repetition import Repetition, Translation
-from .replay import Gap, Replay, paired, values_of
+from .replay import Gap, Replay, paired, values_of, variables
 from .term_list import LEFT_OUT, TermList
 from .trail import StageTrail, Step, Trail
 
@@ -122,9 +121,6 @@ class _Maker:
         self.options = options
         self.goal = goal
         self.contents = Contents.of(found.before, found.decoded.graph)
-        self.rules: dict[str, list[ast.Rule]] = {}
-        for compiled in found.rules.rules:
-            self.rules.setdefault(compiled.name, []).append(compiled.rule)
 
     def trail(self) -> Trail:
         """Return the trail; a whole one is checked."""
@@ -340,9 +336,10 @@ class _Maker:
         return replace(found.part, terms=terms.terms, steps=steps, names=names)
 
     def _bound(self, step: Applied) -> dict[str, Value]:
-        """Return what a pattern binds: `let` names follow from it."""
-        lets = {b.target.name for rule in self.rules[step.rule] for b in rule.let}
-        return {name: value for name, value in step.env.items() if name not in lets}
+        """Return what the left side of a step's rule binds: the rest follows from it."""
+        names = {name for rule in self.found.rules.rules if (rule.name, rule.backward) == (step.rule, step.backward)
+                 for name in variables(rule)}  # fmt: skip
+        return {name: value for name, value in step.env.items() if name in names}
 
     def _mentions(self, full: Repetition, terms: TermList, k: int) -> list[Step]:
         """Return the step that names the nodes found to be equal to others in step `k`; none if there are none."""

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...grammar.syntax import ast
+from ...grammar.syntax.scope import Scope, Sort, bind_pattern, indices_in
 from ..egraph import encode as encoding
 from ..egraph.egraph import EGraph
 from ..egraph.reasons import Applied
 from ..ir.constants import ConstantInfo
 from ..ir.graph import AttrValue, Graph
-from ..ir.names import ABSENT, OWN_DOMAIN
-from ..ir.values import TensorRef, Unprovable, Value
+from ..ir.names import ABSENT, CAPTURES, OWN_DOMAIN
+from ..ir.values import OpRef, TensorRef, Unprovable, Value
 from ..operators.inference import IllTyped
 from ..rewriting.build_nodes import build_node
 from ..rewriting.custom_operators import define
@@ -97,6 +98,11 @@ class Replay:
     def add(self, op: str, attrs: Mapping[str, AttrValue], children: Sequence[int], outputs: int) -> int:
         """Return the class of a node, which gets its types from its definition if rule files have one. Raises `Gap`."""
         name = op.removeprefix(f"{OWN_DOMAIN}.")
+        bodies = [g for value in attrs.values() for g in (value if isinstance(value, tuple) else (value,))]
+        captured = {capture for body in bodies if isinstance(body, Graph) for capture in body.captures()}
+        names = attrs.get(CAPTURES, ())
+        if not isinstance(names, tuple) or set(names) != captured or len(names) > min(len(captured), len(children)):
+            raise Gap(f"{op} captures other values than its bodies read")
         try:
             if name != op and name in self.context.declared:
                 inputs = [None if c == ABSENT else TensorRef(c) for c in children]
@@ -142,8 +148,10 @@ class Replay:
 
     def _apply(self, rule: CompiledRule, step: Applied) -> Equalities:
         context = self.context.for_rule(rule.rule, rule.name, rule.indices).for_match(())
-        lets = {binding.target.name for binding in rule.rule.let}
-        env: Bindings = {name: value for name, value in step.env.items() if name not in lets}
+        env: Bindings = dict(step.env)
+        for name, value in env.items():
+            if not _is_bound(rule, name, value):
+                raise Gap(f"{name} is not a variable of the left side of {rule.name}")
         try:
             if rule.index is not None:
                 rests_on = self._members(context, rule, step.roots, env)
@@ -174,7 +182,7 @@ class Replay:
         return rests_on
 
     def _left_side(self, context: Evaluator, rule: CompiledRule, roots: Sequence[int], env: Bindings) -> Equalities:
-        instances = Instances(context, rule.rule.numerics == "exact")
+        instances = Instances(context, rule.rule.numerics == "exact", rule.lhs)
         if not isinstance(rule.lhs, ast.Roots):
             return instances.check(rule.lhs, roots[0], env)
         pairs = zip(rule.lhs.bindings, roots, strict=True)
@@ -202,9 +210,29 @@ class Replay:
             own = {name: value[i] for name, value in env.items() if name in rule.indexed and isinstance(value, list)}
             member = {**env, **own, rule.index: i}
             check_given(context, rule.rule.given, member)
-            found += Instances(context, rule.rule.numerics == "exact").check(pattern, root, member)
+            found += Instances(context, rule.rule.numerics == "exact", rule.lhs).check(pattern, root, member)
             env.update({name: value for name, value in member.items() if name not in (*rule.indexed, *env)})
         return tuple(found)
+
+
+def variables(rule: CompiledRule) -> dict[str, Sort]:
+    """Return the names that the left side of a rule binds, and the keys of how many members an index has."""
+    scope = Scope()
+    bind_pattern(rule.lhs, scope)
+    found = {name: sort for name, (sort, _) in scope.variables.items()}
+    many = {indices_in(each)[0] for each in rule.lhs.walk() if isinstance(each, ast.Each)}
+    many |= {rule.index} - {None}  # type: ignore[arg-type]
+    if isinstance(rule.lhs, ast.Roots) and rule.index is None:
+        found |= {binding.target.name: Sort.ROOT for binding in rule.lhs.bindings}
+    return {name: sort for name, sort in found.items() if name not in many} | {
+        count_of(index): Sort.INDEX for index in many
+    }
+
+
+def _is_bound(rule: CompiledRule, name: str, value: Value) -> bool:
+    """Whether a step may say what a name stands for: a variable of its left side, as one of that sort."""
+    sort = variables(rule).get(name)
+    return sort is not None and isinstance(value, OpRef) == (sort is Sort.OPERATOR)
 
 
 class ProofForest:
