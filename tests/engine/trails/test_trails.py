@@ -15,12 +15,14 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from rewrite.engine.ir.graph import Constant
 from rewrite.engine.ir.protos import EmptyDefault, EmptyFloats, EmptyStrings
 from rewrite.engine.operators.schemas import declared_operators
 from rewrite.engine.optimizer import optimize
 from rewrite.engine.options import Options
 from rewrite.engine.trails import check, make, text, trail
-from rewrite.engine.trails.coding import Encoder, decode_attribute
+from rewrite.engine.trails.coding import Encoder, array_to_json, decode_attribute
+from rewrite.engine.trails.replay import variables
 
 F32 = TensorProto.FLOAT
 
@@ -289,3 +291,104 @@ def test_damaged_files_are_named(change: Any, message: str, tmp_path: Path) -> N
     path.write_text(json.dumps(data))
     with pytest.raises(UserError, match=message):
         trail.read(path)
+
+
+# --- trails that are made to mislead: each once led to a wrong result ---
+
+
+def forged(before: onnx.ModelProto, after: onnx.ModelProto, *stages: Any) -> str:
+    """Check a trail of these stages between two models, and return why it is refused."""
+    data = {"format": trail.FORMAT, "model": "", "settings": {"numerics": "reassoc", "shapes": {}}, "stages": list(stages)}
+    with pytest.raises(check.Broken) as refused:
+        check.check_files(trail.from_json(data), before.SerializeToString(), after.SerializeToString(), Options())
+    return str(refused.value)
+
+
+def one(op: str, *inputs: str, shape: Any = (3,), **constants: Any) -> onnx.ModelProto:
+    """Return a model of one node `y`."""
+    return model([helper.make_node(op, list(inputs), ["y"])], list(shape), ["y"], **constants)
+
+
+X = {"op": "Input", "attrs": {"name": "x"}}
+RELU, SIGMOID = ({"op": op, "inputs": [0]} for op in ("Relu", "Sigmoid"))
+
+
+def test_a_stage_that_begins_without_an_output() -> None:
+    first = {"terms": [X, RELU], "steps": [], "roots": {"y": 1}, "chosen": []}
+    assert "without an output" in forged(one("Relu", "x"), one("Sigmoid", "x"), first, {"terms": [], "steps": []})
+
+
+def test_chosen_terms_that_are_computed_from_themselves() -> None:
+    zero = {"op": "Const", "attrs": {"digest": digest(np.float32(0))}, "elements": elements(np.float32(0))}
+    terms = [X, zero, {"op": "Add", "inputs": [0, 1]}, {"op": "Relu", "inputs": [2]}]
+    bindings = {"x": {"term": 0}, "c": {"term": 1}}
+    step = {"rule": "add_zero", "roots": [2], "builds": [0], "bindings": bindings}
+    first = {"terms": terms, "steps": [step], "roots": {"y": 3}, "chosen": [1, 2, 3]}
+    nodes = [helper.make_node("Add", ["x", "z"], ["a"]), helper.make_node("Relu", ["a"], ["y"])]
+    before = model(nodes, [3], ["y"], z=np.float32(0))
+    assert "computed from itself" in forged(before, one("Relu", "x"), first, {"terms": [], "steps": []})
+
+
+@pytest.mark.parametrize("name", ["Relu", "inf", "max", "i", "K"])
+def test_a_name_that_the_left_side_does_not_bind(name: str) -> None:
+    zero = {"op": "Const", "attrs": {"digest": digest(np.float32(0))}, "elements": elements(np.float32(0))}
+    value = {"operator": "Sigmoid", "attrs": {}}
+    terms = [X, zero, {"op": "Max", "inputs": [0, 1]}, SIGMOID]
+    step = {"rule": "max_zero_to_relu", "roots": [2], "builds": [3], "bindings": {"x": {"term": 0}, name: value}}
+    why = forged(one("Max", "x", "z", z=np.float32(0)), one("Sigmoid", "x"), {"terms": terms, "steps": [step]})
+    assert why.startswith(f"{name} is not a variable of the left side")
+
+
+def test_attributes_of_an_operator_variable_are_compared() -> None:
+    nodes = [
+        helper.make_node("LeakyRelu", ["x"], ["a"], alpha=0.5),
+        helper.make_node("LeakyRelu", ["z"], ["b"], alpha=0.25),
+        helper.make_node("Where", ["p", "a", "b"], ["y"]),
+    ]
+    constants = {"z": np.ones(3, np.float32), "p": np.array([True, False, True])}
+    before = model(nodes, [3], ["y"], **constants)
+    nodes = [helper.make_node("Where", ["p", "x", "z"], ["w"]), helper.make_node("LeakyRelu", ["w"], ["y"])]
+    z, p = ({"op": "Const", "attrs": {"digest": digest(v)}, "elements": elements(v)} for v in constants.values())
+    leaky = [{"op": "LeakyRelu", "attrs": {"alpha": a}, "inputs": [i]} for a, i in ((0.5, 0), (0.25, 1))]
+    made = [{"op": "Where", "inputs": [2, 0, 1]}, {"op": "LeakyRelu", "attrs": {"alpha": 0.01}, "inputs": [6]}]
+    terms = [X, z, p, *leaky, {"op": "Where", "inputs": [2, 3, 4]}, *made]
+    bound = {name: {"term": i} for name, i in (("c", 2), ("x", 0), ("y", 1), ("z", 1), ("p", 2))}
+    names = replayed_names("where_of_elementwise")
+    bindings = {**{k: v for k, v in bound.items() if k in names}, "f": {"operator": "LeakyRelu", "attrs": {}}}
+    step = {"rule": "where_of_elementwise", "roots": [5], "builds": [7], "bindings": bindings}
+    assert "is not what stands there" in forged(
+        before, model(nodes, [3], ["y"], **constants), {"terms": terms, "steps": [step]}
+    )
+
+
+def replayed_names(rule: str) -> set[str]:
+    """Return the names that the left side of a rule binds."""
+    return {name for each in made()[0].rules.rules if each.name == rule for name in variables(each)}
+
+
+def test_constants_with_infinities_are_compared() -> None:
+    given, other = np.array([1, 2, 3], np.float32), np.array([np.inf, 0, 0], np.float32)
+    term = {"op": "Const", "attrs": {"digest": digest(given)}, "elements": elements(given)}
+    stage = {"terms": [term], "steps": [], "evaluated": [[0, digest(other)]]}
+    assert "not the value of its term" in forged(one("Add", "x", "c", c=given), one("Add", "x", "c", c=other), stage)
+
+
+def test_captured_values_of_an_operator_that_has_no_body() -> None:
+    number = np.float32(5)
+    constant = {"op": "Const", "attrs": {"digest": digest(number)}, "elements": elements(number)}
+    clip = {"op": "Clip", "attrs": {"$captures": ["p", "q"]}, "inputs": [0, 0, 0]}
+    stage = {"terms": [constant, clip], "steps": [{"terms": [1]}]}
+    assert "captures other values" in forged(one("Add", "x", "c", c=number), one("Add", "x", "c", c=number), stage)
+
+
+def test_types_that_a_result_states_are_not_believed() -> None:
+    other = one("Relu", "x", shape=(7, 7))
+    assert "is f32[7, 7] in the result" in forged(one("Relu", "x"), other, {"terms": [], "steps": []})
+
+
+def digest(array: Any) -> str:
+    return Constant(np.asarray(array)).digest
+
+
+def elements(array: Any) -> Any:
+    return array_to_json(np.asarray(array))
