@@ -298,7 +298,12 @@ def test_damaged_files_are_named(change: Any, message: str, tmp_path: Path) -> N
 
 def forged(before: onnx.ModelProto, after: onnx.ModelProto, *stages: Any) -> str:
     """Check a trail of these stages between two models, and return why it is refused."""
-    data = {"format": trail.FORMAT, "model": "", "settings": {"numerics": "reassoc", "shapes": {}}, "stages": list(stages)}
+    data = {
+        "format": trail.FORMAT,
+        "model": "",
+        "settings": {"numerics": "reassoc", "shapes": {}},
+        "stages": list(stages),
+    }
     found, models = trail.from_json(data), (before.SerializeToString(), after.SerializeToString())
     with pytest.raises(check.Broken) as refused:
         check.check_files(found, *models, Options())
