@@ -70,8 +70,8 @@ docs: $(VENV)/.installed-dev
 # page names is shown to the generator: it would read the environment, which lies inside the package's folder, as well.
 PAGES := README.md CHANGELOG.md CONTRIBUTING.md SECURITY.md LICENSE docs examples rules editors/vscode/README.md \
 	editors/tree-sitter-rules/README.md
-API := __init__.py api.py errors.py testing.py ort engine/__init__.py engine/optimizer.py backend/__init__.py \
-	backend/runtime/__init__.py backend/runtime/program.py
+API := __init__.py api.py errors.py testing.py ort engine/__init__.py engine/optimizer.py engine/trails/__init__.py \
+	engine/trails/trail.py backend/__init__.py backend/runtime/__init__.py backend/runtime/program.py
 site: $(VENV)/.installed-dev
 	@rm -rf build/pages build/api && mkdir -p build/pages build/api/rewrite
 	@cp -r --parents $(PAGES) build/pages && cp -r --parents $(API) build/api/rewrite
