@@ -16,18 +16,17 @@ from typing import Any
 
 from ...errors import RewriteError, UserError
 from .. import pipeline
-from ..egraph.reasons import Applied, Defined, Reason
+from ..egraph.reasons import Defined, Reason
 from ..ir.bodies import all_bodies
 from ..ir.graph import Graph
 from ..ir.names import ABSENT, LEAVES
-from ..ir.values import Value
 from ..operators.schemas import declared_operators
 from ..options import Options
 from ..rewriting.rule_library import RuleSet
 from ..stage_values import Chosen, Decoded, Source
 from .check import Contents, Stage, follows, next_replay, reaches
 from .repetition import Repetition, Translation
-from .replay import Gap, Replay, paired, values_of, variables
+from .replay import Gap, Replay, paired, values_of
 from .term_list import LEFT_OUT, TermList
 from .trail import StageTrail, Step, Trail
 
@@ -327,19 +326,13 @@ class _Maker:
             if isinstance(step, Defined):
                 steps.append(Step("", False, (terms.number(step.node),), (), {}))
             else:
-                env = {n: coded for n, v in self._bound(step).items() if (coded := terms.value(v)) is not LEFT_OUT}
+                env = {n: coded for n, v in step.env.items() if (coded := terms.value(v)) is not LEFT_OUT}
                 roots, values = (tuple(map(terms.number, handles)) for handles in (step.roots, step.values))
                 steps.append(Step(step.rule, step.backward, roots, values, env))
             for later in range(k, kept[at + 1] if at + 1 < len(kept) else len(full.done)):
                 steps += self._mentions(full, terms, later)
         names = {terms.known[h]: name for name, h in reversed(found.names.items()) if h in terms.known}
         return replace(found.part, terms=terms.terms, steps=steps, names=names)
-
-    def _bound(self, step: Applied) -> dict[str, Value]:
-        """Return what the left side of a step's rule binds: the rest follows from it."""
-        names = {name for rule in self.found.rules.rules if (rule.name, rule.backward) == (step.rule, step.backward)
-                 for name in variables(rule)}  # fmt: skip
-        return {name: value for name, value in step.env.items() if name in names}
 
     def _mentions(self, full: Repetition, terms: TermList, k: int) -> list[Step]:
         """Return the step that names the nodes found to be equal to others in step `k`; none if there are none."""

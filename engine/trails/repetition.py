@@ -11,7 +11,7 @@ from ..egraph.reasons import Applied, Congruence, Defined, Reason
 from ..extraction.priced_egraph import post_order
 from ..ir.names import ABSENT
 from ..ir.values import BodyRef, TensorRef, Value
-from .replay import Gap, ProofForest, Replay, paired, variables
+from .replay import Gap, ProofForest, Replay, paired
 
 
 @dataclass(slots=True)
@@ -60,7 +60,7 @@ class Translation:
     def step(self, reason: Applied) -> Applied:
         """Translate the application of a rule. Raises `Gap`."""
         find = self.replay.egraph.find
-        names = {name for rule in self.replay.rule(reason.rule, reason.backward) for name in variables(rule)}
+        names = self.replay.names(reason.rule, reason.backward)  # what the rule's conditions bind follows from them
         env = {name: self.value(value) for name, value in reason.env.items() if name in names}
         roots, values = (tuple(find(self.term(h)) for h in handles) for handles in (reason.roots, reason.values))
         return Applied(reason.rule, reason.backward, roots, values, env)

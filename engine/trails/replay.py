@@ -79,6 +79,7 @@ class Replay:
     egraph: Tables
     context: Evaluator = field(init=False)
     _by_name: dict[tuple[str, bool], list[CompiledRule]] = field(default_factory=dict)
+    _names: dict[tuple[str, bool], frozenset[str]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.context = Evaluator(self.egraph, self.rules.declared, self.rules.kinds)
@@ -134,6 +135,12 @@ class Replay:
             raise Gap(f"there is no rule {name}{' from right to left' if backward else ''} among those that may run")
         return found
 
+    def names(self, name: str, backward: bool) -> frozenset[str]:
+        """Return the names that the left sides of the rules of a name and direction bind. Raises `Gap`."""
+        if (name, backward) not in self._names:
+            self._names[name, backward] = frozenset(v for rule in self.rule(name, backward) for v in variables(rule))
+        return self._names[name, backward]
+
     def apply(self, step: Applied) -> Equalities:
         """Repeat a step, merge what it equates, and return the equalities that its left side rests on.
 
@@ -149,8 +156,9 @@ class Replay:
     def _apply(self, rule: CompiledRule, step: Applied) -> Equalities:
         context = self.context.for_rule(rule.rule, rule.name, rule.indices).for_match(())
         env: Bindings = dict(step.env)
+        sorts = variables(rule)
         for name, value in env.items():
-            if not _is_bound(rule, name, value):
+            if name not in sorts or isinstance(value, OpRef) != (sorts[name] is Sort.OPERATOR):
                 raise Gap(f"{name} is not a variable of the left side of {rule.name}")
         try:
             if rule.index is not None:
@@ -227,12 +235,6 @@ def variables(rule: CompiledRule) -> dict[str, Sort]:
     return {name: sort for name, sort in found.items() if name not in many} | {
         count_of(index): Sort.INDEX for index in many
     }
-
-
-def _is_bound(rule: CompiledRule, name: str, value: Value) -> bool:
-    """Whether a step may say what a name stands for: a variable of its left side, as one of that sort."""
-    sort = variables(rule).get(name)
-    return sort is not None and isinstance(value, OpRef) == (sort is Sort.OPERATOR)
 
 
 class ProofForest:
