@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 from rewrite.engine.egraph.egraph import EGraph
+from rewrite.engine.egraph.reasons import Reason
 from rewrite.engine.ir.values import Unprovable
 from rewrite.engine.operators.inference import IllTyped
 from rewrite.engine.rewriting.evaluate import Evaluator
@@ -189,10 +190,10 @@ class _RecordingEGraph(EGraph):
 
     equations: dict[str, dict[tuple[int, int], None]]
 
-    def union(self, a: int, b: int, rule: str | None = None) -> bool:
+    def union(self, a: int, b: int, rule: str | None = None, reason: Reason | None = None) -> bool:
         """Record the equation of a rule; merge what is equal by definition."""
         if rule is None:
-            return EGraph.union(self, a, b)
+            return EGraph.union(self, a, b, reason=reason)
         if self.find(a) == self.find(b):
             return False
         self.equations.setdefault(rule, {})[a, b] = None
