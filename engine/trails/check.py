@@ -12,7 +12,7 @@ from ...errors import UserError
 from .. import pipeline
 from ..egraph import encode as encoding
 from ..egraph.analysis import agree
-from ..egraph.reasons import Applied
+from ..egraph.reasons import Applied, Defined
 from ..extraction.extract import Extraction
 from ..extraction.priced_egraph import dependencies, post_order
 from ..extraction.restrict import restricted_egraph
@@ -27,12 +27,11 @@ from ..options import NUMERICS, Options
 from ..rewriting.rule_library import RuleSet, load_rules
 from .coding import BodyDigest, body_digest
 from .replay import MEANINGLESS, Gap, Replay, Tables
-from .trail import StageTrail, Step, Term, Trail
+from .trail import Named, StageTrail, Step, Term, Trail
 
 ROUNDING = 1e-5
 """Largest allowed difference, relative to the largest element, between a constant of the result and the term that it
 is, unless only exact rules run: another machine may add in another order."""
-
 
 _NO_AXES = "noop_with_empty_axes"
 
@@ -128,16 +127,17 @@ class Stage:
 
     def repeat(self, step: Step) -> None:
         """Repeat a step. Raises `Gap`."""
-        if not step.rule:
-            for number in step.values:
-                self.term(number)
-            for number in step.roots:
+        match step:
+            case Named(terms=numbers):
+                for number in numbers:
+                    self.term(number)
+            case Defined(node=number):
                 self.replay.define(self.term(number))
-            return
-        find = self.replay.egraph.find
-        env = {name: self.value(value) for name, value in step.env.items()}
-        roots, values = (tuple(find(self.term(n)) for n in numbers) for numbers in (step.roots, step.values))
-        self.replay.apply(Applied(step.rule, step.backward, roots, values, env))
+            case Applied():
+                find = self.replay.egraph.find
+                env = {name: self.value(value) for name, value in step.env.items()}
+                roots, values = (tuple(find(self.term(n)) for n in numbers) for numbers in (step.roots, step.values))
+                self.replay.apply(Applied(step.rule, step.backward, roots, values, env))
 
     def evaluate(self, number: int) -> Constant:
         """Return the value of a term over constants. Raises `Gap`."""
@@ -211,7 +211,7 @@ def check(trail: Trail, before: Graph, after: Graph, rules: RuleSet) -> int:
                 stage.repeat(step)
             except Gap as gap:
                 raise Broken(str(gap), number, at) from gap
-            count += bool(step.roots)
+            count += not isinstance(step, Named)
         try:
             if last:
                 reaches(stage, before, after, exact=trail.settings.get("numerics") == "exact")

@@ -24,13 +24,12 @@ from ..ir.values import BodyRef, OpRef, RestRef, TensorRef, Unprovable, Value, a
 from ..operators.schemas import default_attrs, graph_name
 from ..rewriting.build_nodes import declared_defaults
 from ..rewriting.evaluate import Evaluator
+from ..rewriting.matching.attribute_matching import LITERAL_TOLERANCE
 from ..rewriting.notation import as_call, count_of, is_literal, starred
 from ..rewriting.rule_context import Bindings
 
 STEPS = 100_000
 """Maximum number of comparisons of one instance."""
-TOLERANCE = 1e-6
-"""Allowed relative difference between a constant and a literal, unless the rule is exact."""
 
 Equalities = tuple[tuple[int, int], ...]
 """Pairs of e-nodes that are in one class."""
@@ -329,7 +328,7 @@ class Instances:
             number = np.asarray(wanted).astype(array.dtype)
             signed = wanted != 0 or not np.signbit(array).any()
             return signed and bool((array == number).all())
-        near = np.abs(array.astype(np.float64) - wanted) <= TOLERANCE * abs(wanted)
+        near = np.abs(array.astype(np.float64) - wanted) <= LITERAL_TOLERANCE * abs(wanted)
         return bool((near | (array == np.asarray(wanted).astype(array.dtype))).all())
 
 

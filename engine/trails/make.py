@@ -16,7 +16,7 @@ from typing import Any
 
 from ...errors import RewriteError, UserError
 from .. import pipeline
-from ..egraph.reasons import Defined, Reason
+from ..egraph.reasons import Applied, Defined, Reason
 from ..ir.bodies import all_bodies
 from ..ir.graph import Graph
 from ..ir.names import ABSENT, LEAVES
@@ -28,7 +28,7 @@ from .check import Contents, Stage, follows, next_replay, reaches
 from .repetition import Repetition, Translation
 from .replay import Gap, Replay, paired, values_of
 from .term_list import LEFT_OUT, TermList
-from .trail import StageTrail, Step, Trail
+from .trail import Named, StageTrail, Step, Trail
 
 ROUNDS = 12
 """Maximum number of times that the steps kept are repeated to find those that lack a fact."""
@@ -277,7 +277,7 @@ class _Maker:
         failed: list[int | None] = []
         at = -1
         for step in part.steps:
-            at += bool(step.roots)
+            at += not isinstance(step, Named)
             try:
                 stage.repeat(step)
             except Gap:
@@ -324,11 +324,11 @@ class _Maker:
         for at, k in enumerate(kept):
             step = full.done[k]
             if isinstance(step, Defined):
-                steps.append(Step("", False, (terms.number(step.node),), (), {}))
+                steps.append(Defined(terms.number(step.node)))
             else:
                 env = {n: coded for n, v in step.env.items() if (coded := terms.value(v)) is not LEFT_OUT}
                 roots, values = (tuple(map(terms.number, handles)) for handles in (step.roots, step.values))
-                steps.append(Step(step.rule, step.backward, roots, values, env))
+                steps.append(Applied(step.rule, step.backward, roots, values, env))
             for later in range(k, kept[at + 1] if at + 1 < len(kept) else len(full.done)):
                 steps += self._mentions(full, terms, later)
         names = {terms.known[h]: name for name, h in reversed(found.names.items()) if h in terms.known}
@@ -339,4 +339,4 @@ class _Maker:
         nodes = full.replay.egraph.nodes
         named = (h for h in full.between.get(k, ()) if nodes[h].op not in LEAVES)
         between = tuple(dict.fromkeys(map(terms.number, named)))
-        return [Step("", False, (), between, {})] if between else []
+        return [Named(between)] if between else []

@@ -132,7 +132,7 @@ class Replay:
         """Return the rules of a name and direction. Raises `Gap` if there is none."""
         found = self._by_name.get((name, backward))
         if not found:
-            raise Gap(f"there is no rule {name}{' from right to left' if backward else ''} among those that may run")
+            raise Gap(f"no admitted rule is called {name}{' and holds right to left' if backward else ''}")
         return found
 
     def names(self, name: str, backward: bool) -> frozenset[str]:

@@ -9,6 +9,7 @@ from pathlib import Path
 from ...grammar.printing.printer import print_expr
 from ...grammar.syntax import ast
 from ...system.short_text import clipped
+from ..egraph.reasons import Applied, Defined
 from ..ir.graph import DType
 from ..ir.names import OWN_DOMAIN
 from ..ir.values import BodyRef, OpRef, RestRef, TensorRef, Value
@@ -16,7 +17,7 @@ from ..operators.schemas import declared_operators
 from ..rewriting.notation import INFIX
 from ..rewriting.terms import Unprintable, attributes, literal
 from ..stage_values import Source
-from .trail import StageTrail, Step, Term, Trail
+from .trail import Named, StageTrail, Term, Trail
 
 _WIDTH = 150
 _DEPTH = 3
@@ -37,7 +38,7 @@ def _lines(trail: Trail, rules: Mapping[str, ast.Rule]) -> Iterator[str]:
             yield "from here on with the chosen nodes only"
         text = _Text(stage)
         for step in stage.steps:
-            if not step.roots:
+            if isinstance(step, Named):
                 continue
             number += 1
             yield from _step(number, step, text, rules)
@@ -45,11 +46,10 @@ def _lines(trail: Trail, rules: Mapping[str, ast.Rule]) -> Iterator[str]:
         yield "no step: it is as in the original"
 
 
-def _step(number: int, step: Step, text: _Text, rules: Mapping[str, ast.Rule]) -> Iterator[str]:
-    if not step.rule:
-        (root,) = step.roots
-        yield f"{number}. definition of {text.terms[root].op}"
-        yield f"     {clipped(text.line(root), _WIDTH)}"
+def _step(number: int, step: Applied | Defined, text: _Text, rules: Mapping[str, ast.Rule]) -> Iterator[str]:
+    if isinstance(step, Defined):
+        yield f"{number}. definition of {text.terms[step.node].op}"
+        yield f"     {clipped(text.line(step.node), _WIDTH)}"
         return
     rule = rules.get(step.rule)
     where = f"  ({Path(rule.span.file).name}:{rule.span.line})" if rule is not None else ""

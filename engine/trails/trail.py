@@ -19,7 +19,7 @@ import numpy as np
 from ...errors import UserError
 from ...system import scoped
 from ...system.short_text import clipped, plural
-from ..ir.values import Value
+from ..egraph.reasons import Applied, Defined
 from .coding import Encoder, array_from_json, array_to_json, decode_attribute, decode_value
 
 FORMAT = "rewrite-trail-1"
@@ -44,17 +44,14 @@ class Term:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
-    """The application of `rule` at `roots`, with its variables bound to `env`, which builds `values`.
+class Named:
+    """No rewrite: the numbers of terms that later steps lead through, so that a replay finds what they are equal to."""
 
-    Without a rule it is the definition of the operator of the one term in `roots`; or, with none there, it names the
-    terms in `values`, which later steps lead through. In `env`, classes are `TensorRef`s of terms."""
+    terms: tuple[int, ...]
 
-    rule: str
-    backward: bool
-    roots: tuple[int, ...]
-    values: tuple[int, ...]
-    env: Mapping[str, Value] = field(repr=False)
+
+Step = Applied | Defined | Named
+"""A step, with the numbers of terms where the reasons of an e-graph have its classes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +98,7 @@ class Trail:
     @property
     def count(self) -> int:
         """Number of applications of rules and definitions."""
-        return sum(bool(step.roots) for stage in self.stages for step in stage.steps)
+        return sum(not isinstance(step, Named) for stage in self.stages for step in stage.steps)
 
 
 # --- writing ---
@@ -146,8 +143,10 @@ def _term(term: Term, code: Encoder) -> dict[str, Any]:
 
 
 def _step(step: Step, code: Encoder) -> dict[str, Any]:
-    if not step.rule:
-        return {"define": step.roots[0]} if step.roots else {"terms": list(step.values)}
+    if isinstance(step, Defined):
+        return {"define": step.node}
+    if isinstance(step, Named):
+        return {"terms": list(step.terms)}
     found = {
         "rule": step.rule,
         "roots": list(step.roots),
@@ -217,14 +216,14 @@ def _stage(data: Any, where: str) -> StageTrail:
         at = f"{where}, step {i}"
         fields = _dict(item, at)
         if "define" in fields:
-            steps.append(Step("", False, (_number(fields["define"], count, at),), (), {}))
+            steps.append(Defined(_number(fields["define"], count, at)))
             continue
         if "terms" in fields:
-            steps.append(Step("", False, (), _numbers(fields["terms"], count, at), {}))
+            steps.append(Named(_numbers(fields["terms"], count, at)))
             continue
         bindings = _dict(fields.get("bindings", {}), at)
         steps.append(
-            Step(
+            Applied(
                 _str(fields.get("rule"), at),
                 fields.get("backward", False) is True,
                 _numbers(fields.get("roots"), count, at),

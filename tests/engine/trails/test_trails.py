@@ -15,6 +15,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from rewrite.engine.egraph.reasons import Applied
 from rewrite.engine.ir.graph import Constant
 from rewrite.engine.ir.protos import EmptyDefault, EmptyFloats, EmptyStrings
 from rewrite.engine.operators.schemas import declared_operators
@@ -80,7 +81,7 @@ def as_json(steps: trail.Trail) -> Any:
 
 def test_a_trail_leads_to_the_result_and_is_the_same_each_time() -> None:
     run, found = made()
-    names = {step.rule for stage in found.stages for step in stage.steps}
+    names = {step.rule for stage in found.stages for step in stage.steps if isinstance(step, Applied)}
     assert any("conv" in name for name in names)
     assert repeat(as_json(found), run) == found.count > 3
     again = make.trail_of(make.run(network().SerializeToString(), Options()), Options())
