@@ -25,7 +25,7 @@ from rewrite.engine.trails import check, make, text, trail
 from rewrite.engine.trails.coding import Encoder, array_to_json, decode_attribute
 from rewrite.engine.trails.replay import variables
 
-F32 = TensorProto.FLOAT
+F32, INT = TensorProto.FLOAT, TensorProto.INT64
 
 
 def model(nodes: list[Any], shape: list[Any], outputs: list[str], **constants: Any) -> onnx.ModelProto:
@@ -391,6 +391,45 @@ def test_captured_values_of_an_operator_that_has_no_body() -> None:
 def test_types_that_a_result_states_are_not_believed() -> None:
     other = one("Relu", "x", shape=(7, 7))
     assert "is f32[7, 7] in the result" in forged(one("Relu", "x"), other, {"terms": [], "steps": []})
+
+
+def test_shapes_that_a_result_states_are_not_believed() -> None:
+    """Two values would be one empty constant if the result could say that they have no elements."""
+    inputs = [helper.make_tensor_value_info(name, t, ["k"]) for name, t in (("x", F32), ("s", INT), ("t", INT))]
+
+    def reshaped(first: str, second: str, keeps: int, stated: Any = None) -> onnx.ModelProto:
+        nodes = [
+            helper.make_node("ReduceSum", ["x", "axes"], ["r"], noop_with_empty_axes=keeps),
+            helper.make_node("Reshape", ["r", first], ["y"]),
+            helper.make_node("Reshape", ["r", second], ["z"]),
+        ]
+        outputs = [helper.make_tensor_value_info(y, F32, stated) for y in "yz"]
+        axes = numpy_helper.from_array(np.array([0]), "axes")
+        graph = helper.make_graph(nodes, "tried", inputs, outputs, [axes])
+        return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+
+    stage = {"terms": [], "steps": []}
+    assert "does not follow" in forged(reshaped("s", "s", 0), reshaped("s", "t", 1, stated=[0]), stage)
+
+
+def test_terms_over_constants_are_told_apart() -> None:
+    """The digests of the two numbers begin alike, which is all of a constant that its `repr` shows."""
+    numbers, shape = (np.array([91671], np.float32), np.array([54210], np.float32)), np.array([3000])
+    assert len({repr(Constant(number)) for number in numbers}) == 1
+    given, other = (np.full(3000, number[0], np.float32) for number in numbers)
+    nodes = [
+        helper.make_node("ConstantOfShape", ["s"], ["k"], value=numpy_helper.from_array(numbers[0])),
+        helper.make_node("Add", ["x", "k"], ["y"]),
+    ]
+    filled = [
+        {"op": "ConstantOfShape", "attrs": {"value": {"array": elements(number)}}, "inputs": [0]}
+        for number in reversed(numbers)
+    ]
+    terms = [{"op": "Const", "attrs": {"digest": digest(shape)}, "elements": elements(shape)}, *filled]
+    stage = {"terms": terms, "steps": [], "evaluated": [[1, digest(other)], [2, digest(other)]]}
+    before, after = model(nodes, [3000], ["y"], s=shape), one("Add", "x", "k", shape=(3000,), k=other)
+    assert not np.array_equal(given, other)
+    assert "not the value of its term" in forged(before, after, stage)
 
 
 def digest(array: Any) -> str:
