@@ -168,9 +168,8 @@ def read(path: Path) -> Trail:
     except OSError as error:
         raise UserError(f"cannot be read: {error.strerror or error}", where=str(path)) from error
     except (ValueError, RecursionError) as error:
-        raise UserError(
-            f"{path}: this is not a trail: {error}", hint="`rewrite MODEL --trail FILE` writes one."
-        ) from error
+        hint = "`rewrite explain MODEL --trail --output FILE` writes one."
+        raise UserError(f"this is not a trail: {error}", where=str(path), hint=hint) from error
     try:
         return from_json(data)
     except Malformed as error:

@@ -84,7 +84,7 @@ def test_models_that_differ_are_refused(files: Path) -> None:
         (("verify", "model.onnx", "missing.onnx"), "no such file"),
         (("verify", "model.onnx", "model.opt.onnx", "--no-run"), "nothing to check"),
         (("verify", "model.onnx", "model.opt.onnx", "--trail", "missing.json"), "cannot be read"),
-        (("verify", "model.onnx", "model.opt.onnx", "--trail", "model.onnx"), "this is not a trail"),
+        (("verify", "model.onnx", "model.opt.onnx", "--trail", "model.onnx"), "explain MODEL --trail --output FILE"),
         (
             ("verify", "model.onnx", "model.opt.onnx", "--trail", "trail.json", "--numerics", "exact"),
             "of class reassoc",
