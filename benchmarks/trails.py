@@ -68,10 +68,14 @@ def measured(path: Path) -> str:
 
         def repeated(text: str = text, run: make.Run = run) -> int:
             with declared_operators(run.source.operators):
-                return check.check(trail.from_json(json.loads(text)), run.before, run.decoded.graph, run.rules)
+                return check.check(trail.from_json(json.loads(text)), run.before, run.after, run.rules)
 
         count, repeating = timed(repeated)
-        taken = sum(len({id(reason) for reason in part.reasons if reason is not None}) for part in run.recorded)
+        taken = sum(
+            len({id(reason) for reason in part.reasons if reason is not None})
+            for graph in run.graphs
+            for part in graph.recorded
+        )
         cells += [f"{taken}", f"{count}", f"{len(text) / 1e6:.1f}", f"{optimizing:.1f}"]
         cells += [f"{making:.1f}", f"{repeating:.1f}"]
     return f"| {' | '.join(cells)} |"

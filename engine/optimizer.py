@@ -47,8 +47,6 @@ if TYPE_CHECKING:
     from .verification.verify import Verification
 
 LOG = logging.getLogger("rewrite.engine")
-_ROUNDS = 3
-"""Maximum number of rounds over bodies that rules created."""
 _T = TypeVar("_T")
 
 
@@ -122,7 +120,7 @@ class Optimized:
 
     def trail(self, node: str | None = None) -> Trail:
         """Return the steps that lead from the model to `portable`; with `node`, a node or value of it, those that it
-        needs. The optimization of the main graph is run again in this process, with its e-graphs kept.
+        needs. The optimization is run again in this process, with its e-graphs kept.
 
         Raises `UserError` for a name that the result does not have."""
         from .trails import make
@@ -261,7 +259,7 @@ class _ModelGraphs:
         done = len(self.parts.graphs)
         first = Job.of(self.parts.graphs[0], self.options, self.costs, self.targets)
         yield first
-        for _ in range(_ROUNDS):
+        for _ in range(pipeline.BODY_ROUNDS):
             new = tuple(self.parts.graphs[done:])
             if not new:
                 return

@@ -51,6 +51,8 @@ from .stage_values import Chosen, Decoded, Encoded, Saturated, Setup, Source
 
 TARGETS = ("portable", "native")
 """The two results: a file, and a graph for our kernels."""
+BODY_ROUNDS = 3
+"""Maximum number of rounds over bodies of If, Loop and Scan that rules created."""
 Stage = tuple[str, object]
 """The name of a stage and its value."""
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from ..system.short_text import clipped
 from .cost.cost_model import CostModel
 from .egraph.egraph import EGraph
+from .extraction.decode import Naming
 from .extraction.extract import Extraction
 from .ir.graph import Graph
 from .rewriting.rule_library import RuleSet
@@ -104,11 +105,11 @@ class Chosen:
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """The graph of a target, and the classes of the values that it names."""
+    """The graph of a target, and what its names stand for."""
 
     target: str
     graph: Graph
-    classes: Mapping[str, int]
+    names: Naming
 
     __repr__ = _repr
 

@@ -65,8 +65,10 @@ def _trail(model: Path, optimized: Path, trail: Path, options: Options) -> int:
         return check.check_files(found, model, optimized, options)
     except check.Broken as broken:
         place = "at the end" if broken.step is None else f"step {broken.step + 1}"
-        stage = f" of stage {broken.stage + 1}" if len(found.stages) > 1 else ""
-        raise CheckFailed(f"the trail does not hold, {place}{stage}: {broken}") from broken
+        graph = found.graphs[broken.graph]
+        stage = f" of stage {broken.stage + 1}" if len(graph.stages) > 1 else ""
+        body = f" in the body that computes {', '.join(graph.outputs)}" if graph.body else ""
+        raise CheckFailed(f"the trail does not hold, {place}{stage}{body}: {broken}") from broken
 
 
 def _run(model: Path, optimized: Path, options: Options) -> str:

@@ -39,16 +39,18 @@ def encode(
 def add_node(
     egraph: EGraph, node: Node, at: dict[str, int], read: Container[str], *, origins: tuple[str, ...],
     made_by: str | None = None, types: tuple[ValueType, ...] | None = None, given: bool = False,
+    outer: Mapping[str, str] | None = None,
 ) -> None:  # fmt: skip
     """Add a node of a graph, and to `at` the classes of its outputs: of several, those in `read`.
 
-    Raises `IllTyped` as `EGraph.add` does, which explains `types` and `given`."""
+    `outer` has the names in `at` of what bodies capture under other names. Raises `IllTyped` as `EGraph.add` does, that
+    explains `types` and `given`, too."""
     bodies = [body for _, body in node.subgraphs()]
     captures = tuple(dict.fromkeys(c for body in bodies for c in body.captures()))
     children = [at[name] for name in node.inputs]
     found = signature(node.op)
     children += [ABSENT] * ((found.max_inputs or 0) - len(children) if found is not None else 0)
-    children += [at[name] for name in captures]
+    children += [at[(outer or {}).get(name, name)] for name in captures]
     attrs = {**node.attrs, CAPTURES: captures} if bodies else node.attrs
     count = max(1, len(node.outputs))
     handle = egraph.add(node.op, attrs, children, count, made_by=made_by, origins=origins, types=types, given=given)

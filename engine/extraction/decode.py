@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from itertools import chain, count
 
 from ..egraph.analysis import ENode
@@ -44,19 +44,28 @@ def decode(
     return decode_named(egraph, extraction, original, prefix, evaluated)[0]
 
 
+@dataclass(slots=True)
+class Naming:
+    """What the names in a decoded graph stand for: the class of each value, and for each body directly in the graph, in
+    order, the body as it was in the e-graph, with the new names of what it captures."""
+
+    classes: dict[str, int] = field(default_factory=dict)
+    bodies: list[tuple[Graph, dict[str, str]]] = field(default_factory=list)
+
+
 def decode_named(
     egraph: EGraph,
     extraction: Extraction,
     original: Graph,
     prefix: str | None = None,
     evaluated: TermValues | None = None,
-) -> tuple[Graph, dict[str, int]]:
-    """Return the graph of an extraction, as `decode` does, and the class of each value that it names."""
+) -> tuple[Graph, Naming]:
+    """Return the graph of an extraction, as `decode` does, and what its names stand for."""
     if prefix is None:
         prefix = "" if original.ir_version or not original.outputs else f"{original.outputs[0]}_"
     decoder = _Decoder(egraph, extraction, original, prefix, evaluated or TermValues())
     graph = decoder.graph()
-    return graph, {name: c for c, name in decoder.names.items()}
+    return graph, Naming({name: c for c, name in decoder.names.items()}, decoder.bodies)
 
 
 class _Decoder:
@@ -75,6 +84,7 @@ class _Decoder:
         self.names: dict[int, str] = {}
         self.captured: dict[str, int] = {}
         """Classes that bodies capture under their own names; another class is captured under a new name."""
+        self.bodies: list[tuple[Graph, dict[str, str]]] = []
         self.fixed = set(extraction.folded)
         self.values: dict[int, Constant] = {}
         stored = {c.digest: c for c in original.constants.values()}
@@ -220,12 +230,21 @@ class _Decoder:
         if node.op in self.egraph.commutative and len(children) == 2 and self._is_value(children[0]):
             children = children[::-1]  # as exporters write them, and runtimes look for them
         inputs = trimmed(self.names[self.egraph.find(d)] if d != ABSENT else "" for d in children)
-        attrs = {key: _renamed(value, renamed) for key, value in node.attrs.items() if key != CAPTURES}
+        attrs = {key: self._renamed(value, renamed) for key, value in node.attrs.items() if key != CAPTURES}
         outputs = (self.names[c],) if node.outputs == 1 else self._outputs(c, node)
         for name, type_ in zip(outputs, types, strict=False):
             if name:
                 self.types.setdefault(name, type_)
         self._add(c, node.op, attrs, inputs, outputs)
+
+    def _renamed(self, value: AttrValue, renamed: Mapping[str, str]) -> AttrValue:
+        """Rename the values that the bodies of an attribute capture."""
+        if isinstance(value, Graph):
+            self.bodies.append((value, {name: renamed[name] for name in value.captures() if name in renamed}))
+            return rename_captures(value, renamed)
+        if isinstance(value, tuple) and value and isinstance(value[0], Graph):
+            return tuple(self._renamed(g, renamed) for g in value)  # type: ignore[return-value]
+        return value
 
     def _is_value(self, c: int) -> bool:
         """Return whether an operand is a constant of the result."""
@@ -266,15 +285,6 @@ class _Decoder:
     def _defined(self, name: str) -> bool:
         """Return whether a name already stands for a value of the result."""
         return name in self.original.inputs or name in self.constants or any(name in n.outputs for n in self.nodes)
-
-
-def _renamed(value: AttrValue, renamed: Mapping[str, str]) -> AttrValue:
-    """Rename the values that the bodies of an attribute capture."""
-    if isinstance(value, Graph):
-        return rename_captures(value, renamed)
-    if isinstance(value, tuple) and value and isinstance(value[0], Graph):
-        return tuple(rename_captures(g, renamed) for g in value if isinstance(g, Graph))
-    return value
 
 
 def _may_be_unnamed(op: str, index: int) -> bool:

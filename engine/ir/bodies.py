@@ -64,6 +64,17 @@ def all_bodies(graph: Graph) -> Iterator[Graph]:
             yield from all_bodies(body)
 
 
+def is_marked(body: Graph) -> bool:
+    """Return whether a body has a number."""
+    return _MARK in body.metadata
+
+
+def new_names(body: Graph) -> dict[str, str]:
+    """Return the captured values of a marked body that were renamed since, by their names then."""
+    found: dict[str, str] = json.loads(body.metadata.get(_RENAMED, "{}"))
+    return found
+
+
 def body_number(body: Graph) -> int:
     """Return the number that `mark_bodies` gave."""
     return int(body.metadata[_MARK])
@@ -80,9 +91,9 @@ def rename_captures(body: Graph, names: Mapping[str, str]) -> Graph:
     if not changed:
         return body
     found = substitute(body, changed)
-    if _MARK not in body.metadata:
+    if not is_marked(body):
         return found
-    before: dict[str, str] = json.loads(body.metadata.get(_RENAMED, "{}"))
+    before = new_names(body)
     after = {first: changed.get(name, name) for first, name in before.items()}
     after |= {old: new for old, new in changed.items() if old not in before.values()}
     return replace(found, metadata={**found.metadata, _RENAMED: json.dumps(after, sort_keys=True)})
@@ -128,7 +139,7 @@ class Numbering:
         return map_bodies(graph, self._marked)
 
     def _marked(self, body: Graph) -> Graph:
-        if _MARK in body.metadata:
+        if is_marked(body):
             return body
         number = next((n for n, made in self._made if made == body), None)
         if number is None:
@@ -142,8 +153,8 @@ def replace_bodies(graph: Graph, result: Callable[[int], Graph]) -> Graph:
     """Replace every marked body, at any depth, by the result for its number, without marks."""
 
     def change(body: Graph) -> Graph:
-        found = result(body_number(body)) if _MARK in body.metadata else body
-        found = rename_captures(unmarked(found), json.loads(body.metadata.get(_RENAMED, "{}")))
+        found = result(body_number(body)) if is_marked(body) else body
+        found = rename_captures(unmarked(found), new_names(body))
         return replace_bodies(replace(found, metadata=unmarked(body).metadata), result)
 
     return map_bodies(graph, change)

@@ -66,7 +66,7 @@ def explore(model: Any, options: Options, target: str) -> Explored:
             assert graph is not None
             costs = pipeline.cost_models(graph, options)
             setup = pipeline.prepare(source.library, graph.opset, options, costs)
-            return Explored(source, chosen, setup.costs[target], value.graph, value.classes, setup.rules.declared)
+            return Explored(source, chosen, setup.costs[target], value.graph, value.names.classes, setup.rules.declared)
     raise AssertionError("the pipeline decodes every target")
 
 

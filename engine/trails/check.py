@@ -10,13 +10,12 @@ import numpy as np
 
 from ...errors import UserError
 from .. import pipeline
-from ..egraph import encode as encoding
 from ..egraph.analysis import agree
 from ..egraph.reasons import Applied, Defined
 from ..extraction.extract import Extraction
 from ..extraction.priced_egraph import dependencies, post_order
 from ..extraction.restrict import restricted_egraph
-from ..ir.bodies import all_bodies
+from ..ir.bodies import mark_bodies
 from ..ir.constants import summarize
 from ..ir.graph import AttrValue, Constant, Graph, TensorType, content_text
 from ..ir.names import ABSENT
@@ -25,9 +24,10 @@ from ..operators.folding import evaluate
 from ..operators.schemas import declared_operators
 from ..options import NUMERICS, Options
 from ..rewriting.rule_library import RuleSet, load_rules
+from .bodies import Bodies, Occurrence, Result, occurrences, with_inner
 from .coding import BodyDigest, body_digest
 from .replay import MEANINGLESS, Gap, Replay, Tables
-from .trail import Named, StageTrail, Step, Term, Trail
+from .trail import GraphTrail, Named, StageTrail, Step, Term, Trail, graph_count
 
 ROUNDING = 1e-5
 """Largest allowed difference, relative to the largest element, between a constant of the result and the term that it
@@ -39,11 +39,12 @@ _NO_AXES = "noop_with_empty_axes"
 class Broken(Exception):
     """A trail that does not lead from the model to the result.
 
-    `stage` and `step` are the place of the first step that does not hold; `step` is None where all of a stage's steps
-    hold and its end does not follow."""
+    `graph`, `stage` and `step` are the place of the first step that does not hold; `step` is None where all of a
+    stage's steps hold and its end does not follow."""
 
-    def __init__(self, message: str, stage: int, step: int | None) -> None:
+    def __init__(self, message: str, stage: int, step: int | None, graph: int = 0) -> None:
         super().__init__(message)
+        self.graph = graph
         self.stage = stage
         self.step = step
 
@@ -104,10 +105,16 @@ class Stage:
         """Return a body of the model, or one that a step built. Raises `Gap`."""
         if isinstance(digest, Graph):
             return digest
-        self.contents.bodies |= {body_digest(body): body for body in self.replay.context.bodies.values()}
+        self.collect()
         if digest not in self.contents.bodies:
             raise Gap("a body is neither the model's nor built by a step")
         return self.contents.bodies[digest]
+
+    def collect(self) -> None:
+        """Add the bodies that steps built to those known."""
+        for body in self.replay.context.bodies.values():
+            self.contents.bodies[body_digest(body)] = body
+            with_inner(self.contents.bodies, body)
 
     def value(self, value: Value) -> Value:
         """Return the value of a variable, with classes for terms. Raises `Gap`."""
@@ -136,8 +143,9 @@ class Stage:
             case Applied():
                 find = self.replay.egraph.find
                 env = {name: self.value(value) for name, value in step.env.items()}
-                roots, values = (tuple(find(self.term(n)) for n in numbers) for numbers in (step.roots, step.values))
-                self.replay.apply(Applied(step.rule, step.backward, roots, values, env))
+                roots = tuple(find(self.term(n)) for n in step.roots)
+                repeated = Applied(step.rule, step.backward, roots, (), env)
+                self.replay.apply(repeated, lambda: [self.term(n) for n in step.values])
 
     def evaluate(self, number: int) -> Constant:
         """Return the value of a term over constants. Raises `Gap`."""
@@ -177,18 +185,19 @@ class Stage:
 
 @dataclass(slots=True)
 class Contents:
-    """Contents of the constants of the model, and of the result, by digest, and the bodies of the model."""
+    """Contents of the constants of a graph, and of its result, by digest, and the bodies that are known."""
 
     constants: dict[str, Constant]
     results: dict[str, Constant]
-    bodies: dict[BodyDigest, Graph]
+    bodies: Bodies
     evaluated: dict[Any, Any] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, before: Graph, after: Graph) -> Contents:
+    def of(cls, before: Graph, after: Graph, bodies: Bodies) -> Contents:
         """Collect the constants of both graphs and the bodies of the first."""
         given, made = ({c.digest: c for c in graph.constants.values()} for graph in (before, after))
-        return cls(given, made, {body_digest(body): body for body in all_bodies(before)})
+        with_inner(bodies, before)
+        return cls(given, made, bodies)
 
     def elements(self, term: Term) -> Any:
         """Return the elements of a constant. Raises `Gap`."""
@@ -203,37 +212,51 @@ class Contents:
 def check(trail: Trail, before: Graph, after: Graph, rules: RuleSet) -> int:
     """Repeat the steps of a trail on graph `before` and return their number. Raises `Broken` unless they hold and end
     at graph `after`."""
-    contents = Contents.of(before, after)
-    count = 0
-    for number, (stage, last) in enumerate(stages(trail, before, rules, contents)):
+    bodies: Bodies = {}
+    used: set[int] = set()
+    pending = [Occurrence(0, mark_bodies(before), after, {})]
+    while pending:
+        here = pending.pop()
+        pending += _check_graph(trail, here, rules, bodies)
+        used.add(here.number)
+    return sum(graph_count(trail.graphs[number]) for number in used)
+
+
+def _check_graph(trail: Trail, here: Occurrence, rules: RuleSet, bodies: Bodies) -> list[Occurrence]:
+    """Repeat the steps of a graph, and return the bodies of its result, which have to follow, too. Raises `Broken`."""
+    part, contents = trail.graphs[here.number], Contents.of(here.start, here.end, bodies)
+    found: list[Occurrence] = []
+    for number, (stage, last) in enumerate(stages(part, here, rules, contents)):
         for at, step in enumerate(stage.trail.steps):
             try:
                 stage.repeat(step)
             except Gap as gap:
-                raise Broken(str(gap), number, at) from gap
-            count += not isinstance(step, Named)
+                raise Broken(str(gap), number, at, here.number) from gap
+        stage.collect()
         try:
             if last:
-                reaches(stage, before, after, exact=trail.settings.get("numerics") == "exact")
+                standing, found = occurrences(trail, part, here, bodies)
+                result = Result(here.end, standing, here.captured, is_body=bool(part.body))
+                reaches(stage, here.start, result, exact=trail.settings.get("numerics") == "exact")
             else:
                 follows(stage)
         except Gap as gap:
-            raise Broken(str(gap), number, None) from gap
-    return count
+            raise Broken(str(gap), number, None, here.number) from gap
+    return found
 
 
-def stages(trail: Trail, before: Graph, rules: RuleSet, contents: Contents) -> Iterator[tuple[Stage, bool]]:
-    """Yield the stages of a trail, each ready for its steps, and whether it is the last one."""
-    replay, _ = Replay.of(rules, before)
-    for number, part in enumerate(trail.stages):
-        stage = Stage(part, replay, contents)
-        last = number == len(trail.stages) - 1
+def stages(part: GraphTrail, here: Occurrence, rules: RuleSet, contents: Contents) -> Iterator[tuple[Stage, bool]]:
+    """Yield the stages of a graph, each ready for its steps, and whether it is the last one."""
+    replay, _ = Replay.of(rules, here.start)
+    for number, each in enumerate(part.stages):
+        stage = Stage(each, replay, contents)
+        last = number == len(part.stages) - 1
         yield stage, last
         if not last:
             try:
                 replay = next_replay(stage)
             except Gap as gap:
-                raise Broken(str(gap), number, None) from gap
+                raise Broken(str(gap), number, None, here.number) from gap
 
 
 def follows(stage: Stage) -> None:
@@ -284,12 +307,14 @@ def _check_closed(egraph: Tables, choice: Mapping[int, int]) -> None:
                     stack.append(child)
 
 
-def reaches(stage: Stage, before: Graph, after: Graph, *, exact: bool) -> tuple[list[tuple[int, int]], dict[str, int]]:
-    """Check that the outputs of the result are equal to those of the model; return the pairs of their nodes, and the
-    node of each value of the result.
+def reaches(
+    stage: Stage, before: Graph, result: Result, *, exact: bool
+) -> tuple[list[tuple[int, int]], dict[str, int]]:
+    """Check that the outputs of the result are equal to those of graph `before`; return the pairs of their nodes, and
+    the node of each value of the result.
 
     Raises `Gap`."""
-    egraph = stage.replay.egraph
+    egraph, after = stage.replay.egraph, result.graph
     for number, digest in stage.trail.evaluated:
         if digest not in stage.contents.results:
             raise Gap(f"the result has no constant {digest}")
@@ -302,27 +327,31 @@ def reaches(stage: Stage, before: Graph, after: Graph, *, exact: bool) -> tuple[
             raise Gap(f"a constant of the result is not the value of its term: {_names(after, digest)}")
         egraph.union(stage.term(number), egraph.add_constant(summarize(wanted)))
     egraph.close()
-    _check_interface(before, after)
+    _check_interface(before, after, is_body=result.is_body)
     roots, given = dict(egraph.roots), len(egraph.nodes)
-    ends = encoding.encode(replace(after, types={}), egraph)  # what a file states of types may be wrong
+    ends = result.encode(egraph, before)
     egraph.roots = roots
     egraph.close()
     _merge_spellings(egraph)
     _pair_random(egraph, given)
-    for name in before.outputs:
-        if name not in roots or egraph.find(ends[name]) != egraph.find(roots[name]):
+    for name, end in zip(before.outputs, after.outputs, strict=True):
+        if name not in roots or end not in ends or egraph.find(ends[end]) != egraph.find(roots[name]):
             raise Gap(f"output {name!r} of the result does not follow from the steps")
     _check_constants(egraph, stage.contents)
-    return [(root, ends[name]) for name, root in roots.items()], ends
+    return [(roots[name], ends[end]) for name, end in zip(before.outputs, after.outputs, strict=True)], ends
 
 
-def _check_interface(before: Graph, after: Graph) -> None:
-    """Check that the result has the model's inputs and outputs, of types that do not contradict. Raises `Gap`."""
-    if [*after.outputs] != [*before.outputs] or [*after.inputs] != [*before.inputs]:
+def _check_interface(before: Graph, after: Graph, *, is_body: bool) -> None:
+    """Check that the result has the inputs and outputs of graph `before`, of types that do not contradict; only those
+    of bodies may have other names. Raises `Gap`."""
+    ports = [(*graph.inputs, "", *graph.outputs) for graph in (before, after)]
+    if len(before.inputs) != len(after.inputs) or len(before.outputs) != len(after.outputs):
         raise Gap("the result has other inputs or outputs than the model")
-    for name in (*before.inputs, *before.outputs):
-        types = [graph.types.get(name, TensorType()) for graph in (before, after)]
-        if not agree((types[0],), (types[1],), loose=True):
+    for name, other in zip(*ports, strict=True):
+        if name != other and not is_body:
+            raise Gap("the result has other inputs or outputs than the model")
+        types = [graph.types.get(v, TensorType()) for graph, v in ((before, name), (after, other))]
+        if name and not agree((types[0],), (types[1],), loose=True):
             raise Gap(f"{name!r} is {types[1]} in the result, {types[0]} in the model")
 
 
@@ -411,11 +440,6 @@ def check_files(trail: Trail, before: Any, after: Any, options: Options) -> int:
     library = load_rules(options.rules, std=options.std_rules)
     source = pipeline.read(before, options, library)
     result = pipeline.read(after, options, library)
-    if any(True for _ in all_bodies(result.graph)):
-        raise UserError(
-            "the result has control flow, whose bodies were optimized for themselves",
-            hint="Trails cover main graphs only; `rewrite verify` without --trail runs the models.",
-        )
     setup = pipeline.prepare(library, source.graph.opset, replace(options, numerics=numerics), ())
     with declared_operators(source.operators):
         return check(trail, source.graph, result.graph, setup.rules)

@@ -27,6 +27,7 @@ from ..rewriting.evaluate import Evaluator
 from ..rewriting.matching.attribute_matching import LITERAL_TOLERANCE
 from ..rewriting.notation import as_call, count_of, is_literal, starred
 from ..rewriting.rule_context import Bindings
+from .coding import body_digest
 
 STEPS = 100_000
 """Maximum number of comparisons of one instance."""
@@ -283,7 +284,7 @@ class Instances:
         name = pattern.id if isinstance(pattern, ast.Name) else None
         if isinstance(value, Graph):
             bound = env.get(name or "")
-            return isinstance(bound, BodyRef) and bound.graph is value
+            return isinstance(bound, BodyRef) and body_digest(bound.graph) == body_digest(value)
         if isinstance(value, Constant):
             bound = env.get(name or "")
             handle = self.context.egraph.add_constant(value)

@@ -10,25 +10,28 @@ are added, until all hold.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from ...errors import RewriteError, UserError
 from .. import pipeline
 from ..egraph.reasons import Applied, Defined, Reason
-from ..ir.bodies import all_bodies
+from ..ir.bodies import Numbering, body_number, is_marked, mark_bodies, new_names, replace_bodies
 from ..ir.graph import Graph
 from ..ir.names import ABSENT, LEAVES
 from ..operators.schemas import declared_operators
 from ..options import Options
-from ..rewriting.rule_library import RuleSet
-from ..stage_values import Chosen, Decoded, Source
+from ..rewriting.rule_library import RuleSet, load_rules
+from ..saturation.saturate import Limits
+from ..stage_values import Chosen, Decoded, Setup, Source
+from .bodies import Bodies, Result, direct_bodies
 from .check import Contents, Stage, follows, next_replay, reaches
+from .coding import body_digest
 from .repetition import Repetition, Translation
 from .replay import Gap, Replay, paired, values_of
 from .term_list import LEFT_OUT, TermList
-from .trail import Named, StageTrail, Step, Trail
+from .trail import GraphTrail, Inner, Named, StageTrail, Step, Trail
 
 ROUNDS = 12
 """Maximum number of times that the steps kept are repeated to find those that lack a fact."""
@@ -48,39 +51,59 @@ class Recorded:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
-    """One optimization: the model as read, the result of a target, the rules, and what each e-graph recorded."""
+class GraphRun:
+    """The optimization of one graph, a main graph or a body: the graph, its result, and what each e-graph recorded.
 
-    source: Source
-    before: Graph
+    `marked` is the graph of the result with its bodies numbered."""
+
+    start: Graph
     decoded: Decoded
-    rules: RuleSet
+    marked: Graph
     recorded: Sequence[Recorded]
 
 
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One optimization: the model as read, as it goes into the pipeline, and its result, the rules, and the run of each
+    graph, of which the first is the main one."""
+
+    source: Source
+    before: Graph
+    after: Graph
+    rules: RuleSet
+    graphs: Sequence[GraphRun]
+
+
 def run(model: Any, options: Options, target: str = "portable") -> Run:
-    """Optimize a model's main graph in this process and return what was recorded on the way to a target."""
-    source: Source | None = None
-    before: Graph | None = None
+    """Optimize a model in this process and return what was recorded on the way to a target."""
+    source = pipeline.read(model, options, load_rules(options.rules, std=options.std_rules))
+    promoted = pipeline.promote(source, options) if target == "native" else None
+    before = source.graph if promoted is None else promoted
+    setup = pipeline.prepare(source.library, before.opset, options, pipeline.cost_models(before, options))
+    limits = Limits(options.time_limit, options.node_limit)
+    parts = Numbering(mark_bodies(before))
+    graphs: list[GraphRun] = []
+    with declared_operators(source.operators):
+        for _ in range(1 + pipeline.BODY_ROUNDS):
+            for start in parts.graphs[len(graphs) :]:
+                graphs.append(_run_graph(start, setup, limits, target, parts))
+    if len(parts.graphs) > len(graphs):
+        raise NoTrail("rules made bodies again and again")
+    after = replace_bodies(graphs[0].marked, lambda number: graphs[number + 1].marked)
+    return Run(source, before, after, setup.rules, graphs)
+
+
+def _run_graph(start: Graph, setup: Setup, limits: Limits, target: str, parts: Numbering) -> GraphRun:
+    """Optimize one graph, and number the bodies in its result."""
     recorded: list[Recorded] = []
-    for _, value in pipeline.stages(model, options):
-        match value:
-            case Source():
-                source, before = value, value.graph
-            case Graph():
-                before = value if target == "native" else before
-            case Chosen() if value.target == target:
-                egraph = value.egraph
-                if recorded and recorded[0].chosen.egraph is egraph:
-                    recorded.clear()  # extracted again, with other operators admitted
-                recorded = [*recorded[:1], Recorded(value, list(egraph.unions), list(egraph.reasons))]
-            case Decoded() if value.target == target:
-                assert source is not None
-                assert before is not None
-                costs = pipeline.cost_models(before, options)
-                setup = pipeline.prepare(source.library, before.opset, options, costs)
-                return Run(source, before, value, setup.rules, recorded)
-    raise AssertionError("the pipeline decodes every target")
+    for _, value in pipeline.optimize_graph(start, setup, lambda: limits, targets=(target,)):
+        if isinstance(value, Chosen):
+            egraph = value.egraph
+            if recorded and recorded[0].chosen.egraph is egraph:
+                recorded.clear()  # extracted again, with other operators admitted
+            recorded = [*recorded[:1], Recorded(value, list(egraph.unions), list(egraph.reasons))]
+    decoded = pipeline.decode(recorded[-1].chosen, start)
+    return GraphRun(start, decoded, parts.mark(decoded.graph), recorded)
 
 
 def trail_of(found: Run, options: Options, goal: str | None = None) -> Trail:
@@ -88,7 +111,53 @@ def trail_of(found: Run, options: Options, goal: str | None = None) -> Trail:
 
     Raises `NoTrail` if what was recorded does not suffice."""
     with declared_operators(found.source.operators):
-        return _Maker(found, options, goal).trail()
+        bodies: Bodies = {}
+        starts = _starts(found)
+        places = {number: at for at, number in enumerate(starts)}
+        asked = None if goal is None else _graph_with(found, goal)
+        graphs: list[GraphTrail] = []
+        for number, part in ((number, found.graphs[number]) for number in starts):
+            stages: Sequence[StageTrail] = [StageTrail([], [])]
+            if asked in (None, number):
+                stages = _Maker(found, part, options, goal, bodies).stages()
+            outputs = part.start.outputs if number else ()
+            graphs.append(GraphTrail(stages, _inner(part, places), *starts[number], outputs))
+        return Trail(found.before.name, settings(options), graphs)
+
+
+def _starts(found: Run) -> dict[int, tuple[str, Mapping[str, str]]]:
+    """Return for each graph that the result has, by number, the digest of the body that it starts as, with new names of
+    what that captures.
+
+    A body that rules made is known by where it first stands."""
+    starts: dict[int, tuple[str, Mapping[str, str]]] = {0: ("", {})}
+    pending = [0]
+    while pending:
+        for (body, renamed), marked in _bodies(found.graphs[pending.pop(0)]):
+            number = body_number(marked) + 1
+            if number not in starts:
+                own = is_marked(body)
+                starts[number] = (body_digest(found.graphs[number].start if own else body), {} if own else renamed)
+                pending.append(number)
+    return starts
+
+
+def _inner(part: GraphRun, places: Mapping[int, int]) -> list[Inner]:
+    """Return the entries of the bodies in a result; `places` has the position of each graph in the trail."""
+    return [
+        Inner(places[body_number(marked) + 1], body_digest(body), renamed, new_names(marked) if is_marked(body) else {})
+        for (body, renamed), marked in _bodies(part)
+    ]
+
+
+def _bodies(part: GraphRun) -> Iterator[tuple[tuple[Graph, Mapping[str, str]], Graph]]:
+    return zip(part.decoded.names.bodies, direct_bodies(part.marked), strict=True)
+
+
+def _graph_with(found: Run, name: str) -> int:
+    """Return the number of the graph whose result has a node or value of a name; 0 if none has."""
+    numbered = ((i, node) for i in _starts(found) for node in found.graphs[i].decoded.graph.nodes)
+    return next((i for i, node in numbered if name in (node.name, *node.outputs)), 0)
 
 
 def settings(options: Options) -> dict[str, Any]:
@@ -104,25 +173,33 @@ def settings(options: Options) -> dict[str, Any]:
 @dataclass(slots=True)
 class _Repeated:
     """A full repetition, the stage of the trail without its steps, the equalities that its end needs, and the nodes of
-    values of the model and of the result by name."""
+    values of the model (`given`, in the first stage) and of the result by name."""
 
     full: Repetition
     part: StageTrail
     goals: list[tuple[int, int]]
     names: dict[str, int]
+    given: dict[str, int]
 
 
 class _Maker:
-    """State of the making of one trail."""
+    """State of the making of the trail of one graph."""
 
-    def __init__(self, found: Run, options: Options, goal: str | None) -> None:
+    def __init__(self, run: Run, found: GraphRun, options: Options, goal: str | None, bodies: Bodies) -> None:
+        self.rules = run.rules
         self.found = found
         self.options = options
         self.goal = goal
-        self.contents = Contents.of(found.before, found.decoded.graph)
+        self.contents = Contents.of(found.start, found.decoded.graph, bodies)
+        standing = [
+            (body, {name: renamed.get(name, name) for name in body.captures()})
+            for body, renamed in found.decoded.names.bodies
+        ]
+        captured = {name: (name,) for name in found.start.captures()}
+        self.result = Result(found.decoded.graph, standing, captured)
 
-    def trail(self) -> Trail:
-        """Return the trail; a whole one is checked."""
+    def stages(self) -> list[StageTrail]:
+        """Return the stages; those of a whole trail are checked."""
         repeated = list(self._repeated())
         if self.goal is not None:
             self._restrict_goals(repeated, self.goal)
@@ -133,17 +210,17 @@ class _Maker:
                 parts.append(self._with_facts(found, needed, parts, last=last))
             else:
                 parts.append(self._with_steps(found, sorted(needed)))
-        return Trail(self.found.before.name, settings(self.options), parts)
+        return parts
 
     def _repeated(self) -> Iterator[_Repeated]:
         """Repeat all that each e-graph recorded, and yield it with its end."""
-        replay, names = Replay.of(self.found.rules, self.found.before)
+        replay, names = Replay.of(self.rules, self.found.start)
         for number, recorded in enumerate(self.found.recorded):
             last = number == len(self.found.recorded) - 1
             full = Repetition(replay, Translation(recorded.chosen.egraph, replay), len(replay.egraph.nodes))
             full.repeat(recorded.unions, recorded.reasons)
             part, goals, ends = self._ends(full, recorded, last=last)
-            yield _Repeated(full, part, goals, {name: h for name, h in {**names, **ends}.items() if name})
+            yield _Repeated(full, part, goals, {name: h for name, h in {**names, **ends}.items() if name}, names)
             if not last:
                 replay, names = next_replay(Stage(part, replay, self.contents)), {}
 
@@ -155,6 +232,8 @@ class _Maker:
         for at in reversed(range(len(repeated))):
             full = repeated[at].full
             pairs = [(start, h) for h in handles if (start := full.start(h)) is not None]
+            own = [repeated[at].given[value] for value in values if value in repeated[at].given]
+            pairs += [(start, h) for start in own for h in handles if full.equal(start, h)]
             repeated[at].goals = [*pairs, *read]
             read = []
             if at:
@@ -181,7 +260,7 @@ class _Maker:
         model does not have, those that are computed from it.
 
         Raises `UserError` if the result has no such node or value."""
-        graph, given = self.found.decoded.graph, {v for node in self.found.before.nodes for v in node.outputs}
+        graph, given = self.found.decoded.graph, {v for node in self.found.start.nodes for v in node.outputs}
         values = [v for node in graph.nodes if name in (node.name, *node.outputs) for v in node.outputs if v]
         if not values:
             known = [v for node in graph.nodes for v in (node.name, *node.outputs) if v]
@@ -216,7 +295,7 @@ class _Maker:
         evaluated = []
         if last:
             for name, constant in decoded.graph.constants.items():
-                c = decoded.classes.get(name)
+                c = decoded.names.classes.get(name)
                 if c is not None and c in composed and egraph.nodes[choice[c]].op != "Const":
                     evaluated.append((composed[c], constant.digest))
         part = StageTrail(
@@ -231,10 +310,11 @@ class _Maker:
         tables = full.replay.egraph
         tables.take()
         ends: dict[str, int] = {}
+        stage.collect()
         try:
             if last:
                 exact = self.options.numerics == "exact"
-                goals, ends = reaches(stage, self.found.before, decoded.graph, exact=exact)
+                goals, ends = reaches(stage, self.found.start, self.result, exact=exact)
             else:
                 follows(stage)
                 goals = [(root, stage.term(part.roots[name])) for name, root in tables.roots.items()]
@@ -243,8 +323,7 @@ class _Maker:
         except Gap as gap:
             count = len(full.gaps)
             more = f"; {count} steps could not be repeated, the first since {full.gaps[0]}" if count else ""
-            hint = "Trails cover main graphs only." if any(True for _ in all_bodies(decoded.graph)) else ""
-            raise NoTrail(f"{gap}{more}", hint=hint) from gap
+            raise NoTrail(f"{gap}{more}") from gap
         return part, [*goals, *tables.take()], ends
 
     def _with_facts(
@@ -266,7 +345,7 @@ class _Maker:
         """Repeat the steps of a stage after those of earlier ones; return the positions of those that do not hold.
 
         None stands for the end; the answer None means that all hold."""
-        replay, _ = Replay.of(self.found.rules, self.found.before)
+        replay, _ = Replay.of(self.rules, self.found.start)
         for earlier in before:
             stage = Stage(earlier, replay, self.contents)
             for step in earlier.steps:
@@ -286,7 +365,7 @@ class _Maker:
             try:
                 if last:
                     exact = self.options.numerics == "exact"
-                    reaches(stage, self.found.before, self.found.decoded.graph, exact=exact)
+                    reaches(stage, self.found.start, self.result, exact=exact)
                 else:
                     follows(stage)
                     next_replay(stage)

@@ -137,6 +137,10 @@ class Repetition:
         forest.needed(goals, premises)
         return needed
 
+    def equal(self, a: int, b: int) -> bool:
+        """Return whether two nodes are in one class."""
+        return self.replay.egraph.find(a) == self.replay.egraph.find(b)
+
     def start(self, handle: int) -> int | None:
         """Return the node that a class had at the start; None if it had none."""
         members = self.replay.egraph.members(handle)

@@ -32,6 +32,7 @@ from ..rewriting.notation import count_of
 from ..rewriting.rule_context import Bindings
 from ..rewriting.rule_library import RuleSet
 from ..saturation.saturate import built, equalities, prove
+from .coding import BodyDigest, body_digest
 from .instances import Equalities, Instances, NotAnInstance
 
 MEANINGLESS = (
@@ -47,13 +48,14 @@ class Gap(Exception):
 
 class Tables(EGraph):
     """E-graph without an egglog side. `looked_up` are operands with which nodes were asked for, each with the one that
-    the node has: equal ones, as far as is known by then."""
+    the node has: equal ones, as far as is known by then. Equal bodies are one graph here."""
 
-    __slots__ = ("looked_up",)
+    __slots__ = ("_bodies", "looked_up")
 
     def __init__(self, commutative: Iterable[str]) -> None:
         super().__init__(commutative=frozenset(commutative))
         self.looked_up: list[tuple[int, int]] = []
+        self._bodies: dict[BodyDigest, Graph] = {}
 
     def add(self, op: str, attrs: Mapping[str, AttrValue], children: Iterable[int], *args: Any, **options: Any) -> int:
         """Return the class of a node, as `EGraph.add` does. Absent operands at the end of an operator without a schema
@@ -61,9 +63,16 @@ class Tables(EGraph):
         wanted = tuple(children)
         while wanted and wanted[-1] == ABSENT and op.startswith(f"{OWN_DOMAIN}."):
             wanted = wanted[:-1]
+        if CAPTURES in attrs:
+            attrs = {name: self._shared(value) for name, value in attrs.items()}
         handle = super().add(op, attrs, wanted, *args, **options)
         self.looked_up += paired(self, wanted, self.nodes[handle].children)
         return handle
+
+    def _shared(self, value: AttrValue) -> AttrValue:
+        if isinstance(value, tuple) and value and isinstance(value[0], Graph):
+            return tuple(map(self._shared, value))  # type: ignore[return-value]
+        return self._bodies.setdefault(body_digest(value), value) if isinstance(value, Graph) else value
 
     def take(self) -> Equalities:
         """Return what was looked up since the last call."""
@@ -141,19 +150,20 @@ class Replay:
             self._names[name, backward] = frozenset(v for rule in self.rule(name, backward) for v in variables(rule))
         return self._names[name, backward]
 
-    def apply(self, step: Applied) -> Equalities:
+    def apply(self, step: Applied, values: Callable[[], Sequence[int]] | None = None) -> Equalities:
         """Repeat a step, merge what it equates, and return the equalities that its left side rests on.
 
-        Raises `Gap` if the step does not hold."""
+        `values` returns the classes that the step builds, in place of those in it, once it has built bodies that they
+        have. Raises `Gap` if the step does not hold."""
         last = Gap("")
         for rule in self.rule(step.rule, step.backward):
             try:
-                return self._apply(rule, step)
+                return self._apply(rule, step, values or (lambda: step.values))
             except Gap as gap:
                 last = gap
         raise last
 
-    def _apply(self, rule: CompiledRule, step: Applied) -> Equalities:
+    def _apply(self, rule: CompiledRule, step: Applied, said: Callable[[], Sequence[int]]) -> Equalities:
         context = self.context.for_rule(rule.rule, rule.name, rule.indices).for_match(())
         env: Bindings = dict(step.env)
         sorts = variables(rule)
@@ -182,7 +192,7 @@ class Replay:
         self.egraph.close()
         find = self.egraph.find
         at = [find(root) for root, _ in pairs]
-        if at != list(map(find, step.roots)) or list(map(find, values)) != list(map(find, step.values)):
+        if at != list(map(find, step.roots)) or list(map(find, values)) != list(map(find, said())):
             raise Gap(f"{rule.name} builds another value than the step says")
         for root, value in zip(at, values, strict=True):
             self.egraph.union(root, value, rule.name, step)

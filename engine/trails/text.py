@@ -17,7 +17,7 @@ from ..operators.schemas import declared_operators
 from ..rewriting.notation import INFIX
 from ..rewriting.terms import Unprintable, attributes, literal
 from ..stage_values import Source
-from .trail import Named, StageTrail, Term, Trail
+from .trail import Named, StageTrail, Term, Trail, graph_count
 
 _WIDTH = 150
 _DEPTH = 3
@@ -33,15 +33,18 @@ def lines(trail: Trail, source: Source) -> Iterator[str]:
 
 def _lines(trail: Trail, rules: Mapping[str, ast.Rule]) -> Iterator[str]:
     number = 0
-    for at, stage in enumerate(trail.stages):
-        if at:
-            yield "from here on with the chosen nodes only"
-        text = _Text(stage)
-        for step in stage.steps:
-            if isinstance(step, Named):
-                continue
-            number += 1
-            yield from _step(number, step, text, rules)
+    for graph in trail.graphs:
+        if graph.body and graph_count(graph):
+            yield f"in the body that computes {clipped(', '.join(graph.outputs), _WIDTH)}"
+        for at, stage in enumerate(graph.stages):
+            if at and any(not isinstance(step, Named) for step in stage.steps):
+                yield "from here on with the chosen nodes only"
+            text = _Text(stage)
+            for step in stage.steps:
+                if isinstance(step, Named):
+                    continue
+                number += 1
+                yield from _step(number, step, text, rules)
     if not number:
         yield "no step: it is as in the original"
 

@@ -1,8 +1,9 @@
 """Trails: the steps from a model to its result, as values and as JSON.
 
-A trail is a list of stages, one for each e-graph that the result went through. A stage has terms, each an operator over
-earlier terms, and steps, each the application of a rule to some of them. All numbers are positions in the list of
-terms. Trail files are untrusted: every number is checked, and nothing in a file is run.
+A trail has a list of stages for the main graph and for each body that was optimized for itself, one stage for each
+e-graph that the result went through. A stage has terms, each an operator over earlier terms, and steps, each the
+application of a rule to some of them. All numbers are positions in the list of terms. Trail files are untrusted: every
+number is checked, and nothing in a file is run.
 """
 
 from __future__ import annotations
@@ -72,14 +73,41 @@ class StageTrail:
 
 
 @dataclass(frozen=True, slots=True)
+class Inner:
+    """A body of If, Loop or Scan in a result: the graph with number `graph` in the trail leads to it.
+
+    `body` is the digest of the body in the e-graph, from which the steps of that graph start; `captures` has the names
+    in the result of what it captures under other names, `names` of what the start of that graph does."""
+
+    graph: int
+    body: str
+    captures: Mapping[str, str] = field(default_factory=dict)
+    names: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class GraphTrail:
+    """The part of a trail for one graph, and the bodies in its result, in order.
+
+    A body starts as the one with digest `body`, with captured values renamed as `names` says; it is the model's, or a
+    step built it. `body` of the main graph is empty. `outputs` are the body's, for the text."""
+
+    stages: Sequence[StageTrail]
+    inner: Sequence[Inner] = ()
+    body: str = ""
+    names: Mapping[str, str] = field(default_factory=dict)
+    outputs: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Trail:
-    """The steps from a model to its result, and the rules that may stand in them.
+    """The steps from a model to its result, and the rules that may stand in them; the first graph is the main one.
 
     `settings` are the options of the optimization that decide which rules run."""
 
     model: str
     settings: Mapping[str, Any]
-    stages: Sequence[StageTrail]
+    graphs: Sequence[GraphTrail]
 
     def save(self, path: str | PathLike[str]) -> None:
         """Write the trail to a file, from which `read` makes it again. Raises `OSError`."""
@@ -91,14 +119,18 @@ class Trail:
         file.write(json.dumps(to_json(self), separators=(",", ":")).encode() + b"\n")
 
     def __repr__(self) -> str:
-        return (
-            f"<Trail of {clipped(self.model, 40)}: {plural(self.count, 'step')} in {plural(len(self.stages), 'stage')}>"
-        )
+        stages = sum(len(graph.stages) for graph in self.graphs)
+        return f"<Trail of {clipped(self.model, 40)}: {plural(self.count, 'step')} in {plural(stages, 'stage')}>"
 
     @property
     def count(self) -> int:
         """Number of applications of rules and definitions."""
-        return sum(not isinstance(step, Named) for stage in self.stages for step in stage.steps)
+        return sum(graph_count(graph) for graph in self.graphs)
+
+
+def graph_count(graph: GraphTrail) -> int:
+    """Return the number of applications of rules and definitions for one graph."""
+    return sum(not isinstance(step, Named) for stage in graph.stages for step in stage.steps)
 
 
 # --- writing ---
@@ -119,11 +151,18 @@ def to_json(trail: Trail) -> dict[str, Any]:
             "roots": dict(part.roots),
         }
 
+    def graph(part: GraphTrail) -> dict[str, Any]:
+        start = {"body": part.body, "names": dict(part.names), "outputs": list(part.outputs)} if part.body else {}
+        return {**start, "stages": [stage(each) for each in part.stages], "inner": [inner(each) for each in part.inner]}
+
+    def inner(body: Inner) -> dict[str, Any]:
+        return {"graph": body.graph, "body": body.body, "captures": dict(body.captures), "names": dict(body.names)}
+
     return {
         "format": FORMAT,
         "model": trail.model,
         "settings": dict(trail.settings),
-        "stages": [stage(part) for part in trail.stages],
+        "graphs": [graph(part) for part in trail.graphs],
     }
 
 
@@ -185,10 +224,34 @@ def from_json(data: Any) -> Trail:
     top = _dict(data, "the file")
     if top.get("format") != FORMAT:
         raise Malformed(f"its format is {top.get('format')!r}, not {FORMAT!r}")
-    stages = [_stage(part, f"stage {i}") for i, part in enumerate(_list(top.get("stages"), "stages"))]
+    parts = _list(top.get("graphs"), "graphs")
+    graphs = [_graph(part, f"graph {i}", len(parts)) for i, part in enumerate(parts)]
+    if not graphs:
+        raise Malformed("it has no graph")
+    return Trail(_str(top.get("model"), "model"), _dict(top.get("settings"), "settings"), graphs)
+
+
+def _graph(data: Any, where: str, count: int) -> GraphTrail:
+    part = _dict(data, where)
+    stages = [_stage(each, f"{where}, stage {i}") for i, each in enumerate(_list(part.get("stages"), where))]
     if not stages:
-        raise Malformed("it has no stage")
-    return Trail(_str(top.get("model"), "model"), _dict(top.get("settings"), "settings"), stages)
+        raise Malformed(f"{where} has no stage")
+    inner = [
+        Inner(
+            _number(body.get("graph"), count, where),
+            _str(body.get("body"), where),
+            _names(body.get("captures", {}), where),
+            _names(body.get("names", {}), where),
+        )
+        for body in (_dict(each, where) for each in _list(part.get("inner", []), where))
+    ]
+    outputs = [_str(name, where) for name in _list(part.get("outputs", []), where)]
+    body, names = _str(part.get("body", ""), where), _names(part.get("names", {}), where)
+    return GraphTrail(stages, inner, body, names, outputs)
+
+
+def _names(data: Any, where: str) -> dict[str, str]:
+    return {name: _str(value, where) for name, value in _dict(data, where).items()}
 
 
 def _stage(data: Any, where: str) -> StageTrail:

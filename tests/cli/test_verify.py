@@ -56,7 +56,7 @@ def test_a_trail_holds(files: Path) -> None:
 
 def test_a_trail_that_was_changed_is_refused(files: Path) -> None:
     data = json.loads((files / "trail.json").read_text())
-    step = next(step for step in data["stages"][0]["steps"] if "rule" in step)
+    step = next(step for step in data["graphs"][0]["stages"][0]["steps"] if "rule" in step)
     step["bindings"]["gamma"] = step["bindings"]["beta"]
     (files / "changed.json").write_text(json.dumps(data))
     done = rewrite("verify", "model.onnx", "model.opt.onnx", "--trail", "changed.json", "--no-run", cwd=files)

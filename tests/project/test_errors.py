@@ -28,7 +28,7 @@ EXAMPLES: dict[type[RewriteError], Callable[[], RewriteError]] = {
     CheckFailed: lambda: CheckFailed("differs"),
     ExtractionError: lambda: ExtractionError("no derivation", where="y"),
     FormatError: lambda: FormatError("changes the meaning", where="a.rules"),
-    NoTrail: lambda: NoTrail("does not follow", hint="Trails cover main graphs only."),
+    NoTrail: lambda: NoTrail("rules made bodies again and again"),
     OutOfBounds: lambda: OutOfBounds("stopped", bound="memory", hint="less"),
     RuleErrors: lambda: RuleErrors([Diagnostic("odd", "wrong", Span("a.rules", 1, 1, 1, 2))], {"a.rules": "x"}),
 }

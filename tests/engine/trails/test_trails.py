@@ -72,7 +72,7 @@ def made() -> tuple[make.Run, trail.Trail]:
 def repeat(data: Any, run: make.Run) -> int:
     """Check a trail as JSON."""
     with declared_operators(run.source.operators):
-        return check.check(trail.from_json(data), run.before, run.decoded.graph, run.rules)
+        return check.check(trail.from_json(data), run.before, run.after, run.rules)
 
 
 def as_json(steps: trail.Trail) -> Any:
@@ -81,7 +81,7 @@ def as_json(steps: trail.Trail) -> Any:
 
 def test_a_trail_leads_to_the_result_and_is_the_same_each_time() -> None:
     run, found = made()
-    names = {step.rule for stage in found.stages for step in stage.steps if isinstance(step, Applied)}
+    names = {step.rule for stage in found.graphs[0].stages for step in stage.steps if isinstance(step, Applied)}
     assert any("conv" in name for name in names)
     assert repeat(as_json(found), run) == found.count > 3
     again = make.trail_of(make.run(network().SerializeToString(), Options()), Options())
@@ -96,17 +96,17 @@ def test_trails_of_both_results(target: str) -> None:
 
 def changes(data: Any) -> Iterator[tuple[str, Any]]:
     """Yield a trail with one thing in it changed, for each step and each way to change one."""
-    for number, stage in enumerate(data["stages"]):
+    for number, stage in enumerate(data["graphs"][0]["stages"]):
         for at, step in enumerate(stage["steps"]):
 
             def changed(number: int = number, at: int = at) -> tuple[Any, Any]:
                 copy = json.loads(json.dumps(data))
-                return copy, copy["stages"][number]["steps"][at]
+                return copy, copy["graphs"][0]["stages"][number]["steps"][at]
 
             if "rule" not in step:
                 continue
             copy, there = changed()
-            del copy["stages"][number]["steps"][at]
+            del copy["graphs"][0]["stages"][number]["steps"][at]
             yield f"without step {at}", copy
             copy, there = changed()
             there["rule"] = "relu_relu" if step["rule"] != "relu_relu" else "add_zero"
@@ -129,7 +129,7 @@ def changes(data: Any) -> Iterator[tuple[str, Any]]:
                 yield f"another {name} in step {at} ({step['rule']})", copy
         if stage["evaluated"]:
             copy = json.loads(json.dumps(data))
-            copy["stages"][number]["evaluated"][0][0] = other_term(stage, stage["evaluated"][0][0])
+            copy["graphs"][0]["stages"][number]["evaluated"][0][0] = other_term(stage, stage["evaluated"][0][0])
             yield "another term for a constant", copy
 
 
@@ -157,7 +157,7 @@ def is_refused(data: Any, run: make.Run) -> bool:
 
 def test_a_result_that_is_another_is_refused() -> None:
     run, found = made()
-    graph = run.decoded.graph
+    graph = run.after
     relu = next(node for node in graph.nodes if node.op == "Relu")
     skipped = {relu.outputs[0]: relu.inputs[0]}
     nodes = [
@@ -203,7 +203,7 @@ def test_a_trail_changed_at_random_is_read_or_refused() -> None:
     values = [None, True, -1, 0, 7, 10**9, 1.5, "", "Relu", "Const", [], {}, {"term": 0}, {"body": "x"}, {"rest": {}}]
     for _ in range(60):
         data = as_json(found)
-        stage = draw.choice(data["stages"])
+        stage = draw.choice(data["graphs"][0]["stages"])
         at: Any = draw.choice([*stage["terms"], *stage["steps"]])
         while isinstance(at, dict | list) and at and draw.random() < 0.9:
             key = draw.choice(list(at) if isinstance(at, dict) else range(len(at)))
@@ -266,20 +266,28 @@ def test_free_sizes_random_nodes_and_nothing_to_do() -> None:
     assert list(text.lines(found, run.source)) == ["no step: it is as in the original"]
 
 
+def first(data: Any) -> Any:
+    """Return the first stage of the main graph."""
+    return data["graphs"][0]["stages"][0]
+
+
 def rule_step(data: Any) -> Any:
     """Return the first step of a rule."""
-    return next(step for step in data["stages"][0]["steps"] if "rule" in step)
+    return next(step for step in first(data)["steps"] if "rule" in step)
 
 
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         (lambda d: d.update(format="rewrite-trail-0"), "format"),
-        (lambda d: d.update(stages=[]), "no stage"),
-        (lambda d: d["stages"][0]["steps"].append({"rule": "x", "roots": [10**6], "builds": []}), "not a number below"),
-        (lambda d: d["stages"][0]["terms"].insert(0, {"op": "Relu", "inputs": [3]}), "not a number below"),
-        (lambda d: d["stages"][0]["terms"].append({"op": "Const", "elements": {"dtype": "f99"}}), "f99"),
-        (lambda d: d["stages"][0].pop("steps"), "not a list"),
+        (lambda d: d["graphs"][0].update(stages=[]), "no stage"),
+        (
+            lambda d: d["graphs"][0]["stages"][0]["steps"].append({"rule": "x", "roots": [10**6], "builds": []}),
+            "not a number below",
+        ),
+        (lambda d: d["graphs"][0]["stages"][0]["terms"].insert(0, {"op": "Relu", "inputs": [3]}), "not a number below"),
+        (lambda d: d["graphs"][0]["stages"][0]["terms"].append({"op": "Const", "elements": {"dtype": "f99"}}), "f99"),
+        (lambda d: d["graphs"][0]["stages"][0].pop("steps"), "not a list"),
         (lambda d: rule_step(d).update(bindings={"x": {"unknown": 1}}), "not the value of a variable"),
     ],
 )
@@ -303,7 +311,7 @@ def forged(before: onnx.ModelProto, after: onnx.ModelProto, *stages: Any) -> str
         "format": trail.FORMAT,
         "model": "",
         "settings": {"numerics": "reassoc", "shapes": {}},
-        "stages": list(stages),
+        "graphs": [{"stages": list(stages)}],
     }
     found, models = trail.from_json(data), (before.SerializeToString(), after.SerializeToString())
     with pytest.raises(check.Broken) as refused:
