@@ -162,7 +162,7 @@ def _known(digest: str, bodies: Bodies) -> Graph:
 
 
 def _form(graph: Graph) -> Any:
-    """Return what a body computes: its nodes without names, marks and types."""
+    """Return what a body computes: its nodes without names and marks, and the types of its values, which steps read."""
 
     def attribute(value: Any) -> Any:
         if isinstance(value, tuple):
@@ -173,4 +173,6 @@ def _form(graph: Graph) -> Any:
         (node.op, node.inputs, node.outputs, {name: attribute(value) for name, value in node.attrs.items()})
         for node in graph.nodes
     ]
-    return graph.inputs, graph.outputs, {name: c.digest for name, c in graph.constants.items()}, nodes
+    values = {*graph.inputs, *graph.captures(), *(v for node in graph.nodes for v in node.outputs)}
+    types = {v: graph.types.get(v) for v in values}
+    return graph.inputs, graph.outputs, {name: c.digest for name, c in graph.constants.items()}, nodes, types

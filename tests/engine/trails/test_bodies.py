@@ -13,11 +13,13 @@ import pytest
 import rewrite
 from rewrite.engine.egraph.reasons import Applied
 from rewrite.engine.ir.bodies import map_bodies
-from rewrite.engine.ir.graph import Graph
+from rewrite.engine.ir.graph import DType, Graph, TensorType
 from rewrite.engine.operators.schemas import declared_operators
 from rewrite.engine.optimizer import optimize
 from rewrite.engine.options import Options
-from rewrite.engine.trails import check, make, text, trail
+from rewrite.engine.trails import bodies, check, make, text, trail
+from rewrite.engine.trails.coding import body_digest
+from rewrite.engine.trails.replay import Gap
 
 MODELS = Path(rewrite.__file__).parent / "rules" / "models"
 NESTED = """
@@ -140,3 +142,34 @@ def test_the_steps_of_another_body_are_refused() -> None:
     data["graphs"][1]["inner"] = data["graphs"][1]["inner"][:1]
     with pytest.raises(check.Broken, match="2 bodies here, the trail 1"):
         repeat(data, run)
+
+
+def test_a_body_of_other_types_is_another() -> None:
+    """Steps rest on the types of what a body captures, which another place of the model may have otherwise."""
+    run = make.run(nested(), Options())
+    found = make.trail_of(run, Options())
+    loop = run.graphs[1].start
+    other = replace(loop, types={**loop.types, "a": TensorType(DType.F32, (0,))})
+    entry = trail.Inner(1, body_digest(loop))
+    here = bodies.Occurrence(0, run.graphs[0].start, run.after, {})
+    for start, fits in ((loop, True), (other, False)):
+        part = trail.GraphTrail([trail.StageTrail([], [])], body=body_digest(start))
+        tried = replace(found, graphs=[replace(found.graphs[0], inner=[entry]), part])
+        known = {body_digest(body): body for body in (loop, other)}
+        if fits:
+            assert bodies.occurrences(tried, tried.graphs[0], here, known)[1][0].start is loop
+            continue
+        with pytest.raises(Gap, match="another one than that from which its steps start"):
+            bodies.occurrences(tried, tried.graphs[0], here, known)
+
+
+def test_a_captured_name_that_stands_for_two_values_is_refused() -> None:
+    run = make.run(nested(), Options())
+    found = make.trail_of(run, Options())
+    loop = run.graphs[1].start
+    entry = trail.Inner(1, body_digest(loop), {"a": "d"}, {"a": "d"})  # the body has a `d` of its own
+    part = trail.GraphTrail([trail.StageTrail([], [])], body=body_digest(loop))
+    tried = replace(found, graphs=[replace(found.graphs[0], inner=[entry]), part])
+    here = bodies.Occurrence(0, run.graphs[0].start, run.after, {})
+    with pytest.raises(Gap, match="two values"):
+        bodies.occurrences(tried, tried.graphs[0], here, {body_digest(loop): loop})
