@@ -21,12 +21,13 @@ def encode(
 ) -> dict[str, int]:
     """Add a graph to an e-graph and return the class of every value by name; `egraph.roots` gets the outputs.
 
-    `constants` may hold summaries that replace constants of the graph. Values that the graph captures become inputs,
-    their names prefixed by `prefix`."""
+    `constants` may hold summaries that replace constants of the graph. Other values that the graph captures become
+    inputs, their names prefixed by `prefix`."""
     at: dict[str, int] = {"": ABSENT}
-    for name in (*graph.inputs, *graph.captures()):
+    constants = constants or {}
+    for name in (*graph.inputs, *(name for name in graph.captures() if name not in constants)):
         at[name] = egraph.add_input(prefix + name, graph.types.get(name, graph.type(name)))
-    at |= {name: egraph.add_constant(info) for name, info in (constants or {}).items()}
+    at |= {name: egraph.add_constant(info) for name, info in constants.items()}
     at |= {name: egraph.add_constant(constant) for name, constant in graph.constants.items()}
     read = {*graph.outputs, *graph.consumers()}
     for node in graph.nodes:

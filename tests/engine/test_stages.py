@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import onnx
@@ -9,6 +10,7 @@ import pytest
 import rewrite
 from rewrite.engine import optimizer, pipeline
 from rewrite.engine.cost.cost_model import CostModel
+from rewrite.engine.ir.constants import summarize
 from rewrite.engine.options import Options
 from rewrite.engine.rewriting.rule_library import load_rules
 from rewrite.engine.saturation.saturate import Limits
@@ -36,6 +38,17 @@ def test_the_graph_for_kernels_is_the_same_without_that_of_a_file(model: onnx.Mo
     both = optimizer.optimize(model)
     assert (repr(alone.native), alone.is_repeatable) == (repr(both.native), True)
     assert alone.native.nodes == both.native.nodes
+
+
+def test_constants_that_a_graph_comes_without_are_no_inputs() -> None:
+    source = pipeline.read(MODEL, Options(), load_rules())
+    setup = pipeline.prepare(source.library, source.graph.opset, Options(), [])
+    light = replace(source.graph, constants={})
+    infos = {name: summarize(constant) for name, constant in source.graph.constants.items()}
+    for graph, constants in ((source.graph, None), (light, infos)):
+        ops = [node.op for node in pipeline.encode(graph, setup, constants).egraph.nodes]
+        assert ops.count("Const") == 2
+        assert ops.count("Input") == len(graph.inputs)
 
 
 def test_each_stage_can_be_called_alone_and_printed() -> None:
