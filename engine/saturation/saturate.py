@@ -64,7 +64,8 @@ class Saturator:
         self.plan = plan
         self.constants = constants
         self.progress = progress
-        unscheduled = dict.fromkeys(r.ruleset for r in rules if r.ruleset not in {*RULESETS, *plan.rulesets()})
+        scheduled = {*RULESETS, *plan.rulesets()}
+        unscheduled = dict.fromkeys(r.ruleset for r in rules if r.ruleset not in scheduled)
         self.report = Saturation(counts={r.name: RuleCount() for r in rules}, unscheduled=tuple(unscheduled))
         self._queries: dict[str, tuple[CompiledRule, Variant, Evaluator]] = {}
         self._variants: set[tuple[object, ...]] = set()

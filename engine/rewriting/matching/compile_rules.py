@@ -7,7 +7,6 @@ way to leave out optional inputs. Inputs of a variadic operator are distributed 
 
 from __future__ import annotations
 
-import copy
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -43,7 +42,11 @@ class _State:
     counter: int = 0
 
     def copy(self) -> _State:
-        return _State(*(copy.copy(getattr(self, name)) for name in self.__slots__))
+        return _State(
+            self.atoms.copy(), self.tensors.copy(), self.defaults.copy(), self.heads.copy(), self.demands.copy(),
+            self.absent.copy(), self.kinds.copy(), self.fixed.copy(), self.variadics.copy(), self.seen.copy(),
+            self.wholes.copy(), self.ac_trees.copy(), self.counter,
+        )  # fmt: skip
 
     def fresh(self, stem: str) -> str:
         self.counter += 1
