@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ...errors import RewriteError, UserError
@@ -48,6 +48,23 @@ class Recorded:
     chosen: Chosen
     unions: Sequence[tuple[int, int, str | None]]
     reasons: Sequence[Reason | None]
+
+
+@dataclass(slots=True)
+class Recorder:
+    """Recorder of what the e-graphs on the way to a target record; it is given all nodes chosen, in order."""
+
+    target: str
+    recorded: list[Recorded] = field(default_factory=list)
+
+    def add(self, chosen: Chosen) -> None:
+        """Copy what the e-graph has recorded so far, if these nodes are chosen for the target."""
+        if chosen.target != self.target:
+            return
+        egraph = chosen.egraph
+        if self.recorded and self.recorded[0].chosen.egraph is egraph:
+            self.recorded.clear()  # extracted again, with other operators admitted
+        self.recorded = [*self.recorded[:1], Recorded(chosen, list(egraph.unions), list(egraph.reasons))]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,15 +112,12 @@ def run(model: Any, options: Options, target: str = "portable") -> Run:
 
 def _run_graph(start: Graph, setup: Setup, limits: Limits, target: str, parts: Numbering) -> GraphRun:
     """Optimize one graph, and number the bodies in its result."""
-    recorded: list[Recorded] = []
+    recorder = Recorder(target)
     for _, value in pipeline.optimize_graph(start, setup, lambda: limits, targets=(target,)):
         if isinstance(value, Chosen):
-            egraph = value.egraph
-            if recorded and recorded[0].chosen.egraph is egraph:
-                recorded.clear()  # extracted again, with other operators admitted
-            recorded = [*recorded[:1], Recorded(value, list(egraph.unions), list(egraph.reasons))]
-    decoded = pipeline.decode(recorded[-1].chosen, start)
-    return GraphRun(start, decoded, parts.mark(decoded.graph), recorded)
+            recorder.add(value)
+    decoded = pipeline.decode(recorder.recorded[-1].chosen, start)
+    return GraphRun(start, decoded, parts.mark(decoded.graph), recorder.recorded)
 
 
 def trail_of(found: Run, options: Options, goal: str | None = None) -> Trail:
