@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,12 +21,12 @@ from ..ir.graph import AttrValue, Constant, Graph, TensorType, content_text
 from ..ir.names import ABSENT
 from ..ir.values import BodyRef, OpRef, RestRef, TensorRef, Value
 from ..operators.folding import evaluate
-from ..operators.schemas import declared_operators
+from ..operators.schemas import declared_operators, signature
 from ..options import NUMERICS, Options
 from ..rewriting.rule_library import RuleSet, load_rules
 from .bodies import Bodies, Occurrence, Result, occurrences, with_inner
 from .coding import BodyDigest, body_digest
-from .replay import MEANINGLESS, Gap, Replay, Tables
+from .replay import MEANINGLESS, Gap, Replay, Tables, paired
 from .trail import GraphTrail, Named, StageTrail, Step, Term, Trail, graph_count
 
 ROUNDING = 1e-5
@@ -333,6 +333,7 @@ def reaches(
     egraph.roots = roots
     egraph.close()
     _merge_spellings(egraph)
+    _merge_shortened(egraph)
     _pair_random(egraph, given)
     for name, end in zip(before.outputs, after.outputs, strict=True):
         if name not in roots or end not in ends or egraph.find(ends[end]) != egraph.find(roots[name]):
@@ -383,6 +384,33 @@ def _merge_spellings(egraph: Tables) -> None:
                 other = egraph.add(node.op, {**node.attrs, _NO_AXES: 0}, node.children)
         if egraph.can_union(handle, other):
             egraph.union(handle, other)
+    egraph.close()
+
+
+def _are_optional(op: str, outputs: Iterable[int]) -> bool:
+    """Whether the schema of an operator makes these outputs optional."""
+    found = signature(op)
+    if found is None or any(formal.variadic for formal in found.outputs):
+        return False
+    return all(i < len(found.outputs) and found.outputs[i].optional for i in outputs)
+
+
+def _merge_shortened(egraph: Tables) -> None:
+    """Merge the outputs of each node that leaves out optional outputs at its end with those of the node that has
+    them: files do not name outputs that nothing reads."""
+    longer = [(h, node) for h, node in enumerate(egraph.nodes) if node.outputs > 1 and not node.serial]
+    for handle, node in enumerate(list(egraph.nodes)):
+        for other, whole in longer:
+            if (
+                (whole.op, whole.attrs) == (node.op, node.attrs)
+                and node.outputs < whole.outputs
+                and _are_optional(node.op, range(node.outputs, whole.outputs))
+                and [*map(egraph.find, whole.children)] == [*map(egraph.find, node.children)]
+            ):
+                egraph.looked_up += paired(egraph, node.children, whole.children)
+                for i in range(node.outputs):
+                    one = egraph.add("Proj", {"index": i}, (handle,)) if node.outputs > 1 else handle
+                    egraph.union(one, egraph.add("Proj", {"index": i}, (other,)))
     egraph.close()
 
 

@@ -250,6 +250,16 @@ def test_attributes_keep_their_types(value: Any) -> None:
     assert (type(found), repr(found)) == (type(value), repr(value))
 
 
+def test_optional_outputs_that_the_result_leaves_out() -> None:
+    """Of nothing, the places of unique rows are a constant, and the node that made them ends with another output."""
+    node = helper.make_node("Unique", ["x"], ["rows", "first", "place"], axis=0)
+    run = make.run(model([node], [0, 3], ["rows", "first", "place"]).SerializeToString(), Options())
+    [unique] = (node for node in run.after.nodes if node.op == "Unique")
+    assert len(unique.outputs) == 2
+    found = make.trail_of(run, Options())
+    assert repeat(as_json(found), run) == found.count
+
+
 def test_free_sizes_random_nodes_and_nothing_to_do() -> None:
     nodes = [
         helper.make_node("RandomUniformLike", ["x"], ["noise"]),
