@@ -104,6 +104,8 @@ class Runner:
         model = self._model()
         try:
             if _deviates(node):
+                if _pads_dilated(node) and len(node.outputs) > 1:
+                    raise NotImplementedError("nothing has the indices of dilated windows with automatic padding")
                 return ReferenceEvaluator(model)
             peer, schema = _onnxruntime(model, self.threads), find_schema(node.op)
             if peer is None and schema is not None and schema.since_version == _BF16_ADDED:
@@ -129,7 +131,9 @@ class Runner:
                 continue
             kind = self.types.get(name)
             if isinstance(kind, TensorType) and kind.dtype is not None:
-                inputs.append(onnx.helper.make_tensor_value_info(name, kind.dtype.onnx, None))
+                # what is known of sizes, since some operators want to know them
+                shape = None if kind.shape is None else [d if isinstance(d, int) else None for d in kind.shape]
+                inputs.append(onnx.helper.make_tensor_value_info(name, kind.dtype.onnx, shape))
             else:
                 inputs.append(onnx.ValueInfoProto(name=name))
         outputs = [onnx.ValueInfoProto(name=name) for name in dict.fromkeys(filter(None, node.outputs))]
@@ -159,7 +163,9 @@ class Runner:
             return [RowMaps(node)(values[0])]
         if node.op == "SequenceInsert":
             return [_inserted(*values, where=where)]
-        if not installed_onnxruntime.is_installed() and (found := _by_numpy(node, values)) is not None:
+        rounded = any(isinstance(value, np.ndarray) and value.dtype.name in _HALVES for value in values)
+        ours = rounded or not installed_onnxruntime.is_installed() or _pads_dilated(node)
+        if ours and (found := _by_numpy(node, values)) is not None:
             return found
         evaluator = self.evaluator
         pairs = zip(filter(None, node.inputs), values, strict=True)
@@ -190,6 +196,8 @@ class Runner:
         return self.evaluator.run(None, feeds)
 
 
+_HALVES = ("float16", "bfloat16")
+"""Floats in which the reference implementation rounds each step of an operator; NumPy computes in f64 here."""
 _LACKING = ("does not support", "not supported", "NOT_IMPLEMENTED")
 """What ONNX Runtime's errors say of operands that an operator has no kernel for."""
 
@@ -212,9 +220,14 @@ _DEVIATES = frozenset({"Attention", "ConvInteger", "DFT", "Dropout", "MaxUnpool"
 
 def _deviates(node: Node) -> bool:
     """Whether ONNX Runtime may compute a node otherwise than the standard."""
-    if node.op.endswith("Pool") and str(node.attrs.get("auto_pad", "")).startswith("SAME"):
-        return True  # its padding leaves dilations out
-    return node.op.partition("@")[0] in _DEVIATES
+    return node.op.partition("@")[0] in _DEVIATES or _pads_dilated(node)
+
+
+def _pads_dilated(node: Node) -> bool:
+    """Whether a node pools dilated windows with automatic padding, which ONNX Runtime computes without dilations."""
+    dilations: Any = node.attrs.get("dilations") or ()
+    automatic = str(node.attrs.get("auto_pad", "")).startswith("SAME")
+    return node.op.endswith("Pool") and automatic and any(d != 1 for d in dilations)
 
 
 _BF16_ADDED = 22

@@ -65,6 +65,7 @@ class OutputArray:
     base: int
     dtype: np.dtype[Any]
     shape: tuple[int, ...]
+    root_dtype: np.dtype[Any]
     root_shape: tuple[int, ...]
     store: Any  # recycles the memory of such arrays
 
@@ -182,9 +183,9 @@ class Link:
     def _output(self, root: str, extents: Mapping[str, int]) -> OutputArray:
         value = self.storage.outputs[root]
         shape, dtype = concrete(self.plan.type(value), extents)
-        own, _ = concrete(self.plan.type(root), extents)
+        root_shape, root_dtype = concrete(self.plan.type(root), extents)
         store = native.Store(math.prod(shape) * dtype.itemsize)
-        return OutputArray(value, root, self.base(root), dtype, shape, own, store)
+        return OutputArray(value, root, self.base(root), dtype, shape, root_dtype, root_shape, store)
 
     def weight(self, name: str) -> Array:
         """Return a constant in memory that kernels can read."""

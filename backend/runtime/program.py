@@ -264,7 +264,7 @@ class Program:
         for output in bound.outputs:
             array = run.arrays[output.value] = output.fresh()
             if output.value != output.root:
-                run.arrays[output.root] = array.reshape(output.root_shape)
+                run.arrays[output.root] = array.view(output.root_dtype).reshape(output.root_shape)
             frame.set(output.base, address(array))
         for action, binding in zip(self._link.stages[number].actions, bound.bindings, strict=True):
             if isinstance(action, Measure):

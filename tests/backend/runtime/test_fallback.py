@@ -30,6 +30,27 @@ def compiled(text: str) -> Program:
         return rewrite.compile(parser.parse_model(text), threads=1)
 
 
+def test_a_value_whose_memory_is_an_output_of_another_type() -> None:
+    """What is run from Python gets the value as its own type, not as the integers that the caller gets."""
+    text = """<ir_version: 13, opset_import: ["": 26]> g (float[N, 3] x) => (float[M, 3] part, int32[N, 3] bits) {
+        v = Abs(x) part, rest = Split<axis = 0, num_outputs = 2>(v) bits = BitCast<to = 6>(v) }"""
+    found = compiled(text).run({"x": X[0, :, :3]})
+    np.testing.assert_array_equal(found["part"], np.abs(X[0, :2, :3]))
+    np.testing.assert_array_equal(found["bits"].view(np.float32), np.abs(X[0, :, :3]))
+
+
+def test_an_operator_that_wants_sizes_is_refused_before_it_runs() -> None:
+    """ONNX Runtime asks for the sizes of constants, which it gets in a run only, and of the operands beside them."""
+    text = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+    g (int32[1, 2] i, float[P, W] places) => (float[1, 2, 4] y)
+    <float[5, 4] words = {0,1,4,9, 16,25,36,49, 64,81,1,2, 3,4,5,6, 7,8,9,10}, float[4] row = {1,1,1,1}>
+    { y, none = com.microsoft.EmbedLayerNormalization(i, "", words, places, "", row, row) }"""
+    model = parser.parse_model(text)
+    model.graph.node[0].output[1] = ""
+    with pytest.raises(UserError, match="does not apply: a dim of position_embedding is W"):
+        rewrite.compile(model, threads=1)
+
+
 def without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installed_onnxruntime, "is_installed", lambda: False)
 
@@ -108,6 +129,30 @@ def test_dilated_windows_with_padding_that_keeps_sizes() -> None:
     x = np.array([[[5, 1, 2, 3, 9, 4]]], np.float32)
     [found] = runner.run([x])
     np.testing.assert_array_equal(found, [[[5, 3, 9, 4, 9, 4]]])
+
+
+def test_padding_that_keeps_three_sizes() -> None:
+    """The reference implementation pads images only."""
+    attributes = {"auto_pad": "SAME_LOWER", "kernel_shape": (1, 2, 3), "strides": (1, 1, 2)}
+    runner = Runner(Node("MaxPool", ("x",), ("y",), attributes), {"x": TensorType(DType.F32, (1, 1, 1, 2, 3))})
+    [found] = runner.run([np.arange(6, dtype=np.float32).reshape(1, 1, 1, 2, 3)])
+    np.testing.assert_array_equal(found, [[[[[1, 2], [4, 5]]]]])
+
+
+def test_dilated_windows_that_average_what_is_padded() -> None:
+    attributes = {"auto_pad": "SAME_UPPER", "kernel_shape": (3,), "dilations": (2,), "count_include_pad": 1}
+    runner = Runner(Node("AveragePool", ("x",), ("y",), attributes), {"x": TensorType(DType.F32, (1, 1, 6))})
+    [found] = runner.run([np.array([[[3, 0, 6, 9, 12, 3]]], np.float32)])
+    np.testing.assert_array_equal(found, [[[3, 3, 7, 4, 6, 4]]])
+
+
+def test_16_bit_floats_are_rounded_once() -> None:
+    """The reference implementation rounds the variance of these numbers to one below zero."""
+    bf16 = DType.BF16.numpy
+    kinds = {name: TensorType(DType.BF16, shape) for name, shape in {"x": (1, 1, 2), "s": (1,), "b": (1,)}.items()}
+    runner = Runner(Node("GroupNormalization@18", ("x", "s", "b"), ("y",), {"num_groups": 1}), kinds)
+    [found] = runner.run([np.array([[[0.324219, 0.322266]]]).astype(bf16), np.ones(1, bf16), np.zeros(1, bf16)])
+    np.testing.assert_allclose(found.astype(float), [[[0.295, -0.295]]], rtol=0.02)
 
 
 @pytest.mark.parametrize(("position", "expected"), [(3, [0, 1, 2, 9]), (0, [9, 0, 1, 2]), (-1, [0, 1, 9, 2])])
