@@ -113,11 +113,14 @@ _OF_NUMBERS = frozenset(
 """Functions of single numbers that are folded as rules are checked: rounded once."""
 
 
+_UNLIKE_REFERENCE = ("AveragePool", "GlobalMaxPool", "GlobalLpPool", "LpPool", "GroupNormalization@18")
+
+
 def _rest(op: str, attrs: Attrs, arrays: Sequence[Array | None], n_outputs: int) -> list[Array]:
     """Evaluate an operator that is not one of the common ones."""
     # The reference implementation drops NaN, fails on it, returns the zero that comes first, moves windows of LpPool in
-    # ceil mode, or lacks the operator.
-    if op in ("AveragePool", "GlobalMaxPool", "GlobalLpPool", "LpPool") or (op == "MaxPool" and n_outputs == 1):
+    # ceil mode, has variances below zero, or lacks the operator.
+    if op in _UNLIKE_REFERENCE or (op == "MaxPool" and n_outputs == 1):
         found = FLOAT64_KERNELS[op](attrs, arrays)
         if found is None:
             raise Refused

@@ -107,7 +107,7 @@ def _windows(attrs: Attrs, x: Array, kernel: Sequence[int]) -> _Windows | None:
     for size, span, stride, (low, high) in zip(x.shape[2:], spans, strides, pads, strict=True):
         extent = size + low + high - span
         count = extent // stride + 1
-        if attrs.get("ceil_mode", 0) and attrs.get("auto_pad", "NOTSET") in ("NOTSET", ""):
+        if attrs.get("ceil_mode", 0) and attrs.get("auto_pad", "NOTSET") in ("NOTSET", "", "VALID"):
             count = -(-extent // stride) + 1
             if (count - 1) * stride >= size + low:
                 count -= 1  # a window that would begin in the padding after the data
@@ -236,6 +236,13 @@ def _group_norm(attrs: Attrs, x: Array, scale: Array, bias: Array) -> Array | No
         return None
     found, _, _ = _normalized(x.reshape(x.shape[0], groups, -1), (2,), attrs)
     return found.reshape(x.shape) * _by_channel(scale, x.ndim) + _by_channel(bias, x.ndim)
+
+
+def _group_norm_18(attrs: Attrs, x: Array, scale: Array, bias: Array) -> Array | None:
+    """GroupNormalization of opset 18, whose scale and bias are by group."""
+    if x.ndim < 2 or not scale.size or x.shape[1] % scale.size:
+        return None
+    return _group_norm(attrs, x, *(np.repeat(a, x.shape[1] // a.size) for a in (scale, bias)))
 
 
 def _mean_variance(attrs: Attrs, x: Array) -> Array | None:
@@ -437,6 +444,7 @@ FLOAT64_KERNELS: dict[str, Kernel] = {
     "RMSNormalization": Wide(_rms_norm),
     "InstanceNormalization": Wide(_instance_norm),
     "GroupNormalization": Wide(_group_norm),
+    "GroupNormalization@18": Wide(_group_norm_18),
     "MeanVarianceNormalization": Wide(_mean_variance),
     "Softmax": Wide(_softmax),
     "LogSoftmax": Wide(lambda attrs, x: _softmax(attrs, x, log=True)),

@@ -69,8 +69,11 @@ def reference_deviates(op: str, attrs: Attrs, present: Sequence[bool], n_outputs
             automatic = str(attrs.get("auto_pad", "NOTSET")).startswith("SAME")
             extra: Any = attrs.get("output_padding") or ()
             return automatic or any(extra) or (has(2) and attrs.get("group", 1) != 1)
-        case "MaxPool":  # its indices start again in each channel
-            return n_outputs > 1
+        case "MaxPool" | "AveragePool" | "LpPool" as pool:
+            # its indices start again in each channel; automatic padding leaves out dilations, ceil_mode or a third axis
+            dilations: Any = attrs.get("dilations") or ()
+            odd = pool == "MaxPool" or bool(attrs.get("ceil_mode", 0)) or any(d != 1 for d in dilations)
+            return n_outputs > 1 or (odd and attrs.get("auto_pad", "NOTSET") not in ("NOTSET", ""))
         case "Resize":  # it takes lengths that are no integers
             return attrs.get("coordinate_transformation_mode") in ("align_corners", "half_pixel_symmetric") and has(2)
         case "LpNormalization":  # it adds up elements, not magnitudes

@@ -42,8 +42,8 @@ def _windows(call: Call, spatial: Shape, kernel: Shape) -> Shape:
         low, high = (0, 0) if mode == "VALID" else (pads[i], pads[i + n])
         span = size + low + high - dilations[i] * (kernel[i] - 1) - 1
         count = span // step + 1
-        # VALID is defined as ceil((size - span + 1) / stride), which ceil_mode does not change.
-        if call.integer("ceil_mode") and mode != "VALID":
+        # ceil_mode counts with VALID, too, for ONNX's own inference and ONNX Runtime, but not in the standard's text.
+        if call.integer("ceil_mode"):
             count = ceildiv(span, step) + 1
             if step > 1:  # a last window that would begin in the padding after the data is left out
                 count = minimum(count, (size + low - 1) // step + 1)

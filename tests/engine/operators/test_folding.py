@@ -10,7 +10,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
-from rewrite.engine.ir.graph import Constant
+from rewrite.engine.ir.graph import Constant, DType
 from rewrite.engine.operators.folding import compute, evaluate, run_reference, supports
 from rewrite.engine.operators.folding.float64_kernels import FLOAT64_KERNELS
 from rewrite.engine.operators.schemas import normalize_attrs
@@ -242,6 +242,26 @@ def test_a_maximum_over_windows_takes_nan() -> None:
     found = evaluate("MaxPool", {"kernel_shape": (1,)}, [x])
     assert found is not None
     np.testing.assert_array_equal(found[0], x)
+
+
+@pytest.mark.parametrize("op", ["MaxPool", "AveragePool", "LpPool"])
+def test_the_last_window_without_padding_may_end_outside(op: str) -> None:
+    x = np.arange(8, dtype=np.float32).reshape(1, 1, 8)
+    attrs: dict[str, Any] = {"kernel_shape": (3,), "strides": (2,), "ceil_mode": 1}
+    whole, valid = (evaluate(op, attrs | more, [x]) for more in ({}, {"auto_pad": "VALID"}))
+    assert whole is not None
+    assert valid is not None
+    assert valid[0].shape == (1, 1, 4)
+    np.testing.assert_array_equal(valid[0], whole[0])
+
+
+def test_groups_of_nearly_equal_16_bit_floats_have_a_variance() -> None:
+    """The reference rounds each step to bf16, in which the variance of these numbers is below zero."""
+    bf16 = DType.BF16.numpy
+    x, ones = np.array([[[0.324219, 0.322266]]]).astype(bf16), np.ones(1).astype(bf16)
+    found = evaluate("GroupNormalization@18", {"num_groups": 1, "epsilon": 1e-5}, [x, ones, ones * 0])
+    assert found is not None
+    np.testing.assert_allclose(found[0].astype(float), [[[0.295, -0.295]]], rtol=0.02)
 
 
 def test_quantizing_saturates_on_the_side_of_the_number() -> None:

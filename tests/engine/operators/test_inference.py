@@ -77,6 +77,12 @@ CASES: list[tuple[str, Sequence[Any], dict[str, Any], str]] = [
         "N, 8, 3*H, 34",
     ),
     ("MaxPool", ["N; 3; H; W"], {"kernel_shape": (2, 2), "strides": (2, 2)}, "N, 3, H//2, W//2"),
+    (
+        "MaxPool",
+        ["N; 3; 8; 9"],
+        {"kernel_shape": (3, 1), "strides": (2, 5), "auto_pad": "VALID", "ceil_mode": 1},
+        "N, 3, 4, 2",
+    ),
     ("GlobalAveragePool", ["N; 3; H; W"], {}, "N, 3, 1, 1"),
     ("Reshape", ["N; 12; 64", ints(0, -1, 8)], {}, "N, 96, 8"),
     ("Reshape", ["N; T; 64", dims("N", "T", 4, 16)], {}, "N, T, 4, 16"),
