@@ -26,7 +26,7 @@ from typing import Any, TextIO
 from unittest import mock
 
 import numpy as np
-from rewrite.backend.toolchain import compiler
+from rewrite.backend.toolchain import builder, compiler
 
 from .differential import Way, check, coverage, make, reduced, warm, ways_of
 
@@ -93,8 +93,14 @@ def _limit() -> None:
 @contextlib.contextmanager
 def _quick_compiler(seed: int, thorough: int) -> Iterator[None]:
     """Compile kernels with little optimization, in half of the time, but of every `thorough`th graph."""
-    flags = compiler._FLAGS if seed % thorough == 0 else ("-O1", *compiler._FLAGS[1:])
-    with mock.patch.object(compiler, "_FLAGS", flags):
+    if seed % thorough == 0:
+        yield
+        return
+    one_module = builder.LARGEST_MODULE  # a compiler's start costs as much as 10,000 characters
+    with (
+        mock.patch.object(compiler, "_FLAGS", ("-O1", *compiler._FLAGS[1:])),
+        mock.patch.multiple(builder, SMALL_MODULE=one_module, MODULE=one_module),
+    ):
         yield
 
 

@@ -234,6 +234,15 @@ class Maker:
             sizes = zip(kernel, given.get("dilations") or ones, given.get("strides") or ones, strict=True)
             if any(stride > (k - 1) * dilation + 1 for k, dilation, stride in sizes):
                 raise Invalid("padding may be below zero, and only some implementations then leave it out")
+        elif "Pool" in op and "kernel_shape" in given and "MaxUnpool" not in op:
+            kernel = given["kernel_shape"]
+            pads = given.get("pads") or [0] * (2 * len(kernel))
+            spans = [(k - 1) * d for k, d in zip(kernel, given.get("dilations") or [1] * len(kernel), strict=True)]
+            for size, low, high, span in zip(
+                self.dims(operands[0])[2:], pads, pads[len(kernel) :], spans, strict=False
+            ):
+                if size + low + high <= span:
+                    raise Invalid("a window that does not fit, of which ONNX Runtime makes one that does")
         made = [self.name() if w else "" for w in wanted]
         node = helper.make_node(op, operands, made, name=f"n_{next(filter(None, made))}", domain=domain, **given)
         read = dict.fromkeys(n for n in (*operands, *reads) if n)

@@ -156,5 +156,9 @@ def cast(m: Maker) -> object:
 @draws(0.4)
 def bit_cast(m: Maker) -> object:
     x = m.some((F32, I32, U32, F64, I64, F16, U16, U8, I8))
+    if is_float(m.dtype(x)):  # a computed one may be rounded otherwise, which makes other integers
+        x = m.new(m.dtype(x), m.dims(x))
+        if m.chance(0.5):
+            [x] = m.emit(m.pick(("Abs", "Neg", "Relu")), [x])
     to = {4: (F32, I32, U32), 8: (F64, I64, U64), 2: (F16, U16), 1: (U8, I8)}[m.dtype(x).itemsize]
     return m.emit("BitCast", [x], to=helper.np_dtype_to_tensor_dtype(m.pick(to)))

@@ -192,7 +192,8 @@ def resize(m: Maker) -> object:
     smooth = 1 if m.opset >= 18 and mode != "nearest" and m.chance(0.3) else None
     attributes = {"mode": mode, "coordinate_transformation_mode": way, "nearest_mode": rounding, "antialias": smooth}
     if m.chance(0.5):
-        scales = [1.0, 1.0, *(m.pick((2.0, 0.5, 1.5, 1.0, 3.0, 0.6)) for _ in range(spatial))]
+        inexact = 0.625 if mode == "nearest" else 0.6  # whose rounding decides what is nearest
+        scales = [1.0, 1.0, *(m.pick((2.0, 0.5, 1.5, 1.0, 3.0, inexact)) for _ in range(spatial))]
         return m.emit("Resize", [x, "", m.constant(scales, F32)], **attributes)
     least = 2 if way == "half_pixel_symmetric" else 1  # ONNX Runtime takes the first element for a single one
     sizes = [*m.dims(x)[:2], *(m.between(least, 12) for _ in range(spatial))]
