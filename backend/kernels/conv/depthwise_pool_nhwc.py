@@ -110,8 +110,9 @@ class WindowTile:
         return window.kernel[0] * (window.kernel[1] if self.rolled else window.reach(1, self.rows))
 
     def spans(self, window: Window) -> bool:
-        """Whether the tile is as wide as the image, of known width, and reads one plane."""
-        return window.kernel[0] == 1 and window.outputs[2] == self.columns and window.sides is not None
+        """Whether the tile is as wide as the image, of known width, and the image is one plane."""
+        planes = (window.kernel[0], window.inputs[0], window.outputs[0])
+        return planes == (1, 1, 1) and window.outputs[2] == self.columns and window.sides is not None
 
 
 def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
@@ -133,6 +134,7 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
     reserved = -(-(problem.channels + target.lanes) // 16) * 16
     scratch = -(-(reserved * 4 + most * addresses * 8) // 64) * 64
     lines = window.kernel[0] * window.kernel[1]
+    padded = window.pad[1] != 0 or window.pad_end[1] != 0
     extents = Extents()
     params: dict[str, Any] = {
         "images": extents(window.images),
@@ -149,7 +151,7 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
         "overlap": [not isinstance(n, int) for n in window.outputs[1:]],
         "rolled": tile.rolled,
         "unrolled_lines": tile.rolled and not chunk and grouping.pick == "all" and lines <= LINES,
-        "cut": tile.rolled and window.kernel[0] == 1 and window.kernel[1] > 1,
+        "cut": tile.rolled and window.kernel[0] == 1 and (window.kernel[1] > 1 or (spans and padded)),
         "spans": spans and {"width": window.inputs[2], "pad": window.pad[2]},
         "chunk": chunk,
         "most": most,

@@ -268,6 +268,30 @@ def test_images_as_wide_as_a_tile() -> None:
     check(made)
 
 
+def test_windows_of_one_line_in_padded_images_of_any_height() -> None:
+    cases = []
+    for h in (1, 5):
+        case = last(conv((1, 3, h, 4), (24, 1, 1, 1), pads=(1, 0, 2, 1), group=3, symbolic={"x": (1, 3, "H", 4)}))
+        case.types = {"y": TensorType(DType.F32, (1, parse("H + 3"), 5, 24))}
+        cases.append(case)
+    for target in map(make_target, ("avx512", "avx2", "portable")):
+        assert {kernel_of(case, target=target) for case in cases} == {"depthwise_pool_nhwc"}
+    check(cases)
+
+
+def test_planes_of_volumes_as_wide_as_a_tile() -> None:
+    check(
+        [
+            last(conv((2, 40, 3, 9, 7), (40, 1, 1, 3, 3), pads=(0, 1, 1, 0, 1, 1), group=40)),
+            last(conv((1, 40, 3, 9, 7), (40, 1, 1, 3, 3), pads=(1, 1, 1, 2, 1, 1), strides=(2, 1, 1), group=40)),
+            last(conv((1, 3, 3, 5, 4), (24, 1, 1, 1, 1), group=3)),
+            any_size(conv((1, 3, 3, 5, 4), (24, 1, 1, 1, 1), group=3), "N", "D", "H", "W", 24),
+            last(pool("MaxPool", (1, 24, 3, 7, 7), kernel_shape=(1, 3, 3), pads=(0, 1, 1, 0, 1, 1))),
+            last(pool("AveragePool", (1, 24, 3, 7, 7), kernel_shape=(1, 3, 3), pads=(0, 1, 1, 0, 1, 1))),
+        ]
+    )
+
+
 def test_narrow_groups_of_run_time_sizes() -> None:
     cases = []
     for n, h, w in ((1, 13, 17), (2, 30, 41), (1, 3, 5), (1, 1, 64)):
