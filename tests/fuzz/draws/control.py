@@ -115,6 +115,8 @@ def sequence(m: Maker) -> object:
     if not count:
         raise Invalid("an empty sequence")
     if m.chance(0.3):
+        if len({v.shape for v in m.values[list_]}) > 1:
+            raise Invalid("members of several shapes, which ONNX Runtime joins if they are empty")
         return m.emit("ConcatFromSequence", [list_], axis=m.between(-1, 0), new_axis=m.between(0, 1))
     if m.chance(0.2):
         return m.emit("SequenceLength", [list_])
