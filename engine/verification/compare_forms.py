@@ -87,6 +87,8 @@ def unequal(left: Any, right: Any, numerics: str, *, signed_zero: bool, scale: S
         return next((message for message in pairs if message), "")
     if left.dtype != right.dtype or left.shape != right.shape:
         return f"the left is {left.dtype}{list(left.shape)}, the right {right.dtype}{list(right.shape)}"
+    if left is right or (left.dtype.kind != "O" and left.tobytes() == right.tobytes()):
+        return ""
     if left.dtype.kind == "O":
         return "" if bool(np.all(left == right)) else "strings differ"
     if left.dtype.kind == "c":

@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -64,69 +64,107 @@ class Computed:
     @classmethod
     def after(cls, parts: Sequence[Computed], arrays: Sequence[Any], lost: float = 0.0) -> Computed:
         """Return outputs that were computed from others, with a further magnitude that was lost."""
-        peak, finite = max((p.peak for p in parts), default=0.0), all(p.finite for p in parts)
+        peak, finite = 0.0, True
+        for part in parts:
+            peak, lost, finite = max(peak, part.peak), max(lost, part.lost), finite and part.finite
         for array in arrays:
-            if not isinstance(array, np.ndarray) or not array.size or array.dtype.kind not in "fiuV":
+            if not isinstance(array, np.ndarray) or not array.size or (kind := array.dtype.kind) not in "fiuV":
                 continue
-            if array.dtype.kind in "iu":
-                peak = max(peak, float(array.max()), -float(array.min()))
+            if kind in "iu":
+                peak = max(peak, float(_greatest(array, axis=None)), -float(np.minimum.reduce(array, axis=None)))
                 continue
-            numbers = np.abs(array if array.dtype.kind == "f" else array.astype(np.float64))
-            greatest = float(numbers.max())
+            numbers = np.abs(array if kind == "f" else array.astype(np.float64))
+            greatest = float(_greatest(numbers, axis=None))
             if not math.isfinite(greatest):
                 ordinary = numbers[np.isfinite(numbers)]
                 finite, greatest = False, float(ordinary.max(initial=0.0))
             peak = max(peak, greatest)
-        return cls(tuple(arrays), peak, finite, max((lost, *(p.lost for p in parts))))
+        return cls(tuple(arrays), peak, finite, lost)
 
 
-Definitions = dict[tuple[Any, ...], tuple[EGraph, list[int]]]
-"""E-graphs of the definitions of declared operators, with their outputs, by node and types of operands."""
+_greatest = np.maximum.reduce
+"""`np.max` without its checks, which take longer than the maximum of a small array."""
+
+
+@dataclass(slots=True)
+class Shared:
+    """What does not depend on inputs, for all `Values` of one e-graph, which must not change in between.
+
+    `definitions` are e-graphs of the definitions of declared operators, with their outputs, by node and types of
+    operands. `constants` are values of nodes over constants only, and `varying` says which nodes are not."""
+
+    definitions: dict[tuple[Any, ...], tuple[EGraph, list[int]]] = field(default_factory=dict)
+    constants: dict[int, Computed | Undefined] = field(default_factory=dict)
+    varying: dict[int, bool] = field(default_factory=dict)
 
 
 class Values:
     """Values of the classes of an e-graph for one choice of inputs: by name, constants too large for it by digest.
 
-    `declared` are the operators that rule files define. Their definitions as e-graphs are cached in `definitions`,
-    which other choices of inputs share."""
+    `declared` are the operators that rule files define. `shared` is what other choices of inputs share. Without
+    `magnitudes`, those that bound rounding errors are left out; comparing bits does not need them."""
 
     def __init__(
         self,
         egraph: EGraph,
         inputs: Mapping[str, Array],
         declared: Mapping[str, ast.Op],
-        definitions: Definitions | None = None,
+        shared: Shared | None = None,
+        *,
+        magnitudes: bool = True,
     ) -> None:
         self.egraph = egraph
         self.inputs = inputs
         self.declared = declared
-        self._definitions = definitions if definitions is not None else {}
+        self._magnitudes = magnitudes
+        self._after = Computed.after if magnitudes else _without_magnitudes
+        self._shared = Shared() if shared is None else shared
         self._memo: dict[int, Computed | Undefined] = {}
 
     def of_class(self, handle: int) -> Computed:
         """Return the value of a class. Raises `Undefined`."""
-        handle = self.egraph.find(handle)
-        if handle not in self._memo:
-            try:
-                self._memo[handle] = self.of_node(handle)
-            except Undefined as undefined:
-                self._memo[handle] = undefined
-        found = self._memo[handle]
+        return self.of_node(self.egraph.find(handle))
+
+    def of_node(self, handle: int) -> Computed:
+        """Return the value of one node from the values of its inputs' classes. Raises `Undefined`."""
+        found = self._memo.get(handle)
+        if found is None:
+            varies = self._varies(handle)
+            found = None if varies else self._shared.constants.get(handle)
+            if found is None:
+                try:
+                    found = self._compute(handle)
+                except Undefined as undefined:
+                    found = undefined
+                if not varies:
+                    self._shared.constants[handle] = found
+            self._memo[handle] = found
         if isinstance(found, Undefined):
             raise found
         return found
 
-    def of_node(self, handle: int) -> Computed:
-        """Return the value of one node from the values of its inputs' classes. Raises `Undefined`."""
+    def _varies(self, handle: int) -> bool:
+        """Whether a node reads inputs; constants that are too large for the e-graph are among these."""
+        varying = self._shared.varying
+        if handle not in varying:
+            node = self.egraph.nodes[handle]
+            if node.op == "Const":
+                varying[handle] = self.egraph.constants[str(node.attrs["digest"])].contents() is None
+            else:
+                below = (self._varies(self.egraph.find(child)) for child in node.children if child != ABSENT)
+                varying[handle] = node.op in LEAVES or any(below)
+        return varying[handle]
+
+    def _compute(self, handle: int) -> Computed:
         node, types = self.egraph.nodes[handle], self.egraph.types(handle)
         if node.op == "Input" and (name := str(node.attrs["name"])) in self.inputs:
-            return Computed.after((), [self.inputs[name]])
+            return self._after((), [self.inputs[name]])
         if node.op == "Const":
             info = self.egraph.constants[str(node.attrs["digest"])]
             contents = info.contents()
             contents = self.inputs.get(info.digest) if contents is None else contents
             if contents is not None:
-                return Computed.after((), [contents])
+                return self._after((), [contents])
         if node.op == "Proj":
             whole, index = self.of_class(node.children[0]), node.attrs["index"]
             assert isinstance(index, int)
@@ -142,7 +180,7 @@ class Values:
             outputs = call_reference(function, node.op, node.attrs, arrays, types)
             if outputs is None:
                 raise Undefined(node.op, certain=False)
-            return Computed.after(parts, outputs)
+            return self._after(parts, outputs)
         own = self.declared.get(node.op.removeprefix(f"{OWN_DOMAIN}."))
         if own is not None or node.op.startswith(f"{OWN_DOMAIN}."):
             return self._defined(handle, own, arrays)
@@ -151,13 +189,15 @@ class Values:
         )
         typed = [_as_typed(a, t) for a, t in zip(found, types, strict=False)]
         lost = 0.0
-        if node.op in ("Add", "Sub", "Sum"):
+        if not self._magnitudes:
+            pass
+        elif node.op in ("Add", "Sub", "Sum"):
             lost = _canceled(arrays, typed[0])
         elif node.op in _SUMS and any(part.peak > _LARGE for part in parts):
             lost = _canceled([_magnitude(node, arrays)], typed[0])
         elif node.op in ("Mul", "Div", "Sqrt") and any(part.lost for part in parts):
             lost = _amplified(node.op, [*arrays, *typed[:1]], [part.lost for part in parts])
-        return Computed.after(parts, typed, lost)
+        return self._after(parts, typed, lost)
 
     def _defined(self, handle: int, op: ast.Op | None, arrays: Sequence[Any]) -> Computed:
         """Return the outputs of a declared operator by its definition on operands of these types."""
@@ -165,12 +205,13 @@ class Values:
         if op is None or op.definition is None or any(isinstance(a, list) for a in arrays):
             raise Undefined(node.op, certain=False)
         key = (handle, *(None if a is None else (a.dtype, a.shape) for a in arrays))
-        if key not in self._definitions:
-            self._definitions[key] = self._definition(node, op, arrays)
-        egraph, outputs = self._definitions[key]
-        inner = Values(egraph, {f"i{i}": a for i, a in enumerate(arrays) if a is not None}, self.declared)
+        if key not in self._shared.definitions:
+            self._shared.definitions[key] = self._definition(node, op, arrays)
+        egraph, outputs = self._shared.definitions[key]
+        operands = {f"i{i}": a for i, a in enumerate(arrays) if a is not None}
+        inner = Values(egraph, operands, self.declared, magnitudes=self._magnitudes)
         found = [inner.of_class(output) for output in outputs]
-        return Computed.after(found, [c.arrays[0] for c in found])
+        return self._after(found, [c.arrays[0] for c in found])
 
     def _definition(self, node: ENode, op: ast.Op, arrays: Sequence[Any]) -> tuple[EGraph, list[int]]:
         egraph = EGraph.scratch(fresh_dims("_d"))
@@ -192,6 +233,11 @@ class Values:
         if len(outputs) < node.outputs:
             raise Undefined(node.op, certain=False)
         return egraph, outputs
+
+
+def _without_magnitudes(parts: Sequence[Computed], arrays: Sequence[Any], lost: float = 0.0) -> Computed:
+    """Return outputs alone, in place of `Computed.after`."""
+    return Computed(tuple(arrays))
 
 
 def _elements(type_: ValueType) -> float:

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import z3
-
 from .certificate import Case, Certificate, Goal, Step
 from .comparison import Equality
-from .facts import Effort, Exhausted, Facts, Refused
+from .facts import Effort, Exhausted, Facts, Refused, new_context
 from .theories import decided
 
 EFFORT = 600_000
@@ -18,7 +16,7 @@ EFFORT = 600_000
 
 def check(certificate: Certificate, effort: int = EFFORT) -> str | None:
     """Return why a certificate is refused; None if it is confirmed."""
-    z3.z3._main_ctx = z3.Context()
+    new_context()
     try:
         if not certificate.parts:
             raise Refused("no cases")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any
 
 import z3
@@ -37,11 +38,20 @@ class Effort:
     def contradict(self, solver: Any) -> bool:
         """Whether the solver refutes what it was given; its counter of steps is one for all solvers."""
         found = bool(solver.check() == z3.unsat)
-        counts = solver.statistics()
-        steps = max((int(counts[i][1]) for i in range(len(counts)) if counts[i][0] == "rlimit count"), default=0)
+        steps = solver_steps(solver)
         self.spend(1 + max(steps - self._solver_steps, 0) // 100)
         self._solver_steps = max(steps, self._solver_steps)
         return found
+
+
+def solver_steps(solver: Any) -> int:
+    """Return the steps that all solvers have taken so far, which z3 counts as one."""
+    counts = solver.statistics()
+    for i in range(len(counts) - 1, -1, -1):  # the counter is among the last of some thirty
+        name, value = counts[i]
+        if name == "rlimit count":
+            return int(value)
+    return 0
 
 
 def _items(value: Int) -> list[tuple[int, tuple[Any, ...]]]:
@@ -129,8 +139,9 @@ def conjuncts(cond: Cond) -> tuple[Cond, ...]:
     return cond[1:] if isinstance(cond, tuple) and cond[0] == "and" else () if cond is True else (cond,)
 
 
+@cache
 def term(value: Int) -> Any:
-    """Return an integer as a z3 term."""
+    """Return an integer as a z3 term; cached, because cases share most of theirs."""
     products = [z3.Product([z3.IntVal(f), *map(_symbol, m)]) if m else z3.IntVal(f) for f, m in _items(value)]
     return z3.Sum(products) if len(products) > 1 else products[0]
 
@@ -141,8 +152,16 @@ def _symbol(atom: Any) -> Any:
     return z3.Int(repr(atom))
 
 
+def new_context() -> None:
+    """Give z3 a new context, and forget the terms of the old one."""
+    term.cache_clear()
+    formula.cache_clear()
+    z3.z3._main_ctx = z3.Context()
+
+
+@cache
 def formula(cond: Cond) -> Any:
-    """Return a condition as a z3 formula."""
+    """Return a condition as a z3 formula; cached like `term`."""
     if isinstance(cond, bool):
         return z3.BoolVal(cond)
     if cond[0] in ("ge", "eq"):

@@ -11,12 +11,14 @@ import math
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from ...engine.egraph.egraph import EGraph
 from ...engine.ir import symbolic
+from ...engine.ir.graph import DType
 from ...engine.ir.names import WITH_BODIES
 from ...engine.ir.symbolic import Dim
 from ...engine.operators.folding.signed_extrema import swapped_zeros
@@ -30,7 +32,7 @@ from ...engine.verification.compare_forms import (
     same_bits,
     squares_overflow,
 )
-from ...engine.verification.reference_values import Computed, Definitions, Undefined, Values
+from ...engine.verification.reference_values import Computed, Shared, Undefined, Values
 from ...grammar.syntax import ast
 from ..sampling.edit import is_list
 from ..sampling.instance import Instance, Tensor, static
@@ -174,7 +176,8 @@ def _compare_classes(subject: Subject, batch: Batch, seed: int, repeats: int) ->
     originals: dict[int, list[int]] = {}
     for root in (r for built, _ in batch.built for r in built.roots):
         originals.setdefault(egraph.find(root), []).append(root)
-    definitions: Definitions = {}
+    below = _Below(egraph)
+    shared = Shared()
     styles = trials(rule.numerics, signed_zero="signed_zero" in rule.relaxations)
     open_ended = {id(o) for o in owners.values() if any(static(t.shape) is None for _, t in o.instance.tensors)}
     empty = [(number, SMALL) for number in _EMPTY_TRIALS if open_ended]  # small numbers, zeros among them
@@ -184,7 +187,10 @@ def _compare_classes(subject: Subject, batch: Batch, seed: int, repeats: int) ->
     for number, style in (*enumerate(styles * repeats), *empty):
         if style == SWAPPED and not swaps:
             continue
-        values = Values(egraph, _Inputs(sources, style, number, seed), subject.declared, definitions)
+        # where extrema return the other zero, constants have other values
+        own = Shared(shared.definitions, varying=shared.varying) if style == SWAPPED else shared
+        inputs, exact = _Inputs(sources, style, number, seed), rule.numerics == "exact"
+        values = Values(egraph, inputs, subject.declared, own, magnitudes=not exact)
         with swapped_zeros(style == SWAPPED):
             for root in changed:
                 owner = owners.get(root)
@@ -194,7 +200,7 @@ def _compare_classes(subject: Subject, batch: Batch, seed: int, repeats: int) ->
                     continue
                 if style != WIDE or _has_ordinary_numbers(owner.instance):
                     for base in originals.get(root, [root])[:_ORIGINALS]:  # equal constants are one class
-                        if _compare_class(rule, values, number, by_rule, base, owner, wide=style == WIDE):
+                        if _compare_class(rule, values, below, number, by_rule, base, owner, wide=style == WIDE):
                             break
 
 
@@ -233,6 +239,29 @@ def _owners(batch: Batch, changed: Mapping[int, None]) -> dict[int, Outcome]:
     return owners
 
 
+class _Below:
+    """Nodes below those of an e-graph that is not changed any more, each list made once."""
+
+    def __init__(self, egraph: EGraph) -> None:
+        self._egraph = egraph
+        self._below: dict[int, list[int]] = {}
+        self._squares: dict[int, bool] = {}
+
+    def of(self, handle: int) -> list[int]:
+        """Return the nodes of the model with this root."""
+        if handle not in self._below:
+            self._below[handle] = nodes_below(self._egraph, [handle])
+        return self._below[handle]
+
+    def squares(self, handle: int) -> bool:
+        """Whether an operator squares its operands below any node of a class."""
+        root = self._egraph.find(handle)
+        if root not in self._squares:
+            nodes = nodes_below(self._egraph, self._egraph.members(root))
+            self._squares[root] = any(self._egraph.nodes[h].op.endswith(_SQUARING) for h in nodes)
+        return self._squares[root]
+
+
 class _Inputs(Mapping[str, Array]):
     """Inputs of all instances of a batch in one trial, drawn when they are read: most instances are near misses."""
 
@@ -259,11 +288,25 @@ class _Inputs(Mapping[str, Array]):
         style, number = self._style, self._number
         plain = name.partition(".")[2]
         shape = tuple(_size(d, number) for d in tensor.shape)
+        text = f"{self._seed}:{plain}:{tensor.type}:{style}:{number}"
         # a single number lies on one side of a bound only, so each instance draws another one
-        own = instance.key if math.prod(shape) == 1 or style in (WIDE, NEAR) else ""
-        anchors = _anchors(instance) if style == NEAR else ()
-        seed = zlib.crc32(f"{self._seed}:{plain}:{tensor.type}:{style}:{number}{own}".encode())
-        return draw(tensor.dtype, shape, np.random.default_rng(seed), style, anchors)
+        if math.prod(shape) == 1 or style in (WIDE, NEAR):
+            anchors = _anchors(instance) if style == NEAR else ()
+            return draw(tensor.dtype, shape, _generator(text + instance.key), style, anchors)
+        return _shared_draw(text, tensor.dtype, shape, style)
+
+
+@lru_cache(maxsize=4096)
+def _shared_draw(text: str, dtype: DType, shape: tuple[int, ...], style: str) -> Array:
+    """Draw an array that all instances with such an input share, in all batches."""
+    array = draw(dtype, shape, _generator(text), style)
+    array.flags.writeable = False
+    return array
+
+
+def _generator(text: str) -> np.random.Generator:
+    """Return the generator of `np.random.default_rng` for a seed made of a text."""
+    return np.random.Generator(np.random.PCG64(zlib.crc32(text.encode())))
 
 
 def _anchors(instance: Instance) -> list[float]:
@@ -290,15 +333,16 @@ def _size(dim: Dim, number: int) -> int:
 
 
 def _compare_class(
-    rule: ast.Rule, values: Values, number: int, by_rule: Set[int], base: int, outcome: Outcome, *, wide: bool
-) -> bool:
+    rule: ast.Rule, values: Values, below: _Below, number: int, by_rule: Set[int], base: int, outcome: Outcome, *,
+    wide: bool,
+) -> bool:  # fmt: skip
     """Compare all nodes of a class with `base`, the model's own; False if that has no value to compare with.
 
     `number` is that of the trial, `by_rule` are the nodes that the rule itself has equated."""
     egraph = values.egraph
     try:
         original = values.of_node(base)
-        for node in nodes_below(egraph, [base]):
+        for node in below.of(base):
             values.of_node(node)  # the whole model must have a value
     except Undefined as undefined:
         if not undefined.certain:
@@ -308,7 +352,7 @@ def _compare_class(
         return False
     coarse = lowest_precision(rule, (tensor.dtype for _, tensor in outcome.instance.tensors))
     if wide or (rule.numerics == "reassoc" and squares_overflow(original.peak, coarse)):
-        if any(egraph.nodes[h].op.endswith(_SQUARING) for h in nodes_below(egraph, egraph.members(base))):
+        if below.squares(base):
             return True
     for member in egraph.members(base):
         folded = egraph.nodes[member].op == "Const" and member not in by_rule

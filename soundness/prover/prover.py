@@ -246,7 +246,7 @@ class Attempt:
                 break
             try:
                 with self.meter.share(1.0 if found is None else HIGHER):
-                    found = self._all_groups(rank, mode)
+                    found = self._all_groups(rank, mode, first=found is None)
             except NotModeled as error:
                 if str(error) != NO_CASE:
                     raise
@@ -259,9 +259,10 @@ class Attempt:
             raise NotModeled(NO_CASE)
         return found
 
-    def _all_groups(self, rank: int, mode: str) -> Tally:
+    def _all_groups(self, rank: int, mode: str, *, first: bool = False) -> Tally:
         """Prove all cases up to a rank, in a mode of operator semantics (`pointwise`, `unclamped` or none).
 
+        The `first` proof is given up early where its cases are too many; higher ranks have a small share anyway.
         Raises `Rejected`, `NotModeled`, `Failed` or `OutOfTime`."""
         lhs = self.rule.lhs
         group = isinstance(lhs, ast.Roots) and isinstance(lhs.bindings[0].target.index, ast.Name)
@@ -269,15 +270,18 @@ class Attempt:
         for members in (2, 3) if group else (0,):
             for direction in directions(self.rule):
                 before = tally.cases
-                self._direction(direction, rank, mode, members, tally)
+                self._direction(direction, rank, mode, members, tally, first=first)
                 if tally.cases == before:
                     raise NotModeled(NO_CASE)
         if group:
             tally.limits.add("groups of 2 and 3")
         return tally
 
-    def _direction(self, sides: tuple[Any, Any], rank: int, mode: str, members: int, tally: Tally) -> None:
+    def _direction(
+        self, sides: tuple[Any, Any], rank: int, mode: str, members: int, tally: Tally, *, first: bool
+    ) -> None:
         memo: dict[Any, Any] = {}
+        begun = self.meter.spent
 
         def case(path: Path) -> bool:
             try:
@@ -293,3 +297,5 @@ class Attempt:
             tally.parts[-1].append(path)
             if count % COLLECTED == 0:
                 gc.collect(1)
+            if first and self.meter.hopeless(begun, path.progress()):
+                raise OutOfTime

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from .coupled_edits import COUPLED_EDITS
-from .edit import Edit, Editing
+from .edit import Edit, Editing, weighted
 from .instance import Instance
 from .operand_edits import DTYPES, STRUCTURE_EDITS, VALUE_EDITS
 from .shape_edits import SHAPE_EDITS
@@ -31,9 +31,8 @@ _ALTERNATIVES = 64
 def sample_edit(editing: Editing, instance: Instance) -> Instance | None:
     """Return the instance with one random edit; None if none was found that changes it."""
     weights = np.array([e.weight + (e.per_place and e.per_place * len(e.places(editing, instance))) for e in EDITS])
-    weights /= weights.sum()
     for _ in range(_TRIES):
-        edit = EDITS[int(editing.rng.choice(len(EDITS), p=weights))]
+        edit = EDITS[weighted(editing.rng, weights)]
         places = edit.places(editing, instance)
         if not places:
             continue

@@ -24,6 +24,8 @@ from .step_budget import OutOfTime, StepBudget
 T = TypeVar("T")
 QUERY_STEPS = 1_500_000
 """Solver steps for one question, about half a second; steps are the same on every machine and under any load."""
+QUERY_MILLISECONDS = 10_000
+"""Backstop for a question that keeps the solver busy without counting steps, as one about many products did."""
 NONNEGATIVE = "nonnegative"
 """Operator of the predicate that no element of a tensor is below zero; elements may be NaN."""
 
@@ -116,10 +118,19 @@ class Path:
             self._solver = z3.Solver()
             self._solver.set("rlimit", QUERY_STEPS)
             self._solver.set("random_seed", 7)
+            self._solver.set("timeout", QUERY_MILLISECONDS)
         for fact in self.facts[self.added :]:
             self._solver.add(integers.cond_z3(fact))
         self.added = len(self.facts)
         return self._solver
+
+    def progress(self) -> float:
+        """Return the share of the cases up to this path, counting the options of each choice as equally many."""
+        done, share = 0.0, 1.0
+        for option, (count, _) in zip(self.taken, self.made, strict=True):
+            share /= count
+            done += option * share
+        return done + share
 
     def release(self) -> None:
         """Free the solver of a path that has ended."""
