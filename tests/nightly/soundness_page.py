@@ -108,7 +108,8 @@ def page(found: dict[str, Any]) -> str:
     proved = sum(r["layer"] == 3 for r in rules)
     text = HEAD + (
         f"{len(rules)} rules: {found['sound']} sound, {found['failed']} failed; {proved} of them proved for all sizes "
-        f"({100 * proved / len(rules):.0f} %). The run took {found['seconds'] / 60:.1f} minutes.\n\n"
+        f"({100 * proved / len(rules):.0f} %). The run took {found['processor_seconds'] / 60:.1f} minutes of processor "
+        "time, proofs included.\n\n"
     )
     text += by_file(rules) + "\n## Not proved\n\n" + reasons(rules)
     return text + "\n## Proved\n" + proofs(rules)

@@ -8,7 +8,7 @@ from ..paths import element_types
 from ..paths.path import Infeasible, NotModeled, Path
 from ..paths.tensors import Tensor, broadcast, broadcasts_to, read_broadcast, select
 from ..terms import integers
-from ..terms.integers import Int, conj, eq, ge, inside
+from ..terms.integers import Int, conj, eq, ge, inside, split_multiples
 from ..terms.scalars import ONE, ZERO, Scalar, number
 from .reductions import total
 from .semantics_registry import Attrs, operator
@@ -172,7 +172,8 @@ def conv(path: Path, attrs: Attrs, x: Tensor, w: Tensor, bias: Tensor | None = N
     per: Int = w.shape[0]
     if not single:
         known = path.right or (isinstance(w.shape[0], int) and isinstance(groups, int))
-        whole = w.shape[0]
+        whole = path.normal(w.shape[0])
+        known = known or split_multiples(whole, groups)[1] == 0  # another convolution has divided them before
         per = path.divide(whole, groups)[0] if known else path.size(f"{whole} channels in {groups} groups")
         path.require(eq(whole, groups * per), "groups of equal size")
         path.extra.setdefault("exact quotients", []).append((whole, groups, per))
