@@ -9,7 +9,7 @@ import pytest
 from rewrite.engine.ir.symbolic import symbol
 from rewrite.engine.rewriting.rule_library import load_rules
 from rewrite.soundness.checking.check_rule import EMPTY, groups
-from rewrite.soundness.sampling.edit import Editing
+from rewrite.soundness.sampling.edit import Editing, weighted
 from rewrite.soundness.sampling.edits import enumerate_edits
 from rewrite.soundness.sampling.instance import Instance, Tensor
 from rewrite.soundness.sampling.seeds import seeds
@@ -198,3 +198,10 @@ rule some
         if (t := one.operands.get("c")) is not None and getattr(t, "array", None) is not None
     ]
     assert [[1, last - 2 if last > 100 else last + 2]] in contents
+
+
+def test_a_weighted_index_is_that_of_numpy() -> None:
+    ours, numpy = np.random.default_rng(3), np.random.default_rng(3)
+    weights = np.random.default_rng(4).random(17)
+    for _ in range(50):
+        assert weighted(ours, weights) == numpy.choice(17, p=weights / weights.sum())

@@ -390,3 +390,24 @@ def test_a_proof_ends_when_its_budget_is_exhausted(right: Library) -> None:
     found = prove(find(right, "pixels"), right, seconds=0.001)
     assert isinstance(found, NotProved)
     assert found.reason.startswith("out of time")
+
+
+def test_a_proof_by_too_many_cases_is_given_up_early(standard: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    meter = StepBudget(6)
+    monkeypatch.setattr(prover, "StepBudget", lambda seconds: meter)
+    found = prove(find(standard, "shared_heads"), standard)
+    assert isinstance(found, NotProved)
+    assert found.reason.startswith("out of time")
+    assert meter.spent < 0.3 * meter.limit
+
+
+def test_a_proof_has_hope_as_long_as_its_rate_suffices() -> None:
+    meter = StepBudget(1)
+    meter.spend(meter.limit // 2)
+    assert meter.hopeless(0, 0.1)
+    assert not meter.hopeless(0, 0.3)
+    assert not meter.hopeless(meter.spent, 0.001)  # nothing has been spent since
+
+
+def test_a_convolution_has_the_group_size_of_another(standard: Library) -> None:
+    assert isinstance(prove(find(standard, "sum_of_convs"), standard), Proof)

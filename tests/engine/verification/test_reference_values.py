@@ -7,9 +7,9 @@ from fractions import Fraction
 import numpy as np
 import pytest
 from rewrite.engine.egraph.egraph import EGraph
-from rewrite.engine.ir.graph import DType, TensorType
+from rewrite.engine.ir.graph import Constant, DType, TensorType
 from rewrite.engine.operators.schemas import normalize_attrs
-from rewrite.engine.verification.reference_values import Undefined, Values, apply
+from rewrite.engine.verification.reference_values import Shared, Undefined, Values, apply
 
 
 def test_the_factor_of_an_absent_addend_does_not_matter() -> None:
@@ -82,3 +82,27 @@ def test_a_quotient_without_elements_has_a_value_whatever_the_divisor() -> None:
     with pytest.raises(Undefined) as caught:
         apply("Div", {}, [np.ones(1, np.int64), np.zeros((), np.int64)], 1)
     assert caught.value.certain
+
+
+def test_choices_of_inputs_share_what_is_computed_from_constants_only() -> None:
+    egraph = EGraph.create(())
+    x = egraph.add_input("x", TensorType(DType.F32, (2,)))
+    c = egraph.add_constant(Constant(np.array([1, 2], np.float32)))
+    twice, product = egraph.add("Neg", {}, (c,)), egraph.add("Mul", {}, (x, c))
+    shared = Shared()
+    found = [Values(egraph, {"x": np.full(2, k, np.float32)}, {}, shared) for k in (3.0, 5.0)]
+    assert [values.of_class(product).arrays[0].tolist() for values in found] == [[3, 6], [5, 10]]
+    assert [values.of_node(twice).arrays[0].tolist() for values in found] == [[-1, -2]] * 2
+    assert twice in shared.constants
+    assert shared.varying[product]
+    assert product not in shared.constants
+
+
+def test_magnitudes_are_left_out_on_request() -> None:
+    egraph = EGraph.create(())
+    x = egraph.add_input("x", TensorType(DType.F32, (2,)))
+    total = egraph.add("Add", {}, (x, egraph.add("Neg", {}, (x,))))
+    array = np.array([1, 2], np.float32)
+    found = [Values(egraph, {"x": array}, {}, magnitudes=m).of_class(total) for m in (True, False)]
+    assert found[0].arrays[0].tolist() == found[1].arrays[0].tolist() == [0, 0]
+    assert (found[0].lost, found[1].lost) == (2.0, 0.0)
