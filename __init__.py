@@ -18,12 +18,14 @@ from .version import VERSION
 
 if TYPE_CHECKING:
     from . import ort, testing
-    from .api import compile, load, optimize, tune
+    from .api import compile, load, optimize, sign, tune
     from .backend.sessions import onnx_backend
     from .ort.session import InferenceSession
 
 __version__ = VERSION
-__all__ = ["InferenceSession", "__version__", "compile", "load", "onnx_backend", "optimize", "ort", "testing", "tune"]
+__all__ = [
+    "InferenceSession", "__version__", "compile", "load", "onnx_backend", "optimize", "ort", "sign", "testing", "tune",
+]  # fmt: skip
 
 # Public name -> the module that has it, or that it is.
 _EXPORTS = {
@@ -33,6 +35,7 @@ _EXPORTS = {
     "onnx_backend": ".backend.sessions.onnx_backend",
     "optimize": ".api",
     "ort": ".ort",
+    "sign": ".api",
     "testing": ".testing",
     "tune": ".api",
 }

@@ -1,4 +1,4 @@
-"""The public functions: optimize a model, compile it, load a compiled one, tune its kernels."""
+"""The public functions: optimize a model, compile it, load or sign a compiled one, tune its kernels."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .engine.options import Options
-from .errors import naming_packages
+from .errors import UserError, naming_packages
 from .system.progress import Progress, ignore
 
 if TYPE_CHECKING:
@@ -184,13 +184,35 @@ def tune(
     )  # fmt: skip
 
 
-def load(bundle: str | PathLike[str], *, threads: int | None = None) -> Program:
+def load(
+    bundle: str | PathLike[str], *, threads: int | None = None, trusted: Sequence[str | PathLike[str]] | None = None
+) -> Program:
     """Load a bundle that `rewrite MODEL` wrote. `threads` of one run default to those that it was compiled for.
 
+    With `trusted`, files of public Ed25519 keys, only a bundle that one of them signed is loaded. The default are the
+    keys in `$REWRITE_TRUSTED_KEYS`; if there are none, every bundle is loaded.
+
     Raises:
-        rewrite.errors.UserError: not a bundle, damaged, or made for another kind of machine.
+        rewrite.errors.UserError: not a bundle, damaged, made for another kind of machine, or not signed by such a key.
     """
     from .backend.bundle.load_bundle import load as load_program
+    from .backend.bundle.signature import trusted_keys
 
+    keys = trusted_keys() if trusted is None else [Path(key) for key in trusted]
+    if trusted is not None and not keys:
+        raise UserError("no key is trusted", hint="Name a file of a public key, or leave `trusted` out.")
     with naming_packages("this bundle"):  # types that NumPy lacks
-        return load_program(Path(bundle), threads=threads)
+        return load_program(Path(bundle), threads=threads, trusted=keys)
+
+
+def sign(bundle: str | PathLike[str], key: str | PathLike[str]) -> int:
+    """Sign a bundle with the private Ed25519 key in a file; return the number of files that are signed.
+
+    Raises:
+        rewrite.errors.UserError: not a bundle, no such key, or a key with a passphrase.
+    """
+    from .backend.bundle import signature
+    from .backend.bundle.load_bundle import read_manifest
+
+    read_manifest(Path(bundle))
+    return signature.sign(Path(bundle), Path(key))

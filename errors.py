@@ -45,7 +45,8 @@ class UserError(RewriteError):
 
 PACKAGES: Mapping[str, str] = {
     "rewrite": "onnx-rewrite", "egglog": "onnx-rewrite", "jinja2": "onnx-rewrite", "lark": "onnx-rewrite",
-    "onnx": "onnx", "platformdirs": "onnx-rewrite", "ml_dtypes": "ml_dtypes", "onnxruntime": "onnxruntime",
+    "cryptography": "cryptography", "onnx": "onnx", "platformdirs": "onnx-rewrite",
+    "ml_dtypes": "ml_dtypes", "onnxruntime": "onnxruntime",
 }  # fmt: skip
 """Packages that only some tasks need, and what brings them: `rewrite` stands for the parts that compile."""
 

@@ -60,6 +60,10 @@ Shape = Annotated[
 Threads = Annotated[
     int | None, Option(metavar="N", min=1, max=256, help="Threads of one run; default: all usable cores.")
 ]
+Trusted = Annotated[
+    list[str] | None,
+    Option("--trusted", metavar="KEY.pub", help="Load the bundle only if this key has signed it (`rewrite sign`)."),
+]
 Target = Annotated[
     str,
     Option(

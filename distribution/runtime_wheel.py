@@ -39,8 +39,8 @@ WITHOUT = (
     "backend/ir/lower.py", "backend/ir/iteration_space.py",
 )  # fmt: skip
 """Files that match a pattern and serve only to compile."""
-EXTRAS = {"operators": ("onnx", "onnxruntime"), "types": ("ml_dtypes",)}
-"""Extras: for bundles with operators that have no kernel, and with element types that NumPy lacks."""
+EXTRAS = {"operators": ("onnx", "onnxruntime"), "sign": ("cryptography",), "types": ("ml_dtypes",)}
+"""Extras: for bundles with operators that have no kernel, with element types that NumPy lacks, and that are signed."""
 DESCRIPTION = """\
 Runs models that the distribution `onnx-rewrite` compiled, and needs NumPy only: `rewrite.load`, `rewrite run` and
 `rewrite bench`. It is a part of that distribution under the same import name; install one of the two

@@ -172,6 +172,7 @@ class InferenceSession:
 
     def _open(self, source: Any, in_background: bool) -> None:
         from ..backend.bundle.load_bundle import is_bundle, load
+        from ..backend.bundle.signature import trusted_keys
 
         options = self._options
         threads = int(getattr(options, "intra_op_num_threads", 0) or 0) or usable_cores()
@@ -181,7 +182,7 @@ class InferenceSession:
                 raise errors.make("NoSuchFile", UserError("no such file", where=str(source)))
             if is_bundle(source):
                 self._metadata = ModelMetadata()
-                self._use(load(source, threads=threads))
+                self._use(load(source, threads=threads, trusted=trusted_keys()))
                 return
         model = _prepared(source, getattr(options, "initializers", {}))
         job = Job.of(model, dict(getattr(options, "sizes", {})), threads)

@@ -3,6 +3,7 @@
     MODEL.rewrite/manifest.json     a plan and its kernels for each target; versions, and checksums of all files
     MODEL.rewrite/weights.bin       all constants, laid out for kernels, memory-mapped
     MODEL.rewrite/kernels/*.so      compiled kernels
+    MODEL.rewrite/signature.json    who made it, if it was signed (see `signature`)
 
 A bundle may hold the model for several targets, such as AVX2 and AVX-512. The best one for this CPU is loaded, and only
 the weights that it reads. A bundle holds machine code: load only those that you trust. Checksums detect damage, not
@@ -31,6 +32,7 @@ from ..ir.target import Target, describe, detect, rank, runs_here, thread_count
 from ..memory.buffer_assignment import assign_buffers
 from ..runtime.program import Program
 from ..toolchain.kernel_cache import load_module
+from . import signature
 from .loop_validation import check_loops
 from .manifest import FORMAT, WEIGHTS, is_intact, load_plan
 
@@ -38,10 +40,11 @@ _MAKE = "A bundle is the directory that `rewrite MODEL.onnx` writes."
 _AGAIN = "Compile the model again with this version of rewrite on this machine."
 
 
-def load(path: Path | str, *, threads: int | None = None) -> Program:
+def load(path: Path | str, *, threads: int | None = None, trusted: Sequence[Path] = ()) -> Program:
     """Load a bundle: the best of its variants that this CPU can run.
 
-    Raises UserError if it is not a bundle, is damaged, or was made by another version or for other CPUs."""
+    With `trusted`, files of public keys, only a bundle that one of them signed is loaded. Raises UserError if it is not
+    a bundle, is damaged, was made by another version or for other CPUs, or is not signed so."""
     path = Path(path)
     if threads is not None:
         threads = thread_count(threads)
@@ -49,6 +52,8 @@ def load(path: Path | str, *, threads: int | None = None) -> Program:
     try:
         with ThreadPoolExecutor(2) as pool:  # checks weights while the rest loads
             files = dict(manifest["files"])
+            if trusted:
+                signature.check(path, trusted, ("manifest.json", *files))
             weights = {WEIGHTS: files.pop(WEIGHTS)}
             _check(path, files)
             weighed = pool.submit(_check, path, weights)

@@ -19,6 +19,7 @@ NAMES = (
     "tune",
     "cache",
     "warm",
+    "sign",
 )
 """In the order of the help."""
 

@@ -22,6 +22,7 @@ from ..options import (
     Precision,
     Shape,
     Threads,
+    Trusted,
     grouped,
     parse_pairs,
     parse_shapes,
@@ -84,6 +85,7 @@ def command(
     ] = None,
     threads: Threads = None,
     precision: Precision = "f32",
+    trusted: Trusted = None,
 ) -> None:
     """Measure a model compiled by rewrite, interleaved with other engines, or kernel by kernel (--profile)."""
     bundle = model.is_dir()
@@ -95,7 +97,7 @@ def command(
     check_peers(peers)
     writable(what.trace, what.json_file)
     sizes = parse_shapes(feeds.shape)
-    program = load_program(model, threads, precision)
+    program = load_program(model, threads, precision, trusted)
     result: dict[str, Any] = {"schema": SCHEMA, "model": str(model)}
     lines: list[Any] = []
     with Stages() as stages:

@@ -9,7 +9,7 @@ from ...errors import UserError
 from ...system.short_text import plural
 from .. import tables
 from ..console import Stages, out, say
-from ..options import Argument, Option, Precision, Threads, existing_model, parse_pairs, writable
+from ..options import Argument, Option, Precision, Threads, Trusted, existing_model, parse_pairs, writable
 from ..results import writing
 
 if TYPE_CHECKING:
@@ -28,13 +28,14 @@ def command(
     ] = None,
     threads: Threads = None,
     precision: Precision = "f32",
+    trusted: Trusted = None,
 ) -> None:
     """Run a bundle or a model on given inputs."""
     arrays = {name: read_array(path, name) for name, path in parse_pairs(inputs or [], "--input").items()}
     if output is not None and output.suffix != ".npz":
         raise UserError("--output takes a file name that ends in .npz", where=str(output))
     writable(output)
-    results = load_program(program, threads, precision).run(arrays)
+    results = load_program(program, threads, precision, trusted).run(arrays)
     if output is not None:
         write_arrays(output, results)
         say(f"{plural(len(results), 'output')} written to {output}")
@@ -45,17 +46,19 @@ def command(
     out().print(table)
 
 
-def load_program(path: Path, threads: int | None, precision: str = "f32") -> Program:
+def load_program(path: Path, threads: int | None, precision: str = "f32", trusted: list[str] | None = None) -> Program:
     """Load a bundle directory, or compile an ONNX model.
 
-    Raises `UserError` if a precision is given for a bundle, which was compiled with its own."""
+    Raises `UserError` if a precision is given for a bundle, which was compiled with its own, or keys for a model."""
     from ... import api
 
     if path.is_dir():
         if precision != "f32":
             hint = f"Compile the model again: rewrite MODEL.onnx --precision {precision}"
             raise UserError("the precision of a bundle is fixed when it is compiled", where=str(path), hint=hint)
-        return api.load(path, threads=threads)
+        return api.load(path, threads=threads, trusted=trusted)
+    if trusted:
+        raise UserError("only bundles are signed", where=str(path), hint="Leave --trusted out.")
     with Stages() as stages:
         return api.compile(existing_model(path), threads=threads, precision=precision, progress=stages)
 

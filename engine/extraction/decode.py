@@ -12,6 +12,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, count
 
+from ...system.short_text import plural
 from ..egraph.analysis import ENode
 from ..egraph.egraph import EGraph
 from ..ir.bodies import rename_captures
@@ -51,6 +52,9 @@ class Naming:
 
     classes: dict[str, int] = field(default_factory=dict)
     bodies: list[tuple[Graph, dict[str, str]]] = field(default_factory=list)
+
+    def __repr__(self) -> str:
+        return f"<Naming: {plural(len(self.classes), 'value')}, {len(self.bodies)} bodies>"
 
 
 def decode_named(
