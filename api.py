@@ -96,6 +96,7 @@ def compile(
     shapes: Mapping[str, int] | None = None,
     time_limit: float | None = None,
     node_limit: int | None = None,
+    measure: bool = False,
     progress: Progress | None = None,
 ) -> Program:
     """Optimize `model` and compile it to native code.
@@ -107,6 +108,8 @@ def compile(
         threads: threads of one run; by default all cores that this process may use.
         target: the CPUs to compile for: `native` (this one), `avx512`, `avx2`, `portable`, or several separated by
             commas, all of which `program.save` writes; the best one that this CPU supports is run.
+        measure: whether to time several graphs of the model and take the fastest (docs/tuning.md), which compiles each.
+            It is recorded: later compiles of the same model with the same options take it.
 
     Returns:
         A program: `.run({name: array})` returns a dict of output arrays.
@@ -123,6 +126,8 @@ def compile(
         time_limit=time_limit, node_limit=node_limit,
     )  # fmt: skip
     source = as_source(model, args, kwargs, dynamic_shapes)
+    if measure:
+        options = _measured(source, options, threads, target, progress)
     return compile_model(source, options, threads=threads, target=target, progress=progress or ignore)
 
 
@@ -144,6 +149,7 @@ def tune(
     workers: int = 0,
     scheduler: str = "",
     seed: int = 0,
+    plans: bool = False,
     progress: Progress | None = None,
 ) -> Tuning:
     """Search schedules for the kernels of `model` by measurement, and record those that are faster.
@@ -159,6 +165,7 @@ def tune(
             "grid". By default "guided" where LightGBM is installed, else "evolution".
         workers: build candidates in as many local processes (extra `tune`); a script must then be safe to import.
         scheduler: address of a Dask scheduler (`tcp://host:port`) whose workers build candidates instead.
+        plans: whether to choose among several graphs of the model by measurement first, as `compile(measure=True)`.
         seed: of the search. Measurements differ from run to run, and so does what is found.
 
     Returns:
@@ -169,7 +176,8 @@ def tune(
         rewrite.errors.UserError: the model cannot be used, no kernel can be tuned, or there is no C compiler.
     """
     with naming_packages("tuning a model"):
-        from .backend.ir.target import costs_of
+        from .backend.compile_model import with_plan
+        from .backend.ir.target import costs_of, thread_count
         from .engine.optimizer import optimize_native
         from .frontends.sources import as_source
         from .tuning.tune import tune_optimized
@@ -177,11 +185,25 @@ def tune(
     options = Options.of(
         rules=rules, std_rules=std_rules, numerics=numerics, precision=precision, shapes=shapes, isa=costs_of(target)
     )
-    optimized = optimize_native(as_source(model, args, kwargs, dynamic_shapes), options, progress)
+    source = as_source(model, args, kwargs, dynamic_shapes)
+    if plans:
+        options = _measured(source, options, threads, target, progress)
+    else:
+        options = with_plan(source, options, thread_count(threads), target)
+    optimized = optimize_native(source, options, progress)
     return tune_optimized(
         optimized, seconds=seconds, threads=threads, target=target, search=search, workers=workers,
         scheduler=scheduler, seed=seed, progress=progress or ignore,
     )  # fmt: skip
+
+
+def _measured(source: Any, options: Options, threads: int | None, target: str, progress: Progress | None) -> Options:
+    """Return the options with the plan that is fastest by measurement."""
+    from .backend.compile_model import recorded
+    from .backend.ir.target import thread_count
+    from .tuning.plan_choice import measured_plan
+
+    return measured_plan(source, options, thread_count(threads), target, recorded(), progress or ignore)[0]
 
 
 def load(

@@ -36,6 +36,7 @@ def compile_model(
 
     options = replace(options, isa=costs_of(target))  # a wrong name is reported before the work begins
     threads, records = threads or usable_cores(), recorded()
+    options = with_plan(model, options, threads, target, records)
     identity = ProgramIdentity.of(model, options, threads, target, records)
     if identity is not None and identity.may_be_cached():
         cached = _cached(identity, threads)
@@ -127,6 +128,27 @@ class ProgramIdentity:
         """Return the key, None if a file has changed: the program may be that of the old file or of the new one."""
         found = self.key()
         return found if self.is_unchanged() else None
+
+
+def with_plan(model: Any, options: Options, threads: int, target: str, records: Records | None = None) -> Options:
+    """Return the options with the plan that was recorded as the fastest for a model, unless they name one."""
+    if options.plan:
+        return options
+    from .schedules.plan_records import PlanFile
+
+    plans = PlanFile().read()
+    key = plan_key(model, options, threads, target, records) if plans else None
+    return replace(options, plan=plans[key].plan) if key is not None and key in plans else options
+
+
+def plan_key(model: Any, options: Options, threads: int, target: str, records: Records | None = None) -> str | None:
+    """Return the key of a model's plan: of all that decides about its program; None if that cannot be cached.
+
+    Records of tuned kernels are left out: a plan stays when its kernels are tuned."""
+    identity = ProgramIdentity.of(model, replace(options, plan=""), threads, target, records)
+    if identity is None:
+        return None
+    return replace(identity, settings={**identity.settings, "schedules": ""}).key()
 
 
 def _profiles(isa: str) -> list[str]:

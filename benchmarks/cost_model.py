@@ -4,11 +4,12 @@
     python -m rewrite.benchmarks.cost_model measure DIR [--target avx2] [--seconds 1]
 
 `prepare` optimizes and compiles models of the zoo for one thread into a directory; with `--variants` also without
-channels-last layouts, without Winograd's algorithm, and without some rules that move transpositions. `measure` runs
-them, and prints for each model how far predictions are off (geometric mean of the factors), Spearman's rank correlation
-over its kernels, and the measured over the predicted time of a run: with the shipped profile, and with the one that
-`rewrite calibrate` stored. Of variants it prints how much longer each takes than the model as it is, predicted and
-measured, and the rank correlation over all of them. A kernel's time is the 20th percentile over the runs.
+channels-last layouts, without Winograd's algorithm, without some rules that move transpositions, and with the graphs of
+some plans. `measure` runs them, and prints for each model how far predictions are off (geometric mean of the factors),
+Spearman's rank correlation over its kernels, and the measured over the predicted time of a run: with the shipped
+profile, and with the one that `rewrite calibrate` stored. Of variants it prints how much longer each takes than the
+model as it is, predicted and measured, and the rank correlation over all of them. A kernel's time is the 20th
+percentile over the runs.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "concat first": {"disabled": ("last_of_concat",)},
     "binary first": {"disabled": ("last_of_binary", "last_of_unary")},
     "simplified": {"schedule": "simplify"},
+    "all channels first": {"plan": "channels-first"},
+    "all channels last": {"plan": "channels-last"},
+    "many moves": {"plan": "many-moves"},
 }
 """Options that make other programs of a model."""
 

@@ -15,6 +15,8 @@ NUMERICS = ("exact", "reassoc", "fast")
 """Classes of rules, each wider than the one before: same bits, other rounding, finite values assumed."""
 PRECISIONS = ("f32", "bf16", "int8")
 """Precisions of products; each but the first is the name of the ruleset that lowers products to it."""
+PLANS = ("channels-last", "channels-first", "few-moves", "many-moves", "few-elementwise")
+"""Names of `extraction.plans.PLANS`, which take longer to import."""
 _NOT_IN_KEY = ("rules", "why_not", "near_misses", "mapped")
 
 
@@ -23,7 +25,8 @@ class Options:
     """Validated options of one optimization, as `api.optimize` documents them. Time is that of computing.
 
     `cost` says what the cost model predicts, `threads` what it assumes, `isa` for kernels of which vector extension
-    (this CPU's widest if empty). With `near_misses`, results show where rules
+    (this CPU's widest if empty), `plan` which graph is
+    chosen for them, see `extraction.plans`. With `near_misses`, results show where rules
     that changed nothing came closest to it. The constructor raises `UserError` for values
     that make no sense."""
 
@@ -40,6 +43,7 @@ class Options:
     cost: str = "latency"
     threads: int = 1
     isa: str = ""
+    plan: str = ""
     why_not: str | None = None
     near_misses: bool = False
     mapped: bool = False
@@ -56,6 +60,8 @@ class Options:
         for what, value, known in (("numerics", self.numerics, NUMERICS), ("precision", self.precision, PRECISIONS)):
             if value not in known:
                 raise UserError(f"unknown {what} {value!r}", hint=f"Choose one of {', '.join(known)}.")
+        if self.plan and self.plan not in PLANS:
+            raise UserError(f"unknown plan {self.plan!r}", hint=f"Choose one of {', '.join(PLANS)}.")
         for name, size in self.shapes.items():
             if not hasattr(size, "__index__") or size < 0:
                 raise UserError(f"the size of {name!r} must be a non-negative integer, not {size!r}")

@@ -92,7 +92,7 @@ def prepare(library: Library, opsets: Mapping[str, int], options: Options, costs
         library, options.numerics, options.disabled,
         schedule=options.schedule, opsets=opsets, precision=options.precision,
     )  # fmt: skip
-    return Setup(rules, {cost.target: cost for cost in costs}, options.precision)
+    return Setup(rules, {cost.target: cost for cost in costs}, options.precision, options.plan)
 
 
 def encode(graph: Graph, setup: Setup, constants: Mapping[str, ConstantInfo] | None = None) -> Encoded:
@@ -129,14 +129,14 @@ def extract(
     A file may also contain the operators in `written`, whatever its opset."""
     opset, defined = value.graph.opset, setup.rules.declared
     lacking = frozenset(op for op in written if not can_express(op, {}, opset))
-    cost = replace(setup.costs[target], lacking=lacking)
+    cost, plan = replace(setup.costs[target], lacking=lacking), setup.plan if target == "native" else ""
     usable = extraction.admissible(value.egraph, cost.target, opset, defined, written)
     try:
-        found = extraction.extract(value.egraph, cost, admissible=usable, limits=effort)
+        found = extraction.extract(value.egraph, cost, admissible=usable, limits=effort, plan=plan)
     except extraction.ExtractionError:
         # Some definition does not apply: the graph keeps its operator, and the backend says which and why.
         usable = extraction.admissible(value.egraph, cost.target, opset, ())
-        found = extraction.extract(value.egraph, cost, admissible=usable, limits=effort)
+        found = extraction.extract(value.egraph, cost, admissible=usable, limits=effort, plan=plan)
     return Chosen(target, value.egraph, found)
 
 

@@ -33,11 +33,12 @@ def _repr(value: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """What all stages of a run share: rules, the cost model of each target, the precision of products."""
+    """What all stages of a run share: rules, the cost model of each target, the precision of products, the plan."""
 
     rules: RuleSet
     costs: Mapping[str, CostModel]
     precision: str = "f32"
+    plan: str = ""
 
 
 @dataclass(frozen=True, slots=True)

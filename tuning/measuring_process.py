@@ -31,6 +31,24 @@ Steps = dict[tuple[str, ...], float]
 """Median seconds of the steps of each group of nodes in a run, by the names of the nodes."""
 
 
+@contextlib.contextmanager
+def measuring_cores(threads: int) -> Iterator[list[int]]:
+    """Yield the cores to measure on, as many as threads; this process and its compilers keep to the others, if any."""
+    if not hasattr(os, "sched_getaffinity"):
+        yield []
+        return
+    before = os.sched_getaffinity(0)
+    cores = sorted(before)
+    measured_on = cores[-threads:]
+    rest = set(cores) - set(measured_on)
+    if rest:
+        os.sched_setaffinity(0, rest)
+    try:
+        yield measured_on
+    finally:
+        os.sched_setaffinity(0, before)
+
+
 class CandidateDied(RewriteError):
     """The process ended or was killed while it ran a candidate; `reason` is "crash" or "timeout"."""
 

@@ -7,9 +7,7 @@ and a schedule that is slower inside the model than the formulas' is taken back.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,7 +29,7 @@ from ..system.short_text import duration, plural
 from .budget import Arm, next_arm
 from .build_pool import BuildPool, build_pool
 from .kernels_of_graph import Fixed, Lowered, TunableKernel, tunable_kernels, with_sizes
-from .measuring_process import MeasuringProcess, Steps
+from .measuring_process import MeasuringProcess, Steps, measuring_cores
 from .race import Measured, Race
 from .strategies.choice import checked_name, make_sampler
 from .strategies.learned import Ranking
@@ -166,28 +164,10 @@ def tune_optimized(
     [kind] = parse_targets(target)[:1]
     if "," in target or not runs_here(kind):
         raise UserError(f"this CPU cannot run kernels for {target!r}", hint="Tune for one target that runs here.")
-    with scoped.directory("tune") as folder, _cores(thread_count(threads)) as measured_on:
+    with scoped.directory("tune") as folder, measuring_cores(thread_count(threads)) as measured_on:
         tuner = _Tuner(optimized, kind, target, thread_count(threads), folder, records or RecordFile(), progress, name)
         with build_pool(target, workers, scheduler) as pool, MeasuringProcess(measured_on, 0) as process:
             return tuner.run(process, measured_on, seconds, seed, pool)
-
-
-@contextlib.contextmanager
-def _cores(threads: int) -> Iterator[list[int]]:
-    """Yield the cores to measure on, as many as threads; this process and its compilers keep to the others, if any."""
-    if not hasattr(os, "sched_getaffinity"):
-        yield []
-        return
-    before = os.sched_getaffinity(0)
-    cores = sorted(before)
-    measured_on = cores[-threads:]
-    rest = set(cores) - set(measured_on)
-    if rest:
-        os.sched_setaffinity(0, rest)
-    try:
-        yield measured_on
-    finally:
-        os.sched_setaffinity(0, before)
 
 
 class _Tuner:

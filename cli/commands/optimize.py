@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from ...engine.options import Options
     from ...engine.report import Report
     from ...system.file_contents import FileState
+    from ...tuning.plan_choice import PlanChoice
     from ..measure import Timing
     from ..replay import Earlier
 
@@ -117,6 +118,10 @@ def command(
     rules: RuleOptions,
     results: Results,
     verify: Annotated[bool, Option(help="Compare the results with the original's before writing.")] = True,
+    measure: Annotated[
+        bool,
+        Option("--measure", help="Time several graphs of the model, and take the fastest; later runs take it too."),
+    ] = False,
     bench: Annotated[bool, Option("--bench", help="Measure the program, and ONNX Runtime if installed.")] = False,
 ) -> None:
     """Rewrite a model's graph by rules, compile it to native code, verify both and write them.
@@ -135,6 +140,9 @@ def command(
     if results.verbose:
         show_log()
     with Stages(quiet=results.quiet) as stages:
+        choice = _choose_plan(run, stages) if measure else None
+        if choice is not None:
+            run = _with_plan(run, choice.plan)
         key = earlier = None
         identity = run.identity
         if identity is not None and not run.pictures and identity.may_be_cached():  # the cache has no graphs
@@ -144,6 +152,7 @@ def command(
         done = _replay(run, earlier, stages) if earlier is not None else _make(run, stages)
         if outputs.c and "program" in done.targets:
             _add_c(done.targets["program"])
+    done.plans = choice
     for stage, seconds in stages.seconds.items():
         done.report.seconds.setdefault(stage, seconds)
     done.show(results)
@@ -190,6 +199,7 @@ class RunResult:
     portions: Sequence[Portion] | None = None
     error: UserError | None = None
     pictures: dict[str, Any] = field(default_factory=dict)
+    plans: PlanChoice | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return the results as docs/json.md describes them."""
@@ -198,6 +208,8 @@ class RunResult:
             data["fallbacks"] = self.fallbacks
         if self.measured:
             data["bench"] = timings_json(self.measured, self.threads, self.sizes)
+        if self.plans is not None:
+            data["plans"] = self.plans.as_json()
         return {**data, **self.pictures}
 
     def show(self, results: Results) -> None:
@@ -224,6 +236,7 @@ class RunResult:
             ("no kernel", tables.without_kernel(report, self.fallbacks or {})),
             ("limits", tables.stopped(report)),
             ("precision", tables.precision(report)),
+            ("measured", str(self.plans or "")),
             ("check", self.verdict),
             *report.outputs.items(),
             *(("next" if not i else "", command) for i, command in enumerate(self._next())),
@@ -248,7 +261,7 @@ def _job(
     bench: bool,
     pictures: bool,
 ) -> Run:
-    from ...backend.compile_model import ProgramIdentity, recorded
+    from ...backend.compile_model import recorded
     from ...backend.ir.target import costs_of
     from ...system.file_contents import FileState
     from ...system.process_pool import usable_cores
@@ -261,10 +274,30 @@ def _job(
         shapes=parse_shapes(compilation.shape), precision=compilation.precision, isa=isa, mapped=True,
         near_misses=pictures,
     )  # fmt: skip
-    identity, records = None, recorded()
-    if targets.keys() == set(EMITTED) and compilation.keep_source is None:
-        identity = ProgramIdentity.of(model, options, threads, compilation.target, records)
-    return Run(model, original, targets, options, threads, compilation, verify, bench, pictures, identity, records)
+    run = Run(model, original, targets, options, threads, compilation, verify, bench, pictures, None, recorded())
+    return _with_plan(run, None)
+
+
+def _with_plan(run: Run, plan: str | None) -> Run:
+    """Return the run with a plan, the recorded one if None, and with its identity in the cache."""
+    from ...backend.compile_model import ProgramIdentity, with_plan
+
+    target = run.compilation.target
+    if plan is None:
+        options = with_plan(run.model, run.options, run.threads, target, run.records)
+    else:
+        options = replace(run.options, plan=plan)
+    identity = None
+    if run.targets.keys() == set(EMITTED) and run.compilation.keep_source is None:
+        identity = ProgramIdentity.of(run.model, options, run.threads, target, run.records)
+    return replace(run, options=options, identity=identity)
+
+
+def _choose_plan(run: Run, stages: Stages) -> PlanChoice:
+    """Measure the plans of the model, and record the fastest."""
+    from ...tuning.plan_choice import measured_plan
+
+    return measured_plan(run.model, run.options, run.threads, run.compilation.target, run.records, stages)[1]
 
 
 def _add_c(bundle: Path) -> None:

@@ -60,6 +60,9 @@ def command(
         str | None, Option(metavar="ADDRESS", help="Build on the workers of a Dask scheduler: tcp://host:port.")
     ] = None,
     seed: Annotated[int, Option(metavar="N", min=0, help="Seed of the search.")] = 0,
+    plans: Annotated[
+        bool, Option("--measure", help="First time several graphs of the model, and tune the fastest.")
+    ] = False,
     export: Annotated[
         Path | None, Option("--export", metavar="FILE", help="Write the records; - is standard output.")
     ] = None,
@@ -94,20 +97,30 @@ def command(
     existing_model(model)
     writable(json_file)
     with Stages() as stages:
-        from ...backend.ir.target import costs_of
+        from ...backend.compile_model import with_plan
+        from ...backend.ir.target import costs_of, thread_count
         from ...engine.optimizer import optimize_native
+        from ...tuning.plan_choice import measured_plan
         from ...tuning.tune import tune_optimized
 
         shapes, isa = parse_shapes(shape), costs_of(target)
         options = rules.options(shapes=shapes, precision=precision, isa=isa, mapped=True)
+        count, choice = thread_count(threads), None
+        if plans:
+            options, choice = measured_plan(model, options, count, target, file.read(), stages)
+        else:
+            options = with_plan(model, options, count, target)
         optimized = optimize_native(model, options, stages)
         found = tune_optimized(
             optimized, seconds=seconds, threads=threads, target=target, search=search, workers=workers,
             scheduler=scheduler or "", seed=seed, progress=stages, records=file,
         )  # fmt: skip
     if json_file is not None:
-        write_json(_as_json(found, model), json_file)
+        plans_data = {} if choice is None else {"plans": choice.as_json()}
+        write_json({**_as_json(found, model), **plans_data}, json_file)
     if str(json_file) != "-":
+        if choice is not None:
+            say(f"graphs: {choice}")
         _show(found, file)
     if found.interrupted:
         raise SystemExit(INTERRUPTED)

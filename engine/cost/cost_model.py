@@ -20,7 +20,7 @@ from ..operators.schemas import is_pure
 from . import machine as machines
 from .kernel_constants import DEFAULT
 from .machine import Machine
-from .operator_cost import Estimator, Kind, Types, Work, moves
+from .operator_cost import Estimator, Kind, Types, Work, is_pointwise, is_view, moves
 
 Model = Literal["latency", "flops", "nodes", "memory"]
 Target = Literal["portable", "native"]
@@ -184,6 +184,7 @@ class CostModel:
         """Return the cost of each node, and the constants that are stored."""
         sources = {name: float(c.nbytes) for name, c in graph.constants.items()}  # of the constants that it depends on
         makers = {v: node.op for node in graph.nodes for v in node.outputs}
+        joined = self._joined(graph, makers)
         costs: list[float] = []
         used: dict[str, None] = {}
         for node in graph.nodes:
@@ -201,12 +202,24 @@ class CostModel:
                 for values in (node.inputs, node.outputs)
             )
             mask = () if constant else [v in sources for v in node.inputs]
-            joins = any(v in makers and self.takes_pointwise(makers[v]) for v in node.inputs)
+            joins = not joined.isdisjoint(node.inputs)
             made = [makers[v] for v in node.inputs[:1] if v in makers]
             fused, hides = self.fuses(node.op, made), self.hides(node.op, made)
             costs.append(self.node_cost(node.op, node.attrs, inputs, outputs, mask, joins, fused, hides))
         used.update(dict.fromkeys(v for v in graph.outputs if v in sources))
         return costs, used
+
+    def _joined(self, graph: Graph, makers: Mapping[str, str]) -> set[str]:
+        """Return the values whose makers' kernels a pointwise node may join.
+
+        A kernel takes no node of another shape, so none after a view, and none where other readers need the value."""
+        readers = graph.consumers()
+
+        def is_joined(value: str, op: str) -> bool:
+            alone = len(readers[value]) == 1 or all(is_pointwise(node.op) for node in readers[value])
+            return alone and not (is_view(op) or moves(op))
+
+        return {value for value, op in makers.items() if value in readers and is_joined(value, op)}
 
     def _portable(self, work: Work) -> float:
         arithmetic = work.flops / (self.machine.flops * work.efficiency * self.threads) if work.flops else 0.0

@@ -2,6 +2,8 @@
 
 Figures are estimates that rank alternatives. An addition or a multiplication counts as one flop, a transcendental
 function as the dozen or so that its polynomial takes. Symbolic dims are taken at nominal values.
+
+Length: one table of operators, and one function for each family in it.
 """
 
 from __future__ import annotations
@@ -131,6 +133,16 @@ def _normalized_rows(op: str, attrs: Attrs, shape: Sequence[float]) -> float:
         groups = attrs.get("num_groups", 1)
         return math.prod(shape[:1]) * (groups if isinstance(groups, int) else 1)
     return math.prod(shape[:-1]) if shape else 0.0
+
+
+def is_view(op: str) -> bool:
+    """Whether an operator gives the elements of its operand another shape."""
+    return op in _VIEWS
+
+
+def is_pointwise(op: str) -> bool:
+    """Whether an operator computes each element from those at the same place."""
+    return op.partition("@")[0] in _POINTWISE
 
 
 def moves(op: str) -> bool:

@@ -28,6 +28,7 @@ from ..onnx_io.opsets import can_express
 from ..onnx_io.runtime_support import has_kernel
 from .greedy import greedy
 from .local_search import LocalSearch
+from .plans import preference
 from .priced_egraph import PricedEGraph
 from .priced_egraph import dependencies as dependencies
 
@@ -110,14 +111,16 @@ def extract(
     *,
     admissible: Callable[[int], bool] = lambda handle: True,
     limits: Limits | None = None,
+    plan: str = "",
 ) -> Extraction:
     """Return the cheapest derivation found of all roots.
 
-    Nodes that are not `admissible` are not used at run time; they may be evaluated beforehand. Raises `ExtractionError`
+    Prices are those of a `plan`, see `plans`. Nodes that are not `admissible` are not used at run time; they may be
+    evaluated beforehand. Raises `ExtractionError`
     naming the first root without a derivation."""
     limits = limits or Limits()
     roots = list(dict.fromkeys(map(egraph.find, egraph.roots.values())))
-    problem = PricedEGraph(egraph, cost, admissible, roots)
+    problem = PricedEGraph(egraph, cost, admissible, roots, preference(plan))
     total, method, chosen = math.inf, "", {}
     for factor in limits.movement:
         best = greedy(problem, factor)

@@ -38,11 +38,12 @@ class PricedEGraph:
 
     `members` are the usable nodes of each class, `deps` the classes that a node reads, `weight` its price. `leaf` are
     the classes that are evaluated beforehand, with the cost of storing them; `term` is the node that a constant class
-    is evaluated by."""
+    is evaluated by. `prefer` is a factor on the price of an operator, see `plans`."""
 
     def __init__(
-        self, egraph: EGraph, cost: CostModel, admissible: Callable[[int], bool], roots: Sequence[int]
-    ) -> None:
+        self, egraph: EGraph, cost: CostModel, admissible: Callable[[int], bool], roots: Sequence[int],
+        prefer: Callable[[str], float] = lambda op: 1.0,
+    ) -> None:  # fmt: skip
         self.egraph = egraph
         self.roots = roots
         self.members: dict[int, list[int]] = {}
@@ -51,6 +52,7 @@ class PricedEGraph:
         self.term: dict[int, int] = {}
         self._cost = cost
         self._admissible = admissible
+        self._prefer = prefer
         self._classes = egraph.classes()
         self._reads = cache(partial(dependencies, egraph))
         self._prices: dict[tuple[object, ...], float] = {}
@@ -150,6 +152,7 @@ class PricedEGraph:
         if all(m or t is None for m, t in zip(mask, types, strict=True)):
             mask = []  # a node over constants that is not evaluated beforehand runs
         price = self._cost.node_cost(node.op, node.attrs, types, egraph.types(at), mask, joins, fused, hides)
+        price *= self._prefer(node.op)
         self._prices[key] = price
         return price
 

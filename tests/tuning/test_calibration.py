@@ -7,6 +7,7 @@ import pytest
 from rewrite.engine.cost.cost_model import CostModel
 from rewrite.engine.cost.kernel_constants import NAMES, KernelConstants
 from rewrite.engine.cost.machine import Machine, default
+from rewrite.engine.ir.graph import DType, Graph, Node, TensorType
 from rewrite.errors import UserError
 from rewrite.tuning import calibration
 from rewrite.tuning.calibration_suite import suite
@@ -62,3 +63,22 @@ def test_predictions_are_those_of_the_cost_model() -> None:
     kernels = [calibration.KernelTime((0,), 1.0), calibration.KernelTime((0, 1), 1.0)]
     costs = cost.node_costs(graph)
     assert calibration.Measured(graph, kernels).predicted(cost) == [costs[0], costs[0] + costs[1]]
+
+
+def test_a_pointwise_node_joins_the_kernel_of_a_product_but_not_behind_a_view_or_another_reader() -> None:
+    def cost_of_relu(readers: int, view: bool) -> float:
+        graph = Graph(inputs=("x", "w"), opset={"": 23})
+        graph.types |= {v: TensorType(DType.F32, (64, 64)) for v in ("x", "w", "y", "v", "z", "other")}
+        graph.nodes = [Node("MatMul", ("x", "w"), ("y",), {})]
+        if view:
+            graph.nodes.append(Node("Identity", ("y",), ("v",), {}))
+        graph.nodes.append(Node("Relu", ("v" if view else "y",), ("z",), {}))
+        if readers > 1:
+            graph.nodes.append(Node("MatMul", ("y", "w"), ("other",), {}))
+        graph.outputs = ("z", *(("other",) if readers > 1 else ()))
+        costs = CostModel("latency", "native", Machine(isa="avx2")).node_costs(graph)
+        return next(cost for cost, node in zip(costs, graph.nodes, strict=True) if node.op == "Relu")
+
+    joined = cost_of_relu(1, view=False)
+    assert cost_of_relu(2, view=False) > 2 * joined
+    assert cost_of_relu(1, view=True) > 2 * joined
