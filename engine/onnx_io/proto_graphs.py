@@ -27,6 +27,10 @@ def without(message: Any, field_name: str) -> Any:
     return copy
 
 
+MOST_INLINED = 1_000_000
+"""Maximum number of nodes of a model whose functions are inlined."""
+
+
 def inline_functions(model: Any, where: str) -> Any:
     """Inline a model's functions. The library gets the model without its initializers, which may be large."""
     if not model.functions:
@@ -34,6 +38,7 @@ def inline_functions(model: Any, where: str) -> Any:
     import onnx
     from onnx import inliner
 
+    _check_expansion(model, where)
     light = without(model, "graph")
     graph = light.graph
     graph.name = model.graph.name or "graph"
@@ -59,6 +64,39 @@ def inline_functions(model: Any, where: str) -> Any:
     for name in ("input", "output", "initializer", "sparse_initializer"):
         getattr(result.graph, name).extend(getattr(model.graph, name))
     return result
+
+
+def _check_expansion(model: Any, where: str) -> None:
+    """Raise UserError for functions that call themselves, or that are too many nodes once they are inlined: functions
+    that each call the next one twice double with every one."""
+    functions: dict[tuple[str, str], list[Any]] = {}
+    for function in model.functions:
+        functions.setdefault((function.domain, function.name), []).append(function)
+    sizes: dict[tuple[str, str], int] = {}
+    begun: set[tuple[str, str]] = set()
+
+    def inlined(nodes: Any) -> int:
+        found = 0
+        for node in nodes:
+            found += called((node.domain, node.op_type)) + sum(inlined(body.node) for body in bodies_of(node))
+        return found
+
+    def called(key: tuple[str, str]) -> int:
+        if key not in functions:
+            return 1
+        if key not in sizes:
+            if key in begun:
+                raise UserError(f"function {key[1]!r} calls itself", where=where)
+            begun.add(key)
+            sizes[key] = max(inlined(function.node) for function in functions[key])
+        return sizes[key]
+
+    try:
+        count = inlined(model.graph.node)
+    except RecursionError:
+        raise UserError("its functions are nested too deeply", where=where) from None
+    if count > MOST_INLINED:
+        raise UserError(f"its functions are {count:,} nodes once they are inlined", where=where)
 
 
 def opset_imports(proto: Any) -> dict[str, int]:

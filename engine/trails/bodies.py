@@ -104,6 +104,7 @@ class Occurrence:
     start: Graph
     end: Graph
     names: Mapping[str, str]
+    is_body: bool = True
 
     @property
     def captured(self) -> dict[str, list[str]]:
@@ -151,6 +152,12 @@ def _not_shadowed(body: Graph, names: Mapping[str, str]) -> Mapping[str, str]:
     for name, new in names.items():
         if name in captured and new != name and new in own:
             raise Gap(f"{new!r} stands for two values in a body")
+    for graph in inside:
+        types: dict[str, Any] = {}
+        for name in graph.captures():
+            known = graph.types.get(name)
+            if types.setdefault(names.get(name, name), known) != known:
+                raise Gap(f"captured values of two types are both called {names.get(name, name)!r}")
     return names
 
 

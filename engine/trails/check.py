@@ -17,8 +17,8 @@ from ..extraction.priced_egraph import dependencies, post_order
 from ..extraction.restrict import restricted_egraph
 from ..ir.bodies import mark_bodies
 from ..ir.constants import summarize
-from ..ir.graph import AttrValue, Constant, Graph, TensorType, content_text
-from ..ir.names import ABSENT
+from ..ir.graph import AttrValue, Constant, Graph, TensorType, content_text, graphs_in
+from ..ir.names import ABSENT, CAPTURES
 from ..ir.values import BodyRef, OpRef, RestRef, TensorRef, Value
 from ..operators.folding import evaluate
 from ..operators.schemas import declared_operators, signature
@@ -86,7 +86,11 @@ class Stage:
                 raise Gap(f"the model has no node {term.origin!r} that draws random numbers")
             return found[0]
         attrs = {name: self.attribute(value) for name, value in term.attrs.items()}
-        return self.replay.add(term.op, attrs, [self.classes[i] for i in term.inputs], term.outputs)
+        count = len(egraph.nodes)
+        handle = self.replay.add(term.op, attrs, [self.classes[i] for i in term.inputs], term.outputs)
+        if any(True for _ in graphs_in(attrs)) and handle >= count:
+            raise Gap(f"{term.op} of these operands with this body is neither the model's nor built by a step")
+        return handle
 
     def _leaf(self, op: str, fits: Callable[[Mapping[str, AttrValue]], bool]) -> int:
         egraph = self.replay.egraph
@@ -214,7 +218,7 @@ def check(trail: Trail, before: Graph, after: Graph, rules: RuleSet) -> int:
     at graph `after`."""
     bodies: Bodies = {}
     used: set[int] = set()
-    pending = [Occurrence(0, mark_bodies(before), after, {})]
+    pending = [Occurrence(0, mark_bodies(before), after, {}, is_body=False)]
     while pending:
         here = pending.pop()
         pending += _check_graph(trail, here, rules, bodies)
@@ -236,7 +240,7 @@ def _check_graph(trail: Trail, here: Occurrence, rules: RuleSet, bodies: Bodies)
         try:
             if last:
                 standing, found = occurrences(trail, part, here, bodies)
-                result = Result(here.end, standing, here.captured, is_body=bool(part.body))
+                result = Result(here.end, standing, here.captured, is_body=here.is_body)
                 reaches(stage, here.start, result, exact=trail.settings.get("numerics") == "exact")
             else:
                 follows(stage)
@@ -335,6 +339,7 @@ def reaches(
     _merge_spellings(egraph)
     _merge_shortened(egraph)
     _pair_random(egraph, given)
+    _check_bodies(egraph, given)
     for name, end in zip(before.outputs, after.outputs, strict=True):
         if name not in roots or end not in ends or egraph.find(ends[end]) != egraph.find(roots[name]):
             raise Gap(f"output {name!r} of the result does not follow from the steps")
@@ -348,6 +353,8 @@ def _check_interface(before: Graph, after: Graph, *, is_body: bool) -> None:
     ports = [(*graph.inputs, "", *graph.outputs) for graph in (before, after)]
     if len(before.inputs) != len(after.inputs) or len(before.outputs) != len(after.outputs):
         raise Gap("the result has other inputs or outputs than the model")
+    if before.defaults != after.defaults and not is_body:
+        raise Gap("the result has other defaults of inputs than the model")
     for name, other in zip(*ports, strict=True):
         if name != other and not is_body:
             raise Gap("the result has other inputs or outputs than the model")
@@ -430,6 +437,22 @@ def _pair_random(egraph: Tables, given: int) -> None:
                 egraph.union(original, handle)
                 egraph.close()
                 break
+
+
+def _check_bodies(egraph: Tables, given: int) -> None:
+    """Check that each node of the result with bodies is one of the model or one that a step built: what a body states
+    of its values holds only there. Raises `Gap`."""
+
+    def key(handle: int) -> tuple[int, ...]:
+        return egraph.attrs_id(handle), *map(egraph.find, egraph.nodes[handle].children)
+
+    having = [h for h, node in enumerate(egraph.nodes) if CAPTURES in node.attrs]
+    known = {key(h) for h in having if h < given}
+    for h in having[sum(h < given for h in having) :]:
+        node = egraph.nodes[h]
+        drawn = node.serial and any(m < given and egraph.nodes[m].serial for m in egraph.members(h))
+        if not drawn and key(h) not in known:
+            raise Gap(f"{node.op} of the result has bodies that the steps do not lead to")
 
 
 def _names(graph: Graph, digest: str) -> str:

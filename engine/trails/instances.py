@@ -124,7 +124,7 @@ class Instances:
         for member, node in self._nodes(handle):
             if (one_output and node.outputs != 1) or not self._is_operator(call, node, env):
                 continue
-            if not self._same_attributes(call, node, env):
+            if not self._same_attributes(call, node, env) or not self._same_captures(call, node, env):
                 continue
             if not call.args and call.rest is not None and call.rest.name is None:  # `Transpose(..)`: any inputs
                 yield ((handle, member),)
@@ -267,6 +267,23 @@ class Instances:
         for name, value in others.items():
             if name not in defaults or defaults[name] != value:
                 self.differs = f"{name} of {node.op} is {value!r}"
+                return False
+        return True
+
+    def _same_captures(self, call: ast.Call, node: ENode, env: Bindings) -> bool:
+        """Whether the bodies that a pattern binds are said to be the node's, and to capture what they capture there."""
+        find, names = self.context.egraph.find, node.attrs.get(CAPTURES, ())
+        assert isinstance(names, tuple)
+        first = len(node.children) - len(names)
+        captured = {str(name): find(child) for name, child in zip(names, node.children[first:], strict=True)}
+        for attribute in call.attributes:
+            bound = env.get(attribute.value.id) if isinstance(attribute.value, ast.Name) else None
+            if not isinstance(bound, BodyRef):
+                continue
+            said = {name: find(tensor.handle) for name, tensor in bound.captures.items()}
+            same = all(captured.get(name) == c for name, c in said.items()) and {*bound.graph.captures()} <= {*said}
+            if bound.op != node.op or not same:
+                self.differs = f"a body of {node.op} captures something else"
                 return False
         return True
 

@@ -300,7 +300,7 @@ def _stage(data: Any, where: str) -> StageTrail:
         evaluated.append((_number(pair[0], count, where), _str(pair[1], where)))
     roots = {name: _number(v, count, where) for name, v in _dict(part.get("roots", {}), where).items()}
     names = {
-        _number(int(k) if k.isdecimal() else -1, count, where): _str(v, where)
+        _number(int(k) if k.isdecimal() and len(k) < 10 else -1, count, where): _str(v, where)
         for k, v in _dict(part.get("names", {}), where).items()
     }
     chosen, folded = (_numbers(part.get(name, []), count, where) for name in ("chosen", "folded"))
@@ -310,7 +310,7 @@ def _stage(data: Any, where: str) -> StageTrail:
 def _guarded(decode: Any, value: Any, where: str) -> Any:
     try:
         return decode(value)
-    except (ValueError, TypeError, KeyError, IndexError) as error:
+    except (ValueError, TypeError, KeyError, IndexError, OverflowError, RecursionError) as error:
         raise Malformed(f"{where}: {error}") from error
 
 

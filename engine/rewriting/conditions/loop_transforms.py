@@ -273,7 +273,8 @@ def _transformed(
     constants = {name: constant for name, constant in found.constants.items() if name in needed}
     types = {**found.types, **{name: context.type(tensor) for name, tensor in captures.items()}}
     found = replace(found, nodes=nodes, constants=constants, types=types)
-    key = content_text((found.inputs, found.outputs, found.nodes, sorted(found.constants.items(), key=itemgetter(0))))
+    contents = [sorted(items.items(), key=itemgetter(0)) for items in (found.constants, found.types)]
+    key = content_text((found.inputs, found.outputs, found.nodes, *contents))
     found = context.bodies.setdefault(key, found)
     every = {**body.captures, **captures}
     return BodyRef(found, {name: every[name] for name in found.captures()}, body.op)

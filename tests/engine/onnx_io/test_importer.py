@@ -494,3 +494,29 @@ def test_a_node_of_which_nothing_is_read_is_dropped() -> None:
     weights = {"w": np.ones((1, 6, 3), np.float32), "r": np.ones((1, 6, 2), np.float32)}
     graph = importer.read(model(nodes, [x23, ("s", FLOAT, (4, 1, 3))], [y23], weights))
     assert [n.op for n in graph.nodes] == ["Relu"]
+
+
+def doubling(count: int, last: str = "Relu") -> bytes:
+    """Return a model of functions that each call the next one twice; the last one calls `last`."""
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("own", 1)]
+    functions = []
+    for i in range(count):
+        callee = f"f{i + 1}" if i + 1 < count else last
+        domain = "" if callee == "Relu" else "own"
+        nodes = [helper.make_node(callee, [a], [b], domain=domain) for a, b in ("ab", "bc")]
+        functions.append(helper.make_function("own", f"f{i}", ["a"], ["c"], nodes, opsets))
+    x, y = (helper.make_tensor_value_info(name, FLOAT, [2]) for name in "xy")
+    graph = helper.make_graph([helper.make_node("f0", ["x"], ["y"], domain="own")], "g", [x], [y])
+    whole = helper.make_model(graph, opset_imports=opsets, ir_version=8, functions=functions)
+    data: bytes = whole.SerializeToString()
+    return data
+
+
+def test_functions_that_would_be_too_many_nodes_are_refused() -> None:
+    assert len(importer.read(doubling(4)).nodes) == 16
+    with pytest.raises(UserError, match="1,073,741,824 nodes once they are inlined"):
+        importer.read(doubling(30))
+    with pytest.raises(UserError, match="function 'f0' calls itself"):
+        importer.read(doubling(3, "f0"))
+    with pytest.raises(UserError, match="nested too deeply"):
+        importer.read(doubling(3000))

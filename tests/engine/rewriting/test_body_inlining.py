@@ -251,3 +251,44 @@ def test_what_differs_from_run_to_run_stays_in_the_loop() -> None:
     graph = rewrite.optimize(model).model.graph
     assert operators(graph) == ["Loop"]
     assert operators(body_of(graph)) == ["Add", "RandomNormalLike"]
+
+
+COPIES = """m (float[1] x, int64 n) => (int64 z) {
+  three = Constant<value_int=3>()
+  zero = Constant<value_int=0>()
+  last, z = Loop (three, , x, zero) <body = outer (int64 i, bool on, float[K] s, int64 acc)
+      => (bool go, float[K2] s2, int64 acc2) {
+    go = Identity (on)
+    s2 = Concat<axis=0> (s, s)
+    f = Cast<to=1> (i)
+    square = Constant<value_ints=[300,300]>()
+    e = Expand (f, square)
+    m1 = MatMul (e, e)
+    m2 = MatMul (m1, m1)
+    m3 = Tanh (m2)
+    r = ReduceMax<keepdims=0> (m3)
+    ri = Cast<to=7> (r)
+    acc1 = Add (acc, ri)
+    u2, acc2 = Loop (n, , s, acc1) <body = inner (int64 j, bool inner_on, float[L] u, int64 t)
+        => (bool inner_go, float[L] u1, int64 t1) {
+      inner_go = Identity (inner_on)
+      u1 = Identity (u)
+      k = Size (u)
+      t1 = Add (t, k)
+    }>
+  }>
+}"""
+"""A Loop of three iterations, in which a carried value doubles, around one that adds its size up."""
+
+
+def test_copies_of_a_body_keep_the_sizes_of_their_places() -> None:
+    """Unrolled, the inner Loop stands three times, with values of other sizes each time."""
+    import onnxruntime as ort
+
+    original = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]>{COPIES}').SerializeToString()
+    feeds = {"x": np.zeros(1, np.float32), "n": np.array(2)}
+    wanted = ort.InferenceSession(original).run(None, feeds)[0]
+    assert wanted == 16
+    result = rewrite.optimize(original).model.SerializeToString()
+    assert ort.InferenceSession(result).run(None, feeds)[0] == wanted
+    assert rewrite.compile(original).run(feeds)["z"] == wanted
