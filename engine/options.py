@@ -25,10 +25,9 @@ class Options:
     """Validated options of one optimization, as `api.optimize` documents them. Time is that of computing.
 
     `cost` says what the cost model predicts, `threads` what it assumes, `isa` for kernels of which vector extension
-    (this CPU's widest if empty), `plan` which graph is
-    chosen for them, see `extraction.plans`. With `near_misses`, results show where rules
-    that changed nothing came closest to it. The constructor raises `UserError` for values
-    that make no sense."""
+    (this CPU's widest if empty), `plan` which graph is chosen for them (`extraction.plans`). With `near_misses`,
+    results show where rules that changed nothing came closest to it. The constructor raises `UserError` for values that
+    make no sense."""
 
     rules: Sequence[Path] = ()
     std_rules: bool = True

@@ -16,6 +16,7 @@ from ..backend.compile_model import compile_optimized, plan_key
 from ..backend.ir.target import costs_of, parse_targets, runs_here, thread_count
 from ..backend.schedules.plan_records import PlanFile, PlanRecord
 from ..engine import pipeline
+from ..engine.ir.graph import content_text
 from ..engine.optimizer import optimize_native
 from ..engine.options import PLANS, Options
 from ..engine.verification.random_inputs import assignments, make_inputs
@@ -148,7 +149,8 @@ def _proposals(model: Any, options: Options, progress: Progress) -> list[_Propos
 
 def _text(graph: Graph) -> str:
     """Return a text that equal graphs share: names of the same e-graph's values are stable."""
-    return repr([(node.op, node.inputs, node.outputs, sorted(node.attrs.items())) for node in graph.nodes])
+    nodes = [(node.op, node.inputs, node.outputs, sorted(node.attrs.items())) for node in graph.nodes]
+    return content_text([nodes, sorted((name, constant.digest) for name, constant in graph.constants.items())])
 
 
 class _Race:

@@ -115,9 +115,8 @@ def extract(
 ) -> Extraction:
     """Return the cheapest derivation found of all roots.
 
-    Prices are those of a `plan`, see `plans`. Nodes that are not `admissible` are not used at run time; they may be
-    evaluated beforehand. Raises `ExtractionError`
-    naming the first root without a derivation."""
+    Prices are those of a `plan` (`plans`). Nodes that are not `admissible` are not used at run time; they may be
+    evaluated beforehand. Raises `ExtractionError` naming the first root without a derivation."""
     limits = limits or Limits()
     roots = list(dict.fromkeys(map(egraph.find, egraph.roots.values())))
     problem = PricedEGraph(egraph, cost, admissible, roots, preference(plan))
