@@ -7,7 +7,7 @@ from typing import Any
 
 from .certificate import Case, Certificate, Goal, Step
 from .comparison import Equality
-from .facts import Effort, Exhausted, Facts, Refused, new_context
+from .facts import Effort, Exhausted, Facts, Refused, own_context
 from .theories import decided
 
 EFFORT = 600_000
@@ -16,14 +16,14 @@ EFFORT = 600_000
 
 def check(certificate: Certificate, effort: int = EFFORT) -> str | None:
     """Return why a certificate is refused; None if it is confirmed."""
-    new_context()
     try:
-        if not certificate.parts:
-            raise Refused("no cases")
-        left = Effort(effort)
-        for cases in certificate.parts:
-            _complete(cases)
-            _check_part(certificate, cases, left)
+        with own_context():
+            if not certificate.parts:
+                raise Refused("no cases")
+            left = Effort(effort)
+            for cases in certificate.parts:
+                _complete(cases)
+                _check_part(certificate, cases, left)
     except (Refused, Exhausted) as error:
         return str(error)
     except RecursionError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
@@ -152,11 +153,17 @@ def _symbol(atom: Any) -> Any:
     return z3.Int(repr(atom))
 
 
-def new_context() -> None:
-    """Give z3 a new context, and forget the terms of the old one."""
-    term.cache_clear()
-    formula.cache_clear()
+@contextmanager
+def own_context() -> Iterator[None]:
+    """Let z3 work in a context of its own, and give it the former one back: others may hold terms of that."""
+    former = z3.z3._main_ctx
     z3.z3._main_ctx = z3.Context()
+    try:
+        yield
+    finally:
+        z3.z3._main_ctx = former
+        term.cache_clear()
+        formula.cache_clear()
 
 
 @cache

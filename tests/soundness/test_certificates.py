@@ -461,3 +461,12 @@ def test_the_axioms_for_real_numbers_hold(text: str) -> None:
 def test_the_table_names_no_axiom_twice() -> None:
     known = _each(axioms.BITS, axioms.FLOAT_BITS, axioms.ZEROS, axioms.REALS, axioms.FAST)
     assert len(known) == len(set(known)) > 40
+
+
+def test_the_checker_leaves_terms_of_others_alone() -> None:
+    """z3 has one context for all; the prover keeps terms of its own, which it goes on to use after a check."""
+    import z3
+
+    before = z3.Int("x") > 0
+    assert check(Certificate("r", "exact", False, ())) == "no cases"
+    assert z3.And(before, z3.Int("y") > 0).num_args() == 2

@@ -177,15 +177,17 @@ def test_members_of_a_sequence_keep_their_type() -> None:
 
 
 def test_operators_whose_types_are_unknown_stay() -> None:
-    """Of the older GroupNormalization nothing is known but its name: its result would be taken for what it was."""
-    graph = promoted(
-        """m (float16[8, 1] x, float16[1] s) => (bool[8, 1] y) {
-            n = GroupNormalization<num_groups = 1>(x, s, s) y = Equal(n, x)
-        }"""
-    )
-    assert [node.op for node in graph.nodes if node.op != "Cast"] == ["GroupNormalization@18", "Equal"]
-    group = next(node for node in graph.nodes if node.op == "GroupNormalization@18")
-    assert group.inputs == ("x", "s", "s")
+    """Of an operator of a domain of its own nothing is known: its result would be taken for what it was."""
+    text = """<ir_version: 9, opset_import: ["": 18, "own": 1]> m (float16[8, 1] x) => (bool[8, 1] y) {
+        r = Relu(x) n = own.Odd(r) y = Equal(n, x) }"""
+    options = Options()
+    graph = pipeline.promote(pipeline.read(onnx.parser.parse_model(text), options, load_rules()), options)
+    assert graph is not None
+    odd = next(node for node in graph.nodes if node.op == "own.Odd")
+    assert graph.type(odd.inputs[0]).dtype is DType.F16
+
+
+def test_the_older_group_normalization_is_computed_in_f32() -> None:
     x = np.linspace(-1, 1, 8).astype(np.float16).reshape(8, 1)
     text = f"""{HEAD} m (float16[8, 1] x, float16[1] s) => (bool[8, 1] y)
         {{ n = GroupNormalization<num_groups = 1>(x, s, s) y = Equal(n, x) }}"""
