@@ -105,13 +105,13 @@ class Runner:
         try:
             if _deviates(node):
                 if _pads_dilated(node) and len(node.outputs) > 1:
-                    raise NotImplementedError("nothing has the indices of dilated windows with automatic padding")
+                    raise LookupError("nothing has the indices of dilated windows with automatic padding")
                 return ReferenceEvaluator(model)
             peer, schema = _onnxruntime(model, self.threads), find_schema(node.op)
             if peer is None and schema is not None and schema.since_version == _BF16_ADDED:
                 peer = _onnxruntime(self._model({"": _BF16_ADDED - 1}), self.threads)
             if peer is None and self._reference_deviates():
-                raise NotImplementedError("ONNX's reference implementation computes it otherwise than the standard")
+                raise LookupError("ONNX's reference implementation computes it otherwise than the standard")
             return peer or ReferenceEvaluator(model)
         except Exception as error:
             raise UserError(

@@ -9,16 +9,14 @@ from __future__ import annotations
 
 import json
 import math
-import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from ...engine.options import PLANS
-from ...errors import UserError
-from ...system import ownership
 from ...system.store import Store
+from .line_file import LineFile
 
 FORMAT = 1
 
@@ -60,13 +58,13 @@ class PlanFile:
     """The file of records in a store (the user's if None)."""
 
     def __init__(self, store: Store | None = None) -> None:
-        self._store = store or Store()
-        self.path = self._store.root / "schedules" / "plans.jsonl"
+        self._file = LineFile("plans.jsonl", store)
+        self.path = self._file.path
 
     def read(self) -> dict[str, PlanRecord]:
         """Return the last record of each key; damaged lines, and a file of others, are skipped with a warning."""
         try:
-            text = ownership.read(self.path).decode(errors="replace")
+            text = self._file.read().decode(errors="replace")
         except FileNotFoundError:
             return {}
         except OSError as error:
@@ -85,15 +83,4 @@ class PlanFile:
 
     def append(self, record: PlanRecord) -> None:
         """Add a record. Raises UserError if the file cannot be written."""
-        self._store.prepare("schedules")
-        try:
-            file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
-            with open(file, "rb+", buffering=0) as opened:
-                end = opened.seek(0, os.SEEK_END)
-                opened.seek(max(0, end - 1))
-                torn = end > 0 and opened.read(1) != b"\n"  # a writer was killed within a line
-                opened.write(("\n" * torn + record.line()).encode())
-        except OSError as error:
-            problem = f"the records of plans cannot be written: {error.strerror}"
-            hint = "Set REWRITE_CACHE_DIR to a directory of your own."
-            raise UserError(problem, where=str(self.path), hint=hint) from error
+        self._file.append(record.line())

@@ -10,24 +10,22 @@ its space is not used. A record can make a kernel slower, never wrong.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import math
-import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 from ...errors import UserError
-from ...system import hardware, ownership
+from ...system import hardware
 from ...system.store import Store, write_atomic
 from ..ir.schedule import DEFAULT, Point, Space, Tunable, describe
 from ..ir.target import Target
+from .line_file import LineFile, reported
 
 FORMAT = 1
 """Version of the lines; those of another version are not used."""
@@ -240,13 +238,13 @@ class RecordFile:
     """The file of records in a store (the user's if None)."""
 
     def __init__(self, store: Store | None = None) -> None:
-        self._store = store or Store()
-        self.path = self._store.root / "schedules" / "records.jsonl"
+        self._file = LineFile("records.jsonl", store)
+        self.path = self._file.path
 
     def read(self) -> Records:
         """Return the records. Damaged lines, and a file that others could have written, are skipped with a warning."""
         try:
-            data = ownership.read(self.path)
+            data = self._file.read()
         except FileNotFoundError:
             return Records()
         except OSError as error:
@@ -263,14 +261,7 @@ class RecordFile:
 
     def append(self, records: Iterable[Record]) -> None:
         """Add records. Raises UserError if the file cannot be written."""
-        lines = "".join(record.line() for record in records)
-        with self._locked(), _reported(self.path):
-            file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o600)
-            with open(file, "rb+", buffering=0) as opened:
-                end = opened.seek(0, os.SEEK_END)
-                opened.seek(max(0, end - 1))
-                torn = end > 0 and opened.read(1) != b"\n"  # a writer was killed within a line
-                opened.write(("\n" * torn + lines).encode())
+        self._file.append("".join(record.line() for record in records))
 
     def add_new(self, text: str, where: str) -> int:
         """Add the records of an exported text that are not in the file yet; return how many.
@@ -291,10 +282,10 @@ class RecordFile:
         """Rewrite the file with the last record of each kernel for which `keep` holds.
 
         Returns the numbers of lines kept and removed. Raises UserError if the file cannot be written."""
-        with self._locked(), _reported(self.path):
+        with self._file.locked(), reported(self.path):
             if not self.path.exists():
                 return 0, 0
-            lines = ownership.read(self.path).decode(errors="replace").splitlines()
+            lines = self._file.read().decode(errors="replace").splitlines()
             latest: dict[tuple[Machine, str], Record] = {}
             for record in parse_lines("\n".join(lines), lambda *_: None):
                 latest[record.holder] = record.after(latest.get(record.holder))
@@ -304,29 +295,12 @@ class RecordFile:
 
     def _all(self) -> list[Record]:
         try:
-            text = ownership.read(self.path).decode(errors="replace")
+            text = self._file.read().decode(errors="replace")
         except FileNotFoundError:
             return []
         except OSError as error:
             raise UserError(f"the records cannot be read: {error.strerror}", where=str(self.path)) from error
         return list(parse_lines(text, lambda *_: None))
-
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Hold an exclusive lock on the directory, where the system has locks. Raises UserError."""
-        folder = self._store.prepare("schedules")
-        try:
-            import fcntl
-        except ImportError:
-            yield
-            return
-        handle = os.open(folder, os.O_RDONLY)
-        try:
-            with contextlib.suppress(OSError):
-                fcntl.flock(handle, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(handle)
 
 
 def parse_lines(
@@ -349,12 +323,3 @@ def parse_lines(
             others(number, "another version of rewrite wrote it")
         else:
             yield record
-
-
-@contextlib.contextmanager
-def _reported(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        problem = f"the records of tuned kernels cannot be written: {error.strerror}"
-        raise UserError(problem, where=str(path), hint="Set REWRITE_CACHE_DIR to a directory of your own.") from error
