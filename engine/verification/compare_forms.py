@@ -34,10 +34,12 @@ _OVERFLOW = {"float64": (500.0, 1e100), "float32": (60.0, 1e12), "bfloat16": (60
 class Scale:
     """Magnitudes that bound the rounding error of a result.
 
-    `peak` is the largest magnitude of an intermediate value, `lost` the largest that a sum cancelled. `coarse` names
-    the lowest-precision type among the operands where the result has a higher one."""
+    `peak` is the largest finite magnitude of an intermediate value of either form, `left` that of the left one; `lost`
+    is the largest that a sum cancelled. `coarse` names the lowest-precision type among the operands where the result
+    has a higher one."""
 
     peak: float = 0.0
+    left: float = 0.0
     lost: float = 0.0
     coarse: str = ""
 
@@ -55,7 +57,7 @@ def compare_forms(rule: ast.Rule, original: Computed, other: Computed, coarse: s
     """Return a pair of outputs that differ beyond what the rule's class allows, and how; None if none do.
 
     `coarse` names the lowest-precision type among the operands."""
-    scale = Scale(max(original.peak, other.peak), max(original.lost, other.lost), coarse)
+    scale = Scale(max(original.peak, other.peak), original.peak, max(original.lost, other.lost), coarse)
     for left, right in zip(original.arrays, other.arrays, strict=False):
         signed_zero = "signed_zero" in rule.relaxations
         if message := unequal(left, right, rule.numerics, signed_zero=signed_zero, scale=scale):
@@ -123,9 +125,12 @@ def _close(x: Array, y: Array, numerics: str, dtype: str, scale: Scale) -> Array
     with np.errstate(all="ignore"):
         magnitude = max(min(scale.peak, 1e3 * max(largest, 1.0)), scale.lost)
         near = np.abs(x - y) <= relative * largest + absolute * magnitude
-    if numerics == "fast" or scale.peak > late:
+    if numerics == "fast":
         return np.asarray(near | ~both)
-    return np.asarray(np.where(both, near, (finite == np.isfinite(y)) | (~finite & (scale.peak > early))))
+    # Only magnitudes of the left show that it has overflowed: a large constant on the right must not excuse that an
+    # infinite operand became finite.
+    infinite = ~np.isfinite(y) | (scale.left > early)
+    return np.asarray(np.where(both, near, np.where(finite, scale.peak > late, infinite)))
 
 
 def squares_overflow(peak: float, coarse: str) -> bool:

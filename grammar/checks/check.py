@@ -46,13 +46,18 @@ def check(items: Sequence[ast.Item], operators: OperatorInfo | None) -> list[Dia
     for item in items:
         match item:
             case ast.Rule():
-                found += _Checker(table).rule(item)
+                found += check_rule(item, table)
             case ast.Fuse():
                 found += _Checker(table).fuse(item)
             case ast.Op():
                 found += _Checker(table).op(item)
     found += check_versions(items, operators)
     return list(dict.fromkeys(found))
+
+
+def check_rule(rule: ast.Rule, declared: Operators) -> list[Diagnostic]:
+    """Return everything wrong with one rule beside declarations of operators; its name and ruleset are not looked at."""
+    return _Checker(declared).rule(rule)
 
 
 def _unique_names(items: Sequence[ast.Item]) -> Iterator[Diagnostic]:

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from rewrite.engine.rewriting.rule_library import OperatorTable, load_rules, recognitions
-from rewrite.grammar.checks.check import check as check_items
+from rewrite.grammar.checks.check import check_rule as check_alone
+from rewrite.grammar.checks.check_calls import Operators
 from rewrite.grammar.library.load import Library
 from rewrite.grammar.printing.printer import print_rule
 from rewrite.grammar.syntax import ast
@@ -189,14 +190,14 @@ def checked(rule: ast.Rule, library: Library) -> tuple[str, str, str]:
 
 def refusal(rule: ast.Rule, library: Library) -> str:
     """Return the first error of the static checks; empty if there is none."""
-    found = check_items([*library.ops, dataclasses.replace(rule, tests=())], _table())
-    errors = [d for d in found if getattr(d, "severity", "error") == "error"]
+    found = check_alone(dataclasses.replace(rule, tests=()), _operators(tuple(library.ops)))
+    errors = [d for d in found if d.severity == "error"]
     return f"{errors[0].code}: {errors[0].message}" if errors else ""
 
 
 @cache
-def _table() -> OperatorTable:
-    return OperatorTable()
+def _operators(declared: tuple[ast.Op, ...]) -> Operators:
+    return Operators(declared, OperatorTable())
 
 
 def _declared(library: Library) -> str:

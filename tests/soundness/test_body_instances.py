@@ -180,9 +180,9 @@ def test_cancellation_in_a_sum_excuses_lost_digits() -> None:
     left, right = np.zeros((), np.float32), np.ones((), np.float32)
     large = float(np.float32(3.4e38))
     assert unequal(left, right, "reassoc", signed_zero=False, scale=Scale(large))
-    assert not unequal(left, right, "reassoc", signed_zero=False, scale=Scale(large, large))
-    assert unequal(left, right, "reassoc", signed_zero=False, scale=Scale(large, 100.0))
-    assert unequal(left, right, "exact", signed_zero=False, scale=Scale(large, large))
+    assert not unequal(left, right, "reassoc", signed_zero=False, scale=Scale(large, lost=large))
+    assert unequal(left, right, "reassoc", signed_zero=False, scale=Scale(large, lost=100.0))
+    assert unequal(left, right, "exact", signed_zero=False, scale=Scale(large, lost=large))
 
 
 @pytest.mark.parametrize(
@@ -208,3 +208,9 @@ def test_rounding_is_relative_to_the_largest_result_even_if_that_overflows() -> 
     assert unequal(
         left, right, "reassoc", signed_zero=False, scale=Scale(100.0)
     )  # infinite operands, nothing overflows
+
+
+def test_a_large_constant_on_the_right_excuses_no_infinity_of_the_left() -> None:
+    left, right = np.array([np.inf], np.float32), np.array([3e38], np.float32)
+    assert unequal(left, right, "reassoc", signed_zero=False, scale=Scale(3e38, left=1.0))
+    assert not unequal(left, right, "reassoc", signed_zero=False, scale=Scale(3e38, left=3e38))  # it has overflowed

@@ -143,6 +143,12 @@ def test_static_checks_refuse_what_is_not_bound(tmp_path: Path, library: Library
     assert refusal(nonsense, library).startswith("unbound-variable")
 
 
+def test_static_checks_accept_the_rulesets_of_the_library(library: Library) -> None:
+    one = next(r for r in library.rules if r.name == "channels_last_conv")
+    assert one.joins == "kernels"
+    assert refusal(one, library) == ""
+
+
 def test_results_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: Library) -> None:
     monkeypatch.setenv("REWRITE_CACHE_DIR", str(tmp_path))
     monkeypatch.setattr(search, "MOST_GRAPHS", 60)
