@@ -14,6 +14,7 @@ import pytest
 import rewrite
 from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
+from rewrite.backend.ir.kernel_graph import Step
 
 Array = NDArray[np.float64]
 TARGETS = ("native", "portable")
@@ -167,6 +168,20 @@ def test_convolutions(target: str) -> None:
         y5 = Conv<group = 4, dilations = [2, 2]>(u, w5) y6 = ConvTranspose<strides = [2, 2]>(x, t)""",
         {"x": _random(2, 6, 19, 22), "u": _random(1, 64, 9, 8)}, weights, target, 7,
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_convolutions_of_signals_of_any_length(target: str) -> None:
+    """Short signals have a kernel of their own, also where a vector has two lanes only."""
+    x = _random(2, 70, 40)
+    model = _model("y = Conv<pads = [1, 1]>(x, w)", {"x": x}, {"w": _random(66, 70, 3)})
+    model.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "length"
+    program = rewrite.compile(model, target=target)
+    assert len([item for item in program.plan.items if isinstance(item, Step) and item.only]) == 2
+    for length in (1, 2, 3, 8, 40):
+        feeds = {"x": np.ascontiguousarray(x[:, :, :length])}
+        [expected] = _expected(model, feeds)
+        np.testing.assert_allclose(program.run(feeds)["y"], expected, rtol=1e-12, atol=1e-12 * np.abs(expected).max())
 
 
 @pytest.mark.parametrize("target", TARGETS)

@@ -197,7 +197,7 @@ def _by_length(step: Step, problem: ConvProblem, ctx: Context) -> list[Step]:
     packing = 0.0 if panels.direct else GATHER
     columns = tiling.choose(ctx.target, problem.m, None, problem.k, packing=packing).cycles
     found = None
-    for count in (lanes // 4, lanes // 2, lanes):
+    for count in filter(None, (lanes // 4, lanes // 2, lanes)):  # a vector may have two lanes only
         small = panels.small(count)
         if small is None or small[1].cycles > 0.8 * columns * lanes / tiling.NOMINAL_COLUMNS:
             break
