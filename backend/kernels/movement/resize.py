@@ -73,6 +73,8 @@ def _resize(
     (source, target), (old, new) = values, shapes
     mode = str(node.attrs.get("mode", "nearest"))
     coordinates = str(node.attrs.get("coordinate_transformation_mode", "half_pixel"))
+    if coordinates == "half_pixel_symmetric" and None in given:  # sizes leave it no fraction of an element to center
+        coordinates = "half_pixel"
     end = len(given)
     images, resized = old[:end], new[:end]
     if end == 1:

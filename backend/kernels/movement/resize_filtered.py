@@ -92,5 +92,5 @@ def _coordinates(mode: str, size: int, resized: int, scale: float) -> NDArray[np
     if mode == "pytorch_half_pixel" and resized <= 1:
         return i
     if mode == "half_pixel_symmetric":
-        return size / 2 * (1 - resized / (scale * size)) + (i + 0.5) / scale - 0.5
+        return (size - 1) / 2 + (2 * i + 1 - resized) / (2 * scale)
     return (i + 0.5) / scale - 0.5

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -53,6 +57,29 @@ def test_resize() -> None:
     cases.append(_resize((space * 9).astype(np.uint8), scales=(1, 2, 2, 3, 1), mode="nearest"))
     cases.append(_resize((x * 9).astype(np.uint8), scales=(1, 2, 2, 1), mode="nearest"))
     check([Case(c.nodes, c.inputs, c.constants, rtol=1e-4, atol=1e-5) for c in cases])
+
+
+def test_resize_by_exact_scales() -> None:
+    """Positions on an element or in the middle between two, by rational arithmetic: both oracles round them."""
+    roundings: dict[str, Callable[[Fraction], int]] = {
+        "floor": math.floor,
+        "ceil": math.ceil,
+        "round_prefer_floor": lambda at: math.ceil(at - Fraction(1, 2)),
+        "round_prefer_ceil": lambda at: math.floor(at + Fraction(1, 2)),
+    }
+    cases = []
+    for (rounding, nearest), size in itertools.product(roundings.items(), (5, 8, 10, 11)):
+        x = np.arange(size, dtype=np.float32)[None]
+        for scale in map(np.float32, (0.5, 0.625, 0.75, 1.25, 2.5, 0.6)):
+            exact = Fraction(float(scale))
+            resized = math.floor(size * exact)
+            offset = Fraction(size, 2) * (1 - resized / (exact * size))
+            at = [offset + (i + Fraction(1, 2)) / exact - Fraction(1, 2) for i in range(resized)]
+            expected = x[:, [min(max(nearest(position), 0), size - 1) for position in at]]
+            attrs = {"coordinate_transformation_mode": "half_pixel_symmetric", "nearest_mode": rounding}
+            case = _resize(x, scales=(1.0, float(scale)), mode="nearest", **attrs)
+            cases.append(replace(case, expected={"y": expected}, threads=(1,)))
+    check(cases)
 
 
 def test_resize_of_long_rows() -> None:

@@ -194,6 +194,9 @@ def resize(m: Maker) -> object:
     if m.chance(0.5):
         inexact = 0.625 if mode == "nearest" else 0.6  # whose rounding decides what is nearest
         scales = [1.0, 1.0, *(m.pick((2.0, 0.5, 1.5, 1.0, 3.0, inexact)) for _ in range(spatial))]
+        symmetric = mode == "nearest" and way == "half_pixel_symmetric"
+        if symmetric and any(_centering_decides(*pair) for pair in zip(m.dims(x)[2:], scales[2:], strict=True)):
+            raise Invalid("a position lies on an element or in the middle between two, and both oracles round it")
         return m.emit("Resize", [x, "", m.constant(scales, F32)], **attributes)
     least = 2 if way == "half_pixel_symmetric" else 1  # ONNX Runtime takes the first element for a single one
     sizes = [*m.dims(x)[:2], *(m.between(least, 12) for _ in range(spatial))]
@@ -209,6 +212,18 @@ def _rounding_decides(size: int, resized: int, way: str) -> bool:
         return False
     shift = 0.5 if "half_pixel" in way else 0.0
     doubled = 2 * ((np.arange(0 if shift else 1, resized) + shift) * size / resized - shift)
+    return bool((np.abs(doubled - np.rint(doubled)) < 1e-6).any())
+
+
+def _centering_decides(size: int, scale: float) -> bool:
+    """Return whether the rounding of half_pixel_symmetric's offset decides which element is nearest.
+
+    ONNX Runtime and the reference divide by the fractional size before they center: they find 0.9999999 for 1 where 3
+    elements shrink by 0.625. `test_resize_by_exact_scales` compares such positions with exact arithmetic."""
+    resized = math.floor(size * scale)
+    if resized == size * scale:
+        return False
+    doubled = size - 1 + (2 * np.arange(resized) + 1 - resized) / scale
     return bool((np.abs(doubled - np.rint(doubled)) < 1e-6).any())
 
 
