@@ -1,7 +1,7 @@
 """Items run from Python: operators without a native kernel, and control flow over compiled bodies.
 
-Single nodes are run by ONNX Runtime where it is installed and accepts them, else by NumPy, or by the reference
-implementation of `onnx` where NumPy has no function for them.
+Single nodes are run by ONNX Runtime where it is installed and accepts them and their operands, else by NumPy, or by the
+reference implementation of `onnx` where NumPy has no function for them.
 """
 
 from __future__ import annotations
@@ -173,10 +173,9 @@ class Runner:
         feeds = {name: value for name, value in pairs if name not in self.constants}
         with np.errstate(all="ignore"):
             try:
-                found = self._run(evaluator, feeds)
+                return self._run(evaluator, feeds)
             except Exception as error:
                 raise RewriteError(f"the operator failed: {error}", where=where) from error
-        return [np.asarray(v) if isinstance(v, np.generic | int | float | bool) else v for v in found]
 
     def _reference_deviates(self) -> bool:
         from ...engine.operators.folding.fold_by_reference import reference_deviates  # imports what programs do without
@@ -184,17 +183,60 @@ class Runner:
         node = self.node
         return reference_deviates(node.op, node.attrs, [bool(name) for name in node.inputs], len(node.outputs))
 
-    def _run(self, evaluator: Any, feeds: Mapping[str, Any]) -> Any:
-        """Run the node. What ONNX Runtime loads but does not compute, such as LSTM of f64, the reference does."""
+    def _run(self, evaluator: Any, feeds: Mapping[str, Any]) -> list[Any]:
+        """Run the node; where ONNX Runtime refuses operands that the reference implementation computes, there.
+
+        It loads some nodes that it computes for no operands, such as LSTM of f64: those do not ask it again. It has
+        others only for some sizes. If both refuse, the error is that of ONNX Runtime."""
         try:
-            return evaluator.run(None, feeds)
+            return _arrays(evaluator.run(None, feeds))
         except Exception as error:
-            if self._reference_deviates() or not any(words in str(error) for words in _LACKING):
+            found = None if isinstance(evaluator, type(self._reference)) else self._by_reference(feeds)
+            if found is None:
                 raise
+            if any(words in str(error) for words in _LACKING):
+                self.__dict__["evaluator"] = self._reference
+            return found
+
+    def _by_reference(self, feeds: Mapping[str, Any]) -> list[Any] | None:
+        """Return what the reference implementation computes; None if it fails or deviates from the standard."""
+        with contextlib.suppress(Exception):  # its errors have no common base class
+            if self._reference is not None:
+                found = _arrays(self._reference.run(None, feeds))
+                return found if self._admits(found) else None
+        return None
+
+    @cached_property
+    def _reference(self) -> Any:
+        """The node in the reference implementation; None if it does not have it as the standard says."""
         from onnx.reference import ReferenceEvaluator
 
-        self.__dict__["evaluator"] = ReferenceEvaluator(self._model())
-        return self.evaluator.run(None, feeds)
+        if self._reference_deviates():
+            return None
+        try:
+            return ReferenceEvaluator(self._model())
+        except Exception:  # operators of other domains
+            return None
+
+    def _admits(self, found: Sequence[Any]) -> bool:
+        """Whether results have the types of the node's outputs: of operands that are not allowed, they may not."""
+        for name, value in zip(filter(None, self.node.outputs), found, strict=True):
+            kind = self.types.get(name)
+            if not isinstance(kind, TensorType) or not isinstance(value, np.ndarray):
+                continue
+            if kind.dtype is not None and value.dtype != kind.dtype.numpy:
+                return False
+            sizes = kind.shape if kind.shape is not None else value.shape
+            if len(sizes) != value.ndim:
+                return False
+            if any(isinstance(d, int) and d != n for d, n in zip(sizes, value.shape, strict=True)):
+                return False
+        return True
+
+
+def _arrays(found: Sequence[Any]) -> list[Any]:
+    """Return results with arrays instead of numbers."""
+    return [np.asarray(v) if isinstance(v, np.generic | int | float | bool) else v for v in found]
 
 
 _HALVES = ("float16", "bfloat16")

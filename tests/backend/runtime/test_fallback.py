@@ -11,6 +11,7 @@ from onnx.reference import ReferenceEvaluator
 from rewrite.backend.runtime.fallback import FallbackWarning, Runner
 from rewrite.backend.runtime.program import Program
 from rewrite.engine.ir.graph import Constant, DType, Node, TensorType
+from rewrite.engine.ir.symbolic import symbol
 from rewrite.errors import RewriteError, UserError
 from rewrite.system import installed_onnxruntime
 
@@ -120,6 +121,40 @@ def test_what_onnx_runtime_admits_but_does_not_compute() -> None:
     single = Runner(runner.node, {name: TensorType(DType.F32, shape) for name, shape in shapes.items()})
     [expected] = single.run([a.astype(np.float32) for a in operands])
     np.testing.assert_allclose(found, expected, rtol=1e-5)
+
+
+def _loss() -> Runner:
+    n, c, h, w = map(symbol, "nchw")
+    types = {"x": TensorType(DType.F32, (n, c, h, w)), "t": TensorType(DType.I64, (n, h, w))}
+    node = Node("SoftmaxCrossEntropyLoss", ("x", "t"), ("y",), {"reduction": "sum"})
+    return Runner(node, {**types, "y": TensorType(DType.F32, ())})
+
+
+def test_sizes_that_onnx_runtime_does_not_compute() -> None:
+    """It reshapes images of no element to a shape whose zero it takes for a size to copy; it has the next run again."""
+    runner = _loss()
+    assert isinstance(runner.evaluator, onnxruntime.InferenceSession)
+    [found] = runner.run([np.zeros((1, 2, 3, 0), np.float32), np.zeros((1, 3, 0), np.int64)])
+    assert (found.shape, found.dtype, float(found)) == ((), np.float32, 0.0)
+    [found] = runner.run([np.zeros((1, 2, 3, 1), np.float32), np.zeros((1, 3, 1), np.int64)])
+    np.testing.assert_allclose(found, 3 * np.log(2), rtol=1e-6)
+    assert isinstance(runner.evaluator, onnxruntime.InferenceSession)
+
+
+def test_operands_that_both_implementations_refuse() -> None:
+    with pytest.raises(
+        RewriteError, match=r"node y \(SoftmaxCrossEntropyLoss\): the operator failed: .*ONNXRuntimeError"
+    ):
+        _loss().run([np.zeros((1, 2, 3, 1), np.float32), np.full((1, 3, 1), 7)])
+
+
+def test_results_of_another_type_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reference implementation computes some operands that are not allowed, as NumPy does."""
+    operands = [np.zeros((1, 2, 3, 0), np.float32), np.zeros((1, 3, 0), np.int64)]
+    for wrong in (np.zeros((), np.float64), np.zeros(1, np.float32)):
+        monkeypatch.setattr(ReferenceEvaluator, "run", lambda self, names, feeds, wrong=wrong: [wrong])
+        with pytest.raises(RewriteError, match=r"the operator failed: .*ONNXRuntimeError"):
+            _loss().run(operands)
 
 
 def test_dilated_windows_with_padding_that_keeps_sizes() -> None:
