@@ -56,7 +56,7 @@ def check(items: Sequence[ast.Item], operators: OperatorInfo | None) -> list[Dia
 
 
 def check_rule(rule: ast.Rule, declared: Operators) -> list[Diagnostic]:
-    """Return everything wrong with one rule beside declarations of operators; its name and ruleset are not looked at."""
+    """Return everything wrong with one rule beside declarations of operators, except its name and its ruleset."""
     return _Checker(declared).rule(rule)
 
 
