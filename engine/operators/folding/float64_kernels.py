@@ -273,28 +273,50 @@ def _gelu(attrs: Attrs, x: Array) -> Array:
 
 
 def _conv_transpose(attrs: Attrs, x: Array, w: Array, b: Array | None = None) -> Array | None:
-    plain = attrs.get("auto_pad", "NOTSET") in ("NOTSET", "") and attrs.get("output_shape") is None
-    if not plain or x.ndim < 3 or 0 in x.shape[1:] or not w.size or x.ndim != w.ndim:
+    if x.ndim < 3 or 0 in x.shape[1:] or not w.size or x.ndim != w.ndim:
         return None
     n = x.ndim - 2
     strides, dilations = _ints(attrs, "strides", [1] * n), _ints(attrs, "dilations", [1] * n)
-    pads, extra = _ints(attrs, "pads", [0] * (2 * n)), _ints(attrs, "output_padding", [0] * n)
-    group = int(attrs.get("group", 1))  # type: ignore[arg-type]
+    extra, group = _ints(attrs, "output_padding", [0] * n), int(attrs.get("group", 1))  # type: ignore[arg-type]
     misfit = any(e >= max(s, d) for e, s, d in zip(extra, strides, dilations, strict=True))
     if x.shape[1] != w.shape[0] or w.shape[0] % group or misfit:
         return None
     reach = [strides[i] * (x.shape[2 + i] - 1) + 1 for i in range(n)]  # of the pixels under one tap of the filter
     full = [reach[i] + (w.shape[2 + i] - 1) * dilations[i] + extra[i] for i in range(n)]
-    out = np.zeros((x.shape[0], w.shape[1] * group, *full))
+    ranges = _transposed_ranges(attrs, full, [s * d for s, d in zip(strides, x.shape[2:], strict=True)])
+    if ranges is None:
+        return None
+    beyond = [max(size, stop) for size, (_, stop) in zip(full, ranges, strict=True)]
+    out = np.zeros((x.shape[0], w.shape[1] * group, *beyond))
     for own, part, taps in zip(np.split(out, group, 1), np.split(x, group, 1), np.split(w, group), strict=True):
         for at in np.ndindex(*w.shape[2:]):
             starts = [at[i] * dilations[i] for i in range(n)]
             place = (slice(a, a + r, s) for a, r, s in zip(starts, reach, strides, strict=True))
             product = _contract(part, taps[(slice(None), slice(None), *at)], ([1], [0]))
             own[(slice(None), slice(None), *place)] += np.moveaxis(product, -1, 1)
-    crop = (slice(pads[i], full[i] - pads[i + n]) for i in range(n))
-    found = out[(slice(None), slice(None), *crop)]
+    found = out[(slice(None), slice(None), *(slice(*span) for span in ranges))]
     return found if b is None else found + _by_channel(b, x.ndim)
+
+
+def _transposed_ranges(attrs: Attrs, full: Sequence[int], scaled: Sequence[int]) -> list[tuple[int, int]] | None:
+    """Return begin and end, along each spatial axis, of what a transposed convolution keeps of all its sums.
+
+    `full` are the sizes of all sums, `scaled` those of the data times the strides, at which automatic padding aims. It
+    takes off and adds nothing. A size that is asked for may lie past the sums, where there are zeros; None if these
+    would have to come first, too."""
+    n, mode = len(full), attrs.get("auto_pad", "NOTSET")
+    wanted, same = _ints(attrs, "output_shape", []), mode in ("SAME_UPPER", "SAME_LOWER")
+    if not wanted and not same:
+        pads = [0] * (2 * n) if mode == "VALID" else _ints(attrs, "pads", [0] * (2 * n))
+        return [(pads[i], full[i] - pads[i + n]) for i in range(n)]
+    if wanted and len(wanted) < n:
+        return None
+    found = []
+    for size, target in zip(full, wanted[-n:] if wanted else map(min, full, scaled), strict=True):
+        missing = size - target
+        begin = 0 if mode == "VALID" else missing // 2 if mode == "SAME_UPPER" else missing - missing // 2
+        found.append((begin, begin + target))
+    return found if min(begin for begin, _ in found) >= 0 else None
 
 
 def _hard_sigmoid(attrs: Attrs, x: Array) -> Array:

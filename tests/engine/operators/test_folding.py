@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import ml_dtypes
@@ -403,7 +403,7 @@ def test_usual_cells_are_folded() -> None:
 
 
 @pytest.mark.parametrize(("op", "value"), [("Atanh", -0.52999467), ("Softplus", 1.0), ("Elu", -0.3), ("Sinh", 0.7)])
-def test_functions_of_numbers_are_folded_alike_wherever_a_number_is(op: str, value: float) -> None:
+def test_functions_of_numbers_are_takes_off_wherever_a_number_is(op: str, value: float) -> None:
     """NumPy's f32 functions differ by where in a vector a number is, and from what rules are checked with."""
     many = np.full(37, value, np.float32)
     found = evaluate(op, {}, [many])
@@ -414,3 +414,66 @@ def test_functions_of_numbers_are_folded_alike_wherever_a_number_is(op: str, val
     checked = FLOAT64_KERNELS[op]({}, [many])
     assert checked is not None
     np.testing.assert_array_equal(found[0], checked[0])
+
+
+def transposed_convolutions(count: int) -> Iterator[tuple[dict[str, Any], list[Any]]]:
+    """Draw ConvTranspose nodes with all attributes: sizes that are asked for, automatic padding, groups, dilations."""
+    rng = np.random.default_rng(7)
+    for number in range(count):
+        n, group = int(rng.integers(1, 4)), int(rng.integers(1, 4))
+        inner, outer = (int(v) for v in rng.integers(1, 3, 2))
+        x = rng.standard_normal((2, group * inner, *rng.integers(1, 4, n))).astype(np.float32)
+        w = rng.standard_normal((group * inner, outer, *rng.integers(1, 4, n))).astype(np.float32)
+        strides, dilations = (tuple(map(int, rng.integers(1, 4, n))) for _ in range(2))
+        steps = zip(strides, x.shape[2:], w.shape[2:], dilations, strict=True)
+        full = [s * (size - 1) + (k - 1) * d + 1 for s, size, k, d in steps]
+        attrs: dict[str, Any] = {"group": group, "strides": strides, "dilations": dilations}
+        mode = ("NOTSET", "SAME_UPPER", "SAME_LOWER", "VALID")[number % 4]
+        if mode == "NOTSET" and number % 8:
+            attrs["pads"] = tuple(int(v) for v in rng.integers(0, 2, 2 * n))
+            if any(size <= attrs["pads"][i] + attrs["pads"][i + n] for i, size in enumerate(full)):
+                continue
+        else:
+            attrs["auto_pad"] = mode
+        if mode != "VALID" and "pads" not in attrs and rng.random() < 0.5:
+            attrs["output_shape"] = tuple(max(1, size - int(rng.integers(0, 3))) for size in full)
+        yield attrs, [x, w, rng.standard_normal(group * outer).astype(np.float32) if rng.random() < 0.5 else None]
+
+
+def test_transposed_convolutions_of_every_form() -> None:
+    """In double precision and rounded once, they are those of ONNX Runtime and of the reference implementation."""
+    compared = 0
+    for attrs, operands in transposed_convolutions(240):
+        full = normalize_attrs("ConvTranspose", attrs)
+        (found,) = FLOAT64_KERNELS["ConvTranspose"](full, operands) or [None]
+        assert found is not None
+        present = operands if operands[2] is not None else operands[:2]
+        (wanted,) = oracle("ConvTranspose", attrs, present, 1)
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5, err_msg=str(attrs))
+        # The reference fails on a size without a mode, adds zeros to what automatic padding makes no longer, and takes
+        # groups of one filter each for granted.
+        unaided = "output_shape" in attrs and attrs["auto_pad"] == "NOTSET"
+        if unaided or attrs["group"] > 1 or not takes_off(attrs, operands):
+            continue
+        (reference,) = run_reference("ConvTranspose", full, operands, 1)
+        np.testing.assert_allclose(found, reference, rtol=1e-4, atol=1e-5, err_msg=str(attrs))
+        compared += 1
+    assert compared > 30
+
+
+def takes_off(attrs: dict[str, Any], operands: list[Any]) -> bool:
+    """Whether automatic padding does not ask for more than there is."""
+    if not str(attrs.get("auto_pad")).startswith("SAME") or "output_shape" in attrs:
+        return True
+    steps = zip(attrs["strides"], operands[1].shape[2:], attrs["dilations"], strict=True)
+    return all((k - 1) * d + 1 >= s for s, k, d in steps)
+
+
+def test_a_size_past_a_transposed_convolution() -> None:
+    """At the end there are zeros; where some would come first, the kernel leaves the case to others."""
+    x, w = np.arange(1, 4, dtype=np.float32).reshape(1, 1, 3), np.ones((1, 1, 1), np.float32)
+    kernel = FLOAT64_KERNELS["ConvTranspose"]
+    (longer,) = kernel({"output_shape": (4,), "auto_pad": "NOTSET"}, [x, w]) or [None]
+    assert longer is not None
+    np.testing.assert_array_equal(longer, [[[1, 2, 3, 0]]])
+    assert kernel({"output_shape": (5,), "auto_pad": "NOTSET"}, [x, w]) is None
