@@ -378,19 +378,21 @@ def _check_one(rule: ast.Rule) -> RuleReport:
     return prove_report(report, rule, _STATE["library"]) if _STATE["prove"] and report.ok else report
 
 
-def prove_report(report: RuleReport, rule: ast.Rule, library: Library) -> RuleReport:
-    """Return the report with the prover's answer; unchanged if the solver (the extra `prove`) is not installed."""
+def prove_report(report: RuleReport, rule: ast.Rule, library: Library, *, seconds: float = 6.0) -> RuleReport:
+    """Return the report with the prover's answer after about `seconds` of work, which is counted in steps.
+
+    The report is unchanged if the solver (the extra `prove`) is not installed."""
     if importlib.util.find_spec("z3") is None:
         return report
     from ..prover import Proof, prove  # z3 is optional
 
     start = time.perf_counter()
-    found = prove(rule, library)
-    seconds = time.perf_counter() - start
+    found = prove(rule, library, seconds=seconds)
+    took = time.perf_counter() - start
     if not isinstance(found, Proof):
-        return dataclasses.replace(report, proof=f"not proved: {found.reason}", proved_seconds=seconds)
+        return dataclasses.replace(report, proof=f"not proved: {found.reason}", proved_seconds=took)
     assumed = found.assumptions
-    return dataclasses.replace(report, layer=3, proof=str(found), proved_seconds=seconds, assumptions=assumed)
+    return dataclasses.replace(report, layer=3, proof=str(found), proved_seconds=took, assumptions=assumed)
 
 
 # --- cached reports ---

@@ -15,8 +15,8 @@ from rewrite.cli.tables import simple
 from .score import Line, RuleScore, line, lines, score
 
 
-def run(targets: Sequence[str], *, std: bool, jobs: int, thorough: bool, report: Path | None) -> bool:
-    """Score the checker on the mutants of rules, print the table, and write the page `report` if one is given.
+def run(targets: Sequence[str], *, std: bool, jobs: int, thorough: bool, report: Path | None, each: int = 1) -> bool:
+    """Score the checker on every `each`th mutant of rules, and print the table; write the page `report` if it is given.
 
     Return whether every unsound mutant was caught."""
     from rewrite.errors import UserError
@@ -27,7 +27,7 @@ def run(targets: Sequence[str], *, std: bool, jobs: int, thorough: bool, report:
         path = Path(name)
         if not path.exists():
             raise UserError("no such file or directory", where=name)
-        found = score([path], rule or None, std=std, jobs=jobs, thorough=thorough, progress=_progress)
+        found = score([path], rule or None, std=std, jobs=jobs, thorough=thorough, each=each, progress=_progress)
         if not found:
             raise UserError(f"has no rule {rule!r}" if rule else "has no rules", where=name)
         scores += found
@@ -56,7 +56,7 @@ def run(targets: Sequence[str], *, std: bool, jobs: int, thorough: bool, report:
         if one.unsound:
             out().print(f"the rule itself is unsound: {one.rule}: {one.unsound}", markup=False)
     if report is not None:
-        _write(report, scores)
+        _write(report, scores, each)
     return not missed and not any(s.unsound for s in scores)
 
 
@@ -72,14 +72,14 @@ def _progress(one: RuleScore) -> None:
     err().print(f"[dim]{one.rule}: {total.mutants} mutants, {total.caught} caught{note}[/]")
 
 
-def _write(path: Path, scores: Sequence[RuleScore]) -> None:
+def _write(path: Path, scores: Sequence[RuleScore], each: int) -> None:
     from rewrite.system import scoped
 
     from .markdown import page
     from .search import MOST_GRAPHS
 
     with scoped.replacing(path) as file:
-        file.write(page(scores, MOST_GRAPHS).encode())
+        file.write(page(scores, MOST_GRAPHS, each).encode())
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -93,8 +93,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=usable_cores(), help="processes to use")
     parser.add_argument("--no-std-rules", dest="std", action="store_false", help="leave the standard library out")
     parser.add_argument("--thorough", action="store_true", help="check mutants without a witness as well")
+    parser.add_argument("--each", type=int, default=1, metavar="N", help="take every Nth mutant of each rule (1)")
     given = parser.parse_args(arguments)
-    caught = run(given.targets, std=given.std, jobs=given.jobs, thorough=given.thorough, report=given.report)
+    caught = run(
+        given.targets, std=given.std, jobs=given.jobs, thorough=given.thorough, report=given.report, each=given.each
+    )
     return 0 if caught else 1
 
 

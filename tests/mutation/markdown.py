@@ -24,14 +24,16 @@ equates nothing whose element type or shape differs, which makes many a wrong ax
 """
 
 
-def page(scores: Sequence[RuleScore], graphs: int) -> str:
-    """Return the page: the score by kind and by file, and the missed mutants."""
+def page(scores: Sequence[RuleScore], graphs: int, each: int = 1) -> str:
+    """Return the page: the score by kind and by file, and the missed mutants. Every `each`th mutant was scored."""
     outcomes = [o for s in scores for o in s.outcomes]
     whole = line("all", outcomes)
     loaded = whole.unsound - whole.static
     shown = f"**Score: {whole.caught} of {whole.unsound} unsound mutants caught ({whole.score:.2%})**, of "
     shown += f"{whole.mutants} mutants of {len(scores)} rules; of the {loaded} that load and have a witness, layer 2 "
     shown += f"refutes {whole.tested} and fails {whole.vacuous} because they never fire.\n\n"
+    if each > 1:
+        shown += f"Of each rule's mutants, one in {each} was scored, at even distances.\n\n"
     text = _TOP.format(graphs=graphs) + shown
     text += "## By kind\n\n" + _table([*lines(outcomes, "kind"), whole])
     text += "\n## By file\n\n" + _table([*lines(outcomes, "file"), whole])

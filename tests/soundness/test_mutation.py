@@ -15,7 +15,7 @@ from rewrite.grammar.syntax import ast
 from rewrite.tests.mutation import Mutant, mutants, oracle, oracles, search
 from rewrite.tests.mutation.edges import WRAPPERS
 from rewrite.tests.mutation.markdown import page
-from rewrite.tests.mutation.score import Outcome, RuleScore, line, refusal, score_rule
+from rewrite.tests.mutation.score import Outcome, RuleScore, line, refusal, score, score_rule
 from rewrite.tests.mutation.store import RuleResults
 
 TRANSPOSED = """
@@ -94,6 +94,17 @@ def test_the_oracle_and_the_checker_see_the_edges(tmp_path: Path, library: Libra
     assert len(chosen) == len(WITNESSED)
     outcomes = score_rule(original, library, chosen=chosen).outcomes
     assert {o.kind: o.caught for o in outcomes} == dict.fromkeys(WITNESSED, "tested")
+
+
+def test_a_score_of_some_mutants_has_other_ones_of_each_rule(tmp_path: Path, few: None) -> None:
+    file = tmp_path / "mine.rules"
+    file.write_text(TRANSPOSED)
+    (whole,) = score([file], std=False)
+    (part,) = score([file], std=False, each=3)
+    texts = [o.text for o in whole.outcomes]
+    at = [texts.index(o.text) for o in part.outcomes]
+    assert at == list(range(at[0], len(texts), 3))
+    assert at[0] < 3
 
 
 def test_mutants_are_different_and_always_the_same(tmp_path: Path) -> None:
@@ -187,6 +198,8 @@ def test_the_score_counts_unsound_mutants(tmp_path: Path) -> None:
     text = page([RuleScore("r", "a.rules", tuple(found))], 100)
     assert "3 of 4 unsound mutants caught (75.00%)" in text
     assert "Witness: evidence" in text
+    assert "one in" not in text
+    assert "one in 5 was scored" in page([RuleScore("r", "a.rules", tuple(found))], 100, 5)
 
 
 SAMPLED = 15
