@@ -72,7 +72,8 @@ class Repetition:
 
     `done` has each step in terms of the replay, `ranges` the numbers of the unions that it made, `premises` what it
     rests on. `between` are the nodes that equalities lead through, by the step (-1 for none) in which they were found
-    to be equal to others: the trail names them, so that a replay finds that, too. `gaps` says why steps do not hold."""
+    to be equal to others: the trail names them, so that a replay finds that, too. From number `ended` on, nodes are
+    those of the result, which a replay has when all steps are done. `gaps` says why steps do not hold."""
 
     replay: Replay
     translation: Translation
@@ -82,6 +83,7 @@ class Repetition:
     premises: list[tuple[tuple[int, int], ...]] = field(default_factory=list)
     between: dict[int, dict[int, None]] = field(default_factory=dict)
     gaps: list[str] = field(default_factory=list)
+    ended: int = 0
 
     def repeat(self, unions: Sequence[tuple[int, int, str | None]], reasons: Sequence[Reason | None]) -> None:
         """Repeat steps; those that do not hold here are left out, and so are definitions that came with a step."""
@@ -109,6 +111,7 @@ class Repetition:
             self.done.append(step)
             self.ranges.append((start, len(egraph.unions)))
             self.premises.append((*rests_on, *egraph.take()))
+        self.ended = len(egraph.nodes)
 
     def needed(self, goals: Sequence[tuple[int, int]]) -> set[int]:
         """Return the numbers of the steps that equalities follow from, and add the nodes in between to `between`."""
@@ -122,7 +125,8 @@ class Repetition:
             reason = egraph.reasons[number]
             found: tuple[tuple[int, int], ...] = ()
             a, b, _ = egraph.unions[number]
-            self.between.setdefault(bisect_right(starts, number) - 1, {}).update({a: None, b: None})
+            found_in = self.between.setdefault(bisect_right(starts, number) - 1, {})
+            found_in.update((h, None) for h in (a, b) if h < self.ended)
             if isinstance(reason, Congruence):
                 return paired(
                     egraph, egraph.nodes[reason.first].children, egraph.nodes[reason.second].children
