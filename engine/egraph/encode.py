@@ -42,7 +42,7 @@ def add_node(
     made_by: str | None = None, types: tuple[ValueType, ...] | None = None, given: bool = False,
     outer: Mapping[str, str] | None = None,
 ) -> None:  # fmt: skip
-    """Add a node of a graph, and to `at` the classes of its outputs: of several, those in `read`.
+    """Add a node of a graph, and to `at` the classes of its named outputs: of several, those in `read`.
 
     `outer` has the names in `at` of what bodies capture under other names. Raises `IllTyped` as `EGraph.add` does, that
     explains `types` and `given`, too."""
@@ -56,8 +56,9 @@ def add_node(
     count = max(1, len(node.outputs))
     handle = egraph.add(node.op, attrs, children, count, made_by=made_by, origins=origins, types=types, given=given)
     if len(node.outputs) == 1:
-        at[node.outputs[0]] = handle
+        if node.outputs[0]:
+            at[node.outputs[0]] = handle
         return
     for index, out in enumerate(node.outputs):
-        if out in read:
+        if out and out in read:  # "" is an operand that is absent
             at[out] = egraph.add("Proj", {"index": index}, (handle,), made_by=made_by, origins=origins)

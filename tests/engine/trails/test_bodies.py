@@ -92,6 +92,21 @@ def swapped(body: Graph) -> Graph:
     return replace(body, nodes=nodes)
 
 
+def test_a_captured_value_that_is_an_input() -> None:
+    """The result has an Identity of the name that the body captures, and a Loop of that when all steps are done."""
+    loop = """<ir_version: 8, opset_import: ["": 17]> g (float[4,4] x, float[4,4] s, int64 n) => (float[4,4] y)
+      <float zero = {0}> {
+      a = Add (x, zero)
+      y = Loop (n, , s) <body = body (int64 i, bool on, float[4,4] t) => (bool go, float[4,4] u) {
+        go = Identity (on)
+        u = MatMul (t, a)
+      }> }"""
+    run = make.run(onnx.parser.parse_model(loop), Options())
+    assert [node.op for node in run.after.nodes] == ["Identity", "Loop"]
+    found = make.trail_of(run, Options())
+    assert repeat(as_json(found), run) == found.count == 1
+
+
 def test_a_body_that_is_another_is_refused() -> None:
     run = make.run(nested(), Options())
     data = as_json(make.trail_of(run, Options()))

@@ -260,6 +260,29 @@ def test_optional_outputs_that_the_result_leaves_out() -> None:
     assert repeat(as_json(found), run) == found.count
 
 
+def test_an_output_without_a_name_is_no_operand() -> None:
+    """Both have the name "" in a graph: the Clip has no lower bound, whatever the second result of Unique is."""
+    nodes = [
+        helper.make_node("Unique", ["x"], ["y0", "", "", "count"]),
+        helper.make_node("Clip", ["x", "", "most"], ["clipped"]),
+        helper.make_node("Add", ["clipped", "zero"], ["y1"]),
+    ]
+    whole = model(nodes, [4], ["y0", "y1"], most=np.float32(1), zero=np.float32(0))
+    whole.graph.output.append(helper.make_tensor_value_info("count", INT, None))
+    run = make.run(whole.SerializeToString(), Options())
+    found = make.trail_of(run, Options())
+    assert repeat(as_json(found), run) == found.count
+    written = optimize(whole).model
+    assert check.check_files(found, whole.SerializeToString(), written.SerializeToString(), Options()) == found.count
+    for node in written.graph.node:
+        if node.op_type == "Clip":
+            node.input[1] = "lower"
+            node.input[2] = "most"
+    written.graph.node.insert(0, helper.make_node("Identity", ["most"], ["lower"]))
+    with pytest.raises(check.Broken):
+        check.check_files(found, whole.SerializeToString(), written.SerializeToString(), Options())
+
+
 def test_free_sizes_random_nodes_and_nothing_to_do() -> None:
     nodes = [
         helper.make_node("RandomUniformLike", ["x"], ["noise"]),

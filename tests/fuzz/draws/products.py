@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+
+from ..eager import Array, Invalid
 from ..maker import (
     F32,
     FLOATS,
@@ -21,10 +27,24 @@ def matmul(m: Maker) -> object:
     pair = [x, m.like(m.dtype(x), shape, fixed=0.6)]
     if m.chance(0.1) and len(m.dims(x)) == 2:
         pair = [m.like(m.dtype(x), (columns, m.dims(x)[0])), x]
+    if _overflow_meets_infinity(*(m.values[name] for name in pair)):
+        raise Invalid("a product that overflows beside an infinity: NaN, unless it is added without being rounded")
     [y] = m.emit("MatMul", pair)
     if m.chance(0.4) and m.dims(y):
         return m.emit("Add", [y, m.like(m.dtype(y), m.dims(y)[-1:], fixed=0.8)])
     return y
+
+
+def _overflow_meets_infinity(a: Array, b: Array) -> bool:
+    """Whether products of finite elements may overflow where others are infinite.
+
+    -inf + 1e30 * 1e30 in f32 is -inf where the product is added in one rounding, and NaN where it is rounded before:
+    compilers may do either."""
+    wide: list[np.ndarray[Any, np.dtype[np.float64]]] = [x.astype(np.float64) for x in (a, b)]
+    if all(np.isfinite(x).all() for x in wide):
+        return False
+    largest = [np.abs(x[np.isfinite(x)]).max(initial=0.0) for x in wide]
+    return bool(largest[0] * largest[1] > float(ml_dtypes.finfo(a.dtype).max))
 
 
 @draws(2)
