@@ -78,8 +78,8 @@ def admissible(
     A file may also contain the operators in `written`, which are written as others later.
 
     `defined` holds operators with a definition, which the native graph uses instead of them. A file must not need more
-    kernels of ONNX Runtime than the model did: nodes that rules made are on element types that it has kernels for,
-    unless the model itself is not."""
+    kernels of ONNX Runtime than the model did: nodes that rules made are on element types and of opsets that it has
+    kernels for, unless the model itself is not."""
     nodes = egraph.nodes
     if target == "native":
         own = f"{OWN_DOMAIN}."
@@ -92,7 +92,7 @@ def admissible(
 
     def runs(handle: int) -> bool:
         types = [None if c == ABSENT else egraph.types(c)[0] for c in nodes[handle].children]
-        return has_kernel(nodes[handle].op, types)
+        return has_kernel(nodes[handle].op, types, opset)
 
     own_nodes = [handle for handle, by in enumerate(egraph.made_by) if by is None]
     bound = all(map(runs, own_nodes))

@@ -13,6 +13,10 @@ from ..ir.graph import TensorType, ValueType
 from ..ir.names import ABSENT
 from ..operators.folding import supports
 
+_LAST = 1 << 40
+"""More operators than a term has: a constant is taken so late that is the result of an operator that is kept, for one
+that is also an operand of that, such as the scale of a weight of 1."""
+
 
 def dependencies(egraph: EGraph, handle: int) -> tuple[int, ...]:
     """Return the classes that a node reads, each once: its inputs and the values that its bodies capture."""
@@ -86,9 +90,10 @@ class PricedEGraph:
         egraph, heap, waiting = self.egraph, [], {}
         users: defaultdict[int, list[int]] = defaultdict(list)
         for c in filter(self._is_constant, self._classes):
-            for handle in self._unfolded(c):
+            unfolded = self._unfolded(c)
+            for handle in self._classes[c]:
                 if egraph.nodes[handle].op == "Const":
-                    heap.append((0, handle, c))
+                    heap.append((0 if handle in unfolded else _LAST, handle, c))
                 elif self._folds(handle):
                     waiting[handle] = len(self._reads(handle))
                     for child in self._reads(handle):

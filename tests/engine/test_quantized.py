@@ -10,6 +10,7 @@ import onnx
 import pytest
 import rewrite
 from onnx import TensorProto, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 from rewrite.engine.cost import machine
 from rewrite.engine.saturation import child_process
 
@@ -125,3 +126,17 @@ def test_weights_stay_bytes_in_the_written_file() -> None:
     assert weights == ["DequantizeLinear"] * 4
     stored = [numpy_helper.to_array(t) for t in written.graph.initializer]
     assert not any(array.dtype == np.float32 and array.ndim == 4 for array in stored)
+
+
+@pytest.mark.parametrize("size", [3, 0])
+def test_weights_that_equal_their_scales(size: int) -> None:
+    """A written file keeps the DequantizeLinear of weights, but these are the value that it would read."""
+    constants = {"q": np.ones(size, np.uint8), "s": np.full(size, 0.5, np.float32), "z": np.zeros(size, np.uint8)}
+    text = f"""<ir_version: 10, opset_import: ["": 21]> g (float[{size}] x) => (float[{size}] y, float[{size}] d)
+      {{ d = DequantizeLinear<axis = 0>(q, s, z) y = Sub(x, d) }}"""
+    model = onnx.parser.parse_model(text)
+    model.graph.initializer.extend(numpy_helper.from_array(array, name) for name, array in constants.items())
+    written = rewrite.optimize(model).model
+    x = np.arange(size, dtype=np.float32)
+    found = ReferenceEvaluator(written).run(None, {"x": x})
+    np.testing.assert_array_equal(found, [x - 0.5, np.full(size, 0.5)])

@@ -1,5 +1,6 @@
-"""Element types that ONNX Runtime's kernels for CPUs accept: `python -m tests.engine.onnx_io.runtime_kernels` writes
-`engine/onnx_io/runtime_types.txt` again, from the installed version.
+"""Element types and opsets that ONNX Runtime's kernels for CPUs accept, as `engine/onnx_io/runtime_types.txt` has them.
+
+`python -m tests.engine.onnx_io.runtime_kernels` writes that file again, from the installed version.
 """
 
 from __future__ import annotations
@@ -12,11 +13,13 @@ import numpy as np
 import onnx
 from onnx import helper
 from rewrite.engine.ir.graph import DType
-from rewrite.engine.onnx_io.runtime_support import DATA
+from rewrite.engine.onnx_io.runtime_support import DATA, UNTIL
 from rewrite.engine.operators.schemas import WORKING_OPSET
 
 OLDEST = 13
 """Oldest opset whose kernels count."""
+_OPEN = 2**31 - 1
+"""Last opset of kernels that have none."""
 _SHAPES: dict[str, tuple[list[int], ...] | None] = {
     "LayerNormalization": ([2, 3, 4], [4]),
     "GroupNormalization": ([2, 4, 5], [4], [4]),
@@ -33,6 +36,8 @@ def lines() -> Iterator[str]:
     import onnxruntime
 
     yield f"# ONNX Runtime {onnxruntime.__version__}: operator, input, element types of that input with a kernel"
+    yield f"# or: operator, {UNTIL}, last opset whose definition of it has a kernel"
+    yield from _last_opsets()
     kernels = _kernels()
     for (domain, op), types in sorted(kernels.items()):
         schema = _schema(domain, op)
@@ -57,6 +62,22 @@ def lines() -> Iterator[str]:
             yield from _of_function(op)
 
 
+def _last_opsets() -> Iterator[str]:
+    """Yield the lines of operators whose newest definition has neither a kernel nor a function."""
+    ranges = defaultdict(list)
+    for kernel in _registered():
+        if kernel.domain in ("", "ai.onnx"):
+            ranges[kernel.op_name].append(kernel.version_range)
+    newest = onnx.defs.onnx_opset_version()
+    for op, known in sorted(ranges.items()):
+        if not onnx.defs.has(op) or _has_function(schema := onnx.defs.get_schema(op, newest)) or schema.deprecated:
+            continue
+        since = schema.since_version
+        # a kernel without an end is for the definition that it begins with: a later one may mean something else
+        if not any(first == since or first <= since <= last < _OPEN for first, last in known):
+            yield f"{op}  {UNTIL}  {since - 1}"
+
+
 def _of_function(op: str) -> Iterator[str]:
     """Yield the line of an operator that is always replaced by its function, if that does not run for all types."""
     schema = _schema("", op)
@@ -67,13 +88,18 @@ def _of_function(op: str) -> Iterator[str]:
         yield f"{op}  0  {' '.join(t for t in DType if t in found)}"
 
 
-def _kernels() -> dict[tuple[str, str], dict[str, set[DType]]]:
+def _registered() -> Iterator[Any]:
+    """Yield the kernels for CPUs of standard operators and of those of `com.microsoft`."""
     from onnxruntime.capi import onnxruntime_pybind11_state as state
 
-    found: dict[tuple[str, str], dict[str, set[DType]]] = defaultdict(lambda: defaultdict(set))
     for kernel in state.get_all_opkernel_def():
-        if kernel.provider != "CPUExecutionProvider" or kernel.domain not in ("", "ai.onnx", "com.microsoft"):
-            continue
+        if kernel.provider == "CPUExecutionProvider" and kernel.domain in ("", "ai.onnx", "com.microsoft"):
+            yield kernel
+
+
+def _kernels() -> dict[tuple[str, str], dict[str, set[DType]]]:
+    found: dict[tuple[str, str], dict[str, set[DType]]] = defaultdict(lambda: defaultdict(set))
+    for kernel in _registered():
         first, last = kernel.version_range
         if kernel.domain != "com.microsoft" and (last < OLDEST or first > WORKING_OPSET):
             continue

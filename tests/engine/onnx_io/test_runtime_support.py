@@ -15,6 +15,7 @@ from ..models import run
 from .runtime_kernels import lines
 
 LEAKY = "a = Mul(x, c) y = Max(x, a)"
+OPSET = {"": 17}
 HARD = "a = Mul(x, c) b = Add(a, c) y = Clip(b, z, o)"
 
 
@@ -37,12 +38,29 @@ def test_the_data_is_that_of_the_installed_version() -> None:
 
 
 def test_types_with_and_without_a_kernel() -> None:
-    assert has_kernel("LeakyRelu", [TensorType(DType.F32, (2,))])
-    assert not has_kernel("LeakyRelu", [TensorType(DType.F64, (2,))])
-    assert has_kernel("Where", [TensorType(DType.BOOL, (2,)), TensorType(DType.F64, (2,))])
-    assert not has_kernel("Where", [TensorType(DType.F64, (2,)), TensorType(DType.BOOL, (2,))])
-    assert has_kernel("com.acme.Foo", [TensorType(DType.F64, (2,))])
-    assert has_kernel("LeakyRelu", [TensorType()])
+    assert has_kernel("LeakyRelu", [TensorType(DType.F32, (2,))], OPSET)
+    assert not has_kernel("LeakyRelu", [TensorType(DType.F64, (2,))], OPSET)
+    assert has_kernel("Where", [TensorType(DType.BOOL, (2,)), TensorType(DType.F64, (2,))], OPSET)
+    assert not has_kernel("Where", [TensorType(DType.F64, (2,)), TensorType(DType.BOOL, (2,))], OPSET)
+    assert has_kernel("com.acme.Foo", [TensorType(DType.F64, (2,))], OPSET)
+    assert has_kernel("LeakyRelu", [TensorType()], OPSET)
+
+
+def test_operators_that_are_newer_than_their_kernels() -> None:
+    """ONNX Runtime has no kernel for the DequantizeLinear of opset 28, which mean pooling on bytes is written with."""
+    kinds = [TensorType(DType.I8, (2,)), TensorType(DType.F32, ())]
+    assert has_kernel("DequantizeLinear", kinds, {"": 27})
+    assert not has_kernel("DequantizeLinear", kinds, {"": 28})
+    text = """<ir_version: 11, opset_import: ["": 28, "com.microsoft": 1]> g (int8[2,5,N,7] x) => (int8[2,5,1,1] y)
+      <float s = {0.05}, int8 z = {22}, float t = {0.04}, int8 u = {-31}> {
+      y = com.microsoft.QLinearGlobalAveragePool<channels_last = 0>(x, s, z, t, u) }"""
+    proto = onnx.parser.parse_model(text)
+    written = optimize(proto).model
+    assert operators(written) == ["QLinearGlobalAveragePool"]
+    x = {"x": np.random.default_rng(0).integers(-128, 127, (2, 5, 3, 7), np.int8)}
+    np.testing.assert_array_equal(run(written, x)[0], run(proto, x)[0])
+    proto.opset_import[0].version = 21
+    assert "DequantizeLinear" in operators(optimize(proto).model)
 
 
 @pytest.mark.parametrize(("body", "fused"), [(LEAKY, "LeakyRelu"), (HARD, "HardSigmoid")])
