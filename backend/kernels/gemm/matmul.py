@@ -6,6 +6,7 @@ streams. A B known at run time only is read where it lies if it is small or rare
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -388,12 +389,13 @@ def pack_columns(matrices: NDArray[Any], nr: int, lanes: int) -> NDArray[Any]:
 
     Each matrix becomes `[N // NR][K][NR]`, then `[K][w]` with w the remaining columns rounded up to whole vectors;
     missing columns are zero."""
-    *_, k, n = matrices.shape
-    stack = matrices.reshape(-1, k, n)
-    count, (full, rest) = len(stack), divmod(n, nr)
+    *batch, k, n = matrices.shape
+    count, (full, rest) = math.prod(batch), divmod(n, nr)  # any of them may be zero
+    stack = matrices.reshape(count, k, n)
     width = -(-rest // lanes) * lanes
-    packed = aligned((count * k * (full * nr + width),), matrices.dtype)
-    each = packed.reshape(count, -1)
+    size = k * (full * nr + width)
+    packed = aligned((count * size,), matrices.dtype)
+    each = packed.reshape(count, size)
     panels = each[:, : full * k * nr].reshape(count, full, k, nr)
     panels[...] = stack[:, :, : full * nr].reshape(count, k, full, nr).transpose(0, 2, 1, 3)
     if rest:

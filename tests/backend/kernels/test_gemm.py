@@ -52,6 +52,19 @@ def product(
     return case([MATMUL], {"x": x} if constant else {"x": x, "w": w}, {"w": w} if constant else {}, symbolic)
 
 
+def test_constants_without_elements() -> None:
+    """Any extent of a constant may be zero: there are no results, or they are zero."""
+    shapes = [
+        ((0, 4, 8), (0, 8, 5)),
+        ((2, 4, 0), (2, 0, 5)),
+        ((2, 4, 8), (2, 8, 0)),
+        ((0, 8), (8, 5)),
+        ((3, 0), (0, 5)),
+    ]
+    check([product(a, b) for a, b in shapes])
+    check([product(a, b, symbolic={"x": (*a[:-2], "M", a[-1])}) for a, b in shapes])
+
+
 def test_matmul_sizes() -> None:
     sizes = [
         (1, 64, 100),
