@@ -22,7 +22,7 @@ from ..ir.symbolic import Dim, symbol
 from ..operators.inference import IllTyped, SymbolicValue
 from ..operators.schemas import is_pure, signature
 from .analysis import ENode, Facts, agree, combine, contents_of, empty_constant, fold, infer_facts, symbolic_contents
-from .matcher import Matcher
+from .matcher import Matcher, SharedTables
 from .reasons import Congruence, Reason
 from .signs import Sign, sign_of_constant
 
@@ -73,10 +73,14 @@ class EGraph:
     earlier: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     @classmethod
-    def create(cls, commutative: Iterable[str] = ()) -> EGraph:
+    def create(cls, commutative: Iterable[str] = (), shared: SharedTables | None = None) -> EGraph:
         """Create an empty e-graph with its egglog side; `commutative` names the operators whose operands are
-        unordered."""
-        egraph = cls(commutative=frozenset(commutative), matcher=(matcher := Matcher()))
+        unordered.
+
+        Many small e-graphs, one after the other, are faster with `shared` tables, which `close_matcher` returns."""
+        egraph = cls(commutative=frozenset(commutative), matcher=(matcher := Matcher(shared)))
+        if shared is not None:
+            egraph._ops = shared.ops
         matcher.declare_commutative([egraph.op_id(op) for op in sorted(egraph.commutative)])
         matcher.add("leaf", ABSENT)
         return egraph
@@ -385,6 +389,12 @@ class EGraph:
         if len(learned.types) == len(self.types(handle)):
             self._add_facts(handle, learned)
         self._fold_constant(handle)
+
+    def close_matcher(self) -> None:
+        """Drop the egglog side: nothing will be matched any more."""
+        if self.matcher is not None:
+            self.matcher.close()
+            self.matcher = None
 
     def rebuild(self) -> None:
         """Update the egglog side and merge the congruences that it finds."""

@@ -32,7 +32,7 @@ import sys
 import threading
 import weakref
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import ModuleType
@@ -139,16 +139,94 @@ def _drop(thread: threading.Thread, egraph: Any) -> None:
         _LEFT.append((thread, egraph))
 
 
-class Matcher:
-    """An egglog e-graph of e-nodes and registered queries; for one thread only."""
+_BASE = """
+    (sort T)
+    (constructor H (i64) T)
+    (function id (T) i64 :merge (min old new))
+    (let $absent (H 0))
+    (ruleset load)
+    (relation leaf (i64))
+    (rule ((leaf h)) ((set (id (H h)) h)) :ruleset load)
+    (relation equal (i64 i64))
+    (rule ((equal a b)) ((union (H a) (H b))) :ruleset load)
+    (relation Fixed (T))
+    (relation fixed (i64))
+    (rule ((fixed h)) ((Fixed (H h))) :ruleset load)
+    (ruleset derive)
+    (ruleset move)
+    (relation Moved (i64 i64))
+    (rule ((= c (H h)) (= l (id c)) (< l h)) ((Moved h l)) :ruleset move :name "Moved")
+    (ruleset resolve)
+    (ruleset clear)
+    (rule ((Moved h l)) ((delete (Moved h l))) :ruleset clear)
+"""
+"""Tables that every e-graph has."""
+
+
+class SharedTables:
+    """egglog e-graph whose tables serve one matcher after the other; for one thread only.
+
+    Declaring the tables of a small e-graph takes longer than matching in it. They are declared once and stay empty:
+    each matcher fills a copy (`push`), which is dropped when it is closed. `ops` are the numbers of operators, which
+    name the tables, so all e-graphs have the same."""
 
     def __init__(self) -> None:
-        thread = threading.current_thread()
-        for left in tuple(_LEFT):
-            if left[0] is thread:
-                _LEFT.remove(left)
-        self._egraph: Any = bindings().EGraph()
-        weakref.finalize(self, _drop, thread, self._egraph).atexit = False
+        self.ops: dict[str, int] = {}
+        self.declared: set[str] = set()
+        self._egraph: Any = None
+        self._lent = False
+
+    def lend(self, programs: Sequence[str]) -> Any:
+        """Return an e-graph with these tables, to be returned by `take_back`; None while another matcher has it."""
+        if self._lent:
+            return None
+        if self._egraph is None:
+            self._egraph = _new_egraph(self)
+        self._declare(programs)
+        _run(self._egraph, "(push)")
+        self._lent = True
+        return self._egraph
+
+    def take_back(self, programs: Sequence[str]) -> None:
+        """Empty the tables, and declare those that a matcher has declared in its copy."""
+        _run(self._egraph, "(pop)")
+        self._declare(programs)
+        self._lent = False
+
+    def _declare(self, programs: Sequence[str]) -> None:
+        new = [program for program in programs if program not in self.declared]
+        if new:
+            _run(self._egraph, "\n".join(new))
+            self.declared.update(new)
+
+
+def _new_egraph(owner: object) -> Any:
+    """Return an e-graph of egglog, which its thread drops once it or any other has collected the owner."""
+    thread = threading.current_thread()
+    for left in tuple(_LEFT):
+        if left[0] is thread:
+            _LEFT.remove(left)
+    egraph = bindings().EGraph()
+    weakref.finalize(owner, _drop, thread, egraph).atexit = False
+    return egraph
+
+
+def _run(egraph: Any, program: str) -> list[Any]:
+    """Run a program and return the reports of its `run` commands."""
+    outputs = egraph.run_program(*egraph.parse_program(program))
+    return [output.report for output in outputs if hasattr(output, "report")]
+
+
+class Matcher:
+    """An egglog e-graph of e-nodes and registered queries; for one thread only.
+
+    With `shared` tables it takes these when it is first used, unless another matcher still has them."""
+
+    def __init__(self, shared: SharedTables | None = None) -> None:
+        self._shared = shared
+        self._egraph: Any = None if shared is not None else _new_egraph(self)
+        self._declared: list[str] = []
+        self._waiting: list[str] = []
         self._tables: set[str] = set()
         self._queries: dict[str, list[tuple[int, Query]]] = {}
         self._count = 0
@@ -159,37 +237,35 @@ class Matcher:
         self._new: dict[str, list[Row]] = defaultdict(list)
         self.seconds: dict[str, float] = defaultdict(float)
         """Seconds that each query has taken so far."""
-        self._run("""
-            (sort T)
-            (constructor H (i64) T)
-            (function id (T) i64 :merge (min old new))
-            (let $absent (H 0))
-            (ruleset load)
-            (relation leaf (i64))
-            (rule ((leaf h)) ((set (id (H h)) h)) :ruleset load)
-            (relation equal (i64 i64))
-            (rule ((equal a b)) ((union (H a) (H b))) :ruleset load)
-            (relation Fixed (T))
-            (relation fixed (i64))
-            (rule ((fixed h)) ((Fixed (H h))) :ruleset load)
-            (ruleset derive)
-            (ruleset move)
-            (relation Moved (i64 i64))
-            (rule ((= c (H h)) (= l (id c)) (< l h)) ((Moved h l)) :ruleset move :name "Moved")
-            (ruleset resolve)
-            (ruleset clear)
-            (rule ((Moved h l)) ((delete (Moved h l))) :ruleset clear)
-        """)
+        self._declare_once(_BASE)
+
+    def close(self) -> None:
+        """Return shared tables; the matcher cannot be used any more."""
+        if self._shared is not None and self._egraph is not None:
+            self._shared.take_back(self._declared)
+            self._egraph = None
+
+    def _declare_once(self, program: str) -> None:
+        """Declare a table with its rules, before the next command; shared tables need not be declared again."""
+        self._declared.append(program)
+        if self._egraph is not None and (self._shared is None or program not in self._shared.declared):
+            self._waiting.append(program)
+
+    def _run(self, program: str) -> list[Any]:
+        """Run a program and return the reports of its `run` commands."""
+        if self._egraph is None:
+            assert self._shared is not None
+            self._egraph = self._shared.lend(self._declared)
+            if self._egraph is None:
+                self._shared, self._egraph = None, _new_egraph(self)
+                self._waiting[:0] = self._declared
+        waiting, self._waiting = self._waiting, []
+        return _run(self._egraph, "\n".join([*waiting, program]))
 
     def new_user(self) -> str:
         """Return a unique prefix for names of rulesets and queries."""
         self._users += 1
         return f"m{self._users}"
-
-    def _run(self, program: str) -> list[Any]:
-        """Run a program and return the reports of its `run` commands."""
-        outputs = self._egraph.run_program(*self._egraph.parse_program(program))
-        return [output.report for output in outputs if hasattr(output, "report")]
 
     def _is_new(self, table: str) -> bool:
         """Whether a table is not declared yet; from now on it is."""
@@ -204,7 +280,7 @@ class Matcher:
             return
         self._arities[op].add(arity)
         handles = [f"c{i}" for i in range(arity)]
-        self._run(f"""
+        self._declare_once(f"""
             (constructor O{table} (i64 {"T " * arity}) T)
             (relation LO{table} (i64 i64 {"i64 " * arity}))
             (rule ((LO{table} h at {" ".join(handles)}))
@@ -212,7 +288,7 @@ class Matcher:
                   :ruleset load)
         """)
         if arity == 2 and op in self._commutative:
-            self._run(f"""
+            self._declare_once(f"""
                 (relation C{op} (T i64 T T))
                 (rule ((= r (O{table} at x y))) ((C{op} r at x y) (C{op} r at y x)) :ruleset derive)
             """)
@@ -221,7 +297,7 @@ class Matcher:
 
     def _declare_variadic(self, op: int) -> None:
         if self._is_new(f"V{op}"):
-            self._run(f"""
+            self._declare_once(f"""
                 (relation V{op} (T i64 i64))
                 (relation LV{op} (i64 i64))
                 (rule ((LV{op} h at)) ((V{op} (H h) at h)) :ruleset load)
@@ -232,13 +308,13 @@ class Matcher:
 
     def _declare_kind_table(self, table: str, arity: int) -> None:
         if self._is_new(table):
-            self._run(f"(relation {table} (T i64 i64 {'T ' * arity}))")
+            self._declare_once(f"(relation {table} (T i64 i64 {'T ' * arity}))")
 
     def _derive_kind(self, op: int, arity: int) -> None:
         table, children = _kind_table(self._kinds[op], arity), " ".join(f"c{i}" for i in range(arity))
         self._declare_kind_table(table, arity)
         node = f"(O{op}_{arity} at {children})"
-        self._run(f"(rule ((= r {node})) (({table} r {op} at {children})) :ruleset derive)")
+        self._declare_once(f"(rule ((= r {node})) (({table} r {op} at {children})) :ruleset derive)")
 
     def declare_commutative(self, ops: Iterable[int]) -> None:
         """Let `atoms` with `commutative` match these binary operators in both operand orders; before any e-node."""
@@ -255,7 +331,7 @@ class Matcher:
         """Register a query; its first `matches` covers the whole e-graph, later ones only what is new."""
         if query.ruleset not in self._queries:
             self._queries[query.ruleset] = []
-            self._run(f"(ruleset {query.ruleset})")
+            self._waiting.append(f"(ruleset {query.ruleset})")
         kinds = dict(query.kinds)
         facts = [f"(= {variable} $absent)" for variable in query.absent]
         facts += [f"(Fixed {variable})" for variable in query.fixed]
@@ -270,7 +346,7 @@ class Matcher:
             facts += atom.facts(kinds)
         facts += [f"(!= {first} {second})" for first, second in query.different]
         match = f"{self._relation_of(query)} {self._count} {' '.join([*query.classes, *query.integers])}"
-        self._run(f'(rule ({" ".join(facts)}) (({match})) :ruleset {query.ruleset} :name "{query.name}")')
+        self._waiting.append(f'(rule ({" ".join(facts)}) (({match})) :ruleset {query.ruleset} :name "{query.name}")')
         self._queries[query.ruleset].append((self._count, query))
         self._count += 1
 
@@ -284,7 +360,7 @@ class Matcher:
             found = f"({name} q {' '.join(values)})"
             resolved = f"(R{name} q {' '.join([*handles, *values[classes:]])})"
             lookups = [f"(= {handle} (id {value}))" for handle, value in zip(handles, values, strict=False)]
-            self._run(f"""
+            self._declare_once(f"""
                 (relation {name} (i64 {"T " * classes} {"i64 " * integers}))
                 (relation R{name} (i64 {"i64 " * (classes + integers)}))
                 (rule ({found} {" ".join(lookups)}) ({resolved}) :ruleset resolve :name "R{name}")

@@ -110,12 +110,14 @@ def run(
         halves = (instances[:middle], instances[middle:])
         first, second = (run(subject, half, seed=seed, seconds=seconds, repeats=repeats) for half in halves)
         return Batch(first.egraph, [], [*first.outcomes, *second.outcomes], first.reason or second.reason)
+    finally:
+        batch.egraph.close_matcher()
     _compare_classes(subject, batch, seed, repeats)
     return batch
 
 
 def _built(subject: Subject, instances: Sequence[Instance]) -> Batch:
-    egraph = EGraph.create(subject.library.commutative)
+    egraph = EGraph.create(subject.library.commutative, subject.tables)
     evaluator = Evaluator(egraph, subject.declared)
     batch = Batch(egraph, [], [Outcome(i) for i in instances])
     for number, outcome in enumerate(batch.outcomes):

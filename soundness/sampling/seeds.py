@@ -43,7 +43,7 @@ def seeds(subject: Subject) -> Iterator[Instance]:
     for test in sorted(subject.rule.tests, key=lambda t: order.index(t.verdict)):
         if not test.operands:
             continue
-        egraph = EGraph.create()
+        egraph = EGraph.create(shared=subject.tables)
         try:
             found = Operands(subject.directed, test, Evaluator(egraph, subject.declared))
         except (Unprovable, ValueError, ArithmeticError, LookupError, TypeError, AssertionError):
@@ -131,7 +131,7 @@ def _from_environment(env: Mapping[str, Value], test: ast.RuleTest, egraph: EGra
 def sample_pattern(subject: Subject, rng: np.random.Generator, count: int) -> list[Instance]:
     """Return up to `count` instances whose left sides are well typed."""
     found: list[Instance] = []
-    egraph = EGraph.create()
+    egraph = EGraph.create(shared=subject.tables)
     for number in range(6 * count):
         form = number % subject.alternatives
         if len(found) < count:

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ...engine.egraph.matcher import SharedTables
 from ...engine.ir.constants import ConstantInfo
 from ...engine.ir.values import RestRef, TensorRef, Unprovable, Value
 from ...engine.operators.inference import IllTyped
@@ -65,6 +66,11 @@ class Subject:
     def declared(self) -> Mapping[str, ast.Op]:
         """Operators that rule files define, by name."""
         return self.library.declared
+
+    @cached_property
+    def tables(self) -> SharedTables:
+        """Tables in which the e-graphs of instances are matched, one after the other."""
+        return SharedTables()
 
     @cached_property
     def numbers(self) -> list[float]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import pytest
 from rewrite.engine.egraph import matcher as matcher_module
-from rewrite.engine.egraph.matcher import Atom, Matcher, Query, Row
+from rewrite.engine.egraph.matcher import Atom, Matcher, Query, Row, SharedTables
 
 ADD, RELU = 5, 7
 
@@ -115,6 +115,40 @@ def test_handles_that_moved_are_reported_once(matcher: Matcher) -> None:
     load(matcher, (3, RELU, 0, 1), (4, RELU, 0, 2), equal=[(1, 2)])
     assert matcher.canonical() == {2: 1, 4: 3}
     assert matcher.canonical() == {}
+
+
+def filled(shared: SharedTables | None, *nodes: Row) -> Matcher:
+    made = Matcher(shared)
+    made.declare_commutative([ADD])
+    for leaf in (0, 1, 2):
+        made.add("leaf", leaf)
+    made.add_query(RELU_OF_ADD)
+    load(made, *nodes)
+    return made
+
+
+def test_shared_tables_are_empty_for_the_next_matcher() -> None:
+    shared, neg = SharedTables(), 11
+    first = filled(shared, (3, ADD, 0, 1, 2), (4, RELU, 9, 3))
+    assert first.matches("phase") == {"q": [(4, 1, 2, 9), (4, 2, 1, 9)]}
+    first.add_node((5, neg, 0, 4))  # its table is declared in the copy only
+    assert first.load()
+    first.close()
+    for _ in range(2):
+        following = filled(shared, (3, ADD, 0, 2, 2), (4, RELU, 8, 3), (5, neg, 0, 2))
+        assert following.matches("phase") == {"q": [(4, 2, 2, 8)]}
+        assert following.canonical() == {}
+        following.close()
+
+
+def test_a_second_matcher_at_the_same_time_has_tables_of_its_own() -> None:
+    shared = SharedTables()
+    nodes = ((3, ADD, 0, 1, 2), (4, RELU, 9, 3))
+    first, second = filled(shared, *nodes), filled(shared, *nodes)
+    assert first.matches("phase") == second.matches("phase") != {}
+    for matcher in (second, first):
+        matcher.close()
+    assert filled(shared, *nodes).matches("phase")
 
 
 def test_another_thread_may_collect_a_matcher(monkeypatch: pytest.MonkeyPatch) -> None:
