@@ -6,6 +6,7 @@ Willsey et al., "egg", POPL 2021, section 4); `contents_of` and `fold` find the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -135,14 +136,15 @@ def empty_constant(type_: ValueType) -> Constant | None:
     dims = type_.shape
     if dims is None or not type_.is_static or 0 not in dims:
         return None
-    if np.prod([float(d or 1) for d in dims]) > _LARGEST:  # type: ignore[arg-type]
+    if math.prod(d or 1 for d in dims if isinstance(d, int)) > _LARGEST:
         return None
     return Constant(np.empty(dims, type_.dtype.numpy))  # type: ignore[arg-type]
 
 
 def fold(node: ENode, children: Sequence[Facts | None], type_: ValueType) -> Constant | None:
     """Evaluate a small node over small constants; None where that is impossible or too large."""
-    if isinstance(type_, TensorType) and type_.is_static and np.prod(type_.shape or (1,), dtype=np.int64) > SMALL:  # type: ignore[arg-type]
+    shape = type_.shape if isinstance(type_, TensorType) and type_.is_static else None
+    if math.prod(d for d in shape or () if isinstance(d, int)) > SMALL:
         return None
     arrays = [None if child is None else _elements(child) for child in children]
     if any(child is not None and array is None for child, array in zip(children, arrays, strict=True)):

@@ -58,11 +58,16 @@ class DType(enum.StrEnum):
     """Its name in NumPy or `ml_dtypes`."""
     bits: int
     """Size of one element in bits (strings: of a pointer)."""
+    is_float: bool
+    """Whether it is a real floating-point type."""
+    is_integer: bool
+    """Whether it is a signed or unsigned integer type (bool is not)."""
 
     def __new__(cls, name: str, onnx: int = 0, numpy_name: str = "", bits: int = 0) -> DType:
         """Make a member from its row."""
         self = str.__new__(cls, name)
         self._value_, self.onnx, self.numpy_name, self.bits = name, onnx, numpy_name, bits
+        self.is_float, self.is_integer = name[0] == "f" or name == "bf16", name[0] in "iu"
         return self
 
     @classmethod
@@ -87,16 +92,6 @@ class DType(enum.StrEnum):
     def from_numpy(cls, dtype: np.dtype[np.generic] | type) -> DType:
         """Return the element type of arrays with this NumPy dtype; raises `ValueError` for an unknown one."""
         return _from_numpy(np.dtype(dtype))
-
-    @property
-    def is_float(self) -> bool:
-        """Whether it is a real floating-point type."""
-        return self.value[0] == "f" or self is DType.BF16
-
-    @property
-    def is_integer(self) -> bool:
-        """Whether it is a signed or unsigned integer type (bool is not)."""
-        return self.value[0] in "iu"
 
 
 _FROM_ONNX = {dtype.onnx: dtype for dtype in DType}

@@ -225,9 +225,20 @@ def normalize_attrs(op: str, attrs: Attrs) -> dict[str, AttrValue]:
     equal values. Attributes without default stay absent. The attributes of an operator without schema stay as they
     are."""
     formal = attributes_of(op)
-    defaults = {n: a.default for n, a in formal.items() if a.default is not None}
+    defaults = _stated_defaults(op) if find_declared(op) is None else _defaults(formal)
     given = {n: _normal(value, formal[n].kind if n in formal else "") for n, value in attrs.items()}
     return dict(sorted((defaults | given).items()))
+
+
+def _defaults(formal: Mapping[str, Attribute]) -> dict[str, Any]:
+    return {n: a.default for n, a in formal.items() if a.default is not None}
+
+
+@cache
+def _stated_defaults(op: str) -> dict[str, Any]:
+    """Return the defaults that the schema of a standard operator states."""
+    known = standard_signature(op)
+    return {} if known is None else _defaults(known.attributes)
 
 
 def default_attrs(op: str) -> Mapping[str, AttrValue]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -150,7 +150,7 @@ class Operands:
     def build(self, lhs: ast.Expr | ast.Roots) -> list[int]:
         """Add the left side to the e-graph, and return the classes of its roots."""
         env = {**self.env, **{name: replace(self.env[name], fixed=fixed) for name, fixed in self._fixed.items()}}
-        roots = build_left(lhs, env, self.context)
+        roots = build_left(LeftSide.of(lhs), env, self.context)
         self.env |= {name: value for name, value in env.items() if isinstance(value, int)}  # the sizes of groups
         return roots
 
@@ -160,21 +160,43 @@ class Operands:
         return {name: draw(t, self._dim, name, trial, special=special) for name, t in self.inputs.items()}
 
 
-def build_left(lhs: ast.Expr | ast.Roots, env: Bindings, context: Evaluator) -> list[int]:
+@dataclass(frozen=True, slots=True)
+class LeftSide:
+    """Left side, with what all its instances have in common.
+
+    `optional` are the variables that need not be bound, with whether each stands for a list, `groups` the patterns that
+    are repeated, with their index, and `indices` all index variables."""
+
+    pattern: ast.Expr | ast.Roots
+    optional: tuple[tuple[str, bool], ...]
+    groups: tuple[tuple[ast.Expr, str], ...]
+    indices: tuple[str, ...]
+
+    @classmethod
+    def of(cls, pattern: ast.Expr | ast.Roots) -> LeftSide:
+        """Prepare a pattern."""
+        optional: list[tuple[str, bool]] = []
+        groups: list[tuple[ast.Expr, str]] = []
+        for node in pattern.walk():
+            match node:
+                case ast.Optional(name=name) | ast.Attribute(value=ast.Name(id=name), default=ast.Expr()):
+                    optional.append((name, False))
+                case ast.Subscript(base=ast.Name(id=name), index=ast.All()):
+                    optional.append((name, True))
+                case ast.Each(value=value):
+                    groups.append((value, indices_in(value)[0]))
+        return cls(pattern, tuple(optional), tuple(groups), indexing(pattern)[2])
+
+
+def build_left(left: LeftSide, env: Bindings, context: Evaluator) -> list[int]:
     """Add a left side to the e-graph, and return the classes of its roots.
 
     `env` gets the sizes of groups and, as absent, what it does not bind. Raises `Unprovable`."""
-    for node in lhs.walk():
-        match node:
-            case ast.Optional(name=name) | ast.Attribute(value=ast.Name(id=name), default=ast.Expr()):
-                env.setdefault(name, None)
-            case ast.Subscript(base=ast.Name(id=name), index=ast.All()):
-                env.setdefault(name, [])
-    for node in lhs.walk():
-        if isinstance(node, ast.Each):
-            index = indices_in(node.value)[0]
-            env[count_of(index)] = _count(node.value, index, env, context)
-    context = replace(context, indices=indexing(lhs)[2], assumed=DType.F32)
+    for name, many in left.optional:
+        env.setdefault(name, [] if many else None)
+    for pattern, index in left.groups:
+        env[count_of(index)] = _count(pattern, index, env, context)
+    context, lhs = replace(context, indices=left.indices, assumed=DType.F32), left.pattern
     if not isinstance(lhs, ast.Roots):
         return [_root(context, lhs, env)]
     roots = []

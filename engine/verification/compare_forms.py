@@ -70,7 +70,7 @@ def lowest_precision(rule: ast.Rule, operands: Iterable[DType]) -> str:
     if rule.ruleset in PRECISIONS:
         return "bfloat16"
     floats = [t for t in operands if t.is_float]
-    return min(floats, key=lambda t: t.bits > 16).numpy.name if floats else ""
+    return min(floats, key=lambda t: t.bits > 16).numpy_name if floats else ""
 
 
 def unequal(left: Any, right: Any, numerics: str, *, signed_zero: bool, scale: Scale) -> str:

@@ -32,6 +32,7 @@ from ..rewriting.evaluate import Evaluator
 from .reference_functions import call_reference, find_reference
 
 _LIMIT = 1 << 22
+_OWN = f"{OWN_DOMAIN}."
 _BF16 = DType.BF16.numpy
 _REFERENCE_LIMIT = 20_000
 _REFUSALS = (ArithmeticError, LookupError, TypeError, ValueError)
@@ -91,18 +92,21 @@ class Shared:
     """What does not depend on inputs, for all `Values` of one e-graph, which must not change in between.
 
     `definitions` are e-graphs of the definitions of declared operators, with their outputs, by node and types of
-    operands. `constants` are values of nodes over constants only, and `varying` says which nodes are not."""
+    operands. `constants` are values of nodes over constants only, and `varying` says which nodes are not. `large` says
+    which nodes have more elements than are computed."""
 
     definitions: dict[tuple[Any, ...], tuple[EGraph, list[int]]] = field(default_factory=dict)
     constants: dict[int, Computed | Undefined] = field(default_factory=dict)
     varying: dict[int, bool] = field(default_factory=dict)
+    large: dict[int, bool] = field(default_factory=dict)
 
 
 class Values:
     """Values of the classes of an e-graph for one choice of inputs: by name, constants too large for it by digest.
 
     `declared` are the operators that rule files define. `shared` is what other choices of inputs share. Without
-    `magnitudes`, those that bound rounding errors are left out; comparing bits does not need them."""
+    `magnitudes`, those that bound rounding errors are left out; comparing bits does not need them. Without `losses`,
+    only those that sums canceled are; finding an overflow does not need these."""
 
     def __init__(
         self,
@@ -112,11 +116,12 @@ class Values:
         shared: Shared | None = None,
         *,
         magnitudes: bool = True,
+        losses: bool = True,
     ) -> None:
         self.egraph = egraph
         self.inputs = inputs
         self.declared = declared
-        self._magnitudes = magnitudes
+        self._magnitudes, self._losses = magnitudes, magnitudes and losses
         self._after = Computed.after if magnitudes else _without_magnitudes
         self._shared = Shared() if shared is None else shared
         self._memo: dict[int, Computed | Undefined] = {}
@@ -156,7 +161,7 @@ class Values:
         return varying[handle]
 
     def _compute(self, handle: int) -> Computed:
-        node, types = self.egraph.nodes[handle], self.egraph.types(handle)
+        node = self.egraph.nodes[handle]
         if node.op == "Input" and (name := str(node.attrs["name"])) in self.inputs:
             return self._after((), [self.inputs[name]])
         if node.op == "Const":
@@ -170,8 +175,9 @@ class Values:
             assert isinstance(index, int)
             if index < len(whole.arrays):
                 return replace(whole, arrays=(whole.arrays[index],))
-        if node.op in LEAVES or node.op == "Proj" or node.serial or any(_elements(t) > _LIMIT for t in types):
+        if node.op in LEAVES or node.op == "Proj" or node.serial or self._is_large(handle):
             raise Undefined(node.op, certain=False)
+        types = self.egraph.types(handle)
         below = [None if child == ABSENT else self.of_class(child) for child in node.children]
         parts = [part for part in below if part is not None]
         arrays = [None if part is None else part.arrays[0] for part in below]
@@ -181,15 +187,15 @@ class Values:
             if outputs is None:
                 raise Undefined(node.op, certain=False)
             return self._after(parts, outputs)
-        own = self.declared.get(node.op.removeprefix(f"{OWN_DOMAIN}."))
-        if own is not None or node.op.startswith(f"{OWN_DOMAIN}."):
+        own = self.declared.get(node.op.removeprefix(_OWN))
+        if own is not None or node.op.startswith(_OWN):
             return self._defined(handle, own, arrays)
         found = (
             _with_bodies(node, arrays) if CAPTURES in node.attrs else apply(node.op, node.attrs, arrays, node.outputs)
         )
         typed = [_as_typed(a, t) for a, t in zip(found, types, strict=False)]
         lost = 0.0
-        if not self._magnitudes:
+        if not self._wants_losses(handle):
             pass
         elif node.op in ("Add", "Sub", "Sum"):
             lost = _canceled(arrays, typed[0])
@@ -198,6 +204,17 @@ class Values:
         elif node.op in ("Mul", "Div", "Sqrt") and any(part.lost for part in parts):
             lost = _amplified(node.op, [*arrays, *typed[:1]], [part.lost for part in parts])
         return self._after(parts, typed, lost)
+
+    def _wants_losses(self, handle: int) -> bool:
+        """Whether to find what the sums of a node cancel; of constants always, because others share them."""
+        return self._losses or (self._magnitudes and not self._varies(handle))
+
+    def _is_large(self, handle: int) -> bool:
+        """Whether a node has too many elements to be computed."""
+        large = self._shared.large
+        if handle not in large:
+            large[handle] = any(_elements(t) > _LIMIT for t in self.egraph.types(handle))
+        return large[handle]
 
     def _defined(self, handle: int, op: ast.Op | None, arrays: Sequence[Any]) -> Computed:
         """Return the outputs of a declared operator by its definition on operands of these types."""
@@ -209,7 +226,8 @@ class Values:
             self._shared.definitions[key] = self._definition(node, op, arrays)
         egraph, outputs = self._shared.definitions[key]
         operands = {f"i{i}": a for i, a in enumerate(arrays) if a is not None}
-        inner = Values(egraph, operands, self.declared, magnitudes=self._magnitudes)
+        losses = self._wants_losses(handle)
+        inner = Values(egraph, operands, self.declared, magnitudes=self._magnitudes, losses=losses)
         found = [inner.of_class(output) for output in outputs]
         return self._after(found, [c.arrays[0] for c in found])
 
@@ -298,9 +316,10 @@ def _canceled(terms: Sequence[Any], total: Any) -> float:
     with np.errstate(all="ignore"):
         result = np.abs(total.astype(np.float64))
         for term in terms:
-            size = np.broadcast_to(np.abs(np.asarray(term).astype(np.float64)), result.shape)
-            canceled = size[result < _CANCELED * size]  # a sum with an infinite term is not smaller than it
-            found = max(found, float(canceled.max(initial=0.0)))
+            size = np.abs(np.asarray(term).astype(np.float64))
+            canceled = result < _CANCELED * size  # a sum with an infinite term is not smaller than it
+            if canceled.any():
+                found = max(found, float(np.broadcast_to(size, result.shape)[canceled].max()))
     return found
 
 

@@ -192,7 +192,7 @@ def _compare_classes(subject: Subject, batch: Batch, seed: int, repeats: int) ->
         # where extrema return the other zero, constants have other values
         own = Shared(shared.definitions, varying=shared.varying) if style == SWAPPED else shared
         inputs, exact = _Inputs(sources, style, number, seed), rule.numerics == "exact"
-        values = Values(egraph, inputs, subject.declared, own, magnitudes=not exact)
+        values = Values(egraph, inputs, subject.declared, own, magnitudes=not exact, losses=style != WIDE)
         with swapped_zeros(style == SWAPPED):
             for root in changed:
                 owner = owners.get(root)
@@ -290,7 +290,7 @@ class _Inputs(Mapping[str, Array]):
         style, number = self._style, self._number
         plain = name.partition(".")[2]
         shape = tuple(_size(d, number) for d in tensor.shape)
-        text = f"{self._seed}:{plain}:{tensor.type}:{style}:{number}"
+        text = f"{self._seed}:{plain}:{tensor.type_text}:{style}:{number}"
         # a single number lies on one side of a bound only, so each instance draws another one
         if math.prod(shape) == 1 or style in (WIDE, NEAR):
             anchors = _anchors(instance) if style == NEAR else ()
@@ -421,6 +421,10 @@ def _as_inferred(egraph: EGraph, root: int, value: Computed, number: int) -> boo
         if len(shape) != array.ndim:
             return False
         for dim, extent in zip(shape, array.shape, strict=True):
+            if dim == extent:
+                continue
+            if isinstance(dim, int):
+                return False
             invented = any(name.startswith("_") for name in symbolic.symbols(dim))
             if not invented and _size(dim, number) != extent:
                 return False

@@ -49,6 +49,16 @@ class Tensor:
         """What an e-graph stores of a constant; None for an input. Cached because instances share operands."""
         return None if self.array is None else summarize(Constant(self.array))
 
+    @cached_property
+    def type_text(self) -> str:
+        """Tensor type as text."""
+        return str(self.type)
+
+    @cached_property
+    def key(self) -> str:
+        """Text that is equal for tensors of one type with equal contents."""
+        return self.type_text if self.summary is None else f"{self.type_text}{self.summary.digest}"
+
 
 @dataclass(frozen=True, slots=True)
 class Term:
@@ -102,7 +112,7 @@ class Instance:
 def _key(value: Any) -> str:
     match value:
         case Tensor():
-            return f"{value.type}{value.summary.digest if value.summary is not None else ''}"
+            return value.key
         case Term(expr=expr):
             return print_expr(expr)
         case list():

@@ -21,7 +21,7 @@ from ...engine.rewriting.evaluate import Evaluator
 from ...engine.rewriting.matching.compiled_patterns import CompiledRule, Unsupported, compiled
 from ...engine.rewriting.notation import is_literal
 from ...engine.rewriting.rule_library import RuleSet, rule_set
-from ...engine.rule_tests.operands import MAX_CHOICES, build_left
+from ...engine.rule_tests.operands import MAX_CHOICES, LeftSide, build_left
 from ...errors import RewriteError
 from ...grammar.library.load import Library
 from ...grammar.syntax import ast
@@ -112,9 +112,20 @@ class Subject:
             env[name] = convert(name, value)
         for name in self.rests:
             env.setdefault(name, RestRef({}))
-        as_written = {name: literal for name, literal in self.literals.items() if name not in instance.operands}
-        left = substitute(self.forms[instance.form], as_written)
+        left = self._left(instance.form, tuple(name for name in self.literals if name not in instance.operands))
         return Built(tuple(build_left(left, env, evaluator)), inputs)
+
+    def _left(self, form: int, as_written: tuple[str, ...]) -> LeftSide:
+        """Return a form in which these literals stand as they are written."""
+        key = form, as_written
+        if key not in self._lefts:
+            literals = {name: self.literals[name] for name in as_written}
+            self._lefts[key] = LeftSide.of(substitute(self.forms[form], literals))
+        return self._lefts[key]
+
+    @cached_property
+    def _lefts(self) -> dict[tuple[int, tuple[str, ...]], LeftSide]:
+        return {}
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...ir.graph import DType
-from .fold_call import Array, Attrs, Call, Fast, Refused, front_axis, in_double, numeric, real, tiny
+from .fold_call import Array, Attrs, Call, Fast, Refused, common_shape, front_axis, in_double, numeric, real, tiny
 from .signed_extrema import maximum, minimum
 
 
@@ -20,7 +20,7 @@ def _elementwise(function: Callable[..., Array], operands: int, result: type | N
         arrays = [call[i] for i in range(operands)]
         numeric(*arrays)
         dtype = np.dtype(result or arrays[0].dtype)
-        call.allow(np.broadcast_shapes(*(a.shape for a in arrays)), dtype)
+        call.allow(common_shape(*arrays), dtype)
         return np.asarray(function(*arrays), dtype=dtype)
 
     return run
@@ -43,7 +43,7 @@ def _variadic(function: Callable[[Array, Array], Array]) -> Callable[[Call], Arr
         found, *others = call.present()
         numeric(found, *others)
         for array in others:
-            call.allow(np.broadcast_shapes(found.shape, array.shape), found.dtype)
+            call.allow(common_shape(found, array), found.dtype)
             found = np.asarray(function(found, array), dtype=found.dtype)
         return found
 
@@ -229,7 +229,7 @@ def _bitwise(function: Callable[[Array, Array], Array]) -> Fast:
         numeric(a, b)
         if a.dtype.kind not in "iu":
             raise Refused
-        call.allow(np.broadcast_shapes(a.shape, b.shape), a.dtype)
+        call.allow(common_shape(a, b), a.dtype)
         return np.asarray(function(a, b))
 
     return run

@@ -85,6 +85,12 @@ def numeric(*arrays: Array) -> None:
             raise Refused
 
 
+def common_shape(*arrays: Array) -> tuple[int, ...]:
+    """Return the shape to which arrays broadcast; raises `ValueError` if they do not."""
+    shape = arrays[0].shape
+    return shape if all(a.shape == shape for a in arrays) else np.broadcast_shapes(*(a.shape for a in arrays))
+
+
 @lru_cache(256)
 def tiny(dtype: np.dtype[Any]) -> bool:
     """Whether it is an element type of at most 8 bits that NumPy itself does not compute with."""
