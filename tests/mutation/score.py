@@ -34,9 +34,9 @@ CAUGHT = ("static", "tested", "vacuous")
 """Ways to catch a mutant: by the checks at load time, by a counterexample, or because it fires on no instance."""
 BUDGET = Budget(shrink=False)
 """Budget of layer 2 for a mutant: that of a rule, without shrinking."""
-PROVING = 1.5
-"""Seconds of work after which the proof of an unsound mutant is given up: a fourth of that of a rule. Most mutants have
-none, and the prover would spend all of its time on each."""
+PROVING = 0.1
+"""Seconds of work after which the proof of an unsound mutant is given up. Most have none, and the prover would spend as
+much on each as on a rule that is too hard for it."""
 
 
 @dataclass(frozen=True, slots=True)

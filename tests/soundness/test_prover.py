@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -407,6 +408,16 @@ def test_a_proof_has_hope_as_long_as_its_rate_suffices() -> None:
     assert meter.hopeless(0, 0.1)
     assert not meter.hopeless(0, 0.3)
     assert not meter.hopeless(meter.spent, 0.001)  # nothing has been spent since
+
+
+def test_a_question_to_the_solver_takes_no_more_than_what_is_left() -> None:
+    meter = StepBudget(1)
+    whole = meter.solver_steps(sys.maxsize)
+    assert meter.solver_steps(1000) == 1000
+    meter.spend(meter.limit // 2)
+    assert meter.solver_steps(sys.maxsize) * 2 == whole
+    meter.lift()
+    assert meter.solver_steps(1000) == 1000
 
 
 def test_a_convolution_has_the_group_size_of_another(standard: Library) -> None:

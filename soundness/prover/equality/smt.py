@@ -421,7 +421,7 @@ def _equal(
         a, b = (translation.term(s, wanted) for s in sides)
         facts = list(translation.facts())
         solver = z3.Solver()
-        solver.set("rlimit", STEPS)
+        solver.set("rlimit", path.meter.solver_steps(STEPS))
         solver.set("random_seed", 7)
         solver.add(*facts, *translation.assumed)
         loose = claim.signed_zero or claim.numerics != "exact"

@@ -70,6 +70,10 @@ class StepBudget:
             if time.process_time() > self._deadline:
                 raise OutOfTime
 
+    def solver_steps(self, most: int) -> int:
+        """Return the steps that the solver may take for a question: `most`, or what is left, with which it must end."""
+        return min(most, max(self.limit - self.spent, 1) * SOLVER_STEPS)
+
     def solved(self, solver: Any) -> None:
         """Count the steps of the solver since the last call; it has one counter for all solvers."""
         found, total = solver.statistics(), 0
