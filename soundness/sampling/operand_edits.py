@@ -121,7 +121,9 @@ def _limits(dtype: DType) -> list[float]:
 def _one_element(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> Iterator[Instance]:
     """Change one element of a constant, in its own shape or in that of another operand: a condition on all elements
     then holds for the others only."""
-    if is_list(tensor) or tensor.array is None or not tensor.array.size or tensor.array.dtype.kind not in "iuf":
+    if tensor.array is None or not tensor.array.size or tensor.array.dtype.kind not in "iuf":
+        return
+    if is_list(tensor) and tensor.array.size > 1:  # one number in a list may be data
         return
     shapes = [s for _, t in instance.tensors if not is_list(t) and (s := static(t.shape)) is not None]
     for shape in dict.fromkeys([tensor.array.shape, *shapes]):

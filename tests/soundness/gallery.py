@@ -10,6 +10,11 @@ rule broadcast_lost                            # c may make the sum longer
   class reassoc
   test fires    x: f32[2, 3], c = [1, 1, 1]
 
+rule clipped_average                           # an infinite average becomes finite
+  GlobalAveragePool(x)  =>  Min(GlobalAveragePool(x), like(3e38, x))
+  class reassoc
+  test fires    x: f32[2, 3, 4, 5]
+
 rule my_self_difference                           # NaN - NaN, inf - inf
   x - x  =>  full(shape(x), 0, dtype(x))
   class exact
@@ -36,6 +41,13 @@ rule starts_added                              # the inner step is forgotten
   class exact
   test fires    x: f32[20, 2], b: i64 = [1], e: i64 = [18], a: i64 = [0], s: i64 = [2], c: i64 = [0], f: i64 = [3],
                 t: i64 = [1]
+
+rule some_multiple                             # one element of c may be no multiple
+  (x + c) % k  =>  x % k
+  given x: integer, c, k: const
+  where all(k > 0), any(c % k == 0), all(2 ** floor(log(k) / log(2) + 0.5) == k)
+  class exact
+  test fires    x: i64[2, 3], c: i64 = [8], k: i64 = [4]
 
 rule pad_into_average                          # the mean no longer counts the padding
   AveragePool(Pad(x, p, mode: "constant"), kernel_shape: k, pads: [0, 0, 0, 0], ..a)
