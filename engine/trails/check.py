@@ -10,7 +10,7 @@ import numpy as np
 
 from ...errors import UserError
 from .. import pipeline
-from ..egraph.analysis import agree
+from ..egraph.analysis import ENode, agree
 from ..egraph.reasons import Applied, Defined
 from ..extraction.extract import Extraction
 from ..extraction.priced_egraph import dependencies, post_order
@@ -402,6 +402,11 @@ def _are_optional(op: str, outputs: Iterable[int]) -> bool:
     return all(i < len(found.outputs) and found.outputs[i].optional for i in outputs)
 
 
+def _same_operator(one: ENode, other: ENode) -> bool:
+    """Whether two nodes have one operator and attributes of the same values and types: 1 is not 1.0."""
+    return one.op == other.op and content_text(sorted(one.attrs.items())) == content_text(sorted(other.attrs.items()))
+
+
 def _merge_shortened(egraph: Tables) -> None:
     """Merge the outputs of each node that leaves out optional outputs at its end with those of the node that has
     them: files do not name outputs that nothing reads."""
@@ -409,7 +414,7 @@ def _merge_shortened(egraph: Tables) -> None:
     for handle, node in enumerate(list(egraph.nodes)):
         for other, whole in longer:
             if (
-                (whole.op, whole.attrs) == (node.op, node.attrs)
+                _same_operator(whole, node)
                 and node.outputs < whole.outputs
                 and _are_optional(node.op, range(node.outputs, whole.outputs))
                 and [*map(egraph.find, whole.children)] == [*map(egraph.find, node.children)]
@@ -431,7 +436,7 @@ def _pair_random(egraph: Tables, given: int) -> None:
             continue
         operands = list(map(egraph.find, node.children))
         for original, other in left.items():
-            same = (other.op, other.attrs) == (node.op, node.attrs) and egraph.origins[original] == origins
+            same = _same_operator(other, node) and egraph.origins[original] == origins
             if same and list(map(egraph.find, other.children)) == operands:
                 del left[original]
                 egraph.union(original, handle)

@@ -357,6 +357,16 @@ def one(op: str, *inputs: str, shape: Any = (3,), **constants: Any) -> onnx.Mode
     return model([helper.make_node(op, list(inputs), ["y"])], list(shape), ["y"], **constants)
 
 
+@pytest.mark.parametrize("other", [1.0, [1]])
+def test_an_attribute_of_an_unknown_operator_that_has_another_type(other: Any) -> None:
+    def made(value: Any) -> onnx.ModelProto:
+        found = model([helper.make_node("Foo", ["x"], ["y"], name="foo", domain="com.acme", k=value)], [3], ["y"])
+        found.opset_import.append(helper.make_opsetid("com.acme", 1))
+        return found
+
+    assert "does not follow" in forged(made(1), made(other), {"terms": [], "steps": []})
+
+
 X = {"op": "Input", "attrs": {"name": "x"}}
 RELU, SIGMOID = ({"op": op, "inputs": [0]} for op in ("Relu", "Sigmoid"))
 
