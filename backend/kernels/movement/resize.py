@@ -100,6 +100,7 @@ def _resize(
         "edge": EDGES[mode],
         "ahead": AHEAD,
         "coordinates": coordinates,
+        "scaled": None not in given,
         "nearest": rounding,
         "cubic": float_attr(node, "cubic_coeff_a", -0.75),
         "exclude": bool(int_attr(node, "exclude_outside", 0)),

@@ -87,8 +87,8 @@ def _coordinates(mode: str, size: int, resized: int, scale: float) -> NDArray[np
     i = np.arange(resized, dtype=np.float64)
     if mode == "asymmetric":
         return i / scale
-    if mode == "align_corners":
-        return i * ((size - 1) / (resized - 1) if resized > 1 else 0.0)
+    if mode == "align_corners":  # of a scale, the length may be a fraction
+        return i * ((size - 1) / (scale * size - 1) if resized > 1 else 0.0)
     if mode == "pytorch_half_pixel" and resized <= 1:
         return i
     if mode == "half_pixel_symmetric":
