@@ -135,7 +135,8 @@ def quantized(m: Maker) -> object:
             operands.append(m.new(F32, m.dims(b[0])[1:]))
         return m.emit("MatMulIntegerToFloat", operands, domain=MS)
     if kind == 6:
-        operands = [*_codes(m, dtype, shape), *_codes(m, dtype, ())[1:]]
+        whole = m.constant(np.float32(1 / m.pick((16, 25, 100, 256))), F32)  # ONNX Runtime rounds its reciprocal down
+        operands = [*_codes(m, dtype, shape), whole, _codes(m, dtype, ())[2]]
         return m.emit("QLinearSoftmax", operands, domain=MS, axis=-1, opset=13)
     [condition] = m.emit("Less", [m.like(F32, shape), m.constant(0.0, F32)])
     operands = [condition, *_codes(m, dtype, shape), *_codes(m, dtype, shape), *_codes(m, dtype, ())[1:]]
