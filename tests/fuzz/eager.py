@@ -140,11 +140,19 @@ def oracles(
 
 def runtime_deviates(node: onnx.NodeProto, values: Mapping[str, Value]) -> bool:
     """Whether ONNX Runtime computes a node, or one in its bodies, otherwise than the standard."""
-    return any(
-        (inner.op_type == "Shrink" and np.float64 in {getattr(values.get(n), "dtype", None) for n in inner.input})
-        or (inner.op_type == "Resize" and _aligns_fractions(inner, values))
-        for inner in _with_bodies(node)
-    )
+    return any(_runtime_deviates(inner, values) for inner in _with_bodies(node))
+
+
+def _runtime_deviates(node: onnx.NodeProto, values: Mapping[str, Value]) -> bool:
+    kinds = {getattr(values.get(name), "dtype", None) for name in node.input}
+    match node.op_type:
+        case "Shrink":  # it rounds f64 to f32
+            return np.dtype(np.float64) in kinds
+        case "Sign":  # that of a NaN is 0 in f16, and NaN in the reference and in other floats
+            return np.dtype(np.float16) in kinds
+        case "Resize":
+            return _aligns_fractions(node, values)
+    return False
 
 
 def _aligns_fractions(node: onnx.NodeProto, values: Mapping[str, Value]) -> bool:
