@@ -74,9 +74,13 @@ def reference_deviates(op: str, attrs: Attrs, present: Sequence[bool], n_outputs
             dilations: Any = attrs.get("dilations") or ()
             odd = pool == "MaxPool" or bool(attrs.get("ceil_mode", 0)) or any(d != 1 for d in dilations)
             return n_outputs > 1 or (odd and attrs.get("auto_pad", "NOTSET") not in ("NOTSET", ""))
-        case "Resize":  # its rounding of a position may decide which element is nearest
-            symmetric = attrs.get("coordinate_transformation_mode") == "half_pixel_symmetric"
-            return symmetric and has(2) and attrs.get("mode", "nearest") == "nearest"
+        case "Resize":
+            mode, smooth = attrs.get("mode", "nearest"), bool(attrs.get("antialias", 0))
+            match attrs.get("coordinate_transformation_mode"):
+                case "half_pixel_symmetric":  # its rounding of a position may decide which element is nearest
+                    return has(2) and mode == "nearest"
+                case "pytorch_half_pixel":  # a single element is half an element before the first, or by the scale
+                    return has(2) or mode == "cubic" or smooth
         case "LpNormalization":  # it adds up elements, not magnitudes
             return attrs.get("p", 2) != 2
         case "LRN":  # it adds up the squares of as many channels as there are images

@@ -212,6 +212,18 @@ def test_corners_are_aligned_as_in_the_tests_of_the_standard() -> None:
     np.testing.assert_allclose(found[0, 0, :, 0], [0, 3.75, 7.5, 11.25], rtol=1e-6)
 
 
+@pytest.mark.parametrize("scaled", [False, True])
+def test_a_single_element_is_the_first_one(scaled: bool) -> None:
+    """The reference implementation resizes around -0.5, or 0.5 by a scale; the standard says 0."""
+    attrs = {"mode": "cubic", "coordinate_transformation_mode": "pytorch_half_pixel"}
+    node = Node("Resize", ("x", "", "s") if scaled else ("x", "", "", "s"), ("y",), attrs)
+    kind = TensorType(DType.F32 if scaled else DType.I64, (4,))
+    x = np.array([[[[1, 5, -3], [2, 9, 4]]]], np.float32)
+    operand = np.array([1, 1, 1, 0.5], np.float32) if scaled else np.array([1, 1, 2, 1])
+    found = Runner(node, {"x": TensorType(DType.F32, (1, 1, 2, 3)), "s": kind}).run([x, operand])[0]
+    np.testing.assert_allclose(found[0, 0, :, 0], [1, 2], rtol=1e-6)
+
+
 def test_constant_weights_are_part_of_the_implementation() -> None:
     """ONNX Runtime packs weights when it loads a node, and again in each run where they are operands."""
     rng = np.random.default_rng(0)

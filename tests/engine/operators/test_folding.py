@@ -387,11 +387,26 @@ def test_results_have_a_type_that_the_schema_admits() -> None:
         ("ConvTranspose", {"group": 2}, [f(1, 2, 4), f(2, 1, 2), f(2)], 1),
         ("MaxPool", {"kernel_shape": (2,)}, [f(1, 2, 4)], 2),
         ("LRN", {"size": 3}, [f(1, 4, 2, 2)], 1),
+        (
+            "Resize",
+            {"coordinate_transformation_mode": "pytorch_half_pixel", "mode": "cubic"},
+            [f(1, 1, 2, 3), None, None, np.array([1, 1, 2, 1])],
+            1,
+        ),
     ],
 )
 def test_what_the_reference_computes_otherwise(op: str, attrs: Any, operands: list[Any], outputs: int) -> None:
     """These were folded to wrong numbers: the reference implementation leaves an attribute or an operand out."""
     assert evaluate(op, normalize_attrs(op, attrs), operands, outputs) is None
+
+
+def test_aligned_corners_are_folded_as_in_the_tests_of_the_standard() -> None:
+    """7 columns times 0.6 are 4 columns, whose corners lie as if they were 4.2."""
+    attrs = {"mode": "linear", "coordinate_transformation_mode": "align_corners"}
+    x = np.arange(7, dtype=np.float32).reshape(1, 7)
+    found = evaluate("Resize", normalize_attrs("Resize", attrs), [x, None, np.array([1, 0.6], np.float32)])
+    assert found is not None
+    np.testing.assert_allclose(found[0], [[0, 1.875, 3.75, 5.625]], rtol=1e-6)
 
 
 def test_usual_cells_are_folded() -> None:
