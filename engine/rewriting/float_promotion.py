@@ -2,8 +2,9 @@
 
 An operator on 16-bit floats becomes the same operator on f32 operands. Values of 16 bits remain where something
 outside asks for them: graph inputs and outputs, constants, operators that cannot be promoted. Between promoted
-operators nothing is rounded, except before the operators that rule files declare `discontinuous`: those see the values
-that the model's own types hold. This is type promotion as in compilers for machines without half-precision arithmetic.
+operators nothing is rounded, except before the operators that rule files declare `discontinuous`, and before those that
+make integers of elements: they see the values that the model's own types hold. This is type promotion as in compilers
+for machines without half-precision arithmetic.
 
 Bodies of If, Loop and Scan are promoted with their operands and results, so that no iteration converts.
 """
@@ -23,6 +24,8 @@ HALVES = frozenset({DType.F16, DType.BF16})
 """Element types that are promoted."""
 _NUMBERS = frozenset(dtype.onnx for dtype in HALVES)
 _CASTS = ("Cast", "CastLike")
+_OF_SHAPES = ("Shape", "Size", "EyeLike", "Dropout")
+"""Operators whose integers and booleans depend on no element."""
 _DTYPE_ATTRIBUTES = ("dtype", "output_dtype", "output_datatype", "softmax_precision", "stash_type")
 """Attributes that name the type of a result, or the type that it is computed in."""
 
@@ -194,7 +197,13 @@ class _Scope:
             if attrs is None:
                 self._keep(node)
             else:
-                self._add(node, attrs, rounded=node.op in self.traits.discontinuous)
+                self._add(node, attrs, rounded=node.op in self.traits.discontinuous or self._chooses(node))
+
+    def _chooses(self, node: Node) -> bool:
+        """Whether results are integers that elements decide, such as the indices of MaxPool: those jump."""
+        kinds = [self.type(v) for v in node.outputs if v]
+        discrete = any(isinstance(t, TensorType) and t.dtype is not None and not t.dtype.is_float for t in kinds)
+        return discrete and node.op not in _OF_SHAPES
 
     def _promote_move(self, node: Node, operands: list[str]) -> None:
         """Move elements in f32 if some operand was computed so, else in 16 bits."""

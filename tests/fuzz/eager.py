@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -127,7 +128,7 @@ def oracles(
         return Oracle("a formula", lambda arrays: [_FORMULAS[node.op_type](node, *arrays)])
 
     kinds = {getattr(v, "dtype", None) for v in values.values()}
-    if node.op_type in _FORMULAS and (node.op_type != "HardSwish" or np.dtype(np.float64) in kinds):
+    if node.op_type in _FORMULAS and (node.op_type not in _IN_F64 or np.dtype(np.float64) in kinds):
         return [formula]
     if runtime_deviates(node, values):
         return [reference]
@@ -199,8 +200,11 @@ def _global_lp_pool(node: onnx.NodeProto, x: Array) -> Array:
 _FORMULAS: dict[str, Callable[..., Array]] = {
     "GlobalLpPool": _global_lp_pool,
     "HardSwish": lambda node, x: np.asarray(x * np.clip(x / 6 + 0.5, 0, 1)),
+    "Erf": lambda node, x: np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x)),
 }
-"""Operators that neither oracle has. In f64 the reference has HardSwish with a sixth that is rounded to f32."""
+"""Operators that neither oracle has."""
+_IN_F64 = frozenset({"HardSwish", "Erf"})
+"""Those of them that are lacking in f64 only. The reference has HardSwish with a sixth, and Erf, rounded to f32."""
 
 
 def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:

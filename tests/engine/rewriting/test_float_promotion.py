@@ -73,12 +73,17 @@ def test_every_result_is_rounded_where_bits_count() -> None:
             ["Cast f32 f16", "Cast f16 f32", "Cast f16 f32", "QuantizeLinear f32 u8"],
         ),
         ("int64[1]", "y = Shape(a)", ["Shape f32 i64"]),
+        (
+            "int64[1,1,2]",
+            "b = Unsqueeze(a, o) v, y = MaxPool <kernel_shape = [3]> (b)",
+            ["Unsqueeze f32", "Cast f32 f16", "Cast f16 f32", "MaxPool f32"],
+        ),
     ],
 )
 def test_operators_whose_meaning_depends_on_the_type(kind: str, made: str, expected: list[str]) -> None:
     graph = promoted(
         f"m (float16[4] x) => ({kind} y)"
-        f" <float16 s = {{14336}}, uint8 z = {{3}}, int64[1] k = {{2}}> {{ a = Exp(x) {made} }}"
+        f" <float16 s = {{14336}}, uint8 z = {{3}}, int64[1] k = {{2}}, int64[2] o = {{0, 1}}> {{ a = Exp(x) {made} }}"
     )
     assert chain(graph)[2:] == expected
 
