@@ -54,9 +54,10 @@ class Model(dict[Atom, int]):
         """Whether a condition holds. Values of variables never change, so answers are cached."""
         if isinstance(cond, bool):
             return cond
-        if cond not in self._held:
-            self._held[cond] = self._holds(cond)
-        return self._held[cond]
+        found = self._held.get(cond)
+        if found is None:
+            found = self._held[cond] = self._holds(cond)
+        return found
 
     def _holds(self, cond: Cond) -> bool:
         match cond.op:

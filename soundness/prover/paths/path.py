@@ -9,7 +9,7 @@ Length: one path, whose choices, facts and arithmetic share its state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -105,6 +105,9 @@ class Path:
     added: int = 0
     checked: dict[int, int] = field(default_factory=dict)
     _solver: Any = None
+    _normals: dict[Poly, Int] = field(default_factory=dict)
+    _normal_conds: dict[Cond, tuple[Bool, int]] = field(default_factory=dict)
+    _divisions: int = 0
 
     @property
     def pointwise(self) -> bool:
@@ -119,8 +122,7 @@ class Path:
             self._solver.set("rlimit", QUERY_STEPS)
             self._solver.set("random_seed", 7)
             self._solver.set("timeout", QUERY_MILLISECONDS)
-        for fact in self.facts[self.added :]:
-            self._solver.add(integers.cond_z3(fact))
+        _add_to(self._solver, map(integers.cond_z3, self.facts[self.added :]))
         self.added = len(self.facts)
         return self._solver
 
@@ -282,6 +284,7 @@ class Path:
     def _replace(self, atom: Atom, by: Int) -> None:
         self.mapping = {a: integers.substitute(v, {atom: by}, self._rebuild) for a, v in self.mapping.items()}
         self.mapping[atom] = by
+        self._normals, self._normal_conds = {}, {}
         self.trace.append(("equal", atom, by))
         for bound in self.bounds.values():
             if bound.size is not None:
@@ -293,16 +296,33 @@ class Path:
         if not isinstance(value, Poly):
             return value
         self.meter.spend()
-        return integers.substitute(value, self.mapping, self._rebuild)
+        found = self._normals.get(value)
+        if found is None:
+            before = self._divisions
+            found = integers.substitute(value, self.mapping, self._rebuild)
+            if self._divisions == before:
+                self._normals[value] = found
+        return found
 
     def _rebuild(self, atom: Atom) -> Int:
         if atom.kind == "div":
+            self._divisions += 1  # which may add facts: it is done again each time
             return self.divide(*atom.args)[0]
         return self.mapping.get(atom, integers.of_atom(atom))
 
     def normal_cond(self, cond: Bool) -> Bool:
         """Return the condition after all substitutions."""
-        return integers.map_cond(cond, self.normal)
+        if isinstance(cond, bool):
+            return cond
+        known = self._normal_conds.get(cond)
+        if known is not None:
+            self.meter.spend_again(known[1])
+            return known[0]
+        divisions, spent = self._divisions, self.meter.spent
+        found = integers.map_cond(cond, self.normal)
+        if self._divisions == divisions:
+            self._normal_conds[cond] = found, self.meter.spent - spent
+        return found
 
     def is_bound(self, cond: Bool) -> bool:
         """Whether a condition contains a variable of a sum."""
@@ -342,7 +362,7 @@ class Path:
         solver = self.solver
         solver.push()
         try:
-            solver.add(*(integers.cond_z3(c) for c in conds if c is not True))
+            _add_to(solver, [integers.cond_z3(c) for c in conds if c is not True])
             verdict = solver.check()
             self.meter.solved(solver)
             if verdict == z3.sat:
@@ -360,17 +380,22 @@ class Path:
 
     def _refuted(self, conds: Sequence[Bool]) -> bool:
         """Whether a known model satisfies these conditions and the facts of the path."""
+        spend = self.meter.spend
         for model in self.pool.known:
-            self.meter.spend()
-            with suppress(countermodels.Undefined):
+            spend()
+            try:
                 if all(map(model.holds, conds)) and self._alive(model):
                     self.pool.used(model)
                     return True
+            except countermodels.Undefined:
+                pass
         return False
 
     def _alive(self, model: countermodels.Model) -> bool:
         """Whether a model satisfies the facts; facts that were checked before are skipped."""
         start = self.checked.get(model.number, 0)
+        if start == len(self.facts):
+            return True
         alive = start >= 0 and all(map(model.holds, self.facts[start:]))
         self.checked[model.number] = len(self.facts) if alive else -1
         return alive
@@ -499,6 +524,13 @@ class Path:
         self.trace.append(("split", atom, bound.size, parts[0], outer, parts[1], inner))
         self._replace(atom, high * inner + low)
         return True
+
+
+def _add_to(solver: Any, formulas: Iterable[Any]) -> None:
+    """Add formulas to a solver; its own method takes longer for the sort of each than for adding it."""
+    context = solver.ctx.ref()
+    for formula in formulas:
+        z3.Z3_solver_assert(context, solver.solver, formula.as_ast())
 
 
 def explore(run: Callable[[Path], T], make: Callable[[list[int]], Path], limit: int) -> Iterator[tuple[Path, T | None]]:

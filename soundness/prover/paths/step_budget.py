@@ -74,6 +74,10 @@ class StepBudget:
         """Return the steps that the solver may take for a question: `most`, or what is left, with which it must end."""
         return min(most, max(self.limit - self.spent, 1) * SOLVER_STEPS)
 
+    def spend_again(self, steps: int) -> None:
+        """Count steps whose result is known, one by one as far as the limit goes. Raises `OutOfTime` past it."""
+        self.spend(min(steps, self.limit - self.spent + 1))
+
     def solved(self, solver: Any) -> None:
         """Count the steps of the solver since the last call; it has one counter for all solvers."""
         found, total = solver.statistics(), 0

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from math import prod
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import z3
 
@@ -21,20 +21,19 @@ Bool: TypeAlias = "bool | Cond"
 
 
 class Expression:
-    """Base of immutable expressions, which compute their hash once because they are deep."""
+    """Base of immutable expressions, which compute their hash once because they are deep.
+
+    Most comparisons are of equal ones, or decided by the hash, so each class compares itself and not as a dataclass
+    would: by tuples of all fields."""
 
     __slots__ = ("_hash",)
-    __match_args__: ClassVar[Any]
     _hash: int
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash(tuple([getattr(self, name) for name in self.__match_args__])))
 
     def __hash__(self) -> int:
         return self._hash
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Atom(Expression):
     """Variable (no arguments), quotient (`kind` "div") or element of a tensor (`kind` "data")."""
 
@@ -42,6 +41,14 @@ class Atom(Expression):
     kind: str = "var"
     args: tuple[Int, ...] = ()
     __hash__ = Expression.__hash__
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.name, self.kind, self.args)))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or not isinstance(other, Atom) or self._hash != other._hash:
+            return self is other
+        return self.name == other.name and self.kind == other.kind and self.args == other.args
 
     def key(self) -> tuple[Any, ...]:
         """Return the sort key of the atom."""
@@ -56,15 +63,30 @@ class Atom(Expression):
 Monomial = tuple[Atom, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Poly(Expression):
     """Polynomial that is not a constant: sorted monomials (sorted atoms) with their non-zero coefficients."""
 
     terms: tuple[tuple[Monomial, int], ...]
     __hash__ = Expression.__hash__
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.terms,)))
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, Poly) and self._hash == other._hash and self.terms == other.terms)
+
     def __add__(self, other: Int) -> Int:
-        return _make(_items(self), _items(other))
+        return _make(self.terms, other.terms) if isinstance(other, Poly) else self._plus(other)
+
+    def _plus(self, number: int) -> Poly:
+        """Add a number, whose monomial comes first."""
+        if not number:
+            return self
+        (monomial, factor), *rest = self.terms
+        if monomial:
+            return Poly((((), number), *self.terms))
+        return Poly((((), factor + number), *rest) if factor + number else tuple(rest))
 
     __radd__ = __add__
 
@@ -114,9 +136,12 @@ def _make(*parts: Iterable[tuple[Monomial, int]]) -> Int:
         return 0
     if len(found) == 1 and not found[0][0]:
         return found[0][1]
-    return Poly(tuple(sorted(found, key=lambda item: _key(item[0]))))
+    if len(found) > 1:
+        found.sort(key=lambda item: _key(item[0]))
+    return Poly(tuple(found))
 
 
+@cache
 def var(name: str) -> Poly:
     """Return the variable of this name."""
     return of_atom(Atom(name))
@@ -151,7 +176,7 @@ def atoms(value: Int) -> Iterator[Atom]:
 
 def substitute(value: Int, mapping: Mapping[Atom, Int], rebuild: Callable[[Atom], Int] = of_atom) -> Int:
     """Return the integer with atoms replaced; `rebuild` creates a compound atom whose arguments change."""
-    if not isinstance(value, Poly) or not any(a in mapping for a in atoms(value)):
+    if not mapping or not isinstance(value, Poly) or not _mentions(value, mapping):
         return value
     total: Int = 0
     for monomial, factor in value.terms:
@@ -164,6 +189,16 @@ def substitute(value: Int, mapping: Mapping[Atom, Int], rebuild: Callable[[Atom]
                 term = term * (of_atom(atom) if args == atom.args else rebuild(Atom(atom.name, atom.kind, args)))
         total = total + term
     return total
+
+
+def _mentions(value: Int, mapping: Mapping[Atom, Int]) -> bool:
+    """Whether an integer contains one of these atoms."""
+    if isinstance(value, Poly):
+        for monomial, _ in value.terms:
+            for atom in monomial:
+                if atom in mapping or (atom.args and any(_mentions(arg, mapping) for arg in atom.args)):
+                    return True
+    return False
 
 
 def coefficient(value: Int, atom: Atom) -> tuple[Int, Int] | None:
@@ -203,13 +238,21 @@ def split_multiples(value: Int, divisor: Int) -> tuple[Int, Int]:
 # --- conditions ------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Cond(Expression):
     """Condition: `ge` (an integer is at least 0), `eq` (is 0), `and`, `or`, `not`."""
 
     op: str
     args: tuple[Any, ...]
     __hash__ = Expression.__hash__
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.op, self.args)))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or not isinstance(other, Cond) or self._hash != other._hash:
+            return self is other
+        return self.op == other.op and self.args == other.args
 
     def __str__(self) -> str:
         if self.op in ("ge", "eq"):
@@ -296,8 +339,11 @@ def map_cond(cond: Bool, change: Callable[[Int], Int]) -> Bool:
     if isinstance(cond, bool):
         return cond
     if cond.op in ("ge", "eq"):
-        return (ge if cond.op == "ge" else eq)(change(cond.args[0]))
+        found = change(cond.args[0])
+        return cond if found is cond.args[0] else (ge if cond.op == "ge" else eq)(found)
     parts = [map_cond(a, change) for a in cond.args]
+    if all(a is b for a, b in zip(parts, cond.args, strict=True)):
+        return cond
     return negate(parts[0]) if cond.op == "not" else _join(cond.op, parts)
 
 
@@ -311,7 +357,7 @@ def conjuncts(cond: Bool) -> tuple[Bool, ...]:
 
 def reset_solver() -> None:
     """Clear the cached terms and the state of the solver, so that answers do not depend on earlier questions."""
-    for known in (_key, _merge, to_z3, _z3_atom, cond_z3):
+    for known in (_key, _merge, var, to_z3, _z3_atom, cond_z3):
         known.cache_clear()
     z3.z3._main_ctx = z3.Context()
 
