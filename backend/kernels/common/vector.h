@@ -372,14 +372,15 @@ V_INLINE vf verf(vf a) {
 
 /* x * Phi(x) as max(x, 0) - |x| / 2 * erfc(|x| / sqrt(2)), so that nothing cancels for x < 0. The logarithm of erfc to
  * the base 2 is |x| times a polynomial, fitted on 0 .. 6.2 by weighted least squares with Lawson's reweighting; above, its
- * last term takes the result to 0. Both polynomials are summed in halves (Estrin): what counts is how long a chain is. */
+ * last term takes the result to 0. Both polynomials are summed in halves (Estrin): what counts is how long a chain is.
+ * The product with 0 makes NaN of -inf, as -inf * 0 in the definition. */
 V_INLINE vf vgelu(vf x) {
   vf t = vmin(vset1(20.0f), vabs(x)), t2 = t * t, t4 = t2 * t2;
   vf low = (-4.59197377e-1f * t - 1.15110638f) + (7.08085442e-3f * t - 5.25234637e-2f) * t2;
   vf middle = (-2.20190224e-4f * t - 1.17449372e-4f) + (-7.8295869e-6f * t + 5.85865692e-5f) * t2;
   vf high = -1.71517963e-8f * t + 5.61932727e-7f;
   vf y = ((high * t4 + middle) * t4 + low) * t;
-  return vmax(vzero(), x) - 0.5f * t * vexp2(y);
+  return vmin(x, vzero()) * 0.0f + (vmax(vzero(), x) - 0.5f * t * vexp2(y));
 }
 
 /* near zero an odd polynomial, else 1 - 2 / (exp(2 |x|) + 1) */

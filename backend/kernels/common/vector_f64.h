@@ -264,10 +264,11 @@ V_INLINE vf verf(vf a) {
   return vsel(vlt(t, vset1(0.5)), p * a * 0.5641895835477563, vsel(vm_not(veq(a, a)), a, large));
 }
 
-/* x * Phi(x) as max(x, 0) - |x| / 2 * erfc(|x| / sqrt(2)), so that nothing cancels for x < 0 */
+/* x * Phi(x) as max(x, 0) - |x| / 2 * erfc(|x| / sqrt(2)), so that nothing cancels for x < 0; NaN for -inf, as by
+ * -inf * 0 in the definition */
 V_INLINE vf vgelu(vf x) {
   const vf t = vmin(vset1(60.0), vabs(x)), s = t * 0.70710678118654752440;
-  return vmax((vf){0}, x) - 0.5 * t * vexp(t * t * -0.5) * v_erfcx(s);
+  return vmin(x, (vf){0}) * 0.0 + (vmax((vf){0}, x) - 0.5 * t * vexp(t * t * -0.5) * v_erfcx(s));
 }
 
 /* expm1(2 |x|) / (expm1(2 |x|) + 2) */

@@ -178,8 +178,8 @@ def test_gelu(lib: ctypes.CDLL) -> None:
     middle = (x < -1) & (x >= -6.2)
     assert (error[middle] / size[middle]).max() <= 6e-6
     assert error[x < -6.2].max() <= 1e-13
-    special = np.array([np.inf, np.nan, 0.0, -0.0, -1e30, 1e30], np.float32)
-    np.testing.assert_array_equal(_call(lib, "f_gelu", special), [np.inf, np.nan, 0, 0, 0, np.float32(1e30)])
+    special = np.array([np.inf, -np.inf, np.nan, 0.0, -0.0, -1e30, 1e30], np.float32)
+    np.testing.assert_array_equal(_call(lib, "f_gelu", special), [np.inf, np.nan, np.nan, 0, 0, 0, np.float32(1e30)])
 
 
 def test_exp2(lib: ctypes.CDLL) -> None:
