@@ -1,4 +1,7 @@
-"""Folding against ONNX Runtime, operator by operator."""
+"""Folding against ONNX Runtime, operator by operator.
+
+Length: one case for each operator, over the same oracle.
+"""
 
 from __future__ import annotations
 
@@ -262,6 +265,27 @@ def test_groups_of_nearly_equal_16_bit_floats_have_a_variance() -> None:
     found = evaluate("GroupNormalization@18", {"num_groups": 1, "epsilon": 1e-5}, [x, ones, ones * 0])
     assert found is not None
     np.testing.assert_allclose(found[0].astype(float), [[[0.295, -0.295]]], rtol=0.02)
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float16])
+@pytest.mark.parametrize(
+    ("op", "attrs", "parameters"),
+    [
+        ("MeanVarianceNormalization", {"axes": (2,)}, 0),
+        ("InstanceNormalization", {"epsilon": 1e-12}, 1),
+        ("GroupNormalization", {"epsilon": 1e-12, "num_groups": 1}, 1),
+        ("GroupNormalization@18", {"epsilon": 1e-12, "num_groups": 1}, 1),
+        ("LayerNormalization", {"epsilon": 1e-12}, 4),
+    ],
+)
+def test_nearly_equal_numbers_are_normalized(op: str, attrs: dict[str, Any], parameters: int, dtype: Any) -> None:
+    """The variance is that of the deviations: as a difference of mean squares it would keep few digits."""
+    x = np.array([[[1.0, 1.0005, 1.001, 0.9995]]]).astype(dtype)
+    scale, bias = np.ones(parameters, dtype), np.zeros(parameters, dtype)
+    found = evaluate(op, normalize_attrs(op, attrs), [x, scale, bias] if parameters else [x])
+    assert found is not None
+    wide = x.astype(np.float64)
+    np.testing.assert_allclose(found[0], (wide - wide.mean()) / wide.std(), rtol=1e-3 if dtype is np.float16 else 2e-5)
 
 
 def test_quantizing_saturates_on_the_side_of_the_number() -> None:

@@ -42,7 +42,8 @@ def quantize(m: Maker) -> object:
     if kind == 0:
         return m.emit("DynamicQuantizeLinear", [m.some((F32,), 1, 4)], 3)
     to = m.pick((U8, I8, U16, np.dtype(np.int16)) if m.opset >= 21 else (U8, I8))
-    halves = (F16,) if to in (U8, I8) else ()  # for 16 bits only the reference has f16, and rounds the quotients to it
+    # where only the reference has f16 it rounds the quotients to it; ONNX Runtime and kernels divide in f32
+    halves = (F16,) if to in (U8, I8) and m.opset < 28 else ()
     x = m.some((F32, F32, *halves) if kind == 1 else (to,), 1, 4)
     axis = m.axis(x)
     per = (m.dims(x)[axis],) if m.chance(0.4) else ()
