@@ -253,8 +253,7 @@ def stages(part: GraphTrail, here: Occurrence, rules: RuleSet, contents: Content
     """Yield the stages of a graph, each ready for its steps, and whether it is the last one."""
     replay, _ = Replay.of(rules, here.start)
     for number, each in enumerate(part.stages):
-        stage = Stage(each, replay, contents)
-        last = number == len(part.stages) - 1
+        stage, last = Stage(each, replay, contents), number == len(part.stages) - 1
         yield stage, last
         if not last:
             try:
