@@ -58,7 +58,7 @@ def summarize(constant: Constant) -> ConstantInfo:
     finite = True
     if array.size and (array.dtype.kind in "biuf" or array.dtype.name == "bfloat16"):
         numbers = array if array.dtype.kind in "biuf" else array.astype(np.float32)
-        smallest, largest = numbers.min(), numbers.max()
+        smallest, largest = np.minimum.reduce(numbers, axis=None), np.maximum.reduce(numbers, axis=None)
         finite = bool(np.isfinite(smallest) and np.isfinite(largest))
         if smallest == smallest:  # not NaN
             low, high = smallest.item(), largest.item()

@@ -93,12 +93,14 @@ class Shared:
 
     `definitions` are e-graphs of the definitions of declared operators, with their outputs, by node and types of
     operands. `constants` are values of nodes over constants only, and `varying` says which nodes are not. `large` says
-    which nodes have more elements than are computed."""
+    which nodes have more elements than are computed. `meanings` are definitions by their operator and operands, which
+    other e-graphs may share too."""
 
     definitions: dict[tuple[Any, ...], tuple[EGraph, list[int]]] = field(default_factory=dict)
     constants: dict[int, Computed | Undefined] = field(default_factory=dict)
     varying: dict[int, bool] = field(default_factory=dict)
     large: dict[int, bool] = field(default_factory=dict)
+    meanings: dict[tuple[Any, ...], tuple[EGraph, list[int]]] = field(default_factory=dict)
 
 
 class Values:
@@ -223,7 +225,11 @@ class Values:
             raise Undefined(node.op, certain=False)
         key = (handle, *(None if a is None else (a.dtype, a.shape) for a in arrays))
         if key not in self._shared.definitions:
-            self._shared.definitions[key] = self._definition(node, op, arrays)
+            operands = [self._operand(child, array) for child, array in zip(node.children, arrays, strict=True)]
+            meaning = (node.op, node.outputs, content_text(node.attrs), *operands)
+            if meaning not in self._shared.meanings:
+                self._shared.meanings[meaning] = self._definition(node, op, operands)
+            self._shared.definitions[key] = self._shared.meanings[meaning]
         egraph, outputs = self._shared.definitions[key]
         operands = {f"i{i}": a for i, a in enumerate(arrays) if a is not None}
         losses = self._wants_losses(handle)
@@ -231,18 +237,25 @@ class Values:
         found = [inner.of_class(output) for output in outputs]
         return self._after(found, [c.arrays[0] for c in found])
 
-    def _definition(self, node: ENode, op: ast.Op, arrays: Sequence[Any]) -> tuple[EGraph, list[int]]:
+    def _operand(self, child: int, array: Array | None) -> Constant | TensorType | None:
+        """Return what the definition of an operator may depend on: the contents of a constant, else a type."""
+        if array is None or self.egraph.is_const(child):
+            return None if array is None else Constant(array)
+        return TensorType(DType.from_numpy(array.dtype), array.shape)
+
+    def _definition(
+        self, node: ENode, op: ast.Op, operands: Sequence[Constant | TensorType | None]
+    ) -> tuple[EGraph, list[int]]:
         egraph = EGraph.scratch(fresh_dims("_d"))
         evaluator = Evaluator(egraph, self.declared)
         inputs: list[Value] = []
-        for i, (child, array) in enumerate(zip(node.children, arrays, strict=True)):
-            if array is None:
+        for i, operand in enumerate(operands):
+            if operand is None:
                 inputs.append(None)
-            elif self.egraph.is_const(child):
-                inputs.append(TensorRef(egraph.add_constant(Constant(array))))
+            elif isinstance(operand, Constant):
+                inputs.append(TensorRef(egraph.add_constant(operand)))
             else:
-                type_ = TensorType(DType.from_numpy(array.dtype), array.shape)
-                inputs.append(TensorRef(egraph.add_input(f"i{i}", type_)))
+                inputs.append(TensorRef(egraph.add_input(f"i{i}", operand)))
         try:
             meanings = evaluate_definition(evaluator, op, bind_parameters(evaluator, op, inputs, node.attrs))
         except (Unprovable, IllTyped) as error:
@@ -397,7 +410,7 @@ def _reference(op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Any], o
     work."""
     if find_schema(op) is None or sum(a.size for a in arrays if isinstance(a, np.ndarray)) > _REFERENCE_LIMIT:
         raise Undefined(op, certain=False)
-    types = [(a.dtype.str, a.dtype.name, a.ndim) if isinstance(a, np.ndarray) else a is None for a in arrays]
+    types = [(a.dtype, a.ndim) if isinstance(a, np.ndarray) else a is None for a in arrays]
     key = (op, outputs, content_text(sorted(attrs.items())), *types)
     try:
         if key not in _EVALUATORS:

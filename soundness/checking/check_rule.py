@@ -42,7 +42,7 @@ from ...grammar.library.load import Library
 from ...grammar.syntax import ast
 from ...system.process_pool import in_order, usable_cores
 from ...system.store import Namespace, Store, code_stamp, content_key
-from ..sampling.edit import Editing, weighted
+from ..sampling.edit import Editing, weight_bounds, weighted
 from ..sampling.edits import enumerate_edits, retyped, sample_edit
 from ..sampling.instance import Instance
 from ..sampling.seeds import sample_pattern, seeds
@@ -68,7 +68,7 @@ ENUMERATED_REFUSED = (140, 110, 80)
 LEAST_FIRED, MANY = 8, 25
 """Number of instances on which a rule must fire to count as tested, if that many times `MANY` were tried."""
 MAX_ROUNDS = 40
-_EDITED = np.array([0.6, 0.25, 0.15])
+_EDITED = weight_bounds([0.6, 0.25, 0.15])
 """Shares of the sampled instances with one, two and three random edits."""
 _COLLECTIONS = (200_000, 50, 50)
 """Thresholds of the garbage collector during a check; collecting as often as by default took a tenth of the time."""

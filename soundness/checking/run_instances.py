@@ -179,7 +179,7 @@ def _compare_classes(subject: Subject, batch: Batch, seed: int, repeats: int) ->
     for root in (r for built, _ in batch.built for r in built.roots):
         originals.setdefault(egraph.find(root), []).append(root)
     below = _Below(egraph)
-    shared = Shared()
+    shared = Shared(meanings=subject.meanings)
     styles = trials(rule.numerics, signed_zero="signed_zero" in rule.relaxations)
     open_ended = {id(o) for o in owners.values() if any(static(t.shape) is None for _, t in o.instance.tensors)}
     empty = [(number, SMALL) for number in _EMPTY_TRIALS if open_ended]  # small numbers, zeros among them

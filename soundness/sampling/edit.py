@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,11 +21,18 @@ LIST_LENGTH = 8
 """An integer vector of at most this many elements is taken for a list of axes, sizes or bounds."""
 
 
-def weighted(rng: np.random.Generator, weights: NDArray[np.float64]) -> int:
-    """Return an index in proportion to weights; as `rng.choice(len(weights), p=…)`, whose checks take ten times as
-    long."""
-    sums = (weights / weights.sum()).cumsum()
-    return int((sums / sums[-1]).searchsorted(rng.random(), side="right"))
+def weighted(rng: np.random.Generator, bounds: NDArray[np.float64]) -> int:
+    """Return an index in proportion to the weights that `weight_bounds` were made of.
+
+    As `rng.choice(len(weights), p=…)`, whose checks take ten times as long."""
+    return int(bounds.searchsorted(rng.random(), side="right"))
+
+
+def weight_bounds(weights: Sequence[float]) -> NDArray[np.float64]:
+    """Return the upper bounds of the parts of [0, 1) that are as long as weights."""
+    found = np.array(weights)
+    sums = (found / found.sum()).cumsum()
+    return np.asarray(sums / sums[-1])
 
 
 @dataclass(frozen=True)

@@ -12,10 +12,8 @@ import itertools
 import math
 from collections.abc import Iterator
 
-import numpy as np
-
 from .coupled_edits import COUPLED_EDITS
-from .edit import Edit, Editing, weighted
+from .edit import Edit, Editing, weight_bounds, weighted
 from .instance import Instance
 from .operand_edits import DTYPES, STRUCTURE_EDITS, VALUE_EDITS
 from .shape_edits import SHAPE_EDITS
@@ -30,9 +28,10 @@ _ALTERNATIVES = 64
 
 def sample_edit(editing: Editing, instance: Instance) -> Instance | None:
     """Return the instance with one random edit; None if none was found that changes it."""
-    weights = np.array([e.weight + (e.per_place and e.per_place * len(e.places(editing, instance))) for e in EDITS])
+    weights = [e.weight + (e.per_place and e.per_place * len(e.places(editing, instance))) for e in EDITS]
+    bounds = weight_bounds(weights)
     for _ in range(_TRIES):
-        edit = EDITS[weighted(editing.rng, weights)]
+        edit = EDITS[weighted(editing.rng, bounds)]
         places = edit.places(editing, instance)
         if not places:
             continue

@@ -45,9 +45,14 @@ class Tensor:
         return TensorType(self.dtype, self.shape)
 
     @cached_property
+    def constant(self) -> Constant | None:
+        """The constant; None for an input."""
+        return None if self.array is None else Constant(self.array)
+
+    @cached_property
     def summary(self) -> ConstantInfo | None:
         """What an e-graph stores of a constant; None for an input. Cached because instances share operands."""
-        return None if self.array is None else summarize(Constant(self.array))
+        return None if self.constant is None else summarize(self.constant)
 
     @cached_property
     def type_text(self) -> str:
@@ -57,7 +62,7 @@ class Tensor:
     @cached_property
     def key(self) -> str:
         """Text that is equal for tensors of one type with equal contents."""
-        return self.type_text if self.summary is None else f"{self.type_text}{self.summary.digest}"
+        return self.type_text if self.constant is None else f"{self.type_text}{self.constant.digest}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from ...engine.egraph.egraph import EGraph
 from ...engine.egraph.matcher import SharedTables
 from ...engine.ir.constants import ConstantInfo
 from ...engine.ir.values import RestRef, TensorRef, Unprovable, Value
@@ -71,6 +72,11 @@ class Subject:
     def tables(self) -> SharedTables:
         """Tables in which the e-graphs of instances are matched, one after the other."""
         return SharedTables()
+
+    @cached_property
+    def meanings(self) -> dict[tuple[Any, ...], tuple[EGraph, list[int]]]:
+        """Definitions of declared operators on operands that instances have, see `Shared`."""
+        return {}
 
     @cached_property
     def numbers(self) -> list[float]:

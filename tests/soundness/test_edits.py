@@ -9,7 +9,7 @@ import pytest
 from rewrite.engine.ir.symbolic import symbol
 from rewrite.engine.rewriting.rule_library import load_rules
 from rewrite.soundness.checking.check_rule import EMPTY, groups
-from rewrite.soundness.sampling.edit import Editing, weighted
+from rewrite.soundness.sampling.edit import Editing, weight_bounds, weighted
 from rewrite.soundness.sampling.edits import enumerate_edits
 from rewrite.soundness.sampling.instance import Instance, Tensor
 from rewrite.soundness.sampling.seeds import seeds
@@ -204,4 +204,4 @@ def test_a_weighted_index_is_that_of_numpy() -> None:
     ours, numpy = np.random.default_rng(3), np.random.default_rng(3)
     weights = np.random.default_rng(4).random(17)
     for _ in range(50):
-        assert weighted(ours, weights) == numpy.choice(17, p=weights / weights.sum())
+        assert weighted(ours, weight_bounds(weights)) == numpy.choice(17, p=weights / weights.sum())
