@@ -225,10 +225,10 @@ class Values:
             raise Undefined(node.op, certain=False)
         key = (handle, *(None if a is None else (a.dtype, a.shape) for a in arrays))
         if key not in self._shared.definitions:
-            operands = [self._operand(child, array) for child, array in zip(node.children, arrays, strict=True)]
-            meaning = (node.op, node.outputs, content_text(node.attrs), *operands)
+            described = [self._operand(child, array) for child, array in zip(node.children, arrays, strict=True)]
+            meaning = (node.op, node.outputs, content_text(node.attrs), *described)
             if meaning not in self._shared.meanings:
-                self._shared.meanings[meaning] = self._definition(node, op, operands)
+                self._shared.meanings[meaning] = self._definition(node, op, described)
             self._shared.definitions[key] = self._shared.meanings[meaning]
         egraph, outputs = self._shared.definitions[key]
         operands = {f"i{i}": a for i, a in enumerate(arrays) if a is not None}
