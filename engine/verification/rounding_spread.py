@@ -60,8 +60,9 @@ class Spread:
         """Return a result with the reference's values where rounding explains the difference, and their number.
 
         That is where a float is no farther from the samples' range than this range is wide, and where an integer, which
-        may be an index, is within it. `allowed` is the scaled error that is allowed anyway. Arrays of other shapes or
-        types are returned as they are."""
+        may be an index, is within it. Where some samples are infinite and others are not, the range has no end on that
+        side. `allowed` is the scaled error that is allowed anyway. Arrays of other shapes or types are returned as they
+        are."""
         arrays = [reference, found, *self.samples.get(output, [])]
         if len(arrays) == 2 or not all(isinstance(a, np.ndarray) for a in arrays):
             return found, 0
@@ -74,7 +75,8 @@ class Spread:
         tolerance = allowed * float(np.abs(x[finite[0]]).max(initial=0.0))
         with np.errstate(invalid="ignore"):
             margin = (high - low) + tolerance if reference.dtype.kind in "fV" else 0.0
-            near = np.isfinite(y) & (low - margin <= y) & (y <= high + margin)
+            up, down = ((stack == bound).any(0) & finite.any(0) for bound in (np.inf, -np.inf))
+            near = np.isfinite(y) & ((low - margin <= y) | down) & ((y <= high + margin) | up)
             odd = (np.isnan(y) & np.isnan(stack).any(0)) | (np.isinf(y) & (stack == y).any(0))
             agrees = (np.abs(x - y) <= tolerance) | (x == y) | (np.isnan(x) & np.isnan(y))
         explained = (near | odd) & ~agrees
