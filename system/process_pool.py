@@ -50,6 +50,8 @@ def in_order(
         pool.shutdown(wait=False, cancel_futures=True)
         for child in children:
             child.kill()
+        for child in children:
+            child.join(1)  # their processor time counts once they are waited for
 
 
 def _start(start: Callable[[], None] | None) -> None:
