@@ -194,10 +194,10 @@ class SharedTables:
         self._lent = False
 
     def _declare(self, programs: Sequence[str]) -> None:
-        new = [program for program in programs if program not in self.declared]
-        if new:
-            _run(self._egraph, "\n".join(new))
-            self.declared.update(new)
+        for program in programs:
+            if program not in self.declared:
+                _run(self._egraph, program)
+                self.declared.add(program)
 
 
 def _new_egraph(owner: object) -> Any:
@@ -260,7 +260,9 @@ class Matcher:
                 self._shared, self._egraph = None, _new_egraph(self)
                 self._waiting[:0] = self._declared
         waiting, self._waiting = self._waiting, []
-        return _run(self._egraph, "\n".join([*waiting, program]))
+        for declaration in waiting:  # one by one: joined in one program they take longer
+            _run(self._egraph, declaration)
+        return _run(self._egraph, program)
 
     def new_user(self) -> str:
         """Return a unique prefix for names of rulesets and queries."""
