@@ -353,9 +353,8 @@ def _compare_class(
     if not _as_inferred(egraph, base, original, number) or (rule.numerics == "fast" and not original.finite):
         return False
     coarse = lowest_precision(rule, (tensor.dtype for _, tensor in outcome.instance.tensors))
-    if wide or (rule.numerics == "reassoc" and squares_overflow(original.peak, coarse)):
-        if below.squares(base):
-            return True
+    if rule.numerics == "reassoc" and squares_overflow(original.peak, coarse) and below.squares(base):
+        return True
     for member in egraph.members(base):
         folded = egraph.nodes[member].op == "Const" and member not in by_rule
         if member == base or folded:

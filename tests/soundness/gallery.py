@@ -15,6 +15,18 @@ rule clipped_average                           # an infinite average becomes fin
   class reassoc
   test fires    x: f32[2, 3, 4, 5]
 
+rule enlarged_norm                             # what is normalized overflows though its squares do not
+  InstanceNormalization(x, s, b)  =>  InstanceNormalization(x, s, b) * 1e35 / 1e35
+  given x: f32
+  class reassoc
+  test fires    x: f32[2, 6, 4], s: f32[6], b: f32[6]
+
+rule enlarged_length                           # so does a length
+  ReduceL2(x, a)  =>  ReduceL2(x, a) * 1e30 / 1e30
+  given x: f32
+  class reassoc
+  test fires    x: f32[2, 6], a: i64 = [1]
+
 rule my_self_difference                           # NaN - NaN, inf - inf
   x - x  =>  full(shape(x), 0, dtype(x))
   class exact
