@@ -34,6 +34,23 @@ class Expression:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
+class Application(Expression):
+    """Operation on arguments, equal to others of its class only."""
+
+    op: str
+    args: tuple[Any, ...]
+    __hash__ = Expression.__hash__
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash((self.op, self.args)))
+
+    def __eq__(self, other: object) -> bool:
+        if self is other or not isinstance(other, self.__class__) or self._hash != other._hash:
+            return self is other
+        return self.op == other.op and self.args == other.args
+
+
+@dataclass(frozen=True, slots=True, eq=False)
 class Atom(Expression):
     """Variable (no arguments), quotient (`kind` "div") or element of a tensor (`kind` "data")."""
 
@@ -239,20 +256,8 @@ def split_multiples(value: Int, divisor: Int) -> tuple[Int, Int]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cond(Expression):
+class Cond(Application):
     """Condition: `ge` (an integer is at least 0), `eq` (is 0), `and`, `or`, `not`."""
-
-    op: str
-    args: tuple[Any, ...]
-    __hash__ = Expression.__hash__
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.op, self.args)))
-
-    def __eq__(self, other: object) -> bool:
-        if self is other or not isinstance(other, Cond) or self._hash != other._hash:
-            return self is other
-        return self.op == other.op and self.args == other.args
 
     def __str__(self) -> str:
         if self.op in ("ge", "eq"):

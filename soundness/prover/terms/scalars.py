@@ -21,7 +21,7 @@ from fractions import Fraction
 from typing import Any
 
 from . import integers
-from .integers import Bool, Expression, Int
+from .integers import Application, Bool, Int
 
 
 def _infix(op: str) -> Callable[[Scalar, Scalar], Scalar]:
@@ -29,21 +29,8 @@ def _infix(op: str) -> Callable[[Scalar, Scalar], Scalar]:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Scalar(Expression):
+class Scalar(Application):
     """Expression for a number; see the module. Arithmetic signs stand for the operators of that meaning."""
-
-    op: str
-    args: tuple[Any, ...]
-
-    __hash__ = Expression.__hash__
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_hash", hash((self.op, self.args)))
-
-    def __eq__(self, other: object) -> bool:
-        if self is other or not isinstance(other, Scalar) or self._hash != other._hash:
-            return self is other
-        return self.op == other.op and self.args == other.args
 
     __add__, __sub__, __mul__, __truediv__ = _infix("Add"), _infix("Sub"), _infix("Mul"), _infix("Div")
 
