@@ -191,7 +191,7 @@ class Values:
             return self._after(parts, outputs)
         own = self.declared.get(node.op.removeprefix(_OWN))
         if own is not None or node.op.startswith(_OWN):
-            return self._defined(handle, own, arrays)
+            return self._defined(handle, own, arrays, parts)
         found = (
             _with_bodies(node, arrays) if CAPTURES in node.attrs else apply(node.op, node.attrs, arrays, node.outputs)
         )
@@ -218,7 +218,7 @@ class Values:
             large[handle] = any(_elements(t) > _LIMIT for t in self.egraph.types(handle))
         return large[handle]
 
-    def _defined(self, handle: int, op: ast.Op | None, arrays: Sequence[Any]) -> Computed:
+    def _defined(self, handle: int, op: ast.Op | None, arrays: Sequence[Any], parts: Sequence[Computed]) -> Computed:
         """Return the outputs of a declared operator by its definition on operands of these types."""
         node = self.egraph.nodes[handle]
         if op is None or op.definition is None or any(isinstance(a, list) for a in arrays):
@@ -235,7 +235,7 @@ class Values:
         losses = self._wants_losses(handle)
         inner = Values(egraph, operands, self.declared, magnitudes=self._magnitudes, losses=losses)
         found = [inner.of_class(output) for output in outputs]
-        return self._after(found, [c.arrays[0] for c in found])
+        return self._after([*parts, *found], [c.arrays[0] for c in found])
 
     def _operand(self, child: int, array: Array | None) -> Constant | TensorType | None:
         """Return what the definition of an operator may depend on: the contents of a constant, else a type."""

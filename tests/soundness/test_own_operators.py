@@ -36,6 +36,19 @@ rule twice
   class exact
   test refuses in com.acme.Rotate(x) for x: f32[2,3]
 """
+OVERFLOWING = """use com.acme(1)
+
+op com.acme.Project(x: T[..s, C], w: T[C, K], scale: 1.0) -> T[..s, K] = x @ w * scale
+  kind complex
+  given x: float
+
+rule project_of_scaled
+  com.acme.Project(x * c, w, scale: a)  =>  com.acme.Project(x, w * c, scale: a)
+  given x: f32, c: const scalar
+  class reassoc
+  test fires  x: f32[3] = [-3.4e38, -3.4e38, 3.4e38], w: f32[3,4], c: f32 = 2, a = 1.0
+  test refuses  x: f32[3], w: f32[3,4], c: f32, a = 1.0
+"""
 
 
 def swish(x: np.ndarray, beta: float = 1.0) -> np.ndarray:
@@ -78,6 +91,11 @@ def verdict(folder: Path, text: str, *references: str, rule: str = "") -> RuleRe
     [chosen] = [r for r in every if r.name == (rule or library.rules[0].name)]
     [report] = check(library, [chosen], budget=Budget(instances=96), workers=1, prove=False, references=references)
     return report
+
+
+def test_an_operand_that_overflows_may_stay_finite(tmp_path: Path) -> None:
+    """As with operators of ONNX: the definition sees -inf, but that it was a large number still counts."""
+    assert verdict(tmp_path, OVERFLOWING).verdict == "sound"
 
 
 def test_operators_with_a_definition_are_drawn(tmp_path: Path) -> None:
