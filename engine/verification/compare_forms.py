@@ -6,7 +6,6 @@ intermediate values, whose magnitudes bound the rounding error of a result.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -45,6 +44,7 @@ class Scale:
 
 
 _LARGEST = {"float64": 1.7e308, "float32": 3.4e38, "bfloat16": 3.3e38, "float16": 65504.0}
+_SMALLEST = {"float64": 2.3e-308, "float32": 1.2e-38, "bfloat16": 1.2e-38, "float16": 6.2e-5}
 _HEADROOM = 64.0
 """Factor by which the magnitudes of the original stay below the largest number where a `reassoc` rule must not
 overflow: a sum in another order, or a product with constants in another order, may be that much larger."""
@@ -133,9 +133,14 @@ def _close(x: Array, y: Array, numerics: str, dtype: str, scale: Scale) -> Array
     return np.asarray(np.where(both, near, np.where(finite, scale.peak > late, infinite)))
 
 
-def squares_overflow(peak: float, coarse: str) -> bool:
-    """Whether squares of numbers of this magnitude may overflow in the lowest-precision type, or a sum of them."""
-    return peak > math.sqrt(_LARGEST.get(coarse, _LARGEST["float32"]) / _HEADROOM)
+def power_overflows(peak: float, exponent: float, coarse: str) -> bool:
+    """Whether powers of numbers up to `peak` may overflow in the lowest-precision type, or a sum of them."""
+    return exponent > 0 and peak > (_LARGEST.get(coarse, _LARGEST["float32"]) / _HEADROOM) ** (1 / exponent)
+
+
+def power_underflows(peak: float, exponent: float, coarse: str) -> bool:
+    """Whether powers of numbers up to `peak` may lose digits, or all of them, in the lowest-precision type."""
+    return exponent > 0 and peak < (_SMALLEST.get(coarse, _SMALLEST["float32"]) * _HEADROOM) ** (1 / exponent)
 
 
 def find_overflow(rule: ast.Rule, original: Computed, other: Computed, coarse: str) -> tuple[Any, Any, str] | None:
