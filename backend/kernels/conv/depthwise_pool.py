@@ -22,7 +22,7 @@ from ..gemm.epilogue import Axes, of_group
 from ..registry import lowering
 from ..scheduling import schedule
 from .depthwise_pool_nhwc import fits_table, pieces, plane_step_nhwc
-from .problem import SMALL_PLANES, PlaneProblem, Window, known, window_of
+from .problem import SMALL_PLANES, PlaneProblem, Window, known, number_or, window_of
 
 UNROLLED = 50
 """Largest window, in elements, that is unrolled."""
@@ -56,7 +56,7 @@ def lower_pool(group: Group, ctx: Context) -> list[Step] | None:
     if any(node.outputs[1:]):
         return None if nhwc else _pool_with_indices(group, window, x, ctx)
     channels = x.shape[-1 if nhwc else 1]
-    if not isinstance(channels, int) or (nhwc and not channels):
+    if nhwc and channels == 0:
         return None
     if largest and x.dtype in (DType.U8, DType.I8):
         return _pool_int8(group, window, channels, signed=x.dtype is DType.I8, nhwc=nhwc)
@@ -98,7 +98,7 @@ def lower_global_pool(group: Group, ctx: Context) -> list[Step] | None:
     return [launch(Kernel("global_pool", params), group, inputs, (epilogue.output,), extents, work)]
 
 
-def _pool_int8(group: Group, window: Window, channels: int, *, signed: bool, nhwc: bool) -> list[Step] | None:
+def _pool_int8(group: Group, window: Window, channels: Dim, *, signed: bool, nhwc: bool) -> list[Step] | None:
     """Return the step of a MaxPool node alone on u8 or i8; elements in the padding are ignored."""
     if len(group.nodes) != 1 or (nhwc and window.taps > TABULATED):
         return None
@@ -162,7 +162,7 @@ def plane_step(problem: PlaneProblem, ctx: Context) -> Step:
     extents = Extents()
     params = {
         "images": extents(window.images),
-        "channels": problem.channels,
+        "channels": number_or(problem.channels, extents),
         "multiple": problem.multiple,
         "g": window.params(problem.channels, extents),
         "rows": rows,

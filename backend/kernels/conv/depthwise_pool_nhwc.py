@@ -17,16 +17,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ....engine.ir.symbolic import Dim, product
+from ....engine.ir.symbolic import Dim, ceildiv, product
 from ...codegen.template_params import serial_below
 from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
-from ...ir.kernel_graph import Step
+from ...ir.kernel_graph import LeadingDimension, Step
 from ...ir.lower import Context
 from ...ir.schedule import DEFAULT, Knob, Point, Space
 from ...ir.target import Target
 from ..scheduling import schedule
-from .problem import SMALL_PLANES, PlaneProblem, Window, known
+from .problem import SMALL_PLANES, PlaneProblem, Window, known, number_or
 
 UNROLLED = 16
 """Largest window, in elements, that is unrolled as a whole; of a larger one, each line is."""
@@ -118,8 +118,9 @@ class WindowTile:
 def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
     """Return the step of the `depthwise_pool_nhwc` kernel, for windows that `fits_table` accepts."""
     window, epilogue, target = problem.window, problem.epilogue, ctx.target
-    grouping = Grouping.of(problem.width, problem.multiple, problem.groups, target.lanes)
-    channels, blocks = problem.groups * problem.multiple, grouping.blocks(problem.groups)
+    # channels known at run time only are those of a pool, whose groups fill vectors
+    grouping = Grouping.of(problem.width, problem.multiple, known(problem.groups) or target.lanes, target.lanes)
+    channels, blocks = problem.groups * problem.multiple, ceildiv(problem.groups, grouping.together)
     space = partial(plane_nhwc_space, problem, grouping, target)
     point = schedule(problem.group, ctx, f"{problem.label} NHWC", problem.describe, space)
     tile = best_window_tile(window, grouping, target, ctx.likely, point)
@@ -131,14 +132,15 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
     tiles = product((window.images, *window.outputs))
     few = problem.kind == "depthwise" and isinstance(tiles, int) and tiles < 8 * ctx.threads * tile.rows * tile.columns
     most = max(1, min(int(point.get("most", 64)), TABLE // (8 * addresses))) if chunk else 1
-    reserved = -(-(problem.channels + target.lanes) // 16) * 16
-    scratch = -(-(reserved * 4 + most * addresses * 8) // 64) * 64
+    reserved = ceildiv(problem.channels + target.lanes, 16) * 16
+    scratch = ceildiv(reserved * 4 + most * addresses * 8, 64) * 64
     lines = window.kernel[0] * window.kernel[1]
     padded = window.pad[1] != 0 or window.pad_end[1] != 0
     extents = Extents()
     params: dict[str, Any] = {
         "images": extents(window.images),
-        "channels": channels,
+        "channels": number_or(channels, extents),
+        "blocks": extents(blocks),
         "inputs": grouping.inputs,
         "outputs": grouping.outputs,
         "in_block": grouping.inputs * grouping.together,
@@ -155,16 +157,18 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
         "spans": spans and {"width": window.inputs[2], "pad": window.pad[2]},
         "chunk": chunk,
         "most": most,
-        "parts": min(ctx.threads, blocks) if few else 1,
+        "parts": min(ctx.threads, blocks) if few and isinstance(blocks, int) else 1,
         "slots": addresses,
-        "reserved": reserved,
-        "scratch": scratch,
+        "reserved": extents(reserved),
+        "scratch": extents(scratch),
         "epilogue": epilogue.params(extents),
         "stored": problem.stored,
         "out": epilogue.c,
         **problem.kinds,
     }
-    leading = epilogue.row_leading_dimensions(problem.channels, channels, len(problem.inputs))
+    leading: tuple[LeadingDimension, ...] = ()
+    if isinstance(problem.channels, int) and isinstance(channels, int):
+        leading = epilogue.row_leading_dimensions(problem.channels, channels, len(problem.inputs))
     kernel = Kernel("depthwise_pool_nhwc", params)
     work = serial_below(problem.work, SMALL_PLANES)
     known_edges = all(isinstance(n, int) for n in window.outputs[1:])  # others are computed twice
@@ -211,8 +215,11 @@ def _chunk(problem: PlaneProblem, grouping: Grouping, tile: WindowTile, target: 
     """Return the blocks of channels whose taps, inputs and outputs of a tile fit three quarters of the L1 cache.
 
     A power of two. 0, for all channels at once, where these are at most twice as much, for images much larger than the
-    L2 cache, of which long runs are read ahead best, and for groups, which compute more for each load."""
+    L2 cache, of which long runs are read ahead best, for groups, which compute more for each load, and for channels
+    known at run time only."""
     window = problem.window
+    if not isinstance(problem.groups, int) or not isinstance(problem.channels, int):
+        return 0
     image = (product(n) for n in (window.inputs, window.outputs))
     nbytes = sum(n * problem.channels * 4 if isinstance(n, int) else 0 for n in image)
     taps = window.taps * grouping.inputs if problem.kind == "depthwise" else 0

@@ -77,8 +77,10 @@ class Window:
         """Number of inputs from the first to the last one under neighboring outputs."""
         return (outputs - 1) * self.stride[axis] + (self.kernel[axis] - 1) * self.dilation[axis] + 1
 
-    def params(self, channels: int, extents: Extents) -> dict[str, Any]:
-        """Return the geometry for templates: extents and padding as C expressions, the rest as numbers."""
+    def params(self, channels: Dim, extents: Extents) -> dict[str, Any]:
+        """Return the geometry for templates: extents and padding as C expressions, the rest as numbers.
+
+        `channels` is an expression where it is known at run time only."""
         return {
             "in": extents.all(self.inputs),
             "out": extents.all(self.outputs),
@@ -87,7 +89,7 @@ class Window:
             "dilation": list(self.dilation),
             "pad": extents.all(self.pad),
             "pad_end": extents.all(self.pad_end),
-            "channels": channels,
+            "channels": number_or(channels, extents),
         }
 
 
@@ -187,7 +189,7 @@ class PlaneProblem(Problem):
 
     Attributes:
         inputs: x and, for a convolution, its weights.
-        channels: those of x.
+        channels: those of x, which pooling need not know.
         kind: "depthwise", "max" or "mean".
         width: input channels of a group; more than 1 in NHWC only.
         multiple: output channels of a group.
@@ -197,7 +199,7 @@ class PlaneProblem(Problem):
     """
 
     inputs: tuple[str, ...]
-    channels: int
+    channels: Dim
     kind: str = "depthwise"
     width: int = 1
     multiple: int = 1
@@ -211,7 +213,7 @@ class PlaneProblem(Problem):
         return product((self.window.images, self.channels * self.multiple, self.window.pixels, self.window.taps))
 
     @property
-    def groups(self) -> int:
+    def groups(self) -> Dim:
         """Number of groups."""
         return self.channels // self.width
 
@@ -234,6 +236,11 @@ class PlaneProblem(Problem):
         kernel, out = ("x".join(map(str, dims[spatial])) for dims in (window.kernel, window.outputs))
         name = f"{self.kind} pool" if self.kind != "depthwise" else "depthwise" if self.width == 1 else "grouped"
         return f"{name} {kernel}/{window.stride[2]} {self.channels} {out}"
+
+
+def number_or(dim: Dim, extents: Extents) -> int | str:
+    """Return an extent as a number, or as a C expression where it is known at run time only."""
+    return dim if isinstance(dim, int) else extents(dim)
 
 
 def known(dim: Dim) -> int | None:

@@ -282,6 +282,37 @@ def test_pooling() -> None:
     )
 
 
+def any_channels() -> list[Case]:
+    """Return pools of tensors whose extents are all known at run time only."""
+    x: Symbolic = {"x": ("N", "C", "H", "W")}
+    ones, cases = (1, 1, 1, 1), []
+    for shape in ((2, 3, 13, 17), (1, 40, 8, 9), (3, 1, 4, 64), (0, 5, 9, 9), (1, 17, 5, 5)):
+        halved = {"kernel_shape": (2, 2), "strides": (2, 2)}
+        cases += [
+            pool("MaxPool", shape, x, kernel_shape=(3, 3), pads=ones),
+            pool("MaxPool", shape, x, **halved),
+            pool("AveragePool", shape, x, kernel_shape=(3, 3), pads=ones),
+            pool("AveragePool", shape, x, kernel_shape=(3, 3), pads=ones, count_include_pad=1, strides=(2, 2)),
+            pool("AveragePool", shape, x, **halved),
+        ]
+        for kind in (np.int8, np.uint8):
+            whole = np.round(80 * floats(*shape)).astype(np.int16).astype(kind)  # wraps around
+            cases.append(case([Node("MaxPool", ("x",), ("y",), halved)], {"x": whole}, symbolic=x))
+    return cases
+
+
+def test_pooling_of_any_number_of_channels() -> None:
+    cases = any_channels()
+    # the epilogue reads a value for each channel
+    nodes = [Node("MaxPool", ("x",), ("p",), {"kernel_shape": (3, 3)}), Node("Mul", ("p", "s"), ("y",))]
+    free: Symbolic = {"x": ("N", "C", "H", "W"), "s": ("C", 1, 1)}
+    cases.append(case(nodes, {"x": floats(2, 16, 9, 8), "s": floats(16, 1, 1)}, symbolic=free))
+    double = {"x": np.asarray(floats(2, 5, 9, 8), np.float64)}
+    node = Node("MaxPool", ("x",), ("y",), {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)})
+    cases.append(case([node], double, symbolic={"x": free["x"]}))
+    check(cases)
+
+
 def test_pooling_with_indices() -> None:
     cases = []
     for by_column in (0, 1):

@@ -17,7 +17,7 @@ from rewrite.engine.ir.dim_parser import parse
 from rewrite.engine.ir.graph import DType, Node, TensorType
 
 from .oracle import Array, Case, check, oracle
-from .test_conv import conv, pool
+from .test_conv import any_channels, conv, pool
 from .test_winograd import forced
 
 PADS = (1, 1, 1, 1)
@@ -179,6 +179,12 @@ def test_windows_over_images_of_any_size() -> None:
         cases.append(any_size(pool("MaxPool", (n, 16, h, w), None, **kind), "N", "H", "W", 16))
     assert {kernel_of(case) for case in cases} == {"depthwise_pool_nhwc"}
     assert not any(step_of(case).in_place for case in cases)
+    check(cases)
+
+
+def test_pools_of_any_number_of_channels() -> None:
+    cases = [last(one) for one in any_channels()]
+    assert {kernel_of(case) for case in cases} == {"depthwise_pool_nhwc", "pool_nhwc_int8"}
     check(cases)
 
 
