@@ -113,6 +113,35 @@ def test_images_that_come_from_rows_of_pixels_are_not_transposed() -> None:
     check(model, program)
 
 
+def test_groups_with_a_scale_of_their_own_are_normalized_in_the_layout_of_convolutions() -> None:
+    """GroupNormalization of opset 18 has scale and bias by group; its images have any size."""
+    model = network(
+        """a = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(x, w0) b = GroupNormalization<num_groups = 8>(a, s, t)
+        c = Relu(b) d = Conv(c, w1) e = Relu(d) y = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(e, w2)""",
+        32, w0=(64, 32, 3, 3), w1=(64, 64, 1, 1), w2=(64, 64, 3, 3), s=(8,), t=(8,),
+    )  # fmt: skip
+    program = rewrite.compile(model, threads=1)
+    assert not program.fallbacks()
+    assert "normalize_channels" in templates(program)
+    check(model, program)
+
+
+@pytest.mark.parametrize("kind", ["float", "double"])
+def test_groups_of_any_number_of_channels(kind: str) -> None:
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 18]> g ({kind}[n,c,h] x, {kind}[3] s, {kind}[3] b) => ({kind}[n,c,h] y)
+        {{ y = GroupNormalization<num_groups = 3, epsilon = 0.001>(x, s, b) }}"""
+    )
+    program = rewrite.compile(model, threads=1)
+    assert not program.fallbacks()
+    session = onnxruntime.InferenceSession(model.SerializeToString())
+    dtype = np.float32 if kind == "float" else np.float64
+    for shape in ((2, 6, 5), (1, 3, 1), (3, 12, 17)):
+        sizes = {"x": shape, "s": 3, "b": 3}
+        feeds = {name: RNG.standard_normal(size).astype(dtype) for name, size in sizes.items()}
+        np.testing.assert_allclose(program.run(feeds)["y"], session.run(None, feeds)[0], rtol=1e-4, atol=1e-5)
+
+
 def test_resizing_to_the_size_of_another_image_stays_channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """The choice is that of a machine with vectors of 16 floats."""
     sizes, rates = (48 << 10, 2 << 20, 32 << 20), (200e9, 90e9, 45e9, 18e9)

@@ -79,7 +79,8 @@ def upgrade(node: Node, opset: int, values: ModelValues, graph: Graph) -> list[N
     mark = schemas.qualified(*schemas.split_name(op)[:2], version)
     attrs = schemas.normalize_attrs(mark, node.attrs)
     marked = [replace(node, op=mark, attrs=attrs)]
-    if _at(op, version).deprecated or (op == "Dropout" and version >= 12 and may_train(Step(node, values, graph))):
+    gone = version == goal and _at(op, version).deprecated
+    if gone or (op == "Dropout" and version >= 12 and may_train(Step(node, values, graph))):
         return marked
     nodes = [replace(node, attrs={name: value for name, value in attrs.items() if name != "consumed_inputs"})]
     try:

@@ -430,6 +430,18 @@ def softmax_13_down(s: Step) -> Node:
     return s.changed(axis=axis)
 
 
+@up(21, "GroupNormalization")
+def group_normalization_21_up(s: Step) -> list[Node]:
+    """Before 21 scale and bias are by group: those of channels, if all elements of a group are one channel."""
+    groups = s.add(int64([0, needed(s.attrs.get("num_groups")), -1]), f"{s.y}_groups")
+    size = s.helper("Shape", s.node.inputs[:1], f"{s.y}_shape", start=0)
+    rows = s.helper("Reshape", (s.input(0), groups), f"{s.y}_rows", allowzero=0)
+    inputs = (rows.outputs[0], *s.node.inputs[1:])
+    done = s.helper("InstanceNormalization", inputs, f"{s.y}_normal", epsilon=s.attrs["epsilon"])
+    back = replace(s.node, op="Reshape", inputs=(done.outputs[0], size.outputs[0]), attrs={"allowzero": 0})
+    return [size, rows, done, back]
+
+
 @down(18, "Pad")
 def pad_18_down(s: Step) -> Node:
     """Pads are for all axes."""

@@ -115,8 +115,7 @@ _OF_NUMBERS = frozenset(
 
 _UNLIKE_REFERENCE = ("AveragePool", "GlobalMaxPool", "GlobalLpPool", "LpPool")
 _OF_ONE_RESULT = (
-    "MaxPool", "GroupNormalization", "GroupNormalization@18", "InstanceNormalization", "LayerNormalization",
-    "MeanVarianceNormalization",
+    "MaxPool", "GroupNormalization", "InstanceNormalization", "LayerNormalization", "MeanVarianceNormalization",
 )  # fmt: skip
 """Operators that are evaluated here if no second result is asked for."""
 

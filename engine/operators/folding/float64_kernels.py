@@ -238,13 +238,6 @@ def _group_norm(attrs: Attrs, x: Array, scale: Array, bias: Array) -> Array | No
     return found.reshape(x.shape) * _by_channel(scale, x.ndim) + _by_channel(bias, x.ndim)
 
 
-def _group_norm_18(attrs: Attrs, x: Array, scale: Array, bias: Array) -> Array | None:
-    """GroupNormalization of opset 18, whose scale and bias are by group."""
-    if x.ndim < 2 or not scale.size or x.shape[1] % scale.size:
-        return None
-    return _group_norm(attrs, x, *(np.repeat(a, x.shape[1] // a.size) for a in (scale, bias)))
-
-
 def _mean_variance(attrs: Attrs, x: Array) -> Array | None:
     """Deviation from the mean in units of the standard deviation, plus 1e-9: not by the difference of mean squares, of
     which nothing may be left."""
@@ -466,7 +459,6 @@ FLOAT64_KERNELS: dict[str, Kernel] = {
     "RMSNormalization": Wide(_rms_norm),
     "InstanceNormalization": Wide(_instance_norm),
     "GroupNormalization": Wide(_group_norm),
-    "GroupNormalization@18": Wide(_group_norm_18),
     "MeanVarianceNormalization": Wide(_mean_variance),
     "Softmax": Wide(_softmax),
     "LogSoftmax": Wide(lambda attrs, x: _softmax(attrs, x, log=True)),

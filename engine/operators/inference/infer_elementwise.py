@@ -47,7 +47,7 @@ _UNARY: dict[str, Callable[[Dim], Dim]] = {
 }
 
 
-@rule("GroupNormalization GroupNormalization@18 InstanceNormalization")
+@rule("GroupNormalization InstanceNormalization")
 def factors_by_channel(call: Call) -> Types:
     """The type of the data, which is that of the factors too."""
     for index in (1, 2):
