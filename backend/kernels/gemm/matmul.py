@@ -125,14 +125,16 @@ def lower_matmul_bf16(group: Group, ctx: Context) -> list[Step] | None:
 
 
 def padded_rows(
-    value: str, rows: Dim, nbytes: int, words: int, group: Group, ctx: Context, signed: bool = False
+    value: str, rows: Dim, nbytes: Dim, words: Dim, group: Group, ctx: Context, signed: bool = False
 ) -> tuple[str, Step]:
     """Return rows of `nbytes` as rows of words, zeros behind them, and the step that copies them.
 
     With `signed`, bytes become unsigned by adding 128."""
     extents = Extents()
     padded = ctx.new_value(TensorType(DType.U32, (rows, words)), "padded")
-    kernel = Kernel("pad_rows", {"rows": extents(rows), "k": nbytes, "length": 4 * words, "signed": signed})
+    kernel = Kernel(
+        "pad_rows", {"rows": extents(rows), "k": extents(nbytes), "length": extents(4 * words), "signed": signed}
+    )
     return padded, launch(kernel, group, (value,), (padded,), extents, serial_below(product((rows, nbytes)), PACK_WORK))
 
 

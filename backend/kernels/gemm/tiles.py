@@ -186,7 +186,7 @@ def choose_words(
     target: Target,
     precision: Precision,
     rows: int | None,
-    columns: int,
+    columns: int | None,
     k: int,
     *,
     threads: int = 1,
@@ -202,7 +202,7 @@ def choose_words(
     steps = -(-k // _AMX_WORDS)
     if run:
         steps = k // max(n for n in range(1, min(run, _AMX_WORDS) + 1) if run % n == 0)
-    if precision.feature not in target.features:
+    if columns is None or precision.feature not in target.features:
         return vectors
     m = rows or (NOMINAL_ROWS if rows is None else 1)
     blocks, (panels, rest) = -(-m // _AMX_ROWS), divmod(columns, _AMX_VECTORS * target.lanes)

@@ -27,6 +27,7 @@ from ..gemm.epilogue import Axes, Epilogue
 from ..gemm.matmul import PACK_WORK, choose_tiles, packed_gemm_step, padded_rows
 from ..gemm.tiles import Precision
 from ..registry import lowering, lowering_alone
+from .gemm_int8_variable import variable_product
 from .requantize import INT8, Operands, pack_words, requantized_epilogue
 
 PARTS = 64
@@ -35,7 +36,7 @@ PARTS = 64
 
 @lowering("MatMulInteger", "QLinearMatMul")
 def lower_matmul(group: Group, ctx: Context) -> list[Step] | None:
-    """[.., M, K] int8 times constant [K, N] int8; zero points and scales of one number, or one per column.
+    """[.., M, K] int8 times [K, N] int8; zero points and scales of one number, or one per column.
 
     Weights that do not fit signed bytes less their zero points need the sums of the rows of x."""
     operands = Operands.of(group, ctx)
@@ -45,7 +46,9 @@ def lower_matmul(group: Group, ctx: Context) -> list[Step] | None:
     larger = None
     if w is None and (found := operands.shifted_weights()) is not None:
         w, larger = found
-    if w is None or w.ndim != 2 or x.shape[-1] != w.shape[0]:
+    if w is None or w.ndim != 2:
+        return variable_product(group, ctx, operands)
+    if x.shape[-1] != w.shape[0]:
         return None
     k, n = w.shape
     sums = operands.sums(w.astype(np.int64).sum(0) + (0 if larger is None else k * larger.astype(np.int64)), (n,))

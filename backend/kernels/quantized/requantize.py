@@ -17,7 +17,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -172,14 +172,16 @@ class Operands:
         """Return the step that sums the rows of x, as unsigned bytes, and its sums with `larger` as `Sums.rows`.
 
         x has `shape`."""
-        ctx, (*rows, k) = self.ctx, shape
-        kind, column = TensorType(DType.I32, (*rows, 1)), TensorType(DType.I32, larger.shape)
-        found = ctx.new_value(kind, "row_sums")
-        extents, count = Extents(), product(rows)
-        params = {"rows": extents(count), "k": extents(k), "signed": self.type.dtype is DType.I8}
+        kind, column = TensorType(DType.I32, (*shape[:-1], 1)), TensorType(DType.I32, larger.shape)
+        found = self.ctx.new_value(kind, "row_sums")
+        return self.row_sums_step(found, shape), ((found, kind), (self.ctx.add_constant(larger, "larger"), column))
+
+    def row_sums_step(self, found: str, shape: Sequence[Dim]) -> Step:
+        """Return the step that writes the sums of the rows of x, as unsigned bytes, to `found`; x has `shape`."""
+        extents, count = Extents(), product(shape[:-1])
+        params = {"rows": extents(count), "k": extents(shape[-1]), "signed": self.type.dtype is DType.I8}
         work = serial_below(product(shape), PACK_WORK)
-        step = launch(Kernel("row_sums_int8", params), self.group, (self.x,), (found,), extents, work)
-        return step, ((found, kind), (ctx.add_constant(larger, "larger"), column))
+        return launch(Kernel("row_sums_int8", params), self.group, (self.x,), (found,), extents, work)
 
     def sums(self, column: NDArray[np.int64], shape: tuple[int, ...]) -> Sums | None:
         """Return what is added to the sums, and their scale; None if zero points or scales have another form.
@@ -206,8 +208,15 @@ class Operands:
             addends.append((ctx.add_constant((-less * column).astype(np.int32), "zero_term"), kind))
         if self.addend:
             addends.append((self.addend, kind))
+        return self.scaled(Sums(tuple(addends), steps), len(column), shape)
+
+    def scaled(self, sums: Sums, columns: int, shape: tuple[int, ...]) -> Sums | None:
+        """Return sums with their scale if the anchor requantizes them; None if scales have another form.
+
+        A number for each of the columns is viewed with `shape`."""
+        ctx = self.ctx
         if self.scales is None:
-            return Sums(tuple(addends), steps)
+            return sums
         scales = [found.array for value in self.scales if (found := ctx.constant(value)) is not None]
         y_zero = self._constant(self.y_zero)
         one = not self.y_zero or (y_zero is not None and y_zero.array.size == 1)
@@ -215,14 +224,15 @@ class Operands:
             return None
         x_scale, w_scale, y_scale = scales
         result = self.type.dtype if y_zero is None else y_zero.type.dtype
-        sizes = x_scale.size == y_scale.size == 1 and w_scale.size in (1, len(column))
+        sizes = x_scale.size == y_scale.size == 1 and w_scale.size in (1, columns)
         if not sizes or result not in RANGES:
             return None
         factor = np.float32(x_scale.item()) * w_scale.reshape(-1).astype(np.float32) / np.float32(y_scale.item())
-        factors = np.ascontiguousarray(np.broadcast_to(factor, (len(column),)), np.float32)
+        factors = np.ascontiguousarray(np.broadcast_to(factor, (columns,)), np.float32)
         scale = ctx.add_constant(factors, "factors"), TensorType(DType.F32, shape)
         offset = 0.0 if y_zero is None else float(y_zero.array.item())
-        return Sums(tuple(addends), steps, scale, offset, *RANGES[result])
+        low, high = RANGES[result]
+        return replace(sums, scale=scale, zero=offset, low=low, high=high)
 
 
 def pack_words(array: NDArray[np.int8], axis: int = 1) -> NDArray[np.uint32]:

@@ -104,14 +104,15 @@ def _plain(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def check(cases: Sequence[Case]) -> None:
+def check(cases: Sequence[Case], targets: Sequence[Target] = ()) -> None:
     """Lower all cases, build their kernels at once, run each on several numbers of threads, and compare.
 
-    It does so for each target that this CPU runs, or those of $REWRITE_TEST_TARGETS (comma-separated names)."""
+    It does so for the targets, by default each that this CPU runs of those of $REWRITE_TEST_TARGETS (comma-separated
+    names)."""
     wanted = os.environ.get("REWRITE_TEST_TARGETS", "native,avx2,portable").split(",")
     answers = [oracle(case) for case in cases]
     wrong = []
-    for target in filter(runs_here, dict.fromkeys(map(make_target, wanted))):
+    for target in targets or filter(runs_here, dict.fromkeys(map(make_target, wanted))):
         wrong += [f"{describe(target)}: {problem}" for problem in _problems(cases, answers, target)]
     assert not wrong, f"{len(wrong)} wrong\n" + "\n".join(wrong[:8])
 

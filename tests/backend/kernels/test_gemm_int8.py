@@ -17,6 +17,7 @@ from rewrite.engine.ir.graph import Node
 from rewrite.system.store import Store
 
 from .oracle import Case, check, oracle
+from .test_gemm import case as in_any_size
 
 Array = NDArray[Any]
 RNG = np.random.default_rng(12)
@@ -150,6 +151,43 @@ def test_matmul_of_weights_with_any_zero_point(compared: Compared) -> None:
             compared.add([quantized], {"a": a}, {"b": b, **scales, "za": zero, "zb": right(), "zy": left()})
         compared.add([Node("MatMulInteger", ("a", "b"), ("y",))], {"a": u8(m, k)}, {"b": u8(k, n)})
     compared.check()
+
+
+def test_matmul_of_matrices_known_at_run_time(compared: Compared) -> None:
+    """Bytes of either sign, with and without zero points, of the right matrix one or one per column, and in batches."""
+    quantized = Node("QLinearMatMul", ("a", "sa", "za", "b", "sb", "zb", "sy", "zy"), ("y",))
+    every = [((7, 33), (33, 47)), ((40, 64), (64, 150)), ((2, 3, 9, 66), (2, 3, 66, 65))]
+    others = [((1, 5), (5, 3)), ((2, 3000), (3000, 40)), ((2, 3, 9, 8), (8, 70)), ((2, 1, 4), (2, 4, 16)),
+              ((5, 12), (2, 12, 33)), ((1, 5, 12), (2, 12, 33)), ((3, 5, 8), (1, 8, 20))]  # fmt: skip
+    for left, right in ((u8, u8), (i8, u8), (u8, i8), (i8, i8)):
+        for a_shape, b_shape in every + (others if left is right else []):
+            a, b, n = left(*a_shape), right(*b_shape), b_shape[-1]
+            a[..., 0], b[..., 0] = np.iinfo(a.dtype).max, np.iinfo(b.dtype).min
+            values, zeros = {"a": a, "b": b}, {"za": left(), "zb": right()}
+            compared.add([Node("MatMulInteger", ("a", "b", "za", "zb"), ("y",))], {**values, **zeros}, {})
+            if (a_shape, b_shape) in others:
+                continue
+            compared.add([Node("MatMulInteger", ("a", "b"), ("y",))], values, {})
+            compared.add([Node("MatMulInteger", ("a", "b", "", "zb"), ("y",))], {**values, "zb": right(n)}, {})
+            scales = {"sa": number(0.02), "sb": number(0.01), "sy": number(0.05 * np.sqrt(a_shape[-1]))}
+            compared.add([quantized], values, {**scales, **zeros, "zy": left()})
+    values = {"a": u8(4, 20), "za": number(9, np.uint8)}
+    compared.add([Node("MatMulInteger", ("a", "b", "za"), ("y",))], values, {"b": i8(3, 20, 30)})
+    compared.check()
+
+
+def test_matmul_of_any_size(machine: Target) -> None:
+    nodes = [Node("MatMulInteger", ("a", "b", "za", "zb"), ("y",))]
+    free = {"a": ("B", "M", "K"), "b": ("B", "K", "N")}
+    cases = []
+    for kind in (u8, i8):
+        for b, m, k, n in ((1, 1, 1, 1), (3, 130, 66, 129), (0, 3, 4, 5)):
+            inputs = {"a": kind(b, m, k), "b": i8(b, k, n), "za": kind(), "zb": i8()}
+            cases.append(in_any_size(nodes, inputs, symbolic=free))
+            matrices = {**inputs, "a": kind(m, k), "b": u8(k, n), "zb": u8(n)}
+            cases.append(in_any_size(nodes, matrices, symbolic={"a": ("M", "K"), "b": ("K", "N"), "zb": ("N",)}))
+            cases.append(in_any_size(nodes, {**inputs, "b": u8(k, n), "zb": u8()}, symbolic={**free, "b": ("K", n)}))
+    check([replace(one, rtol=0, atol=0) for one in cases], [machine])
 
 
 CONVOLUTIONS: Sequence[tuple[tuple[int, ...], int, int, int, int, int]] = [
