@@ -61,7 +61,7 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
         inputs = (problem.x, group.node.inputs[1])
         return [plane_step(PlaneProblem(group, window, problem.epilogue, inputs, groups, multiple=problem.m), ctx)]
     if problem.computed:
-        return _packing_steps(problem, ctx, (problem.m * problem.k, problem.k, window.taps, 1))
+        return packing_steps(problem, ctx, (problem.m * problem.k, problem.k, window.taps, 1))
     step = conv_step(problem, ctx)
     if isinstance(window.pixels, int) or problem.w.ndim > 3 or problem.precision is Precision.BF16:
         return [step]
@@ -86,7 +86,7 @@ def lower_conv_transpose(group: Group, ctx: Context) -> list[Step] | None:
         group, pointwise, Epilogue((), (), "x", columns), problem.x, w, groups, computed=problem.computed
     )
     if problem.computed:
-        first = _packing_steps(product_of, ctx, (channels * each, 1, each, 0))
+        first = packing_steps(product_of, ctx, (channels * each, 1, each, 0))
     else:
         first = [conv_step(product_of, ctx)]
     extents = Extents()
@@ -102,7 +102,7 @@ def lower_conv_transpose(group: Group, ctx: Context) -> list[Step] | None:
     return [*first, problem.launch(kernel, (columns,), extents, scratch=scratch, in_place=False)]
 
 
-def _packing_steps(problem: ConvProblem, ctx: Context, strides: tuple[int, int, int, int]) -> list[Step]:
+def packing_steps(problem: ConvProblem, ctx: Context, strides: tuple[int, int, int, int]) -> list[Step]:
     """Return the steps that pack weights of run time, and multiply by them.
 
     `strides` are those of a group, a row, an input channel and a tap in the weights."""

@@ -1,13 +1,13 @@
 """Lowering of MatMulInteger, QLinearMatMul, ConvInteger and QLinearConv (NCHW), and of DynamicQuantizeLinear.
 
-Weights are constant. Activations are packed into words of four bytes along k where they do not lie so; see `requantize`
+Activations are packed into words of four bytes along k where they do not lie so; see `requantize`
 for the arithmetic.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -20,15 +20,15 @@ from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
-from ..conv.conv import conv_step
-from ..conv.problem import ConvProblem, window_of
+from ..conv.conv import conv_step, packing_steps
+from ..conv.problem import ConvProblem, Window, window_of
 from ..gemm import tiles as tiling
 from ..gemm.epilogue import Axes, Epilogue
 from ..gemm.matmul import PACK_WORK, choose_tiles, packed_gemm_step, padded_rows
 from ..gemm.tiles import Precision
 from ..registry import lowering, lowering_alone
-from .gemm_int8_variable import variable_product
-from .requantize import INT8, Operands, pack_words, requantized_epilogue
+from .gemm_int8_variable import ZeroTerms, variable_product
+from .requantize import INT8, Operands, Sums, pack_words, requantized_epilogue
 
 PARTS = 64
 """Parts of a tensor whose ranges are found separately, whatever the number of threads."""
@@ -82,6 +82,8 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
     if w is None and groups == 1 and (shifted := operands.shifted_weights(filters=True)) is not None:
         w, larger = shifted
     parts = operands.weight_parts() if w is None and groups > 1 else None
+    if w is None and parts is None:
+        return _variable_conv(group, ctx, operands)
     if parts is not None:
         w = parts[0]
     window = None if w is None else window_of(node, x, out, w.shape[2:])
@@ -101,37 +103,91 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
     requantized = sums and requantized_epilogue(group, ctx, Axes(out.shape, 1, 2), sums)
     if not sums or not requantized:
         return None
-    channels = w.shape[1]
-    quads = Precision.INT8.words(channels)
-    # x in words of four channels, with all padding that windows touch
-    geometry = zip(window.outputs, window.kernel, window.stride, window.dilation, strict=True)
-    inputs = tuple((o - 1) * s + d * (k - 1) + 1 for o, k, s, d in geometry)
-    items = window.images * groups
-    planes = ctx.new_value(TensorType(DType.U32, (items, quads, *inputs)), "planes")
-    values, zero = operands.padding()
-    extents = Extents()
-    params = {
-        "items": extents(items),
-        "channels": channels,
-        "inputs": extents.all(window.inputs),
-        "pads": extents.all(window.pad),
-        "outputs": extents.all(inputs),
-        "signed": x.dtype is DType.I8,
-        "zero": zero,
-    }
-    work = serial_below(product((items, channels, *inputs)), PACK_WORK)
-    step = launch(Kernel("pack_planes_int8", params), group, values, (planes,), extents, work)
-    inside = replace(window, inputs=inputs, pad=(0, 0, 0), pad_end=(0, 0, 0))
+    planes = _Planes.of(operands, window, w.shape[1], groups)
+    before = [] if larger is None else [planes.convolved(np.ones_like(w[:1]), plain)]
+    before += [planes.convolved(part, epilogue) for part, (epilogue, _) in zip(more, partial, strict=True)]
+    return [*sums.steps, planes.step, *before, planes.convolved(w, requantized.epilogue)]
 
-    def convolved(filters: NDArray[np.int8], epilogue: Epilogue) -> Step:
-        padded = np.zeros((len(filters), 4 * quads, *w.shape[2:]), np.int8)
+
+def _variable_conv(group: Group, ctx: Context, operands: Operands) -> list[Step] | None:
+    """Return the steps of a convolution whose filters, of known shape, are known at run time only.
+
+    Filters in groups are signed and have no zero point, or 0."""
+    node, x, out, groups = group.node, operands.type, ctx.type(group.node.outputs[0]), int_attr(group.node, "group", 1)
+    shape = [d for d in ctx.type(operands.w).shape or () if isinstance(d, int)]
+    if len(shape) < 3 or len(shape) != ctx.type(operands.w).rank or 0 in shape or out.shape is None:
+        return None
+    window, (m, channels, *kernel) = window_of(node, x, out, shape[2:]), shape
+    each = (m, *(1,) * len(kernel))
+    column = TensorType(DType.I32, each)
+    terms = ZeroTerms.of(operands, m, column, column)
+    if window is None or terms is None or (terms.shifts and groups > 1) or m % groups:
+        return None
+    addends = (*terms.addends, *([(operands.addend, column)] if operands.addend else []))
+    plain, found = operands.plain([1 if axis == 1 else dim for axis, dim in enumerate(out.shape)])
+    sums = operands.scaled(Sums(addends, rows=(found, terms.shifts) if terms.shifts else None), m, each)
+    requantized = sums and requantized_epilogue(group, ctx, Axes(out.shape, 1, 2), sums)
+    if not requantized:
+        return None
+    quads, planes = Precision.INT8.words(channels), _Planes.of(operands, window, channels, groups)
+    words = ctx.new_value(TensorType(DType.U32, (m, quads, *kernel)), "words")
+    params = {"m": m, "channels": channels, "taps": window.taps, **terms.params}
+    work = serial_below(m * channels * window.taps, PACK_WORK)
+    kernel_ = Kernel("pack_filters_int8", params)
+    pack = launch(kernel_, group, terms.inputs, (words, *terms.outputs), Extents(), work)
+    filters = np.broadcast_to(np.zeros((), np.uint32), (m, quads, *kernel))
+    problem = replace(planes.problem(filters, requantized.epilogue), computed=words)
+    ones = [planes.convolved(np.ones((1, channels, *kernel), np.int8), plain)] if terms.shifts else []
+    k = quads * window.taps
+    return [planes.step, *ones, pack, *packing_steps(problem, ctx, (m // groups * k, k, window.taps, 1))]
+
+
+@dataclass(frozen=True)
+class _Planes:
+    """Images in words of four channels, with all padding that windows touch, and the step that makes them."""
+
+    group: Group
+    ctx: Context
+    value: str
+    window: Window
+    groups: int
+    step: Step
+
+    @classmethod
+    def of(cls, operands: Operands, window: Window, channels: int, groups: int) -> _Planes:
+        """Return the planes of x, of which a group has so many channels."""
+        group, ctx = operands.group, operands.ctx
+        geometry = zip(window.outputs, window.kernel, window.stride, window.dilation, strict=True)
+        inputs = tuple((o - 1) * s + d * (k - 1) + 1 for o, k, s, d in geometry)
+        items = window.images * groups
+        found = ctx.new_value(TensorType(DType.U32, (items, Precision.INT8.words(channels), *inputs)), "planes")
+        values, zero = operands.padding()
+        extents = Extents()
+        params = {
+            "items": extents(items),
+            "channels": channels,
+            "inputs": extents.all(window.inputs),
+            "pads": extents.all(window.pad),
+            "outputs": extents.all(inputs),
+            "signed": operands.type.dtype is DType.I8,
+            "zero": zero,
+        }
+        work = serial_below(product((items, channels, *inputs)), PACK_WORK)
+        step = launch(Kernel("pack_planes_int8", params), group, values, (found,), extents, work)
+        return cls(group, ctx, found, replace(window, inputs=inputs, pad=(0, 0, 0), pad_end=(0, 0, 0)), groups, step)
+
+    def problem(self, words: NDArray[Any], epilogue: Epilogue) -> ConvProblem:
+        """Return the convolution of the planes with filters of words."""
+        return ConvProblem(self.group, self.window, epilogue, self.value, words, self.groups, Precision.INT8)
+
+    def convolved(self, filters: NDArray[np.int8], epilogue: Epilogue) -> Step:
+        """Return the step that convolves the planes with filters of bytes."""
+        channels, *kernel = filters.shape[1:]
+        quads = Precision.INT8.words(channels)
+        padded = np.zeros((len(filters), 4 * quads, *kernel), np.int8)
         padded[:, :channels] = filters
-        packed = pack_words(padded.reshape(len(filters), quads, 4, *w.shape[2:]), axis=2)
-        return conv_step(ConvProblem(group, inside, epilogue, planes, packed, groups, Precision.INT8), ctx)
-
-    before = [] if larger is None else [convolved(np.ones_like(w[:1]), plain)]
-    before += [convolved(part, epilogue) for part, (epilogue, _) in zip(more, partial, strict=True)]
-    return [*sums.steps, step, *before, convolved(w, requantized.epilogue)]
+        packed = pack_words(padded.reshape(len(filters), quads, 4, *kernel), axis=2)
+        return conv_step(self.problem(packed, epilogue), self.ctx)
 
 
 @lowering_alone("DynamicQuantizeLinear")

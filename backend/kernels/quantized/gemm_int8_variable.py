@@ -5,6 +5,8 @@ That step also finds the sums of its columns, with which the zero points of both
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from ....engine.ir.graph import DType, TensorType
@@ -19,7 +21,7 @@ from ..gemm.epilogue import Axes, same_shape
 from ..gemm.matmul import PACK_WORK, padded_rows, prefetched_lines
 from ..gemm.problem import SMALL_WORK
 from ..gemm.tiles import Precision, Tiles
-from .requantize import INT8, Factors, Operands, Sums, requantized_epilogue
+from .requantize import INT8, Operands, Sums, requantized_epilogue
 
 _BYTES = {DType.U8: "uint8_t", DType.I8: "int8_t"}
 
@@ -119,30 +121,13 @@ def _packed(
     """Return the step that packs B, the packed value, and what is to be added to the products; see `pack_int8.c.j2`.
 
     `sizes` are K, N and the words of a column. Sums of A's rows that are to be added are left to be computed."""
-    (k, n, words), a, b = sizes, operands.type, ctx.type(operands.w)
-    y, z = (ctx.type(v) if v else None for v in (operands.x_zero, operands.w_zero))
-    if a.shape is None or b.shape is None or a.dtype is None or b.dtype is None:
+    (k, n, words), a, b = sizes, operands.type.shape or (), ctx.type(operands.w).shape or ()
+    extents, images = Extents(), product(b[:-2])
+    columns = TensorType(DType.I32, (*b[:-2], 1, n) if images != 1 else (n,))
+    terms = ZeroTerms.of(operands, n, columns, TensorType(DType.I32, (n,)))
+    if terms is None:
         return None
-    if y is not None and (y.dtype is not a.dtype or y.shape is None or any(d != 1 for d in y.shape)):
-        return None
-    one = z is not None and z.shape is not None and all(d == 1 for d in z.shape)
-    if z is not None and (z.dtype is not b.dtype or not (one or same_shape(z.shape, (n,)))):
-        return None
-    zero = ctx.constant(operands.w_zero) if z is not None else None
-    shifted = b.dtype is DType.U8 or not (z is None or (zero is not None and not zero.array.any()))
-    extents, images = Extents(), product(b.shape[:-2])
     packed = ctx.bytes_value(product((4, images, _size(choice, n, words, ctx))), "panels")
-    outputs = [packed]
-    addends: tuple[tuple[str, TensorType], ...] = ()
-    rows: Factors | None = None
-    if a.dtype is DType.I8 or y is not None:
-        kind = TensorType(DType.I32, (*b.shape[:-2], 1, n) if images != 1 else (n,))
-        outputs.append(ctx.new_value(kind, "zero_term"))
-        addends = ((outputs[-1], kind),)
-    if shifted:
-        column, row = TensorType(DType.I32, (n,)), TensorType(DType.I32, (*a.shape[:-1], 1))
-        outputs.append(ctx.new_value(column, "shifts"))
-        rows = ((ctx.new_value(row, "row_sums"), row), (outputs[-1], column))
     params = {
         "k": extents(k),
         "n": extents(n),
@@ -151,15 +136,72 @@ def _packed(
         "size": extents(_size(choice, n, words, ctx)),
         "nr": choice.nv * ctx.target.lanes,
         "tail": _tail(choice, ctx),
-        "unsigned": b.dtype is DType.U8,
-        "y": "" if y is None else _BYTES[a.dtype],
-        "z": "" if z is None else _BYTES[b.dtype],
-        "y_shift": 128 if a.dtype is DType.I8 else 0,
-        "each": not one,
-        "wants_columns": bool(addends),
-        "wants_shifts": rows is not None,
+        **terms.params,
     }
-    inputs = [v for v in (operands.w, operands.x_zero, operands.w_zero) if v]
     work = serial_below(product((images, n, k)), PACK_WORK)
-    step = launch(Kernel("pack_int8", params), group, inputs, outputs, extents, work)
-    return step, packed, Sums(addends, rows=rows)
+    step = launch(Kernel("pack_int8", params), group, terms.inputs, (packed, *terms.outputs), extents, work)
+    if terms.shifts is None:
+        return step, packed, Sums(terms.addends)
+    row = TensorType(DType.I32, (*a[:-1], 1))
+    return step, packed, Sums(terms.addends, rows=((ctx.new_value(row, "row_sums"), row), terms.shifts))
+
+
+@dataclass(frozen=True)
+class ZeroTerms:
+    """What zero points of x and of weights known at run time only add to sums of products; see `pack_int8.c.j2`.
+
+    Attributes:
+        params: of the template that packs the weights.
+        inputs: of that template.
+        addends: a number per column, if any is added, with the type that it is viewed with.
+        shifts: the factors of the sums of x, if any are added.
+    """
+
+    params: Mapping[str, Any]
+    inputs: tuple[str, ...]
+    addends: tuple[tuple[str, TensorType], ...]
+    shifts: tuple[str, TensorType] | None
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """Values that the template writes beside the packed weights."""
+        return tuple(value for value, _ in (*self.addends, *([self.shifts] if self.shifts else [])))
+
+    @classmethod
+    def of(cls, operands: Operands, count: Dim, addend: TensorType, shift: TensorType) -> ZeroTerms | None:
+        """Return the terms of operands with `count` columns; None if x has several zero points, or types do not fit.
+
+        `addend` and `shift` are the types that a number per column is viewed with."""
+        ctx, x, w = operands.ctx, operands.type, operands.ctx.type(operands.w)
+        y, z = (ctx.type(v) if v else None for v in (operands.x_zero, operands.w_zero))
+        if (
+            x.dtype not in _BYTES
+            or w.dtype not in _BYTES
+            or (y is not None and (y.dtype is not x.dtype or not _one(y)))
+        ):
+            return None
+        if z is not None and (z.dtype is not w.dtype or not (_one(z) or same_shape(z.shape, (count,)))):
+            return None
+        zero = ctx.constant(operands.w_zero) if z is not None else None
+        symmetric = z is None or (zero is not None and not zero.array.any())
+        addends, shifts = [], None
+        if x.dtype is DType.I8 or y is not None:
+            addends = [(ctx.new_value(addend, "zero_term"), addend)]
+        if w.dtype is DType.U8 or not symmetric:
+            shifts = ctx.new_value(shift, "shifts"), shift
+        params = {
+            "unsigned": w.dtype is DType.U8,
+            "y": "" if y is None else _BYTES[x.dtype],
+            "z": "" if z is None else _BYTES[w.dtype],
+            "y_shift": 128 if x.dtype is DType.I8 else 0,
+            "each": z is not None and not _one(z),
+            "wants_columns": bool(addends),
+            "wants_shifts": shifts is not None,
+        }
+        inputs = tuple(v for v in (operands.w, operands.x_zero, operands.w_zero) if v)
+        return cls(params, inputs, tuple(addends), shifts)
+
+
+def _one(kind: TensorType) -> bool:
+    """Whether a tensor has one element."""
+    return kind.shape is not None and all(d == 1 for d in kind.shape)

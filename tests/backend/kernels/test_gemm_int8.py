@@ -250,6 +250,35 @@ def test_conv_of_weights_with_any_zero_point(compared: Compared) -> None:
     compared.check()
 
 
+def test_conv_of_filters_known_at_run_time(compared: Compared) -> None:
+    for x, m, kernel, stride, pad, group in (*CONVOLUTIONS, ((1, 4, 5, 5), 8, 3, 2, 1, 4)):
+        attrs: dict[str, Any] = {"kernel_shape": (kernel,) * 2, "pads": (pad,) * 4, "strides": (stride,) * 2}
+        attrs["group"] = group
+        zeros = {"zx": number(7, np.uint8), "zw": number(113, np.uint8)}
+        size = (m, x[1] // group, kernel, kernel)
+        signed, unsigned, image = i8(*size), u8(*size), u8(*x)
+        signed[0, 0, 0, 0], unsigned[0, 0, 0, 0] = -128, 255
+        compared.add([Node("ConvInteger", ("x", "w"), ("y",), attrs)], {"x": image, "w": signed}, {})
+        compared.add([Node("ConvInteger", ("x", "w", "zx"), ("y",), attrs)], {"x": image, "w": signed}, zeros)
+        if group == 1:
+            values = {"x": image, "w": unsigned, **zeros}
+            compared.add([Node("ConvInteger", ("x", "w", "zx", "zw"), ("y",), attrs)], values, {})
+            each = {"x": i8(*x), "w": unsigned, "zw": u8(m), "zx": i8()}
+            compared.add([Node("ConvInteger", ("x", "w", "zx", "zw"), ("y",), attrs)], each, {})
+            compared.add([Node("ConvInteger", ("x", "w", "", "zw"), ("y",), attrs)], values, {})
+        constants = {
+            "sx": number(0.02),
+            "sw": (RNG.random(m) * 0.02 + 0.001).astype(np.float32),
+            "sy": number(0.03 * np.sqrt(x[1] * kernel * kernel)),
+            "zw": np.zeros(m, np.int8),
+            "zy": number(90, np.uint8),
+            "b": RNG.integers(-9999, 9999, m).astype(np.int32),
+        }
+        quantized = Node("QLinearConv", ("x", "sx", "zx", "w", "sw", "zw", "sy", "zy", "b"), ("y",), attrs)
+        compared.add([quantized], {"x": image, "w": signed, "zx": zeros["zx"]}, constants)
+    compared.check()
+
+
 def test_epilogues_scale_add_and_quantize(compared: Compared) -> None:
     nodes = [
         Node("MatMulInteger", ("a", "b", "za"), ("n",)),
