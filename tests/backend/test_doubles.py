@@ -196,16 +196,17 @@ def test_pools(target: str) -> None:
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("constant", [True, False])
 @pytest.mark.parametrize("target", TARGETS)
-def test_recurrent(target: str) -> None:
-    """Layers in both directions, with both forms of GRU's reset."""
+def test_recurrent(target: str, constant: bool) -> None:
+    """Layers in both directions, with both forms of GRU's reset, and weights that are constant or inputs."""
     weights = {"w4": _random(1, 44, 5), "r4": _random(1, 44, 11), "b4": _random(1, 88), "w3": _random(2, 33, 5),
                "r3": _random(2, 33, 11), "b3": _random(2, 66)}  # fmt: skip
     _check(
         """a, b, y0 = LSTM<hidden_size = 11>(x, w4, r4, b4)
         y1 = GRU<hidden_size = 11, direction = "bidirectional">(x, w3, r3)
         y2 = GRU<hidden_size = 11, direction = "bidirectional", linear_before_reset = 1>(x, w3, r3, b3)""",
-        {"x": _random(6, 3, 5)}, weights, target, 3,
+        {"x": _random(6, 3, 5), **({} if constant else weights)}, weights if constant else {}, target, 3,
     )  # fmt: skip
 
 

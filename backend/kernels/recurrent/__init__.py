@@ -1,5 +1,6 @@
-"""Recurrent layers: RNN, LSTM and GRU with constant weights, and attention whose state each token updates.
+"""Recurrent layers: RNN, LSTM and GRU, and attention whose state each token updates.
 
 Input: a layer node, or LinearAttention. Those of int8 weights are in `quantized`.
-Output: a GEMM step for the inputs of all time steps, then the time loop as one step; one step for LinearAttention.
+Output: steps that reorder weights that are not constant, a GEMM step for the inputs of all time steps, then the time
+loop as one step; one step for LinearAttention.
 """

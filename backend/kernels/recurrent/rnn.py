@@ -6,14 +6,15 @@ about VL units side by side (see `recurrent.c.j2`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....engine.ir.graph import DType, Node, TensorType
-from ....engine.ir.symbolic import Dim, minimum, product
-from ...codegen.template_params import float_attr, int_attr, launch, serial_below
+from ....engine.ir.symbolic import Dim, minimum, product, required_equal
+from ...codegen.template_params import float_attr, int_attr, launch, serial_below, threads
 from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
@@ -33,50 +34,52 @@ _BACKWARDS = {"forward": (0,), "reverse": (1,), "bidirectional": (0, 1)}
 
 @lowering("RNN", "LSTM", "GRU", f64=True)
 def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
-    """Layer with constant weights and peepholes, the same activations in both directions, and lengths of sequences."""
+    """Layer of known numbers of units and directions, the same activations in both, and lengths of sequences.
+
+    Weights, biases and peepholes that are not constant are reordered by steps."""
     node = group.node
     op, count = node.op, _GATES[node.op]
     inputs = [*node.inputs, *[""] * (8 - len(node.inputs))]
-    x, weights, activations = ctx.type(inputs[0]), _weights(inputs, count, ctx), activations_of(node, op)
-    if len(group.nodes) != 1 or activations is None or x.shape is None or x.dtype is not ctx.real:
+    x, activations = ctx.type(inputs[0]), activations_of(node, op)
+    w, r = (ctx.type(v).shape for v in inputs[1:3])
+    if len(group.nodes) != 1 or activations is None or x.shape is None or not w or not r:
         return None
-    peepholes = ctx.constant(inputs[7]) if inputs[7] else None
-    if weights is None or (inputs[7] and (peepholes is None or peepholes.array.dtype != ctx.real.numpy)):
+    if any(v and ctx.type(v).dtype is not ctx.real for v in (*inputs[:4], *inputs[5:8])):
         return None
     if inputs[4] and ctx.type(inputs[4]).dtype is not DType.I32:
         return None
-    w, r, wb, rb = weights
-    directions, _, hidden, _ = r.shape
+    directions, _, hidden = r
+    k = required_equal(x.shape[-1], w[-1])
+    if not isinstance(directions, int) or not isinstance(hidden, int) or not directions * hidden or k is None:
+        return None
     by_batch = bool(node.attrs.get("layout", 0))
     time, batch = (x.shape[1], x.shape[0]) if by_batch else (x.shape[0], x.shape[1])
     lanes = ctx.target.lanes
     late = op == "GRU" and not node.attrs.get("linear_before_reset", 0)
+    units = _Units(group, ctx, directions, hidden, count)
 
-    bias = wb + rb
-    if op == "GRU" and not late:  # the recurrent bias of the third gate is subject to the reset
-        bias[:, 2] = wb[:, 2]
-
-    columns = by_block(w, lanes)  # [input][direction, block, gate, lane]
-    k, n = columns.shape
-    m, packed = product(x.shape[:-1]), ctx.add_constant(columns, "inputs")
+    columns = units.columns(inputs[1], w[-1])  # [input][direction, block, gate, lane]
+    n = directions * count * -(-hidden // lanes) * lanes
+    m = product(x.shape[:-1])
     gates = ctx.new_value(TensorType(ctx.real, (m, n)), "gates")
-    summand = Operand(ctx.add_constant(by_block(bias[..., None], lanes)[0], "bias"), (0, 0, 1))
-    left, right = Matrices(inputs[0], UNBATCHED, k, 1), Matrices(packed, UNBATCHED, n, 1)
+    # the recurrent bias of a GRU's third gate may be subject to the reset
+    bias = units.bias(inputs[3], 2 if op == "GRU" and not late else count)
+    summand = Operand(bias, (0, 0, 1))
+    depth = w[-1] if isinstance(w[-1], int) else x.shape[-1]
+    left, right = Matrices(inputs[0], UNBATCHED, depth, 1), Matrices(columns, UNBATCHED, n, 1)
     added = Epilogue((summand,), (), "x + e0", gates)
-    steps = gemm_steps(GemmProblem(group, added, left, right, (), m, n, k, k), ctx)
+    multiplied = gemm_steps(GemmProblem(group, added, left, right, (), m, n, depth, k), ctx)
     early = 2 if late else count
     rows = row_blocks(batch, count, ctx.target.registers)
     together = [units_together(rows, gates_, -(-hidden // lanes)) for gates_ in (early, 1)]
-    recurrent = {"weights": ctx.add_constant(blocked_weights(r[:, :early], lanes, together[0]), "recurrent")}
+    recurrent = {"weights": units.recurrent(inputs[2], range(early), together[0])}
     if late:
-        recurrent["late"] = ctx.add_constant(blocked_weights(r[:, 2:], lanes, together[1]), "recurrent")
+        recurrent["late"] = units.recurrent(inputs[2], range(2, 3), together[1])
     elif op == "GRU":
-        recurrent["bias"] = ctx.add_constant(by_block(rb[:, 2:, :, None], lanes)[0], "bias")
+        recurrent["bias"] = units.late_bias(inputs[3])
     recurrent |= {key: value for key, value in zip(("h0", "c0"), inputs[5:7], strict=True) if value}
-    if peepholes is not None:
-        padded = np.zeros((directions, 3, -(-hidden // lanes) * lanes), peepholes.array.dtype)
-        padded[:, :, :hidden] = peepholes.array.reshape(directions, 3, hidden)
-        recurrent["peepholes"] = ctx.add_constant(padded, "peepholes")
+    if inputs[7]:
+        recurrent["peepholes"] = units.peepholes(inputs[7])
     if inputs[4]:
         recurrent["lengths"] = inputs[4]
     named = zip(("y", "y_h", "y_c"), node.outputs, strict=False)
@@ -99,25 +102,89 @@ def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
         "outputs": list(outputs),
         "scratch": scratch,
     }
-    kernel, inputs_ = Kernel("recurrent", params), (steps[-1].outputs[0], *recurrent.values())
-    threads = serial_below(work * minimum(1, directions * batch - 1), SMALL_WORK)
-    return [*steps, launch(kernel, group, inputs_, outputs.values(), extents, threads, scratch=scratch)]
+    kernel, inputs_ = Kernel("recurrent", params), (gates, *recurrent.values())
+    parts = serial_below(work * minimum(1, directions * batch - 1), SMALL_WORK)
+    loop = launch(kernel, group, inputs_, outputs.values(), extents, parts, scratch=scratch)
+    return [*units.steps, *multiplied, loop]
 
 
-def _weights(inputs: list[str], count: int, ctx: Context) -> tuple[NDArray[Any], ...] | None:
-    """Return W and R as [direction, gate, unit, k] and both biases as [direction, gate, unit]; None if not constant."""
-    constants = [ctx.constant(v) for v in inputs[1:4]]
-    if any(v and c is None for v, c in zip(inputs[1:4], constants, strict=True)):
-        return None
-    arrays = [c.array for c in constants if c is not None]
-    if any(array.dtype != ctx.real.numpy for array in arrays):
-        return None
-    directions, _, hidden = arrays[1].shape
-    w, r = (array.reshape(directions, count, hidden, -1) for array in arrays[:2])
-    biases: NDArray[Any] = np.zeros((2, directions, count, hidden), arrays[0].dtype)
-    if len(arrays) > 2:
-        biases = arrays[2].reshape(directions, 2, count, hidden).swapaxes(0, 1)
-    return w, r, *biases
+@dataclass
+class _Units:
+    """Reordering of a layer's weights by blocks of units: of constants here, of others by `steps`."""
+
+    group: Group
+    ctx: Context
+    directions: int
+    hidden: int
+    gates: int
+    steps: list[Step] = field(default_factory=list)
+
+    def columns(self, w: str, k: Dim) -> str:
+        """Return W as [k][direction, block, gate, lane]; it has k columns."""
+        if (found := self._constant(w)) is not None:
+            return self.ctx.add_constant(by_block(found, self.ctx.target.lanes), "inputs")
+        return self._packed(w, k, self.gates, range(self.gates))
+
+    def recurrent(self, r: str, gates: range, together: int) -> str:
+        """Return these gates of R as `blocked_weights`."""
+        if (found := self._constant(r)) is not None:
+            weights = blocked_weights(found[:, gates.start : gates.stop], self.ctx.target.lanes, together)
+            return self.ctx.add_constant(weights, "recurrent")
+        return self._packed(r, self.hidden, self.gates, gates, together)
+
+    def bias(self, b: str, summed: int) -> str:
+        """Return the biases of the inputs by blocks, plus the recurrent ones of the first `summed` gates."""
+        found = self._constant(b, 2 * self.gates) if b else np.zeros((self.directions, 2 * self.gates, self.hidden, 1))
+        if found is None:
+            return self._packed(b, 1, 2 * self.gates, range(self.gates), second=self.gates, summed=summed)
+        own, other = found[:, : self.gates].astype(self.ctx.real.numpy), found[:, self.gates :]
+        own[:, :summed] += other[:, :summed].astype(own.dtype)
+        return self.ctx.add_constant(by_block(own, self.ctx.target.lanes)[0], "bias")
+
+    def late_bias(self, b: str) -> str:
+        """Return the recurrent bias of the third gate by blocks."""
+        found = self._constant(b, 2 * self.gates) if b else np.zeros((self.directions, 2 * self.gates, self.hidden, 1))
+        place = self.gates + 2
+        if found is None:
+            return self._packed(b, 1, 2 * self.gates, range(place, place + 1))
+        late = found[:, place : place + 1].astype(self.ctx.real.numpy)
+        return self.ctx.add_constant(by_block(late, self.ctx.target.lanes)[0], "bias")
+
+    def peepholes(self, p: str) -> str:
+        """Return peepholes as [direction][gate][units], filled up to whole blocks."""
+        each = replace(self, directions=3 * self.directions, gates=1)
+        if (found := each._constant(p)) is not None:
+            return self.ctx.add_constant(by_block(found, self.ctx.target.lanes)[0], "peepholes")
+        return each._packed(p, 1, 1, range(1))
+
+    def _constant(self, value: str, gates: int = 0) -> NDArray[Any] | None:
+        """Return a constant as [direction, gate, unit, k]; None if it is not constant."""
+        found = self.ctx.constant(value)
+        return None if found is None else found.array.reshape(self.directions, gates or self.gates, self.hidden, -1)
+
+    def _packed(
+        self, value: str, k: Dim, of: int, gates: range, together: int = 0, second: int = 0, summed: int = 0
+    ) -> str:
+        """Return some of the gates of a value that has `of` for each direction, packed by a step; see its template.
+
+        `second` is the distance, in gates, of what is added to the first `summed` ones."""
+        lanes, hidden, extents = self.ctx.target.lanes, self.hidden, Extents()
+        width = self.directions * len(gates) * -(-hidden // lanes) * lanes
+        packed = self.ctx.new_value(TensorType(self.ctx.real, (k, width)), "units")
+        params = {
+            "directions": self.directions,
+            "rows": of * hidden,
+            "hidden": hidden,
+            "k": extents(k),
+            "first": gates.start * hidden,
+            "gates": len(gates),
+            "together": together,
+            "second": second * hidden,
+            "summed": summed,
+        }
+        kernel = Kernel("pack_units", params)
+        self.steps.append(launch(kernel, self.group, (value,), (packed,), extents, threads((width, k), 2)))
+        return packed
 
 
 def layer_params(node: Node, activations: tuple[str, ...]) -> dict[str, Any]:

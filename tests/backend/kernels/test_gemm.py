@@ -226,6 +226,36 @@ def test_recurrent_layers() -> None:
     )
 
 
+def variable(layer: Case, *names: str, symbolic: Mapping[str, Sequence[int | str]] | None = None) -> Case:
+    """Return a layer in which these weights, or all, are inputs."""
+    inputs = {name: value for name, value in layer.constants.items() if not names or name in names}
+    constants = {name: value for name, value in layer.constants.items() if name not in inputs}
+    return case(layer.nodes, {**layer.inputs, **inputs}, constants, symbolic)
+
+
+def test_recurrent_layers_whose_weights_are_known_at_run_time() -> None:
+    both = {"direction": "bidirectional"}
+    cases = [
+        variable(recurrent("LSTM", 5, 1, 10, 20)),
+        variable(recurrent("LSTM", 5, 7, 40, 33, state=True, peepholes=True, lengths=(5, 2, 4, 1, 5, 0, 3), **both)),
+        variable(recurrent("LSTM", 1, 3, 4, 70, bias=False, direction="reverse", input_forget=1, clip=0.5)),
+        variable(recurrent("GRU", 5, 1, 10, 20)),
+        variable(recurrent("GRU", 4, 5, 10, 48, state=True, linear_before_reset=1, **both)),
+        variable(recurrent("GRU", 4, 9, 17, 17, state=True, **both)),
+        variable(recurrent("GRU", 4, 2, 17, 64, bias=False, linear_before_reset=1, direction="reverse")),
+        variable(recurrent("RNN", 5, 2, 10, 20, **both)),
+        variable(recurrent("RNN", 5, 3, 64, 128)),
+    ]
+    for name in ("w", "r", "b", "p"):  # beside constant ones
+        cases.append(variable(recurrent("LSTM", 3, 2, 7, 19, peepholes=True, **both), name))
+    for name in ("w", "r", "b"):
+        cases.append(variable(recurrent("GRU", 3, 2, 7, 19, linear_before_reset=1, **both), name))
+    for t, b, i in ((1, 1, 1), (4, 9, 33)):
+        free = {"x": ("T", "B", "I"), "w": (2, 4 * 20, "I")}
+        cases.append(variable(recurrent("LSTM", t, b, i, 20, **both), symbolic=free))
+    check(cases)
+
+
 @pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
 @pytest.mark.parametrize("op", ["RNN", "LSTM", "GRU"])
 def test_sequences_of_several_lengths(op: str, direction: str) -> None:
