@@ -108,6 +108,25 @@ MODELS: dict[str, tuple[str, Shapes, Shapes, str]] = {
         " { y = LSTM<hidden_size: int = 2>(x, w, r, , , h, c) }",
         {"x": (3, 4, 1), "h": (1, 4, 2), "c": (1, 4, 2)}, {"h": (1, 1, 2)}, "initial states: C is not B",
     ),
+    "GRU": (
+        "(float[T,B,1] x, float[1,G,1] w, float[1,G,2] r) => (float[M,N,P,Q] y)"
+        " { y = GRU<hidden_size: int = 2>(x, w, r) }",
+        {"x": (3, 4, 1), "w": (1, 6, 1), "r": (1, 6, 2)}, {"w": (1, 5, 1), "r": (1, 5, 2)},
+        "recurrent weights: G is not 6",
+    ),
+    "biases of an RNN": (
+        "(float[T,B,C] x, float[1,2,D] w, float[1,2,2] r, float[1,E] b) => (float[M,N,P,Q] y)"
+        " { y = RNN<hidden_size: int = 2>(x, w, r, b) }",
+        {"x": (3, 4, 5), "w": (1, 2, 5), "r": (1, 2, 2), "b": (1, 4)}, {"b": (1, 2)}, "biases: E is not 4",
+    ),
+    "MatMulInteger": (
+        "(uint8[A,B] x, uint8[C,D] w, uint8[1] y, uint8[D] z) => (int32[M,N] o) { o = MatMulInteger(x, w, y, z) }",
+        {"x": (3, 4), "w": (4, 6), "y": (1,), "z": (6,)}, {"w": (3, 6)}, "inner dims: B is not C",
+    ),
+    "ConvInteger": (
+        "(uint8[A,B,C] x, uint8[2,3,2] w) => (int32[M,N,P] y) { y = ConvInteger(x, w) }",
+        {"x": (3, 3, 7), "w": (2, 3, 2)}, {"x": (3, 2, 7)}, "channels: B is not 3",
+    ),
     "Einsum": (
         '(float[A,B] x, float[C,D] w) => (float[M] y) { y = Einsum<equation: string = "ij,ij->i">(x, w) }',
         {"x": (3, 4), "w": (3, 4)}, {"w": (3, 2)}, "B and D cannot be broadcast together",

@@ -123,9 +123,12 @@ def reverse_sequence(call: Call) -> None:
         _same_dims(call, 1, (x[batch],), "lengths")
 
 
+_GATES = {"RNN": 1, "GRU": 3, "LSTM": 4}
+
+
 @check("RNN GRU LSTM")
 def recurrent(call: Call) -> None:
-    """Weights for the inputs, and a length and initial states for each sequence."""
+    """Weights for the inputs and the states of all gates, and a length and initial states for each sequence."""
     x, w, r = call.shape(0), call.shape(1), call.shape(2)
     if x is None or len(x) != 3:
         return
@@ -136,6 +139,8 @@ def recurrent(call: Call) -> None:
     _same_dims(call, 4, (batch,), "lengths")
     if r is None or len(r) != 3:
         return
+    directions = 2 if call.text("direction", "forward") == "bidirectional" else 1
+    _same_dims(call, 2, (directions, _GATES[call.op] * r[2], r[2]), "recurrent weights")
     if w is not None and len(w) == 3:
         _same_dims(call, 1, (r[0], r[1], w[2]), "weights")
     states = (batch, r[0], r[2]) if by_batch else (r[0], batch, r[2])
