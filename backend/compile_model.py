@@ -15,7 +15,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..engine.onnx_io.detached_model import DetachedModel
+from ..engine.ir.detached_model import DetachedModel
 from ..engine.options import Options
 from ..errors import UserError
 from ..system.file_contents import FileState

@@ -45,7 +45,7 @@ def check(result: Optimized, model: Path, program: Program | None) -> Verificati
         precision = "int8"
     found = check_model(
         model,
-        result.model,
+        result.portable,
         result.graph_in,
         numerics=result.options.numerics,
         seconds=BUDGET,

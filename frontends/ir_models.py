@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..engine.onnx_io.detached_model import DETACHED, DetachedModel
+from ..engine.ir.detached_model import DETACHED, DetachedModel
 from ..errors import UserError
 
 _LARGE_FROM = 1 << 10

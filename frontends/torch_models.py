@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from ..engine.onnx_io.detached_model import DetachedModel
+from ..engine.ir.detached_model import DetachedModel
 from ..errors import UserError
 from .ir_models import detached
 from .translation_cache import operator_names, translated

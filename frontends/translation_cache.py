@@ -11,7 +11,7 @@ from functools import cache
 from importlib.metadata import version
 from typing import Any
 
-from ..engine.onnx_io.detached_model import DetachedModel
+from ..engine.ir.detached_model import DetachedModel
 from ..system.store import Namespace, Store, code_stamp, content_key
 
 

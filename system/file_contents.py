@@ -75,7 +75,7 @@ def size_and_crc(path: Path) -> tuple[int, int]:
             return 0, 0
         with data, memoryview(data) as whole:
             size = len(whole)
-            found = _in_two_threads(lambda at: _crc(whole, at), range(0, size, _CHUNK))
+            found = _in_two_threads(lambda at: _crc(data, whole, at), range(0, size, _CHUNK))
         return size, zlib.crc32(b"".join(crc.to_bytes(4, "little") for crc in found))
 
 
@@ -89,10 +89,13 @@ def _in_two_threads(work: Callable[[Item], Result], items: Sequence[Item]) -> li
     return list(map(work, items))
 
 
-def _crc(whole: memoryview, start: int) -> int:
-    """Return the CRC-32 of one chunk."""
+def _crc(data: mmap.mmap, whole: memoryview, start: int) -> int:
+    """Return the CRC-32 of one chunk, whose pages are given back: a process need not hold a whole file."""
     with whole[start : start + _CHUNK] as chunk:
-        return int(crc32(chunk))
+        found = int(crc32(chunk))
+        if hasattr(mmap, "MADV_DONTNEED") and start % mmap.PAGESIZE == 0:
+            data.madvise(mmap.MADV_DONTNEED, start, len(chunk))
+    return found
 
 
 def copy_file(source: str | Path, target: str | Path) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import fx
 from torch.utils import _pytree as pytree
 
-from ..engine.onnx_io.detached_model import DETACHED, DetachedModel
+from ..engine.ir.detached_model import DETACHED, DetachedModel
 from ..frontends.torch_models import missing_operators, random_operators, translator
 from .tensors import Array, as_array, dense_order
 

@@ -37,11 +37,18 @@ from .loop_validation import check_loops
 from .manifest import FORMAT, WEIGHTS, is_intact, load_plan
 
 _MAKE = "A bundle is the directory that `rewrite MODEL.onnx` writes."
+_LARGE = 64 << 20
+"""Size of weights in bytes from which loading does not wait until they are checked."""
 _AGAIN = "Compile the model again with this version of rewrite on this machine."
 
 
-def load(path: Path | str, *, threads: int | None = None, trusted: Sequence[Path] = ()) -> Program:
+def load(
+    path: Path | str, *, threads: int | None = None, trusted: Sequence[Path] = (), complete: bool = False
+) -> Program:
     """Load a bundle: the best of its variants that this CPU can run.
+
+    Large weights are checked by another thread, for which the first run of the program waits; it raises the error. If
+    `complete`, they are checked before this returns.
 
     With `trusted`, files of public keys, only a bundle that one of them signed is loaded. Raises UserError if it is not
     a bundle, is damaged, was made by another version or for other CPUs, or is not signed so."""
@@ -50,7 +57,8 @@ def load(path: Path | str, *, threads: int | None = None, trusted: Sequence[Path
         threads = thread_count(threads)
     manifest = read_manifest(path)
     try:
-        with ThreadPoolExecutor(2) as pool:  # checks weights while the rest loads
+        pool = ThreadPoolExecutor(1)  # checks weights while the rest loads
+        try:
             files = dict(manifest["files"])
             if trusted:
                 signature.check(path, trusted, ("manifest.json", *files))
@@ -58,7 +66,12 @@ def load(path: Path | str, *, threads: int | None = None, trusted: Sequence[Path
             _check(path, files)
             weighed = pool.submit(_check, path, weights)
             program = _link(path, manifest, threads)
-            weighed.result()
+            if complete or weights[WEIGHTS][0] < _LARGE:
+                weighed.result()
+            else:
+                program.wait_for(weighed)
+        finally:
+            pool.shutdown(wait=False)
         return program
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise _damaged(path, f"its manifest is wrong ({error})") from error

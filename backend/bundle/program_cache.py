@@ -23,7 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
-from ...engine.onnx_io.detached_model import DetachedModel
+from ...engine.ir.detached_model import DetachedModel
 from ...errors import RewriteError, UserError
 from ...system import scoped
 from ...system.file_contents import checksum_of, checksum_of_file, copy_file, copy_range, size_and_crc
@@ -139,7 +139,7 @@ class ProgramCache:
         """Load the program with this key, if there is one. Discards a damaged one with a warning."""
         from .load_bundle import load
 
-        found = self._entries.use_directory(key, lambda path: load(path, threads=threads))
+        found = self._entries.use_directory(key, lambda path: load(path, threads=threads, complete=True))
         LOG.info("program %.12s %s", key, "found" if found is not None else "not cached")
         return found
 

@@ -18,6 +18,7 @@ from ...engine.cost.operator_cost import Estimator
 from ...engine.ir.graph import Constant, DType, Graph, Node, TensorType
 from ...engine.ir.names import unique_name
 from ...engine.ir.symbolic import Dim
+from ...system.mapped_memory import MappedArrays
 from .arrays import Contents, usable
 from .schedule import Schedules
 from .target import Target
@@ -85,6 +86,8 @@ class Context:
         self._contents = contents or {}
         self._known = Contents()
         self._taken = {*graph.types, *graph.inputs, *graph.constants}
+        self._weights = MappedArrays(constant.array for constant in graph.constants.values())
+        self._weights.give_back()  # earlier stages have read them all
 
     @property
     def real(self) -> DType:
@@ -155,6 +158,7 @@ class Context:
     def add_constant(self, array: NDArray[np.generic], hint: str = "packed") -> str:
         """Add a constant, such as packed weights; return its name. Equal contents share a name."""
         array = usable(array)
+        self._weights.note(array.nbytes)  # the model's were read for it
         name = self._known.name(array, fresh := unique_name(hint, self._taken))
         if name == fresh:
             constant = self.added_constants[name] = Constant(array)

@@ -36,6 +36,8 @@ from .native import executor as native
 from .row_maps import split_maps, with_maps
 
 if TYPE_CHECKING:
+    from concurrent.futures import Future
+
     from ...engine.cost.machine import Machine
     from ...pages.page import Page
     from .profile import Profile
@@ -78,6 +80,7 @@ class Program:
         self._link = Link(plan, storage, addresses)
         self._frames: list[Any] = []
         self._calls: tuple[Any, ...] = ()  # the latest first
+        self._awaited: Future[None] | None = None
 
         def inner(plans: Sequence[ModelPlan], storages: Sequence[Storage]) -> list[Program]:
             return [Program(p, s, addresses, threads=threads) for p, s in zip(plans, storages, strict=True)]
@@ -130,6 +133,12 @@ class Program:
     def show(self, inputs: Mapping[str, Any], *, seconds: float = 1.0) -> None:
         """Measure the program and show the page in the notebook, or in the browser."""
         self.page(inputs, seconds=seconds).show()
+
+    def wait_for(self, checked: Future[None]) -> None:
+        """Have the first run wait for a check of the weights, whose error it raises."""
+        self._awaited = checked
+        if self._maps is not None:
+            self._without_maps.wait_for(checked)
 
     # --- running ----------------------------------------------------------------------------------------------------
 
@@ -219,6 +228,8 @@ class Program:
         return launches
 
     def _execute(self, values: Sequence[Any], record: list[Launch] | None, around: Mapping[str, int]) -> list[Any]:
+        if self._awaited is not None:
+            self._awaited.result()
         known = {s: around[s] for s in self.plan.symbols}
         if self._versions:
             version = self._version(values, known)
@@ -382,6 +393,8 @@ class Program:
         Raises UserError if another file or directory is there, or the bundle cannot be written."""
         if self._save is None:
             raise UserError("only a whole program can be saved", hint="Save the program that it belongs to.")
+        if self._awaited is not None:
+            self._awaited.result()
         return self._save(self.variants, path, threads=self.threads)
 
     def fallbacks(self) -> dict[str, int]:

@@ -90,6 +90,16 @@ def fill_tensor(proto: Any, array: np.ndarray, name: str = "", *, empty: bool = 
     return proto
 
 
+def set_location(proto: Any, location: str, **entries: int) -> None:
+    """Make a `TensorProto` without bytes one whose bytes are in the file `location`; `entries` say where in it."""
+    import onnx
+
+    proto.data_location = onnx.TensorProto.EXTERNAL
+    del proto.external_data[:]
+    for key, value in (("location", location), *entries.items()):
+        proto.external_data.add(key=key, value=str(value))
+
+
 def tensor_to_proto(array: np.ndarray, name: str = "") -> Any:
     """Return a `TensorProto` with the array's elements."""
     import onnx

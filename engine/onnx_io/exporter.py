@@ -8,7 +8,6 @@ The metadata of every node names the rules that made it and the original nodes i
 
 from __future__ import annotations
 
-import mmap
 import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,10 +20,12 @@ import numpy as np
 
 from ...errors import RewriteError, UserError
 from ...system import scoped
+from ...system.mapped_memory import MappedArrays, mapping_of
 from ..ir.bodies import all_bodies
+from ..ir.detached_model import DETACHED, DetachedModel
 from ..ir.graph import Graph, Node, OtherType, TensorType, ValueType
 from ..ir.names import OWN_DOMAIN, UNQUALIFIED, unique_name
-from ..ir.protos import EmptyDefault, attribute_to_proto, fill_tensor, is_raw, type_to_proto
+from ..ir.protos import EmptyDefault, attribute_to_proto, fill_tensor, is_raw, set_location, type_to_proto
 from ..ir.symbolic import symbols
 from ..operators import schemas
 from .descriptions import describe_model, describe_node
@@ -35,7 +36,6 @@ from .protobuf_wire import LARGE_FROM, spliced
 
 LARGE = 1_900_000_000
 """Constants of more bytes than this go to a file of their own: a protocol buffer holds at most 2 GiB."""
-_EXTERNAL_FROM = 1024
 _ALIGNMENT = 4096
 Portion = tuple[int, int]
 """Offset of a byte range in the original file (-1: not from there), and its length."""
@@ -224,10 +224,13 @@ def save(model: Any, path: str | Path) -> None:
     `UserError` if the files cannot be written."""
     path = Path(path)
     with reporting_errors(path):
-        if sum(len(t.raw_data) for t in model.graph.initializer) > LARGE:
-            _save_large(model, path)
-        else:
+        if sum(len(t.raw_data) for t in model.graph.initializer) <= LARGE:
             _replace(path, [model.SerializeToString(deterministic=True)])
+            return
+        light, arrays = _detach(model)
+        data = list(_placed(light, arrays, f"{path.name}.data"))
+        _replace(path.with_name(f"{path.name}.data"), _chunks(data))
+        _replace(path, [light.SerializeToString(deterministic=True)])
 
 
 @contextmanager
@@ -239,53 +242,70 @@ def reporting_errors(path: Path) -> Iterator[None]:
         raise UserError(f"cannot be written: {error.strerror or error}", where=str(path)) from None
 
 
-def pieces(graph: Graph) -> Iterator[memoryview] | None:
-    """Iterate over the bytes that `save` writes for a graph; None if constants go to a file of their own.
+def _files(graph: Graph, name: str) -> Iterator[tuple[str, Iterator[memoryview]]]:
+    """Iterate over the files that `save` writes for a graph called `name`: their names and bytes.
 
     Large constants are pieces of their own, in place where they are contiguous. A piece is valid until the next one is
     requested. Raises `RewriteError` if the graph cannot be written."""
-    if sum(constant.array.nbytes for constant in (*graph.constants.values(), *graph.defaults.values())) > LARGE:
-        return None
     arrays: list[np.ndarray | None] = []
     model = write(graph, detached_arrays=arrays)
-    return spliced(memoryview(model.SerializeToString(deterministic=True)), arrays)
+    if sum(constant.array.nbytes for constant in (*graph.constants.values(), *graph.defaults.values())) <= LARGE:
+        yield name, spliced(memoryview(model.SerializeToString(deterministic=True)), arrays)
+    else:
+        yield f"{name}.data", _chunks(list(_placed(model, arrays, f"{name}.data")))
+        yield name, iter([memoryview(model.SerializeToString(deterministic=True))])
 
 
-def _replace(path: Path, chunks: Iterable[bytes]) -> None:
+def _replace(path: Path, chunks: Iterable[bytes | memoryview]) -> None:
     with scoped.replacing(path) as file:
         for chunk in chunks:
             file.write(chunk)
 
 
-def _save_large(model: Any, path: Path) -> None:
-    import onnx
+def detached(graph: Graph) -> DetachedModel:
+    """Return a graph as a model whose large initializers stay the arrays that they are.
 
+    Raises `RewriteError` if the graph cannot be written."""
+    arrays: list[np.ndarray | None] = []
+    model = write(graph, detached_arrays=arrays)
+    tensors: dict[str, np.ndarray] = {}
+    for tensor, array in zip(model.graph.initializer, arrays, strict=True):
+        if array is not None:
+            tensors[tensor.name] = np.ascontiguousarray(array)
+            set_location(tensor, DETACHED)
+    return DetachedModel(model, tensors)
+
+
+def _detach(model: Any) -> tuple[Any, list[np.ndarray | None]]:
+    """Return a model without the bytes of its large initializers, and these bytes, as `write` does."""
     light = without(model, "graph")
     light.graph.CopyFrom(without(model.graph, "initializer"))
-    data = path.with_name(path.name + ".data")
-    placed: list[tuple[int, bytes]] = []
-    offset = 0
+    arrays: list[np.ndarray | None] = []
     for tensor in model.graph.initializer:
-        if len(tensor.raw_data) < _EXTERNAL_FROM:
-            light.graph.initializer.append(tensor)
-            continue
-        offset += -offset % _ALIGNMENT
-        entry = light.graph.initializer.add(name=tensor.name, data_type=tensor.data_type, dims=tensor.dims)
-        entry.data_location = onnx.TensorProto.EXTERNAL
-        for key, value in (("location", data.name), ("offset", offset), ("length", len(tensor.raw_data))):
-            entry.external_data.add(key=key, value=str(value))
-        placed.append((offset, tensor.raw_data))
-        offset += len(tensor.raw_data)
+        is_large = len(tensor.raw_data) >= LARGE_FROM
+        arrays.append(np.frombuffer(tensor.raw_data, np.uint8) if is_large else None)
+        light.graph.initializer.append(without(tensor, "raw_data") if is_large else tensor)
+    return light, arrays
 
-    def chunks() -> Iterator[bytes]:
-        at = 0
-        for start, raw in placed:
-            yield bytes(start - at)
-            yield raw
-            at = start + len(raw)
 
-    _replace(data, chunks())
-    _replace(path, [light.SerializeToString(deterministic=True)])
+def _placed(model: Any, arrays: Iterable[np.ndarray | None], name: str) -> Iterator[tuple[int, np.ndarray]]:
+    """Place the arrays of a model without them in a data file; return the offset of each in it."""
+    offset = 0
+    for tensor, array in zip(model.graph.initializer, arrays, strict=True):
+        if array is not None:
+            offset += -offset % _ALIGNMENT
+            set_location(tensor, name, offset=offset, length=array.nbytes)
+            yield offset, array
+            offset += array.nbytes
+
+
+def _chunks(placed: Iterable[tuple[int, np.ndarray]]) -> Iterator[memoryview]:
+    """Iterate over the bytes of a data file."""
+    at = 0
+    for start, array in placed:
+        yield memoryview(bytes(start - at))
+        yield np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        at = start + array.nbytes
 
 
 @contextmanager
@@ -298,16 +318,14 @@ def writing(graph: Graph, path: Path) -> Iterator[Callable[[], list[Portion] | N
     raises `RewriteError` if the graph cannot be written, `UserError` if the file cannot."""
     canceled = threading.Event()
     with reporting_errors(path), scoped.directory_beside(path) as place, ThreadPoolExecutor(1) as pool:
-        work = pool.submit(_write, graph, place / path.name, canceled)
+        work = pool.submit(_write, graph, place, path.name, canceled)
 
         def finish() -> list[Portion] | None:
             with reporting_errors(path):
-                portions = work.result()
-                if portions is None:
-                    save(write(graph), path)
-                else:
-                    os.replace(place / path.name, path)
-                return portions
+                files = work.result()
+                for name in files:
+                    os.replace(place / name, path.with_name(name))
+                return files[path.name] if len(files) == 1 else None
 
         try:
             yield finish
@@ -315,20 +333,22 @@ def writing(graph: Graph, path: Path) -> Iterator[Callable[[], list[Portion] | N
             canceled.set()
 
 
-def _write(graph: Graph, path: Path, canceled: threading.Event) -> list[Portion] | None:
-    """Write a graph until it is complete or `canceled`; return its portions, None if it needs several files."""
-    found = pieces(graph)
-    if found is None:
-        return None
-    portions: list[Portion] = []
-    with open(path, "wb") as file:
-        for piece in found:
-            for at in range(0, piece.nbytes, _CHUNK):
-                if canceled.is_set():
-                    return []
-                file.write(piece[at : at + _CHUNK])
-            _add(portions, _offset(piece), piece.nbytes)
-    return portions
+def _write(graph: Graph, folder: Path, name: str, canceled: threading.Event) -> dict[str, list[Portion]]:
+    """Write the files of a graph until they are complete or `canceled`; return the portions of each, the model's
+    last."""
+    weights = MappedArrays(constant.array for constant in graph.constants.values())
+    written: dict[str, list[Portion]] = {}
+    for file_name, found in _files(graph, name):
+        portions = written[file_name] = []
+        with open(folder / file_name, "wb") as file:
+            for piece in found:
+                for at in range(0, piece.nbytes, _CHUNK):
+                    if canceled.is_set():
+                        return {}
+                    file.write(piece[at : at + _CHUNK])
+                    weights.note(_CHUNK)
+                _add(portions, _offset(piece), piece.nbytes)
+    return written
 
 
 def _add(portions: list[Portion], start: int, size: int) -> None:
@@ -342,12 +362,8 @@ def _add(portions: list[Portion], start: int, size: int) -> None:
 
 def _offset(piece: memoryview) -> int:
     """Return the offset of bytes in the file that they are mapped from; -1 if they are not mapped, or few."""
-    owner: Any = piece.obj
-    while isinstance(owner, np.ndarray):
-        owner = owner.base
-    if isinstance(owner, memoryview):
-        owner = owner.obj
-    if not isinstance(owner, mmap.mmap) or piece.nbytes < _MIN_RANGE:
+    owner = mapping_of(piece)
+    if owner is None or piece.nbytes < _MIN_RANGE:
         return -1
     whole, part = (np.frombuffer(data, np.uint8) for data in (owner, piece))
     return int(part.__array_interface__["data"][0] - whole.__array_interface__["data"][0])

@@ -6,6 +6,7 @@ import math
 import mmap
 import os
 import sys
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,9 +15,10 @@ from typing import Any
 import numpy as np
 
 from ...errors import NotAModel, UserError
+from ...system.file_contents import FileState
+from ..ir.detached_model import DETACHED, DetachedModel
 from ..ir.graph import Constant, DType
-from ..ir.protos import text_from_proto
-from .detached_model import DETACHED, DetachedModel
+from ..ir.protos import fill_tensor, is_raw, set_location, text_from_proto
 from .protobuf_wire import Malformed, lightened
 
 _OWN = "\0"
@@ -31,6 +33,10 @@ _DIGITS = 20
 """Maximum number of digits of an offset in a file."""
 _DENSEST = 1 << 31
 """Maximum size in bytes of a dense copy of a sparse tensor, which is that of any other tensor in a model."""
+
+
+_MAPPINGS: weakref.WeakValueDictionary[FileState, mmap.mmap] = weakref.WeakValueDictionary()
+"""Mappings that are in use: a file that is read again is not mapped again, and its tensors have the same addresses."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +78,25 @@ def load(source: Any, *, mapped: bool = False) -> tuple[Any, Files, str]:
     return model, Files(path.parent, own), where
 
 
+def detached(path: Path) -> DetachedModel:
+    """Return the model of a file as it stands, with its large tensors mapped into memory.
+
+    The file must not be truncated while they are in use. Raises `UserError` for anything but an ONNX model."""
+    import onnx
+
+    model, files, where = load(path, mapped=True)
+    tensors: dict[str, np.ndarray] = {}
+    for tensor in model.graph.initializer:
+        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+            array = constant_from_proto(tensor, files, where).array
+            if is_raw(array):
+                tensors[tensor.name] = array
+                set_location(tensor, DETACHED)
+            else:
+                tensor.CopyFrom(fill_tensor(type(tensor)(), array, tensor.name))
+    return DetachedModel(model, tensors)
+
+
 def stored_bytes(path: Path) -> int:
     """Return the size in bytes of a model in a file: of the file and of the data files beside it that it names.
 
@@ -85,10 +110,16 @@ def stored_bytes(path: Path) -> int:
 def _mapped(path: Path) -> bytes | mmap.mmap:
     """Return the bytes of a file, mapped into memory where that is possible; raises `OSError`."""
     with path.open("rb") as file:
+        state = FileState.of(path)
+        found = _MAPPINGS.get(state)
+        if found is not None:
+            return found
         try:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            mapping = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         except (ValueError, OSError):  # empty, or a pipe
             return file.read()
+    _MAPPINGS[state] = mapping
+    return mapping
 
 
 def _parse(raw: bytes | mmap.mmap, where: str) -> tuple[Any, memoryview]:

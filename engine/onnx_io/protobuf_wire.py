@@ -147,7 +147,10 @@ def _raw_data(tensor: memoryview, base: int) -> tuple[int, int, int] | None:
     """Return where the raw data of a tensor is, its bytes being at `base`; None if it is small or not the only data."""
     found = None
     for number, wire_type, begin, start, end in fields(tensor):
-        if number in (EXTERNAL_DATA, DATA_LOCATION) or (number == RAW_DATA and (found or wire_type != _BYTES)):
+        is_elsewhere = (
+            number == DATA_LOCATION and bytes(tensor[start:end]) != b"\0"
+        )  # 0, as written after external data was read
+        if number == EXTERNAL_DATA or is_elsewhere or (number == RAW_DATA and (found or wire_type != _BYTES)):
             return None
         if number == RAW_DATA:
             found = (base + begin, base + start, base + end)

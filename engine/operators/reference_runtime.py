@@ -10,17 +10,23 @@ import importlib.util
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from numpy.typing import NDArray
+
 from ...system import scoped
+from ...system.mapped_memory import MappedArrays
+from ..ir.detached_model import DetachedModel
 
 if TYPE_CHECKING:
     from onnx import ModelProto
 
 Feeds = Mapping[str, Any]
+Copies = dict[tuple[int, str, tuple[int, ...]], tuple[NDArray[Any], NDArray[Any]]]
+"""Aligned copies of arrays by address, type and shape, each with the array, whose memory then stays in use."""
 Run = Callable[[Feeds], dict[str, Any]]
 _TWO_GIB = 1 << 31
 _NOT_PASSED = frozenset(
@@ -39,19 +45,23 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """A way to compute a model. `run` raises `Unavailable` for inputs that it cannot compute."""
+    """A way to compute a model. `run` raises `Unavailable` for inputs that it cannot compute; `held` are tensors that
+    it reads."""
 
     name: str
     run: Run
+    held: Sequence[Any] = ()
 
 
-def runner(model: ModelProto | Path | bytes, *, seconds: float = 60.0, threads: int = 0) -> Runner:
+def runner(
+    model: ModelProto | Path | bytes | DetachedModel, *, seconds: float = 60.0, copies: Copies | None = None
+) -> Runner:
     """Return ONNX Runtime where it is installed and accepts the model, else the reference evaluator with its time
     limit.
 
     Raises `Unavailable` if neither accepts it."""
     try:
-        return onnx_runtime(model, threads=threads)
+        return onnx_runtime(model, copies=copies)
     except Unavailable as error:
         reason = f"ONNX Runtime: {error}"
     try:
@@ -60,8 +70,13 @@ def runner(model: ModelProto | Path | bytes, *, seconds: float = 60.0, threads: 
         raise Unavailable(f"{reason}; onnx.reference: {error}") from error
 
 
-def onnx_runtime(model: ModelProto | Path | bytes, *, threads: int = 0) -> Runner:
+def onnx_runtime(
+    model: ModelProto | Path | bytes | DetachedModel, *, threads: int = 0, copies: Copies | None = None
+) -> Runner:
     """Return the model in ONNX Runtime on the CPU, with its optimizations off. `threads` = 0 leaves their number to it.
+
+    That of a `DetachedModel` reads its tensors where they are, and has no copies of them in another order; `copies` are
+    those of unaligned ones, which other models have too.
 
     Raises `Unavailable` if it is not installed or refuses the model."""
     if importlib.util.find_spec("onnxruntime") is None:
@@ -72,7 +87,15 @@ def onnx_runtime(model: ModelProto | Path | bytes, *, threads: int = 0) -> Runne
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = threads
     options.log_severity_level = 4
+    tensors = model.tensors if isinstance(model, DetachedModel) else {}
+    weights, shared = MappedArrays(tensors.values()), []
+    if tensors:
+        options.add_session_config_entry("session.disable_prepacking", "1")
     try:
+        for name, array in tensors.items():
+            shared.append(onnxruntime.OrtValue.ortvalue_from_numpy(_aligned(array, {} if copies is None else copies)))
+            options.add_initializer(name, shared[-1])
+            weights.note(array.nbytes)
         with _loadable(model) as source:
             session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     except Exception as error:  # its errors have no common base class
@@ -88,12 +111,24 @@ def onnx_runtime(model: ModelProto | Path | bytes, *, threads: int = 0) -> Runne
             found = session.run(None, {k: v for k, v in feeds.items() if k in wanted})
         except Exception as error:
             raise Unavailable(_brief(error)) from error
+        finally:
+            weights.give_back()
         return dict(zip(outputs, found, strict=True))
 
-    return Runner("onnxruntime", run)
+    return Runner("onnxruntime", run, shared)
 
 
-def reference_evaluator(model: ModelProto | Path | bytes, *, seconds: float = 60.0) -> Runner:
+def _aligned(array: NDArray[Any], copies: Copies) -> NDArray[Any]:
+    """Return an array whose elements are aligned, in the same memory if possible: vectorized code relies on it."""
+    if array.flags.aligned:
+        return array
+    key = array.__array_interface__["data"][0], array.dtype.str, array.shape
+    if key not in copies:
+        copies[key] = array.copy(), array
+    return copies[key][0]
+
+
+def reference_evaluator(model: ModelProto | Path | bytes | DetachedModel, *, seconds: float = 60.0) -> Runner:
     """Return the model in `onnx.reference`, in a child process that is ended after `seconds`.
 
     Raises `Unavailable` for a model with an operator that the evaluator does not know or gets wrong."""
@@ -140,18 +175,22 @@ def _child(folder: str) -> None:
     (place / "outputs").write_bytes(pickle.dumps(list(zip(evaluator.output_names, found, strict=True))))
 
 
-def _proto(model: ModelProto | Path | bytes) -> ModelProto:
+def _proto(model: ModelProto | Path | bytes | DetachedModel) -> ModelProto:
     import onnx
 
+    if isinstance(model, DetachedModel):
+        return model.whole()  # type: ignore[no-any-return]
     if isinstance(model, bytes):
         return onnx.load_model_from_string(model)
     return onnx.load(model) if isinstance(model, str | Path) else model
 
 
 @contextlib.contextmanager
-def _loadable(model: ModelProto | Path | bytes) -> Iterator[str | bytes]:
+def _loadable(model: ModelProto | Path | bytes | DetachedModel) -> Iterator[str | bytes]:
     """Return the model in a form that ONNX Runtime loads: a path, or bytes below protobuf's limit of 2 GiB."""
-    if isinstance(model, bytes | str | Path):
+    if isinstance(model, DetachedModel):
+        yield model.model.SerializeToString()
+    elif isinstance(model, bytes | str | Path):
         yield model if isinstance(model, bytes) else str(model)
     elif model.ByteSize() < _TWO_GIB - (1 << 20):
         yield model.SerializeToString()

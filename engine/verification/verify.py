@@ -19,8 +19,9 @@ from ...errors import UserError
 from ...system import scoped
 from ...system.short_text import clipped
 from ..cost.operator_cost import only_moves
+from ..ir.detached_model import DetachedModel
 from ..ir.graph import Graph
-from ..operators.reference_runtime import Runner, Unavailable, onnx_runtime, reference_evaluator, runner
+from ..operators.reference_runtime import Copies, Runner, Unavailable, onnx_runtime, reference_evaluator, runner
 from ..operators.schemas import STANDARD_DOMAINS, is_pure
 from ..rewriting.definition_expansion import nonstandard_operators
 from .compare import TOLERANCES, Difference, compare, tolerance, worst
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
 
 Model = Union["ModelProto", Path, str, bytes, Graph]
 """A model in memory, in a file, as bytes, or as read."""
+Source = Union["ModelProto", Path, bytes, DetachedModel]
+"""A model as programs that run ONNX take it."""
 Run = Callable[[Mapping[str, Array]], Mapping[str, Any]]
 """An implementation of a model: from inputs to outputs, by name."""
 
@@ -39,6 +42,8 @@ MODEL, PROGRAM = "the optimized model", "the program"
 """Names of the candidates in messages."""
 _KEYS = {MODEL: "model", PROGRAM: "program"}
 """Their keys in JSON."""
+_LARGE = 1 << 27
+"""Size of weights in bytes from which both models are run without copies of them."""
 _WANTED = 2
 """Number of choices of sizes for the symbolic dims."""
 _FAINT = 4
@@ -117,7 +122,7 @@ class Verification:
 
 def check_model(
     original: Model,
-    candidate: ModelProto | Path,
+    candidate: ModelProto | Path | Graph,
     graph: Graph,
     *,
     numerics: str = "reassoc",
@@ -129,37 +134,41 @@ def check_model(
 ) -> Verification:
     """Compare a model, and other implementations of it, with the original.
 
-    The candidate is in memory or in a file. Both models are run by the same program: ONNX Runtime if it takes the
-    original, else `onnx.reference`. `graph` is the original as read, which describes the inputs, and `shapes` are sizes
-    of symbolic dims. When the `seconds` are used up no further run is begun. `others` are further implementations by
-    name, `classes` their numerics classes or precisions where these differ from `numerics`. `expand` returns both
-    models without operators outside the standard, for when no program here knows these: the model has them, or a rule
-    made them.
+    The candidate is in memory, in a file, or a graph. Both models are run by the same program: ONNX Runtime if it takes
+    the original, else `onnx.reference`. Large weights are not copied for that: the models share those that are mapped
+    from a file. `graph` is the original as read, which describes the inputs, and `shapes` are sizes of symbolic dims.
+    When the `seconds` are used up no further run is begun. `others` are further implementations by name, `classes`
+    their numerics classes or precisions where these differ from `numerics`. `expand` returns both models without
+    operators outside the standard, for when no program here knows these: the model has them, or a rule made them.
 
     Raises `ValueError` for an unknown numerics class."""
     if numerics not in TOLERANCES:
         raise ValueError(f"unknown numerics class {numerics!r}")
     named = nonstandard_operators(graph)
-    note = ""
+    note, copies = "", Copies()
+    large = sum(constant.nbytes for constant in graph.constants.values()) >= _LARGE
+    source = source_model(original, detached=large)
+    written = source_model(candidate, detached=large) if isinstance(candidate, Graph) else candidate
     try:
         if named:
-            oracle, candidate, note = _custom_runner(named, original, candidate, expand)
+            oracle, written, note = _custom_runner(named, source, written, expand, copies)
         else:
-            oracle = runner(source_model(original), seconds=max(seconds / 2, 1.0))
+            oracle = runner(source, seconds=max(seconds / 2, 1.0), copies=copies)
     except Unavailable as error:
         return Verification.nothing(str(error) if named else f"no program here runs the original ({error})", numerics)
     try:
         try:
-            optimized = _in_same(oracle, candidate, seconds)
+            optimized = _in_same(oracle, written, seconds, copies)
         except Unavailable:
-            if note or expand is None or isinstance(candidate, Path):
+            if note or expand is None or isinstance(written, Path | bytes):
                 raise
-            made = sorted({name for name in _domains(candidate.graph) if name not in STANDARD_DOMAINS})
+            proto = written.model if isinstance(written, DetachedModel) else written
+            made = sorted({name for name in _domains(proto.graph) if name not in STANDARD_DOMAINS})
             if not made:
                 raise
             with contextlib.suppress(UserError):  # no definition: the first error tells more
-                candidate = expand()[1]
-            optimized = _in_same(oracle, candidate, seconds)
+                written = expand()[1]
+            optimized = _in_same(oracle, written, seconds, copies)
             note = f" with operators of {', '.join(made)} by definition"
     except Unavailable as error:
         problem = f"the optimized model does not load in {oracle.name}: {error}"
@@ -170,10 +179,10 @@ def check_model(
     return replace(found, oracle=f"{found.oracle}{note}")
 
 
-def _in_same(oracle: Runner, candidate: ModelProto | Path, seconds: float) -> Runner:
+def _in_same(oracle: Runner, candidate: Source, seconds: float, copies: Copies) -> Runner:
     """Return a model in the program that runs the original. Raises `Unavailable` if that refuses it."""
     if oracle.name == "onnxruntime":
-        return onnx_runtime(candidate)
+        return onnx_runtime(candidate, copies=copies)
     return reference_evaluator(candidate, seconds=max(seconds / 2, 1.0))
 
 
@@ -186,16 +195,17 @@ def _domains(graph: GraphProto) -> set[str]:
 
 def _custom_runner(
     named: Sequence[str],
-    original: Model,
-    candidate: ModelProto | Path,
+    original: Source,
+    candidate: Source,
     expand: Callable[[], tuple[ModelProto, ModelProto]] | None,
-) -> tuple[Runner, ModelProto | Path, str]:
+    copies: Copies,
+) -> tuple[Runner, Source, str]:
     """Return what runs a model with operators outside the standard, the candidate in the same form, and a note.
 
     Raises `Unavailable` if nothing does."""
     listed = ", ".join(named)
     try:
-        return onnx_runtime(source_model(original)), candidate, ""
+        return onnx_runtime(original, copies=copies), candidate, ""
     except Unavailable as error:
         unknown = f"ONNX Runtime does not run them ({error})"
     if expand is None:
@@ -383,12 +393,16 @@ def _is_random(graph: Graph, oracle: Runner, feeds: Mapping[str, Array], expecte
     return any(compare(value, again[name], "exact").problem for name, value in expected.items())
 
 
-def source_model(original: Model) -> ModelProto | Path | bytes:
-    """Return a model as programs that run ONNX take it."""
+def source_model(original: Model, *, detached: bool = False) -> Source:
+    """Return a model as programs that run ONNX take it; if `detached`, that of a file or graph without its weights."""
     if isinstance(original, Graph):
-        from ..onnx_io.exporter import write  # imports onnx, which a model in a file does not need here
+        from ..onnx_io import exporter  # imports onnx, which a model in a file does not need here
 
-        return write(original)  # type: ignore[no-any-return]
+        return exporter.detached(original) if detached else exporter.write(original)
+    if detached and isinstance(original, str | Path):
+        from ..onnx_io import model_file
+
+        return model_file.detached(Path(original))
     return Path(original) if isinstance(original, str) else original
 
 
@@ -448,6 +462,7 @@ def write_reproducer(
             source = onnx.load(source)
         elif isinstance(source, bytes):
             source = onnx.load_model_from_string(source)
+        assert not isinstance(source, DetachedModel)
         for name, model in (("original", source), ("optimized", candidate)):
             if model is not None:
                 large = model.ByteSize() > (1 << 31) - (1 << 20)

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from rewrite.engine.onnx_io.detached_model import DetachedModel
+from rewrite.engine.ir.detached_model import DetachedModel
 from rewrite.frontends import torch_models, translation_cache
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed; `make nightly` runs these tests")

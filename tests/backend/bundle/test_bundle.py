@@ -122,6 +122,22 @@ def test_changed_files_are_noticed(copy: Path, name: str) -> None:
         load_bundle.load(copy)
 
 
+def test_large_weights_are_checked_beside_the_program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading does not wait for them, the first run does, and so does saving."""
+    monkeypatch.setattr(load_bundle, "_LARGE", 0)
+    path = compile_graph(models.chain(), threads=1).save(tmp_path / "c.rewrite")
+    x = RNG.standard_normal((6, 8), np.float32)
+    assert load_bundle.load(path).run({"x": x})
+    data = (path / "weights.bin").read_bytes()
+    (path / "weights.bin").write_bytes(bytes([*data[:-1], data[-1] ^ 1]))
+    program = load_bundle.load(path)
+    for use in (lambda: program.run({"x": x}), lambda: program.run({"x": x}), lambda: program.save(tmp_path / "d")):
+        with pytest.raises(UserError, match=r"weights\.bin has changed"):
+            use()
+    with pytest.raises(UserError, match=r"weights\.bin has changed"):
+        load_bundle.load(path, complete=True)
+
+
 def test_missing_files_are_noticed(copy: Path) -> None:
     (copy / "weights.bin").unlink()
     with pytest.raises(UserError, match=r"weights\.bin is missing"):

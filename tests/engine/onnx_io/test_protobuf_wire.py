@@ -8,10 +8,11 @@ import onnx
 import pytest
 from rewrite.engine.ir.description import Description, Note
 from rewrite.engine.ir.graph import Constant, Graph, Node, TensorType
-from rewrite.engine.onnx_io import exporter, importer
+from rewrite.engine.onnx_io import exporter, importer, model_file
 from rewrite.engine.onnx_io.exporter import Portion, writing
 from rewrite.engine.onnx_io.protobuf_wire import LARGE_FROM, Malformed, fields, lightened, outside
 from rewrite.errors import UserError
+from rewrite.system.mapped_memory import mapping_of
 
 
 def graph(arrays: dict[str, np.ndarray], defaults: dict[str, np.ndarray] | None = None) -> Graph:
@@ -213,3 +214,46 @@ def test_an_unfinished_file_is_not_published(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["m.onnx"]
     with pytest.raises(UserError, match="cannot be written: No such file"), writing(made, tmp_path / "no" / "m.onnx"):
         pass
+
+
+def test_tensors_whose_external_data_was_read_stay_in_place(tmp_path: Path) -> None:
+    """Those who read external data into a model leave the field that says where it is, now with 0."""
+    array = np.arange(5000, dtype=np.float32)
+    proto = exporter.write(graph({"a": array}))
+    proto.graph.initializer[0].data_location = onnx.TensorProto.DEFAULT
+    assert proto.graph.initializer[0].HasField("data_location")
+    found = importer.read(saved(proto, tmp_path / "m.onnx"), mapped=True).constants["a"].array
+    np.testing.assert_array_equal(found, array)
+    assert mapping_of(found) is not None
+    again = importer.read(tmp_path / "m.onnx", mapped=True).constants["a"].array
+    assert mapping_of(again) is mapping_of(found)
+
+
+def test_constants_of_large_models_go_to_a_second_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(exporter, "LARGE", 1000)
+    made = graph({**CASES["views"], "l": np.arange(5000, dtype=np.int64), "s": np.int64(3)})
+    assert save_graph(made, tmp_path / "a.onnx") is None
+    (tmp_path / "b").mkdir()
+    exporter.save(exporter.write(made), tmp_path / "b" / "a.onnx")
+    for name in ("a.onnx", "a.onnx.data"):
+        assert (tmp_path / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+    again = importer.read(tmp_path / "a.onnx")
+    assert again.constants == made.constants
+    assert onnx.load(tmp_path / "a.onnx").graph.initializer[0].data_location == onnx.TensorProto.DEFAULT
+
+
+def test_models_with_their_weights_elsewhere(tmp_path: Path) -> None:
+    """Those of a graph share its arrays, and those of a file are mapped, with external data and without."""
+    made = graph({**CASES["views"], "s": np.int64(3)})
+    apart = exporter.detached(made)
+    for name, array in apart.tensors.items():
+        found = made.constants[name].array
+        assert np.shares_memory(array, found) == found.flags.c_contiguous
+    assert apart.whole() == exporter.write(made)
+    for elsewhere in (False, True):
+        path = tmp_path / f"{elsewhere}.onnx"
+        onnx.save(exporter.write(made), path, save_as_external_data=elsewhere, location=f"{elsewhere}.data")
+        of_file = model_file.detached(path)
+        assert of_file.tensors.keys() == apart.tensors.keys()
+        assert all(mapping_of(array) is not None for array in of_file.tensors.values())
+        assert importer.read(of_file.whole()).constants == made.constants

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +10,13 @@ import numpy as np
 import onnx
 import pytest
 import rewrite
+from rewrite.engine.ir.detached_model import DetachedModel
 from rewrite.engine.ir.dim_parser import parse
 from rewrite.engine.ir.graph import Constant, DType, Graph, Node, TensorType
 from rewrite.engine.ir.symbolic import symbol
 from rewrite.engine.onnx_io.importer import read
-from rewrite.engine.operators.reference_runtime import Unavailable, onnx_runtime, reference_evaluator, runner
+from rewrite.engine.operators.reference_runtime import Copies, Unavailable, onnx_runtime, reference_evaluator, runner
+from rewrite.engine.verification import verify
 from rewrite.engine.verification.compare import compare
 from rewrite.engine.verification.random_inputs import assignments, make_inputs
 from rewrite.engine.verification.verify import Verification, check_model, computed_in, culprit, write_reproducer
@@ -38,6 +41,40 @@ def test_equal_models_pass_on_two_sizes() -> None:
     assert found.compared == 2
     assert found.oracle == "onnxruntime"
     assert found.as_json()["ok"] is True
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+@pytest.mark.parametrize("prefix", [0, 1])
+def test_models_are_run_without_copies_of_their_weights(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, elsewhere: bool, prefix: int
+) -> None:
+    """With external data or without, and wherever in the file tensors begin; unaligned ones are copied once."""
+    monkeypatch.setattr(verify, "_LARGE", 1)
+    text = "main (float[N, 64] x) => (float[N, 64] y) { h = MatMul(x, w) y = Add(h, b) }"
+    rng = np.random.default_rng(1)
+    weights = {"w": rng.standard_normal((64, 64), np.float32), "b": rng.standard_normal((64, 64), np.float32)[0]}
+    plain = model(text)
+    plain.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in weights.items())
+    plain.graph.name = "g" * (1 + prefix)
+    path = tmp_path / "m.onnx"
+    onnx.save(plain, path, save_as_external_data=elsewhere, location="m.data", size_threshold=0)
+    graph = read(path, mapped=True)
+    copies = Copies()
+    source = verify.source_model(path, detached=True)
+    assert isinstance(source, DetachedModel)
+    apart = onnx_runtime(source, copies=copies)
+    x = {"x": rng.standard_normal((3, 64), np.float32)}
+    np.testing.assert_allclose(apart.run(x)["y"], onnx_runtime(path).run(x)["y"], rtol=1e-5)
+    assert len(copies) == sum(not array.flags.aligned for array in source.tensors.values())
+    again = verify.source_model(graph, detached=True)
+    before = len(copies)
+    np.testing.assert_array_equal(onnx_runtime(again, copies=copies).run(x)["y"], apart.run(x)["y"])
+    assert elsewhere or len(copies) == before
+    found = check_model(path, graph, graph)
+    assert found.ok
+    assert found.compared == 2
+    wrong = replace(graph, constants={**graph.constants, "w": Constant(weights["w"] * np.float32(1.01))})
+    assert not check_model(path, wrong, graph).ok
 
 
 def test_a_wrong_model_fails_with_its_output_and_sizes_named() -> None:

@@ -29,6 +29,19 @@ class DetachedModel:
         """Size of the model in bytes, tensors included."""
         return int(self.model.ByteSize()) + sum(array.nbytes for array in self.tensors.values())
 
+    def whole(self) -> Any:
+        """Return a copy of the model that holds its tensors itself."""
+        import onnx
+
+        whole = onnx.ModelProto()
+        whole.CopyFrom(self.model)
+        for tensor in whole.graph.initializer:
+            if tensor.name in self.tensors:
+                del tensor.external_data[:]
+                tensor.ClearField("data_location")
+                tensor.raw_data = self.tensors[tensor.name].tobytes()
+        return whole
+
     def checksum(self) -> str:
         """Return a hash of the model and its tensors in hexadecimal."""
         import hashlib
