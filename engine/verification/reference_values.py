@@ -24,6 +24,7 @@ from ..ir.names import ABSENT, CAPTURES, LEAVES, OWN_DOMAIN
 from ..ir.values import TensorRef, Unprovable, Value
 from ..operators import control_flow, folding
 from ..operators.folding import Array
+from ..operators.folding.fold_by_reference import reference_deviates
 from ..operators.folding.float64_kernels import FLOAT64_KERNELS
 from ..operators.inference import IllTyped, fresh_dims
 from ..operators.schemas import find_schema
@@ -371,6 +372,8 @@ def apply(op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Any], output
         return [arrays[0]]
     if op in _LOSSES and _lacks_classes(attrs, arrays):
         raise Undefined(op, certain=True)
+    if op in _LOSSES and reference_deviates(op, attrs, [a is not None for a in arrays], outputs):
+        raise Undefined(op, certain=False)
     with np.errstate(all="ignore"):
         try:
             if op == "QuantizeLinear" and (whole := folding.quantized(attrs, arrays)) is not None:

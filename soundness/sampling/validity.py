@@ -172,7 +172,9 @@ def _convolution(node: ENode, types: Types) -> str:
 
 
 def _loss(node: ENode, types: Types) -> str:
-    """Check the classes of a loss, one for each place of the scores, and the weights of all classes."""
+    """Check the classes of a loss, one for each place of the scores, the weights of all classes, and the reduction."""
+    if (reduction := node.attrs.get("reduction", "mean")) not in ("none", "mean", "sum"):
+        return f"reduction is {reduction!r}"
     scores, classes, weights = (None if t is None else t.shape for t in (*types, None)[:3])
     if scores is None or len(scores) < 2:
         return "" if scores is None else "the scores have no axis of classes"

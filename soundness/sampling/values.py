@@ -120,6 +120,7 @@ _MODES = (
     ("DCR", "CRD"),
     ("none", "tanh"),
     ("none", "add", "mul", "max", "min"),
+    ("none", "mean", "sum"),
     ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric", "tf_crop_and_resize"),
     ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"),
     ("forward", "reverse", "bidirectional"),

@@ -130,10 +130,43 @@ def _group_norm(attrs: Attrs, operands: list[Any]) -> list[Any] | None:
     return [found.astype(operands[0].dtype)]
 
 
+_LOSSES = frozenset(("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss"))
+
+
+def _counted(attrs: Attrs, classes: Array) -> Array:
+    """Return which targets of a loss are not ignored."""
+    ignored = attrs.get("ignore_index")
+    return np.ones(classes.shape, bool) if ignored is None else np.asarray(classes != ignored)
+
+
+def _has_other_classes(attrs: Attrs, operands: list[Any]) -> bool:
+    """Whether a loss has a target that is neither one of its classes nor ignored: the standard admits none."""
+    scores, classes = operands[0], operands[1].astype(np.int64)
+    known = (classes >= 0) & (classes < scores.shape[1]) if scores.ndim > 1 else np.zeros(classes.shape, bool)
+    return bool((_counted(attrs, classes) & ~known).any())
+
+
+def _negative_log_likelihood(attrs: Attrs, operands: list[Any]) -> list[Any] | None:
+    scores, classes, weights = (*operands, None)[:3]
+    if scores.ndim < 2 or classes.shape != (scores.shape[0], *scores.shape[2:]):
+        return None
+    counted = _counted(attrs, classes)
+    of_each = np.ones(scores.shape[1]) if weights is None else weights.astype(np.float64)
+    chosen = np.where(counted, classes, 0).astype(np.int64)
+    shares = np.where(counted, of_each[chosen], 0.0)
+    picked = np.take_along_axis(scores.astype(np.float64), chosen[:, None], axis=1)[:, 0]
+    losses = np.where(counted, -picked, 0.0) * shares
+    reduction = attrs.get("reduction", "mean")
+    total = losses if reduction == "none" else losses.sum()
+    return [np.asarray(total / shares.sum() if reduction == "mean" else total).astype(scores.dtype)]
+
+
 _OWN: dict[str, Callable[[Attrs, list[Any]], list[Any] | None]] = {
     "LeakyRelu": _leaky_relu, "PRelu": _prelu, "GroupNormalization": _group_norm,
+    "NegativeLogLikelihoodLoss": _negative_log_likelihood,
 }  # fmt: skip
-"""Operators for which `onnx.reference` turns 0 into NaN if the slope is infinite, or computes in lower precision."""
+"""Operators for which `onnx.reference` turns 0 into NaN if the slope is infinite, computes in lower precision, or takes
+the mean of all losses, those ignored too if `ignore_index` is -1."""
 
 
 _MARKS_WITH_NAN = frozenset(("AveragePool", "LpPool", "MaxPool", "Resize"))
@@ -256,6 +289,8 @@ class Values:
         return found
 
     def _apply(self, op: str, attrs: Attrs, operands: list[Any], outputs: int) -> list[Any] | None:
+        if op in _LOSSES and _has_other_classes(attrs, operands):
+            return None
         if self.reference or any(isinstance(o, list) for o in operands):
             return _by_reference(op, attrs, operands, outputs)
         if op in _MARKS_WITH_NAN and any(

@@ -308,3 +308,28 @@ def test_the_oracle_refutes_the_logarithm_of_a_negative_number(library: Library,
     found = oracle(rule(text, tmp_path), library)
     assert found is not None
     assert "instead of nan" in found.message
+
+
+LOSS = """
+rule mean_loss
+  NegativeLogLikelihoodLoss(x, t, reduction: "mean", ignore_index: i)
+    =>
+  MEAN(NegativeLogLikelihoodLoss(x, t, reduction: "none", ignore_index: i))
+  where rank(x) == 2
+  class reassoc
+  test fires    x: f32[3, 5], t: i64 = [1, 0, 4], i = -1
+  test fires    x: f32[3, 5], t: i64 = [1, -1, 4], i = -1
+"""
+
+
+def test_a_target_of_a_loss_is_a_class_or_ignored(library: Library, few: None) -> None:
+    assert oracle(next(r for r in library.rules if r.name == "negative_log_likelihood"), library) is None
+
+
+def test_a_mean_of_losses_is_that_of_those_that_are_counted(tmp_path: Path, library: Library, few: None) -> None:
+    losses = 'NegativeLogLikelihoodLoss(x, t, reduction: "none", ignore_index: i)'
+    total, number = f"ReduceSum({losses}, [0], keepdims: 0)", "Cast(Not(Equal(t, const(i, dtype(t)))), to: dtype(x))"
+    counted = LOSS.replace(f"MEAN({losses})", f"{total} / ReduceSum({number}, [0], keepdims: 0)")
+    everything = LOSS.replace(f"MEAN({losses})", f"ReduceMean({losses}, [0], keepdims: 0)")
+    assert oracle(rule(counted, tmp_path), library) is None
+    assert oracle(rule(everything, tmp_path), library) is not None

@@ -30,17 +30,19 @@ def message(op: str, scale: tuple[int, ...], zero: tuple[int, ...], **attrs: int
 
 
 def test_a_loss_has_one_class_for_each_place_and_one_weight_for_each_class() -> None:
-    def found(scores: tuple[int, ...], classes: tuple[int, ...], weights: tuple[int, ...]) -> str:
+    def found(scores: tuple[int, ...], classes: tuple[int, ...], weights: tuple[int, ...], how: str = "mean") -> str:
         egraph = EGraph.create()
         types = [TensorType(DType.F32, scores), TensorType(DType.I64, classes), TensorType(DType.F32, weights)]
         inputs = [egraph.add_input(f"x{i}", t) for i, t in enumerate(types)]
-        attrs = normalize_attrs("NegativeLogLikelihoodLoss", {})
+        attrs = normalize_attrs("NegativeLogLikelihoodLoss", {"reduction": how})
         return invalid(egraph, [egraph.add("NegativeLogLikelihoodLoss", attrs, inputs, 1)])
 
     assert not found((2, 3, 4), (2, 4), (3,))
     assert "classes" in found((2, 3), (2, 1), (3,))
     assert "classes" in found((1, 1, 0), (3, 1, 1), (1,))
     assert "weight" in found((2, 3), (2,), (2,))
+    assert not found((2, 3), (2,), (3,), "sum")
+    assert "reduction is 'tanh'" in found((2, 3), (2,), (3,), "tanh")
 
 
 @pytest.mark.parametrize("op", ["QuantizeLinear", "DequantizeLinear"])

@@ -83,6 +83,8 @@ def reference_deviates(op: str, attrs: Attrs, present: Sequence[bool], n_outputs
                     return has(2) or mode == "cubic" or smooth
         case "LpNormalization":  # it adds up elements, not magnitudes
             return attrs.get("p", 2) != 2
+        case "NegativeLogLikelihoodLoss":  # its mean counts what is to be ignored, if that is -1
+            return attrs.get("ignore_index") == -1 and not has(2) and attrs.get("reduction", "mean") == "mean"
         case "LRN":  # it adds up the squares of as many channels as there are images
             return True
         case "ai.onnx.ml.Normalizer":  # it divides by the largest magnitude, not by the maximum

@@ -410,6 +410,7 @@ def test_results_have_a_type_that_the_schema_admits() -> None:
         ("ConvTranspose", {"group": 2}, [f(1, 2, 4), f(2, 1, 2), f(2)], 1),
         ("MaxPool", {"kernel_shape": (2,)}, [f(1, 2, 4)], 2),
         ("LRN", {"size": 3}, [f(1, 4, 2, 2)], 1),
+        ("NegativeLogLikelihoodLoss", {"ignore_index": -1}, [f(3, 5), i(1, -1, 0)], 1),
         (
             "Resize",
             {"coordinate_transformation_mode": "pytorch_half_pixel", "mode": "cubic"},
