@@ -57,7 +57,9 @@ def compare_forms(rule: ast.Rule, original: Computed, other: Computed, coarse: s
     """Return a pair of outputs that differ beyond what the rule's class allows, and how; None if none do.
 
     `coarse` names the lowest-precision type among the operands."""
-    scale = Scale(max(original.peak, other.peak), original.peak, max(original.lost, other.lost), coarse)
+    # Operands in 8 bits are multiples of small scales: the multiples are large, and say nothing of the error.
+    peak = original.peak if rule.ruleset in PRECISIONS else max(original.peak, other.peak)
+    scale = Scale(peak, original.peak, max(original.lost, other.lost), coarse)
     for left, right in zip(original.arrays, other.arrays, strict=False):
         signed_zero = "signed_zero" in rule.relaxations
         if message := unequal(left, right, rule.numerics, signed_zero=signed_zero, scale=scale):

@@ -24,8 +24,8 @@ from ..ir.names import ABSENT, CAPTURES, LEAVES, OWN_DOMAIN
 from ..ir.values import TensorRef, Unprovable, Value
 from ..operators import control_flow, folding
 from ..operators.folding import Array
-from ..operators.folding.fold_by_reference import reference_deviates
 from ..operators.folding.float64_kernels import FLOAT64_KERNELS
+from ..operators.folding.fold_by_reference import reference_deviates
 from ..operators.inference import IllTyped, fresh_dims
 from ..operators.schemas import find_schema
 from ..rewriting.build_nodes import bind_parameters, evaluate_definition
@@ -55,8 +55,9 @@ class Undefined(Exception):
 class Computed:
     """Outputs of a class.
 
-    `peak` is the largest finite magnitude among the intermediate values, and `finite` says that none of them was NaN or
-    infinite. `lost` is the largest magnitude that a sum canceled; errors below its rounding are allowed."""
+    `peak` is the largest finite magnitude among the intermediate floats, and `finite` says that none of them was NaN or
+    infinite. Integers are exact, and many are bounds or sizes: they count once they become floats. `lost` is the
+    largest magnitude that a sum canceled; errors below its rounding are allowed."""
 
     arrays: tuple[Any, ...]
     peak: float = 0.0
@@ -70,10 +71,7 @@ class Computed:
         for part in parts:
             peak, lost, finite = max(peak, part.peak), max(lost, part.lost), finite and part.finite
         for array in arrays:
-            if not isinstance(array, np.ndarray) or not array.size or (kind := array.dtype.kind) not in "fiuV":
-                continue
-            if kind in "iu":
-                peak = max(peak, float(_greatest(array, axis=None)), -float(np.minimum.reduce(array, axis=None)))
+            if not isinstance(array, np.ndarray) or not array.size or (kind := array.dtype.kind) not in "fV":
                 continue
             numbers = np.abs(array if kind == "f" else array.astype(np.float64))
             greatest = float(_greatest(numbers, axis=None))
