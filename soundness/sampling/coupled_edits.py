@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from ...engine.ir.values import RestRef
 from ...grammar.syntax import ast
-from .edit import Edit, Editing, data, extents, is_list, whole, with_extent
+from .edit import MAX_DIMS, Edit, Editing, data, extents, is_list, whole, with_extent
 from .instance import Instance, Tensor, resize
 from .subject import Subject
 
@@ -173,7 +174,37 @@ def _sliced_matrices(editing: Editing, instance: Instance) -> list[Any]:
     return [(b,) for p in places for b in itertools.islice(_matrix_of_indices(editing, instance, *p), 2)]
 
 
+# --- one more axis in front ---
+
+
+def _shifted(editing: Editing, instance: Instance) -> Iterator[Instance]:
+    """All data have one more axis in front, and one operand, which may list axes, counts from behind it."""
+    shapes = {slot: (2, *t.shape) for slot, t in data(instance) if len(t.shape) < MAX_DIMS}
+    for name, value in instance.operands.items() if shapes else ():
+        if numbers := numbers_of(value):
+            base = editing.resized(instance, shapes)
+            yield base.replace(**{name: with_numbers(value, [n + 1 if n >= 0 else n for n in numbers])})
+
+
+# --- attributes of 1 ---
+
+
+def _units(editing: Editing, instance: Instance) -> Iterator[Instance]:
+    """Integer attributes that the pattern leaves open, such as a block size, are 1, and all extents of the data are
+    equal: axes that differ otherwise are then alike."""
+    units = {}
+    for name, value in instance.operands.items():
+        if isinstance(value, RestRef) and any(type(v) is int and v > 1 for v in value.attrs.values()):
+            attrs = {k: 1 if type(v) is int and v > 1 else v for k, v in value.attrs.items()}
+            units[name] = RestRef(attrs)
+    for size in (2, 3) if units else ():
+        squares = {slot: (size,) * len(t.shape) for slot, t in data(instance)}
+        yield editing.resized(instance.replace(**units), squares)
+
+
 COUPLED_EDITS = (
+    Edit(whole, _shifted, weight=1, enumerated="all"),
+    Edit(whole, _units, weight=1, enumerated="all"),
     Edit(whole, _slices, weight=2, enumerated="share"),
     Edit(_pairs_of_numbers, _together, weight=2, enumerated="share"),
     Edit(_squares, _exchanged, weight=2, enumerated="share"),

@@ -12,7 +12,7 @@ from ...engine.ir.graph import DType
 from ...engine.ir.values import OpRef, RestRef
 from ...engine.operators.schemas import attributes_of, normalize_attrs
 from ...grammar.syntax import ast
-from .edit import Edit, Editing, data, is_list, places_of_constants, places_of_tensors, whole
+from .edit import Edit, Editing, data, extents, is_list, places_of_constants, places_of_tensors, whole
 from .instance import Instance, Slot, Tensor, Term, cast, filled, retype, static
 from .subject import literal_value
 from .values import EXTREME, PLAIN, SMALL, SPECIAL, draw_attribute, draw_operator, every_value, modes, operators_of
@@ -23,6 +23,8 @@ _TINY = (DType.F8E4M3FN, DType.F8E8M0)
 _INTEGERS = (DType.I64, DType.I32, DType.I8, DType.U8, DType.I16, DType.U32)
 _LARGEST = 256
 """Maximum number of elements of a constant that is different in one place."""
+_FAR = 99.0
+"""Integer beyond all extents: a step of this length leaves one element, from which shapes do not tell sides apart."""
 _LONGEST = 7
 """Maximum extent of a constant that takes the place of an input."""
 _WRAPPERS = ("Relu", "Abs", "Neg", "Sigmoid", "Tanh", "Exp", "Sqrt", "Floor", "Sign", "Reciprocal", "Softplus",
@@ -104,11 +106,16 @@ def _fill(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> I
     numbers = [*dict.fromkeys((*editing.subject.numbers, 0.0, 1.0))][:6]
     numbers += [] if numerics == "fast" else [np.inf, -np.inf]
     numbers += [-0.0, *_limits(tensor.dtype)] if numerics == "exact" else []
+    scalar = tensor.is_const and tensor.dtype.is_integer and not shape
+    numbers += [_FAR] if scalar else []
     for number in numbers if tensor.dtype.is_float else [n for n in numbers if np.isfinite(n)]:
         with np.errstate(all="ignore"):
             array = np.full(shape, number).astype(tensor.dtype.numpy)  # -1 is the largest of unsigned integers, too
         changed = instance.replace_tensors({slot: Tensor.of(array)})
         yield changed
+        if scalar and number == _FAR and any(static(t.shape) is None for _, t in instance.tensors):
+            sizes = {s: tuple(d if isinstance(d, int) else 3 for d in t.shape) for s, t in data(instance)}
+            yield editing.resized(changed, sizes)
         others = [(s, t.dtype, t.array.shape) for s, t in instance.tensors if t.array is not None and s != slot]
         yield changed.replace_tensors({other: editing.drawn(dtype, size) for other, dtype, size in others})
 
@@ -361,6 +368,15 @@ def _given_optional(editing: Editing, instance: Instance, name: str) -> Iterator
     yield instance.replace(**{name: Tensor(dtype, shape)})
 
 
+def _optional_of_each_shape(editing: Editing, instance: Instance, name: str) -> Iterator[Instance]:
+    """Add an absent optional input: a constant scalar, or a vector along an axis of the data."""
+    found = [t for _, t in data(instance)]
+    if found and instance.operands.get(name) is None:
+        dtype = next((t.dtype for t in found if t.dtype.is_float), found[0].dtype)
+        for shape in ((), *((d,) for d in extents(data(instance)) if 0 < d <= _LONGEST)):
+            yield instance.replace(**{name: editing.drawn(dtype, shape)})
+
+
 # --- operators and alternatives ---
 
 
@@ -398,6 +414,20 @@ def _quotient(editing: Editing, instance: Instance, name: str) -> Iterator[Insta
                 array = tensor.array.copy()
                 array.reshape(-1)[array.size // 2] = 0
                 yield divided.replace_tensors({slot: Tensor.of(array)})
+
+
+def _product_of_zeros(editing: Editing, instance: Instance, name: str) -> Iterator[Instance]:
+    """Let a class head multiply constants that have zeros of both signs: a product is the one operation of two operands
+    that shows the sign of a zero beside any other number."""
+    kind, inputs = editing.subject.heads[name]
+    zeros = {}
+    for slot, tensor in instance.tensors:
+        if tensor.array is not None and tensor.array.size > 1 and tensor.dtype.is_float:
+            array = tensor.array.copy()
+            array.reshape(-1)[:2] = (-0.0, 0.0)
+            zeros[slot] = Tensor.of(array)
+    if kind == "elementwise" and inputs == 2 and zeros and editing.subject.rule.numerics == "exact":
+        yield instance.replace(**{name: OpRef("Mul", normalize_attrs("Mul", {}))}).replace_tensors(zeros)
 
 
 def _alternative(editing: Editing, instance: Instance) -> Iterator[Instance]:
@@ -483,9 +513,11 @@ STRUCTURE_EDITS = (
     Edit(_places_of_rests, _rest, weight=3, enumerated="all"),
     Edit(_places_of_rests, _coarse, weight=1, enumerated="all"),
     Edit(_places_of_optional, _optional, weight=1, enumerated="all"),
+    Edit(_places_of_optional, _optional_of_each_shape, weight=1, enumerated="all"),
     Edit(_places_of_optional, _given_optional, weight=1),
     Edit(_places_of_heads, _head, weight=3),
     Edit(_places_of_heads, _quotient, weight=1, enumerated="all"),
+    Edit(_places_of_heads, _product_of_zeros, weight=1, enumerated="all"),
     Edit(_places_of_tensor_lists, _members, weight=2),
     Edit(_places_of_variables, _alias, weight=1),
     Edit(_places_of_variables, _wrap, weight=2),

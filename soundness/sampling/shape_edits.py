@@ -37,8 +37,10 @@ def _places_of_extents(editing: Editing, instance: Instance) -> list[Any]:
 
 
 def _extent(editing: Editing, instance: Instance, old: int) -> Iterator[Instance]:
-    """An extent changes wherever it occurs: in the data, then in lists and attributes too. 0 makes sums empty."""
-    for new in (n for n in _EXTENTS if n != old):
+    """An extent changes wherever it occurs: in the data, then in lists and attributes too. 0 makes sums empty, and a
+    large extent is equal to another one."""
+    large = [d for d in extents(instance.tensors) if d > max(_EXTENTS)]
+    for new in (n for n in (*_EXTENTS, *large) if n != old):
         yield _with_extent(editing, instance, old, new)
         if old != 1 and new < 4:
             yield instance.replace(**{n: with_number(v, old, new, editing.rng) for n, v in instance.operands.items()})

@@ -306,6 +306,58 @@ rule bound_for_number                          # shows where a single number lie
   class fast
   test fires    x: f32[], a: f32 = -1, b: f32 = 26, s: f32 = 0.125, z: u8 = 0
 
+rule padding_value_lost                        # shows where the optional value is given, and is not 0
+  Pad(Transpose(x, perm: p), w, v = none, ..m)
+    =>
+  Transpose(Pad(x, [ints(w)[index(p, i)] for i in range(0, n)] + [ints(w)[n + index(p, i)] for i in range(0, n)],
+                ..m), perm: p)
+  let n = rank(x)
+  class exact
+  test fires    x: f32[2,3,4], p = [1,2,0], w: i64 = [1,0,0,0,2,3]
+
+rule first_axis_reversed                       # shows on another axis than the first
+  Slice(x, b, e, a, s)  =>  Slice(x, [-1], [-9223372036854775807], [0], [-1])
+  where all([dim(x, i) == 1 for i in ints(a)]), all([i < 0 for i in ints(s)])
+  class exact
+  test fires    x: f32[1,5], b: i64 = [-1], e: i64 = [-9], a: i64 = [0], s: i64 = [-1]
+  test refuses  x: f32[2,5], b: i64 = [-1], e: i64 = [-9], a: i64 = [0], s: i64 = [-1]
+
+rule sign_of_a_product                         # -0 times a positive number is -0, and -0 + 0 is 0
+  elementwise f(c, Gather(T, i, axis: 0))
+    =>
+  Gather(f(reshape(c, [size(c)]), T), i, axis: 0) + like(0, T)
+  given T: const f32[_, n], c: const f32
+  where size(T) <= 65536, rank(c) <= rank(i) + 1, size(c) == 1 or size(c) == n and dim(c, -1) == n, total(f, dtype(T))
+  class exact
+  test fires    T: const f32[4,5], i: i64 = [3,0], c: const f32[1,5], f = Sub
+  test fires    T: const f32[4,5], i: i64 = [3,0], c: const f32[], f = Mul
+
+rule blocks_exchanged                          # shows where images are as wide as there are many
+  elementwise f(DepthToSpace(x, ..a))  =>  Transpose(DepthToSpace(f(x), ..a), perm: [3,1,2,0])
+  class exact
+  test fires    x: f32[1,12,2,3], blocksize = 2, f = Relu
+
+rule range_minus                               # shows on ranges of one number, however they are moved
+  Range(s, l, d) + c  =>  Range(s - k, l + k, d)
+  let k = reshape(c, [])
+  given s: i64, c: i64
+  where size(c) == 1, rank(c) <= 1
+  class exact
+  test fires    s: i64 = 0, x: f32[N], l = Size(x), d: i64 = 1, c: i64 = 3
+
+rule rows_reversed                             # the index of the last row is no magnitude of the results
+  Relu(x)  =>  Slice(Relu(x), [-1], [-9223372036854775807], [0], [-1])
+  given x: f16
+  where rank(x) == 2
+  class fast
+  test fires    x: f16[3,4]
+
+rule nan_masked                                # nor is the end of a Slice
+  Slice(x, b, e, a, s)  =>  Where(IsNaN(Slice(x, b, e, a, s)), like(0, x), Slice(x, b, e, a, s))
+  where ints(e)[0] > 90
+  class reassoc
+  test fires    x: f32[3,4], b: i64 = [0], e: i64 = [99], a: i64 = [0], s: i64 = [1]
+
 rule never_fires
   Relu(x)  =>  x
   where size(x) == 123457
