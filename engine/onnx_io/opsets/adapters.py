@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ...ir.graph import Node
+from ...ir.graph import AttrValue, DType, Node
 from ...ir.symbolic import known, product, same
 from .adapter_pairs import DOWN, UP, Pair, added, converted, down, dropped, moved, only_if, renamed, unchanged, up
 from .step import Step, Unfit, int64, needed, require
@@ -432,14 +432,37 @@ def softmax_13_down(s: Step) -> Node:
 
 @up(21, "GroupNormalization")
 def group_normalization_21_up(s: Step) -> list[Node]:
-    """Before 21 scale and bias are by group: those of channels, if all elements of a group are one channel."""
+    """Before 21 scale and bias are by group: those of channels, if all elements of a group are one channel.
+
+    ONNX Runtime normalizes f64 by parts, so it does without a kernel that it does not have."""
     groups = s.add(int64([0, needed(s.attrs.get("num_groups")), -1]), f"{s.y}_groups")
     size = s.helper("Shape", s.node.inputs[:1], f"{s.y}_shape", start=0)
     rows = s.helper("Reshape", (s.input(0), groups), f"{s.y}_rows", allowzero=0)
-    inputs = (rows.outputs[0], *s.node.inputs[1:])
-    done = s.helper("InstanceNormalization", inputs, f"{s.y}_normal", epsilon=s.attrs["epsilon"])
-    back = replace(s.node, op="Reshape", inputs=(done.outputs[0], size.outputs[0]), attrs={"allowzero": 0})
-    return [size, rows, done, back]
+    if s.type().dtype is DType.F64:
+        made = _normalized_by_parts(s, rows.outputs[0])
+    else:
+        inputs = (rows.outputs[0], *s.node.inputs[1:])
+        made = [s.helper("InstanceNormalization", inputs, f"{s.y}_normal", epsilon=s.attrs["epsilon"])]
+    back = replace(s.node, op="Reshape", inputs=(made[-1].outputs[0], size.outputs[0]), attrs={"allowzero": 0})
+    return [size, rows, *made, back]
+
+
+def _normalized_by_parts(s: Step, rows: str) -> list[Node]:
+    """Return the nodes that normalize rows `[batch, groups, elements]`, with a scale and a bias for each group."""
+    nodes: list[Node] = []
+
+    def made(op: str, *inputs: str, **attrs: AttrValue) -> str:
+        nodes.append(s.helper(op, inputs, f"{s.y}_{op.lower()}", **attrs))
+        return nodes[-1].outputs[0]
+
+    last, at = s.add(int64([2]), f"{s.y}_elements"), s.add(int64([1]), f"{s.y}_axis")
+    offset = made("Sub", rows, made("ReduceMean", rows, last, keepdims=1))
+    variance = made("ReduceMean", made("Mul", offset, offset), last, keepdims=1)
+    epsilon = s.add(np.array(s.attrs["epsilon"], s.dtype()), f"{s.y}_epsilon")
+    normal = made("Div", offset, made("Sqrt", made("Add", variance, epsilon)))
+    scaled = made("Mul", normal, made("Unsqueeze", s.input(1), at))
+    made("Add", scaled, made("Unsqueeze", s.input(2), at))
+    return nodes
 
 
 @down(18, "Pad")

@@ -85,6 +85,20 @@ def test_old_operators_mean_the_same(opset: int, proto: Any, constants: dict[str
             np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-6)
 
 
+def test_groups_of_f64_need_no_kernel_that_onnxruntime_lacks() -> None:
+    """It runs GroupNormalization of f64 as the function that it is, and has no InstanceNormalization of f64."""
+    x = X.reshape(2, 6, 2, 4).astype(np.float64)
+    weights = {"s": np.array([1.0, 2, 3]), "b": np.array([0.0, 1, 2])}
+    proto = node("GroupNormalization", "s", "b", num_groups=3, epsilon=0.01)
+    double = onnx.TensorProto.DOUBLE
+    old = model([proto], [("x", double, x.shape)], [("y", double, None)], weights, opset=18)
+    graph = importer.read(old)
+    assert not {"InstanceNormalization", "GroupNormalization@18"} & {n.op for n in graph.nodes}
+    written = exporter.write(graph)
+    onnx.checker.check_model(written, full_check=True)
+    np.testing.assert_allclose(run(written, {"x": x}), run(old, {"x": x}), rtol=1e-9)
+
+
 @pytest.mark.parametrize("form", ["axis", "suffix", "scalar", "same"])
 @pytest.mark.parametrize("op", ["Add", "Sub", "Mul", "Div"])
 def test_broadcasting_by_axis_before_7(op: str, form: str) -> None:
