@@ -76,7 +76,7 @@ def quantized_lstm(m: Maker) -> object:
     )  # fmt: skip
     rest = [v if m.chance(p) else "" for v, p in zip(optional, (0.6, 0.2, 0.3, 0.3, 0.2), strict=True)]
     outputs = [m.chance(0.7), m.chance(0.6), m.chance(0.5)]
-    outputs[0] = outputs[0] or not any(outputs)
+    outputs[0] = outputs[0] or bool(rest[1]) or not any(outputs)  # without it, ended sequences keep their state in it
     operands = [x, *codes, *rest, scales[0], zero, scales[1], zero]
     return m.emit("DynamicQuantizeLSTM", operands, outputs, domain=MS, hidden_size=h, direction=direction)
 
