@@ -80,8 +80,9 @@ def unequal(left: Any, right: Any, numerics: str, *, signed_zero: bool, scale: S
 
     `exact`: the same bits, NaN payloads aside (with `signed_zero`, the sign of zeros too). `reassoc`: equal up to
     rounding where the original is finite, and not finite where it is not; in double precision the margin is so small
-    that a changed constant shows. `fast`: the same with a wide margin where both are finite, and quantized 8-bit
-    integers may be one off. All other integers, truth values and strings must be identical."""
+    that a changed constant shows. `fast`: the same with a wide margin where both are finite, or the original's numbers
+    are of ordinary magnitude; quantized 8-bit integers may be one off. All other integers, truth values and strings
+    must be identical."""
     if isinstance(left, list) or isinstance(right, list):
         if not isinstance(left, list) or not isinstance(right, list) or len(left) != len(right):
             return "one is a sequence of another length"
@@ -128,7 +129,8 @@ def _close(x: Array, y: Array, numerics: str, dtype: str, scale: Scale) -> Array
         magnitude = max(min(scale.peak, 1e3 * max(largest, 1.0)), scale.lost)
         near = np.abs(x - y) <= relative * largest + absolute * magnitude
     if numerics == "fast":
-        return np.asarray(near | ~both)
+        # Ordinary numbers stay finite: a constant that overflows in f16 must not make all results NaN.
+        return np.asarray(near | (~both & (~finite | (scale.left > early))))
     # Only magnitudes of the left show that it has overflowed: a large constant on the right must not excuse that an
     # infinite operand became finite.
     infinite = ~np.isfinite(y) | (scale.left > early)

@@ -21,6 +21,12 @@ rule enlarged_norm                             # what is normalized overflows th
   class reassoc
   test fires    x: f32[2, 6, 4], s: f32[6], b: f32[6]
 
+rule enlarged_magnitude                        # in f16 the constant is infinite, and all is NaN
+  Sqrt(x * x)  =>  Abs(x) * 1e35 / 1e35
+  given x: float
+  class fast
+  test fires    x: f32[2, 3]
+
 rule enlarged_length                           # so does a length
   ReduceL2(x, a)  =>  ReduceL2(x, a) * 1e30 / 1e30
   given x: f32
