@@ -171,6 +171,58 @@ rule part_of_the_wrong                         # b may be taken for x if it has 
     assert any(one.operands["s"].array is not None and one.operands["s"].array.tolist() == [9] for one in found)
 
 
+EDITED = {
+    "an axis in front": (
+        """rule from_behind
+  Slice(x, b, e, a, s)  =>  Slice(x, b, e, a, s)
+  test fires    x: f32[1,5], b: i64 = [-1], e: i64 = [-9], a: i64 = [0], s: i64 = [-1]
+""",
+        lambda x, a, **_: x.shape == (2, 1, 5) and a.array.tolist() == [1],
+    ),
+    "attributes of 1": (
+        """rule of_blocks
+  Relu(DepthToSpace(x, ..a))  =>  DepthToSpace(Relu(x), ..a)
+  test fires    x: f32[1,12,2,3], blocksize = 2
+""",
+        lambda x, a, **_: x.shape == (2, 2, 2, 2) and a.attrs["blocksize"] == 1,
+    ),
+    "an optional scalar": (
+        """rule of_padding
+  Pad(x, w, v = none)  =>  Pad(x, w)
+  test fires    x: f32[2,3], w: i64 = [1,0,0,1]
+""",
+        lambda v=None, **_: isinstance(v, Tensor) and v.shape == () and v.is_const,
+    ),
+    "a product of zeros": (
+        """rule of_table
+  elementwise f(c, Gather(T, i, axis: 0))  =>  Gather(f(c, T), i, axis: 0)
+  given T, c: const
+  where rank(c) == 0
+  test fires    T: const f32[4,5], i: i64 = [3,0], c: const f32[], f = Sub
+""",
+        lambda f, T, **_: f.op == "Mul" and np.signbit(T.array[T.array == 0]).any(),
+    ),
+    "long steps": (
+        """rule of_range
+  Range(s, l, d) + c  =>  Range(s + c, l + c, d)
+  test fires    s: i64 = 0, l: i64 = 7, d: i64 = 1, c: i64 = 3
+""",
+        lambda d, **_: d.shape == () and d.array == 99,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", EDITED)
+def test_an_edit_shows_a_mistake_that_mutants_had(name: str, tmp_path: Path) -> None:
+    rule, shows = EDITED[name]
+    (tmp_path / "some.rules").write_text(rule)
+    library = load_rules([tmp_path / "some.rules"], std=False)
+    (subject,) = subjects(library.rules[0], library)
+    first = next(iter(seeds(subject)))
+    found = enumerate_edits(Editing(subject, np.random.default_rng(0)), first, 400)
+    assert any(shows(**one.operands) for one in found)
+
+
 def test_few_instances_with_empty_tensors_share_an_e_graph(found: dict[str, list[Instance]]) -> None:
     instances = found["positive_part"]
     empty = [i for i in instances if any(0 in t.shape for _, t in i.tensors)]
