@@ -1,4 +1,7 @@
-"""Edits of operands: types, constants, numbers, open attributes, optional inputs, class heads, lists, sharing."""
+"""Edits of operands: types, constants, numbers, open attributes, optional inputs, class heads, lists, sharing.
+
+Length: one short edit for each thing that an operand may be.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,8 @@
 `UP[op, version]` takes a node from the version before to this one, `DOWN[op, version]` from this one to the one before.
 The last node that an adapter returns makes the node's outputs. An upward one gets a node with all attributes of its old
 version filled in. Where an adapter raises `Unfit`, the operator keeps its version, or an export needs a newer opset.
+
+Length: one short adapter for each change of an operator.
 """
 
 from __future__ import annotations
