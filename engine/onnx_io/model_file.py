@@ -7,7 +7,7 @@ import mmap
 import os
 import sys
 import weakref
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -81,20 +81,34 @@ def load(source: Any, *, mapped: bool = False) -> tuple[Any, Files, str]:
 def detached(path: Path) -> DetachedModel:
     """Return the model of a file as it stands, with its large tensors mapped into memory.
 
-    The file must not be truncated while they are in use. Raises `UserError` for anything but an ONNX model."""
-    import onnx
-
+    Other tensors that are not in the model, such as those of bodies, are read into it. The file must not be truncated
+    while the tensors are in use. Raises `UserError` for anything but an ONNX model."""
     model, files, where = load(path, mapped=True)
     tensors: dict[str, np.ndarray] = {}
-    for tensor in model.graph.initializer:
-        if tensor.data_location == onnx.TensorProto.EXTERNAL:
+    for tensor in _external_tensors(model.graph.initializer):
+        array = constant_from_proto(tensor, files, where).array
+        if is_raw(array):
+            tensors[tensor.name] = array
+            set_location(tensor, DETACHED)
+    for tensor in _external_tensors([model]):
+        if not any(entry.value == DETACHED for entry in tensor.external_data):
             array = constant_from_proto(tensor, files, where).array
-            if is_raw(array):
-                tensors[tensor.name] = array
-                set_location(tensor, DETACHED)
-            else:
-                tensor.CopyFrom(fill_tensor(type(tensor)(), array, tensor.name))
+            tensor.CopyFrom(fill_tensor(type(tensor)(), array, tensor.name))
     return DetachedModel(model, tensors)
+
+
+def _external_tensors(messages: Iterable[Any]) -> Iterator[Any]:
+    """Iterate over the tensors in messages, at any depth, whose data is outside the model."""
+    import onnx
+
+    for message in messages:
+        if isinstance(message, onnx.TensorProto):
+            if message.data_location == onnx.TensorProto.EXTERNAL:
+                yield message
+            continue
+        for field, value in message.ListFields():
+            if field.message_type is not None:
+                yield from _external_tensors(value if field.is_repeated else (value,))
 
 
 def stored_bytes(path: Path) -> int:

@@ -147,9 +147,8 @@ def _raw_data(tensor: memoryview, base: int) -> tuple[int, int, int] | None:
     """Return where the raw data of a tensor is, its bytes being at `base`; None if it is small or not the only data."""
     found = None
     for number, wire_type, begin, start, end in fields(tensor):
-        is_elsewhere = (
-            number == DATA_LOCATION and bytes(tensor[start:end]) != b"\0"
-        )  # 0, as written after external data was read
+        # a location of 0 says that the data is here: it is written once external data was read
+        is_elsewhere = number == DATA_LOCATION and bytes(tensor[start:end]) != b"\0"
         if number == EXTERNAL_DATA or is_elsewhere or (number == RAW_DATA and (found or wire_type != _BYTES)):
             return None
         if number == RAW_DATA:

@@ -10,7 +10,7 @@ import importlib.util
 import pickle
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,12 +45,10 @@ class Unavailable(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Runner:
-    """A way to compute a model. `run` raises `Unavailable` for inputs that it cannot compute; `held` are tensors that
-    it reads."""
+    """A way to compute a model. `run` raises `Unavailable` for inputs that it cannot compute."""
 
     name: str
     run: Run
-    held: Sequence[Any] = ()
 
 
 def runner(
@@ -105,17 +103,18 @@ def onnx_runtime(
         raise Unavailable(f"its Python interface does not pass {', '.join(odd)}")
     outputs = [o.name for o in session.get_outputs()]
     wanted = {i.name for i in session.get_inputs()}
+    alive = session, shared  # ONNX Runtime does not hold the memory of shared tensors
 
     def run(feeds: Feeds) -> dict[str, Any]:
         try:
-            found = session.run(None, {k: v for k, v in feeds.items() if k in wanted})
+            found = alive[0].run(None, {k: v for k, v in feeds.items() if k in wanted})
         except Exception as error:
             raise Unavailable(_brief(error)) from error
         finally:
             weights.give_back()
         return dict(zip(outputs, found, strict=True))
 
-    return Runner("onnxruntime", run, shared)
+    return Runner("onnxruntime", run)
 
 
 def _aligned(array: NDArray[Any], copies: Copies) -> NDArray[Any]:

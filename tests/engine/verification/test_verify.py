@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Mapping
 from dataclasses import replace
@@ -10,9 +11,10 @@ import numpy as np
 import onnx
 import pytest
 import rewrite
-from rewrite.engine.ir.detached_model import DetachedModel
+from rewrite.engine.ir.detached_model import DETACHED, DetachedModel
 from rewrite.engine.ir.dim_parser import parse
 from rewrite.engine.ir.graph import Constant, DType, Graph, Node, TensorType
+from rewrite.engine.ir.protos import set_location
 from rewrite.engine.ir.symbolic import symbol
 from rewrite.engine.onnx_io.importer import read
 from rewrite.engine.operators.reference_runtime import Copies, Unavailable, onnx_runtime, reference_evaluator, runner
@@ -75,6 +77,47 @@ def test_models_are_run_without_copies_of_their_weights(
     assert found.compared == 2
     wrong = replace(graph, constants={**graph.constants, "w": Constant(weights["w"] * np.float32(1.01))})
     assert not check_model(path, wrong, graph).ok
+
+
+def test_copies_live_as_long_as_the_function_that_reads_them(tmp_path: Path) -> None:
+    """ONNX Runtime does not hold the memory of tensors that it shares."""
+    w = np.random.default_rng(0).standard_normal((512, 1024), np.float32)
+    shared = model("main (float[2, 512] x) => (float[2, 1024] y) { y = MatMul(x, w) }")
+    shared.graph.initializer.append(onnx.numpy_helper.from_array(w, "w"))
+    buffer = np.empty(w.nbytes + 1, np.uint8)
+    unaligned = np.frombuffer(buffer.data, np.float32, w.size, offset=1).reshape(w.shape)
+    unaligned[...] = w
+    apart = shared.graph.initializer[0]
+    apart.ClearField("raw_data")
+    set_location(apart, DETACHED)
+    run = onnx_runtime(DetachedModel(shared, {"w": unaligned})).run
+    gc.collect()
+    other = [np.full(w.shape, np.nan, np.float32) for _ in range(20)]  # takes the memory if it is free
+    found = run({"x": np.ones((2, 512), np.float32)})["y"]
+    np.testing.assert_allclose(found[0], w.sum(0), atol=1e-3)
+    assert len(other) == 20
+
+
+def test_tensors_of_bodies_may_be_external_data(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read into a model whose other weights are not copied: it has no folder in which to look for them."""
+    monkeypatch.setattr(verify, "_LARGE", 1)
+    branches = " ".join(
+        f"{name} = {kind} () => (float[64] {kind}y) <float[64] w> {{ {kind}y = Identity (w) }}"
+        for name, kind in (("then_branch", "t"), ("else_branch", "e"))
+    ).replace(" else_branch", ", else_branch")
+    conditional = model(f"main (float[64] x, bool c) => (float[64] y) {{ z = If <{branches}> (c) y = Mul (x, z) }}")
+    for number, attribute in enumerate(conditional.graph.node[0].attribute):
+        array = np.arange(64, dtype=np.float32) + number
+        attribute.g.initializer.append(onnx.numpy_helper.from_array(array, "w"))
+    path = tmp_path / "m.onnx"
+    onnx.save(conditional, path, save_as_external_data=True, location="m.data", size_threshold=0)
+    assert (tmp_path / "m.data").stat().st_size >= 512
+    graph = read(path, mapped=True)
+    source = verify.source_model(path, detached=True)
+    assert isinstance(source, DetachedModel)
+    feeds = {"x": np.ones(64, np.float32), "c": np.array(False)}
+    np.testing.assert_array_equal(onnx_runtime(source).run(feeds)["y"], onnx_runtime(path).run(feeds)["y"])
+    assert check_model(path, graph, graph).compared
 
 
 def test_a_wrong_model_fails_with_its_output_and_sizes_named() -> None:
