@@ -39,7 +39,7 @@ class MappedArrays:
         self._read = 0
 
     def note(self, nbytes: int) -> None:
-        """Note that so many bytes were read."""
+        """Count bytes that were read, and give all pages back once they are 64 MiB."""
         self._read += nbytes
         if self._read >= _STRIDE:
             self.give_back()

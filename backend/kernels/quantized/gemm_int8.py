@@ -155,7 +155,7 @@ class _Planes:
 
     @classmethod
     def of(cls, operands: Operands, window: Window, channels: int, groups: int) -> _Planes:
-        """Return the planes of x, of which a group has so many channels."""
+        """Return the planes of x, with `channels` channels in each group."""
         group, ctx = operands.group, operands.ctx
         geometry = zip(window.outputs, window.kernel, window.stride, window.dilation, strict=True)
         inputs = tuple((o - 1) * s + d * (k - 1) + 1 for o, k, s, d in geometry)
