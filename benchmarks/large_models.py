@@ -21,7 +21,7 @@ from pathlib import Path
 WIDTH, INNER = 1024, 4096
 LOAD = """
 import sys, time
-import rewrite
+import rewrite, rewrite.backend.bundle.load_bundle
 start = time.perf_counter()
 program = rewrite.load(sys.argv[1], threads=1)
 loaded = time.perf_counter()
