@@ -277,7 +277,8 @@ def _values(name: str, value: object) -> Iterator[Any]:
     elif isinstance(value, bool | int):
         yield from (value + 1, value - 1, 0, 1, 2, -1)
     elif isinstance(value, float):
-        yield from (2 * value, -value, 0.0, 1.0, 0.5, value + 1e-3)
+        # ONNX stores attributes in single precision
+        yield from (2 * value, -value, 0.0, 1.0, 0.5, float(np.float32(value + 1e-3)))
     elif isinstance(value, str):
         for family in _STRINGS:
             if value in family:

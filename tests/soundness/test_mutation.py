@@ -6,16 +6,18 @@ import dataclasses
 import random
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rewrite.engine.rewriting.rule_library import load_rules
 from rewrite.errors import UserError
 from rewrite.grammar.library.load import Library
 from rewrite.grammar.printing.printer import print_rule
 from rewrite.grammar.syntax import ast
-from rewrite.tests.mutation import Mutant, mutants, oracle, oracles, search
+from rewrite.soundness import check_rule
+from rewrite.tests.mutation import Mutant, mutants, neighbors, oracle, oracles, search
 from rewrite.tests.mutation.edges import WRAPPERS
 from rewrite.tests.mutation.markdown import page
-from rewrite.tests.mutation.score import Outcome, RuleScore, line, refusal, score, score_rule
+from rewrite.tests.mutation.score import BUDGET, Outcome, RuleScore, line, refusal, score, score_rule
 from rewrite.tests.mutation.store import RuleResults
 
 TRANSPOSED = """
@@ -94,6 +96,25 @@ def test_the_oracle_and_the_checker_see_the_edges(tmp_path: Path, library: Libra
     assert len(chosen) == len(WITNESSED)
     outcomes = score_rule(original, library, chosen=chosen).outcomes
     assert {o.kind: o.caught for o in outcomes} == dict.fromkeys(WITNESSED, "tested")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("elu_of_parts", "magnitude raised"),  # an intermediate number of the left is infinite
+        ("attention_guarded", "magnitude raised"),  # a constant is 0
+        ("einsum_any_pair", "magnitude lowered"),  # in f16, sums of ordinary numbers are large
+    ],
+)
+def test_rules_of_unusual_magnitudes_are_refuted(library: Library, name: str, kind: str) -> None:
+    original = next(r for r in library.rules if r.name == name)
+    wrong = next(m.rule for m in mutants(original) if m.kind == kind)
+    assert check_rule(wrong, library, budget=BUDGET).verdict == "unsound"
+
+
+def test_attributes_are_altered_in_single_precision() -> None:
+    found = list(neighbors._values("epsilon", float(np.float32(0.001))))
+    assert found == [float(np.float32(v)) for v in found]
 
 
 def test_a_score_of_some_mutants_has_other_ones_of_each_rule(tmp_path: Path, few: None) -> None:
