@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 
 from ...errors import UserError
-from ...system.hardware import ISAS, architecture, cache_sizes, cpu_features, vector_extension
+from ...system.hardware import ISAS, architecture, cache_sizes, cpu_features, is_intel, vector_extension
 from ...system.process_pool import usable_cores
 
 NAMES = ("native", "avx512", "avx2", "neon", "portable")
@@ -31,6 +31,7 @@ class Target:
     features: tuple[str, ...] = ()  # beyond those of the ISA: "avx512_vnni", "avx512_bf16" ..
     machine: str = "x86_64"  # the architecture
     element_bytes: int = 4  # size of the floats that the kernel at hand computes with: 4, or 8 for f64
+    intel: bool = False  # made by Intel
 
     @property
     def lanes(self) -> int:
@@ -61,8 +62,8 @@ def detect() -> Target:
 def make_target(name: str) -> Target:
     """Return a target by the name that a user gives. Named ones have only the features that their name implies.
 
-    Cache sizes and the number of cores are this machine's: they affect speed, not results. Raises UserError for an
-    unknown name."""
+    Cache sizes, the number of cores and the maker are this machine's: they affect speed, not results. Raises UserError
+    for an unknown name."""
     if name not in NAMES:
         raise UserError(f"unknown target {name!r}", hint=f"Known targets: {', '.join(NAMES)}.")
     native, here = name == "native", architecture()
@@ -70,7 +71,8 @@ def make_target(name: str) -> Target:
     features = tuple(f for f in _EXTRAS.get(isa, ()) if f in cpu_features()) if native else ()
     caches = {f"l{level}": size for level, size in cache_sizes().items() if 1 <= level <= 3}
     machine = _MACHINES.get(isa, here)
-    return Target(isa, _VECTOR_BYTES[isa], usable_cores(), features=features, machine=machine, **caches)
+    vectors = _VECTOR_BYTES[isa]
+    return Target(isa, vectors, usable_cores(), features=features, machine=machine, intel=is_intel(), **caches)
 
 
 def parse_targets(text: str) -> list[Target]:

@@ -97,7 +97,27 @@ V_INLINE vm vm_first(int n) {
 }
 V_INLINE int vm_any(vm a) { return !_mm256_testz_si256((__m256i)a, (__m256i)a); }
 V_INLINE vf vload_n(const double *p, int n) { return (vf)_mm256_maskload_pd(p, (__m256i)vm_first(n)); }
-V_INLINE void vstore_n(double *p, vf v, int n) { _mm256_maskstore_pd(p, (__m256i)vm_first(n), (__m256d)v); }
+/* in pieces, as in vector_x86.h */
+V_INLINE void vstore_n(double *p, vf v, int n) {
+  if (__builtin_constant_p(n)) {
+    __m128d part = _mm256_castpd256_pd128((__m256d)v);
+    if (n & 4) _mm256_storeu_pd(p, (__m256d)v);
+    if (n & 2) _mm_storeu_pd(p, part), p += 2, part = _mm256_extractf128_pd((__m256d)v, 1);
+    if (n & 1) _mm_store_sd(p, part);
+    return;
+  }
+  __asm__ volatile(
+      "testb $4, %b[n]\n\tjnz 5f\n\t"
+      "testb $2, %b[n]\n\tjz 3f\n\t"
+      "vmovupd %x[v], (%[p])\n\tvextractf128 $1, %t[v], %x[v]\n\taddq $16, %[p]\n"
+      "3:\ttestb $1, %b[n]\n\tjz 4f\n\t"
+      "vmovsd %x[v], (%[p])\n\tjmp 4f\n"
+      "5:\tvmovupd %t[v], (%[p])\n"
+      "4:"
+      : [p] "+r"(p), [v] "+x"(v)
+      : [n] "q"(n)
+      : "memory", "cc");
+}
 #define V_MASKED 1
 V_INLINE vf v_load_masked(const double *p, vm m) { return (vf)_mm256_maskload_pd(p, (__m256i)m); }
 V_INLINE vf vfloor(vf a) { return (vf)_mm256_floor_pd((__m256d)a); }

@@ -318,6 +318,12 @@ def test_tiles_fit_the_registers_and_cover_the_matrix(isa: str, width: int) -> N
                 assert chosen.tail == -1
 
 
+def test_panels_are_not_fetched_ahead_on_amd_with_avx2() -> None:
+    for target, near in ((Target("avx2", 32), 0), (Target("avx2", 32, intel=True), 16), (Target("avx512", 64), 16)):
+        assert tiles.choose(target, 128, 3072, 768).near == near
+        assert tiles.choose(target, 128, 3072, 96).near == 0  # a panel stays in the first-level cache
+
+
 def test_products_of_as_wide_weights_share_a_kernel() -> None:
     def step(m: int, k: int, n: int) -> Step:
         graph = harness.make_graph([MATMUL], {"x": floats(m, k)}, constants={"w": floats(k, n)})

@@ -43,6 +43,12 @@ void f_across(const double *x, double *y) {
   const vf v = vload(x);
   y[0] = vhsum(v), y[1] = vhprod(v), y[2] = vhmax_nan(v), y[3] = vhmin_nan(v);
 }
+void f_part(const double *x, double *y, int n) { vstore_n(y, vload(x), n); }
+void f_part_known(const double *x, double *y, int n) {
+  const vf v = vload(x);
+#define KNOWN(i) if (i <= VL && n == i) vstore_n(y, v, i);
+  KNOWN(0) KNOWN(1) KNOWN(2) KNOWN(3) KNOWN(4)
+}
 void f_gather(const double *x, double *y, long stride) { vstore(y, vload_strided(x, stride, VL)); }
 """
 
@@ -130,3 +136,12 @@ def test_primitives(lib: ctypes.CDLL) -> None:
     some = np.empty(lanes)
     lib.f_gather(ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(some.ctypes.data), ctypes.c_long(3))
     np.testing.assert_array_equal(some, x[: 3 * lanes : 3])
+
+
+@pytest.mark.parametrize("name", ["f_part", "f_part_known"])
+def test_parts_of_vectors_are_stored(lib: ctypes.CDLL, name: str) -> None:
+    x = np.arange(1, lib.f_lanes() + 1, dtype=np.float64)
+    for n in range(min(x.size, 4) + 1):
+        y = np.zeros(x.size + 1)
+        getattr(lib, name)(ctypes.c_void_p(x.ctypes.data), ctypes.c_void_p(y.ctypes.data), n)
+        np.testing.assert_array_equal(y, np.where(np.arange(y.size) < n, np.append(x, 0), 0))
