@@ -54,7 +54,7 @@ from .shrink import shrink
 
 ROUND = 96
 """Instances in a round; an e-graph and its queries cost as much as thirty instances."""
-SAMPLED = 120
+SAMPLED = 80
 """Minimum number of instances with random edits, whatever the enumeration has used up."""
 FROM_PATTERN = 24
 """Instances sampled from the pattern alone."""
@@ -216,8 +216,10 @@ class _Search:
             if exact or not instance.tensors or not all(t.is_const for _, t in instance.tensors):
                 new.setdefault(instance.key, instance)
         self.known |= new.keys()
+        # instances with random edits are many, and each has other magnitudes
+        wide = 1 if self.to_enumerate == [] else 3
         for group in groups(list(new.values())):
-            batch = run(self.subject, group, seed=self.budget.seed, seconds=_SATURATION_SECONDS)
+            batch = run(self.subject, group, seed=self.budget.seed, seconds=_SATURATION_SECONDS, wide=wide)
             self.tally.reason = self.tally.reason or batch.reason
             for outcome in (o for o in batch.outcomes if o.built):
                 self.tally.add(outcome)

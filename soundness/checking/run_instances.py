@@ -96,11 +96,18 @@ class Batch:
 
 
 def run(
-    subject: Subject, instances: Sequence[Instance], *, seed: int = 0, seconds: float = 5.0, repeats: int = 1
+    subject: Subject,
+    instances: Sequence[Instance],
+    *,
+    seed: int = 0,
+    seconds: float = 5.0,
+    repeats: int = 1,
+    wide: int = 3,
 ) -> Batch:
     """Apply the rule to instances and compare what it equates.
 
-    Each style of values is drawn `repeats` times. If the engine itself fails, bisection finds the instance."""
+    Each style of values is drawn `repeats` times, magnitudes `wide` times as often. If the engine itself fails,
+    bisection finds the instance."""
     batch = _built(subject, instances)
     try:
         batch.reason = _saturate(subject, batch.egraph, seconds)
@@ -110,11 +117,11 @@ def run(
             return Batch(batch.egraph, [], [Outcome(instances[0], built=True, failure=failure)])
         middle = len(instances) // 2
         halves = (instances[:middle], instances[middle:])
-        first, second = (run(subject, half, seed=seed, seconds=seconds, repeats=repeats) for half in halves)
+        first, second = (run(subject, half, seed=seed, seconds=seconds, repeats=repeats, wide=wide) for half in halves)
         return Batch(first.egraph, [], [*first.outcomes, *second.outcomes], first.reason or second.reason)
     finally:
         batch.egraph.close_matcher()
-    _compare_classes(subject, batch, seed, repeats)
+    _compare_classes(subject, batch, seed, repeats, wide)
     return batch
 
 
@@ -168,7 +175,7 @@ def _below(roots: Iterable[int], children: Callable[[int], Iterable[int]]) -> li
 # --- comparison ---
 
 
-def _compare_classes(subject: Subject, batch: Batch, seed: int, repeats: int) -> None:
+def _compare_classes(subject: Subject, batch: Batch, seed: int, repeats: int, wide: int) -> None:
     """Compare all classes that the rule has changed, and record the results in the batch's outcomes."""
     egraph, rule = batch.egraph, subject.rule
     changed, by_rule = _changed_classes(batch, rule.name)
@@ -182,7 +189,7 @@ def _compare_classes(subject: Subject, batch: Batch, seed: int, repeats: int) ->
         originals.setdefault(egraph.find(root), []).append(root)
     below = _Below(egraph)
     shared = Shared(meanings=subject.meanings)
-    styles = trials(rule.numerics, signed_zero="signed_zero" in rule.relaxations)
+    styles = trials(rule.numerics, signed_zero="signed_zero" in rule.relaxations, wide=wide)
     open_ended = {id(o) for o in owners.values() if any(static(t.shape) is None for _, t in o.instance.tensors)}
     ordinary = {id(o) for o in owners.values() if _has_ordinary_numbers(o.instance)}
     if not ordinary:  # such as a rule whose condition is that a constant is 0

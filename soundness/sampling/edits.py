@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from .coupled_edits import COUPLED_EDITS
 from .edit import Edit, Editing, weight_bounds, weighted
@@ -24,6 +24,9 @@ _LARGEST = 4096
 """Maximum number of elements of a tensor in a sampled instance."""
 _ALTERNATIVES = 64
 """Maximum number of alternatives at one place among which a sample is taken."""
+VALUES = 160
+"""Maximum number of enumerated instances with other values of constants and attributes: a rule of quantized operators
+may have a thousand, which take as long as twenty other rules."""
 
 
 def sample_edit(editing: Editing, instance: Instance) -> Instance | None:
@@ -46,22 +49,26 @@ def sample_edit(editing: Editing, instance: Instance) -> Instance | None:
 
 
 def enumerate_edits(editing: Editing, instance: Instance, most: int) -> list[Instance]:
-    """Return the instances one edit away: all with other values, and up to `most` with other shapes.
-
-    The limit is divided evenly among the kinds of edits that have many alternatives; what a kind leaves over goes to
-    the larger ones. Half of a share are the simplest alternatives, the rest is spread over all others."""
+    """Return the instances one edit away: up to `VALUES` with other values, and up to `most` with other shapes."""
     known = {instance.key}
+    chosen: list[Instance] = []
+    for group, limit in (("all", VALUES), ("share", most)):
+        kinds: list[list[Instance]] = []
+        for edit in (e for e in EDITS if e.enumerated == group):
+            found = {one.key: one for one in _in_turn(editing, instance, edit) if one.key not in known}
+            known.update(found)
+            kinds.append(list(found.values()))
+        chosen += _shared(kinds, limit)
+    return chosen
 
-    def new(edit: Edit) -> list[Instance]:
-        found = {one.key: one for one in _in_turn(editing, instance, edit) if one.key not in known}
-        known.update(found)
-        return list(found.values())
 
-    chosen = [one for edit in EDITS if edit.enumerated == "all" for one in new(edit)]
-    kinds = [new(edit) for edit in EDITS if edit.enumerated == "share"]
+def _shared(kinds: Sequence[list[Instance]], most: int) -> list[Instance]:
+    """Divide a limit evenly among kinds of edits; what a kind leaves over goes to those with more alternatives.
+
+    Half of a share are the simplest alternatives, the rest is spread over all others."""
+    chosen: list[Instance] = []
     for number, found in enumerate(sorted(kinds, key=len)):
-        share = min(len(found), most // (len(kinds) - number))
-        most -= share
+        share = min(len(found), (most - len(chosen)) // (len(kinds) - number))
         first = share // 2
         rest = found[first:]
         chosen += [*found[:first], *(rest[i * len(rest) // (share - first)] for i in range(share - first))]
