@@ -21,6 +21,7 @@ from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
+from ...ir.target import Target
 from ..conv.conv_nhwc import Runs, blocking, can_copy, copied_elements
 from ..conv.depthwise_pool_nhwc import best_tile, pieces
 from ..conv.planes import plane_step
@@ -35,6 +36,8 @@ from .requantize import Operands, Sums, pack_words, requantized_epilogue
 
 LARGEST = 200
 """Largest window of the depthwise kernel, in elements: it is unrolled."""
+PAIRS = 128
+"""Words of a run that a tile unpacks at a time: those of its rows stay in the first-level cache."""
 
 
 @lowering("rewrite.ChannelsLastConvInteger", "rewrite.ChannelsLastQLinearConv")
@@ -120,7 +123,7 @@ def conv_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, A
             target, precision, whole, m, words, threads=ctx.threads, batch=problem.batch, run=words
         )
         block = whole or block
-    k = tiling.padded(choice, count * words)
+    k, paired = tiling.padded(choice, count * words), uses_pairs(target)
     nr = choice.nv * target.lanes
     reserved = -(-((copied_elements(window, block, wide, c) if copied else c * groups) + 4) // 64) * 64
     scratch = 0 if direct else -(-(reserved + block * count * 8) // 64) * 64
@@ -131,11 +134,12 @@ def conv_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, A
     params = {
         **problem.params(c * groups, extents),
         **amx,
+        **({"pairs": min(PAIRS, -(-words // 4) * 4)} if paired else {}),
         "runs": count,
         "words": words,
         "direct": direct,
         "copied": copied,
-        "prefetch": prefetched_lines(choice, target, block_rows, m, k),
+        "prefetch": prefetched_lines(choice, target, block_rows, m, 2 * k if paired else k),
         "block": extents(pixels) if direct and not isinstance(pixels, int) else block,
         "columns": wide,
         "reserved": reserved,
@@ -144,10 +148,24 @@ def conv_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, A
         **shared,
     }
     columns = np.pad(_columns(problem, taps, words), ((0, 0), (0, k - count * words), (0, 0)))
+    columns = pair_words(columns) if paired else columns
     packed = ctx.add_constant(pack_columns(columns, nr, target.lanes), "packed")
     kernel = Kernel("conv_nhwc_int8", params)
     work = serial_below(problem.macs(count * words), SMALL_WORK)
     return problem.launch(kernel, (*inputs, packed), extents, work, scratch=scratch)
+
+
+def uses_pairs(target: Target) -> bool:
+    """Whether products of bytes are those of numbers of 16 bits: with AVX2 and no instruction for four bytes."""
+    return target.isa == "avx2" and target.machine == "x86_64" and "avx_vnni" not in target.features
+
+
+def pair_words(columns: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Return words of four signed bytes along k, [..][K][M], as words of two numbers of 16 bits, [..][2 * K][M]."""
+    *batch, k, m = columns.shape
+    numbers = np.ascontiguousarray(columns).view(np.int8).reshape(*batch, k, m, 4).astype(np.int16)
+    pairs = numbers.view(np.uint32)
+    return np.ascontiguousarray(np.swapaxes(pairs, -1, -2)).reshape(*batch, 2 * k, m)
 
 
 def _columns(problem: ConvProblem, taps: int, words: int) -> NDArray[np.uint32]:

@@ -119,3 +119,14 @@ def test_rates_of_bf16(
     monkeypatch.setattr(machine.hardware, "is_intel", lambda: intel)
     found = machine.rates.__wrapped__()
     assert (found["bf16"], found["bf16 vectors"]) == (bf16, vectors)
+
+
+@pytest.mark.parametrize(
+    ("features", "vectors", "matrices"),
+    [({"avx2"}, 1.9, 1.2), ({"avx2", "avx_vnni"}, 4.0, 4.0), ({"avx2", "avx512bw"}, 1.2, 1.2), (set[str](), 0.4, 0.4)],
+)
+def test_rates_of_bytes(features: set[str], vectors: float, matrices: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an instruction for four bytes, only convolutions with AVX2 unpack them before they multiply."""
+    monkeypatch.setattr(machine.hardware, "cpu_features", lambda: frozenset(features))
+    found = machine.rates.__wrapped__()
+    assert (found["int8 vectors"], found["int8"]) == (vectors, matrices)
