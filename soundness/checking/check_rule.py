@@ -61,7 +61,7 @@ FROM_PATTERN = 24
 EMPTY = 8
 """Maximum number of instances with empty tensors in one e-graph. Empty tensors of a type are all one class, and
 matching is expensive on such classes."""
-ENUMERATED = (280, 100)
+ENUMERATED = (200, 80)
 """Maximum number of enumerated shapes of the first and the second instance on which a rule fires."""
 ENUMERATED_REFUSED = (140, 110, 80)
 """The same for the first tests that a rule refuses: conditions are often wrong there."""

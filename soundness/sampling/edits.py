@@ -24,9 +24,9 @@ _LARGEST = 4096
 """Maximum number of elements of a tensor in a sampled instance."""
 _ALTERNATIVES = 64
 """Maximum number of alternatives at one place among which a sample is taken."""
-VALUES = 160
-"""Maximum number of enumerated instances with other values of constants and attributes: a rule of quantized operators
-may have a thousand, which take as long as twenty other rules."""
+PER_KIND = 120
+"""Maximum number of instances by an edit of which all are tried. Rules of quantized operators have up to five times as
+many of some, which would take the time of all others."""
 
 
 def sample_edit(editing: Editing, instance: Instance) -> Instance | None:
@@ -49,30 +49,32 @@ def sample_edit(editing: Editing, instance: Instance) -> Instance | None:
 
 
 def enumerate_edits(editing: Editing, instance: Instance, most: int) -> list[Instance]:
-    """Return the instances one edit away: up to `VALUES` with other values, and up to `most` with other shapes."""
+    """Return the instances one edit away: up to `most` with other shapes, and up to `PER_KIND` by each other edit.
+
+    `most` is divided evenly among the kinds of edits that have many alternatives; what a kind leaves over goes to the
+    larger ones."""
     known = {instance.key}
-    chosen: list[Instance] = []
-    for group, limit in (("all", VALUES), ("share", most)):
-        kinds: list[list[Instance]] = []
-        for edit in (e for e in EDITS if e.enumerated == group):
-            found = {one.key: one for one in _in_turn(editing, instance, edit) if one.key not in known}
-            known.update(found)
-            kinds.append(list(found.values()))
-        chosen += _shared(kinds, limit)
-    return chosen
 
+    def new(edit: Edit) -> list[Instance]:
+        found = {one.key: one for one in _in_turn(editing, instance, edit) if one.key not in known}
+        known.update(found)
+        return list(found.values())
 
-def _shared(kinds: Sequence[list[Instance]], most: int) -> list[Instance]:
-    """Divide a limit evenly among kinds of edits; what a kind leaves over goes to those with more alternatives.
-
-    Half of a share are the simplest alternatives, the rest is spread over all others."""
-    chosen: list[Instance] = []
+    chosen = [one for edit in EDITS if edit.enumerated == "all" for one in _spread(new(edit), PER_KIND)]
+    kinds = [new(edit) for edit in EDITS if edit.enumerated == "share"]
     for number, found in enumerate(sorted(kinds, key=len)):
-        share = min(len(found), (most - len(chosen)) // (len(kinds) - number))
-        first = share // 2
-        rest = found[first:]
-        chosen += [*found[:first], *(rest[i * len(rest) // (share - first)] for i in range(share - first))]
+        share = _spread(found, most // (len(kinds) - number))
+        most -= len(share)
+        chosen += share
     return chosen
+
+
+def _spread(found: Sequence[Instance], most: int) -> list[Instance]:
+    """Return at most as many instances: the simplest ones, which come first, as one half, the rest from all others."""
+    count = min(len(found), most)
+    first = count // 2
+    rest = found[first:]
+    return [*found[:first], *(rest[i * len(rest) // (count - first)] for i in range(count - first))]
 
 
 def _in_turn(editing: Editing, instance: Instance, edit: Edit) -> Iterator[Instance]:

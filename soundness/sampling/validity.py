@@ -53,7 +53,7 @@ def invalid(egraph: EGraph, handles: Iterable[int]) -> str:
             continue
         types = [None if c == ABSENT else egraph.type(c) for c in node.children]
         inner, around = node.split(types)
-        message = _input_types(node.op, inner) or _attributes(node) or _operands(node, types)
+        message = _input_types(node.op, inner) or _attributes(node) or _operands(node, types) or _indices(egraph, node)
         if not message and around:
             known = {name: t or TensorType() for name, t in around.items()}
             message = _bodies(node.op, node.attrs, [t or TensorType() for t in inner], known)
@@ -157,6 +157,20 @@ def _operands(node: ENode, types: Types) -> str:
             return f"input {index} does not have one element per channel"
     check = _BY_OPERATOR.get(node.op)
     return "" if check is None else check(node, types)
+
+
+def _indices(egraph: EGraph, node: ENode) -> str:
+    """Check constant indices: a result without elements is known, even if they select nothing that exists."""
+    if node.op not in ("Gather", "GatherElements"):
+        return ""
+    data, constant = egraph.type(node.children[0]), egraph.constant(node.children[1])
+    indices = None if constant is None else constant.contents()
+    if indices is None or not data.shape:
+        return ""
+    extent = data.shape[int(node.attrs.get("axis", 0))]  # type: ignore[arg-type]
+    if isinstance(extent, int) and indices.size and not (-extent <= indices.min() and indices.max() < extent):
+        return f"an index is not within {extent} elements"
+    return ""
 
 
 def _convolution(node: ENode, types: Types) -> str:

@@ -29,6 +29,14 @@ def message(op: str, scale: tuple[int, ...], zero: tuple[int, ...], **attrs: int
     return invalid(egraph, [egraph.add(op, normalize_attrs(op, attrs), [x, s, z], 1)])
 
 
+@pytest.mark.parametrize(("index", "valid"), [(-1, True), (0, True), (1, False), (-2, False)])
+def test_an_index_is_within_the_tensor_even_if_nothing_is_selected(index: int, valid: bool) -> None:
+    egraph = EGraph.create()
+    table = egraph.add_constant(Constant(np.zeros((1, 0), np.int64)))
+    indices = egraph.add_constant(Constant(np.array([index])))
+    assert (invalid(egraph, [egraph.add("Gather", normalize_attrs("Gather", {}), [table, indices])]) == "") == valid
+
+
 def test_a_loss_has_one_class_for_each_place_and_one_weight_for_each_class() -> None:
     def found(scores: tuple[int, ...], classes: tuple[int, ...], weights: tuple[int, ...], how: str = "mean") -> str:
         egraph = EGraph.create()
