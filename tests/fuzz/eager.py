@@ -15,6 +15,8 @@ import onnxruntime
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from rewrite.engine.operators.folding.fold_by_reference import reference_deviates
+from rewrite.system.cpu import features
+from rewrite.system.hardware import architecture
 
 Array = np.ndarray[Any, Any]
 Value = Any
@@ -153,7 +155,15 @@ def _runtime_deviates(node: onnx.NodeProto, values: Mapping[str, Value]) -> bool
             return np.dtype(np.float16) in kinds
         case "Resize":
             return _aligns_fractions(node, values)
-    return False
+    # Without VNNI, its products of signed bytes add pairs in 16 bits, and saturate.
+    return node.op_type in _OF_BYTES and np.dtype(np.int8) in kinds and _SATURATES
+
+
+_OF_BYTES = frozenset({
+    "ConvInteger", "MatMulInteger", "QLinearConv", "QLinearMatMul", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul",
+    "MatMulIntegerToFloat", "QAttention", "QGemm",
+})  # fmt: skip
+_SATURATES = architecture() == "x86_64" and {"avx_vnni", "avx512_vnni"}.isdisjoint(features())
 
 
 def _aligns_fractions(node: onnx.NodeProto, values: Mapping[str, Value]) -> bool:

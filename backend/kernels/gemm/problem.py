@@ -103,7 +103,9 @@ def pack_step(problem: GemmProblem, nr: int, ctx: Context) -> tuple[str, tuple[D
         "b_row": extents(problem.b.row),
         "b_column": extents(problem.b.column),
     }
-    whole = contiguous(packed, (*kind.shape[:-2], panel))
+    # Where the batch of A has become rows, B has one matrix, and the product has no batch.
+    batch = kind.shape[:-2] if problem.batch else ()
+    whole = contiguous(packed, (*batch, panel))
     seen = Access(packed, whole.shape[:-1], whole.strides[:-1]).broadcast(problem.batch)
     assert seen is not None
     step = launch(Kernel("pack", params), problem.group, (problem.b.value,), (packed,), extents)
