@@ -417,6 +417,8 @@ class Run:
             if kind.dtype is not None and kind.dtype is not DType.STRING and found.dtype != kind.dtype.numpy:
                 found = found.astype(kind.dtype.numpy)  # some reference implementations compute in another precision
             if kind.shape is not None:
+                if not found.size and len(kind.shape) == found.ndim:
+                    found = self._completed(found, kind.shape)
                 self._bind_extents(value, kind.shape, found.shape)
             base = self.link.storage.base.get(value)
             if not own or (base is not None and not is_readable(found)):
@@ -439,6 +441,16 @@ class Run:
             raise RewriteError(
                 f"the result has {count} elements; its inferred size is {known}", where=f"node {item.name}"
             )
+
+    def _completed(self, empty: NDArray[Any], shape: Sequence[symbolic.Dim]) -> NDArray[Any]:
+        """Return an empty array with the known extents in place of zeros, if it is still empty.
+
+        ONNX Runtime stacks the results of no iterations to 0 along axes that it does not know."""
+        extents = tuple(
+            symbolic.evaluate(dim, self.extents) if not own and symbolic.symbols(dim) <= self.extents.keys() else own
+            for dim, own in zip(shape, empty.shape, strict=True)
+        )
+        return empty if math.prod(extents) else np.empty(extents, empty.dtype)
 
     def fill(self, value: str, found: Any) -> None:
         """Copy an array from Python to the buffer in which steps write this value on other conditions.
