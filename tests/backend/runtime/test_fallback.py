@@ -52,6 +52,16 @@ def test_an_operator_that_wants_sizes_is_refused_before_it_runs() -> None:
         rewrite.compile(model, threads=1)
 
 
+@pytest.mark.parametrize("turns", [0, 2])
+def test_results_of_no_iterations_have_the_extents_that_are_known(turns: int) -> None:
+    """ONNX Runtime gives them none along axes whose extents it does not know."""
+    text = """<ir_version: 8, opset_import: ["": 17, "com.microsoft": 1]>
+    g (float[N, 2] x, int64 n) => (float[T, P, Q] y)
+    <bool go = {1}> { y = Loop(n, go) <body = b (int64 i, bool c) => (bool d, float[P, Q] z) {
+        d = Identity(c) z = com.microsoft.CDist(x, x) }> }"""
+    assert compiled(text).run({"x": X[0, :, :2], "n": np.array(turns)})["y"].shape == (turns, 4, 4)
+
+
 def without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installed_onnxruntime, "is_installed", lambda: False)
 
