@@ -110,7 +110,8 @@ def _integers(
     if dtype.bits == 8:  # few enough values to cover the whole range
         array = rng.integers(limits.min, limits.max + 1, shape)
     count = max(1, array.size // 3)
-    choices = np.array([limits.max, limits.min, limits.max - 1, limits.max // 2 + 1, 7], dtype=dtype.numpy)
+    moderate = 7 if dtype.bits == 8 else 300  # products of the limits by themselves wrap around to small numbers
+    choices = np.array([limits.max, limits.min, limits.max - 1, limits.max // 2 + 1, 7, moderate], dtype=dtype.numpy)
     found = array.astype(dtype.numpy)
     found.reshape(-1)[rng.integers(0, array.size, count)] = rng.choice(choices, count)
     return found
