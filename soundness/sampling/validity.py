@@ -53,7 +53,9 @@ def invalid(egraph: EGraph, handles: Iterable[int]) -> str:
             continue
         types = [None if c == ABSENT else egraph.type(c) for c in node.children]
         inner, around = node.split(types)
-        message = _input_types(node.op, inner) or _attributes(node) or _operands(node, types) or _indices(egraph, node)
+        message = (
+            _input_types(node.op, inner) or _attributes(node) or _operands(node, types) or _indices(egraph, handle)
+        )
         if not message and around:
             known = {name: t or TensorType() for name, t in around.items()}
             message = _bodies(node.op, node.attrs, [t or TensorType() for t in inner], known)
@@ -159,9 +161,10 @@ def _operands(node: ENode, types: Types) -> str:
     return "" if check is None else check(node, types)
 
 
-def _indices(egraph: EGraph, node: ENode) -> str:
-    """Check constant indices: a result without elements is known, even if they select nothing that exists."""
-    if node.op not in ("Gather", "GatherElements"):
+def _indices(egraph: EGraph, handle: int) -> str:
+    """Check constant indices where the result has no elements: it is known, even if they select nothing that exists."""
+    node = egraph.nodes[handle]
+    if node.op not in ("Gather", "GatherElements") or 0 not in (egraph.type(handle).shape or ()):
         return ""
     data, constant = egraph.type(node.children[0]), egraph.constant(node.children[1])
     indices = None if constant is None else constant.contents()
