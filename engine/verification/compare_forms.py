@@ -150,15 +150,19 @@ def power_underflows(peak: float, exponent: float, coarse: str) -> bool:
 def find_overflow(rule: ast.Rule, original: Computed, other: Computed, coarse: str) -> tuple[Any, Any, str] | None:
     """Return a pair of outputs of which the right one has overflowed, though the left has headroom; None if none has.
 
-    For `reassoc` rules on operands of any magnitude, where rounding and underflow may differ widely."""
+    For `reassoc` rules on operands of any magnitude, where rounding and underflow may differ widely. Where an
+    intermediate number of the left is infinite, such as an exponential of which a minimum takes the other operand, its
+    finite results need not be right, but the right has to be finite there."""
     limit = _LARGEST.get(coarse, _LARGEST["float32"])
-    if rule.numerics != "reassoc" or not original.finite or original.peak * _HEADROOM > limit or other.finite:
+    if rule.numerics != "reassoc" or original.peak * _HEADROOM > limit or other.finite:
         return None
     for left, right in zip(original.arrays, other.arrays, strict=False):
         if isinstance(left, np.ndarray) and left.dtype.name in _LARGEST:
             x, y = left.astype(np.float64), right.astype(np.float64)
             # A quotient by an infinite number is 0 where it should not be.
-            if not bool((np.isfinite(y) & (np.abs(x - y) <= 0.1 * float(np.abs(x).max(initial=0.0)))).all()):
+            near = np.abs(x - y) <= 0.1 * float(np.abs(x).max(initial=0.0))
+            ok = np.isfinite(y) & near if original.finite else np.isfinite(y) | ~np.isfinite(x)
+            if not bool(ok.all()):
                 return left, right, OVERFLOWS
     return None
 

@@ -27,6 +27,12 @@ rule enlarged_magnitude                        # in f16 the constant is infinite
   class fast
   test fires    x: f32[2, 3]
 
+rule enlarged_positive                         # overflow counts where an exponential is infinite, too
+  Relu(x) + Min(Exp(x), 0)  =>  Relu(x) * 1e35 / 1e35
+  given x: f32
+  class reassoc
+  test fires    x: f32[2, 3]
+
 rule enlarged_length                           # so does a length
   ReduceL2(x, a)  =>  ReduceL2(x, a) * 1e30 / 1e30
   given x: f32
