@@ -192,6 +192,8 @@ def _compare_classes(subject: Subject, batch: Batch, seed: int, repeats: int, wi
     styles = trials(rule.numerics, signed_zero="signed_zero" in rule.relaxations, wide=wide)
     open_ended = {id(o) for o in owners.values() if any(static(t.shape) is None for _, t in o.instance.tensors)}
     ordinary = {id(o) for o in owners.values() if _has_ordinary_numbers(o.instance)}
+    if not ordinary:  # such as a rule whose condition is that a constant is 0
+        ordinary = {id(o) for o in owners.values() if _has_ordinary_numbers(o.instance, least=0.0)}
     empty = [(number, SMALL) for number in _EMPTY_TRIALS if open_ended]  # small numbers, zeros among them
     ops = {node.op for node in egraph.nodes}
     swaps = any(op.endswith(_EXTREMA) for op in ops) and ops.isdisjoint(WITH_BODIES)  # bodies have the usual extrema
@@ -430,11 +432,11 @@ _ORDINARY = 8.0
 inverse."""
 
 
-def _has_ordinary_numbers(instance: Instance) -> bool:
-    """Whether the constants of an instance are of ordinary magnitude, and its attributes not larger."""
+def _has_ordinary_numbers(instance: Instance, least: float = 1 / _ORDINARY) -> bool:
+    """Whether constants of an instance are of ordinary magnitude, `least` or more, and its attributes not larger."""
     arrays = [t.array.astype(np.float64) for _, t in instance.tensors if t.array is not None and t.dtype.is_float]
     numbers = [v for v in instance.operands.values() if isinstance(v, float)]
-    ordinary = all(bool(((s <= _ORDINARY) & (s >= 1 / _ORDINARY)).all()) for s in map(np.abs, arrays))
+    ordinary = all(bool(((s <= _ORDINARY) & (s >= least)).all()) for s in map(np.abs, arrays))
     return ordinary and all(abs(v) <= _ORDINARY for v in numbers)
 
 
