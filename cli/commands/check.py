@@ -35,7 +35,7 @@ LISTED = 40
 class Effort:
     """Limits of the check, and what it may use."""
 
-    budget: Annotated[int, Option(min=1, metavar="N", help="Instances to try for each rule.")] = 400
+    budget: Annotated[int, Option(min=1, metavar="N", help="Instances to try for each rule.")] = 480
     seconds: Annotated[float, Option(min=0.1, metavar="S", help="Processor seconds to spend on each rule, about.")] = (
         7.0
     )

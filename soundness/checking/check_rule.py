@@ -54,14 +54,14 @@ from .shrink import shrink
 
 ROUND = 96
 """Instances in a round; an e-graph and its queries cost as much as thirty instances."""
-SAMPLED = 80
+SAMPLED = 120
 """Minimum number of instances with random edits, whatever the enumeration has used up."""
 FROM_PATTERN = 24
 """Instances sampled from the pattern alone."""
 EMPTY = 8
 """Maximum number of instances with empty tensors in one e-graph. Empty tensors of a type are all one class, and
 matching is expensive on such classes."""
-ENUMERATED = (200, 80)
+ENUMERATED = (280, 100)
 """Maximum number of enumerated shapes of the first and the second instance on which a rule fires."""
 ENUMERATED_REFUSED = (140, 110, 80)
 """The same for the first tests that a rule refuses: conditions are often wrong there."""
@@ -216,10 +216,8 @@ class _Search:
             if exact or not instance.tensors or not all(t.is_const for _, t in instance.tensors):
                 new.setdefault(instance.key, instance)
         self.known |= new.keys()
-        # instances with random edits are many, and each has other magnitudes
-        wide = 1 if self.to_enumerate == [] else 3
         for group in groups(list(new.values())):
-            batch = run(self.subject, group, seed=self.budget.seed, seconds=_SATURATION_SECONDS, wide=wide)
+            batch = run(self.subject, group, seed=self.budget.seed, seconds=_SATURATION_SECONDS)
             self.tally.reason = self.tally.reason or batch.reason
             for outcome in (o for o in batch.outcomes if o.built):
                 self.tally.add(outcome)

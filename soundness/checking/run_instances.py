@@ -96,18 +96,11 @@ class Batch:
 
 
 def run(
-    subject: Subject,
-    instances: Sequence[Instance],
-    *,
-    seed: int = 0,
-    seconds: float = 5.0,
-    repeats: int = 1,
-    wide: int = 3,
+    subject: Subject, instances: Sequence[Instance], *, seed: int = 0, seconds: float = 5.0, repeats: int = 1
 ) -> Batch:
     """Apply the rule to instances and compare what it equates.
 
-    Each style of values is drawn `repeats` times, magnitudes `wide` times as often. If the engine itself fails,
-    bisection finds the instance."""
+    Each style of values is drawn `repeats` times. If the engine itself fails, bisection finds the instance."""
     batch = _built(subject, instances)
     try:
         batch.reason = _saturate(subject, batch.egraph, seconds)
@@ -117,11 +110,11 @@ def run(
             return Batch(batch.egraph, [], [Outcome(instances[0], built=True, failure=failure)])
         middle = len(instances) // 2
         halves = (instances[:middle], instances[middle:])
-        first, second = (run(subject, half, seed=seed, seconds=seconds, repeats=repeats, wide=wide) for half in halves)
+        first, second = (run(subject, half, seed=seed, seconds=seconds, repeats=repeats) for half in halves)
         return Batch(first.egraph, [], [*first.outcomes, *second.outcomes], first.reason or second.reason)
     finally:
         batch.egraph.close_matcher()
-    _compare_classes(subject, batch, seed, repeats, wide)
+    _compare_classes(subject, batch, seed, repeats)
     return batch
 
 
@@ -175,7 +168,7 @@ def _below(roots: Iterable[int], children: Callable[[int], Iterable[int]]) -> li
 # --- comparison ---
 
 
-def _compare_classes(subject: Subject, batch: Batch, seed: int, repeats: int, wide: int) -> None:
+def _compare_classes(subject: Subject, batch: Batch, seed: int, repeats: int) -> None:
     """Compare all classes that the rule has changed, and record the results in the batch's outcomes."""
     egraph, rule = batch.egraph, subject.rule
     changed, by_rule = _changed_classes(batch, rule.name)
@@ -189,11 +182,8 @@ def _compare_classes(subject: Subject, batch: Batch, seed: int, repeats: int, wi
         originals.setdefault(egraph.find(root), []).append(root)
     below = _Below(egraph)
     shared = Shared(meanings=subject.meanings)
-    styles = trials(rule.numerics, signed_zero="signed_zero" in rule.relaxations, wide=wide)
+    styles = trials(rule.numerics, signed_zero="signed_zero" in rule.relaxations)
     open_ended = {id(o) for o in owners.values() if any(static(t.shape) is None for _, t in o.instance.tensors)}
-    ordinary = {id(o) for o in owners.values() if _has_ordinary_numbers(o.instance)}
-    if not ordinary:  # such as a rule whose condition is that a constant is 0
-        ordinary = {id(o) for o in owners.values() if _has_ordinary_numbers(o.instance, least=0.0)}
     empty = [(number, SMALL) for number in _EMPTY_TRIALS if open_ended]  # small numbers, zeros among them
     ops = {node.op for node in egraph.nodes}
     swaps = any(op.endswith(_EXTREMA) for op in ops) and ops.isdisjoint(WITH_BODIES)  # bodies have the usual extrema
@@ -212,7 +202,7 @@ def _compare_classes(subject: Subject, batch: Batch, seed: int, repeats: int, wi
                     continue
                 if style == SWAPPED and _may_fold_zeros(owner.instance):
                     continue
-                if style != WIDE or id(owner) in ordinary:
+                if style != WIDE or _has_ordinary_numbers(owner.instance):
                     for base in originals.get(root, [root])[:_ORIGINALS]:  # equal constants are one class
                         if _compare_class(rule, values, below, number, by_rule, base, owner, wide=style == WIDE):
                             break
@@ -432,11 +422,11 @@ _ORDINARY = 8.0
 inverse."""
 
 
-def _has_ordinary_numbers(instance: Instance, least: float = 1 / _ORDINARY) -> bool:
-    """Whether constants of an instance are of ordinary magnitude, `least` or more, and its attributes not larger."""
+def _has_ordinary_numbers(instance: Instance) -> bool:
+    """Whether the constants and attributes of an instance are of ordinary magnitude."""
     arrays = [t.array.astype(np.float64) for _, t in instance.tensors if t.array is not None and t.dtype.is_float]
     numbers = [v for v in instance.operands.values() if isinstance(v, float)]
-    ordinary = all(bool(((s <= _ORDINARY) & (s >= least)).all()) for s in map(np.abs, arrays))
+    ordinary = all(bool(((s <= _ORDINARY) & (s >= 1 / _ORDINARY)).all()) for s in map(np.abs, arrays))
     return ordinary and all(abs(v) <= _ORDINARY for v in numbers)
 
 

@@ -35,9 +35,7 @@ def measured(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
         pytest.skip("there is neither objdump nor llvm-objdump")
     if shutil.which("gcc") is None:
         pytest.skip("counts are those of gcc")
-    # The caches decide what a tile fetches ahead, for which it needs a register.
-    target = replace(make_target(request.param), l1=48 << 10, l2=2 << 20, l3=32 << 20, intel=True)
-    return machine_code.measure(target, tmp_path_factory.mktemp("code"))
+    return machine_code.measure(make_target(request.param), tmp_path_factory.mktemp("code"))
 
 
 def test_register_tiles(measured: Measured) -> None:
@@ -52,6 +50,10 @@ def test_register_tiles(measured: Measured) -> None:
         assert halves == 1 or (halves == 2 and narrow) or (halves == 4 and one), loop
         # the accumulators, a row of B and an element of A take one register more than there are in 7 x 4
         spilled = 2 if (loop.rows, loop.vectors) == (7, 4) else 0
+        # where caches are small, a tile fetches two streams ahead, which takes one pointer more
+        fetches = loop.kernel.params.get("prefetch") and loop.kernel.params["tiles"].get("near")
+        if fetches and loop.rows == 8:
+            spilled = min(counts.stack, 1)
         if one:  # more rows than registers for pointers: each is loaded once for several steps
             spilled = min(counts.stack, loop.rows)
         designed = Counts(halves * products, halves * loop.vectors, halves * loop.rows, 0, spilled, 0)
