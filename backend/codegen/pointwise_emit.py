@@ -26,7 +26,8 @@ STORED = {**C_TYPES, **{dtype: f"v_{name}" for dtype, name in HALVES.items()}}
 CURVES = ("Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh")
 
 # Max and Min return NaN if either operand is NaN, as ONNX requires. AtLeast and AtMost bound the first operand by the
-# second and propagate a NaN of the first only, as Relu and Clip require; that takes one instruction.
+# second and propagate a NaN of the first only, as Relu and Clip require; that takes one instruction. Above returns the
+# second if the first is not above it: also for NaN.
 _ARITHMETIC = {"Add": "{0} + {1}", "Sub": "{0} - {1}", "Mul": "{0} * {1}", "Div": "{0} / {1}", "Neg": "-{0}"}
 _FUNCTIONS = ("Sqrt", "Exp", "Log", "Log1p", "Erf", "Tanh", "Floor", "Ceil", *CURVES)
 VECTOR = {
@@ -38,6 +39,7 @@ VECTOR = {
     "Min": "vmin_nan({0}, {1})",
     "AtLeast": "vmax({1}, {0})",
     "AtMost": "vmin({1}, {0})",
+    "Above": "vmax({0}, {1})",
     "Reciprocal": "vset1(1.0f) / {0}",
 }
 VECTOR_COMPARE = {
@@ -60,6 +62,7 @@ _BOUNDS = {"AtLeast": "({0} < {1} ? {1} : {0})", "AtMost": "({0} > {1} ? {1} : {
 SCALAR_FLOAT = {
     **_ARITHMETIC,
     **_BOUNDS,
+    "Above": "({0} > {1} ? {0} : {1})",
     **{op: f"{op.lower()}{{f}}({{0}})" for op in _FUNCTIONS},
     "Pow": "pow{f}({0}, {1})",
     "Fmod": "fmod{f}({0}, {1})",
@@ -137,6 +140,10 @@ def emit(
     names = list(operands)
     statements = []
     for index, instruction in enumerate(program.instructions):
+        whole = None if vector else _narrowed(program, instruction)
+        if whole is not None:
+            names.append(names[whole])
+            continue
         text = _vector(program, instruction, int8) if vector else _scalar(program, instruction)
         if text is None:
             raise ValueError(f"no {'vector' if vector else 'scalar'} code for {instruction.op} on {instruction.dtype}")
@@ -152,6 +159,17 @@ def emit(
         statements.append(f"const {kind} {name} = {expression};")
         names.append(name)
     return statements, [names[r] for r in program.results]
+
+
+def _narrowed(program: Pointwise, instruction: Instruction) -> int | None:
+    """Return the whole number in f32 that an instruction widens again after it became a byte; None for others.
+
+    Bytes and back would cost more than the arithmetic between two quantizations."""
+    source = instruction.args[0] - len(program.inputs) if instruction.args else -1
+    if instruction.op != "Cast" or instruction.dtype is not DType.F32 or source < 0:
+        return None
+    narrow = program.instructions[source]
+    return narrow.args[0] if narrow.op == "Narrow" else None
 
 
 def literal(value: float | int | str, dtype: DType) -> str:

@@ -263,14 +263,16 @@ def _scale_and_zero(b: Builder, node: Node) -> tuple[Value, Value | None]:
 
 
 def _quantize(x: Value, node: Node) -> Value:
-    """saturate(round(x / scale) + zero), rounded half to even; exact in f32 wherever the result does not saturate."""
+    """saturate(round(x / scale) + zero), rounded half to even; exact in f32 wherever the result does not saturate.
+
+    NaN becomes the least byte, as `n_packed` makes it."""
     target = x.b.ctx.type(node.outputs[0]).dtype
     if target not in (DType.U8, DType.I8) or x.dtype is not DType.F32:
         raise Unsupported(node.op)
     scale, zero = _scale_and_zero(x.b, node)
     y = (x / scale).op("Round")
     low, high = (0, 255) if target is DType.U8 else (-128, 127)
-    return (y if zero is None else y + zero).clamp(low, high).op("Narrow", dtype=target)
+    return (y if zero is None else y + zero).op("Above", low).op("AtMost", high).op("Narrow", dtype=target)
 
 
 def _dequantize(x: Value, node: Node) -> Value:

@@ -29,7 +29,8 @@ class Convolution:
     """Sizes of a convolution: `channels` and `filters` are those of one group, `pixels` those of one result.
 
     `unit` means that strides and dilations are 1; `square` is the size of a filter whose height and width are equal,
-    else 0. Of volumes, `depth` is the number of planes of a result, 0 of images; `slices` is that of a filter."""
+    else 0. Of volumes, `depth` is the number of planes of a result, 0 of images; `slices` is that of a filter. `cache`
+    are the bytes of weights that stay in a cache from run to run, `far` the cycles per number of larger ones."""
 
     images: float
     pixels: float
@@ -44,6 +45,8 @@ class Convolution:
     lanes: int
     depth: float = 0.0
     slices: float = 1.0
+    cache: float = math.inf
+    far: float = 0.0
     constants: KernelConstants = DEFAULT
 
     @property
@@ -154,7 +157,8 @@ def _or_winograd(c: Convolution, direct: float, factor: float) -> float:
         edge = math.ceil(height / size) * math.ceil(c.width / size) * size**2 / max(height * c.width, 1.0)
         weights = c.groups * c.channels * c.slices * c.filters * (size + 2) ** 2
         products = k.tile_product * share * edge * c.products
-        best = min(best, products + k.tile_transform * numbers + k.tile_weight * weights)
+        each = k.tile_weight if 4 * weights <= c.cache else max(k.tile_weight, c.far)
+        best = min(best, products + k.tile_transform * numbers + each * weights)
     best *= factor
     return best if best < DIRECT * direct else direct
 

@@ -10,6 +10,7 @@ producer and then cost their arithmetic and their other operands; views are free
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
@@ -18,7 +19,6 @@ from ..ir.graph import AttrValue, Graph, Node, OtherType, TensorType, ValueType
 from ..ir.names import WITH_BODIES
 from ..operators.schemas import is_pure
 from . import machine as machines
-from .kernel_constants import DEFAULT
 from .machine import Machine
 from .operator_cost import Estimator, Kind, Types, Work, is_pointwise, is_view, moves
 
@@ -81,10 +81,13 @@ class CostModel:
         if self.target not in ("portable", "native"):
             raise ValueError(f"unknown target {self.target!r}")
         if self.target == "native":
-            rates, lanes, constants = machines.rates(self.machine.isa), self.machine.lanes, self.machine.constants
+            m = self.machine
+            far = m.weight_seconds(math.inf) * m.flops / m.lanes
+            self._estimator = Estimator(
+                self.hints, self.nominal, machines.rates(m.isa), m.lanes, m.constants, self.exact, m.sizes[2], far
+            )
         else:
-            rates, lanes, constants = {}, 0, DEFAULT
-        self._estimator = Estimator(self.hints, self.nominal, rates, lanes, constants, self.exact)
+            self._estimator = Estimator(self.hints, self.nominal, exact=self.exact)
 
     def node_cost(
         self,

@@ -81,7 +81,9 @@ def shared_speedup(threads: int) -> float:
 
 _DEFAULTS = {
     "avx512": Machine(isa="avx512", flops=100e9, bandwidths=(200e9, 90e9, 45e9, 18e9)),
-    "avx2": Machine(isa="avx2", flops=70e9, bandwidths=(120e9, 60e9, 30e9, 14e9)),
+    "avx2": Machine(
+        isa="avx2", flops=70e9, bandwidths=(120e9, 60e9, 30e9, 14e9), constants=KernelConstants(quantized=2.0)
+    ),
     "neon": Machine(isa="neon", flops=45e9, bandwidths=(90e9, 50e9, 25e9, 14e9)),
     "generic": Machine(),
 }
@@ -100,7 +102,7 @@ def rates(isa: str = "") -> dict[str, float]:
     Kernels for another extension than this CPU's widest have none of its other features. Those that compute on vectors
     only have the speedups of `bf16 vectors` and `int8 vectors`. Without an instruction for it, a product of bf16 takes
     two of floats and the unpacking of its operands. One of bytes takes two of 16-bit integers. With AVX2 convolutions
-    unpack bytes before, where products of matrices unpack them for each product. Intel's CPUs begin one
+    unpack bytes once for all filters, where products of matrices unpack them for each product. Intel's CPUs begin one
     instruction on pairs of bf16 per cycle and two on floats, so they gain by AMX only. Its tiles reach a share of their
     peak, 16 times that of floats for bf16: operands come from memory, and sums go through it."""
     flags = hardware.cpu_features()
@@ -114,7 +116,7 @@ def rates(isa: str = "") -> dict[str, float]:
         "bf16": 8.0 if wide and "amx_bf16" in flags else pairs,
         "bf16 vectors": pairs,
         "int8": 12.0 if wide and "amx_int8" in flags else quads,
-        "int8 vectors": 1.9 if "avx2" in flags and not wide and not bytewise else quads,
+        "int8 vectors": 1.6 if "avx2" in flags and not wide and not bytewise else quads,
     }
 
 

@@ -174,7 +174,8 @@ class Estimator:
 
     `rates` are the speedups over f32 of products of narrower numbers (`machine.rates`), 1 where not given. `lanes` is
     the number of f32 elements in a vector of our kernels, 0 for kernels of which nothing is known; `constants` say how
-    fast ours are. With `exact`, no algorithm that rounds otherwise is used."""
+    fast ours are. `cache` are the bytes of the last cache, `far` the cycles to read an f32 from memory behind it. With
+    `exact`, no algorithm that rounds otherwise is used."""
 
     hints: Mapping[str, int] = field(default_factory=dict)
     nominal: int = 64
@@ -182,6 +183,8 @@ class Estimator:
     lanes: int = 0
     constants: KernelConstants = DEFAULT
     exact: bool = False
+    cache: float = math.inf
+    far: float = 0.0
     _dims: dict[Dim, float] = field(default_factory=dict)
 
     def rate(self, dtype: str) -> float:
@@ -370,6 +373,8 @@ def _conv_cycles(e: Estimator, a: Application, dtype: str, last: bool, weight: i
         lanes=e.lanes,
         depth=extents[0] if len(shape) == 5 else 0.0,
         slices=shape[2] if len(shape) == 5 else 1.0,
+        cache=e.cache,
+        far=e.far,
         constants=e.constants,
     )
     if dtype == "int8":

@@ -133,9 +133,10 @@ V_INLINE vi n_dot_bytes(vi c, vi u, vi s) {
 V_INLINE vi v_dot_u8s8(vi c, vf a, vf b) { return n_dot_bytes(c, (vi)a, (vi)b); }
 V_INLINE vi v_dot_s8u8(vi c, vf a, vf b) { return n_dot_bytes(c, (vi)b, (vi)a); }
 
-/* products of words of two signed numbers of 16 bits, summed; 2 * VL unsigned bytes widened to such numbers */
+/* products of words of two signed numbers of 16 bits, summed; 2 * VL bytes as such numbers */
 #ifdef V_AVX2
 V_INLINE vi v_dot_s16(vi c, vf a, vf b) { return c + (vi)V_X(madd_epi16)((v_int)a, (v_int)b); }
+V_INLINE vf v_signed(const void *p) { return (vf)_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)); }
 V_INLINE void n_widen(uint16_t *to, const uint8_t *from) {
   _mm256_storeu_si256((__m256i *)to, _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)from)));
 }

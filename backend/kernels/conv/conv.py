@@ -181,7 +181,7 @@ def conv_space(problem: ConvProblem, ctx: Context) -> Space:
     knobs = [
         Knob("algorithm", tuple(algorithms)),
         tiling.tile_knob(ctx.target, only=both),
-        Knob("k_parts", () if panels.direct or problem.epilogue.is_half else (1, 2, 3, 4, 6, 9, 12), both),
+        Knob("k_parts", () if panels.direct or problem.epilogue.is_narrow else (1, 2, 3, 4, 6, 9, 12), both),
         tiling.near_knob(both),
         Knob("ahead", (0, 1024, AHEAD), direct),
         Knob("block", (16, 32, 64, 128), small),

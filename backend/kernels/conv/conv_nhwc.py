@@ -94,7 +94,7 @@ def conv_nhwc_space(problem: ConvProblem, ctx: Context) -> Space:
         Knob("algorithm", ("direct", *(winograd.NAMES if filtering else ()))),
         tiling.tile_knob(ctx.target, only=direct),
         Knob("block", () if copied else (32, 64, 128, 256, 512), direct),
-        Knob("k_parts", () if copied or problem.epilogue.is_half else (1, 2, 3, 4, 6, 9), direct),
+        Knob("k_parts", () if copied or problem.epilogue.is_narrow else (1, 2, 3, 4, 6, 9), direct),
         tiling.near_knob(direct),
         Knob("prefetch", (0, 1, 2, 4), direct),
     ]
@@ -162,7 +162,7 @@ def conv_step(problem: ConvProblem, ctx: Context, point: Point = DEFAULT) -> Ste
     block_rows = min(block, window.pixels) if isinstance(window.pixels, int) else block
     nr = choice.nv * target.lanes
     part = runs.count
-    if not choice.amx and not copied and not epilogue.is_half and k * nr * 4 > target.l2 * 3 // 5:
+    if not choice.amx and not copied and not epilogue.is_narrow and k * nr * 4 > target.l2 * 3 // 5:
         part = math.ceil(runs.count / min(runs.count, math.ceil(k * nr * 4 / (target.l2 * 3 // 5))))
     if "k_parts" in point:
         part = -(-runs.count // int(point["k_parts"]))
@@ -221,8 +221,12 @@ def copied_elements(window: Window, block: int, columns: int, c: int) -> int:
     return max(map(math.prod, sides)) * c
 
 
-def blocking(problem: ConvProblem, runs: Runs, ctx: Context, point: Point = DEFAULT) -> tuple[int, int, Tiles]:
-    """Return the maximum number of pixels in a block, and in a row of a copied one; and the tiles."""
+def blocking(
+    problem: ConvProblem, runs: Runs, ctx: Context, point: Point = DEFAULT, row: int = 0
+) -> tuple[int, int, Tiles]:
+    """Return the maximum number of pixels in a block, and in a row of a copied one; and the tiles.
+
+    `row`: words of 32 bits to which the inputs of a pixel are unpacked, for vectors; 0: none."""
     window, target = problem.window, ctx.target
     pixels = known(window.pixels)
     k = runs.count * (runs.length + round(RUN * 2 / 24))
@@ -240,16 +244,18 @@ def blocking(problem: ConvProblem, runs: Runs, ctx: Context, point: Point = DEFA
         _, height, width = map(ctx.likely, window.outputs)
         line = ((max(1, width) - 1) * window.stride[2] + window.kernel[2]) * (runs.length // window.kernel[2]) * 4
         most = max(1, min(COPY // max(1, line * window.stride[1]), TABLE * 4 // (8 * runs.count * max(1, width))))
+        if row:
+            most = max(1, min(most, target.l2 // COPIED_SHARE // (4 * row * max(1, width))))
         rows = math.ceil(height / max(1, math.ceil(height / most)))
         if pixels is None:
             return max(1, rows * width), max(1, rows * width), choice.cut()
         left = {rows * width % choice.mr, height % rows * width % choice.mr} - {0}
         return rows * width, width, replace(choice, rest=tuple(sorted(left, reverse=True)))
-    if choice.amx:
-        rows = max(1, target.l2 // COPIED_SHARE // (4 * tiling.padded(choice, words) * choice.mr))
+    if choice.amx or row:
+        rows = max(1, target.l2 // COPIED_SHARE // (4 * (row or tiling.padded(choice, words)) * choice.mr))
         blocks = 1 if pixels is None else math.ceil(pixels / (rows * choice.mr))
         most = rows if pixels is None else math.ceil(math.ceil(pixels / blocks) / choice.mr)
-        return most * choice.mr, 0, choice
+        return most * choice.mr, 0, choice if choice.amx or pixels is not None else choice.cut()
     if pixels is None:
         choice = choice.cut()
         return math.ceil(max(1, TABLE // (8 * runs.count)) / choice.mr) * choice.mr, 0, choice

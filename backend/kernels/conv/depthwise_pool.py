@@ -62,7 +62,7 @@ def lower_pool(group: Group, ctx: Context) -> list[Step] | None:
         return _pool_int8(group, window, channels, signed=x.dtype is DType.I8, nhwc=nhwc)
     axes = Axes(out.shape, 1, len(out.shape) - 1 if nhwc else 2)
     narrow = nhwc and x.dtype is DType.BF16 and ctx.real is DType.F32
-    epilogue = of_group(group, ctx, axes, half=nhwc) if narrow or x.dtype is ctx.real else None
+    epilogue = of_group(group, ctx, axes, narrow=nhwc) if narrow or x.dtype is ctx.real else None
     if epilogue is None or (nhwc and not fits_table(window)):
         return None
     problem = PlaneProblem(

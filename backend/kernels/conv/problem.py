@@ -273,7 +273,7 @@ def read_conv(group: Group, ctx: Context, *, nhwc: bool = False, transposed: boo
         m = w.shape[1] * groups if transposed else w.shape[0]
         addend = (node.inputs[2], TensorType(ctx.real, (m, *(() if nhwc else (1,) * (w.ndim - 2)))), 1.0)
     residual = node.inputs[3] if len(node.inputs) > 3 else ""
-    fuse = partial(of_group, group, ctx, addend=addend, residual=residual, half=nhwc)
+    fuse = partial(of_group, group, ctx, addend=addend, residual=residual, narrow=nhwc)
     columns = len(out.shape) - 1 if nhwc else 2
     one = nhwc and groups == 1 and window.is_pointwise and not transposed
     flat = fuse(Axes(out.shape, 0, columns)) if one else None

@@ -102,9 +102,9 @@ class Epilogue:
         return params, tuple(leading)
 
     @property
-    def is_half(self) -> bool:
-        """Whether the output is a 16-bit float, so that partial sums cannot be stored in it."""
-        return self.c in ("v_f16", "v_bf16")
+    def is_narrow(self) -> bool:
+        """Whether elements of the output are smaller than the sums, so that partial sums cannot be stored in it."""
+        return self.c != "real"
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -189,17 +189,19 @@ def of_group(
     scale: float = 1.0,
     addend: tuple[str, TensorType, float] | None = None,
     residual: str = "",
-    half: bool = False,
+    narrow: bool = False,
 ) -> Epilogue | None:
     """Return the epilogue of a group whose anchor has one float output with these axes; None if it cannot be fused.
 
     `scale`, `addend` (a value, the type it is viewed with, a factor) and `residual` (a value) belong to the anchor: x
-    becomes `scale * x + factor * addend + residual` first. `half` admits operands and results of 16-bit floats."""
-    dtypes = (ctx.real, *HALVES) if half and ctx.real is DType.F32 else (ctx.real,)
+    becomes `scale * x + factor * addend + residual` first. `narrow` admits operands and results of 16-bit floats and of
+    bytes, which quantization makes."""
+    narrow = narrow and ctx.real is DType.F32
+    dtypes = (ctx.real, *HALVES, DType.U8, DType.I8) if narrow else (ctx.real,)
     try:
         builder = EpilogueBuilder(group, ctx, axes, dtypes)
         program = builder.program()
-        if not vectorizable(program, half=half) or any(o.dtype not in dtypes for o in program.inputs):
+        if not vectorizable(program, int8=narrow, half=narrow) or any(o.dtype not in dtypes for o in program.inputs):
             return None
         start = "x" if scale == 1.0 else f"x * {vector(scale)}"
         plain = scale == 1.0 and addend is not None and addend[2] == 1.0

@@ -64,7 +64,7 @@ def lower_matmul(group: Group, ctx: Context) -> list[Step] | None:
         b_shape = b_shape[-2:]
     left, right = _matrices(node.inputs[0], a_shape, batch), _matrices(node.inputs[1], b_shape, batch)
     depth = required_equal(a_shape[-1], b_shape[-2])
-    epilogue = of_group(group, ctx, Axes(out.shape, rows, columns), half=True)
+    epilogue = of_group(group, ctx, Axes(out.shape, rows, columns), narrow=True)
     if left is None or right is None or depth is None or epilogue is None:
         return None
     m, k, n = a_shape[-2], _number(a_shape[-1], b_shape[-2]), b_shape[-1]
@@ -86,7 +86,7 @@ def lower_gemm(group: Group, ctx: Context) -> list[Step] | None:
     depth = required_equal(k, k2)
     c = next(iter(node.inputs[2:]), "") if beta != 0.0 else ""
     addend = (c, ctx.type(c), beta) if c else None
-    epilogue = of_group(group, ctx, Axes(out.shape, 0, 1), scale=alpha, addend=addend, half=True)
+    epilogue = of_group(group, ctx, Axes(out.shape, 0, 1), scale=alpha, addend=addend, narrow=True)
     if depth is None or epilogue is None:
         return None
     k = _number(k, k2)
@@ -113,7 +113,7 @@ def lower_matmul_bf16(group: Group, ctx: Context) -> list[Step] | None:
         return None
     if a.dtype is not DType.BF16 or not a.shape or out.shape is None or a.shape[-1] != weights.array.shape[0]:
         return None
-    epilogue = of_group(group, ctx, Axes(out.shape, 0, len(out.shape) - 1), half=True)
+    epilogue = of_group(group, ctx, Axes(out.shape, 0, len(out.shape) - 1), narrow=True)
     if epilogue is None:
         return None
     rows, k, words = product(a.shape[:-1]), weights.array.shape[0], pair_rows(weights.array)
@@ -183,7 +183,7 @@ def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
         blocks = -(-m // choice.mr) if isinstance(m, int) else None
         kc = tiling.k_block(ctx.target, k, nr, blocks)
         kc = -(-k // int(point["k_parts"])) if "k_parts" in point else kc
-        kc = 0 if kc >= k or epilogue.is_half else kc  # partial sums are floats
+        kc = 0 if kc >= k or epilogue.is_narrow else kc  # partial sums are floats
     extents = Extents()
     extents(problem.depth)  # checked when the extents of a run are known
     b_rows = [extents(b.row), extents(b.tail_row)]
@@ -255,7 +255,7 @@ def gemm_space(problem: GemmProblem, target: Target, weights: bool) -> Space:
     `prefetch`: lines of the next panel of B, which is packed, for each step of k; see `tiles` for the others."""
     knobs = [
         tiling.tile_knob(target),
-        Knob("k_parts", () if problem.epilogue.is_half else (1, 2, 3, 4, 6, 8)),
+        Knob("k_parts", () if problem.epilogue.is_narrow else (1, 2, 3, 4, 6, 8)),
         Knob("group", (0, 1, 2, 4, 8, 16)),
         tiling.near_knob(),
         Knob("prefetch", (0, 1, 2, 4) if weights else ()),
@@ -313,7 +313,7 @@ def packed_gemm_step(
     words = np.pad(words, ((0, k - len(words)), (0, 0)))
     nr, lanes = choice.nv * ctx.target.lanes, ctx.target.lanes
     kc = tiling.k_block(ctx.target, k, nr, -(-rows // choice.mr) if isinstance(rows, int) else None)
-    if kc >= k or epilogue.is_half or precision is Precision.INT8 or choice.amx:
+    if kc >= k or epilogue.is_narrow or precision is Precision.INT8 or choice.amx:
         kc = 0  # partial sums would have to be stored as floats; those of AMX's tiles are in a buffer
     extents = Extents()
     tiles = choice.params(str(k), "1", str(choice.mr * k), nr, choice.tail * lanes)

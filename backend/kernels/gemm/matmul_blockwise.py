@@ -123,7 +123,7 @@ def lower_matmul_blockwise(group: Group, ctx: Context) -> list[Step] | None:
         return None
     if a.shape[-1] != len(weights.codes):
         return None
-    epilogue = of_group(group, ctx, Axes(out.shape, 0, len(out.shape) - 1), half=True)
+    epilogue = of_group(group, ctx, Axes(out.shape, 0, len(out.shape) - 1), narrow=True)
     if epilogue is None:
         return None
     return [_step(weights, product(a.shape[:-1]), epilogue, group, ctx)]
@@ -136,7 +136,7 @@ def _step(weights: BlockwiseWeights, m: Dim, epilogue: Epilogue, group: Group, c
     choice = tiling.choose(target, rows, n, k, threads=ctx.threads, vectors=4 if target.registers >= 32 else 2)
     nr = choice.nv * target.lanes
     padded, blocks = weights.padded, weights.blocks
-    kc = k if epilogue.is_half else tiling.k_block(target, k, nr, None if rows is None else 2)
+    kc = k if epilogue.is_narrow else tiling.k_block(target, k, nr, None if rows is None else 2)
     kc = min(k, -(-kc // weights.block) * weights.block)
     corrected = weights.zeros is not None or (weights.bits == 4 and target.isa != "avx512")
     copied = few and (corrected or padded != weights.block or k % weights.block != 0)

@@ -36,8 +36,6 @@ from .requantize import Operands, Sums, pack_words, requantized_epilogue
 
 LARGEST = 200
 """Largest window of the depthwise kernel, in elements: it is unrolled."""
-PAIRS = 128
-"""Words of a run that a tile unpacks at a time: those of its rows stay in the first-level cache."""
 
 
 @lowering("rewrite.ChannelsLastConvInteger", "rewrite.ChannelsLastQLinearConv")
@@ -115,40 +113,47 @@ def conv_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, A
     copied = not direct and can_copy(window, groups, c)
     count, taps = (window.taps // window.kernel[2], window.kernel[2]) if copied else (window.taps, 1)
     words = Precision.INT8.words(taps * c)
-    block, wide, choice = blocking(problem, Runs(count, words, copied), ctx)
-    if direct:
+    pairs = _pairs(problem, taps) if uses_pairs(target) else None
+    row = 0 if pairs is None else _odd_lines(pairs.shape[1])
+    block, wide, choice = blocking(problem, Runs(count, words, copied), ctx, row=row)
+    if direct and not row:
         whole = known(pixels)
         precision = Precision.INT8 if c % 4 == 0 else Precision.F32  # tiles of AMX read whole words
         choice = tiling.choose_words(
             target, precision, whole, m, words, threads=ctx.threads, batch=problem.batch, run=words
         )
         block = whole or block
-    k, paired = tiling.padded(choice, count * words), uses_pairs(target)
+    k = tiling.padded(choice, count * words)
     nr = choice.nv * target.lanes
     reserved = -(-((copied_elements(window, block, wide, c) if copied else c * groups) + 4) // 64) * 64
     scratch = 0 if direct else -(-(reserved + block * count * 8) // 64) * 64
-    amx: dict[str, Any] = {"depth": k, "gathered": None if direct else scratch} if choice.amx else {}
-    scratch += -(-4 * block * k // 64) * 64 if choice.amx and not direct else 0
+    gathered: dict[str, Any] = {}
+    if pairs is not None:
+        k = pairs.shape[1]
+        gathered = {"pairs": row, "gathered": scratch, "depth": k, "length": taps * c}
+        scratch += 4 * block * row + 64
+    elif choice.amx:
+        gathered = {"depth": k, "gathered": None if direct else scratch}
+        scratch += 0 if direct else -(-4 * block * k // 64) * 64
     block_rows = min(block, pixels) if isinstance(pixels, int) else block
     extents = Extents()
     params = {
         **problem.params(c * groups, extents),
-        **amx,
-        **({"pairs": min(PAIRS, -(-words // 4) * 4)} if paired else {}),
+        **gathered,
         "runs": count,
         "words": words,
         "direct": direct,
         "copied": copied,
-        "prefetch": prefetched_lines(choice, target, block_rows, m, 2 * k if paired else k),
-        "block": extents(pixels) if direct and not isinstance(pixels, int) else block,
+        "prefetch": prefetched_lines(choice, target, block_rows, m, k // 2 if row else k),
+        "block": extents(pixels) if direct and not row and not isinstance(pixels, int) else block,
         "columns": wide,
         "reserved": reserved,
         "scratch": scratch,
         "tiles": choice.sizes | ({"dot": "u8s8", "out": shared["out"]} if choice.amx else {}),
         **shared,
     }
-    columns = np.pad(_columns(problem, taps, words), ((0, 0), (0, k - count * words), (0, 0)))
-    columns = pair_words(columns) if paired else columns
+    columns: NDArray[Any] = pairs if pairs is not None else _columns(problem, taps, words)
+    columns = np.pad(columns, ((0, 0), (0, k - columns.shape[1]), (0, 0)))
     packed = ctx.add_constant(pack_columns(columns, nr, target.lanes), "packed")
     kernel = Kernel("conv_nhwc_int8", params)
     work = serial_below(problem.macs(count * words), SMALL_WORK)
@@ -160,21 +165,31 @@ def uses_pairs(target: Target) -> bool:
     return target.isa == "avx2" and target.machine == "x86_64" and "avx_vnni" not in target.features
 
 
-def pair_words(columns: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Return words of four signed bytes along k, [..][K][M], as words of two numbers of 16 bits, [..][2 * K][M]."""
-    *batch, k, m = columns.shape
-    numbers = np.ascontiguousarray(columns).view(np.int8).reshape(*batch, k, m, 4).astype(np.int16)
-    pairs = numbers.view(np.uint32)
-    return np.ascontiguousarray(np.swapaxes(pairs, -1, -2)).reshape(*batch, 2 * k, m)
+def _odd_lines(words: int) -> int:
+    """Return an odd number of cache lines that hold so many words, in words: rows of a tile lie in different sets."""
+    return (-(-words // 16) | 1) * 16
 
 
 def _columns(problem: ConvProblem, taps: int, words: int) -> NDArray[np.uint32]:
     """Return the weights as matrices [groups][runs * words][M / groups] of words; a run has `taps` taps."""
+    lines = _lines(problem, taps)
+    padded = np.pad(lines, ((0, 0), (0, 0), (0, 4 * words - lines.shape[2]), (0, 0)))
+    return pack_words(padded.reshape(problem.groups, -1, 4, problem.m), axis=2)
+
+
+def _pairs(problem: ConvProblem, taps: int) -> NDArray[np.uint16]:
+    """Return the weights as matrices [groups][K][M / groups] of two bytes each, the runs one after the other."""
+    lines = _lines(problem, taps).reshape(problem.groups, -1, problem.m)
+    whole = np.pad(lines, ((0, 0), (0, lines.shape[1] % 2), (0, 0)))
+    bits = np.moveaxis(whole.reshape(problem.groups, -1, 2, problem.m), 2, -1).astype(np.uint8).astype(np.uint16)
+    return np.asarray(bits[..., 0] | bits[..., 1] << np.uint16(8), np.uint16)
+
+
+def _lines(problem: ConvProblem, taps: int) -> NDArray[np.int8]:
+    """Return the weights as [groups][runs][numbers of a run][M / groups]; a run has `taps` taps."""
     groups, m, c, runs = problem.groups, problem.m, problem.channels, math.prod(problem.w.shape[2:]) // taps
-    lines = problem.w.reshape(groups, m, c, runs, taps).transpose(0, 3, 4, 2, 1).reshape(groups, runs, taps * c, m)
-    padded = np.zeros((groups, runs, 4 * words, m), np.int8)
-    padded[:, :, : taps * c] = lines
-    return pack_words(padded.reshape(groups, runs * words, 4, m), axis=2)
+    lines = problem.w.reshape(groups, m, c, runs, taps).transpose(0, 3, 4, 2, 1)
+    return np.asarray(lines.reshape(groups, runs, taps * c, m), np.int8)
 
 
 def depthwise_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, Any], ctx: Context) -> Step | None:

@@ -315,14 +315,14 @@ def _without_rounding(program: Pointwise) -> tuple[Pointwise, int | None]:
 
     ending: dict[str, Instruction] = {}
     index = program.results[0]
-    for op in ("Narrow", "AtMost", "AtLeast", "Add", "Round"):
+    for op in ("Narrow", "AtMost", "Above", "Add", "Round"):
         found = made(index)
         if found is not None and found.op == op:
             ending[op], index = found, found.args[0]
         elif op != "Add":  # a zero point of 0 is not added
             return program, None
     zero = number("Add") if "Add" in ending else 0.0
-    if RANGES.get(ending["Narrow"].dtype) != (number("AtLeast"), number("AtMost")) or not zero.is_integer():
+    if RANGES.get(ending["Narrow"].dtype) != (number("Above"), number("AtMost")) or not zero.is_integer():
         return program, None
     return Pointwise(program.inputs, program.instructions, ending["Round"].args, program.outputs), int(zero)
 

@@ -145,6 +145,29 @@ def test_weights_that_are_done_in_parts() -> None:
     check([replace(made, atol=2e-4) for made in (case, last(step))])  # sums of more than 5,000 products
 
 
+def test_results_are_quantized_before_they_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One tap, filters of several, depthwise ones, and Winograd's algorithm."""
+    plain = [
+        conv((2, 16, 9, 7), (40, 16, 1, 1), "Relu"),
+        conv((1, 3, 20, 19), (33, 3, 3, 3), pads=PADS, strides=(2, 2)),
+        conv((1, 24, 9, 7), (20, 24, 3, 3), "Relu", pads=PADS, dilations=(2, 2), residual=(1, 20, 7, 5)),
+        conv((1, 40, 9, 7), (40, 1, 3, 3), pads=PADS, group=40),
+    ]
+    check([quantized(case) for case in plain])
+    forced(monkeypatch, 4, 8, parts=2)
+    square = quantized(conv((1, 21, 13, 9), (40, 21, 3, 3), "Relu", pads=PADS))
+    assert kernel_of(square) == "winograd_nhwc"
+    check([square])
+
+
+def quantized(case: Case) -> Case:
+    """Return the case in NHWC with its result as bytes: one beside the other where sums differ by rounding."""
+    (made,) = case.nodes[-1].outputs
+    constants = {**case.constants, "s": np.asarray(0.03, np.float32), "zero": np.asarray(90, np.uint8)}
+    nodes = [*case.nodes, Node("QuantizeLinear", (made, "s", "zero"), ("q",), {"axis": 1})]
+    return replace(last(replace(case, nodes=nodes, constants=constants)), atol=1)
+
+
 def test_sizes_of_run_time() -> None:
     cases = []
     for n, h, w in ((1, 13, 17), (2, 30, 41), (1, 3, 5), (1, 1, 64)):

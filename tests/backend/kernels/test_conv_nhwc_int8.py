@@ -15,7 +15,6 @@ import pytest
 from numpy.typing import NDArray
 from rewrite.backend.ir.kernel_graph import Step
 from rewrite.backend.ir.target import Target
-from rewrite.backend.kernels.quantized import conv_nhwc_int8
 from rewrite.backend.toolchain.builder import build
 from rewrite.benchmarks import harness
 from rewrite.engine.ir.graph import DType, Node, TensorType
@@ -189,10 +188,11 @@ def test_extremes(last: Last) -> None:
 
 
 def test_words_of_two_numbers_without_an_instruction_for_bytes(last: Last) -> None:
-    """Unpacked runs longer than a buffer, and rows of weights in the order of their pairs."""
-    w, image = i8(20, 600, 1, 1), u8(1, 600, 5, 5)
-    node = Node("ConvInteger", ("x", "w"), ("y",), attributes(1, 1, 0, 1, 1))
-    last.add([node], {"x": image}, {"w": w})
+    """Unpacked rows of several blocks of pixels, runs that are no whole vectors, and groups."""
+    for channels, groups, kernel in ((603, 1, 1), (30, 3, 1), (1100, 2, 3), (2048, 1, 1)):
+        w, image = i8(20 * groups, channels // groups, kernel, kernel), u8(2, channels, 9, 9)
+        node = Node("ConvInteger", ("x", "w"), ("y",), attributes(kernel, 1, kernel // 2, groups, 1))
+        last.add([node], {"x": image}, {"w": w})
     case, expected, _ = last.cases[-1]
     types = {"y": TensorType(DType.I32, expected["y"].shape)}
     graph = harness.make_graph(case.nodes, case.inputs, constants=case.constants, types=types)
@@ -201,14 +201,8 @@ def test_words_of_two_numbers_without_an_instruction_for_bytes(last: Last) -> No
     (step,) = items
     assert isinstance(step, Step)
     plain = last.machine.isa == "avx2" and "avx_vnni" not in last.machine.features
-    assert step.kernel.params.get("pairs") == (conv_nhwc_int8.PAIRS if plain else None)
+    assert step.kernel.params.get("pairs") == (2 * 512 + 16 if plain else None)
     last.check()
-
-
-def test_pairs_of_weights() -> None:
-    weights = np.arange(-24, 24, dtype=np.int8).reshape(1, 2, 6, 4)  # [groups][words][M][4]
-    pairs = conv_nhwc_int8.pair_words(weights.view(np.uint32)[..., 0]).view(np.int16).reshape(1, 4, 6, 2)
-    np.testing.assert_array_equal(pairs, weights.reshape(1, 2, 6, 2, 2).transpose(0, 1, 3, 2, 4).reshape(1, 4, 6, 2))
 
 
 @pytest.mark.parametrize("group", [1, 40])

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pytest
 from rewrite.backend.ir.kernel_graph import Step
 from rewrite.benchmarks.harness import lower, make_graph
 from rewrite.engine.ir.graph import DType, Node, TensorType
@@ -207,6 +208,33 @@ def test_casts() -> None:
     ]
     cases.append(Case(mixed, {"i": RNG.integers(0, 9, 33), "x": x}, outputs=["y", "z"]))
     check(cases)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_quantized_twice(dtype: type[np.generic]) -> None:
+    """Between two quantizations bytes stay floats; NaN becomes the least byte, and out of range numbers saturate."""
+    limits = np.iinfo(dtype)  # type: ignore[type-var]
+    zero, scale = np.asarray(limits.min + 100, dtype), np.float32(0.05)
+    x, other = _with_special(60) * 2, np.concatenate([np.zeros(14, np.float32), floats(60)])
+    nodes = [
+        Node("QuantizeLinear", ("x", "s", "zero"), ("q",), {"axis": 1}),
+        Node("DequantizeLinear", ("q", "s", "zero"), ("d",), {"axis": 1}),
+        Node("Add", ("d", "other"), ("t",)),
+        Node("QuantizeLinear", ("t", "s", "zero"), ("y",), {"axis": 1}),
+    ]
+
+    def quantize(a: Array) -> Array:
+        found = np.clip(np.rint(a / scale) + int(zero), limits.min, limits.max)
+        return np.where(np.isnan(found), limits.min, found).astype(dtype)
+
+    with np.errstate(all="ignore"):
+        q = quantize(x)
+        d = (q.astype(np.float32) - np.float32(zero)) * scale
+        t = d + other
+        values = {"q": q, "d": d, "t": t, "y": quantize(t)}
+    inputs, constants = {"x": x, "other": other}, {"s": np.asarray(scale), "zero": zero}
+    both = [Case(nodes, inputs, constants, expected=values), Case(nodes[:2], {"x": x}, constants, expected=values)]
+    check([*both, Case(nodes[:1], {"x": x}, constants, expected=values)])
 
 
 def test_broadcasting() -> None:

@@ -177,6 +177,27 @@ def test_epilogues() -> None:
     )
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_products_are_quantized_before_they_are_stored(dtype: type[np.generic]) -> None:
+    """Results of bytes, and operands that are dequantized, beside partial vectors and sums in parts of k."""
+    limits = np.iinfo(dtype)  # type: ignore[type-var]
+    zero = np.asarray(limits.min + 100, dtype)
+    constants = {"s": np.asarray(0.02, np.float32), "zero": zero, "wide": np.asarray(0.013, np.float32)}
+    quantize = Node("QuantizeLinear", ("q", "s", "zero"), ("o",), {"axis": 1})
+    whole = [Node("DequantizeLinear", ("r", "wide", "zero"), ("d",), {"axis": 1}), Node("Add", ("z", "d"), ("q",))]
+    cases = []
+    for rows, k, n in ((9, 40, 70), (1, 24, 33), (5, 1900, 24)):
+        w, b = floats(k, n) / np.float32(np.sqrt(k)), floats(n)
+        inputs = {"x": floats(rows, k), "r": RNG.integers(limits.min, limits.max, (rows, n)).astype(dtype)}
+        nodes = [MATMUL, Node("Add", ("y", "b"), ("z",))]
+        alone = case(
+            [*nodes, Node("Relu", ("z",), ("q",)), quantize], {"x": inputs["x"]}, {"w": w, "b": b, **constants}
+        )
+        added = case([*nodes, *whole, quantize], inputs, {"w": w, "b": b, **constants})
+        cases += [replace(alone, atol=1), replace(added, atol=1)]
+    check(cases)
+
+
 def test_an_epilogue_that_needs_other_strides_is_refused() -> None:
     nodes = [MATMUL, Node("Add", ("y", "mask"), ("o",))]
     inputs = {"x": floats(2, 3, 10, 16), "w": floats(2, 3, 16, 24), "mask": floats(2, 1, 1, 24)}

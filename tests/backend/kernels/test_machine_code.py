@@ -181,6 +181,31 @@ def test_tiles_of_amx(op: str, tmp_path: Path) -> None:
         assert len(body) < 40
 
 
+def test_products_of_pairs_of_bytes_load_each_vector_once(tmp_path: Path) -> None:
+    """With AVX2 a step of an int8 convolution widens its weights once, and multiplies and adds them for each pixel."""
+    if shutil.which("gcc") is None or machine_code.find_disassembler() is None or platform.machine() != "x86_64":
+        pytest.skip("counts are those of gcc for x86-64")
+    graph = harness.make_graph(
+        [Node("rewrite.ChannelsLastConvInteger", ("x", "w"), ("y",))],
+        {"x": np.ones((1, 4, 7, 256), np.uint8)},
+        constants={"w": np.ones((64, 256, 1, 1), np.int8)},
+        types={"y": TensorType(DType.I32, (1, 4, 7, 64))},
+    )
+    target = make_target("avx2")
+    items, _ = harness.lower(graph, target=target)
+    (kernel,) = (item.kernel for item in items or () if isinstance(item, Step))
+    assert kernel.params["tiles"]["mr"] == 6
+    assert kernel.params["tiles"]["rest"] == [4]
+    functions = machine_code.compiled([kernel], target, tmp_path)
+    for rows in (6, 4):
+        (code,) = (code for name, code in functions.items() if re.search(rf"_{rows}(\.\w+)*$", name))
+        body = max(machine_code.loops(code), key=len)
+        names = Counter(at.mnemonic for at in body)
+        assert (names["vpmaddwd"], names["vpaddd"], names["vpmovsxbw"]) == (2 * rows, 2 * rows, 2)
+        counts = machine_code.count(body, code)
+        assert (counts.loads, counts.broadcasts, counts.stack) == (2, rows, 0)
+
+
 def test_recurrences_have_chains_enough(measured: Measured) -> None:
     """Eight sums or more, as a multiply-add takes four cycles and two begin in each."""
     found = [counts for loop, counts in measured if loop.label.startswith("lstm")]
