@@ -53,6 +53,15 @@ def cpu_features() -> frozenset[str]:
     return found & (ISAS[limit] | ISAS["neon"]) if limit in ("avx2", "portable") else found
 
 
+def saturates_pairs() -> bool:
+    """Whether this CPU lacks an instruction for products of four bytes, so that others' kernels add pairs in 16 bits.
+
+    A limit of ours does not bind them."""
+    from .cpu import features
+
+    return architecture() == "x86_64" and {"avx_vnni", "avx512_vnni"}.isdisjoint(features())
+
+
 def vector_extension() -> str:
     """Return the widest extension of `ISAS` that this CPU has."""
     return next(name for name, needs in ISAS.items() if needs <= cpu_features())

@@ -15,8 +15,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from rewrite.engine.operators.folding.fold_by_reference import reference_deviates
-from rewrite.system.cpu import features
-from rewrite.system.hardware import architecture
+from rewrite.system.hardware import saturates_pairs
 
 Array = np.ndarray[Any, Any]
 Value = Any
@@ -156,7 +155,7 @@ def _runtime_deviates(node: onnx.NodeProto, values: Mapping[str, Value]) -> bool
         case "Resize":
             return _aligns_fractions(node, values)
     # without VNNI, it adds pairs of products of signed bytes in 16 bits, which saturates
-    return node.op_type in _OF_BYTES and np.dtype(np.int8) in kinds and _SATURATES
+    return node.op_type in _OF_BYTES and np.dtype(np.int8) in kinds and saturates_pairs()
 
 
 _OF_BYTES = frozenset({
@@ -164,7 +163,6 @@ _OF_BYTES = frozenset({
     "MatMulIntegerToFloat", "QAttention", "QGemm",
 })  # fmt: skip
 """Operators that multiply bytes. ONNX Runtime's own have no other oracle, and are left out where it saturates."""
-_SATURATES = architecture() == "x86_64" and {"avx_vnni", "avx512_vnni"}.isdisjoint(features())
 
 
 def _aligns_fractions(node: onnx.NodeProto, values: Mapping[str, Value]) -> bool:

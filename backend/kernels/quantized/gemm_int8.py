@@ -46,7 +46,7 @@ def lower_matmul(group: Group, ctx: Context) -> list[Step] | None:
     larger = None
     if w is None and (found := operands.shifted_weights()) is not None:
         w, larger = found
-    if w is None or w.ndim != 2:
+    if w is None or w.ndim != 2 or not isinstance(x.shape[-1], int):
         return variable_product(group, ctx, operands)
     if x.shape[-1] != w.shape[0]:
         return None

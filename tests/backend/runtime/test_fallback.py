@@ -8,6 +8,7 @@ import pytest
 import rewrite
 from onnx import parser
 from onnx.reference import ReferenceEvaluator
+from rewrite.backend.runtime import fallback
 from rewrite.backend.runtime.fallback import FallbackWarning, Runner
 from rewrite.backend.runtime.program import Program
 from rewrite.engine.ir.graph import Constant, DType, Node, TensorType
@@ -86,6 +87,19 @@ def test_both_implementations_agree(monkeypatch: pytest.MonkeyPatch) -> None:
         other = rewrite.compile(parser.parse_model(PAIRS), threads=1)
     np.testing.assert_array_equal(other.run({"x": tokens})["y"], found)
     assert len(calls) == 1
+
+
+@pytest.mark.parametrize(("kind", "saturates"), [(DType.I8, True), (DType.I8, False), (DType.U8, True)])
+def test_sums_that_onnx_runtime_saturates(kind: DType, saturates: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without VNNI it adds products of signed bytes in 16 bits."""
+    monkeypatch.setattr(fallback, "saturates_pairs", lambda: saturates)
+    types = {"x": TensorType(DType.U8, (1, 4)), "w": TensorType(kind, (4, 1))}
+    runner = Runner(Node("MatMulInteger", ("x", "w"), ("y",)), types)
+    exact = kind is DType.I8 and saturates
+    assert isinstance(runner.evaluator, ReferenceEvaluator if exact else onnxruntime.InferenceSession)
+    if exact:
+        w = np.full((4, 1), -128, np.int8)
+        np.testing.assert_array_equal(runner.run([np.full((1, 4), 255, np.uint8), w])[0], [[-128 * 255 * 4]])
 
 
 def test_an_operator_that_onnx_runtime_has_at_an_earlier_opset() -> None:
