@@ -101,22 +101,22 @@ def rates(isa: str = "") -> dict[str, float]:
 
     Kernels for another extension than this CPU's widest have none of its other features. Those that compute on vectors
     only have the speedups of `bf16 vectors` and `int8 vectors`. Without an instruction for it, a product of bf16 takes
-    two of floats and the unpacking of its operands. One of bytes takes two of 16-bit integers. With AVX2 convolutions
-    unpack bytes once for all filters, where products of matrices unpack them for each product. Intel's CPUs begin one
-    instruction on pairs of bf16 per cycle and two on floats, so they gain by AMX only. Its tiles reach a share of their
-    peak, 16 times that of floats for bf16: operands come from memory, and sums go through it."""
+    two of floats and the unpacking of its operands. One of bytes takes two of 16-bit integers: with AVX2 they are
+    unpacked once for all columns, with AVX-512 for each product. Intel's CPUs begin one instruction on pairs of bf16
+    per cycle and two on floats, so they gain by AMX only. Its tiles reach a share of their peak, 16 times that of
+    floats for bf16: operands come from memory, and sums go through it."""
     flags = hardware.cpu_features()
     if isa and isa_name(isa) != isa_name():
         flags = hardware.ISAS.get(isa, frozenset())
     wide = "avx512bw" in flags
     bytewise = "avx512_vnni" in flags if wide else "avx_vnni" in flags
     pairs = 0.8 if not wide or "avx512_bf16" not in flags else 1.0 if hardware.is_intel() else 2.0
-    quads = 4.0 if bytewise else 1.2 if "avx2" in flags else 0.4
+    quads = 4.0 if bytewise else 1.2 if wide else 1.6 if "avx2" in flags else 0.4
     return {
         "bf16": 8.0 if wide and "amx_bf16" in flags else pairs,
         "bf16 vectors": pairs,
         "int8": 12.0 if wide and "amx_int8" in flags else quads,
-        "int8 vectors": 1.6 if "avx2" in flags and not wide and not bytewise else quads,
+        "int8 vectors": quads,
     }
 
 

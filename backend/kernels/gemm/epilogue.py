@@ -77,7 +77,7 @@ class Epilogue:
         for o in self.operands:
             b, m, n = o.strides
             operands.append({"b": extents(b), "m": extents(m), "n": int(n)} | ({"type": o.type} if o.type else {}))
-        heavy = len(self.lines) + self.addend > _MOST_STATEMENTS or any(map(_LONG.search, self.lines))
+        heavy = len(self.lines) + self.addend > _MOST_STATEMENTS or self.is_long
         found = {"operands": operands, "lines": list(self.lines), "result": self.result, "heavy": heavy}
         return found | ({"addend": True} if self.addend else {})
 
@@ -105,6 +105,11 @@ class Epilogue:
     def is_narrow(self) -> bool:
         """Whether elements of the output are smaller than the sums, so that partial sums cannot be stored in it."""
         return self.c != "real"
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the statements call a function of some 20 instructions."""
+        return any(map(_LONG.search, self.lines))
 
     @property
     def values(self) -> tuple[str, ...]:

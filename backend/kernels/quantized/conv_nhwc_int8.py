@@ -76,7 +76,7 @@ def lower_conv_nhwc_int8(group: Group, ctx: Context) -> list[Step] | None:
         alone = {"zero": zero, "out": plain.c, "zero_point": None, "start": False}
         sums = replace(sums, steps=(*sums.steps, conv_step(rest, inputs, alone, ctx)), addends=(*sums.addends, found))
     axes = Axes(out.shape, 1, len(out.shape) - 1)
-    requantized = sums and requantized_epilogue(group, ctx, axes, _with_one_constant(ctx, sums), nhwc=True)
+    requantized = sums and requantized_epilogue(group, ctx, axes, with_one_constant(ctx, sums), nhwc=True)
     if not sums or not requantized:
         return None
     problem = ConvProblem(group, window, requantized.epilogue, operands.x, w, groups, Precision.INT8)
@@ -92,7 +92,7 @@ def lower_conv_nhwc_int8(group: Group, ctx: Context) -> list[Step] | None:
     return [*sums.steps, step or conv_step(problem, inputs, shared, ctx)]
 
 
-def _with_one_constant(ctx: Context, sums: Sums) -> Sums:
+def with_one_constant(ctx: Context, sums: Sums) -> Sums:
     """Return the same sums with all constant addends as one, the first."""
     constants = [(found.array, kind) for value, kind in sums.addends if (found := ctx.constant(value)) is not None]
     if len(constants) < 2:
@@ -140,6 +140,7 @@ def conv_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, A
     params = {
         **problem.params(c * groups, extents),
         **gathered,
+        **({"apart": True} if problem.epilogue.is_long and not choice.amx else {}),
         "runs": count,
         "words": words,
         "direct": direct,

@@ -27,6 +27,8 @@ from ..gemm.epilogue import Axes, Epilogue
 from ..gemm.matmul import PACK_WORK, choose_tiles, packed_gemm_step, padded_rows
 from ..gemm.tiles import Precision
 from ..registry import lowering, lowering_alone
+from .conv_nhwc_int8 import conv_step as conv_nhwc_int8_step
+from .conv_nhwc_int8 import uses_pairs, with_one_constant
 from .gemm_int8_variable import ZeroTerms, variable_product
 from .requantize import INT8, Operands, Sums, pack_words, requantized_epilogue
 
@@ -55,11 +57,24 @@ def lower_matmul(group: Group, ctx: Context) -> list[Step] | None:
     if sums and larger is not None:
         step, factors = operands.row_sums(larger, x.shape)
         sums = replace(sums, steps=(*sums.steps, step), rows=factors)
-    requantized = sums and requantized_epilogue(group, ctx, Axes(out.shape, 0, len(out.shape) - 1), sums)
+    paired = uses_pairs(ctx.target) and w.size > 0
+    sums = with_one_constant(ctx, sums) if sums and paired else sums
+    axes = Axes(out.shape, 0, len(out.shape) - 1)
+    requantized = sums and requantized_epilogue(group, ctx, axes, sums, nhwc=paired)
     if not sums or not requantized:
         return None
     steps, value, signed = list(sums.steps), operands.x, x.dtype is DType.I8
     words, rows, copied = Precision.INT8.words(k), product(x.shape[:-1]), bool(k % 4) or signed
+    if paired:
+        if signed:
+            value, step = padded_rows(value, rows, k, words, group, ctx, signed)
+            steps.append(step)
+            w = np.pad(w, ((0, 4 * words - k), (0, 0)))
+        ones, none = (1, 1, 1), (0, 0, 0)
+        window = Window(1, (1, 1, rows), (1, 1, rows), ones, ones, ones, none, none)
+        filters = np.ascontiguousarray(w.T).reshape(n, -1, *ones)
+        problem = ConvProblem(group, window, requantized.epilogue, value, filters, 1, Precision.INT8)
+        return [*steps, conv_nhwc_int8_step(problem, (value,), {"zero": "0", **requantized.params}, ctx)]
     padded = np.zeros((4 * words, n), np.int8)
     padded[:k] = w
     packed = pack_words(padded.reshape(words, 4, n))

@@ -312,6 +312,25 @@ def test_epilogues_scale_add_and_quantize(compared: Compared) -> None:
     compared.check()
 
 
+def test_epilogues_that_call_functions(machine: Target) -> None:
+    """They are applied in a loop over the sums, of full and of partial vectors, whatever the type of the results."""
+    nodes = [
+        Node("MatMulInteger", ("a", "b", "za"), ("n",)),
+        Node("Cast", ("n",), ("f",), {"to": 1}),
+        Node("Mul", ("f", "s"), ("p",)),
+        Node("Gelu", ("p",), ("g",), {"approximate": "none"}),
+        Node("Sigmoid", ("g",), ("q",)),
+    ]
+    quantize = Node("QuantizeLinear", ("q", "sy", "zy"), ("y",), {"axis": 1})
+    constants = {"za": number(3, np.uint8), "s": number(2e-4), "sy": number(0.004), "zy": number(9, np.uint8)}
+    cases = []
+    for rows, n in ((13, 50), (1, 16), (6, 33)):
+        inputs, weights = {"a": u8(rows, 40)}, {**constants, "b": i8(40, n)}
+        cases.append(Case(nodes, inputs, weights, rtol=1e-5, atol=2e-6))
+        cases.append(Case([*nodes, quantize], inputs, weights, rtol=0, atol=1))
+    check(cases, [machine])
+
+
 def test_linear_quantization() -> None:
     x = np.concatenate([RNG.standard_normal(500) * 20, np.arange(-40, 40) * 0.25, [np.inf, -np.inf, 0.0, -0.0]])
     x = x.astype(np.float32).reshape(2, 4, -1)

@@ -122,11 +122,11 @@ def test_rates_of_bf16(
 
 
 @pytest.mark.parametrize(
-    ("features", "vectors", "matrices"),
-    [({"avx2"}, 1.6, 1.2), ({"avx2", "avx_vnni"}, 4.0, 4.0), ({"avx2", "avx512bw"}, 1.2, 1.2), (set[str](), 0.4, 0.4)],
+    ("features", "rate"),
+    [({"avx2"}, 1.6), ({"avx2", "avx_vnni"}, 4.0), ({"avx2", "avx512bw"}, 1.2), (set[str](), 0.4)],
 )
-def test_rates_of_bytes(features: set[str], vectors: float, matrices: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an instruction for four bytes, only convolutions with AVX2 unpack them before they multiply."""
+def test_rates_of_bytes(features: set[str], rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an instruction for four bytes, only kernels for AVX2 unpack them before they multiply."""
     monkeypatch.setattr(machine.hardware, "cpu_features", lambda: frozenset(features))
     found = machine.rates.__wrapped__()
-    assert (found["int8 vectors"], found["int8"]) == (vectors, matrices)
+    assert (found["int8 vectors"], found["int8"]) == (rate, rate)
