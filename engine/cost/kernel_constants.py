@@ -38,7 +38,7 @@ class KernelConstants:
         near, far: cycles of a multiply-add of a depthwise NCHW filter: of the first ones, whose inputs stay in
             registers for several rows, and of the others.
         tile_product, tile_transform, tile_weight: relative time of Winograd's products, cycles per transformed number
-            and per weight read.
+            and per weight that a cache holds.
         tile_nhwc: relative time of Winograd's algorithm in NHWC.
         pooled_first, pooled_last, pooled: cycles of an element of a window in NCHW and in NHWC, and to begin and store
             a vector of a pool's results.
