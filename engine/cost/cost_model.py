@@ -84,7 +84,14 @@ class CostModel:
             m = self.machine
             far = m.weight_seconds(math.inf) * m.flops / m.lanes
             self._estimator = Estimator(
-                self.hints, self.nominal, machines.rates(m.isa), m.lanes, m.constants, self.exact, m.sizes[2], far
+                self.hints,
+                self.nominal,
+                machines.rates(m.isa),
+                m.lanes,
+                m.constants,
+                exact=self.exact,
+                cache=m.sizes[2],
+                far=far,
             )
         else:
             self._estimator = Estimator(self.hints, self.nominal, exact=self.exact)

@@ -140,7 +140,7 @@ def conv_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, A
     params = {
         **problem.params(c * groups, extents),
         **gathered,
-        **({"apart": True} if problem.epilogue.is_long and not choice.amx else {}),
+        **({"epilogue_loop": True} if problem.epilogue.is_long and not choice.amx else {}),
         "runs": count,
         "words": words,
         "direct": direct,
@@ -167,7 +167,7 @@ def uses_pairs(target: Target) -> bool:
 
 
 def _odd_lines(words: int) -> int:
-    """Return an odd number of cache lines that hold so many words, in words: rows of a tile lie in different sets."""
+    """Return the least odd number of cache lines for a row, in words, so that rows of a tile lie in different sets."""
     return (-(-words // 16) | 1) * 16
 
 

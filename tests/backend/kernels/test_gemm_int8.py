@@ -187,9 +187,10 @@ def test_matmul_of_any_size(machine: Target) -> None:
             matrices = {**inputs, "a": kind(m, k), "b": u8(k, n), "zb": u8(n)}
             cases.append(in_any_size(nodes, matrices, symbolic={"a": ("M", "K"), "b": ("K", "N"), "zb": ("N",)}))
             cases.append(in_any_size(nodes, {**inputs, "b": u8(k, n), "zb": u8()}, symbolic={**free, "b": ("K", n)}))
-            rows = in_any_size(nodes, {**inputs, "b": i8(k, n)}, symbolic={"a": ("B", "M", "K")})
-            constants = {name: rows.inputs[name] for name in ("b", "za", "zb")}
-            cases.append(replace(rows, inputs={"a": rows.inputs["a"]}, constants=constants))
+            for depth in ("K", k):  # weights are constant
+                rows = in_any_size(nodes, {**inputs, "b": i8(k, n)}, symbolic={"a": ("B", "M", depth)})
+                constants = {name: rows.inputs[name] for name in ("b", "za", "zb")}
+                cases.append(replace(rows, inputs={"a": rows.inputs["a"]}, constants=constants))
     check([replace(one, rtol=0, atol=0) for one in cases], [machine])
 
 

@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from rewrite.engine.cost.conv_cycles import Convolution, conv_nhwc
 from rewrite.engine.cost.cost_model import MODELS, CostModel
 from rewrite.engine.cost.machine import Machine
 from rewrite.engine.cost.operator_cost import Estimator, Kind
@@ -225,3 +228,13 @@ def test_winograds_algorithm_is_not_priced_where_results_must_be_exact() -> None
         for e in (False, True)
     )
     assert exact > 1.5 * fast
+
+
+def test_winograd_filters_that_no_cache_holds_come_from_memory() -> None:
+    """37 MB of transformed filters for 49 pixels take as long as the direct products, or longer."""
+    held = Convolution(1, 49, 7, 1, 512, 512, 9, 1, True, 3, 8, cache=64 << 20, far=0.6)
+    outside = replace(held, cache=32 << 20)
+    assert conv_nhwc(held) < conv_nhwc(outside)
+    assert conv_nhwc(outside) <= conv_nhwc(replace(held, square=0))
+    few = replace(held, channels=64, filters=64, cache=1 << 20)
+    assert conv_nhwc(few) == conv_nhwc(replace(few, far=0.0))
