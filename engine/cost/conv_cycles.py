@@ -8,6 +8,7 @@ machine, which also say what a cycle is.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from .kernel_constants import DEFAULT, KernelConstants
@@ -20,6 +21,9 @@ HELD = 25
 """Number of taps of a depthwise NCHW filter whose inputs stay in registers for several rows."""
 DIRECT = 0.8
 """Winograd's algorithm is chosen where it takes less than this share of the direct algorithm's time."""
+FILTERED_CHANNELS = 1800
+"""Largest number of channels of a convolution of bytes by Winograd's algorithm: four times the sums, 4 * 9 * 255 * 128
+for each channel, fit 32 bits."""
 TILES = ((4, 36 / 144), (2, 16 / 36))
 """Winograd tiles: results on a side, and the share of the direct products that remains."""
 
@@ -136,30 +140,47 @@ def conv_int8_nchw(c: Convolution, rate: float) -> float:
     return products + gathering + k.packed * words + c.images * c.groups * c.filters * vectors * k.quantized
 
 
-def conv_int8_nhwc(c: Convolution, rate: float) -> float:
-    """Return the cycles of an int8 convolution in NHWC layout, where four channels already form a word in memory."""
+def conv_int8_nhwc(c: Convolution, rate: float, filtered: float = 0.0) -> float:
+    """Return the cycles of an int8 convolution in NHWC layout, where four channels already form a word in memory.
+
+    `filtered` is the speedup over f32 of the products of Winograd's algorithm in 16 bits, 0 if there is no kernel."""
     if c.depthwise:
         vectors = c.images * c.pixels * math.ceil(c.groups / (4 * c.lanes))
         return vectors * (0.6 * c.taps + c.constants.depthwise_quantized)
     wasted = 4 * math.ceil(c.channels / 4) / max(c.channels, 1.0) if c.channels > 8 or c.groups > 1 else 1.0
-    return _rows(c, c.products / rate * wasted, c.constants.quantized)
+    found = _rows(c, c.products / rate * wasted, c.constants.quantized)
+    if filtered and 2 * c.lanes <= c.channels <= FILTERED_CHANNELS and c.filters >= 2 * c.lanes and not c.depth:
+        stored = c.images * c.pixels * c.groups * math.ceil(c.filters / c.lanes) * c.constants.quantized
+        found = _or_winograd(c, found, 1.0, TILES[1:], filtered, 0.5, stored)
+    return found
 
 
-def _or_winograd(c: Convolution, direct: float, factor: float) -> float:
-    """Return the cycles of the direct algorithm or of Winograd's, whichever the kernels choose."""
+def _or_winograd(
+    c: Convolution,
+    direct: float,
+    factor: float,
+    tiles: Sequence[tuple[int, float]] = TILES,
+    rate: float = 1.0,
+    size_of: float = 1.0,
+    stored: float = 0.0,
+) -> float:
+    """Return the cycles of the direct algorithm or of Winograd's, whichever the kernels choose.
+
+    `rate` is the speedup of products over f32, `size_of` the size of inputs and weights relative to those of f32;
+    `stored` are the cycles to store results, where the constants of transforms do not include them."""
     if c.square != 3 or not c.unit:
         return direct
     k = c.constants
     height = c.pixels / max(c.width, 1.0) / max(c.depth, 1.0)
     numbers = c.images * c.pixels * c.groups * (c.channels * c.slices + c.filters)
     best = math.inf
-    for size, share in TILES:
+    for size, share in tiles:
         edge = math.ceil(height / size) * math.ceil(c.width / size) * size**2 / max(height * c.width, 1.0)
         weights = c.groups * c.channels * c.slices * c.filters * (size + 2) ** 2
-        products = k.tile_product * share * edge * c.products
-        each = k.tile_weight if 4 * weights <= c.cache else max(k.tile_weight, c.far)
-        best = min(best, products + k.tile_transform * numbers + each * weights)
-    best *= factor
+        products = k.tile_product * share * edge * c.products / rate
+        each = k.tile_weight if 4 * size_of * weights <= c.cache else max(k.tile_weight, c.far)
+        best = min(best, products + size_of * (k.tile_transform * numbers + each * weights))
+    best = best * factor + stored
     return best if best < DIRECT * direct else direct
 
 

@@ -358,6 +358,8 @@ def _conv_cycles(e: Estimator, a: Application, dtype: str, last: bool, weight: i
     found = a.attrs.get("group", 1)
     groups = float(found) if isinstance(found, int) and found > 0 else 1.0
     strides, dilations = (_ints(a.attrs, name) for name in ("strides", "dilations"))
+    # The long sums of Winograd's algorithm lose precision in bf16. Those of bytes are exact.
+    rounded = ("bf16", "f32") if e.exact else ("bf16",)
     c = conv_cycles.Convolution(
         images=out[0],
         pixels=math.prod(extents),
@@ -368,8 +370,7 @@ def _conv_cycles(e: Estimator, a: Application, dtype: str, last: bool, weight: i
         taps=math.prod(shape[2:]),
         stride=max(strides, default=1),
         unit=all(step == 1 for step in (*strides, *dilations)),
-        # The long sums of Winograd's algorithm lose precision in bf16.
-        square=int(shape[-1]) if len(shape) > 3 and shape[-2] == shape[-1] and dtype != "bf16" and not e.exact else 0,
+        square=int(shape[-1]) if len(shape) > 3 and shape[-2] == shape[-1] and dtype not in rounded else 0,
         lanes=e.lanes,
         depth=extents[0] if len(shape) == 5 else 0.0,
         slices=shape[2] if len(shape) == 5 else 1.0,
@@ -377,8 +378,10 @@ def _conv_cycles(e: Estimator, a: Application, dtype: str, last: bool, weight: i
         far=e.far,
         constants=e.constants,
     )
-    if dtype == "int8":
-        took = (conv_cycles.conv_int8_nhwc if last else conv_cycles.conv_int8_nchw)(c, e.rate("int8 vectors"))
+    if dtype == "int8" and last:
+        took = conv_cycles.conv_int8_nhwc(c, e.rate("int8 vectors"), e.rates.get("int8 winograd", 0.0))
+    elif dtype == "int8":
+        took = conv_cycles.conv_int8_nchw(c, e.rate("int8 vectors"))
     else:
         took = (conv_cycles.conv_nhwc if last else conv_cycles.conv_nchw)(c)
     return flops, flops / (4.0 * e.lanes * took) if took else 1.0

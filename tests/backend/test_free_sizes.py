@@ -55,6 +55,34 @@ def test_convolutions(threads: int) -> None:
     check(model, program)
 
 
+@pytest.mark.parametrize("threads", [1, 2])
+def test_quantized_convolutions(threads: int) -> None:
+    """Pointwise and 3 x 3 products of bytes, strided and not, and a residual: sums are exact for every size."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 18]> g (uint8[n,32,h,w] x) => (int32[n,c,p,q] y) {
+        a = ConvInteger(x, w0, z) b = Mod(a, m) c = Cast<to = 2>(b)
+        d = ConvInteger<pads = [1, 1, 1, 1]>(c, w1, z) e = Mod(d, m) f = Cast<to = 2>(e)
+        k = ConvInteger<pads = [1, 1, 1, 1], strides = [2, 2]>(f, w2, z) y = Mod(k, big) }"""
+    )
+    weights = {"w0": (64, 32, 1, 1), "w1": (64, 64, 3, 3), "w2": (64, 64, 3, 3)}
+    arrays = {name: RNG.integers(-128, 128, shape).astype(np.int8) for name, shape in weights.items()}
+    arrays |= {"z": np.array(9, np.uint8), "m": np.array(256, np.int32), "big": np.array(1 << 28, np.int32)}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(array, name) for name, array in arrays.items())
+    program = rewrite.compile(model, threads=threads)
+    assert not program.fallbacks()
+    if machine.isa_name() == "avx2" and machine.rates()["int8 winograd"]:
+        assert "winograd_nhwc_int8" in templates(program)
+    for n, h, w in SIZES:
+        x = RNG.integers(0, 256, (n, 32, h, w)).astype(np.uint8)
+        expected = x
+        for name, pad, stride, modulus in (("w0", 0, 1, 256), ("w1", 1, 1, 256), ("w2", 1, 2, 1 << 28)):
+            padded = np.pad(expected.astype(np.int64) - 9, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+            k = arrays[name].shape[-1]
+            views = np.lib.stride_tricks.sliding_window_view(padded, (k, k), axis=(2, 3))[:, :, ::stride, ::stride]
+            expected = np.einsum("nchwij,mcij->nmhw", views, arrays[name].astype(np.int64), optimize=True) % modulus
+        np.testing.assert_array_equal(program.run({"x": x})["y"], expected)
+
+
 def test_relative_positions_are_sliced_where_the_sign_of_the_start_depends_on_the_size() -> None:
     """Attention of Transformer-XL: the middle 2n - 1 rows of a table of positions, shifted row by row."""
     model = onnx.parser.parse_model(

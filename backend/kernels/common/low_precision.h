@@ -135,10 +135,20 @@ V_INLINE vi v_dot_s8u8(vi c, vf a, vf b) { return n_dot_bytes(c, (vi)b, (vi)a); 
 
 /* products of words of two signed numbers of 16 bits, summed; 2 * VL bytes as such numbers */
 #ifdef V_AVX2
+typedef int16_t n_shorts __attribute__((vector_size(4 * VL)));
 V_INLINE vi v_dot_s16(vi c, vf a, vf b) { return c + (vi)V_X(madd_epi16)((v_int)a, (v_int)b); }
 V_INLINE vf v_signed(const void *p) { return (vf)_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p)); }
 V_INLINE void n_widen(uint16_t *to, const uint8_t *from) {
   _mm256_storeu_si256((__m256i *)to, _mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)from)));
+}
+V_INLINE n_shorts n_load_bytes(const uint8_t *p) {
+  return (n_shorts)_mm256_cvtepu8_epi16(_mm_loadu_si128((const __m128i *)p));
+}
+V_INLINE void n_store_shorts(float *to, n_shorts v) { _mm256_storeu_si256((__m256i *)to, (__m256i)v); }
+/* each half of a vector of bytes to its own place */
+V_INLINE void n_store_halves(void *low, void *high, vi bytes) {
+  _mm_storeu_si128((__m128i *)low, _mm256_castsi256_si128((__m256i)bytes));
+  _mm_storeu_si128((__m128i *)high, _mm256_extracti128_si256((__m256i)bytes, 1));
 }
 #endif
 

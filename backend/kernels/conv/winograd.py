@@ -240,32 +240,41 @@ def _product_cycles(
     return total
 
 
+def divided(algorithm: Algorithm, target: Target, window: Window, k: int) -> tuple[Tiles, int, int, int, int]:
+    """Return the register tile, the maximum numbers of tiles in a block, of its rows and of its columns, and the rows
+    of a register tile that keep both multipliers busy.
+
+    Images of sizes known at run time only are divided then. `k` counts words of the inputs of a tile."""
+    blocks, choice, xis = algorithm.blocks, algorithm.tiles, (algorithm.blocks.t + 2) ** 2
+    least = -(-8 // choice.nv)
+    least = min(choice.mr, 1 << (least - 1).bit_length())
+    if window.is_known:
+        return choice, blocks.size, blocks.rows, blocks.columns, least
+    edges = tuple(r for r in (2 * least, least) if r < choice.mr)
+    held = target.l2 // (8 * xis * (k + choice.nv * target.lanes))  # what half of the second-level cache holds
+    most = max(blocks.size, min(_BLOCKS[3], held))
+    return replace(choice, rest=edges), most, most, most, least
+
+
 def winograd_step(
     problem: ConvProblem, algorithm: Algorithm, ctx: Context, *, nhwc: bool = False, point: Point = DEFAULT
 ) -> Step:
     """Return the step that convolves with weights [groups * M, C, 3, 3] or [groups * M, C, slices, 3, 3]."""
-    blocks, lanes, choice, epilogue = algorithm.blocks, ctx.target.lanes, algorithm.tiles, problem.epilogue
+    blocks, lanes, epilogue = algorithm.blocks, ctx.target.lanes, problem.epilogue
     t, m, c, chunk = blocks.t, problem.m, problem.channels, algorithm.chunk
-    window, nr, xis, groups = problem.window, choice.nv * lanes, (t + 2) ** 2, problem.groups
+    window, nr, xis, groups = problem.window, algorithm.tiles.nv * lanes, (t + 2) ** 2, problem.groups
     slices = window.kernel[0]
     k = c * slices
-    most, most_rows, most_columns = blocks.size, blocks.rows, blocks.columns
-    least = -(-8 // choice.nv)  # rows of a register tile that keep both multipliers busy
-    least = min(choice.mr, 1 << (least - 1).bit_length())
-    if not window.is_known:  # images are divided at run time
-        edges = tuple(r for r in (2 * least, least) if r < choice.mr)
-        choice = replace(choice, rest=edges)
-        held = ctx.target.l2 // (8 * xis * (k + nr))  # what half of the second-level cache holds
-        most = most_rows = most_columns = max(most, min(_BLOCKS[3], held))
-        if not nhwc:  # the kernel transposes whole blocks, in memory that is reserved for the largest
-            most_rows = max(_BLOCKS[0], blocks.rows)
+    choice, most, most_rows, most_columns, least = divided(algorithm, ctx.target, window, k)
+    if not nhwc and not window.is_known:  # the kernel transposes whole blocks, in memory reserved for the largest
+        most_rows = max(_BLOCKS[0], blocks.rows)
     turned = (most_rows * t + 2) * (most_columns * t + 2 + lanes) * lanes + lanes * lanes
     # layers of images of any size share kernels, whatever their numbers of channels
     shared = nhwc and not window.is_known
     ldv = -(-k // lanes) * lanes + 16
-    v_plane, s_plane = (_plane((most + (0 if window.is_known else least)) * n, shared) for n in (ldv, nr))
+    v_plane, s_plane = (plane((most + (0 if window.is_known else least)) * n, shared) for n in (ldv, nr))
     floats = xis * (v_plane + s_plane) + (0 if nhwc else turned)
-    ldu = _plane(chunk * nr, shared) if shared else chunk * nr + 16
+    ldu = plane(chunk * nr, shared) if shared else chunk * nr + 16
     floats += xis * ldu if chunk else 0
     prefetch = prefetched_lines(choice, ctx.target, most, (9 if chunk else xis) * m, k)
     if chunk and prefetch:  # the lines are those of one tap, not of a step
@@ -282,8 +291,7 @@ def winograd_step(
 
     row = str(number(ldv) if choice.mr <= tiling.ADDRESSED else ldv)
     params = {
-        "images": extents(window.images),
-        "groups": groups,
+        **image_params(problem, extents),
         "m": number(m),
         "c": number(c),
         "k": number(k),
@@ -294,14 +302,7 @@ def winograd_step(
         "depth": extents(window.inputs[0]),
         "planes": extents(window.outputs[0]),
         "front": window.pad[0],
-        "h": extents(window.inputs[1]),
-        "w": extents(window.inputs[2]),
-        "oh": extents(window.outputs[1]),
-        "ow": extents(window.outputs[2]),
-        "top": window.pad[1],
-        "left": window.pad[2],
         "t": t,
-        "free": not window.is_known,
         "least": least,
         "most": number(most),
         "most_rows": number(most_rows),
@@ -339,7 +340,23 @@ def winograd_step(
     return problem.launch(kernel, inputs, extents, scratch=scratch, leading_dimensions=leading)
 
 
-def _plane(floats: int, coarse: bool) -> int:
+def image_params(problem: ConvProblem, extents: Extents) -> dict[str, Any]:
+    """Return the template parameters of images and their padding."""
+    window = problem.window
+    return {
+        "images": extents(window.images),
+        "groups": problem.groups,
+        "h": extents(window.inputs[1]),
+        "w": extents(window.inputs[2]),
+        "oh": extents(window.outputs[1]),
+        "ow": extents(window.outputs[2]),
+        "top": window.pad[1],
+        "left": window.pad[2],
+        "free": not window.is_known,
+    }
+
+
+def plane(floats: int, coarse: bool = False) -> int:
     """Return an odd number of cache lines, such that the elements of one tile fall into different sets of the cache.
 
     If `coarse`, it is an odd number of pages and one line: few values, and different sets of address translations."""

@@ -32,6 +32,7 @@ from ..gemm.matmul import pack_columns, prefetched_lines
 from ..gemm.problem import SMALL_WORK
 from ..gemm.tiles import Precision
 from ..registry import lowering
+from . import winograd_int8
 from .requantize import Operands, Sums, pack_words, requantized_epilogue
 
 LARGEST = 200
@@ -88,7 +89,9 @@ def lower_conv_nhwc_int8(group: Group, ctx: Context) -> list[Step] | None:
     else:
         words = _columns(problem, 1, Precision.INT8.words(problem.channels))
         words = words.reshape(groups, window.taps, -1, problem.m)
-        step = plane_step(problem, words, inputs, shared, ctx, in_place=False, leads=False)
+        step = plane_step(problem, words, inputs, shared, ctx, in_place=False, leads=False) or _filtered(
+            problem, inputs, shared, ctx
+        )
     return [*sums.steps, step or conv_step(problem, inputs, shared, ctx)]
 
 
@@ -159,6 +162,17 @@ def conv_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, A
     kernel = Kernel("conv_nhwc_int8", params)
     work = serial_below(problem.macs(count * words), SMALL_WORK)
     return problem.launch(kernel, (*inputs, packed), extents, work, scratch=scratch)
+
+
+def _filtered(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, Any], ctx: Context) -> Step | None:
+    """Return the step of Winograd's algorithm, None where products are not those of pairs or others are faster."""
+    found = winograd_int8.plan(problem, ctx) if uses_pairs(ctx.target) else None
+    likely = problem.likely(ctx)
+    words = Precision.INT8.words(problem.channels)
+    direct = blocking(likely, Runs(problem.window.taps, words), ctx)[-1].cycles * likely.batch
+    if found is None or found.cycles > 0.9 * 2 * direct:  # a word of four bytes is two pairs
+        return None
+    return winograd_int8.winograd_step(problem, found, inputs, shared, ctx)
 
 
 def uses_pairs(target: Target) -> bool:

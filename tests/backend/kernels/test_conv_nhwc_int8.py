@@ -205,6 +205,30 @@ def test_words_of_two_numbers_without_an_instruction_for_bytes(last: Last) -> No
     last.check()
 
 
+def test_winograd_in_integers(last: Last) -> None:
+    """Sums are exact for the largest products, odd channels, partial tiles and panels, groups and several images."""
+    shapes = ((1, 64, 12, 12), (2, 51, 27, 19), (1, 80, 21, 30), (3, 64, 9, 28), (1, 1800, 16, 16))
+    for (images, channels, *size), m, groups, pad in zip(
+        shapes, (64, 40, 104, 64, 32), (1, 1, 1, 2, 1), (1, 1, 0, 2, 1), strict=True
+    ):
+        w, image = i8(m, channels // groups, 3, 3), u8(images, channels, *size)
+        w[0], w[1], w[2, :, ::2], image[0, :, :4, :4] = -128, 127, 127, 255
+        node = Node("ConvInteger", ("x", "w", "zx"), ("y",), attributes(3, 1, pad, groups, 1))
+        zero = number(200, np.uint8)
+        last.add([node], {"x": image}, {"w": w, "zx": zero})
+        last.add([node], {"x": image, "zx": zero}, {"w": w})
+    templates = last.check()
+    plain = last.machine.isa == "avx2" and "avx_vnni" not in last.machine.features
+    assert templates.count("winograd_nhwc_int8") == (2 * len(shapes) if plain else 0)
+
+
+def test_winograd_leaves_to_others_what_it_cannot_sum(last: Last) -> None:
+    """Sums of more channels may not fit 32 bits when they are four times as large."""
+    w, image = i8(16, 1801, 3, 3), u8(1, 1801, 8, 8)
+    last.add([Node("ConvInteger", ("x", "w"), ("y",), attributes(3, 1, 1, 1, 1))], {"x": image}, {"w": w})
+    assert "winograd_nhwc_int8" not in last.check()
+
+
 @pytest.mark.parametrize("group", [1, 40])
 def test_scale_add_and_quantize(last: Last, group: int) -> None:
     nodes = [

@@ -206,6 +206,30 @@ def test_products_of_pairs_of_bytes_load_each_vector_once(tmp_path: Path) -> Non
         assert (counts.loads, counts.broadcasts, counts.stack) == (2, rows, 0)
 
 
+def test_winograd_of_bytes_multiplies_pairs(tmp_path: Path) -> None:
+    """A step of its products is a product and a sum for each vector of a tile, and nothing is on the stack."""
+    if shutil.which("gcc") is None or machine_code.find_disassembler() is None or platform.machine() != "x86_64":
+        pytest.skip("counts are those of gcc for x86-64")
+    graph = harness.make_graph(
+        [Node("rewrite.ChannelsLastConvInteger", ("x", "w"), ("y",), {"pads": (1, 1, 1, 1)})],
+        {"x": np.ones((1, 12, 12, 64), np.uint8)},
+        constants={"w": np.ones((64, 64, 3, 3), np.int8)},
+        types={"y": TensorType(DType.I32, (1, 12, 12, 64))},
+    )
+    target = make_target("avx2")
+    items, _ = harness.lower(graph, target=target)
+    (kernel,) = (item.kernel for item in items or () if isinstance(item, Step))
+    assert kernel.template == "winograd_nhwc_int8"
+    rows, vectors = kernel.params["tiles"]["mr"], kernel.params["tiles"]["nv"]
+    functions = machine_code.compiled([kernel], target, tmp_path)
+    (code,) = (code for name, code in functions.items() if re.search(rf"_{rows}x{vectors}(\.\w+)*$", name))
+    body = max(machine_code.loops(code), key=len)
+    names = Counter(at.mnemonic for at in body)
+    assert (names["vpmaddwd"], names["vpaddd"]) == (rows * vectors, rows * vectors)
+    counts = machine_code.count(body, code)
+    assert (counts.loads, counts.broadcasts, counts.stack) == (vectors, rows, 0)
+
+
 def test_recurrences_have_chains_enough(measured: Measured) -> None:
     """Eight sums or more, as a multiply-add takes four cycles and two begin in each."""
     found = [counts for loop, counts in measured if loop.label.startswith("lstm")]

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rewrite.engine.cost.conv_cycles import Convolution, conv_nhwc
+from rewrite.engine.cost.conv_cycles import FILTERED_CHANNELS, Convolution, conv_int8_nhwc, conv_nhwc
 from rewrite.engine.cost.cost_model import MODELS, CostModel
 from rewrite.engine.cost.machine import Machine
 from rewrite.engine.cost.operator_cost import Estimator, Kind
@@ -238,3 +238,23 @@ def test_winograd_filters_that_no_cache_holds_come_from_memory() -> None:
     assert conv_nhwc(outside) <= conv_nhwc(replace(held, square=0))
     few = replace(held, channels=64, filters=64, cache=1 << 20)
     assert conv_nhwc(few) == conv_nhwc(replace(few, far=0.0))
+
+
+def test_winograd_of_bytes_saves_products_where_it_has_a_kernel() -> None:
+    """Filters of unit steps, of enough channels and not too many."""
+    layer = Convolution(1, 196, 14, 1, 256, 256, 9, 1, True, 3, 8)
+    direct = conv_int8_nhwc(layer, 1.6)
+    assert conv_int8_nhwc(layer, 1.6, 1.8) < 0.6 * direct
+    assert conv_int8_nhwc(replace(layer, unit=False), 1.6, 1.8) == direct
+    for channels in (8, FILTERED_CHANNELS + 1):
+        other = replace(layer, channels=channels)
+        assert conv_int8_nhwc(other, 1.6, 1.8) == conv_int8_nhwc(other, 1.6)
+
+
+def test_winograd_of_bytes_is_exact() -> None:
+    """Unlike that of floats it is priced where results have to round as the plain algorithm does."""
+    operands = [TensorType(DType.U8, (1, 14, 14, 256)), TensorType(DType.I8, (256, 256, 3, 3))]
+    out = TensorType(DType.I32, (1, 14, 14, 256))
+    estimators = [Estimator(rates={"int8 vectors": 1.6, "int8 winograd": 1.8}, lanes=8, exact=e) for e in (False, True)]
+    plain, exact = (e.work("rewrite.ChannelsLastConvInteger", {}, operands, [out]) for e in estimators)
+    assert plain.efficiency == exact.efficiency > 2.0

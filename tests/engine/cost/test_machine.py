@@ -122,11 +122,11 @@ def test_rates_of_bf16(
 
 
 @pytest.mark.parametrize(
-    ("features", "rate"),
-    [({"avx2"}, 1.6), ({"avx2", "avx_vnni"}, 4.0), ({"avx2", "avx512bw"}, 1.2), (set[str](), 0.4)],
+    ("features", "rate", "filtered"),
+    [({"avx2"}, 1.6, 1.8), ({"avx2", "avx_vnni"}, 4.0, 0.0), ({"avx2", "avx512bw"}, 1.2, 0.0), (set[str](), 0.4, 0.0)],
 )
-def test_rates_of_bytes(features: set[str], rate: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without an instruction for four bytes, only kernels for AVX2 unpack them before they multiply."""
+def test_rates_of_bytes(features: set[str], rate: float, filtered: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without an instruction for four bytes, only kernels for AVX2 unpack them before they multiply, or filter them."""
     monkeypatch.setattr(machine.hardware, "cpu_features", lambda: frozenset(features))
     found = machine.rates.__wrapped__()
-    assert (found["int8 vectors"], found["int8"]) == (rate, rate)
+    assert (found["int8 vectors"], found["int8"], found["int8 winograd"]) == (rate, rate, filtered)
