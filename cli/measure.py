@@ -21,8 +21,10 @@ Feeds = Mapping[str, "np.ndarray"]
 Runner = Callable[[Feeds], Any]
 
 PAUSE = 0.03
-PEERS = ("onnxruntime", "openvino", "openvino-bf16")
-"""Engines to compare with; the last computes in bf16 if the machine supports it, the others in f32."""
+PEERS = ("onnxruntime", "openvino", "openvino-bf16", "onnxruntime-exact", "openvino-exact")
+"""Engines to compare with. One computes in bf16 if the machine supports it, the others in f32. The exact ones do not
+add products of bytes in 16 bits, as they would do on CPUs without VNNI: ONNX Runtime has slower kernels for that,
+OpenVINO computes in f32 then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,34 +91,40 @@ def peer(name: str, model: Path | bytes, threads: int) -> Runner:
 
     Raises `UserError` if the engine cannot load the model."""
     try:
-        if name == "onnxruntime":
-            return _onnxruntime(model, threads)
-        return _openvino(model, threads, "bf16" if name == "openvino-bf16" else "f32")
+        package, _, mode = name.partition("-")
+        if package == "onnxruntime":
+            return _onnxruntime(model, threads, exact=mode == "exact")
+        return _openvino(model, threads, "bf16" if mode == "bf16" else "f32", exact=mode == "exact")
     except Exception as error:
         where = str(model) if isinstance(model, Path) else ""
         raise UserError(f"{name} cannot load the model: {error}", where=where) from error
 
 
-def _onnxruntime(model: Path | bytes, threads: int) -> Runner:
+def _onnxruntime(model: Path | bytes, threads: int, exact: bool) -> Runner:
     import onnxruntime
+
+    from ..system.installed_onnxruntime import EXACT
 
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.inter_op_num_threads = 1
     options.log_severity_level = 4  # what fails raises an error
+    if exact:
+        options.add_session_config_entry(*EXACT)
     source = str(model) if isinstance(model, Path) else model
     session = onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
     return lambda feeds: session.run(None, dict(feeds))
 
 
-def _openvino(model: Path | bytes, threads: int, precision: str) -> Runner:
+def _openvino(model: Path | bytes, threads: int, precision: str, exact: bool) -> Runner:
     import openvino
 
-    settings = {
+    settings: dict[str, Any] = {
         "INFERENCE_PRECISION_HINT": precision,  # its default is bf16 on machines that have it
         "INFERENCE_NUM_THREADS": str(threads),
         "PERFORMANCE_HINT": "LATENCY",
         "NUM_STREAMS": "1",
+        **({"LP_TRANSFORMS_MODE": False} if exact else {}),
     }
     core = openvino.Core()
     network = core.read_model(model if isinstance(model, Path) else bytes(model))

@@ -22,6 +22,7 @@ import numpy as np
 from ..backend.runtime.interface import as_array, deliver
 from ..errors import NotAModel, RewriteError, UserError
 from ..system import installed_onnxruntime
+from ..system.hardware import saturates_pairs
 from ..system.process_pool import usable_cores
 from ..system.short_text import listed
 from . import errors
@@ -434,6 +435,8 @@ def _peer(job: Job, source: Path | bytes, options: Any) -> _Peer:
     options = passed_on(options, theirs)
     for name, size in job.sizes.items():
         options.add_free_dimension_override_by_name(name, size)
+    if saturates_pairs():  # else quantized networks give other results than their programs
+        options.add_session_config_entry(*installed_onnxruntime.EXACT)
     model = str(source) if isinstance(source, Path) else source
     return _Peer(theirs.InferenceSession(model, options, providers=["CPUExecutionProvider"]))
 

@@ -104,13 +104,14 @@ class Runner:
 
         model = self._model()
         try:
-            if self._saturates():
+            exact = self._saturates()
+            if exact and not self._signed() <= set(self.constants):
                 return ReferenceEvaluator(model)
             if _deviates(node) and not (_shrinks_to_one(node) and self._reference_deviates()):
                 if _pads_dilated(node) and len(node.outputs) > 1:
                     raise LookupError("nothing has the indices of dilated windows with automatic padding")
                 return ReferenceEvaluator(model)
-            peer, schema = _onnxruntime(model, self.threads), find_schema(node.op)
+            peer, schema = _onnxruntime(model, self.threads, exact), find_schema(node.op)
             if peer is None and schema is not None and schema.since_version == _BF16_ADDED:
                 peer = _onnxruntime(self._model({"": _BF16_ADDED - 1}), self.threads)
             if peer is None and self._reference_deviates():
@@ -187,10 +188,15 @@ class Runner:
         return reference_deviates(node.op, node.attrs, [bool(name) for name in node.inputs], len(node.outputs))
 
     def _saturates(self) -> bool:
-        """Whether ONNX Runtime may add pairs of products of signed bytes in 16 bits, as it does without VNNI."""
-        kinds = [self.types.get(name) for name in self.node.inputs]
-        signed = any(isinstance(kind, TensorType) and kind.dtype is DType.I8 for kind in kinds)
-        return signed and self.node.op.partition("@")[0] in _OF_BYTES and saturates_pairs()
+        """Whether ONNX Runtime may add pairs of products of signed bytes in 16 bits, as it does without VNNI.
+
+        It has other kernels for constants."""
+        return bool(self._signed()) and self.node.op.partition("@")[0] in _OF_BYTES and saturates_pairs()
+
+    def _signed(self) -> set[str]:
+        """Return the operands that are signed bytes."""
+        kinds = {name: self.types.get(name) for name in self.node.inputs}
+        return {name for name, kind in kinds.items() if isinstance(kind, TensorType) and kind.dtype is DType.I8}
 
     def _run(self, evaluator: Any, feeds: Mapping[str, Any]) -> list[Any]:
         """Run the node; where ONNX Runtime refuses operands that the reference implementation computes, there.
@@ -296,8 +302,10 @@ _BF16_ADDED = 22
 """Opset that only added element types to many operators. ONNX Runtime lacks some of them there, but not before it."""
 
 
-def _onnxruntime(model: Any, threads: int) -> Any:
-    """Return the model in ONNX Runtime; None if it is not installed, lacks the operator, or inputs are not typed."""
+def _onnxruntime(model: Any, threads: int, exact: bool = False) -> Any:
+    """Return the model in ONNX Runtime; None if it is not installed, lacks the operator, or inputs are not typed.
+
+    `exact`: with the kernels that do not add products of bytes in 16 bits."""
     if not all(value.HasField("type") for value in model.graph.input) or not installed_onnxruntime.is_installed():
         return None
     theirs = installed_onnxruntime.onnxruntime()
@@ -305,6 +313,8 @@ def _onnxruntime(model: Any, threads: int) -> Any:
     options.log_severity_level = 4
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")  # the cores are the program's
+    if exact:
+        options.add_session_config_entry(*installed_onnxruntime.EXACT)
     try:
         session = theirs.InferenceSession(model.SerializeToString(), options, providers=["CPUExecutionProvider"])
     except Exception:  # its errors have no common base class

@@ -3,13 +3,15 @@
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from rewrite.cli import tables
 from rewrite.cli.commands.run import read_array, write_arrays
 from rewrite.cli.console import Stages
-from rewrite.cli.measure import check_peers, interleave, peer
+from rewrite.cli.measure import Runner, check_peers, interleave, peer
 from rewrite.cli.options import parse_pairs, parse_shapes
 from rewrite.cli.results import write_json, write_text
 from rewrite.errors import UserError
@@ -118,6 +120,24 @@ def test_an_unknown_engine_is_refused() -> None:
         check_peers(["onnxruntime", "tvm"])
     with pytest.raises(UserError, match=r"m\.onnx: onnxruntime cannot load the model"):
         peer("onnxruntime", Path("m.onnx"), 1)
+
+
+@pytest.mark.parametrize("engine", ["onnxruntime", "openvino"])
+def test_exact_engines_do_not_saturate_products_of_bytes(engine: str) -> None:
+    pytest.importorskip(engine)
+    weights = ", ".join(["127"] * 64)
+    model = onnx.parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]> g (uint8[2, 64] x) => (float[2, 1] y)
+        <int8[64, 1] w = {{{weights}}}, float s = {{0.125}}, uint8 z = {{0}}, int8 o = {{0}}>
+        {{ a = DequantizeLinear(x, s, z) b = DequantizeLinear(w, s, o) y = MatMul(a, b) }}"""
+    )
+    [found] = (np.asarray(array) for array in _results(peer(f"{engine}-exact", model.SerializeToString(), 1)))
+    np.testing.assert_allclose(found, 64 * 255 * 127 / 64, rtol=1e-6)
+
+
+def _results(runner: Runner) -> list[Any]:
+    found = runner({"x": np.full((2, 64), 255, np.uint8)})
+    return found if isinstance(found, list) else list(found.values())
 
 
 def test_units_that_read_well() -> None:

@@ -171,6 +171,19 @@ def test_a_model_that_cannot_be_compiled_stays_with_what_answers_first(
     np.testing.assert_allclose(session.run(None, {"x": X})[0], want(2.75), rtol=1e-5)
 
 
+def test_quantized_networks_are_exact_before_they_are_compiled() -> None:
+    """Without VNNI ONNX Runtime would add pairs of products in 16 bits, and the answer would change with the switch."""
+    weights = ", ".join(["127"] * 64)
+    quantized = parser.parse_model(
+        f"""<ir_version: 8, opset_import: ["": 17]> agraph (uint8[N, 64] x) => (int32[N, 1] y)
+        <int8[64, 1] w = {{{weights}}}, uint8 z = {{3}}> {{ y = MatMulInteger(x, w, z) }}"""
+    )
+    session = ort.InferenceSession(quantized.SerializeToString())
+    assert session.program is None
+    answer = session.run(None, {"x": np.full((2, 64), 255, np.uint8)})[0]
+    np.testing.assert_array_equal(answer, np.full((2, 1), 64 * 252 * 127))
+
+
 def test_a_dropped_session_ends_its_child() -> None:
     session = ort.InferenceSession(model(3.0))
     compilation = session._compilation

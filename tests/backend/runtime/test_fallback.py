@@ -102,6 +102,16 @@ def test_sums_that_onnx_runtime_saturates(kind: DType, saturates: bool, monkeypa
         np.testing.assert_array_equal(runner.run([np.full((1, 4), 255, np.uint8), w])[0], [[-128 * 255 * 4]])
 
 
+def test_constants_whose_sums_onnx_runtime_does_not_saturate() -> None:
+    """It has exact kernels for constants, on every CPU, and the reference is slow."""
+    w = np.full((64, 8), 127, np.int8)
+    types = {"x": TensorType(DType.U8, (2, 64)), "w": TensorType(DType.I8, w.shape)}
+    runner = Runner(Node("MatMulInteger", ("x", "w"), ("y",)), types, constants={"w": Constant(w)})
+    assert isinstance(runner.evaluator, onnxruntime.InferenceSession)
+    x = np.full((2, 64), 255, np.uint8)
+    np.testing.assert_array_equal(runner.run([x, w])[0], np.full((2, 8), 64 * 255 * 127))
+
+
 def test_an_operator_that_onnx_runtime_has_at_an_earlier_opset() -> None:
     """That of opset 22 differs in its element types only, and the reference is 150 times slower."""
     types = {
