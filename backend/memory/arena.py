@@ -15,11 +15,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from random import Random
 
+import numpy as np
+
 from ..ir.kernel import ALIGNMENT
 
 TRIES = 1000  # maximum number of changes of the order
 WORK = 100_000  # maximum number of buffers placed in all: about 0.3 s
 STRETCH = 16  # time steps per bucket of the index of placed buffers
+LONG_LIVED = 16  # average number of buckets of a buffer from which the index costs more than comparing it with all
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +98,8 @@ def _climb(order: list[Buffer], best: dict[str, int], bound: int) -> dict[str, i
     random = Random(0)
     size = height = _extent(best, order)
     current, offsets = order, best
-    for _ in range(min(TRIES, WORK // max(1, len(order)))):
+    cost = max(1, len(order), _index_entries(order) // LONG_LIVED)
+    for _ in range(min(TRIES, WORK // cost)):
         top = [i for i, b in enumerate(current) if offsets[b.name] + padded(b.size) == height]
         moved = random.choice(top)
         beside = [i for i, b in enumerate(current[:moved]) if _overlap_in_time(b, current[moved])]
@@ -127,8 +131,15 @@ def _extent(offsets: dict[str, int], buffers: Sequence[Buffer]) -> int:
     return max((offsets[b.name] + padded(b.size) for b in buffers), default=0)
 
 
+def _index_entries(buffers: Iterable[Buffer]) -> int:
+    """Return the number of entries of the index of placed buffers."""
+    return sum(buffer.last // STRETCH - buffer.first // STRETCH + 1 for buffer in buffers)
+
+
 def _in_order(buffers: Sequence[Buffer]) -> dict[str, int]:
     """Place each buffer in turn into the smallest gap between its neighbors in time, else above them all."""
+    if _index_entries(buffers) > LONG_LIVED * len(buffers):
+        return _in_order_by_arrays(buffers)
     offsets: dict[str, int] = {}
     placed: defaultdict[int, list[tuple[int, int, Buffer]]] = defaultdict(list)  # (offset, end, buffer) by bucket
     for buffer in buffers:
@@ -149,4 +160,28 @@ def _in_order(buffers: Sequence[Buffer]) -> dict[str, int]:
         offset = offsets[buffer.name] = best if best_gap >= 0 else end
         for stretch in stretches:
             placed[stretch].append((offset, offset + size, buffer))
+    return offsets
+
+
+def _in_order_by_arrays(buffers: Sequence[Buffer]) -> dict[str, int]:
+    """The same, for buffers that live long: each is compared with all placed ones at once, in arrays.
+
+    A network unrolled over thousands of steps has thousands of buffers that live during most of them."""
+    count = len(buffers)
+    first, last, starts, stops = np.zeros((4, count), np.int64)
+    offsets: dict[str, int] = {}
+    for number, buffer in enumerate(buffers):
+        size = padded(buffer.size)
+        beside = np.flatnonzero((first[:number] <= buffer.last) & (last[:number] >= buffer.first))
+        order = beside[np.lexsort((stops[beside], starts[beside]))]
+        start, stop = starts[order], stops[order]
+        end = np.maximum.accumulate(np.concatenate(([0], stop)))
+        gaps = start - end[:-1]
+        fits = gaps >= size
+        fits[1:] &= (start[1:] != start[:-1]) | (stop[1:] != stop[:-1])
+        fitting = np.flatnonzero(fits)
+        offset = int(end[fitting[np.argmin(gaps[fitting])]] if len(fitting) else end[-1])
+        offsets[buffer.name] = offset
+        first[number], last[number] = buffer.first, buffer.last
+        starts[number], stops[number] = offset, offset + size
     return offsets

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from rewrite.backend.memory import arena
 from rewrite.backend.memory.arena import Buffer, Placement, _in_order, lower_bound, padded, place
 
 BUFFERS = st.lists(
@@ -73,3 +75,25 @@ def test_an_arena_that_plain_orders_miss() -> None:
     rows = [(3, 0, 2), (2, 0, 0), (2, 1, 4), (3, 3, 5), (1, 2, 3), (2, 5, 6), (4, 6, 7), (1, 4, 7)]
     buffers = [Buffer(f"b{i}", 64 * size, first, last) for i, (size, first, last) in enumerate(rows)]
     assert overhead(place(buffers)) <= 0.05
+
+
+@given(BUFFERS)
+@settings(max_examples=200, deadline=None)
+def test_arrays_place_as_the_index_does(buffers: list[Buffer]) -> None:
+    assert arena._in_order_by_arrays(buffers) == _in_order(buffers)
+
+
+def test_buffers_that_live_long_are_not_compared_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a network unrolled over n steps, n buffers live during most of it: the index would have some n² entries, and
+    reading it would take n³ steps. So changes of the order are tried less often, too."""
+    orders: list[int] = []
+    place_all = arena._in_order_by_arrays
+    monkeypatch.setattr(arena, "_in_order_by_arrays", lambda b: orders.append(len(b)) or place_all(b))
+    n = 3000
+    unrolled = [Buffer(f"b{i}", 64 * (1 + i % 3), i, n + 3 * i) for i in range(n)]
+    assert overhead(place(unrolled)) < 0.25
+    assert orders
+    assert sum(orders) <= 3 * n + arena.WORK // 8
+    orders.clear()
+    place([Buffer(f"b{i}", 64, i, i + 1) for i in range(n)])
+    assert not orders
