@@ -7,7 +7,8 @@
 
 A bundle may hold the model for several targets, such as AVX2 and AVX-512. The best one for this CPU is loaded, and only
 the weights that it reads. A bundle holds machine code: load only those that you trust. Checksums detect damage, not
-malice; so does the validation of loops, from whose description the runtime sets pointers (see `loop_validation`).
+malice; so does the validation of loops and steps, from whose description the runtime sets pointers (see
+`loop_validation` and `step_validation`).
 """
 
 from __future__ import annotations
@@ -29,12 +30,14 @@ from ..codegen.render import ABI
 from ..ir.kernel import Kernel
 from ..ir.kernel_graph import ModelPlan
 from ..ir.target import Target, describe, detect, rank, runs_here, thread_count
-from ..memory.buffer_assignment import assign_buffers
+from ..memory.buffer_assignment import Storage, assign_buffers
+from ..runtime.link import Check
 from ..runtime.program import Program
 from ..toolchain.kernel_cache import load_module
 from . import signature
 from .loop_validation import check_loops
 from .manifest import FORMAT, WEIGHTS, is_intact, load_plan
+from .step_validation import check_run, check_steps
 
 _MAKE = "A bundle is the directory that `rewrite MODEL.onnx` writes."
 _LARGE = 64 << 20
@@ -42,13 +45,24 @@ _LARGE = 64 << 20
 _AGAIN = "Compile the model again with this version of rewrite on this machine."
 
 
+_WRONG = (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
+"""What reading wrong data raises."""
+
+
 def load(
-    path: Path | str, *, threads: int | None = None, trusted: Sequence[Path] = (), complete: bool = False
+    path: Path | str,
+    *,
+    threads: int | None = None,
+    trusted: Sequence[Path] = (),
+    complete: bool = False,
+    cached: bool = False,
 ) -> Program:
     """Load a bundle: the best of its variants that this CPU can run.
 
     Large weights are checked by another thread, for which the first run of the program waits; it raises the error. If
     `complete`, they are checked before this returns.
+
+    The numbers of each run are checked as well, unless the bundle is `cached`: one that this user's programs wrote.
 
     With `trusted`, files of public keys, only a bundle that one of them signed is loaded. Raises UserError if it is not
     a bundle, is damaged, was made by another version or for other CPUs, or is not signed so."""
@@ -65,7 +79,7 @@ def load(
             weights = {WEIGHTS: files.pop(WEIGHTS)}
             _check(path, files)
             weighed = pool.submit(_check, path, weights)
-            program = _link(path, manifest, threads)
+            program = _link(path, manifest, threads, cached)
             if complete or weights[WEIGHTS][0] < _LARGE:
                 weighed.result()
             else:
@@ -73,7 +87,7 @@ def load(
         finally:
             pool.shutdown(wait=False)
         return program
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except _WRONG as error:
         raise _damaged(path, f"its manifest is wrong ({error})") from error
     except FileNotFoundError as error:
         name = Path(error.filename).name if error.filename else "a file"
@@ -95,7 +109,7 @@ def _check(path: Path, files: Mapping[str, Sequence[int]]) -> None:
             raise _damaged(path, f"{name} has changed")
 
 
-def _link(path: Path, manifest: Mapping[str, Any], threads: int | None) -> Program:
+def _link(path: Path, manifest: Mapping[str, Any], threads: int | None, cached: bool) -> Program:
     """Return the program of the best variant, with its weights mapped."""
     target, variant = _choose(path, manifest["variants"])
     table = _modules(path, variant["modules"], manifest["files"])
@@ -104,9 +118,25 @@ def _link(path: Path, manifest: Mapping[str, Any], threads: int | None) -> Progr
     kernels = {n: Kernel(k["template"], k["params"]) for n, k in variant["kernels"].items()}
     plan = load_plan(variant["plan"], kernels, weights)
     check_loops(plan)
+    check_steps(plan)
     addresses = {kernel: table[name] for name, kernel in kernels.items()}
-    count = threads or int(manifest["threads"])
-    return Program(plan, assign_buffers(plan), addresses, threads=count, variants=[(target, plan)], save=_save)
+    count = threads or thread_count(manifest["threads"])
+    check = None if cached else _run_check(path)
+    return Program(
+        plan, assign_buffers(plan), addresses, threads=count, variants=[(target, plan)], save=_save, check=check
+    )
+
+
+def _run_check(path: Path) -> Check:
+    """Return the check of the numbers of each run, with errors that name the bundle."""
+
+    def checked(storage: Storage, number: int, extents: Mapping[str, int], fits: bool) -> None:
+        try:
+            check_run(storage, number, extents, fits)
+        except _WRONG as error:
+            raise _damaged(path, f"its manifest is wrong ({error})") from error
+
+    return checked
 
 
 def _save(variants: Sequence[tuple[Target, ModelPlan]], path: Path | str, *, threads: int) -> Path:
@@ -152,7 +182,7 @@ def read_manifest(path: Path) -> Mapping[str, Any]:
         found = (manifest["format"], manifest["abi"])
     except OSError as error:
         raise UserError(f"the bundle cannot be read: {error.strerror}", where=str(path)) from error
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise _damaged(path, "its manifest is not valid JSON") from error
     if found != (FORMAT, ABI):
         raise UserError(

@@ -57,7 +57,7 @@ class CachedRun:
         """Load the program. Raises `UserError` if that is impossible."""
         from .load_bundle import load
 
-        return load(self.bundle, threads=threads)
+        return load(self.bundle, threads=threads, cached=True)
 
     def write_model(self, original: Path, out: BinaryIO) -> None:
         """Write the optimized model, taking its other parts from the original. Raises OSError."""

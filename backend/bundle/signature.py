@@ -63,7 +63,7 @@ def sign(bundle: Path, key: Path) -> int:
 
 
 def check(bundle: Path, keys: Iterable[Path], names: Collection[str]) -> None:
-    """Check that one of the public keys signed the bundle, these files of it among others, as they are now.
+    """Check that one of the public keys signed the bundle, these files of it among others, as all of them are now.
 
     Raises UserError if not; NotInstalled without the library."""
     trusted = {public.public_bytes_raw(): public for public in map(_public_key, keys)}
@@ -78,7 +78,7 @@ def check(bundle: Path, keys: Iterable[Path], names: Collection[str]) -> None:
         public.verify(signature, _message(files))
     except InvalidSignature:
         raise _refused(bundle, "its signature is not one of the key that it names") from None
-    for name in sorted(names):
+    for name in sorted({*names, *files}):
         if name not in files:
             raise _refused(bundle, f"{name} is not signed")
         try:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
@@ -39,6 +39,8 @@ from .native import executor as native
 Array = NDArray[Any]
 LAYOUTS = 16  # cached layouts of a stage: programs run with few different extents
 ALL_THREADS = 255  # executor's code for: no thread limit
+Check = Callable[[Storage, int, Mapping[str, int], bool], None]
+"""Raises `UserError` for a stage of a program with wrong numbers for some extents; the flag: they fit all branches."""
 K = TypeVar("K")
 V = TypeVar("V")
 
@@ -93,12 +95,18 @@ class Stage:
 class Link:
     """A plan linked with its kernels: `addresses` has the address of each kernel's function.
 
-    The frame's bases of a loop's body follow those of the program `around` it, which counts them in `bases`."""
+    The frame's bases of a loop's body follow those of the program `around` it, which counts them in `bases`. `check`
+    sees each stage that is laid out for new extents, with the bodies of its loops."""
 
     def __init__(
-        self, plan: ModelPlan, storage: Storage, addresses: Mapping[Kernel, int], around: Link | None = None
+        self,
+        plan: ModelPlan,
+        storage: Storage,
+        addresses: Mapping[Kernel, int],
+        around: Link | None = None,
+        check: Check | None = None,
     ) -> None:
-        self.plan, self.storage, self._addresses = plan, storage, addresses
+        self.plan, self.storage, self._addresses, self._check = plan, storage, addresses, check
         self.numbers = {item.output: item for item in plan.items if isinstance(item, Shape)}
         self.bases = SCRATCH + 1
         self._outermost: Link = around._outermost if around else self
@@ -175,6 +183,8 @@ class Link:
     def _bind(self, stage: Stage, number: int, extents: Mapping[str, int]) -> Bound:
         """Bind a stage. Raises ValueError for extents whose sizes have to agree and do not."""
         layout = lay_out(self.storage, number, extents)
+        if self._check is not None:
+            self._check(self.storage, number, extents, not layout.unmet)
         at = Position(self, number, layout, extents)
         bindings = [at.bind(action) for action in stage.actions]
         refusals = [(at.guards(r.when), _misfit(r.reason, extents)) for r in layout.unmet]

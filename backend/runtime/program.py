@@ -31,7 +31,7 @@ from ..memory.buffer_assignment import SCRATCH, Storage, assign_buffers, nbytes,
 from .fallback import Runner, run_control
 from .interface import Interface, Port, deliver
 from .later_stages import LaterStages, later_stages
-from .link import LAYOUTS, Bound, Launch, Link, LinkedLoop, Position, Run, add_bounded
+from .link import LAYOUTS, Bound, Check, Launch, Link, LinkedLoop, Position, Run, add_bounded
 from .native import executor as native
 from .row_maps import split_maps, with_maps
 
@@ -68,22 +68,24 @@ class Program:
         threads: int = 1,
         variants: Variants = (),
         save: Callable[..., Path] | None = None,
+        check: Check | None = None,
     ) -> None:
         """Link a plan with its kernels: `addresses` has the address of each kernel's function.
 
         The modules that these come from must stay loaded. `save(variants, path, threads=...)` writes a bundle; it
-        belongs to a room above this one."""
+        belongs to a room above this one. `check` sees each stage that is laid out for new sizes."""
         self.plan, self.variants, self.threads = plan, tuple(variants), max(1, threads)
         self._save = save
         self._interface = Interface(plan)
         self.inputs, self.outputs = self._interface.inputs, self._interface.outputs
-        self._link = Link(plan, storage, addresses)
+        self._link = Link(plan, storage, addresses, check=check)
         self._frames: list[Any] = []
         self._calls: tuple[Any, ...] = ()  # the latest first
         self._awaited: Future[None] | None = None
 
         def inner(plans: Sequence[ModelPlan], storages: Sequence[Storage]) -> list[Program]:
-            return [Program(p, s, addresses, threads=threads) for p, s in zip(plans, storages, strict=True)]
+            pairs = zip(plans, storages, strict=True)
+            return [Program(p, s, addresses, threads=threads, check=check) for p, s in pairs]
 
         self._hosts: dict[int, Callable[[Run], None]] = {}
         for number, item in enumerate(plan.items):
@@ -98,7 +100,8 @@ class Program:
         self._maps = split_maps(plan)
         if self._maps is not None:
             without = self._maps[0]
-            self._without_maps = Program(without, assign_buffers(without), addresses, threads=threads)
+            storage = assign_buffers(without)
+            self._without_maps = Program(without, storage, addresses, threads=threads, check=check)
 
     def __repr__(self) -> str:
         names = [listed(port.name for port in ports) for ports in (self.inputs, self.outputs)]

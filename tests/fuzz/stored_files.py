@@ -1,5 +1,8 @@
 """Damage bundles and caches at random, and use them: `python -m tests.fuzz.stored_files FIRST LAST`.
 
+`--only numbers` takes one bundle after the other and changes every number of its plan in turn, by hand as it were: the
+manifest's checksum is computed again. Whatever the number, there is one error or a result, and no crash.
+
 Each case runs in a process of its own. A damaged bundle computes what it did before, or is refused with one error.
 A damaged cache costs time only: the command ends with code 0 and the same results, or with code 2 and one message.
 A seed is a case; what was damaged is reported with it.
@@ -10,6 +13,8 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import itertools
+import json
 import os
 import random
 import re
@@ -21,7 +26,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +36,7 @@ import onnx
 import onnx.parser
 import rewrite
 from onnx import numpy_helper
+from rewrite.backend.bundle.manifest import sealed
 from rewrite.cli import app
 from rewrite.errors import UserError
 
@@ -202,6 +208,68 @@ def _number(rng: random.Random, data: bytearray) -> None:
     return None
 
 
+# --- numbers changed on purpose --------------------------------------------------------------------------------------
+
+CHANGES: tuple[Callable[[int], int], ...] = (
+    lambda n: 0, lambda n: -1, lambda n: n + 1, lambda n: max(0, n - 1), lambda n: 2 * n + 2, lambda n: 2**31,
+    lambda n: 2**40, lambda n: 2**63,
+)  # fmt: skip
+_SIZES = {
+    "dims", "shape", "scratch", "threads", "only", "offset", "offsets", "iterations", "most", "excess", "requirements"
+}  # fmt: skip
+"""Keys of the manifest below which a text is a dim."""
+_OTHERS = {"files", "version", "params", "origins"}
+"""Keys below which numbers are no numbers of the plan: kernel parameters are those of the machine code."""
+
+
+def numbers(value: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[tuple[str | int, ...], int | str]]:
+    """Yield the numbers of a manifest and the texts that are dims, each with its path."""
+    if _OTHERS.intersection(path):
+        return
+    is_dim = isinstance(value, str) and _SIZES.intersection(path) and re.search(r"(?<!\w)\d", value)
+    if is_dim or (isinstance(value, int) and not isinstance(value, bool)):
+        yield path, value
+    elif isinstance(value, dict | list):
+        for key, part in value.items() if isinstance(value, dict) else enumerate(value):
+            yield from numbers(part, (*path, key))
+
+
+def changed(manifest: Mapping[str, Any], path: Sequence[str | int], change: Callable[[int], int]) -> bytes:
+    """Return a manifest with one number changed, sealed again."""
+    found = json.loads(json.dumps(manifest))
+    place = found
+    for key in path[:-1]:
+        place = place[key]
+    old = place[path[-1]]
+    new = re.sub(r"(?<!\w)\d+", lambda m: str(change(int(m[0]))), old, count=1) if isinstance(old, str) else change(old)
+    place[path[-1]] = new
+    return sealed(found)
+
+
+def number_cases(originals: Originals, name: str) -> Iterator[tuple[str, bytes]]:
+    """Yield manifests of a bundle with one number changed, and what was changed."""
+    manifest = json.loads((originals.bundle(name) / "manifest.json").read_text())
+    for path, old in numbers(manifest):
+        for change in CHANGES:
+            text = changed(manifest, path, change)
+            yield f"{name}: {'.'.join(map(str, path))} = {old}, change {CHANGES.index(change)}", text
+
+
+def number_case(originals: Originals, name: str, text: bytes) -> str:
+    """Load a bundle with another manifest and run it; return what was wrong (empty: nothing)."""
+
+    def work() -> None:
+        resource.setrlimit(resource.RLIMIT_AS, (8 << 30, 8 << 30))
+        with contextlib.suppress(UserError, MemoryError):
+            rewrite.load(folder, threads=1).run(feeds(name))
+
+    with tempfile.TemporaryDirectory(prefix="stored-") as temporary:
+        folder = Path(temporary) / "m.rewrite"
+        shutil.copytree(originals.bundle(name), folder)
+        (folder / "manifest.json").write_bytes(text)
+        return in_child(work)
+
+
 # --- cases ------------------------------------------------------------------------------------------------------------
 
 
@@ -258,6 +326,13 @@ def run(first: int, last: int, kinds: str, report: Callable[[str], object]) -> i
     with tempfile.TemporaryDirectory(prefix="stored-") as folder:
         originals = Originals(Path(folder))
         originals.make()
+        if kinds == "numbers":
+            cases = ((name, *case) for name in sorted(_TEXTS) for case in number_cases(originals, name))
+            for name, done, text in itertools.islice(cases, first, last):
+                if problem := number_case(originals, name, text):
+                    wrong += 1
+                    report(f"{done}\n{problem}\n")
+            return wrong
         for seed in range(first, last):
             done, problem = case(originals, seed, kinds)
             if problem:
@@ -271,7 +346,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.stored_files", description=__doc__)
     parser.add_argument("first", type=int)
     parser.add_argument("last", type=int)
-    parser.add_argument("--only", choices=("bundles", "caches"), default="all", help="what is damaged (default: both)")
+    parser.add_argument(
+        "--only",
+        choices=("bundles", "caches", "numbers"),
+        default="all",
+        help="what is damaged (default: bundles, caches)",
+    )
     given = parser.parse_args()
     started = time.monotonic()
     wrong = run(given.first, given.last, given.only, sys.stdout.write)

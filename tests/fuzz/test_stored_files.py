@@ -29,6 +29,14 @@ def test_damaged_bundles(originals: Originals, first: int) -> None:
         assert not problem, f"{seed}: {done}\n{problem}"
 
 
+@pytest.mark.parametrize("name", ["counted", "layers", "loop"])
+def test_numbers_changed_on_purpose(originals: Originals, name: str) -> None:
+    """A manifest whose checksum was computed again is refused or runs; no kernel leaves its buffers for it."""
+    for done, text in list(stored_files.number_cases(originals, name))[:: 11 if name == "layers" else 17]:
+        problem = stored_files.number_case(originals, name, text)
+        assert not problem, f"{done}\n{problem}"
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_damaged_caches(originals: Originals, seed: int) -> None:
     done, problem = stored_files.case(originals, seed, "caches")

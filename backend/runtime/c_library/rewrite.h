@@ -15,7 +15,9 @@
  * one run at a time: threads that run a program at once have a context each; all of them read the same mapped weights.
  * Functions that can fail return a status, REWRITE_OK (0) or the reason, and fill in `error` unless it is NULL.
  *
- * A bundle contains machine code: open only bundles that you trust, as you would load a shared library. */
+ * A bundle contains machine code: open only bundles that you trust, as you would load a shared library. Checksums of the
+ * plan, the weights and the kernels are compared, which detects damage, not malice. `signature.json` is not read: check the
+ * signature from Python when the bundle is installed (docs/deploy.md). */
 #ifndef REWRITE_H
 #define REWRITE_H
 
@@ -96,7 +98,7 @@ typedef struct rewrite_context rewrite_context;
 
 REWRITE_EXPORT int rewrite_api_version(void);
 
-/* Load the best variant of a bundle for this CPU. Checks all files of the bundle that it uses. */
+/* Load the best variant of a bundle for this CPU. Compares all files that it uses with their checksums, no signature. */
 REWRITE_EXPORT rewrite_status rewrite_open(const char *bundle, rewrite_program **program, rewrite_error *error);
 
 /* Release a program. Its contexts stay valid until they are freed. NULL is ignored. */

@@ -95,6 +95,21 @@ def test_what_has_changed_since_is_refused_before_it_is_loaded(
         (bundle / "manifest.json").write_bytes(text)
 
 
+@pytest.mark.parametrize("name", ["plan.bin", "lib/librewrite.so"])
+def test_what_only_c_reads_is_compared_as_well(bundle: Path, keys: tuple[Path, Path], name: str) -> None:
+    """The library for C checks no signature: it is checked from Python, where the bundle is installed."""
+    (bundle / "lib").mkdir()
+    (bundle / name).write_bytes(b"signed")
+    signature.sign(bundle, keys[0])
+    load_bundle.load(bundle, trusted=[keys[1]])
+    (bundle / name).write_bytes(b"another")
+    with pytest.raises(UserError, match=f"{name} has changed since it was signed"):
+        load_bundle.load(bundle, trusted=[keys[1]])
+    (bundle / name).unlink()
+    with pytest.raises(UserError, match=f"{name} cannot be read"):
+        load_bundle.load(bundle, trusted=[keys[1]])
+
+
 def test_a_file_that_is_not_signed_is_refused(bundle: Path, keys: tuple[Path, Path]) -> None:
     """A signature of a part of the files is one, but not of all that is loaded."""
     private, public = keys
