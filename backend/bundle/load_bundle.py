@@ -29,7 +29,7 @@ from ...version import VERSION
 from ..codegen.render import ABI
 from ..ir.kernel import Kernel
 from ..ir.kernel_graph import ModelPlan
-from ..ir.target import Target, describe, detect, rank, runs_here, thread_count
+from ..ir.target import MAX_THREADS, Target, describe, detect, rank, runs_here, thread_count
 from ..memory.buffer_assignment import Storage, assign_buffers
 from ..runtime.link import Check
 from ..runtime.program import Program
@@ -120,10 +120,18 @@ def _link(path: Path, manifest: Mapping[str, Any], threads: int | None, cached: 
     check_loops(plan)
     check_steps(plan)
     addresses = {kernel: table[name] for name, kernel in kernels.items()}
-    count = threads or thread_count(manifest["threads"])
+    stated = manifest["threads"]
+    if not isinstance(stated, int) or not 1 <= stated <= MAX_THREADS:
+        raise ValueError(f"{stated!r} threads")
     check = None if cached else _run_check(path)
     return Program(
-        plan, assign_buffers(plan), addresses, threads=count, variants=[(target, plan)], save=_save, check=check
+        plan,
+        assign_buffers(plan),
+        addresses,
+        threads=threads or stated,
+        variants=[(target, plan)],
+        save=_save,
+        check=check,
     )
 
 
