@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,10 +57,10 @@ class Builder:
         """Add a product with weights, and a bias."""
         return self.add("Add", self.add("MatMul", x, self.weight(inner, outer)), self.weight(outer))
 
-    def model(self, shape: list[int | str], output: str) -> onnx.ModelProto:
-        """Return the model of one input `x` and one output."""
+    def model(self, shape: Sequence[int | str], output: str, result: Sequence[int | str] = ()) -> onnx.ModelProto:
+        """Return the model of one input `x` and one output, of the same shape unless another is given."""
         x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
-        y = helper.make_tensor_value_info(output, TensorProto.FLOAT, None)
+        y = helper.make_tensor_value_info(output, TensorProto.FLOAT, result or shape)
         graph = helper.make_graph(self.nodes, "deep", [x], [y], self.constants)
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
@@ -129,7 +129,7 @@ def unrolled(nodes: int) -> onnx.ModelProto:
         x = graph.add("Gather", "x", graph.constant(np.array(step)), axis=0)
         both = graph.add("Add", graph.add("MatMul", x, w), graph.add("MatMul", h, u))
         h = graph.add("Tanh", graph.add("Add", both, b))
-    return graph.model([steps, 1, WIDTH], h)
+    return graph.model([steps, 1, WIDTH], h, [1, WIDTH])
 
 
 KINDS: Mapping[str, Callable[[int], onnx.ModelProto]] = {
