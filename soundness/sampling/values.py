@@ -26,11 +26,11 @@ two zeros. `wide`: a magnitude of its own for each tensor, anywhere in the type'
 they lie on either side of bounds, saturate, and become equal when they are rounded. `low`: a sixth of `plain`, so that
 sums of products in f16 are still small enough that `fast` rules have to keep them finite."""
 
-_SPECIAL = (np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0)
+_SPECIAL = np.array((np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0))
 _EXTREMES = {
-    DType.F64: (1.7e308, -1.7e308, 5e-324, -3e-310, 2.0**53 + 2, 0.5, 1.5, 2.5),
-    DType.F16: (65504.0, -65504.0, 6e-8, -6e-7, 2050.0, 0.5, 1.5, 2.5),
-    DType.F32: (3.4e38, -3.4e38, 1e-45, -1e-41, 16777218.0, 0.5, 1.5, 2.5),
+    DType.F64: np.array((1.7e308, -1.7e308, 5e-324, -3e-310, 2.0**53 + 2, 0.5, 1.5, 2.5)),
+    DType.F16: np.array((65504.0, -65504.0, 6e-8, -6e-7, 2050.0, 0.5, 1.5, 2.5)),
+    DType.F32: np.array((3.4e38, -3.4e38, 1e-45, -1e-41, 16777218.0, 0.5, 1.5, 2.5)),
 }
 """Largest and smallest magnitudes; other types have those of single precision."""
 _RANGES = {DType.F64: (900, 709.0), DType.F16: (12, 11.0), DType.F32: (105, 88.0)}
@@ -45,8 +45,18 @@ def trials(numerics: str, *, signed_zero: bool = False) -> tuple[str, ...]:
     return (PLAIN, SPECIAL, LONE, SMALL, NEAR, WIDE, WIDE, WIDE) if numerics == "reassoc" else (PLAIN, LOW, SMALL, NEAR)
 
 
-_FACTORS = (1.0, 1.0, 0.5, 1.5, 2.0, -1.0, -1.5, 1 + 2.0**-4, 1 - 2.0**-8, 1 + 2.0**-12, 1 - 2.0**-22, 1 + 2.0**-40)
+_FACTORS = np.array(
+    (1.0, 1.0, 0.5, 1.5, 2.0, -1.0, -1.5, 1 + 2.0**-4, 1 - 2.0**-8, 1 + 2.0**-12, 1 - 2.0**-22, 1 + 2.0**-40)
+)
 """Factors of the constants that `near` draws around."""
+_SIGNS, _MULTIPLES = np.array((-1, 1)), np.array((1, 1, 2, -1))
+_NO_ANCHORS = np.array((1.0, 2.0))
+_ZEROS = np.array((-0.0, -0.0, 0.0, 1.0))
+
+
+def choose(rng: np.random.Generator, values: Array, shape: int | tuple[int, ...] | None = None) -> Any:
+    """Return random elements of a vector: those of `rng.choice`, whose checks take longer than drawing a few."""
+    return values[rng.integers(0, len(values), shape)]
 
 
 def draw(
@@ -71,23 +81,23 @@ def draw(
     if style == WIDE:
         exponent, logarithm = _RANGES.get(dtype, _RANGES[DType.F32])
         if rng.random() < 0.25:
-            array = rng.choice((-1, 1)) * rng.uniform(0.9, 1.2, shape) * logarithm
+            array = choose(rng, _SIGNS) * rng.uniform(0.9, 1.2, shape) * logarithm
         else:
             array *= 2.0 ** rng.uniform(-exponent, exponent)
     if style == NEAR:
-        array = rng.choice(anchors or (1.0, 2.0), shape) * rng.choice(_FACTORS, shape)
+        array = choose(rng, np.array(anchors) if anchors else _NO_ANCHORS, shape) * choose(rng, _FACTORS, shape)
     if style in (ZEROS, SWAPPED):
-        array = rng.choice((-0.0, -0.0, 0.0, 1.0), shape)
+        array = choose(rng, _ZEROS, shape)
     if style == LONE and array.size and rng.random() < 0.6:
-        array.reshape(-1)[int(rng.integers(array.size))] = rng.choice(_SPECIAL[:3])
+        array.reshape(-1)[int(rng.integers(array.size))] = choose(rng, _SPECIAL[:3])
     if style in (SPECIAL, EXTREME) and array.size:
         flat = array.reshape(-1)
         count = max(1, array.size // 3)
         spots = rng.integers(0, array.size, count)
-        flat[spots] = rng.choice(_SPECIAL, count)
+        flat[spots] = choose(rng, _SPECIAL, count)
         if style == EXTREME:
             spots = rng.integers(0, array.size, count)
-            flat[spots] = rng.choice(_EXTREMES.get(dtype, _EXTREMES[DType.F32]), count)
+            flat[spots] = choose(rng, _EXTREMES.get(dtype, _EXTREMES[DType.F32]), count)
     with np.errstate(all="ignore"):
         return np.asarray(array.astype(dtype.numpy))
 
@@ -98,7 +108,8 @@ def _integers(
     if style == NEAR and anchors and dtype.bits >= 8:
         limits = np.iinfo(np.dtype(dtype.numpy.name))
         ends = (limits.max, limits.max) if dtype.bits <= 16 else ()  # where neighbors become equal in coarse floats
-        near = rng.choice((*anchors, *ends), shape) * rng.choice((1, 1, 2, -1), shape) + rng.integers(-1, 2, shape)
+        near = choose(rng, np.array((*anchors, *ends)), shape) * choose(rng, _MULTIPLES, shape)
+        near = near + rng.integers(-1, 2, shape)
         return np.asarray(np.clip(near, max(limits.min, -(2**62)), min(limits.max, 2**62)).astype(dtype.numpy))
     low, high = (-4, 5) if style == PLAIN else (-2, 3)
     array = rng.integers(low if dtype.value[0] == "i" else 0, high, shape)
@@ -111,7 +122,7 @@ def _integers(
     moderate = 7 if dtype.bits == 8 else 300  # products of the limits by themselves wrap around to small numbers
     choices = np.array([limits.max, limits.min, limits.max - 1, limits.max // 2 + 1, 7, moderate], dtype=dtype.numpy)
     found = array.astype(dtype.numpy)
-    found.reshape(-1)[rng.integers(0, array.size, count)] = rng.choice(choices, count)
+    found.reshape(-1)[rng.integers(0, array.size, count)] = choose(rng, choices, count)
     return found
 
 

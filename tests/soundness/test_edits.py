@@ -14,6 +14,7 @@ from rewrite.soundness.sampling.edits import enumerate_edits
 from rewrite.soundness.sampling.instance import Instance, Tensor
 from rewrite.soundness.sampling.seeds import seeds
 from rewrite.soundness.sampling.subject import subjects
+from rewrite.soundness.sampling.values import choose
 
 RNG = np.random.default_rng(0)
 
@@ -257,3 +258,12 @@ def test_a_weighted_index_is_that_of_numpy() -> None:
     weights = np.random.default_rng(4).random(17)
     for _ in range(50):
         assert weighted(ours, weight_bounds(weights)) == numpy.choice(17, p=weights / weights.sum())
+
+
+@pytest.mark.parametrize("shape", [None, (), 5, (2, 3)])
+def test_elements_are_those_of_numpy(shape: int | tuple[int, ...] | None) -> None:
+    """A seed draws the same instances whether NumPy's checks are skipped or not."""
+    values, first, second = np.array([0.5, -0.0, np.inf]), np.random.default_rng(3), np.random.default_rng(3)
+    for _ in range(5):
+        np.testing.assert_array_equal(choose(first, values, shape), second.choice(values, shape))
+    assert first.bit_generator.state == second.bit_generator.state
