@@ -186,14 +186,25 @@ class Facts:
         self.taken = case.taken
         self.options = case.options
         self.effort = effort
-        self.solver = z3.SimpleSolver()
-        self.solver.set("rlimit", STEPS)
         self.checked = checked
         self.given: list[Cond] = []
         self.defined: dict[Any, Int] = {}
         self.split: dict[Any, tuple[tuple[Any, Int], tuple[Any, Int]]] = {}
         self._known: dict[Any, bool] = {}
         self._reached = 0
+        self._solver: Any = None
+        self._added = 0
+
+    @property
+    def solver(self) -> Any:
+        """Solver with the facts so far. Most cases share all steps with earlier ones and ask nothing, and a solver
+        takes longer for its first fact than for a question."""
+        if self._solver is None:
+            self._solver = z3.SimpleSolver()
+            self._solver.set("rlimit", STEPS)
+        self._solver.add(*map(formula, self.given[self._added :]))
+        self._added = len(self.given)
+        return self._solver
 
     def implies(self, cond: Cond, *under: Cond) -> bool:
         """Whether the facts and `under` imply a condition."""
@@ -210,16 +221,16 @@ class Facts:
         return self.implies(compare("eq", add(a, b, -1)), *under)
 
     def _contradict(self, conds: Iterable[Cond]) -> bool:
-        self.solver.push()
+        solver = self.solver
+        solver.push()
         try:
-            self.solver.add(*(formula(c) for c in conds))
-            return self.effort.contradict(self.solver)
+            solver.add(*(formula(c) for c in conds))
+            return self.effort.contradict(solver)
         finally:
-            self.solver.pop()
+            solver.pop()
 
     def _add(self, cond: Cond) -> None:
         self.given.append(cond)
-        self.solver.add(formula(cond))
 
     def replay(self, step: Step) -> None:
         """Check a step and learn what it says. Raises `Refused`."""
