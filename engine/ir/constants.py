@@ -52,22 +52,23 @@ class ConstantInfo:
 def summarize(constant: Constant) -> ConstantInfo:
     """Summarize a constant in one pass over its elements, without copying them."""
     array = constant.array
+    kind = array.dtype.kind
     splat: float | int | bool | None = None
     low: float | int | None = None
     high: float | int | None = None
     finite = True
-    if array.size and (array.dtype.kind in "biuf" or array.dtype.name == "bfloat16"):
-        numbers = array if array.dtype.kind in "biuf" else array.astype(np.float32)
-        smallest, largest = np.minimum.reduce(numbers, axis=None), np.maximum.reduce(numbers, axis=None)
-        finite = bool(np.isfinite(smallest) and np.isfinite(largest))
+    if array.size and (kind in "biuf" or array.dtype.name == "bfloat16"):
+        numbers = array if kind in "biuf" else array.astype(np.float32)
+        smallest, largest = np.minimum.reduce(numbers, axis=None).item(), np.maximum.reduce(numbers, axis=None).item()
+        finite = math.isfinite(smallest) and math.isfinite(largest)
         if smallest == smallest:  # not NaN
-            low, high = smallest.item(), largest.item()
+            low, high = smallest, largest
             # -0.0 and 0.0 compare equal but are different contents.
-            zeros = low == 0 and numbers.dtype.kind == "f"
-            if smallest == largest and not (zeros and np.unique(np.signbit(numbers)).size > 1):
+            zeros = low == 0 and kind not in "biu"
+            if low == high and not (zeros and np.unique(np.signbit(numbers)).size > 1):
                 splat = array.flat[0].item()
     elements = array if array.size <= SMALL else None
-    axes = leading_axes(array) if array.dtype.kind in "iu" else array.ndim
+    axes = (0 if splat is not None else leading_axes(array)) if kind in "iu" else array.ndim
     return ConstantInfo(constant.digest, constant.type, elements, splat, low, high, finite, axes)
 
 
