@@ -14,7 +14,6 @@ from ...engine.ir import symbolic
 from ...engine.ir.graph import TensorType
 from ...engine.ir.symbolic import Dim
 from ..ir.dataflow import writes
-from ..ir.kernel import ALIGNMENT
 from ..ir.kernel_graph import Join, Loop, ModelPlan, Shape, Step, View, bodies
 from ..memory.buffer_assignment import Storage, nbytes
 from .footprints import footprints
@@ -72,7 +71,7 @@ def _check_step(storage: Storage, step: Step, extents: Mapping[str, int]) -> Non
     if not step.work(extents) or all(_size(plan, v, extents) == 0 for v in writes(step)):
         return  # it does not run: its dims may have no value
     scratch = symbolic.evaluate(step.scratch, extents)
-    if not 0 <= scratch < LIMIT or scratch % ALIGNMENT:
+    if not 0 <= scratch < LIMIT:
         raise ValueError(f"a kernel has {scratch} bytes of scratch memory")
     dims = [symbolic.evaluate(d, extents) for d in step.dims]
     if any(abs(d) >= LIMIT for d in dims):
