@@ -151,7 +151,12 @@ def main() -> None:
             place = Path(folder)
             model = KINDS[name](given.nodes)
             onnx.save(model, place / "m.onnx")
-            command = [Path(sys.executable).with_name("rewrite"), place / "m.onnx", "-o", place / "o.onnx"]
+            command: list[str | Path] = [
+                Path(sys.executable).with_name("rewrite"),
+                place / "m.onnx",
+                "-o",
+                place / "o.onnx",
+            ]
             seconds, peak = measure(command, place / "cache")
             sys.stdout.write(f"| {name} | {len(model.graph.node)} | {seconds:.0f} | {peak >> 20} |\n")
             sys.stdout.flush()
