@@ -250,7 +250,7 @@ def _problems() -> Iterator[tuple[str, Graph, bool]]:
     one = _ones(16, 64, 3, 3)
     yield "conv nhwc, one vector", _conv(_ones(1, 48, 48, 64), one, "rewrite.ChannelsLastConv"), False
     yield "conv small", _conv(_ones(1, 64, 7, 7), _ones(192, 64, 3, 3)), False
-    x, w = _ones(1, 28, 28, 64, dtype=u8), _ones(192, 64, 3, 3, dtype=i8)
+    x, w = _ones(1, 28, 28, 64, dtype=u8), _ones(192, 64, 5, 5, dtype=i8)
     yield "conv nhwc int8", _conv(x, w, "rewrite.ChannelsLastConvInteger"), False
     yield "depthwise", _conv(_ones(1, 64, 56, 56), _ones(64, 1, 3, 3), group=64), False
     w = _ones(64, 1, 3, 3)

@@ -99,13 +99,9 @@ class Link:
     sees each stage that is laid out for new extents, with the bodies of its loops."""
 
     def __init__(
-        self,
-        plan: ModelPlan,
-        storage: Storage,
-        addresses: Mapping[Kernel, int],
-        around: Link | None = None,
-        check: Check | None = None,
-    ) -> None:
+        self, plan: ModelPlan, storage: Storage, addresses: Mapping[Kernel, int],
+        around: Link | None = None, check: Check | None = None,
+    ) -> None:  # fmt: skip
         self.plan, self.storage, self._addresses, self._check = plan, storage, addresses, check
         self.numbers = {item.output: item for item in plan.items if isinstance(item, Shape)}
         self.bases = SCRATCH + 1

@@ -228,6 +228,9 @@ def test_winograd_of_bytes_multiplies_pairs(tmp_path: Path) -> None:
     assert (names["vpmaddwd"], names["vpaddd"]) == (rows * vectors, rows * vectors)
     counts = machine_code.count(body, code)
     assert (counts.loads, counts.broadcasts, counts.stack) == (vectors, rows, 0)
+    (code,) = (code for name, code in functions.items() if re.search(r"_read(\.\w+)*$", name))
+    counts = machine_code.count(max(machine_code.loops(code), key=len), code)
+    assert (counts.stores, counts.loads, counts.stack) == (16, 24, 0)
 
 
 def test_recurrences_have_chains_enough(measured: Measured) -> None:
