@@ -89,9 +89,8 @@ def lower_conv_nhwc_int8(group: Group, ctx: Context) -> list[Step] | None:
     else:
         words = _columns(problem, 1, Precision.INT8.words(problem.channels))
         words = words.reshape(groups, window.taps, -1, problem.m)
-        step = plane_step(problem, words, inputs, shared, ctx, in_place=False, leads=False) or _filtered(
-            problem, inputs, shared, ctx
-        )
+        step = plane_step(problem, words, inputs, shared, ctx, in_place=False, leads=False)
+        step = step or _filtered(problem, inputs, shared, ctx)
     return [*sums.steps, step or conv_step(problem, inputs, shared, ctx)]
 
 
@@ -167,10 +166,11 @@ def conv_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, A
 def _filtered(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, Any], ctx: Context) -> Step | None:
     """Return the step of Winograd's algorithm, None where products are not those of pairs or others are faster."""
     found = winograd_int8.plan(problem, ctx) if uses_pairs(ctx.target) else None
-    likely = problem.likely(ctx)
-    words = Precision.INT8.words(problem.channels)
-    direct = blocking(likely, Runs(problem.window.taps, words), ctx)[-1].cycles * likely.batch
-    if found is None or found.cycles > 0.9 * 2 * direct:  # a word of four bytes is two pairs
+    if found is None:
+        return None
+    likely, runs = problem.likely(ctx), Runs(problem.window.taps, Precision.INT8.words(problem.channels))
+    direct = blocking(likely, runs, ctx)[-1].cycles * likely.batch
+    if found.cycles > 0.9 * 2 * direct:  # a word of four bytes is two pairs
         return None
     return winograd_int8.winograd_step(problem, found, inputs, shared, ctx)
 
