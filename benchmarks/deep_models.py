@@ -144,7 +144,7 @@ def main() -> None:
     parser.add_argument("--nodes", type=int, default=20_000)
     given = parser.parse_args()
     if unknown := set(given.names) - set(KINDS):
-        parser.error(f"there is no model {min(unknown)!r}")
+        parser.error(f"unknown model {min(unknown)!r}")
     sys.stdout.write("| model | nodes | seconds | peak MiB |\n|---|--:|--:|--:|\n")
     for name in given.names or KINDS:
         with tempfile.TemporaryDirectory() as folder:

@@ -43,8 +43,6 @@ _MAKE = "A bundle is the directory that `rewrite MODEL.onnx` writes."
 _LARGE = 64 << 20
 """Size of weights in bytes from which loading does not wait until they are checked."""
 _AGAIN = "Compile the model again with this version of rewrite on this machine."
-
-
 _WRONG = (KeyError, IndexError, TypeError, ValueError, AttributeError, ArithmeticError, RecursionError)
 """What reading wrong data raises."""
 

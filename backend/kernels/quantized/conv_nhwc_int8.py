@@ -90,7 +90,7 @@ def lower_conv_nhwc_int8(group: Group, ctx: Context) -> list[Step] | None:
         words = _columns(problem, 1, Precision.INT8.words(problem.channels))
         words = words.reshape(groups, window.taps, -1, problem.m)
         step = plane_step(problem, words, inputs, shared, ctx, in_place=False, leads=False)
-        step = step or _filtered(problem, inputs, shared, ctx)
+        step = step or _by_winograd(problem, inputs, shared, ctx)
     return [*sums.steps, step or conv_step(problem, inputs, shared, ctx)]
 
 
@@ -163,7 +163,7 @@ def conv_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, A
     return problem.launch(kernel, (*inputs, packed), extents, work, scratch=scratch)
 
 
-def _filtered(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, Any], ctx: Context) -> Step | None:
+def _by_winograd(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, Any], ctx: Context) -> Step | None:
     """Return the step of Winograd's algorithm, None where products are not those of pairs or others are faster."""
     found = winograd_int8.plan(problem, ctx) if uses_pairs(ctx.target) else None
     if found is None:

@@ -10,6 +10,7 @@ import re
 import shutil
 import subprocess
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from rewrite.backend.ir.kernel_graph import Step
 from rewrite.backend.ir.target import make_target
 from rewrite.backend.toolchain.compiler import Compiler
 from rewrite.benchmarks import harness, machine_code
-from rewrite.benchmarks.machine_code import Counts, MicroKernel
+from rewrite.benchmarks.machine_code import Counts, Instruction, MicroKernel
 from rewrite.engine.ir.graph import DType, Node, TensorType
 
 Measured = list[tuple[MicroKernel, Counts]]
@@ -181,6 +182,13 @@ def test_tiles_of_amx(op: str, tmp_path: Path) -> None:
         assert len(body) < 40
 
 
+def inner_loop(functions: Mapping[str, Sequence[Instruction]], suffix: str) -> tuple[Counter[str], Counts]:
+    """Mnemonics and counts of the longest innermost loop of the function whose name ends so."""
+    (code,) = (code for name, code in functions.items() if re.search(rf"{suffix}(\.\w+)*$", name))
+    body = max(machine_code.loops(code), key=len)
+    return Counter(at.mnemonic for at in body), machine_code.count(body, code)
+
+
 def test_products_of_pairs_of_bytes_load_each_vector_once(tmp_path: Path) -> None:
     """With AVX2 a step of an int8 convolution widens its weights once, and multiplies and adds them for each pixel."""
     if shutil.which("gcc") is None or machine_code.find_disassembler() is None or platform.machine() != "x86_64":
@@ -198,11 +206,8 @@ def test_products_of_pairs_of_bytes_load_each_vector_once(tmp_path: Path) -> Non
     assert kernel.params["tiles"]["rest"] == [4]
     functions = machine_code.compiled([kernel], target, tmp_path)
     for rows in (6, 4):
-        (code,) = (code for name, code in functions.items() if re.search(rf"_{rows}(\.\w+)*$", name))
-        body = max(machine_code.loops(code), key=len)
-        names = Counter(at.mnemonic for at in body)
+        names, counts = inner_loop(functions, f"_{rows}")
         assert (names["vpmaddwd"], names["vpaddd"], names["vpmovsxbw"]) == (2 * rows, 2 * rows, 2)
-        counts = machine_code.count(body, code)
         assert (counts.loads, counts.broadcasts, counts.stack) == (2, rows, 0)
 
 
@@ -222,14 +227,10 @@ def test_winograd_of_bytes_multiplies_pairs(tmp_path: Path) -> None:
     assert kernel.template == "winograd_nhwc_int8"
     rows, vectors = kernel.params["tiles"]["mr"], kernel.params["tiles"]["nv"]
     functions = machine_code.compiled([kernel], target, tmp_path)
-    (code,) = (code for name, code in functions.items() if re.search(rf"_{rows}x{vectors}(\.\w+)*$", name))
-    body = max(machine_code.loops(code), key=len)
-    names = Counter(at.mnemonic for at in body)
+    names, counts = inner_loop(functions, f"_{rows}x{vectors}")
     assert (names["vpmaddwd"], names["vpaddd"]) == (rows * vectors, rows * vectors)
-    counts = machine_code.count(body, code)
     assert (counts.loads, counts.broadcasts, counts.stack) == (vectors, rows, 0)
-    (code,) = (code for name, code in functions.items() if re.search(r"_read(\.\w+)*$", name))
-    counts = machine_code.count(max(machine_code.loops(code), key=len), code)
+    _, counts = inner_loop(functions, "_read")
     assert (counts.stores, counts.loads, counts.stack) == (16, 24, 0)
 
 
