@@ -255,6 +255,8 @@ def _problems() -> Iterator[tuple[str, Graph, bool]]:
     yield "depthwise", _conv(_ones(1, 64, 56, 56), _ones(64, 1, 3, 3), group=64), False
     w = _ones(64, 1, 3, 3)
     yield "depthwise nhwc", _conv(_ones(1, 56, 56, 64), w, "rewrite.ChannelsLastConv", group=64), False
+    x, w = _ones(1, 16, 16, 1024), _ones(1024, 1, 5, 5)  # pixels of any cache share sets
+    yield "depthwise nhwc, lines", _conv(x, w, "rewrite.ChannelsLastConv", group=1024), False
     yield "attention", _graph("Attention", {name: _ones(1, 8, 128, 64) for name in "qkv"}, {}), False
     for label, batch, size in (("lstm, one sequence", 1, 96), ("lstm", 8, 128)):
         weights = {"w": _ones(1, 4 * size, 32), "r": _ones(1, 4 * size, size)}

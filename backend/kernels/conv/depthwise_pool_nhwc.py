@@ -26,6 +26,7 @@ from ...ir.lower import Context
 from ...ir.schedule import DEFAULT, Knob, Point, Space
 from ...ir.target import Target
 from ..scheduling import schedule
+from .depthwise_lines_nhwc import LINES_TILES, can_copy_lines, copies_lines, lines_step
 from .problem import SMALL_PLANES, PlaneProblem, Window, known, number_or
 
 UNROLLED = 16
@@ -116,7 +117,9 @@ class WindowTile:
 
 
 def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
-    """Return the step of the `depthwise_pool_nhwc` kernel, for windows that `fits_table` accepts."""
+    """Return the step of the `depthwise_pool_nhwc` kernel, for windows that `fits_table` accepts.
+
+    Where copies of lines are faster, it is that of `depthwise_lines_nhwc`."""
     window, epilogue, target = problem.window, problem.epilogue, ctx.target
     # channels known at run time only are those of a pool, whose groups fill vectors
     grouping = Grouping.of(problem.width, problem.multiple, known(problem.groups) or target.lanes, target.lanes)
@@ -125,6 +128,9 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
     point = schedule(problem.group, ctx, f"{problem.label} NHWC", problem.describe, space)
     tile = best_window_tile(window, grouping, target, ctx.likely, point)
     spans = tile.spans(window)
+    pixels = tile.lines(window) * min(window.reach(2, tile.columns), known(window.inputs[2]) or WIDEST)
+    if point.get("order") == "lines" or (not point and copies_lines(problem, pixels, spans, ctx)):
+        return lines_step(problem, ctx, point)
     addresses = tile.lines(window) if spans else tile.slots(window)
     chunk = _chunk(problem, grouping, tile, target)
     if "order" in point:
@@ -181,8 +187,9 @@ def plane_nhwc_space(problem: PlaneProblem, grouping: Grouping, target: Target) 
     """Return the schedules of a window over channels, NHWC.
 
     `tile`: rows x columns of pixels, `form`: whether the window is unrolled as a whole, or each line in a loop;
-    `order`: `tiles` computes all channels of a tile first, `channels` some tiles of a chunk of channels; `chunk`: its
-    blocks of channels; `most`: tiles of a block."""
+    `order`: `tiles` computes all channels of a tile first, `channels` some tiles of a chunk of channels, `lines` copies
+    lines (`depthwise_lines_nhwc`); `chunk`: blocks of channels of a chunk; `most`: tiles of a block; `lines_tile`,
+    `vectors`: the tile, and the vectors of a chunk, where lines are copied."""
     window, registers = problem.window, target.registers
     _, height, width = (known(n) or 1 for n in window.outputs)
     tiles = [
@@ -191,11 +198,11 @@ def plane_nhwc_space(problem: PlaneProblem, grouping: Grouping, target: Target) 
         if r * t <= registers * 3 // 4 and r <= height and t <= width
     ]
     whole = grouping.pick == "all" and window.taps <= UNROLLED * 2
-    orders = ("tiles", "channels") if problem.kind == "depthwise" else ()
+    orders = ("tiles", "channels", *(("lines",) if can_copy_lines(problem) else ()))
 
     def constraint(point: Point) -> bool:
         rows, columns = (int(n) for n in str(point.get("tile", "1x1")).split("x"))
-        if ("tile" in point) != ("form" in point):
+        if ("tile" in point) != ("form" in point) or ("tile" in point and point.get("order") == "lines"):
             return False
         if point.get("form") == "rolled":
             return rows == 1 and columns * window.kernel[2] * grouping.unroll <= 2 * CODE_LINE
@@ -204,11 +211,13 @@ def plane_nhwc_space(problem: PlaneProblem, grouping: Grouping, target: Target) 
     knobs = [
         Knob("tile", tuple(f"{r}x{t}" for r, t in tiles)),
         Knob("form", ("whole", "rolled") if whole else ("rolled",)),
-        Knob("order", orders),
+        Knob("order", orders if problem.kind == "depthwise" else ()),
         Knob("chunk", (1, 2, 4, 8, 16, 32), ("order", ("channels",))),
         Knob("most", (8, 16, 32, 64, 128), ("order", ("channels",))),
+        Knob("lines_tile", LINES_TILES, ("order", ("lines",))),
+        Knob("vectors", (1, 2, 4, 8), ("order", ("lines",))),
     ]
-    return Space(("depthwise_pool_nhwc",), tuple(knobs), constraint)
+    return Space(("depthwise_pool_nhwc", "depthwise_lines_nhwc"), tuple(knobs), constraint)
 
 
 def _chunk(problem: PlaneProblem, grouping: Grouping, tile: WindowTile, target: Target) -> int:

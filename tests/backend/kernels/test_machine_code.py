@@ -95,6 +95,17 @@ def test_depthwise_filters_load_each_vector_once(measured: Measured) -> None:
             assert not in_place or counts.broadcasts == 9
 
 
+def test_copied_lines_of_depthwise_filters_load_each_vector_once(measured: Measured) -> None:
+    """A line of the filter is some columns at a time: their weights, and the inputs under them, once for each row."""
+    [(loop, counts)] = [(loop, counts) for loop, counts in measured if loop.label == "depthwise nhwc, lines"]
+    params = loop.kernel.params
+    assert loop.kernel.template == "depthwise_lines_nhwc"
+    rows, columns, held = params["rows"][0], params["columns"][0], params["held"]
+    widths = [min(held, 5 - first) for first in range(0, 5, held)]
+    loads = sum(width + rows * (columns + width - 1) for width in widths)
+    assert counts == Counts(5 * rows * columns, loads, 0, 0, 0, 0)
+
+
 def test_dot_products_load_each_vector_once(measured: Measured) -> None:
     """A step is R x n products of R vectors of A and n of B; sums stay in registers."""
     found = [(loop.kernel.params, counts) for loop, counts in measured if loop.label.startswith("dot")]

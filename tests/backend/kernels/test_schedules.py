@@ -61,6 +61,7 @@ CASES: Mapping[str, Graph] = {
     "depthwise": conv(12, 12, 19, 3, group=12),
     "depthwise, 7x7": conv(6, 6, 19, 7, group=6),
     "depthwise, NHWC": conv(40, 40, 19, 3, group=40, nhwc=True),
+    "depthwise, NHWC, of shared sets": conv(1024, 1024, 7, 3, group=1024, nhwc=True),
     "depthwise, NHWC, 5x5": conv(40, 40, 14, 5, stride=2, group=40, nhwc=True),
 }
 TARGETS = [target for target in map(make_target, ("avx512", "avx2")) if runs_here(target)]
