@@ -22,6 +22,8 @@ LINE, SETS = 64, 64
 """Bytes of a line of the first-level cache, and the number of its sets."""
 LARGE = 16
 """Filters of more elements are large: a copy takes little of their time."""
+NARROW = 8
+"""Fewest columns of an image that is not narrow."""
 TILES = 64
 """Tiles of a strip, and of a band, where their number is known at run time only."""
 LINES_TILES = ("1x4", "1x8", "1x12", "2x4", "2x5", "2x8", "2x10", "3x4", "3x8")
@@ -36,10 +38,12 @@ def can_copy_lines(problem: PlaneProblem) -> bool:
     return single and planes == (1, 1, 1) and isinstance(problem.channels, int)
 
 
-def copies_lines(problem: PlaneProblem, pixels: int, spans: bool, ctx: Context) -> bool:
-    """Whether this kernel is faster than tiles of that many pixels of the image, as wide as it if `spans`.
+def copies_lines(problem: PlaneProblem, pixels: int, inside: float, spans: bool, ctx: Context) -> bool:
+    """Whether this kernel is faster than tiles that read that many pixels of the image, as wide as it if `spans`.
 
-    It is where these evict each other from the sets that they share. Small filters of images much larger than the
+    `inside` is the share of the products of such a tile that are not with padding at the sides.
+
+    It is where the pixels evict each other from the sets that they share. Small filters of images much larger than the
     L2 cache are an exception: longer runs of channels are read ahead better. It is also for large filters of images
     larger than that cache, except narrow ones, where tiles leave out products with padding."""
     window, target = problem.window, ctx.target
@@ -49,7 +53,8 @@ def copies_lines(problem: PlaneProblem, pixels: int, spans: bool, ctx: Context) 
     nbytes = row * sum(math.prod(map(ctx.likely, sizes)) for sizes in (window.inputs, window.outputs))
     large, way = window.taps > LARGE, LINE * SETS
     sets = min(SETS, way // math.gcd(row, way))
-    if pixels > sets * (target.l1 // way):
+    wide = ctx.likely(window.outputs[2]) >= NARROW
+    if pixels * inside >= sets * (target.l1 // way) * (1 if wide else 1.5):  # narrower tiles hide less latency
         return large or nbytes <= 4 * target.l2
     return large and not spans and nbytes > 2 * target.l2
 

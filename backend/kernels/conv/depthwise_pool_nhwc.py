@@ -129,7 +129,8 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
     tile = best_window_tile(window, grouping, target, ctx.likely, point)
     spans = tile.spans(window)
     pixels = tile.lines(window) * min(window.reach(2, tile.columns), known(window.inputs[2]) or WIDEST)
-    if point.get("order") == "lines" or (not point and copies_lines(problem, pixels, spans, ctx)):
+    inside = _inside(window, tile.columns) if spans else 1.0
+    if point.get("order") == "lines" or (not point and copies_lines(problem, pixels, inside, spans, ctx)):
         return lines_step(problem, ctx, point)
     addresses = tile.lines(window) if spans else tile.slots(window)
     chunk = _chunk(problem, grouping, tile, target)

@@ -301,6 +301,8 @@ def test_lines_are_copied_where_pixels_share_sets() -> None:
         *("pool", "lines", "pool", "lines", "pool", "lines")
     ]
     assert [kernel(channels, 14, 3) for channels in (240, 512, 960, 1024)] == ["pool", "lines", "pool", "lines"]
+    assert [kernel(channels, 7, 7) for channels in (640, 768, 1024)] == ["pool", "pool", "lines"]
+    assert [kernel(384, size, 7) for size in (10, 14)] == ["pool", "lines"]
     assert [kernel(96, size, 7) for size in (14, 56)] == ["pool", "lines"]
     assert [kernel(32, 112, 3), kernel(256, 56, 3, 2), kernel(512, 28, 3, 2)] == ["pool", "pool", "lines"]
 
