@@ -1,4 +1,4 @@
-"""The header of all kernels, precompiled: gcc reads it in a tenth of the time, a tenth of a second less per module.
+"""The header of all kernels, precompiled: gcc reads it in a tenth of the time, up to a tenth of a second per module.
 
     ROOT/headers/KEY/kernel.h.gch     the header, compiled with the flags of kernels
     ROOT/headers/KEY/kernel.h         includes the plain header, for sources that include it again

@@ -7,7 +7,7 @@
 #define REWRITE_VECTOR_F64_H
 
 #if defined(__SSE2__) && !defined(V_GENERIC)
-#include <immintrin.h>
+#include "intrinsics.h"
 #if defined(V_AVX512)
 #define V_X(op) _mm512_##op
 typedef __m512d v_reg;

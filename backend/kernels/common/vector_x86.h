@@ -4,7 +4,7 @@
 #ifndef REWRITE_VECTOR_X86_H
 #define REWRITE_VECTOR_X86_H
 
-#include <immintrin.h>
+#include "intrinsics.h"
 
 #if defined(V_AVX512)
 #define V_X(op) _mm512_##op
