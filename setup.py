@@ -1,5 +1,5 @@
 """Build steps that pyproject.toml cannot express: the packages below the root, the Cython extensions of the runtime,
-and the standard library of rules, parsed and checked.
+the standard library of rules, parsed and checked, and the templates of kernels, translated to Python.
 
 The repository root is the package `rewrite`, so the root holds files that are not part of it (this one, for
 instance): `BuildPy` leaves them out of the wheel.
@@ -57,12 +57,15 @@ def extensions() -> list[Extension]:
 
 
 class BuildPy(build_py):
-    """Copies the package without the root's files that only serve the build and the tests, and prepares the rules."""
+    """Copies the package without files that only serve the build and the tests; prepares rules and templates."""
 
     def run(self) -> None:
         super().run()
         if not self.editable_mode:
-            code = "from rewrite.engine.rewriting.rule_library import prepare_standard_library as p; p()"
+            code = (
+                "from rewrite.engine.rewriting.rule_library import prepare_standard_library as rules; rules();"
+                "from rewrite.backend.codegen.render import prepare_templates as templates; templates()"
+            )
             # what pip installed for the build is found through its own PYTHONPATH
             path = os.pathsep.join(filter(None, [os.path.abspath(self.build_lib), os.environ.get("PYTHONPATH")]))
             environment = {**os.environ, "PYTHONPATH": path}

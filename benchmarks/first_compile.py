@@ -10,9 +10,9 @@ peer that is installed, which creates a session. Prints one JSON object per mode
 - `modules` and `kernels` that were compiled;
 - `again`, and the seconds of each peer, which include its import: the least of the runs.
 
-Wheels are built with the standard rules parsed, and pip compiles modules of Python when it installs them. `--prepare`
-does both in a checkout, which otherwise does it in the first run, and keeps the second even where the environment has
-`PYTHONDONTWRITEBYTECODE`.
+Wheels are built with the standard rules parsed and the templates of kernels translated, and pip compiles modules of
+Python when it installs them. `--prepare` does all that in a checkout, even where the environment has
+`PYTHONDONTWRITEBYTECODE`. Otherwise the first run does it, for templates every run.
 """
 
 from __future__ import annotations
@@ -107,13 +107,15 @@ def _rounded(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def prepare() -> None:
-    """Compile the package's modules to bytecode and parse the standard rules, as an installed wheel has them."""
+    """Compile modules to bytecode, parse the standard rules and translate templates, as an installed wheel has them."""
     import compileall
 
+    from rewrite.backend.codegen.render import prepare_templates
     from rewrite.engine.rewriting.rule_library import prepare_standard_library
 
     compileall.compile_dir(ROOT, quiet=2, rx=re.compile(r"/(\..*|build|tests)/"))
     prepare_standard_library()
+    prepare_templates()
 
 
 def main() -> None:
@@ -121,7 +123,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("patterns", nargs="+", help="shell patterns of names")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--prepare", action="store_true", help="parse the standard rules first, as wheels have them")
+    parser.add_argument("--prepare", action="store_true", help="prepare what wheels have prepared")
     parser.add_argument("--engine", choices=("rewrite", *PEERS), help=argparse.SUPPRESS)
     parser.add_argument("--begin", type=float, help=argparse.SUPPRESS)
     options = parser.parse_args()

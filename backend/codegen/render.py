@@ -25,12 +25,16 @@ from ..ir.target import Target
 if TYPE_CHECKING:
     import jinja2
 
+    from .prepared_templates import PreparedTemplates
+
 ABI = 2
 """Version of the interface between kernels and the runtime, part of every kernel's name."""
 
 _KERNELS = Path(__file__).parents[1] / "kernels"
 TEMPLATES = {path.name: path for path in sorted(_KERNELS.glob("*/*")) if path.suffix in (".j2", ".h")}
 """Path of each template and header: they lie beside the lowerers that use them, under names unique in `kernels/`."""
+PREPARED = _KERNELS / "templates.prepared"
+"""The templates as code of Python, which wheels have."""
 HEADERS = _KERNELS / "common"
 """Include directory of the headers that all kernels share."""
 
@@ -98,8 +102,21 @@ def load_templates() -> None:
         _environment().get_template(name)
 
 
+def prepare_templates(target: Path = PREPARED) -> None:
+    """Translate all templates and write them into the package; wheels are built with it."""
+    from .prepared_templates import prepare
+
+    prepare(_environment_with, target)
+
+
 @cache
 def _environment() -> jinja2.Environment:
+    from .prepared_templates import PreparedTemplates
+
+    return _environment_with(PreparedTemplates(PREPARED))
+
+
+def _environment_with(translated: PreparedTemplates) -> jinja2.Environment:
     import jinja2
 
     environment = jinja2.Environment(
@@ -109,7 +126,9 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
         keep_trailing_newline=True,
         autoescape=False,
+        auto_reload=False,
         extensions=["jinja2.ext.do", "jinja2.ext.loopcontrols"],
+        bytecode_cache=translated,
     )
     environment.filters["c_float"] = c_float
     return environment
