@@ -236,9 +236,11 @@ def _preload() -> None:
     from . import compile_graph  # noqa: F401
     from .codegen.render import load_templates
     from .kernels.registry import load
+    from .planning.group import standard_policy
 
     load()
     load_templates()
+    standard_policy()
 
 
 def _precompile(target: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,13 +16,15 @@ from .ir.bodies import all_bodies, body_number
 from .ir.constants import ConstantInfo, summarize
 from .ir.description import Description
 from .ir.graph import Graph
-from .operators.schemas import declared_operators
+from .operators.schemas import declared_operators, standard_signature
 from .options import Options
-from .rewriting.rule_library import load_rules, operators_of
+from .rewriting.rule_library import load_rules, operators_of, parsed_standard_rules
 from .saturation.saturate import Limits, Saturation
 from .saturation.why_not import NearMiss, WhyNot, why_not
 from .stage_values import Chosen, Saturated, Setup
 
+_ready: list[Library] = []
+"""The standard library, loaded before the job arrived; for this process, which has one job."""
 _LARGE = 1 << 16
 """Bytes from which a constant is summarized in a thread."""
 
@@ -86,7 +88,9 @@ class Job:
 
     def __call__(self, progress: Progress = ignore, library: Library | None = None) -> list[Outcome]:
         """Optimize the graphs in turn, each in the time that the ones before it left."""
-        library = library or load_rules(self.options.rules, std=self.options.std_rules)
+        if library is None:
+            standard = self.options.std_rules and not self.options.rules
+            library = _ready[0] if standard and _ready else load_rules(self.options.rules, std=self.options.std_rules)
         opsets = self.graphs[0].opset
         setup = pipeline.prepare(library, opsets, self.options, self.costs)
         end = time.process_time() + self.limits.seconds
@@ -96,6 +100,19 @@ class Job:
                 limits = replace(self.limits, seconds=max(0.0, end - time.process_time()))
                 outcomes.append(_optimize(self, graph, {} if i else self.constants, setup, limits, progress))
         return outcomes
+
+
+def warm_up() -> Iterator[None]:
+    """Do in steps what a job of the child process begins with, while the parent reads the model."""
+    standard_signature("Identity")  # imports `onnx`, which takes a tenth of a second
+    yield
+    library = parsed_standard_rules()
+    if library is not None:
+        _ready[:] = [library]
+        yield
+        for entry in library.entries:
+            if entry.kind == "Op" and "." not in entry.name:  # declared for every model
+                _ = entry.item
 
 
 def _optimize(

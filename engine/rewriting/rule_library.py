@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from ...grammar.checks.check_schedules import domain_name
-from ...grammar.library.library_cache import Entry, entries_of, load, prepare
+from ...grammar.library.library_cache import Entry, LazyLibrary, entries_of, find, load, prepare
 from ...grammar.library.load import Library
 from ...grammar.syntax import ast
 from ...grammar.syntax.scope import param_types
@@ -120,6 +120,11 @@ def load_rules(paths: Iterable[str | Path] = (), *, std: bool = True) -> Library
     files += paths
     prepared = PREPARED if files == standard_files() else None
     return load(files, OperatorTable(), RuleSummaries(), prepared=prepared)
+
+
+def parsed_standard_rules() -> LazyLibrary | None:
+    """Return the standard library if it need not be parsed."""
+    return find(standard_files(), OperatorTable(), RuleSummaries(), prepared=PREPARED)
 
 
 def prepare_standard_library(target: Path = PREPARED) -> None:

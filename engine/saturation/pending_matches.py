@@ -43,13 +43,19 @@ class Match:
     @property
     def at(self) -> dict[str, int]:
         """Values of the variables of the query."""
-        return dict(zip((*self.variant.query.classes, *self.variant.query.integers), self.row, strict=True))
+        return dict(zip(self.variant.variables, self.row, strict=True))
+
+    @property
+    def roots(self) -> list[int]:
+        """The classes that the rule replaces."""
+        return [self.row[place] for place in self.variant.root_places]
 
     def canonicalize(self, egraph: EGraph) -> Key:
         """Replace the classes by their canonical handles, and return the new key."""
-        classes = len(self.variant.query.classes)
-        self.row = (*map(egraph.find, self.row[:classes]), *self.row[classes:])
-        return self.key
+        query, row = self.variant.query, self.row
+        classes = len(query.classes)
+        self.row = row = (*map(egraph.find, row[:classes]), *row[classes:])
+        return query.name, row
 
 
 @dataclass(slots=True)

@@ -256,10 +256,9 @@ class Saturator:
         key = match.canonicalize(self.egraph)
         if key in self._done or pending.was_refused(key):
             return
-        count, at = self.report.counts[rule.name], match.at
-        if any(self.egraph.is_duplicate(at[node]) for node, _ in variant.variadics):
+        count, roots = self.report.counts[rule.name], match.roots
+        if variant.variadics and any(self.egraph.is_duplicate(match.at[node]) for node, _ in variant.variadics):
             return  # the older node has the same match
-        roots = [at[r] for r in variant.roots]
         rearranges = not isinstance(rule.rhs, ast.Name)
         if rearranges and not self.constants and all(map(self.egraph.is_const, roots)):
             self._done.add(key)
@@ -274,6 +273,7 @@ class Saturator:
             context = context.for_match(self._origins(roots))
         nearness = 0
         try:
+            at = match.at
             env = bind_match(context, rule, variant, at)
             nearness = 1
             count.matches += 1

@@ -12,18 +12,20 @@ import errno
 import math
 import os
 import pickle
+import select
 import signal
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol, Self
 
 from ...errors import RewriteError, UserError
 from ...system import scoped
-from ...system.process_pool import collect_seldom
+from ...system.process_pool import collect_seldom, usable_cores
 from ...system.progress import Progress, ignore
 from ..egraph import matcher
 from .child_process import Child, start
@@ -180,6 +182,15 @@ def _names_memory(text: str) -> bool:
     return any(phrase in text.lower() for phrase in ("out of memory", "cannot allocate memory"))
 
 
+def _warm_up(steps: Callable[[], Iterator[None]] | None) -> None:
+    """Run the steps of a module that its tasks would do first, until the task arrives; none on a single core."""
+    if steps is not None and usable_cores() > 1:
+        with contextlib.suppress(OSError):  # Windows cannot ask a pipe
+            for _ in steps():
+                if select.select([sys.stdin], [], [], 0)[0]:
+                    return
+
+
 def main(module: str) -> None:
     """Run the child: one task from standard input, messages to standard output."""
     scoped.die_with_parent()
@@ -189,7 +200,7 @@ def main(module: str) -> None:
     os.dup2(2, 1)  # whatever a library prints must not get between the messages
     matcher.bindings()  # before the task arrives
     if module:
-        import_module(module)
+        _warm_up(getattr(import_module(module), "warm_up", None))
     task: Task = pickle.load(sys.stdin.buffer)
     limit(task)
 

@@ -100,18 +100,32 @@ def load(
 ) -> Library:
     """Load a library as `library.load` does, from the cache if possible, else from the file of `prepare` if it fits."""
     asked = [Path(p) for p in paths]
+    found = find(asked, operators, annotator, prepared=prepared)
+    if found is not None:
+        return found
+    whole, sources = load_fresh(asked, operators, warn=False)
+    entries = entries_of(whole, annotator)
+    Store().namespace("libraries").save(_key(asked, operators, annotator), _payload(entries, sources))
+    library = _lazy(entries, asked, operators)
+    library._set(files=whole.files, defs=whole.defs)
+    return library
+
+
+def find(
+    asked: Sequence[Path], operators: OperatorInfo, annotator: Annotator, *, prepared: Path | None = None
+) -> LazyLibrary | None:
+    """Return a library that need not be parsed, as `load` does; None if it must be."""
     name = _key(asked, operators, annotator)
-    library = object.__new__(LazyLibrary)
     entries = _parse(Store().namespace("libraries").read(name))
     if entries is None and prepared is not None and (payload := _read_prepared(prepared, operators)) is not None:
         entries = _parse(payload)
         if entries is not None:
             Store().namespace("libraries").save(name, payload)
-    if entries is None:
-        whole, sources = load_fresh(asked, operators, warn=False)
-        entries = entries_of(whole, annotator)
-        Store().namespace("libraries").save(name, _payload(entries, sources))
-        library._set(files=whole.files, defs=whole.defs)
+    return None if entries is None else _lazy(entries, asked, operators)
+
+
+def _lazy(entries: list[Entry], asked: Sequence[Path], operators: OperatorInfo) -> LazyLibrary:
+    library = object.__new__(LazyLibrary)
     library._set(entries=entries, _paths_and_operators=(asked, operators))
     return library
 

@@ -61,28 +61,39 @@ def _encode(value: Any, file: str) -> Any:
 @cache
 def _setters() -> list[tuple[type[Syntax], list[Callable[[Any, Any], None]]]]:
     """Return the node classes, each with the setters of its fields, for nodes under construction."""
-    return [(c, [getattr(c, name).__set__ for name in ("span", *parts(c))]) for c in _numbers()]
+    return [(c, [getattr(c, name).__set__ for name in parts(c)]) for c in _numbers()]
+
+
+@cache
+def _span_setters() -> list[Callable[[Any, Any], None]]:
+    return [getattr(Span, field.name).__set__ for field in fields(Span)]
 
 
 def decode(tree: list[Any], path: str) -> Any:
     """Return the node that is encoded as `tree`, with spans in `path`.
 
     Raises `ValueError`, `LookupError` or `TypeError` for anything else than an encoded tree."""
-    classes = _setters()
-    new = object.__new__
+    classes, new = _setters(), object.__new__
+    set_file, set_line, set_column, set_end_line, set_end_column = _span_setters()
+    set_span = Syntax.span.__set__  # type: ignore[attr-defined]
 
     def read(tree: list[Any], path: str) -> Any:  # fields are set directly, at half the time of a constructor call
-        if not tree or type(tree[0]) is not int:
+        if not tree or type(number := tree[0]) is not int:
             return tuple([read(item, path) if type(item) is list else item for item in tree])
-        number, *values = tree
+        start = 1
         if number < 0:
-            number, (path, *values) = -1 - number, values
-        kind, (set_span, *setters) = classes[number]
-        node = new(kind)
-        set_span(node, Span(path, *values[:4]))
-        for put, value in zip(setters, values[4:], strict=True):
+            number, path, start = -1 - number, tree[1], 2
+        kind, setters = classes[number]
+        node, span = new(kind), new(Span)
+        set_file(span, path)
+        set_line(span, tree[start])
+        set_column(span, tree[start + 1])
+        set_end_line(span, tree[start + 2])
+        set_end_column(span, tree[start + 3])
+        set_span(node, span)
+        for put, value in zip(setters, tree[start + 4 :], strict=True):
             put(node, read(value, path) if type(value) is list else value)
-        if isinstance(node, RuleFile):
+        if kind is RuleFile:
             object.__setattr__(node, "path", path)
         return node
 

@@ -176,6 +176,17 @@ def test_the_first_run_of_a_package_parses_nothing(prepared: Path, tmp_path: Pat
         assert is_cached(load_rules())  # it was added to the cache
 
 
+def test_rules_that_must_be_parsed_are_not_found(prepared: Path) -> None:
+    found = rule_library.parsed_standard_rules()
+    assert found is not None
+    assert "relu_relu" in found.places()
+    (prepared / "standard.prepared").unlink()
+    (prepared / "a.rules").write_text(OTHER + "\n")
+    assert rule_library.parsed_standard_rules() is None
+    load_rules()
+    assert rule_library.parsed_standard_rules() is not None
+
+
 @pytest.mark.parametrize("change", ["rules", "program", "operators", "damage", "other rules"])
 def test_a_prepared_library_that_does_not_fit_is_not_used(
     prepared: Path, change: str, monkeypatch: pytest.MonkeyPatch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 from ....grammar.library.library_cache import Entry
 from ....grammar.syntax import ast
@@ -31,7 +32,7 @@ class PatternConstraint:
     any_index: str = ""
 
 
-@dataclass(slots=True)
+@dataclass
 class Variant:
     """One query of a rule, with the meaning of its rows.
 
@@ -50,13 +51,23 @@ class Variant:
     ac_trees: tuple[tuple[str, ast.Call], ...] = ()
     memo_key: tuple[tuple[int, bool], ...] | None = None
 
+    @cached_property
+    def variables(self) -> tuple[str, ...]:
+        """The variables of the query in the order of its rows: classes, then integers."""
+        return (*self.query.classes, *self.query.integers)
+
+    @cached_property
+    def root_places(self) -> tuple[int, ...]:
+        """Places of the roots in a row."""
+        return tuple(map(self.variables.index, self.roots))
+
     @property
     def runs(self) -> tuple[str, ...]:
         """Indices of the parts that stand for each of many inputs."""
         return tuple(part.index for _, parts in self.variadics for part in parts if part.each is not None)
 
 
-@dataclass(slots=True)
+@dataclass
 class CompiledRule:
     """One direction of a rule. The syntax tree of a cached one is decoded when it is first needed.
 
@@ -74,17 +85,17 @@ class CompiledRule:
     heads: tuple[str, ...]
     required: tuple[str, ...] = ()
 
-    @property
+    @cached_property
     def rule(self) -> ast.Rule:
         """The rule."""
         return self.source.item if isinstance(self.source, Entry) else self.source
 
-    @property
+    @cached_property
     def lhs(self) -> ast.Expr | ast.Roots:
         """The side that is matched."""
         return self.rule.rhs if self.backward else self.rule.lhs
 
-    @property
+    @cached_property
     def rhs(self) -> ast.Expr | ast.Roots:
         """The side that replaces it."""
         return self.rule.lhs if self.backward else self.rule.rhs

@@ -8,13 +8,17 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator, Sequence
 
 import pytest
+from rewrite.engine import graph_job
 from rewrite.engine.graph_job import Job
+from rewrite.engine.ir.graph import Graph
 from rewrite.engine.options import Options
 from rewrite.engine.saturation import saturation_process
 from rewrite.engine.saturation.saturate import Limits
 from rewrite.errors import RewriteError
+from rewrite.grammar.library.load import Library
 
 JOB = Job((), {}, Options(), (), Limits(seconds=0.0))
 
@@ -91,3 +95,43 @@ def test_the_c_library_ends_a_process_without_memory(code: int, messages: str, e
 def test_a_process_near_its_limit_is_out_of_memory() -> None:
     assert saturation_process.is_near_limit(1 << 20)
     assert not saturation_process.is_near_limit(1 << 45)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="pipes cannot be asked there")
+def test_the_child_prepares_until_its_task_arrives(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    done: list[int] = []
+
+    def steps() -> Iterator[None]:
+        for number in range(5):
+            if number == 2:
+                os.write(writing, b"task")
+            done.append(number)
+            yield
+
+    with os.fdopen(reading) as stdin, os.fdopen(writing):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(saturation_process, "usable_cores", lambda: 2)
+        saturation_process._warm_up(steps)
+        assert done == [0, 1, 2]
+        done.clear()
+        monkeypatch.setattr(saturation_process, "usable_cores", lambda: 1)
+        saturation_process._warm_up(steps)
+        assert done == []
+        saturation_process._warm_up(None)
+
+
+def test_a_job_of_the_standard_rules_takes_those_that_were_loaded_before(monkeypatch: pytest.MonkeyPatch) -> None:
+    rules = graph_job.load_rules()  # and caches them
+    monkeypatch.setattr(graph_job, "_ready", [])
+    list(graph_job.warm_up())
+    asked: list[Options] = []
+
+    def load(files: Sequence[str], *, std: bool) -> Library:
+        asked.append(Options(rules=tuple(files), std_rules=std))
+        return rules
+
+    monkeypatch.setattr(graph_job, "load_rules", load)
+    for options in (Options(), Options(std_rules=False)):
+        Job((Graph(opset={"": 21}),), {}, options, (), Limits(seconds=10.0), ())(lambda *_: None)
+    assert asked == [Options(std_rules=False)]
