@@ -15,7 +15,7 @@ import hashlib
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,18 +55,16 @@ class Rendered:
 
 def kernel_name(kernel: Kernel, target: Target) -> str:
     """Return the name of the kernel's function: the template's, and a hash of everything its text depends on."""
+    return _name(kernel.template, kernel.canonical, target.machine, target.isa, *target.features)
+
+
+@lru_cache(maxsize=4096)  # every step of a plan asks, and the texts have a hundred thousand characters
+def _name(template: str, *parts: str) -> str:
     digest = hashlib.blake2b(digest_size=10)
-    for part in (
-        str(ABI),
-        kernel.canonical,
-        target.machine,
-        target.isa,
-        *target.features,
-        *template_texts(kernel.template),
-    ):
+    for part in (str(ABI), *parts, *template_texts(template)):
         digest.update(part.encode())
         digest.update(b"\0")
-    return f"{kernel.template.replace('/', '_')}_{digest.hexdigest()}"
+    return f"{template.replace('/', '_')}_{digest.hexdigest()}"
 
 
 def render_kernel(kernel: Kernel, target: Target) -> Rendered:

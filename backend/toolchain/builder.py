@@ -35,6 +35,7 @@ from .precompiled_header import find_header
 LOG = logging.getLogger("rewrite.toolchain")
 SMALL_MODULE = 15_000  # characters of C that are worth a compiler process of their own, which costs 0.04 s
 MODULE = 60_000  # characters of C of a module that is compiled while more kernels are added
+REPEATED = 24  # known kernels in a row, as those of a layer that is repeated: more new ones need not be waited for
 LARGEST_MODULE = 200_000  # bound on those of a module, which bounds the memory of a compiler
 
 
@@ -89,6 +90,7 @@ class Builder:
         self._seen: set[str] = set()
         self._waiting: list[Rendered] = []
         self._total = 0
+        self._repeated = 0
         self.library = Library()
 
     def __enter__(self) -> Builder:
@@ -121,17 +123,26 @@ class Builder:
         return self._stack.enter_context(scoped.directory("build"))
 
     def add(self, kernel: Kernel) -> None:
-        """Add a kernel; start a compiler when there is enough work for one."""
+        """Add a kernel; start a compiler when there is enough work for one, or when layers begin to be repeated."""
         name = kernel_name(kernel, self._target)
         if name in self._seen:
+            self._repeated += 1
+            if self._repeated == REPEATED:
+                for real in sorted({k.real for k in self._waiting}):
+                    self._start_waiting(real, SMALL_MODULE)
             return
+        self._repeated = 0
         self._seen.add(name)
         if self._keep_source is None and self._cached(name):
             return
         self._total += 1
         self._waiting.append(render_kernel(kernel, self._target))
-        alike = [k for k in self._waiting if k.real == self._waiting[-1].real]
-        if sum(k.weight for k in alike) >= (MODULE if self._modules else SMALL_MODULE):
+        self._start_waiting(self._waiting[-1].real, MODULE if self._modules else SMALL_MODULE)
+
+    def _start_waiting(self, real: str, least: int) -> None:
+        """Have the kernels of an element type that wait compiled if they have at least so many characters of C."""
+        alike = [k for k in self._waiting if k.real == real]
+        if sum(k.weight for k in alike) >= least:
             self._start(alike)
             self._waiting = [k for k in self._waiting if k not in alike]
 

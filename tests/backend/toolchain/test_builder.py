@@ -16,7 +16,7 @@ from rewrite.backend.ir.target import detect
 from rewrite.backend.planning.group import standard_policy
 from rewrite.backend.planning.plan import PlanSettings, group, lower
 from rewrite.backend.toolchain import builder as building
-from rewrite.backend.toolchain.builder import build
+from rewrite.backend.toolchain.builder import Builder, build
 from rewrite.backend.toolchain.compiler import Compiler
 from rewrite.errors import RewriteError, UserError
 from rewrite.system.store import NamespaceInfo, Store
@@ -55,6 +55,28 @@ def test_names_depend_on_everything_that_counts(kernels: tuple[Kernel, ...]) -> 
     assert kernel_name(kernel, detect()) != kernel_name(other, detect())
     assert kernel_name(kernel, detect()) == kernel_name(Kernel(kernel.template, dict(kernel.params)), detect())
     assert render_kernel(kernel, detect()) == render_kernel(kernel, detect())
+
+
+def test_kernels_are_compiled_once_layers_are_repeated(
+    kernels: tuple[Kernel, ...], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that wait for a whole module need not wait until the last layer is planned."""
+    monkeypatch.setattr(building, "SMALL_MODULE", 1)
+    more = lower(group(models.long_chain(1), PlanSettings(standard_policy(), detect(), 1))).kernels
+    first, kernels = kernels[0], (*kernels, *more)
+    with Builder(detect(), store) as builder:
+        for kernel in kernels:
+            builder.add(kernel)  # the first starts a module, the others wait
+        for _ in range(building.REPEATED - 1):
+            builder.add(first)
+        assert len(builder._modules) == 1
+        builder.add(first)
+        assert len(builder._modules) == 2
+        for _ in range(building.REPEATED):
+            builder.add(first)
+        library = builder.finish(kernels)
+    assert library.compiled == len(kernels)
+    assert len(library.files) == 2
 
 
 @pytest.mark.parametrize("damage", [b"", b"not a library", None])
