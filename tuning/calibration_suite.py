@@ -42,13 +42,8 @@ class _Networks:
 
     def conv(self, x: str, filters: int, kernel: int = 1, stride: int = 1, group: int = 1) -> str:
         """Convolution, padded so that stride 1 keeps the size."""
-        n, channels, h, w = self.shape(x)
-        pad = kernel // 2
-        weights, bias = self.constant(filters, channels // group, kernel, kernel), self.constant(filters)
-        attrs: dict[str, Any] = {
-            "kernel_shape": (kernel, kernel), "strides": (stride, stride), "pads": (pad,) * 4, "group": group,
-        }  # fmt: skip
-        out = (n, filters, *((s + 2 * pad - kernel) // stride + 1 for s in (h, w)))
+        weights, bias = self.constant(filters, self.shape(x)[1] // group, kernel, kernel), self.constant(filters)
+        attrs, out = self._filter(x, filters, kernel, stride, group)
         return self._image("Conv", (x, weights, bias), out, attrs)
 
     def conv_transpose(self, x: str, filters: int) -> str:
@@ -137,15 +132,49 @@ class _Networks:
         w, r, b = (self.constant(1, *shape) for shape in ((4 * hidden, width), (4 * hidden, hidden), (8 * hidden,)))
         return self.node("LSTM", (x, w, r, b), (steps, 1, 1, hidden), {"hidden_size": hidden})
 
+    def quantize(self, x: str) -> str:
+        """Bytes that stand for some numbers."""
+        scale, zero = self._add(np.array(_SCALE, np.float32)), self._add(np.array(128, np.uint8))
+        return self.node("QuantizeLinear", (x, scale, zero), self._own(x), dtype=DType.U8)
+
+    def conv_of_bytes(self, x: str, filters: int, kernel: int = 1, stride: int = 1, group: int = 1) -> str:
+        """Convolution of bytes, whose results are scaled and quantized again."""
+        weights = self._bytes(filters, self.shape(x)[1] // group, kernel, kernel)
+        attrs, out = self._filter(x, filters, kernel, stride, group)
+        sums = self._image("ConvInteger", (x, weights), out, attrs, DType.I32)
+        scales, bias = (self._add(self._random(*self._laid_out((1, filters, 1, 1)))) for _ in range(2))
+        scaled = self.node("Mul", (self._floats(sums), scales), self._own(sums))
+        return self.quantize(self.node("Add", (scaled, bias), self._own(sums)))
+
+    def matmul_of_bytes(self, x: str, columns: int) -> str:
+        """Product of rows, quantized by their extremes, with a constant."""
+        *rows, depth = self.shape(x)
+        shape = (*rows, columns)
+        bytes_ = self.node("DynamicQuantizeLinear", (x,), self._own(x), dtype=DType.U8, more=(DType.F32, DType.U8))
+        _, scale, zero = self.graph.nodes[-1].outputs
+        sums = self.node("MatMulInteger", (bytes_, self._bytes(depth, columns), zero), shape, dtype=DType.I32)
+        factor = self.node("Mul", (scale, self._add(np.array(_SCALE, np.float32))), ())
+        scaled = self.node("Mul", (self._floats(sums), factor), shape)
+        return self.node("Add", (scaled, self.constant(columns)), shape)
+
     def constant(self, *shape: int) -> str:
         """Add random weights."""
-        return self._add((_SCALE * self.random.standard_normal(shape)).astype(np.float32))
+        return self._add(self._random(*shape))
 
-    def node(self, op: str, inputs: Sequence[str], shape: Sequence[int], attrs: dict[str, Any] | None = None) -> str:
-        """Add a node of one result; `shape` as it is in memory."""
+    def node(
+        self,
+        op: str,
+        inputs: Sequence[str],
+        shape: Sequence[int],
+        attrs: dict[str, Any] | None = None,
+        dtype: DType = DType.F32,
+        more: Sequence[DType] = (),
+    ) -> str:
+        """Add a node and return its result, whose shape is as in memory; `more` results that are numbers follow it."""
         name = f"v{len(self.graph.nodes)}"
-        self.graph.nodes.append(Node(op, tuple(inputs), (name,), attrs or {}, name=name))
-        self.graph.types[name] = TensorType(DType.F32, tuple(shape))
+        others = {f"{name}_{i}": TensorType(kind, ()) for i, kind in enumerate(more)}
+        self.graph.nodes.append(Node(op, tuple(inputs), (name, *others), attrs or {}, name=name))
+        self.graph.types |= {name: TensorType(dtype, tuple(shape))} | others
         return name
 
     def finished(self) -> Graph:
@@ -154,8 +183,30 @@ class _Networks:
         self.graph.outputs = tuple(v for node in self.graph.nodes for v in node.outputs if v not in read)
         return self.graph
 
-    def _image(self, op: str, inputs: Sequence[str], out: tuple[int, ...], attrs: dict[str, Any]) -> str:
-        return self.node(f"rewrite.ChannelsLast{op}" if self.last else op, inputs, self._laid_out(out), attrs)
+    def _image(
+        self, op: str, inputs: Sequence[str], out: tuple[int, ...], attrs: dict[str, Any], dtype: DType = DType.F32
+    ) -> str:
+        return self.node(f"rewrite.ChannelsLast{op}" if self.last else op, inputs, self._laid_out(out), attrs, dtype)
+
+    def _filter(
+        self, x: str, filters: int, kernel: int, stride: int, group: int
+    ) -> tuple[dict[str, Any], tuple[int, ...]]:
+        """Return the attributes of a padded convolution, and the shape of its result."""
+        n, _, h, w = self.shape(x)
+        pad = kernel // 2
+        attrs: dict[str, Any] = {
+            "kernel_shape": (kernel, kernel), "strides": (stride, stride), "pads": (pad,) * 4, "group": group,
+        }  # fmt: skip
+        return attrs, (n, filters, *((s + 2 * pad - kernel) // stride + 1 for s in (h, w)))
+
+    def _floats(self, x: str) -> str:
+        return self.node("Cast", (x,), self._own(x), {"to": DType.F32.onnx})
+
+    def _random(self, *shape: int) -> NDArray[np.float32]:
+        return (_SCALE * self.random.standard_normal(shape)).astype(np.float32)
+
+    def _bytes(self, *shape: int) -> str:
+        return self._add(self.random.integers(-127, 128, shape, np.int8))
 
     def _laid_out(self, shape: tuple[int, ...]) -> tuple[int, ...]:
         return (shape[0], *shape[2:], shape[1]) if self.last and len(shape) == 4 else shape
@@ -172,12 +223,12 @@ class _Networks:
 
 def suite() -> list[Graph]:
     """Return the graphs of all networks."""
-    networks = [*_IMAGES, *_IMAGES, *_OTHERS]
     found = []
-    for number, add in enumerate(networks):
-        made = _Networks(last=len(_IMAGES) <= number < 2 * len(_IMAGES))
-        add(made)
-        found.append(made.finished())
+    for networks, last in ((_IMAGES, False), (_IMAGES, True), (_QUANTIZED, True), (_OTHERS, False)):
+        for add in networks:
+            made = _Networks(last=last)
+            add(made)
+            found.append(made.finished())
     return found
 
 
@@ -236,6 +287,18 @@ def _narrow(n: _Networks) -> None:
     n.conv(n.conv(x, 32, 3), 3, 3)
 
 
+def _quantized(n: _Networks) -> None:
+    """Add layers of bytes: a first layer, 3 x 3 filters, products, and depthwise filters."""
+    x = n.conv_of_bytes(n.quantize(n.input(1, 3, 112, 112)), 32, 3, 2)
+    x = n.conv_of_bytes(n.conv_of_bytes(x, 32, 3, group=32), 16)
+    x = n.conv_of_bytes(n.conv_of_bytes(x, 96), 96, 3, 2, group=96)
+    x = n.conv_of_bytes(n.conv_of_bytes(x, 64), 64, 3)
+    x = n.conv_of_bytes(n.conv_of_bytes(x, 128, 3, 2), 128, 3)
+    x = n.conv_of_bytes(n.conv_of_bytes(x, 512), 128)
+    x = n.conv_of_bytes(n.conv_of_bytes(x, 256, 3, 2), 256, 3)
+    n.conv_of_bytes(n.conv_of_bytes(x, 960), 960, 3, group=960)
+
+
 def _rows(n: _Networks) -> None:
     """Add products, normalizations and attention."""
     x = n.layer_norm(n.matmul(n.input(128, 256), 768))
@@ -249,6 +312,19 @@ def _rows(n: _Networks) -> None:
     n.elementwise("Softmax", n.product(4, 128, 64, 128))
     n.product(4, 128, 128, 64)
     n.product(6, 197, 32, 197)
+
+
+def _packed(n: _Networks) -> None:
+    """Add layers of bytes in NCHW layout, whose channels are packed into words first."""
+    x = n.conv_of_bytes(n.quantize(n.input(1, 64, 28, 28)), 128)
+    n.conv_of_bytes(n.conv_of_bytes(x, 128, 3), 64, 3, 2)
+
+
+def _rows_of_bytes(n: _Networks) -> None:
+    """Add products of quantized rows."""
+    x = n.matmul_of_bytes(n.input(64, 256), 256)
+    x = n.matmul_of_bytes(n.matmul_of_bytes(x, 1024), 256)
+    n.matmul_of_bytes(n.input(128, 768), 768)
 
 
 def _few_rows(n: _Networks) -> None:
@@ -287,4 +363,6 @@ def _moved(n: _Networks, channels: int, side: int) -> None:
 
 _IMAGES = (_mobile, _residual, _first_layers, _narrow)
 """Networks of images, in both layouts."""
-_OTHERS = (_rows, _few_rows, _small, _large)
+_QUANTIZED = (_quantized,)
+"""Networks of images whose channels are last."""
+_OTHERS = (_packed, _rows_of_bytes, _rows, _few_rows, _small, _large)

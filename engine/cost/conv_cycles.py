@@ -102,7 +102,8 @@ def _windows(c: Convolution) -> float:
     """Return the cycles of a grouped convolution that slides windows over vectors with as many groups as they hold."""
     together = max(1.0, min(c.lanes // max(c.channels, 1.0), c.lanes // max(c.filters, 1.0)))
     vectors = math.ceil(c.groups / together) * math.ceil(c.filters * together / c.lanes)
-    return c.images * c.pixels * vectors * (c.constants.window * c.taps * c.channels + c.constants.window_stored)
+    each = c.constants.window if c.channels == 1 else c.constants.window_grouped
+    return c.images * c.pixels * vectors * (each * c.taps * c.channels + c.constants.window_stored)
 
 
 def _rows(c: Convolution, products: float, stored: float) -> float:
@@ -136,7 +137,8 @@ def conv_int8_nchw(c: Convolution, rate: float) -> float:
     words = c.images * c.groups * quads * c.pixels * c.stride**2
     gathered = k.gathered if c.stride == 1 else k.gathered_strided
     gathering = 0.0 if c.taps == 1 and c.unit else c.images * c.groups * quads * c.taps * vectors * gathered
-    products = c.products / rate * (4 * quads / max(c.channels, 1.0)) * k.product_first * c.waste(c.pixels)
+    wasted = 4 * quads / max(c.channels, 1.0) * c.waste(c.pixels)
+    products = c.products / rate * k.product_quantized * k.product_first * wasted
     return products + gathering + k.packed * words + c.images * c.groups * c.filters * vectors * k.quantized
 
 
@@ -146,12 +148,12 @@ def conv_int8_nhwc(c: Convolution, rate: float, filtered: float = 0.0) -> float:
     `filtered` is the speedup over f32 of the products of Winograd's algorithm in 16 bits, 0 if there is no kernel."""
     if c.depthwise:
         vectors = c.images * c.pixels * math.ceil(c.groups / (4 * c.lanes))
-        return vectors * (0.6 * c.taps + c.constants.depthwise_quantized)
+        return vectors * (c.constants.near_quantized * c.taps + c.constants.depthwise_quantized)
     wasted = 4 * math.ceil(c.channels / 4) / max(c.channels, 1.0) if c.channels > 8 or c.groups > 1 else 1.0
-    found = _rows(c, c.products / rate * wasted, c.constants.quantized)
+    found = _rows(c, c.products / rate * c.constants.product_quantized * wasted, c.constants.quantized)
     if filtered and 2 * c.lanes <= c.channels <= FILTERED_CHANNELS and c.filters >= 2 * c.lanes and not c.depth:
         stored = c.images * c.pixels * c.groups * math.ceil(c.filters / c.lanes) * c.constants.quantized
-        found = _or_winograd(c, found, 1.0, TILES[1:], filtered, 0.5, stored)
+        found = _or_winograd(c, found, 1.0, TILES[1:], filtered / c.constants.tile_quantized, 0.5, stored)
     return found
 
 
@@ -195,6 +197,14 @@ def conv_transpose_nhwc(products: float, filters: float, outputs: float, lanes: 
     wasted = vectors * lanes / filters * (k.one_vector if vectors == 1 else 1.0)
     stored = outputs / filters * (vectors * k.stored + k.addressed)
     return products * k.product * k.rows_in_place * wasted + stored
+
+
+def pool_taps(window: Sequence[int], stride: int, width: float, k: KernelConstants) -> float:
+    """Return the elements of a window for a line of `width` results, counting less those that windows share."""
+    *outer, across = window
+    step = min(stride, across)
+    fresh = (across + (width - 1) * step) / max(width, 1.0)
+    return math.prod(outer) * (fresh + k.pooled_again * (across - fresh))
 
 
 def pool_nchw(taps: float, outputs: float, lanes: int, k: KernelConstants) -> float:

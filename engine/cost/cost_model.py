@@ -49,6 +49,8 @@ LACKING = frozenset(
     )
 )
 """Operators without a kernel that a rule states in others."""
+_ALONE = frozenset(("DynamicQuantizeLinear",))
+"""Operators whose kernels compute no other node, besides those that move elements."""
 _RUN = 1.5
 """Cost of setting up one run of a body, in dispatches of a node (measured with ONNX Runtime)."""
 
@@ -146,7 +148,8 @@ class CostModel:
         """Return whether a pointwise node may join the kernel of this operator: those that move elements take none.
 
         Transpose counts as one that does: where the node follows, a choice of layouts may still remove it."""
-        return op != "Input" and not (self.target == "native" and moves(op) and op != "Transpose")
+        alone = (moves(op) and op != "Transpose") or op in _ALONE
+        return op != "Input" and not (self.target == "native" and alone)
 
     def hides(self, op: str, operand: Iterable[str]) -> bool:
         """Return whether an operator hides that its operand, given by the operators that make it, was dequantized.
@@ -227,7 +230,7 @@ class CostModel:
 
         def is_joined(value: str, op: str) -> bool:
             alone = len(readers[value]) == 1 or all(is_pointwise(node.op) for node in readers[value])
-            return alone and not (is_view(op) or moves(op))
+            return alone and not (is_view(op) or moves(op) or op in _ALONE)
 
         return {value for value, op in makers.items() if value in readers and is_joined(value, op)}
 
@@ -273,15 +276,15 @@ def _type(graph: Graph, value: str) -> ValueType:
 
 
 def _is_gate(inputs: Types, constant: Sequence[bool]) -> bool:
-    """Whether the factors of a product are images and one number for each of their channels.
+    """Whether the factors of a product are images and one number for each of their channels, or rows and one for each.
 
-    In squeeze-and-excitation blocks such numbers depend on the whole image, so no kernel that makes the image can
-    multiply by them."""
+    In squeeze-and-excitation blocks and in normalizations such numbers depend on the whole image or row, so no kernel
+    that makes it can multiply by them."""
     shapes = [t.shape for t in inputs if isinstance(t, TensorType) and t.shape is not None]
-    if len(shapes) != 2 or len(shapes[0]) != 4 or len(shapes[1]) != 4 or any(constant):
+    if len(shapes) != 2 or len(shapes[0]) != len(shapes[1]) or len(shapes[0]) not in (3, 4) or any(constant):
         return False
-    ones = [[axis for axis in (1, 2, 3) if shape[axis] == 1] for shape in shapes]
-    return sorted(ones, key=len) in ([[], [1, 2]], [[], [2, 3]])
+    ones = [[axis for axis in range(1, len(shape)) if shape[axis] == 1] for shape in shapes]
+    return sorted(ones, key=len) in (([[], [1, 2]], [[], [2, 3]]) if len(shapes[0]) == 4 else ([[], [2]],))
 
 
 def _lacks_kernel(op: str, inputs: Types) -> bool:

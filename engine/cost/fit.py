@@ -22,8 +22,8 @@ Predict = Callable[[Machine], Sequence[float]]
 """Predicted seconds of the measured kernels on a machine."""
 LAUNCH = "launch"
 """Name of `Machine.launch` among the fitted constants."""
-SPREAD = 0.5
-"""Standard deviation of the prior, in natural logarithms."""
+SPREAD, LAUNCH_SPREAD = 0.5, 2.0
+"""Standard deviations of the prior, in natural logarithms; a launch depends on the system more than on the CPU."""
 NOISE, BOUND = 0.15, 0.3
 """Standard deviation of residuals, and where they begin to count linearly, in natural logarithms."""
 FITTED = (LAUNCH, *NAMES)
@@ -44,25 +44,26 @@ def fit(machine: Machine, predict: Predict, seconds: Sequence[float]) -> Machine
         return found
 
     prior = x = _of(machine)
+    spread = np.array([LAUNCH_SPREAD if name == LAUNCH else SPREAD for name in FITTED])
     found = residuals(x)
     damping = 1e-2
     for _ in range(_ROUNDS):
         slopes = np.stack([(residuals(x + _unit(i, x)) - found) / _STEP for i in range(len(x))], axis=1)
         weights = trust * np.minimum(1.0, BOUND / np.maximum(np.abs(found), 1e-9)) / NOISE**2
-        curvature = slopes.T @ (weights[:, None] * slopes) + np.eye(len(x)) / SPREAD**2
-        gradient = slopes.T @ (weights * found) + (x - prior) / SPREAD**2
-        before = _loss(found, trust, x - prior)
+        curvature = slopes.T @ (weights[:, None] * slopes) + np.diag(spread**-2.0)
+        gradient = slopes.T @ (weights * found) + (x - prior) / spread**2
+        before = _loss(found, trust, (x - prior) / spread)
         while damping < 1e6:
             step = np.linalg.solve(curvature + damping * np.diag(np.diag(curvature)), -gradient)
             moved = x + np.clip(step, -_LONGEST, _LONGEST)
             now = residuals(moved)
-            if (after := _loss(now, trust, moved - prior)) < before:
+            if (after := _loss(now, trust, (moved - prior) / spread)) < before:
                 break
             damping *= 4
         else:
             break
         x, found, damping = moved, now, damping / 3
-        if before - after < 1e-4 * before:
+        if before - after < 2e-3 * before:
             break
     return _with(machine, x)
 
@@ -70,7 +71,7 @@ def fit(machine: Machine, predict: Predict, seconds: Sequence[float]) -> Machine
 def _loss(residuals: NDArray[np.float64], trust: NDArray[np.float64], moved: NDArray[np.float64]) -> float:
     size = np.abs(residuals)
     huber = np.where(size < BOUND, size**2, 2 * BOUND * size - BOUND**2)
-    return float((trust * huber).sum() / NOISE**2 + (moved**2).sum() / SPREAD**2)
+    return float((trust * huber).sum() / NOISE**2 + (moved**2).sum())
 
 
 def _unit(i: int, x: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -32,9 +32,12 @@ class KernelConstants:
         stored: cycles to store a vector of results.
         quantized: cycles to quantize and store a vector of results.
         packed: cycles to pack four channels into a word.
-        depthwise_quantized: cycles of a depthwise filter of bytes besides its products.
-        window, window_stored: cycles of a multiply-add where inputs are loaded once for all windows that contain them,
-            and to begin and store a vector of results.
+        product_quantized, tile_quantized: time of products of bytes relative to what their rate says, in general and in
+            Winograd's algorithm.
+        near_quantized, depthwise_quantized: cycles of a depthwise filter of bytes, for four vectors of results: of each
+            tap, and besides.
+        window, window_grouped, window_stored: cycles of a multiply-add where inputs are loaded once for all windows
+            that contain them, of one channel and of several, and to begin and store a vector of results.
         near, far: cycles of a multiply-add of a depthwise NCHW filter: of the first ones, whose inputs stay in
             registers for several rows, and of the others.
         tile_product, tile_transform, tile_weight: relative time of Winograd's products, cycles per transformed number
@@ -42,6 +45,7 @@ class KernelConstants:
         tile_nhwc: relative time of Winograd's algorithm in NHWC.
         pooled_first, pooled_last, pooled: cycles of an element of a window in NCHW and in NHWC, and to begin and store
             a vector of a pool's results.
+        pooled_again: relative time of the elements that the window before contains too.
         row_product: cycles of two vectors of a dot product, relative to those of a multiply-add.
         matrix: cycles to lay out a number of a second factor that is not constant.
         attention: relative time of the products of attention.
@@ -49,6 +53,7 @@ class KernelConstants:
             of reductions.
         row: cycles to begin and end a row of a normalization or reduction.
         copied, permuted: time of movement, relative to that of its traffic in order: of runs, and of single elements.
+        moved: cycles to begin a run.
         interpolated, picked: cycles of Resize: for each tap of a vector, and for each element of the nearest mode.
         recurrent: relative time of the products of recurrent operators.
         exposed: share of the shorter one of arithmetic and traffic that the longer one does not hide.
@@ -75,8 +80,12 @@ class KernelConstants:
     stored: float = 2.0
     quantized: float = 5.0
     packed: float = 0.3
+    product_quantized: float = 1.0
+    tile_quantized: float = 1.0
+    near_quantized: float = 0.6
     depthwise_quantized: float = 3.0
     window: float = 0.56
+    window_grouped: float = 0.56
     window_stored: float = 4.0
     near: float = 0.6
     far: float = 0.95
@@ -87,6 +96,7 @@ class KernelConstants:
     pooled_first: float = 1.6
     pooled_last: float = 1.0
     pooled: float = 4.0
+    pooled_again: float = 1.0
     row_product: float = 2.0
     matrix: float = 1.0
     attention: float = 1.1
@@ -96,6 +106,7 @@ class KernelConstants:
     row: float = 30.0
     copied: float = 1.0
     permuted: float = 2.0
+    moved: float = 8.0
     interpolated: float = 2.5
     picked: float = 2.0
     recurrent: float = 3.3

@@ -20,7 +20,7 @@ from ...system import hardware, ownership, scoped
 from ...system.store import default_root
 from .kernel_constants import DEFAULT, LEAST, MOST, NAMES, KernelConstants
 
-FORMAT = 2
+FORMAT = 3
 """Version of the stored file; files of another version are not used."""
 
 

@@ -74,18 +74,18 @@ def _by_operator(table: Mapping[V, str]) -> dict[str, V]:
     return {op: value for value, ops in table.items() for op in ops.split()}
 
 
-_CHEAP, _ROOT, _EXP, _POW = 1.0, 4.0, 16.0, 30.0
+_CHEAP, _ROOT, _EXP, _POW = 1.0, 4.0, 16.0, 32.0
 _POINTWISE = _by_operator(
     {
         _CHEAP: "Abs Add And BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Cast CastLike Ceil Clip Equal Floor"
         " Greater GreaterOrEqual HardSigmoid HardSwish IsInf IsNaN LeakyRelu Less LessOrEqual Max Mean Min Mul Neg Not"
         " Or PRelu Relu Round Shrink Sign Sub Sum ThresholdedRelu Where Xor DequantizeLinear QuantizeLinear",
-        _ROOT: "Div Mod Reciprocal Sqrt Softsign DynamicQuantizeLinear com.microsoft.QLinearAdd"
+        _ROOT: "Div Mod Reciprocal Sqrt Softsign com.microsoft.QLinearAdd"
         " com.microsoft.QLinearMul com.microsoft.QLinearLeakyRelu com.microsoft.QLinearSigmoid"
         " com.microsoft.QLinearWhere com.microsoft.QuantizeLinear com.microsoft.DequantizeLinear",
-        _EXP: "Acos Acosh Asin Asinh Atan Atanh Celu Cos Cosh Elu Erf Exp Gelu Log Mish Selu Sigmoid Sin Sinh Softplus"
-        " Swish Tan Tanh com.microsoft.Gelu com.microsoft.FastGelu com.microsoft.BiasGelu com.microsoft.QuickGelu",
-        _POW: "Pow",
+        _EXP: "Acos Acosh Asin Asinh Atan Atanh Celu Cos Cosh Elu Exp Log Mish Selu Sigmoid Sin Sinh Softplus"
+        " Swish Tan Tanh com.microsoft.FastGelu com.microsoft.QuickGelu",
+        _POW: "Erf Gelu Pow com.microsoft.BiasGelu com.microsoft.Gelu",
     }
 )
 """Flops per element."""
@@ -113,10 +113,12 @@ _NORMS = _by_operator(
         7.0: "InstanceNormalization GroupNormalization LayerNormalization MeanVarianceNormalization"
         " rewrite.ChannelsLastGroupNormalization",
         9.0: "com.microsoft.SkipLayerNormalization",
-        20.0: "LRN Softmax LogSoftmax com.microsoft.QLinearSoftmax",
+        12.0: "DynamicQuantizeLinear",
+        20.0: "Softmax LogSoftmax com.microsoft.QLinearSoftmax",
+        60.0: "LRN",
     }
 )
-"""Flops per element of normalizations and what else passes over whole rows."""
+"""Flops per element of normalizations and what else passes over whole rows or tensors."""
 _L2_BYTES = 32.0
 """Bytes that a core reads per cycle from its second-level cache."""
 UNKNOWN_ELEMENTS = 4096.0
@@ -125,7 +127,7 @@ UNKNOWN_ELEMENTS = 4096.0
 
 def _normalized_rows(op: str, attrs: Attrs, shape: Sequence[float]) -> float:
     """Return how many rows an operator of `_NORMS` reduces, one after the other: whole channels, groups, or lines."""
-    if op in ("BatchNormalization", "LRN", "CumSum"):
+    if op in ("BatchNormalization", "LRN", "CumSum", "DynamicQuantizeLinear"):
         return 0.0
     if op == "InstanceNormalization":
         return math.prod(shape[:2])
@@ -244,8 +246,7 @@ class Estimator:
         if op in _MOVEMENT:
             if op in PARTIAL:
                 reads = (min(reads[0], writes), *reads[1:]) if reads else reads
-            slow = k.permuted if op in _PERMUTED else k.copied
-            return Work(Kind.MOVEMENT, 0.0, 1.0, tuple(slow * r for r in reads), slow * writes)
+            return self._movement(op, Application(attrs, inputs, outputs), reads, writes)
         if op in _NORMS:
             flops = _NORMS[op] * max(size, first)
             rows = _normalized_rows(op, attrs, self.shape(outputs, 0) or ())
@@ -263,11 +264,43 @@ class Estimator:
                 reads = (reads[0], reads[1] / 2, *reads[2:])
             flops, efficiency = arithmetic(self, Application(attrs, inputs, outputs))
             if op in ("MatMulInteger", "QLinearMatMul", "com.microsoft.DynamicQuantizeLSTM"):
-                efficiency *= self.rate("int8")
+                efficiency *= self.rate("int8") / k.product_quantized
             if op == "Einsum":  # it moves its operands as Transpose does, and more
                 reads, writes = tuple(3.0 * r for r in reads), 3.0 * writes
             return Work(Kind.COMPLEX, flops, efficiency, reads, writes)
         return Work(Kind.OPAQUE, 10.0 * (size + sum(self.elements(t) for t in inputs)), 0.1, reads, writes)
+
+    def _movement(self, op: str, a: Application, reads: tuple[float, ...], writes: float) -> Work:
+        """Work of movement: elements one by one, or runs of them, which take time to begin."""
+        k, run = self.constants, self._run(op, a)
+        if op in _PERMUTED and not run:
+            # Elements are moved one by one, so that bytes take as long as words.
+            slow = k.permuted * max(1.0, 4.0 * self.elements(a.outputs[0]) / max(writes, 1.0) if self.lanes else 1.0)
+            return Work(Kind.MOVEMENT, 0.0, 1.0, tuple(slow * r for r in reads), slow * writes)
+        runs = sum(self.elements(t) for t in a.outputs) / max(run, 1.0) if self.lanes else 0.0
+        efficiency = 1 / (4.0 * self.lanes * k.moved) if runs else 1.0
+        return Work(Kind.MOVEMENT, runs, efficiency, tuple(k.copied * r for r in reads), k.copied * writes)
+
+    def _run(self, op: str, a: Application) -> float:
+        """Return the number of adjacent elements that movement keeps together; 0 where it moves single elements."""
+        given, out = self.shape(a.inputs, 0), self.shape(a.outputs, 0)
+        if not given or not out:
+            return 0.0 if op in _PERMUTED else UNKNOWN_ELEMENTS
+        if op == "Transpose":
+            perm = _ints(a.attrs, "perm")
+            kept = 0
+            while kept < len(perm) and perm[-1 - kept] == len(perm) - 1 - kept:
+                kept += 1
+            found = math.prod(given[len(given) - kept :]) if kept else 1.0
+            return found if found > 1 else 0.0
+        if op in _PERMUTED:
+            return 0.0
+        found = 1.0
+        for size, other in zip(reversed(given), reversed(out), strict=False):
+            found *= min(size, other)
+            if size != other:
+                return found
+        return found
 
     def _row_efficiency(self, flops: float, relative: float, rows: float) -> float:
         """Return the efficiency of arithmetic of some relative time on rows, which take time to begin and end."""
@@ -456,7 +489,8 @@ def _attention(e: Estimator, a: Application, bf16: bool = False) -> tuple[float,
     softmax = _NORMS["Softmax"] * rows * length
     rounding = 2.0 * sum(e.elements(t) for t in a.inputs[:3]) + rows * length if bf16 else 0.0
     k = e.constants
-    took = products * k.attention / (e.rate("bf16") if bf16 else 1.0) + (softmax + rounding) * k.normalized
+    laid_out = 4.0 * e.lanes * k.matrix * sum(e.elements(t) for t in a.inputs[1:3])
+    took = products * k.attention / (e.rate("bf16") if bf16 else 1.0) + (softmax + rounding) * k.normalized + laid_out
     return products + softmax, (products + softmax) / max(took, 1.0)
 
 
@@ -474,12 +508,14 @@ def _pool(e: Estimator, a: Application, last: bool = False) -> tuple[float, floa
     shape, size = e.shape(a.outputs, 0), e.elements(a.outputs[0])
     if not e.lanes or not size or (last and not shape):
         return float(window) * size, 0.2
+    stride, width = (_ints(a.attrs, "strides") or (1,))[-1], shape[-2 if last else -1] if shape else 1.0
+    taps = conv_cycles.pool_taps(_ints(a.attrs, "kernel_shape") or (1,), stride, width, e.constants)
     if last and shape:
-        took = conv_cycles.pool_nhwc(window, size, shape[-1], e.lanes, e.constants)
+        took = conv_cycles.pool_nhwc(taps, size, shape[-1], e.lanes, e.constants)
         saved = (4.0 * e.elements(a.inputs[0]) - e.nbytes(a.inputs[0])) / _L2_BYTES
         took = max(took / 2, took - saved)
     else:
-        took = conv_cycles.pool_nchw(window, size, e.lanes, e.constants)
+        took = conv_cycles.pool_nchw(taps, size, e.lanes, e.constants)
     return window * size, window * size / (4.0 * e.lanes * took)
 
 

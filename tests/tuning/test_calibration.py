@@ -12,8 +12,8 @@ from rewrite.errors import UserError
 from rewrite.tuning import calibration
 from rewrite.tuning.calibration_suite import suite
 
-UNMEASURED = {"run", "quantized", "packed", "depthwise_quantized"}
-"""Constants of volumes and of bytes, of which the suite has no kernels."""
+UNMEASURED = {"run"}
+"""Constants of volumes, of which the suite has no kernels."""
 
 
 def test_every_constant_is_one_of_some_kernel() -> None:
@@ -55,6 +55,12 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calibrate with one network only."""
     one = suite()[-3:-2]
     monkeypatch.setattr(calibration, "suite", lambda: one)
+
+
+def test_the_fastest_run_of_a_long_kernel_counts() -> None:
+    """Another program's turn is likely to fall into each of them; clocks blur short ones."""
+    assert calibration.undisturbed([7e-3, 9e-3, 5e-3, 8e-3, 9e-3]) == 5e-3
+    assert calibration.undisturbed([5e-6, 7e-6, 7e-6, 7e-6, 7e-6, 7e-6]) == 7e-6
 
 
 def test_predictions_are_those_of_the_cost_model() -> None:

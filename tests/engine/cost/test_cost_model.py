@@ -4,8 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rewrite.engine.cost.conv_cycles import FILTERED_CHANNELS, Convolution, conv_int8_nhwc, conv_nhwc
+from rewrite.engine.cost.conv_cycles import FILTERED_CHANNELS, Convolution, conv_int8_nhwc, conv_nhwc, pool_taps
 from rewrite.engine.cost.cost_model import MODELS, CostModel
+from rewrite.engine.cost.kernel_constants import KernelConstants
 from rewrite.engine.cost.machine import Machine
 from rewrite.engine.cost.operator_cost import Estimator, Kind
 from rewrite.engine.ir.graph import AttrValue, Constant, DType, Graph, Node, OtherType, TensorType
@@ -194,6 +195,67 @@ def test_a_factor_for_each_channel_that_is_computed_needs_a_kernel_of_its_own() 
     )
 
 
+def test_a_factor_for_each_row_that_is_computed_needs_a_kernel_of_its_own() -> None:
+    """The kernel that makes rows cannot multiply by what is computed from whole ones."""
+    native = CostModel(target="native", machine=MACHINE)
+    rows, factors = t(1, 64, 512), t(1, 64, 1)
+    add, multiply = (native.node_cost(op, {}, [rows, factors], [rows]) for op in ("Add", "Mul"))
+    assert multiply > add + native.machine.launch
+
+
+def test_dynamic_quantization_computes_no_other_node() -> None:
+    native = CostModel(target="native", machine=MACHINE)
+    graph = Graph(
+        ("x",), ("z",), [Node("DynamicQuantizeLinear", ("x",), ("y", "s", "p")), Node("Sqrt", ("s",), ("z",))]
+    )
+    graph.types.update(x=t(4, 4), y=t(4, 4, dtype=DType.U8), s=t(), p=t(dtype=DType.U8), z=t())
+    assert native.node_costs(graph)[1] >= MACHINE.launch
+    assert not native.takes_pointwise("DynamicQuantizeLinear")
+    assert native.takes_pointwise("MatMul")
+
+
+def test_movement_takes_time_for_each_run() -> None:
+    """Rows that stay together are copied; single elements take as long whatever their size."""
+    native = CostModel(target="native", machine=MACHINE)
+
+    def moved(op: str, given: TensorType, out: TensorType, **attrs: AttrValue) -> float:
+        return native.node_cost(op, attrs, [given], [out])
+
+    narrow, wide = (moved("Pad", t(n, 4096 // n), t(n + 2, 4096 // n + 2)) for n in (512, 16))
+    assert narrow > 2 * wide
+    rows = moved("Transpose", t(64, 64, 64), t(64, 64, 64), perm=(1, 0, 2))
+    elements = moved("Transpose", t(64, 64, 64), t(64, 64, 64), perm=(0, 2, 1))
+    assert rows < elements
+    image, turned = (t(1, *shape, dtype=DType.U8) for shape in ((3, 224, 224), (224, 224, 3)))
+    floats = [t(1, *shape) for shape in ((3, 224, 224), (224, 224, 3))]
+    assert moved("Transpose", image, turned, perm=(0, 2, 3, 1)) > 0.6 * moved("Transpose", *floats, perm=(0, 2, 3, 1))
+
+
+def test_keys_and_values_of_attention_are_laid_out_for_each_head() -> None:
+    def cycles(heads: int, rows: int) -> float:
+        operands = [t(1, heads, rows, 32), *[t(1, heads, 49, 32)] * 2]
+        found = Estimator(lanes=8).work("rewrite.ScaledDotProductAttention", {}, operands, [t(1, heads, rows, 32)])
+        return found.flops / found.efficiency
+
+    assert cycles(64, 49) > 1.1 * cycles(1, 64 * 49)
+
+
+def test_windows_of_a_pool_share_elements() -> None:
+    """Of 3 x 3 elements, 6 are new where windows move by two, and 3 where they move by one."""
+    shared = KernelConstants(pooled_again=0.5)
+    assert [pool_taps((3, 3), stride, 1e9, shared) for stride in (1, 2, 3)] == pytest.approx([6.0, 7.5, 9.0])
+    assert pool_taps((3, 3), 1, 1.0, shared) == 9.0
+    assert pool_taps((3, 3), 1, 56.0, KernelConstants()) == 9.0
+
+
+def test_windows_of_several_channels_have_a_time_of_their_own() -> None:
+    grouped = Convolution(1, 784, 28, 64, 2, 2, 9, 1, True, 3, 8)
+    slow = KernelConstants(window_grouped=0.7)
+    assert conv_nhwc(replace(grouped, constants=slow)) > 1.1 * conv_nhwc(grouped)
+    depthwise = replace(grouped, channels=1, filters=1)
+    assert conv_nhwc(replace(depthwise, constants=slow)) == conv_nhwc(depthwise)
+
+
 def test_rows_of_a_normalization_are_what_it_reduces() -> None:
     """An image that is one group costs the same in all forms; each of its pixels is a row only where channels are."""
 
@@ -249,6 +311,24 @@ def test_winograd_of_bytes_saves_products_where_it_has_a_kernel() -> None:
     for channels in (8, FILTERED_CHANNELS + 1):
         other = replace(layer, channels=channels)
         assert conv_int8_nhwc(other, 1.6, 1.8) == conv_int8_nhwc(other, 1.6)
+
+
+def test_products_of_bytes_take_what_was_measured() -> None:
+    layer = Convolution(1, 196, 14, 1, 256, 256, 9, 1, True, 3, 8)
+    other = replace(layer, unit=False)
+    for constants, slower in (
+        (KernelConstants(product_quantized=1.5), other),
+        (KernelConstants(tile_quantized=1.5), layer),
+    ):
+        times = [conv_int8_nhwc(replace(slower, constants=c), 1.6, 1.8) for c in (KernelConstants(), constants)]
+        assert times[1] > 1.2 * times[0]
+    depthwise = Convolution(1, 196, 14, 256, 1, 1, 9, 1, True, 3, 8)
+    slow = replace(depthwise, constants=KernelConstants(near_quantized=1.2))
+    assert conv_int8_nhwc(slow, 1.6) > 1.5 * conv_int8_nhwc(depthwise, 1.6)
+    native = CostModel(target="native", machine=replace(MACHINE, constants=KernelConstants(product_quantized=2.0)))
+    operands = [t(64, 256, dtype=DType.U8), t(256, 256, dtype=DType.I8)]
+    product = ("MatMulInteger", {}, operands, [t(64, 256, dtype=DType.I32)])
+    assert native.node_cost(*product) > 1.5 * CostModel(target="native", machine=MACHINE).node_cost(*product)
 
 
 def test_winograd_of_bytes_is_exact() -> None:

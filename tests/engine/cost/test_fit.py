@@ -41,6 +41,11 @@ def test_constants_that_no_kernel_depends_on_stay() -> None:
     assert found.constants.product > 1.5 * MACHINE.constants.product
 
 
+def test_a_launch_far_from_the_measured_one_is_found() -> None:
+    true = replace(MACHINE, launch=MACHINE.launch / 12)
+    assert fit.fit(MACHINE, predict, predict(true)).launch == pytest.approx(true.launch, rel=0.5)
+
+
 def test_one_wrong_time_changes_little() -> None:
     times = predict(MACHINE)
     times[2] *= 20
