@@ -18,7 +18,7 @@ from pathlib import Path
 
 from ...system import hardware, ownership, scoped
 from ...system.store import default_root
-from .kernel_constants import DEFAULT, LEAST, MOST, NAMES, KernelConstants
+from .kernel_constants import AVX2, DEFAULT, LEAST, MOST, NAMES, KernelConstants
 
 FORMAT = 3
 """Version of the stored file; files of another version are not used."""
@@ -81,9 +81,7 @@ def shared_speedup(threads: int) -> float:
 
 _DEFAULTS = {
     "avx512": Machine(isa="avx512", flops=100e9, bandwidths=(200e9, 90e9, 45e9, 18e9)),
-    "avx2": Machine(
-        isa="avx2", flops=70e9, bandwidths=(120e9, 60e9, 30e9, 14e9), constants=KernelConstants(quantized=2.0)
-    ),
+    "avx2": Machine(isa="avx2", flops=70e9, bandwidths=(120e9, 60e9, 30e9, 14e9), constants=AVX2),
     "neon": Machine(isa="neon", flops=45e9, bandwidths=(90e9, 50e9, 25e9, 14e9)),
     "generic": Machine(),
 }

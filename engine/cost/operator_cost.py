@@ -121,6 +121,8 @@ _NORMS = _by_operator(
 """Flops per element of normalizations and what else passes over whole rows or tensors."""
 _L2_BYTES = 32.0
 """Bytes that a core reads per cycle from its second-level cache."""
+_LEAST_MOVED = 2.0
+"""Bytes that a kernel copies in the time that it moves a smaller element alone."""
 UNKNOWN_ELEMENTS = 4096.0
 """Assumed number of elements of a tensor of unknown shape."""
 
@@ -274,8 +276,9 @@ class Estimator:
         """Work of movement: elements one by one, or runs of them, which take time to begin."""
         k, run = self.constants, self._run(op, a)
         if op in _PERMUTED and not run:
-            # Elements are moved one by one, so that bytes take as long as words.
-            slow = k.permuted * max(1.0, 4.0 * self.elements(a.outputs[0]) / max(writes, 1.0) if self.lanes else 1.0)
+            # Elements are moved one by one, so that bytes take longer than a share of words.
+            least = _LEAST_MOVED * self.elements(a.outputs[0]) if self.lanes else 0.0
+            slow = k.permuted * max(1.0, least / max(writes, 1.0))
             return Work(Kind.MOVEMENT, 0.0, 1.0, tuple(slow * r for r in reads), slow * writes)
         runs = sum(self.elements(t) for t in a.outputs) / max(run, 1.0) if self.lanes else 0.0
         efficiency = 1 / (4.0 * self.lanes * k.moved) if runs else 1.0

@@ -215,7 +215,7 @@ def test_dynamic_quantization_computes_no_other_node() -> None:
 
 
 def test_movement_takes_time_for_each_run() -> None:
-    """Rows that stay together are copied; single elements take as long whatever their size."""
+    """Rows that stay together are copied; bytes take longer than a quarter of what words take."""
     native = CostModel(target="native", machine=MACHINE)
 
     def moved(op: str, given: TensorType, out: TensorType, **attrs: AttrValue) -> float:
@@ -228,7 +228,7 @@ def test_movement_takes_time_for_each_run() -> None:
     assert rows < elements
     image, turned = (t(1, *shape, dtype=DType.U8) for shape in ((3, 224, 224), (224, 224, 3)))
     floats = [t(1, *shape) for shape in ((3, 224, 224), (224, 224, 3))]
-    assert moved("Transpose", image, turned, perm=(0, 2, 3, 1)) > 0.6 * moved("Transpose", *floats, perm=(0, 2, 3, 1))
+    assert moved("Transpose", image, turned, perm=(0, 2, 3, 1)) > 0.4 * moved("Transpose", *floats, perm=(0, 2, 3, 1))
 
 
 def test_keys_and_values_of_attention_are_laid_out_for_each_head() -> None:
