@@ -4,6 +4,9 @@ The first round holds the rule's own tests and instances sampled from the patter
 edits of the first instances that fired; the last ones make one to three random edits, like a fuzzer that is guided by
 coverage. So the rule either accepts most instances or only just refuses them.
 
+A proof spares most of the edits: it covers all shapes, so that tests are left with what proofs do not model, such as
+rounding, overflow and the operators themselves.
+
 Many rules are checked in several processes, with the reports of rules that have not changed taken from a cache.
 """
 
@@ -14,6 +17,7 @@ import functools
 import gc
 import importlib.util
 import json
+import math
 import time
 import warnings
 import zlib
@@ -42,8 +46,9 @@ from ...grammar.library.load import Library
 from ...grammar.syntax import ast
 from ...system.process_pool import in_order, usable_cores
 from ...system.store import Namespace, Store, code_stamp, content_key
+from ..prover import NotProved, Proof, prove
 from ..sampling.edit import Editing, weight_bounds, weighted
-from ..sampling.edits import enumerate_edits, retyped, sample_edit
+from ..sampling.edits import PER_KIND, enumerate_edits, retyped, sample_edit
 from ..sampling.instance import Instance
 from ..sampling.seeds import sample_pattern, seeds
 from ..sampling.subject import Subject, subjects
@@ -65,6 +70,8 @@ ENUMERATED = (280, 100)
 """Maximum number of enumerated shapes of the first and the second instance on which a rule fires."""
 ENUMERATED_REFUSED = (140, 110, 80)
 """The same for the first tests that a rule refuses: conditions are often wrong there."""
+IF_PROVED = 0.25
+"""Share of the instances after the first round that are tried for a rule that is proved."""
 LEAST_FIRED, MANY = 8, 25
 """Number of instances on which a rule must fire to count as tested, if that many times `MANY` were tried."""
 MAX_ROUNDS = 40
@@ -152,10 +159,41 @@ def _uncompared(ops: Sequence[str]) -> str:
     return f"{message}; add a definition to its `op`, or --reference {own[0]}=MODULE:FUNCTION" if own else message
 
 
-def check_rule(rule: ast.Rule, library: Library, *, budget: Budget = DEFAULT) -> RuleReport:
+@dataclass
+class Answer:
+    """The prover's answer about a rule after about `seconds` of work, which is counted in steps; asked for once.
+
+    `took` is the time by the clock, `spent` the processor time of the search, in seconds."""
+
+    rule: ast.Rule
+    library: Library
+    seconds: float = 6.0
+    took: float = 0.0
+    spent: float = 0.0
+
+    @functools.cached_property
+    def found(self) -> Proof | NotProved | None:
+        """The answer; None if the solver (the extra `prove`) is not installed."""
+        if importlib.util.find_spec("z3") is None:
+            return None
+        start, begun = time.perf_counter(), time.process_time()
+        answer = prove(self.rule, self.library, seconds=self.seconds)
+        self.took, self.spent = time.perf_counter() - start, time.process_time() - begun
+        return answer
+
+    @property
+    def proved(self) -> bool:
+        """Whether the rule is proved."""
+        return isinstance(self.found, Proof)
+
+
+def check_rule(
+    rule: ast.Rule, library: Library, *, budget: Budget = DEFAULT, answer: Answer | None = None
+) -> RuleReport:
     """Check one rule on sampled instances; the same budget gives the same report, time aside.
 
-    `rule` need not be one of `library`, which defines the operators (`op` declarations)."""
+    `rule` need not be one of `library`, which defines the operators (`op` declarations). `answer` is the prover's, which
+    is asked for after the first round; fewer instances are tried then of a rule that is proved."""
     start, begun = time.perf_counter(), time.process_time()
     tally, coverage = _Tally(), Coverage()
     directions = subjects(rule, library)
@@ -164,7 +202,7 @@ def check_rule(rule: ast.Rule, library: Library, *, budget: Budget = DEFAULT) ->
         warnings.simplefilter("ignore", RuntimeWarning)  # NumPy warns of overflow, which is wanted here
         for number, subject in enumerate(directions, start=1):
             until = begun + budget.seconds * number / len(directions)
-            search = _Search(subject, budget, tally, until, budget.instances * number // len(directions))
+            search = _Search(subject, budget, tally, until, budget.instances * number // len(directions), answer)
             search.run()
             coverage.add(subject, search.fired)
             if tally.counterexample is not None:
@@ -173,20 +211,26 @@ def check_rule(rule: ast.Rule, library: Library, *, budget: Budget = DEFAULT) ->
     return RuleReport(
         rule.name, rule.span.file, rule.span.line, " ".join((rule.numerics, *rule.relaxations)),
         2 if tally.counterexample is None and not problems else 1, tally.instances, tally.fired, tally.near_misses,
-        time.perf_counter() - start, tally.counterexample, problems, notes,
+        time.perf_counter() - start - (answer.took if answer else 0.0), tally.counterexample, problems, notes,
     )  # fmt: skip
 
 
 class _Search:
-    """Rounds of instances of one subject. `limit` is the number of instances at which the search ends."""
+    """Rounds of instances of one subject.
 
-    def __init__(self, subject: Subject, budget: Budget, tally: _Tally, until: float, limit: int) -> None:
+    `limit` is the number of instances at which the search ends, `until` the processor time, without the prover's."""
+
+    def __init__(
+        self, subject: Subject, budget: Budget, tally: _Tally, until: float, limit: int, answer: Answer | None
+    ) -> None:
         seed = [budget.seed, zlib.crc32(subject.rule.name.encode())]
         self.subject = subject
         self.budget = budget
         self.tally = tally
         self.until = until
         self.limit = limit
+        self.answer = answer
+        self.share = 1.0
         self.rng = np.random.default_rng(seed)
         self.sampling = Editing(subject, self.rng)
         self.enumerating = Editing(subject, np.random.default_rng([*seed, 1]))
@@ -200,12 +244,21 @@ class _Search:
         pending = list(seeds(self.subject))
         pending += [other for instance in pending[:2] for other in retyped(self.sampling, instance)]
         pending += sample_pattern(self.subject, self.rng, FROM_PATTERN)
-        for _ in range(MAX_ROUNDS):
-            if not pending or time.process_time() >= self.until:
+        for number in range(MAX_ROUNDS):
+            if not pending or self._late():
                 return
             if self._round(pending) or self.tally.instances >= self.limit:
                 return
+            if number == 0 and self.answer is not None and self.answer.proved:
+                self.share = IF_PROVED
+                self.limit = self.tally.instances + self._shared(self.limit - self.tally.instances)
             pending = self._next() or sample_pattern(self.subject, self.rng, FROM_PATTERN)
+
+    def _late(self) -> bool:
+        return time.process_time() - (self.answer.spent if self.answer else 0.0) >= self.until
+
+    def _shared(self, instances: int) -> int:
+        return math.ceil(self.share * instances)
 
     def _round(self, pending: Sequence[Instance]) -> bool:
         """Run the instances that are new; return whether the rule is wrong on one."""
@@ -217,7 +270,7 @@ class _Search:
                 new.setdefault(instance.key, instance)
         self.known |= new.keys()
         for group in groups(list(new.values())):
-            batch = run(self.subject, group, seed=self.budget.seed, seconds=_SATURATION_SECONDS)
+            batch = run(self.subject, group, seed=self.budget.seed, seconds=_SATURATION_SECONDS, alternating=True)
             self.tally.reason = self.tally.reason or batch.reason
             for outcome in (o for o in batch.outcomes if o.built):
                 self.tally.add(outcome)
@@ -228,7 +281,7 @@ class _Search:
             if (found := confirmed(self.subject, batch.outcomes, self.budget)) is not None:
                 self.tally.counterexample = shrink(self.subject, found, self.budget)
                 return True
-            if time.process_time() >= self.until:
+            if self._late():
                 break
         return False
 
@@ -239,8 +292,9 @@ class _Search:
             for found, shares in ((self.fired, ENUMERATED), (self.refused, ENUMERATED_REFUSED)):
                 self.to_enumerate += zip([i for i in found if not _is_empty(i)] or found, shares, strict=False)
         if self.to_enumerate:
-            pending = enumerate_edits(self.enumerating, *self.to_enumerate.pop(0))
-            self.limit = max(self.limit, self.tally.instances + len(pending) + SAMPLED)
+            instance, most = self.to_enumerate.pop(0)
+            pending = enumerate_edits(self.enumerating, instance, self._shared(most), self._shared(PER_KIND))
+            self.limit = max(self.limit, self.tally.instances + len(pending) + self._shared(SAMPLED))
             return pending
         return [self._edited() for _ in range(ROUND)] if self.fired or self.refused else []
 
@@ -370,29 +424,25 @@ def _rare_collections() -> Iterator[None]:
 def _check_one(rule: ast.Rule) -> RuleReport:
     try:
         with _rare_collections(), reference_functions({**known_references(), **_STATE["references"]}):
-            report = check_rule(rule, _STATE["library"], budget=_STATE["budget"])
+            answer = Answer(rule, _STATE["library"]) if _STATE["prove"] else None
+            report = check_rule(rule, _STATE["library"], budget=_STATE["budget"], answer=answer)
     except Exception as error:  # a bug of the checker or the engine must not cost the reports of all other rules
         problem = str(error) if isinstance(error, UserError) else f"the checker failed: {type(error).__name__}: {error}"
         claim = " ".join((rule.numerics, *rule.relaxations))
         return RuleReport(rule.name, rule.span.file, rule.span.line, claim, 1, 0, 1, 0, 0.0, problems=(problem,))
-    return prove_report(report, rule, _STATE["library"]) if _STATE["prove"] and report.ok else report
+    return with_answer(report, answer) if answer is not None and report.ok else report
 
 
-def prove_report(report: RuleReport, rule: ast.Rule, library: Library, *, seconds: float = 6.0) -> RuleReport:
-    """Return the report with the prover's answer after about `seconds` of work, which is counted in steps.
-
-    The report is unchanged if the solver (the extra `prove`) is not installed."""
-    if importlib.util.find_spec("z3") is None:
+def with_answer(report: RuleReport, answer: Answer) -> RuleReport:
+    """Return the report with the prover's answer, unchanged if there is none."""
+    found = answer.found
+    if found is None:
         return report
-    from ..prover import Proof, prove  # z3 is optional
-
-    start = time.perf_counter()
-    found = prove(rule, library, seconds=seconds)
-    took = time.perf_counter() - start
-    if not isinstance(found, Proof):
-        return dataclasses.replace(report, proof=f"not proved: {found.reason}", proved_seconds=took)
-    assumed = found.assumptions
-    return dataclasses.replace(report, layer=3, proof=str(found), proved_seconds=took, assumptions=assumed)
+    if isinstance(found, NotProved):
+        return dataclasses.replace(report, proof=f"not proved: {found.reason}", proved_seconds=answer.took)
+    return dataclasses.replace(
+        report, layer=3, proof=str(found), proved_seconds=answer.took, assumptions=found.assumptions
+    )
 
 
 # --- cached reports ---

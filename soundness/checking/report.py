@@ -24,7 +24,7 @@ class Budget:
     Shrinking a counterexample, at which the search ends, may add `shrink_seconds`. `seed` determines what is drawn."""
 
     instances: int = 480
-    seconds: float = 7.0
+    seconds: float = 5.0
     shrink_seconds: float = 3.0
     seed: int = 0
     shrink: bool = True

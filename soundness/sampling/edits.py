@@ -48,8 +48,8 @@ def sample_edit(editing: Editing, instance: Instance) -> Instance | None:
     return None
 
 
-def enumerate_edits(editing: Editing, instance: Instance, most: int) -> list[Instance]:
-    """Return the instances one edit away: up to `most` with other shapes, and up to `PER_KIND` by each other edit.
+def enumerate_edits(editing: Editing, instance: Instance, most: int, per_kind: int = PER_KIND) -> list[Instance]:
+    """Return the instances one edit away: up to `most` with other shapes, and up to `per_kind` by each other edit.
 
     `most` is divided evenly among the kinds of edits that have many alternatives; what a kind leaves over goes to the
     larger ones."""
@@ -60,7 +60,7 @@ def enumerate_edits(editing: Editing, instance: Instance, most: int) -> list[Ins
         known.update(found)
         return list(found.values())
 
-    chosen = [one for edit in EDITS if edit.enumerated == "all" for one in _spread(new(edit), PER_KIND)]
+    chosen = [one for edit in EDITS if edit.enumerated == "all" for one in _spread(new(edit), per_kind)]
     kinds = [new(edit) for edit in EDITS if edit.enumerated == "share"]
     for number, found in enumerate(sorted(kinds, key=len)):
         share = _spread(found, most // (len(kinds) - number))

@@ -85,6 +85,18 @@ class Subject:
         numbers = [float(n.value) for part in parts for n in part.walk() if isinstance(n, ast.Number)]
         return list(dict.fromkeys(signed for number in numbers for signed in (number, -number)))
 
+    @cached_property
+    def zeros(self) -> frozenset[str]:
+        """Variables that the rule fires on as zeros only: a condition compares their one number with 0."""
+        found: set[str] = set()
+        for condition in self.rule.where:
+            match condition:
+                case ast.Compare(
+                    operator="==", left=ast.Call(head="scalar", args=[ast.Name(id=name)]), right=ast.Number(value=0)
+                ):
+                    found.add(name)
+        return frozenset(found)
+
     def model(self, instance: Instance) -> Model | None:
         """Return the model that an instance fills in; None if it fills in a form."""
         number = instance.form - len(self.forms)

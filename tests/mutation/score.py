@@ -23,7 +23,7 @@ from rewrite.grammar.library.load import Library
 from rewrite.grammar.printing.printer import print_rule
 from rewrite.grammar.syntax import ast
 from rewrite.soundness import Budget, check_rule
-from rewrite.soundness.checking.check_rule import prove_report
+from rewrite.soundness.checking.check_rule import Answer, with_answer
 from rewrite.system import process_pool
 
 from .mutate import Mutant, mutants
@@ -194,7 +194,7 @@ def checked(rule: ast.Rule, library: Library) -> tuple[str, str, str]:
         caught, evidence = "tested", f"{report.counterexample.operands}: {report.counterexample.message}"
     elif evidence:
         caught = "vacuous" if report.verdict in ("vacuous", "weak") else "tested"
-    proved = prove_report(dataclasses.replace(report, layer=2, problems=()), rule, library, seconds=PROVING)
+    proved = with_answer(dataclasses.replace(report, layer=2, problems=()), Answer(rule, library, PROVING))
     return caught, evidence, proved.proof if proved.layer > 2 else ""
 
 
