@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from functools import cache
+from itertools import permutations
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +18,7 @@ from rewrite.soundness import Budget, RuleReport, check, check_rule
 from rewrite.soundness.checking import check_rule as checker
 from rewrite.soundness.checking.report import write_reproducer
 from rewrite.soundness.checking.run_instances import Difference, Outcome, run
+from rewrite.soundness.prover import Proof
 from rewrite.soundness.sampling.seeds import seeds
 from rewrite.soundness.sampling.subject import Subject, subjects
 
@@ -98,6 +100,40 @@ def test_a_wrong_rule_without_tests_is_caught(library: Library) -> None:
     for name in ("transposes_backwards", "choice_is_min", "relu_past_neg", "casts_joined", "quotient_undone"):
         rule = dataclasses.replace(_rule(library, name), tests=())
         assert check_rule(rule, library, budget=Budget(instances=200, seconds=60)).verdict == "unsound", name
+
+
+def _proved(rule: ast.Rule, library: Library) -> checker.Answer:
+    answer = checker.Answer(rule, library)
+    answer.__dict__["found"] = Proof(rule.name, None, (), 1)
+    return answer
+
+
+def test_a_proof_spares_edits(library: Library) -> None:
+    rule = _rule(library, "my_transposes")
+    budget = Budget(instances=200, seconds=60)
+    full, spared = (check_rule(rule, library, budget=budget, answer=a) for a in (None, _proved(rule, library)))
+    assert spared.ok
+    assert spared.instances < 0.7 * full.instances
+    assert spared.fired >= checker.LEAST_FIRED
+
+
+def test_a_proof_does_not_hide_a_counterexample(library: Library) -> None:
+    for name in ("transposes_backwards", "choice_is_min", "relu_past_neg", "casts_joined", "quotient_undone"):
+        rule = _rule(library, name)
+        report = check_rule(rule, library, budget=Budget(instances=200, seconds=60), answer=_proved(rule, library))
+        assert report.verdict == "unsound", name
+        assert not report.proof
+
+
+def test_edited_instances_are_computed_on_half_of_the_values(library: Library) -> None:
+    subject = subjects(_rule(library, "my_transposes"), library)[0]
+    own = next(seeds(subject))
+    edited = [dataclasses.replace(own, operands={**own.operands, "p": list(p)}, steps=1) for p in permutations(range(3))]
+    all_values, half = (
+        [o.compared for o in run(subject, [own, *edited[1:]], alternating=a).outcomes] for a in (False, True)
+    )
+    assert half[0] == all_values[0]  # tests are computed on all values
+    assert all(some < every for some, every in zip(half[1:], all_values[1:], strict=True))
 
 
 def test_the_same_seed_gives_the_same_report(library: Library) -> None:
