@@ -247,7 +247,7 @@ class _Search:
         for number in range(MAX_ROUNDS):
             if not pending or self._late():
                 return
-            if self._round(pending) or self.tally.instances >= self.limit:
+            if self._round(pending, alternating=number > 0) or self.tally.instances >= self.limit:
                 return
             if number == 0 and self.answer is not None and self.answer.proved:
                 self.share = IF_PROVED
@@ -260,7 +260,7 @@ class _Search:
     def _shared(self, instances: int) -> int:
         return math.ceil(self.share * instances)
 
-    def _round(self, pending: Sequence[Instance]) -> bool:
+    def _round(self, pending: Sequence[Instance], *, alternating: bool) -> bool:
         """Run the instances that are new; return whether the rule is wrong on one."""
         exact = self.subject.rule.numerics == "exact"
         new: dict[str, Instance] = {}
@@ -270,7 +270,9 @@ class _Search:
                 new.setdefault(instance.key, instance)
         self.known |= new.keys()
         for group in groups(list(new.values())):
-            batch = run(self.subject, group, seed=self.budget.seed, seconds=_SATURATION_SECONDS, alternating=True)
+            batch = run(
+                self.subject, group, seed=self.budget.seed, seconds=_SATURATION_SECONDS, alternating=alternating
+            )
             self.tally.reason = self.tally.reason or batch.reason
             for outcome in (o for o in batch.outcomes if o.built):
                 self.tally.add(outcome)
