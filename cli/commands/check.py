@@ -37,7 +37,7 @@ class Effort:
 
     budget: Annotated[int, Option(min=1, metavar="N", help="Instances to try for each rule.")] = 480
     seconds: Annotated[float, Option(min=0.1, metavar="S", help="Processor seconds to spend on each rule, about.")] = (
-        7.0
+        5.0
     )
     seed: Annotated[int, Option(min=0, metavar="N", help="Another seed draws other instances.")] = 0
     jobs: Jobs = None
