@@ -192,8 +192,8 @@ def check_rule(
 ) -> RuleReport:
     """Check one rule on sampled instances; the same budget gives the same report, time aside.
 
-    `rule` need not be one of `library`, which defines the operators (`op` declarations). `answer` is the prover's, which
-    is asked for after the first round; fewer instances are tried then of a rule that is proved."""
+    `rule` need not be one of `library`, which defines the operators (`op` declarations). The prover's `answer` is asked
+    for after the first round; fewer instances are tried then of a rule that is proved."""
     start, begun = time.perf_counter(), time.process_time()
     tally, coverage = _Tally(), Coverage()
     directions = subjects(rule, library)

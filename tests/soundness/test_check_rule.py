@@ -128,9 +128,10 @@ def test_a_proof_does_not_hide_a_counterexample(library: Library) -> None:
 def test_edited_instances_are_computed_on_half_of_the_values(library: Library) -> None:
     subject = subjects(_rule(library, "my_transposes"), library)[0]
     own = next(seeds(subject))
-    edited = [dataclasses.replace(own, operands={**own.operands, "p": list(p)}, steps=1) for p in permutations(range(3))]
+    others = list(permutations(range(3)))[1:]
+    edited = [dataclasses.replace(own, operands={**own.operands, "p": list(p)}, steps=1) for p in others]
     all_values, half = (
-        [o.compared for o in run(subject, [own, *edited[1:]], alternating=a).outcomes] for a in (False, True)
+        [o.compared for o in run(subject, [own, *edited], alternating=a).outcomes] for a in (False, True)
     )
     assert half[0] == all_values[0]  # tests are computed on all values
     assert all(some < every for some, every in zip(half[1:], all_values[1:], strict=True))
