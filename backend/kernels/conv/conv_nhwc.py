@@ -187,7 +187,8 @@ def conv_step(problem: ConvProblem, ctx: Context, point: Point = DEFAULT) -> Ste
     }
     taps = problem.w.reshape(groups, m, problem.channels, -1).transpose(0, 3, 2, 1).reshape(groups, -1, m)
     columns = pair_rows(taps) if bf16 else taps
-    columns = np.pad(columns, ((0, 0), (0, k - columns.shape[1]), (0, 0)))
+    if columns.shape[1] < k:  # most need no copy
+        columns = np.pad(columns, ((0, 0), (0, k - columns.shape[1]), (0, 0)))
     inputs = (problem.x, ctx.add_constant(pack_columns(columns, nr, target.lanes), "packed"))
     leading = epilogue.row_leading_dimensions(c * groups, m * groups)[copied:]  # lines that are copied have no other
     kernel, work = Kernel("conv_nhwc", params), serial_below(problem.macs(k), SMALL_WORK)

@@ -310,7 +310,8 @@ def packed_gemm_step(
     With `pads`, rows of A are padded by zeros to the `padded` length that the tiles ask for."""
     choice = choose_tiles(rows, words, precision, ctx, pads)
     k, n = tiling.padded(choice, len(words)), words.shape[1]
-    words = np.pad(words, ((0, k - len(words)), (0, 0)))
+    if len(words) < k:  # most need no copy
+        words = np.pad(words, ((0, k - len(words)), (0, 0)))
     nr, lanes = choice.nv * ctx.target.lanes, ctx.target.lanes
     kc = tiling.k_block(ctx.target, k, nr, -(-rows // choice.mr) if isinstance(rows, int) else None)
     if kc >= k or epilogue.is_narrow or precision is Precision.INT8 or choice.amx:

@@ -156,7 +156,8 @@ def conv_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, A
         **shared,
     }
     columns: NDArray[Any] = pairs if pairs is not None else _columns(problem, taps, words)
-    columns = np.pad(columns, ((0, 0), (0, k - columns.shape[1]), (0, 0)))
+    if columns.shape[1] < k:  # most need no copy
+        columns = np.pad(columns, ((0, 0), (0, k - columns.shape[1]), (0, 0)))
     packed = ctx.add_constant(pack_columns(columns, nr, target.lanes), "packed")
     kernel = Kernel("conv_nhwc_int8", params)
     work = serial_below(problem.macs(count * words), SMALL_WORK)
