@@ -98,8 +98,15 @@ def mean_error(predicted: Sequence[float], measured: Sequence[float]) -> float:
 
 
 def rank_correlation(predicted: Sequence[float], measured: Sequence[float]) -> float:
-    """Return Spearman's rank correlation; 0 for less than three values."""
-    if len(predicted) < 3:
+    """Return Spearman's rank correlation, in which equal values have their mean rank.
+
+    It is 0 for less than three values, and where all values of a side are equal."""
+    if min(len(set(predicted)), len(set(measured))) < 2 or len(predicted) < 3:
         return 0.0
-    first, second = (np.argsort(np.argsort(np.asarray(v), kind="stable")).astype(float) for v in (predicted, measured))
-    return float(np.corrcoef(first, second)[0, 1])
+    return float(np.corrcoef(_ranks(predicted), _ranks(measured))[0, 1])
+
+
+def _ranks(values: Sequence[float]) -> NDArray[np.float64]:
+    _, place, count = np.unique(np.asarray(values), return_inverse=True, return_counts=True)
+    ranks: NDArray[np.float64] = (np.cumsum(count) - (count - 1) / 2)[place]
+    return ranks

@@ -59,3 +59,6 @@ def test_errors_and_ranks() -> None:
     assert fit.rank_correlation([1, 2, 3, 4], [10, 20, 30, 40]) == pytest.approx(1.0)
     assert fit.rank_correlation([1, 2, 3, 4], [4, 3, 2, 1]) == pytest.approx(-1.0)
     assert fit.rank_correlation([1, 2], [1, 2]) == 0.0
+    for other in ([3, 5, 9], [5, 3, 9]):  # a tie has no order
+        assert fit.rank_correlation([1, 1, 2], other) == pytest.approx(0.75**0.5)
+    assert fit.rank_correlation([1, 1, 1], [3, 5, 9]) == 0.0
