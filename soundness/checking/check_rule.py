@@ -24,6 +24,7 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import Context, copy_context
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -163,13 +164,15 @@ def _uncompared(ops: Sequence[str]) -> str:
 class Answer:
     """The prover's answer about a rule after about `seconds` of work, which is counted in steps; asked for once.
 
-    `took` is the time by the clock, `spent` the processor time of the search, in seconds."""
+    The prover runs in the context in which this was made, whatever operators a check declares. `took` is the time of
+    the search by the clock, `spent` its processor time, in seconds."""
 
     rule: ast.Rule
     library: Library
     seconds: float = 6.0
     took: float = 0.0
     spent: float = 0.0
+    context: Context = field(default_factory=copy_context)
 
     @functools.cached_property
     def found(self) -> Proof | NotProved | None:
@@ -177,7 +180,7 @@ class Answer:
         if importlib.util.find_spec("z3") is None:
             return None
         start, begun = time.perf_counter(), time.process_time()
-        answer = prove(self.rule, self.library, seconds=self.seconds)
+        answer = self.context.run(prove, self.rule, self.library, seconds=self.seconds)
         self.took, self.spent = time.perf_counter() - start, time.process_time() - begun
         return answer
 
@@ -249,7 +252,8 @@ class _Search:
                 return
             if self._round(pending, alternating=number > 0) or self.tally.instances >= self.limit:
                 return
-            if number == 0 and self.answer is not None and self.answer.proved:
+            enough = self.tally.fired >= LEAST_FIRED
+            if number == 0 and enough and self.answer is not None and self.answer.proved:
                 self.share = IF_PROVED
                 self.limit = self.tally.instances + self._shared(self.limit - self.tally.instances)
             pending = self._next() or sample_pattern(self.subject, self.rng, FROM_PATTERN)

@@ -125,6 +125,14 @@ def test_a_proof_does_not_hide_a_counterexample(library: Library) -> None:
         assert not report.proof
 
 
+def test_a_definition_is_proved_whatever_the_check_declares() -> None:
+    pytest.importorskip("z3")
+    library = load_rules()
+    rule = next(r for r in recognitions(library) if r.name == "recognize_com.microsoft.Gelu")
+    (report,) = check(library, [rule], budget=Budget(instances=40, seconds=60), workers=1)
+    assert report.layer == 3, report.proof
+
+
 def test_edited_instances_are_computed_on_half_of_the_values(library: Library) -> None:
     subject = subjects(_rule(library, "my_transposes"), library)[0]
     own = next(seeds(subject))
