@@ -72,7 +72,8 @@ ENUMERATED = (280, 100)
 ENUMERATED_REFUSED = (140, 110, 80)
 """The same for the first tests that a rule refuses: conditions are often wrong there."""
 IF_PROVED = 0.25
-"""Share of the instances after the first round that are tried for a rule that is proved."""
+"""Share of the instances after the first round that are tried for a rule that is proved. Edits are enumerated of one
+instance on which it fires and of one that it refuses."""
 LEAST_FIRED, MANY = 8, 25
 """Number of instances on which a rule must fire to count as tested, if that many times `MANY` were tried."""
 MAX_ROUNDS = 40
@@ -252,8 +253,8 @@ class _Search:
                 return
             if self._round(pending, alternating=number > 0) or self.tally.instances >= self.limit:
                 return
-            enough = self.tally.fired >= LEAST_FIRED
-            if number == 0 and enough and self.answer is not None and self.answer.proved:
+            enough = self.share == 1 and self.tally.fired >= LEAST_FIRED
+            if enough and self.answer is not None and self.answer.proved:
                 self.share = IF_PROVED
                 self.limit = self.tally.instances + self._shared(self.limit - self.tally.instances)
             pending = self._next() or sample_pattern(self.subject, self.rng, FROM_PATTERN)
@@ -296,7 +297,8 @@ class _Search:
         if self.to_enumerate is None:
             self.to_enumerate = []
             for found, shares in ((self.fired, ENUMERATED), (self.refused, ENUMERATED_REFUSED)):
-                self.to_enumerate += zip([i for i in found if not _is_empty(i)] or found, shares, strict=False)
+                first = shares if self.share == 1 else shares[:1]
+                self.to_enumerate += zip([i for i in found if not _is_empty(i)] or found, first, strict=False)
         if self.to_enumerate:
             instance, most = self.to_enumerate.pop(0)
             pending = enumerate_edits(self.enumerating, instance, self._shared(most), self._shared(PER_KIND))
