@@ -132,12 +132,12 @@ def lstm(time: int, batch: int, width: int, hidden: int) -> Layer:
     return Layer(f"lstm {time}x{batch} {width}->{hidden}", nodes, {"x": _floats(time, batch, width)}, weights)
 
 
-def node(op: str, *shape: int, constants: dict[str, Array] | None = None, **attributes: Any) -> Layer:
-    """One operator on `x`, with further operands that are constants."""
+def node(op: str, *shape: int, constants: dict[str, Array] | None = None, note: str = "", **attributes: Any) -> Layer:
+    """One operator on `x`, with further operands that are constants; its label ends with the note."""
     from rewrite.engine.ir.graph import Node
 
     further = constants or {}
-    label = f"{op} {'x'.join(map(str, shape))}"
+    label = f"{op} {'x'.join(map(str, shape))}{note}"
     return Layer(label, [Node(op, ("x", *further), ("y",), attributes)], {"x": _floats(*shape)}, further)
 
 
@@ -271,8 +271,11 @@ SETS: dict[str, Callable[[], list[Layer]]] = {
     "narrow": lambda: [gemm(m, n, k) for m, n, k in ((4096, 1, 512), (1024, 2, 256), (1024, 4, 256), (256, 6, 1000))],
     "functions": lambda: [node(op, 64, 4096) for op in ("Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Log")],
     "axes": lambda: [
-        *(node("ReduceSum", 16, 128, 128, constants={"axes": np.array([axis])}, keepdims=1) for axis in (0, 1, 2)),
-        *(node("CumSum", 1024, 64, constants={"axis": np.array(axis)}) for axis in (0, 1)),
+        *(
+            node("ReduceSum", 16, 128, 128, constants={"axes": np.array([axis])}, note=f" axis {axis}", keepdims=1)
+            for axis in (0, 1, 2)
+        ),
+        *(node("CumSum", 1024, 64, constants={"axis": np.array(axis)}, note=f" axis {axis}") for axis in (0, 1)),
     ],
     "attention": lambda: [attention(*s) for s in ((12, 128, 128, 64), (6, 1500, 1500, 64), (12, 1, 512, 64))],
 }
