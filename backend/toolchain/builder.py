@@ -140,7 +140,7 @@ class Builder:
         self._start_waiting(self._waiting[-1].real, MODULE if self._modules else SMALL_MODULE)
 
     def _start_waiting(self, real: str, least: int) -> None:
-        """Have the kernels of an element type that wait compiled if they have at least so many characters of C."""
+        """Compile the waiting kernels of an element type if they have `least` characters of C or more."""
         alike = [k for k in self._waiting if k.real == real]
         if sum(k.weight for k in alike) >= least:
             self._start(alike)

@@ -72,8 +72,8 @@ ENUMERATED = (280, 100)
 ENUMERATED_REFUSED = (140, 110, 80)
 """The same for the first tests that a rule refuses: conditions are often wrong there."""
 IF_PROVED = 0.25
-"""Share of the instances after the first round that are tried for a rule that is proved. Edits are enumerated of one
-instance on which it fires and of one that it refuses."""
+"""Share of the further instances that are tried for a rule that is proved. Edits are enumerated of one instance on
+which it fires and of one that it refuses."""
 LEAST_FIRED, MANY = 8, 25
 """Number of instances on which a rule must fire to count as tested, if that many times `MANY` were tried."""
 MAX_ROUNDS = 40
@@ -197,7 +197,7 @@ def check_rule(
     """Check one rule on sampled instances; the same budget gives the same report, time aside.
 
     `rule` need not be one of `library`, which defines the operators (`op` declarations). The prover's `answer` is asked
-    for after the first round; fewer instances are tried then of a rule that is proved."""
+    for once the rule has fired on `LEAST_FIRED` instances; of a rule that is proved, fewer are tried from then on."""
     start, begun = time.perf_counter(), time.process_time()
     tally, coverage = _Tally(), Coverage()
     directions = subjects(rule, library)
