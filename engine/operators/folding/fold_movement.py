@@ -117,7 +117,10 @@ def _tile(call: Call) -> Array:
     data, repeats = call[0], call.ints(1)
     if repeats is None or len(repeats) != data.ndim:
         raise Refused
-    call.allow([d * r for d, r in zip(data.shape, repeats, strict=True)], data.dtype)
+    shape = [d * r for d, r in zip(data.shape, repeats, strict=True)]
+    call.allow(shape, data.dtype)
+    if 0 in shape:  # NumPy repeats axis by axis, so that a step on the way to an empty result may be huge
+        return np.empty(shape, data.dtype)
     return np.tile(data, repeats)
 
 

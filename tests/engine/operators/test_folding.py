@@ -215,6 +215,12 @@ def test_the_size_of_results_is_bounded_before_they_are_made() -> None:
     assert evaluate("Add", {}, [f(1000, 1), f(1, 1000)], 1, limit=1000) is None
 
 
+def test_an_empty_tile_makes_nothing_large_on_the_way() -> None:
+    found = evaluate("Tile", {}, [f(2, 3), i(1 << 40, 0)])
+    assert found is not None
+    assert found[0].shape == (1 << 41, 0)
+
+
 def test_random_operators_are_not_supported() -> None:
     assert not supports("RandomUniform")
     assert not supports("If")
