@@ -194,6 +194,8 @@ class Facts:
         self._reached = 0
         self._solver: Any = None
         self._added = 0
+        self._named: set[Any] = set()
+        self._scanned = 0
 
     @property
     def solver(self) -> Any:
@@ -255,7 +257,11 @@ class Facts:
                     self._add(compare("eq", add(_joined(outer, inner, size), ("sum", (1, (whole,))), -1)))
 
     def _is_index(self, atom: Any) -> bool:
-        return any(atom in set(atoms(c)) for c in self.given)
+        """Whether a fact names an atom."""
+        for cond in self.given[self._scanned :]:
+            self._named.update(atoms(cond))
+        self._scanned = len(self.given)
+        return atom in self._named
 
     def _follows(self, step: Step) -> bool:
         match step:

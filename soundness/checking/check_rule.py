@@ -62,6 +62,9 @@ ROUND = 96
 """Instances in a round; an e-graph and its queries cost as much as thirty instances."""
 SAMPLED = 120
 """Minimum number of instances with random edits, whatever the enumeration has used up."""
+TRIES = 4
+"""Maximum number of random edits for each instance that is wanted. Half of them make one that can be built; where
+hardly any does, more of them show little."""
 FROM_PATTERN = 24
 """Instances sampled from the pattern alone."""
 EMPTY = 8
@@ -79,8 +82,6 @@ LEAST_FIRED, MANY = 8, 25
 MAX_ROUNDS = 40
 _EDITED = weight_bounds([0.6, 0.25, 0.15])
 """Shares of the sampled instances with one, two and three random edits."""
-_COLLECTIONS = (200_000, 50, 50)
-"""Thresholds of the garbage collector during a check; collecting as often as by default took a tenth of the time."""
 _SATURATION_SECONDS = 20.0
 _STORED = ("name", "numerics", "layer", "instances", "fired", "near_misses", "seconds", "problems", "notes", "proof",
            "proved_seconds", "assumptions")  # fmt: skip
@@ -242,6 +243,7 @@ class _Search:
         self.fired: list[Instance] = []
         self.refused: list[Instance] = []
         self.to_enumerate: list[tuple[Instance, int]] | None = None
+        self.tries: int | None = None
 
     def run(self) -> None:
         """Run rounds until a counterexample is found, or instances or time run out."""
@@ -249,15 +251,15 @@ class _Search:
         pending += [other for instance in pending[:2] for other in retyped(self.sampling, instance)]
         pending += sample_pattern(self.subject, self.rng, FROM_PATTERN)
         for number in range(MAX_ROUNDS):
-            if not pending or self._late():
+            if not pending or self._late() or self._round(pending, alternating=number > 0):
                 return
-            if self._round(pending, alternating=number > 0) or self.tally.instances >= self.limit:
+            if self.to_enumerate is None and self.tally.instances >= self.limit:
                 return
             enough = self.share == 1 and self.tally.fired >= LEAST_FIRED
             if enough and self.answer is not None and self.answer.proved:
                 self.share = IF_PROVED
                 self.limit = self.tally.instances + self._shared(self.limit - self.tally.instances)
-            pending = self._next() or sample_pattern(self.subject, self.rng, FROM_PATTERN)
+            pending = self._next()
 
     def _late(self) -> bool:
         return time.process_time() - (self.answer.spent if self.answer else 0.0) >= self.until
@@ -299,12 +301,18 @@ class _Search:
             for found, shares in ((self.fired, ENUMERATED), (self.refused, ENUMERATED_REFUSED)):
                 first = shares if self.share == 1 else shares[:1]
                 self.to_enumerate += zip([i for i in found if not _is_empty(i)] or found, first, strict=False)
-        if self.to_enumerate:
+        while self.to_enumerate:
             instance, most = self.to_enumerate.pop(0)
-            pending = enumerate_edits(self.enumerating, instance, self._shared(most), self._shared(PER_KIND))
-            self.limit = max(self.limit, self.tally.instances + len(pending) + self._shared(SAMPLED))
-            return pending
-        return [self._edited() for _ in range(ROUND)] if self.fired or self.refused else []
+            if edited := enumerate_edits(self.enumerating, instance, self._shared(most), self._shared(PER_KIND)):
+                return edited
+        if not self.fired and not self.refused:
+            return sample_pattern(self.subject, self.rng, FROM_PATTERN)
+        if self.tries is None:
+            self.limit = max(self.limit, self.tally.instances + self._shared(SAMPLED))
+            self.tries = TRIES * (self.limit - self.tally.instances)
+        count = min(ROUND, self.tries, 2 * (self.limit - self.tally.instances))
+        self.tries -= count
+        return [self._edited() for _ in range(count)]
 
     def _edited(self) -> Instance:
         """Return an instance after one to three random edits.
@@ -419,19 +427,22 @@ def _start(library: Library, budget: Budget, references: Sequence[str], prove: b
 
 
 @contextmanager
-def _rare_collections() -> Iterator[None]:
-    """Collect garbage less often: e-graphs are many objects that live long, which collections visit again and again."""
-    before = gc.get_threshold()
-    gc.set_threshold(*_COLLECTIONS)
+def _collected_last() -> Iterator[None]:
+    """Collect garbage at the end only: e-graphs are many objects that live long, which collections visit again and
+    again. They took a tenth of the time."""
+    enabled = gc.isenabled()
+    gc.disable()
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        if enabled:
+            gc.enable()
+        gc.collect(1)
 
 
 def _check_one(rule: ast.Rule) -> RuleReport:
     try:
-        with _rare_collections(), reference_functions({**known_references(), **_STATE["references"]}):
+        with _collected_last(), reference_functions({**known_references(), **_STATE["references"]}):
             answer = Answer(rule, _STATE["library"]) if _STATE["prove"] else None
             report = check_rule(rule, _STATE["library"], budget=_STATE["budget"], answer=answer)
     except Exception as error:  # a bug of the checker or the engine must not cost the reports of all other rules

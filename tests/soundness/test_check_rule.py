@@ -6,6 +6,7 @@ import dataclasses
 from functools import cache
 from itertools import permutations
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -19,6 +20,7 @@ from rewrite.soundness.checking import check_rule as checker
 from rewrite.soundness.checking.report import write_reproducer
 from rewrite.soundness.checking.run_instances import Difference, Outcome, run
 from rewrite.soundness.prover import Proof
+from rewrite.soundness.sampling.instance import Instance
 from rewrite.soundness.sampling.seeds import seeds
 from rewrite.soundness.sampling.subject import Subject, subjects
 
@@ -115,6 +117,19 @@ def test_a_proof_spares_edits(library: Library) -> None:
     assert spared.ok
     assert spared.instances < 0.7 * full.instances
     assert spared.fired >= checker.LEAST_FIRED
+
+
+def test_random_edits_end_where_none_makes_a_new_instance(library: Library, monkeypatch: pytest.MonkeyPatch) -> None:
+    tried = []
+
+    def same(search: Any) -> Instance:
+        tried.append(search)
+        found: Instance = search.fired[0]
+        return found
+
+    monkeypatch.setattr(checker._Search, "_edited", same)
+    report = check_rule(_rule(library, "my_transposes"), library, budget=Budget(instances=200, seconds=60))
+    assert len(tried) == checker.TRIES * max(200 - report.instances, checker.SAMPLED)
 
 
 def test_a_proof_does_not_hide_a_counterexample(library: Library) -> None:

@@ -176,7 +176,7 @@ class Translation:
     def _function(self, op: str, attrs: Any, args: list[Any], t: str) -> Any:
         name = f"{op} {attrs} {[str(a.sort()) for a in args]} {t}"
         if op in ("Add", "Mul"):
-            args = sorted(args, key=str)
+            args = sorted(args, key=z3.AstRef.sexpr)
         return z3.Function(name, *(a.sort() for a in args), self.sort(t))(*args)
 
     def _truth(self, op: str, args: list[Any], t: str) -> Any:
@@ -235,7 +235,7 @@ class Translation:
         first, second = (self.order(o, a, b, t) for o in (("Less", "Greater") if op == "Min" else ("Greater", "Less")))
         if not z3.is_fp(a):
             return z3.If(first, a, b)
-        tie = self._function(f"tie {op}", (), sorted([a, b], key=str), t)
+        tie = self._function(f"tie {op}", (), sorted([a, b], key=z3.AstRef.sexpr), t)
         self.assumed.append(z3.Or(tie == a, tie == b))
         nan = z3.Or(z3.fpIsNaN(a), z3.fpIsNaN(b))
         return z3.If(nan, z3.fpNaN(a.sort()), z3.If(first, a, z3.If(second, b, z3.If(a == b, a, tie))))

@@ -24,7 +24,7 @@ from .step_budget import OutOfTime, StepBudget
 T = TypeVar("T")
 QUERY_STEPS = 1_500_000
 """Solver steps for one question, about half a second; steps are the same on every machine and under any load."""
-QUERY_MILLISECONDS = 10_000
+QUERY_MILLISECONDS = 3_000
 """Backstop for a question that keeps the solver busy without counting steps, as one about many products did."""
 NONNEGATIVE = "nonnegative"
 """Operator of the predicate that no element of a tensor is below zero; elements may be NaN."""
