@@ -9,6 +9,7 @@ sound; with `thorough` the checker looks at these too, and a refuted one counts 
 from __future__ import annotations
 
 import dataclasses
+import gc
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ CAUGHT = ("static", "tested", "vacuous")
 """Ways to catch a mutant: by the checks at load time, by a counterexample, or because it fires on no instance."""
 BUDGET = Budget(shrink=False)
 """Budget of layer 2 for a mutant: that of a rule, without shrinking."""
+_COLLECTIONS = (200_000, 50, 50)
+"""Thresholds of the garbage collector: e-graphs are many objects that live long, and collections visit all of them."""
 PROVING = 0.1
 """Seconds of work after which the proof of an unsound mutant is given up. Most have none, and the prover would spend as
 much on each as on a rule that is too hard for it."""
@@ -114,6 +117,7 @@ _opened: dict[str, tuple[Library, dict[str, ast.Rule]]] = {}
 
 
 def _open(paths: tuple[str, ...], std: bool) -> None:
+    gc.set_threshold(*_COLLECTIONS)
     library = load_rules(paths, std=std)
     _opened["library"] = (library, {rule.name: rule for rule in all_rules(library)})
 
