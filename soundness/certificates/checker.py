@@ -7,7 +7,7 @@ from typing import Any
 
 from .certificate import Case, Certificate, Goal, Step
 from .comparison import Equality
-from .facts import Effort, Exhausted, Facts, Refused, own_context
+from .facts import CaseSolver, Effort, Exhausted, Facts, Refused, own_context
 from .theories import decided
 
 EFFORT = 600_000
@@ -49,10 +49,11 @@ def _complete(cases: Sequence[Case]) -> None:
 
 def _check_part(certificate: Certificate, cases: Sequence[Case], effort: Effort) -> None:
     checked: dict[Any, tuple[int, Step]] = {}
+    solver = CaseSolver()
     if not any(case.goals for case in cases):
         raise Refused("no case has a goal")
     for case in cases:
-        facts = Facts(case, checked, effort)
+        facts = Facts(case, checked, effort, solver)
         for step in case.steps:
             facts.replay(step)
         for goal in case.goals:

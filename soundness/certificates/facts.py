@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 from typing import Any
@@ -176,13 +176,43 @@ def formula(cond: Cond) -> Any:
     return {"and": z3.And, "or": z3.Or, "not": z3.Not}[cond[0]](*map(formula, cond[1:]))
 
 
+class CaseSolver:
+    """Solver, the one without tactics, that holds the facts of one case after the other.
+
+    A case begins with the facts of the one before up to where they part. These stay, in levels, one for each time that
+    new facts were added."""
+
+    def __init__(self) -> None:
+        self._solver = z3.SimpleSolver()
+        self._solver.set("rlimit", STEPS)
+        self._facts: list[Cond] = []
+        self._levels: list[int] = []
+        self._case: object = None
+
+    def holding(self, case: object, facts: Sequence[Cond]) -> Any:
+        """Return the solver with the facts of a case, to which some may have been added since the last call."""
+        if case is not self._case:
+            self._case = case
+            pairs = enumerate(zip(self._facts, facts, strict=False))
+            common = next((i for i, (a, b) in pairs if a != b), min(len(self._facts), len(facts)))
+            while len(self._facts) > common:
+                self._solver.pop()
+                del self._facts[self._levels.pop() :]
+        if new := facts[len(self._facts) :]:
+            self._levels.append(len(self._facts))
+            self._solver.push()
+            self._solver.add(*map(formula, new))
+            self._facts += new
+        return self._solver
+
+
 class Facts:
     """Facts of a case, its definitions and the splits of its summed variables, as far as its steps were replayed.
 
-    The solver is the one without tactics. `checked` are the steps that were confirmed in earlier cases, which share
-    them with this one, by the steps up to them."""
+    `checked` are the steps that were confirmed in earlier cases, which share them with this one, by the steps up to
+    them. `solver` is that of all cases."""
 
-    def __init__(self, case: Case, checked: dict[Any, tuple[int, Step]], effort: Effort) -> None:
+    def __init__(self, case: Case, checked: dict[Any, tuple[int, Step]], effort: Effort, solver: CaseSolver) -> None:
         self.taken = case.taken
         self.options = case.options
         self.effort = effort
@@ -192,21 +222,9 @@ class Facts:
         self.split: dict[Any, tuple[tuple[Any, Int], tuple[Any, Int]]] = {}
         self._known: dict[Any, bool] = {}
         self._reached = 0
-        self._solver: Any = None
-        self._added = 0
+        self._solver = solver
         self._named: set[Any] = set()
         self._scanned = 0
-
-    @property
-    def solver(self) -> Any:
-        """Solver with the facts so far. Most cases share all steps with earlier ones and ask nothing, and a solver
-        takes longer for its first fact than for a question."""
-        if self._solver is None:
-            self._solver = z3.SimpleSolver()
-            self._solver.set("rlimit", STEPS)
-        self._solver.add(*map(formula, self.given[self._added :]))
-        self._added = len(self.given)
-        return self._solver
 
     def implies(self, cond: Cond, *under: Cond) -> bool:
         """Whether the facts and `under` imply a condition."""
@@ -223,7 +241,7 @@ class Facts:
         return self.implies(compare("eq", add(a, b, -1)), *under)
 
     def _contradict(self, conds: Iterable[Cond]) -> bool:
-        solver = self.solver
+        solver = self._solver.holding(self, self.given)
         solver.push()
         try:
             solver.add(*(formula(c) for c in conds))

@@ -293,7 +293,6 @@ class Attempt:
         tally.parts.append([])
         for count, (path, result) in enumerate(paths, start=1):
             tally.cases += bool(result)
-            path.release()
             tally.parts[-1].append(path)
             if count % COLLECTED == 0:
                 gc.collect(1)

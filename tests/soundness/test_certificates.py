@@ -26,6 +26,7 @@ from rewrite.soundness import certificates
 from rewrite.soundness.certificates import axioms
 from rewrite.soundness.certificates.certificate import Certificate
 from rewrite.soundness.certificates.checker import check
+from rewrite.soundness.certificates.facts import CaseSolver, add
 from rewrite.soundness.prover import NotProved, Proof, prove
 from rewrite.soundness.prover.equality import canonicalize, equality, normal_form
 from rewrite.soundness.prover.paths.path import Path as ProofPath
@@ -470,3 +471,14 @@ def test_the_checker_leaves_terms_of_others_alone() -> None:
     before = z3.Int("x") > 0
     assert check(Certificate("r", "exact", False, ())) == "no cases"
     assert z3.And(before, z3.Int("y") > 0).num_args() == 2
+
+
+def test_a_case_has_no_facts_of_the_one_before_that_are_not_its_own() -> None:
+    n = ("sum", (1, (("var", "n"),)))
+    positive, small, large, none = ("ge", add(n, -1)), ("ge", add(2, n, -1)), ("ge", add(n, -3)), ("ge", add(0, n, -1))
+    solver = CaseSolver()
+    held = [[positive], [positive, small], [positive, large], [none], [none, positive]]
+    verdicts = [str(solver.holding(number, facts).check()) for number, facts in enumerate(held)]
+    assert verdicts == ["sat", "sat", "sat", "sat", "unsat"]
+    assert str(solver.holding(4, [none, positive, small]).check()) == "unsat"
+    assert str(solver.holding(5, [positive, small]).check()) == "sat"

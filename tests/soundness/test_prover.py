@@ -15,7 +15,9 @@ from rewrite.engine.rewriting.rule_library import load_rules, recognitions
 from rewrite.grammar.library.load import Library
 from rewrite.grammar.syntax import ast
 from rewrite.soundness.prover import NotProved, Proof, prove, prover
+from rewrite.soundness.prover.paths.shared_solver import SharedSolver
 from rewrite.soundness.prover.paths.step_budget import StepBudget
+from rewrite.soundness.prover.terms import integers
 
 WRONG = """
 rule compose_backwards   Transpose(Transpose(x, perm: p), perm: q) => Transpose(x, perm: [q[i] for i in p]) class exact
@@ -422,3 +424,14 @@ def test_a_question_to_the_solver_takes_no_more_than_what_is_left() -> None:
 
 def test_a_convolution_has_the_group_size_of_another(standard: Library) -> None:
     assert isinstance(prove(find(standard, "sum_of_convs"), standard), Proof)
+
+
+def test_a_path_keeps_the_facts_that_it_shares_with_the_one_before_only() -> None:
+    shared, own, other = (integers.ge(integers.var("n"), k) for k in (1, 3, 2))
+    formulas = {k: integers.cond_z3(k) for k in (shared, own, other)}
+    paths = ("first", "second", "third")
+    solver = SharedSolver()
+    assert solver.holding(paths[0], [shared]).assertions()[:] == [formulas[shared]]
+    assert solver.holding(paths[0], [shared, own]).assertions()[:] == [formulas[shared], formulas[own]]
+    assert solver.holding(paths[1], [shared, other]).assertions()[:] == [formulas[shared], formulas[other]]
+    assert solver.holding(paths[2], [own]).assertions()[:] == [formulas[own]]

@@ -9,7 +9,7 @@ Length: one path, whose choices, facts and arithmetic share its state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
@@ -19,13 +19,10 @@ import z3
 from ..terms import integers
 from ..terms.integers import Atom, Bool, Cond, Int, Poly
 from . import countermodels
+from .shared_solver import SharedSolver, add_to
 from .step_budget import OutOfTime, StepBudget
 
 T = TypeVar("T")
-QUERY_STEPS = 1_500_000
-"""Solver steps for one question, about half a second; steps are the same on every machine and under any load."""
-QUERY_MILLISECONDS = 3_000
-"""Backstop for a question that keeps the solver busy without counting steps, as one about many products did."""
 NONNEGATIVE = "nonnegative"
 """Operator of the predicate that no element of a tensor is below zero; elements may be NaN."""
 
@@ -102,9 +99,7 @@ class Path:
     right: bool = False
     trace: list[tuple[Any, ...]] = field(default_factory=list)
     goals: list[tuple[Any, ...]] = field(default_factory=list)
-    added: int = 0
     checked: dict[int, int] = field(default_factory=dict)
-    _solver: Any = None
     _normals: dict[Poly, Int] = field(default_factory=dict)
     _normal_conds: dict[Cond, tuple[Bool, int]] = field(default_factory=dict)
     _divisions: int = 0
@@ -117,14 +112,9 @@ class Path:
     @property
     def solver(self) -> Any:
         """Solver with the facts of the path, which are added when it is used."""
-        if self._solver is None:
-            self._solver = z3.Solver()
-            self._solver.set("rlimit", QUERY_STEPS)
-            self._solver.set("random_seed", 7)
-            self._solver.set("timeout", QUERY_MILLISECONDS)
-        _add_to(self._solver, map(integers.cond_z3, self.facts[self.added :]))
-        self.added = len(self.facts)
-        return self._solver
+        if "solver" not in self.memo:
+            self.memo["solver"] = SharedSolver()
+        return self.memo["solver"].holding(self, self.facts)
 
     def progress(self) -> float:
         """Return the share of the cases up to this path, counting the options of each choice as equally many."""
@@ -133,10 +123,6 @@ class Path:
             share /= count
             done += option * share
         return done + share
-
-    def release(self) -> None:
-        """Free the solver of a path that has ended."""
-        self._solver = None
 
     # --- choices ---
 
@@ -362,7 +348,7 @@ class Path:
         solver = self.solver
         solver.push()
         try:
-            _add_to(solver, [integers.cond_z3(c) for c in conds if c is not True])
+            add_to(solver, [integers.cond_z3(c) for c in conds if c is not True])
             verdict = solver.check()
             self.meter.solved(solver)
             if verdict == z3.sat:
@@ -418,9 +404,11 @@ class Path:
         key = ("possible", tuple(self.taken), self.steps)
         if key not in self.memo:
             self.tick()
-            self.memo[key] = self._refuted([]) or self.solver.check() != z3.unsat
-            if self._solver is not None:
-                self.meter.solved(self._solver)
+            self.memo[key] = self._refuted([])
+            if not self.memo[key]:
+                solver = self.solver
+                self.memo[key] = solver.check() != z3.unsat
+                self.meter.solved(solver)
         return bool(self.memo[key])
 
     # --- arithmetic that needs facts ---
@@ -524,13 +512,6 @@ class Path:
         self.trace.append(("split", atom, bound.size, parts[0], outer, parts[1], inner))
         self._replace(atom, high * inner + low)
         return True
-
-
-def _add_to(solver: Any, formulas: Iterable[Any]) -> None:
-    """Add formulas to a solver; its own method takes longer for the sort of each than for adding it."""
-    context = solver.ctx.ref()
-    for formula in formulas:
-        z3.Z3_solver_assert(context, solver.solver, formula.as_ast())
 
 
 def explore(run: Callable[[Path], T], make: Callable[[list[int]], Path], limit: int) -> Iterator[tuple[Path, T | None]]:
