@@ -20,7 +20,7 @@ from ..backend.ir.target import make_target, runs_here
 from ..backend.runtime.profile import launch_groups
 from ..backend.runtime.program import Program
 from ..engine.cost import fit, microbench
-from ..engine.cost.cost_model import CostModel
+from ..engine.cost.cost_model import CostModel, NodeArguments
 from ..engine.cost.machine import Machine
 from ..engine.ir.graph import Graph
 from ..errors import UserError
@@ -54,8 +54,12 @@ class Measured:
 
     def predicted(self, cost: CostModel) -> list[float]:
         """Return the seconds that a cost model predicts for the kernels."""
-        costs = cost.node_costs(self.graph)
-        return [max(_LEAST, sum(costs[i] for i in kernel.nodes)) for kernel in self.kernels]
+        return [max(_LEAST, sum(cost.node_cost(*node) for node in nodes)) for nodes in self.arguments(cost)]
+
+    def arguments(self, cost: CostModel) -> list[list[NodeArguments]]:
+        """Return the arguments of `node_cost` for the nodes of each kernel."""
+        found = cost.node_arguments(self.graph)
+        return [[node for i in kernel.nodes if (node := found[i]) is not None] for kernel in self.kernels]
 
 
 @dataclass(frozen=True)
@@ -106,15 +110,18 @@ def calibrate(target: str = "native", *, seconds: float = 10.0, progress: Progre
 
 def fitted(machine: Machine, measured: Sequence[Measured]) -> Calibration:
     """Fit a machine's constants to the times of kernels."""
+    kernels = [nodes for found in measured for nodes in found.arguments(CostModel("latency", "native", machine))]
 
-    def predict(candidate: Machine) -> list[float]:
+    def predict(candidate: Machine, some: Sequence[int]) -> list[float]:
         cost = CostModel("latency", "native", candidate)
-        return [seconds for found in measured for seconds in found.predicted(cost)]
+        return [max(_LEAST, sum(cost.node_cost(*node) for node in kernels[i])) for i in some]
 
     seconds = [kernel.seconds for found in measured for kernel in found.kernels]
     labels = [label(found.graph, kernel.nodes) for found in measured for kernel in found.kernels]
     machine_found = fit.fit(machine, predict, seconds)
-    return Calibration(machine_found, machine, tuple(labels), tuple(predict(machine_found)), tuple(seconds))
+    return Calibration(
+        machine_found, machine, tuple(labels), tuple(predict(machine_found, range(len(seconds)))), tuple(seconds)
+    )
 
 
 def kernel_times(

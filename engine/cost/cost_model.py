@@ -24,6 +24,8 @@ from .operator_cost import Estimator, Kind, Types, Work, is_pointwise, is_view, 
 
 Model = Literal["latency", "flops", "nodes", "memory"]
 Target = Literal["portable", "native"]
+NodeArguments = tuple[str, Mapping[str, AttrValue], Types, Types, Sequence[bool], bool, bool, bool]
+"""Arguments of `CostModel.node_cost`."""
 MODELS: tuple[Model, ...] = ("latency", "flops", "nodes", "memory")
 
 _STORED = 0.05
@@ -193,12 +195,22 @@ class CostModel:
         """Return the cost of each node of a graph, without its constants; 0 for operators on constants alone."""
         return self._priced(graph)[0]
 
+    def node_arguments(self, graph: Graph) -> list[NodeArguments | None]:
+        """Return the arguments of `node_cost` for each node of a graph; None for operators on constants alone.
+
+        They do not depend on the machine."""
+        return self._arguments(graph)[0]
+
     def _priced(self, graph: Graph) -> tuple[list[float], Iterable[str]]:
         """Return the cost of each node, and the constants that are stored."""
+        arguments, used = self._arguments(graph)
+        return [0.0 if a is None else self.node_cost(*a) for a in arguments], used
+
+    def _arguments(self, graph: Graph) -> tuple[list[NodeArguments | None], Iterable[str]]:
         sources = {name: float(c.nbytes) for name, c in graph.constants.items()}  # of the constants that it depends on
         makers = {v: node.op for node in graph.nodes for v in node.outputs}
         joined = self._joined(graph, makers)
-        costs: list[float] = []
+        arguments: list[NodeArguments | None] = []
         used: dict[str, None] = {}
         for node in graph.nodes:
             fixed = [v for v in node.inputs if v in sources]
@@ -207,7 +219,7 @@ class CostModel:
             nbytes = (self.nbytes(_type(graph, v)) for v in node.outputs)
             if constant and _is_pure(node) and self.stores(sum(nbytes), source):
                 sources.update((v, source) for v in node.outputs if v)
-                costs.append(0.0)
+                arguments.append(None)
                 continue
             used.update(dict.fromkeys(fixed))
             inputs, outputs = (
@@ -218,9 +230,9 @@ class CostModel:
             joins = not joined.isdisjoint(node.inputs)
             made = [makers[v] for v in node.inputs[:1] if v in makers]
             fused, hides = self.fuses(node.op, made), self.hides(node.op, made)
-            costs.append(self.node_cost(node.op, node.attrs, inputs, outputs, mask, joins, fused, hides))
+            arguments.append((node.op, node.attrs, inputs, outputs, mask, joins, fused, hides))
         used.update(dict.fromkeys(v for v in graph.outputs if v in sources))
-        return costs, used
+        return arguments, used
 
     def _joined(self, graph: Graph, makers: Mapping[str, str]) -> set[str]:
         """Return the values whose makers' kernels a pointwise node may join.

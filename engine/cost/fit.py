@@ -18,8 +18,8 @@ from numpy.typing import NDArray
 from .kernel_constants import LEAST, MOST, NAMES, KernelConstants
 from .machine import Machine
 
-Predict = Callable[[Machine], Sequence[float]]
-"""Predicted seconds of the measured kernels on a machine."""
+Predict = Callable[[Machine, Sequence[int]], Sequence[float]]
+"""Predicted seconds, on a machine, of the measured kernels at these positions."""
 LAUNCH = "launch"
 """Name of `Machine.launch` among the fitted constants."""
 SPREAD, LAUNCH_SPREAD = 0.5, 2.0
@@ -38,9 +38,11 @@ def fit(machine: Machine, predict: Predict, seconds: Sequence[float]) -> Machine
     """Return a machine whose constants predict measured times; `machine` has the values that the prior keeps."""
     measured = np.log(np.asarray(seconds, float))
     trust = 1 / (1 + _SHORT / np.asarray(seconds, float))
+    every = range(len(seconds))
 
-    def residuals(x: NDArray[np.float64]) -> NDArray[np.float64]:
-        found: NDArray[np.float64] = np.log(np.asarray(predict(_with(machine, x)), np.float64)) - measured
+    def residuals(x: NDArray[np.float64], kernels: Sequence[int] = every) -> NDArray[np.float64]:
+        predicted = np.asarray(predict(_with(machine, x), kernels), np.float64)
+        found: NDArray[np.float64] = np.log(predicted) - measured[np.asarray(kernels)]
         return found
 
     prior = x = _of(machine)
@@ -48,7 +50,10 @@ def fit(machine: Machine, predict: Predict, seconds: Sequence[float]) -> Machine
     found = residuals(x)
     damping = 1e-2
     for _ in range(_ROUNDS):
-        slopes = np.stack([(residuals(x + _unit(i, x)) - found) / _STEP for i in range(len(x))], axis=1)
+        slopes = np.zeros((len(every), len(x)))
+        for i, kernels in enumerate(_readers(_with(machine, x), predict, len(every))):
+            if kernels:
+                slopes[kernels, i] = (residuals(x + _unit(i, x), kernels) - found[kernels]) / _STEP
         weights = trust * np.minimum(1.0, BOUND / np.maximum(np.abs(found), 1e-9)) / NOISE**2
         curvature = slopes.T @ (weights[:, None] * slopes) + np.diag(spread**-2.0)
         gradient = slopes.T @ (weights * found) + (x - prior) / spread**2
@@ -66,6 +71,32 @@ def fit(machine: Machine, predict: Predict, seconds: Sequence[float]) -> Machine
         if before - after < 2e-3 * before:
             break
     return _with(machine, x)
+
+
+class _Recorder:
+    """Constants that record which of them are read."""
+
+    def __init__(self, constants: KernelConstants) -> None:
+        self.constants = constants
+        self.read: set[str] = set()
+
+    def __getattr__(self, name: str) -> float:
+        self.read.add(name)
+        found: float = getattr(self.constants, name)
+        return found
+
+
+def _readers(machine: Machine, predict: Predict, count: int) -> list[list[int]]:
+    """Return, for each of `FITTED`, the kernels whose predictions read it on a machine; all read the launch.
+
+    Others do not change with it, and most kernels read a few of the constants."""
+    found: dict[str, list[int]] = {name: [] for name in FITTED}
+    for kernel in range(count):
+        recorder = _Recorder(machine.constants)
+        predict(replace(machine, constants=recorder), [kernel])  # type: ignore[arg-type]
+        for name in (LAUNCH, *recorder.read):
+            found[name].append(kernel)
+    return list(found.values())
 
 
 def _loss(residuals: NDArray[np.float64], trust: NDArray[np.float64], moved: NDArray[np.float64]) -> float:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -16,14 +17,14 @@ def t(*shape: int) -> TensorType:
     return TensorType(DType.F32, shape)
 
 
-def predict(machine: Machine) -> list[float]:
+def predict(machine: Machine, kernels: Sequence[int] = range(8)) -> list[float]:
     """Predict products and elementwise kernels of several sizes."""
     cost = CostModel("latency", "native", machine)
     found = []
     for n in (16, 64, 256, 1024):
         found.append(cost.node_cost("MatMul", {}, [t(n, n), t(n, n)], [t(n, n)], [False, True]))
         found.append(cost.node_cost("Exp", {}, [t(n, n)], [t(n, n)], joins=False))
-    return found
+    return [found[i] for i in kernels]
 
 
 def test_constants_are_found_again() -> None:
@@ -39,6 +40,25 @@ def test_constants_that_no_kernel_depends_on_stay() -> None:
     found = fit.fit(MACHINE, predict, [2 * s for s in predict(MACHINE)])
     assert found.constants.gathered == pytest.approx(MACHINE.constants.gathered)
     assert found.constants.product > 1.5 * MACHINE.constants.product
+
+
+def test_slopes_are_computed_of_the_kernels_that_read_a_constant(monkeypatch: pytest.MonkeyPatch) -> None:
+    times = [1.5 * s for s in predict(MACHINE)]
+
+    def fitted() -> tuple[Machine, int]:
+        asked: list[int] = []
+
+        def counting(machine: Machine, kernels: Sequence[int]) -> list[float]:
+            asked.append(len(kernels))
+            return predict(machine, kernels)
+
+        return fit.fit(MACHINE, counting, times), sum(asked)
+
+    found, some = fitted()
+    monkeypatch.setattr(fit, "_readers", lambda *_: [list(range(len(times)))] * len(fit.FITTED))
+    same, every = fitted()
+    assert found == same
+    assert some < 0.3 * every
 
 
 def test_a_launch_far_from_the_measured_one_is_found() -> None:
