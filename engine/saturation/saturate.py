@@ -7,6 +7,7 @@ their right sides built here, in a fixed order. A match whose condition was not 
 from __future__ import annotations
 
 import contextlib
+import functools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -153,7 +154,7 @@ class Saturator:
         if ruleset not in self._budgets:
             allowed = self.plan.budgets.get(ruleset, Budget())
             self._budgets[ruleset] = RulesetBudget(ruleset, allowed, egraph.nodes, self.report)
-            self._pending[ruleset] = PendingMatches(egraph, self._terms)
+            self._pending[ruleset] = PendingMatches(egraph, functools.partial(_terms, egraph))
         budget, pending = self._budgets[ruleset], self._pending[ruleset]
         if budget.exhausted:
             return
@@ -324,14 +325,6 @@ class Saturator:
         nodes = [at[node] for node, _ in variant.variadics]
         return f"{variant.query.name} {variant.runs}", (*nodes, *(env[start_of(index)] for index in variant.runs))
 
-    def _terms(self, match: Match) -> list[int]:
-        """Return the terms that a match of a sum or product reads besides its classes."""
-        found: list[int] = []
-        for variable, call in match.variant.ac_trees:
-            with contextlib.suppress(Unprovable):
-                found += [term.handle for term in collect_terms(self.egraph, match.at[variable], call.head)]
-        return found
-
     def _origins(self, roots: Sequence[int]) -> tuple[str, ...]:
         """Return the original nodes that a match replaces."""
         names = dict.fromkeys(name for root in roots for name in self._given_names(root))
@@ -427,3 +420,12 @@ def built(context: Evaluator, pairs: Sequence[tuple[int, Value]]) -> tuple[int, 
             raise Unprovable(f"the right side has type {egraph.type(handle)}, the left {egraph.type(root)}")
         handles.append(handle)
     return tuple(handles)
+
+
+def _terms(egraph: EGraph, match: Match) -> list[int]:
+    """Return the terms that a match of a sum or product reads besides its classes."""
+    found: list[int] = []
+    for variable, call in match.variant.ac_trees:
+        with contextlib.suppress(Unprovable):
+            found += [term.handle for term in collect_terms(egraph, match.at[variable], call.head)]
+    return found

@@ -50,6 +50,10 @@ class Undefined(Exception):
         self.op = op
         self.certain = certain
 
+    def again(self) -> Undefined:
+        """Return the same error without the frames that it came through, which it would keep alive."""
+        return Undefined(self.op, certain=self.certain)
+
 
 @dataclass(frozen=True, slots=True)
 class Computed:
@@ -141,12 +145,12 @@ class Values:
                 try:
                     found = self._compute(handle)
                 except Undefined as undefined:
-                    found = undefined
+                    found = undefined.again()
                 if not varies:
                     self._shared.constants[handle] = found
             self._memo[handle] = found
         if isinstance(found, Undefined):
-            raise found
+            raise found.again()
         return found
 
     def _varies(self, handle: int) -> bool:

@@ -29,8 +29,6 @@ from .write_certificate import certificate
 
 HIGHEST = 5
 """Highest rank that is tried."""
-COLLECTED = 32
-"""Cases between two garbage collections."""
 LEAST = 3
 """First rank that is tried. A proof must reach it, because mistakes with permutations show from rank 3 on."""
 POINTWISE = 0.4
@@ -174,6 +172,9 @@ def prove_rule(rule: ast.Rule, library: Library, seconds: float) -> tuple[Proof,
             return attempt.proof()
         except UNPROVED as error:
             return NotProved(shortened(f"{REASONS[type(error)]}: {error}"))
+        finally:
+            for path in attempt.paths:
+                path.release()
 
 
 def shortened(text: str) -> str:
@@ -183,7 +184,7 @@ def shortened(text: str) -> str:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Give the proof a solver state of its own, and collect garbage on request only.
+    """Give the proof a solver state of its own, and collect no garbage: nearly all objects live as long as it does.
 
     The solver orders terms by when they were created and freed, so earlier proofs would change what it does."""
     integers.reset_solver()
@@ -198,11 +199,12 @@ def _alone() -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Attempt:
-    """Search for a proof of one rule."""
+    """Search for a proof of one rule, with all paths that it has taken."""
 
     rule: ast.Rule
     ops: Mapping[str, ast.Op]
     meter: StepBudget
+    paths: list[Path] = field(default_factory=list)
 
     def proof(self) -> tuple[Proof, Certificate] | NotProved:
         """Try a proof element by element, then one with abstract bounds of slices, then one by rank."""
@@ -289,12 +291,14 @@ class Attempt:
             except Postponed:
                 raise NotModeled("an attribute that no operator reads") from None
 
-        paths = explore(case, lambda script: Path(script, self.meter, memo, rank, mode), PATHS)
+        def made(script: list[int]) -> Path:
+            self.paths.append(Path(script, self.meter, memo, rank, mode))
+            return self.paths[-1]
+
+        paths = explore(case, made, PATHS)
         tally.parts.append([])
-        for count, (path, result) in enumerate(paths, start=1):
+        for path, result in paths:
             tally.cases += bool(result)
             tally.parts[-1].append(path)
-            if count % COLLECTED == 0:
-                gc.collect(1)
             if first and self.meter.hopeless(begun, path.progress()):
                 raise OutOfTime

@@ -106,28 +106,13 @@ class Subject:
         """Add the left side of an instance to an e-graph; the names of its inputs start with a prefix.
 
         Raises what the evaluator raises for operands that the operators do not accept (see `NOT_BUILT`)."""
-        egraph = evaluator.egraph
         if (model := self.model(instance)) is not None:
-            found, names = model.build(instance.operands, egraph, prefix)
+            found, names = model.build(instance.operands, evaluator.egraph, prefix)
             return Built(found, {prefix + name: instance.operands[name] for name in names})
         inputs: dict[str, Tensor] = {}
         env: dict[str, Value] = {}
-
-        def convert(name: str, value: Any) -> Value:
-            match value:
-                case Tensor(summary=ConstantInfo() as constant):
-                    return TensorRef(egraph.add_constant(constant))
-                case Tensor():
-                    inputs[prefix + name] = value
-                    return TensorRef(egraph.add_input(prefix + name, value.type))
-                case Term(expr=expr):
-                    return evaluator.evaluate(expr, env)
-                case list():
-                    return [convert(f"{name}{i}", v) for i, v in enumerate(value)]
-            return value
-
         for name, value in instance.operands.items():
-            env[name] = convert(name, value)
+            env[name] = _added(evaluator, prefix + name, value, env, inputs)
         for name in self.rests:
             env.setdefault(name, RestRef({}))
         left = self._left(instance.form, tuple(name for name in self.literals if name not in instance.operands))
@@ -152,6 +137,21 @@ class Built:
 
     roots: tuple[int, ...]
     inputs: Mapping[str, Tensor]
+
+
+def _added(evaluator: Evaluator, name: str, value: Any, env: Mapping[str, Value], inputs: dict[str, Tensor]) -> Value:
+    """Add an operand to an e-graph, and to `inputs` if it is one. A term reads the operands before it, in `env`."""
+    match value:
+        case Tensor(summary=ConstantInfo() as constant):
+            return TensorRef(evaluator.egraph.add_constant(constant))
+        case Tensor():
+            inputs[name] = value
+            return TensorRef(evaluator.egraph.add_input(name, value.type))
+        case Term(expr=expr):
+            return evaluator.evaluate(expr, env)
+        case list():
+            return [_added(evaluator, f"{name}{i}", v, env, inputs) for i, v in enumerate(value)]
+    return value
 
 
 def subjects(rule: ast.Rule, library: Library) -> list[Subject]:

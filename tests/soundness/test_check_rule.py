@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 from functools import cache
 from itertools import permutations
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
+from rewrite.engine.egraph.egraph import EGraph
 from rewrite.engine.rewriting.rule_library import load_rules, recognitions
 from rewrite.grammar.library.load import Library
 from rewrite.grammar.syntax import ast
@@ -21,7 +23,7 @@ from rewrite.soundness.checking.report import write_reproducer
 from rewrite.soundness.checking.run_instances import Difference, Outcome, run
 from rewrite.soundness.prover import Proof
 from rewrite.soundness.sampling.instance import Instance
-from rewrite.soundness.sampling.seeds import seeds
+from rewrite.soundness.sampling.seeds import sample_pattern, seeds
 from rewrite.soundness.sampling.subject import Subject, subjects
 
 from .gallery import SOUND, UNSOUND
@@ -158,6 +160,22 @@ def test_edited_instances_are_computed_on_half_of_the_values(library: Library) -
     )
     assert half[0] == all_values[0]  # tests are computed on all values
     assert all(some < every for some, every in zip(half[1:], all_values[1:], strict=True))
+
+
+def test_an_e_graph_of_instances_is_freed_without_the_garbage_collector(library: Library) -> None:
+    standard = {rule.name: rule for rule in load_rules().rules}
+    for rule in (_rule(library, "my_transposes"), standard["conv_transpose_add"]):  # the latter has undefined values
+        subject = subjects(rule, library)[0]
+        instances = [*seeds(subject), *sample_pattern(subject, np.random.default_rng(0), 24)]
+        gc.collect()
+        before = {id(found) for found in gc.get_objects() if isinstance(found, EGraph)}
+        gc.disable()
+        try:
+            assert any(outcome.fired for outcome in run(subject, instances).outcomes)
+            after = {id(found) for found in gc.get_objects() if isinstance(found, EGraph)}
+            assert after <= before, rule.name
+        finally:
+            gc.enable()
 
 
 def test_the_same_seed_gives_the_same_report(library: Library) -> None:

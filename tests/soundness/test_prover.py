@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from rewrite.engine.rewriting.rule_library import load_rules, recognitions
 from rewrite.grammar.library.load import Library
 from rewrite.grammar.syntax import ast
 from rewrite.soundness.prover import NotProved, Proof, prove, prover
+from rewrite.soundness.prover.paths.path import Path as ProofPath
 from rewrite.soundness.prover.paths.shared_solver import SharedSolver
 from rewrite.soundness.prover.paths.step_budget import StepBudget
 from rewrite.soundness.prover.terms import integers
@@ -435,3 +437,16 @@ def test_a_path_keeps_the_facts_that_it_shares_with_the_one_before_only() -> Non
     assert solver.holding(paths[0], [shared, own]).assertions()[:] == [formulas[shared], formulas[own]]
     assert solver.holding(paths[1], [shared, other]).assertions()[:] == [formulas[shared], formulas[other]]
     assert solver.holding(paths[2], [own]).assertions()[:] == [formulas[own]]
+
+
+def test_the_paths_of_a_proof_are_freed_without_the_garbage_collector() -> None:
+    library = load_rules()
+    rules = {rule.name: rule for rule in library.rules}
+    for name in ("transpose_transpose", "reshape_reshape_dynamic"):  # proved, and out of time
+        gc.collect()
+        gc.disable()
+        try:
+            prove(rules[name], library, seconds=2)
+            assert not [found for found in gc.get_objects() if isinstance(found, ProofPath)], name
+        finally:
+            gc.enable()

@@ -124,6 +124,12 @@ class Path:
             done += option * share
         return done + share
 
+    def release(self) -> None:
+        """Forget what refers back to the path, once it is not needed any more: the garbage collector is slower."""
+        self.memo = {}
+        self.extra.clear()
+        self.predicates.clear()
+
     # --- choices ---
 
     def choose(self, options: Sequence[T], what: str, conds: Sequence[Bool] = ()) -> T:

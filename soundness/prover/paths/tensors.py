@@ -107,8 +107,6 @@ class Leaf(Tensor):
         """Least rank that a `given` clause allows."""
         self.per_axis = 1
         self.dtype = dtype or f"dtype of {name}"
-        self._at = lambda index: self._read("read", index)
-        self._place = lambda place: self._read("flat", [place])
         self._values = None
 
     @functools.cached_property
@@ -119,6 +117,15 @@ class Leaf(Tensor):
         if self.fixed is None:
             self.fixed = self.path.any_rank(self.name, self.least)
         return [self.path.size(f"{self.name}.{i}") for i in range(self.fixed)]
+
+    def at(self, index: Sequence[Int]) -> Scalar:
+        """Return the element at an index."""
+        self.path.tick()
+        return self._read("read", [self.path.normal(i) for i in index])
+
+    def at_place(self, place: Int) -> Scalar:
+        """Return the element at a row-major position."""
+        return self._read("flat", [self.path.normal(place)])
 
     def _read(self, op: str, index: list[Int]) -> Scalar:
         known = self.path.extra.get(("value of", self.name))

@@ -37,14 +37,14 @@ def transpose(path: Path, attrs: Attrs, x: Tensor) -> Tensor:
 
 def reshaped(path: Path, x: Tensor, shape: Sequence[Int]) -> Tensor:
     """Return the same elements in row-major order, in another shape."""
+    sizes = [path.normal(d) for d in shape]
 
     def at(index: list[Int]) -> Scalar:
-        dims = found.shape
+        dims = [path.normal(d) for d in sizes]  # by what is known when the element is read
         return x.at(index) if dims == x.shape else x.at_place(place_of(index, dims))
 
     values = x._values if x._values is not None and len(shape) <= 1 and x.rank <= 1 else None
-    found = Tensor(path, shape, at, dtype=x.dtype, place=x.at_place, values=values)
-    return found
+    return Tensor(path, sizes, at, dtype=x.dtype, place=x.at_place, values=values)
 
 
 @operator("Reshape")
