@@ -225,10 +225,14 @@ def _session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
 
 
 def _widened(value: Value) -> Value:
+    if isinstance(value, list):
+        return [_widened(member) for member in value]
     return value.astype(np.float32) if getattr(value, "dtype", None) == BF16 else value
 
 
 def _narrowed(value: Value) -> Value:
+    if isinstance(value, list):
+        return [_narrowed(member) for member in value]
     return value.astype(BF16) if getattr(value, "dtype", None) == np.float32 else value
 
 
