@@ -139,7 +139,7 @@ class Built:
     inputs: Mapping[str, Tensor]
 
 
-def _added(evaluator: Evaluator, name: str, value: Any, env: Mapping[str, Value], inputs: dict[str, Tensor]) -> Value:
+def _added(evaluator: Evaluator, name: str, value: Any, env: dict[str, Value], inputs: dict[str, Tensor]) -> Value:
     """Add an operand to an e-graph, and to `inputs` if it is one. A term reads the operands before it, in `env`."""
     match value:
         case Tensor(summary=ConstantInfo() as constant):
