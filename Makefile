@@ -99,12 +99,13 @@ fuzz: $(VENV)/.installed-dev
 fuzz-files: $(VENV)/.installed-dev
 	$(BIN)/python -m tests.fuzz.stored_files $(FIRST) $(LAST)
 
-# Code that checks addresses and undefined behaviour, of what is written only: kernels may read 64 bytes past a buffer.
+# Code that checks addresses and undefined behaviour, of what is written only: kernels may read 64 bytes past a buffer. What
+# it finds ends the process, so its message must not be captured with the test's output.
 CHECKED = CC="gcc -fsanitize=address,undefined -fno-sanitize-recover=undefined --param asan-instrument-reads=0" \
 	LD_PRELOAD="$(shell gcc -print-file-name=libasan.so) $(shell gcc -print-file-name=libubsan.so)" \
 	ASAN_OPTIONS=detect_leaks=0 REWRITE_CACHE_DIR=build/sanitize
 sanitize: $(VENV)/.installed-dev
-	$(CHECKED) $(BIN)/pytest -n $(JOBS) tests/backend/kernels --ignore tests/backend/kernels/test_machine_code.py $(ARGS)
+	$(CHECKED) $(BIN)/pytest -n $(JOBS) --capture sys tests/backend/kernels --ignore tests/backend/kernels/test_machine_code.py $(ARGS)
 	$(CHECKED) $(BIN)/python -m tests.fuzz $(FIRST) $(LAST)
 	$(BIN)/pytest tests/backend/runtime/test_c_library.py -k 'overruns or races or altered or valgrind'
 

@@ -73,10 +73,9 @@ def call(
         buffer = aligned(array.shape, array.dtype)
         buffer[...] = array
         buffers.append(buffer)
-    if scratch:
-        assert scratch % ALIGNMENT == 0, "scratch is a multiple of 64"
-        buffers.append(aligned((scratch * threads,), np.uint8, 0xFF))
-    pointers = (ctypes.c_void_p * max(1, len(buffers)))(*(b.ctypes.data for b in buffers))
+    assert scratch % ALIGNMENT == 0, "scratch is a multiple of 64"
+    buffers.append(aligned((scratch * threads,), np.uint8, 0xFF))  # memory of no bytes has an address, too
+    pointers = (ctypes.c_void_p * len(buffers))(*(b.ctypes.data for b in buffers))
     extents = (ctypes.c_int64 * max(1, len(dims)))(*dims)
     for tid in range(threads):
         function(pointers, extents, tid, threads)

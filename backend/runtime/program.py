@@ -305,8 +305,7 @@ class Program:
 
     def _memory(self, bound: Bound, number: int) -> list[tuple[int, int]]:
         """Return the memory that a stage needs, as (base, bytes)."""
-        sizes = [(SCRATCH + 1 + number, bound.layout.placement.size), (SCRATCH, bound.layout.scratch * self.threads)]
-        return [(base, size) for base, size in sizes if size]
+        return [(SCRATCH + 1 + number, bound.layout.placement.size), (SCRATCH, bound.layout.scratch * self.threads)]
 
     def _recorded_launch(self, run: Run, step: Step | Loop, spans: NDArray[np.float64], number: int) -> Launch:
         """Return a step of a recorded run with the addresses of its buffers, except for a loop."""

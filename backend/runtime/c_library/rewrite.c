@@ -276,8 +276,7 @@ rewrite_status rewrite_run(rewrite_context *context, const rewrite_tensor *input
   if (placed != CALL_PLACED) return no_memory(error); /* outputs that overlap were refused before */
   const int threads = layout->part.serial ? 1 : context->threads;
   const int64_t scratch = layout->scratch * threads;
-  if ((layout->arena && frame_hold(frame, BASE_ARENA, (size_t)layout->arena)) ||
-      (scratch && frame_hold(frame, BASE_SCRATCH, (size_t)scratch)))
+  if (frame_hold(frame, BASE_ARENA, (size_t)layout->arena) || frame_hold(frame, BASE_SCRATCH, (size_t)scratch))
     return no_memory(error);
   frame->bases[BASE_WEIGHTS] = (int64_t)(intptr_t)context->program->weights.data;
   frame->bases[BASE_SHAPES] = (int64_t)(intptr_t)layout->shapes;

@@ -271,10 +271,8 @@ cdef class Call:
                 for k in range(stage.outputs):
                     if not self.add_output(run, &stage.output[k], frame, found):
                         return False
-                if sizes.arena:
-                    frame.hold(stage.arena, sizes.arena)
-                if sizes.scratch:
-                    frame.hold(SCRATCH, sizes.scratch * max(1, self.threads))
+                frame.hold(stage.arena, sizes.arena)
+                frame.hold(SCRATCH, sizes.scratch * max(1, self.threads))
                 if stage.steps:
                     run.launch(i, frame, self.threads)
         finally:

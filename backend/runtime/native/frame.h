@@ -38,7 +38,8 @@ static int frame_make(frame_t *frame, int count) {
   return frame->bases && frame->owned && frame->sizes ? 0 : -1;
 }
 
-/* Point a base at a buffer of at least `size` bytes with undefined contents. Return 0, or -1 without memory. */
+/* Point a base at a buffer of at least `size` bytes with undefined contents. Return 0, or -1 without memory.
+   A buffer of no bytes has an address as well: kernels pass it to memset, which admits no null pointer. */
 static int frame_hold(frame_t *frame, int base, size_t size) {
   if (!frame->owned[base] || frame->sizes[base] < size) {
     free(frame->owned[base]);
