@@ -27,11 +27,11 @@ from rewrite.backend.ir.target import costs_of
 from rewrite.engine.cost import fit, machine
 from rewrite.engine.cost.cost_model import CostModel
 from rewrite.engine.cost.machine import Machine
-from rewrite.engine.ir.graph import Graph, TensorType
+from rewrite.engine.ir.graph import Graph, TensorType, content_text
 from rewrite.engine.ir.symbolic import symbol_name
 from rewrite.engine.optimizer import optimize
 from rewrite.engine.options import Options
-from rewrite.tuning.calibration import Measured, kernel_times
+from rewrite.tuning.calibration import ROUNDS, KernelTimer, Measured
 
 from . import models
 
@@ -59,9 +59,9 @@ class Prepared:
     sizes: dict[str, int]
     bundle: Path
 
-    def measured(self, seconds: float) -> Measured:
-        """Run the program; return the times of its kernels."""
-        return Measured(self.graph, kernel_times(load(self.bundle, threads=1), self.graph, self.feeds, seconds))
+    def timer(self) -> KernelTimer:
+        """Return a timer of the program's kernels."""
+        return KernelTimer(load(self.bundle, threads=1), self.graph, self.feeds)
 
     def predicted(self, found: Measured, on: Machine) -> list[float]:
         """Return the predicted times of these kernels."""
@@ -70,10 +70,14 @@ class Prepared:
 
 
 def prepare(folder: Path, name: str, target: str, variant: str = "", options: Mapping[str, Any] | None = None) -> None:
-    """Compile a model, or a variant of it, into a directory."""
+    """Compile a model, or a variant of it, into a directory; leave a variant out whose graph is that of another one."""
     at = folder / "-".join(filter(None, (name, variant.replace(" ", "_"))))
-    at.mkdir(parents=True)
     optimized = optimize(models.path(name), Options.of(threads=1, isa=costs_of(target), **(options or {})))
+    text = content_text(optimized.native)
+    others = (p.graph for p in _all(folder) if _base(p.name)[0] == name)
+    if variant and any(content_text(other) == text for other in others):
+        return
+    at.mkdir(parents=True)
     compile_optimized(optimized, threads=1, target=target).save(at / "bundle")
     feeds = models.inputs(name)
     prepared = Prepared(at.name, optimized.native, feeds, _sizes(optimized.native, feeds), at / "bundle")
@@ -106,8 +110,12 @@ def measure(folder: Path, target: str, seconds: float) -> None:
     totals: dict[str, tuple[float, float]] = {}
     print(f"| model | kernels | {' | '.join(f'{name}: error | rank | time' for name in machines)} |")
     print("|---|---:|" + "---:|---:|---:|" * len(machines))
-    for prepared in _all(folder):
-        found = prepared.measured(seconds)
+    every = list(_all(folder))
+    timers = [prepared.timer() for prepared in every]
+    for timer in timers * ROUNDS:
+        timer.run(seconds / ROUNDS)
+    for prepared, timer in zip(every, timers, strict=True):
+        found = Measured(prepared.graph, timer.times())
         times = [kernel.seconds for kernel in found.kernels]
         cells = []
         for name, on in machines.items():

@@ -32,7 +32,10 @@ QUANTILE = 0.2
 """Quantile of a kernel's times that counts: another program's turn on the core only lengthens them."""
 _TURN = 1e-3
 """Seconds of a kernel that another program's turn is likely to fall into: of longer ones the fastest run counts."""
-_FEWEST_RUNS, _MOST_RUNS = 5, 400
+ROUNDS = 5
+"""Rounds in which all networks are measured: where the machine's speed changes, it changes for all of them. One after
+the other, a slow second made one layout of images look slower than the other."""
+_MOST_RUNS = 80  # in a round
 _LEAST = 1e-9  # seconds; a prediction of none has no logarithm
 _STREAMS = 0.4  # share of the time that peak and streams are measured for
 
@@ -100,11 +103,13 @@ def calibrate(target: str = "native", *, seconds: float = 10.0, progress: Progre
             for number, graph in enumerate(graphs)
         ]
         progress("calibrate", {})
-        share, evicted = (1 - _STREAMS) * seconds / len(graphs), 2 * kind.l2
-        times = [
-            Measured(graph, kernel_times(load(bundle, threads=1), graph, random_feeds(graph), share, evicted))
+        timers = [
+            KernelTimer(load(bundle, threads=1), graph, random_feeds(graph), 2 * kind.l2)
             for graph, bundle in zip(graphs, bundles, strict=True)
         ]
+        for timer in timers * ROUNDS:
+            timer.run((1 - _STREAMS) * seconds / len(timers) / ROUNDS)
+        times = [Measured(timer.graph, timer.times()) for timer in timers]
     return fitted(machine, times)
 
 
@@ -124,27 +129,36 @@ def fitted(machine: Machine, measured: Sequence[Measured]) -> Calibration:
     )
 
 
-def kernel_times(
-    program: Program, graph: Graph, feeds: Mapping[str, Any], seconds: float, evicted: int = 0
-) -> list[KernelTime]:
-    """Run a program of a graph for about some seconds; return the time of the kernels of each group of nodes.
+class KernelTimer:
+    """Times of the kernels of a program with fixed inputs, over runs that may take turns with those of other programs.
 
-    Between two runs `evicted` bytes are read, so that weights come from beyond the cache of this size."""
-    position = {node.name or node.outputs[0]: i for i, node in enumerate(graph.nodes)}
-    samples: dict[tuple[int, ...], list[float]] = {}
-    program.record(feeds)  # binds the extents
-    evicting = np.zeros(evicted // 4, np.float32)
-    end, runs = time.monotonic() + seconds, 0
-    while runs < _FEWEST_RUNS or (time.monotonic() < end and runs < _MOST_RUNS):
-        runs += 1
-        evicting.sum()
-        for launches in launch_groups(program.record(feeds)):
-            names = [origin.name for origin in getattr(launches[0].item, "origins", ())]
-            spans = [launch.spans[launch.spans[:, 1] > 0] for launch in launches]
-            took = sum(float(ran[:, 1].max() - ran[:, 0].min()) for ran in spans if len(ran))
-            if names and took and all(name in position for name in names):
-                samples.setdefault(tuple(position[name] for name in names), []).append(took)
-    return [KernelTime(nodes, undisturbed(took)) for nodes, took in samples.items()]
+    Before each run `evicted` bytes are read, so that weights come from beyond the cache of this size."""
+
+    def __init__(self, program: Program, graph: Graph, feeds: Mapping[str, Any], evicted: int = 0) -> None:
+        self.graph = graph
+        self._program, self._feeds = program, feeds
+        self._evicting = np.zeros(evicted // 4, np.float32)
+        self._position = {node.name or node.outputs[0]: i for i, node in enumerate(graph.nodes)}
+        self._samples: dict[tuple[int, ...], list[float]] = {}
+        program.record(feeds)  # binds the extents
+
+    def run(self, seconds: float) -> None:
+        """Run the program for about some seconds, once at least."""
+        end = time.monotonic() + seconds
+        for _ in range(_MOST_RUNS):
+            self._evicting.sum()
+            for launches in launch_groups(self._program.record(self._feeds)):
+                names = [origin.name for origin in getattr(launches[0].item, "origins", ())]
+                spans = [launch.spans[launch.spans[:, 1] > 0] for launch in launches]
+                took = sum(float(ran[:, 1].max() - ran[:, 0].min()) for ran in spans if len(ran))
+                if names and took and all(name in self._position for name in names):
+                    self._samples.setdefault(tuple(self._position[name] for name in names), []).append(took)
+            if time.monotonic() > end:
+                break
+
+    def times(self) -> list[KernelTime]:
+        """Return the time of the kernels of each group of nodes."""
+        return [KernelTime(nodes, undisturbed(took)) for nodes, took in self._samples.items()]
 
 
 def undisturbed(seconds: Sequence[float]) -> float:

@@ -10,6 +10,7 @@ from rewrite.engine.cost.machine import Machine, default
 from rewrite.engine.ir.graph import DType, Graph, Node, TensorType
 from rewrite.errors import UserError
 from rewrite.tuning import calibration
+from rewrite.tuning.calibration import ROUNDS, KernelTimer
 from rewrite.tuning.calibration_suite import suite
 
 UNMEASURED = {"run"}
@@ -55,6 +56,29 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Calibrate with one network only."""
     one = suite()[-3:-2]
     monkeypatch.setattr(calibration, "suite", lambda: one)
+
+
+@pytest.mark.usefixtures("two")
+def test_networks_take_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow second of the machine would else make the kernels of one network look slow."""
+    order, run = [], KernelTimer.run
+
+    def noted(timer: KernelTimer, seconds: float) -> None:
+        order.append(len(timer.graph.nodes))
+        run(timer, seconds)
+
+    monkeypatch.setattr(KernelTimer, "run", noted)
+    calibration.calibrate(seconds=0.1)
+    one, other = (len(graph.nodes) for graph in calibration.suite())
+    assert one != other
+    assert order == [one, other] * ROUNDS
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Calibrate with two small networks."""
+    some = suite()
+    monkeypatch.setattr(calibration, "suite", lambda: [some[-3], some[-5]])
 
 
 def test_the_fastest_run_of_a_long_kernel_counts() -> None:
