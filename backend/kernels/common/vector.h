@@ -45,7 +45,7 @@ typedef int32_t v_lane;
 #define VL (V_BYTES / 4)
 #endif
 typedef real vf __attribute__((vector_size(V_BYTES)));
-typedef real vf_any __attribute__((vector_size(V_BYTES), aligned(sizeof(real)), may_alias));
+typedef real vf_any __attribute__((vector_size(V_BYTES), aligned(1), may_alias)); /* rows of bytes start anywhere */
 typedef v_lane vi __attribute__((vector_size(V_BYTES)));
 #ifndef V_AVX512
 typedef vi vm;
