@@ -48,7 +48,8 @@ _SMALLEST = {"float64": 2.3e-308, "float32": 1.2e-38, "bfloat16": 1.2e-38, "floa
 _HEADROOM = 64.0
 """Factor by which the magnitudes of the original stay below the largest number where a `reassoc` rule must not
 overflow: a sum in another order, or a product with constants in another order, may be that much larger."""
-
+_SURPLUS = 1e4
+"""How many times what the left has in magnitudes the right may lose: a quotient of nearly nothing is no excuse."""
 
 OVERFLOWS = "the right overflows where no value of the left is near the largest number"
 
@@ -59,7 +60,8 @@ def compare_forms(rule: ast.Rule, original: Computed, other: Computed, coarse: s
     `coarse` names the lowest-precision type among the operands."""
     # Operands in 8 bits are multiples of small scales: the multiples are large, and say nothing of the error.
     peak = original.peak if rule.ruleset in PRECISIONS else max(original.peak, other.peak)
-    scale = Scale(peak, original.peak, max(original.lost, other.lost), coarse)
+    lost = max(original.lost, min(other.lost, _SURPLUS * max(original.lost, original.peak)))
+    scale = Scale(peak, original.peak, lost, coarse)
     for left, right in zip(original.arrays, other.arrays, strict=False):
         signed_zero = "signed_zero" in rule.relaxations
         if message := unequal(left, right, rule.numerics, signed_zero=signed_zero, scale=scale):

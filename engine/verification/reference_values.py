@@ -376,10 +376,14 @@ def apply(op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Any], output
         raise Undefined(op, certain=True)
     if op in _LOSSES and reference_deviates(op, attrs, [a is not None for a in arrays], outputs):
         raise Undefined(op, certain=False)
+    if op == "PRelu" and _enlarges(*arrays):
+        raise Undefined(op, certain=True)
     with np.errstate(all="ignore"):
         try:
             if op == "QuantizeLinear" and (whole := folding.quantized(attrs, arrays)) is not None:
                 return [whole]
+            if op == "Einsum" and len(arrays) > 2 and all(a.dtype.kind == "f" and a.size for a in arrays):
+                return [_sum_of_products(attrs, arrays)]
             kernel = FLOAT64_KERNELS.get(op)
             found = None if kernel is None else kernel(attrs, arrays)
         except _REFUSALS as error:
@@ -405,6 +409,18 @@ def _lacks_classes(attrs: Mapping[str, AttrValue], arrays: Sequence[Any]) -> boo
     scores, classes = np.asarray(arrays[0]), np.asarray(arrays[1])
     known = (classes >= 0) & (classes < scores.shape[1]) if scores.ndim > 1 else np.zeros(classes.shape, bool)
     return not bool((known | (classes == attrs.get("ignore_index"))).all())
+
+
+def _sum_of_products(attrs: Mapping[str, AttrValue], arrays: Sequence[Array]) -> Array:
+    """Return an Einsum of several operands in one sum. Implementations multiply pairs, each in another order, so that a
+    rule may not promise the bits of one of them. Over nothing they agree that 0 times NaN is NaN."""
+    return np.asarray(np.einsum(str(attrs["equation"]).replace(" ", ""), *arrays, optimize=False))
+
+
+def _enlarges(x: Array, slope: Array) -> bool:
+    """Whether a slope is larger than what it is for, which NumPy accepts: of a free size that is seen here only."""
+    sizes = zip(reversed(slope.shape), reversed(x.shape), strict=False)
+    return slope.ndim > x.ndim or any(size not in (1, whole) for size, whole in sizes)
 
 
 _EVALUATORS: OrderedDict[tuple[Any, ...], Any] = OrderedDict()

@@ -84,6 +84,25 @@ def test_a_quotient_without_elements_has_a_value_whatever_the_divisor() -> None:
     assert caught.value.certain
 
 
+def test_a_slope_that_enlarges_its_data_has_no_value() -> None:
+    x = np.array([-1], np.float32)
+    for slope in (np.full(2, 0.5, np.float32), np.full((1, 1), 0.5, np.float32)):
+        with pytest.raises(Undefined) as caught:
+            apply("PRelu", {}, [x, slope], 1)
+        assert caught.value.certain
+    assert apply("PRelu", {}, [x, np.full(1, 0.5, np.float32)], 1)[0].tolist() == [-0.5]
+
+
+def test_a_sum_of_products_of_three_is_not_that_of_pairs() -> None:
+    x, y, z = (np.random.default_rng(k).standard_normal((9, 9), np.float32) for k in range(3))
+    (whole,) = apply("Einsum", {"equation": "ij, jk, kl -> il"}, [x, y, z], 1)
+    (pair,) = apply("Einsum", {"equation": "ij,jk->ik"}, [x, y], 1)
+    (pairs,) = apply("Einsum", {"equation": "ij,jk->ik"}, [pair, z], 1)
+    assert whole.dtype == np.float32
+    assert np.allclose(whole, pairs, atol=1e-4)
+    assert whole.tobytes() != pairs.tobytes()
+
+
 def test_choices_of_inputs_share_what_is_computed_from_constants_only() -> None:
     egraph = EGraph.create(())
     x = egraph.add_input("x", TensorType(DType.F32, (2,)))
