@@ -16,6 +16,7 @@ import dataclasses
 import functools
 import gc
 import importlib.util
+import itertools
 import json
 import math
 import time
@@ -297,10 +298,12 @@ class _Search:
     def _next(self) -> list[Instance]:
         """Return the instances of the next round: enumerated edits first, then random ones."""
         if self.to_enumerate is None:
-            self.to_enumerate = []
+            chosen = []
             for found, shares in ((self.fired, ENUMERATED), (self.refused, ENUMERATED_REFUSED)):
                 first = shares if self.share == 1 else shares[:1]
-                self.to_enumerate += zip([i for i in found if not _is_empty(i)] or found, first, strict=False)
+                chosen.append(zip([i for i in found if not _is_empty(i)] or found, first, strict=False))
+            # in turn, since the time of a slow rule ends before all have had theirs
+            self.to_enumerate = [one for pair in itertools.zip_longest(*chosen) for one in pair if one is not None]
         while self.to_enumerate:
             instance, most = self.to_enumerate.pop(0)
             if edited := enumerate_edits(self.enumerating, instance, self._shared(most), self._shared(PER_KIND)):

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -209,15 +209,19 @@ def _compare_classes(subject: Subject, batch: Batch, seed: int, repeats: int, *,
                     continue
                 if style == SWAPPED and _may_fold_zeros(owner.instance):
                     continue
-                if style != WIDE or _has_ordinary_numbers(owner.instance, subject.zeros):
+                if style != WIDE or _has_ordinary_numbers(owner.instance, subject.asked):
                     for base in originals.get(root, [root])[:_ORIGINALS]:  # equal constants are one class
                         if _compare_class(rule, values, below, number, by_rule, base, owner, wide=style == WIDE):
                             break
 
 
 def _turn(instance: Instance) -> int | None:
-    """Return 0 or 1 for instances that are computed on the even or the odd trials, None for all trials."""
-    return zlib.crc32(instance.key.encode()) % 2 if instance.steps else None
+    """Return 0 or 1 for instances that are computed on the even or the odd trials, None for all trials: of instances
+    with an infinite constant there are few."""
+    floats = [t.array for _, t in instance.tensors if t.array is not None and t.dtype.is_float]
+    if not instance.steps or any(not np.isfinite(array.astype(np.float64)).all() for array in floats):
+        return None
+    return zlib.crc32(instance.key.encode()) % 2
 
 
 def _may_fold_zeros(instance: Instance) -> bool:
@@ -434,13 +438,18 @@ _ORDINARY = 8.0
 inverse."""
 
 
-def _has_ordinary_numbers(instance: Instance, zeros: Set[str]) -> bool:
-    """Whether the constants and attributes of an instance are of ordinary magnitude, other than what must be zero."""
-    constants = [t for (name, _), t in instance.tensors if name not in zeros]
-    arrays = [t.array.astype(np.float64) for t in constants if t.array is not None and t.dtype.is_float]
+def _has_ordinary_numbers(instance: Instance, asked: Mapping[str, Set[float]]) -> bool:
+    """Whether the constants and attributes of an instance are of ordinary magnitude, or what conditions ask them to
+    be."""
+    arrays = [(name, t.array) for (name, _), t in instance.tensors if t.array is not None and t.dtype.is_float]
     numbers = [v for v in instance.operands.values() if isinstance(v, float)]
-    ordinary = all(bool(((s <= _ORDINARY) & (s >= 1 / _ORDINARY)).all()) for s in map(np.abs, arrays))
-    return ordinary and all(abs(v) <= _ORDINARY for v in numbers)
+    return all(_is_ordinary(a, asked.get(name, ())) for name, a in arrays) and all(abs(v) <= _ORDINARY for v in numbers)
+
+
+def _is_ordinary(array: Array, asked: Collection[float]) -> bool:
+    numbers = array.astype(np.float64)
+    sizes = np.abs(numbers)
+    return bool((((sizes <= _ORDINARY) & (sizes >= 1 / _ORDINARY)) | np.isin(numbers, [*asked])).all())
 
 
 def _as_inferred(egraph: EGraph, root: int, value: Computed, number: int) -> bool:

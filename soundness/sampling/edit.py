@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,8 @@ MAX_DIMS = 5
 """Highest rank of a tensor that an edit makes."""
 LIST_LENGTH = 8
 """An integer vector of at most this many elements is taken for a list of axes, sizes or bounds."""
+_ENORMOUS = 1 << 22
+"""Number of elements that no edit exceeds."""
 
 
 def weighted(rng: np.random.Generator, bounds: NDArray[np.float64]) -> int:
@@ -51,7 +54,9 @@ class Editing:
         return Tensor.of(draw(dtype, shape, self.rng, style))
 
     def resized(self, instance: Instance, shapes: Mapping[Slot, tuple[Dim, ...]]) -> Instance:
-        """Return the instance with other shapes in some slots."""
+        """Return the instance with other shapes in some slots, or as it is if a tensor would be enormous."""
+        if any(math.prod(d for d in shape if isinstance(d, int)) > _ENORMOUS for shape in shapes.values()):
+            return instance
         tensors = dict(instance.tensors)
         return instance.replace_tensors(
             {slot: resize(tensors[slot], shape, self.rng) for slot, shape in shapes.items()}

@@ -200,10 +200,14 @@ def _number(editing: Editing, dtype: DType) -> float:
 
 def _one_number(editing: Editing, instance: Instance) -> Iterator[Instance]:
     """Set all integer constants to the same small number: conditions on divisors, powers and logarithms hold for few
-    numbers."""
-    found = [(slot, t.array) for slot, t in instance.tensors if t.array is not None and t.dtype.is_integer]
+    numbers. Or all floats to the same infinity: a minimum is infinite only where all operands are."""
+    arrays = [(slot, t.array, t.dtype) for slot, t in instance.tensors if t.array is not None]
+    found = [(slot, array) for slot, array, dtype in arrays if dtype.is_integer]
     for number in range(1, 13) if found else ():
         yield instance.replace_tensors({slot: Tensor.of(np.full_like(array, number)) for slot, array in found})
+    floats = [(slot, array) for slot, array, dtype in arrays if dtype.is_float]
+    for infinity in (np.inf, -np.inf) if len(floats) > 1 and editing.subject.rule.numerics != "fast" else ():
+        yield instance.replace_tensors({slot: Tensor.of(np.full_like(array, infinity)) for slot, array in floats})
 
 
 # --- numbers in lists and attributes ---
@@ -252,7 +256,7 @@ def _numbers(editing: Editing, instance: Instance, name: str) -> Iterator[Instan
 
 def _scalars(value: Any, ranks: list[int], editing: Editing) -> Iterator[Any]:
     if isinstance(value, int):
-        yield from (value + 1, value - 1, 0, 1, -1, 2, -2, 3, -3, -4)
+        yield from (value + 1, value - 1, 0, 1, -1, 2, -2, 3, -3, -4, 9)  # a step of 9 leaves one element
         yield from (value + sign * rank for rank in ranks for sign in (1, -1))
         yield from (int(n) for n in editing.subject.numbers if n == int(n) and abs(n) < 100)
     else:

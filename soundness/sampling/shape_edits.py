@@ -95,9 +95,15 @@ def _groups_of_tensors(editing: Editing, instance: Instance) -> list[Any]:
 
 
 def _square(editing: Editing, instance: Instance, chosen: list[tuple[Slot, Tensor]]) -> Iterator[Instance]:
-    """All extents, or all but those of 1, are equal, so that types no longer distinguish axes."""
+    """All extents, or all but those of 1, are equal, so that types no longer distinguish axes. Indices may be smaller
+    than that, too."""
     for new, every in ((2, False), (3, False), (2, True), (1, True)):
-        yield editing.resized(instance, {s: tuple(new if every or d != 1 else 1 for d in t.shape) for s, t in chosen})
+        changed = editing.resized(
+            instance, {s: tuple(new if every or d != 1 else 1 for d in t.shape) for s, t in chosen}
+        )
+        yield changed
+        indices = {s: t.array % new for s, t in changed.tensors if t.array is not None and t.dtype.is_integer}
+        yield changed.replace_tensors({s: Tensor.of(array) for s, array in indices.items()})
 
 
 def _all_or_inputs(editing: Editing, instance: Instance) -> list[Any]:
@@ -128,6 +134,20 @@ def _dim(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor, axis:
             yield editing.resized(instance, {slot: with_dim(tensor, axis, new)})
             if new:
                 yield editing.resized(instance, {s: with_dim(t, len(t.shape) + from_end, new) for s, t in alike})
+
+
+def _places_of_images(editing: Editing, instance: Instance) -> list[Any]:
+    return [(slot, t) for slot, t in data(instance) if not t.is_const and len(t.shape) >= 3]
+
+
+def _batch(editing: Editing, instance: Instance, slot: Slot, tensor: Tensor) -> Iterator[Instance]:
+    """There are as many images as columns, or as a window of 2, 3 or step 2 leaves of them, so that types do not
+    distinguish the first and the last axis of the result."""
+    width = tensor.shape[-1]
+    if isinstance(width, int):
+        for new in dict.fromkeys((width, width - 2, width - 1, (width + 1) // 2)):
+            if 1 < new <= _LONGEST and new != tensor.shape[0]:
+                yield editing.resized(instance, {slot: with_dim(tensor, 0, new)})
 
 
 def _places_of_sizes(editing: Editing, instance: Instance) -> list[Any]:
@@ -327,6 +347,7 @@ SHAPE_EDITS = (
     Edit(whole, _one_or_two, weight=1, enumerated="all"),
     Edit(_all_or_inputs, _same_shape, weight=2, enumerated="all"),
     Edit(_places_of_groups, _grouped, weight=1, enumerated="all"),
+    Edit(_places_of_images, _batch, weight=1, enumerated="all"),
     Edit(_places_of_dims, _dim, weight=4, enumerated="share"),
     Edit(_places_of_sizes, _multiplied, weight=2, enumerated="share"),
     Edit(_places_of_lists, _factored, weight=2, enumerated="share"),

@@ -86,16 +86,19 @@ class Subject:
         return list(dict.fromkeys(signed for number in numbers for signed in (number, -number)))
 
     @cached_property
-    def zeros(self) -> frozenset[str]:
-        """Variables that the rule fires on as zeros only: a condition compares their one number with 0."""
-        found: set[str] = set()
+    def asked(self) -> dict[str, set[float]]:
+        """The numbers that conditions ask constants to be, by variable: `scalar(c) == 0`, `all(c == 0)`."""
+        found: dict[str, set[float]] = {}
         for condition in self.rule.where:
-            match condition:
-                case ast.Compare(
-                    operator="==", left=ast.Call(head="scalar", args=[ast.Name(id=name)]), right=ast.Number(value=0)
-                ):
-                    found.add(name)
-        return frozenset(found)
+            for part in condition.walk():
+                match part:
+                    case ast.Compare(
+                        operator="==",
+                        left=ast.Name(id=name) | ast.Call(head="scalar", args=[ast.Name(id=name)]),
+                        right=right,
+                    ) if (number := literal_value(right)) is not None:
+                        found.setdefault(name, set()).add(number)
+        return found
 
     def model(self, instance: Instance) -> Model | None:
         """Return the model that an instance fills in; None if it fills in a form."""

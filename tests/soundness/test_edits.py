@@ -61,6 +61,51 @@ def test_integers_take_one_number(found: dict[str, list[Instance]], number: int)
     assert any(len(arrays) == 2 and all((a == number).all() for a in arrays) for arrays in constants)
 
 
+@pytest.mark.parametrize("number", [np.inf, -np.inf])
+def test_floats_take_one_infinity(found: dict[str, list[Instance]], number: float) -> None:
+    constants = [[t.array for t in _tensors(one) if t.array is not None] for one in found["positive_part"]]
+    assert any(len(arrays) == 2 and all((a == number).all() for a in arrays) for arrays in constants)
+
+
+def test_conditions_ask_constants_for_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "some.rules"
+    path.write_text("""
+rule masked                                    # beside these numbers others may be large
+  Where(p, Add(x, c), m)  =>  Where(p, x, m)
+  given c, m: const scalar
+  where all(c == 0), scalar(m) == -inf or scalar(m) == 3 and rank(x) > 1
+  class reassoc
+  test fires    p: bool[2,3], x: f32[2,3], c = 0, m = -inf
+""")
+    library = load_rules([path], std=False)
+    (subject,) = subjects(library.rules[0], library)
+    assert subject.asked == {"c": {0.0}, "m": {-np.inf, 3.0}}
+
+
+def test_images_are_as_many_as_columns_and_indices_lie_in_small_squares(tmp_path: Path) -> None:
+    path = tmp_path / "some.rules"
+    path.write_text("""
+rule rows_of_image
+  Gather(Conv(x, W), i, axis: 3)  =>  Conv(Gather(x, i, axis: 3), W)
+  given W: const
+  class reassoc
+  test fires    x: f32[1,2,5,5], W: f32[3,2,3,3], i: i64 = [0,2]
+""")
+    library = load_rules([path], std=False)
+    (subject,) = subjects(library.rules[0], library)
+    first = next(iter(seeds(subject)))
+    every = enumerate_edits(Editing(subject, np.random.default_rng(0)), first, 400)
+    assert {(5, 2, 5, 5), (3, 2, 5, 5)} <= {one.operands["x"].shape for one in every}
+    assert any(one.operands["x"].shape == (2,) * 4 and one.operands["i"].array.tolist() == [0, 0] for one in every)
+
+
+def test_no_edit_makes_an_enormous_tensor(found: dict[str, list[Instance]]) -> None:
+    editing, one = Editing(None, RNG), found["positive_part"][0]  # type: ignore[arg-type]
+    slot = next(slot for slot, _ in one.tensors)
+    assert editing.resized(one, {slot: (3000, 3000)}) is one
+    assert dict(editing.resized(one, {slot: (30, 30)}).tensors)[slot].shape == (30, 30)
+
+
 def test_a_vector_takes_the_place_of_a_matrix(tmp_path: Path) -> None:
     path = tmp_path / "some.rules"
     path.write_text("""
