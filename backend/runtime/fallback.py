@@ -1,7 +1,8 @@
 """Items run from Python: operators without a native kernel, and control flow over compiled bodies.
 
 Single nodes are run by ONNX Runtime where it is installed and accepts them and their operands, else by NumPy, or by the
-reference implementation of `onnx` where NumPy has no function for them.
+reference implementation of `onnx` where NumPy has no function for them. Views, and exact operators on few elements, are
+NumPy's in any case: a call of ONNX Runtime takes some 30 µs.
 """
 
 from __future__ import annotations
@@ -96,6 +97,16 @@ class Runner:
         self.constants = kept if sum(found.nbytes for found in kept.values()) < _MOST_WEIGHTS else {}
 
     @cached_property
+    def by_numpy(self) -> bool:
+        """Whether NumPy is asked first, whatever the operands."""
+        return self.node.op in _VIEWS or not installed_onnxruntime.is_installed() or _pads_dilated(self.node)
+
+    @cached_property
+    def cancels(self) -> bool:
+        """Whether NumPy is asked first for operands of 16 bits."""
+        return self.node.op.partition("@")[0] in _CANCELLING
+
+    @cached_property
     def evaluator(self) -> Any:
         """The node in ONNX Runtime, else in the reference implementation. Raises UserError if neither has it."""
         node = self.node
@@ -167,10 +178,9 @@ class Runner:
             return [RowMaps(node)(values[0])]
         if node.op == "SequenceInsert":
             return [_inserted(*values, where=where)]
-        halves = any(isinstance(value, np.ndarray) and value.dtype.name in _HALVES for value in values)
-        cancels = halves and node.op.partition("@")[0] in _CANCELLING
-        ours = cancels or not installed_onnxruntime.is_installed() or _pads_dilated(node)
-        if ours and (found := _by_numpy(node, values)) is not None:
+        halves = self.cancels and any(isinstance(v, np.ndarray) and v.dtype.name in _HALVES for v in values)
+        few = node.op in _EXACT and sum(map(np.size, values)) <= _FEW
+        if (self.by_numpy or halves or few) and (found := _by_numpy(node, values)) is not None:
             return found
         evaluator = self.evaluator
         pairs = zip(filter(None, node.inputs), values, strict=True)
@@ -254,6 +264,17 @@ def _arrays(found: Sequence[Any]) -> list[Any]:
     return [np.asarray(v) if isinstance(v, np.generic | int | float | bool) else v for v in found]
 
 
+_VIEWS = frozenset({"Identity", "Squeeze", "Unsqueeze", "Reshape", "Flatten", "Slice"})
+"""Operators whose result is a view of an operand, most of the time."""
+_EXACT = frozenset(
+    {
+        *("Add", "Sub", "Mul", "Not", "And", "Or", "Xor", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"),
+        *("Cast", "Where", "Concat", "Gather", "Shape", "Size"),
+    }
+)
+"""Operators that NumPy computes to the last bit as ONNX Runtime does."""
+_FEW = 4096
+"""Number of elements of their operands up to which NumPy computes these: by then a call of ONNX Runtime pays."""
 _HALVES = ("float16", "bfloat16")
 """Floats in which the reference implementation rounds each step of an operator; NumPy computes in f64 here."""
 _CANCELLING = ("GroupNormalization",)

@@ -10,7 +10,7 @@ Each class has an analysis (see `analysis`). New facts are propagated to parents
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any
 
@@ -21,12 +21,26 @@ from ..ir.names import ABSENT, LEAVES, SIZES, WITH_BODIES
 from ..ir.symbolic import Dim, symbol
 from ..operators.inference import IllTyped, SymbolicValue
 from ..operators.schemas import is_pure, signature
-from .analysis import ENode, Facts, agree, combine, contents_of, empty_constant, fold, infer_facts, symbolic_contents
+from . import loop_lengths
+from .analysis import (
+    ENode,
+    Facts,
+    agree,
+    combine,
+    contents_of,
+    empty_constant,
+    fold,
+    infer_facts,
+    refine,
+    symbolic_contents,
+)  # fmt: skip
 from .matcher import Matcher, SharedTables
 from .reasons import Congruence, Reason
 from .signs import Sign, sign_of_constant
 
-_PROCESS_LOCAL = ("matcher", "touched", "reasons", "_memo", "_keys", "_displaced", "_stamps", "_attr_ids", "_numbers")
+_PROCESS_LOCAL = (
+    "matcher", "touched", "reasons", "_memo", "_keys", "_displaced", "_stamps", "_attr_ids", "_numbers", "_lengths",
+)  # fmt: skip
 """Tables that are not pickled: the egglog side cannot leave its process, and nothing is added without it."""
 
 
@@ -69,6 +83,7 @@ class EGraph:
     _stamps: list[int] = field(default_factory=list)
     _merged: bool = False
     _numbers: dict[tuple[Any, ...], int] = field(default_factory=dict)
+    _lengths: dict[loop_lengths.Key, ValueType] = field(default_factory=dict)
     touched: list[int] = field(default_factory=list)
     earlier: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
@@ -249,6 +264,8 @@ class EGraph:
             if not given:
                 raise
             facts = Facts((TensorType(),) * outputs)
+        if op == "Loop":
+            facts = replace(facts, types=self._with_length(node, facts.types))
         handle = self._append(node, facts, made_by, origins)
         self._memo[key] = handle
         self._keys[handle] = key
@@ -260,6 +277,26 @@ class EGraph:
             self.matcher.add_node((handle, self.op_id(op), attr_id, *kids), variadic=_is_variadic(op))
         self._fold_constant(handle)
         return handle
+
+    def _with_length(self, node: ENode, types: tuple[ValueType, ...]) -> tuple[ValueType, ...]:
+        """Return the types of a Loop's outputs with the length that those of Loops have which run equally often."""
+        body = node.attrs.get("body")
+        assert isinstance(body, Graph)
+        operands, captured = node.split(node.children)
+        states = len(operands) - 2
+        key = loop_lengths.deciding(body, captured, operands)
+        shapes = [t.shape for t in types[states:] if isinstance(t, TensorType) and t.shape]
+        if key is None or not shapes:
+            return types
+        found = refine(self._lengths.get(key, TensorType()), TensorType(None, shapes[0][:1]))
+        assert isinstance(found, TensorType)
+        assert found.shape is not None
+        self._lengths[key], (length,) = found, found.shape
+        stacked = (
+            refine(TensorType(t.dtype, (length, *t.shape[1:])), t) if isinstance(t, TensorType) and t.shape else t
+            for t in types[states:]
+        )
+        return (*types[:states], *stacked)
 
     def _operands(self, op: str, children: Iterable[int]) -> tuple[int, ...]:
         """Return the canonical children, those of a commutative operator in order."""

@@ -54,6 +54,8 @@ def _equal_dims(graph: Graph, node: Node) -> Iterator[tuple[Dim, Dim]]:
         group = node.attrs.get("group", 1)
         assert isinstance(group, int)
         yield a[1], b[1] * group
+    elif node.op in ("RNN", "GRU", "LSTM") and len(a) == len(b) == 3:
+        yield a[2], b[2]
 
 
 def _solution(a: Dim, b: Dim) -> tuple[str, int] | None:

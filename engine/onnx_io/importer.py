@@ -12,7 +12,7 @@ A value's declared type (`value_info`) is used only where inference leaves it op
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
@@ -98,6 +98,10 @@ _NAMELESS = ("", "?", "None", "-1", "*", "unk", "unknown")
 """Names that exporters write for a dim of any size; elsewhere equal names mean equal sizes."""
 _SCOPES = "pkg.torch.onnx.name_scopes"
 """Metadata of a node in which PyTorch names the modules around it, from the outside in."""
+_NESTED = 3
+"""Depth of loops in loops up to which the types of their states are tried: each level may import its body again."""
+_ATTEMPTS = 3
+"""Number of types that are tried for the states of a loop before nothing is taken to be known of their shapes."""
 _RESULT = "\0"
 """Name of a result of an inlined branch; no value of a model has it."""
 
@@ -106,13 +110,15 @@ _RESULT = "\0"
 class _Body:
     """A graph that is being imported.
 
-    `scope` maps the model's names of values to the graph's, `outputs` are the names of its outputs, `stated` the types
-    that the model states. `renamed` maps values of the graph to the outputs whose names they take."""
+    `scope` maps the model's names of values to the graph's, `outputs` are the names of its outputs, `unread` those that
+    none of its nodes reads, `stated` the types that the model states. `renamed` maps values of the graph to the outputs
+    whose names they take."""
 
     graph: Graph
     scope: dict[str, str]
     outputs: set[str]
     stated: Mapping[str, Any]
+    unread: set[str] = field(default_factory=set)
     renamed: dict[str, str] = field(default_factory=dict)
 
 
@@ -136,6 +142,7 @@ class _Reader:
     inlining: int = 0
     named: frozenset[str] = frozenset()  # the dims of inputs
     inlined: int = 0
+    loops: int = 0
 
     def claim(self, name: str, graph: Graph) -> str:
         """Return the name in the result of a value of the model: its own in the main graph, else a unique one."""
@@ -209,7 +216,9 @@ class _Reader:
     def body(self, proto: Any, graph: Graph, names: dict[str, str], outer: Mapping[str, str]) -> None:
         """Import the nodes and outputs of a graph whose inputs and initializers are there already."""
         stated = {v.name: v.type for v in (*proto.value_info, *proto.output) if self.believe}
-        body = _Body(graph, {**outer, **names}, {v.name for v in proto.output}, stated)
+        outputs = {v.name for v in proto.output}
+        unread = outputs.difference(*map(proto_graphs.node_reads, proto.node))
+        body = _Body(graph, {**outer, **names}, outputs, stated, unread)
         self.nodes(proto, outer, body)
         scope, renamed = body.scope, body.renamed
         graph.outputs = tuple(renamed.get(scope[v.name], scope[v.name]) for v in proto.output)
@@ -282,7 +291,7 @@ class _Reader:
         refused = len(self.known.refused)
         for upgraded in upgrade(node, self.opset.get(node.domain, 1), self.known, graph):
             graph.nodes.append(upgraded)
-            self.known.add_node(upgraded, stated)
+            self.known.add_node(upgraded, stated, {scope[name] for name in proto.output if name in body.unread})
         reason = next(filter(None, self.known.refused[refused:]), None)
         if reason is not None and graph is self.graph and not self.inlining:
             operands = [f"{name} is {self.known.types.get(scope[name], TensorType())}" for name in proto.input if name]
@@ -314,7 +323,7 @@ class _Reader:
             return False
         scope[name] = self.claim(name, body.graph)
         body.renamed[source] = scope[name]
-        if name in body.stated:
+        if name in body.stated and not (source in self.known.open_ranks and name in body.unread):
             known = self.known.types.get(source, TensorType())
             self.known.types[source] = self.known.completed(known, body.stated[name])
         self.known.alias(scope[name], source)
@@ -330,7 +339,7 @@ class _Reader:
         self.inlined += 1
         self.initializers(branch, body.graph, names)
         stated = {v.name: v.type for v in (*branch.value_info, *branch.output)}
-        inner = _Body(body.graph, {**body.scope, **names}, set(), stated, body.renamed)
+        inner = _Body(body.graph, {**body.scope, **names}, set(), stated, renamed=body.renamed)
         self.nodes(branch, body.scope, inner)
         self.inlining -= 1
         for name, result in zip(proto.output, branch.output, strict=False):
@@ -364,7 +373,37 @@ class _Reader:
             raise UserError(str(error), where=where) from None
 
     def subgraph(self, node: Any, proto: Any, outer: Mapping[str, str], inputs: list[str]) -> Graph:
-        """Import the body of an If, Loop or Scan (or of a custom operator), with what is known of its inputs' types."""
+        """Import the body of an If, Loop or Scan (or of a custom operator), with what is known of its inputs' types.
+
+        The states of a Loop are taken to keep the types of their first values. If the body then gives one another type,
+        the body is imported again with what both have in common, whatever the body states of its inputs."""
+        if node.op_type != "Loop" or self.loops >= _NESTED:
+            return self.body_graph(node, proto, outer, inputs, ())
+        first = (self.known.types.get(name) for name in inputs[2:])
+        states: list[ValueType | None] = [
+            found if isinstance(found, TensorType) and found.shape is not None else None for found in first
+        ]
+        varying: set[Dim] = set()
+        mark = self.count, self.inlined, len(self.misfits), len(self.known.refused)
+        for attempt in range(_ATTEMPTS + 1):
+            self.loops += 1
+            graph = self.body_graph(node, proto, outer, inputs, states)
+            self.loops -= 1
+            before = [self.known.types.get(name, TensorType()) for name in graph.inputs[2:]]
+            after = [self.known.types.get(name, TensorType()) for name in graph.outputs[1:]]
+            found = [self.known.kept(a, b, varying) for a, b in zip(before, after, strict=False)]
+            if found == before or attempt == _ATTEMPTS:
+                break
+            self.count, self.inlined = mark[:2]
+            del self.misfits[mark[2] :], self.known.refused[mark[3] :]
+            last = attempt == _ATTEMPTS - 1
+            states = [TensorType(t.dtype) if last and isinstance(t, TensorType) else t for t in found]
+        return graph
+
+    def body_graph(
+        self, node: Any, proto: Any, outer: Mapping[str, str], inputs: list[str], states: Sequence[ValueType | None]
+    ) -> Graph:
+        """Import a body whose states have the given types; one that is None has the type that the body states."""
         graph = Graph(name=proto.name or "body", opset=self.opset)
         names: dict[str, str] = {}
         self.initializers(proto, graph, names)
@@ -379,7 +418,13 @@ class _Reader:
             names[value.name] = unique = self.claim(value.name, graph)
             given = type_from_proto(value.type, dim, self.known.fresh)
             old = node.op_type == "Scan" and self.opset.get("", 1) < 9  # with a batch dim
-            self.known.types[unique] = given if old else self.known.body_input(node, i, given, inputs)
+            found = given if old else self.known.body_input(node, i, given, inputs)
+            state = states[i - 2] if 2 <= i < 2 + len(states) else None
+            if isinstance(state, TensorType) and isinstance(found, TensorType):
+                found = TensorType(found.dtype, state.shape)
+                if state.shape is None:
+                    self.known.open_ranks.add(unique)
+            self.known.types[unique] = found
             graph.inputs += (unique,)
         self.body(proto, graph, names, outer)
         return graph

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,7 +13,7 @@ import numpy as np
 from ..ir.graph import Constant, DType, Graph, Node, OtherType, TensorType, ValueType, without_axis
 from ..ir.names import unique_name
 from ..ir.protos import type_from_proto
-from ..ir.symbolic import Dim, known
+from ..ir.symbolic import Dim, known, same
 from ..operators.folding import evaluate
 from ..operators.inference import IllTyped, Misfit, contents_of, fresh_dims, infer
 from ..operators.schemas import is_pure
@@ -28,13 +28,16 @@ class ModelValues(TypeEnvironment):
     """The values of a graph and of all graphs in it: names are unique across them.
 
     `refused` has an entry for each node that fails on all inputs of the types that its inputs have: the reason, if
-    known sizes prove it; else empty. `asked` are the dims of the model's inputs, which its caller chooses."""
+    known sizes prove it; else empty. `asked` are the dims of the model's inputs, which its caller chooses.
+
+    `open_ranks` are values whose rank differs between runs, as far as is known."""
 
     fresh: Any = field(default_factory=lambda: fresh_dims("_d"))
     constants: dict[str, Constant] = field(default_factory=dict)
     taken: set[str] = field(default_factory=set)
     refused: list[str] = field(default_factory=list)
     asked: set[Dim] = field(default_factory=set)
+    open_ranks: set[str] = field(default_factory=set)
 
     def new_value(self, hint: str) -> str:
         """Return a name that no value has yet: the hint itself, or the hint with a number appended."""
@@ -60,18 +63,35 @@ class ModelValues(TypeEnvironment):
             if source in table:
                 table[name] = table[source]  # type: ignore[assignment]
 
-    def add_node(self, node: Node, stated: Mapping[str, Any] | None = None) -> None:
-        """Record what is known of a node's outputs; `stated` are the `TypeProto`s that the model states."""
+    def add_node(self, node: Node, stated: Mapping[str, Any] | None = None, unread: Container[str] = ()) -> None:
+        """Record what is known of a node's outputs; `stated` are the `TypeProto`s that the model states.
+
+        Of outputs in `unread`, which no node reads, an open rank stays open: converters state that of one run."""
         found = self.infer(node)
         if found.error is not None:
             self.refused.append(str(found.error).removeprefix(f"{node.op}: ") if self._misfits(node) else "")
 
+        if self._has_open_rank(node, found.types):
+            self.open_ranks.update(node.outputs)
+
         def complete(name: str, kind: ValueType) -> ValueType:
             proto = (stated or {}).get(name)
-            return kind if proto is None else self.completed(kind, proto)
+            return (
+                kind if proto is None or (name in self.open_ranks and name in unread) else self.completed(kind, proto)
+            )
 
         self.record(node, found, complete)
         self._fold(node)
+
+    def _has_open_rank(self, node: Node, types: Sequence[ValueType]) -> bool:
+        """Whether the rank of a node's result may differ between runs.
+
+        A Squeeze of all axes that are 1 removes free ones in some runs. The branches of an If may differ in rank, and
+        the first value of a loop's state from those that iterations make."""
+        if all(isinstance(kind, TensorType) and kind.shape is not None for kind in types):
+            return False
+        opens = node.op in ("If", "Loop") or (node.op == "Squeeze" and len(node.inputs) < 2)
+        return opens or not self.open_ranks.isdisjoint(node.inputs)
 
     def _misfits(self, node: Node) -> bool:
         """Whether known positive sizes of a node's inputs differ where the operator requires equal ones.
@@ -153,6 +173,21 @@ class ModelValues(TypeEnvironment):
             axes = attributes["scan_input_axes"].ints if "scan_input_axes" in attributes else ()
             around = without_axis(around, axes[scanned] if axes else 0) or TensorType(around.dtype)
         return TensorType(stated.dtype or around.dtype, stated.shape if around.shape is None else around.shape)
+
+    def kept(self, before: ValueType, after: ValueType, varying: set[Dim]) -> ValueType:
+        """Return what is common to the types of a state before and after a run of a loop's body.
+
+        `varying` are the symbols of sizes that may differ between runs; a size that changes becomes a new one."""
+        if not isinstance(before, TensorType) or not isinstance(after, TensorType) or before.shape is None:
+            return before
+        if after.shape is None or len(after.shape) != len(before.shape):
+            return TensorType(before.dtype)
+        shape = list(before.shape)
+        for axis, (a, b) in enumerate(zip(before.shape, after.shape, strict=True)):
+            if a not in varying and not same(a, b):
+                varying.add(symbol := self.fresh())
+                shape[axis] = symbol
+        return TensorType(before.dtype, tuple(shape))
 
 
 def _is_fresh(d: Dim) -> bool:

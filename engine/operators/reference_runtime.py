@@ -51,15 +51,19 @@ class Runner:
     run: Run
 
 
+Load = Callable[["ModelProto | Path | bytes | DetachedModel"], Runner]
+"""A way to load models in ONNX Runtime; it raises `Unavailable`."""
+
+
 def runner(
-    model: ModelProto | Path | bytes | DetachedModel, *, seconds: float = 60.0, copies: Copies | None = None
+    model: ModelProto | Path | bytes | DetachedModel, *, seconds: float = 60.0, load: Load | None = None
 ) -> Runner:
     """Return ONNX Runtime where it is installed and accepts the model, else the reference evaluator with its time
-    limit.
+    limit. `load` is the way to load it there, by default `onnx_runtime`.
 
     Raises `Unavailable` if neither accepts it."""
     try:
-        return onnx_runtime(model, copies=copies)
+        return (load or onnx_runtime)(model)
     except Unavailable as error:
         reason = f"ONNX Runtime: {error}"
     try:

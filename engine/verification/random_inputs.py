@@ -87,18 +87,27 @@ def _choices(graph: Graph, free: Mapping[str, bool]) -> Iterator[dict[str, int]]
     for length, batch in itertools.product(_LENGTHS, (2, 1)):
         for mask in range(1, 1 << min(len(elsewhere), 3)):
             yield dict.fromkeys(free, batch) | {name: length for i, name in enumerate(elsewhere) if mask >> i & 1}
+    # some first dims are no batch: an image or a sequence without one
+    for length in (32, *_LENGTHS):
+        for other in (length, 1):
+            yield {name: length if first else other for name, first in free.items()}
 
 
-def make_inputs(graph: Graph, shapes: Mapping[str, int] | None = None, seed: int = 0) -> dict[str, Array]:
+def make_inputs(
+    graph: Graph, shapes: Mapping[str, int] | None = None, seed: int = 0, *, long: bool = False
+) -> dict[str, Array]:
     """Return arrays for the inputs of a graph without a default.
 
-    Sizes of symbolic dims that are not in `shapes` come from `assignments`. Raises `UserError` for an input whose type
-    is unknown or not a tensor."""
+    Sizes of symbolic dims that are not in `shapes` come from `assignments`. If `long`, integers of which nothing is
+    known may be as large as the largest of these, as lengths of the other inputs are.
+
+    Raises `UserError` for an input whose type is unknown or not a tensor."""
     sizes = next(assignments(graph, shapes))
-    return {name: _draw(graph, name, sizes, seed) for name in graph.inputs if name not in graph.defaults}
+    most = max(_SMALL, *sizes.values()) if long and sizes else _SMALL
+    return {name: _draw(graph, name, sizes, seed, most) for name in graph.inputs if name not in graph.defaults}
 
 
-def _draw(graph: Graph, name: str, sizes: Mapping[str, int], seed: int) -> Array:
+def _draw(graph: Graph, name: str, sizes: Mapping[str, int], seed: int, most: int) -> Array:
     type_ = graph.types.get(name)
     if not isinstance(type_, TensorType) or type_.dtype is None or type_.shape is None:
         raise UserError(f"cannot generate a value for input {name!r}: its type is not a tensor of known rank")
@@ -121,7 +130,7 @@ def _draw(graph: Graph, name: str, sizes: Mapping[str, int], seed: int) -> Array
             value = random.choice(branches, shape) if shape else branches[seed % len(branches)]
             return np.asarray(value).astype(dtype.numpy)
         else:
-            low, high = 0, _bound(graph, name) or _SMALL
+            low, high = 0, _bound(graph, name) or most
         return np.asarray(random.integers(low, max(high, low + 1), shape)).astype(dtype.numpy)
     values = random.standard_normal(shape)
     if dtype in (DType.C64, DType.C128):

@@ -10,6 +10,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Union
 
@@ -21,7 +22,16 @@ from ...system.short_text import clipped
 from ..cost.operator_cost import only_moves
 from ..ir.detached_model import DetachedModel
 from ..ir.graph import Graph
-from ..operators.reference_runtime import Copies, Runner, Unavailable, onnx_runtime, reference_evaluator, runner
+from ..operators.isolated_runtime import isolated, may_crash
+from ..operators.reference_runtime import (
+    Copies,
+    Load,
+    Runner,
+    Unavailable,
+    onnx_runtime,
+    reference_evaluator,
+    runner,
+)  # fmt: skip
 from ..operators.schemas import STANDARD_DOMAINS, is_pure
 from ..rewriting.definition_expansion import nonstandard_operators
 from .compare import TOLERANCES, Difference, compare, tolerance, worst
@@ -137,52 +147,55 @@ def check_model(
     The candidate is in memory, in a file, or a graph. Both models are run by the same program: ONNX Runtime if it takes
     the original, else `onnx.reference`. Large weights are not copied for that: the models share those that are mapped
     from a file. `graph` is the original as read, which describes the inputs, and `shapes` are sizes of symbolic dims.
-    When the `seconds` are used up no further run is begun. `others` are further implementations by name, `classes`
-    their numerics classes or precisions where these differ from `numerics`. `expand` returns both models without
-    operators outside the standard, for when no program here knows these: the model has them, or a rule made them.
+    Models that may end ONNX Runtime's process run in a child. When the `seconds` are used up no further run is begun.
+    `others` are further implementations by name, `classes` their numerics classes or precisions where these differ from
+    `numerics`. `expand` returns both models without operators outside the standard, for when no program here knows
+    these: the model has them, or a rule made them.
 
     Raises `ValueError` for an unknown numerics class."""
     if numerics not in TOLERANCES:
         raise ValueError(f"unknown numerics class {numerics!r}")
     named = nonstandard_operators(graph)
-    note, copies = "", Copies()
-    large = sum(constant.nbytes for constant in graph.constants.values()) >= _LARGE
+    note, large = "", sum(constant.nbytes for constant in graph.constants.values()) >= _LARGE
     source = source_model(original, detached=large)
     written = source_model(candidate, detached=large) if isinstance(candidate, Graph) else candidate
-    try:
-        if named:
-            oracle, written, note = _custom_runner(named, source, written, expand, copies)
-        else:
-            oracle = runner(source, seconds=max(seconds / 2, 1.0), copies=copies)
-    except Unavailable as error:
-        return Verification.nothing(str(error) if named else f"no program here runs the original ({error})", numerics)
-    try:
+    with isolated() as child:
+        load = child.load if may_crash(graph) and not large else partial(onnx_runtime, copies=Copies())
         try:
-            optimized = _in_same(oracle, written, seconds, copies)
-        except Unavailable:
-            if note or expand is None or isinstance(written, Path | bytes):
-                raise
-            proto = written.model if isinstance(written, DetachedModel) else written
-            made = sorted({name for name in _domains(proto.graph) if name not in STANDARD_DOMAINS})
-            if not made:
-                raise
-            with contextlib.suppress(UserError):  # no definition: the first error tells more
-                written = expand()[1]
-            optimized = _in_same(oracle, written, seconds, copies)
-            note = f" with operators of {', '.join(made)} by definition"
-    except Unavailable as error:
-        problem = f"the optimized model does not load in {oracle.name}: {error}"
-        return Verification(False, np.inf, np.inf, 0, oracle.name, numerics, failures=(problem,))
-    candidates = {MODEL: optimized.run, **(others or {})}
-    comparison = _Comparison(oracle, candidates, graph, numerics, classes or {}, seconds)
-    found = comparison.run(shapes)
-    return replace(found, oracle=f"{found.oracle}{note}")
+            if named:
+                oracle, written, note = _custom_runner(named, source, written, expand, load)
+            else:
+                oracle = runner(source, seconds=max(seconds / 2, 1.0), load=load)
+        except Unavailable as error:
+            reason = str(error) if named else f"no program here runs the original ({error})"
+            return Verification.nothing(reason, numerics)
+        try:
+            try:
+                optimized = _in_same(oracle, written, seconds, load)
+            except Unavailable:
+                if note or expand is None or isinstance(written, Path | bytes):
+                    raise
+                proto = written.model if isinstance(written, DetachedModel) else written
+                made = sorted({name for name in _domains(proto.graph) if name not in STANDARD_DOMAINS})
+                if not made:
+                    raise
+                with contextlib.suppress(UserError):  # no definition: the first error tells more
+                    written = expand()[1]
+                optimized = _in_same(oracle, written, seconds, load)
+                note = f" with operators of {', '.join(made)} by definition"
+        except Unavailable as error:
+            problem = f"the optimized model does not load in {oracle.name}: {error}"
+            return Verification(False, np.inf, np.inf, 0, oracle.name, numerics, failures=(problem,))
+        candidates = {MODEL: optimized.run, **(others or {})}
+        comparison = _Comparison(oracle, candidates, graph, numerics, classes or {}, seconds)
+        found = comparison.run(shapes)
+        return replace(found, oracle=f"{found.oracle}{note}")
 
 
-def _in_same(oracle: Runner, candidate: Source, seconds: float, copies: Copies) -> Runner:
+def _in_same(oracle: Runner, candidate: Source, seconds: float, load: Load) -> Runner:
     """Return a model in the program that runs the original. Raises `Unavailable` if that refuses it."""
     if oracle.name == "onnxruntime":
-        return onnx_runtime(candidate, copies=copies)
+        return load(candidate)
     return reference_evaluator(candidate, seconds=max(seconds / 2, 1.0))
 
 
@@ -198,14 +211,14 @@ def _custom_runner(
     original: Source,
     candidate: Source,
     expand: Callable[[], tuple[ModelProto, ModelProto]] | None,
-    copies: Copies,
+    load: Load,
 ) -> tuple[Runner, Source, str]:
     """Return what runs a model with operators outside the standard, the candidate in the same form, and a note.
 
     Raises `Unavailable` if nothing does."""
     listed = ", ".join(named)
     try:
-        return onnx_runtime(original, copies=copies), candidate, ""
+        return load(original), candidate, ""
     except Unavailable as error:
         unknown = f"ONNX Runtime does not run them ({error})"
     if expand is None:
@@ -253,8 +266,7 @@ class _Comparison:
             if self._is_late(time.perf_counter() - start, seconds):
                 break
             try:
-                feeds = make_inputs(self.graph, sizes, self.compared)
-                expected = self.oracle.run(feeds)
+                feeds, expected = self._original(sizes)
             except UserError as error:
                 self.refused = str(error)
                 break
@@ -283,6 +295,19 @@ class _Comparison:
             self.skipped.append(f"{count} of {size} numbers of {output!r} of {candidate}, which rounding alone decides")
         each = {candidate: worst(differences) for candidate, differences in self.found.items()}
         return self._result(ok=True, errors={n: (d.max_abs, d.max_rel) for n, d in each.items()})
+
+    def _original(self, sizes: Mapping[str, int]) -> tuple[Mapping[str, Array], Mapping[str, Any]]:
+        """Return inputs of these sizes and what the original makes of them.
+
+        In every other run, the first included, integers may be as large as a length, as far as the original takes them.
+        Raises `UserError` for inputs that cannot be made, and `Unavailable`."""
+        small = make_inputs(self.graph, sizes, self.compared)
+        if self.compared % 2 == 0:
+            long = make_inputs(self.graph, sizes, self.compared, long=True)
+            if any(not np.array_equal(long[name], array) for name, array in small.items() if array.dtype.kind in "iu"):
+                with contextlib.suppress(Unavailable):
+                    return long, self.oracle.run(long)
+        return small, self.oracle.run(small)
 
     def _is_late(self, used: float, seconds: float) -> bool:
         if self.compared and used > seconds / 2:

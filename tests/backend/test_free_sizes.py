@@ -10,6 +10,7 @@ import onnxruntime
 import pytest
 import rewrite
 from rewrite.backend.ir.kernel_graph import Step
+from rewrite.backend.runtime.fallback import FallbackWarning
 from rewrite.engine.cost import machine
 from rewrite.errors import UserError
 
@@ -189,3 +190,20 @@ def test_resizing_to_the_size_of_another_image_stays_channels_last(monkeypatch: 
     assert "resize" in kernels
     assert not {"conv", "winograd"} & set(kernels)
     check(model, program)
+
+
+def test_any_axis_may_be_reversed_and_a_squeezed_one_may_be_a_free_one() -> None:
+    """As converters write recurrent layers that run backwards, and their last result."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 8, opset_import: ["": 18]> g (float[T, C] x) => (float[C] y, float[T, C] z) {
+            last = Constant<value_ints = [-1]>() first = Constant<value_ints = [-9223372036854775807]>()
+            axis = Constant<value_ints = [0]>() z = Slice(x, last, first, axis, last) s = Sigmoid(z) y = Squeeze(s) }"""
+    )
+    with pytest.warns(FallbackWarning, match="Squeeze"):
+        program = rewrite.compile(model, threads=1)
+    assert program.fallbacks() == {"Squeeze": 1}
+    for sizes in ((1, 4), (3, 4), (1, 1), (0, 2)):
+        x = RNG.standard_normal(sizes).astype(np.float32)
+        found = program.run({"x": x})
+        np.testing.assert_array_equal(found["z"], x[::-1])
+        np.testing.assert_allclose(found["y"], np.squeeze(1 / (1 + np.exp(-x[::-1]))), rtol=1e-5)

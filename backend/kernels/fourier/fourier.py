@@ -48,16 +48,20 @@ def lower_dft(node: Node, ctx: Context) -> list[Step] | None:
     strides = (x.shape[at] * inner, 1, inner)
     used = minimum(x.shape[at], n // 2 + 1 if is_real else n)
     how = {"inverse": inverse, "real_result": is_real, "frames": False}
-    return _step(node, ctx, (n, bins, used), signals, strides, how)
+    return _step(node, ctx, x.shape[-1], (n, bins, used), signals, strides, how)
 
 
 @lowering_alone("STFT", f64=True)
 def lower_stft(node: Node, ctx: Context) -> list[Step] | None:
-    """Frames of a length that is known before the run, a known number of samples apart."""
+    """Frames of a length that is known before the run, a known number of samples apart.
+
+    Real signals may lack the axis of parts, as some exporters write them and ONNX Runtime takes them."""
     x, y = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
     _, apart, window, length = [*node.inputs, "", ""][:4]
     step, weights = ctx.ints(apart), ctx.type(window).shape if window else None
-    if not x.shape or len(x.shape) != 3 or not y.shape or x.dtype is not ctx.real or x.shape[-1] not in (1, 2):
+    if not x.shape or not y.shape or x.dtype is not ctx.real:
+        return None
+    if len(x.shape) != 2 and (len(x.shape) != 3 or x.shape[2] not in (1, 2)):
         return None
     if length:
         stated = ctx.contents(length)
@@ -73,27 +77,27 @@ def lower_stft(node: Node, ctx: Context) -> list[Step] | None:
         return None
     signals, strides = (x.shape[0], y.shape[1]), (x.shape[1], step[0], 1)
     how = {"inverse": False, "real_result": False, "frames": True}
-    return _step(node, ctx, (n, bins, minimum(n, x.shape[1])), signals, strides, how, window)
+    parts = 1 if len(x.shape) == 2 else x.shape[2]
+    return _step(node, ctx, parts, (n, bins, minimum(n, x.shape[1])), signals, strides, how, window)
 
 
 def _step(
     node: Node,
     ctx: Context,
+    parts: Dim,
     lengths: tuple[Dim, Dim, Dim],
     signals: tuple[Dim, Dim],
     strides: tuple[Dim, Dim, Dim],
     how: dict[str, bool],
     window: str = "",
 ) -> list[Step] | None:
-    """Return the step for `outer` times `per` signals.
+    """Return the step for `outer` times `per` signals of `parts` numbers a sample: 1 if they are real, else 2.
 
     `lengths` are those of the transform, of its result, and of the signal that is read; the rest is 0. `strides` are
     those of the two axes of signals and of samples, in samples."""
     (n, bins, used), (outer, per), (outer_stride, per_stride, stride) = lengths, signals, strides
     if isinstance(n, int) and not 1 <= n <= _LARGEST:
         return None
-    x = ctx.type(node.inputs[0])
-    parts = x.shape[-1] if x.shape else 1
     lanes = ctx.target.lanes if ctx.likely(outer * per) > 1 else 1
     extents, inputs = Extents(), [node.inputs[0], *([window] if window else [])]
     m = 0

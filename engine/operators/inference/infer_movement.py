@@ -228,8 +228,8 @@ def slice_(call: Call, shape: Shape) -> Shape | None:
 
 def _slice_length(size: Dim, start: Dim, end: Dim, step: int, is_size: Callable[[Dim], bool]) -> Dim | None:
     """Return the number of elements of a slice; None if the standard and NumPy may clamp its start differently."""
-    if step < 0 and not is_size(start) and not at_least(start + size, 0):
-        return None  # the start may lie before the beginning
+    if step < 0 and start != -1 and not is_size(start) and not at_least(start + size, 0):
+        return None  # the start may lie before the beginning; -1 only where there are no elements
     low, high = (0, size) if step > 0 else (-1, size - 1)
     first, last = (_clamp(bound, size, low, high, is_size) for bound in (start, end))
     if step == 1 and first == 0 and is_size(end):

@@ -45,26 +45,35 @@ def _meet(call: Call, a: ValueType, b: ValueType) -> ValueType:
 
 
 def _carried_and_stacked(
-    call: Call, before: Sequence[ValueType | None], body: Sequence[ValueType], axes: Sequence[int], length: Dim | None
+    call: Call, before: Sequence[ValueType | None], body: Sequence[ValueType], axes: Sequence[int], length: Dim
 ) -> Types:
     """Return the types of values that each run replaces, then of those that runs add up along axes.
 
-    A replaced value has the type `before` the runs, if there are none, or the body's. An unknown `length` may differ
-    from output to output."""
+    A replaced value has the type `before` the runs, if there are none, or the body's."""
     found = [new if old is None else _meet(call, old, new) for old, new in zip(before, body, strict=False)]
     for each, axis in zip(body[len(before) :], axes, strict=False):
         dtype = None if isinstance(each, OtherType) else each.dtype
-        size = call.fresh() if length is None else length
-        stacked = None if isinstance(each, OtherType) else with_axis(each, axis, size)
+        stacked = None if isinstance(each, OtherType) else with_axis(each, axis, length)
         found.append(stacked or TensorType(dtype))
     return found
 
 
 @rule("Loop")
 def loop(call: Call) -> Types:
-    """The carried values, then the scanned ones with the number of iterations as first dim."""
-    body = _body_types(call)
-    return _carried_and_stacked(call, call.types[2:], body[1:], [0] * len(body), None)
+    """The carried values, then the scanned ones with the number of iterations as first dim.
+
+    A carried value whose type no run changes keeps that type, of dims that hold only in one run around this loop too. A
+    loop that certainly runs has its body's types, whatever those of the first values."""
+    body, graph = _body_types(call), call.attrs.get("body")
+    runs = (not call.present(0) or (call.number(0) or 0) >= 1) and (not call.present(1) or bool(call.number(1)))
+    before = [None] * len(call.types[2:]) if runs else call.types[2:]
+    found = list(_carried_and_stacked(call, before, body[1:], [0] * len(body), call.fresh()))
+    if isinstance(graph, Graph):
+        states = zip(call.types[2:], graph.inputs[2:], graph.outputs[1:], strict=False)
+        for i, (first, name, following) in enumerate(states):
+            if first is not None and first == graph.types.get(name) == graph.types.get(following):
+                found[i] = first
+    return found
 
 
 @rule("Scan")

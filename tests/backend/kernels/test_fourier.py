@@ -135,6 +135,22 @@ def test_stft_of_free_sizes() -> None:
     check(cases)
 
 
+def test_a_real_signal_may_lack_its_last_axis() -> None:
+    """Some exporters write it so, and ONNX Runtime takes it; it may be shorter than a frame."""
+    model = onnx.parser.parse_model(
+        """<ir_version: 9, opset_import: ["": 17]> g (float[B, T] x) => (float[B, F, 9, 2] y) <float[16] w> {
+            s = Constant<value_int = 5>() y = STFT(x, s, w) }"""
+    )
+    window = floats(16)
+    model.graph.initializer.append(onnx.numpy_helper.from_array(window, "w"))
+    program = rewrite.compile(model, threads=1)
+    assert program.fallbacks() == {}
+    for batch, length in ((2, 160), (1, 16), (2, 7), (0, 40)):
+        x = floats(batch, length)
+        expected = stft(x[..., None], 5, window, None).expected["y"]
+        np.testing.assert_allclose(program.run({"x": x})["y"], expected, rtol=0, atol=1e-5)
+
+
 @pytest.mark.parametrize("onesided", [0, 1])
 def test_onnx_runtime_agrees(onesided: int) -> None:
     names = ("x", "s", "w", "n")

@@ -268,3 +268,21 @@ def test_constant_weights_are_part_of_the_implementation() -> None:
     runner = Runner(node, types, constants={"w": Constant(w), "r": Constant(r), "other": Constant(x)})
     assert [value.name for value in runner.evaluator.get_inputs()] == ["x"]
     np.testing.assert_array_equal(runner.run([x, w, r])[0], Runner(node, types).run([x, w, r])[0])
+
+
+@pytest.mark.parametrize(
+    ("op", "operands"),
+    [("And", ([True, False], [True, True])), ("Add", ([2.0], [[3.0], [4.0]])), ("Squeeze", ([[[5]]],))],
+)
+def test_numpy_runs_views_and_exact_operators_on_few_elements(op: str, operands: tuple[object, ...]) -> None:
+    arrays = [np.array(operand) for operand in operands]
+    names = tuple(f"x{i}" for i in range(len(arrays)))
+    kinds = {"And": DType.BOOL, "Add": DType.F64, "Squeeze": DType.I64}
+    runner = Runner(Node(op, names, ("y",)), dict.fromkeys(names, TensorType(kinds[op])))
+    expected = {"And": np.logical_and, "Add": np.add, "Squeeze": np.squeeze}[op](*arrays)
+    np.testing.assert_array_equal(runner.run(arrays)[0], expected)
+    assert "evaluator" not in vars(runner)  # no other implementation was loaded
+    if op == "Add":
+        large = [np.ones(5000), np.ones(5000)]
+        np.testing.assert_array_equal(runner.run(large)[0], np.full(5000, 2.0))
+        assert "evaluator" in vars(runner)

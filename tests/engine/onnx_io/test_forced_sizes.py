@@ -43,6 +43,19 @@ def test_a_size_that_was_given_and_does_not_fit_is_an_error() -> None:
         shape(folded(), shapes={"batch": 2})
 
 
+@pytest.mark.parametrize(("op", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_the_weights_of_a_recurrent_cell_say_how_many_features_a_step_has(op: str, gates: int) -> None:
+    nodes = [
+        helper.make_node("Unsqueeze", ["x", "one"], ["steps"]),
+        helper.make_node(op, ["steps", "W", "R"], ["y"], hidden_size=5),
+    ]
+    weights = {
+        "one": np.array([1]), "W": np.ones((1, gates * 5, 7), np.float32), "R": np.ones((1, gates * 5, 5), np.float32),
+    }  # fmt: skip
+    proto = model(nodes, [("x", FLOAT, ("steps", "features"))], [("y", FLOAT, None)], weights)
+    assert shape(proto) == "f32[steps, 7]"
+
+
 @pytest.mark.parametrize("op", ["Gemm", "Conv"])
 def test_other_operators_with_equal_dims(op: str) -> None:
     if op == "Gemm":

@@ -52,14 +52,29 @@ def test_a_branch_with_a_misfit_is_not_inlined() -> None:
 
 def test_what_an_output_is_declared_as_is_believed_behind_an_identity() -> None:
     nodes = [
-        helper.make_node("Squeeze", ["x"], ["h"], name="squeeze"),  # drops all axes of extent 1
+        helper.make_node("Reshape", ["x", "s"], ["h"]),
         helper.make_node("Identity", ["h"], ["y"]),
     ]
-    graph = importer.read(model(nodes, [("x", FLOAT, ("N", "M", 3))], [("y", FLOAT, (None, 3))]))
-    assert [n.op for n in graph.nodes] == ["Squeeze"]
+    inputs = [("x", FLOAT, ("N", "M", 3)), ("s", INT64, ("K",))]
+    graph = importer.read(model(nodes, inputs, [("y", FLOAT, (None, 3))]))
+    assert [n.op for n in graph.nodes] == ["Reshape"]
     assert graph.type("y").rank == 2
     assert str(graph.type("y")).endswith(", 3]")
     onnx.checker.check_model(exporter.write(graph), full_check=True)
+
+
+@pytest.mark.parametrize("after", [[], ["Sigmoid"], ["Identity"], ["Neg", "Identity"]])
+def test_the_rank_of_one_run_is_not_believed_of_an_output(after: list[str]) -> None:
+    """Converters state it of a Squeeze of all axes, and of what is computed from that."""
+    names = [f"v{i}" for i in range(len(after))] + ["y"]
+    nodes = [helper.make_node("Squeeze", ["x"], [names[0]])]
+    nodes += [helper.make_node(op, [a], [b]) for op, a, b in zip(after, names, names[1:], strict=False)]
+    proto = model(nodes, [("x", FLOAT, ("N", 1, 3))], [("y", FLOAT, (3,))])
+    assert importer.read(proto).type("y").rank is None
+    assert importer.read(proto, shapes={"N": 2}).type("y").shape == (2, 3)
+    proto = model([*nodes, helper.make_node("Exp", ["y"], ["z"])], [("x", FLOAT, ("N", 1, 3))],
+                  [("y", FLOAT, (3,)), ("z", FLOAT, (3,))])  # fmt: skip
+    assert importer.read(proto).type("y").rank == 1  # a node that reads it relies on it
 
 
 def test_an_if_with_a_known_condition_becomes_its_branch() -> None:

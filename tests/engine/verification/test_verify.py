@@ -357,6 +357,34 @@ def test_sizes_of_a_signal_and_its_state_are_found() -> None:
     assert len(found) < 100
 
 
+def test_an_image_without_a_batch_is_large_enough_for_its_convolutions() -> None:
+    """Both sizes of `x` are more than 8, though the first dim of most inputs is a batch."""
+    graph = read(
+        model("""g (float[H, W] x, float[1, 1, 9, 9] w) => (float[A, B, C, D] y) {
+        axes = Constant<value_ints = [0, 1]>() image = Unsqueeze(x, axes) y = Conv(image, w) }""")
+    )
+    assert all(min(sizes["H"], sizes["W"]) >= 9 for sizes in assignments(graph))
+
+
+def test_integers_may_be_lengths_of_other_inputs() -> None:
+    text = "g (float[2, T] x, int64[2] lengths, uint8 kind) => (int64[2] y) { y = Neg(lengths) }"
+    graph = read(model(text))
+    found = [make_inputs(graph, {"T": 1000}, seed, long=True) for seed in range(4)]
+    assert max(int(f["lengths"].max()) for f in found) > 100
+    assert max(int(make_inputs(graph, {"T": 1000}, seed)["lengths"].max()) for seed in range(4)) < 8
+    first = check_model(model(text), model(text), graph)
+    assert first.ok
+    assert first.compared == 2
+
+
+def test_integers_that_are_too_large_are_drawn_again() -> None:
+    """ONNX Runtime refuses indices outside; how many words there are is not visible."""
+    one = model("g (float[T, 9] x, int64 at) => (float[9] y) { b = Mul(at, at) y = Gather(x, b) }")
+    found = check_model(one, one, read(one))
+    assert found.ok
+    assert found.compared == 2
+
+
 def test_an_input_that_is_compared_takes_every_way_in_turn() -> None:
     graph = read(model("g (int64 rate) => (bool y) { c = Constant<value_int=16000>() y = Equal(rate, c) }"))
     assert [int(make_inputs(graph, seed=seed)["rate"]) for seed in (0, 1, 2)] == [16000, 16001, 16000]
