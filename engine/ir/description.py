@@ -25,7 +25,8 @@ class Description:
     """The description of a model: of the file (`model`), its main graph, inputs and outputs, and nodes by name.
 
     `producer` and `producer_version` name the tool that made the model; `domain` and `model_version` are the model's
-    own."""
+    own. `shapes` are those that the model states of its outputs, sizes or names of sizes ("" for any size): they are
+    repeated where a run may have another rank, since ONNX requires a statement."""
 
     producer: str = ""
     producer_version: str = ""
@@ -35,3 +36,4 @@ class Description:
     graph: Note = Note()
     values: Mapping[str, Note] = field(default_factory=dict)
     nodes: Mapping[str, Note] = field(default_factory=dict)
+    shapes: Mapping[str, tuple[int | str, ...]] = field(default_factory=dict)

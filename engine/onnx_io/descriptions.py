@@ -20,6 +20,7 @@ def read_description(model: Any) -> Description:
     return Description(
         text(model.producer_name), text(model.producer_version), text(model.domain), model.model_version,
         _note(model), _note(graph), values, nodes,
+        {v.name: _stated(v.type.tensor_type.shape) for v in graph.output if v.type.tensor_type.HasField("shape")},
     )  # fmt: skip
 
 
@@ -33,6 +34,9 @@ def describe_model(proto: Any, about: Description) -> None:
     annotate(proto.graph, about.graph)
     for value in (*proto.graph.input, *proto.graph.output):
         annotate(value, about.values.get(value.name, Note()))
+    for value in proto.graph.output:
+        if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
+            _state(value.type.tensor_type, about.shapes.get(value.name))
 
 
 def describe_node(proto: Any, node: Node, about: Description) -> None:
@@ -61,3 +65,19 @@ def text(value: str | bytes) -> str:
 
 def _note(proto: Any) -> Note:
     return Note(text(proto.doc_string), {text(entry.key): text(entry.value) for entry in proto.metadata_props})
+
+
+def _stated(shape: Any) -> tuple[int | str, ...]:
+    return tuple(dim.dim_value if dim.HasField("dim_value") else text(dim.dim_param) for dim in shape.dim)
+
+
+def _state(kind: Any, shape: tuple[int | str, ...] | None) -> None:
+    if shape is None:
+        return
+    kind.shape.SetInParent()
+    for size in shape:
+        entry = kind.shape.dim.add()
+        if isinstance(size, int):
+            entry.dim_value = size
+        elif size:
+            entry.dim_param = size

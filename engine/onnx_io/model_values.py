@@ -67,20 +67,23 @@ class ModelValues(TypeEnvironment):
         """Record what is known of a node's outputs; `stated` are the `TypeProto`s that the model states.
 
         Of outputs in `unread`, which no node reads, an open rank stays open: converters state that of one run."""
-        found = self.infer(node)
-        if found.error is not None:
-            self.refused.append(str(found.error).removeprefix(f"{node.op}: ") if self._misfits(node) else "")
+        inferred = self.infer(node)
+        if inferred.error is not None:
+            self.refused.append(str(inferred.error).removeprefix(f"{node.op}: ") if self._misfits(node) else "")
 
-        if self._has_open_rank(node, found.types):
+        if self._has_open_rank(node, inferred.types):
             self.open_ranks.update(node.outputs)
 
         def complete(name: str, kind: ValueType) -> ValueType:
             proto = (stated or {}).get(name)
-            return (
-                kind if proto is None or (name in self.open_ranks and name in unread) else self.completed(kind, proto)
-            )
+            if proto is None:
+                return kind
+            found = self.completed(kind, proto)
+            if isinstance(found, TensorType) and name in self.open_ranks and name in unread:
+                return TensorType(found.dtype)
+            return found
 
-        self.record(node, found, complete)
+        self.record(node, inferred, complete)
         self._fold(node)
 
     def _has_open_rank(self, node: Node, types: Sequence[ValueType]) -> bool:
