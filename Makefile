@@ -85,6 +85,7 @@ nightly: $(VENV)/.installed-dev $(VENV)/.installed-bench
 	@mkdir -p build
 	$(BIN)/rewrite check rules/ --no-cache --json build/soundness.json
 	$(BIN)/python -m tests.nightly.soundness_page build/soundness.json
+	$(BIN)/rewrite check rules/ --no-cache --seed "$$(date +%Y%m%d)"
 	$(BIN)/python -m tests.nightly.reported_rules
 	$(BIN)/python -m tests.mutation --report docs/measurements/mutation.md
 	$(BIN)/python -m pip install --quiet cython

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .score import Line, Outcome, RuleScore, line, lines
+from .score import SEEDS, Line, Outcome, RuleScore, line, lines
 
 _TOP = """# Mutation testing of the soundness checker
 
@@ -17,7 +17,8 @@ inputs. It shares no code with the generator of instances that is under test.
 
 A mutant is unsound if the oracle has a witness. It is caught if the static checks refuse it (`static`), if layer 2 of
 `rewrite check` finds a counterexample (`tested`), or if layer 2 fails it because it fires on no instance or hardly
-any (`vacuous`).
+any (`vacuous`). The score counts these. A mutant that the check misses is checked again with up to {seeds} other seeds;
+one of them refutes those that are `reseeded`. Rules are checked with another seed every night, too.
 All others are `missed`; `proved` would be a bug of the prover. Most mutants without a witness are sound: the engine
 equates nothing whose element type or shape differs, which makes many a wrong axis harmless.
 
@@ -31,12 +32,14 @@ def page(scores: Sequence[RuleScore], graphs: int, each: int = 1) -> str:
     loaded = whole.unsound - whole.static
     shown = f"**Score: {whole.caught} of {whole.unsound} unsound mutants caught ({whole.score:.2%})**, of "
     shown += f"{whole.mutants} mutants of {len(scores)} rules; of the {loaded} that load and have a witness, layer 2 "
-    shown += f"refutes {whole.tested} and fails {whole.vacuous} because they never fire.\n\n"
+    shown += f"refutes {whole.tested} and fails {whole.vacuous} because they never fire. "
+    shown += f"Other seeds refute {whole.reseeded} more: {whole.caught + whole.reseeded} of {whole.unsound} in all.\n\n"
     if each > 1:
         shown += f"Of each rule's mutants, one in {each} was scored, at even distances.\n\n"
-    text = _TOP.format(graphs=graphs) + shown
+    text = _TOP.format(graphs=graphs, seeds=len(SEEDS)) + shown
     text += "## By kind\n\n" + _table([*lines(outcomes, "kind"), whole])
     text += "\n## By file\n\n" + _table([*lines(outcomes, "file"), whole])
+    text += "\n## Refuted with another seed only\n\n" + _missed([o for o in outcomes if o.caught == "reseeded"])
     text += "\n## Missed\n\n" + _missed([o for o in outcomes if o.caught in ("missed", "proved")])
     text += "\n## Proved, though the oracle has a witness\n\nProofs are about real numbers and IEEE operations. "
     text += "The oracle's witnesses show what implementations leave open (the sign of a zero, the order of sums), or "
@@ -45,10 +48,10 @@ def page(scores: Sequence[RuleScore], graphs: int, each: int = 1) -> str:
 
 
 def _table(rows: Sequence[Line]) -> str:
-    text = "| | mutants | static | tested | vacuous | missed | proved | no witness | score |\n"
-    text += "|---|--:|--:|--:|--:|--:|--:|--:|--:|\n"
+    text = "| | mutants | static | tested | vacuous | reseeded | missed | proved | no witness | score |\n"
+    text += "|---|--:|--:|--:|--:|--:|--:|--:|--:|--:|\n"
     for r in rows:
-        numbers = (r.mutants, r.static, r.tested, r.vacuous, r.missed, r.proved, r.sound)
+        numbers = (r.mutants, r.static, r.tested, r.vacuous, r.reseeded, r.missed, r.proved, r.sound)
         text += f"| {r.name} | {' | '.join(map(str, numbers))} | {r.score:.1%} |\n"
     return text
 
@@ -56,9 +59,7 @@ def _table(rows: Sequence[Line]) -> str:
 def _missed(outcomes: Sequence[Outcome]) -> str:
     if not outcomes:
         return "None.\n"
-    return "".join(
-        f"- `{o.rule}` ({o.file}): {o.kind}, {o.description}. Witness: {o.evidence[:300]}\n" for o in outcomes
-    )
+    return "".join(f"- `{o.rule}` ({o.file}): {o.kind}, {o.description}. {o.evidence[:300]}\n" for o in outcomes)
 
 
 def _proved(outcomes: Sequence[Outcome]) -> str:

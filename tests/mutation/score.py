@@ -32,9 +32,11 @@ from .search import VERSION, Verdict, Witness, oracles
 from .store import RuleResults, key, sources
 
 CAUGHT = ("static", "tested", "vacuous")
-"""Ways to catch a mutant: by the checks at load time, by a counterexample, or because it fires on no instance."""
+"""Ways to catch a mutant in one check: when it is loaded, by a counterexample, or because it fires on no instance."""
 BUDGET = Budget(shrink=False)
 """Budget of layer 2 for a mutant: that of a rule, without shrinking."""
+SEEDS = (1, 2, 3, 4, 5)
+"""Seeds of further checks of a mutant that the first one misses."""
 _COLLECTIONS = (200_000, 50, 50)
 """Thresholds of the garbage collector: e-graphs are many objects that live long, and collections visit all of them."""
 PROVING = 0.1
@@ -46,7 +48,8 @@ much on each as on a rule that is too hard for it."""
 class Outcome:
     """Result of one mutant.
 
-    `caught` is one of `CAUGHT`, `missed`, `proved` (missed, and proved by layer 3), or `sound` (without a witness).
+    `caught` is one of `CAUGHT`, `reseeded` (by a check with one of the `SEEDS`), `missed`, `proved` (missed, and proved
+    by layer 3), or `sound` (without a witness).
     `evidence` is what caught it, or the oracle's witness. `error` is the engine's message if it could not run the
     mutant. `proof` holds the proof of a mutant against which there is a witness, even if it was caught before."""
 
@@ -150,8 +153,8 @@ def score_rule(
     wanted = list(names)
     at = (i for i in range(len(every)) if i not in refusals)
     for i, verdict in zip(at, verdicts[1:], strict=True):
-        outcomes[i], name = _judge(rule, every[i], verdict, library, store, declared, thorough)
-        wanted.append(name)
+        outcomes[i], answers = _judge(rule, every[i], verdict, library, store, declared, thorough)
+        wanted += answers
     store.write(wanted)
     against = verdicts[0].witness
     return RuleScore(
@@ -167,30 +170,39 @@ def _judge(
     store: RuleResults,
     declared: str,
     thorough: bool,
-) -> tuple[Outcome, str]:
+) -> tuple[Outcome, list[str]]:
     name = key("checker", repr(BUDGET), str(PROVING), sources(True), declared, print_rule(rule), _text(mutant))
     if verdict.error:
-        return dataclasses.replace(_outcome(rule, mutant, "sound", ""), error=verdict.error), name
+        return dataclasses.replace(_outcome(rule, mutant, "sound", ""), error=verdict.error), [name]
     if verdict.witness is None and not thorough:
-        return _outcome(rule, mutant, "sound", ""), name
+        return _outcome(rule, mutant, "sound", ""), [name]
     if store.get(name) is None:
         store.put(name, list(checked(mutant.rule, library)))
     caught, evidence, proof = store.get(name)
     if verdict.witness is None:
-        return _outcome(rule, mutant, "tested" if caught == "tested" else "sound", evidence), name
+        return _outcome(rule, mutant, "tested" if caught == "tested" else "sound", evidence), [name]
+    wanted = [name]
+    for seed in SEEDS if not caught else ():
+        budget = dataclasses.replace(BUDGET, seed=seed)
+        wanted.append(again := key(name, str(seed)))
+        if store.get(again) is None:
+            store.put(again, list(checked(mutant.rule, library, budget)))
+        if store.get(again)[0]:
+            caught, evidence = "reseeded", f"seed {seed}: {store.get(again)[1]}"
+            break
     became = caught or ("proved" if proof else "missed")
     return dataclasses.replace(
         _outcome(rule, mutant, became, evidence or _described(verdict.witness)),
         proof=proof and f"{proof}; but {_described(verdict.witness)}",
-    ), name
+    ), wanted
 
 
-def checked(rule: ast.Rule, library: Library) -> tuple[str, str, str]:
+def checked(rule: ast.Rule, library: Library, budget: Budget = BUDGET) -> tuple[str, str, str]:
     """Return how a rule is caught (`tested`, `vacuous`, or empty), the evidence, and the proof if layer 3 finds one.
 
     A rule that hardly ever fires counts as vacuous. Layer 3 is asked even if layer 2 has caught the rule."""
     try:
-        report = check_rule(rule, library, budget=BUDGET)
+        report = check_rule(rule, library, budget=budget)
     except Exception as error:  # a bug of the checker: the mutant is not caught
         return "", f"the checker failed: {type(error).__name__}: {error}", ""
     caught, evidence = "", "; ".join(report.problems)
@@ -252,24 +264,25 @@ class Line:
     static: int
     tested: int
     vacuous: int
+    reseeded: int
     missed: int
     proved: int
     sound: int
 
     @property
     def score(self) -> float:
-        """Share of the unsound mutants that are caught; 1 if there are none."""
+        """Share of the unsound mutants that one check catches; 1 if there are none."""
         return self.caught / self.unsound if self.unsound else 1.0
 
     @property
     def caught(self) -> int:
-        """Number of mutants caught in any way."""
+        """Number of mutants that one check catches."""
         return self.static + self.tested + self.vacuous
 
     @property
     def unsound(self) -> int:
         """Number of mutants known to be unsound."""
-        return self.caught + self.missed + self.proved
+        return self.caught + self.reseeded + self.missed + self.proved
 
 
 def lines(outcomes: Iterable[Outcome], field: str) -> Iterator[Line]:
@@ -283,5 +296,7 @@ def lines(outcomes: Iterable[Outcome], field: str) -> Iterator[Line]:
 
 def line(name: str, outcomes: Sequence[Outcome]) -> Line:
     """Return the row of some outcomes."""
-    count = {what: sum(o.caught == what for o in outcomes) for what in (*CAUGHT, "missed", "proved", "sound")}
+    count = {
+        what: sum(o.caught == what for o in outcomes) for what in (*CAUGHT, "reseeded", "missed", "proved", "sound")
+    }
     return Line(name, len(outcomes), **count)

@@ -13,8 +13,9 @@ from rewrite.errors import UserError
 from rewrite.grammar.library.load import Library
 from rewrite.grammar.printing.printer import print_rule
 from rewrite.grammar.syntax import ast
-from rewrite.soundness import check_rule
+from rewrite.soundness import Budget, check_rule
 from rewrite.tests.mutation import Mutant, mutants, neighbors, oracle, oracles, search
+from rewrite.tests.mutation import score as scoring
 from rewrite.tests.mutation.edges import WRAPPERS
 from rewrite.tests.mutation.markdown import page
 from rewrite.tests.mutation.score import BUDGET, Outcome, RuleScore, line, refusal, score, score_rule
@@ -217,16 +218,36 @@ def test_the_score_counts_unsound_mutants(tmp_path: Path) -> None:
     def outcome(caught: str) -> Outcome:
         return Outcome("a.rules", "r", 1, "kind", "what", "text", caught, "evidence")
 
-    found = [outcome(c) for c in ("static", "tested", "tested", "missed", "sound", "sound")]
+    found = [outcome(c) for c in ("static", "tested", "tested", "reseeded", "sound", "sound")]
     whole = line("all", found)
-    assert (whole.mutants, whole.static, whole.tested, whole.missed, whole.sound) == (6, 1, 2, 1, 2)
+    assert (whole.mutants, whole.static, whole.tested, whole.reseeded, whole.sound) == (6, 1, 2, 1, 2)
     assert whole.score == 0.75
+    assert line("all", [*found, outcome("missed")]).score == 0.6
     assert line("none", []).score == 1.0
     text = page([RuleScore("r", "a.rules", tuple(found))], 100)
     assert "3 of 4 unsound mutants caught (75.00%)" in text
-    assert "Witness: evidence" in text
+    assert "refute 1 more: 4 of 4 in all" in text
+    assert "kind, what. evidence" in text
     assert "one in" not in text
     assert "one in 5 was scored" in page([RuleScore("r", "a.rules", tuple(found))], 100, 5)
+
+
+def test_a_mutant_that_one_check_misses_is_checked_with_other_seeds(
+    library: Library, few: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rule = library.rules[[r.name for r in library.rules].index("add_zero")]
+    (mutant,) = (m for m in mutants(rule) if m.kind == "condition dropped")
+    asked: list[int] = []
+
+    def checked(rule: ast.Rule, library: Library, budget: Budget = BUDGET) -> tuple[str, str, str]:
+        asked.append(budget.seed)
+        return ("tested", "x", "") if budget.seed == 2 else ("", "", "")
+
+    monkeypatch.setattr(scoring, "checked", checked)
+    (outcome,) = score_rule(rule, library, chosen=[mutant]).outcomes
+    assert (outcome.caught, asked) == ("reseeded", [0, 1, 2])
+    monkeypatch.setattr(scoring, "SEEDS", (1,))
+    assert score_rule(rule, library, chosen=[mutant]).outcomes[0].caught == "missed"
 
 
 SAMPLED = 15
