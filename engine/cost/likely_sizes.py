@@ -2,14 +2,14 @@
 
 A batch has one element: that is what a service runs, and what others run many times. It is the first axis, or a size
 that the model calls a batch. Other extents follow from the rank of the input and its element type: images, volumes,
-signals, tokens. Programs are right for any size; only which graph, which layout and which algorithm are chosen depends
-on these values.
+signals, tokens, which some converters pass as floats. Programs are right for any size; only which graph, which layout
+and which algorithm are chosen depends on these values.
 """
 
 from __future__ import annotations
 
 from ..ir.dim_expr import symbol_name
-from ..ir.graph import Graph, TensorType
+from ..ir.graph import DType, Graph, TensorType
 
 BATCH = 1
 IMAGE, VOLUME = 224, 64
@@ -29,20 +29,31 @@ def likely_sizes(graph: Graph) -> dict[str, int]:
         if isinstance(type_, TensorType) and type_.shape is not None:
             for axis, dim in enumerate(type_.shape):
                 if name := symbol_name(dim):
-                    found.setdefault(name, BATCH if name.lower() in _BATCH_NAMES else _likely(type_, axis))
+                    tokens = not _is_numeric(type_) or _becomes_integer(graph, value)
+                    is_batch = name.lower() in _BATCH_NAMES
+                    found.setdefault(name, BATCH if is_batch else _likely(type_, axis, tokens=tokens))
     return found
 
 
-def _likely(type_: TensorType, axis: int) -> int:
-    """Return the likely extent of an axis of an input."""
+def _is_numeric(type_: TensorType) -> bool:
+    return type_.dtype is None or type_.dtype.is_float
+
+
+def _becomes_integer(graph: Graph, value: str) -> bool:
+    """Whether a node casts an input to integers, as the embedding of a Keras model does."""
+    casts = (node for node in graph.nodes if node.op == "Cast" and node.inputs[0] == value)
+    return any(isinstance(to := node.attrs.get("to"), int) and DType.from_onnx(to).is_integer for node in casts)
+
+
+def _likely(type_: TensorType, axis: int, *, tokens: bool) -> int:
+    """Return the likely extent of an axis of an input, whose elements may be `tokens`."""
     shape = type_.shape
     assert shape is not None
     rank = len(shape)
-    numeric = type_.dtype is None or type_.dtype.is_float
     if axis == 0:
         return BATCH if rank > 1 else SEQUENCE
     if rank == 2:
-        return SAMPLES if numeric else SEQUENCE
+        return SEQUENCE if tokens else SAMPLES
     if rank == 3:
         return FRAMES if axis == 2 else SEQUENCE
     if rank == 4:

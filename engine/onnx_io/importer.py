@@ -421,7 +421,8 @@ class _Reader:
             found = given if old else self.known.body_input(node, i, given, inputs)
             state = states[i - 2] if 2 <= i < 2 + len(states) else None
             if isinstance(state, TensorType) and isinstance(found, TensorType):
-                found = TensorType(found.dtype, state.shape)
+                known = TensorType(found.dtype, state.shape)
+                found = known if state.shape is None else self.known.completed(known, value.type)
                 if state.shape is None:
                     self.known.open_ranks.add(unique)
             self.known.types[unique] = found

@@ -362,14 +362,15 @@ def _compare_class(
     egraph = values.egraph
     try:
         original = values.of_node(base)
-        for node in below.of(base):
-            values.of_node(node)  # the whole model must have a value
+        model = [original, *map(values.of_node, below.of(base))]  # the whole model must have a value
     except Undefined as undefined:
         if not undefined.certain:
             outcome.uncomputed.add(undefined.op)
         return False
-    if not _as_inferred(egraph, base, original, number) or (rule.numerics == "fast" and not original.finite):
+    if not _as_inferred(egraph, base, original, number):
         return False
+    if rule.numerics == "fast" and not original.finite and not all(map(_is_finite, model)):
+        return False  # what is infinite inside an operator's definition only, such as a masked score, is no value
     coarse = lowest_precision(rule, (tensor.dtype for _, tensor in outcome.instance.tensors))
     if rule.numerics == "reassoc" and _powers_leave_range(values, below.squaring(base), original, coarse, wide=wide):
         return True
@@ -395,6 +396,12 @@ def _compare_class(
         if outcome.difference is not None:
             return True
     return True
+
+
+def _is_finite(value: Computed) -> bool:
+    """Whether all floats of a value are finite."""
+    floats = (a for a in value.arrays if isinstance(a, np.ndarray) and a.dtype.kind in "fV")
+    return all(bool(np.isfinite(a.astype(np.float64)).all()) for a in floats)
 
 
 def _powers_leave_range(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from rewrite.engine.cost.likely_sizes import BATCH, FRAMES, IMAGE, SAMPLES, SEQUENCE, VOLUME, likely_sizes
 from rewrite.engine.ir.dim_parser import parse
-from rewrite.engine.ir.graph import DType, Graph, TensorType
+from rewrite.engine.ir.graph import DType, Graph, Node, TensorType
 
 
 def graph(**inputs: tuple[DType, str]) -> Graph:
@@ -38,3 +38,12 @@ def test_ranks_and_types_decide(dtype: DType, shape: str, sizes: dict[str, int])
 
 def test_the_first_input_decides() -> None:
     assert likely_sizes(graph(ids=(DType.I64, "b s"), mask=(DType.F32, "b s"))) == {"b": BATCH, "s": SEQUENCE}
+
+
+def test_floats_that_become_integers_are_tokens() -> None:
+    found = graph(x=(DType.F32, "b s"))
+    assert likely_sizes(found)["s"] == SAMPLES
+    found.nodes.append(Node("Cast", ("x",), ("i",), {"to": DType.I32.onnx}))
+    assert likely_sizes(found)["s"] == SEQUENCE
+    found.nodes[-1] = Node("Cast", ("x",), ("i",), {"to": DType.F64.onnx})
+    assert likely_sizes(found)["s"] == SAMPLES

@@ -43,6 +43,18 @@ def test_a_state_keeps_the_type_of_its_first_value() -> None:
     assert str(graph.type("y")) == "f32[N, 4]"
 
 
+def test_a_size_that_nothing_is_known_of_is_what_the_body_states() -> None:
+    proto = loop("b = Relu(a)", "float[M, 4] y")
+    node = onnx.parser.parse_node("z = Compress<axis = 0>(x, which)")
+    proto.graph.node.insert(2, node)
+    proto.graph.input.append(onnx.helper.make_tensor_value_info("which", onnx.TensorProto.BOOL, (None,)))
+    proto.graph.node[3].input[2] = "z"
+    state = proto.graph.node[3].attribute[0].g.input[2].type.tensor_type
+    state.shape.dim.add().dim_value = 7
+    state.shape.dim.add().dim_value = 5  # the first value says 4
+    assert [str(t) for t in inside(importer.read(proto))] == ["f32[7, 4]"] * 2
+
+
 def test_a_size_that_changes_is_open_and_the_others_stay() -> None:
     before, after = inside(importer.read(loop("b = Concat<axis = 0>(a, a)", "float[M, 4] y")))
     assert before.shape[1] == after.shape[1] == 4
