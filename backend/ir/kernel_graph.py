@@ -16,8 +16,11 @@ from ...engine.ir.symbolic import Dim, evaluate
 from ...system.short_text import clipped, listed, plural
 from .kernel import UNKNOWN_WORK, Kernel, Origin
 
-HOST_OPERATORS = frozenset({"Range"})
-"""Operators that Python computes directly: a few numbers, whose count depends on data."""
+VIEWS = frozenset({"Identity", "Squeeze", "Unsqueeze", "Reshape", "Flatten"})
+"""Operators that only look at an operand in another shape."""
+HOST_OPERATORS = VIEWS | {"Range"}
+"""Operators that Python computes directly where no kernel can: views of a rank that data determine, and a few numbers
+whose count does."""
 
 Guarded = tuple[tuple[str, bool], ...]
 """Conditions on which an item runs: one-element booleans, each with the value it must have."""

@@ -22,7 +22,7 @@ from ...engine.operators.schemas import WORKING_OPSET, find_schema, signature, s
 from ...errors import RewriteError, UserError, naming_packages
 from ...system import installed_onnxruntime
 from ...system.hardware import saturates_pairs
-from ..ir.kernel_graph import HOST_OPERATORS, Control, Fallback, ModelPlan
+from ..ir.kernel_graph import HOST_OPERATORS, VIEWS, Control, Fallback, ModelPlan
 from .row_maps import ZIP_MAP, RowMaps
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ class Runner:
     @cached_property
     def by_numpy(self) -> bool:
         """Whether NumPy is asked first, whatever the operands."""
-        return self.node.op in _VIEWS or not installed_onnxruntime.is_installed() or _pads_dilated(self.node)
+        return self.node.op in VIEWS | {"Slice"} or not installed_onnxruntime.is_installed() or _pads_dilated(self.node)
 
     @cached_property
     def cancels(self) -> bool:
@@ -264,8 +264,6 @@ def _arrays(found: Sequence[Any]) -> list[Any]:
     return [np.asarray(v) if isinstance(v, np.generic | int | float | bool) else v for v in found]
 
 
-_VIEWS = frozenset({"Identity", "Squeeze", "Unsqueeze", "Reshape", "Flatten", "Slice"})
-"""Operators whose result is a view of an operand, most of the time."""
 _EXACT = frozenset(
     {
         *("Add", "Sub", "Mul", "Not", "And", "Or", "Xor", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Sequence
 
 import numpy as np
@@ -199,9 +200,10 @@ def test_any_axis_may_be_reversed_and_a_squeezed_one_may_be_a_free_one() -> None
             last = Constant<value_ints = [-1]>() first = Constant<value_ints = [-9223372036854775807]>()
             axis = Constant<value_ints = [0]>() z = Slice(x, last, first, axis, last) s = Sigmoid(z) y = Squeeze(s) }"""
     )
-    with pytest.warns(FallbackWarning, match="Squeeze"):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", FallbackWarning)
         program = rewrite.compile(model, threads=1)
-    assert program.fallbacks() == {"Squeeze": 1}
+    assert program.fallbacks() == {}  # a view is no work
     for sizes in ((1, 4), (3, 4), (1, 1), (0, 2)):
         x = RNG.standard_normal(sizes).astype(np.float32)
         found = program.run({"x": x})
