@@ -1,7 +1,7 @@
 """Trained models that ship inside packages of the Python package index, as many tools have written them.
 
-OCR, tables, captchas, detectors, voice activity, wake words, turns of a conversation, pitch and notes, quality of
-speech, features of speech, vowel signs, file types.
+They read text, tables and captchas, detect objects, voices and wake words, find pitch and notes, judge and prepare
+speech, add vowel signs, and tell file types.
 
 The packages are downloaded without their dependencies and only their `.onnx` files are kept.
 """

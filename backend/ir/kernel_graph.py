@@ -17,7 +17,7 @@ from ...system.short_text import clipped, listed, plural
 from .kernel import UNKNOWN_WORK, Kernel, Origin
 
 VIEWS = frozenset({"Identity", "Squeeze", "Unsqueeze", "Reshape", "Flatten"})
-"""Operators that only look at an operand in another shape."""
+"""Operators that reinterpret an operand's shape."""
 HOST_OPERATORS = VIEWS | {"Range"}
 """Operators that Python computes directly where no kernel can: views of a rank that data determine, and a few numbers
 whose count does."""

@@ -2,7 +2,7 @@
 
 Single nodes are run by ONNX Runtime where it is installed and accepts them and their operands, else by NumPy, or by the
 reference implementation of `onnx` where NumPy has no function for them. Views, and exact operators on few elements, are
-NumPy's in any case: a call of ONNX Runtime takes some 30 µs.
+always run by NumPy: a call of ONNX Runtime takes some 30 µs.
 """
 
 from __future__ import annotations
@@ -272,7 +272,7 @@ _EXACT = frozenset(
 )
 """Operators that NumPy computes to the last bit as ONNX Runtime does."""
 _FEW = 4096
-"""Number of elements of their operands up to which NumPy computes these: by then a call of ONNX Runtime pays."""
+"""Number of elements of their operands up to which NumPy computes these; above it, ONNX Runtime is faster."""
 _HALVES = ("float16", "bfloat16")
 """Floats in which the reference implementation rounds each step of an operator; NumPy computes in f64 here."""
 _CANCELLING = ("GroupNormalization",)

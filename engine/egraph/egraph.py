@@ -279,7 +279,7 @@ class EGraph:
         return handle
 
     def _with_length(self, node: ENode, types: tuple[ValueType, ...]) -> tuple[ValueType, ...]:
-        """Return the types of a Loop's outputs with the length that those of Loops have which run equally often."""
+        """Give a Loop's stacked outputs the length known for Loops that run equally often."""
         body = node.attrs.get("body")
         assert isinstance(body, Graph)
         operands, captured = node.split(node.children)

@@ -1,8 +1,9 @@
-"""Length of what a Loop stacks: its number of iterations, which often only a run tells.
+"""Length of a Loop's stacked results: its number of iterations, often known only at run time.
 
 Loops that run equally often have results of one length. Without that knowledge no rule could replace a Loop by another
-whose body was made smaller, since the lengths of both are unknown. What decides the number is compared: the operands,
-and the part of the body that the condition depends on, with the first values of the states that it reads.
+whose body was made smaller, since the lengths of both are unknown. The key of a Loop is all that its iteration count
+depends on: the operands, and the part of the body that the condition depends on, with the first values of the states
+that this part reads.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from ..operators.schemas import is_pure
 
 Key = tuple[Any, ...]
 _INPUTS, _OUTPUTS = 2, 1
-"""What stands before the states in a Loop's operands and its body's inputs, and in its body's outputs."""
+"""Number of entries before the states: in a Loop's operands and its body's inputs, and in its body's outputs."""
 
 
 def deciding(body: Graph, captured: Mapping[str, int], operands: Sequence[int]) -> Key | None:
-    """Return what decides how often a Loop runs: Loops with equal keys run equally often.
+    """Return a key of what a Loop's iteration count depends on: Loops with equal keys run equally often.
 
     `captured` has the classes of captured values by their names in the body, `operands` the classes of the Loop's
-    inputs. None if an impure node, or one with a body of its own, has a part in it."""
+    inputs. None if the condition depends on an impure node or on one with a body of its own."""
     states = len(body.inputs) - _INPUTS
-    if states < 0 or len(body.outputs) < _OUTPUTS + states:
+    if states < 0 or len(body.outputs) < _OUTPUTS + states or not all(body.outputs):
         return None
     copied = {node.outputs[0]: node.inputs[0] for node in body.nodes if node.op == "Identity"}
 
@@ -64,7 +65,8 @@ def deciding(body: Graph, captured: Mapping[str, int], operands: Sequence[int]) 
         if needed.keys().isdisjoint(node.outputs):
             continue
         attrs = tuple((k, content_text(v)) for k, v in sorted(node.attrs.items()))
-        parts.append((node.op, attrs, tuple(numbers[source(name)] if name else () for name in node.inputs)))
+        operands_read = tuple(numbers[source(name)] if name else () for name in node.inputs)
+        parts.append((node.op, attrs, len(node.outputs), operands_read))
         numbers |= {name: ("node", len(parts), i) for i, name in enumerate(node.outputs) if name}
     count, condition, *_ = [*operands[:_INPUTS], ABSENT, ABSENT]
     states_read = tuple((first.get(name, ABSENT), numbers[following[name]]) for name in read)

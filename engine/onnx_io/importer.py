@@ -111,7 +111,7 @@ class _Body:
     """A graph that is being imported.
 
     `scope` maps the model's names of values to the graph's, `outputs` are the names of its outputs, `unread` those that
-    none of its nodes reads, `stated` the types that the model states. `renamed` maps values of the graph to the outputs
+    no node reads, `stated` the types that the model states. `renamed` maps values of the graph to the outputs
     whose names they take."""
 
     graph: Graph
@@ -391,13 +391,13 @@ class _Reader:
             self.loops -= 1
             before = [self.known.types.get(name, TensorType()) for name in graph.inputs[2:]]
             after = [self.known.types.get(name, TensorType()) for name in graph.outputs[1:]]
-            found = [self.known.kept(a, b, varying) for a, b in zip(before, after, strict=False)]
-            if found == before or attempt == _ATTEMPTS:
+            found = [self.known.common_type(a, b, varying) for a, b in zip(before, after, strict=False)]
+            if found == before[: len(found)] or attempt == _ATTEMPTS:
                 break
             self.count, self.inlined = mark[:2]
             del self.misfits[mark[2] :], self.known.refused[mark[3] :]
             last = attempt == _ATTEMPTS - 1
-            states = [TensorType(t.dtype) if last and isinstance(t, TensorType) else t for t in found]
+            states[: len(found)] = [TensorType(t.dtype) if last and isinstance(t, TensorType) else t for t in found]
         return graph
 
     def body_graph(

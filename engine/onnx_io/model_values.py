@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -30,7 +30,8 @@ class ModelValues(TypeEnvironment):
     `refused` has an entry for each node that fails on all inputs of the types that its inputs have: the reason, if
     known sizes prove it; else empty. `asked` are the dims of the model's inputs, which its caller chooses.
 
-    `open_ranks` are values whose rank differs between runs, as far as is known."""
+    Symbols of sizes that change in a loop are among these, too. `open_ranks` are values whose rank may differ between
+    runs."""
 
     fresh: Any = field(default_factory=lambda: fresh_dims("_d"))
     constants: dict[str, Constant] = field(default_factory=dict)
@@ -71,8 +72,9 @@ class ModelValues(TypeEnvironment):
         if inferred.error is not None:
             self.refused.append(str(inferred.error).removeprefix(f"{node.op}: ") if self._misfits(node) else "")
 
-        if self._has_open_rank(node, inferred.types):
-            self.open_ranks.update(node.outputs)
+        if self._may_open_rank(node):
+            pairs = zip(node.outputs, inferred.types, strict=False)
+            self.open_ranks.update(name for name, t in pairs if isinstance(t, TensorType) and t.shape is None)
 
         def complete(name: str, kind: ValueType) -> ValueType:
             proto = (stated or {}).get(name)
@@ -86,13 +88,11 @@ class ModelValues(TypeEnvironment):
         self.record(node, inferred, complete)
         self._fold(node)
 
-    def _has_open_rank(self, node: Node, types: Sequence[ValueType]) -> bool:
-        """Whether the rank of a node's result may differ between runs.
+    def _may_open_rank(self, node: Node) -> bool:
+        """Whether the rank of a node's result may differ between runs, where inference does not know it.
 
         A Squeeze of all axes that are 1 removes free ones in some runs. The branches of an If may differ in rank, and
         the first value of a loop's state from those that iterations make."""
-        if all(isinstance(kind, TensorType) and kind.shape is not None for kind in types):
-            return False
         opens = node.op in ("If", "Loop") or (node.op == "Squeeze" and len(node.inputs) < 2)
         return opens or not self.open_ranks.isdisjoint(node.inputs)
 
@@ -177,10 +177,11 @@ class ModelValues(TypeEnvironment):
             around = without_axis(around, axes[scanned] if axes else 0) or TensorType(around.dtype)
         return TensorType(stated.dtype or around.dtype, stated.shape if around.shape is None else around.shape)
 
-    def kept(self, before: ValueType, after: ValueType, varying: set[Dim]) -> ValueType:
+    def common_type(self, before: ValueType, after: ValueType, varying: set[Dim]) -> ValueType:
         """Return what is common to the types of a state before and after a run of a loop's body.
 
-        `varying` are the symbols of sizes that may differ between runs; a size that changes becomes a new one."""
+        `varying` are the symbols of sizes that may differ between runs. A size that changes becomes a new one, which no
+        statement of the model replaces."""
         if not isinstance(before, TensorType) or not isinstance(after, TensorType) or before.shape is None:
             return before
         if after.shape is None or len(after.shape) != len(before.shape):
@@ -189,6 +190,7 @@ class ModelValues(TypeEnvironment):
         for axis, (a, b) in enumerate(zip(before.shape, after.shape, strict=True)):
             if a not in varying and not same(a, b):
                 varying.add(symbol := self.fresh())
+                self.asked.add(symbol)
                 shape[axis] = symbol
         return TensorType(before.dtype, tuple(shape))
 

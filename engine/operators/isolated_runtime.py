@@ -1,6 +1,6 @@
-"""ONNX Runtime in a child process, for models some of whose runs end it.
+"""ONNX Runtime in a child process, for models that may crash it.
 
-It was seen with a Scan along the second axis that has no slices, and with integers that are divided by zero.
+A Scan along the second axis crashes it if there are no slices, and the lowest integer if it is divided by -1.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from ...system import scoped
 from ..ir.detached_model import DetachedModel
 from ..ir.graph import Graph
-from .reference_runtime import Runner, Unavailable, onnx_runtime
+from .reference_runtime import Runner, Unavailable, onnx_runtime, search_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,7 +30,7 @@ _HEADER = struct.Struct("<Q")
 
 
 def may_crash(graph: Graph) -> bool:
-    """Whether a graph has operators whose runs have ended ONNX Runtime's process."""
+    """Whether a graph has operators that crash ONNX Runtime on some operands."""
     for node in graph.nodes:
         if node.op == "Scan" or any(may_crash(body) for _, body in node.subgraphs()):
             return True
@@ -61,6 +61,8 @@ class Isolated:
         self._ask(number, None)
 
         def run(feeds: Mapping[str, Any]) -> dict[str, Any]:
+            if number not in self._loaded:  # the child was started again after a crash
+                self._ask(number, None)
             return dict(self._ask(number, dict(feeds)))
 
         return Runner("onnxruntime", run)
@@ -104,7 +106,7 @@ def isolated() -> Iterator[Isolated]:
 
 
 def _start() -> subprocess.Popen[bytes]:
-    code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import _serve; _serve()"
+    code = f"import sys; sys.path[:] = {search_path()!r}; from {__name__} import _serve; _serve()"
     return scoped.start(
         [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
     )
@@ -114,7 +116,7 @@ def _serve() -> None:
     """Answer the questions of `Isolated` in its child: load a model, or run it."""
     scoped.die_with_parent()
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what libraries print is no answer
+    os.dup2(2, 1)  # libraries may print to stdout
     runners: dict[int, Runner] = {}
     while True:
         try:

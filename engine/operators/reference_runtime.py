@@ -151,7 +151,7 @@ def reference_evaluator(model: ModelProto | Path | bytes | DetachedModel, *, sec
             onnx.save_model(proto, place / "model.onnx", save_as_external_data=proto.ByteSize() > _TWO_GIB)
             # Pickles, since NumPy's array formats do not support bfloat16; only this process and its child access them.
             (place / "inputs").write_bytes(pickle.dumps(dict(feeds)))
-            code = f"import sys; sys.path[:] = {sys.path!r}; from {__name__} import _child; _child({str(place)!r})"
+            code = f"import sys; sys.path[:] = {search_path()!r}; from {__name__} import _child; _child({str(place)!r})"
             try:
                 done = scoped.run([sys.executable, "-c", code], seconds=seconds)
             except subprocess.TimeoutExpired:
@@ -163,6 +163,11 @@ def reference_evaluator(model: ModelProto | Path | bytes | DetachedModel, *, sec
         return dict(found)
 
     return Runner("onnx.reference", run)
+
+
+def search_path() -> list[str]:
+    """Return where this process finds modules, for a child; Python ignores entries that are no texts."""
+    return [entry for entry in sys.path if isinstance(entry, str)]
 
 
 def _child(folder: str) -> None:

@@ -7,6 +7,7 @@ small and nonnegative, floats are drawn from the normal distribution.
 from __future__ import annotations
 
 import itertools
+import math
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -23,6 +24,8 @@ Array = NDArray[np.generic]
 _STEPS = frozenset(("Identity", "Cast", "Reshape", "Unsqueeze", "Squeeze", "Flatten", "Transpose", "Expand", "Slice"))
 """Operators that do not change the values of an index."""
 _SMALL = 8
+_LARGEST = 1 << 27
+"""Maximum number of elements of all inputs."""
 _LENGTHS = (576, 512, 48, 1024, 320, 256, 16, 4096, 16000)
 
 
@@ -62,7 +65,7 @@ def assignments(graph: Graph, shapes: Mapping[str, int] | None = None) -> Iterat
     seen: list[dict[str, int]] = []
     for chosen in _choices(graph, free):
         sizes = chosen | given
-        if sizes not in seen and _suits(dims, sizes):
+        if sizes not in seen and _suits(dims, sizes) and _is_small(graph, sizes):
             seen.append(sizes)
             yield dict(sizes)
     if not seen:
@@ -74,6 +77,12 @@ def _suits(dims: Iterable[Dim], sizes: Mapping[str, int]) -> bool:
         return all(evaluate(dim, sizes) > 0 for dim in dims)
     except (ArithmeticError, ValueError):  # a size that no tensor can have
         return False
+
+
+def _is_small(graph: Graph, sizes: Mapping[str, int]) -> bool:
+    """Whether inputs of these sizes fit into memory."""
+    shapes = [graph.type(name).shape or () for name in graph.inputs]
+    return sum(math.prod(int(evaluate(d, sizes)) for d in shape) for shape in shapes) <= _LARGEST
 
 
 def _choices(graph: Graph, free: Mapping[str, bool]) -> Iterator[dict[str, int]]:
@@ -98,8 +107,8 @@ def make_inputs(
 ) -> dict[str, Array]:
     """Return arrays for the inputs of a graph without a default.
 
-    Sizes of symbolic dims that are not in `shapes` come from `assignments`. If `long`, integers of which nothing is
-    known may be as large as the largest of these, as lengths of the other inputs are.
+    Sizes of symbolic dims that are not in `shapes` come from `assignments`. If `long`, integers of unknown
+    meaning may be up to the largest of these sizes, since they may be lengths.
 
     Raises `UserError` for an input whose type is unknown or not a tensor."""
     sizes = next(assignments(graph, shapes))

@@ -147,10 +147,10 @@ def check_model(
     The candidate is in memory, in a file, or a graph. Both models are run by the same program: ONNX Runtime if it takes
     the original, else `onnx.reference`. Large weights are not copied for that: the models share those that are mapped
     from a file. `graph` is the original as read, which describes the inputs, and `shapes` are sizes of symbolic dims.
-    Models that may end ONNX Runtime's process run in a child. When the `seconds` are used up no further run is begun.
-    `others` are further implementations by name, `classes` their numerics classes or precisions where these differ from
-    `numerics`. `expand` returns both models without operators outside the standard, for when no program here knows
-    these: the model has them, or a rule made them.
+    Models that may crash ONNX Runtime run in a child, if their weights are not large. When the `seconds` are used up no
+    further run is begun. `others` are further implementations by name, `classes` their numerics classes or precisions
+    where these differ from `numerics`. `expand` returns both models without operators outside the standard, for when no
+    program here knows these: the model has them, or a rule made them.
 
     Raises `ValueError` for an unknown numerics class."""
     if numerics not in TOLERANCES:
@@ -160,7 +160,7 @@ def check_model(
     source = source_model(original, detached=large)
     written = source_model(candidate, detached=large) if isinstance(candidate, Graph) else candidate
     with isolated() as child:
-        load = child.load if may_crash(graph) and not large else partial(onnx_runtime, copies=Copies())
+        load = child.load if (named or may_crash(graph)) and not large else partial(onnx_runtime, copies=Copies())
         try:
             if named:
                 oracle, written, note = _custom_runner(named, source, written, expand, load)
@@ -227,7 +227,7 @@ def _custom_runner(
         whole, optimized = expand()
     except UserError as error:
         raise Unavailable(f"no runtime here implements {listed}: {error.message}, and {unknown}") from None
-    return runner(whole), optimized, f" with {listed} by definition"
+    return runner(whole, load=load), optimized, f" with {listed} by definition"
 
 
 @dataclass(slots=True)
@@ -299,10 +299,10 @@ class _Comparison:
     def _original(self, sizes: Mapping[str, int]) -> tuple[Mapping[str, Array], Mapping[str, Any]]:
         """Return inputs of these sizes and what the original makes of them.
 
-        In every other run, the first included, integers may be as large as a length, as far as the original takes them.
+        In every second run, integers may be as large as a length, as far as the original takes them.
         Raises `UserError` for inputs that cannot be made, and `Unavailable`."""
         small = make_inputs(self.graph, sizes, self.compared)
-        if self.compared % 2 == 0:
+        if self.compared % 2:
             long = make_inputs(self.graph, sizes, self.compared, long=True)
             if any(not np.array_equal(long[name], array) for name, array in small.items() if array.dtype.kind in "iu"):
                 with contextlib.suppress(Unavailable):

@@ -370,7 +370,7 @@ def _compare_class(
     if not _as_inferred(egraph, base, original, number):
         return False
     if rule.numerics == "fast" and not original.finite and not all(map(_is_finite, model)):
-        return False  # what is infinite inside an operator's definition only, such as a masked score, is no value
+        return False  # infinite only inside an operator's definition, such as a masked score, does not count
     coarse = lowest_precision(rule, (tensor.dtype for _, tensor in outcome.instance.tensors))
     if rule.numerics == "reassoc" and _powers_leave_range(values, below.squaring(base), original, coarse, wide=wide):
         return True

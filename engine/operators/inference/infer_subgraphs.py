@@ -62,8 +62,8 @@ def _carried_and_stacked(
 def loop(call: Call) -> Types:
     """The carried values, then the scanned ones with the number of iterations as first dim.
 
-    A carried value whose type no run changes keeps that type, of dims that hold only in one run around this loop too. A
-    loop that certainly runs has its body's types, whatever those of the first values."""
+    A carried value whose type no run changes keeps that type, even if its dims hold only within one run of an enclosing
+    body. A loop that certainly runs has its body's types, whatever those of the first values."""
     body, graph = _body_types(call), call.attrs.get("body")
     runs = (not call.present(0) or (call.number(0) or 0) >= 1) and (not call.present(1) or bool(call.number(1)))
     before = [None] * len(call.types[2:]) if runs else call.types[2:]

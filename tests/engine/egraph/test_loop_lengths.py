@@ -7,7 +7,7 @@ import onnx
 import onnxruntime
 import rewrite
 from rewrite.engine.egraph.loop_lengths import deciding
-from rewrite.engine.ir.graph import Graph
+from rewrite.engine.ir.graph import Graph, Node
 from rewrite.engine.onnx_io import importer
 from rewrite.engine.optimizer import optimize
 
@@ -70,6 +70,19 @@ def test_a_state_that_no_iteration_changes_counts_as_captured() -> None:
     key = deciding(carried, {"x": x}, (0, 1, s, t))
     assert deciding(captured, {"x": x, "t": t}, (0, 1, s)) == key
     assert deciding(captured, {"x": x, "t": s}, (0, 1, s)) != key
+
+
+def test_the_number_of_parts_of_a_split_decides() -> None:
+    def split(parts: int) -> Graph:
+        nodes = [
+            Node("Split", ("a",), tuple(f"p{i}" for i in range(parts)), {"axis": 0}),
+            Node("Less", ("p0", "p1"), ("more",)),
+            Node("Neg", ("a",), ("b",)),
+        ]
+        return Graph(inputs=("i", "go", "a"), outputs=("more", "b"), nodes=nodes)
+
+    assert deciding(split(2), {}, (0, 1, 2)) == deciding(split(2), {}, (0, 1, 2)) is not None
+    assert deciding(split(2), {}, (0, 1, 2)) != deciding(split(3), {}, (0, 1, 2))
 
 
 def test_random_numbers_decide_nothing_that_can_be_compared() -> None:

@@ -6,10 +6,12 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
 import rewrite
 from rewrite.engine.ir.graph import Graph
 from rewrite.engine.onnx_io import importer
+from rewrite.engine.verification.verify import check_model
 
 HEADER = '<ir_version: 9, opset_import: ["" : 18]>'
 
@@ -60,6 +62,62 @@ def test_a_size_that_changes_is_open_and_the_others_stay() -> None:
     assert before.shape[1] == after.shape[1] == 4
     assert before.shape[0] != after.shape[0]
     assert "N" not in str(before.shape[0])
+
+
+@pytest.mark.parametrize("rows", ["N", "3"])
+def test_a_size_that_the_body_states_wrongly_is_open(rows: str) -> None:
+    """The first value has other rows than the body states, and an iteration leaves one of them."""
+    body = """one = Constant<value_ints = [1]>() z = Constant<value_ints = [0]>() s = Slice(a, z, one, z) b = Neg(s)"""
+    proto = loop(body, "float[M, 4] y", first=f"float[{rows}, 4] x")
+    state = proto.graph.node[2].attribute[0].g.input[2].type.tensor_type
+    for size in (1, 4):
+        state.shape.dim.add().dim_value = size
+    before, after = inside(importer.read(proto))
+    assert before.shape[1] == after.shape[1] == 4
+    assert before.shape[0] not in (1, 3)
+    x = np.arange(12, dtype=np.float32).reshape(3, 4)
+    for tool in (rewrite.optimize(proto).model, proto):
+        session = onnxruntime.InferenceSession(tool.SerializeToString())
+        np.testing.assert_array_equal(session.run(None, {"x": x, "n": np.array(1)})[0], -x[:1])
+
+
+def test_an_initializer_may_be_listed_as_an_input_of_the_body() -> None:
+    proto = loop("b = Add(a, w)", "float[N, 4] y")
+    body = proto.graph.node[2].attribute[0].g
+    body.initializer.append(onnx.numpy_helper.from_array(np.ones((1, 4), np.float32), "w"))
+    body.input.append(onnx.helper.make_tensor_value_info("w", onnx.TensorProto.FLOAT, (1, 4)))
+    graph = importer.read(proto)
+    assert str(graph.type("y")) == "f32[N, 4]"
+    assert [str(t) for t in inside(graph)] == ["f32[N, 4]"] * 2
+
+
+def test_a_known_rank_stays_known_beside_an_open_one() -> None:
+    text = f"""{HEADER} main (float[N, 1, 4] x, bool c) => (float[N, 4] y, float[N, 4] z) {{
+        k = Constant<value_ints = [1]>()
+        y, z = If(c) <then_branch = yes () => (float a, float b) {{ a = Squeeze(x, k) b = Squeeze(x) }},
+                      else_branch = no () => (float a2, float b2) {{ a2 = Squeeze(x, k) b2 = Squeeze(x, k) }}>
+    }}"""
+    graph = importer.read(onnx.parser.parse_model(text))
+    assert (graph.type("y").rank, graph.type("z").rank) == (2, None)
+
+
+def test_a_loop_that_never_runs_stacks_nothing() -> None:
+    """ONNX Runtime gives the result the extents that the body states, if any."""
+    text = f"""{HEADER} main (float[N, 4] x, int64 n16) => (float[N, 4] y, float[K, N, 4] rows) {{
+        yes = Constant<value = bool {{1}}>()
+        y, rows = Loop (n16, yes, x) <body = body (int64 i, bool go, float a) => (bool more, float b, float row) {{
+            more = Identity(go) b = Neg(a) row = Relu(b) }}>
+    }}"""
+    proto = onnx.parser.parse_model(text)
+    graph = proto.graph.node[1].attribute[0].g
+    for value in (graph.input[2], *graph.output[1:]):
+        value.type.tensor_type.ClearField("shape")
+    result = rewrite.optimize(proto)
+    assert check_model(proto, result.model, importer.read(proto)).ok
+    session = onnxruntime.InferenceSession(proto.SerializeToString())
+    feeds = {"x": np.ones((2, 4), np.float32), "n16": np.array(0)}
+    assert session.run(None, feeds)[1].size == 0
+    assert rewrite.compile(proto, threads=1).run(feeds)["rows"].shape == (0, 2, 4)
 
 
 def test_a_rank_that_changes_is_open() -> None:

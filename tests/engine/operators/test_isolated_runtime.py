@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
@@ -39,6 +42,12 @@ def test_a_run_that_ends_onnx_runtime_ends_a_child() -> None:
         with pytest.raises(Unavailable, match="x"):
             runner.run({"x": x[0]})
     assert check_model(CRASHES, CRASHES, read(CRASHES)).ok
+
+
+def test_the_search_path_may_have_entries_that_are_no_texts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "path", [*sys.path, Path("/nowhere")])
+    with isolated() as child:
+        assert child.load(parse("g (float[N] x) => (float[N] y) { y = Neg(x) }")).run({"x": np.ones(1, np.float32)})
 
 
 @pytest.mark.parametrize(

@@ -377,6 +377,23 @@ def test_integers_may_be_lengths_of_other_inputs() -> None:
     assert first.compared == 2
 
 
+def test_one_run_is_with_small_integers() -> None:
+    """With all sizes given there is one run: labels far outside their range would hide what the values are."""
+
+    def one_hot(low: int) -> onnx.ModelProto:
+        return model(f"""g (float[T] x, int64[T] label) => (float[T, 10] y) {{
+            depth = Constant<value_int = 10>() values = Constant<value_floats = [0.0, {low}.0]>()
+            y = OneHot(label, depth, values) }}""")
+
+    found = check_model(one_hot(1), one_hot(2), read(one_hot(1)), shapes={"T": 1000})
+    assert not found.ok
+
+
+def test_no_choice_of_sizes_fills_the_memory() -> None:
+    graph = Graph(inputs=("x",), types={"x": TensorType(F32, (symbol("H"), symbol("W"), symbol("C")))})
+    assert max(np.prod([*sizes.values()], dtype=float) for sizes in assignments(graph)) <= 2**27
+
+
 def test_integers_that_are_too_large_are_drawn_again() -> None:
     """ONNX Runtime refuses indices outside; how many words there are is not visible."""
     one = model("g (float[T, 9] x, int64 at) => (float[9] y) { b = Mul(at, at) y = Gather(x, b) }")
