@@ -43,6 +43,20 @@ MODELS: dict[str, tuple[str, Shapes, Shapes, str]] = {
         {"x": (3, 9), "w": (3, 1), "v": (9, 4)}, {"v": (8, 4)},
         r"node 'MatMul_1' \(MatMul\): inner dims: bcast\(A,B\) is not C",
     ),
+    "Conv": (
+        "(float[1,1,H,W] x, float[1,1,5,5] w) => (float[1,1,P,Q] y) { y = Conv(x, w) }",
+        {"x": (1, 1, 6, 7), "w": (1, 1, 5, 5)}, {"x": (1, 1, 2, 7)}, "a dim of the output, H-4, would be negative",
+    ),
+    "Conv of a small image": (
+        "(float[1,1,H,W] x, float[1,1,5,5] w) => (float[M] y) { c = Conv(x, w) m = ReduceMean<keepdims = 0>(c) "
+        "k = Constant<value_ints = [-1]>() y = Reshape(m, k) }",
+        {"x": (1, 1, 5, 5), "w": (1, 1, 5, 5)}, {"x": (1, 1, 2, 2)}, "a dim of the output, H-4, would be negative",
+    ),
+    "Pools": (
+        "(float[1,1,H] x) => (float[1,1,P] y) { a = MaxPool<kernel_shape = [3], strides = [3]>(x) "
+        "y = AveragePool<kernel_shape = [4]>(a) }",
+        {"x": (1, 1, 12)}, {"x": (1, 1, 5)}, r"node 'AveragePool_1' \(AveragePool\): a dim of the output",
+    ),
     "Where": (
         "(bool[A] c, float[B] x, float[C] w) => (float[M] y) { y = Where(c, x, w) }",
         {"c": (30,), "x": (30,), "w": (1,)}, {"w": (3,)}, "A and C cannot be broadcast together",

@@ -17,7 +17,7 @@ from itertools import combinations, zip_longest
 import numpy as np
 
 from ...ir.graph import Attrs, Constant, DType, TensorType, ValueType
-from ...ir.symbolic import Dim, at_least, broadcast, certainly_differ, growth, maximum
+from ...ir.symbolic import Dim, at_least, broadcast, certainly_differ, growth, maximum, minimum
 
 MAX_ELEMENTS = 64
 """Maximum number of elements of an integer tensor whose contents are followed."""
@@ -266,6 +266,8 @@ class Call:
         Should it be negative at run time the operator fails, so the dim is valid wherever there is an output."""
         if at_least(-1, d):
             raise self.refuse(f"a dim of the output would be {d}")
+        if self.required is not None and not at_least(d, 0):
+            self.required.append((minimum(d, 0), f"a dim of the output, {d}, would be negative"))
         return d
 
     def given_size(self, i: int) -> Dim:
