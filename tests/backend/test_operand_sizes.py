@@ -43,7 +43,7 @@ MODELS: dict[str, tuple[str, Shapes, Shapes, str]] = {
         {"x": (3, 9), "w": (3, 1), "v": (9, 4)}, {"v": (8, 4)},
         r"node 'MatMul_1' \(MatMul\): inner dims: bcast\(A,B\) is not C",
     ),
-    "Conv": (
+    "Conv of fewer rows": (
         "(float[1,1,H,W] x, float[1,1,5,5] w) => (float[1,1,P,Q] y) { y = Conv(x, w) }",
         {"x": (1, 1, 6, 7), "w": (1, 1, 5, 5)}, {"x": (1, 1, 2, 7)}, "a dim of the output, H-4, would be negative",
     ),
