@@ -107,7 +107,7 @@ def conv_transpose(call: Call) -> Types:
         if wanted:
             spatial.append(wanted[i - n])
         elif mode in _SAME:  # padding takes off, it adds nothing
-            spatial.append(size * strides[i] + minimum(0, beyond))
+            spatial.append(call.size_of(size * strides[i] + minimum(0, beyond)))
         else:
             ends = 0 if mode == "VALID" else pads[i] + pads[i + n]
             spatial.append(call.size_of(strides[i] * size + beyond - ends))

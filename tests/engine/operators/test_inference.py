@@ -166,6 +166,7 @@ def test_dims_that_depend_on_data_are_fresh() -> None:
         ("PRelu", ["1; 3", "2; 3"], {}),
         ("GroupNormalization", ["1; 4; 3", ints(1, 1, 1, 1), "4"], {"num_groups": 2}),
         ("Gemm", ["1; 3", "3; 4", "1; 1; 4"], {}),
+        ("ConvTranspose", ["1; 1; 0; 3", "1; 1; 0; 2"], {"auto_pad": "SAME_UPPER"}),
         ("Slice", ["4; 5", ints(0), ints(1, 2), ints(0)], {}),
         ("Slice", ["4; 5", ints(0), ints(1), ints(0), ints()], {}),
         ("Squeeze", ["2; 3", ints(0)], {}),
