@@ -26,7 +26,7 @@ def forced_sizes(graph: Graph) -> dict[str, tuple[int, Node]]:
         return found
     for node in _needed(graph):
         for a, b in _equal_dims(graph, node):
-            solved = _solution(a, b)
+            solved = solution(a, b)
             if solved is not None and solved[0] in places:
                 found.setdefault(places[solved[0]], (solved[1], node))
     return found
@@ -58,7 +58,7 @@ def _equal_dims(graph: Graph, node: Node) -> Iterator[tuple[Dim, Dim]]:
         yield a[2], b[2]
 
 
-def _solution(a: Dim, b: Dim) -> tuple[str, int] | None:
+def solution(a: Dim, b: Dim) -> tuple[str, int] | None:
     """Return the only symbol of two equal dims and the size that it must be; None where that is not determined."""
     difference = a - b
     names = symbols(difference)

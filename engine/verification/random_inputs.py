@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from ...errors import UserError
 from ..ir.dim_expr import symbol_name
 from ..ir.graph import DType, Graph, TensorType
-from ..ir.symbolic import Dim, evaluate, symbols
+from ..ir.symbolic import Dim, evaluate, product, symbols
+from ..onnx_io.forced_sizes import solution
 
 Array = NDArray[np.generic]
 
@@ -63,7 +64,9 @@ def assignments(graph: Graph, shapes: Mapping[str, int] | None = None) -> Iterat
     shown = [type_.shape or () for type_ in graph.types.values() if isinstance(type_, TensorType)]
     dims = [d for d in dict.fromkeys(itertools.chain(*shown)) if symbols(d) and symbols(d) <= {*free, *given}]
     seen: list[dict[str, int]] = []
-    for chosen in _choices(graph, free):
+    flat = {name: size for name, size in _flattened(graph).items() if name in free}
+    choices = [*_choices(graph, free)]
+    for chosen in [*(chosen | flat for chosen in choices if flat), *choices]:
         sizes = chosen | given
         if sizes not in seen and _suits(dims, sizes) and _is_small(graph, sizes):
             seen.append(sizes)
@@ -77,6 +80,24 @@ def _suits(dims: Iterable[Dim], sizes: Mapping[str, int]) -> bool:
         return all(evaluate(dim, sizes) > 0 for dim in dims)
     except (ArithmeticError, ValueError):  # a size that no tensor can have
         return False
+
+
+def _flattened(graph: Graph) -> dict[str, int]:
+    """Return the least sizes at which last dims of a value fill the last one of a constant shape in a Reshape of it.
+
+    A model that flattens an image for a product with weights may run with other sizes, too, but with few."""
+    found: dict[str, int] = {}
+    for node in graph.nodes:
+        target = graph.constants.get(node.inputs[1]) if node.op == "Reshape" else None
+        shape = graph.type(node.inputs[0]).shape if target is not None else None
+        if target is None or shape is None or not target.array.size:
+            continue
+        for count in range(1, len(shape) + 1):
+            solved = solution(product(shape[-count:]), int(target.array.reshape(-1)[-1]))
+            if solved is not None and solved[1] > 0:
+                name, size = solved
+                found[name] = min(size, found.get(name, size))
+    return found
 
 
 def _is_small(graph: Graph, sizes: Mapping[str, int]) -> bool:

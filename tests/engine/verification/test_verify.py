@@ -366,6 +366,16 @@ def test_an_image_without_a_batch_is_large_enough_for_its_convolutions() -> None
     assert all(min(sizes["H"], sizes["W"]) >= 9 for sizes in assignments(graph))
 
 
+def test_an_image_that_is_flattened_for_a_product_is_of_the_size_of_its_weights() -> None:
+    graph = read(
+        model("""g (float[T, F] x, float[60, 3] w) => (float[A, 3] y) {
+        k = Constant<value_ints = [1]>() a = Unsqueeze(x, k) c = Concat<axis = 1>(a, a, a, a)
+        shape = Constant<value_ints = [-1, 60]>() r = Reshape(c, shape) y = MatMul(r, w) }""")
+    )
+    assert [sizes["F"] for sizes in assignments(graph)][:2] == [15, 15]
+    assert next(iter(assignments(graph, {"F": 30})))["F"] == 30
+
+
 def test_integers_may_be_lengths_of_other_inputs() -> None:
     text = "g (float[2, T] x, int64[2] lengths, uint8 kind) => (int64[2] y) { y = Neg(lengths) }"
     graph = read(model(text))
