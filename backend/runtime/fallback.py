@@ -264,12 +264,10 @@ def _arrays(found: Sequence[Any]) -> list[Any]:
     return [np.asarray(v) if isinstance(v, np.generic | int | float | bool) else v for v in found]
 
 
-_EXACT = frozenset(
-    {
-        *("Add", "Sub", "Mul", "Not", "And", "Or", "Xor", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"),
-        *("Cast", "Where", "Concat", "Gather", "Shape", "Size"),
-    }
-)
+_EXACT = frozenset({
+    *("Add", "Sub", "Mul", "Not", "And", "Or", "Xor", "Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual"),
+    *("Cast", "Where", "Concat", "Gather", "Shape", "Size"),
+})  # fmt: skip
 """Operators that NumPy computes to the last bit as ONNX Runtime does."""
 _FEW = 4096
 """Number of elements of their operands up to which NumPy computes these; above it, ONNX Runtime is faster."""

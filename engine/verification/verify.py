@@ -1,4 +1,8 @@
-"""Verification: the original and the result on the same inputs; on failure, the rules at fault and a reproducer."""
+"""Verification: the original and the result on the same inputs; on failure, the rules at fault and a reproducer.
+
+Length: one comparison, with what it reports and what a failure leaves behind; inputs, tolerances and roundings have
+modules of their own.
+"""
 
 from __future__ import annotations
 
