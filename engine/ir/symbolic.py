@@ -264,3 +264,18 @@ def _apply(atom: Atom, leaf: Callable[[Atom], Dim]) -> Dim:
         sizes = " and ".join(map(str, args))
         raise ValueError(f"{sizes} are not equal" if atom.kind == "same" else f"{sizes} cannot be broadcast together")
     return result
+
+
+def solution(a: Dim, b: Dim) -> tuple[str, int] | None:
+    """Return the only symbol of two equal dims and the size that it must be; None where that is not determined."""
+    difference = a - b
+    names = symbols(difference)
+    if len(names) != 1:
+        return None
+    (name,) = names
+    offset, next_ = (substitute(difference, {name: n}) for n in (0, 1))
+    if not (isinstance(offset, int) and isinstance(next_, int)):
+        return None
+    slope = next_ - offset
+    linear = slope != 0 and not known(difference) and slope * symbol(name) + offset == difference
+    return (name, -offset // slope) if linear and offset % slope == 0 and -offset // slope >= 0 else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from ..ir.graph import Graph, Node
-from ..ir.symbolic import Dim, known, substitute, symbol, symbol_name, symbols
+from ..ir.symbolic import Dim, solution, symbol_name
 
 
 def forced_sizes(graph: Graph) -> dict[str, tuple[int, Node]]:
@@ -56,18 +56,3 @@ def _equal_dims(graph: Graph, node: Node) -> Iterator[tuple[Dim, Dim]]:
         yield a[1], b[1] * group
     elif node.op in ("RNN", "GRU", "LSTM") and len(a) == len(b) == 3:
         yield a[2], b[2]
-
-
-def solution(a: Dim, b: Dim) -> tuple[str, int] | None:
-    """Return the only symbol of two equal dims and the size that it must be; None where that is not determined."""
-    difference = a - b
-    names = symbols(difference)
-    if len(names) != 1:
-        return None
-    (name,) = names
-    offset, next_ = (substitute(difference, {name: n}) for n in (0, 1))
-    if not (isinstance(offset, int) and isinstance(next_, int)):
-        return None
-    slope = next_ - offset
-    linear = slope != 0 and not known(difference) and slope * symbol(name) + offset == difference
-    return (name, -offset // slope) if linear and offset % slope == 0 and -offset // slope >= 0 else None

@@ -17,8 +17,7 @@ from numpy.typing import NDArray
 from ...errors import UserError
 from ..ir.dim_expr import symbol_name
 from ..ir.graph import DType, Graph, TensorType
-from ..ir.symbolic import Dim, evaluate, product, symbols
-from ..onnx_io.forced_sizes import solution
+from ..ir.symbolic import Dim, evaluate, product, solution, symbols
 
 Array = NDArray[np.generic]
 
