@@ -33,7 +33,7 @@ from .analysis import (
     infer_facts,
     refine,
     symbolic_contents,
-)  # fmt: skip
+)
 from .matcher import Matcher, SharedTables
 from .reasons import Congruence, Reason
 from .signs import Sign, sign_of_constant
@@ -284,7 +284,7 @@ class EGraph:
         assert isinstance(body, Graph)
         operands, captured = node.split(node.children)
         states = len(operands) - 2
-        key = loop_lengths.deciding(body, captured, operands)
+        key = loop_lengths.length_key(body, captured, operands)
         shapes = [t.shape for t in types[states:] if isinstance(t, TensorType) and t.shape]
         if key is None or not shapes:
             return types

@@ -20,7 +20,7 @@ _INPUTS, _OUTPUTS = 2, 1
 """Number of entries before the states: in a Loop's operands and its body's inputs, and in its body's outputs."""
 
 
-def deciding(body: Graph, captured: Mapping[str, int], operands: Sequence[int]) -> Key | None:
+def length_key(body: Graph, captured: Mapping[str, int], operands: Sequence[int]) -> Key | None:
     """Return a key of what a Loop's iteration count depends on: Loops with equal keys run equally often.
 
     `captured` has the classes of captured values by their names in the body, `operands` the classes of the Loop's

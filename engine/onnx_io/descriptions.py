@@ -20,7 +20,7 @@ def read_description(model: Any) -> Description:
     return Description(
         text(model.producer_name), text(model.producer_version), text(model.domain), model.model_version,
         _note(model), _note(graph), values, nodes,
-        {v.name: _stated(v.type.tensor_type.shape) for v in graph.output if v.type.tensor_type.HasField("shape")},
+        {v.name: _read_shape(v.type.tensor_type.shape) for v in graph.output if v.type.tensor_type.HasField("shape")},
     )  # fmt: skip
 
 
@@ -36,7 +36,7 @@ def describe_model(proto: Any, about: Description) -> None:
         annotate(value, about.values.get(value.name, Note()))
     for value in proto.graph.output:
         if value.type.HasField("tensor_type") and not value.type.tensor_type.HasField("shape"):
-            _state(value.type.tensor_type, about.shapes.get(value.name))
+            _write_shape(value.type.tensor_type, about.shapes.get(value.name))
 
 
 def describe_node(proto: Any, node: Node, about: Description) -> None:
@@ -67,11 +67,11 @@ def _note(proto: Any) -> Note:
     return Note(text(proto.doc_string), {text(entry.key): text(entry.value) for entry in proto.metadata_props})
 
 
-def _stated(shape: Any) -> tuple[int | str, ...]:
+def _read_shape(shape: Any) -> tuple[int | str, ...]:
     return tuple(dim.dim_value if dim.HasField("dim_value") else text(dim.dim_param) for dim in shape.dim)
 
 
-def _state(kind: Any, shape: tuple[int | str, ...] | None) -> None:
+def _write_shape(kind: Any, shape: tuple[int | str, ...] | None) -> None:
     if shape is None:
         return
     kind.shape.SetInParent()

@@ -376,7 +376,7 @@ class _Reader:
         """Import the body of an If, Loop or Scan (or of a custom operator), with what is known of its inputs' types.
 
         The states of a Loop are taken to keep the types of their first values. If the body then gives one another type,
-        the body is imported again with what both have in common, whatever the body states of its inputs."""
+        the body is imported again with what both have in common. What the body states counts where nothing is known."""
         if node.op_type != "Loop" or self.loops >= _NESTED:
             return self.body_graph(node, proto, outer, inputs, ())
         first = (self.known.types.get(name) for name in inputs[2:])

@@ -35,7 +35,7 @@ from ..operators.reference_runtime import (
     onnx_runtime,
     reference_evaluator,
     runner,
-)  # fmt: skip
+)
 from ..operators.schemas import STANDARD_DOMAINS, is_pure
 from ..rewriting.definition_expansion import nonstandard_operators
 from .compare import TOLERANCES, Difference, compare, tolerance, worst

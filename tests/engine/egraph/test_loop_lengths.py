@@ -6,7 +6,7 @@ import numpy as np
 import onnx
 import onnxruntime
 import rewrite
-from rewrite.engine.egraph.loop_lengths import deciding
+from rewrite.engine.egraph.loop_lengths import length_key
 from rewrite.engine.ir.graph import Graph, Node
 from rewrite.engine.onnx_io import importer
 from rewrite.engine.optimizer import optimize
@@ -45,14 +45,14 @@ LONGER = body(
 
 def test_the_count_and_its_first_value_decide() -> None:
     count, condition, x, w, s = range(1, 6)
-    key = deciding(COUNTED, {}, (count, condition, s, x, w))
+    key = length_key(COUNTED, {}, (count, condition, s, x, w))
     assert key is not None
-    assert deciding(SMALLER, {"w": w}, (count, condition, x, s)) == key
-    assert deciding(LONGER, {"w": w}, (count, condition, x, s)) != key
-    assert deciding(SMALLER, {"w": w}, (count, condition, x, s + 1)) != key
-    assert deciding(SMALLER, {"w": w}, (count + 1, condition, x, s)) != key
-    assert deciding(SMALLER, {"w": w}, (count, condition + 1, x, s)) != key
-    assert deciding(SMALLER, {"w": w}, (count, condition, x + 1, s)) == key
+    assert length_key(SMALLER, {"w": w}, (count, condition, x, s)) == key
+    assert length_key(LONGER, {"w": w}, (count, condition, x, s)) != key
+    assert length_key(SMALLER, {"w": w}, (count, condition, x, s + 1)) != key
+    assert length_key(SMALLER, {"w": w}, (count + 1, condition, x, s)) != key
+    assert length_key(SMALLER, {"w": w}, (count, condition + 1, x, s)) != key
+    assert length_key(SMALLER, {"w": w}, (count, condition, x + 1, s)) == key
 
 
 def test_a_state_that_no_iteration_changes_counts_as_captured() -> None:
@@ -67,9 +67,9 @@ def test_a_state_that_no_iteration_changes_counts_as_captured() -> None:
         "s", "n, ys", "t = Add(s, s)",
     )  # fmt: skip
     s, t, x = 5, 6, 7
-    key = deciding(carried, {"x": x}, (0, 1, s, t))
-    assert deciding(captured, {"x": x, "t": t}, (0, 1, s)) == key
-    assert deciding(captured, {"x": x, "t": s}, (0, 1, s)) != key
+    key = length_key(carried, {"x": x}, (0, 1, s, t))
+    assert length_key(captured, {"x": x, "t": t}, (0, 1, s)) == key
+    assert length_key(captured, {"x": x, "t": s}, (0, 1, s)) != key
 
 
 def test_the_number_of_parts_of_a_split_decides() -> None:
@@ -81,8 +81,8 @@ def test_the_number_of_parts_of_a_split_decides() -> None:
         ]
         return Graph(inputs=("i", "go", "a"), outputs=("more", "b"), nodes=nodes)
 
-    assert deciding(split(2), {}, (0, 1, 2)) == deciding(split(2), {}, (0, 1, 2)) is not None
-    assert deciding(split(2), {}, (0, 1, 2)) != deciding(split(3), {}, (0, 1, 2))
+    assert length_key(split(2), {}, (0, 1, 2)) == length_key(split(2), {}, (0, 1, 2)) is not None
+    assert length_key(split(2), {}, (0, 1, 2)) != length_key(split(3), {}, (0, 1, 2))
 
 
 def test_random_numbers_decide_nothing_that_can_be_compared() -> None:
@@ -92,7 +92,7 @@ def test_random_numbers_decide_nothing_that_can_be_compared() -> None:
             half = Constant<value_float = 0.5>() more = Less(z, half) b = Neg(a) row = Identity(b) }""",
         "x", "y, ys",
     )  # fmt: skip
-    assert deciding(random, {}, (0, 1, 2)) is None
+    assert length_key(random, {}, (0, 1, 2)) is None
 
 
 def test_weights_that_a_loop_of_unknown_length_carries_are_captured() -> None:
