@@ -45,7 +45,6 @@ SOURCES = {
     "kaldi_features": ("onnx-asr==0.12.0", "onnx_asr/preprocessors/data/kaldi.onnx"),
     "wespeaker_features": ("onnx-asr==0.12.0", "onnx_asr/preprocessors/data/wespeaker.onnx"),
     "hebrew_vowels": ("piper-tts==1.8.0", "piper/hebrew/nakdimon.onnx"),
-    "arabic_vowels": ("piper-tts==1.8.0", "piper/tashkeel/model.onnx"),
 }
 NAMES = tuple(SOURCES)
 
@@ -77,7 +76,6 @@ DIMS: dict[str, dict[str, int]] = {
     "echo_quality": {"batch_size": 1, "frames": 1000},
     **dict.fromkeys(("whisper_features", "nemo_features", "kaldi_features", "wespeaker_features"), _RECORDING),
     "hebrew_vowels": {"input_1.0": 1, "input_1.1": 100},
-    "arabic_vowels": {"batch": 1, "seq": 100},
 }
 
 
