@@ -250,6 +250,13 @@ def test_a_mutant_that_one_check_misses_is_checked_with_other_seeds(
     assert score_rule(rule, library, chosen=[mutant]).outcomes[0].caught == "missed"
 
 
+def test_a_masked_score_is_no_reason_to_judge_nothing(library: Library) -> None:
+    """It is infinite inside the definition of attention; rules of class fast are judged on it nevertheless."""
+    rule = library.rules[[r.name for r in library.rules].index("attention_bf16")]
+    (mutant,) = (m for m in mutants(rule) if m.description.endswith("nan_to_zero of AttentionBf16"))
+    assert scoring.checked(mutant.rule, library)[0] == "tested"
+
+
 SAMPLED = 15
 """Rules of which mutants are sampled, four each."""
 

@@ -391,7 +391,7 @@ def test_one_run_is_with_small_integers() -> None:
     """With all sizes given there is one run: labels far outside their range would hide what the values are."""
 
     def one_hot(low: int) -> onnx.ModelProto:
-        return model(f"""g (float[T] x, int64[T] label) => (float[T, 10] y) {{
+        return model(f"""g (float[T] x, int64[1] label) => (float[1, 10] y) {{
             depth = Constant<value_int = 10>() values = Constant<value_floats = [0.0, {low}.0]>()
             y = OneHot(label, depth, values) }}""")
 
