@@ -28,10 +28,11 @@ class MainGroup(TyperGroup):
         Raises UserError for a word that is not a file and looks like a command."""
         if args and args[0] == "help":
             args = [*args[1:2], "--help"]
-        if args and args[0] not in self.commands and "." not in args[0] and not Path(args[0]).exists():
-            if similar := difflib.get_close_matches(args[0], self.commands, n=1):
-                hint = f"Did you mean `rewrite {similar[0]}`? `rewrite help` lists the commands."
-                raise UserError(f"{args[0]!r} is neither a command nor a file", hint=hint)
+        if args and args[0] not in self.commands and _is_word(args[0]) and not Path(args[0]).exists():
+            similar = difflib.get_close_matches(args[0], self.commands, n=1, cutoff=0.65)
+            hint = f"Did you mean `rewrite {similar[0]}`?" if similar else "`rewrite MODEL.onnx` compiles a model."
+            hint += " `rewrite help` lists the commands."
+            raise UserError(f"{args[0]!r} is neither a command nor a file", hint=hint)
         if args and args[0] not in self.commands and args[0] not in _GROUP_OPTIONS:
             args = [MAIN_COMMAND, *args]
         rest: list[str] = super().parse_args(ctx, args)
@@ -55,6 +56,11 @@ class MainGroup(TyperGroup):
         console.print(Panel(table, title="Other commands", title_align="left", border_style="dim", box=box.ROUNDED))
         console.print(" [dim]`rewrite COMMAND --help` explains each, `rewrite --help-all` all of them.[/]")
         console.print(" [dim]Exit codes: 0 done, 1 check failed, 2 bad input, 3 internal error, 130 interrupted.[/]\n")
+
+
+def _is_word(argument: str) -> bool:
+    """Whether an argument is neither an option nor the path of a file with a suffix or in another folder."""
+    return not argument.startswith("-") and "." not in argument and "/" not in argument
 
 
 def _help(command: Callable[..., object]) -> str:

@@ -64,6 +64,23 @@ def test_a_misspelled_command_is_not_a_model(tmp_path: Path) -> None:
     assert "not an ONNX model" in rewrite("explane", cwd=tmp_path).stderr
 
 
+def test_a_word_like_no_command_is_not_a_model_either(tmp_path: Path) -> None:
+    done = rewrite("compile", "m.onnx", cwd=tmp_path)
+    assert done.returncode == 2
+    hint = "`rewrite MODEL.onnx` compiles a model. `rewrite help` lists the commands."
+    assert done.stderr == f"error: 'compile' is neither a command nor a file\n{hint}\n"
+    assert hint in rewrite("bundle", cwd=tmp_path).stderr  # which is not `tune` misspelled
+    assert rewrite("some/folder/model", cwd=tmp_path).stderr == "error: some/folder/model: no such file\n"
+
+
+def test_the_package_runs_as_a_module(tmp_path: Path) -> None:
+    environment = {**os.environ, "NO_COLOR": "1"}
+    command = [sys.executable, "-m", "rewrite", "explane"]
+    done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2
+    assert "Did you mean `rewrite explain`?" in done.stderr
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
