@@ -87,7 +87,7 @@ class Profile:
 
     `rows` are in execution order. `seconds` is the median time of a run, from the begin of its first kernel to the end
     of its last; `between` the part in which no kernel ran (launches, Python between stages). `runs` is the number of
-    runs, `launches` are those of the last one."""
+    runs, `launches` are those of one that took about that long."""
 
     rows: tuple[KernelTime, ...]
     seconds: float
@@ -114,9 +114,9 @@ class Profile:
         return sum(row.seconds for row in self.rows) + self.between
 
     def trace(self) -> dict[str, Any]:
-        """Return the last run as a Chrome trace (JSON object format of the Trace Event Format), one lane per thread.
+        """Return a run of about the median time as a Chrome trace, one lane per thread.
 
-        For https://ui.perfetto.dev or chrome://tracing."""
+        JSON object format of the Trace Event Format, for https://ui.perfetto.dev or chrome://tracing."""
         begun = min((first for first, _ in map(_extent, self.launches) if first), default=0.0)
         events: list[dict[str, Any]] = [_meta("process_name", 0, "rewrite")]
         used = max((len(launch.spans) for launch in self.launches), default=0)
@@ -145,11 +145,12 @@ def profile(
     """Measure the steps of runs that `record` makes on some threads, for about `seconds`; see `Program.profile`."""
     machine = machine or machines.load()
     record()  # binds the extents
-    first = last = record()
+    first = typical = record()
     groups = launch_groups(first)
     samples: list[tuple[list[float], list[float]]] = [([], []) for _ in groups]  # seconds and waiting of each group
     wholes: list[float] = []
     between: list[float] = []
+    shown = math.inf
     end = time.monotonic() + seconds
     while not wholes or (time.monotonic() < end and len(wholes) < _MAX_RUNS):
         last = record()
@@ -159,13 +160,16 @@ def profile(
         spans = [_extent(launch) for launch in last if launch.spans.any()]
         wholes.append(max(b for _, b in spans) - min(a for a, _ in spans) if spans else 0.0)
         between.append(max(0.0, wholes[-1] - sum(times[-1] for times, _ in samples)))
+        median = statistics.median(wholes)
+        if abs(wholes[-1] - median) <= abs(shown - median):  # one run is kept, as 200 may be large
+            typical, shown = last, wholes[-1]
     places = locate(first, machine, threads)
     rows = tuple(
         _row(launches, statistics.median(times), statistics.median(waits), places, machine)
         for launches, (times, waits) in zip(groups, samples, strict=True)
     )
     medians = statistics.median(wholes), statistics.median(between)
-    return Profile(rows, *medians, len(wholes), threads, machine, tuple(last))
+    return Profile(rows, *medians, len(wholes), threads, machine, tuple(typical))
 
 
 def launch_groups(launches: Iterable[Launch]) -> list[list[Launch]]:

@@ -37,7 +37,7 @@ def profile_data(profile: Profile) -> dict[str, Any]:
 
 
 def timeline(profile: Profile) -> list[dict[str, Any]]:
-    """Return when each thread ran each launch of the last run, in seconds from its begin.
+    """Return when each thread ran each launch of the profile's one run, in seconds from its begin.
 
     `kernel` is the number of the row in the profile."""
     spans = [

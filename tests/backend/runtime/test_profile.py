@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 import warnings
@@ -12,6 +13,7 @@ from rewrite.backend.bundle import load_bundle
 from rewrite.backend.compile_graph import compile_graph
 from rewrite.backend.ir.kernel import Kernel
 from rewrite.backend.ir.kernel_graph import ModelPlan, Step
+from rewrite.backend.runtime import profile as profiles
 from rewrite.backend.runtime.profile import locate
 from rewrite.backend.runtime.program import Launch, Program
 from rewrite.benchmarks import harness
@@ -45,6 +47,21 @@ def test_every_step_is_named_and_takes_time(long_chain: Program) -> None:
     assert all(row.native and row.seconds > 0 for row in found.rows)
     assert sum(row.seconds for row in found.rows) <= 2 * found.seconds
     assert found.runs >= 1
+
+
+def test_the_run_that_is_shown_took_about_the_median(long_chain: Program, monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = itertools.count(1)
+
+    def record() -> list[Launch]:
+        launches = long_chain.record({"v0": np.ones((4, 64), np.float32)})
+        if next(numbers) in (3, 9):  # the first that counts and the last: the core was taken away for a while
+            return [dataclasses.replace(one, spans=one.spans + (one.spans > 0) * [0.0, 9.0]) for one in launches]
+        return launches
+
+    monkeypatch.setattr(profiles, "_MAX_RUNS", 7)
+    found = profiles.profile(record, 2, seconds=60, machine=MACHINE)
+    assert found.runs == 7
+    assert max(launch.spans[:, 1].max() - launch.spans[:, 0].max() for launch in found.launches) < 1.0
 
 
 def test_a_recorded_run_keeps_the_order_of_a_run(long_chain: Program) -> None:
