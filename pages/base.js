@@ -27,6 +27,7 @@ const fmt = {
   },
   clip: (text, most) => (text.length <= most ? text : `${text.slice(0, Math.ceil(most / 2) - 1)}…${text.slice(-Math.floor(most / 2))}`),
   shape(type) {
+    if (/\], /.test(type)) return type.split(/(?<=\]), /).map(fmt.shape).join(", "); // of several outputs
     const found = /^(\w+)\[(.*)\]$/.exec(type || "");
     if (!found) return type || "";
     const dims = found[2].split(", ").join("×");

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...errors import UserError
-from ...system.short_text import duration
+from ...system.short_text import duration, plural
 from .. import pipeline
 from ..cost.cost_model import CostModel
 from ..egraph.egraph import EGraph
@@ -247,7 +247,7 @@ class _Picture:
 def summary(data: dict[str, Any]) -> Sequence[str]:
     """Return the forms of the value as lines of text, the chosen one first."""
     [root] = [c for c in data["classes"] if c["id"] == data["root"]]
-    lines = [f"{root['name'] or data['node']}: {root['type']}, {len(root['forms'])} forms ({data['target']})"]
+    lines = [f"{root['name'] or data['node']}: {root['type']}, {plural(len(root['forms']), 'form')} ({data['target']})"]
     for form in root["forms"]:
         mark = "*" if form["chosen"] else " "
         change = "" if form["change"] is None or form["chosen"] else f"+{duration(form['change'])}"

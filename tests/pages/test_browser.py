@@ -103,3 +103,12 @@ def test_the_forms_of_a_value_are_drawn(tmp_path: Path) -> None:
     document = drawn("egraph", make_page("egraph", EVIL, data), tmp_path)
     assert classes(document, "eclass") == sum(not c["constant"] for c in data["classes"])
     assert "was chosen" in document.text() or "only form" in document.text()
+
+
+@pytest.mark.slow
+def test_the_types_of_several_outputs_are_told_apart(tmp_path: Path) -> None:
+    data = egraph_data.egraph_data(egraph_data.explore(hostile_model(), Options(), "portable"), f"z{EVIL}", 2)
+    [asked_for] = [c for c in data["classes"] if c["id"] == data["root"]]
+    asked_for["type"] = "f32[2, min(512,n)], i64[3]"
+    document = drawn("egraph", make_page("egraph", EVIL, data), tmp_path)
+    assert "2×min(512,n), 3 i64" in document.texts.values()

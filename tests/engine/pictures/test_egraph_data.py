@@ -92,6 +92,12 @@ def test_the_data_is_plain_and_the_same_each_time(found: Explored) -> None:
     assert "conv_bn" in lines[1]
 
 
+def test_a_value_of_one_form_has_one_form(found: Explored) -> None:
+    data = egraph_data(found, "norm", 3)
+    root_of(data)["forms"] = root_of(data)["forms"][:1]
+    assert summary(data)[0].endswith("], 1 form (portable)")
+
+
 def test_unknown_names_are_refused_with_near_ones(found: Explored) -> None:
     with pytest.raises(UserError, match="no node or value is called 'nrom'") as error:
         egraph_data(found, "nrom", 1)
