@@ -17,20 +17,22 @@ from typing import TYPE_CHECKING, Any
 from .version import VERSION
 
 if TYPE_CHECKING:
-    from . import ort, testing
+    from . import errors, ort, testing
     from .api import compile, load, optimize, sign, tune
     from .backend.sessions import onnx_backend
     from .ort.session import InferenceSession
 
 __version__ = VERSION
 __all__ = [
-    "InferenceSession", "__version__", "compile", "load", "onnx_backend", "optimize", "ort", "sign", "testing", "tune",
+    "InferenceSession", "__version__", "compile", "errors", "load", "onnx_backend", "optimize", "ort", "sign",
+    "testing", "tune",
 ]  # fmt: skip
 
 # Public name -> the module that has it, or that it is.
 _EXPORTS = {
     "InferenceSession": ".ort.session",
     "compile": ".api",
+    "errors": ".errors",
     "load": ".api",
     "onnx_backend": ".backend.sessions.onnx_backend",
     "optimize": ".api",

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from ..errors import UserError
+from ..system.short_text import clipped, listed
 from . import errors
 
 LOG = logging.getLogger("rewrite.ort")
@@ -62,6 +63,20 @@ class _Entries:
 
     def __init__(self) -> None:
         self._entries: dict[str, str] = {}
+
+    def __repr__(self) -> str:
+        """The options that were set, each as it is assigned, and the entries."""
+        defaults = vars(type(self)())
+        changed = {name: value for name, value in vars(self).items() if value != defaults.get(name)}
+        entries = changed.pop("_entries", {})
+        initializers = changed.pop("initializers", {})
+        parts = [f"{name}={clipped(str(value), 40)}" for name, value in (changed | entries).items()]
+        parts += [f"initializers {listed(initializers)}"] if initializers else []
+        return (
+            f"<{type(self).__name__}: {clipped(', '.join(parts), 200)}>"
+            if parts
+            else f"<{type(self).__name__}: defaults>"
+        )
 
     def _get(self, name: str, what: str) -> str:
         if name not in self._entries:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 
 from ..engine.ir.graph import DType
 from ..errors import UserError
+from ..system.short_text import listed, plural
 from . import errors
 from .metadata import ELEMENT_NAMES
 
@@ -48,6 +49,9 @@ class OrtDevice:
         _require_cpu(device_type)
         self._id = device_id
 
+    def __repr__(self) -> str:
+        return f"<OrtDevice cpu:{self._id}>"
+
     @staticmethod
     def make(ort_device_name: str, device_id: int, vendor_id: int = -1) -> OrtDevice:
         """Return a device by name. Raises InvalidArgument for any but `cpu`."""
@@ -67,6 +71,12 @@ class OrtValue:
 
     def __init__(self, value: Any) -> None:
         self._value = value
+
+    def __repr__(self) -> str:
+        if not self.has_value():
+            return "<OrtValue: empty>"
+        size = plural(len(self._value), "tensor") if self.is_tensor_sequence() else self.shape()
+        return f"<OrtValue {self.data_type()}{' of ' if isinstance(size, str) else ''}{size}>"
 
     @staticmethod
     def ortvalue_from_numpy(
@@ -183,6 +193,9 @@ class IOBinding:
         self.outputs: dict[str, Array | None] = {}
         """Arrays for outputs by name, in the order of binding; None for a fresh one."""
         self._found: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"<IOBinding {listed(self.inputs) or 'nothing'} → {listed(self.outputs) or 'nothing'}>"
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Array) -> None:
         """Bind an input to an array."""

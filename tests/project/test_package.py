@@ -57,6 +57,10 @@ def test_every_public_name_is_there(name: str) -> None:
     assert name in dir(rewrite)
 
 
+def test_errors_are_named_before_anything_else_is_used() -> None:
+    assert run("import rewrite; print(rewrite.errors.UserError.__name__)") == "UserError"
+
+
 def test_other_names_are_not() -> None:
     with pytest.raises(AttributeError, match="no attribute 'optimizer'"):
         _ = rewrite.optimizer  # type: ignore[attr-defined]

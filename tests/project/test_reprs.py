@@ -92,6 +92,24 @@ def test_reprs_are_short(roots: Mapping[str, Any]) -> None:
     } <= kinds
 
 
+def test_the_interface_of_onnx_runtime_is_described() -> None:
+    ort, tensor = rewrite.ort, np.zeros((2, 3), np.float32)
+    options, run, binding = ort.SessionOptions(), ort.RunOptions(), ort.IOBinding(None)
+    assert (repr(options), repr(run)) == ("<SessionOptions: defaults>", "<RunOptions: defaults>")
+    options.intra_op_num_threads = 2
+    options.add_session_config_entry("session.set_denormal_as_zero", "1")
+    options.add_initializer("w", ort.OrtValue.ortvalue_from_numpy(tensor))
+    set_ones = "intra_op_num_threads=2, session.set_denormal_as_zero=1, initializers w"
+    assert repr(options) == f"<SessionOptions: {set_ones}>"
+    assert repr(ort.OrtValue.ortvalue_from_numpy(tensor)) == "<OrtValue tensor(float)[2, 3]>"
+    assert repr(ort.OrtValue([tensor, tensor])) == "<OrtValue seq(tensor(float)) of 2 tensors>"
+    assert repr(ort.OrtDevice()) == "<OrtDevice cpu:0>"
+    assert repr(binding) == "<IOBinding nothing → nothing>"
+    binding.bind_cpu_input("x", tensor)
+    binding.bind_output("y")
+    assert repr(binding) == "<IOBinding x → y>"
+
+
 def test_a_repr_says_what_the_object_is(model: onnx.ModelProto) -> None:
     result = rewrite.optimize(model)
     assert f"{LAYERS * 2 + 1} → " in repr(result)
