@@ -48,6 +48,15 @@ def test_links_lead_somewhere(page: Path) -> None:
         assert (page.parent / target).is_file(), target  # a folder is no page of the site
 
 
+def test_every_logger_is_documented() -> None:
+    rooms = ("engine", "backend", "ort", "torch_backend", "cli", "frontends", "tuning", "soundness")
+    texts = [file.read_text(encoding="utf-8") for room in rooms for file in (ROOT / room).rglob("*.py")]
+    loggers = {name for text in texts for name in re.findall(r'getLogger\("(rewrite\.\w+)"\)', text)}
+    page = (ROOT / "docs" / "runtime.md").read_text(encoding="utf-8")
+    assert loggers == set(re.findall(r"^\| `(rewrite\.\w+)` \|", page, re.MULTILINE))
+    assert len(loggers) > 4
+
+
 def test_there_is_something_to_run() -> None:
     assert len(RULES) > 9
     kinds = {b.language for b in blocks(ROOT / "docs" / "first-rule.md")}
