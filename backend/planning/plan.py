@@ -29,6 +29,7 @@ from ..kernels.registry import lowerer_of
 from ..kernels.selection.selection import SIZED_BY_DATA
 from .aliases import views_of
 from .concat_in_place import assign_leading_dimensions, concat_in_place
+from .denormal_weights import without_denormals
 from .group import FusePolicy, Uses, group_nodes, split
 from .guarded_branches import BranchInliner
 from .loop_plan import REPEATED, native_loop
@@ -97,6 +98,8 @@ def group(graph: Graph, settings: PlanSettings, symbols: Collection[str] = ()) -
 
     `symbols` are the extents known before a body runs."""
     known = frozenset(symbols)
+    if settings.kernels and settings.reassociate:
+        graph = without_denormals(graph)
     versions = versions_of(graph, known.union(*(plain_symbols(graph.types.get(v)) for v in graph.inputs)))
     return GroupedGraph(graph, known, tuple((v, _group_version(_guarded(v), settings, known)) for v in versions))
 
