@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import zlib
 from functools import cached_property
@@ -11,20 +12,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ...engine.ir.graph import Constant
-from .kernel import ALIGNMENT
+from .kernel import ALIGNMENT, SLACK
 
 Array = NDArray[Any]
 CALLER = 16
 """Alignment of malloc and NumPy in bytes; see `MEMORY_CALLER` in `runtime/native/memory.h`."""
+_BIAS = 1 << 16
+"""Largest size in bytes of a constant with one number for each column of a product."""
 
 
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """Return an uninitialized array that starts at a multiple of the alignment and has slack behind it.
+    """Return an uninitialized array that starts at a multiple of the alignment and has slack behind it, which is zero.
 
     A large one is on huge pages where the system has any."""
     from ..runtime.native.executor import Store
 
-    return np.ndarray(shape, dtype, Store(math.prod(shape) * dtype.itemsize).take())
+    array = np.ndarray(shape, dtype, Store(math.prod(shape) * dtype.itemsize).take())
+    ctypes.memset(address(array) + array.nbytes, 0, SLACK)
+    return array
 
 
 def aligned_copy(array: Array) -> Array:
@@ -63,13 +68,14 @@ def readable_address(array: Array) -> int | None:
 def usable(array: Array) -> Array:
     """Return an array that every run may read in place: this one if it has the alignment and the slack, else a copy.
 
-    Arrays from `aligned` or a bundle have slack behind them."""
+    Arrays from `aligned` or a bundle have slack behind them. That of a small array has to be zero, which no other has:
+    kernels compute on what is behind a bias, and on denormals some cores take over a hundred cycles."""
     from ..runtime.native.executor import Buffer
 
     owner: Any = array
     while isinstance(owner, np.ndarray):  # of the memory, past views of views
         owner = owner.base
-    slack = isinstance(owner, Buffer) or is_readable(array)
+    slack = isinstance(owner, Buffer) or (array.nbytes > _BIAS and is_readable(array))
     fits = isinstance(array.base, np.memmap) or (slack and address(array) % ALIGNMENT == 0)
     return array if fits else aligned_copy(array)
 
