@@ -156,7 +156,7 @@ class _Reader:
         self.known.taken.update(name for node in proto.node for name in node.output)
         graph = self.graph = Graph(name=proto.name or "graph", opset=self.opset)
         names: dict[str, str] = {}
-        defaults = self.initializers(proto, graph, names)
+        defaults = self.initializers(proto, graph, names, () if self.ir_version < 4 else proto.input)
         ports = [value for value in proto.input if value.name not in names]
         self.shapes = _fixed_dims(ports, self.shapes, self.where)
         dims = (dim for value in ports for dim in value.type.tensor_type.shape.dim)
@@ -199,9 +199,11 @@ class _Reader:
         shape = tuple(self.shapes.get(f"{value.name}:{i}", d) for i, d in enumerate(found.shape))
         return TensorType(found.dtype, shape)
 
-    def initializers(self, proto: Any, graph: Graph, names: dict[str, str]) -> dict[str, Constant]:
-        """Add the initializers of a graph as constants; return the others, which are defaults of inputs."""
-        inputs = {v.name for v in proto.input} if self.ir_version >= 4 else ()
+    def initializers(
+        self, proto: Any, graph: Graph, names: dict[str, str], ports: Iterable[Any]
+    ) -> dict[str, Constant]:
+        """Add the initializers of a graph as constants; return those of `ports`, which are defaults of inputs."""
+        inputs = {v.name for v in ports}
         found = {t.name: constant_from_proto(t, self.files, self.where) for t in proto.initializer}
         found |= {t.values.name: sparse_constant(t, self.files, self.where) for t in proto.sparse_initializer}
         for name, constant in found.items():
@@ -274,7 +276,7 @@ class _Reader:
             return
         condition = self.known.small(inputs[0]) if op == "If" and self.may_inline else None
         if condition is not None and condition.size == 1:
-            self.inline(proto, body, bool(condition))
+            self.inline(proto, body, bool(condition), where)
             return
         attrs = self.attributes(proto, scope, inputs, where)
         if schemas.find_declared(op) is not None:
@@ -329,7 +331,7 @@ class _Reader:
         self.known.alias(scope[name], source)
         return True
 
-    def inline(self, proto: Any, body: _Body, condition: bool) -> None:
+    def inline(self, proto: Any, body: _Body, condition: bool, where: str) -> None:
         """Import the branch that an If takes, in place of the If."""
         from onnx import helper
 
@@ -337,7 +339,7 @@ class _Reader:
         names: dict[str, str] = {}
         self.inlining += 1
         self.inlined += 1
-        self.initializers(branch, body.graph, names)
+        self.initializers(branch, body.graph, names, self.body_inputs(proto, branch, where))
         stated = {v.name: v.type for v in (*branch.value_info, *branch.output)}
         inner = _Body(body.graph, {**body.scope, **names}, set(), stated, renamed=body.renamed)
         self.nodes(branch, body.scope, inner)
@@ -365,20 +367,25 @@ class _Reader:
         raise UserError("this Constant has no value", where=where)
 
     def attributes(self, proto: Any, scope: Mapping[str, str], inputs: list[str], where: str) -> dict[str, Any]:
-        graph = partial(self.subgraph, proto, outer=scope, inputs=inputs)
+        graph = partial(self.subgraph, proto, outer=scope, inputs=inputs, where=where)
         tensor = partial(constant_from_proto, files=self.files, where=where)
         try:
             return {a.name: attribute_from_proto(a, graph, tensor) for a in proto.attribute}
         except ValueError as error:
             raise UserError(str(error), where=where) from None
 
-    def subgraph(self, node: Any, proto: Any, outer: Mapping[str, str], inputs: list[str]) -> Graph:
+    def body_inputs(self, node: Any, body: Any, where: str) -> list[Any]:
+        """Return the inputs of a body that its node provides."""
+        return proto_graphs.body_inputs(node, body, self.opset.get("", 1), self.ir_version, where)
+
+    def subgraph(self, node: Any, proto: Any, outer: Mapping[str, str], inputs: list[str], where: str) -> Graph:
         """Import the body of an If, Loop or Scan (or of a custom operator), with what is known of its inputs' types.
 
         The states of a Loop are taken to keep the types of their first values. If the body then gives one another type,
         the body is imported again with what both have in common. What the body states counts where nothing is known."""
+        ports = self.body_inputs(node, proto, where)
         if node.op_type != "Loop" or self.loops >= _NESTED:
-            return self.body_graph(node, proto, outer, inputs, ())
+            return self.body_graph(node, proto, ports, outer, inputs, ())
         first = (self.known.types.get(name) for name in inputs[2:])
         states: list[ValueType | None] = [
             found if isinstance(found, TensorType) and found.shape is not None else None for found in first
@@ -387,7 +394,7 @@ class _Reader:
         mark = self.count, self.inlined, len(self.misfits), len(self.known.refused)
         for attempt in range(_ATTEMPTS + 1):
             self.loops += 1
-            graph = self.body_graph(node, proto, outer, inputs, states)
+            graph = self.body_graph(node, proto, ports, outer, inputs, states)
             self.loops -= 1
             before = [self.known.types.get(name, TensorType()) for name in graph.inputs[2:]]
             after = [self.known.types.get(name, TensorType()) for name in graph.outputs[1:]]
@@ -401,20 +408,26 @@ class _Reader:
         return graph
 
     def body_graph(
-        self, node: Any, proto: Any, outer: Mapping[str, str], inputs: list[str], states: Sequence[ValueType | None]
+        self,
+        node: Any,
+        proto: Any,
+        ports: list[Any],
+        outer: Mapping[str, str],
+        inputs: list[str],
+        states: Sequence[ValueType | None],
     ) -> Graph:
-        """Import a body whose states have the given types; one that is None has the type that the body states."""
+        """Import a body whose states have the given types; one that is None has the type that the body states.
+
+        `ports` are those of its inputs that the node provides."""
         graph = Graph(name=proto.name or "body", opset=self.opset)
         names: dict[str, str] = {}
-        self.initializers(proto, graph, names)
+        self.initializers(proto, graph, names, ports)
         local: dict[str, Dim] = {}
 
         def dim(name: str) -> Dim:
             return local.setdefault(name, self.known.fresh())
 
-        for i, value in enumerate(proto.input):
-            if value.name in names:
-                continue
+        for i, value in enumerate(ports):
             names[value.name] = unique = self.claim(value.name, graph)
             given = type_from_proto(value.type, dim, self.known.fresh)
             old = node.op_type == "Scan" and self.opset.get("", 1) < 9  # with a batch dim

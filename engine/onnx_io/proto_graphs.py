@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
@@ -117,6 +117,15 @@ def count_operators(proto: Any) -> Counter[str]:
     return sum((count_operators(g) for node in proto.node for g in bodies_of(node)), found)
 
 
+_BODY_OPERANDS: dict[str, Callable[[int], int]] = {
+    "If": lambda _operands: 0,
+    "Loop": lambda operands: max(operands, 2),  # the iteration number and the condition are always there
+    "Scan": lambda operands: operands,
+    "SequenceMap": lambda operands: operands,
+}
+"""Number of inputs of a body, from the number of its node's."""
+
+
 def all_reads(proto: Any) -> set[str]:
     """Return every name that something in a graph, or in its bodies, reads."""
     found = {v.name for v in proto.output}
@@ -163,6 +172,30 @@ def check_interface(node: Any, op: str, where: str) -> None:
     for name, formal_attribute in found.attributes.items():
         if formal_attribute.required and name not in given:
             raise UserError(f"its attribute {name!r} is missing", where=where)
+
+
+def body_inputs(node: Any, body: Any, opset: int, ir_version: int, where: str) -> list[Any]:
+    """Return the inputs of a body that its node provides; the initializers among the others are constants.
+
+    Those are all inputs with an initializer if the others are as many as the node provides, else the ones past that
+    number. Raises `UserError` for a body of a standard operator that does not fit its node's inputs or outputs."""
+    defaults = {t.name for t in body.initializer} | {t.values.name for t in body.sparse_initializer}
+    own = [value for value in body.input if value.name not in defaults]
+    if node.domain not in ("", "ai.onnx") or node.op_type not in _BODY_OPERANDS:
+        return own if ir_version < 4 else list(body.input)
+    operands = len(node.input) - (node.op_type == "Scan" and opset < 9)  # the first one states lengths
+    count, results = _BODY_OPERANDS[node.op_type](operands), len(node.output)
+    if node.op_type == "Loop":
+        results = 1 + max(results, count - 2)
+    if len(own) < count <= len(body.input) and ir_version >= 4:
+        own = [value for i, value in enumerate(body.input) if i < count or value.name not in defaults]
+    if len(own) != count:
+        message = f"its body {body.name!r} has {len(own)} inputs; the node provides {count}"
+        raise UserError(message, where=where)
+    if len(body.output) < results:
+        message = f"its body {body.name!r} has {len(body.output)} outputs; the node needs {results}"
+        raise UserError(message, where=where)
+    return own
 
 
 def free_names(graph: Any) -> list[str]:
