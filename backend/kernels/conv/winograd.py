@@ -240,20 +240,38 @@ def _product_cycles(
     return total
 
 
-def divided(algorithm: Algorithm, target: Target, window: Window, k: int) -> tuple[Tiles, int, int, int, int]:
-    """Return the register tile, the maximum numbers of tiles in a block, of its rows and of its columns, and the rows
-    of a register tile that keep both multipliers busy.
+@dataclass(frozen=True, slots=True)
+class BlockLimits:
+    """How a kernel divides images into blocks of tiles.
 
-    Images of sizes known at run time only are divided then. `k` counts words of the inputs of a tile."""
+    Attributes:
+        tiles: the register tile.
+        most: the maximum number of tiles in a block.
+        rows: the maximum number of its rows of tiles.
+        columns: the maximum number of its columns of tiles.
+        least: the rows of a register tile that keep both multipliers busy.
+    """
+
+    tiles: Tiles
+    most: int
+    rows: int
+    columns: int
+    least: int
+
+
+def block_limits(algorithm: Algorithm, target: Target, window: Window, k: int) -> BlockLimits:
+    """Return how a kernel divides images; those of sizes known at run time only are divided then.
+
+    `k` counts words of the inputs of a tile."""
     blocks, choice, xis = algorithm.blocks, algorithm.tiles, (algorithm.blocks.t + 2) ** 2
     least = -(-8 // choice.nv)
     least = min(choice.mr, 1 << (least - 1).bit_length())
     if window.is_known:
-        return choice, blocks.size, blocks.rows, blocks.columns, least
+        return BlockLimits(choice, blocks.size, blocks.rows, blocks.columns, least)
     edges = tuple(r for r in (2 * least, least) if r < choice.mr)
     held = target.l2 // (8 * xis * (k + choice.nv * target.lanes))  # what half of the second-level cache holds
     most = max(blocks.size, min(_BLOCKS[3], held))
-    return replace(choice, rest=edges), most, most, most, least
+    return BlockLimits(replace(choice, rest=edges), most, most, most, least)
 
 
 def winograd_step(
@@ -265,14 +283,15 @@ def winograd_step(
     window, nr, xis, groups = problem.window, algorithm.tiles.nv * lanes, (t + 2) ** 2, problem.groups
     slices = window.kernel[0]
     k = c * slices
-    choice, most, most_rows, most_columns, least = divided(algorithm, ctx.target, window, k)
+    limits = block_limits(algorithm, ctx.target, window, k)
     if not nhwc and not window.is_known:  # the kernel transposes whole blocks, in memory reserved for the largest
-        most_rows = max(_BLOCKS[0], blocks.rows)
-    turned = (most_rows * t + 2) * (most_columns * t + 2 + lanes) * lanes + lanes * lanes
+        limits = replace(limits, rows=max(_BLOCKS[0], blocks.rows))
+    choice, most = limits.tiles, limits.most
+    turned = (limits.rows * t + 2) * (limits.columns * t + 2 + lanes) * lanes + lanes * lanes
     # layers of images of any size share kernels, whatever their numbers of channels
     shared = nhwc and not window.is_known
     ldv = -(-k // lanes) * lanes + 16
-    v_plane, s_plane = (plane((most + (0 if window.is_known else least)) * n, shared) for n in (ldv, nr))
+    v_plane, s_plane = (plane((most + (0 if window.is_known else limits.least)) * n, shared) for n in (ldv, nr))
     floats = xis * (v_plane + s_plane) + (0 if nhwc else turned)
     ldu = plane(chunk * nr, shared) if shared else chunk * nr + 16
     floats += xis * ldu if chunk else 0
@@ -303,10 +322,10 @@ def winograd_step(
         "planes": extents(window.outputs[0]),
         "front": window.pad[0],
         "t": t,
-        "least": least,
+        "least": limits.least,
         "most": number(most),
-        "most_rows": number(most_rows),
-        "most_columns": number(most_columns),
+        "most_rows": number(limits.rows),
+        "most_columns": number(limits.columns),
         "parts": number(algorithm.parts),
         "scratch": number(scratch),
         "ldv": row,

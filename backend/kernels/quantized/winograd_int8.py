@@ -50,10 +50,11 @@ def winograd_step(
     """Return the step. `inputs` are x and, if known at run time only, its zero point; `shared` parameters of these."""
     lanes, groups, window, epilogue = ctx.target.lanes, problem.groups, problem.window, problem.epilogue
     m, k, free = problem.m, -(-problem.channels // 2), not problem.window.is_known
-    choice, most, rows, columns, least = winograd.divided(algorithm, ctx.target, window, k)
+    limits = winograd.block_limits(algorithm, ctx.target, window, k)
+    choice, most = limits.tiles, limits.most
     nr = choice.nv * lanes
     ldv = -(-k // lanes) * lanes + 16
-    v_plane, s_plane = (winograd.plane((most + (least if free else 0)) * n) for n in (ldv, nr))
+    v_plane, s_plane = (winograd.plane((most + (limits.least if free else 0)) * n) for n in (ldv, nr))
     scratch = -(-16 * (v_plane + s_plane) * 4 // 64) * 64
     panels, rest = -(-m // nr), choice.tail * lanes
     last = rest if rest and panels * nr > m else nr
@@ -69,10 +70,10 @@ def winograd_step(
         "filters": 16 * k * ((panels - 1) * nr + last),
         "x_row": problem.channels * groups,
         "y_row": m * groups,
-        "least": least,
+        "least": limits.least,
         "most": most,
-        "most_rows": rows,
-        "most_columns": columns,
+        "most_rows": limits.rows,
+        "most_columns": limits.columns,
         "scratch": scratch,
         "ldv": ldv,
         "v_plane": v_plane,
