@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from ...system import scoped
 from ...system.mapped_memory import MappedArrays
 from ..ir.detached_model import DetachedModel
+from .reference_replacements import replacements
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -138,13 +139,12 @@ def reference_evaluator(model: ModelProto | Path | bytes | DetachedModel, *, sec
     import onnx
 
     proto = _proto(model)
-    version = next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 1)
-    if version < 14 and any(n.op_type == "BatchNormalization" for n in proto.graph.node):
-        # It mixes batch statistics into the older versions of this operator.
+    if _opset(proto) < 7 and any(n.op_type == "BatchNormalization" for n in proto.graph.node):
+        # It mixes batch statistics into the oldest versions of this operator.
         try:
             proto = onnx.version_converter.convert_version(proto, 15)
         except Exception as error:
-            raise Unavailable("its BatchNormalization before opset 14 is unreliable") from error
+            raise Unavailable("its BatchNormalization before opset 7 is unreliable") from error
 
     def run(feeds: Feeds) -> dict[str, Any]:
         with scoped.directory("reference") as place:
@@ -165,6 +165,10 @@ def reference_evaluator(model: ModelProto | Path | bytes | DetachedModel, *, sec
     return Runner("onnx.reference", run)
 
 
+def _opset(proto: ModelProto) -> int:
+    return next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 1)
+
+
 def search_path() -> list[str]:
     """Return where this process finds modules, for a child; Python ignores entries that are no texts."""
     return [entry for entry in sys.path if isinstance(entry, str)]
@@ -177,7 +181,8 @@ def _child(folder: str) -> None:
 
     scoped.die_with_parent()
     place = Path(folder)
-    evaluator = ReferenceEvaluator(onnx.load(place / "model.onnx"))
+    proto = onnx.load(place / "model.onnx")
+    evaluator = ReferenceEvaluator(proto, new_ops=replacements(_opset(proto)))
     feeds = pickle.loads((place / "inputs").read_bytes())
     found = evaluator.run(None, {k: v for k, v in feeds.items() if k in evaluator.input_names})
     (place / "outputs").write_bytes(pickle.dumps(list(zip(evaluator.output_names, found, strict=True))))
