@@ -3,6 +3,8 @@
 Single nodes are run by ONNX Runtime where it is installed and accepts them and their operands, else by NumPy, or by the
 reference implementation of `onnx` where NumPy has no function for them. Views, and exact operators on few elements, are
 always run by NumPy: a call of ONNX Runtime takes some 30 µs.
+
+Length: which implementation runs a node, with the cases that each of the three gets wrong.
 """
 
 from __future__ import annotations
@@ -111,23 +113,23 @@ class Runner:
         """The node in ONNX Runtime, else in the reference implementation. Raises UserError if neither has it."""
         node = self.node
         with naming_packages(f"{node.op}, which has no kernel,"):
-            from onnx.reference import ReferenceEvaluator
+            import onnx.reference  # noqa: F401
 
         model = self._model()
         try:
             exact = self._saturates()
             if exact and not self._signed() <= set(self.constants):
-                return ReferenceEvaluator(model)
+                return _reference_evaluator(model)
             if _deviates(node) and not (_shrinks_to_one(node) and self._reference_deviates()):
                 if _pads_dilated(node) and len(node.outputs) > 1:
                     raise LookupError("nothing has the indices of dilated windows with automatic padding")
-                return ReferenceEvaluator(model)
+                return _reference_evaluator(model)
             peer, schema = _onnxruntime(model, self.threads, exact), find_schema(node.op)
             if peer is None and schema is not None and schema.since_version == _BF16_ADDED:
                 peer = _onnxruntime(self._model({"": _BF16_ADDED - 1}), self.threads)
             if peer is None and self._reference_deviates():
                 raise LookupError("ONNX's reference implementation computes it otherwise than the standard")
-            return peer or ReferenceEvaluator(model)
+            return peer or _reference_evaluator(model)
         except Exception as error:
             raise UserError(
                 f"operator {node.op} has neither a kernel nor a reference implementation: {error}",
@@ -234,12 +236,10 @@ class Runner:
     @cached_property
     def _reference(self) -> Any:
         """The node in the reference implementation; None if it does not have it as the standard says."""
-        from onnx.reference import ReferenceEvaluator
-
         if self._reference_deviates():
             return None
         try:
-            return ReferenceEvaluator(self._model())
+            return _reference_evaluator(self._model())
         except Exception:  # operators of other domains
             return None
 
@@ -257,6 +257,16 @@ class Runner:
             if any(isinstance(d, int) and d != n for d, n in zip(sizes, value.shape, strict=True)):
                 return False
         return True
+
+
+def _reference_evaluator(model: Any) -> Any:
+    """Return the model of a node in the reference implementation, as far as that is right."""
+    from onnx.reference import ReferenceEvaluator
+
+    from ...engine.operators.reference_replacements import replacements  # imports what programs do without
+
+    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+    return ReferenceEvaluator(model, new_ops=replacements(opset))
 
 
 def _arrays(found: Sequence[Any]) -> list[Any]:

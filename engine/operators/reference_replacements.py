@@ -116,6 +116,11 @@ def _non_max_suppression(attrs: Attrs, inputs: Sequence[Any]) -> Sequence[Any]:
     return run_reference("NonMaxSuppression", attrs, [boxes, scores, *limits], 1)
 
 
+def _of_rows(op: str) -> Function:
+    """Return a product of integers that takes zero points of rows as the standard does."""
+    return lambda attrs, inputs: run_reference(op, attrs, inputs, 1)
+
+
 def _lrn(attrs: Attrs, inputs: Sequence[Any]) -> Sequence[Any]:
     (x,) = inputs
     size, squares = attrs["size"], x.astype(np.float64) ** 2
@@ -165,6 +170,7 @@ _REPLACED: tuple[tuple[str, int, int, Function], ...] = (
     ("RoiAlign", 10, 15, _roi_align),
     ("OneHot", 9, _ANY, _one_hot),
     ("NonMaxSuppression", 10, _ANY, _non_max_suppression),
+    *((op, 10, _ANY, _of_rows(op)) for op in ("MatMulInteger", "QLinearMatMul")),
     ("LRN", 1, _ANY, _lrn),
     ("MaxRoiPool", 1, _ANY, _max_roi_pool),
     ("GlobalLpPool", 2, _ANY, _global_lp_pool),

@@ -431,6 +431,7 @@ def _reference(op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Any], o
     work."""
     if find_schema(op) is None or sum(a.size for a in arrays if isinstance(a, np.ndarray)) > _REFERENCE_LIMIT:
         raise Undefined(op, certain=False)
+    arrays = folding.by_rows(op, arrays)
     types = [(a.dtype, a.ndim) if isinstance(a, np.ndarray) else a is None for a in arrays]
     key = (op, outputs, content_text(sorted(attrs.items())), *types)
     try:

@@ -68,7 +68,7 @@ def lower_conv_nhwc_int8(group: Group, ctx: Context) -> list[Step] | None:
         plain, rows = operands.window_sums(larger, out.shape, len(out.shape) - 1)
         ones = ConvProblem(group, window, plain, operands.x, np.ones_like(w[:1]), 1, Precision.INT8)
         alone = {"zero": zero, "out": plain.c, "zero_point": None, "start": False}
-        sums = replace(sums, steps=(*sums.steps, conv_step(ones, inputs, alone, ctx)), rows=rows)
+        sums = replace(sums, steps=(*sums.steps, conv_step(ones, inputs, alone, ctx)), rows=(rows,))
     for part in more:
         if sums is None:
             return None

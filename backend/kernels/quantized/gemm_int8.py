@@ -38,7 +38,7 @@ PARTS = 64
 
 @lowering("MatMulInteger", "QLinearMatMul")
 def lower_matmul(group: Group, ctx: Context) -> list[Step] | None:
-    """[.., M, K] int8 times [K, N] int8; zero points and scales of one number, or one per column.
+    """[.., M, K] int8 times [K, N] int8; zero points and scales of one number, or one per row of x or column of w.
 
     Weights that do not fit signed bytes less their zero points need the sums of the rows of x."""
     operands = Operands.of(group, ctx)
@@ -56,7 +56,7 @@ def lower_matmul(group: Group, ctx: Context) -> list[Step] | None:
     sums = operands.sums(w.astype(np.int64).sum(0) + (0 if larger is None else k * larger.astype(np.int64)), (n,))
     if sums and larger is not None:
         step, factors = operands.row_sums(larger, x.shape)
-        sums = replace(sums, steps=(*sums.steps, step), rows=factors)
+        sums = replace(sums, steps=(*sums.steps, step), rows=(*sums.rows, factors))
     paired = uses_pairs(ctx.target) and w.size > 0
     sums = with_one_constant(ctx, sums) if sums and paired else sums
     axes = Axes(out.shape, 0, len(out.shape) - 1)
@@ -114,7 +114,7 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
         sums = replace(sums, addends=(*sums.addends, *(found for _, found in partial)))
     if sums and larger is not None:
         plain, rows = operands.window_sums(larger, out.shape, 1)
-        sums = replace(sums, rows=rows)
+        sums = replace(sums, rows=(rows,))
     requantized = sums and requantized_epilogue(group, ctx, Axes(out.shape, 1, 2), sums)
     if not sums or not requantized:
         return None
@@ -140,7 +140,7 @@ def _variable_conv(group: Group, ctx: Context, operands: Operands) -> list[Step]
         return None
     addends = (*terms.addends, *([(operands.addend, column)] if operands.addend else []))
     plain, found = operands.plain([1 if axis == 1 else dim for axis, dim in enumerate(out.shape)])
-    sums = operands.scaled(Sums(addends, rows=(found, terms.shifts) if terms.shifts else None), m, each)
+    sums = operands.scaled(Sums(addends, rows=((found, terms.shifts),) if terms.shifts else ()), m, each)
     requantized = sums and requantized_epilogue(group, ctx, Axes(out.shape, 1, 2), sums)
     if not requantized:
         return None

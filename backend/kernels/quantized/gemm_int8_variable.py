@@ -6,7 +6,7 @@ That step also finds the sums of its columns, with which the zero points of both
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ....engine.ir.graph import DType, TensorType
@@ -29,7 +29,7 @@ _BYTES = {DType.U8: "uint8_t", DType.I8: "int8_t"}
 def variable_product(group: Group, ctx: Context, operands: Operands) -> list[Step] | None:
     """Return the steps of a product [.., M, K] x [.., K, N] of any two int8 types; batch dims broadcast.
 
-    The zero point of A is one number, that of B one or one per column; None for others."""
+    The zero point of A is one number or one per row, that of B one or one per column; None for others."""
     a, b, out = operands.type, ctx.type(operands.w), ctx.type(group.node.outputs[0])
     if a.dtype not in INT8 or b.dtype not in INT8 or not a.shape or not b.shape or out.shape is None:
         return None
@@ -47,9 +47,7 @@ def variable_product(group: Group, ctx: Context, operands: Operands) -> list[Ste
     if made is None:
         return None
     packing, packed, sums = made
-    steps: list[Step] = [packing]
-    if sums.rows is not None:
-        steps.append(operands.row_sums_step(sums.rows[0][0], a.shape))
+    steps: list[Step] = [packing, *sums.steps]
     scaled = operands.scaled(sums, n if isinstance(n, int) else 1, (n,) if isinstance(n, int) else (1,))
     requantized = scaled and requantized_epilogue(group, ctx, Axes(out.shape, len(batch), len(out.shape) - 1), scaled)
     value = operands.x
@@ -120,11 +118,12 @@ def _packed(
 ) -> tuple[Step, str, Sums] | None:
     """Return the step that packs B, the packed value, and what is to be added to the products; see `pack_int8.c.j2`.
 
-    `sizes` are K, N and the words of a column. Sums of A's rows that are to be added are left to be computed."""
+    `sizes` are K, N and the words of a column."""
     (k, n, words), a, b = sizes, operands.type.shape or (), ctx.type(operands.w).shape or ()
     extents, images = Extents(), product(b[:-2])
     columns = TensorType(DType.I32, (*b[:-2], 1, n) if images != 1 else (n,))
-    terms = ZeroTerms.of(operands, n, columns, TensorType(DType.I32, (n,)))
+    zeros = operands.row_zeros()
+    terms = ZeroTerms.of(operands, n, columns, TensorType(DType.I32, (n,)), by_rows=zeros is not None)
     if terms is None:
         return None
     packed = ctx.bytes_value(product((4, images, _size(choice, n, words, ctx))), "panels")
@@ -140,10 +139,15 @@ def _packed(
     }
     work = serial_below(product((images, n, k)), PACK_WORK)
     step = launch(Kernel("pack_int8", params), group, terms.inputs, (packed, *terms.outputs), extents, work)
-    if terms.shifts is None:
-        return step, packed, Sums(terms.addends)
-    row = TensorType(DType.I32, (*a[:-1], 1))
-    return step, packed, Sums(terms.addends, rows=((ctx.new_value(row, "row_sums"), row), terms.shifts))
+    sums = Sums(terms.addends)
+    if zeros is not None:
+        sums = Sums((), (zeros[0],), rows=((zeros[1], terms.addends[0]),))
+    if terms.shifts is not None:
+        row = TensorType(DType.I32, (*a[:-1], 1))
+        found = ctx.new_value(row, "row_sums")
+        added = operands.row_sums_step(found, a)
+        sums = replace(sums, steps=(*sums.steps, added), rows=(*sums.rows, ((found, row), terms.shifts)))
+    return step, packed, sums
 
 
 @dataclass(frozen=True)
@@ -168,12 +172,16 @@ class ZeroTerms:
         return tuple(value for value, _ in (*self.addends, *([self.shifts] if self.shifts else [])))
 
     @classmethod
-    def of(cls, operands: Operands, count: Dim, addend: TensorType, shift: TensorType) -> ZeroTerms | None:
+    def of(
+        cls, operands: Operands, count: Dim, addend: TensorType, shift: TensorType, *, by_rows: bool = False
+    ) -> ZeroTerms | None:
         """Return the terms of operands with `count` columns; None if x has several zero points, or types do not fit.
 
-        `addend` and `shift` are the types that a number per column is viewed with."""
+        `addend` and `shift` are the types that a number per column is viewed with. If the zero points of x are one per
+        row (`by_rows`), the addends are what each of them is to be multiplied by."""
         ctx, x, w = operands.ctx, operands.type, operands.ctx.type(operands.w)
-        y, z = (ctx.type(v) if v else None for v in (operands.x_zero, operands.w_zero))
+        x_zero = "" if by_rows else operands.x_zero
+        y, z = (ctx.type(v) if v else None for v in (x_zero, operands.w_zero))
         if (
             x.dtype not in _BYTES
             or w.dtype not in _BYTES
@@ -185,7 +193,7 @@ class ZeroTerms:
         zero = ctx.constant(operands.w_zero) if z is not None else None
         symmetric = z is None or (zero is not None and not zero.array.any())
         addends, shifts = [], None
-        if x.dtype is DType.I8 or y is not None:
+        if x.dtype is DType.I8 or y is not None or by_rows:
             addends = [(ctx.new_value(addend, "zero_term"), addend)]
         if w.dtype is DType.U8 or not symmetric:
             shifts = ctx.new_value(shift, "shifts"), shift
@@ -193,12 +201,12 @@ class ZeroTerms:
             "unsigned": w.dtype is DType.U8,
             "y": "" if y is None else _BYTES[x.dtype],
             "z": "" if z is None else _BYTES[w.dtype],
-            "y_shift": 128 if x.dtype is DType.I8 else 0,
+            "y_shift": 1 if by_rows else 128 if x.dtype is DType.I8 else 0,
             "each": z is not None and not _one(z),
             "wants_columns": bool(addends),
             "wants_shifts": shifts is not None,
         }
-        inputs = tuple(v for v in (operands.w, operands.x_zero, operands.w_zero) if v)
+        inputs = tuple(v for v in (operands.w, x_zero, operands.w_zero) if v)
         return cls(params, inputs, tuple(addends), shifts)
 
 

@@ -32,7 +32,7 @@ from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
-from ..gemm.epilogue import Axes, Epilogue, EpilogueBuilder, vector
+from ..gemm.epilogue import Axes, Epilogue, EpilogueBuilder, same_shape, vector
 from ..gemm.matmul import PACK_WORK
 
 INT8 = (DType.U8, DType.I8)
@@ -42,6 +42,8 @@ RANGES = {DType.U8: (0, 255), DType.I8: (-128, 127)}
 """Least and largest value of an int8 type."""
 _FOLDED = 1 << 16
 """Constants of more elements are not folded."""
+_MOST_FACTORS = 1 << 20
+"""Maximum number of scales of a product with one per row and column."""
 
 Array = NDArray[Any]
 Factors = tuple[tuple[str, TensorType], tuple[str, TensorType]]
@@ -53,7 +55,8 @@ class Sums:
     """Integer sums before the group's other nodes: i32 `addends` (with the types they are viewed with) are added.
 
     With `scale` the anchor requantizes: round(sum * scale) + zero, clamped to `low` .. `high`. `steps` compute addends
-    that are known at run time only. The product of two i32 `rows`, one number per row and one per column, is added."""
+    that are known at run time only. Each of `rows` is a product of two i32 values that is added, one number per row and
+    one per column."""
 
     addends: tuple[tuple[str, TensorType], ...]
     steps: tuple[Step, ...] = ()
@@ -61,7 +64,7 @@ class Sums:
     zero: float = 0.0
     low: float = 0.0
     high: float = 0.0
-    rows: Factors | None = None
+    rows: tuple[Factors, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -183,6 +186,28 @@ class Operands:
         work = serial_below(product(shape), PACK_WORK)
         return launch(Kernel("row_sums_int8", params), self.group, (self.x,), (found,), extents, work)
 
+    def row_zeros(self) -> tuple[Step, tuple[str, TensorType]] | None:
+        """Return the step that widens the zero points of x if they are one per row of a matrix, and its result.
+
+        They are those of x as unsigned bytes."""
+        rows, zero = (self.type.shape or ())[:-1], self.ctx.type(self.x_zero).shape if self.x_zero else None
+        if not self._is_per_row(zero):
+            return None
+        kind = TensorType(DType.I32, (*rows, 1))
+        found = self.ctx.new_value(kind, "row_zeros")
+        extents, count = Extents(), product(rows)
+        params = {"rows": extents(count), "k": extents(1), "signed": self.type.dtype is DType.I8}
+        kernel = Kernel("row_sums_int8", params)
+        work = serial_below(count, PACK_WORK)
+        return launch(kernel, self.group, (self.x_zero,), (found,), extents, work), (found, kind)
+
+    def _is_per_row(self, shape: Sequence[Dim] | None) -> bool:
+        """Whether a scale or zero point of this shape is one per row of the matrices x; a single one is not."""
+        x = self.type.shape or ()
+        if not shape or all(d == 1 for d in shape) or "MatMul" not in self.group.node.op:
+            return False
+        return same_shape(shape, (*x[:-1], 1)) or (len(x) == 2 and same_shape(shape, x[:-1]))
+
     def sums(self, column: NDArray[np.int64], shape: tuple[int, ...]) -> Sums | None:
         """Return what is added to the sums, and their scale; None if zero points or scales have another form.
 
@@ -192,8 +217,12 @@ class Operands:
         kind = TensorType(DType.I32, shape)
         addends: list[tuple[str, TensorType]] = []
         steps: tuple[Step, ...] = ()
+        rows: tuple[Factors, ...] = ()
         zero = self._constant(self.x_zero)
-        if self.x_zero and zero is None:
+        if (zeros := self.row_zeros()) is not None:
+            step, factor = zeros
+            steps, rows = (step,), ((factor, (ctx.add_constant((-column).astype(np.int32), "column_sums"), kind)),)
+        elif self.x_zero and zero is None:
             run_time = ctx.type(self.x_zero).shape
             if run_time is None or any(d != 1 for d in run_time):
                 return None
@@ -208,7 +237,7 @@ class Operands:
             addends.append((ctx.add_constant((-less * column).astype(np.int32), "zero_term"), kind))
         if self.addend:
             addends.append((self.addend, kind))
-        return self.scaled(Sums(tuple(addends), steps), len(column), shape)
+        return self.scaled(Sums(tuple(addends), steps, rows=rows), len(column), shape)
 
     def scaled(self, sums: Sums, columns: int, shape: tuple[int, ...]) -> Sums | None:
         """Return sums with their scale if the anchor requantizes them; None if scales have another form.
@@ -224,12 +253,17 @@ class Operands:
             return None
         x_scale, w_scale, y_scale = scales
         result = self.type.dtype if y_zero is None else y_zero.type.dtype
-        sizes = x_scale.size == y_scale.size == 1 and w_scale.size in (1, columns)
-        if not sizes or result not in RANGES:
+        if y_scale.size != 1 or w_scale.size not in (1, columns) or result not in RANGES:
             return None
-        factor = np.float32(x_scale.item()) * w_scale.reshape(-1).astype(np.float32) / np.float32(y_scale.item())
-        factors = np.ascontiguousarray(np.broadcast_to(factor, (columns,)), np.float32)
-        scale = ctx.add_constant(factors, "factors"), TensorType(DType.F32, shape)
+        rows: tuple[int, ...] = ()
+        if x_scale.size != 1:
+            rows = (*x_scale.shape[: (self.type.rank or 0) - 1], 1)
+            if not self._is_per_row(x_scale.shape) or x_scale.size * columns > _MOST_FACTORS:
+                return None
+        left = x_scale.reshape(rows).astype(np.float32)
+        factor = left * w_scale.reshape(-1).astype(np.float32) / np.float32(y_scale.item())
+        factors = np.ascontiguousarray(np.broadcast_to(factor, (*rows[:-1], columns)), np.float32)
+        scale = ctx.add_constant(factors, "factors"), TensorType(DType.F32, (*rows[:-1], *shape))
         offset = 0.0 if y_zero is None else float(y_zero.array.item())
         low, high = RANGES[result]
         return replace(sums, scale=scale, zero=offset, low=low, high=high)
@@ -270,8 +304,8 @@ def requantized_epilogue(
         addends = [builder.operand(value, kind, (DType.I32,)) for value, kind in sums.addends]
         start = nhwc and len(addends) > 0 and builder.operands[0].strides == (0, 0, 1)
         terms = [f"(vi){name}" for name in ("x", *addends[start:])]
-        if sums.rows is not None:
-            terms.append(" * ".join(f"(vi){builder.operand(*factor, (DType.I32,))}" for factor in sums.rows))
+        for factors in sums.rows:
+            terms.append(" * ".join(f"(vi){builder.operand(*factor, (DType.I32,))}" for factor in factors))
         lines = [f"const vi n = {' + '.join(terms)};"]
         name = "n"
         if sums.scale is not None:

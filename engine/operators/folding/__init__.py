@@ -18,13 +18,13 @@ from ..schemas import find_schema, is_pure, split_name
 from .float32_functions import erf32, gelu32
 from .float64_kernels import FLOAT64_KERNELS, Wide
 from .fold_arithmetic import ARITHMETIC, quantized
-from .fold_by_reference import by_reference, reference_evaluator, run_reference
+from .fold_by_reference import by_reference, by_rows, reference_evaluator, run_reference
 from .fold_call import Array, Attrs, Call, Fast, Refused
 from .fold_movement import MOVEMENT
 from .fold_sums import SUMS
 
 __all__ = [
-    "Array", "Attrs", "by_numpy", "compute", "evaluate", "quantized", "reference_evaluator", "run_reference",
+    "Array", "Attrs", "by_numpy", "by_rows", "compute", "evaluate", "quantized", "reference_evaluator", "run_reference",
     "supports",
 ]  # fmt: skip
 

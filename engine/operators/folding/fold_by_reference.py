@@ -119,8 +119,22 @@ def run_reference(op: str, attrs: Attrs, arrays: Sequence[Any], n_outputs: int) 
     """Run one operator in `onnx.reference`, on values of any kind (a sequence is a list), None where absent.
 
     Raises whatever the reference implementation raises."""
+    arrays = by_rows(op, arrays)
     evaluator = reference_evaluator(op, attrs, arrays, n_outputs)
     return list(evaluator.run(None, {f"i{i}": a for i, a in enumerate(arrays) if a is not None}))
+
+
+_OF_ROWS = {"MatMulInteger": (2,), "QLinearMatMul": (1, 2)}
+
+
+def by_rows(op: str, arrays: Sequence[Any]) -> list[Any]:
+    """Return operands with scales and zero points of the rows of a left factor as a column: the reference
+    implementation takes a list for one of columns."""
+    places = _OF_ROWS.get(op, ())
+    return [
+        a.reshape(-1, 1) if i in places and a is not None and a.ndim == 1 and a.size > 1 else a
+        for i, a in enumerate(arrays)
+    ]
 
 
 def reference_evaluator(op: str, attrs: Attrs, arrays: Sequence[Any], n_outputs: int) -> Any:

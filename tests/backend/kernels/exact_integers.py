@@ -23,7 +23,7 @@ def exact_product(node: Node, values: Mapping[str, Array]) -> Array:
     assert x is not None
     assert w is not None
     shape = (-1, *[1] * (w.ndim - 1)) if conv else (-1,)
-    left = x.astype(np.int64) - (0 if x_zero is None else x_zero.astype(np.int64))
+    left = x.astype(np.int64) - (0 if x_zero is None else _of_rows(x_zero).astype(np.int64))
     right = w.astype(np.int64) - (
         0 if w_zero is None else w_zero.astype(np.int64).reshape(shape if w_zero.size > 1 else ())
     )
@@ -38,10 +38,15 @@ def exact_product(node: Node, values: Mapping[str, Array]) -> Array:
     assert sw is not None
     assert sy is not None
     assert zero is not None
-    scale = np.float32(sx) * sw.astype(np.float32) / np.float32(sy)
-    scaled = np.rint(sums.astype(np.float32) * (scale.reshape(channel) if scale.size > 1 else scale.reshape(())))
+    weights = sw.astype(np.float32).reshape(channel if sw.size > 1 else ())
+    scaled = np.rint(sums.astype(np.float32) * (_of_rows(sx).astype(np.float32) * weights / np.float32(sy)))
     limits = np.iinfo(zero.dtype)
     return np.clip(scaled.astype(np.float64) + float(zero), limits.min, limits.max).astype(zero.dtype)
+
+
+def _of_rows(numbers: Array) -> Array:
+    """Return scales or zero points of a left factor: a list of several has one for each row."""
+    return numbers.reshape(-1, 1) if numbers.ndim == 1 and numbers.size > 1 else numbers
 
 
 def _conv(x: Array, w: Array, attrs: Mapping[str, Any]) -> Array:

@@ -176,6 +176,31 @@ def test_matmul_of_matrices_known_at_run_time(compared: Compared) -> None:
     compared.check()
 
 
+def test_matmul_of_rows_with_zero_points_of_their_own(compared: Compared) -> None:
+    """Zero points of the left factor, one per row, beside those of the right one; and scales that are, too."""
+    node = Node("MatMulInteger", ("a", "b", "za", "zb"), ("y",))
+    quantized = Node("QLinearMatMul", ("a", "sa", "za", "b", "sb", "zb", "sy", "zy"), ("y",))
+    for m, k, n in ((7, 33, 47), (33, 64, 80), (3, 5, 1)):
+        for left, right in ((u8, u8), (i8, u8), (u8, i8), (i8, i8)):
+            a, b, za, zb = left(m, k), right(k, n), left(m), right(n)
+            a[:, 0], b[:, 0] = np.iinfo(a.dtype).max, np.iinfo(b.dtype).min
+            compared.add([node], {"a": a}, {"b": b, "za": za, "zb": zb})
+            compared.add([node], {"a": a, "za": za}, {"b": b, "zb": zb})
+            compared.add([replace(node, inputs=("a", "b", "za"))], {"a": a, "za": za}, {"b": b})
+            compared.add([node], {"a": a, "b": b, "za": za, "zb": zb}, {})
+            compared.add([replace(node, inputs=("a", "b", "za"))], {"a": a, "b": b}, {"za": za})
+            scales = {"sa": number(0.02), "sb": number(0.01), "sy": number(0.05 * np.sqrt(k)), "zy": left()}
+            compared.add([quantized], {"a": a}, {"b": b, **scales, "za": za, "zb": zb})
+            scales |= {"sa": (RNG.random(m) * 0.02 + 0.001).astype(np.float32)}
+            scales |= {"sb": (RNG.random(n) * 0.02 + 0.001).astype(np.float32)}
+            compared.add([quantized], {"a": a, "za": za}, {"b": b, **scales, "zb": zb})
+            compared.add([quantized], {"a": a, "b": b, "za": za, "zb": zb}, scales)
+    batched = {"a": i8(2, 3, 9), "za": i8(2, 3, 1)}
+    compared.add([node], {**batched, "b": u8(2, 9, 20), "zb": u8(20)}, {})
+    compared.add([node], batched, {"b": u8(9, 20), "zb": u8(20)})
+    compared.check()
+
+
 def test_matmul_of_any_size(machine: Target) -> None:
     nodes = [Node("MatMulInteger", ("a", "b", "za", "zb"), ("y",))]
     free = {"a": ("B", "M", "K"), "b": ("B", "K", "N")}
