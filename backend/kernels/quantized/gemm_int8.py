@@ -127,7 +127,8 @@ def lower_conv(group: Group, ctx: Context) -> list[Step] | None:
 def _variable_conv(group: Group, ctx: Context, operands: Operands) -> list[Step] | None:
     """Return the steps of a convolution whose filters, of known shape, are known at run time only.
 
-    Filters in groups are signed and have no zero point, or 0."""
+    Zero points of filters, and filters of unsigned bytes, need the sums of the image under each window: those of all
+    channels, or for each filter those of its group."""
     node, x, out, groups = group.node, operands.type, ctx.type(group.node.outputs[0]), int_attr(group.node, "group", 1)
     shape = [d for d in ctx.type(operands.w).shape or () if isinstance(d, int)]
     if len(shape) < 3 or len(shape) != ctx.type(operands.w).rank or 0 in shape or out.shape is None:
@@ -136,10 +137,11 @@ def _variable_conv(group: Group, ctx: Context, operands: Operands) -> list[Step]
     each = (m, *(1,) * len(kernel))
     column = TensorType(DType.I32, each)
     terms = ZeroTerms.of(operands, m, column, column)
-    if window is None or terms is None or (terms.shifts and groups > 1) or m % groups:
+    if window is None or terms is None or m % groups:
         return None
     addends = (*terms.addends, *([(operands.addend, column)] if operands.addend else []))
-    plain, found = operands.plain([1 if axis == 1 else dim for axis, dim in enumerate(out.shape)])
+    summed = 1 if groups == 1 else m
+    plain, found = operands.plain([summed if axis == 1 else dim for axis, dim in enumerate(out.shape)])
     sums = operands.scaled(Sums(addends, rows=((found, terms.shifts),) if terms.shifts else ()), m, each)
     requantized = sums and requantized_epilogue(group, ctx, Axes(out.shape, 1, 2), sums)
     if not requantized:
@@ -152,7 +154,7 @@ def _variable_conv(group: Group, ctx: Context, operands: Operands) -> list[Step]
     pack = launch(kernel_, group, terms.inputs, (words, *terms.outputs), Extents(), work)
     filters = np.broadcast_to(np.zeros((), np.uint32), (m, quads, *kernel))
     problem = replace(planes.problem(filters, requantized.epilogue), computed=words)
-    ones = [planes.convolved(np.ones((1, channels, *kernel), np.int8), plain)] if terms.shifts else []
+    ones = [planes.convolved(np.ones((summed, channels, *kernel), np.int8), plain)] if terms.shifts else []
     k = quads * window.taps
     return [planes.step, *ones, pack, *packing_steps(problem, ctx, (m // groups * k, k, window.taps, 1))]
 

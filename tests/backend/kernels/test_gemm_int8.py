@@ -289,12 +289,14 @@ def test_conv_of_filters_known_at_run_time(compared: Compared) -> None:
         signed[0, 0, 0, 0], unsigned[0, 0, 0, 0] = -128, 255
         compared.add([Node("ConvInteger", ("x", "w"), ("y",), attrs)], {"x": image, "w": signed}, {})
         compared.add([Node("ConvInteger", ("x", "w", "zx"), ("y",), attrs)], {"x": image, "w": signed}, zeros)
-        if group == 1:
-            values = {"x": image, "w": unsigned, **zeros}
-            compared.add([Node("ConvInteger", ("x", "w", "zx", "zw"), ("y",), attrs)], values, {})
-            each = {"x": i8(*x), "w": unsigned, "zw": u8(m), "zx": i8()}
-            compared.add([Node("ConvInteger", ("x", "w", "zx", "zw"), ("y",), attrs)], each, {})
-            compared.add([Node("ConvInteger", ("x", "w", "", "zw"), ("y",), attrs)], values, {})
+        values = {"x": image, "w": unsigned, **zeros}
+        compared.add([Node("ConvInteger", ("x", "w", "zx", "zw"), ("y",), attrs)], values, {})
+        each = {"x": i8(*x), "w": unsigned, "zw": u8(m), "zx": i8()}
+        compared.add([Node("ConvInteger", ("x", "w", "zx", "zw"), ("y",), attrs)], each, {})
+        compared.add([Node("ConvInteger", ("x", "w", "", "zw"), ("y",), attrs)], values, {})
+        compared.add([Node("ConvInteger", ("x", "w"), ("y",), attrs)], {"x": image, "w": unsigned}, {})
+        node = Node("ConvInteger", ("x", "w", "zx", "zw"), ("y",), attrs)  # filters are constant, their zero points not
+        compared.add([node], {"x": image, "zw": u8(m)}, {"w": unsigned, "zx": zeros["zx"]})
         constants = {
             "sx": number(0.02),
             "sw": (RNG.random(m) * 0.02 + 0.001).astype(np.float32),
@@ -305,6 +307,9 @@ def test_conv_of_filters_known_at_run_time(compared: Compared) -> None:
         }
         quantized = Node("QLinearConv", ("x", "sx", "zx", "w", "sw", "zw", "sy", "zy", "b"), ("y",), attrs)
         compared.add([quantized], {"x": image, "w": signed, "zx": zeros["zx"]}, constants)
+        filters = {"w": unsigned, "zw": u8(m)}
+        others = {name: array for name, array in constants.items() if name != "zw"}
+        compared.add([quantized], {"x": image, **filters, "zx": zeros["zx"]}, others)
     compared.check()
 
 
