@@ -16,8 +16,8 @@
  * Functions that can fail return a status, REWRITE_OK (0) or the reason, and fill in `error` unless it is NULL.
  *
  * A bundle contains machine code: open only bundles that you trust, as you would load a shared library. Checksums of the
- * plan, the weights and the kernels are compared, which detects damage, not malice. `signature.json` is not read: check the
- * signature from Python when the bundle is installed (docs/deploy.md). */
+ * plan, the weights and the kernels are compared, which detects damage, not malice. `signature.json` is not read: this library
+ * comes with the bundle. Check a signature before you unpack it, by `ssh-keygen -Y verify` (docs/deploy.md). */
 #ifndef REWRITE_H
 #define REWRITE_H
 

@@ -6,6 +6,7 @@ import base64
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -21,6 +22,7 @@ from rewrite.backend.compile_graph import compile_graph
 from rewrite.errors import UserError
 from rewrite.system.file_contents import size_and_crc
 from rewrite.tests.cli.command import rewrite as command
+from rewrite.tests.docs.blocks import ROOT, blocks
 
 from .. import models
 
@@ -208,3 +210,43 @@ def test_the_command_line_signs_and_checks(bundle: Path, tmp_path: Path, keys: t
     assert command(*short, public.name, cwd=tmp_path).returncode == 0
     (tmp_path / "o.pub").write_bytes(pair(tmp_path, "o")[1].read_bytes())
     assert command(*short, "o.pub", cwd=tmp_path).returncode == 2
+
+
+def test_an_archive_for_c_is_unpacked_if_its_signature_is_right(bundle: Path, tmp_path: Path) -> None:
+    """The commands of docs/deploy.md."""
+    if not shutil.which("ssh-keygen"):
+        pytest.skip("OpenSSH is not installed")
+    steps = {block.title: block.text for block in blocks(ROOT / "docs" / "deploy.md") if block.language == "sh"}
+    maker, target = tmp_path / "maker", tmp_path / "target"
+
+    def sh(text: str, folder: Path) -> int:
+        return subprocess.run(["sh", "-c", text], cwd=folder, capture_output=True, timeout=60).returncode
+
+    def keys(folder: Path) -> None:
+        folder.mkdir()
+        assert sh("ssh-keygen -q -t ed25519 -N '' -f deploy_key", folder) == 0
+
+    keys(maker)
+    bundle.rename(maker / "model.rewrite")
+    assert sh(steps["sign"], maker) == 0
+    target.mkdir()
+    for name in ("deploy_key.pub", "model.tar", "model.tar.sig"):
+        shutil.copy(maker / name, target)
+    assert sh(steps["trust"], target) == 0
+    archive = (target / "model.tar").read_bytes()
+    for changed in (archive[:-1], archive[:600] + bytes([archive[600] ^ 1]) + archive[601:]):
+        (target / "model.tar").write_bytes(changed)
+        assert sh(steps["unpack"], target) != 0
+        assert not (target / "model.rewrite").exists()
+    (target / "model.tar").write_bytes(archive)
+    keys(tmp_path / "stranger")
+    shutil.copy(maker / "model.tar", tmp_path / "stranger")
+    assert sh(steps["sign"].splitlines()[1], tmp_path / "stranger") == 0
+    shutil.copy(tmp_path / "stranger" / "model.tar.sig", target)
+    assert sh(steps["unpack"], target) != 0
+    assert not (target / "model.rewrite").exists()
+    shutil.copy(maker / "model.tar.sig", target)
+    assert sh(steps["unpack"], target) == 0
+    np.testing.assert_allclose(
+        rewrite.load(target / "model.rewrite").run({"x": X})["y"], models.chain_reference(X), rtol=1e-6
+    )
