@@ -58,7 +58,7 @@ def _log_softmax(rows: Array) -> Array:
 
 
 def _hardmax(rows: Array) -> Array:
-    return (np.arange(rows.shape[1]) == rows.argmax(axis=1)[:, None]).astype(np.float64)
+    return np.asarray(np.arange(rows.shape[1]) == rows.argmax(axis=1)[:, None], np.float64)
 
 
 def _batch_normalization(attrs: Attrs, inputs: Sequence[Any]) -> Sequence[Any]:

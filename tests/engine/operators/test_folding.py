@@ -522,3 +522,11 @@ def test_a_size_past_a_transposed_convolution() -> None:
     assert longer is not None
     np.testing.assert_array_equal(longer, [[[1, 2, 3, 0]]])
     assert kernel({"output_shape": (5,), "auto_pad": "NOTSET"}, [x, w]) is None
+
+
+def test_zero_points_of_rows_are_not_those_of_columns() -> None:
+    a, b = np.array([[1, 2], [3, 4]], np.uint8), np.array([[5, 6], [7, 8]], np.uint8)
+    zeros = np.array([1, 3], np.uint8)
+    found = evaluate("MatMulInteger", {}, [a, b, zeros, None])
+    assert found is not None
+    np.testing.assert_array_equal(found[0], (a.astype(int) - zeros[:, None]) @ b.astype(int))
