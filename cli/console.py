@@ -91,12 +91,20 @@ class Stages:
 
     def __enter__(self) -> Stages:
         if not self._quiet and err().is_terminal:
-            from rich.progress import Progress, SpinnerColumn, TextColumn
+            from rich.progress import Progress, ProgressColumn, SpinnerColumn, Task, TextColumn
+            from rich.text import Text
+
+            class Elapsed(ProgressColumn):
+                """Time since a stage began, drawn again and again, for a stage may report nothing until it ends."""
+
+                def render(self, task: Task) -> Text:
+                    seconds = task.finished_time if task.finished else task.elapsed
+                    return Text(f"{_seconds(seconds or 0.0):>8}", style="cyan")
 
             self._live = Progress(
                 SpinnerColumn(finished_text="[green]✓[/]"),
                 TextColumn("{task.description:<20}"),
-                TextColumn("{task.fields[time]:>8}", style="cyan"),
+                Elapsed(),
                 TextColumn("{task.fields[detail]}", style="dim"),
                 console=err(),
             )
@@ -114,11 +122,11 @@ class Stages:
             self._end(finished=True)
             self._stage, self._began, self._detail = stage, time.perf_counter(), ""
             if self._live is not None:
-                self._task = self._live.add_task(TITLES.get(stage, stage), total=1, time="", detail="")
+                self._task = self._live.add_task(TITLES.get(stage, stage), total=1, detail="")
         if facts:
             self._detail = _words(facts)
         if self._live is not None and self._task is not None:
-            self._live.update(self._task, detail=self._detail, time=_seconds(time.perf_counter() - self._began))
+            self._live.update(self._task, detail=self._detail)
 
     def _end(self, *, finished: bool) -> None:
         if not self._stage:
@@ -126,7 +134,8 @@ class Stages:
         elapsed = time.perf_counter() - self._began
         self.seconds[self._stage] = self.seconds.get(self._stage, 0.0) + elapsed
         if self._live is not None and self._task is not None:
-            self._live.update(self._task, completed=1 if finished else 0, time=_seconds(elapsed))
+            self._live.stop_task(self._task)
+            self._live.update(self._task, completed=1 if finished else 0)
         elif finished and not self._quiet:
             title = TITLES.get(self._stage, self._stage)
             say(f"{title:<20}{_seconds(elapsed):>8}  {self._detail}".rstrip(), err())

@@ -95,10 +95,15 @@ class Job:
         setup = pipeline.prepare(library, opsets, self.options, self.costs)
         end = time.process_time() + self.limits.seconds
         outcomes = []
+
+        def of_bodies(_: str, facts: Mapping[str, Any]) -> None:
+            progress("saturate", facts)  # there may be many: they are one stage
+
         with declared_operators(operators_of(library, opsets)):
             for i, graph in enumerate(self.graphs):
                 limits = replace(self.limits, seconds=max(0.0, end - time.process_time()))
-                outcomes.append(_optimize(self, graph, {} if i else self.constants, setup, limits, progress))
+                reported = of_bodies if i else progress
+                outcomes.append(_optimize(self, graph, {} if i else self.constants, setup, limits, reported))
         return outcomes
 
 

@@ -200,10 +200,13 @@ def optimize_graph(
     constants: Mapping[str, ConstantInfo] | None = None, progress: Progress = ignore,
     targets: Sequence[str] = TARGETS,
 ) -> Iterator[Stage]:  # fmt: skip
-    """Run the stages from encoding to the last extraction on one graph; `remaining` returns the remaining limits."""
+    """Run the stages from encoding to the last extraction on one graph; `remaining` returns the remaining limits.
+
+    `progress` gets two stages, alternately: saturations, and what chooses graphs after them."""
     limits = remaining()
     yield "encode", (encoded := encode(graph, setup, constants))
     yield "saturate", (saturated := saturate(encoded, setup, limits, progress))
+    progress("extract", {})
     if "portable" in targets:
         yield from extract_portable(saturated, setup, remaining)
     if "native" not in targets:
@@ -215,7 +218,9 @@ def optimize_graph(
     operators = {chosen.egraph.nodes[handle].op for handle in chosen.extraction.choice.values()}
     if precision_rules.late(setup.precision) or setup.rules.needs_kernel_rules(operators):
         yield "restrict", (restricted := restrict(chosen, graph, setup))
+        progress("saturate", {})
         yield "saturate for kernels", (kernels := saturate_for_kernels(restricted, setup, remaining()))
+        progress("extract", {})
         yield "extract native", extract(kernels, setup, "native", extraction.REGIONS)
 
 

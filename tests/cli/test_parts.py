@@ -1,6 +1,8 @@
 """The parts of the command line that are functions of their arguments."""
 
+import io
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -95,6 +97,18 @@ def test_stages_are_timed_and_printed_once(capsys: pytest.CaptureFixture[str]) -
     assert lines[2].endswith("3/4")
     assert list(stages.seconds) == ["read", "saturate", "compile"]
     assert stages.seconds["saturate"] >= 0.01
+
+
+def test_time_of_a_stage_goes_on_while_it_reports_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    from rewrite.cli import console
+    from rich.console import Console
+
+    terminal = Console(file=io.StringIO(), force_terminal=True, width=80)
+    monkeypatch.setattr(console, "err", lambda: terminal)
+    with Stages() as stages:
+        stages("verify", {})
+        time.sleep(0.6)
+        assert re.search(r"0\.[2-6] s", terminal.file.getvalue())  # type: ignore[attr-defined]
 
 
 def test_interleaving_gives_each_runner_its_time() -> None:

@@ -40,6 +40,26 @@ def test_the_graph_for_kernels_is_the_same_without_that_of_a_file(model: onnx.Mo
     assert alone.native.nodes == both.native.nodes
 
 
+def test_progress_tells_choosing_from_saturating() -> None:
+    """Both are work of the child process, and either may be the longer one."""
+    source, limits = pipeline.read(MODEL, Options(), load_rules()), Limits()
+    costs = [CostModel(target="portable"), CostModel(target="native")]
+    setup = pipeline.prepare(source.library, source.graph.opset, Options(), costs)
+    reported: list[str] = []
+    done: list[tuple[str, str]] = []
+    run = pipeline.optimize_graph(
+        source.graph, setup, lambda: limits, progress=lambda stage, facts: reported.append(stage)
+    )
+    for name, _ in run:
+        done.append((name, reported[-1] if reported else ""))
+    assert ("saturate", "saturate") in done
+    assert {stage for name, stage in done if name.startswith("extract")} == {"extract"}
+    assert {stage for name, stage in done if name == "saturate for kernels"} <= {"saturate"}
+    begun: list[str] = []
+    optimizer.optimize_native(MODEL, progress=lambda stage, facts: begun.append(stage))
+    assert begun[-2:] == ["extract", "extract"]  # the child's, and what its parent decodes
+
+
 def test_constants_that_a_graph_comes_without_are_no_inputs() -> None:
     source = pipeline.read(MODEL, Options(), load_rules())
     setup = pipeline.prepare(source.library, source.graph.opset, Options(), [])
