@@ -11,6 +11,7 @@ from ..backend.ir.kernel_graph import Step
 from ..backend.ir.lower import Group
 from ..backend.ir.schedule import DEFAULT, Point, Space, Tunable
 from ..backend.ir.target import Target
+from ..backend.planning.denormal_weights import without_denormals
 from ..backend.planning.group import FusePolicy
 from ..backend.planning.plan import PlanSettings, group, lower
 from ..engine.ir.graph import Graph, TensorType, ValueType
@@ -87,6 +88,8 @@ def tunable_kernels(
 
     Kernels with sizes of run time have none, nor have those that are another kernel when they stand alone."""
     found, settings = [], PlanSettings(policy, target, threads, reassociate)
+    if reassociate:
+        graph = without_denormals(graph)  # groups have the constants of this one
     for key, uses in _collected(graph, settings).items():
         alone = _graph_of(uses[0].group, graph)
         if key in _collected(alone, settings):

@@ -17,7 +17,7 @@ from .kernel import ALIGNMENT, SLACK
 Array = NDArray[Any]
 CALLER = 16
 """Alignment of malloc and NumPy in bytes; see `MEMORY_CALLER` in `runtime/native/memory.h`."""
-_BIAS = 1 << 16
+_MAX_BIAS_BYTES = 1 << 16
 """Largest size in bytes of a constant with one number for each column of a product."""
 
 
@@ -75,7 +75,7 @@ def usable(array: Array) -> Array:
     owner: Any = array
     while isinstance(owner, np.ndarray):  # of the memory, past views of views
         owner = owner.base
-    slack = isinstance(owner, Buffer) or (array.nbytes > _BIAS and is_readable(array))
+    slack = isinstance(owner, Buffer) or (array.nbytes > _MAX_BIAS_BYTES and is_readable(array))
     fits = isinstance(array.base, np.memmap) or (slack and address(array) % ALIGNMENT == 0)
     return array if fits else aligned_copy(array)
 

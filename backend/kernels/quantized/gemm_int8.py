@@ -128,7 +128,7 @@ def _variable_conv(group: Group, ctx: Context, operands: Operands) -> list[Step]
     """Return the steps of a convolution whose filters, of known shape, are known at run time only.
 
     Zero points of filters, and filters of unsigned bytes, need the sums of the image under each window: those of all
-    channels, or for each filter those of its group."""
+    channels, or for each filter those of its group, which take as many products again."""
     node, x, out, groups = group.node, operands.type, ctx.type(group.node.outputs[0]), int_attr(group.node, "group", 1)
     shape = [d for d in ctx.type(operands.w).shape or () if isinstance(d, int)]
     if len(shape) < 3 or len(shape) != ctx.type(operands.w).rank or 0 in shape or out.shape is None:

@@ -1,13 +1,25 @@
-"""Denormal weights: products multiply by normal numbers, and give the same bits as with the weights of the model."""
+"""Denormal weights: products multiply by normal numbers, and give what they give with the weights of the model."""
 
 from __future__ import annotations
+
+import ctypes
+import platform
+import subprocess
+from pathlib import Path
 
 import numpy as np
 import pytest
 from rewrite.backend.compile_graph import compile_graph
+from rewrite.backend.ir.kernel_graph import Control, ModelPlan
+from rewrite.backend.ir.target import detect
+from rewrite.backend.planning import plan as planning
 from rewrite.backend.planning.denormal_weights import without_denormals
+from rewrite.backend.planning.group import standard_policy
+from rewrite.backend.runtime.program import Program
 from rewrite.benchmarks import harness
 from rewrite.engine.ir.graph import Graph, Node
+from rewrite.system.compiler import c_compilers
+from rewrite.tuning.kernels_of_graph import tunable_kernels
 
 Array = np.ndarray
 TINY = np.finfo(np.float32).tiny
@@ -37,6 +49,14 @@ def denormals(found: Graph) -> int:
     return sum(int(((a != 0) & (np.abs(a) < TINY)).sum()) for a in arrays)
 
 
+def arrays_of(plan: ModelPlan) -> list[Array]:
+    return [c.array for c in plan.constants.values() if c.array.dtype == np.float32]
+
+
+def stored(program: Program) -> list[Array]:
+    return arrays_of(program.plan)
+
+
 def image(*shape: int) -> Array:
     return np.random.default_rng(5).normal(size=shape).astype(np.float32)
 
@@ -62,12 +82,64 @@ def test_products_multiply_by_normal_numbers(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_results_are_those_of_the_models_weights(name: str) -> None:
+def test_results_are_those_of_the_models_weights(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Factors are powers of two: the same algorithm gives the same bits but for denormal sums."""
     g = CASES[name]
     feeds = {"x": image(*(int(d) for d in g.type("x").shape or ()))}  # type: ignore[call-overload]
-    [plain] = compile_graph(g, threads=1, reassociate=False).run(feeds).values()
-    [scaled] = compile_graph(g, threads=1).run(feeds).values()
-    np.testing.assert_allclose(scaled, plain, rtol=0, atol=2e-6 * np.abs(plain).max())
+    program = compile_graph(g, threads=1)
+    assert not any(((a != 0) & (np.abs(a) < TINY)).any() for a in stored(program))
+    monkeypatch.setattr(planning, "without_denormals", lambda graph: graph)
+    plain = compile_graph(g, threads=1)
+    assert any(((a != 0) & (np.abs(a) < TINY)).any() for a in stored(plain))
+    [scaled], [expected] = program.run(feeds).values(), plain.run(feeds).values()
+    np.testing.assert_allclose(scaled, expected, rtol=2e-7, atol=1e-44)
+
+
+def test_a_body_multiplies_by_normal_numbers() -> None:
+    branches = {
+        name: Graph((), (f"{name}_y",), [Node("MatMul", ("x", "w"), (f"{name}_y",), {}, name=name)])
+        for name in ("then_branch", "else_branch")
+    }
+    nodes = [Node("If", ("c",), ("y",), dict(branches), name="if")]
+    inputs = {"x": image(6, 20), "c": np.array(True)}
+    g = harness.make_graph(nodes, inputs, constants={"w": weights((20, 17))}, outputs=["y"])
+    program = compile_graph(g, threads=1)
+    [control] = [item for item in program.plan.items if isinstance(item, Control)] or [None]
+    plans = [program.plan] if control is None else control.bodies
+    assert not any(((a != 0) & (np.abs(a) < TINY)).any() for plan in plans for a in arrays_of(plan))
+    np.testing.assert_allclose(program.run(inputs)["y"], image(6, 20) @ weights((20, 17)), rtol=1e-4, atol=1e-5)
+
+
+def test_scaled_kernels_can_be_tuned() -> None:
+    """Their groups have constants that the model's graph has not."""
+    w = np.random.default_rng(3).normal(size=(320, 170)).astype(np.float32)
+    plain = graph("MatMul", image(64, 320), w.copy())
+    w[0, 0] = LEAST
+    scaled = graph("MatMul", image(64, 320), w)
+    found = [len(tunable_kernels(g, standard_policy(), detect(), 1, reassociate=True)) for g in (plain, scaled)]
+    assert found == [1, 1]
+
+
+@pytest.mark.skipif(platform.machine() not in ("x86_64", "AMD64"), reason="sets the control register of x86")
+def test_a_processor_that_takes_denormals_for_zeros(tmp_path: Path) -> None:
+    """As `torch.set_flush_denormal` sets it for a thread, which may compile afterwards."""
+    source = tmp_path / "mode.c"
+    source.write_text(
+        "#include <immintrin.h>\nvoid set(unsigned m) { _mm_setcsr(m); } unsigned get(void) { return _mm_getcsr(); }"
+    )
+    subprocess.run([*c_compilers()[0], "-shared", "-fPIC", str(source), "-o", str(tmp_path / "mode.so")], check=True)
+    mode = ctypes.CDLL(str(tmp_path / "mode.so"))
+    expected = without_denormals(CASES["matmul"])
+    before = mode.get()
+    mode.set(before | 0x8040)
+    try:
+        found = without_denormals(CASES["matmul"])
+    finally:
+        mode.set(before)
+    assert {n: c.array.tobytes() for n, c in found.constants.items()} == {
+        n: c.array.tobytes() for n, c in expected.constants.items()
+    }
+    assert not denormals(found)
 
 
 def test_a_denormal_weight_counts() -> None:
