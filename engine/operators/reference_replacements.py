@@ -32,10 +32,11 @@ def _operator(name: str, opset: int, function: Function) -> type[Any]:
 
     def run(self: Any, *inputs: Any, **attributes: Any) -> tuple[Any, ...]:
         attributes = {key: value for key, value in attributes.items() if value is not None}
-        found, wanted = function(attributes, inputs), len(self.onnx_node.output)
-        if len(found) < wanted:
-            raise NotImplementedError(f"{wanted} outputs of {name} at opset {opset}")
-        return tuple(map(np.asarray, found[:wanted]))
+        found, names = function(attributes, inputs), self.onnx_node.output
+        if any(names[len(found) :]):
+            raise NotImplementedError(f"{len(names)} outputs of {name} at opset {opset}")
+        present = [np.asarray(value) for value in found[: len(names)]]
+        return (*present, *present[:1] * (len(names) - len(present)))  # nothing reads absent ones
 
     return type(name, (OpRun,), {"op_domain": "", "op_schema": defs.get_schema(name, opset, ""), "_run": run})
 

@@ -76,6 +76,14 @@ def test_old_operators_as_in_onnx_runtime(opset: int, op: str, attrs: dict[str, 
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
 
 
+def test_outputs_without_a_name_are_not_wanted() -> None:
+    proto, feeds = one(9, "BatchNormalization", {}, (X, *FOUR))
+    (expected,) = run(proto, feeds)
+    proto.graph.node[0].output.extend(["", ""])
+    (found,) = ReferenceEvaluator(proto, new_ops=replacements(9)).run(None, feeds)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_what_runtimes_do_otherwise_is_refused() -> None:
     shrinking, feeds = one(10, "Resize", {"mode": "nearest"}, (X, np.array([1, 1, 0.5, 0.5], np.float32)))
     with pytest.raises(NotImplementedError, match="this resizing"):
