@@ -25,9 +25,12 @@ class MainGroup(TyperGroup):
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         """Insert the name of the main command if no command is named. `help COMMAND` is `COMMAND --help`.
 
-        Raises UserError for a word that is not a file and looks like a command."""
+        Raises UserError for a word that is not a file and looks like a command, and for a shell without completion."""
         if args and args[0] == "help":
             args = [*args[1:2], "--help"]
+        if len(args) > 1 and args[0] == "--show-completion":
+            typer.echo(_completion(args[1]))
+            ctx.exit()
         if args and args[0] not in self.commands and _is_word(args[0]) and not Path(args[0]).exists():
             similar = difflib.get_close_matches(args[0], self.commands, n=1, cutoff=0.65)
             hint = f"Did you mean `rewrite {similar[0]}`?" if similar else "`rewrite MODEL.onnx` compiles a model."
@@ -56,6 +59,15 @@ class MainGroup(TyperGroup):
         console.print(Panel(table, title="Other commands", title_align="left", border_style="dim", box=box.ROUNDED))
         console.print(" [dim]`rewrite COMMAND --help` explains each, `rewrite --help-all` all of them.[/]")
         console.print(" [dim]Exit codes: 0 done, 1 check failed, 2 bad input, 3 internal error, 130 interrupted.[/]\n")
+
+
+def _completion(shell: str) -> str:
+    """Return the script of a shell's completion. Typer's option takes none: it looks for the shell that runs it."""
+    from typer import _completion_shared as completion
+
+    if shell not in (known := [one.value for one in completion.Shells]):
+        raise UserError(f"no completion for the shell {shell!r}", hint=f"There is one for {', '.join(known)}.")
+    return completion.get_completion_script(prog_name="rewrite", complete_var="_REWRITE_COMPLETE", shell=shell)
 
 
 def _is_word(argument: str) -> bool:

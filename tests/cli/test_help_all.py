@@ -24,6 +24,8 @@ def test_the_shell_completes_commands(tmp_path: Path) -> None:
     command = Path(sys.executable).with_name("rewrite")
     done = subprocess.run([command], cwd=tmp_path, env=environment(**words), capture_output=True, text=True, timeout=60)
     assert done.stdout.split() == ["warm"], done.stderr
-    script = rewrite("--show-completion", "bash", cwd=tmp_path).stdout
-    assert "COMP_WORDS" in script
-    assert "complete " in script
+    for shell, word in {"bash": "COMP_WORDS", "zsh": "#compdef rewrite", "fish": "complete --command rewrite"}.items():
+        assert word in rewrite("--show-completion", shell, cwd=tmp_path).stdout
+    unknown = rewrite("--show-completion", "tcsh", cwd=tmp_path)
+    assert unknown.returncode == 2
+    assert unknown.stderr.startswith("error: no completion for the shell 'tcsh'\nThere is one for bash, zsh, fish")
