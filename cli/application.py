@@ -63,11 +63,11 @@ class MainGroup(TyperGroup):
 
 def _completion(shell: str) -> str:
     """Return the script of a shell's completion. Typer's option takes none: it looks for the shell that runs it."""
-    from typer import _completion_shared as completion
+    from typer.completion import Shells, get_completion_script  # type: ignore[attr-defined]
 
-    if shell not in (known := [one.value for one in completion.Shells]):
+    if shell not in (known := [one.value for one in Shells]):
         raise UserError(f"no completion for the shell {shell!r}", hint=f"There is one for {', '.join(known)}.")
-    return completion.get_completion_script(prog_name="rewrite", complete_var="_REWRITE_COMPLETE", shell=shell)
+    return get_completion_script(prog_name="rewrite", complete_var="_REWRITE_COMPLETE", shell=shell)
 
 
 def _is_word(argument: str) -> bool:

@@ -59,11 +59,13 @@ class _Scaler:
 
     def changed(self, graph: Graph, around: Mapping[str, Constant]) -> Graph:
         """Return a graph with its products changed, given the constants of the graphs around it."""
-        constants, types = {**around, **graph.constants}, dict(graph.types)
+        own = {*graph.inputs, *(v for node in graph.nodes for v in node.outputs)}
+        constants = {**{v: c for v, c in around.items() if v not in own}, **graph.constants}
+        types = dict(graph.types)
         nodes: list[Node] = []
         for node in graph.nodes:
-            fixed = [constants.get(v) for v in node.inputs[1:] if v] if node.op in PRODUCTS else []
-            exponent = self._exponent([constant for constant in fixed if constant is not None]) if all(fixed) else 0
+            fixed = [v for v in node.inputs[1:] if v] if node.op in PRODUCTS else []
+            exponent = self._exponent([constants[v] for v in fixed]) if constants.keys() >= set(fixed) else 0
             if exponent:
                 product = unique_name(f"{node.outputs[0]}_scaled", self._taken)
                 types[product] = graph.type(node.outputs[0])
@@ -109,7 +111,7 @@ def _stays_finite(array: NDArray[np.generic], exponent: int) -> bool:
     return math.isfinite(largest) and math.frexp(largest)[1] + exponent <= 127
 
 
-# Both work on bit patterns: a thread may have set its processor to take denormals for zeros.
+# The weights are read as bit patterns: a thread may have set its processor to take denormals for zeros.
 
 
 def _exponent(weights: NDArray[np.generic]) -> int:

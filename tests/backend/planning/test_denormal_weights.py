@@ -110,6 +110,26 @@ def test_a_body_multiplies_by_normal_numbers() -> None:
     np.testing.assert_allclose(program.run(inputs)["y"], image(6, 20) @ weights((20, 17)), rtol=1e-4, atol=1e-5)
 
 
+def test_a_body_may_give_the_name_of_a_weight_to_another_value() -> None:
+    body = Graph(("i", "k", "w"), ("k", "p"), [Node("MatMul", ("w", "w"), ("p",), {}, name="p")])
+    nodes = [Node("Loop", ("n", "", "x"), ("y",), {"body": body}, name="loop")]
+    inputs = {"n": np.array(2), "x": image(20, 20)}
+    g = harness.make_graph(nodes, inputs, constants={"w": weights((20, 20))}, outputs=["y"])
+    assert without_denormals(g) is g
+
+
+def test_a_loop_multiplies_by_normal_numbers() -> None:
+    body = Graph(("i", "k", "s"), ("k", "p"), [Node("MatMul", ("s", "w"), ("p",), {}, name="p")])
+    nodes = [Node("Loop", ("n", "", "x"), ("y",), {"body": body}, name="loop")]
+    inputs = {"n": np.array(2), "x": image(6, 20)}
+    g = harness.make_graph(nodes, inputs, constants={"w": weights((20, 20))}, outputs=["y"])
+    changed = without_denormals(g).nodes[0].attrs["body"]
+    assert isinstance(changed, Graph)
+    assert [node.op for node in changed.nodes] == ["MatMul", "Mul"]
+    expected = inputs["x"] @ weights((20, 20)) @ weights((20, 20))
+    np.testing.assert_allclose(compile_graph(g, threads=1).run(inputs)["y"], expected, rtol=1e-4, atol=1e-4)
+
+
 def test_scaled_kernels_can_be_tuned() -> None:
     """Their groups have constants that the model's graph has not."""
     w = np.random.default_rng(3).normal(size=(320, 170)).astype(np.float32)
