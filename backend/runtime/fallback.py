@@ -4,7 +4,7 @@ Single nodes are run by ONNX Runtime where it is installed and accepts them and 
 reference implementation of `onnx` where NumPy has no function for them. Views, and exact operators on few elements, are
 always run by NumPy: a call of ONNX Runtime takes some 30 µs.
 
-Length: which implementation runs a node, with the cases that each of the three gets wrong.
+Length: the choice of an implementation, and what each of the three gets wrong.
 """
 
 from __future__ import annotations
@@ -263,10 +263,9 @@ def _reference_evaluator(model: Any) -> Any:
     """Return the model of a node in the reference implementation, as far as that is right."""
     from onnx.reference import ReferenceEvaluator
 
-    from ...engine.operators.reference_replacements import replacements  # imports what programs do without
+    from ...engine.operators.reference_replacements import opset_of, replacements  # imports what programs do without
 
-    opset = next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
-    return ReferenceEvaluator(model, new_ops=replacements(opset))
+    return ReferenceEvaluator(model, new_ops=replacements(opset_of(model)))
 
 
 def _arrays(found: Sequence[Any]) -> list[Any]:

@@ -26,6 +26,11 @@ def replacements(opset: int) -> list[type[Any]]:
     return [_operator(name, opset, f) for name, first, last, f in _REPLACED if first <= opset <= last]
 
 
+def opset_of(model: Any) -> int:
+    """Return the version of the standard's operators that a `ModelProto` imports; 1 without one."""
+    return next((o.version for o in model.opset_import if o.domain in ("", "ai.onnx")), 1)
+
+
 def _operator(name: str, opset: int, function: Function) -> type[Any]:
     from onnx import defs
     from onnx.reference.op_run import OpRun

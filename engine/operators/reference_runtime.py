@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from ...system import scoped
 from ...system.mapped_memory import MappedArrays
 from ..ir.detached_model import DetachedModel
-from .reference_replacements import replacements
+from .reference_replacements import opset_of, replacements
 
 if TYPE_CHECKING:
     from onnx import ModelProto
@@ -139,7 +139,7 @@ def reference_evaluator(model: ModelProto | Path | bytes | DetachedModel, *, sec
     import onnx
 
     proto = _proto(model)
-    if _opset(proto) < 7 and any(n.op_type == "BatchNormalization" for n in proto.graph.node):
+    if opset_of(proto) < 7 and any(n.op_type == "BatchNormalization" for n in proto.graph.node):
         # It mixes batch statistics into the oldest versions of this operator.
         try:
             proto = onnx.version_converter.convert_version(proto, 15)
@@ -165,10 +165,6 @@ def reference_evaluator(model: ModelProto | Path | bytes | DetachedModel, *, sec
     return Runner("onnx.reference", run)
 
 
-def _opset(proto: ModelProto) -> int:
-    return next((o.version for o in proto.opset_import if o.domain in ("", "ai.onnx")), 1)
-
-
 def search_path() -> list[str]:
     """Return where this process finds modules, for a child; Python ignores entries that are no texts."""
     return [entry for entry in sys.path if isinstance(entry, str)]
@@ -182,7 +178,7 @@ def _child(folder: str) -> None:
     scoped.die_with_parent()
     place = Path(folder)
     proto = onnx.load(place / "model.onnx")
-    evaluator = ReferenceEvaluator(proto, new_ops=replacements(_opset(proto)))
+    evaluator = ReferenceEvaluator(proto, new_ops=replacements(opset_of(proto)))
     feeds = pickle.loads((place / "inputs").read_bytes())
     found = evaluator.run(None, {k: v for k, v in feeds.items() if k in evaluator.input_names})
     (place / "outputs").write_bytes(pickle.dumps(list(zip(evaluator.output_names, found, strict=True))))
