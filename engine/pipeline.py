@@ -68,7 +68,9 @@ def read(model: Any, options: Options, library: Library) -> Source:
 
 def promote(source: Source, options: Options) -> Graph | None:
     """Return the graph of a model with its 16-bit floats computed in f32; None if it computes with none."""
-    traits = traits_of(source.library, source.graph.opset)
+    # what operators are does not depend on which rules run
+    libraries = [source.library] if options.std_rules else [load_rules((), std=True), source.library]
+    traits = traits_of(libraries, source.graph.opset)
     with declared_operators(source.operators):
         if not float_promotion.needs_promotion(source.graph, traits):
             return None

@@ -229,9 +229,9 @@ def operators_of(library: Library, opsets: Mapping[str, int]) -> dict[str, Decla
     return declarations([e.item for e in entries])
 
 
-def traits_of(library: Library, opsets: Mapping[str, int]) -> Traits:
-    """Return the traits of the operators that a library declares for a model with these opsets."""
-    ops = [e for e in _entries(library, opsets) if e.kind == "Op"]
+def traits_of(libraries: Iterable[Library], opsets: Mapping[str, int]) -> Traits:
+    """Return the traits of the operators that libraries declare for a model with these opsets."""
+    ops = [e for library in libraries for e in _entries(library, opsets) if e.kind == "Op"]
     kinds = {e.name: e.facts["kind"] for e in ops if e.facts["kind"]}
     return Traits(kinds, frozenset(e.name for e in ops if e.facts["discontinuous"]))
 

@@ -14,9 +14,9 @@ from rewrite.engine.rewriting.rule_library import load_rules
 HEAD = '<ir_version: 10, opset_import: ["" : 20]>'  # constants of f16 are written by their bits
 
 
-def promoted(text: str, numerics: str = "reassoc") -> Graph:
-    options = Options(numerics=numerics)
-    graph = pipeline.promote(pipeline.read(onnx.parser.parse_model(f"{HEAD} {text}"), options, load_rules()), options)
+def promoted(text: str, numerics: str = "reassoc", std_rules: bool = True) -> Graph:
+    options, library = Options(numerics=numerics, std_rules=std_rules), load_rules((), std=std_rules)
+    graph = pipeline.promote(pipeline.read(onnx.parser.parse_model(f"{HEAD} {text}"), options, library), options)
     assert graph is not None
     return graph
 
@@ -39,14 +39,17 @@ def test_interface_and_constants_keep_their_types() -> None:
     assert graph.type("x").dtype is graph.type("y").dtype is graph.constants["c"].type.dtype is DType.F16
 
 
-def test_results_are_rounded_before_discontinuous_operators_only() -> None:
-    graph = promoted("m (bfloat16[4] x) => (bfloat16[4] y) { a = Exp(x) b = Floor(a) y = Add(a, b) }")
+@pytest.mark.parametrize("std_rules", [True, False])
+@pytest.mark.parametrize("jumps", ["Floor", "Tan"])
+def test_results_are_rounded_before_discontinuous_operators_only(jumps: str, std_rules: bool) -> None:
+    text = f"m (bfloat16[4] x) => (bfloat16[4] y) {{ a = Exp(x) b = {jumps}(a) y = Add(a, b) }}"
+    graph = promoted(text, std_rules=std_rules)
     assert chain(graph) == [
-        *("Cast bf16 f32", "Exp f32", "Cast f32 bf16", "Cast bf16 f32", "Floor f32"),
+        *("Cast bf16 f32", "Exp f32", "Cast f32 bf16", "Cast bf16 f32", f"{jumps} f32"),
         *("Add f32", "Cast f32 bf16"),
     ]
-    exp, floor, add = (next(n for n in graph.nodes if n.op == op) for op in ("Exp", "Floor", "Add"))
-    assert add.inputs == (exp.outputs[0], floor.outputs[0])
+    exp, jump, add = (next(n for n in graph.nodes if n.op == op) for op in ("Exp", jumps, "Add"))
+    assert add.inputs == (exp.outputs[0], jump.outputs[0])
 
 
 def test_every_result_is_rounded_where_bits_count() -> None:
