@@ -36,8 +36,8 @@ from . import draws
 from .eager import ML_OPSET, Array, Invalid, Step, Value, _session, runtime_deviates
 from .maker import OPSETS, Maker, is_float, model_of
 
-RUNS = 12
-"""Runs with random rounding errors where a result differs."""
+RUNS = (12, 240)
+"""Runs with random rounding errors where a result differs, then where they do not explain it: near a pole few do."""
 _ERRORS = {"float64": 2.0**-50, "float32": 2.0**-21, "float16": 2.0**-9, "bfloat16": 2.0**-6}
 
 
@@ -345,27 +345,31 @@ def differences(case: Case, found: Mapping[str, Any]) -> list[str]:
         reference, value = case.values[name], found[name]
         if not compare(reference, value, "reassoc", coarse).problem:
             continue
-        spread = _spread(case)
         allowed = max(TOLERANCES["reassoc"].get(k, 0.0) for k in (reference.dtype.name, coarse))
-        mended, _ = spread.reconciled(name, reference, value, allowed)
-        if any(a.shape != reference.shape for a in spread.samples.get(name, [])):
-            continue  # rounding decides the shape
-        if problem := compare(reference, mended, "reassoc", coarse).problem:
+        for runs in RUNS:
+            spread = _spread(case, runs)
+            if any(a.shape != reference.shape for a in spread.samples.get(name, [])):
+                break  # rounding decides the shape
+            mended, _ = spread.reconciled(name, reference, value, allowed)
+            problem = compare(reference, mended, "reassoc", coarse).problem
+            if not problem:
+                break
+        else:
             problems.append(f"{name}: {problem}")
     return problems
 
 
 def _kinds(step: Step) -> set[str]:
     """Return the element types of what a step computes, and f32 if both oracles compute a part of it in that: positions
-    of Resize, and the root of the scale of Attention."""
-    part = {"float32"} if step.node.op_type in ("Resize", "Attention") else set()
+    of Resize, the root of the scale of Attention, the first stage of GroupNormalization."""
+    part = {"float32"} if step.node.op_type in ("Resize", "Attention", "GroupNormalization") else set()
     return part | {np.dtype(v.dtype).name for v in step.example.values() if isinstance(v, np.ndarray)}
 
 
-def _spread(case: Case) -> Spread:
+def _spread(case: Case, runs: int) -> Spread:
     rng = np.random.default_rng(0)
     spread = Spread()
-    for _ in range(RUNS):
+    for _ in range(runs):
         try:
             found = case.rerun(rng)
         except Exception:
