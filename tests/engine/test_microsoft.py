@@ -56,6 +56,14 @@ CASES = {
         "float[N, 3, 7, 7] x, float[4, 3, 3, 3] w, float[4] b, float[N, 4, 5, 5] z",
         'y = com.microsoft.FusedConv<activation = "LeakyRelu", activation_params = [0.2]>(x, w, b, z)',
     ),
+    "conv_clip": (
+        "float[N, 3, 7, 7] x, float[4, 3, 3, 3] w, float[4] b",
+        'y = com.microsoft.FusedConv<activation = "Clip", activation_params = [-0.5, 0.75]>(x, w, b)',
+    ),
+    "conv_hard_sigmoid": (
+        "float[N, 3, 7, 7] x, float[4, 3, 3, 3] w",
+        'y = com.microsoft.FusedConv<activation = "HardSigmoid", activation_params = [0.25, 0.375]>(x, w)',
+    ),
     "integer_product": (
         "uint8[4, 5] x, int8[5, 3] w, float s, float[3] t, uint8 z, float[3] b",
         "y = com.microsoft.MatMulIntegerToFloat(x, w, s, t, z, , b)",
