@@ -33,6 +33,7 @@ from .denormal_weights import without_denormals
 from .group import FusePolicy, Uses, group_nodes, split
 from .guarded_branches import BranchInliner
 from .loop_plan import REPEATED, native_loop
+from .repeated_results import without_repeated_results
 from .shape_versions import VersionGraph, versions_of
 
 _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
@@ -98,6 +99,7 @@ def group(graph: Graph, settings: PlanSettings, symbols: Collection[str] = ()) -
 
     `symbols` are the extents known before a body runs."""
     known = frozenset(symbols)
+    graph = without_repeated_results(graph)
     if settings.kernels and settings.reassociate:
         graph = without_denormals(graph)
     versions = versions_of(graph, known.union(*(plain_symbols(graph.types.get(v)) for v in graph.inputs)))

@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..ir.graph import AttrValue, Graph, Node, OtherType, TensorType, ValueType
+from ..ir.graph import AttrValue, Graph, Node, OtherType, TensorType, ValueType, symbols_of
 from ..ir.names import WITH_BODIES
 from ..operators.schemas import is_pure
 from . import machine as machines
@@ -131,10 +131,10 @@ class CostModel:
         if hides:
             seconds += _HIDING
         if op in WITH_BODIES:
-            seconds += self._bodies(op, attrs)
+            seconds += self._bodies(op, attrs, inputs)
         if op in self.lacking:
             seconds += _LACKING
-        if self.target == "native" and _lacks_kernel(op, inputs):
+        if self.target == "native" and _lacks_kernel(op, inputs, outputs):
             seconds += _REFERENCE
         if self.model == "nodes":
             return 1.0 + 1e-3 * seconds
@@ -251,11 +251,16 @@ class CostModel:
         traffic = work.bytes / (self.machine.bandwidth(work.bytes) * machines.shared_speedup(self.threads))
         return self.machine.dispatch + max(arithmetic, traffic)
 
-    def _bodies(self, op: str, attrs: Mapping[str, AttrValue]) -> float:
-        """Cost of running bodies besides the work in them: setting up each run and starting its nodes."""
+    def _bodies(self, op: str, attrs: Mapping[str, AttrValue], inputs: Types) -> float:
+        """Cost of running bodies besides the work in them: setting up each run and starting its nodes.
+
+        Python drives a Loop whose carried values change their rank."""
         largest = max((len(body.nodes) for body in attrs.values() if isinstance(body, Graph)), default=0)
         runs = 1 if op == "If" else self.nominal
-        return runs * (_RUN + largest) * (self.machine.launch if self.target == "native" else self.machine.dispatch)
+        if self.target != "native":
+            return runs * (_RUN + largest) * self.machine.dispatch
+        changing = _changing_ranks(attrs, inputs) if op == "Loop" else 0
+        return runs * ((_RUN + largest) * self.machine.launch + changing * _REFERENCE)
 
     def _native(self, work: Work, constant: Sequence[bool], joins: bool, gated: bool) -> float:
         if work.kind is Kind.VIEW:
@@ -287,6 +292,17 @@ def _type(graph: Graph, value: str) -> ValueType:
     return graph.constants[value].type if value in graph.constants else found or TensorType()
 
 
+def _changing_ranks(attrs: Mapping[str, AttrValue], inputs: Types) -> int:
+    """Return how many carried values of a Loop are not known to have one rank before and after every iteration."""
+    body = attrs.get("body")
+    if not isinstance(body, Graph):
+        return 0
+    carried = zip(inputs[2:], body.inputs[2:], body.outputs[1:], strict=False)
+    kinds = ((first, _type(body, value), _type(body, following)) for first, value, following in carried)
+    ranks = ({k.rank if isinstance(k, TensorType) else -1 for k in around} for around in kinds)
+    return sum(len(found) > 1 or None in found for found in ranks)
+
+
 def _is_gate(inputs: Types, constant: Sequence[bool]) -> bool:
     """Whether the factors of a product are images and one number for each of their channels, or rows and one for each.
 
@@ -299,6 +315,9 @@ def _is_gate(inputs: Types, constant: Sequence[bool]) -> bool:
     return sorted(ones, key=len) in (([[], [1, 2]], [[], [2, 3]]) if len(shapes[0]) == 4 else ([[], [2]],))
 
 
-def _lacks_kernel(op: str, inputs: Types) -> bool:
+def _lacks_kernel(op: str, inputs: Types, outputs: Types) -> bool:
     """Whether only the reference implementation computes a node for which a rule has another form, with kernels."""
+    if op == "Slice":  # a part whose size depends on data, which is a new symbol
+        made = set().union(*map(symbols_of, outputs)).difference(*map(symbols_of, inputs))
+        return any(name.startswith("_") for name in made)
     return op in LACKING or (op == "Attention" and any(t is not None for t in inputs[4:6]))  # with a cache

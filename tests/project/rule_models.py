@@ -80,6 +80,15 @@ _LOOP_TWINS = """g (float[2] x, float[2] y) => (float[2] z, float[2] w, float[2]
     m = Add (p, q)
   }}>
 }}"""
+_LOOP_FLAG = """g (float[2] x, bool go) => ({results}) <int64 n = {{9}}, bool[1] no = {{0}}, bool never = {{0}}> {{
+  z, f = Loop (n, , x, go) <body = b (int64 i, bool on, float[2] p, bool[] q) => (bool more, float[2] r, bool[] s) {{
+    {steps}
+    s = If (q) <then_branch = t () => (bool[] a) {{ a = Or (q, no) }},
+                else_branch = e () => (bool d) {{ d = Identity (never) }}>
+    more = Not (s)
+  }}>
+}}"""
+_RANK_OF_FLAG = "h = Shape (q)  k = Size (h)  l = Cast <to = 1> (k)  r = Add (p, l)"
 _SCAN_INVARIANT = """g (float[5, 2] x, float[2, 2] k, float[2] y) => (float[2] z, float[5, 2] w) {
   z, w = Scan <num_scan_inputs = 1, body = b (float[2] p, float[2] q) => (float[2] r, float[2] s) {
     t = MatMul (y, k)
@@ -125,6 +134,9 @@ MODELS = {
     "loop_unread": _LOOP_UNREAD,
     "loop_twins": _LOOP_TWINS.format(op="Sin"),
     "loop_no_twins": _LOOP_TWINS.format(op="Cos"),
+    "loop_flag": _LOOP_FLAG.format(results="float[2] z", steps="r = Sin (p)"),
+    "loop_flag_read": _LOOP_FLAG.format(results="float[2] z, bool f", steps="r = Sin (p)"),
+    "loop_flag_shape": _LOOP_FLAG.format(results="float[2] z", steps=_RANK_OF_FLAG),
     "scan_invariant": _SCAN_INVARIANT,
     "scan_of_products": _SCAN_OF_PRODUCTS,
     "scan_of_one_of_products": _SCAN_OF_ONE_OF_PRODUCTS,

@@ -4,7 +4,15 @@ In: a rule context and evaluated arguments. Out: a value, or `Unprovable` where 
 Each module registers its functions in `FUNCTIONS` when it is imported.
 """
 
-from . import body_inlining, list_functions, loop_transforms, number_functions, tensor_conditions, tensor_makers  # noqa: F401
+from . import (  # noqa: F401
+    body_inlining,
+    list_functions,
+    loop_ranks,
+    loop_transforms,
+    number_functions,
+    tensor_conditions,
+    tensor_makers,
+)
 from .function_registry import FUNCTIONS
 
 __all__ = ["FUNCTIONS"]

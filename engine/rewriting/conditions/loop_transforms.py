@@ -22,7 +22,7 @@ from ..rule_context import RuleContext, require
 from .body_inlining import MAX_NODES, add_body_nodes
 from .function_registry import body_function
 
-_FIRST_INPUT, _FIRST_OUTPUT = 2, 1
+FIRST_INPUT, FIRST_OUTPUT = 2, 1
 """Position of the first carried value in a Loop's body, after the iteration number and the condition."""
 
 
@@ -33,7 +33,8 @@ _FIRST_INPUT, _FIRST_OUTPUT = 2, 1
 def hoisted(context: RuleContext, body: BodyRef) -> BodyRef:
     """Move the nodes of a body that depend only on constants and captured values out of the loop.
 
-    Raises `Unprovable` if there are none; nodes over constants alone do not count, since they are folded in place."""
+    Raises `Unprovable` if there are none; nodes over constants alone do not count and stay, to be folded in place:
+    rules of the body have to see their contents."""
     graph = body.graph
     require(body.op in ("Loop", "Scan"), "only the body of a Loop or Scan runs more than once")
     require(len(graph.nodes) <= MAX_NODES, "the body is too large")
@@ -41,17 +42,19 @@ def hoisted(context: RuleContext, body: BodyRef) -> BodyRef:
     varying = {*graph.inputs, *(graph.constants.keys() - constants.keys())}
     constant = set(constants)
     moved: list[Node] = []
+    rest: list[Node] = []
     for node in graph.nodes:
         reads, outputs = set(_reads(node)), _outputs(node)
         if reads & varying or not is_pure(node.op, node.attrs):
             varying |= outputs
+            rest.append(node)
             continue
         moved.append(node)
         if reads <= constant:
             constant |= outputs
-    outside = {name for node in moved for name in _outputs(node)}
-    require(not outside <= constant, "each node of the body depends on the iteration")
-    rest = _nodes_except(graph, moved)
+            rest.append(node)
+    outside = {name for node in moved for name in _outputs(node)} - constant
+    require(outside, "each node of the body depends on the iteration")
     used = {name for node in rest for name in _reads(node)} | set(graph.outputs)
     needed = {name for node in moved for name in _reads(node)}
     at = {"": 0, **{name: tensor.handle for name, tensor in body.captures.items()}}
@@ -59,7 +62,7 @@ def hoisted(context: RuleContext, body: BodyRef) -> BodyRef:
     names = {name: _captured_name(name) for name in sorted(outside & used)}
     captures = {new: TensorRef(at[old]) for old, new in names.items()}
     constants = {name: c for name, c in graph.constants.items() if name in used}
-    return _transformed(context, body, replace(graph, nodes=rest, constants=constants), names, captures)
+    return transformed(context, body, replace(graph, nodes=rest, constants=constants), names, captures)
 
 
 @body_function
@@ -80,7 +83,7 @@ def multiplied(context: RuleContext, body: BodyRef, count: int, values: Sequence
     found, remaining = _scan_products(context, body, count, values)
     inputs = (*(graph.inputs[at] for at in remaining), *(node.outputs[0] for node, _ in found))
     rest = _nodes_except(graph, [node for node, _ in found])
-    return _transformed(context, body, replace(graph, inputs=inputs, nodes=rest), {}, {})
+    return transformed(context, body, replace(graph, inputs=inputs, nodes=rest), {}, {})
 
 
 def _scan_products(
@@ -111,7 +114,7 @@ def _scan_products(
 @body_function
 def unchanged(context: RuleContext, body: BodyRef) -> list[int]:
     """Return the positions of the carried values that every iteration passes on unchanged."""
-    graph, count = _loop(body)
+    graph, count = loop_body(body)
     copied = {node.outputs[0]: node.inputs[0] for node in graph.nodes if node.op == "Identity"}
 
     def source(name: str) -> str:
@@ -119,31 +122,31 @@ def unchanged(context: RuleContext, body: BodyRef) -> list[int]:
             name = copied[name]
         return name
 
-    return [i for i in range(count) if source(graph.outputs[_FIRST_OUTPUT + i]) == graph.inputs[_FIRST_INPUT + i]]
+    return [i for i in range(count) if source(graph.outputs[FIRST_OUTPUT + i]) == graph.inputs[FIRST_INPUT + i]]
 
 
 @body_function
 def captured(context: RuleContext, body: BodyRef, positions: Sequence[int], values: Sequence[Value]) -> BodyRef:
     """Return a Loop's body that captures the unchanged carried values at these positions."""
-    graph, count = _loop(body)
+    graph, count = loop_body(body)
     passed_on = len(values) == count and set(positions) <= set(unchanged(context, body))
     require(passed_on, "an iteration may change these values")
     require(all(isinstance(values[p], TensorRef) for p in positions), "a carried value is not a tensor")
-    at = {graph.inputs[_FIRST_INPUT + p]: values[p] for p in sorted(set(positions))}
+    at = {graph.inputs[FIRST_INPUT + p]: values[p] for p in sorted(set(positions))}
     names = {name: _captured_name(name) for name in at}
     captures = {names[name]: value for name, value in at.items()}
-    return _transformed(context, body, _without_carried(graph, positions, count), names, captures)
+    return transformed(context, body, _without_carried(graph, positions, count), names, captures)
 
 
 @body_function
 def unread(context: RuleContext, body: BodyRef) -> list[int]:
     """Return the positions of a Loop's dead outputs: not read, and not needed for an output that is."""
-    graph, count = _loop(body)
-    positions = range(len(graph.outputs) - _FIRST_OUTPUT)
+    graph, count = loop_body(body)
+    positions = range(len(graph.outputs) - FIRST_OUTPUT)
     live = body.read & {*positions}
     while True:
-        needed = _needed(graph, [graph.outputs[0], *(graph.outputs[_FIRST_OUTPUT + p] for p in sorted(live))])
-        more = {p for p in range(count) if graph.inputs[_FIRST_INPUT + p] in needed} - live
+        needed = _needed(graph, [graph.outputs[0], *(graph.outputs[FIRST_OUTPUT + p] for p in sorted(live))])
+        more = {p for p in range(count) if graph.inputs[FIRST_INPUT + p] in needed} - live
         if not more:
             return [p for p in positions if p not in live]
         live |= more
@@ -152,14 +155,14 @@ def unread(context: RuleContext, body: BodyRef) -> list[int]:
 @body_function
 def without(context: RuleContext, body: BodyRef, positions: Sequence[int]) -> BodyRef:
     """Return a Loop's body without the outputs at these positions and the values carried for them."""
-    graph, count = _loop(body)
-    outputs = len(graph.outputs) - _FIRST_OUTPUT
+    graph, count = loop_body(body)
+    outputs = len(graph.outputs) - FIRST_OUTPUT
     require(positions and set(positions) < {*range(outputs)}, "these outputs cannot be left out")
     found = _without_carried(graph, positions, count)
     needed = _needed(found, found.outputs)
-    left = {graph.inputs[_FIRST_INPUT + p] for p in positions if p < count}
+    left = {graph.inputs[FIRST_INPUT + p] for p in positions if p < count}
     require(left.isdisjoint(needed), "another output is computed from these values")
-    return _transformed(context, body, found, {}, {})
+    return transformed(context, body, found, {}, {})
 
 
 @body_function
@@ -168,13 +171,13 @@ def twins(context: RuleContext, body: BodyRef, values: Sequence[Value]) -> list[
 
     Partition refinement: classes of values are split by the value number of their next value, until no
     iteration distinguishes the members of a class."""
-    graph, count = _loop(body)
+    graph, count = loop_body(body)
     require(len(values) == count and all(isinstance(v, TensorRef) for v in values), "the carried values are not known")
     classes: list[Any] = [context.egraph.find(v.handle) for v in values]
     while True:
         firsts = [classes.index(c) for c in classes]
         numbers = _value_numbers(graph, firsts)
-        after = [(firsts[i], numbers[graph.outputs[_FIRST_OUTPUT + i]]) for i in range(count)]
+        after = [(firsts[i], numbers[graph.outputs[FIRST_OUTPUT + i]]) for i in range(count)]
         if [after.index(c) for c in after] == firsts:
             return firsts
         classes = list(after)
@@ -183,18 +186,18 @@ def twins(context: RuleContext, body: BodyRef, values: Sequence[Value]) -> list[
 @body_function
 def merged(context: RuleContext, body: BodyRef, values: Sequence[Value]) -> BodyRef:
     """Return a Loop's body that carries one value in place of all those that are always equal."""
-    graph, count = _loop(body)
+    graph, count = loop_body(body)
     firsts = twins(context, body, values)
     positions = [i for i, first in enumerate(firsts) if first != i]
     require(positions, "no two carried values are always equal")
-    names = {graph.inputs[_FIRST_INPUT + i]: graph.inputs[_FIRST_INPUT + firsts[i]] for i in positions}
-    return _transformed(context, body, _without_carried(graph, positions, count), names, {})
+    names = {graph.inputs[FIRST_INPUT + i]: graph.inputs[FIRST_INPUT + firsts[i]] for i in positions}
+    return transformed(context, body, _without_carried(graph, positions, count), names, {})
 
 
-def _loop(body: BodyRef) -> tuple[Graph, int]:
+def loop_body(body: BodyRef) -> tuple[Graph, int]:
     """Return the body of a Loop and the number of values that it carries."""
-    count = len(body.graph.inputs) - _FIRST_INPUT
-    if body.op != "Loop" or count < 0 or len(body.graph.outputs) < _FIRST_OUTPUT + count:
+    count = len(body.graph.inputs) - FIRST_INPUT
+    if body.op != "Loop" or count < 0 or len(body.graph.outputs) < FIRST_OUTPUT + count:
         raise Unprovable("this is not the body of a Loop")
     return body.graph, count
 
@@ -202,8 +205,8 @@ def _loop(body: BodyRef) -> tuple[Graph, int]:
 def _without_carried(graph: Graph, positions: Iterable[int], count: int) -> Graph:
     """Return a Loop's body without the outputs at these positions and their carried inputs."""
     dropped = set(positions)
-    inputs = tuple(v for i, v in enumerate(graph.inputs, -_FIRST_INPUT) if i not in dropped or not 0 <= i < count)
-    outputs = tuple(v for i, v in enumerate(graph.outputs, -_FIRST_OUTPUT) if i not in dropped)
+    inputs = tuple(v for i, v in enumerate(graph.inputs, -FIRST_INPUT) if i not in dropped or not 0 <= i < count)
+    outputs = tuple(v for i, v in enumerate(graph.outputs, -FIRST_OUTPUT) if i not in dropped)
     return replace(graph, inputs=inputs, outputs=outputs)
 
 
@@ -243,7 +246,7 @@ def _value_numbers(graph: Graph, firsts: Sequence[int]) -> dict[str, Any]:
 
     Carried values are taken to be equal if they have the same first one in `firsts`."""
     known: dict[str, Any] = {"": None}
-    for carried, name in enumerate(graph.inputs, -_FIRST_INPUT):
+    for carried, name in enumerate(graph.inputs, -FIRST_INPUT):
         known[name] = ("input", firsts[carried] if carried >= 0 else carried)
     known |= {name: ("constant", constant.digest) for name, constant in graph.constants.items()}
     known |= {name: ("captured", name) for name in graph.captures()}
@@ -263,7 +266,7 @@ def _attributes(node: Node) -> tuple[tuple[str, str], ...]:
     return tuple((k, content_text(v)) for k, v in sorted(node.attrs.items()))
 
 
-def _transformed(
+def transformed(
     context: RuleContext, body: BodyRef, graph: Graph, names: Mapping[str, str], captures: Mapping[str, TensorRef]
 ) -> BodyRef:
     """Return a body with values renamed and dead nodes removed; equal bodies share one graph."""

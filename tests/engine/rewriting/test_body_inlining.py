@@ -184,6 +184,13 @@ def test_a_loop_gets_another_body(name: str, outside: list[str], inside: list[st
     assert len(body_of(graph).input) == 2 + carried
 
 
+def test_rules_of_a_body_see_constants_that_are_computed_in_it() -> None:
+    square = "k = Constant <value_int = 2> ()  l = Cast <to = 1> (k)  m = Pow (p, l)  r = Add (m, u)"
+    graph = optimized_as_before(MODELS["loop_invariant"].replace("r = Add (p, u)", square))
+    assert operators(graph) == ["Loop", "MatMul", "Softmax"]
+    assert "Pow" not in operators(body_of(graph))
+
+
 @pytest.mark.parametrize(
     ("name", "outside", "inside", "inputs"),
     [
