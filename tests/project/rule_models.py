@@ -96,6 +96,18 @@ _SCAN_INVARIANT = """g (float[5, 2] x, float[2, 2] k, float[2] y) => (float[2] z
     s = Mul (q, t)
   }> (y, x)
 }"""
+_LOOP_OF_PRODUCTS = """g (float[5, 1, 2] x, float[2, 2] k, float[1, 2] h, int64 n) => (float[1, 2] z, float[T, 1, 2] w) {{
+  z, w = Loop (n, , h) <body = b (int64 i, bool go, float[1, 2] p) => (bool on, float[1, 2] r, float[1, 2] s) {{
+    on = Identity (go)
+    five = Constant <value_int = 5> ()
+    j = Mod (i, five)
+    q = Gather <axis = 0> (x, j)
+    t = MatMul ({left}, k)
+    u = Add (t, p)
+    r = Tanh (u)
+    s = Mul (r, q)
+  }}>
+}}"""
 _SCAN_OF_PRODUCTS = """g (float[5, 2] x, float[2, 2] k, float[2] h) => (float[2] z, float[5, 2] w) {
   z, w = Scan <num_scan_inputs = 1, body = b (float[2] p, float[2] q) => (float[2] r, float[2] s) {
     t = MatMul (q, k)
@@ -138,6 +150,8 @@ MODELS = {
     "loop_flag_read": _LOOP_FLAG.format(results="float[2] z, bool f", steps="r = Sin (p)"),
     "loop_flag_shape": _LOOP_FLAG.format(results="float[2] z", steps=_RANK_OF_FLAG),
     "scan_invariant": _SCAN_INVARIANT,
+    "loop_of_products": _LOOP_OF_PRODUCTS.format(left="q"),
+    "loop_products": _LOOP_OF_PRODUCTS.format(left="p"),
     "scan_of_products": _SCAN_OF_PRODUCTS,
     "scan_of_one_of_products": _SCAN_OF_ONE_OF_PRODUCTS,
     "scan_pointwise": _SCAN.format(op="Mul", shape="2"),

@@ -108,6 +108,31 @@ def _scan_products(
     return found, [at for at, name in enumerate(graph.inputs) if name not in scanned or name in read]
 
 
+@body_function
+def gathered(context: RuleContext, body: BodyRef) -> BodyRef:
+    """Compute products of gathered rows of a tensor with a matrix, both captured, as rows of one product outside.
+
+    Raises `Unprovable` if a Loop's body has none."""
+    graph, _ = loop_body(body)
+    makers = {node.outputs[0]: node for node in graph.nodes if node.op == "Gather" and node.attrs.get("axis", 0) == 0}
+    captures: dict[str, TensorRef] = {}
+
+    def changed(node: Node) -> Node:
+        rows = makers.get(node.inputs[0]) if node.op == "MatMul" and node.inputs[1] in body.captures else None
+        if rows is None or rows.inputs[0] not in body.captures:
+            return node
+        whole, matrix = (body.captures[v] for v in (rows.inputs[0], node.inputs[1]))
+        if (context.type(whole).rank or 0) < 2 or context.type(matrix).rank != 2:
+            return node
+        name = _captured_name(node.outputs[0])
+        captures[name] = build_node(context, "MatMul", {}, [whole, matrix])
+        return replace(rows, inputs=(name, rows.inputs[1]), outputs=node.outputs, name=node.name)
+
+    nodes = [changed(node) for node in graph.nodes]
+    require(captures, "no gathered rows of a captured tensor are multiplied by a captured matrix")
+    return transformed(context, body, replace(graph, nodes=nodes), {}, captures)
+
+
 # --- carried values of a Loop ---
 
 
