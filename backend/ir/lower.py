@@ -83,6 +83,7 @@ class Context:
         self.added_constants: dict[str, Constant] = {}
         self.added_types: dict[str, TensorType] = {}
         self.made: set[str] = set()  # values written by the items so far
+        self.measured: set[str] = set()  # values whose extents their own lowerers measure
         self._contents = contents or {}
         self._known = Contents()
         self._taken = {*graph.types, *graph.inputs, *graph.constants}

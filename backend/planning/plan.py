@@ -26,7 +26,7 @@ from ..ir.lower import Context, Group
 from ..ir.schedule import Schedules
 from ..ir.target import Target
 from ..kernels.registry import lowerer_of
-from ..kernels.selection.selection import SIZED_BY_DATA
+from ..kernels.selection.selection import is_sized_by_data
 from .aliases import views_of
 from .concat_in_place import assign_leading_dimensions, concat_in_place
 from .denormal_weights import without_denormals
@@ -165,7 +165,10 @@ def _without_kernel(
     for node in graph.nodes:
         # Constants of any type are left to the lowerers, which pack them.
         types = [graph.types.get(v) for v in (*node.inputs, *node.outputs) if v and v not in graph.constants]
-        sized = node.op in SIZED_BY_DATA  # the kernels find out the extents of the results
+        kinds = ([context.type(v) if v else TensorType() for v in values] for values in (node.inputs, node.outputs))
+        sized = is_sized_by_data(node, *kinds, bound)  # the kernels find out the extents of the results
+        if sized:
+            context.measured.update(node.outputs)
         computable = all(is_dense(t) and (sized or symbols_of(t) <= bound) for t in types)
         computable &= not sized or all(symbols_of(graph.types.get(v)) <= bound for v in node.inputs if v)
         items: Sequence[Item] | None = None
@@ -174,7 +177,7 @@ def _without_kernel(
             loop = native_loop(graph, node, control, context, bound) if node.op in REPEATED else None
             items = loop or [control]
         elif computable:
-            items = _as_shape(node, context, bound) or views_of(node, context)
+            items = _as_shape(node, context, bound) or (None if sized else views_of(node, context))
         if items is None and (not computable or any(True for _ in node.subgraphs())):
             items = [Fallback(node)]
         if items is not None:

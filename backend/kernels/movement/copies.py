@@ -235,7 +235,6 @@ def _split_sizes(node: Node, ctx: Context, extent: Dim) -> Sequence[Dim] | None:
     return None if even is None else [even] * count
 
 
-@lowering_alone("Slice")
 def lower_slice(node: Node, ctx: Context) -> Sequence[Step | View] | None:
     """Known starts and steps; the lengths are those of the inferred output. Columns may be read in place."""
     read = _whole(node.inputs[0], ctx)

@@ -1,23 +1,40 @@
-"""Lowering of NonZero, Compress, NonMaxSuppression and Unique, whose results have as many elements as data choose.
+"""Lowering of NonZero, Compress, NonMaxSuppression, Unique and Slice between run-time bounds, whose results have as many
+elements as data choose.
 
 A first step writes what is chosen to memory that has room for all, and counts. Then the extent is measured, and a
 second step writes the result, whose size is known by then."""
 
 from __future__ import annotations
 
-from ....engine.ir.graph import DType, Node, TensorType
+from collections.abc import Collection, Sequence
+
+from ....engine.ir.graph import DType, Node, TensorType, symbols_of
 from ....engine.ir.symbolic import Dim, ceildiv, minimum, product, same, symbol, symbol_name
 from ...codegen.pointwise_emit import C_TYPES
 from ...codegen.template_params import int_attr, launch, threads
 from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
-from ...ir.kernel_graph import Item, Measure
+from ...ir.kernel_graph import Item, Measure, Step
 from ...ir.lower import Context
-from ..movement.copies import word
+from ..movement.copies import lower_slice, word
+from ..movement.gather import INDEX
 from ..registry import lowering_alone
 
 SIZED_BY_DATA = frozenset({"NonZero", "Compress", "NonMaxSuppression", "Unique"})
 """Operators whose lowerers measure the extents of the results."""
+
+
+def is_sized_by_data(node: Node, inputs: Sequence[TensorType], outputs: Sequence[TensorType], bound: Collection[str]) -> bool:
+    """Return whether the lowerer of a node measures the extents of its results.
+
+    A Slice does if each dim that it changes is an extent of its own, not among those known before (`bound`)."""
+    if node.op != "Slice":
+        return node.op in SIZED_BY_DATA
+    before, after = inputs[0].shape, outputs[0].shape
+    if before is None or after is None or symbols_of(outputs[0]) <= {*bound}:
+        return False
+    changed = [symbol_name(d) for d, old in zip(after, before, strict=True) if d != old]
+    return len({*changed}) == len(changed) and all(name is not None and name not in bound for name in changed)
 
 
 def _extent(ctx: Context, value: str, axis: int) -> str | None:
@@ -75,8 +92,15 @@ def lower_compress(node: Node, ctx: Context) -> list[Item] | None:
     found = _positions(node, ctx, node.inputs[1], minimum(condition.shape[0], shape[axis]), extent)
     if found is None:
         return None
-    extents = Extents()
     count = ctx.type(node.outputs[0]).shape[axis]  # type: ignore[index]  # it has an extent
+    return [*found[1], _gather(node, c, (node.inputs[0], found[0]), shape, axis, count, node.outputs[0])]
+
+
+def _gather(
+    node: Node, c: str, inputs: tuple[str, str], shape: Sequence[Dim], axis: int, count: Dim, output: str
+) -> Step:
+    """Return the step that reads rows along an axis of a tensor of this shape; the second input has their positions."""
+    extents = Extents()
     params = {
         "c": c,
         "index": "int64_t",
@@ -86,7 +110,44 @@ def lower_compress(node: Node, ctx: Context) -> list[Item] | None:
         "inner": extents(product(shape[axis + 1 :])),
     }
     work = threads((*shape[:axis], count, *shape[axis + 1 :]))
-    return [*found[1], launch(Kernel("gather", params), node, (node.inputs[0], found[0]), node.outputs, extents, work)]
+    return launch(Kernel("gather", params), node, inputs, (output,), extents, work)
+
+
+@lowering_alone("Slice")
+def lower_slice_between(node: Node, ctx: Context) -> Sequence[Item] | None:
+    """Known bounds and steps, or run-time bounds with known axes and steps: then one axis after the other."""
+    if node.outputs[0] not in ctx.measured:
+        return lower_slice(node, ctx)
+    starts, ends = (ctx.type(value) for value in node.inputs[1:3])
+    shape, whole, c = ctx.type(node.inputs[0]).shape, ctx.type(node.outputs[0]).shape, word(ctx, node.inputs[0])
+    if c is None or shape is None or whole is None or starts.dtype not in INDEX or starts != ends or not starts.shape:
+        return None
+    number = starts.shape[0]
+    given = [ctx.ints(value) if value else None for value in (*node.inputs[3:5], "", "")[:2]]
+    if not isinstance(number, int) or any(v and g is None for v, g in zip(node.inputs[3:5], given, strict=False)):
+        return None
+    axes = [a % len(shape) for a in given[0] or range(number)]
+    steps = given[1] or [1] * number
+    if not len(axes) == len(steps) == number or len({*axes}) < number or not all(0 < abs(s) < 1 << 31 for s in steps):
+        return None
+    names = [name for axis in axes if (name := _extent(ctx, node.outputs[0], axis)) is not None]
+    if len(names) < number:
+        return None
+    items: list[Item] = []
+    part, dims = node.inputs[0], list(shape)
+    for i, (axis, step, extent) in enumerate(zip(axes, steps, names, strict=True)):
+        before, last = tuple(dims), i + 1 == number
+        extents = Extents()
+        params = {"index": INDEX[starts.dtype], "at": i, "step": step, "extent": extents(before[axis])}
+        places, count = ctx.new_value(TensorType(DType.I64, (before[axis],)), "positions"), _count(ctx)
+        bounds = launch(Kernel("slice_positions", params), node, node.inputs[1:3], [places, count], extents, 1)
+        dims[axis] = whole[axis]
+        kind = TensorType(ctx.type(node.inputs[0]).dtype, tuple(dims))
+        output = node.outputs[0] if last else ctx.new_value(kind, "part")
+        measure = Measure(count, extent, before[axis], node.name or node.outputs[0])
+        items += [bounds, measure, _gather(node, c, (part, places), before, axis, whole[axis], output)]
+        part = output
+    return items
 
 
 @lowering_alone("NonMaxSuppression")

@@ -297,3 +297,41 @@ def test_only_what_is_wanted_of_unique() -> None:
     np.testing.assert_array_equal(program.run(feeds)["z"], [2, 1, 2])
     twice = check(model("y, i, j, k = Unique(x) z = ReduceSum<keepdims = 0>(y)", "float[N] x", "z j"), feeds)
     assert twice.run(feeds)["z"] == 6
+
+
+@pytest.mark.parametrize("index", ["int64", "int32"])
+@pytest.mark.parametrize("steps", ["1, 1", "2, -3", "-1, 5"])
+def test_slices_between_bounds_of_a_run(index: str, steps: str) -> None:
+    proto = model(
+        f"k = Constant<value_ints = [{steps}]>() steps = Cast<to = {7 if index == 'int64' else 6}>(k)"
+        f" l = Constant<value_ints = [2, 0]>() axes = Cast<to = {7 if index == 'int64' else 6}>(l)"
+        " p = Slice(x, from, to, axes, steps) y = Exp(p)",
+        f"float[9, M, 7] x, {index}[2] from, {index}[2] to",
+    )
+    kind = np.dtype(index)
+    ends = np.iinfo(kind)
+    bounds = [([0, 0], [7, 9]), ([2, -4], [-1, 8]), ([-3, 8], [-7, 1]), ([5, 5], [5, 5]), ([6, 8], [ends.min, 2]),
+              ([1, 3], [ends.max, ends.max]), ([20, 0], [30, 2]), ([6, -1], [2, ends.min])]  # fmt: skip
+    feeds = [{"x": floats(9, m, 7), "from": np.array(a, kind), "to": np.array(b, kind)}
+             for m, (a, b) in enumerate(bounds, 1)]  # fmt: skip
+    check(proto, *feeds, reference=True)  # ONNX Runtime takes the largest end for the least where steps go back
+    check(proto, {"x": floats(9, 0, 7), "from": np.zeros(2, kind), "to": np.ones(2, kind)})
+
+
+def test_a_slice_of_a_size_that_the_model_states() -> None:
+    """It is no extent of its own, which a kernel could count."""
+    proto = model("y = Slice(x, from, to)", "float[N, 4] x, int64[1] from, int64[1] to")
+    proto.graph.output[0].CopyFrom(onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, ["N", 4]))
+    feeds = {"x": floats(3, 4), "from": np.array([0]), "to": np.array([3])}
+    found = rewrite.compile(proto, threads=1).run(feeds)
+    np.testing.assert_array_equal(found["y"], feeds["x"])
+
+
+def test_part_of_a_range_that_data_choose_is_cut_in_turn() -> None:
+    proto = model(
+        "n = NonZero(x) one = Constant<value_ints = [1]>() p = Slice(n, from, to, one)"
+        " z = Constant<value_ints = [0]>() q = Slice(p, z, from, one) y = Neg(q)",
+        "float[6] x, int64[1] from, int64[1] to",
+    )
+    x = np.array([1, 0, 2, 3, 0, 4], np.float32)
+    check(proto, *({"x": x, "from": np.array([a]), "to": np.array([b])} for a, b in ((1, 3), (0, 9), (3, 2), (1, 4))))
