@@ -295,7 +295,7 @@ def winograd_step(
     floats = xis * (v_plane + s_plane) + (0 if nhwc else turned)
     ldu = plane(chunk * nr, shared) if shared else chunk * nr + 16
     floats += xis * ldu if chunk else 0
-    prefetch = prefetched_lines(choice, ctx.target, most, (9 if chunk else xis) * m, k)
+    prefetch = prefetched_lines(choice, ctx.target, most, (9 if chunk else xis) * m, k, alone=True)
     if chunk and prefetch:  # the lines are those of one tap, not of a step
         prefetch = -(-36 * nr // (64 * xis * -(-most // choice.mr)))
     prefetch = int(point.get("prefetch", prefetch))

@@ -343,18 +343,19 @@ def packed_gemm_step(
     return launch(kernel, group, inputs, outputs, extents, work, in_place=in_place, leading_dimensions=leading)
 
 
-def prefetched_lines(choice: Tiles, target: Target, m: Dim, n: Dim, k: Dim) -> int:
+def prefetched_lines(choice: Tiles, target: Target, m: Dim, n: Dim, k: Dim, *, alone: bool = False) -> int:
     """Return the cache lines of the next panel of B that a tile prefetches per step of k; 0: none.
 
-    Weights larger than the second-level cache come from memory once per run. The hardware's prefetchers stop at the
-    ends of pages and see a panel only when its first tile has begun. Spread over all tiles of a panel, prefetching the
-    next one costs a load per step. With one tile of rows there is no time to prefetch: memory bandwidth decides."""
-    if isinstance(n, int) and isinstance(k, int) and n * k * target.element_bytes <= target.l2 // 4:
+    In a network, kernels before have evicted all weights but the smallest from the second-level cache. The hardware's
+    prefetchers stop at the ends of pages and see a panel only when its first tile has begun. Spread over all tiles of a
+    panel, prefetching the next one costs a load per step. With one tile of rows there is no time to prefetch: memory
+    bandwidth decides, unless products are many and small (`alone`)."""
+    if isinstance(n, int) and isinstance(k, int) and n * k * target.element_bytes <= target.l2 // 64:
         return 0
     if not isinstance(m, int):
         return 2
     blocks = -(-m // choice.mr)
-    return 0 if blocks < 2 else max(1, -(-choice.nv * target.vector_bytes // (64 * blocks)))
+    return 0 if blocks < 2 and not alone else max(1, -(-choice.nv * target.vector_bytes // (64 * blocks)))
 
 
 def group_rows(target: Target, m: Dim, n: Dim, k: Dim) -> int:

@@ -78,7 +78,7 @@ def winograd_step(
         "ldv": ldv,
         "v_plane": v_plane,
         "s_plane": s_plane,
-        "prefetch": prefetched_lines(choice, ctx.target, most, 16 * m, k),
+        "prefetch": prefetched_lines(choice, ctx.target, most, 16 * m, k, alone=True),
         "tiles": choice.params(str(ldv), "1", f"{choice.mr} * {ldv}", nr, rest) | {"dot": "s16"},
         "by_vector": epilogue.is_long,
         "epilogue": epilogue.params(extents),

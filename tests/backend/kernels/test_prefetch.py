@@ -16,6 +16,8 @@ from rewrite.backend.codegen.render import kernel_name, render_kernel, render_mo
 from rewrite.backend.ir.arrays import Array
 from rewrite.backend.ir.kernel_graph import Step
 from rewrite.backend.ir.target import Target, detect
+from rewrite.backend.kernels.gemm import tiles as tiling
+from rewrite.backend.kernels.gemm.matmul import prefetched_lines
 from rewrite.backend.memory.buffer_assignment import concrete
 from rewrite.backend.toolchain.compiler import find_compiler
 from rewrite.benchmarks import harness
@@ -92,3 +94,13 @@ def watched(step: Step, types: Sequence[TensorType], target: Target, folder: Pat
     library[kernel_name(step.kernel, target)](pointers, (ctypes.c_int64 * max(1, len(extents)))(*extents), 0, 1)
     inside, outside = (ctypes.c_long.in_dll(library, name).value for name in ("inside", "outside"))
     return inside, outside
+
+
+def test_weights_that_kernels_before_have_evicted_are_fetched_whatever_their_size() -> None:
+    target = replace(detect(), l2=1 << 21)
+    choice = tiling.choose(target, 196, 128, 128)
+    assert prefetched_lines(choice, target, 196, 128, 128) > 0
+    assert prefetched_lines(choice, target, "rows", 128, 128) > 0  # type: ignore[arg-type]
+    assert prefetched_lines(choice, target, 196, 16, 16) == 0  # they cost less than the prefetches
+    assert prefetched_lines(choice, target, choice.mr, 128, 128) == 0  # there is no time to
+    assert prefetched_lines(choice, target, choice.mr, 128, 128, alone=True) > 0
