@@ -96,7 +96,8 @@ _SCAN_INVARIANT = """g (float[5, 2] x, float[2, 2] k, float[2] y) => (float[2] z
     s = Mul (q, t)
   }> (y, x)
 }"""
-_LOOP_OF_PRODUCTS = """g (float[5, 1, 2] x, float[2, 2] k, float[1, 2] h, int64 n) => (float[1, 2] z, float[T, 1, 2] w) {{
+_LOOP_OF_PRODUCTS = """g (float[5, 1, 2] x, float[2, 2] k, float[1, 2] h, int64 n)
+    => (float[1, 2] z, float[T, 1, 2] w) {{
   z, w = Loop (n, , h) <body = b (int64 i, bool go, float[1, 2] p) => (bool on, float[1, 2] r, float[1, 2] s) {{
     on = Identity (go)
     five = Constant <value_int = 5> ()

@@ -1,5 +1,6 @@
-"""Lowering of NonZero, Compress, NonMaxSuppression, Unique and Slice between run-time bounds, whose results have as many
-elements as data choose.
+"""Lowering of operators whose results have as many elements as data choose.
+
+These are NonZero, Compress, NonMaxSuppression, Unique, and Slice between bounds of a run.
 
 A first step writes what is chosen to memory that has room for all, and counts. Then the extent is measured, and a
 second step writes the result, whose size is known by then."""
@@ -24,7 +25,9 @@ SIZED_BY_DATA = frozenset({"NonZero", "Compress", "NonMaxSuppression", "Unique"}
 """Operators whose lowerers measure the extents of the results."""
 
 
-def is_sized_by_data(node: Node, inputs: Sequence[TensorType], outputs: Sequence[TensorType], bound: Collection[str]) -> bool:
+def is_sized_by_data(
+    node: Node, inputs: Sequence[TensorType], outputs: Sequence[TensorType], bound: Collection[str]
+) -> bool:
     """Return whether the lowerer of a node measures the extents of its results.
 
     A Slice does if each dim that it changes is an extent of its own, not among those known before (`bound`)."""
