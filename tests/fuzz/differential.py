@@ -361,8 +361,8 @@ def differences(case: Case, found: Mapping[str, Any]) -> list[str]:
 
 def _kinds(step: Step) -> set[str]:
     """Return the element types of what a step computes, and f32 if both oracles compute a part of it in that: positions
-    of Resize, the root of the scale of Attention, the first stage of GroupNormalization."""
-    part = {"float32"} if step.node.op_type in ("Resize", "Attention", "GroupNormalization") else set()
+    of Resize, the root of the scale of Attention, the first stage of GroupNormalization, the factor of Gelu."""
+    part = {"float32"} if step.node.op_type in ("Resize", "Attention", "GroupNormalization", "Gelu") else set()
     return part | {np.dtype(v.dtype).name for v in step.example.values() if isinstance(v, np.ndarray)}
 
 
