@@ -51,7 +51,7 @@ def flagged(context: RuleContext, body: BodyRef, positions: Sequence[int]) -> Bo
     require(reached is not None, "another operator reads a flag")
     assert reached is not None
     types = {v: TensorType(graph.type(v).dtype, _ONE) for v in carried}
-    graph = _with_vectors_in_branches(replace(graph, types={**graph.types, **types}), reached)
+    graph = _with_vectors_in_branches(context, body, replace(graph, types={**graph.types, **types}), reached)
     graph = _as_vectors(graph, [FIRST_OUTPUT + p for p in positions])
     return transformed(context, body, graph, {}, {})
 
@@ -65,17 +65,17 @@ def _reached(context: RuleContext, body: BodyRef, graph: Graph, first: set[str])
         if reached.isdisjoint(node.reads()):
             continue
         if node.op == "If":
-            for _, branch in node.subgraphs():
-                inside = _reached(context, body, branch, reached)
+            branches = [(branch, _reached(context, body, branch, reached)) for _, branch in node.subgraphs()]
+            made: set[str] = set()
+            for branch, inside in branches:
                 if inside is None:
                     return None
-                made = {o for o, v in zip(node.outputs, branch.outputs, strict=True) if v in inside}
-                reached |= {*inside, *made}
-            made = reached.intersection(node.outputs)
-            for _, branch in node.subgraphs():
+                made.update(o for o, v in zip(node.outputs, branch.outputs, strict=True) if v in inside)
+            for branch, inside in branches:
                 results = [v for o, v in zip(node.outputs, branch.outputs, strict=True) if o in made]
-                if not all(v in reached or _is_single(context, body, branch, v) for v in results):
+                if not all(v in (inside or ()) or _is_single(context, body, branch, v) for v in results):
                     return None
+            reached |= made
         elif context.kinds.get(node.op) == "elementwise":
             if not all(v in reached or _is_single(context, body, graph, v) for v in node.inputs if v):
                 return None
@@ -93,17 +93,17 @@ def _is_single(context: RuleContext, body: BodyRef, graph: Graph, value: str) ->
     return any(kind.shape is not None and all(dim == 1 for dim in kind.shape) for kind in known)
 
 
-def _with_vectors_in_branches(graph: Graph, reached: set[str]) -> Graph:
+def _with_vectors_in_branches(context: RuleContext, body: BodyRef, graph: Graph, reached: set[str]) -> Graph:
     """Return a body whose branches return vectors for the values in `reached`."""
 
     def changed(node: Node) -> Node:
         wide = [i for i, o in enumerate(node.outputs) if o in reached]
         if node.op != "If" or not wide:
             return node
-        branches = {
-            name: unmarked(_as_vectors(_with_vectors_in_branches(branch, reached), wide))
-            for name, branch in node.subgraphs()
-        }
+        branches = {}
+        for name, branch in node.subgraphs():
+            inside = _reached(context, body, branch, reached) or set()
+            branches[name] = unmarked(_as_vectors(_with_vectors_in_branches(context, body, branch, inside), wide))
         return replace(node, attrs={**node.attrs, **branches})
 
     nodes = [changed(node) for node in graph.nodes]
