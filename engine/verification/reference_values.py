@@ -366,6 +366,13 @@ _ORDINARY = frozenset(map(np.dtype, (
 _ORDINARY_CODES = frozenset(DType.from_numpy(dtype).onnx for dtype in _ORDINARY)
 
 
+def _is_endless(start: Array, limit: Array, delta: Array) -> bool:
+    """Return whether a Range has more integers than can be counted: the reference would wrap around and have none."""
+    if start.dtype.kind not in "iu" or not delta.any():
+        return False
+    return (int(limit.item()) - int(start.item())) // int(delta.item()) >= 1 << 62
+
+
 def apply(op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Any], outputs: int) -> list[Any]:
     """Return the outputs of an operator. Raises `Undefined`.
 
@@ -378,6 +385,8 @@ def apply(op: str, attrs: Mapping[str, AttrValue], arrays: Sequence[Any], output
         raise Undefined(op, certain=False)
     if op == "PRelu" and _enlarges(*arrays):
         raise Undefined(op, certain=True)
+    if op == "Range" and _is_endless(*arrays):
+        raise Undefined(op, certain=False)
     with np.errstate(all="ignore"):
         try:
             if op == "QuantizeLinear" and (whole := folding.quantized(attrs, arrays)) is not None:

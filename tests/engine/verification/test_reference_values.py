@@ -125,3 +125,13 @@ def test_magnitudes_are_left_out_on_request() -> None:
     found = [Values(egraph, {"x": array}, {}, magnitudes=m).of_class(total) for m in (True, False)]
     assert found[0].arrays[0].tolist() == found[1].arrays[0].tolist() == [0, 0]
     assert (found[0].lost, found[1].lost) == (2.0, 0.0)
+
+
+def test_a_range_without_end_is_not_empty() -> None:
+    """Its number of integers wraps around in the reference, and is negative."""
+    lowest, highest = np.array(np.iinfo(np.int64).min), np.array(np.iinfo(np.int64).max)
+    for start, limit in ((lowest, np.array(1)), (np.array(-1), highest)):
+        with pytest.raises(Undefined):
+            apply("Range", {}, [start, limit, np.array(1)], 1)
+    assert apply("Range", {}, [highest - 2, highest, np.array(1)], 1)[0].tolist() == [highest - 2, highest - 1]
+    assert apply("Range", {}, [highest, lowest, np.array(1)], 1)[0].size == 0
