@@ -44,6 +44,8 @@ _HIDING = 1e-9
 """Seconds for a view of dequantized data: it loses a tie against one of bytes."""
 _REFERENCE = 1e-3
 """Seconds for a node that no kernel computes, and a rule states in other operators: the reference implementation."""
+_STAGE = 2e-5
+"""Seconds for a part whose size data decide: steps behind it wait for that size, and Python drives a loop around it."""
 LACKING = frozenset(
     (
         *("AffineGrid", "CausalConvWithState", "CenterCropPad", "Einsum", "GlobalLpPool", "Hardmax", "LpPool"),
@@ -134,8 +136,10 @@ class CostModel:
             seconds += self._bodies(op, attrs, inputs)
         if op in self.lacking:
             seconds += _LACKING
-        if self.target == "native" and _lacks_kernel(op, inputs, outputs):
+        if self.target == "native" and _lacks_kernel(op, inputs):
             seconds += _REFERENCE
+        if self.target == "native" and op == "Slice" and _is_sized_by_data(inputs, outputs):
+            seconds += _STAGE
         if self.model == "nodes":
             return 1.0 + 1e-3 * seconds
         return {"latency": 0.0, "flops": work.flops, "memory": work.writes}[self.model] + seconds
@@ -315,9 +319,12 @@ def _is_gate(inputs: Types, constant: Sequence[bool]) -> bool:
     return sorted(ones, key=len) in (([[], [1, 2]], [[], [2, 3]]) if len(shapes[0]) == 4 else ([[], [2]],))
 
 
-def _lacks_kernel(op: str, inputs: Types, outputs: Types) -> bool:
+def _lacks_kernel(op: str, inputs: Types) -> bool:
     """Whether only the reference implementation computes a node for which a rule has another form, with kernels."""
-    if op == "Slice":  # a part whose size depends on data, which is a new symbol
-        made = set().union(*map(symbols_of, outputs)).difference(*map(symbols_of, inputs))
-        return any(name.startswith("_") for name in made)
     return op in LACKING or (op == "Attention" and any(t is not None for t in inputs[4:6]))  # with a cache
+
+
+def _is_sized_by_data(inputs: Types, outputs: Types) -> bool:
+    """Whether data decide the size of a result: it has a symbol of its own, which inference made."""
+    made = set().union(*map(symbols_of, outputs)).difference(*map(symbols_of, inputs))
+    return any(name.startswith("_") for name in made)

@@ -19,6 +19,8 @@ from .function_registry import body_function
 from .loop_transforms import FIRST_INPUT, FIRST_OUTPUT, loop_body, transformed
 
 _ONE = (1,)
+_RANKED = frozenset({"Clip", "Dropout", "PRelu"})
+"""Elementwise operators whose operands behind the first do not broadcast whatever their rank."""
 
 
 @body_function
@@ -76,7 +78,9 @@ def _reached(context: RuleContext, body: BodyRef, graph: Graph, first: set[str])
                 if not all(v in (inside or ()) or _is_single(context, body, branch, v) for v in results):
                     return None
             reached |= made
-        elif context.kinds.get(node.op) == "elementwise":
+        elif context.kinds.get(node.op) == "elementwise" and not (
+            node.op in _RANKED and reached.intersection(node.inputs[1:])
+        ):
             if not all(v in reached or _is_single(context, body, graph, v) for v in node.inputs if v):
                 return None
             reached.update(filter(None, node.outputs))

@@ -15,6 +15,7 @@ from ...ir.bodies import substitute, unmarked
 from ...ir.constants import summarize
 from ...ir.graph import Graph, Node, content_text
 from ...ir.names import LOCAL
+from ...ir.symbolic import Dim, same
 from ...ir.values import BodyRef, TensorRef, Unprovable, Value
 from ...operators.schemas import is_pure
 from ..build_nodes import build_node
@@ -100,12 +101,18 @@ def _scan_products(
         if piece not in scanned or matrix not in body.captures:
             continue
         whole, weights = context.type(values[scanned[piece]]).shape, context.type(body.captures[matrix]).shape
-        if whole is not None and weights is not None and len(whole) >= 2 and len(weights) == 2:
+        if _multiplies(whole, weights):
             found.append((node, scanned[piece]))
     require(found, "no scanned slice is multiplied by a captured matrix")
     rest = _nodes_except(graph, [node for node, _ in found])
     read = {name for node in rest for name in _reads(node)} | set(graph.outputs)
     return found, [at for at, name in enumerate(graph.inputs) if name not in scanned or name in read]
+
+
+def _multiplies(rows: Sequence[Dim] | None, matrix: Sequence[Dim] | None) -> bool:
+    """Return whether rows and a matrix are known to have a product: it must not fail where the body does not run."""
+    known = rows is not None and matrix is not None and len(rows) >= 2 and len(matrix) == 2
+    return known and same(rows[-1], matrix[0])  # type: ignore[index]
 
 
 @body_function
@@ -122,7 +129,7 @@ def gathered(context: RuleContext, body: BodyRef) -> BodyRef:
         if rows is None or rows.inputs[0] not in body.captures:
             return node
         whole, matrix = (body.captures[v] for v in (rows.inputs[0], node.inputs[1]))
-        if (context.type(whole).rank or 0) < 2 or context.type(matrix).rank != 2:
+        if not _multiplies(context.type(whole).shape, context.type(matrix).shape):
             return node
         name = _captured_name(node.outputs[0])
         captures[name] = build_node(context, "MatMul", {}, [whole, matrix])

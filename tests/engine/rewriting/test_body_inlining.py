@@ -191,6 +191,32 @@ def test_rules_of_a_body_see_constants_that_are_computed_in_it() -> None:
     assert "Pow" not in operators(body_of(graph))
 
 
+def test_products_that_may_not_be_defined_stay_in_a_loop_that_may_not_run() -> None:
+    sizes = MODELS["loop_of_products"].replace("float[5, 1, 2] x, float[2, 2] k", "float[5, 1, A] x, float[B, 2] k")
+    text = sizes.replace("s = Mul (r, q)", "s = Relu (r)")
+    rules = [str(Path(rewrite.__file__).parent / "rules" / "control.rules")]
+    graph = rewrite.optimize(onnx.parser.parse_model(HEAD + text), rules=rules, std_rules=False).model.graph
+    assert operators(graph) == ["Loop"]
+    assert "MatMul" in operators(body_of(graph))
+
+
+@pytest.mark.parametrize(("op", "widened"), [("Mul", True), ("PRelu", False)])
+def test_flags_that_an_operator_reads_by_their_rank_keep_it(op: str, widened: bool) -> None:
+    """The slope of PRelu may not have more axes than its data."""
+    text = f"""g (float[2] x, float go, float[1] no, float half, bool c) => (float[2] z) <int64 n = {{9}}> {{
+  z, f = Loop (n, , x, go) <body = b (int64 i, bool on, float[2] p, float[] q) => (bool more, float[2] r, float[] s) {{
+    r = Sin (p)
+    t = {op} (half, q)
+    s = If (c) <then_branch = t () => (float[] a) {{ a = Add (q, no) }},
+                else_branch = e () => (float[] d) {{ d = Identity (t) }}>
+    more = Less (s, half)
+  }}>
+}}"""
+    rules = [str(Path(rewrite.__file__).parent / "rules" / name) for name in ("control.rules", "operators.rules")]
+    optimized = rewrite.optimize(onnx.parser.parse_model(HEAD + text), rules=rules, std_rules=False)
+    assert ("Reshape" in [node.op for node in optimized.native.nodes]) == widened
+
+
 @pytest.mark.parametrize(
     ("name", "outside", "inside", "inputs"),
     [
