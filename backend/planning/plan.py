@@ -165,8 +165,7 @@ def _without_kernel(
     for node in graph.nodes:
         # Constants of any type are left to the lowerers, which pack them.
         types = [graph.types.get(v) for v in (*node.inputs, *node.outputs) if v and v not in graph.constants]
-        kinds = ([context.type(v) if v else TensorType() for v in values] for values in (node.inputs, node.outputs))
-        sized = is_sized_by_data(node, *kinds, bound)  # the kernels find out the extents of the results
+        sized = is_sized_by_data(node, context, bound)  # the kernels find out the extents of the results
         if sized:
             context.measured.update(node.outputs)
         computable = all(is_dense(t) and (sized or symbols_of(t) <= bound) for t in types)

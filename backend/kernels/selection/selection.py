@@ -25,16 +25,15 @@ SIZED_BY_DATA = frozenset({"NonZero", "Compress", "NonMaxSuppression", "Unique"}
 """Operators whose lowerers measure the extents of the results."""
 
 
-def is_sized_by_data(
-    node: Node, inputs: Sequence[TensorType], outputs: Sequence[TensorType], bound: Collection[str]
-) -> bool:
+def is_sized_by_data(node: Node, ctx: Context, bound: Collection[str]) -> bool:
     """Return whether the lowerer of a node measures the extents of its results.
 
     A Slice does if each dim that it changes is an extent of its own, not among those known before (`bound`)."""
     if node.op != "Slice":
         return node.op in SIZED_BY_DATA
-    before, after = inputs[0].shape, outputs[0].shape
-    if before is None or after is None or symbols_of(outputs[0]) <= {*bound}:
+    whole, part = ctx.type(node.inputs[0]), ctx.type(node.outputs[0])
+    before, after = whole.shape, part.shape
+    if before is None or after is None or symbols_of(part) <= {*bound}:
         return False
     changed = [symbol_name(d) for d, old in zip(after, before, strict=True) if d != old]
     return len({*changed}) == len(changed) and all(name is not None and name not in bound for name in changed)
