@@ -138,9 +138,10 @@ def occurrences(
 
 
 def _outer(here: Occurrence, body: Graph, names: Mapping[str, str]) -> dict[str, str]:
-    """Return the names in a result of all that a body in it captures."""
+    """Return the names in a result of all that a body in it captures: inputs of the graph around it among them."""
     found = {name: names.get(name, name) for name in body.captures()}
-    return dict(_not_shadowed(body, {name: here.names.get(new, new) for name, new in found.items()}))
+    around = {**dict(zip(here.start.inputs, here.end.inputs, strict=False)), **here.names}
+    return dict(_not_shadowed(body, {name: around.get(new, new) for name, new in found.items()}))
 
 
 def _not_shadowed(body: Graph, names: Mapping[str, str]) -> Mapping[str, str]:
