@@ -15,6 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from ...engine.ir import symbolic
+from ...engine.ir.bodies import originals
 from ...engine.ir.graph import Constant, DType, Graph, Node, TensorType, ValueType, symbols_of, with_axis, without_axis
 from ...engine.ir.names import unique_name
 from ...engine.ir.symbolic import Dim
@@ -105,9 +106,7 @@ def iterations_of(node: Node, types: Types, contents: Mapping[str, Sequence[Dim]
 def stays_true(node: Node, body: Graph, constants: Constants) -> bool:
     """Return whether the condition of a Loop stays true once it is: a constant, or passed through."""
     makers = body.producers()
-    value = body.outputs[0]
-    while value in makers and makers[value].op == "Identity":
-        value = makers[value].inputs[0]
+    value = originals(body)(body.outputs[0])
     constant = body.constants.get(value) or (constants.get(value) if value not in makers else None)
     return bool(element(constant)) if constant is not None else value in body.inputs[1:2]
 

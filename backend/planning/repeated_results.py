@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from ...engine.ir.bodies import map_bodies
+from ...engine.ir.bodies import map_bodies, originals
 from ...engine.ir.graph import Constant, Graph, Node
 from ..ir.arrays import element
 from .loop_plan import body_of, n_states, starts_true
@@ -48,16 +48,10 @@ def _runs(node: Node, constants: Mapping[str, Constant]) -> bool:
 
 def _repeats(body: Graph, states: int) -> dict[int, int]:
     """Return the positions of carried values that no node reads, with that of another one that is always the result."""
-    copied = {node.outputs[0]: node.inputs[0] for node in body.nodes if node.op == "Identity"}
-
-    def source(name: str) -> str:
-        while name in copied:
-            name = copied[name]
-        return name
-
-    read = {source(name) for node in body.nodes if node.op != "Identity" for name in node.reads()}
-    carried = [source(name) for name in body.inputs[2 : 2 + states]]
-    results = [source(name) for name in body.outputs]
+    original = originals(body)
+    read = {original(name) for node in body.nodes if node.op != "Identity" for name in node.reads()}
+    carried = [original(name) for name in body.inputs[2 : 2 + states]]
+    results = [original(name) for name in body.outputs]
     free = [i for i in range(states) if carried[i] not in read and carried[i] not in results]
     first = {results[1 + i]: i for i in reversed(range(states)) if i not in free}
     return {i: first[results[1 + i]] for i in free if results[1 + i] in first}

@@ -112,6 +112,18 @@ def substitute(body: Graph, names: Mapping[str, str]) -> Graph:
     return replace(body, nodes=[*nodes, *copies], types=types)
 
 
+def originals(body: Graph) -> Callable[[str], str]:
+    """Return a function from each value of a body to the one that it is a copy of, through any number of copies."""
+    copied = {node.outputs[0]: node.inputs[0] for node in body.nodes if node.op == "Identity"}
+
+    def original(value: str) -> str:
+        while value in copied:
+            value = copied[value]
+        return value
+
+    return original
+
+
 def rename_values(node: Node, names: Mapping[str, str]) -> Node:
     """Rename values of a node, in its bodies too, where they do not define a value of that name."""
 

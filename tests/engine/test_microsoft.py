@@ -264,3 +264,10 @@ def test_models_that_use_them_are_simplified() -> None:
     result = optimize(proto)
     assert [node.op_type for node in result.model.graph.node] == ["BiasGelu", "Relu"]
     assert all("com.microsoft" not in node.op for node in result.native.nodes)
+
+
+@pytest.mark.parametrize("activation", ["Clip", "HardSigmoid"])
+def test_bounds_of_a_fused_activation_are_not_guessed(activation: str) -> None:
+    attributes = f'activation = "{activation}", activation_params = [0.25]'
+    proto = model("float[1, 3, 7, 7] x, float[4, 3, 3, 3] w", f"y = com.microsoft.FusedConv<{attributes}>(x, w)")
+    assert [node.op for node in optimize(proto).native.nodes] == ["com.microsoft.FusedConv"]

@@ -11,7 +11,7 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
-from ...ir.bodies import substitute, unmarked
+from ...ir.bodies import originals, substitute, unmarked
 from ...ir.constants import summarize
 from ...ir.graph import Graph, Node, content_text
 from ...ir.names import LOCAL
@@ -147,14 +147,8 @@ def gathered(context: RuleContext, body: BodyRef) -> BodyRef:
 def unchanged(context: RuleContext, body: BodyRef) -> list[int]:
     """Return the positions of the carried values that every iteration passes on unchanged."""
     graph, count = loop_body(body)
-    copied = {node.outputs[0]: node.inputs[0] for node in graph.nodes if node.op == "Identity"}
-
-    def source(name: str) -> str:
-        while name in copied:
-            name = copied[name]
-        return name
-
-    return [i for i in range(count) if source(graph.outputs[FIRST_OUTPUT + i]) == graph.inputs[FIRST_INPUT + i]]
+    original = originals(graph)
+    return [i for i in range(count) if original(graph.outputs[FIRST_OUTPUT + i]) == graph.inputs[FIRST_INPUT + i]]
 
 
 @body_function
