@@ -32,7 +32,7 @@ from ..scheduling import schedule
 from . import winograd
 from .depthwise_pool_nhwc import Grouping, fits_table, plane_step_nhwc, window_cycles
 from .planes import plane_step
-from .problem import COPIED_SHARE, ConvProblem, PlaneProblem, Window, known, read_conv
+from .problem import COPIED_SHARE, ConvProblem, PlaneProblem, Window, block_rows, known, read_conv
 
 TABLE = 16 << 10
 """Bytes of a block's table of pointers."""
@@ -159,7 +159,7 @@ def conv_step(problem: ConvProblem, ctx: Context, point: Point = DEFAULT) -> Ste
         runs = _runs(window, c, copied)
         k = tiling.padded(choice, problem.precision.words(runs.count * runs.length))
     length = runs.length
-    block_rows = min(block, window.pixels) if isinstance(window.pixels, int) else block
+    rows = min(block, window.pixels) if isinstance(window.pixels, int) else block
     nr = choice.nv * target.lanes
     part = runs.count
     if not choice.amx and not copied and not epilogue.is_narrow and k * nr * 4 > target.l2 * 3 // 5:
@@ -177,7 +177,7 @@ def conv_step(problem: ConvProblem, ctx: Context, point: Point = DEFAULT) -> Ste
         "runs": runs.count,
         "length": length,
         "part": part,
-        "prefetch": int(point.get("prefetch", prefetched_lines(choice, target, block_rows, m, k))),
+        "prefetch": int(point.get("prefetch", prefetched_lines(choice, target, rows, m, k))),
         "block": block,
         "copied": copied,
         "columns": block_columns,
@@ -232,13 +232,13 @@ def blocking(
     pixels = known(window.pixels)
     k = runs.count * (runs.length + round(RUN * 2 / 24))
     tile = str(point.get("tile", ""))
-    choice = tiling.choose(target, pixels, problem.m, k, threads=ctx.threads, batch=problem.batch, tile=tile)
+    choice = tiling.choose(target, pixels, problem.m, k, threads=ctx.threads, batch=problem.batch, tile=tile, by_rows=True)
     choice = replace(choice, near=int(point.get("near", choice.near)))
     if problem.precision is not Precision.F32:
         bf16 = problem.precision is Precision.BF16  # bytes are copied by words
         words = problem.precision.words(problem.k) if bf16 else runs.count * runs.length
         tiles = tiling.choose_words(
-            target, problem.precision, pixels, problem.m, words, threads=ctx.threads, batch=problem.batch, copied=words
+            target, problem.precision, pixels, problem.m, words, threads=ctx.threads, batch=problem.batch, copied=words, by_rows=True
         )
         choice = tiles if tiles.amx else choice
     if runs.copied:
@@ -247,7 +247,7 @@ def blocking(
         most = max(1, min(COPY // max(1, line * window.stride[1]), TABLE * 4 // (8 * runs.count * max(1, width))))
         if row:
             most = max(1, min(most, target.l2 // COPIED_SHARE // (4 * row * max(1, width))))
-        rows = math.ceil(height / max(1, math.ceil(height / most)))
+        rows = block_rows(height, most, ctx.threads)
         if pixels is None:
             return max(1, rows * width), max(1, rows * width), choice.cut()
         left = {rows * width % choice.mr, height % rows * width % choice.mr} - {0}

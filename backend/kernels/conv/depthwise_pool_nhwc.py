@@ -136,8 +136,6 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
     chunk = _chunk(problem, grouping, tile, target)
     if "order" in point:
         chunk = int(point.get("chunk", 1)) if point["order"] == "channels" else 0
-    tiles = product((window.images, *window.outputs))
-    few = problem.kind == "depthwise" and isinstance(tiles, int) and tiles < 8 * ctx.threads * tile.rows * tile.columns
     most = max(1, min(int(point.get("most", 64)), TABLE // (8 * addresses))) if chunk else 1
     reserved = ceildiv(problem.channels + target.lanes, 16) * 16
     scratch = ceildiv(reserved * 4 + most * addresses * 8, 64) * 64
@@ -164,7 +162,6 @@ def plane_step_nhwc(problem: PlaneProblem, ctx: Context) -> Step:
         "spans": spans and {"width": window.inputs[2], "pad": window.pad[2]},
         "chunk": chunk,
         "most": most,
-        "parts": min(ctx.threads, blocks) if few and isinstance(blocks, int) else 1,
         "slots": addresses,
         "reserved": extents(reserved),
         "scratch": extents(scratch),

@@ -26,7 +26,7 @@ from ..gemm import tiles as tiling
 from ..gemm.matmul import pack_columns, prefetched_lines
 from ..gemm.problem import SMALL_WORK
 from ..gemm.tiles import Tiles
-from .problem import COPIED_SHARE, ConvProblem, Window, known
+from .problem import COPIED_SHARE, ConvProblem, Window, block_rows, known
 
 WIDENED = 4
 """Largest number of channels of NCHW images, in whole words, that the copy to planes interleaves."""
@@ -146,7 +146,7 @@ def blocking(problem: ConvProblem, planes: Planes, ctx: Context) -> tuple[int, i
     while columns > 1 and (1 + planes.lines) * (columns + planes.columns) > room:
         columns = -(-columns // 2)
     most = max(1, room // (columns + planes.columns) - planes.lines) if columns == width else 1
-    rows = math.ceil(height / math.ceil(height / most))
+    rows = block_rows(height, most, ctx.threads)
     run = reduce(math.gcd, (len(run.taps) * words for run in planes.runs))
     blocks = math.ceil(height / rows)
     places = blocks * ((rows - 1) * (columns + planes.columns) + columns) * math.ceil(width / columns)
@@ -160,5 +160,6 @@ def blocking(problem: ConvProblem, planes: Planes, ctx: Context) -> tuple[int, i
         batch=problem.batch,
         run=run,
         copied=copied,
+        by_rows=True,
     )
     return rows, columns, choice

@@ -243,6 +243,14 @@ def number_or(dim: Dim, extents: Extents) -> int | str:
     return dim if isinstance(dim, int) else extents(dim)
 
 
+def block_rows(height: int, most: int, threads: int) -> int:
+    """Return how many rows of an image make a block, at most `most`: as many blocks for each thread, if they are few."""
+    blocks = max(1, math.ceil(height / most))
+    if blocks < 8 * threads:
+        blocks = math.ceil(blocks / threads) * threads
+    return max(1, math.ceil(height / blocks))
+
+
 def known(dim: Dim) -> int | None:
     """Return a positive extent; None for one of run time, and for 0."""
     return dim if isinstance(dim, int) and dim > 0 else None

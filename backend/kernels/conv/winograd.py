@@ -105,7 +105,6 @@ class Algorithm:
     """Blocking of a Winograd convolution F(t x t, 3 x 3), with its modeled time.
 
     Attributes:
-        parts: into how many the panels of output channels are divided among threads.
         tiles: register tiles of the products.
         cycles: modeled time.
         chunk: 0 if filters are transformed at compile time. Else the kernel transforms those of `chunk` input channels
@@ -114,7 +113,6 @@ class Algorithm:
     """
 
     blocks: Blocks
-    parts: int
     tiles: Tiles
     cycles: float
     chunk: int
@@ -197,7 +195,7 @@ def algorithm(
     choice = tiling.choose(target, blocks.size, m, c, streamed=streamed, tile=tile)
     choice = replace(choice, rest=tuple(sorted({size % choice.mr for size in sizes} - {0}, reverse=True)))
     panels = math.ceil(vectors / choice.nv)
-    parts = 1 if count >= 4 * ctx.threads or count % ctx.threads == 0 else min(ctx.threads, panels)
+    parts = 1 if count >= 4 * ctx.threads or count % ctx.threads == 0 else min(ctx.threads, panels)  # `k_parts`
     products = _product_cycles(target, choice, sizes, (vectors, c, images), streamed, stored)
     into, out = (_TRANSFORM_NHWC if nhwc else _TRANSFORM)[t]
     work = xis * products
@@ -218,7 +216,7 @@ def algorithm(
         again += xis / 9 * nbytes * count
     again /= _L3
     cycles = max(work + memory / 8 + again / 4, memory + again + work / 4)
-    return Algorithm(blocks, parts, choice, cycles, chunk, cost=cycles + _SPACE * nbytes * ctx.threads)
+    return Algorithm(blocks, choice, cycles, chunk, cost=cycles + _SPACE * nbytes * ctx.threads)
 
 
 def _product_cycles(
@@ -326,7 +324,6 @@ def winograd_step(
         "most": number(most),
         "most_rows": number(limits.rows),
         "most_columns": number(limits.columns),
-        "parts": number(algorithm.parts),
         "scratch": number(scratch),
         "ldv": row,
         "v_plane": v_plane,

@@ -174,6 +174,7 @@ def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
         threads=ctx.threads,
         batch=images if isinstance(images, int) and images > 0 else 1,
         tile=str(point.get("tile", "")),
+        by_rows=True,
     )
     choice = replace(choice, near=int(point.get("near", choice.near)))
     nr = choice.nv * ctx.target.lanes
@@ -292,7 +293,7 @@ def choose_tiles(rows: Dim, words: NDArray[Any], precision: Precision, ctx: Cont
     """Return the tiles of a product of [rows, K] with words [K, N]; with `pads`, rows of A may be padded by zeros."""
     k, n = words.shape
     known = rows if isinstance(rows, int) else None
-    return tiling.choose_words(ctx.target, precision, known, n, k, threads=ctx.threads, run=0 if pads else k)
+    return tiling.choose_words(ctx.target, precision, known, n, k, threads=ctx.threads, run=0 if pads else k, by_rows=True)
 
 
 def packed_gemm_step(

@@ -152,12 +152,14 @@ def choose(
     streamed: bool = False,
     vectors: int = 0,
     tile: str = "",
+    by_rows: bool = False,
 ) -> Tiles:
     """Return the tile with the least modeled time for a batch of rows x columns x k products; None: any extent.
 
     `packing` is the cost of packing one vector of a panel, in cycles per k. `streamed`: B comes from memory, each panel
     once, so reading it again costs much even for few rows. `vectors` is the width of the tile; 0: any. `tile` is one
-    of `tile_knob`, chosen by a search. Of equal tiles the first candidate wins."""
+    of `tile_knob`, chosen by a search. `by_rows`: the kernel asks `k_by_rows`. Of equal tiles the first candidate
+    wins."""
     best: tuple[float, tuple[int, int]] | None = None
     m, n = rows or (NOMINAL_ROWS if rows is None else 1), columns or (NOMINAL_COLUMNS if columns is None else 1)
     for mr, nv in [_parsed(tile)] if tile else _candidates(target):
@@ -174,7 +176,8 @@ def choose(
         total = sum(tile_cycles(r, v, k, far) * count_r * count_v for v, count_v in column for r, count_r in row)
         total += packing * k * sum(v * count for v, count in column) * (1 if panels * batch >= threads else threads)
         share = [sum(tile_cycles(r, v, k, far) * count for r, count in row) + packing * k * v for v, _ in column]
-        cost = total * _uneven(blocks, panels, batch, share[0], share[1], threads)
+        whole_rows = by_rows and batch == 1 and _divides_rows(m, n, k, blocks, threads)
+        cost = total * _uneven(blocks, panels, batch, share[0], share[1], threads, whole_rows)
         if best is None or cost < best[0] * 0.995:
             best = cost, (mr, nv)
     assert best is not None
@@ -195,12 +198,13 @@ def choose_words(
     batch: int = 1,
     run: int = 0,
     copied: int = 0,
+    by_rows: bool = False,
 ) -> Tiles:
     """Return the tile with the least modeled time for products of words: AMX's, where the CPU has them, or vectors.
 
     `k` counts words. Steps of AMX are equal, and k is rounded up to whole ones (`padded`), or they divide a `run` of k.
-    Before AMX reads A, `copied` words of each row are copied."""
-    vectors = choose(target, rows, columns, k, threads=threads, batch=batch)
+    Before AMX reads A, `copied` words of each row are copied. `by_rows`: the kernel asks `k_by_rows`."""
+    vectors = choose(target, rows, columns, k, threads=threads, batch=batch, by_rows=by_rows)
     steps = -(-k // _AMX_WORDS)
     if run:
         steps = k // max(n for n in range(1, min(run, _AMX_WORDS) + 1) if run % n == 0)
@@ -215,7 +219,8 @@ def choose_words(
             total += amx_cycles(height, width, steps) * count * times
     wide = panels + (rest > 0)
     total += _AMX_SHAPE * wide + _AMX_GATHER * m * copied / _AMX_WORDS
-    cycles = total * _uneven(blocks, wide, batch, 1.0, 0.6 if narrow else 1.0, threads)
+    whole_rows = by_rows and batch == 1 and _divides_rows(m, columns, k, blocks, threads)
+    cycles = total * _uneven(blocks, wide, batch, 1.0, 0.6 if narrow else 1.0, threads, whole_rows)
     # these CPUs begin one product of words on vectors per cycle, not two
     if cycles >= 2.0 * vectors.cycles:
         return vectors
@@ -236,13 +241,23 @@ def padded(choice: Tiles, k: int) -> int:
     return -(-k // choice.amx) * choice.amx if choice.amx else k
 
 
-def _uneven(blocks: int, panels: int, batch: int, full: float, last: float, threads: int) -> float:
+def _divides_rows(m: int, n: int, k: int, blocks: int, threads: int) -> bool:
+    """Whether threads divide the rows of a product [m, k] x [k, n], in blocks: `k_by_rows` in kernel.h."""
+    idle, word = -blocks % threads, 3 if m > 128 and k * n <= 3 << 18 else 20
+    return threads > 1 and idle * n * m < blocks * (threads - 1) * (48 * m - word * n)
+
+
+def _uneven(
+    blocks: int, panels: int, batch: int, full: float, last: float, threads: int, whole_rows: bool = False
+) -> float:
     """Return the time of the slowest thread relative to an even distribution.
 
-    Each thread gets an equal stretch of tiles, panel by panel. The last panel of each matrix is narrower: it takes
-    `last` cycles instead of `full`."""
+    Each thread gets an equal stretch of tiles, panel by panel; with `whole_rows`, blocks of rows. The last panel of each
+    matrix is narrower: it takes `last` cycles instead of `full`."""
     if threads == 1:
         return 1.0
+    if whole_rows:
+        return (blocks + -blocks % threads) / blocks
     items = blocks * panels * batch
 
     def until(item: int) -> float:

@@ -122,7 +122,7 @@ def conv_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, A
         whole = known(pixels)
         precision = Precision.INT8 if c % 4 == 0 else Precision.F32  # tiles of AMX read whole words
         choice = tiling.choose_words(
-            target, precision, whole, m, words, threads=ctx.threads, batch=problem.batch, run=words
+            target, precision, whole, m, words, threads=ctx.threads, batch=problem.batch, run=words, by_rows=True
         )
         block = whole or block
     k = tiling.padded(choice, count * words)

@@ -61,7 +61,6 @@ def winograd_step(
     extents = Extents()
     params = {
         **winograd.image_params(problem, extents),
-        "parts": algorithm.parts,
         "m": m,
         "c": problem.channels,
         "k": k,

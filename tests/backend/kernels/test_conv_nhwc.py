@@ -160,7 +160,7 @@ def test_results_are_quantized_before_they_are_stored(monkeypatch: pytest.Monkey
         conv((1, 40, 9, 7), (40, 1, 3, 3), pads=PADS, group=40),
     ]
     check([quantized(case) for case in plain])
-    forced(monkeypatch, 4, 8, parts=2)
+    forced(monkeypatch, 4, 8)
     square = quantized(conv((1, 21, 13, 9), (40, 21, 3, 3), "Relu", pads=PADS))
     assert kernel_of(square) == "winograd_nhwc"
     check([square])
@@ -413,7 +413,7 @@ def test_winograd(t: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Extents that tiles, blocks and vectors divide and do not divide, with operands, batches and uneven padding.
 
     With `chunk` the kernel transforms the filters, of that many input channels at a time."""
-    forced(monkeypatch, t, 8, parts=2, chunk=chunk)
+    forced(monkeypatch, t, 8, chunk=chunk)
     cases = [
         conv((1, 16, 8, 8), (32, 16, 3, 3), pads=PADS),
         conv((1, 21, 13, 9), (40, 21, 3, 3), "Relu", pads=PADS),
@@ -436,7 +436,7 @@ def test_winograd(t: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("t", "most"), [(2, 28), (4, 8), (4, 28)])
 def test_winograd_of_any_size(t: int, most: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Images and volumes that are larger and smaller than likely ones, empty ones among them."""
-    forced(monkeypatch, t, most, parts=2, chunk=chunk)
+    forced(monkeypatch, t, most, chunk=chunk)
     cases = []
     for n, h, w in ((1, 8, 8), (2, 13, 9), (1, 1, 300), (1, 90, 2), (3, 1, 1), (1, 20, 100), (0, 4, 4)):
         x = (n, 21, h, w)

@@ -26,7 +26,7 @@ def near(case: Case) -> Case:
     return replace(case, rtol=1e-4, atol=5e-5)
 
 
-def forced(monkeypatch: pytest.MonkeyPatch, t: int, most: int, parts: int = 0, chunk: int = 0) -> None:
+def forced(monkeypatch: pytest.MonkeyPatch, t: int, most: int, chunk: int = 0) -> None:
     """Force tiles of t x t and blocks of about `most` tiles on every eligible convolution, NCHW or NHWC.
 
     With `chunk` the kernels transform the filters, of that many input channels at a time."""
@@ -36,8 +36,7 @@ def forced(monkeypatch: pytest.MonkeyPatch, t: int, most: int, parts: int = 0, c
         if real(problem, ctx, nhwc=nhwc) is None:
             return None
         found = winograd.algorithm(problem.likely(ctx), ctx, t, most, nhwc=nhwc, stored=not chunk)
-        most_parts = min(parts, 1 + problem.m // 64) if parts else found.parts
-        return replace(found, cycles=0.0, parts=most_parts, chunk=min(chunk, problem.channels))
+        return replace(found, cycles=0.0, chunk=min(chunk, problem.channels))
 
     monkeypatch.setattr(winograd, "plan", plan)
 
@@ -74,9 +73,9 @@ def test_edges(t: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("chunk", [0, 40])
 def test_panels_in_parts_and_blocks_of_many_tiles(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    forced(monkeypatch, 4, 56, parts=3, chunk=chunk)
+    forced(monkeypatch, 4, 56, chunk=chunk)
     check([near(conv((1, 64, 14, 14), (200, 64, 3, 3), "Relu", residual=(1, 200, 14, 14), pads=PADS))])
-    forced(monkeypatch, 2, 84, parts=2, chunk=chunk)
+    forced(monkeypatch, 2, 84, chunk=chunk)
     check([near(conv((2, 128, 7, 7), (130, 128, 3, 3), pads=PADS))])
 
 
@@ -84,7 +83,7 @@ def test_panels_in_parts_and_blocks_of_many_tiles(chunk: int, monkeypatch: pytes
 @pytest.mark.parametrize(("t", "most"), [(2, 28), (4, 8), (4, 28)])
 def test_images_of_any_size(t: int, most: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Images larger and smaller than likely ones, empty ones among them."""
-    forced(monkeypatch, t, most, parts=2, chunk=chunk)
+    forced(monkeypatch, t, most, chunk=chunk)
     sizes = ((1, 8, 8), (2, 13, 9), (1, 1, 300), (1, 90, 2), (3, 1, 1), (1, 20, 100), (0, 4, 4))
     free = {"x": ("N", 32, "H", "W"), "r": ("N", 40, "H", "W")}
     cases = [
