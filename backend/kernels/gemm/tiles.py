@@ -27,6 +27,9 @@ NEAR = 16
 """Steps of k ahead of which B is fetched into the first-level cache, where it outgrows that. On Intel's cores a load
 that misses it delays products even where the second level answers in time. On others with AVX2 fetching only costs
 time: up to a fifth on a Zen 3."""
+_STREAMS = 4 * 4096
+"""Least bytes that a tile of rows prefetches for it to do so by streams (`k_streams`), which cost 2 % of the products."""
+_UNKNOWN_BLOCKS = 4  # of rows that are known at run time only, in the choice of streams
 _STREAMED = 4.0  # cycles per vector of B from the second-level cache while that is filled from memory
 _AMX_ROWS, _AMX_VECTORS, _AMX_WORDS = 32, 2, 16  # of a tile, and of a step of k
 _AMX_LOAD, _AMX_LEAST = 12.0, 9.0  # cycles to load 16 rows from the second-level cache; of a product of few rows
@@ -66,6 +69,7 @@ class Tiles:
         tail: vectors of the last panel of columns; 0: none, -1: known at run time only.
         full: whether there are full panels.
         near: steps of k ahead of which a panel is fetched into the first-level cache; 0: it stays there.
+        streams: whether a tile prefetches several parts of the next panel in turn.
         cycles: modeled time of all tiles.
         amx: words of a step of k if the tile is AMX's, else 0.
     """
@@ -76,6 +80,7 @@ class Tiles:
     tail: int
     full: bool
     near: int = 0
+    streams: bool = False
     cycles: float = 0.0
     amx: int = 0
 
@@ -83,7 +88,7 @@ class Tiles:
     def sizes(self) -> dict[str, Any]:
         """Template parameters of the tiles."""
         found = {"mr": self.mr, "nv": self.nv, "rest": list(self.rest), "tail": self.tail, "full": self.full}
-        optional = {"near": self.near, "amx": self.amx}
+        optional = {"near": self.near, "streams": self.streams, "amx": self.amx}
         return found | {name: value for name, value in optional.items() if value}
 
     def params(self, a_row: str, a_k: str, a_step: str, b_k: str | int, tail_k: str | int) -> dict[str, Any]:
@@ -184,7 +189,9 @@ def choose(
     mr, nv = best[1]
     fetched = (target.intel or target.isa != "avx2") and 4 * k * nv * target.vector_bytes > 3 * target.l1
     near = NEAR if fetched else 0
-    return replace(with_edges(target, mr, nv, rows, columns), near=near, cycles=best[0])
+    blocks = _UNKNOWN_BLOCKS if rows is None else math.ceil(m / mr)
+    streams = k * nv * target.vector_bytes >= _STREAMS * blocks
+    return replace(with_edges(target, mr, nv, rows, columns), near=near, streams=streams, cycles=best[0])
 
 
 def choose_words(
