@@ -219,6 +219,7 @@ V_INLINE vf v_load_bf16_strided(const v_bf16 *p, int64_t stride, int n) {
 
 /* n elements that lie `stride` apart; the other lanes are zero */
 V_INLINE vf vload_strided(const real *p, int64_t stride, int n) {
+  if (n == VL && __builtin_constant_p(stride) && stride == 2) return V_SHUFFLE(vload(p), vload(p + VL), V_EVEN);
   if (n == VL) return v_gather(p, stride);
   real some[VL] = {0};
   for (int i = 0; i < n; i++) some[i] = p[i * stride];

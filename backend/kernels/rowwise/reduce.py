@@ -18,13 +18,16 @@ from ...codegen.pointwise_emit import C_TYPES, computable, literal, vectorizable
 from ...codegen.pointwise_ops import from_nodes
 from ...codegen.pointwise_program import Builder
 from ...codegen.template_params import accesses, cost, int_attr, launch, threads
-from ...ir.iteration_space import Access, Extents, collapse, contiguous
+from ...ir.iteration_space import Access, Extents, Space, collapse, contiguous
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
 from ..gemm.epilogue import same_shape
 from ..registry import lowering, lowering_alone
 from .row_programs import Overlay, RowPrograms
+
+FEW, WIDE = 8, 16
+"""Most elements of a row that lanes reduce each for a row of its own, and the fewest such rows."""
 
 ITEM, RESULT = "(element)", "(reduced)"
 """Names of the accumulated elements and of the accumulated value; no value of a model has them."""
@@ -142,8 +145,8 @@ def _step(
         tensors = [Access(a.value, (*a.shape, 1), (*a.strides, 0)) for a in tensors]
         roles += "R"
     space = collapse(tensors[0].shape, [a.strides for a in tensors], roles)
-    rows = space.roles[-1] == "R" or not vector
-    last = space.roles.rindex("R") if rows else len(space.roles) - 1
+    rows = not vector or (space.roles[-1] == "R" and not _few(space, len(programs.outputs)))
+    last = space.roles.rindex("R" if rows else "o")
     order = sorted(range(len(space.roles)), key=lambda k: (k == last, space.roles[k] == "R"))
     extents = Extents()
     params = programs.params([[strides[k] for k in order] for strides in space.strides], extents, vector=vector)
@@ -166,6 +169,17 @@ def _step(
     kernel = Kernel("reduce_rows" if rows else "reduce_columns", params)
     inputs, work = (o.value for o in programs.inputs), threads(shape, cost(programs.before))
     return launch(kernel, group, inputs, programs.outputs, extents, work)
+
+
+def _few(space: Space, results: int) -> bool:
+    """Whether the last axis has few elements to reduce, and the results before it fill vectors that are loaded apart."""
+    count = space.extents[-1]
+    if not isinstance(count, int) or count > FEW or "o" not in space.roles:
+        return False
+    across = space.roles.rindex("o")
+    wide = space.extents[across]
+    contiguous_results = all(strides[across] == 1 for strides in space.strides[-results:])
+    return contiguous_results and (not isinstance(wide, int) or wide >= WIDE)
 
 
 def _over_elements(access: Access, shape: Sequence[Dim], axes: Sequence[int], dropped: Sequence[int]) -> Access:
