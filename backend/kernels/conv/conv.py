@@ -32,6 +32,7 @@ from ..gemm.tiles import Precision, Tiles
 from ..registry import lowering
 from ..scheduling import schedule
 from . import winograd
+from .conv_lines import lines_step
 from .depthwise_pool import plane_step
 from .problem import ConvProblem, PlaneProblem, known, read_conv
 
@@ -154,6 +155,8 @@ def conv_step(problem: ConvProblem, ctx: Context) -> Step:
         direct = choose(ctx.likely(pixels)).cycles + WEIGHTS * problem.w.size / (1 + bf16)
         if filtering is not None and filtering.cycles < margin * direct:
             return winograd.winograd_step(problem, filtering, ctx, point=point)
+    if not algorithm and (lines := lines_step(problem, ctx)):
+        return lines
     if algorithm != "direct" and (count := known(pixels)) and (small := panels.small(count)):
         if algorithm or small[1].cycles < 0.96 * choice.cycles:  # the model is no more exact than that
             return panels.small_step(*small)

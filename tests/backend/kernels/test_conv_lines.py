@@ -1,0 +1,70 @@
+"""Convolutions of few output channels on copies of lines: geometry, groups, strips and bands, run-time sizes."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from rewrite.backend.ir.target import make_target
+from rewrite.backend.kernels.conv import conv_lines
+
+from .oracle import Case, check
+from .test_conv import conv
+from .test_winograd import kernel_of
+
+
+def cases() -> list[Case]:
+    return [
+        conv((1, 5, 19, 37), (1, 5, 3, 5), "Relu", pads=(1, 2, 1, 2)),
+        conv((2, 8, 11, 62), (12, 8, 7, 3), residual=(2, 12, 11, 62), pads=(3, 1, 3, 1)),
+        conv((1, 4, 21, 48), (13, 4, 7, 3), "HardSwish", pads=(6, 1, 6, 1), dilations=(2, 1)),
+        conv((1, 6, 17, 90), (24, 3, 5, 5), "Gelu", group=2, pads=(0, 3, 2, 1)),
+        conv((1, 3, 23, 64), (32, 3, 5, 5), bias=False, strides=(2, 1), pads=(2, 2, 2, 2)),
+        conv((1, 3, 9, 700), (3, 3, 3, 9), "Sigmoid", pads=(1, 4, 1, 4), dilations=(1, 3), auto_pad="NOTSET"),
+        conv((2, 7, 1500), (9, 7, 9), pads=(4, 4)),
+        conv((1, 2, 5, 33), (2, 2, 1, 3), pads=(0, 40, 0, 0)),
+    ]
+
+
+def test_geometry() -> None:
+    """Strides and dilations, uneven padding, groups, images wider than a strip, and signals."""
+    made = cases()
+    assert {kernel_of(case) for case in made} == {"conv_lines"}
+    check(made)
+
+
+def test_several_bands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(conv_lines, "_STRIP", 32)
+    monkeypatch.setattr(conv_lines, "block_rows", lambda height, most, threads: min(height, most, 4))
+    check(cases())
+
+
+def test_sizes_of_run_time() -> None:
+    """Images that are smaller and larger than likely ones, empty ones among them."""
+    made = []
+    for n, h, w in ((1, 128, 62), (2, 3, 5), (1, 1, 300), (0, 4, 4), (1, 90, 17), (1, 5, 16)):
+        free = {"x": ("N", 12, "H", "W"), "r": ("N", 10, "H", "W")}
+        made.append(
+            conv((n, 12, h, w), (10, 12, 5, 3), "Relu", residual=(n, 10, h, w), pads=(2, 1, 2, 1), symbolic=free)
+        )
+    assert {kernel_of(case) for case in made} == {"conv_lines"}
+    check(made)
+
+
+def test_what_gathered_panels_compute() -> None:
+    for case in (
+        conv((1, 8, 40, 40), (40, 8, 5, 5), pads=(2, 2, 2, 2)),
+        conv((1, 8, 40, 40), (8, 8, 5, 5), strides=(1, 2)),
+        conv((1, 8, 40, 40), (8, 8, 1, 1)),
+        conv((1, 8, 9, 9), (8, 8, 5, 5), pads=(2, 2, 2, 2)),
+        conv((1, 4, 6, 40, 40), (4, 4, 3, 3, 3), pads=(1,) * 6),
+    ):
+        assert kernel_of(case) != "conv_lines"
+
+
+def test_tiles_fit_the_registers() -> None:
+    for isa, m, width in itertools.product(("avx512", "avx2", "portable"), (1, 2, 7, 12, 32), (16, 62, 300)):
+        target = make_target(isa)
+        rows, vectors = conv_lines._tile(target, m, width, 100)
+        assert 1 <= rows <= m
+        assert rows * vectors + min(rows, vectors) < target.registers
