@@ -22,6 +22,8 @@ HALVES = {DType.F16: "f16", DType.BF16: "bf16"}
 """16-bit floats, and how functions of `kernels/common/half.h` call them. In registers they are floats."""
 STORED = {**C_TYPES, **{dtype: f"v_{name}" for dtype, name in HALVES.items()}}
 """C types of the elements in memory."""
+BYTES = {DType.U8: "v_u8", DType.I8: "v_s8"}
+"""Those of int8 that vectors load as floats (`kernels/common/low_precision.h`); "uint8_t" is bool there."""
 
 CURVES = ("Sin", "Cos", "Tan", "Asin", "Acos", "Atan", "Sinh", "Cosh", "Asinh", "Acosh", "Atanh")
 

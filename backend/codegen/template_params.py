@@ -13,7 +13,7 @@ from ..ir.iteration_space import Access, Extents, contiguous
 from ..ir.kernel import SERIAL_WORK, Kernel
 from ..ir.kernel_graph import Step
 from ..ir.lower import Group
-from .pointwise_emit import STORED, emit, vectorizable
+from .pointwise_emit import BYTES, STORED, emit, vectorizable
 from .pointwise_program import Operand, Pointwise
 
 HEAVY = frozenset({"Exp", "Log", "Log1p", "Erf", "Tanh", "Sigmoid", "Gelu", "Pow", "Sin", "Cos", "Tan", "Fmod"})
@@ -37,20 +37,25 @@ def launch(
     return Step(kernel, tuple(inputs), tuple(outputs), dims=dims, threads=work, nodes=names, **options)
 
 
-def operand(name: str, dtype: DType, strides: Sequence[Dim], extents: Extents, offset: Dim = 0) -> dict[str, Any]:
-    """Strided tensor for a template: C name and element type, strides outermost first, the innermost one again."""
+def operand(
+    name: str, dtype: DType, strides: Sequence[Dim], extents: Extents, offset: Dim = 0, bytes_as_floats: bool = False
+) -> dict[str, Any]:
+    """Strided tensor for a template: C name and element type, strides outermost first, the innermost one again.
+
+    With `bytes_as_floats`, vectors of int8 are loaded as those of floats."""
     texts = extents.all(strides)
-    return {"name": name, "c": STORED[dtype], "strides": texts, "inner": texts[-1], "offset": extents(offset)}
+    c = BYTES.get(dtype, STORED[dtype]) if bytes_as_floats else STORED[dtype]
+    return {"name": name, "c": c, "strides": texts, "inner": texts[-1], "offset": extents(offset)}
 
 
 def code(
-    program: Pointwise, operands: Sequence[dict[str, Any]], *, vector: bool, prefix: str = "t"
+    program: Pointwise, operands: Sequence[dict[str, Any]], *, vector: bool, prefix: str = "t", int8: bool = False
 ) -> tuple[list[str], list[str]]:
     """Emit a program as C statements and result expressions.
 
     They read variables named after the operands: `<name>_i`, or `<name>_all` where the innermost stride is 0."""
     names = [o["name"] + ("_all" if o["inner"] == "0" else "_i") for o in operands]
-    return emit(program, names, vector=vector, prefix=prefix)
+    return emit(program, names, vector=vector, prefix=prefix, int8=int8)
 
 
 def accesses(operands: Sequence[Operand], shape: Sequence[Dim]) -> list[Access] | None:

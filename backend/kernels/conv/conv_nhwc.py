@@ -232,13 +232,23 @@ def blocking(
     pixels = known(window.pixels)
     k = runs.count * (runs.length + round(RUN * 2 / 24))
     tile = str(point.get("tile", ""))
-    choice = tiling.choose(target, pixels, problem.m, k, threads=ctx.threads, batch=problem.batch, tile=tile, by_rows=True)
+    choice = tiling.choose(
+        target, pixels, problem.m, k, threads=ctx.threads, batch=problem.batch, tile=tile, by_rows=True
+    )
     choice = replace(choice, near=int(point.get("near", choice.near)))
     if problem.precision is not Precision.F32:
         bf16 = problem.precision is Precision.BF16  # bytes are copied by words
         words = problem.precision.words(problem.k) if bf16 else runs.count * runs.length
         tiles = tiling.choose_words(
-            target, problem.precision, pixels, problem.m, words, threads=ctx.threads, batch=problem.batch, copied=words, by_rows=True
+            target,
+            problem.precision,
+            pixels,
+            problem.m,
+            words,
+            threads=ctx.threads,
+            batch=problem.batch,
+            copied=words,
+            by_rows=True,
         )
         choice = tiles if tiles.amx else choice
     if runs.copied:

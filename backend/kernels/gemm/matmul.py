@@ -293,7 +293,9 @@ def choose_tiles(rows: Dim, words: NDArray[Any], precision: Precision, ctx: Cont
     """Return the tiles of a product of [rows, K] with words [K, N]; with `pads`, rows of A may be padded by zeros."""
     k, n = words.shape
     known = rows if isinstance(rows, int) else None
-    return tiling.choose_words(ctx.target, precision, known, n, k, threads=ctx.threads, run=0 if pads else k, by_rows=True)
+    return tiling.choose_words(
+        ctx.target, precision, known, n, k, threads=ctx.threads, run=0 if pads else k, by_rows=True
+    )
 
 
 def packed_gemm_step(

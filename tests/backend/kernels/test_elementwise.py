@@ -237,6 +237,29 @@ def test_quantized_twice(dtype: type[np.generic]) -> None:
     check([*both, Case(nodes[:1], {"x": x}, constants, expected=values)])
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_functions_of_bytes_are_computed_on_vectors(dtype: type) -> None:
+    """Scales for all or one axis, bytes along rows and one for a row, and results that are bytes again."""
+    x = RNG.integers(0, 256, (3, 53)).astype(np.uint8).view(dtype)
+    one, each = np.asarray(0.03, np.float32), np.linspace(0.01, 0.05, 53).astype(np.float32)
+    zero = np.asarray(5, dtype)
+    cases = []
+    for read, scale, at in ((x, one, zero), (x, each, np.full(53, 5, dtype)), (x[:, :1], one, zero)):
+        nodes = [
+            Node("DequantizeLinear", ("x", "s", "zero"), ("d",), {"axis": 1}),
+            Node("Erf", ("d",), ("t",)),
+            Node("Add", ("t", "other"), ("y",)),
+        ]
+        cases.append(Case(nodes, {"x": read, "other": floats(3, 53)}, {"s": scale, "zero": at}))
+    back = [*nodes, Node("QuantizeLinear", ("y", "s", "zero"), ("q",), {"axis": 1})]
+    cases.append(Case(back, {"x": x, "other": floats(3, 53)}, {"s": one, "zero": zero}, outputs=["q"], atol=1))
+    check(cases)
+    for case in cases:
+        items, _ = lower(make_graph(list(case.nodes), case.inputs, constants=case.constants))
+        assert items is not None
+        assert [item.kernel.params["vector"] for item in items if isinstance(item, Step)] == [True]
+
+
 def test_broadcasting() -> None:
     shapes = [
         ((2, 3, 4), (2, 3, 4)),
