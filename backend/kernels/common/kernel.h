@@ -39,7 +39,7 @@ K_INLINE int64_t k_parts(int64_t blocks, int64_t panels, int nth) {
  * its columns. The thread that has the same rows of all tensors finds them in its own caches. Divided by columns, it fetches
  * the others' rows of A from their caches, where a word takes as long as 48 products. Divided by rows, it reads all of B,
  * where a word takes as long as 3 products if it lies in the third-level cache and there is time to fetch it ahead. */
-K_INLINE int k_by_rows(int64_t m, int64_t n, int64_t k, int64_t blocks, int nth) {
+K_ONCE int k_by_rows(int64_t m, int64_t n, int64_t k, int64_t blocks, int nth) {
   const int64_t idle = (blocks + nth - 1) / nth * nth - blocks, word = m > 128 && k * n <= 3 << 18 ? 3 : 20;
   return nth > 1 && idle * n * m < blocks * (nth - 1) * (48 * m - word * n);
 }

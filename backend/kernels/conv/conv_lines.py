@@ -70,7 +70,7 @@ def lines_step(problem: ConvProblem, ctx: Context) -> Step | None:
 
 
 def _tile(target: Target, m: int, width: int, k: int) -> tuple[int, int]:
-    """Return the channels and vectors of a tile: those that compute m channels of a row of outputs in the fewest cycles.
+    """Return the channels and vectors of a tile: those that compute m channels of a row in the fewest cycles.
 
     A step takes a cycle for two products, or for two loads, where a vector counts twice: most lie across two lines of
     the cache. Vectors behind the last full tile are computed one by one."""

@@ -28,7 +28,7 @@ NEAR = 16
 that misses it delays products even where the second level answers in time. On others with AVX2 fetching only costs
 time: up to a fifth on a Zen 3."""
 _STREAMS = 4 * 4096
-"""Least bytes that a tile of rows prefetches for it to do so by streams (`k_streams`), which cost 2 % of the products."""
+"""Least bytes that a tile of rows prefetches for it to do so by streams (`k_streams`), which cost 2 % of products."""
 _UNKNOWN_BLOCKS = 4  # of rows that are known at run time only, in the choice of streams
 _STREAMED = 4.0  # cycles per vector of B from the second-level cache while that is filled from memory
 _AMX_ROWS, _AMX_VECTORS, _AMX_WORDS = 32, 2, 16  # of a tile, and of a step of k
@@ -259,8 +259,8 @@ def _uneven(
 ) -> float:
     """Return the time of the slowest thread relative to an even distribution.
 
-    Each thread gets an equal stretch of tiles, panel by panel; with `whole_rows`, blocks of rows. The last panel of each
-    matrix is narrower: it takes `last` cycles instead of `full`."""
+    Each thread gets an equal stretch of tiles, panel by panel; with `whole_rows`, blocks of rows. The last panel of
+    each matrix is narrower: it takes `last` cycles instead of `full`."""
     if threads == 1:
         return 1.0
     if whole_rows:

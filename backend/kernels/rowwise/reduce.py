@@ -172,7 +172,7 @@ def _step(
 
 
 def _few(space: Space, results: int) -> bool:
-    """Whether the last axis has few elements to reduce, and the results before it fill vectors that are loaded apart."""
+    """Whether the last axis has few elements to reduce, and the results before it fill vectors."""
     count = space.extents[-1]
     if not isinstance(count, int) or count > FEW or "o" not in space.roles:
         return False
