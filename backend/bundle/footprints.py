@@ -22,8 +22,8 @@ Footprint = tuple[int, int, int]
 """Number of a buffer, and the bytes of it that a step touches: the first, and the one after the last."""
 
 _SIZES = {
-    "uint8_t": 1, "int8_t": 1, "v_f16": 2, "v_bf16": 2, "uint16_t": 2, "int16_t": 2, "float": 4, "int32_t": 4,
-    "uint32_t": 4, "double": 8, "int64_t": 8, "uint64_t": 8,
+    "uint8_t": 1, "int8_t": 1, "v_u8": 1, "v_s8": 1, "v_f16": 2, "v_bf16": 2, "uint16_t": 2, "int16_t": 2, "float": 4,
+    "int32_t": 4, "uint32_t": 4, "double": 8, "int64_t": 8, "uint64_t": 8,
 }  # fmt: skip
 _CASTS = re.compile(r"\(int64_t\)|INT64_C")
 _OPERATIONS: Mapping[type, Callable[[int, int], int]] = {

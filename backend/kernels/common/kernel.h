@@ -53,21 +53,22 @@ typedef struct {
 /* Prefetches by `steps` of `lines` lines each, which stay before `end`, the end of the buffer. A prefetch from a page that is
  * not mapped walks through the page tables, and the next step does so again: products took 1.7 times as long by it. */
 K_INLINE k_fetch k_fetch_until(const void *end, const void *at, int64_t pace, int64_t steps, int64_t lines) {
-  const char *const last = (const char *)end - 64 * lines - steps; /* streams advance by whole bytes */
+  const char *const last = (const char *)end - 64 * lines;
   if ((const char *)at > last) return (k_fetch){last, 0};
   return (k_fetch){(const char *)at, k_min(pace, (last - (const char *)at) / k_max(steps, 1))};
 }
 
-/* The prefetches of a tile: `steps` of `pace` bytes from `at` on, as up to four streams, which take turns. Step t fetches
- * at + (t & turns) * apart, then `at` advances by `pace`. A core waits for 16 lines at most, too few for the latency of
- * memory; but in each page from which lines are fetched in order, its prefetchers run ahead by themselves. */
+/* The prefetches of a tile, `steps` of `pace` bytes each, as up to four streams that take turns: step t fetches
+ * at + (t & turns) * apart, then `at` advances by the stream's share of the pace, in whole bytes, so that a few are left out.
+ * A core waits for 16 lines at most, too few for the latency of memory; but in each page from which lines are fetched in
+ * order, its prefetchers run ahead by themselves. */
 typedef struct {
   const char *at;
   int64_t pace, apart, turns;
 } k_streams;
 K_INLINE k_streams k_streams_of(const char *at, int64_t pace, int64_t steps) {
-  const int64_t page = 4096, n = pace * steps >= 4 * page ? 4 : pace * steps >= 2 * page ? 2 : 1;
-  return (k_streams){at, (pace + n - 1) / n, pace * steps / n, n - 1};
+  const int64_t page = 4096, pages = pace * steps / page, n = pages >= 4 && pace >= 16 ? 4 : pages >= 2 && pace >= 8 ? 2 : 1;
+  return (k_streams){at, pace / n, pace * steps / n, n - 1};
 }
 
 /* Row of the table of a module: a kernel's name and its function, which computes part tid of nth. */

@@ -31,8 +31,7 @@ from ..gemm.problem import SMALL_WORK
 from ..gemm.tiles import Precision, Tiles
 from ..registry import lowering
 from ..scheduling import schedule
-from . import winograd
-from .conv_lines import lines_step
+from . import conv_lines, winograd
 from .depthwise_pool import plane_step
 from .problem import ConvProblem, PlaneProblem, known, read_conv
 
@@ -132,7 +131,9 @@ def packing_steps(problem: ConvProblem, ctx: Context, strides: tuple[int, int, i
 
 
 def conv_step(problem: ConvProblem, ctx: Context) -> Step:
-    """Return the step of the kernel that was tuned, else of the fastest one by the models of their times."""
+    """Return the step of the kernel that was tuned, else of the fastest one by the models of their times.
+
+    `conv_lines` has no such model: it takes the place of gathered panels wherever it can."""
     bf16, int8 = problem.precision is Precision.BF16, problem.precision is Precision.INT8
     pixels = problem.window.pixels
     space = partial(conv_space, problem, ctx)
@@ -149,14 +150,14 @@ def conv_step(problem: ConvProblem, ctx: Context) -> Step:
         packing=0.0 if panels.direct else panels.gathering * (1 + bf16),
     )
     choice = choose(pixels if isinstance(pixels, int) else None, tile=panels.tile)
-    if _may_reassociate(problem, ctx) and algorithm not in ("direct", "small"):
+    if _may_reassociate(problem, ctx) and algorithm not in ("direct", "small", "lines"):
         filtering = winograd.plan(problem, ctx, point=point)
         margin = math.inf if algorithm else 0.9 if bf16 else 0.8
         direct = choose(ctx.likely(pixels)).cycles + WEIGHTS * problem.w.size / (1 + bf16)
         if filtering is not None and filtering.cycles < margin * direct:
             return winograd.winograd_step(problem, filtering, ctx, point=point)
-    if not algorithm and (lines := lines_step(problem, ctx)):
-        return lines
+    if algorithm in ("", "lines") and not int8 and (lines := conv_lines.division(problem, ctx)):
+        return conv_lines.lines_step(problem, lines, ctx)
     if algorithm != "direct" and (count := known(pixels)) and (small := panels.small(count)):
         if algorithm or small[1].cycles < 0.96 * choice.cycles:  # the model is no more exact than that
             return panels.small_step(*small)
@@ -171,13 +172,15 @@ def _may_reassociate(problem: ConvProblem, ctx: Context) -> bool:
 def conv_space(problem: ConvProblem, ctx: Context) -> Space:
     """Return the schedules of a convolution, NCHW.
 
-    `direct` runs over pixels, `small` over channels. `k_parts`: blocks of the gathered inputs, which are all that it
-    concerns; `ahead`: bytes by which weights are fetched ahead; `block`: most pixels of a block; see `tiles` for the
-    others."""
+    `direct` runs over pixels, `small` over channels, `lines` over pixels of copied lines. `k_parts`: blocks of the
+    gathered inputs, which are all that it concerns; `ahead`: bytes by which weights are fetched ahead; `block`: most
+    pixels of a block; see `tiles` for the others."""
     pixels, panels = known(problem.window.pixels), _Panels(problem, ctx)
     algorithms = ["direct"]
     if pixels and panels.small(pixels):
         algorithms.append("small")
+    if conv_lines.division(problem, ctx):
+        algorithms.append("lines")
     if _may_reassociate(problem, ctx) and winograd.plan(problem, ctx):
         algorithms += winograd.NAMES
     direct, small, both = (("algorithm", names) for names in (("direct",), ("small",), ("direct", "small")))
@@ -191,7 +194,7 @@ def conv_space(problem: ConvProblem, ctx: Context) -> Space:
     ]
     knobs += winograd.knobs(ctx.target)
     usable = [knob for knob in knobs if knob.only is None or set(knob.only[1]) & set(algorithms)]
-    return Space(("conv", "conv_small", "winograd"), tuple(usable))
+    return Space(("conv", "conv_lines", "conv_small", "winograd"), tuple(usable))
 
 
 def _by_length(step: Step, problem: ConvProblem, ctx: Context) -> list[Step]:
@@ -276,7 +279,7 @@ class _Panels:
         return {"pieces": pieces if pieces <= 4 else 0, "at_least": 0}
 
     def _near(self, choice: Tiles) -> Tiles:
-        return replace(choice, near=int(self.point.get("near", choice.near)))
+        return replace(choice, near=int(self.point.get("near", choice.near)), streams=False)
 
     def step(self, choice: Tiles, packed: str = "") -> Step:
         """Return the step of the kernel that computes channels x pixels; `packed` are weights packed by a step."""

@@ -1,9 +1,12 @@
-"""Lowering of NCHW convolutions of few output channels on copies of lines, which gathered panels would not pay for."""
+"""Lowering of NCHW convolutions of few output channels, on copies of the lines of their images.
+
+Gathering inputs for each tap, as `conv` does, takes as long as the products of about eight channels."""
 
 from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from ....engine.ir.graph import DType
@@ -25,40 +28,58 @@ _TAPS = 3
 _STRIP = 320
 """Most columns of a unit of work."""
 _LATENCY, _LOADED, _TILE = 4.0, 0.1, 60.0
-"""Cycles of a sum, of a load beside products, and of the stores of a tile."""
+"""Cycles of a sum, of what each load adds to the products, and of the stores of a tile."""
 _CHANNELS = 64
 """Most input channels where the width is known at run time only: of narrow images they would be copied for little."""
 
 
-def lines_step(problem: ConvProblem, ctx: Context) -> Step | None:
-    """Return the step of the `conv_lines` kernel; None for what it does not compute, or not fast."""
+@dataclass(frozen=True)
+class Lines:
+    """Unit of work: `band` rows and `strip` columns, copied with `beyond` more columns."""
+
+    band: int
+    strip: int
+    beyond: int
+
+
+def division(problem: ConvProblem, ctx: Context) -> Lines | None:
+    """Return the units of the `conv_lines` kernel; None where it cannot compute the problem, or not fast."""
     window, target = problem.window, ctx.target
     flat = window.kernel[0] == window.stride[0] == 1 and window.inputs[0] == window.outputs[0] == 1
     plain = problem.precision is Precision.F32 and ctx.real is DType.F32 and not problem.computed
     if not flat or not plain or window.stride[2] != 1 or window.taps < _TAPS or problem.m > MOST:
         return None
     height, width = (max(1, ctx.likely(n)) for n in window.outputs[1:])
-    if width < target.lanes or (width < 2 * target.lanes and width % target.lanes * 4 < target.lanes * 3):
+    rest = width % target.lanes * 4
+    if width < target.lanes or (width < 2 * target.lanes and 0 < rest < 3 * target.lanes):
         return None
     if not isinstance(window.outputs[2], int) and problem.channels > _CHANNELS:
         return None
-    strip = math.ceil(width / math.ceil(width / _STRIP) / target.lanes) * target.lanes
+    units, strips = problem.groups * max(1, ctx.likely(window.images)), math.ceil(width / _STRIP)
+    if units * height * strips < ctx.threads:
+        strips = math.ceil(ctx.threads / (units * height))
+    strip = math.ceil(width / strips / target.lanes) * target.lanes
     beyond = -(-(window.kernel[2] - 1) * window.dilation[2] // target.lanes) * target.lanes
     line, room = problem.channels * (strip + beyond) * target.element_bytes, target.l2 // 4
     most = ((room // line) - window.reach(1, 1)) // window.stride[1] + 1
-    if most < 1:
-        return None
-    band = block_rows(height, most, ctx.threads)
-    lines = window.reach(1, band)
+    return None if most < 1 else Lines(block_rows(height, most, ctx.threads), strip, beyond)
+
+
+def lines_step(problem: ConvProblem, units: Lines, ctx: Context) -> Step:
+    """Return the step of the `conv_lines` kernel."""
+    window, target = problem.window, ctx.target
+    lines = window.reach(1, units.band)
+    width = max(1, ctx.likely(window.outputs[2]))
     rows, vectors = _tile(target, problem.m, width, problem.k)
     extents = Extents()
+    line = problem.channels * (units.strip + units.beyond) * target.element_bytes
     scratch = -(-(lines * line + target.vector_bytes) // 64) * 64
     params: dict[str, Any] = {
         **problem.params(problem.channels, extents),
-        "band": band,
-        "strip": strip,
+        "band": units.band,
+        "strip": units.strip,
+        "beyond": units.beyond,
         "lines": lines,
-        "beyond": beyond,
         "scratch": scratch,
         "tiles": {"mr": rows, "nv": vectors, "out": problem.epilogue.c},
     }

@@ -257,7 +257,7 @@ def blocking(
         most = max(1, min(COPY // max(1, line * window.stride[1]), TABLE * 4 // (8 * runs.count * max(1, width))))
         if row:
             most = max(1, min(most, target.l2 // COPIED_SHARE // (4 * row * max(1, width))))
-        rows = block_rows(height, most, ctx.threads)
+        rows = block_rows(height, most, ctx.threads if problem.batch == 1 else 1)
         if pixels is None:
             return max(1, rows * width), max(1, rows * width), choice.cut()
         left = {rows * width % choice.mr, height % rows * width % choice.mr} - {0}

@@ -91,11 +91,10 @@ def lines_step(problem: PlaneProblem, ctx: Context, point: Point) -> Step:
     units = product((window.images, chunks, -(-across[1] // strip) if across else 1))
     if isinstance(units, int) and 0 < units < 4 * ctx.threads:
         band = min(band, max(-(-band * units // (4 * ctx.threads)), -(-window.reach(1, 1) // rows[0])))
-    if (
-        down and ctx.threads > 1 and 0 < down[1] < 8 * ctx.threads * band
-    ):  # as many bands for each thread, if they are few
-        bands = -(-down[1] // (band * ctx.threads)) * ctx.threads
-        band = -(-down[1] // bands)
+    if down and window.images == 1 and ctx.threads > 1:  # as many bands for each thread, if they are few
+        even = -(-down[1] // (-(-down[1] // (band * ctx.threads)) * ctx.threads))
+        if -(-down[1] // even) % ctx.threads == 0 and down[1] < 8 * ctx.threads * band:
+            band = even
     extents = Extents()
     params: dict[str, Any] = {
         "images": extents(window.images),

@@ -146,7 +146,7 @@ def blocking(problem: ConvProblem, planes: Planes, ctx: Context) -> tuple[int, i
     while columns > 1 and (1 + planes.lines) * (columns + planes.columns) > room:
         columns = -(-columns // 2)
     most = max(1, room // (columns + planes.columns) - planes.lines) if columns == width else 1
-    rows = block_rows(height, most, ctx.threads)
+    rows = block_rows(height, most, ctx.threads if problem.batch == 1 else 1)
     run = reduce(math.gcd, (len(run.taps) * words for run in planes.runs))
     blocks = math.ceil(height / rows)
     places = blocks * ((rows - 1) * (columns + planes.columns) + columns) * math.ceil(width / columns)

@@ -244,7 +244,7 @@ def number_or(dim: Dim, extents: Extents) -> int | str:
 
 
 def block_rows(height: int, most: int, threads: int) -> int:
-    """Return how many rows of an image make a block, at most `most`: as many blocks for each thread if few."""
+    """Return how many rows of an image make a block, at most `most`. Few blocks are about as many for each thread."""
     blocks = max(1, math.ceil(height / most))
     if blocks < 8 * threads:
         blocks = math.ceil(blocks / threads) * threads

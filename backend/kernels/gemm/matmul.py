@@ -174,11 +174,12 @@ def gemm_steps(problem: GemmProblem, ctx: Context) -> list[Step]:
         threads=ctx.threads,
         batch=images if isinstance(images, int) and images > 0 else 1,
         tile=str(point.get("tile", "")),
-        by_rows=True,
+        by_rows=not problem.batch,
     )
     choice = replace(choice, near=int(point.get("near", choice.near)))
     nr = choice.nv * ctx.target.lanes
     b, steps = _packed(problem, choice, ctx)
+    choice = replace(choice, streams=choice.streams and b.panels)
     kc = 0
     if isinstance(k, int):
         blocks = -(-m // choice.mr) if isinstance(m, int) else None

@@ -163,8 +163,8 @@ def choose(
 
     `packing` is the cost of packing one vector of a panel, in cycles per k. `streamed`: B comes from memory, each panel
     once, so reading it again costs much even for few rows. `vectors` is the width of the tile; 0: any. `tile` is one
-    of `tile_knob`, chosen by a search. `by_rows`: the kernel asks `k_by_rows`. Of equal tiles the first candidate
-    wins."""
+    of `tile_knob`, chosen by a search. `by_rows`: threads may divide rows (`k_by_rows`). Of equal tiles the first
+    candidate wins."""
     best: tuple[float, tuple[int, int]] | None = None
     m, n = rows or (NOMINAL_ROWS if rows is None else 1), columns or (NOMINAL_COLUMNS if columns is None else 1)
     for mr, nv in [_parsed(tile)] if tile else _candidates(target):
@@ -210,7 +210,8 @@ def choose_words(
     """Return the tile with the least modeled time for products of words: AMX's, where the CPU has them, or vectors.
 
     `k` counts words. Steps of AMX are equal, and k is rounded up to whole ones (`padded`), or they divide a `run` of k.
-    Before AMX reads A, `copied` words of each row are copied. `by_rows`: the kernel asks `k_by_rows`."""
+    Before AMX reads A, `copied` words of each row are copied. `by_rows`: threads may divide rows
+    (`k_by_rows`)."""
     vectors = choose(target, rows, columns, k, threads=threads, batch=batch, by_rows=by_rows)
     steps = -(-k // _AMX_WORDS)
     if run:

@@ -98,6 +98,7 @@ def _tiles(batch: tuple[Dim, ...], m: Dim, n: Dim, k: Dim, copied: bool, ctx: Co
         threads=ctx.threads,
         batch=images if isinstance(images, int) and images > 0 else 1,
         run=words if isinstance(words, int) and not copied else 0,
+        by_rows=not batch,
     )
 
 

@@ -91,7 +91,9 @@ def elementwise_step(
 def _with_bytes(program: Pointwise) -> bool:
     """Whether a program reads or writes int8, which vectors hold as floats, and everything else is as in f32."""
     dtypes = {*(item.dtype for item in program.inputs), *program.result_types}
-    if dtypes.isdisjoint(BYTES) or DType.I32 in dtypes or not set(HALVES).isdisjoint(program.result_types):
+    if dtypes.isdisjoint(BYTES) or DType.I32 in dtypes or program.real is not DType.F32:
+        return False
+    if not HALVES.keys().isdisjoint(program.result_types):
         return False
     return vectorizable(program, int8=True, half=True)
 

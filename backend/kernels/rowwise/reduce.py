@@ -27,7 +27,7 @@ from ..registry import lowering, lowering_alone
 from .row_programs import Overlay, RowPrograms
 
 FEW, WIDE = 8, 16
-"""Most elements of a row that lanes reduce each for a row of its own, and the fewest such rows."""
+"""Most elements of a row that one lane of a vector reduces by itself, and the fewest rows for that."""
 
 ITEM, RESULT = "(element)", "(reduced)"
 """Names of the accumulated elements and of the accumulated value; no value of a model has them."""

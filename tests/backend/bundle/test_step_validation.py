@@ -14,8 +14,10 @@ import pytest
 import rewrite
 from onnx import numpy_helper
 from rewrite.backend.bundle import load_bundle
-from rewrite.backend.bundle.footprints import footprints
+from rewrite.backend.bundle.footprints import _SIZES, footprints
 from rewrite.backend.bundle.manifest import sealed
+from rewrite.backend.codegen.pointwise_emit import BYTES, STORED
+from rewrite.backend.compile_graph import compile_graph
 from rewrite.backend.ir.kernel import Kernel
 from rewrite.backend.ir.target import detect
 from rewrite.errors import UserError
@@ -112,6 +114,19 @@ def test_programs_of_the_cache_are_not_checked_twice(saved: Path) -> None:
 
 def operand(*strides: str, offset: str = "0", c: str = "float") -> dict[str, Any]:
     return {"name": "x", "c": c, "strides": list(strides), "inner": strides[-1], "offset": offset}
+
+
+def test_sizes_of_all_elements() -> None:
+    assert {*STORED.values(), *BYTES.values()} <= _SIZES.keys()
+
+
+def test_functions_of_bytes_run_when_saved(tmp_path: Path) -> None:
+    text = """<ir_version: 10, opset_import: ["": 21]> g (uint8[N, 40] x, float[N, 40] z) => (float[N, 40] y)
+        <float s = {0.1}, uint8 o = {7}> { d = DequantizeLinear(x, s, o) e = Erf(d) y = Add(e, z) }"""
+    program = compile_graph(rewrite.optimize(onnx.parser.parse_model(text)).native, threads=1)
+    feeds = {"x": np.arange(120, dtype=np.uint8).reshape(3, 40), "z": np.ones((3, 40), np.float32)}
+    found = load_bundle.load(program.save(tmp_path / "bytes.rewrite")).run(feeds)["y"]
+    np.testing.assert_array_equal(found, program.run(feeds)["y"])
 
 
 def test_footprints_of_strided_operands() -> None:

@@ -407,6 +407,20 @@ def test_max_pool_in_bf16(shape: tuple[int, ...]) -> None:
             np.testing.assert_array_equal(got.astype(np.float32), windows.max((-1, -2)))
 
 
+def test_threads_that_divide_rows() -> None:
+    """Pixels in even and uneven shares, in one block and several, gathered, copied, in groups, depthwise and pooled."""
+    made = [
+        conv((1, 64, 40, 40), (24, 64, 1, 1), "Relu", strides=(2, 2)),
+        conv((1, 64, 31, 29), (48, 32, 3, 3), pads=PADS, strides=(2, 2), group=2),
+        conv((1, 3, 90, 90), (20, 3, 5, 5), "Relu", pads=(2, 2, 2, 2), strides=(2, 2)),
+        conv((1, 48, 61, 37), (32, 48, 3, 3), pads=PADS, dilations=(2, 2), residual=(1, 32, 59, 35)),
+        conv((1, 160, 24, 40), (160, 1, 5, 5), "HardSwish", pads=(2, 2, 2, 2), group=160),
+        conv((1, 192, 14, 14), (192, 1, 3, 3), pads=PADS, group=192),
+        conv((1, 640, 7, 7), (640, 1, 3, 3), pads=PADS, group=640),
+    ]
+    check([last(replace(case, threads=(2, 3, 4, 7))) for case in made])
+
+
 @pytest.mark.parametrize("chunk", [0, 16])
 @pytest.mark.parametrize("t", [2, 4])
 def test_winograd(t: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:

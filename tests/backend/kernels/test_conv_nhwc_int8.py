@@ -93,6 +93,11 @@ CONVOLUTIONS: Sequence[tuple[tuple[int, ...], int, int, int, int, int, int]] = [
     ((1, 8, 13, 13), 12, 3, 1, 2, 2, 2),
     ((1, 64, 15, 18), 40, 3, 2, 1, 1, 1),
     ((2, 32, 20, 9), 40, 3, 1, 2, 1, 2),
+    # enough work for several threads
+    ((1, 64, 40, 40), 24, 1, 1, 0, 1, 1),
+    ((1, 32, 37, 41), 20, 3, 1, 1, 1, 1),
+    ((1, 3, 90, 90), 18, 5, 2, 2, 1, 1),
+    ((1, 64, 33, 30), 48, 3, 1, 1, 2, 1),
 ]
 DEPTHWISE: Sequence[tuple[tuple[int, ...], int, int, int, int, int, int]] = [
     ((1, 24, 9, 9), 24, 3, 1, 1, 24, 1),

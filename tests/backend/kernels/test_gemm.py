@@ -83,6 +83,17 @@ def test_matmul_sizes() -> None:
     )
 
 
+def test_threads_that_divide_rows() -> None:
+    """Rows in even and uneven shares, in groups, in blocks of k, and fewer blocks than threads."""
+    cases = []
+    for m, k, n in ((400, 64, 48), (197, 384, 96), (3000, 300, 40), (150, 3000, 33), (20, 900, 20)):
+        w = floats(k, n) / np.float32(np.sqrt(k))
+        nodes = [Node("MatMul", ("x", "w"), ("p",)), Node("Add", ("p", "r"), ("s",)), Node("Relu", ("s",), ("y",))]
+        made = case(nodes, {"x": floats(m, k), "r": floats(m, n)}, {"w": w})
+        cases.append(replace(made, threads=(2, 3, 4, 7)))
+    check(cases)
+
+
 def test_matmul_batches() -> None:
     check(
         [

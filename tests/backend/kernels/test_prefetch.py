@@ -49,12 +49,25 @@ def conv(x: Array, w: Array, stride: int) -> Graph:
     )
 
 
+def pointwise(pixels: int, k: int, m: int) -> Graph:
+    window = {"kernel_shape": (1, 1), "strides": (2, 2), "pads": (0, 0, 0, 0)}
+    return harness.make_graph(
+        [Node("rewrite.ChannelsLastConv", ("x", "w"), ("y",), window)],
+        {"x": random(1, pixels, pixels, k)},
+        constants={"w": random(m, k, 1, 1)},
+    )
+
+
 PROBLEMS = {
     "conv": lambda: conv(random(1, 14, 14, 96), random(72, 96, 3, 3), 2),
+    "conv of many pixels and few weights": lambda: pointwise(120, 512, 24),
     "conv of several blocks": lambda: conv(random(1, 60, 60, 64), random(48, 64, 3, 3), 2),
     "winograd": lambda: conv(random(1, 14, 14, 64), random(64, 64, 3, 3), 1),
     "gemm": lambda: harness.make_graph(
         [Node("MatMul", ("x", "w"), ("y",))], {"x": random(37, 256)}, constants={"w": random(256, 280)}
+    ),
+    "gemm by streams": lambda: harness.make_graph(
+        [Node("MatMul", ("x", "w"), ("y",))], {"x": random(32, 1024)}, constants={"w": random(1024, 280)}
     ),
     "gemm of many rows": lambda: harness.make_graph(
         [Node("MatMul", ("x", "w"), ("y",))], {"x": random(700, 256)}, constants={"w": random(256, 280)}

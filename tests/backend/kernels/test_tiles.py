@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 from rewrite.backend.ir.target import make_target
-from rewrite.backend.kernels.gemm.tiles import Precision, Tiles, choose_words, padded
+from rewrite.backend.kernels.gemm.tiles import Precision, Tiles, _divides_rows, choose_words, padded
+
+from .test_vector_math import compiled
 
 PLAIN = replace(make_target("avx512"), features=("avx512_bf16", "avx512_vnni"))
 AMX = replace(PLAIN, features=(*PLAIN.features, "amx_bf16", "amx_int8"))
@@ -47,3 +51,20 @@ def test_few_products_stay_on_vectors() -> None:
 def test_steps_are_equal_and_divide_runs(k: int, run: int, step: int, whole: int) -> None:
     found = chosen(256, 256, k, run)
     assert (found.amx, padded(found, k)) == (step, whole)
+
+
+def test_the_model_divides_rows_where_the_kernel_does(tmp_path: Path) -> None:
+    source = """#include "kernel.h"
+        int by_rows(long m, long n, long k, long blocks, int nth) { return k_by_rows(m, n, k, blocks, nth); }"""
+    by_rows = compiled(source, "generic", tmp_path).by_rows
+    found = set()
+    for m, n, k, tile, threads in itertools.product(
+        (1, 49, 128, 129, 196, 3136), (1, 16, 64, 576, 4096), (16, 512, 9216), (1, 8, 14), (1, 2, 3, 16)
+    ):
+        blocks = -(-m // tile)
+        assert bool(by_rows(m, n, k, blocks, threads)) == _divides_rows(m, n, k, blocks, threads)
+        found.add(_divides_rows(m, n, k, blocks, threads))
+    assert found == {True, False}
+    assert not _divides_rows(3136, 64, 64, 392, 1)
+    assert _divides_rows(3136, 64, 64, 392, 2)
+    assert not _divides_rows(64, 3072, 768, 8, 2)  # more weights than inputs
