@@ -235,7 +235,8 @@ def blocking(
     choice = tiling.choose(
         target, pixels, problem.m, k, threads=ctx.threads, batch=problem.batch, tile=tile, by_rows=True
     )
-    choice = replace(choice, near=int(point.get("near", choice.near)))
+    streams = choice.streams and pixels is not None  # images of any size have blocks of many pixels
+    choice = replace(choice, near=int(point.get("near", choice.near)), streams=streams)
     if problem.precision is not Precision.F32:
         bf16 = problem.precision is Precision.BF16  # bytes are copied by words
         words = problem.precision.words(problem.k) if bf16 else runs.count * runs.length
