@@ -28,7 +28,8 @@ NEAR = 16
 that misses it delays products even where the second level answers in time. On others with AVX2 fetching only costs
 time: up to a fifth on a Zen 3."""
 _STREAMS = 4 * 4096
-"""Least bytes that a tile of rows prefetches for it to do so by streams (`k_streams`), which cost 2 % of products."""
+"""Least bytes that a tile of rows prefetches for it to do so by streams (`k_streams`), which cost 2 % of products.
+Other CPUs than Intel's were not tried."""
 _UNKNOWN_BLOCKS = 4  # of rows that are known at run time only, in the choice of streams
 _STREAMED = 4.0  # cycles per vector of B from the second-level cache while that is filled from memory
 _AMX_ROWS, _AMX_VECTORS, _AMX_WORDS = 32, 2, 16  # of a tile, and of a step of k
@@ -190,7 +191,7 @@ def choose(
     fetched = (target.intel or target.isa != "avx2") and 4 * k * nv * target.vector_bytes > 3 * target.l1
     near = NEAR if fetched else 0
     blocks = _UNKNOWN_BLOCKS if rows is None else math.ceil(m / mr)
-    streams = k * nv * target.vector_bytes >= _STREAMS * blocks
+    streams = target.intel and k * nv * target.vector_bytes >= _STREAMS * blocks
     return replace(with_edges(target, mr, nv, rows, columns), near=near, streams=streams, cycles=best[0])
 
 
@@ -252,7 +253,7 @@ def padded(choice: Tiles, k: int) -> int:
 def _divides_rows(m: int, n: int, k: int, blocks: int, threads: int) -> bool:
     """Whether threads divide the rows of a product [m, k] x [k, n], in blocks: `k_by_rows` in kernel.h."""
     idle, word = -blocks % threads, 3 if m > 128 and k * n <= 3 << 18 else 20
-    return threads > 1 and idle * n * m < blocks * (threads - 1) * (48 * m - word * n)
+    return threads > 1 and idle * 4 <= blocks and idle * n * m < blocks * (threads - 1) * (48 * m - word * n)
 
 
 def _uneven(
