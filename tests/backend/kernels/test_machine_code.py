@@ -157,6 +157,27 @@ def test_weights_from_memory_are_fetched_ahead(isa: str, channels: int, fetched:
     assert counts.stack <= 2
 
 
+@pytest.mark.parametrize("isa", ["avx512", "avx2"])
+def test_copied_lines_of_few_channels_are_read_once(isa: str, tmp_path: Path) -> None:
+    """A step is an input channel under a tap: a vector of each line, a weight of each channel, and their products."""
+    if shutil.which("gcc") is None or machine_code.find_disassembler() is None or platform.machine() != "x86_64":
+        pytest.skip("counts are those of gcc for x86-64")
+    graph = harness.make_graph(
+        [Node("Conv", ("x", "w"), ("y",), {"kernel_shape": (5, 5)})],
+        {"x": np.ones((1, 40, 20, 100), np.float32)},
+        constants={"w": np.ones((12, 40, 5, 5), np.float32)},
+    )
+    target = make_target(isa)
+    items, _ = harness.lower(graph, target=target)
+    (kernel,) = (item.kernel for item in items or () if isinstance(item, Step))
+    assert kernel.template == "conv_lines"
+    rows, vectors = (kernel.params["tiles"][name] for name in ("mr", "nv"))
+    functions = machine_code.compiled([kernel], target, tmp_path)
+    _, counts = inner_loop(functions, f"_{rows}x{vectors}")
+    assert (counts.products, counts.loads, counts.broadcasts) == (rows * vectors, vectors, rows)
+    assert (counts.shuffles, counts.stack) == (0, 0)
+
+
 @pytest.mark.parametrize("op", ["rewrite.MatMulBf16", "MatMulInteger", "rewrite.ChannelsLastConvBf16"])
 def test_tiles_of_amx(op: str, tmp_path: Path) -> None:
     """A step of k is two loads of A, two of B and four products, and touches no stack; every target compiles it."""
