@@ -126,6 +126,14 @@ def vectorizable(program: Pointwise, *, int8: bool = False, half: bool = False) 
     return all(_vector(program, i, int8) is not None for i in program.instructions)
 
 
+def has_bytes(program: Pointwise) -> bool:
+    """Whether a program can be emitted on vectors that hold the int8 of its operands and results as floats."""
+    dtypes = {*(item.dtype for item in program.inputs), *program.result_types}
+    if dtypes.isdisjoint(BYTES) or DType.I32 in dtypes or program.real is not DType.F32:
+        return False
+    return HALVES.keys().isdisjoint(program.result_types) and vectorizable(program, int8=True, half=True)
+
+
 def computable(program: Pointwise) -> bool:
     """Whether all of a program can be emitted on scalars."""
     return all(_scalar(program, i) is not None for i in program.instructions)

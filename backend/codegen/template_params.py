@@ -13,7 +13,7 @@ from ..ir.iteration_space import Access, Extents, contiguous
 from ..ir.kernel import SERIAL_WORK, Kernel
 from ..ir.kernel_graph import Step
 from ..ir.lower import Group
-from .pointwise_emit import BYTES, STORED, emit, vectorizable
+from .pointwise_emit import BYTES, STORED, emit, has_bytes, vectorizable
 from .pointwise_program import Operand, Pointwise
 
 HEAVY = frozenset({"Exp", "Log", "Log1p", "Erf", "Tanh", "Sigmoid", "Gelu", "Pow", "Sin", "Cos", "Tan", "Fmod"})
@@ -67,7 +67,7 @@ def accesses(operands: Sequence[Operand], shape: Sequence[Dim]) -> list[Access] 
 def cost(program: Pointwise) -> int:
     """Estimate the simple operations of a program per element, loads and stores included."""
     own = sum(10 if i.op in HEAVY else i.op != "Const" for i in program.instructions)
-    scale = 1 if vectorizable(program, half=True) else 4
+    scale = 1 if vectorizable(program, half=True) or has_bytes(program) else 4
     return scale * (len(program.inputs) + len(program.outputs) + own)
 
 

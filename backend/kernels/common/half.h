@@ -58,11 +58,7 @@ V_INLINE void v_store_f16_n(v_f16 *p, vf v, int n) {
   memcpy(p, halves, 2 * (size_t)n);
 }
 #endif
-V_INLINE vf v_load_f16_strided(const v_f16 *p, int64_t stride, int n) {
-  v_f16 halves[VL] = {0};
-  for (int i = 0; i < n; i++) halves[i] = p[i * stride];
-  return v_load_f16(halves);
-}
+V_APART(v_load_f16, v_f16, vf)
 
 /* ---- scalars ---- */
 

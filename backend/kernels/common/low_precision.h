@@ -168,16 +168,8 @@ typedef uint8_t v_u8;
 typedef int8_t v_s8;
 V_INLINE vf v_set1_u8(v_u8 x) { return vset1((real)x); }
 V_INLINE vf v_set1_s8(v_s8 x) { return vset1((real)x); }
-V_INLINE vf v_load_u8_strided(const v_u8 *p, int64_t stride, int n) {
-  v_u8 bytes[VL] = {0};
-  for (int i = 0; i < n; i++) bytes[i] = p[i * stride];
-  return v_load_u8(bytes);
-}
-V_INLINE vf v_load_s8_strided(const v_s8 *p, int64_t stride, int n) {
-  v_s8 bytes[VL] = {0};
-  for (int i = 0; i < n; i++) bytes[i] = p[i * stride];
-  return v_load_s8(bytes);
-}
+V_APART(v_load_u8, v_u8, vf)
+V_APART(v_load_s8, v_s8, vf)
 V_INLINE vf v_load_u8_n(const v_u8 *p, int n) { return v_load_u8_strided(p, 1, n); }
 V_INLINE vf v_load_s8_n(const v_s8 *p, int n) { return v_load_s8_strided(p, 1, n); }
 

@@ -57,6 +57,13 @@ typedef vi vm;
 #else
 #define V_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (vi){__VA_ARGS__})
 #endif
+/* Define <load>_strided, which loads n elements that lie `stride` apart; the other lanes are zero. */
+#define V_APART(load, type, vector)                                        \
+  V_INLINE vector load##_strided(const type *p, int64_t stride, int n) {   \
+    type some[VL] = {0};                                                   \
+    for (int i = 0; i < n; i++) some[i] = p[i * stride];                   \
+    return load(some);                                                     \
+  }
 
 /* Keeps a vector in a register here, and loads what is read later again instead of keeping it: where there are more values
  * than registers, loads are cheaper than spills.
@@ -207,11 +214,7 @@ V_INLINE void v_store_bf16_n(v_bf16 *p, vf v, int n) {
   memcpy(p, halves, 2 * (size_t)n);
 }
 #endif
-V_INLINE vf v_load_bf16_strided(const v_bf16 *p, int64_t stride, int n) {
-  v_bf16 halves[VL] = {0};
-  for (int i = 0; i < n; i++) halves[i] = p[i * stride];
-  return v_load_bf16(halves);
-}
+V_APART(v_load_bf16, v_bf16, vf)
 
 #endif
 
@@ -225,11 +228,7 @@ V_INLINE vf vload_strided(const real *p, int64_t stride, int n) {
   for (int i = 0; i < n; i++) some[i] = p[i * stride];
   return vload(some);
 }
-V_INLINE vm vm_load_strided(const uint8_t *p, int64_t stride, int n) {
-  uint8_t bytes[VL] = {0};
-  for (int i = 0; i < n; i++) bytes[i] = p[i * stride];
-  return vm_load(bytes);
-}
+V_APART(vm_load, uint8_t, vm)
 
 V_INLINE vf vzero(void) { return (vf){0}; }
 V_INLINE vf vfma(vf a, vf b, vf c) { return a * b + c; }

@@ -28,8 +28,8 @@ NEAR = 16
 that misses it delays products even where the second level answers in time. On others with AVX2 fetching only costs
 time: up to a fifth on a Zen 3."""
 _STREAMS = 4 * 4096
-"""Least bytes that a tile of rows prefetches for it to do so by streams (`k_streams`), which cost 2 % of products.
-Other CPUs than Intel's were not tried."""
+"""Least bytes that a tile of rows prefetches for it to do so by streams (`k_streams`), which cost 2 to 7 % where
+weights are at hand. Other CPUs than Intel's were not tried."""
 _UNKNOWN_BLOCKS = 4  # of rows that are known at run time only, in the choice of streams
 _STREAMED = 4.0  # cycles per vector of B from the second-level cache while that is filled from memory
 _AMX_ROWS, _AMX_VECTORS, _AMX_WORDS = 32, 2, 16  # of a tile, and of a step of k

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 
-from ....engine.ir.graph import DType, Node
+from ....engine.ir.graph import Node
 from ....engine.ir.symbolic import Dim
-from ...codegen.pointwise_emit import BYTES, HALVES, computable, vectorizable
+from ...codegen.pointwise_emit import computable, has_bytes, vectorizable
 from ...codegen.pointwise_ops import from_nodes
 from ...codegen.pointwise_program import Pointwise
 from ...codegen.template_params import accesses, code, cost, launch, operand, threads
@@ -52,7 +52,7 @@ def elementwise_step(
     writes = [contiguous(value, shape) for value in program.outputs]
     roles = "." * (len(shape) - 1) + "c" if by_rows else ""
     space = collapse(shape, [a.strides for a in (*reads, *writes)], roles)
-    int8 = _with_bytes(program)
+    int8 = has_bytes(program)
     vector = int8 or vectorizable(program, half=True)
     vector = vector and all(s[-1] == 1 for s in space.strides[len(reads) :])
     int8 = int8 and vector
@@ -86,16 +86,6 @@ def elementwise_step(
     in_place = _in_place(program, reads, writes)
     outputs = program.outputs
     return launch(kernel, source, inputs, outputs, extents, work, in_place=in_place, leading_dimensions=leading)
-
-
-def _with_bytes(program: Pointwise) -> bool:
-    """Whether a program reads or writes int8, which vectors hold as floats, and everything else is as in f32."""
-    dtypes = {*(item.dtype for item in program.inputs), *program.result_types}
-    if dtypes.isdisjoint(BYTES) or DType.I32 in dtypes or program.real is not DType.F32:
-        return False
-    if not HALVES.keys().isdisjoint(program.result_types):
-        return False
-    return vectorizable(program, int8=True, half=True)
 
 
 def _leading_dimensions(

@@ -5,8 +5,10 @@ from __future__ import annotations
 import itertools
 
 import pytest
+from rewrite.backend.ir.kernel_graph import Step
 from rewrite.backend.ir.target import make_target
 from rewrite.backend.kernels.conv import conv_lines
+from rewrite.benchmarks import harness
 
 from .oracle import Case, check
 from .test_conv import conv
@@ -36,7 +38,19 @@ def test_geometry() -> None:
 def test_several_bands(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conv_lines, "_STRIP", 32)
     monkeypatch.setattr(conv_lines, "block_rows", lambda height, most, threads: min(height, most, 4))
-    check(cases())
+    made = cases()
+    assert {kernel_of(case) for case in made} == {"conv_lines"}
+    check(made)
+
+
+def test_short_signals_are_divided_among_threads() -> None:
+    """A signal is one row, and fits one strip: without smaller ones a single thread would have work."""
+    case = conv((1, 8, 300), (16, 8, 9), pads=(4, 4))
+    graph = harness.make_graph(list(case.nodes), case.inputs, constants=case.constants)
+    for threads in (1, 2, 7):
+        items, _ = harness.lower(graph, threads=threads)
+        (step,) = (item for item in items or () if isinstance(item, Step))
+        assert -(-300 // step.kernel.params["strip"]) >= threads
 
 
 def test_sizes_of_run_time() -> None:
@@ -67,4 +81,4 @@ def test_tiles_fit_the_registers() -> None:
         target = make_target(isa)
         rows, vectors = conv_lines._tile(target, m, width, 100)
         assert 1 <= rows <= m
-        assert rows * vectors + min(rows, vectors) < target.registers
+        assert rows * vectors + min(rows, vectors) + (isa == "portable") < target.registers  # no fused multiply-add

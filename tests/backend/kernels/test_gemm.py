@@ -91,6 +91,8 @@ def test_threads_that_divide_rows() -> None:
         nodes = [Node("MatMul", ("x", "w"), ("p",)), Node("Add", ("p", "r"), ("s",)), Node("Relu", ("s",), ("y",))]
         made = case(nodes, {"x": floats(m, k), "r": floats(m, n)}, {"w": w})
         cases.append(replace(made, threads=(2, 3, 4, 7)))
+    assert tiles._divides_rows(400, 48, 64, 50, 2)
+    assert not tiles._divides_rows(20, 20, 900, 3, 2)
     check(cases)
 
 

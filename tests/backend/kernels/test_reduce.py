@@ -106,7 +106,7 @@ def test_element_types() -> None:
 
 
 def test_long_sums_stay_accurate() -> None:
-    x = RNG.uniform(0.5, 1.5, (2, 1_000_003)).astype(np.float32)
+    x = np.random.default_rng(9).uniform(0.5, 1.5, (2, 1_000_003)).astype(np.float32)
     rows = {"y": x.astype(np.float64).sum(1, keepdims=True).astype(np.float32)}
     tall = np.ascontiguousarray(x.T)
     columns = {"y": tall.astype(np.float64).sum(0, keepdims=True).astype(np.float32)}
