@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 from rewrite.cli.measure import PEERS, Runner, interleave, peer
-from rewrite.errors import RewriteError
+from rewrite.errors import RewriteError, UserError
 from rewrite.system.hardware import saturates_pairs
 
-from . import models
+from . import equal_terms, models
 
 F32 = tuple(name for name in PEERS if "-" not in name)
 EXACT = tuple(name for name in PEERS if name.endswith("exact"))
@@ -128,6 +128,8 @@ def main() -> None:
         return
     with contextlib.redirect_stdout(sys.stderr):
         try:
+            if not equal_terms.begin():
+                raise UserError("This CPU cannot hide extensions from peers.", hint="Unset REWRITE_MAX_ISA.")
             threads = [int(n) for n in options.threads.split(",")]
             record: Mapping[str, Any] = measure(options.name, threads, options.seconds)
         except RewriteError as error:

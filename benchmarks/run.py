@@ -21,6 +21,8 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
+from rewrite.system.hardware import isa_limit
+
 from . import models, quantized, report
 from .bf16 import multiplies_bf16
 
@@ -29,8 +31,8 @@ KINDS = ("latency", "bf16", "memory", "exact", "graphs", "kernels")
 
 
 def records_file() -> Path:
-    """File of the records of all runs."""
-    return models.directory() / "records.json"
+    """File of the records of all runs, one for each limit of vector extensions."""
+    return models.directory() / f"records{isa_limit() and '-'}{isa_limit()}.json"
 
 
 def load_records() -> dict[str, dict[str, Any]]:
