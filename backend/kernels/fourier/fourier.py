@@ -98,7 +98,8 @@ def _step(
     (n, bins, used), (outer, per), (outer_stride, per_stride, stride) = lengths, signals, strides
     if isinstance(n, int) and not 1 <= n <= _LARGEST:
         return None
-    lanes = ctx.target.lanes if ctx.likely(outer * per) > 1 else 1
+    alone = outer * per == 1  # of signals known at run time only there may be many
+    lanes = 1 if alone else ctx.target.lanes
     extents, inputs = Extents(), [node.inputs[0], *([window] if window else [])]
     m = 0
     halved = isinstance(n, int) and parts == 1 and n % 2 == 0 and is_smooth(n) and not how["inverse"]

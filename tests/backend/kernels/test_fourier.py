@@ -9,7 +9,11 @@ import onnx
 import onnx.parser
 import pytest
 import rewrite
+from rewrite.backend.ir.kernel_graph import Step
+from rewrite.backend.ir.target import detect
 from rewrite.backend.kernels.fourier.fourier import is_smooth
+from rewrite.benchmarks import harness
+from rewrite.engine.ir.dim_parser import parse
 from rewrite.engine.ir.graph import DType, Node, TensorType
 from rewrite.engine.ir.symbolic import symbol
 
@@ -59,6 +63,21 @@ def test_lengths() -> None:
     check(cases)
 
 
+def test_vectors_of_signals() -> None:
+    """Signals that fill vectors are transposed in registers where their samples lie together, whole or in part."""
+    cases = []
+    for n in (12, 37, 48, 400):
+        cases += [dft(floats(37, n, 1)), dft(floats(37, n, 2)), dft(floats(37, n, 1), onesided=1)]
+        cases += [dft(floats(37, n, 2), inverse=1), dft(floats(37, n, 2), inverse=1, onesided=1)]
+        cases += [dft(floats(2, n, 19, 1), axis=1), dft(floats(37, n, 1), n // 2), dft(floats(37, n, 2), n + 9)]
+        cases.append(stft(floats(2, 50 * n, 1), n // 2, floats(n), n))
+        cases.append(stft(floats(1, 20 * n, 2), n // 3, floats(n), n, onesided=0))
+    cases += [dft(floats(19, n, parts).astype(np.float64)) for n in (12, 74) for parts in (1, 2)]
+    for case in cases:
+        case.threads = (1, 2)
+    check(cases)
+
+
 def test_axes_and_lengths_of_their_own() -> None:
     cases = []
     for axis, length, other in ((0, 4, None), (1, 12, 4), (2, 7, 16), (-2, 12, 7), (-4, 7, None)):
@@ -89,6 +108,20 @@ def test_free_sizes() -> None:
             case.types = {"y": TensorType(DType.F32, (dims[0], bins, 2))}
             cases.append(case)
     check(cases)
+
+
+def test_signals_of_an_unlikely_number_fill_vectors() -> None:
+    """A number of frames is an expression, which may be small for a likely length of the signal."""
+    target = detect()
+    for shape, lanes in ((("N // 1000", 12, 1), target.lanes), ((1, 12, 1), 1)):
+        case = dft(floats(1, 12, 1))
+        graph = harness.make_graph(
+            list(case.nodes), case.inputs, symbolic_shapes={"x": shape},
+            types={"y": TensorType(DType.F32, (parse(str(shape[0])), 12, 2))},
+        )  # fmt: skip
+        items, _ = harness.lower(graph, target=target)
+        assert items is not None
+        assert [item.kernel.params["lanes"] for item in items if isinstance(item, Step)] == [lanes]
 
 
 def stft(x: Array, step: int, window: Array | None, length: int | None, *, constant: bool = True, **attrs: Any) -> Case:
