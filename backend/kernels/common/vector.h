@@ -57,9 +57,11 @@ typedef vi vm;
 #else
 #define V_SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (vi){__VA_ARGS__})
 #endif
-/* Define <load>_strided, which loads n elements that lie `stride` apart; the other lanes are zero. */
+/* Define <load>_strided, which loads n elements that lie `stride` apart; the other lanes are zero. The stride of an operand
+ * that may be broadcast is known at run time only, and mostly 1. */
 #define V_APART(load, type, vector)                                        \
   V_INLINE vector load##_strided(const type *p, int64_t stride, int n) {   \
+    if (n == VL && stride == 1) return load(p);                            \
     type some[VL] = {0};                                                   \
     for (int i = 0; i < n; i++) some[i] = p[i * stride];                   \
     return load(some);                                                     \
@@ -222,6 +224,7 @@ V_APART(v_load_bf16, v_bf16, vf)
 
 /* n elements that lie `stride` apart; the other lanes are zero */
 V_INLINE vf vload_strided(const real *p, int64_t stride, int n) {
+  if (n == VL && stride == 1) return vload(p);
   if (n == VL && __builtin_constant_p(stride) && stride == 2) return V_SHUFFLE(vload(p), vload(p + VL), V_EVEN);
   if (n == VL) return v_gather(p, stride);
   real some[VL] = {0};
