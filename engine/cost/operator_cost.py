@@ -405,7 +405,7 @@ def _conv_cycles(e: Estimator, a: Application, dtype: str, last: bool, weight: i
         filters=shape[0] / groups,
         taps=math.prod(shape[2:]),
         stride=max(strides, default=1),
-        unit=all(step == 1 for step in (*strides, *dilations)),
+        unit=all(step == 1 for step in (*strides, *(() if last and dtype != "int8" else dilations))),
         square=int(shape[-1]) if len(shape) > 3 and shape[-2] == shape[-1] and dtype not in rounded else 0,
         lanes=e.lanes,
         depth=extents[0] if len(shape) == 5 else 0.0,

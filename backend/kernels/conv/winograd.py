@@ -1,6 +1,7 @@
 """Winograd's minimal filtering for 3 x 3 convolutions of stride 1, NCHW and NHWC, and for n x 3 x 3 ones, NHWC.
 
-The filter of a volume is one of images whose channels are those of n neighboring slices.
+The filter of a volume is one of images whose channels are those of n neighboring slices. In NHWC, a filter dilated by n is
+n filters, each of the lines n apart.
 
 F(t x t, 3 x 3) takes (t + 2)^2 products for t^2 outputs where direct convolution takes 9 t^2: 4 times fewer for t = 4,
 2.25 times for t = 2. The real number is the same, its rounding is not. Against float64 the largest error, relative to
@@ -20,6 +21,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ....engine.ir.symbolic import Dim
 from ...ir.arrays import aligned
 from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
@@ -77,10 +79,7 @@ class Blocks:
     @classmethod
     def of(cls, window: Window, t: int, most: int) -> Blocks:
         """Return blocks of about `most` tiles, as even as possible."""
-        _, height, width = window.outputs
-        assert isinstance(height, int)
-        assert isinstance(width, int)
-        down, across = -(-height // t), -(-width // t)
+        down, across = (_tiles(extent, t, n) for extent, n in zip(window.outputs[1:], window.dilation[1:], strict=True))
         columns = across if across <= most else math.ceil(across / math.ceil(across / most))
         rows = math.ceil(down / math.ceil(down / min(down, max(1, most // columns))))
         return cls(t, down, across, rows, columns)
@@ -129,7 +128,8 @@ def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False, point: Point
     fixed = problem.window.is_known
     problem = problem.likely(ctx)
     window, m, c, lanes = problem.window, problem.m, problem.channels, ctx.target.lanes
-    fits = window.kernel[1:] == (3, 3) and window.stride == window.dilation == (1, 1, 1)
+    fits = window.kernel[1:] == (3, 3) and window.stride == (1, 1, 1)
+    fits &= all(n == 1 or (nhwc and n <= most) for n, most in zip(window.dilation, (1, *window.outputs[1:]), strict=True))
     if not nhwc and (problem.groups != 1 or window.kernel[0] != 1 or window.outputs[0] != 1):
         return None
     few = c < lanes // 2 or m < lanes if nhwc else c % lanes != 0 or m < 2 * lanes
@@ -166,6 +166,12 @@ def knobs(target: Target) -> list[Knob]:
         tiling.near_knob(only),
         Knob("prefetch", (0, 1, 2, 4), only),
     ]
+
+
+def _tiles(extent: Dim, t: int, dilation: int) -> int:
+    """Return the number of tiles along an axis: of each of the sets of lines that a dilated filter reads, as many."""
+    assert isinstance(extent, int)
+    return dilation * math.ceil(extent / (t * dilation))
 
 
 def _doubled(window: Window) -> Window:
@@ -368,6 +374,8 @@ def image_params(problem: ConvProblem, extents: Extents) -> dict[str, Any]:
         "ow": extents(window.outputs[2]),
         "top": window.pad[1],
         "left": window.pad[2],
+        "high": window.dilation[1],
+        "wide": window.dilation[2],
         "free": not window.is_known,
     }
 

@@ -34,6 +34,8 @@ def plan(problem: ConvProblem, ctx: Context) -> winograd.Algorithm | None:
     m, c, lanes, window = problem.m, problem.channels, ctx.target.lanes, problem.window
     if m < 2 * lanes or not 2 * lanes <= c <= FILTERED_CHANNELS or window.kernel[0] != 1 or window.outputs[0] != 1:
         return None
+    if window.dilation != (1, 1, 1):
+        return None
     words = replace(problem, w=np.broadcast_to(np.int8(0), (m * problem.groups, -(-c // 2), *problem.w.shape[2:])))
     points = ({"algorithm": "winograd2", "filters": "stored", "tile": tile} for tile in _TILES)
     found = [winograd.plan(words, ctx, nhwc=True, point=point) for point in points]

@@ -464,6 +464,28 @@ def test_winograd_of_any_size(t: int, most: int, chunk: int, monkeypatch: pytest
     check(made)
 
 
+@pytest.mark.parametrize("chunk", [0, 16])
+@pytest.mark.parametrize(("t", "most"), [(2, 28), (4, 8)])
+def test_winograd_of_dilated_filters(t: int, most: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sets of lines of different sizes, some of them empty, in images of known and of any size."""
+    forced(monkeypatch, t, most, chunk=chunk)
+    w = (40, 21, 3, 3)
+    cases = [
+        conv((1, 21, 13, 9), w, "Relu", residual=(1, 40, 11, 9), dilations=(2, 1), pads=PADS),
+        conv((2, 21, 30, 7), w, "Relu", dilations=(3, 2), pads=(3, 2, 3, 2)),
+        conv((1, 21, 12, 40), w, dilations=(1, 5), pads=(0, 4, 2, 0)),
+        conv((1, 42, 9, 10), w, group=2, dilations=(2, 2), bias=False),
+        conv((1, 21, 5, 6), w, dilations=(4, 4), pads=(4, 4, 4, 4)),
+        conv((1, 16, 3, 9, 9), (16, 16, 1, 3, 3), dilations=(1, 2, 3), pads=(0, 2, 3, 0, 2, 3)),
+    ]
+    for n, height, width in ((1, 8, 8), (2, 13, 9), (1, 2, 50), (1, 1, 1), (0, 4, 4)):
+        case = conv((n, 21, height, width), w, residual=(n, 40, height, width), dilations=(3, 2), pads=(3, 2, 3, 2))
+        cases.append(any_size(case, "N", "H", "W", 40))
+    made = [replace(case if case.symbolic else last(case), rtol=1e-4, atol=5e-5) for case in cases]
+    assert {kernel_of(case) for case in made} == {"winograd_nhwc"}
+    check(made)
+
+
 def test_auto_pad() -> None:
     cases = [
         conv((1, 16, 9, 10), (24, 16, 3, 3), auto_pad="SAME_LOWER", strides=(2, 2)),
