@@ -158,6 +158,9 @@ def _runtime_deviates(node: onnx.NodeProto, values: Mapping[str, Value]) -> bool
             return np.dtype(np.float16) in kinds
         case "Resize":
             return _aligns_fractions(node, values)
+        case "MaxPool" | "AveragePool" | "LpPool":  # automatic padding is that of a window that is not dilated
+            given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+            return given.get("auto_pad", b"")[:4] == b"SAME" and any(d != 1 for d in given.get("dilations", ()))
     # without VNNI, it adds pairs of products of signed bytes in 16 bits, which saturates
     return node.op_type in _OF_BYTES and np.dtype(np.int8) in kinds and saturates_pairs()
 
