@@ -1,7 +1,7 @@
 """Equal terms for peers when ours is limited to AVX2: CPUID reports no AVX-512, AMX or AVX-VNNI to this process.
 
-ONNX Runtime and OpenVINO choose kernels by CPUID and have no setting for it. Linux lets CPUID fault on most of Intel's
-CPUs and on AMD's since Zen 4, and a handler answers. See `hide_avx512.c`.
+ONNX Runtime and OpenVINO choose kernels by CPUID and have no setting for it. Linux lets CPUID fault on CPUs with the
+flag `cpuid_fault`, and a handler answers. See `hide_avx512.c`.
 """
 
 from __future__ import annotations
@@ -12,17 +12,21 @@ import tempfile
 from pathlib import Path
 
 from rewrite.system.compiler import c_compilers
-from rewrite.system.hardware import architecture, isa_limit
+from rewrite.system.cpu import features
+from rewrite.system.hardware import isa_limit
+
+_WIDER = frozenset({"avx512f", "avx_vnni"})
 
 
 def begin() -> bool:
-    """With `REWRITE_MAX_ISA=avx2`, hide wider extensions from this process; return whether peers are on equal terms.
+    """Hide extensions wider than `REWRITE_MAX_ISA` from this process; return whether peers are on equal terms then.
 
-    Call it before peers are imported. Threads begun later inherit it, programs that are started do not."""
+    Only a limit of `avx2` hides something. Call it before peers are imported. Threads begun later inherit it, programs
+    that are started do not."""
     if isa_limit() != "avx2":
-        return isa_limit() == ""
-    if architecture() != "x86_64":
-        return False
+        return isa_limit() in ("", "avx512")
+    if _WIDER.isdisjoint(features()):
+        return True
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "hide_avx512.so"
         source = Path(__file__).with_name("hide_avx512.c")
