@@ -32,9 +32,10 @@ TILES = ((4, 36 / 144), (2, 16 / 36))
 class Convolution:
     """Sizes of a convolution: `channels` and `filters` are those of one group, `pixels` those of one result.
 
-    `unit` means that strides are 1, and dilations where the kernel for Winograd's algorithm asks for it; `square` is the size of a filter whose height and width are equal,
-    else 0. Of volumes, `depth` is the number of planes of a result, 0 of images; `slices` is that of a filter. `cache`
-    are the bytes of weights that stay in a cache from run to run, `far` the cycles per number of larger ones."""
+    `unit` means that strides are 1, and dilations where the kernel for Winograd's algorithm asks for it; `square` is
+    the size of a filter whose height and width are equal, else 0. Of volumes, `depth` is the number of planes of a
+    result, 0 of images; `slices` is that of a filter. `cache` are the bytes of weights that stay in a cache from run to
+    run, `far` the cycles per number of larger ones."""
 
     images: float
     pixels: float

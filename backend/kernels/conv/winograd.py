@@ -1,7 +1,7 @@
 """Winograd's minimal filtering for 3 x 3 convolutions of stride 1, NCHW and NHWC, and for n x 3 x 3 ones, NHWC.
 
-The filter of a volume is one of images whose channels are those of n neighboring slices. In NHWC, a filter dilated by n is
-n filters, each of the lines n apart.
+The filter of a volume is one of images whose channels are those of n neighboring slices. In NHWC, a filter dilated by n
+is n filters, each of the lines n apart.
 
 F(t x t, 3 x 3) takes (t + 2)^2 products for t^2 outputs where direct convolution takes 9 t^2: 4 times fewer for t = 4,
 2.25 times for t = 2. The real number is the same, its rounding is not. Against float64 the largest error, relative to
@@ -79,7 +79,8 @@ class Blocks:
     @classmethod
     def of(cls, window: Window, t: int, most: int) -> Blocks:
         """Return blocks of about `most` tiles, as even as possible."""
-        down, across = (_tiles(extent, t, n) for extent, n in zip(window.outputs[1:], window.dilation[1:], strict=True))
+        lines = zip(window.outputs[1:], window.dilation[1:], strict=True)
+        down, across = (_tiles(extent, t, n) for extent, n in lines)
         columns = across if across <= most else math.ceil(across / math.ceil(across / most))
         rows = math.ceil(down / math.ceil(down / min(down, max(1, most // columns))))
         return cls(t, down, across, rows, columns)
@@ -129,7 +130,8 @@ def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False, point: Point
     problem = problem.likely(ctx)
     window, m, c, lanes = problem.window, problem.m, problem.channels, ctx.target.lanes
     fits = window.kernel[1:] == (3, 3) and window.stride == (1, 1, 1)
-    fits &= all(n == 1 or (nhwc and n <= most) for n, most in zip(window.dilation, (1, *window.outputs[1:]), strict=True))
+    sizes = zip(window.dilation, (1, *window.outputs[1:]), strict=True)
+    fits &= all(n == 1 or (nhwc and isinstance(most, int) and n <= most) for n, most in sizes)
     if not nhwc and (problem.groups != 1 or window.kernel[0] != 1 or window.outputs[0] != 1):
         return None
     few = c < lanes // 2 or m < lanes if nhwc else c % lanes != 0 or m < 2 * lanes
