@@ -130,8 +130,8 @@ def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False, point: Point
     problem = problem.likely(ctx)
     window, m, c, lanes = problem.window, problem.m, problem.channels, ctx.target.lanes
     fits = window.kernel[1:] == (3, 3) and window.stride == (1, 1, 1)
-    sizes = zip(window.dilation, (1, *window.outputs[1:]), strict=True)
-    fits &= all(n == 1 or (nhwc and isinstance(most, int) and n <= most) for n, most in sizes)
+    lines = zip(window.dilation, (1, *window.outputs[1:]), strict=True)
+    fits &= all(n == 1 or (nhwc and isinstance(most, int) and n <= most) for n, most in lines)
     if not nhwc and (problem.groups != 1 or window.kernel[0] != 1 or window.outputs[0] != 1):
         return None
     few = c < lanes // 2 or m < lanes if nhwc else c % lanes != 0 or m < 2 * lanes
