@@ -92,6 +92,31 @@ def group_nodes(graph: Graph, nodes: Sequence[Node], policy: FusePolicy) -> list
     ]
 
 
+def join_groups(
+    parts: Sequence[Group | Node], uses: Uses, policy: FusePolicy, joins: Callable[[Group, Group], bool]
+) -> list[Group | Node]:
+    """Return the parts with groups joined that both have an anchor: a producer, and the only reader of its result.
+
+    The result is the first operand of the reader's anchor. The policy allows the pair, and `joins` says that a kernel
+    computes it. The producer becomes the reader's prologue."""
+    made = {part.outputs[0]: part for part in parts if isinstance(part, Group) and len(part.outputs) == 1}
+    joined: dict[int, Group | None] = {}
+    for part in parts:
+        if not isinstance(part, Group) or part.anchor is None or part.prologue:
+            continue
+        producer = made.get(part.anchor.inputs[0])
+        if producer is None or producer.anchor is None or id(producer) in joined:
+            continue
+        if not policy.allows(producer.anchor, part.anchor):
+            continue
+        (value,), inside = producer.outputs, {id(node) for node in part.nodes}
+        if not uses.needed_outside(value, inside) and joins(producer, part):
+            inputs = dict.fromkeys((*producer.inputs, *(v for v in part.inputs if v != value)))
+            joined[id(producer)] = None
+            joined[id(part)] = Group((*producer.nodes, *part.nodes), part.anchor, tuple(inputs), part.outputs)
+    return [found for part in parts if (found := joined.get(id(part), part)) is not None]
+
+
 class Uses:
     """Position of each node of a graph and readers of each value, looked up for every group."""
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from ...engine.ir import symbolic
 from ...engine.ir.graph import Constant, Graph, Node, Requirement, TensorType, ValueType, symbols_of
@@ -25,12 +26,13 @@ from ..ir.kernel_graph import Control, Fallback, Item, ModelPlan, Shape, Step, V
 from ..ir.lower import Context, Group
 from ..ir.schedule import Schedules
 from ..ir.target import Target
+from ..kernels.conv.expanded import expands
 from ..kernels.registry import lowerer_of
 from ..kernels.selection.selection import is_sized_by_data
 from .aliases import views_of
 from .concat_in_place import assign_leading_dimensions, concat_in_place
 from .denormal_weights import without_denormals
-from .group import FusePolicy, Uses, group_nodes, split
+from .group import FusePolicy, Uses, group_nodes, join_groups, split
 from .guarded_branches import BranchInliner
 from .loop_plan import REPEATED, native_loop
 from .repeated_results import without_repeated_results
@@ -152,7 +154,9 @@ def _group_version(graph: Graph, settings: PlanSettings, symbols: frozenset[str]
         items = tuple(fixed.get(id(node), [Fallback(node)]) for node in graph.nodes)
         return Grouping(context, items, settings, symbols, fails, requirements)
     native = [node for node in graph.nodes if id(node) not in fixed]
-    parts = [p if isinstance(p, Group) else fixed[id(p)] for p in group_nodes(graph, native, settings.policy)]
+    grouped = group_nodes(graph, native, settings.policy)
+    grouped = join_groups(grouped, Uses(graph), settings.policy, partial(expands, ctx=context))
+    parts = [p if isinstance(p, Group) else fixed[id(p)] for p in grouped]
     return Grouping(context, tuple(parts), settings, symbols, fails, requirements)
 
 

@@ -31,6 +31,7 @@ from ..registry import lowering
 from ..scheduling import schedule
 from . import winograd
 from .depthwise_pool_nhwc import Grouping, fits_table, plane_step_nhwc, window_cycles
+from .expanded import expanded_step
 from .planes import plane_step
 from .problem import COPIED_SHARE, ConvProblem, PlaneProblem, Window, block_rows, known, read_conv
 
@@ -49,6 +50,9 @@ def lower_conv_nhwc(group: Group, ctx: Context) -> list[Step] | None:
     """NHWC convolution of any geometry over one to three spatial dims, with constant weights.
 
     In bf16 the weights are rounded, and a fourth operand, bf16 like the result, may be added."""
+    if group.prologue:
+        step = expanded_step(group, ctx)
+        return [step] if step else None
     problem = read_conv(group, ctx, nhwc=True)
     bf16 = problem is not None and problem.precision is Precision.BF16
     if problem is None:

@@ -7,6 +7,7 @@ beyond the second level for each line of the filter. A copy of each line, which 
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 from typing import Any
 
 from ....engine.ir.symbolic import Dim, product
@@ -16,6 +17,8 @@ from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context
 from ...ir.schedule import Point
+from ..gemm.epilogue import Epilogue
+from ..gemm.tiles import Tiles
 from .problem import SMALL_PLANES, PlaneProblem
 
 LINE, SETS = 64, 64
@@ -28,6 +31,28 @@ TILES = 64
 """Tiles of a strip, and of a band, where their number is known at run time only."""
 LINES_TILES = ("1x4", "1x8", "1x12", "2x4", "2x5", "2x8", "2x10", "3x4", "3x8")
 """Rows x columns of tiles that a schedule may choose."""
+
+
+RING = 4
+"""Share of the second-level cache, as a divisor, of the ring of lines that are computed."""
+
+
+@dataclass(frozen=True)
+class Expansion:
+    """Pointwise convolution that computes the lines: its epilogue, register tiles, and number of input channels.
+
+    The problem's inputs are then x of the pointwise convolution, the packed filters, the packed weights of the
+    pointwise one, and the operands of its epilogue."""
+
+    epilogue: Epilogue
+    tiles: Tiles
+    channels: int
+
+    def params(self, target_lanes: int, extents: Extents) -> dict[str, Any]:
+        """Return the template parameters."""
+        k, nr, rest = self.channels, self.tiles.nv * target_lanes, max(0, self.tiles.tail) * target_lanes
+        tiles = self.tiles.params(str(k), "1", str(self.tiles.mr * k), nr, rest)
+        return {"k": k, "tiles": tiles, "epilogue": self.epilogue.params(extents)}
 
 
 def can_copy_lines(problem: PlaneProblem) -> bool:
@@ -59,8 +84,8 @@ def copies_lines(problem: PlaneProblem, pixels: int, inside: float, spans: bool,
     return large and not spans and nbytes > 2 * target.l2
 
 
-def lines_step(problem: PlaneProblem, ctx: Context, point: Point) -> Step:
-    """Return the step of the `depthwise_lines_nhwc` kernel.
+def lines_step(problem: PlaneProblem, ctx: Context, point: Point, expansion: Expansion | None = None) -> Step:
+    """Return the step of the `depthwise_lines_nhwc` kernel, which copies lines or computes them by an expansion.
 
     By default two rows of a tile share weights, ten sums hide the latency of products, and the other registers hold
     weights."""
@@ -84,9 +109,14 @@ def lines_step(problem: PlaneProblem, ctx: Context, point: Point) -> Step:
 
     # a line of the cache for each pixel, or two
     strip, vectors = across[1] if across else TILES, max(1, LINE // target.vector_bytes)
-    while strip > 1 and not fits(strip, vectors, 1.5):
-        strip = -(-strip // 2)
-    vectors = min(blocks, int(point.get("vectors", vectors * 2 if fits(strip, vectors * 2, 0.75) else vectors)))
+    if expansion:
+        vectors = expansion.tiles.nv
+        while strip > 1 and scratch_of(strip, vectors) > target.l2 // RING:
+            strip = -(-strip // 2)
+    else:
+        while strip > 1 and not fits(strip, vectors, 1.5):
+            strip = -(-strip // 2)
+        vectors = min(blocks, int(point.get("vectors", vectors * 2 if fits(strip, vectors * 2, 0.75) else vectors)))
     chunks, band = -(-blocks // vectors), down[1] if down else TILES
     units = product((window.images, chunks, -(-across[1] // strip) if across else 1))
     if isinstance(units, int) and 0 < units < 4 * ctx.threads:
@@ -99,7 +129,7 @@ def lines_step(problem: PlaneProblem, ctx: Context, point: Point) -> Step:
     params: dict[str, Any] = {
         "images": extents(window.images),
         "channels": channels,
-        "g": window.params(channels, extents),
+        "g": window.params(expansion.channels if expansion else channels, extents),
         "vectors": vectors,
         "chunks": chunks,
         "rows": rows,
@@ -110,10 +140,11 @@ def lines_step(problem: PlaneProblem, ctx: Context, point: Point) -> Step:
         "span": window.reach(2, strip * columns[0]),
         "held": min(window.kernel[2], max(1, target.registers - 2 - most_rows * most_columns)),
         "scratch": -(-scratch_of(strip, vectors) // 64) * 64,
+        "expand": expansion and expansion.params(target.lanes, extents),
         "epilogue": epilogue.params(extents),
         "out": epilogue.c,
     }
-    leading = epilogue.row_leading_dimensions(channels, channels, len(problem.inputs))
+    leading = () if expansion else epilogue.row_leading_dimensions(channels, channels, len(problem.inputs))
     known_edges = all(isinstance(n, int) for n in window.outputs[1:])  # others are computed twice
     return problem.launch(
         Kernel("depthwise_lines_nhwc", params),

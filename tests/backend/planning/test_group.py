@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rewrite.backend.ir.lower import Group
-from rewrite.backend.planning.group import MAX_NODES, FusePolicy, Uses, group_nodes, split, standard_policy
+from rewrite.backend.planning.group import MAX_NODES, FusePolicy, Uses, group_nodes, join_groups, split, standard_policy
 from rewrite.benchmarks import harness
 from rewrite.engine.ir.graph import Graph, Node, TensorType
 
@@ -54,6 +54,24 @@ def test_an_epilogue_joins_its_anchor() -> None:
     [group] = group_nodes(g, g.nodes, POLICY)
     assert isinstance(group, Group)
     assert (group.op, [n.name for n in group.epilogue], group.prologue) == ("MatMul", ["a", "r"], ())
+
+
+def test_groups_with_anchors_join_where_a_kernel_computes_both() -> None:
+    """Not if something else reads the first result, if the policy lacks the pair, or a third group would join."""
+    w = np.ones((8, 8), np.float32)
+    nodes = [node("MatMul", "x w", "a"), node("Relu", "a", "b"), node("MatMul", "b w", "c"), node("Relu", "c", "d")]
+    nodes += [node("MatMul", "d w", "e")]
+    both = FusePolicy(POLICY.kinds, POLICY.pairs | {("complex", "complex")})
+
+    def joined(outputs: list[str], policy: FusePolicy, joins: bool = True) -> list[str]:
+        g = graph(nodes, outputs, w=w)
+        parts = join_groups(group_nodes(g, g.nodes, policy), Uses(g), policy, lambda first, second: joins)
+        groups = [part for part in parts if isinstance(part, Group)]
+        return ["".join(n.name for n in one.prologue) + f"[{one.node.name}]" for one in groups]
+
+    assert joined(["e"], both) == ["ab[c]", "[e]"]
+    assert joined(["e", "b"], both) == ["[a]", "cd[e]"]
+    assert joined(["e"], both, joins=False) == joined(["e"], POLICY) == ["[a]", "[c]", "[e]"]
 
 
 def test_two_anchors_do_not_share_a_group() -> None:
