@@ -29,6 +29,8 @@ def make_inputs(model: Any, dims: Mapping[str, int] | None = None, seed: int = 0
         shape = tuple(_size(dim, f"{value.name}.{axis}", dims or {}) for axis, dim in enumerate(tensor.shape.dim))
         dtype = helper.tensor_dtype_to_np_dtype(tensor.elem_type)
         arrays[value.name] = _values(value.name, shape, np.dtype(dtype), generator)
+        if value.name.endswith("_lens"):  # of recordings, which come first
+            arrays[value.name][...] = max((array.shape[-1] for array in arrays.values() if array.ndim > 1), default=0)
     return arrays
 
 
