@@ -28,6 +28,8 @@ from .target import Target
 class Group:
     """Nodes that become one kernel (or a few): a prologue, at most one anchor, an epilogue of elementwise nodes.
 
+    The nodes of a prologue are elementwise, or those of a group that was joined with this one (`join_groups`).
+
     `nodes` are in topological order. `inputs` are the values read from outside, constants included, in order of first
     use. `outputs` are the values needed outside, in order of production."""
 

@@ -3,7 +3,7 @@
 The `fuse` declarations of the rules say which nodes may join, in terms of the kinds that `op` declarations give to
 operators. Nodes are merged along edges under three conditions. A group has at most one node that is not elementwise,
 its anchor. All values inside and at the end of it have one shape. It is convex: no path leaves a group and returns, so
-that groups can run one after the other.
+that groups can run one after the other. Two groups with anchors are joined where one kernel computes both.
 """
 
 from __future__ import annotations
