@@ -23,9 +23,9 @@ def begin() -> bool:
 
     Only a limit of `avx2` hides something. Call it before peers are imported. Threads begun later inherit it, programs
     that are started do not."""
-    if isa_limit() != "avx2":
-        return isa_limit() in ("", "avx512")
-    if _WIDER.isdisjoint(features()):
+    if isa_limit() == "portable":
+        return False
+    if isa_limit() != "avx2" or _WIDER.isdisjoint(features()):
         return True
     with tempfile.TemporaryDirectory() as folder:
         library = Path(folder) / "hide_avx512.so"

@@ -129,7 +129,9 @@ def main() -> None:
     with contextlib.redirect_stdout(sys.stderr):
         try:
             if not equal_terms.begin():
-                raise UserError("This CPU cannot hide extensions from peers.", hint="Unset REWRITE_MAX_ISA.")
+                raise UserError(
+                    "REWRITE_MAX_ISA does not bind the peers here", hint="Unset it; avx2 needs cpuid_fault."
+                )
             threads = [int(n) for n in options.threads.split(",")]
             record: Mapping[str, Any] = measure(options.name, threads, options.seconds)
         except RewriteError as error:

@@ -31,8 +31,13 @@ KINDS = ("latency", "bf16", "memory", "exact", "graphs", "kernels")
 
 
 def records_file() -> Path:
-    """File of the records of all runs, one for each limit of vector extensions."""
-    return models.directory() / f"records{isa_limit() and '-'}{isa_limit()}.json"
+    """File of the records of all runs."""
+    return _limited("records")
+
+
+def _limited(name: str) -> Path:
+    """Return a file next to the models, another one for each limit of vector extensions."""
+    return models.directory() / f"{name}{isa_limit() and '-'}{isa_limit()}.json"
 
 
 def load_records() -> dict[str, dict[str, Any]]:
@@ -64,7 +69,9 @@ def main() -> None:
     parser.add_argument("--limit", type=float, default=600.0, help="seconds that one model may take")
     parser.add_argument("--passes", type=int, default=3, help="of those with several threads")
     parser.add_argument("--only", choices=KINDS, action="append", help="some kinds of measurement; may be repeated")
-    parser.add_argument("--output", type=Path, default=ROOT / "docs/measurements/benchmarks.md")
+    parser.add_argument(
+        "--output", type=Path, help="default: docs/measurements/benchmarks.md, without a limit of vectors"
+    )
     options = parser.parse_args()
     patterns = options.patterns
     kinds = set(options.only or KINDS)
@@ -103,11 +110,13 @@ def main() -> None:
                 print(f"pass {number}: {report.line(name, {'latency': found})}", flush=True)
     if "kernels" in kinds and not patterns:
         layers = start("kernels", ["--json"], 4 * options.limit)
-        records_file().with_name("kernels.json").write_text(json.dumps(layers, indent=1), encoding="utf-8")
-    layers_file = records_file().with_name("kernels.json")
+        _limited("kernels").write_text(json.dumps(layers, indent=1), encoding="utf-8")
+    layers_file = _limited("kernels")
     layers = json.loads(layers_file.read_text(encoding="utf-8")) if layers_file.exists() else {}
-    options.output.write_text(report.render(records, layers), encoding="utf-8")
-    print(f"written to {options.output}")
+    output = options.output or (None if isa_limit() else ROOT / "docs/measurements/benchmarks.md")
+    if output is not None:
+        output.write_text(report.render(records, layers), encoding="utf-8")
+    print(f"written to {output or records_file()}")
 
 
 def _settings(options: argparse.Namespace, threads: str) -> list[str]:

@@ -102,7 +102,7 @@ def join_groups(
     made = {part.outputs[0]: part for part in parts if isinstance(part, Group) and len(part.outputs) == 1}
     joined: dict[int, Group | None] = {}
     for part in parts:
-        if not isinstance(part, Group) or part.anchor is None or part.prologue:
+        if not isinstance(part, Group) or part.anchor is None or part.prologue or not part.anchor.inputs:
             continue
         producer = made.get(part.anchor.inputs[0])
         if producer is None or producer.anchor is None or id(producer) in joined:

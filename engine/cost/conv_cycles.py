@@ -32,10 +32,10 @@ TILES = ((4, 36 / 144), (2, 16 / 36))
 class Convolution:
     """Sizes of a convolution: `channels` and `filters` are those of one group, `pixels` those of one result.
 
-    `unit` means that strides are 1, and dilations where the kernel for Winograd's algorithm asks for it; `square` is
-    the size of a filter whose height and width are equal, else 0. Of volumes, `depth` is the number of planes of a
-    result, 0 of images; `slices` is that of a filter. `cache` are the bytes of weights that stay in a cache from run to
-    run, `far` the cycles per number of larger ones."""
+    `unit` means that strides are 1, and dilations too, but for images in f32 with channels last; `dilated` are the
+    latter along height and width. `square` is the size of a filter whose height and width are equal, else 0. Of
+    volumes, `depth` is the number of planes of a result, 0 of images; `slices` is that of a filter. `cache` are the
+    bytes of weights that stay in a cache from run to run, `far` the cycles per number of larger ones."""
 
     images: float
     pixels: float
@@ -53,6 +53,7 @@ class Convolution:
     cache: float = math.inf
     far: float = 0.0
     constants: KernelConstants = DEFAULT
+    dilated: tuple[int, int] = (1, 1)
 
     @property
     def products(self) -> float:
@@ -178,7 +179,8 @@ def _or_winograd(
     numbers = c.images * c.pixels * c.groups * (c.channels * c.slices + c.filters)
     best = math.inf
     for size, share in tiles:
-        edge = math.ceil(height / size) * math.ceil(c.width / size) * size**2 / max(height * c.width, 1.0)
+        lines = ((height, c.dilated[0]), (c.width, c.dilated[1]))  # a dilated filter has tiles of each set of lines
+        edge = math.prod(n * math.ceil(extent / (n * size)) * size / max(extent, 1.0) for extent, n in lines)
         weights = c.groups * c.channels * c.slices * c.filters * (size + 2) ** 2
         products = k.tile_product * share * edge * c.products / rate
         each = k.tile_weight if 4 * size_of * weights <= c.cache else max(k.tile_weight, c.far)

@@ -394,6 +394,7 @@ def _conv_cycles(e: Estimator, a: Application, dtype: str, last: bool, weight: i
     found = a.attrs.get("group", 1)
     groups = float(found) if isinstance(found, int) and found > 0 else 1.0
     strides, dilations = (_ints(a.attrs, name) for name in ("strides", "dilations"))
+    spread = dilations[-2:] if last and dtype != "int8" and len(extents) > 1 else ()
     # The long sums of Winograd's algorithm lose precision in bf16. Those of bytes are exact.
     rounded = ("bf16", "f32") if e.exact else ("bf16",)
     c = conv_cycles.Convolution(
@@ -405,7 +406,8 @@ def _conv_cycles(e: Estimator, a: Application, dtype: str, last: bool, weight: i
         filters=shape[0] / groups,
         taps=math.prod(shape[2:]),
         stride=max(strides, default=1),
-        unit=all(step == 1 for step in (*strides, *(() if last and dtype != "int8" else dilations))),
+        unit=all(step == 1 for step in (*strides, *dilations[: len(dilations) - len(spread)])),
+        dilated=(int(spread[0]), int(spread[1])) if len(spread) == 2 else (1, 1),
         square=int(shape[-1]) if len(shape) > 3 and shape[-2] == shape[-1] and dtype not in rounded else 0,
         lanes=e.lanes,
         depth=extents[0] if len(shape) == 5 else 0.0,

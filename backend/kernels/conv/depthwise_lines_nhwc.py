@@ -29,12 +29,10 @@ NARROW = 8
 """Fewest columns of an image that is not narrow."""
 TILES = 64
 """Tiles of a strip, and of a band, where their number is known at run time only."""
+RING = 4
+"""A ring of computed lines takes at most this part, as a divisor, of the second-level cache."""
 LINES_TILES = ("1x4", "1x8", "1x12", "2x4", "2x5", "2x8", "2x10", "3x4", "3x8")
 """Rows x columns of tiles that a schedule may choose."""
-
-
-RING = 4
-"""Share of the second-level cache, as a divisor, of the ring of lines that are computed."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from .depthwise_pool_nhwc import Grouping, fits_table
 from .problem import ConvProblem, PlaneProblem, read_conv
 
 _LEAST = 512 << 10
-"""Least bytes for each thread of an expanded image that is not stored; or a quarter of the second-level cache."""
+"""Least bytes for each thread of one expanded image that is not stored; or a quarter of the second-level cache."""
 
 
 def expands(producer: Group, consumer: Group, ctx: Context) -> bool:

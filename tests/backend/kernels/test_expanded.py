@@ -10,7 +10,7 @@ import pytest
 from rewrite.backend.compile_graph import compile_graph
 from rewrite.backend.ir.kernel_graph import Step
 from rewrite.backend.ir.target import make_target, runs_here
-from rewrite.backend.kernels.conv import expanded
+from rewrite.backend.kernels.conv import depthwise_lines_nhwc, expanded
 from rewrite.backend.planning import plan
 from rewrite.benchmarks import harness
 from rewrite.engine.ir.graph import Graph, Node
@@ -91,6 +91,35 @@ def test_one_kernel_computes_what_two_do(name: str, monkeypatch: pytest.MonkeyPa
                 np.testing.assert_allclose(
                     found[value], array, rtol=0, atol=2e-6 * scale, err_msg=f"{target}, {threads}"
                 )
+
+
+def test_strips_of_wide_images_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    every_size(monkeypatch)
+    monkeypatch.setattr(depthwise_lines_nhwc, "RING", 1 << 10)
+    dilated = {"pads": (2, 2, 2, 2), "dilations": (2, 2)}
+    for attrs in (PADS, dilated, {"pads": (0, 1, 1, 0), "strides": (2, 2)}):
+        graph, feeds = block((1, 7, 211, 8), 48, (3, 3), **attrs)
+        with monkeypatch.context() as apart:
+            apart.setattr(plan, "expands", lambda first, second, ctx: False)
+            [wanted] = compile_graph(graph, threads=1).run(feeds).values()
+        program = compile_graph(graph, threads=1)
+        [step] = [item for item in program.plan.items if isinstance(item, Step)]
+        assert step.kernel.params["strip"] < step.kernel.params["counts"][1][1]
+        [found] = program.run(feeds).values()
+        np.testing.assert_allclose(found, wanted, rtol=0, atol=2e-6 * float(np.abs(wanted).max()))
+
+
+def test_what_the_epilogues_may_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A whole tensor in the first one; in the second one the expanded image, which is not stored."""
+    every_size(monkeypatch)
+    graph, feeds = BLOCKS["stride 1"]
+    weights = {name: constant.array for name, constant in graph.constants.items()}
+    first, relu, second, last = graph.nodes
+    added = Node("Add", ("t", "r"), relu.outputs, {})
+    both = {**feeds, "r": floats(1, 13, 19, 96)}
+    assert len(kernels(harness.make_graph([first, added, second, last], both, constants=weights), threads=1)) == 2
+    again = Node("Add", ("u", relu.outputs[0]), ("y",), {})
+    assert len(kernels(harness.make_graph([first, relu, second, again], feeds, constants=weights), threads=1)) == 2
 
 
 def _runs(name: str) -> bool:

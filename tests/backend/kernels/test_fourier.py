@@ -67,6 +67,7 @@ def test_vectors_of_signals() -> None:
     """Signals that fill vectors are transposed in registers where their samples lie together, whole or in part."""
     cases = []
     for n in (12, 37, 48, 400):
+        cases.append(dft(floats(33, n, 1)))  # the last one fills all lanes of its vector
         cases += [dft(floats(37, n, 1)), dft(floats(37, n, 2)), dft(floats(37, n, 1), onesided=1)]
         cases += [dft(floats(37, n, 2), inverse=1), dft(floats(37, n, 2), inverse=1, onesided=1)]
         cases += [dft(floats(2, n, 19, 1), axis=1), dft(floats(37, n, 1), n // 2), dft(floats(37, n, 2), n + 9)]

@@ -74,6 +74,14 @@ def test_groups_with_anchors_join_where_a_kernel_computes_both() -> None:
     assert joined(["e"], both, joins=False) == joined(["e"], POLICY) == ["[a]", "[c]", "[e]"]
 
 
+def test_an_anchor_without_operands_joins_nothing() -> None:
+    policy = FusePolicy({"MatMul": "complex"}, frozenset({("complex", "complex")}))
+    noise = Node("RandomNormal", (), ("n",), {"shape": (8, 8)}, name="n")
+    g = graph([noise, node("MatMul", "x n", "a")], ["a"])
+    parts = join_groups(group_nodes(g, g.nodes, policy), Uses(g), policy, lambda first, second: True)
+    assert [part.node.op for part in parts if isinstance(part, Group)] == ["RandomNormal", "MatMul"]
+
+
 def test_two_anchors_do_not_share_a_group() -> None:
     w = np.ones((8, 8), np.float32)
     g = graph([node("MatMul", "x w", "m"), node("Relu", "m", "r"), node("Softmax", "r", "s")], ["s"], w=w)

@@ -292,6 +292,23 @@ def test_winograds_algorithm_is_not_priced_where_results_must_be_exact() -> None
     assert exact > 1.5 * fast
 
 
+def test_dilated_filters_are_priced_by_winograds_algorithm_where_their_sets_of_lines_fill_tiles() -> None:
+    """In NHWC: 33 lines are nine tiles of four, but at a dilation of 33 each is a set of its own."""
+    plain = Convolution(1, 33 * 33, 33, 1, 256, 256, 9, 1, True, 3, 8)
+    assert conv_nhwc(plain) < conv_nhwc(replace(plain, dilated=(2, 1))) < conv_nhwc(replace(plain, dilated=(6, 6)))
+    assert conv_nhwc(replace(plain, dilated=(33, 33))) == conv_nhwc(replace(plain, square=0))
+    model = CostModel(target="native", machine=Machine(isa="avx2", flops=1e11))
+    layouts = {
+        "Conv": (t(1, 64, 56, 56), t(1, 64, 52, 52)),
+        "rewrite.ChannelsLastConv": (t(1, 56, 56, 64), t(1, 52, 52, 64)),
+    }
+    first, last = (
+        model.node_cost(op, {"dilations": (2, 2)}, [x, t(64, 64, 3, 3)], [y], [False, True])
+        for op, (x, y) in layouts.items()
+    )
+    assert first > 1.5 * last
+
+
 def test_winograd_filters_that_no_cache_holds_come_from_memory() -> None:
     """37 MB of transformed filters for 49 pixels take as long as the direct products, or longer."""
     held = Convolution(1, 49, 7, 1, 512, 512, 9, 1, True, 3, 8, cache=64 << 20, far=0.6)
