@@ -142,7 +142,8 @@ def lines_step(problem: PlaneProblem, ctx: Context, point: Point, expansion: Exp
         "epilogue": epilogue.params(extents),
         "out": epilogue.c,
     }
-    leading = () if expansion else epilogue.row_leading_dimensions(channels, channels, len(problem.inputs))
+    leading = epilogue.row_leading_dimensions(channels, channels, len(problem.inputs))
+    leading = leading[1:] if expansion else leading  # tiles of the pointwise convolution read dense rows
     known_edges = all(isinstance(n, int) for n in window.outputs[1:])  # others are computed twice
     return problem.launch(
         Kernel("depthwise_lines_nhwc", params),

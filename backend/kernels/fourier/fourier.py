@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ....engine.ir.graph import Node
-from ....engine.ir.symbolic import Dim, minimum, product, same
+from ....engine.ir.symbolic import Dim, minimum, product, same, symbol_name
 from ...codegen.template_params import int_attr, launch, threads
 from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
@@ -98,8 +98,9 @@ def _step(
     (n, bins, used), (outer, per), (outer_stride, per_stride, stride) = lengths, signals, strides
     if isinstance(n, int) and not 1 <= n <= _LARGEST:
         return None
-    alone = outer * per == 1  # of signals known at run time only there may be many
-    lanes = 1 if alone else ctx.target.lanes
+    signals = outer * per
+    plain = isinstance(signals, int) or symbol_name(signals) is not None  # numbers of frames are expressions
+    lanes = 1 if plain and ctx.likely(signals) <= 1 else ctx.target.lanes
     extents, inputs = Extents(), [node.inputs[0], *([window] if window else [])]
     m = 0
     halved = isinstance(n, int) and parts == 1 and n % 2 == 0 and is_smooth(n) and not how["inverse"]

@@ -114,7 +114,7 @@ def test_free_sizes() -> None:
 def test_signals_of_an_unlikely_number_fill_vectors() -> None:
     """A number of frames is an expression, which may be small for a likely length of the signal."""
     target = detect()
-    for shape, lanes in ((("N // 1000", 12, 1), target.lanes), ((1, 12, 1), 1)):
+    for shape, lanes in ((("N // 1000", 12, 1), target.lanes), ((1, 12, 1), 1), (("batch", 12, 1), 1)):
         case = dft(floats(1, 12, 1))
         graph = harness.make_graph(
             list(case.nodes), case.inputs, symbolic_shapes={"x": shape},
