@@ -98,9 +98,9 @@ def _step(
     (n, bins, used), (outer, per), (outer_stride, per_stride, stride) = lengths, signals, strides
     if isinstance(n, int) and not 1 <= n <= _LARGEST:
         return None
-    signals = outer * per
-    plain = isinstance(signals, int) or symbol_name(signals) is not None  # numbers of frames are expressions
-    lanes = 1 if plain and ctx.likely(signals) <= 1 else ctx.target.lanes
+    count = outer * per
+    plain = isinstance(count, int) or symbol_name(count) is not None  # numbers of frames are expressions
+    lanes = 1 if plain and ctx.likely(count) <= 1 else ctx.target.lanes
     extents, inputs = Extents(), [node.inputs[0], *([window] if window else [])]
     m = 0
     halved = isinstance(n, int) and parts == 1 and n % 2 == 0 and is_smooth(n) and not how["inverse"]
