@@ -5,8 +5,10 @@
    do not. Bits are those of Intel's Software Developer's Manual, volume 2, CPUID. */
 #define _GNU_SOURCE
 #include <cpuid.h>
+#include <errno.h>
 #include <signal.h>
 #include <stddef.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -47,8 +49,9 @@ static void on_fault(int number, siginfo_t *info, void *context) {
 
 static int faults;
 
-/* When the library is loaded: by this process, or with LD_PRELOAD by all that are started. */
+/* When the library is loaded: by this process, or with LD_PRELOAD by each one of Python. Compilers handle faults themselves. */
 __attribute__((constructor)) static void begin(void) {
+    if (strncmp(program_invocation_short_name, "python", 6) != 0) return;
     struct sigaction action = {.sa_sigaction = on_fault, .sa_flags = SA_SIGINFO};
     sigemptyset(&action.sa_mask);
     if (sigaction(SIGSEGV, &action, &before) != 0) return;

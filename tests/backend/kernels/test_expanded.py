@@ -135,7 +135,7 @@ def test_only_where_it_saves_memory_and_nothing_else_reads_the_expanded_image(mo
         outputs=["y", "t_Relu"],
     )  # fmt: skip
     assert len(kernels(shown, threads=1)) == 2
-    many, _ = block((1, 13, 19, 256), 512, (3, 3), **PADS)  # products take longer than memory
+    many, _ = block((1, 7, 9, 1024), 1024, (3, 3), **PADS)  # products take longer than memory
     assert len(kernels(many, threads=1)) == 2
 
 
