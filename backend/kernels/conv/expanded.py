@@ -56,6 +56,11 @@ def expanded_step(group: Group, ctx: Context) -> Step | None:
     return lines_step(problem, ctx, DEFAULT, Expansion(expanded.epilogue, choice, expanded.channels))
 
 
+def _least_bytes(ctx: Context) -> int:
+    """Return the size from which an expanded image is not stored."""
+    return max(_LEAST, ctx.target.l2 // 4) * ctx.threads
+
+
 def _part(nodes: tuple[Node, ...], anchor: Node, outputs: tuple[str, ...]) -> Group:
     """Return nodes of a group, in order, as one of their own."""
     made = {value for node in nodes for value in node.outputs}
@@ -84,5 +89,5 @@ def _read(producer: Group, consumer: Group, ctx: Context) -> tuple[ConvProblem, 
     pixels = math.prod(map(ctx.likely, window.inputs))
     row = 3 * ctx.target.vector_bytes * expanded.channels  # of a panel of weights
     narrow = expanded.channels <= channels and row <= ctx.target.l1 // 2
-    large = pixels * channels * 4 > max(_LEAST, ctx.target.l2 // 4) * ctx.threads
+    large = pixels * channels * 4 > _least_bytes(ctx)
     return (expanded, filtered) if narrow and large else None
