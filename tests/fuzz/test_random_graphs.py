@@ -12,7 +12,7 @@ from rewrite.engine.saturation import saturation_process
 from rewrite.engine.verification.verify import check_model
 
 from . import graphs
-from .differential import WAYS, check, make
+from .differential import WAYS, Case, check, make, reduced
 
 
 @pytest.fixture(autouse=True)
@@ -54,3 +54,20 @@ def test_graphs_of_all_operators(seed: int) -> None:
     case = make(seed, size=5)
     assert case.steps
     assert check(case, WAYS[seed : seed + 1]) == []
+
+
+def test_what_takes_several_outputs_to_fail_is_reduced_to_these() -> None:
+    """The model of seed 1 has results of several operators; no step can be cut that makes one of the outputs."""
+    case = make(1, size=10)
+    assert len(case.outputs) > 3
+    two = set(case.outputs[1:3])
+    asked: list[Case] = []
+
+    def fails(smaller: Case) -> bool:
+        asked.append(smaller)
+        return two <= set(smaller.outputs)
+
+    small = reduced(case, fails)
+    assert set(small.outputs) == two
+    assert len(small.steps) < len(case.steps)
+    assert len(asked) < 100
