@@ -1,7 +1,8 @@
 """Run many random graphs, in processes of their own, and report what differed: `python -m tests.fuzz FIRST LAST`.
 
-Every failure is written to a directory as its seed, problems, a reduced model and its inputs; a summary at the end has
-the operators and element types that were compared.
+Graphs that are alike run side by side in one model, since most of the time would go into starting compilers and
+queries; if it fails, each runs by itself. Every failure is written to a directory as its seed, problems, a reduced
+model and its inputs; a summary at the end has the operators and element types that were compared.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import tempfile
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 from unittest import mock
@@ -28,48 +29,81 @@ from unittest import mock
 import numpy as np
 from rewrite.backend.toolchain import builder, compiler
 
-from .differential import Way, check, coverage, make, reduced, warm, ways_of
+from .differential import Case, Way, alike, check, coverage, make, reduced, side_by_side, warm, ways_of
 
 LIMIT = 120
-"""Seconds of processor time that a graph may take, without C compilers."""
+"""Seconds of processor time that a model may take, without C compilers."""
 STUCK = 1800
-"""Seconds after which a graph is given up, whatever it waits for."""
-BLOCK = 100
-"""Graphs of a process: rules that one has read serve the next."""
-MADE = "made\n"
-"""Line that a process writes before it checks a graph."""
+"""Seconds after which a model is given up, whatever it waits for."""
+BLOCK = 400
+"""Graphs of a process: rules that one has read serve the next, and graphs that are alike run as one model."""
+NAMES = 10_000
+"""More than the names of a graph."""
+Report = dict[str, Any]
 
 
-def one(seed: int, size: int, place: Path, per_graph: int, made: Callable[[], None]) -> dict[str, Any]:
-    """Check the graph of a seed in some ways, which change from seed to seed; reduce it if it fails.
+def grouped(cases: Mapping[int, Case], together: int) -> list[list[int]]:
+    """Return the seeds of cases, up to `together` that are alike in a group, those that came first in front."""
+    groups: list[list[int]] = []
+    open_groups: dict[object, list[int]] = {}
+    for seed, case in cases.items():
+        kind = alike(case)
+        group = open_groups.get(kind)
+        if group is None or len(group) >= together:
+            groups.append(group := [])
+            open_groups[kind] = group
+        group.append(seed)
+    return groups
 
-    `made` is called when there is a graph: before that it is only oracles that run."""
-    case = make(seed, size)
-    made()
-    if not case.steps:
-        return {"problems": [], "coverage": []}
-    ways = ways_of(seed, per_graph)
+
+def several(cases: Mapping[int, Case], given: argparse.Namespace) -> dict[int, Report]:
+    """Check some graphs as one model, in ways that change with its first seed; each by itself if that fails."""
+    seeds = list(cases)
+    if len(seeds) > 1:
+        merged, outside = side_by_side(list(cases.values())), list[str]()
+        with _quick_compiler(seeds[0], given.thorough):
+            problems = check(merged, ways_of(seeds[0], given.ways), outside.append)
+        if not problems:
+            reports: dict[int, Report] = {s: {"problems": [], "coverage": coverage(c)} for s, c in cases.items()}
+            reports[seeds[0]]["outside"] = outside
+            return reports
+    reports = {}
+    for seed, case in cases.items():
+        _limit()
+        with _quick_compiler(seeds[0], given.thorough):
+            reports[seed] = one(seed, case, ways_of(seeds[0], given.ways), given.out)
+    if len(seeds) > 1 and not any(r["problems"] for r in reports.values()):
+        reports[seeds[0]]["problems"] = [f"as one model with {seeds[1:]}, but not by itself: {p}" for p in problems]
+        _keep(given.out / str(seeds[0]), "whole", merged, problems)
+    return reports
+
+
+def one(seed: int, case: Case, ways: list[Way], place: Path) -> Report:
+    """Check a graph in some ways; reduce it if it fails."""
     outside: list[str] = []
     problems = check(case, ways, outside.append)
-    report = {"problems": problems, "coverage": coverage(case), "outside": outside}
+    report: Report = {"problems": problems, "coverage": coverage(case), "outside": outside}
     if problems:
         report |= {"ways": [str(w) for w in ways]}
         folder = place / str(seed)
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / "whole.onnx").write_bytes(case.model().SerializeToString())
-        (folder / "problems.txt").write_text("\n".join(problems))
-        np.savez(folder / "whole.npz", **{n: _plain(a) for n, a in case.inputs.items()})
+        _keep(folder, "whole", case, problems)
         failing = _failing(problems, ways)
         _limit()
         small = reduced(case, lambda c: bool(check(c, failing)))
         report["reduced"] = [f"{s.node.op_type} by {s.oracle.name}" for s in small.steps]
         report["again"] = check(small, failing)
-        (folder / "small.onnx").write_bytes(small.model().SerializeToString())
-        np.savez(folder / "small.npz", **{n: _plain(a) for n, a in small.inputs.items()})
-        np.savez(folder / "wanted.npz", **{n: _plain(small.values[n]) for n in small.outputs})
         lines = [*report["again"], "", *map(str, report["reduced"]), "", str(small.maker.opset)]
-        (folder / "small.txt").write_text("\n".join(lines))
+        _keep(folder, "small", small, lines)
+        np.savez(folder / "wanted.npz", **{n: _plain(small.values[n]) for n in small.outputs})
     return report
+
+
+def _keep(folder: Path, name: str, case: Case, lines: list[str]) -> None:
+    """Write a graph with its inputs, and a text about it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.onnx").write_bytes(case.model().SerializeToString())
+    (folder / f"{name}.txt").write_text("\n".join(lines))
+    np.savez(folder / f"{name}.npz", **{n: _plain(a) for n, a in case.inputs.items()})
 
 
 def _plain(array: Any) -> Any:
@@ -104,47 +138,78 @@ def _quick_compiler(seed: int, thorough: int) -> Iterator[None]:
         yield
 
 
-def in_children(first: int, last: int, given: argparse.Namespace) -> Iterator[tuple[int, dict[str, Any]]]:
+def in_children(first: int, last: int, given: argparse.Namespace) -> Iterator[tuple[int, Report]]:
     """Yield the seeds from `first` to before `last` with their reports, or how their processes ended.
 
-    A graph at which an oracle crashed is left out."""
-    while first < last:
-        end = min(last, first + BLOCK)
-        read, write = os.pipe()
-        child = os.fork()
-        if not child:
-            os.close(read)
-            try:
-                resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-                with os.fdopen(write, "w") as out:
-                    for seed in range(first, end):
-                        _limit()
-                        _report(seed, given, out)
-            finally:
-                os._exit(0)
-        os.close(write)
-        made = False
-        with os.fdopen(read) as source:
-            for line in source:
-                made = line == MADE
-                if not made:
-                    yield first, json.loads(line)
-                    first += 1
-        _, status = os.waitpid(child, 0)
-        if first < end:
-            code = os.waitstatus_to_exitcode(status)
-            if made:
-                yield first, {"problems": [f"the process ended with {code}"], "coverage": []}
-            first += 1
+    A graph at which an oracle crashed is left out; one of those at which the tool crashed is found by running each by
+    itself."""
+    for start in range(first, last, BLOCK):
+        left = list(range(start, min(last, start + BLOCK)))
+        alone: set[int] = set()
+        while left:
+            read, write = os.pipe()
+            child = os.fork()
+            if not child:
+                os.close(read)
+                try:
+                    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+                    with os.fdopen(write, "w") as out:
+                        _block(left, alone, given, out)
+                finally:
+                    os._exit(0)
+            os.close(write)
+            doing: dict[str, Any] = {}
+            with os.fdopen(read) as source:
+                for line in map(json.loads, source):
+                    if "report" in line:
+                        left.remove(line["seed"])
+                        yield line["seed"], line["report"]
+                    else:
+                        doing = line
+            _, status = os.waitpid(child, 0)
+            ended = f"the process ended with {os.waitstatus_to_exitcode(status)}"
+            pending = [seed for seed in doing.get("checking", ()) if seed in left]
+            if doing.get("making") in left:
+                left.remove(doing["making"])
+            elif len(pending) == 1:
+                left.remove(pending[0])
+                yield pending[0], {"problems": [ended], "coverage": []}
+            elif left and not pending:
+                raise RuntimeError(ended)
+            alone.update(pending)
 
 
-def _report(seed: int, given: argparse.Namespace, out: TextIO) -> None:
-    try:
-        with _quick_compiler(seed, given.thorough):
-            report = one(seed, given.size, given.out, given.ways, lambda: print(MADE, end="", file=out, flush=True))
-    except Exception:
-        report = {"problems": ["the generator: " + traceback.format_exc()], "coverage": []}
-    print(json.dumps(report), file=out, flush=True)
+def _block(seeds: list[int], alone: set[int], given: argparse.Namespace, out: TextIO) -> None:
+    """Check the graphs of some seeds; write what is begun and what was found."""
+
+    def tell(line: Report) -> None:
+        print(json.dumps(line), file=out, flush=True)
+
+    cases: dict[int, Case] = {}
+    for number, seed in enumerate(seeds):
+        tell({"making": seed})
+        _limit()
+        try:
+            case = make(seed, given.size, number * NAMES)
+        except Exception:
+            tell({"seed": seed, "report": {"problems": ["the generator: " + traceback.format_exc()], "coverage": []}})
+            continue
+        if case.steps:
+            cases[seed] = case
+        else:
+            tell({"seed": seed, "report": {"problems": [], "coverage": []}})
+    together = grouped({s: c for s, c in cases.items() if s not in alone}, given.together)
+    tell({"checking": []})
+    for group in [*together, *([seed] for seed in cases if seed in alone)]:
+        tell({"checking": group})
+        _limit()
+        try:
+            reports = several({seed: cases.pop(seed) for seed in group}, given)
+        except Exception:
+            raised = "the check: " + traceback.format_exc()
+            reports = {seed: {"problems": [raised], "coverage": []} for seed in group}
+        for seed, report in reports.items():
+            tell({"seed": seed, "report": report})
 
 
 def main() -> None:
@@ -154,8 +219,9 @@ def main() -> None:
     parser.add_argument("last", type=int)
     parser.add_argument("--size", type=int, default=10, help="nodes of a graph (default 10)")
     parser.add_argument("--ways", type=int, default=2, help="ways in which each graph is run, of 12 (default 2)")
+    parser.add_argument("--together", type=int, default=8, help="graphs that are run as one model (default 8)")
     parser.add_argument(
-        "--thorough", type=int, default=4, help="compile every so-manyth graph as users' models (default 4)"
+        "--thorough", type=int, default=4, help="compile every so-manyth model as users' models (default 4)"
     )
     parser.add_argument("--out", type=Path, default=Path("build/fuzz"), help="where failures are written")
     given = parser.parse_args()

@@ -66,12 +66,15 @@ def ways_of(seed: int, count: int) -> list[Way]:
 
 @dataclass(frozen=True)
 class Case:
-    """A graph with the values of its tensors: nodes in order, inputs and constants, and what is compared."""
+    """A graph with the values of its tensors: nodes in order, inputs and constants, and what is compared.
+
+    One of several graphs side by side has these as its parts."""
 
     maker: Maker
     steps: tuple[Step, ...]
     inputs: Mapping[str, Array]
     outputs: tuple[str, ...]
+    parts: tuple[Case, ...] = ()
 
     @property
     def values(self) -> Mapping[str, Value]:
@@ -140,9 +143,9 @@ def warm() -> None:
                 compile_graph(graph, threads=1, target=target)
 
 
-def make(seed: int, size: int) -> Case:
-    """Return the case of a seed, of about as many steps."""
-    maker = Maker(seed)
+def make(seed: int, size: int, first_name: int = 0) -> Case:
+    """Return the case of a seed, of about as many steps; its values are numbered from `first_name` on."""
+    maker = Maker(seed, first_name=first_name)
     refused = 0
     while len(maker.steps) < size and refused < 5 * size:
         try:
@@ -153,6 +156,36 @@ def make(seed: int, size: int) -> Case:
     made = [o for s in maker.steps for o, v in s.example.items() if isinstance(v, np.ndarray)]
     outputs = [o for o in made if o not in read or maker.chance(0.1)]
     return _pruned(Case(maker, tuple(maker.steps), maker.inputs, tuple(outputs or made[-1:])))
+
+
+def alike(case: Case) -> tuple[object, ...]:
+    """Return what graphs have in common that may be run as one model and be checked no less than each by itself.
+
+    They are of one opset; either all or none need the rules that define operators, have bodies, can be run by ONNX
+    Runtime, and have operators that it computes otherwise than the standard."""
+    defined = any(s.node.domain == "com.microsoft" for s in case.steps)
+    bodies = any(a.HasField("g") for s in case.steps for a in s.node.attribute)
+    runs = all(s.oracle.name == "onnxruntime" for s in case.steps)
+    return case.maker.opset, defined, bodies, runs, any(runtime_deviates(s.node, case.values) for s in case.steps)
+
+
+def side_by_side(cases: Sequence[Case]) -> Case:
+    """Return one case of several that are `alike`, whose values have different names."""
+    if len(cases) == 1:
+        return cases[0]
+    maker = Maker(0, cases[0].maker.opset)
+    for case in cases:
+        assert not maker.values.keys() & case.values.keys()
+        maker.values.update(case.values)
+        maker.constants.update(case.maker.constants)
+        maker.declared.update(case.maker.declared)
+    return Case(
+        maker,
+        tuple(step for case in cases for step in case.steps),
+        {name: array for case in cases for name, array in case.inputs.items()},
+        tuple(name for case in cases for name in case.outputs),
+        tuple(cases),
+    )
 
 
 def _pruned(case: Case) -> Case:
@@ -337,6 +370,8 @@ def _written(case: Case, result: optimizer.Optimized, feeds: Mapping[str, Array]
 
 def differences(case: Case, found: Mapping[str, Any]) -> list[str]:
     """Return how results differ from the values of the case beyond what rounding explains."""
+    if case.parts:
+        return [problem for part in case.parts for problem in differences(part, found)]
     problems = []
     kinds = {kind for step in case.steps for kind in _kinds(step)}
     kinds |= {a.dtype.name for a in (*case.inputs.values(), *case.maker.constants.values())}
@@ -427,4 +462,7 @@ def coverage(case: Case) -> list[tuple[str, str]]:
     return found
 
 
-__all__ = ["WAYS", "Case", "Way", "check", "coverage", "is_float", "make", "reduced", "warm", "ways_of"]
+__all__ = [
+    "WAYS", "Case", "Way", "alike", "check", "coverage", "is_float", "make", "reduced", "side_by_side", "warm",
+    "ways_of",
+]  # fmt: skip

@@ -49,11 +49,13 @@ def is_finite(value: Array) -> bool:
 class Maker:
     """A graph that grows by one node at a time, and the values of all its tensors for one set of inputs."""
 
-    def __init__(self, seed: int | np.random.Generator, opset: int | None = None, outer: Maker | None = None) -> None:
+    def __init__(
+        self, seed: int | np.random.Generator, opset: int | None = None, outer: Maker | None = None, first_name: int = 0
+    ) -> None:
         self.rng = np.random.default_rng(seed)
         self.opset = opset if opset is not None else self.pick(OPSETS)
         self.outer = outer
-        self.counter: list[int] = outer.counter if outer else [0]
+        self.counter: list[int] = outer.counter if outer else [first_name]
         self.values: dict[str, Value] = dict(outer.values) if outer else {}
         self.constants: dict[str, Array] = outer.constants if outer else {}
         self.inputs: dict[str, Array] = {}

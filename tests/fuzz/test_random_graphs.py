@@ -3,7 +3,10 @@ original did."""
 
 from __future__ import annotations
 
+import argparse
+import os
 import warnings
+from pathlib import Path
 
 import pytest
 from rewrite.backend.compile_graph import compile_graph
@@ -11,8 +14,9 @@ from rewrite.engine import optimizer
 from rewrite.engine.saturation import saturation_process
 from rewrite.engine.verification.verify import check_model
 
+from . import __main__ as command
 from . import graphs
-from .differential import WAYS, Case, check, make, reduced
+from .differential import WAYS, Case, alike, check, make, reduced, side_by_side
 
 
 @pytest.fixture(autouse=True)
@@ -71,3 +75,45 @@ def test_what_takes_several_outputs_to_fail_is_reduced_to_these() -> None:
     assert set(small.outputs) == two
     assert len(small.steps) < len(case.steps)
     assert len(asked) < 100
+
+
+def _alike(count: int, size: int) -> dict[int, Case]:
+    """Return the cases of the first seeds that are like that of seed 0."""
+    first = make(0, size)
+    cases = {0: first}
+    seed = 1
+    while len(cases) < count:
+        case = make(seed, size, seed * command.NAMES)
+        if case.steps and alike(case) == alike(first):
+            cases[seed] = case
+        seed += 1
+    return cases
+
+
+def test_graphs_side_by_side_are_compared_each_with_its_values() -> None:
+    cases = list(_alike(3, size=4).values())
+    merged = side_by_side(cases)
+    assert len(merged.model().graph.output) == sum(len(c.outputs) for c in cases)
+    assert check(merged, WAYS[:1]) == []
+    name = cases[1].outputs[0]
+    value = cases[1].maker.values[name]
+    cases[1].maker.values[name] = value.astype(bool) if value.dtype != bool else ~value
+    found = check(merged, WAYS[:1])
+    assert found
+    assert all(f": {name}: " in problem for problem in found)
+
+
+def test_a_crash_is_found_among_graphs_that_ran_as_one_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cases = _alike(3, size=4)
+    crashing = sorted(cases)[1]
+
+    def checked(case: Case, *rest: object) -> list[str]:
+        if any(name in case.outputs for name in cases[crashing].outputs):
+            os._exit(3)
+        return []
+
+    monkeypatch.setattr(command, "make", lambda seed, size, first_name: cases[sorted(cases)[seed]])
+    monkeypatch.setattr(command, "check", checked)
+    given = argparse.Namespace(size=4, ways=1, together=8, thorough=1, out=tmp_path)
+    reports = dict(command.in_children(0, 3, given))
+    assert [reports[seed]["problems"] for seed in range(3)] == [[], ["the process ended with 3"], []]
