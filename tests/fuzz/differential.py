@@ -123,7 +123,9 @@ def _shaken(value: Value, rng: np.random.Generator) -> Value:
     largest = np.abs(wide[np.isfinite(wide)]).max(initial=0.0)
     with np.errstate(all="ignore"):
         noise = rng.uniform(-error, error, value.shape) * np.maximum(np.abs(wide), largest / 4)
-        return np.asarray(np.where(np.isfinite(wide) & (wide != 0), wide + noise, wide)).astype(value.dtype)
+        zeros = rng.choice((0.0, -0.0), value.shape)  # the sign of a sum of nothing depends on where it begins
+        shaken = np.where(np.isfinite(wide), wide + noise, wide)
+        return np.asarray(np.where(wide == 0, zeros, shaken)).astype(value.dtype)
 
 
 def warm() -> None:
