@@ -31,8 +31,10 @@ TILES = 64
 """Tiles of a strip, and of a band, where their number is known at run time only."""
 RING = 4
 """A ring of computed lines takes at most this part, as a divisor, of the second-level cache."""
-LINES_TILES = ("1x4", "1x8", "1x12", "2x4", "2x5", "2x8", "2x10", "3x4", "3x8")
+LINES_TILES = ("1x4", "1x8", "1x12", "1x16", "1x20", "2x4", "2x5", "2x8", "2x10", "3x4", "3x8")
 """Rows x columns of tiles that a schedule may choose."""
+_TILES = {False: ("2x5", "1x8"), True: ("2x10", "1x20")}
+"""Tiles of small and of large filters, by whether there are 32 registers."""
 
 
 @dataclass(frozen=True)
@@ -85,12 +87,12 @@ def copies_lines(problem: PlaneProblem, pixels: int, inside: float, spans: bool,
 def lines_step(problem: PlaneProblem, ctx: Context, point: Point, expansion: Expansion | None = None) -> Step:
     """Return the step of the `depthwise_lines_nhwc` kernel, which copies lines or computes them by an expansion.
 
-    By default two rows of a tile share weights, ten sums hide the latency of products, and the other registers hold
-    weights."""
+    By default a tile has sums enough to hide the latency of products, and the other registers hold weights. Two of its
+    rows share inputs; of a large filter, whose weights are read for each row, one row reads fewer."""
     window, epilogue, target, channels = problem.window, problem.epilogue, ctx.target, problem.channels
     assert isinstance(channels, int)
     _, height, width = window.outputs
-    tile = str(point.get("lines_tile", "2x10" if target.registers >= 32 else "2x5"))
+    tile = str(point.get("lines_tile", _TILES[target.registers >= 32][window.taps > LARGE]))
     most_rows, most_columns = map(int, tile.split("x"))
     if height == 1:
         most_rows, most_columns = 1, most_rows * most_columns

@@ -55,11 +55,13 @@ _TRANSFORM_NHWC = {2: (60.0, 45.0), 4: (150.0, 100.0)}
 """The same for NHWC, without transposition."""
 _MEMORY, _L3 = 9.0, 24.0
 """Bytes per cycle from memory and from the third-level cache."""
-_FILTER = {2: 45.0, 4: 105.0}
+_FILTER = {2: 62.0, 4: 105.0}
 """Cycles to transform a vector of filters in the kernel, mostly to bring its lines into the second-level cache."""
-_SPACE = 1 / 18
-"""Cost of a byte of weights, in cycles: half of what it takes to come from memory, since other kernels compete for the
-bandwidth."""
+_SPACE = {False: 1 / 18, True: 1 / 72}
+"""Cost of a byte of weights, in cycles, by whether the last cache holds those of most models: half of what it takes to
+come from memory, since other kernels compete for the bandwidth, or what prefetching does not hide."""
+_MODEL = 128 << 20
+"""Bytes of a cache that holds the weights of most models of images."""
 NAMES = {"winograd4": 4, "winograd2": 2}
 """Names of the algorithms F(4 x 4, 3 x 3) and F(2 x 2, 3 x 3), with their outputs on a side."""
 _BLOCKS = (8, 14, 28, 56, 84)
@@ -204,7 +206,7 @@ def algorithm(
     choice = replace(choice, rest=tuple(sorted({size % choice.mr for size in sizes} - {0}, reverse=True)))
     panels = math.ceil(vectors / choice.nv)
     parts = 1 if count >= 4 * ctx.threads or count % ctx.threads == 0 else min(ctx.threads, panels)  # `k_parts`
-    products = _product_cycles(target, choice, sizes, (vectors, c, images), streamed, stored)
+    products = _product_cycles(choice, sizes, (vectors, c, images), streamed)
     into, out = (_TRANSFORM_NHWC if nhwc else _TRANSFORM)[t]
     work = xis * products
     read = into * math.ceil(problem.channels / lanes) * slices
@@ -224,22 +226,19 @@ def algorithm(
         again += xis / 9 * nbytes * count
     again /= _L3
     cycles = max(work + memory / 8 + again / 4, memory + again + work / 4)
-    return Algorithm(blocks, choice, cycles, chunk, cost=cycles + _SPACE * nbytes * ctx.threads)
+    return Algorithm(blocks, choice, cycles, chunk, cost=cycles + _SPACE[target.l3 >= _MODEL] * nbytes * ctx.threads)
 
 
-def _product_cycles(
-    target: Target, choice: Tiles, sizes: Counter[int], extents: tuple[int, int, int], streamed: bool, stored: bool
-) -> float:
+def _product_cycles(choice: Tiles, sizes: Counter[int], extents: tuple[int, int, int], streamed: bool) -> float:
     """Model the products of one place xi for all blocks; `extents` are vectors of outputs, input channels, images."""
     vectors, c, images = extents
     panels = math.ceil(vectors / choice.nv)
     widths = [choice.nv] * (panels - 1) + [vectors - (panels - 1) * choice.nv]
-    far = stored and streamed and tiling.is_far(target, choice.nv, c)
     heights: Counter[int] = Counter()  # rows of the tiles, and how many tiles have them
     for size, n in sizes.items():
         heights += Counter({choice.mr: size // choice.mr * n, size % choice.mr: n})
-    total = images * sum(n * tiling.tile_cycles(h, v, c, far) for h, n in heights.items() if h for v in widths)
-    if streamed and not far:  # the first row of tiles still misses L1
+    total = images * sum(n * tiling.tile_cycles(h, v, c) for h, n in heights.items() if h for v in widths)
+    if streamed:  # the first row of tiles misses L1
         first = min(choice.mr, max(sizes))
         missed = sum(tiling.tile_cycles(first, v, c, True) - tiling.tile_cycles(first, v, c) for v in widths)
         total += sizes.total() * images * missed

@@ -188,6 +188,8 @@ def resize(m: Maker) -> object:
     if not is_float(m.dtype(x)):
         mode = "nearest"
     way = m.pick(("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", "half_pixel_symmetric"))
+    if way == "half_pixel_symmetric" and m.opset < 19:
+        way = "half_pixel"  # ONNX Runtime has the other at every opset
     rounding = m.pick(("round_prefer_floor", "floor", "ceil", "round_prefer_ceil")) if mode == "nearest" else None
     smooth = 1 if m.opset >= 18 and mode != "nearest" and m.chance(0.3) else None
     attributes = {"mode": mode, "coordinate_transformation_mode": way, "nearest_mode": rounding, "antialias": smooth}
