@@ -25,6 +25,8 @@ from .stage_values import Chosen, Saturated, Setup
 
 _ready: list[Library] = []
 """The standard library, loaded before the job arrived; for this process, which has one job."""
+_NUMBERS = 2000
+"""Numbers of a list that take as long to be sent and compared as a node."""
 _LARGE = 1 << 16
 """Bytes from which a constant is summarized in a thread."""
 
@@ -79,8 +81,10 @@ class Job:
 
     @property
     def size(self) -> int:
-        """Nodes of all graphs."""
-        return sum(len(graph.nodes) for graph in self.graphs)
+        """Nodes of all graphs; some thousand numbers in the attributes of one take as long as another."""
+        nodes = [node for graph in self.graphs for node in graph.nodes]
+        lists = (value for node in nodes for value in node.attrs.values() if isinstance(value, tuple))
+        return len(nodes) + sum(map(len, lists)) // _NUMBERS
 
     def within(self, limits: Limits) -> Job:
         """Return the same job with other limits."""

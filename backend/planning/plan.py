@@ -39,6 +39,8 @@ from .repeated_results import without_repeated_results
 from .shape_versions import VersionGraph, versions_of
 
 _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
+_LONG = 64
+"""Most elements of a list that reports show."""
 OnKernel = Callable[[Kernel], None]
 
 
@@ -315,14 +317,16 @@ def _native(group: Group, context: Context) -> list[Item] | None:
 
 
 def _origin(node: Node, context: Context) -> Origin:
-    """Return a node for reports: without tensors and bodies among its attributes."""
+    """Return a node for reports: without tensors, bodies and long lists among its attributes."""
     inputs, outputs = (kinds_of(values, context.graph.types) for values in (node.inputs, node.outputs))
     attrs = {key: value for key, value in node.attrs.items() if _is_plain(value)}
     return Origin(node.op, node.name or node.outputs[0], attrs, inputs, outputs)
 
 
 def _is_plain(value: object) -> bool:
-    return all(map(_is_plain, value)) if isinstance(value, tuple) else isinstance(value, str | int | float)
+    if isinstance(value, tuple):
+        return len(value) <= _LONG and all(map(_is_plain, value))
+    return isinstance(value, str | int | float)
 
 
 def _by_definition(graph: Graph, plan: ModelPlan, policy: FusePolicy) -> Graph | None:

@@ -9,6 +9,7 @@ Each class has an analysis (see `analysis`). New facts are propagated to parents
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cache
@@ -42,6 +43,9 @@ _PROCESS_LOCAL = (
     "matcher", "touched", "reasons", "_memo", "_keys", "_displaced", "_stamps", "_attr_ids", "_numbers", "_lengths",
 )  # fmt: skip
 """Tables that are not pickled: the egglog side cannot leave its process, and nothing is added without it."""
+
+_LONG = 1000
+"""Elements of a list of numbers or texts that are not looked at one by one: ensembles of trees have millions."""
 
 
 @dataclass(slots=True)
@@ -487,7 +491,9 @@ def _hashable(value: Any) -> Any:
     if isinstance(value, Graph):
         return id(value)
     if isinstance(value, tuple):
-        return tuple(_hashable(v) for v in value)
+        if len(value) > _LONG and isinstance(value[0], float):
+            return array("d", value).tobytes()
+        return value if len(value) > _LONG and isinstance(value[0], int | str) else tuple(map(_hashable, value))
     if isinstance(value, float):
         return repr(value)  # separates -0.0 from 0.0, and NaN equals itself
     return value

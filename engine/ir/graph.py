@@ -223,9 +223,10 @@ Attrs: TypeAlias = "Mapping[str, AttrValue]"
 def graphs_in(attrs: Attrs) -> Iterator[tuple[str, Graph]]:
     """Iterate over the graphs among attributes, with the attribute's name."""
     for key, value in attrs.items():
-        for graph in value if isinstance(value, tuple) else (value,):
-            if isinstance(graph, Graph):
-                yield key, graph
+        if isinstance(value, Graph):
+            yield key, value
+        elif isinstance(value, tuple) and value and isinstance(value[0], Graph):  # lists are of one type, and long ones
+            yield from ((key, graph) for graph in value if isinstance(graph, Graph))  # are of numbers
 
 
 def content_text(value: object) -> str:

@@ -34,6 +34,8 @@ WORKING_ML_OPSET = 5
 ML_DOMAIN = "ai.onnx.ml"
 STANDARD_DOMAINS = ("", ML_DOMAIN, "ai.onnx.preview.training", "ai.onnx.preview")
 
+_LONG = 1000
+"""Numbers of a list that is converted as an array: ensembles of trees have millions."""
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
@@ -254,6 +256,10 @@ def _standard_defaults(op: str) -> Mapping[str, AttrValue]:
 def _normal(value: Any, kind: str) -> Any:
     if isinstance(value, list | tuple):
         untyped = isinstance(value, tuple) and not value and not kind  # its class says what it is a list of
+        if len(value) > _LONG and kind == "FLOATS":
+            return tuple(np.asarray(value, np.float32).astype(np.float64).tolist())
+        if len(value) > _LONG and kind in ("INTS", "STRINGS"):
+            return tuple(map(int, value) if kind == "INTS" else value)
         return value if untyped else tuple(_normal(item, kind[:-1]) for item in value)
     if kind == "FLOAT" or isinstance(value, float):
         return float(np.float32(value))

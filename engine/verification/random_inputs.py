@@ -1,7 +1,7 @@
 """Random inputs for a model: seeded arrays of the declared types, and sizes for symbolic dims.
 
-Values are such that models run on them: indices lie within what they index if that is visible, other integers are
-small and nonnegative, floats are drawn from the normal distribution.
+Values are such that models run on them: indices lie within what they index if that is visible, masks are 0 or 1, other
+integers are small and nonnegative, floats are drawn from the normal distribution.
 """
 
 from __future__ import annotations
@@ -154,6 +154,8 @@ def _draw(graph: Graph, name: str, sizes: Mapping[str, int], seed: int, most: in
             low, high = (low, high) if bound is None else (0, min(high, bound))
         elif _is_extent(graph, name):
             low, high = 1, 3
+        elif _is_mask(graph, name):
+            low, high = 0, 2
         elif choices := _compared(graph, name):  # the branch that a model takes may depend on it
             branches = [*choices, max(choices) + 1]  # a scalar takes every branch in turn as the seed grows
             value = random.choice(branches, shape) if shape else branches[seed % len(branches)]
@@ -205,3 +207,15 @@ def _is_extent(graph: Graph, name: str) -> bool:
     """Whether an integer input holds sizes or counts."""
     places = {"Reshape": 1, "Expand": 1, "ConstantOfShape": 0, "Tile": 1, "TopK": 1, "Range": 1, "Resize": 3}
     return any(places.get(op) == index for op, index, _ in _reached(graph, name))
+
+
+def _is_mask(graph: Graph, name: str) -> bool:
+    """Whether an integer input is a mask: subtracted from 1, as those of attention are, or converted to bool."""
+    for op, index, number in _reached(graph, name):
+        node = graph.nodes[number]
+        if op == "Cast" and node.attrs.get("to") == DType.BOOL.onnx:
+            return True
+        one = graph.constants.get(node.inputs[0]) if op == "Sub" and index == 1 else None
+        if one is not None and bool(np.all(one.array == 1)):
+            return True
+    return False

@@ -40,6 +40,12 @@ _SUMS = frozenset({
 """Operators whose error is a fraction of their largest terms, not of each result: terms may cancel."""
 _QUANTIZED = frozenset({"QLinearConv", "QLinearMatMul", "com.microsoft.QGemm"})
 _STEPS = {DType.U8: (0.0, 255.0), DType.I8: (-128.0, 127.0)}
+_INSIDE = frozenset({
+    "DynamicQuantizeLinear", "com.microsoft.DynamicQuantizeLSTM", "com.microsoft.DynamicQuantizeMatMul",
+})  # fmt: skip
+"""Operators that round to bytes what rounding before, or in the steps of a recurrence, has changed a little."""
+_ROUNDINGS = 4.0
+"""Errors that those of an operand of such an operator stand for."""
 _STEP = 0.505
 """Bound of a random number that is rounded to a step of the grid: 1 % of the bytes move by one."""
 _EXACT = frozenset({
@@ -122,6 +128,8 @@ def with_errors(graph: Graph) -> Graph:
             inserter.graph.nodes.append(node)
             continue
         data.update(filter(None, node.outputs))
+        if node.op in _INSIDE:
+            node = replace(node, inputs=tuple(map(inserter.with_errors, node.inputs)))
         rounding = _ERROR if _rounds(node, graph) else _STEPS if _quantizes(node.op) else ()
         inserter.append(node, [v for v in node.outputs if graph.type(v).dtype in rounding])
     return inserter.graph
@@ -159,6 +167,17 @@ class _Inserter:
             else:
                 self._add_error(before, value, sums=node.op in _SUMS)
 
+    def with_errors(self, value: str) -> str:
+        """Return an operand with `_ROUNDINGS` times the errors of its type, if it has floats."""
+        constant = self.graph.constants.get(value)
+        kind = self.graph.types.get(value) if constant is None else constant.type
+        if not value or not isinstance(kind, TensorType) or kind.dtype not in _ERROR:
+            return value
+        self.graph.types.setdefault(value, kind)
+        found = self._value(kind)
+        self._add_error(value, found, sums=False, times=_ROUNDINGS)
+        return found
+
     def _add_step(self, raw: str, out: str) -> None:
         """Append `out`, which is `raw` with some of its bytes one step higher or lower."""
         dtype, shape = self.graph.type(raw).dtype, self.graph.type(raw).shape
@@ -170,7 +189,7 @@ class _Inserter:
         moved = self._node("Clip", [self._node("Add", [numbers, step], like), low, high], like)
         self.graph.nodes.append(Node("Cast", (moved,), (out,), {"to": dtype.onnx}))
 
-    def _add_error(self, raw: str, out: str, *, sums: bool) -> None:
+    def _add_error(self, raw: str, out: str, *, sums: bool, times: float = 1.0) -> None:
         """Append `out = raw + random · size`; the size is that of each number, or of the largest one of sums."""
         dtype, shape = self.graph.type(raw).dtype, self.graph.type(raw).shape
         assert dtype is not None
@@ -183,7 +202,7 @@ class _Inserter:
         size = self._node("Where", [finite, size, self._constant(0.0, wide)], like)
         if sums:
             size = self._node("ReduceMax", [size], TensorType(wide, ()), keepdims=0)
-        error = self._node("Mul", [self._random(numbers, _ERROR[dtype], like), size], like)
+        error = self._node("Mul", [self._random(numbers, times * _ERROR[dtype], like), size], like)
         if dtype is wide:
             self.graph.nodes.append(Node("Add", (numbers, error), (out,)))
         else:

@@ -27,7 +27,7 @@ _MOST = 64
 _ROWS = 32
 _STEP_WORK = 8
 """Simple operations per level of a tree."""
-_TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX")
+_TRANSFORMS = ("NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO")
 _FOLDS = {"SUM": "sum", "AVERAGE": "sum", "MIN": "min", "MAX": "max"}
 """What becomes of the weights of several trees, by the attribute."""
 _INPUTS = (DType.F32, DType.F64, DType.I64, DType.I32)
@@ -60,7 +60,9 @@ def lower_unified(node: Node, ctx: Context) -> Sequence[Item] | None:
 def lower_classifier(node: Node, ctx: Context) -> list[Step] | None:
     """Classes numbered by integers: three or more, or two whose leaves have the weights of one.
 
-    Two classes are either probabilities or logits: weights below 0 tell."""
+    Two classes are either probabilities or logits: weights below 0 tell. Of more, the best one is among those that the
+    leaves of a row have weights for, if there are no base values. So where sums may be below 0, which others have, each
+    class must have a tree with weights for it in all its leaves."""
     labels = node.attrs.get("classlabels_int64s")
     if not isinstance(labels, tuple) or len(labels) < 2 or _transform(node) not in _TRANSFORMS:
         return None
@@ -76,8 +78,21 @@ def lower_classifier(node: Node, ctx: Context) -> list[Step] | None:
     positive = bool((found.weights >= 0).all())
     if binary and _transform(node) != ("NONE" if positive else "LOGISTIC"):
         return None  # ONNX Runtime and the reference implementation differ
+    if not (binary or positive or any(base) or _always_scored(node, outputs)):
+        return None
     params = {"base": base, "average": False, "classes": labels, "binary": binary, "positive": positive, "fold": "sum"}
     return _steps(node, ctx, found, {**params, "transform": _transform(node)})
+
+
+def _always_scored(node: Node, classes: int) -> bool:
+    """Whether each class has a tree that has a weight for it in all its leaves."""
+    names = ("class_treeids", "class_nodeids", "class_ids", "nodes_treeids", "nodes_modes")
+    trees, leaves, ids, owners, modes = (np.array(node.attrs.get(name, ())) for name in names)
+    places = np.unique(np.stack([trees, ids, leaves]), axis=1)  # a leaf may have several weights for a class
+    scored, counts = np.unique(places[:2], axis=1, return_counts=True)
+    of_tree = dict(zip(*np.unique(owners[modes == "LEAF"], return_counts=True), strict=True))
+    whole = [one for tree, one, count in zip(*scored, counts, strict=True) if count == of_tree.get(tree, 0)]
+    return len(set(whole)) == classes
 
 
 def _transform(node: Node) -> str:

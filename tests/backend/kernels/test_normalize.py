@@ -90,6 +90,16 @@ def _in_double_precision(case: Case) -> Case:
     return replace(case, expected={"y": y.astype(np.float32)})
 
 
+def test_layer_norm_of_infinite_variance() -> None:
+    """Its root is infinite, and what is divided by it 0: the bias remains."""
+    cases = []
+    for n in (1, 7, 40, 64):
+        x = floats(4, n)
+        x[1, n // 2] = 1e30
+        cases.append(_affine("LayerNormalization", x, (n,), axis=-1, epsilon=1e-3))
+    check(cases)
+
+
 def test_group_norms() -> None:
     cases = [
         _affine("InstanceNormalization", floats(*s), s[1:2])

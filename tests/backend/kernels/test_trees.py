@@ -83,7 +83,7 @@ def test_regressors() -> None:
     check(cases)
 
 
-@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO"])
 def test_classifiers(transform: str) -> None:
     rng = np.random.default_rng(2)
     cases = []
@@ -92,6 +92,42 @@ def test_classifiers(transform: str) -> None:
         attrs |= {"post_transform": transform, "base_values": (0.25,) * len(labels)}
         cases.append(classifier(rows(rng, count), attrs))
     check(cases)
+
+
+def stump(ids: tuple[int, ...], weights: tuple[float, ...], transform: str) -> dict[str, Any]:
+    """Return one decision whose leaves, 1 and 2 in turn, have weights for these of three classes."""
+    nodes = {"treeids": (0,) * 3, "nodeids": (0, 1, 2), "truenodeids": (1, 0, 0), "falsenodeids": (2, 0, 0)}
+    nodes |= {"modes": ("BRANCH_LEQ", "LEAF", "LEAF"), "values": (0.0,) * 3, "featureids": (0,) * 3}
+    leaves = tuple(1 + i % 2 for i in range(len(ids)))
+    classes = {"treeids": (0,) * len(ids), "nodeids": leaves, "ids": ids, "weights": weights}
+    found: dict[str, Any] = {f"nodes_{name}": value for name, value in nodes.items()}
+    found |= {f"class_{name}": value for name, value in classes.items()}
+    return found | {"classlabels_int64s": (7, 8, 9), "post_transform": transform}
+
+
+@pytest.mark.parametrize("transform", ["NONE", "SOFTMAX", "SOFTMAX_ZERO"])
+@pytest.mark.parametrize(
+    ("ids", "weights", "native"),
+    [
+        ((0, 0), (-1.0, -2.0), False),  # the others have no sum, which ONNX Runtime does not take for 0
+        ((0, 1), (-1.0, -2.0), False),
+        ((0, 1), (1.0, 2.0), True),
+        ((0, 0, 1, 1, 2, 2), (-1.0, -2.0, -3.0, 1.0, -1.5, -1.0), True),
+    ],
+)
+def test_the_best_class_is_one_with_a_weight(
+    ids: tuple[int, ...], weights: tuple[float, ...], native: bool, transform: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    attrs = stump(ids, weights, transform)
+    node = helper.make_node("TreeEnsembleClassifier", ["x"], ["l", "y"], domain="ai.onnx.ml", **attrs)
+    ports = [helper.make_tensor_value_info(*port) for port in (("x", 1, [2, 1]), ("l", 7, [2]), ("y", 1, [2, 3]))]
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    model = helper.make_model(helper.make_graph([node], "g", ports[:1], ports[1:]), opset_imports=opsets, ir_version=8)
+    x = np.array([[-1], [1]], np.float32)
+    found, wanted = rewrite.compile(model, threads=1).run({"x": x}), onnx_runtime(model).run({"x": x})
+    np.testing.assert_array_equal(found["l"], wanted["l"])
+    np.testing.assert_allclose(found["y"], wanted["y"], rtol=1e-6, atol=1e-7)
+    assert any("no native kernel" in str(w.message) for w in recwarn) != native
 
 
 def test_two_classes() -> None:
@@ -200,6 +236,7 @@ def test_features_of_other_types(dtype: type) -> None:
         ports = [helper.make_tensor_value_info("y", 1, [None, outputs])]
         agrees(model_of("TreeEnsembleRegressor", attrs, x, ports, 3), x)
     attrs = {**ensemble(rng, "class", 6, 4, 3), "classlabels_int64s": (3, 1, 7), "post_transform": "SOFTMAX"}
+    attrs["base_values"] = (0.25, 0.5, 0.0)
     ports = [helper.make_tensor_value_info("l", 7, [None]), helper.make_tensor_value_info("y", 1, [None, 3])]
     agrees(model_of("TreeEnsembleClassifier", attrs, x, ports, 3), x)
 

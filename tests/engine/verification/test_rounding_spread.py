@@ -162,3 +162,14 @@ def test_quantized_operators_may_move_by_a_step() -> None:
     steps = samples - np.median(samples, axis=0)
     assert set(np.unique(steps)) == {-1, 0, 1}
     assert 0.005 < (steps != 0).mean() < 0.02
+
+
+def test_operands_of_operators_that_quantize_have_errors() -> None:
+    """A number in the middle between two steps falls either way, although nothing is computed before."""
+    graph = read(model(
+        "main (float[512] x) => (uint8[512] y, float s, uint8 z) { y, s, z = DynamicQuantizeLinear(x) }"
+    ))  # fmt: skip
+    x = (np.arange(512) % 255 + 0.5).astype(F32)
+    x[:2] = 0, 255
+    samples = Sampler(graph).sample({"x": x}, 60.0).samples["y"]
+    assert (np.ptp(np.stack(samples).astype(int), axis=0) > 0).mean() > 0.1
