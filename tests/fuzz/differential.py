@@ -105,8 +105,8 @@ class Case:
 
 
 _ROUND_INSIDE = frozenset({"DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "DynamicQuantizeLinear", "QuantizeLinear"})
-_LONG_SUMS = frozenset({"DFT", "STFT"})
-"""Operators whose sums of many terms may cancel, and are computed in quite different ways."""
+_INEXACT = frozenset({"DFT", "STFT", "Resize"})
+"""Operators that are computed in quite different ways: sums of many terms, which may cancel, and positions of pixels."""
 
 
 def _bodies_read(node: onnx.NodeProto) -> Iterator[str]:
@@ -122,7 +122,7 @@ def _shaken(value: Value, rng: np.random.Generator, op: str = "") -> Value:
     """Return a value with random rounding errors. What is 0 may be of either sign, or was too small for its type."""
     if not isinstance(value, np.ndarray) or value.dtype.name not in _ERRORS:
         return value
-    error = _ERRORS[value.dtype.name] * (8 if op in _LONG_SUMS else 1)
+    error = _ERRORS[value.dtype.name] * (8 if op in _INEXACT else 1)
     wide = value.astype(np.float64)
     largest = np.abs(wide[np.isfinite(wide)]).max(initial=0.0)
     with np.errstate(all="ignore"):
@@ -130,7 +130,7 @@ def _shaken(value: Value, rng: np.random.Generator, op: str = "") -> Value:
         least = float(ml_dtypes.finfo(value.dtype).smallest_subnormal)
         zeros = rng.choice((0.0, -0.0, least, -least), value.shape)
         shaken = np.where(np.isfinite(wide), wide + noise, wide)
-        exact = (wide == 0) & (op not in _LONG_SUMS)
+        exact = (wide == 0) & (op not in _INEXACT)
         return np.asarray(np.where(exact, zeros, shaken)).astype(value.dtype)
 
 
