@@ -106,7 +106,7 @@ class Case:
 
 _ROUND_INSIDE = frozenset({"DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "DynamicQuantizeLinear", "QuantizeLinear"})
 _INEXACT = frozenset({"DFT", "STFT", "Resize"})
-"""Operators that are computed in quite different ways: sums of many terms, which may cancel, and positions of pixels."""
+"""Operators that are computed in quite different ways: sums of many terms, which may cancel, positions of pixels."""
 
 
 def _bodies_read(node: onnx.NodeProto) -> Iterator[str]:

@@ -22,6 +22,8 @@ COMPARISONS = {
 one."""
 INNER, MISSING = 1, 2
 """Bits of a node: it has children; NaN leads to the true child."""
+_NAMES = 1 << 62
+"""Bound of the numbers that name nodes."""
 _PLACES = [("feature", np.int32), ("child", np.int32), ("bits", np.int32)]
 _NODE = np.dtype([("value", np.float32), *_PLACES])
 _WIDE_NODE = np.dtype([("value", np.float64), *_PLACES, ("unused", np.int32)])
@@ -48,97 +50,133 @@ def tables(attrs: Mapping[str, AttrValue], kind: str, outputs: int, *, wide: boo
 
     `wide`: thresholds and weights are in f64, and may be given as tensors. None for an ensemble that the kernel does
     not compute: of several modes, of sets, or whose nodes are not trees."""
-    ids = list(zip(_ints(attrs, "nodes_treeids"), _ints(attrs, "nodes_nodeids"), strict=False))
-    count, place = len(ids), {key: i for i, key in enumerate(ids)}
-    names = ("falsenodeids", "truenodeids", "featureids")
-    falses, trues, features = (_ints(attrs, f"nodes_{name}") for name in names)
-    modes, values = _list(attrs, "nodes_modes"), numbers(attrs, "nodes_values", wide=wide)
-    tracks = _ints(attrs, "nodes_missing_value_tracks_true") or [0] * count
-    branches = {str(mode) for mode in modes} - {"LEAF"}
+    ids = _Ids.of(_ints(attrs, "nodes_treeids"), _ints(attrs, "nodes_nodeids"))
+    names = ("falsenodeids", "truenodeids", "featureids", "missing_value_tracks_true")
+    falses, trues, features, tracks = (_ints(attrs, f"nodes_{name}") for name in names)
+    modes, values = np.array(_list(attrs, "nodes_modes"), np.str_), numbers(attrs, "nodes_values", wide=wide)
+    if ids is None:
+        return None
+    count = len(ids.trees)
+    tracks = tracks if len(tracks) else np.zeros(count, np.int64)
     if any(len(each) != count for each in (falses, trues, features, modes, values, tracks)):
         return None
-    if not count or len(place) != count or len(branches) > 1 or not branches <= set(COMPARISONS):
+    is_leaf = modes == "LEAF"
+    branches = set(np.unique(modes[~is_leaf]).tolist())
+    if len(branches) > 1 or not branches <= set(COMPARISONS) or (features < 0).any():
         return None
-    if any(f < 0 for f in features):
+    laid_out = _laid_out(ids, is_leaf, trues, falses)
+    if laid_out is None:
         return None
-    order, roots, children = _laid_out(ids, place, [mode == "LEAF" for mode in modes], trues, falses)
-    if len(order) != count:
-        return None
-    leaves = [i for i in order if modes[i] == "LEAF"]
-    weights = _weights(attrs, kind, outputs, {ids[i]: n for n, i in enumerate(leaves)}, wide=wide)
+    order, roots, children = laid_out
+    leaf = np.full(count, -1)  # the number of each leaf, in the new order
+    leaf[order[is_leaf[order]]] = np.arange(is_leaf.sum())
+    weights = _weights(attrs, kind, outputs, ids, leaf, wide=wide)
     if weights is None:
         return None
-    nodes, number = np.zeros(count, _WIDE_NODE if wide else _NODE), {i: n for n, i in enumerate(leaves)}
-    for at, i in enumerate(order):
-        if i in number:
-            value = weights[number[i], 0] if outputs == 1 else 0
-            nodes[at] = (value, 0, at, 0, *((0,) if wide else ()))
-        else:
-            bits = INNER | (MISSING if tracks[i] else 0)
-            nodes[at] = (values[i], features[i], children[i], bits, *((0,) if wide else ()))
+    nodes, ends = np.zeros(count, _WIDE_NODE if wide else _NODE), is_leaf[order]
+    inner = order[~ends]
+    nodes["value"][~ends], nodes["feature"][~ends] = np.asarray(values)[inner], features[inner]
+    nodes["child"] = np.where(ends, np.arange(count), children)
+    nodes["bits"][~ends] = INNER | np.where(tracks[inner] != 0, MISSING, 0)
     words = nodes.view(np.int32).reshape(count, -1)
-    if outputs > 1:
-        for at, i in enumerate(order):
-            if i in number:
-                words[at, 0] = number[i]
+    if outputs == 1:
+        nodes["value"][ends] = weights[:, 0]
+    else:
+        words[ends, 0] = np.arange(len(weights))
     return Trees(
         words,
-        np.array(roots, np.int32),
+        roots,
         weights,
         COMPARISONS[next(iter(branches), "BRANCH_LEQ")],
-        any(tracks[i] and modes[i] != "LEAF" for i in order),
-        max((features[i] for i in order if modes[i] != "LEAF"), default=0) + 1,
+        bool((tracks[inner] != 0).any()),
+        int(features[inner].max(initial=0)) + 1,
     )
 
 
+@dataclass(frozen=True, slots=True)
+class _Ids:
+    """Nodes of an ensemble by their tree and their number in it.
+
+    A name of a node is one number, `span` for each tree; `names` has them in order, and `places` has their nodes."""
+
+    trees: NDArray[np.int64]
+    ends: NDArray[np.int64]
+    least: int
+    span: int
+    names: NDArray[np.int64]
+    places: NDArray[np.int64]
+
+    @classmethod
+    def of(cls, trees: NDArray[np.int64], numbers: NDArray[np.int64]) -> _Ids | None:
+        """Sort the nodes; None if there are none, if two have the same name, or numbers are too large for names."""
+        if not len(trees) or len(trees) != len(numbers):
+            return None
+        ends, ranks = np.unique(trees, return_inverse=True)
+        least = int(numbers.min())
+        span = int(numbers.max()) - least + 1
+        if span * len(ends) >= _NAMES:
+            return None
+        names = ranks * span + (numbers - least)
+        places = np.argsort(names, kind="stable")
+        names = names[places]
+        return None if (np.diff(names) == 0).any() else cls(trees, ends, least, span, names, places)
+
+    def find(self, trees: NDArray[np.int64], numbers: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the nodes of these trees and numbers, -1 where there is none."""
+        ranks = np.minimum(np.searchsorted(self.ends, trees), len(self.ends) - 1)
+        known = (self.ends[ranks] == trees) & (numbers >= self.least) & (numbers < self.least + self.span)
+        names = np.where(known, ranks * self.span + (np.where(known, numbers, self.least) - self.least), 0)
+        at = np.minimum(np.searchsorted(self.names, names), len(self.names) - 1)
+        return np.where(known & (self.names[at] == names), self.places[at], -1)
+
+
 def _laid_out(
-    ids: Sequence[tuple[int, int]],
-    place: Mapping[tuple[int, int], int],
-    is_leaf: Sequence[bool],
-    trues: Sequence[int],
-    falses: Sequence[int],
-) -> tuple[list[int], list[int], dict[int, int]]:
+    ids: _Ids, is_leaf: NDArray[np.bool_], trues: NDArray[np.int64], falses: NDArray[np.int64]
+) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]] | None:
     """Return the nodes in their new order, where each tree begins, and the new place of the true child of each node.
 
-    The first node of a tree in the model is its root. Nodes that are reached twice or not at all make the order shorter
-    or longer than the model's, which the caller refuses."""
-    order: list[int] = []
-    roots: list[int] = []
-    children: dict[int, int] = {}
-    first: dict[int, int] = {}
-    for i, (tree, _) in enumerate(ids):
-        first.setdefault(tree, i)
-    for tree, root in first.items():
-        roots.append(len(order))
-        order.append(root)
-        at = len(order) - 1
-        while at < len(order) <= len(ids):
-            i = order[at]
-            if not is_leaf[i]:
-                children[i] = len(order)
-                below = [place.get((tree, child)) for child in (trues[i], falses[i])]
-                if None in below:
-                    return [], [], {}
-                order += [child for child in below if child is not None]
-            at += 1
-    return (order if len(set(order)) == len(order) else []), roots, children
+    The first node of a tree in the model is its root; trees follow each other as their roots do, the nodes of a tree by
+    levels. None if a node has no children, or is reached twice or not at all."""
+    count = len(is_leaf)
+    inner = np.flatnonzero(~is_leaf)
+    below = np.full((count, 2), -1)
+    for side, children in enumerate((trues, falses)):
+        below[inner, side] = ids.find(ids.trees[inner], children[inner])
+    first = np.sort(np.unique(ids.trees, return_index=True)[1])
+    levels, owners = [first], [np.arange(len(first))]
+    found = len(first)
+    while len(levels[-1]):
+        more = ~is_leaf[levels[-1]]
+        level = below[levels[-1][more]].reshape(-1)
+        found += len(level)
+        if found > count or (level < 0).any():
+            return None
+        levels.append(level)
+        owners.append(np.repeat(owners[-1][more], 2))
+    reached, owner = np.concatenate(levels), np.concatenate(owners)
+    order = reached[np.argsort(owner, kind="stable")]
+    if len(np.unique(order)) != count:
+        return None
+    place = np.empty(count, np.int64)
+    place[order] = np.arange(count)
+    children = np.where(is_leaf[order], -1, place[below[order, 0]])
+    return order, place[first].astype(np.int32), children
 
 
 def _weights(
-    attrs: Mapping[str, AttrValue], kind: str, outputs: int, leaves: Mapping[tuple[int, int], int], *, wide: bool
+    attrs: Mapping[str, AttrValue], kind: str, outputs: int, ids: _Ids, leaf: NDArray[np.int64], *, wide: bool
 ) -> NDArray[np.floating] | None:
     """Return the weights of each leaf for each output; None if some are of no leaf or no output."""
     names = ("treeids", "nodeids", "ids")
     trees, nodes, targets = (_ints(attrs, f"{kind}_{name}") for name in names)
-    weights = numbers(attrs, f"{kind}_weights", wide=wide)
+    weights = np.asarray(numbers(attrs, f"{kind}_weights", wide=wide), np.float64 if wide else np.float32)
     if not len(trees) == len(nodes) == len(targets) == len(weights):
         return None
-    found = np.zeros((len(leaves), outputs), np.float64 if wide else np.float32)
-    for tree, node, target, weight in zip(trees, nodes, targets, weights, strict=True):
-        leaf = leaves.get((tree, node))
-        if leaf is None or not 0 <= target < outputs:
-            return None
-        found[leaf, target] += found.dtype.type(weight)
+    found = np.zeros((int(leaf.max(initial=-1)) + 1, outputs), weights.dtype)
+    at = ids.find(trees, nodes)
+    if (at < 0).any() or (leaf[at] < 0).any() or ((targets < 0) | (targets >= outputs)).any():
+        return None
+    np.add.at(found, (leaf[at], targets), weights)
     return found
 
 
@@ -155,5 +193,5 @@ def _list(attrs: Mapping[str, AttrValue], name: str) -> Sequence[object]:
     return found if isinstance(found, tuple) else ()
 
 
-def _ints(attrs: Mapping[str, AttrValue], name: str) -> list[int]:
-    return [v for v in _list(attrs, name) if isinstance(v, int)]
+def _ints(attrs: Mapping[str, AttrValue], name: str) -> NDArray[np.int64]:
+    return np.array([v for v in _list(attrs, name) if isinstance(v, int)], np.int64)
