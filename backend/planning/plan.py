@@ -41,6 +41,8 @@ from .shape_versions import VersionGraph, versions_of
 _CONTROL = frozenset({"If", "Loop", "Scan", "SequenceMap"})
 _LONG = 64
 """Most elements of a list that reports show."""
+_WORD = 1 << 63
+"""Bound of what the runtime takes as a number."""
 OnKernel = Callable[[Kernel], None]
 
 
@@ -192,9 +194,11 @@ def _without_kernel(
 
 
 def _as_shape(node: Node, context: Context, bound: set[str]) -> list[Item]:
-    """Return a node as numbers known from dims; nothing unless all its outputs are such numbers."""
+    """Return a node as numbers known from dims; nothing unless all its outputs are such, of 64 bits with a sign."""
     found = [(value, context.contents(value)) for value in node.outputs if value]
     if any(dims is None or not symbols_of(TensorType(None, dims)) <= bound for _, dims in found):
+        return []
+    if any(isinstance(dim, int) and not -_WORD <= dim < _WORD for _, dims in found for dim in dims or ()):
         return []
     return [Shape(value, dims, (node.name,)) for value, dims in found if dims is not None]
 

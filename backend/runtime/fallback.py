@@ -120,7 +120,7 @@ class Runner:
             exact = self._saturates()
             if exact and not self._signed() <= set(self.constants):
                 return _reference_evaluator(model)
-            if _deviates(node) and not (_shrinks_to_one(node) and self._reference_deviates()):
+            if _deviates(node) and not (_places_right(node) and self._reference_deviates()):
                 if _pads_dilated(node) and len(node.outputs) > 1:
                     raise LookupError("nothing has the indices of dilated windows with automatic padding")
                 return _reference_evaluator(model)
@@ -312,9 +312,9 @@ def _deviates(node: Node) -> bool:
     return node.op.partition("@")[0] in _DEVIATES or _pads_dilated(node)
 
 
-def _shrinks_to_one(node: Node) -> bool:
-    """Whether ONNX Runtime places the single element of an axis as the standard does, and the reference may not."""
-    return node.attrs.get("coordinate_transformation_mode") == "pytorch_half_pixel"
+def _places_right(node: Node) -> bool:
+    """Whether ONNX Runtime finds the positions of a Resize as the standard does, and the reference may not."""
+    return node.attrs.get("coordinate_transformation_mode") in ("pytorch_half_pixel", "half_pixel_symmetric")
 
 
 def _pads_dilated(node: Node) -> bool:

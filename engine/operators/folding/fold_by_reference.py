@@ -75,12 +75,11 @@ def reference_deviates(op: str, attrs: Attrs, present: Sequence[bool], n_outputs
             odd = pool == "MaxPool" or bool(attrs.get("ceil_mode", 0)) or any(d != 1 for d in dilations)
             return n_outputs > 1 or (odd and attrs.get("auto_pad", "NOTSET") not in ("NOTSET", ""))
         case "Resize":
-            mode, smooth = attrs.get("mode", "nearest"), bool(attrs.get("antialias", 0))
             match attrs.get("coordinate_transformation_mode"):
-                case "half_pixel_symmetric":  # its rounding of a position may decide which element is nearest
-                    return has(2) and mode == "nearest"
+                case "half_pixel_symmetric":  # it takes a position that is rounded below an element for the one before
+                    return has(2)
                 case "pytorch_half_pixel":  # a single element is half an element before the first, or by the scale
-                    return has(2) or mode == "cubic" or smooth
+                    return has(2) or attrs.get("mode", "nearest") == "cubic" or bool(attrs.get("antialias", 0))
         case "LpNormalization":  # it adds up elements, not magnitudes
             return attrs.get("p", 2) != 2
         case "NegativeLogLikelihoodLoss":  # its mean counts what is to be ignored, if that is -1

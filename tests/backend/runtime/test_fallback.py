@@ -258,6 +258,18 @@ def test_a_single_element_is_the_first_one(scaled: bool) -> None:
     np.testing.assert_allclose(found[0, 0, :, 0], [1, 2], rtol=1e-6)
 
 
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_a_position_that_is_rounded_below_an_element(mode: str) -> None:
+    """9 elements times 0.5 are 4.5, centered at 1, 3, 5 and 7. The reference implementation takes 1 - 2^-52 for 0."""
+    node = Node(
+        "Resize", ("x", "", "s"), ("y",), {"mode": mode, "coordinate_transformation_mode": "half_pixel_symmetric"}
+    )
+    types = {"x": TensorType(DType.F32, (1, 1, 1, symbol("n"))), "s": TensorType(DType.F32, (4,))}
+    x = np.arange(9, dtype=np.float32).reshape(1, 1, 1, 9)
+    found = Runner(node, types).run([x, np.array([1, 1, 1, 0.5], np.float32)])[0]
+    np.testing.assert_allclose(found.ravel(), [1, 3, 5, 7], rtol=1e-6)
+
+
 def test_constant_weights_are_part_of_the_implementation() -> None:
     """ONNX Runtime packs weights when it loads a node, and again in each run where they are operands."""
     rng = np.random.default_rng(0)
