@@ -135,7 +135,7 @@ def measure(layer: kernels.Layer, machine: Machine, limits: Limits, seconds: flo
 def mark(record: dict[str, Any]) -> float:
     """Return the share that a layer should reach: of the peak where its kernel multiplies, else of the bandwidth.
 
-    Depthwise kernels are made to move data: the same of whichever takes longer."""
+    Of depthwise filters it is the same share of whichever limits them."""
     if record["of"] != "peak" or record["kernels"].startswith("depthwise"):
         return 0.8
     return 1.8 if "winograd" in record["kernels"] else 0.88

@@ -491,9 +491,10 @@ def _hashable(value: Any) -> Any:
     if isinstance(value, Graph):
         return id(value)
     if isinstance(value, tuple):
-        if len(value) > _LONG and isinstance(value[0], float):
+        kinds = set(map(type, value)) if len(value) > _LONG else set()
+        if kinds == {float}:
             return array("d", value).tobytes()
-        return value if len(value) > _LONG and isinstance(value[0], int | str) else tuple(map(_hashable, value))
+        return value if kinds in ({int}, {str}) else tuple(map(_hashable, value))
     if isinstance(value, float):
         return repr(value)  # separates -0.0 from 0.0, and NaN equals itself
     return value

@@ -256,10 +256,11 @@ def _standard_defaults(op: str) -> Mapping[str, AttrValue]:
 def _normal(value: Any, kind: str) -> Any:
     if isinstance(value, list | tuple):
         untyped = isinstance(value, tuple) and not value and not kind  # its class says what it is a list of
-        if len(value) > _LONG and kind == "FLOATS":
+        kinds = set(map(type, value)) if len(value) > _LONG else set()
+        if kinds == {float}:
             return tuple(np.asarray(value, np.float32).astype(np.float64).tolist())
-        if len(value) > _LONG and kind in ("INTS", "STRINGS"):
-            return tuple(map(int, value) if kind == "INTS" else value)
+        if kinds in ({int}, {str}) and kind in ("INTS", "STRINGS"):
+            return tuple(value)
         return value if untyped else tuple(_normal(item, kind[:-1]) for item in value)
     if kind == "FLOAT" or isinstance(value, float):
         return float(np.float32(value))

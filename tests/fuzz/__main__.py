@@ -56,13 +56,13 @@ def grouped(cases: Mapping[int, Case], together: int) -> list[list[int]]:
     return groups
 
 
-def several(cases: Mapping[int, Case], given: argparse.Namespace) -> dict[int, Report]:
-    """Check some graphs as one model, in ways that change with its first seed; each by itself if that fails."""
+def check_group(cases: Mapping[int, Case], first: int, given: argparse.Namespace) -> dict[int, Report]:
+    """Check some graphs as one model, in ways chosen by the first seed; each by itself if that fails."""
     seeds = list(cases)
     if len(seeds) > 1:
         merged, outside = side_by_side(list(cases.values())), list[str]()
-        with _quick_compiler(seeds[0], given.thorough):
-            problems = check(merged, ways_of(seeds[0], given.ways), outside.append)
+        with _quick_compiler(first, given.thorough):
+            problems = check(merged, ways_of(first, given.ways), outside.append)
         if not problems:
             reports: dict[int, Report] = {s: {"problems": [], "coverage": coverage(c)} for s, c in cases.items()}
             reports[seeds[0]]["outside"] = outside
@@ -70,15 +70,15 @@ def several(cases: Mapping[int, Case], given: argparse.Namespace) -> dict[int, R
     reports = {}
     for seed, case in cases.items():
         _limit()
-        with _quick_compiler(seeds[0], given.thorough):
-            reports[seed] = one(seed, case, ways_of(seeds[0], given.ways), given.out)
+        with _quick_compiler(first, given.thorough):
+            reports[seed] = check_one(seed, case, ways_of(first, given.ways), given.out)
     if len(seeds) > 1 and not any(r["problems"] for r in reports.values()):
         reports[seeds[0]]["problems"] = [f"as one model with {seeds[1:]}, but not by itself: {p}" for p in problems]
-        _keep(given.out / str(seeds[0]), "whole", merged, problems)
+        _save_failure(given.out / str(seeds[0]), "whole", merged, problems)
     return reports
 
 
-def one(seed: int, case: Case, ways: list[Way], place: Path) -> Report:
+def check_one(seed: int, case: Case, ways: list[Way], place: Path) -> Report:
     """Check a graph in some ways; reduce it if it fails."""
     outside: list[str] = []
     problems = check(case, ways, outside.append)
@@ -86,19 +86,19 @@ def one(seed: int, case: Case, ways: list[Way], place: Path) -> Report:
     if problems:
         report |= {"ways": [str(w) for w in ways]}
         folder = place / str(seed)
-        _keep(folder, "whole", case, problems)
+        _save_failure(folder, "whole", case, problems)
         failing = _failing(problems, ways)
         _limit()
         small = reduced(case, lambda c: bool(check(c, failing)))
         report["reduced"] = [f"{s.node.op_type} by {s.oracle.name}" for s in small.steps]
         report["again"] = check(small, failing)
         lines = [*report["again"], "", *map(str, report["reduced"]), "", str(small.maker.opset)]
-        _keep(folder, "small", small, lines)
+        _save_failure(folder, "small", small, lines)
         np.savez(folder / "wanted.npz", **{n: _plain(small.values[n]) for n in small.outputs})
     return report
 
 
-def _keep(folder: Path, name: str, case: Case, lines: list[str]) -> None:
+def _save_failure(folder: Path, name: str, case: Case, lines: list[str]) -> None:
     """Write a graph with its inputs, and a text about it."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{name}.onnx").write_bytes(case.model().SerializeToString())
@@ -141,11 +141,12 @@ def _quick_compiler(seed: int, thorough: int) -> Iterator[None]:
 def in_children(first: int, last: int, given: argparse.Namespace) -> Iterator[tuple[int, Report]]:
     """Yield the seeds from `first` to before `last` with their reports, or how their processes ended.
 
-    A graph at which an oracle crashed is left out; one of those at which the tool crashed is found by running each by
-    itself."""
+    A graph at which an oracle crashed is left out. Of several at which the tool crashed, each runs by itself, in the
+    same ways; if none fails so, there is one report more, of what they did together."""
     for start in range(first, last, BLOCK):
         left = list(range(start, min(last, start + BLOCK)))
-        alone: set[int] = set()
+        alone: dict[int, int] = {}  # the seeds of groups that crashed, with the first one of their group
+        crashed: dict[int, str] = {}
         while left:
             read, write = os.pipe()
             child = os.fork()
@@ -163,6 +164,8 @@ def in_children(first: int, last: int, given: argparse.Namespace) -> Iterator[tu
                 for line in map(json.loads, source):
                     if "report" in line:
                         left.remove(line["seed"])
+                        if line["report"]["problems"]:
+                            crashed.pop(alone.get(line["seed"], -1), None)
                         yield line["seed"], line["report"]
                     else:
                         doing = line
@@ -173,14 +176,21 @@ def in_children(first: int, last: int, given: argparse.Namespace) -> Iterator[tu
                 left.remove(doing["making"])
             elif len(pending) == 1:
                 left.remove(pending[0])
+                crashed.pop(alone.get(pending[0], -1), None)
                 yield pending[0], {"problems": [ended], "coverage": []}
-            elif left and not pending:
+            elif pending:
+                crashed[pending[0]] = f"as one model with {pending[1:]}, but not by itself: {ended}"
+                alone |= dict.fromkeys(pending, pending[0])
+            elif left:
                 raise RuntimeError(ended)
-            alone.update(pending)
+        for seed, problem in crashed.items():
+            yield seed, {"problems": [problem], "coverage": [], "more": True}
 
 
-def _block(seeds: list[int], alone: set[int], given: argparse.Namespace, out: TextIO) -> None:
-    """Check the graphs of some seeds; write what is begun and what was found."""
+def _block(seeds: list[int], alone: Mapping[int, int], given: argparse.Namespace, out: TextIO) -> None:
+    """Check the graphs of some seeds; write what is begun and what was found.
+
+    Those that are `alone` run each by itself, in the ways that another seed chooses."""
 
     def tell(line: Report) -> None:
         print(json.dumps(line), file=out, flush=True)
@@ -204,7 +214,8 @@ def _block(seeds: list[int], alone: set[int], given: argparse.Namespace, out: Te
         tell({"checking": group})
         _limit()
         try:
-            reports = several({seed: cases.pop(seed) for seed in group}, given)
+            first = alone.get(group[0], group[0])
+            reports = check_group({seed: cases.pop(seed) for seed in group}, first, given)
         except Exception:
             raised = "the check: " + traceback.format_exc()
             reports = {seed: {"problems": [raised], "coverage": []} for seed in group}
@@ -253,7 +264,7 @@ def _run(given: argparse.Namespace) -> tuple[int, int]:
             else:
                 seen.update((op, kind) for op, kind in report["coverage"])
             outside.update(report.get("outside", ()))
-            count += 1
+            count += "more" not in report
             if count % 20 == 0:
                 _summary(given.out / f"summary-{given.first}.json", seen, outside, count, failed, started)
     _summary(given.out / f"summary-{given.first}.json", seen, outside, count, failed, started)

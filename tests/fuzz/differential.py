@@ -105,6 +105,11 @@ class Case:
 
 
 _ROUND_INSIDE = frozenset({"DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "DynamicQuantizeLinear", "QuantizeLinear"})
+_UNDERFLOW = frozenset({
+    "Exp", "Softmax", "Pow", "Div", "Mul", "Reciprocal", "Cast", "Sigmoid", "Softplus", "MatMul", "Gemm", "Conv",
+    "ReduceProd", "CumProd",
+})  # fmt: skip
+"""Operators whose result of 0 may be a number that is too small for the type."""
 _INEXACT = frozenset({"DFT", "STFT", "Resize"})
 """Operators that are computed in quite different ways: sums of many terms, which may cancel, positions of pixels."""
 
@@ -128,7 +133,7 @@ def _shaken(value: Value, rng: np.random.Generator, op: str = "") -> Value:
     with np.errstate(all="ignore"):
         noise = rng.uniform(-error, error, value.shape) * np.maximum(np.abs(wide), largest / 4)
         least = float(ml_dtypes.finfo(value.dtype).smallest_subnormal)
-        zeros = rng.choice((0.0, -0.0, least, -least), value.shape)
+        zeros = rng.choice((0.0, -0.0, least, -least) if op in _UNDERFLOW else (0.0, -0.0), value.shape)
         shaken = np.where(np.isfinite(wide), wide + noise, wide)
         exact = (wide == 0) & (op not in _INEXACT)
         return np.asarray(np.where(exact, zeros, shaken)).astype(value.dtype)

@@ -16,7 +16,7 @@ from rewrite.engine.verification.verify import check_model
 
 from . import __main__ as command
 from . import graphs
-from .differential import WAYS, Case, alike, check, make, reduced, side_by_side
+from .differential import WAYS, Case, Way, alike, check, make, reduced, side_by_side, ways_of
 
 
 @pytest.fixture(autouse=True)
@@ -103,17 +103,24 @@ def test_graphs_side_by_side_are_compared_each_with_its_values() -> None:
     assert all(f": {name}: " in problem for problem in found)
 
 
-def test_a_crash_is_found_among_graphs_that_ran_as_one_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("together", [False, True])
+def test_a_crash_is_found_among_graphs_that_ran_as_one_model(
+    together: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the graph that crashes by itself, in the ways of its group; or of all, if they crash together only."""
     cases = _alike(3, size=4)
     crashing = sorted(cases)[1]
 
-    def checked(case: Case, *rest: object) -> list[str]:
-        if any(name in case.outputs for name in cases[crashing].outputs):
+    def checked(case: Case, ways: list[Way], *rest: object) -> list[str]:
+        if ways == ways_of(0, 1) and (case.parts if together else cases[crashing].outputs[0] in case.outputs):
             os._exit(3)
         return []
 
     monkeypatch.setattr(command, "make", lambda seed, size, first_name: cases[sorted(cases)[seed]])
     monkeypatch.setattr(command, "check", checked)
     given = argparse.Namespace(size=4, ways=1, together=8, thorough=1, out=tmp_path)
-    reports = dict(command.in_children(0, 3, given))
-    assert [reports[seed]["problems"] for seed in range(3)] == [[], ["the process ended with 3"], []]
+    reports = [*command.in_children(0, 3, given)]
+    failed = [(seed, report["problems"]) for seed, report in reports if report["problems"]]
+    ended = "the process ended with 3"
+    assert failed == [(0, [f"as one model with [1, 2], but not by itself: {ended}"]) if together else (1, [ended])]
+    assert sorted(seed for seed, report in reports if "more" not in report) == [0, 1, 2]

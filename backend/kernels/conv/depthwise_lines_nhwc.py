@@ -87,8 +87,8 @@ def copies_lines(problem: PlaneProblem, pixels: int, inside: float, spans: bool,
 def lines_step(problem: PlaneProblem, ctx: Context, point: Point, expansion: Expansion | None = None) -> Step:
     """Return the step of the `depthwise_lines_nhwc` kernel, which copies lines or computes them by an expansion.
 
-    By default a tile has sums enough to hide the latency of products, and the other registers hold weights. Two of its
-    rows share inputs; of a large filter, whose weights are read for each row, one row reads fewer."""
+    By default a tile has sums enough to hide the latency of products, and the other registers hold weights. Two rows of
+    a tile share weights. Of large filters one wider row reads fewer inputs for each result."""
     window, epilogue, target, channels = problem.window, problem.epilogue, ctx.target, problem.channels
     assert isinstance(channels, int)
     _, height, width = window.outputs

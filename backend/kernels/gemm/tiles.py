@@ -32,11 +32,11 @@ _STREAMS = 4 * 4096
 weights are at hand. Other CPUs than Intel's were not tried."""
 _UNKNOWN_BLOCKS = 4  # of rows that are known at run time only, in the choice of streams
 _STREAMED = 4.0  # cycles per vector of B from the second-level cache while that is filled from memory
+_FEW, _LINES, _PIECE = 32, 128, 2.0
+"""Results of at most `_FEW` terms that take more than half of the second-level cache cost `_PIECE` more cycles for each
+piece of a row that is shorter than two lines of the cache."""
 _AMX_ROWS, _AMX_VECTORS, _AMX_WORDS = 32, 2, 16  # of a tile, and of a step of k
 _AMX_LOAD, _AMX_LEAST = 12.0, 9.0  # cycles to load 16 rows from the second-level cache; of a product of few rows
-_FEW, _LINES, _PIECE = 32, 128, 2.0
-"""Results of at most `_FEW` terms that do not fit the second-level cache cost `_PIECE` more cycles for each piece of a
-row that is shorter than two lines of the cache."""
 _AMX_SHAPE, _AMX_STORE = 150.0, 5.0  # cycles to set the tiles' shapes; to store a vector of sums and load it again
 _AMX_GATHER = 4.0  # cycles to copy a step's words of a row
 
@@ -184,7 +184,7 @@ def choose(
         row = [(mr, m // mr), (m % mr, 1 if m % mr else 0)]
         total = sum(tile_cycles(r, v, k, far) * count_r * count_v for v, count_v in column for r, count_r in row)
         total += packing * k * sum(v * count for v, count in column) * (1 if panels * batch >= threads else threads)
-        if k <= _FEW and nr * target.element_bytes < _LINES and m * n * target.element_bytes > target.l2 // 2:
+        if k <= _FEW and nr * target.element_bytes < _LINES and m * n * batch * target.element_bytes > target.l2 // 2:
             total += _PIECE * m * panels
         share = [sum(tile_cycles(r, v, k, far) * count for r, count in row) + packing * k * v for v, _ in column]
         whole_rows = by_rows and batch == 1 and _divides_rows(m, n, k, blocks, threads)

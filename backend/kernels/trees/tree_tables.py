@@ -22,8 +22,8 @@ COMPARISONS = {
 one."""
 INNER, MISSING = 1, 2
 """Bits of a node: it has children; NaN leads to the true child."""
-_NAMES = 1 << 62
-"""Bound of the numbers that name nodes."""
+_NAMES, _FEATURES = 1 << 62, 1 << 31
+"""Bounds of the numbers that name nodes, and of those of features."""
 _PLACES = [("feature", np.int32), ("child", np.int32), ("bits", np.int32)]
 _NODE = np.dtype([("value", np.float32), *_PLACES])
 _WIDE_NODE = np.dtype([("value", np.float64), *_PLACES, ("unused", np.int32)])
@@ -53,17 +53,17 @@ def tables(attrs: Mapping[str, AttrValue], kind: str, outputs: int, *, wide: boo
     ids = _Ids.of(_ints(attrs, "nodes_treeids"), _ints(attrs, "nodes_nodeids"))
     names = ("falsenodeids", "truenodeids", "featureids", "missing_value_tracks_true")
     falses, trues, features, tracks = (_ints(attrs, f"nodes_{name}") for name in names)
-    modes, values = np.array(_list(attrs, "nodes_modes"), np.str_), numbers(attrs, "nodes_values", wide=wide)
-    if ids is None:
+    modes, values = _list(attrs, "nodes_modes"), numbers(attrs, "nodes_values", wide=wide)
+    distinct = set(modes)
+    if ids is None or not distinct <= {"LEAF", *COMPARISONS} or len(distinct - {"LEAF"}) > 1:
         return None
     count = len(ids.trees)
     tracks = tracks if len(tracks) else np.zeros(count, np.int64)
     if any(len(each) != count for each in (falses, trues, features, modes, values, tracks)):
         return None
-    is_leaf = modes == "LEAF"
-    branches = set(np.unique(modes[~is_leaf]).tolist())
-    if len(branches) > 1 or not branches <= set(COMPARISONS) or (features < 0).any():
+    if (features < 0).any() or (features >= _FEATURES).any():
         return None
+    is_leaf = np.fromiter((mode == "LEAF" for mode in modes), np.bool_, count)
     laid_out = _laid_out(ids, is_leaf, trues, falses)
     if laid_out is None:
         return None
@@ -87,7 +87,7 @@ def tables(attrs: Mapping[str, AttrValue], kind: str, outputs: int, *, wide: boo
         words,
         roots,
         weights,
-        COMPARISONS[next(iter(branches), "BRANCH_LEQ")],
+        COMPARISONS[str(next(iter(distinct - {"LEAF"}), "BRANCH_LEQ"))],
         bool((tracks[inner] != 0).any()),
         int(features[inner].max(initial=0)) + 1,
     )

@@ -61,8 +61,8 @@ def lower_classifier(node: Node, ctx: Context) -> list[Step] | None:
     """Classes numbered by integers: three or more, or two whose leaves have the weights of one.
 
     Two classes are either probabilities or logits: weights below 0 tell. Of more, the best one is among those that the
-    leaves of a row have weights for, if there are no base values. So where sums may be below 0, which others have, each
-    class must have a tree with weights for it in all its leaves."""
+    leaves of a row have weights for, if there are no base values. So where sums may be 0 or below, as those without
+    weights are, each class must have a tree with weights for it in all its leaves."""
     labels = node.attrs.get("classlabels_int64s")
     if not isinstance(labels, tuple) or len(labels) < 2 or _transform(node) not in _TRANSFORMS:
         return None
@@ -78,7 +78,8 @@ def lower_classifier(node: Node, ctx: Context) -> list[Step] | None:
     positive = bool((found.weights >= 0).all())
     if binary and _transform(node) != ("NONE" if positive else "LOGISTIC"):
         return None  # ONNX Runtime and the reference implementation differ
-    if not (binary or positive or any(base) or _always_scored(node, outputs)):
+    scores = numbers(node.attrs, "class_weights", wide=_is_wide(node, ctx))
+    if not (binary or min(scores, default=0) > 0 or any(base) or _always_scored(node, outputs)):
         return None
     params = {"base": base, "average": False, "classes": labels, "binary": binary, "positive": positive, "fold": "sum"}
     return _steps(node, ctx, found, {**params, "transform": _transform(node)})

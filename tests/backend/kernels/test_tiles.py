@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from rewrite.backend.ir.target import make_target
-from rewrite.backend.kernels.gemm.tiles import Precision, Tiles, _divides_rows, choose_words, padded
+from rewrite.backend.ir.target import Target, make_target
+from rewrite.backend.kernels.gemm.tiles import Precision, Tiles, _divides_rows, choose, choose_words, padded
 
 from .test_vector_math import compiled
 
@@ -68,3 +68,9 @@ def test_the_model_divides_rows_where_the_kernel_does(tmp_path: Path) -> None:
     assert not _divides_rows(3136, 64, 64, 392, 1)
     assert _divides_rows(3136, 64, 64, 392, 2)
     assert not _divides_rows(64, 3072, 768, 8, 2)  # more weights than inputs
+
+
+def test_results_of_few_terms_are_written_in_two_lines_of_the_cache() -> None:
+    """If they outgrow half of the second-level cache; otherwise the most products for each load decide."""
+    target = Target("avx2", 32, l1=48 << 10, l2=2 << 20)
+    assert [choose(target, rows, 96, k).nv for rows, k in ((12544, 16), (1024, 16), (12544, 512))] == [4, 2, 2]

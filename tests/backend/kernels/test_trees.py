@@ -112,6 +112,8 @@ def stump(ids: tuple[int, ...], weights: tuple[float, ...], transform: str) -> d
         ((0, 0), (-1.0, -2.0), False),  # the others have no sum, which ONNX Runtime does not take for 0
         ((0, 1), (-1.0, -2.0), False),
         ((0, 1), (1.0, 2.0), True),
+        ((2, 1), (0.0, 1.0), False),  # a sum of 0 is better than none
+        ((1, 0, 1), (2.0, 2.0, -2.0), False),
         ((0, 0, 1, 1, 2, 2), (-1.0, -2.0, -3.0, 1.0, -1.5, -1.0), True),
     ],
 )
@@ -174,6 +176,15 @@ def test_tables_of_a_tree() -> None:
         changed(nodes_featureids=lambda ids: tuple(-1 for _ in ids)),
         changed(target_ids=lambda ids: tuple(2 for _ in ids)),
         changed(target_nodeids=lambda ids: tuple(0 for _ in ids)),  # weights of inner nodes
+        changed(target_nodeids=lambda ids: tuple(2**62 for _ in ids)),
+        changed(target_treeids=lambda ids: tuple(-(2**63) for _ in ids)),
+        changed(target_weights=lambda weights: weights[1:]),
+        changed(nodes_featureids=lambda ids: tuple(2**31 for _ in ids)),
+        changed(nodes_nodeids=lambda ids: tuple(int(n) << 58 for n in ids)),
+        changed(nodes_treeids=lambda ids: ()),
+        changed(nodes_modes=lambda modes: tuple(f"{m}\0" for m in modes)),
+        changed(nodes_modes=lambda modes: (*modes[:-1], "x" * 1000)),
+        changed(nodes_truenodeids=lambda ids: tuple(2**63 - 1 for _ in ids)),
     ],
 )
 def test_what_is_no_ensemble_has_no_tables(attrs: dict[str, Any]) -> None:
@@ -311,3 +322,26 @@ def test_version_5_without_trees() -> None:
         {"post_transform": 1},
     ):
         assert as_regressor({**attrs, **change}) is None
+
+
+def test_nodes_are_laid_out_by_levels_of_each_tree() -> None:
+    """As a queue of nodes would, which takes the children of each node one after the other."""
+    attrs = ensemble(np.random.default_rng(8), "target", 7, 5, 3)
+    place = {name: i for i, name in enumerate(zip(attrs["nodes_treeids"], attrs["nodes_nodeids"], strict=True))}
+    order, roots, child = list[int](), list[int](), dict[int, int]()
+    for tree in dict.fromkeys(attrs["nodes_treeids"]):
+        at = len(order)
+        roots.append(at)
+        order.append(place[tree, 0])
+        while at < len(order):
+            i = order[at]
+            if attrs["nodes_modes"][i] != "LEAF":
+                child[at] = len(order)
+                order += [place[tree, attrs[f"nodes_{side}nodeids"][i]] for side in ("true", "false")]
+            at += 1
+    found = tables(attrs, "target", 3)
+    assert found is not None
+    np.testing.assert_array_equal(found.roots, roots)
+    np.testing.assert_array_equal(found.nodes[:, 2], [child.get(at, at) for at in range(len(order))])
+    inner = sorted(child)
+    np.testing.assert_array_equal(found.nodes[inner, 1], [attrs["nodes_featureids"][order[at]] for at in inner])
