@@ -17,7 +17,7 @@ from typing import Any
 
 from ...system.short_text import plural
 from ..ir.constants import ConstantInfo, summarize
-from ..ir.graph import AttrValue, Constant, DType, Graph, TensorType, ValueType
+from ..ir.graph import AttrValue, Constant, DType, Graph, TensorType, ValueType, long_list_of
 from ..ir.names import ABSENT, LEAVES, SIZES, WITH_BODIES
 from ..ir.symbolic import Dim, symbol
 from ..operators.inference import IllTyped, SymbolicValue
@@ -43,9 +43,6 @@ _PROCESS_LOCAL = (
     "matcher", "touched", "reasons", "_memo", "_keys", "_displaced", "_stamps", "_attr_ids", "_numbers", "_lengths",
 )  # fmt: skip
 """Tables that are not pickled: the egglog side cannot leave its process, and nothing is added without it."""
-
-_LONG = 1000
-"""Elements of a list of numbers or texts that are not looked at one by one: ensembles of trees have millions."""
 
 
 @dataclass(slots=True)
@@ -491,10 +488,10 @@ def _hashable(value: Any) -> Any:
     if isinstance(value, Graph):
         return id(value)
     if isinstance(value, tuple):
-        kinds = set(map(type, value)) if len(value) > _LONG else set()
-        if kinds == {float}:
+        of = long_list_of(value)
+        if of is float:
             return array("d", value).tobytes()
-        return value if kinds in ({int}, {str}) else tuple(map(_hashable, value))
+        return value if of in (int, str) else tuple(map(_hashable, value))
     if isinstance(value, float):
         return repr(value)  # separates -0.0 from 0.0, and NaN equals itself
     return value

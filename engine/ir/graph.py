@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from functools import cached_property, lru_cache
 from typing import TypeAlias
@@ -218,6 +218,8 @@ AttrValue: TypeAlias = (
     " | tuple[Graph, ...] | OtherType"
 )
 Attrs: TypeAlias = "Mapping[str, AttrValue]"
+_LONG = 1000
+"""Elements of a list that is not long."""
 
 
 def graphs_in(attrs: Attrs) -> Iterator[tuple[str, Graph]]:
@@ -227,6 +229,14 @@ def graphs_in(attrs: Attrs) -> Iterator[tuple[str, Graph]]:
             yield key, value
         elif isinstance(value, tuple) and value and isinstance(value[0], Graph):  # lists are of one type, and long ones
             yield from ((key, graph) for graph in value if isinstance(graph, Graph))  # are of numbers
+
+
+def long_list_of(values: Sequence[object]) -> type | None:
+    """Return the type of all elements of a long list, which need not be looked at one by one; None for other lists.
+
+    Ensembles of trees have lists of millions of numbers."""
+    kinds = set(map(type, values)) if len(values) > _LONG else set()
+    return kinds.pop() if len(kinds) == 1 else None
 
 
 def content_text(value: object) -> str:

@@ -20,7 +20,7 @@ import numpy as np
 from ...grammar.operator_info import Attribute as Attribute
 from ...grammar.operator_info import Parameter as Parameter
 from ...grammar.operator_info import Signature as Signature
-from ..ir.graph import Attrs, AttrValue, DType, graphs_in
+from ..ir.graph import Attrs, AttrValue, DType, graphs_in, long_list_of
 from ..ir.names import OWN_DOMAIN
 
 if TYPE_CHECKING:
@@ -34,8 +34,6 @@ WORKING_ML_OPSET = 5
 ML_DOMAIN = "ai.onnx.ml"
 STANDARD_DOMAINS = ("", ML_DOMAIN, "ai.onnx.preview.training", "ai.onnx.preview")
 
-_LONG = 1000
-"""Numbers of a list that is converted as an array: ensembles of trees have millions."""
 _RANDOM = frozenset(
     ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
 )
@@ -256,10 +254,10 @@ def _standard_defaults(op: str) -> Mapping[str, AttrValue]:
 def _normal(value: Any, kind: str) -> Any:
     if isinstance(value, list | tuple):
         untyped = isinstance(value, tuple) and not value and not kind  # its class says what it is a list of
-        kinds = set(map(type, value)) if len(value) > _LONG else set()
-        if kinds == {float}:
+        of = long_list_of(value)
+        if of is float:
             return tuple(np.asarray(value, np.float32).astype(np.float64).tolist())
-        if kinds in ({int}, {str}) and kind in ("INTS", "STRINGS"):
+        if of in (int, str) and kind in ("INTS", "STRINGS"):
             return tuple(value)
         return value if untyped else tuple(_normal(item, kind[:-1]) for item in value)
     if kind == "FLOAT" or isinstance(value, float):

@@ -154,14 +154,12 @@ def _draw(graph: Graph, name: str, sizes: Mapping[str, int], seed: int, most: in
             low, high = (low, high) if bound is None else (0, min(high, bound))
         elif _is_extent(graph, name):
             low, high = 1, 3
-        elif _is_mask(graph, name):
-            low, high = 0, 2
         elif choices := _compared(graph, name):  # the branch that a model takes may depend on it
             branches = [*choices, max(choices) + 1]  # a scalar takes every branch in turn as the seed grows
             value = random.choice(branches, shape) if shape else branches[seed % len(branches)]
             return np.asarray(value).astype(dtype.numpy)
         else:
-            low, high = 0, _bound(graph, name) or most
+            low, high = 0, _bound(graph, name) or (2 if _is_mask(graph, name) else most)
         return np.asarray(random.integers(low, max(high, low + 1), shape)).astype(dtype.numpy)
     values = random.standard_normal(shape)
     if dtype in (DType.C64, DType.C128):

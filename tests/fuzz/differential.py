@@ -111,7 +111,7 @@ _UNDERFLOW = frozenset({
 })  # fmt: skip
 """Operators whose result of 0 may be a number that is too small for the type."""
 _INEXACT = frozenset({"DFT", "STFT", "Resize"})
-"""Operators that are computed in quite different ways: sums of many terms, which may cancel, positions of pixels."""
+"""Operators that are computed in quite different ways: by sums of many terms or positions of pixels."""
 
 
 def _bodies_read(node: onnx.NodeProto) -> Iterator[str]:

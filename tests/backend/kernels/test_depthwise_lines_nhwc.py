@@ -74,3 +74,16 @@ def test_lines_are_copied_where_pixels_share_sets() -> None:
     assert [kernel(384, size, 7) for size in (10, 14)] == ["pool", "lines"]
     assert [kernel(96, size, 7) for size in (14, 56)] == ["pool", "lines"]
     assert [kernel(32, 112, 3), kernel(256, 56, 3, 2), kernel(512, 28, 3, 2)] == ["pool", "pool", "lines"]
+
+
+def test_large_filters_take_one_row_at_a_time() -> None:
+    """By default; small ones two, which share weights."""
+    tiles = {}
+    for isa in ("avx2", "avx512"):
+        target = replace(make_target(isa), l1=32 << 10, l2=512 << 10)
+        for taps, size, channels in ((3, 14, 512), (7, 32, 768)):
+            case = conv((1, channels, size, size), (channels, 1, taps, taps), group=channels, pads=(taps // 2,) * 4)
+            step = step_of(last(case), target=target)
+            assert step.kernel.template == "depthwise_lines_nhwc"
+            tiles[isa, taps] = step.kernel.params["rows"][0], step.kernel.params["columns"][0]
+    assert tiles == {("avx2", 3): (2, 5), ("avx2", 7): (1, 8), ("avx512", 3): (2, 7), ("avx512", 7): (1, 16)}

@@ -345,3 +345,13 @@ def test_nodes_are_laid_out_by_levels_of_each_tree() -> None:
     np.testing.assert_array_equal(found.nodes[:, 2], [child.get(at, at) for at in range(len(order))])
     inner = sorted(child)
     np.testing.assert_array_equal(found.nodes[inner, 1], [attrs["nodes_featureids"][order[at]] for at in inner])
+
+
+def test_reports_leave_out_long_lists() -> None:
+    x = rows(np.random.default_rng(9), 4)
+    attrs = {**ensemble(np.random.default_rng(9), "target", 9, 5, 1), "n_targets": 1}
+    model = model_of("TreeEnsembleRegressor", attrs, x, [helper.make_tensor_value_info("y", 1, [None, 1])], 3)
+    [step] = rewrite.compile(model, threads=1).plan.items
+    [origin] = step.origins
+    assert origin.attrs["n_targets"] == 1
+    assert "nodes_values" not in origin.attrs
