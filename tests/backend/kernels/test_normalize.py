@@ -132,15 +132,23 @@ def test_channels_last_group_norms() -> None:
     check([_last(case) for case in cases])
 
 
+def _groups_in_double_precision(case: Case, groups: int) -> Case:
+    """Return a group normalization in NHWC with its result in double precision.
+
+    The oracle's sums are off by as much as is allowed, where the scaled deviation and the bias cancel."""
+    x, scale, bias = (v.astype(np.float64) for v in (*case.inputs.values(), *case.constants.values()))
+    wide = x.reshape(len(x), groups, -1)
+    d = wide - wide.mean(-1, keepdims=True)
+    normal = (d / np.sqrt(np.square(d).mean(-1, keepdims=True) + 1e-5)).reshape(x.shape)
+    y = normal * scale[:, None, None] + bias[:, None, None]
+    return replace(_last(case), expected={"y": turned(y.astype(np.float32))})
+
+
 def test_channels_last_norm_far_from_zero() -> None:
     x = floats(1, 24, 30, 30) + np.arange(24, dtype=np.float32)[:, None, None] * 200
     for groups in (24, 6):
         case = _affine("GroupNormalization", x, (24,), num_groups=groups)
-        wide = x.astype(np.float64).reshape(1, groups, -1)
-        d = wide - wide.mean(-1, keepdims=True)
-        y = (d / np.sqrt(np.square(d).mean(-1, keepdims=True) + 1e-5)).reshape(x.shape)
-        g, b = (v.astype(np.float64)[:, None, None] for v in case.constants.values())
-        check([replace(_last(case), expected={"y": turned((y * g + b).astype(np.float32))})])
+        check([_groups_in_double_precision(case, groups)])
 
 
 def test_channels_last_norm_with_prologue_and_epilogue() -> None:
@@ -158,10 +166,9 @@ def test_channels_last_norm_with_prologue_and_epilogue() -> None:
 
 
 def test_channels_last_norm_of_any_size() -> None:
-    x = floats(2, 24, 13, 50)
-    case = _affine("GroupNormalization", x, (24,), num_groups=3)
+    case = _groups_in_double_precision(_affine("GroupNormalization", floats(2, 24, 13, 50), (24,), num_groups=3), 3)
     kind = TensorType(DType.F32, (symbol("N"), symbol("H"), symbol("W"), 24))
-    check([replace(_last(case), symbolic={"x": ("N", "H", "W", 24)}, types={"y": kind})])
+    check([replace(case, symbolic={"x": ("N", "H", "W", 24)}, types={"y": kind})])
 
 
 def test_lp_normalization() -> None:
