@@ -135,32 +135,42 @@ def _laid_out(
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.int64]] | None:
     """Return the nodes in their new order, where each tree begins, and the new place of the true child of each node.
 
-    The first node of a tree in the model is its root; trees follow each other as their roots do, the nodes of a tree by
-    levels. None if a node has no children, or is reached twice or not at all."""
+    The first node of a tree in the model is its root, and trees follow each other as their roots do. Two children are
+    followed by what is below the one with more below it, then by the rest: a walk often finds its next node in the same
+    line of the cache, or the next one. None if a node has no children, or is reached twice or not at all."""
     count = len(is_leaf)
     inner = np.flatnonzero(~is_leaf)
     below = np.full((count, 2), -1)
     for side, children in enumerate((trues, falses)):
         below[inner, side] = ids.find(ids.trees[inner], children[inner])
     first = np.sort(np.unique(ids.trees, return_index=True)[1])
-    levels, owners = [first], [np.arange(len(first))]
+    levels = [first]
     found = len(first)
     while len(levels[-1]):
-        more = ~is_leaf[levels[-1]]
-        level = below[levels[-1][more]].reshape(-1)
+        level = below[levels[-1][~is_leaf[levels[-1]]]].reshape(-1)
         found += len(level)
         if found > count or (level < 0).any():
             return None
         levels.append(level)
-        owners.append(np.repeat(owners[-1][more], 2))
-    reached, owner = np.concatenate(levels), np.concatenate(owners)
-    order = reached[np.argsort(owner, kind="stable")]
-    if len(np.unique(order)) != count:
+    if len(np.unique(np.concatenate(levels))) != count:
         return None
-    place = np.empty(count, np.int64)
-    place[order] = np.arange(count)
-    children = np.where(is_leaf[order], -1, place[below[order, 0]])
-    return order, place[first].astype(np.int32), children
+    sizes = np.zeros(count, np.int64)  # of what is below each node
+    for level in reversed(levels):
+        parents = level[~is_leaf[level]]
+        sizes[parents] = 2 + sizes[below[parents]].sum(axis=1)
+    place, child = np.full(count, -1), np.full(count, -1)
+    place[first] = np.cumsum(sizes[first] + 1) - sizes[first] - 1
+    child[first] = place[first] + 1
+    for level in levels:
+        parents = level[~is_leaf[level]]
+        pair, at = below[parents], child[parents]
+        place[pair] = at[:, None] + (0, 1)
+        left, right = sizes[pair].T
+        child[pair[:, 0]] = at + 2 + np.where(left < right, right, 0)
+        child[pair[:, 1]] = at + 2 + np.where(left < right, 0, left)
+    order = np.empty(count, np.int64)
+    order[place] = np.arange(count)
+    return order, place[first].astype(np.int32), child[order]
 
 
 def _weights(

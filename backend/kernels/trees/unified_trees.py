@@ -28,13 +28,13 @@ def as_regressor(attrs: Mapping[str, AttrValue]) -> dict[str, AttrValue] | None:
         return None
     nodes: list[tuple[Any, ...]] = []
     leaves: list[tuple[int, int, int, float]] = []
+    seen = set[int]()  # trees that share nodes would be many times as large as the model
     for tree, root in enumerate(roots):
         if not 0 <= root < count:
             return None
         alone = true_leafs[root] and false_leafs[root] and trues[root] == falses[root]
         todo = [(bool(alone), trues[root] if alone else root, 0)]
         number = 1  # of the next node of the tree
-        seen = set[int]()
         while todo:
             is_leaf, at, own = todo.pop()
             if not 0 <= at < (len(targets) if is_leaf else count) or (not is_leaf and at in seen):

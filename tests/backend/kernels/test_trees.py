@@ -307,7 +307,7 @@ def test_version_5(dtype: type, mode: int, outputs: int) -> None:
 
 
 def test_version_5_without_trees() -> None:
-    """Cycles, nodes and leaves that are not there, sets, transforms: no kernel computes them."""
+    """Cycles, nodes and leaves that are not there or in two trees, sets, transforms: no kernel computes them."""
     attrs = unified(np.random.default_rng(11), np.float32, 3, 3, 2, 0)
     assert as_regressor(attrs) is not None
     count = len(attrs["nodes_featureids"])
@@ -317,6 +317,7 @@ def test_version_5_without_trees() -> None:
         {"nodes_truenodeids": (-1,) * count},
         {"nodes_falsenodeids": (10_000,) * count},
         {"tree_roots": (count,)},
+        {"tree_roots": (0, 0)},
         {"nodes_modes": Constant(np.full(count, 6, np.uint8))},
         {"nodes_featureids": (0,) * (count + 1)},
         {"post_transform": 1},
@@ -324,21 +325,31 @@ def test_version_5_without_trees() -> None:
         assert as_regressor({**attrs, **change}) is None
 
 
-def test_nodes_are_laid_out_by_levels_of_each_tree() -> None:
-    """As a queue of nodes would, which takes the children of each node one after the other."""
+def test_nodes_follow_their_parents() -> None:
+    """Two children come first, then what is below the one with more below it, then what is below the other one."""
     attrs = ensemble(np.random.default_rng(8), "target", 7, 5, 3)
     place = {name: i for i, name in enumerate(zip(attrs["nodes_treeids"], attrs["nodes_nodeids"], strict=True))}
     order, roots, child = list[int](), list[int](), dict[int, int]()
+
+    def children(i: int) -> list[int]:
+        tree, ends = attrs["nodes_treeids"][i], attrs["nodes_modes"][i] == "LEAF"
+        return [] if ends else [place[tree, attrs[f"nodes_{side}nodeids"][i]] for side in ("true", "false")]
+
+    def size(i: int) -> int:
+        return sum(1 + size(j) for j in children(i))
+
+    def lay(i: int, at: int) -> None:
+        pair = children(i)
+        if pair:
+            child[at] = len(order)
+            order.extend(pair)
+            for k in sorted((0, 1), key=lambda k: -size(pair[k])):
+                lay(pair[k], child[at] + k)
+
     for tree in dict.fromkeys(attrs["nodes_treeids"]):
-        at = len(order)
-        roots.append(at)
+        roots.append(len(order))
         order.append(place[tree, 0])
-        while at < len(order):
-            i = order[at]
-            if attrs["nodes_modes"][i] != "LEAF":
-                child[at] = len(order)
-                order += [place[tree, attrs[f"nodes_{side}nodeids"][i]] for side in ("true", "false")]
-            at += 1
+        lay(order[-1], roots[-1])
     found = tables(attrs, "target", 3)
     assert found is not None
     np.testing.assert_array_equal(found.roots, roots)
