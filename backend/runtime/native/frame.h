@@ -8,6 +8,8 @@
 #include "memory.h"
 #include "walk.h"
 
+#define FRAME_LARGE ((size_t)256 << 10) /* least size of a buffer for which whole huge pages are taken */
+
 typedef struct {
   int count; /* of bases */
   int64_t *bases;
@@ -38,10 +40,20 @@ static int frame_make(frame_t *frame, int count) {
   return frame->bases && frame->owned && frame->sizes ? 0 : -1;
 }
 
+/* Return the size of a buffer that is made for `size` bytes: whole huge pages, but for small ones. Small pages lie anywhere,
+ * and those that meet in the same sets of the second-level cache evict each other though it is not full. */
+static size_t frame_room(size_t size) {
+#ifndef __SANITIZE_ADDRESS__ /* it sees what exceeds a buffer of this size */
+  if (size >= FRAME_LARGE) return (size + MEMORY_HUGE - 1) / MEMORY_HUGE * MEMORY_HUGE;
+#endif
+  return size;
+}
+
 /* Point a base at a buffer of at least `size` bytes with undefined contents. Return 0, or -1 without memory.
    A buffer of no bytes has an address as well: kernels pass it to memset, which admits no null pointer. */
 static int frame_hold(frame_t *frame, int base, size_t size) {
   if (!frame->owned[base] || frame->sizes[base] < size) {
+    size = frame_room(size);
     free(frame->owned[base]);
     frame->sizes[base] = 0;
     frame->owned[base] = memory_take(size);

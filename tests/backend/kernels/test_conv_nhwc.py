@@ -18,7 +18,7 @@ from rewrite.engine.ir.graph import DType, Node, TensorType
 
 from .oracle import Array, Case, check, oracle
 from .test_conv import any_channels, conv, pool
-from .test_winograd import forced
+from .test_winograd import clears, forced
 
 PADS = (1, 1, 1, 1)
 
@@ -461,6 +461,7 @@ def test_winograd_of_any_size(t: int, most: int, chunk: int, monkeypatch: pytest
         cases.append(any_size(volume, "N", "D", "H", "W", 17))
     made = [replace(case, rtol=1e-4, atol=5e-5) for case in cases]
     assert {kernel_of(case) for case in made} == {"winograd_nhwc"}
+    assert all(clears(step_of(case)) for case in made)
     check(made)
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rewrite.backend.codegen.render import render_kernel
 from rewrite.backend.ir.kernel_graph import Step
 from rewrite.backend.ir.lower import Context
 from rewrite.backend.ir.target import Target, detect
@@ -41,14 +42,18 @@ def forced(monkeypatch: pytest.MonkeyPatch, t: int, most: int, chunk: int = 0) -
     monkeypatch.setattr(winograd, "plan", plan)
 
 
-def kernel_of(case: Case, **options: Any) -> str:
+def step_of(case: Case, **options: Any) -> Step:
     graph = harness.make_graph(
         list(case.nodes), case.inputs, constants=case.constants, symbolic_shapes=case.symbolic, types=case.types
     )
     items, _ = harness.lower(graph, **options)
     assert items is not None
     [step] = [item for item in items if isinstance(item, Step)]
-    return step.kernel.template
+    return step
+
+
+def kernel_of(case: Case, **options: Any) -> str:
+    return step_of(case, **options).kernel.template
 
 
 @pytest.mark.parametrize("chunk", [0, 24])
@@ -92,6 +97,21 @@ def test_images_of_any_size(t: int, most: int, chunk: int, monkeypatch: pytest.M
     ]
     assert {kernel_of(case) for case in cases} == {"winograd"}
     check([near(case) for case in cases])
+
+
+def clears(step: Step) -> bool:
+    """Whether a kernel clears what is behind the last tile of a block, before registers compute it."""
+    return "_padded(nty * ntx); i++" in render_kernel(step.kernel, detect()).source
+
+
+def test_tiles_that_only_fill_registers_are_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Images of any size have blocks of fewer tiles than registers compute; denormals behind them would be slow."""
+    forced(monkeypatch, 2, 28)
+    case = conv((1, 32, 10, 10), (40, 32, 3, 3), pads=PADS)
+    free = replace(case, symbolic={"x": ("N", 32, "H", "W")})
+    assert kernel_of(free) == "winograd"
+    assert (clears(step_of(free)), clears(step_of(case))) == (True, False)
+    check([near(free)])
 
 
 def test_the_model_takes_it_for_large_ones_only() -> None:

@@ -1,7 +1,8 @@
-"""Scratch memory of kernels, checked by the compiler while they run."""
+"""Memory of runs: scratch memory, checked by the compiler while kernels run, and its pages."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 import shutil
 import subprocess
@@ -9,7 +10,21 @@ import sys
 from pathlib import Path
 
 import pytest
+import rewrite
 
+_NATIVE = Path(rewrite.__file__).parent / "backend" / "runtime" / "native"
+_HOLD = """
+#include "frame.h"
+size_t hold(size_t size, size_t *address) {
+  frame_t frame;
+  frame_make(&frame, 1);
+  frame_hold(&frame, 0, size);
+  const size_t room = frame.sizes[0];
+  *address = (size_t)frame.bases[0];
+  frame_free(&frame);
+  return room;
+}
+"""
 _WITHOUT_KEYS = """
 import numpy, onnx.parser
 from rewrite.backend.compile_graph import compile_graph
@@ -31,3 +46,15 @@ def test_scratch_memory_of_no_bytes_has_an_address(tmp_path: Path) -> None:
         [sys.executable, "-c", _WITHOUT_KEYS], env=os.environ | checked, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux") or not shutil.which("gcc"), reason="compiled with gcc")
+@pytest.mark.parametrize(("size", "room"), [(0, 0), (100_000, 100_000), (300_000, 2 << 20), ((2 << 20) + 1, 4 << 20)])
+def test_all_but_small_buffers_take_whole_huge_pages(size: int, room: int, tmp_path: Path) -> None:
+    (tmp_path / "hold.c").write_text(_HOLD)
+    command = ["gcc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-I", str(_NATIVE), "hold.c", "-o", "hold.so"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    hold = ctypes.CDLL(str(tmp_path / "hold.so")).hold
+    hold.restype, address = ctypes.c_size_t, ctypes.c_size_t()
+    assert hold(ctypes.c_size_t(size), ctypes.byref(address)) == room
+    assert address.value % (2 << 20 if room > size else 64) == 0
