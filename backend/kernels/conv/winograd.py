@@ -140,10 +140,12 @@ def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False, point: Point
     if not fits or not window.is_known or few or not all(isinstance(p, int) for p in window.pad):
         return None
     larger = [] if fixed else [replace(problem, window=_doubled(window))]
+    tile = str(point.get("tile", "" if fixed else tile_of_any(ctx.target, m, c * window.kernel[0])))
 
     def cost(settings: tuple[int, int, bool]) -> float:
         t, most, stored = settings
-        return math.prod(algorithm(p, ctx, t, most, nhwc=nhwc, stored=stored).cost for p in (problem, *larger))
+        found = (algorithm(p, ctx, t, most, nhwc=nhwc, stored=stored, tile=tile) for p in (problem, *larger))
+        return math.prod(each.cost for each in found)
 
     forms = (True, False) if fixed or 36 * 4 * m * c * window.kernel[0] > ctx.target.l2 else (True,)
     sizes: Iterable[int] = (4, 2) if point.get("algorithm") not in NAMES else [NAMES[str(point["algorithm"])]]
@@ -153,7 +155,7 @@ def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False, point: Point
     if "filters" in point:
         forms = (point["filters"] == "stored",)
     t, most, stored = min(itertools.product(sizes, most_tiles, forms), key=cost)
-    found = algorithm(problem, ctx, t, most, nhwc=nhwc, stored=stored, tile=str(point.get("tile", "")))
+    found = algorithm(problem, ctx, t, most, nhwc=nhwc, stored=stored, tile=tile)
     return replace(found, tiles=replace(found.tiles, near=int(point.get("near", found.tiles.near))))
 
 
@@ -170,6 +172,26 @@ def knobs(target: Target) -> list[Knob]:
         tiling.near_knob(only),
         Knob("prefetch", (0, 1, 2, 4), only),
     ]
+
+
+def tile_of_any(target: Target, m: int, c: int) -> str:
+    """Return the register tile that takes the least time by the model for blocks of any number of tiles.
+
+    They are rounded up as the kernel does."""
+
+    def cycles(shape: tuple[int, int]) -> float:
+        mr, nv = shape
+        least = _least(mr, nv)
+        rows = (n // mr * mr + min(mr, -(-(n % mr) // least) * least) for n in range(_BLOCKS[0], _BLOCKS[3]))
+        return sum(tiling.choose(target, n, m, c, tile=f"{mr}x{nv}").cycles for n in rows)
+
+    return "{}x{}".format(*min(((r, v) for r, v in tiling.candidates(target) if r >= 4 and v >= 2), key=cycles))
+
+
+def _least(mr: int, nv: int) -> int:
+    """Return the number of rows of a register tile that keep both multipliers busy."""
+    rows = -(-8 // nv)
+    return min(mr, 1 << (rows - 1).bit_length())
 
 
 def _tiles(extent: Dim, t: int, dilation: int) -> int:
@@ -269,8 +291,7 @@ def block_limits(algorithm: Algorithm, target: Target, window: Window, k: int) -
 
     `k` counts words of the inputs of a tile."""
     blocks, choice, xis = algorithm.blocks, algorithm.tiles, (algorithm.blocks.t + 2) ** 2
-    least = -(-8 // choice.nv)
-    least = min(choice.mr, 1 << (least - 1).bit_length())
+    least = _least(choice.mr, choice.nv)
     if window.is_known:
         return BlockLimits(choice, blocks.size, blocks.rows, blocks.columns, least)
     edges = tuple(r for r in (2 * least, least) if r < choice.mr)

@@ -106,7 +106,7 @@ class Tiles:
         return replace(self, rest=(8,) * (self.mr >= 12) + tuple(r for r in (4, 2, 1) if r < self.mr))
 
 
-def _candidates(target: Target) -> list[tuple[int, int]]:
+def candidates(target: Target) -> list[tuple[int, int]]:
     """Return the tiles that fit the registers: accumulators, a row of B, and a broadcast element if one is left."""
     if target.registers >= 32:
         wide = [(8, 3), (7, 4), (6, 4), (9, 3), (12, 2), (14, 2), (10, 2), (5, 5), (16, 1), (4, 6)]
@@ -122,7 +122,7 @@ def tile_knob(target: Target, most_rows: int = 16, only: Only = None) -> Knob:
     Smaller ones than a quarter of the registers cannot hide the latency of additions."""
     shapes = itertools.product(range(1, most_rows + 1), range(1, 9))
     fits = [(r, v) for r, v in shapes if target.registers // 4 <= r * v <= target.registers - min(r, v)]
-    if target.isa == "portable":  # see _candidates
+    if target.isa == "portable":  # see candidates
         fits = [(r, v) for r, v in fits if r * v + min(r, v) < 15]
     return Knob("tile", tuple(f"{r}x{v}" for r, v in fits), only)
 
@@ -171,7 +171,7 @@ def choose(
     candidate wins."""
     best: tuple[float, tuple[int, int]] | None = None
     m, n = rows or (NOMINAL_ROWS if rows is None else 1), columns or (NOMINAL_COLUMNS if columns is None else 1)
-    for mr, nv in [_parsed(tile)] if tile else _candidates(target):
+    for mr, nv in [_parsed(tile)] if tile else candidates(target):
         if not tile and ((rows is None and mr < 4) or vectors not in (0, nv)):
             continue
         if not tile and nv < 2 and (columns is None or streamed):

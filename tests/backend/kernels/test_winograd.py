@@ -11,9 +11,10 @@ import pytest
 from rewrite.backend.codegen.render import render_kernel
 from rewrite.backend.ir.kernel_graph import Step
 from rewrite.backend.ir.lower import Context
-from rewrite.backend.ir.target import Target, detect
+from rewrite.backend.ir.target import Target, detect, make_target
 from rewrite.backend.kernels.conv import winograd
 from rewrite.backend.kernels.conv.problem import ConvProblem
+from rewrite.backend.kernels.gemm import tiles
 from rewrite.benchmarks import harness
 
 from .oracle import Case, check
@@ -112,6 +113,15 @@ def test_tiles_that_only_fill_registers_are_zero(monkeypatch: pytest.MonkeyPatch
     assert kernel_of(free) == "winograd"
     assert (clears(step_of(free)), clears(step_of(case))) == (True, False)
     check([near(free)])
+
+
+def test_images_of_any_size_have_register_tiles_for_any_number_of_rows() -> None:
+    """16 tiles, those of a likely size, take rows of 8, but 25 take 28 then, and their last panel has two vectors."""
+    target = make_target("avx512")
+    likely = tiles.choose(target, 16, 128, 128)
+    assert (likely.mr, likely.nv) == (8, 3)
+    assert winograd.tile_of_any(target, 128, 128) == "7x4"
+    assert winograd.tile_of_any(make_target("avx2"), 128, 128) == "6x2"
 
 
 def test_the_model_takes_it_for_large_ones_only() -> None:
