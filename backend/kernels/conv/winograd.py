@@ -16,6 +16,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -140,7 +141,9 @@ def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False, point: Point
     if not fits or not window.is_known or few or not all(isinstance(p, int) for p in window.pad):
         return None
     larger = [] if fixed else [replace(problem, window=_doubled(window))]
-    tile = str(point.get("tile", "" if fixed else tile_of_any(ctx.target, m, c * window.kernel[0])))
+    tile = str(point.get("tile", ""))
+    if not tile and not fixed:
+        tile = tile_of_any(ctx.target, m, c * window.kernel[0])
 
     def cost(settings: tuple[int, int, bool]) -> float:
         t, most, stored = settings
@@ -174,16 +177,18 @@ def knobs(target: Target) -> list[Knob]:
     ]
 
 
+@lru_cache(maxsize=256)
 def tile_of_any(target: Target, m: int, c: int) -> str:
     """Return the register tile that takes the least time by the model for blocks of any number of tiles.
 
     They are rounded up as the kernel does."""
+    choose = tiling.choose.__wrapped__  # so many numbers would push others out of its cache
 
     def cycles(shape: tuple[int, int]) -> float:
         mr, nv = shape
         least = _least(mr, nv)
-        rows = (n // mr * mr + min(mr, -(-(n % mr) // least) * least) for n in range(_BLOCKS[0], _BLOCKS[3]))
-        return sum(tiling.choose(target, n, m, c, tile=f"{mr}x{nv}").cycles for n in rows)
+        rows = (n // mr * mr + min(mr, -(-(n % mr) // least) * least) for n in range(_BLOCKS[0], _BLOCKS[4] + 1))
+        return sum(choose(target, n, m, c, tile=f"{mr}x{nv}").cycles for n in rows)
 
     return "{}x{}".format(*min(((r, v) for r, v in tiling.candidates(target) if r >= 4 and v >= 2), key=cycles))
 

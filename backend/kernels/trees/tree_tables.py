@@ -22,6 +22,8 @@ COMPARISONS = {
 one."""
 INNER, MISSING = 1, 2
 """Bits of a node: it has children; NaN leads to the true child."""
+_DEEPEST = 10_000
+"""Levels of a tree, at most: each takes some 20 µs to lay out, and its nodes are read one after the other."""
 _NAMES, _FEATURES = 1 << 62, 1 << 31
 """Bounds of the numbers that name nodes, and of those of features."""
 _PLACES = [("feature", np.int32), ("child", np.int32), ("bits", np.int32)]
@@ -137,7 +139,8 @@ def _laid_out(
 
     The first node of a tree in the model is its root, and trees follow each other as their roots do. Two children are
     followed by what is below the one with more below it, then by the rest: a walk often finds its next node in the same
-    line of the cache, or the next one. None if a node has no children, or is reached twice or not at all."""
+    line of the cache, or the next one. The places of children of leaves are undefined. None if a node has no children,
+    is reached twice or not at all, or if a tree is too deep."""
     count = len(is_leaf)
     inner = np.flatnonzero(~is_leaf)
     below = np.full((count, 2), -1)
@@ -149,7 +152,7 @@ def _laid_out(
     while len(levels[-1]):
         level = below[levels[-1][~is_leaf[levels[-1]]]].reshape(-1)
         found += len(level)
-        if found > count or (level < 0).any():
+        if found > count or (level < 0).any() or len(levels) > _DEEPEST:
             return None
         levels.append(level)
     if len(np.unique(np.concatenate(levels))) != count:

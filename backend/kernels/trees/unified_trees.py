@@ -8,13 +8,16 @@ from typing import Any
 from ....engine.ir.graph import AttrValue, Constant
 
 _MODES = ("BRANCH_LEQ", "BRANCH_LT", "BRANCH_GTE", "BRANCH_GT", "BRANCH_EQ", "BRANCH_NEQ")
+_COPIES = 4
+"""How many times as large shared nodes may make an ensemble, at most."""
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 
 
 def as_regressor(attrs: Mapping[str, AttrValue]) -> dict[str, AttrValue] | None:
     """Return the attributes of a TreeEnsembleRegressor with the same trees.
 
-    None for sets of members, for scores that are transformed, and for what is not a tree."""
+    Nodes that several trees share are copied. None for sets of members, for scores that are transformed, for what is no
+    tree, and where copies would be many times as large as the model."""
     names = ("featureids", "truenodeids", "falsenodeids", "trueleafs", "falseleafs")
     features, trues, falses, true_leafs, false_leafs = (_ints(attrs, f"nodes_{name}") for name in names)
     modes, splits, weights = (_tensor(attrs, name) for name in ("nodes_modes", "nodes_splits", "leaf_weights"))
@@ -26,16 +29,19 @@ def as_regressor(attrs: Mapping[str, AttrValue]) -> dict[str, AttrValue] | None:
         return None
     if attrs.get("post_transform", 0) != 0 or aggregate not in range(4) or any(m not in range(6) for m in modes):
         return None
+    most = _COPIES * (2 * count + len(roots))
     nodes: list[tuple[Any, ...]] = []
     leaves: list[tuple[int, int, int, float]] = []
-    seen = set[int]()  # trees that share nodes would be many times as large as the model
     for tree, root in enumerate(roots):
         if not 0 <= root < count:
             return None
         alone = true_leafs[root] and false_leafs[root] and trues[root] == falses[root]
         todo = [(bool(alone), trues[root] if alone else root, 0)]
         number = 1  # of the next node of the tree
+        seen = set[int]()
         while todo:
+            if len(nodes) > most:
+                return None
             is_leaf, at, own = todo.pop()
             if not 0 <= at < (len(targets) if is_leaf else count) or (not is_leaf and at in seen):
                 return None

@@ -10,6 +10,13 @@
 
 #define FRAME_LARGE ((size_t)256 << 10) /* least size of a buffer for which whole huge pages are taken */
 
+#if defined(__linux__)
+extern void __asan_init(void) __attribute__((weak));
+static int frame_is_checked(void) { return __asan_init != NULL; }
+#else
+static int frame_is_checked(void) { return 0; }
+#endif
+
 typedef struct {
   int count; /* of bases */
   int64_t *bases;
@@ -41,12 +48,11 @@ static int frame_make(frame_t *frame, int count) {
 }
 
 /* Return the size of a buffer that is made for `size` bytes: whole huge pages, but for small ones. Small pages lie anywhere,
- * and those that meet in the same sets of the second-level cache evict each other though it is not full. */
+ * and those that meet in the same sets of the second-level cache evict each other though it is not full. Where memory is
+ * checked for overruns, of kernels alone or of this code, buffers are as large as they must be. */
 static size_t frame_room(size_t size) {
-#ifndef __SANITIZE_ADDRESS__ /* it sees what exceeds a buffer of this size */
-  if (size >= FRAME_LARGE) return (size + MEMORY_HUGE - 1) / MEMORY_HUGE * MEMORY_HUGE;
-#endif
-  return size;
+  if (frame_is_checked() || size < FRAME_LARGE || size > SIZE_MAX - MEMORY_HUGE) return size;
+  return (size + MEMORY_HUGE - 1) / MEMORY_HUGE * MEMORY_HUGE;
 }
 
 /* Point a base at a buffer of at least `size` bytes with undefined contents. Return 0, or -1 without memory.

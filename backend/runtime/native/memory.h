@@ -20,6 +20,7 @@
 static void *memory_take(size_t size) {
   void *block = NULL;
   const int huge = size >= MEMORY_HUGE;
+  if (size > SIZE_MAX - MEMORY_FETCHED) return NULL;
   if (posix_memalign(&block, huge ? MEMORY_HUGE : 64, size + (huge ? MEMORY_FETCHED : MEMORY_SLACK))) return NULL;
 #ifdef MADV_HUGEPAGE
   if (huge) madvise(block, (size + MEMORY_SLACK) / MEMORY_HUGE * MEMORY_HUGE, MADV_HUGEPAGE);

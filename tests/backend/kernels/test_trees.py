@@ -307,9 +307,10 @@ def test_version_5(dtype: type, mode: int, outputs: int) -> None:
 
 
 def test_version_5_without_trees() -> None:
-    """Cycles, nodes and leaves that are not there or in two trees, sets, transforms: no kernel computes them."""
+    """Cycles, nodes and leaves that are not there or in many trees, sets, transforms: no kernel computes them."""
     attrs = unified(np.random.default_rng(11), np.float32, 3, 3, 2, 0)
     assert as_regressor(attrs) is not None
+    assert as_regressor({**attrs, "tree_roots": (0, 0)}) is not None
     count = len(attrs["nodes_featureids"])
     for change in (
         {"nodes_trueleafs": (0,) * count, "nodes_truenodeids": (0,) * count},
@@ -317,7 +318,7 @@ def test_version_5_without_trees() -> None:
         {"nodes_truenodeids": (-1,) * count},
         {"nodes_falsenodeids": (10_000,) * count},
         {"tree_roots": (count,)},
-        {"tree_roots": (0, 0)},
+        {"tree_roots": (0,) * 1000},
         {"nodes_modes": Constant(np.full(count, 6, np.uint8))},
         {"nodes_featureids": (0,) * (count + 1)},
         {"post_transform": 1},
@@ -356,6 +357,16 @@ def test_nodes_follow_their_parents() -> None:
     np.testing.assert_array_equal(found.nodes[:, 2], [child.get(at, at) for at in range(len(order))])
     inner = sorted(child)
     np.testing.assert_array_equal(found.nodes[inner, 1], [attrs["nodes_featureids"][order[at]] for at in inner])
+
+
+def test_trees_that_are_too_deep_have_no_tables() -> None:
+    for inner, is_tree in ((9_000, True), (11_000, False)):
+        numbers = tuple(range(2 * inner + 1))  # node 2 i has leaf 2 i + 1 and node 2 i + 2
+        modes = tuple("LEAF" if i % 2 or i == 2 * inner else "BRANCH_LEQ" for i in numbers)
+        nodes = {"treeids": (0,) * len(numbers), "nodeids": numbers, "modes": modes, "values": (0.0,) * len(numbers)}
+        nodes |= {"truenodeids": tuple(i + 1 for i in numbers), "falsenodeids": tuple(i + 2 for i in numbers)}
+        attrs = {f"nodes_{k}": v for k, v in {**nodes, "featureids": (0,) * len(numbers)}.items()}
+        assert (tables(attrs, "target", 1) is not None) == is_tree
 
 
 def test_reports_leave_out_long_lists() -> None:

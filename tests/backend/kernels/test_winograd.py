@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -9,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 from rewrite.backend.codegen.render import render_kernel
+from rewrite.backend.compile_graph import compile_graph
 from rewrite.backend.ir.kernel_graph import Step
 from rewrite.backend.ir.lower import Context
 from rewrite.backend.ir.target import Target, detect, make_target
 from rewrite.backend.kernels.conv import winograd
 from rewrite.backend.kernels.conv.problem import ConvProblem
 from rewrite.backend.kernels.gemm import tiles
+from rewrite.backend.memory.buffer_assignment import SCRATCH
 from rewrite.benchmarks import harness
 
 from .oracle import Case, check
@@ -37,7 +40,9 @@ def forced(monkeypatch: pytest.MonkeyPatch, t: int, most: int, chunk: int = 0) -
     def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False, **_: object) -> winograd.Algorithm | None:
         if real(problem, ctx, nhwc=nhwc) is None:
             return None
-        found = winograd.algorithm(problem.likely(ctx), ctx, t, most, nhwc=nhwc, stored=not chunk)
+        k = problem.channels * problem.window.kernel[0]
+        tile = "" if problem.window.is_known else winograd.tile_of_any(ctx.target, problem.m, k)
+        found = winograd.algorithm(problem.likely(ctx), ctx, t, most, nhwc=nhwc, stored=not chunk, tile=tile)
         return replace(found, cycles=0.0, chunk=min(chunk, problem.channels))
 
     monkeypatch.setattr(winograd, "plan", plan)
@@ -106,13 +111,30 @@ def clears(step: Step) -> bool:
 
 
 def test_tiles_that_only_fill_registers_are_zero(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Images of any size have blocks of fewer tiles than registers compute; denormals behind them would be slow."""
+    """Images of any size have blocks of fewer tiles than registers compute; denormals behind them would be slow.
+
+    Scratch memory begins with the inputs of tiles, [16, tiles, ldv]. A single tile is computed with spare ones."""
     forced(monkeypatch, 2, 28)
-    case = conv((1, 32, 10, 10), (40, 32, 3, 3), pads=PADS)
+    case = conv((1, 32, 2, 2), (40, 32, 3, 3), pads=PADS)
     free = replace(case, symbolic={"x": ("N", 32, "H", "W")})
     assert kernel_of(free) == "winograd"
     assert (clears(step_of(free)), clears(step_of(case))) == (True, False)
     check([near(free)])
+    graph = harness.make_graph(list(free.nodes), free.inputs, constants=free.constants, symbolic_shapes=free.symbolic)
+    program = compile_graph(graph, threads=1)
+    program.record(free.inputs)
+    [frame], [step] = program._frames, program.plan.items
+    assert isinstance(step, Step)
+    plane, row, rows, channels = (int(step.kernel.params[name]) for name in ("v_plane", "ldv", "least", "c"))
+    ctypes.memset(frame.base(SCRATCH), 1, 16 * plane * 4)
+    program.record(free.inputs)
+    inputs = np.frombuffer(frame.memory(SCRATCH, 0, 16 * plane * 4), np.float32).reshape(16, plane)
+    spare = inputs[:, row : rows * row].reshape(16, rows - 1, row)
+    assert rows > 1
+    assert not spare[:, :, :channels].any()
+    untouched = np.frombuffer(b"\1" * 4, np.float32)
+    assert (spare[:, :, channels:] == untouched).all()
+    assert (inputs[:, rows * row :] == untouched).all()
 
 
 def test_images_of_any_size_have_register_tiles_for_any_number_of_rows() -> None:

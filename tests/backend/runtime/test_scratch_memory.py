@@ -49,7 +49,10 @@ def test_scratch_memory_of_no_bytes_has_an_address(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux") or not shutil.which("gcc"), reason="compiled with gcc")
-@pytest.mark.parametrize(("size", "room"), [(0, 0), (100_000, 100_000), (300_000, 2 << 20), ((2 << 20) + 1, 4 << 20)])
+@pytest.mark.parametrize(
+    ("size", "room"),
+    [(0, 0), (0x3FFFF, 0x3FFFF), (0x40000, 2 << 20), (2 << 20, 2 << 20), ((2 << 20) + 1, 4 << 20)],
+)
 def test_all_but_small_buffers_take_whole_huge_pages(size: int, room: int, tmp_path: Path) -> None:
     (tmp_path / "hold.c").write_text(_HOLD)
     command = ["gcc", "-D_GNU_SOURCE", "-shared", "-fPIC", "-I", str(_NATIVE), "hold.c", "-o", "hold.so"]
@@ -57,4 +60,27 @@ def test_all_but_small_buffers_take_whole_huge_pages(size: int, room: int, tmp_p
     hold = ctypes.CDLL(str(tmp_path / "hold.so")).hold
     hold.restype, address = ctypes.c_size_t, ctypes.c_size_t()
     assert hold(ctypes.c_size_t(size), ctypes.byref(address)) == room
-    assert address.value % (2 << 20 if room > size else 64) == 0
+    assert address.value % (2 << 20 if room >= 2 << 20 else 64) == 0
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux") or not shutil.which("gcc"), reason="gcc checks it on Linux")
+def test_buffers_are_exact_where_memory_is_checked(tmp_path: Path) -> None:
+    """The runtime sees that the process has gcc's checker, though it is compiled without."""
+    asked = subprocess.run(["gcc", "-print-file-name=libasan.so"], capture_output=True, text=True, check=True)
+    found = asked.stdout.strip()
+    if not Path(found).is_absolute():
+        pytest.skip("gcc has no checker")
+    script = """
+from rewrite.backend.runtime.native import executor
+frame = executor.Frame(2)
+frame.reserve(1, 300_000)
+frame.memory(1, 0, 300_000)
+try:
+    frame.memory(1, 0, 300_001)
+except IndexError:
+    print("exact")
+"""
+    checked = {"LD_PRELOAD": found, "ASAN_OPTIONS": "detect_leaks=0"}
+    for more, wanted in ((checked, "exact\n"), ({}, "")):
+        done = subprocess.run([sys.executable, "-c", script], env=os.environ | more, capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, wanted), done.stderr
