@@ -181,7 +181,7 @@ def knobs(target: Target) -> list[Knob]:
 def tile_of_any(target: Target, m: int, c: int) -> str:
     """Return the register tile that takes the least time by the model for blocks of any number of tiles.
 
-    They are rounded up as the kernel does."""
+    Numbers are rounded up to what the kernel computes."""
     choose = tiling.choose.__wrapped__  # so many numbers would push others out of its cache
 
     def cycles(shape: tuple[int, int]) -> float:
