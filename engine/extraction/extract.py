@@ -79,7 +79,7 @@ def admissible(
 
     `defined` holds operators with a definition, which the native graph uses instead of them. A file must not need more
     kernels of ONNX Runtime than the model did: nodes that rules made are on element types and of opsets that it has
-    kernels for, unless the model itself is not."""
+    kernels for, or of operators that the model itself uses without one."""
     nodes = egraph.nodes
     if target == "native":
         own = f"{OWN_DOMAIN}."
@@ -94,13 +94,12 @@ def admissible(
         types = [None if c == ABSENT else egraph.types(c)[0] for c in nodes[handle].children]
         return has_kernel(nodes[handle].op, types, opset)
 
-    own_nodes = [handle for handle, by in enumerate(egraph.made_by) if by is None]
-    bound = all(map(runs, own_nodes))
+    lacking = {nodes[handle].op for handle, by in enumerate(egraph.made_by) if by is None and not runs(handle)}
 
     def is_expressible(handle: int) -> bool:
         node = nodes[handle]
         expressible = node.op in written or can_express(node.op, node.attrs, opset)
-        return expressible and (not bound or egraph.made_by[handle] is None or runs(handle))
+        return expressible and (egraph.made_by[handle] is None or node.op in lacking or runs(handle))
 
     return is_expressible
 
