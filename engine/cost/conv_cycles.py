@@ -24,8 +24,8 @@ DIRECT = 0.8
 FILTERED_CHANNELS = 1800
 """Largest number of channels of a convolution of bytes by Winograd's algorithm: four times the sums, 4 * 9 * 255 * 128
 for each channel, fit 32 bits."""
-TILES = ((4, 36 / 144), (2, 16 / 36))
-"""Winograd tiles: results on a side, and the share of the direct products that remains."""
+TILES = ((4, 4), (4, 2), (2, 2))
+"""Winograd tiles: results down and across, whose products have two more places along each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,7 @@ def conv_int8_nhwc(c: Convolution, rate: float, filtered: float = 0.0) -> float:
     found = _rows(c, c.products / rate * c.constants.product_quantized * wasted, c.constants.quantized)
     if filtered and 2 * c.lanes <= c.channels <= FILTERED_CHANNELS and c.filters >= 2 * c.lanes and not c.depth:
         stored = c.images * c.pixels * c.groups * math.ceil(c.filters / c.lanes) * c.constants.quantized
-        found = _or_winograd(c, found, 1.0, TILES[1:], filtered / c.constants.tile_quantized, 0.5, stored)
+        found = _or_winograd(c, found, 1.0, TILES[-1:], filtered / c.constants.tile_quantized, 0.5, stored)
     return found
 
 
@@ -163,7 +163,7 @@ def _or_winograd(
     c: Convolution,
     direct: float,
     factor: float,
-    tiles: Sequence[tuple[int, float]] = TILES,
+    tiles: Sequence[tuple[int, int]] = TILES,
     rate: float = 1.0,
     size_of: float = 1.0,
     stored: float = 0.0,
@@ -178,11 +178,12 @@ def _or_winograd(
     height = c.pixels / max(c.width, 1.0) / max(c.depth, 1.0)
     numbers = c.images * c.pixels * c.groups * (c.channels * c.slices + c.filters)
     best = math.inf
-    for size, share in tiles:
-        lines = ((height, c.dilated[0]), (c.width, c.dilated[1]))  # a dilated filter has tiles of each set of lines
-        edge = math.prod(n * math.ceil(extent / (n * size)) * size / max(extent, 1.0) for extent, n in lines)
-        weights = c.groups * c.channels * c.slices * c.filters * (size + 2) ** 2
-        products = k.tile_product * share * edge * c.products / rate
+    for t, u in tiles:
+        lines = ((height, t, c.dilated[0]), (c.width, u, c.dilated[1]))  # of each set of lines that dilation makes
+        edge = math.prod(n * math.ceil(extent / (n * size)) * size / max(extent, 1.0) for extent, size, n in lines)
+        places = (t + 2) * (u + 2)
+        weights = c.groups * c.channels * c.slices * c.filters * places
+        products = k.tile_product * places / (9 * t * u) * edge * c.products / rate
         each = k.tile_weight if 4 * size_of * weights <= c.cache else max(k.tile_weight, c.far)
         best = min(best, products + size_of * (k.tile_transform * numbers + each * weights))
     best = best * factor + stored

@@ -124,17 +124,21 @@ def _bodies_read(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def _shaken(value: Value, rng: np.random.Generator, op: str = "") -> Value:
-    """Return a value with random rounding errors. What is 0 may be of either sign, or was too small for its type."""
+    """Return a value with random rounding errors. What is smaller than its error may be 0.
+
+    What is 0 may be of either sign, or was too small for its type."""
     if not isinstance(value, np.ndarray) or value.dtype.name not in _ERRORS:
         return value
     error = _ERRORS[value.dtype.name] * (8 if op in _INEXACT else 1)
     wide = value.astype(np.float64)
     largest = np.abs(wide[np.isfinite(wide)]).max(initial=0.0)
     with np.errstate(all="ignore"):
-        noise = rng.uniform(-error, error, value.shape) * np.maximum(np.abs(wide), largest / 4)
+        bound = error * np.maximum(np.abs(wide), largest / 4)
+        noise = rng.uniform(-1.0, 1.0, value.shape) * bound
         least = float(ml_dtypes.finfo(value.dtype).smallest_subnormal)
         zeros = rng.choice((0.0, -0.0, least, -least) if op in _UNDERFLOW else (0.0, -0.0), value.shape)
         shaken = np.where(np.isfinite(wide), wide + noise, wide)
+        shaken = np.where((np.abs(wide) < bound) & (noise > bound / 2), 0.0, shaken)
         exact = (wide == 0) & (op not in _INEXACT)
         return np.asarray(np.where(exact, zeros, shaken)).astype(value.dtype)
 

@@ -3,10 +3,11 @@
 The filter of a volume is one of images whose channels are those of n neighboring slices. In NHWC, a filter dilated by n
 is n filters, each of the lines n apart.
 
-F(t x t, 3 x 3) takes (t + 2)^2 products for t^2 outputs where direct convolution takes 9 t^2: 4 times fewer for t = 4,
-2.25 times for t = 2. The real number is the same, its rounding is not. Against float64 the largest error, relative to
-the largest output, is below 1e-6 for t = 2 and 2e-5 for t = 4 (1e-6 for direct convolution). So it is used only where
-the run admits other rounding. After Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016.
+F(t x u, 3 x 3) takes (t + 2) (u + 2) products for t u outputs where direct convolution takes 9 t u: 4 times fewer for
+4 x 4, 3 times for 4 x 2, which suits images of 5 to 8 lines, and 2.25 times for 2 x 2. The real number is the same, its
+rounding is not. Against float64 the largest error, relative to the largest output, is below 1e-6 for 2 x 2, 5e-6 for
+4 x 2 and 2e-5 for 4 x 4 (1e-6 for direct convolution). So it is used only where the run admits other rounding. After
+Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016.
 """
 
 from __future__ import annotations
@@ -50,40 +51,48 @@ _G = {
 }
 """Filter transforms for the points 0, 1, -1, inf and 0, 1, -1, 2, -2, inf."""
 
-_TRANSFORM = {2: (85.0, 65.0), 4: (190.0, 130.0)}
+Outputs = tuple[int, int]
+"""Outputs of a tile, down and across."""
+_TRANSFORM: dict[Outputs, tuple[float, float]] = {(2, 2): (85.0, 65.0), (4, 2): (130.0, 90.0), (4, 4): (190.0, 130.0)}
 """Cycles to transform the inputs and the outputs of a tile for one vector of channels, transposition included."""
-_TRANSFORM_NHWC = {2: (60.0, 45.0), 4: (150.0, 100.0)}
+_TRANSFORM_NHWC: dict[Outputs, tuple[float, float]] = {
+    (2, 2): (60.0, 45.0),
+    (4, 2): (95.0, 65.0),
+    (4, 4): (150.0, 100.0),
+}
 """The same for NHWC, without transposition."""
 _MEMORY, _L3 = 9.0, 24.0
 """Bytes per cycle from memory and from the third-level cache."""
-_FILTER = {2: 62.0, 4: 105.0}
+_FILTER: dict[Outputs, float] = {(2, 2): 62.0, (4, 2): 80.0, (4, 4): 105.0}
 """Cycles to transform a vector of filters in the kernel, mostly to bring its lines into the second-level cache."""
 _SPACE = {False: 1 / 18, True: 1 / 72}
 """Cost of a byte of weights, in cycles, by whether the last cache holds those of most models: half of what it takes to
 come from memory, since other kernels compete for the bandwidth, or what prefetching does not hide."""
 _MODEL = 128 << 20
 """Bytes of a cache that holds the weights of most models of images."""
-NAMES = {"winograd4": 4, "winograd2": 2}
-"""Names of the algorithms F(4 x 4, 3 x 3) and F(2 x 2, 3 x 3), with their outputs on a side."""
+NAMES: dict[str, Outputs] = {"winograd4": (4, 4), "winograd4x2": (4, 2), "winograd2": (2, 2)}
+"""Names of the algorithms F(t x u, 3 x 3), with their outputs."""
 _BLOCKS = (8, 14, 28, 56, 84)
 """Approximate numbers of tiles per block that are tried."""
+_PREFERRED = (28, 14, 56, 84, 8)
+"""The same, those first that win where the model sees no difference: each block reads the filters again."""
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """Division of an image's `down` x `across` tiles, of t x t outputs, into blocks of at most `rows` x `columns`."""
+    """Division of an image's `down` x `across` tiles, of `t` outputs, into blocks of at most `rows` x `columns`."""
 
-    t: int
+    t: Outputs
     down: int
     across: int
     rows: int
     columns: int
 
     @classmethod
-    def of(cls, window: Window, t: int, most: int) -> Blocks:
+    def of(cls, window: Window, t: Outputs, most: int) -> Blocks:
         """Return blocks of about `most` tiles, as even as possible."""
-        lines = zip(window.outputs[1:], window.dilation[1:], strict=True)
-        down, across = (_tiles(extent, t, n) for extent, n in lines)
+        lines = zip(window.outputs[1:], t, window.dilation[1:], strict=True)
+        down, across = (_tiles(*along) for along in lines)
         columns = across if across <= most else math.ceil(across / math.ceil(across / most))
         rows = math.ceil(down / math.ceil(down / min(down, max(1, most // columns))))
         return cls(t, down, across, rows, columns)
@@ -105,13 +114,13 @@ class Blocks:
 
 @dataclass(frozen=True)
 class Algorithm:
-    """Blocking of a Winograd convolution F(t x t, 3 x 3), with its modeled time.
+    """Blocking of a Winograd convolution F(t x u, 3 x 3), with its modeled time.
 
     Attributes:
         tiles: register tiles of the products.
         cycles: modeled time.
         chunk: 0 if filters are transformed at compile time. Else the kernel transforms those of `chunk` input channels
-            at a time, for each panel and block: weights take 1/4 or 9/16 of the space and of the memory bandwidth.
+            at a time, for each panel and block: weights take 1/4 to 9/16 of the space and of the memory bandwidth.
         cost: `cycles`, and the worth of the space that weights take.
     """
 
@@ -145,14 +154,14 @@ def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False, point: Point
     if not tile and not fixed:
         tile = tile_of_any(ctx.target, m, c * window.kernel[0])
 
-    def cost(settings: tuple[int, int, bool]) -> float:
+    def cost(settings: tuple[Outputs, int, bool]) -> float:
         t, most, stored = settings
         found = (algorithm(p, ctx, t, most, nhwc=nhwc, stored=stored, tile=tile) for p in (problem, *larger))
         return math.prod(each.cost for each in found)
 
     forms = (True, False) if fixed or 36 * 4 * m * c * window.kernel[0] > ctx.target.l2 else (True,)
-    sizes: Iterable[int] = (4, 2) if point.get("algorithm") not in NAMES else [NAMES[str(point["algorithm"])]]
-    most_tiles: Iterable[int] = _BLOCKS if fixed else _BLOCKS[2:]
+    sizes = list(NAMES.values()) if point.get("algorithm") not in NAMES else [NAMES[str(point["algorithm"])]]
+    most_tiles: Iterable[int] = _PREFERRED if fixed else _BLOCKS[2:]
     if "tiles" in point:
         most_tiles = [int(point["tiles"])]
     if "filters" in point:
@@ -193,6 +202,11 @@ def tile_of_any(target: Target, m: int, c: int) -> str:
     return "{}x{}".format(*min(((r, v) for r, v in tiling.candidates(target) if r >= 4 and v >= 2), key=cycles))
 
 
+def transformed_size(t: Outputs) -> int:
+    """Return the number of products of a tile for each pair of channels."""
+    return (t[0] + 2) * (t[1] + 2)
+
+
 def _least(mr: int, nv: int) -> int:
     """Return the number of rows of a register tile that keep both multipliers busy."""
     rows = -(-8 // nv)
@@ -212,7 +226,14 @@ def _doubled(window: Window) -> Window:
 
 
 def algorithm(
-    problem: ConvProblem, ctx: Context, t: int, most: int, *, nhwc: bool = False, stored: bool = True, tile: str = ""
+    problem: ConvProblem,
+    ctx: Context,
+    t: Outputs,
+    most: int,
+    *,
+    nhwc: bool = False,
+    stored: bool = True,
+    tile: str = "",
 ) -> Algorithm:
     """Model the algorithm with blocks of about `most` tiles; `stored`: filters are transformed at compile time.
 
@@ -222,7 +243,7 @@ def algorithm(
     round, whichever is more."""
     target, m, slices = ctx.target, problem.m, problem.window.kernel[0]
     c = problem.channels * slices
-    lanes, xis, images = target.lanes, (t + 2) ** 2, problem.batch * (known(problem.window.outputs[0]) or 1)
+    lanes, xis, images = target.lanes, transformed_size(t), problem.batch * (known(problem.window.outputs[0]) or 1)
     blocks = Blocks.of(problem.window, t, most)
     sizes = blocks.sizes
     count = sizes.total() * images
@@ -233,7 +254,7 @@ def algorithm(
     choice = replace(choice, rest=tuple(sorted({size % choice.mr for size in sizes} - {0}, reverse=True)))
     panels = math.ceil(vectors / choice.nv)
     parts = 1 if count >= 4 * ctx.threads or count % ctx.threads == 0 else min(ctx.threads, panels)  # `k_parts`
-    products = _product_cycles(choice, sizes, (vectors, c, images), streamed)
+    products = _product_cycles(choice, sizes, (vectors, c, images), target.vector_bytes if streamed else 0)
     into, out = (_TRANSFORM_NHWC if nhwc else _TRANSFORM)[t]
     work = xis * products
     read = into * math.ceil(problem.channels / lanes) * slices
@@ -256,8 +277,10 @@ def algorithm(
     return Algorithm(blocks, choice, cycles, chunk, cost=cycles + _SPACE[target.l3 >= _MODEL] * nbytes * ctx.threads)
 
 
-def _product_cycles(choice: Tiles, sizes: Counter[int], extents: tuple[int, int, int], streamed: bool) -> float:
-    """Model the products of one place xi for all blocks; `extents` are vectors of outputs, input channels, images."""
+def _product_cycles(choice: Tiles, sizes: Counter[int], extents: tuple[int, int, int], streamed: int) -> float:
+    """Model the products of one place xi for all blocks; `extents` are vectors of outputs, input channels, images.
+
+    `streamed`: bytes of a vector of filters if those come from beyond the second-level cache, else 0."""
     vectors, c, images = extents
     panels = math.ceil(vectors / choice.nv)
     widths = [choice.nv] * (panels - 1) + [vectors - (panels - 1) * choice.nv]
@@ -267,7 +290,7 @@ def _product_cycles(choice: Tiles, sizes: Counter[int], extents: tuple[int, int,
     total = images * sum(n * tiling.tile_cycles(h, v, c) for h, n in heights.items() if h for v in widths)
     if streamed:  # the first row of tiles misses L1
         first = min(choice.mr, max(sizes))
-        missed = sum(tiling.tile_cycles(first, v, c, True) - tiling.tile_cycles(first, v, c) for v in widths)
+        missed = sum(tiling.tile_cycles(first, v, c, streamed) - tiling.tile_cycles(first, v, c) for v in widths)
         total += sizes.total() * images * missed
     return total
 
@@ -295,7 +318,7 @@ def block_limits(algorithm: Algorithm, target: Target, window: Window, k: int) -
     """Return how a kernel divides images; those of sizes known at run time only are divided then.
 
     `k` counts words of the inputs of a tile."""
-    blocks, choice, xis = algorithm.blocks, algorithm.tiles, (algorithm.blocks.t + 2) ** 2
+    blocks, choice, xis = algorithm.blocks, algorithm.tiles, transformed_size(algorithm.blocks.t)
     least = _least(choice.mr, choice.nv)
     if window.is_known:
         return BlockLimits(choice, blocks.size, blocks.rows, blocks.columns, least)
@@ -311,14 +334,14 @@ def winograd_step(
     """Return the step that convolves with weights [groups * M, C, 3, 3] or [groups * M, C, slices, 3, 3]."""
     blocks, lanes, epilogue = algorithm.blocks, ctx.target.lanes, problem.epilogue
     t, m, c, chunk = blocks.t, problem.m, problem.channels, algorithm.chunk
-    window, nr, xis, groups = problem.window, algorithm.tiles.nv * lanes, (t + 2) ** 2, problem.groups
+    window, nr, xis, groups = problem.window, algorithm.tiles.nv * lanes, transformed_size(t), problem.groups
     slices = window.kernel[0]
     k = c * slices
     limits = block_limits(algorithm, ctx.target, window, k)
     if not nhwc and not window.is_known:  # the kernel transposes whole blocks, in memory reserved for the largest
         limits = replace(limits, rows=max(_BLOCKS[0], blocks.rows))
     choice, most = limits.tiles, limits.most
-    turned = (limits.rows * t + 2) * (limits.columns * t + 2 + lanes) * lanes + lanes * lanes
+    turned = (limits.rows * t[0] + 2) * (limits.columns * t[1] + 2 + lanes) * lanes + lanes * lanes
     # layers of images of any size share kernels, whatever their numbers of channels
     shared = nhwc and not window.is_known
     ldv = -(-k // lanes) * lanes + 16
@@ -352,7 +375,7 @@ def winograd_step(
         "depth": extents(window.inputs[0]),
         "planes": extents(window.outputs[0]),
         "front": window.pad[0],
-        "t": t,
+        "t": list(t),
         "least": limits.least,
         "most": number(most),
         "most_rows": number(limits.rows),
@@ -414,17 +437,18 @@ def plane(floats: int, coarse: bool = False) -> int:
     return (-(-floats // 1024) | 1) * 1024 + 16 if coarse else (-(-floats // 16) | 1) * 16
 
 
-def transformed(w: NDArray[Any], t: int, nr: int, lanes: int) -> NDArray[Any]:
+def transformed(w: NDArray[Any], t: Outputs, nr: int, lanes: int) -> NDArray[Any]:
     """Return filters [M, C, 3, 3] as G w G', packed `[panel][xi][C][NR]`, flat, as `pack_columns` does.
 
     Each panel is transformed while it is in the cache."""
-    m, c, g = len(w), w.shape[1], _G[t].astype(np.float32)
-    packed = aligned(((t + 2) ** 2 * c * -(-m // lanes) * lanes,), np.dtype(np.float32))
+    m, c = w.shape[:2]
+    down, across = (_G[n].astype(np.float32) for n in t)
+    packed = aligned((transformed_size(t) * c * -(-m // lanes) * lanes,), np.dtype(np.float32))
     at = 0
     for part in (w[j : j + nr].reshape(-1, c, 3, 3).transpose(2, 3, 1, 0) for j in range(0, m, nr)):
         taps = np.pad(part, ((0, 0), (0, 0), (0, 0), (0, -part.shape[3] % lanes))).reshape(3, 3, -1)
-        panel = packed[at : at + (t + 2) ** 2 * taps.shape[2]].reshape(t + 2, t + 2, -1)
+        panel = packed[at : at + transformed_size(t) * taps.shape[2]].reshape(t[0] + 2, t[1] + 2, -1)
         # not by matrix products: for these shapes BLAS takes longer to distribute the work than to do it
-        np.einsum("jb,ibn->ijn", g, np.einsum("ia,abn->ibn", g, taps), out=panel)
+        np.einsum("jb,ibn->ijn", across, np.einsum("ia,abn->ibn", down, taps), out=panel)
         at += panel.size
     return packed

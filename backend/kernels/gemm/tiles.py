@@ -31,7 +31,7 @@ _STREAMS = 4 * 4096
 """Least bytes that a tile of rows prefetches for it to do so by streams (`k_streams`), which cost 2 to 7 % where
 weights are at hand. Other CPUs than Intel's were not tried."""
 _UNKNOWN_BLOCKS = 4  # of rows that are known at run time only, in the choice of streams
-_STREAMED = 4.0  # cycles per vector of B from the second-level cache while that is filled from memory
+_STREAMED = 1 / 16  # cycles per byte of B from the second-level cache while that is filled from memory
 _FEW, _LINES, _PIECE = 32, 128, 2.0
 """Results of at most `_FEW` terms that take more than half of the second-level cache cost `_PIECE` more cycles for each
 piece of a row that is shorter than two lines of the cache."""
@@ -137,9 +137,9 @@ def _parsed(tile: str) -> tuple[int, int]:
     return int(rows), int(vectors)
 
 
-def tile_cycles(rows: int, vecs: int, k: int, far: bool = False) -> float:
-    """Model the cycles of one tile; `far`: B comes from beyond the first-level cache."""
-    step = max(rows * vecs / 2, (rows + vecs) / 2, _LATENCY, _STREAMED * vecs if far else 0.0)
+def tile_cycles(rows: int, vecs: int, k: int, far: int = 0) -> float:
+    """Model the cycles of one tile; `far`: bytes of a vector of B if that comes from beyond the first-level cache."""
+    step = max(rows * vecs / 2, (rows + vecs) / 2, _LATENCY, _STREAMED * far * vecs)
     return k * step + _CALL + _STORE * rows * vecs
 
 
@@ -179,7 +179,7 @@ def choose(
         nr = nv * target.lanes
         blocks, panels = math.ceil(m / mr), math.ceil(n / nr)
         last = math.ceil((n - (panels - 1) * nr) / target.lanes)
-        far = streamed and is_far(target, nv, k)
+        far = target.vector_bytes if streamed and is_far(target, nv, k) else 0
         column = [(nv, panels - 1), (last, 1)]
         row = [(mr, m // mr), (m % mr, 1 if m % mr else 0)]
         total = sum(tile_cycles(r, v, k, far) * count_r * count_v for v, count_v in column for r, count_r in row)

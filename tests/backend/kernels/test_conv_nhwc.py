@@ -12,6 +12,7 @@ import pytest
 from rewrite.backend.ir.kernel_graph import Step
 from rewrite.backend.ir.target import make_target, runs_here
 from rewrite.backend.kernels.conv import conv_nhwc, depthwise_pool_nhwc
+from rewrite.backend.kernels.conv.winograd import Outputs
 from rewrite.benchmarks import harness
 from rewrite.engine.ir.dim_parser import parse
 from rewrite.engine.ir.graph import DType, Node, TensorType
@@ -160,7 +161,7 @@ def test_results_are_quantized_before_they_are_stored(monkeypatch: pytest.Monkey
         conv((1, 40, 9, 7), (40, 1, 3, 3), pads=PADS, group=40),
     ]
     check([quantized(case) for case in plain])
-    forced(monkeypatch, 4, 8)
+    forced(monkeypatch, (4, 4), 8)
     square = quantized(conv((1, 21, 13, 9), (40, 21, 3, 3), "Relu", pads=PADS))
     assert kernel_of(square) == "winograd_nhwc"
     check([square])
@@ -422,8 +423,8 @@ def test_threads_that_divide_rows() -> None:
 
 
 @pytest.mark.parametrize("chunk", [0, 16])
-@pytest.mark.parametrize("t", [2, 4])
-def test_winograd(t: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("t", [(2, 2), (4, 2), (4, 4)])
+def test_winograd(t: Outputs, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Extents that tiles, blocks and vectors divide and do not divide, with operands, batches and uneven padding.
 
     With `chunk` the kernel transforms the filters, of that many input channels at a time."""
@@ -447,8 +448,8 @@ def test_winograd(t: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("chunk", [0, 16])
-@pytest.mark.parametrize(("t", "most"), [(2, 28), (4, 8), (4, 28)])
-def test_winograd_of_any_size(t: int, most: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("t", "most"), [((2, 2), 28), ((4, 2), 14), ((4, 4), 8), ((4, 4), 28)])
+def test_winograd_of_any_size(t: Outputs, most: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Images and volumes that are larger and smaller than likely ones, empty ones among them."""
     forced(monkeypatch, t, most, chunk=chunk)
     cases = []
@@ -466,8 +467,8 @@ def test_winograd_of_any_size(t: int, most: int, chunk: int, monkeypatch: pytest
 
 
 @pytest.mark.parametrize("chunk", [0, 16])
-@pytest.mark.parametrize(("t", "most"), [(2, 28), (4, 8)])
-def test_winograd_of_dilated_filters(t: int, most: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("t", "most"), [((2, 2), 28), ((4, 2), 14), ((4, 4), 8)])
+def test_winograd_of_dilated_filters(t: Outputs, most: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sets of lines of different sizes, some of them empty, in images of known and of any size."""
     forced(monkeypatch, t, most, chunk=chunk)
     w = (40, 21, 3, 3)
@@ -499,8 +500,8 @@ def test_auto_pad() -> None:
 
 
 @pytest.mark.parametrize("chunk", [0, 40])
-@pytest.mark.parametrize("t", [2, 4])
-def test_winograd_of_volumes(t: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("t", [(2, 2), (4, 2), (4, 4)])
+def test_winograd_of_volumes(t: Outputs, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Filters of several slices, some of them in the padding; channels that vectors divide and do not divide."""
     forced(monkeypatch, t, 8, chunk=chunk)
     cases = [

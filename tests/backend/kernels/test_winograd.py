@@ -31,8 +31,8 @@ def near(case: Case) -> Case:
     return replace(case, rtol=1e-4, atol=5e-5)
 
 
-def forced(monkeypatch: pytest.MonkeyPatch, t: int, most: int, chunk: int = 0) -> None:
-    """Force tiles of t x t and blocks of about `most` tiles on every eligible convolution, NCHW or NHWC.
+def forced(monkeypatch: pytest.MonkeyPatch, t: winograd.Outputs, most: int, chunk: int = 0) -> None:
+    """Force tiles of `t` outputs and blocks of about `most` tiles on every eligible convolution, NCHW or NHWC.
 
     With `chunk` the kernels transform the filters, of that many input channels at a time."""
     real = winograd.plan
@@ -63,8 +63,8 @@ def kernel_of(case: Case, **options: Any) -> str:
 
 
 @pytest.mark.parametrize("chunk", [0, 24])
-@pytest.mark.parametrize("t", [2, 4])
-def test_edges(t: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("t", [(2, 2), (4, 2), (4, 4)])
+def test_edges(t: winograd.Outputs, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Extents that tiles, blocks and vectors divide and do not divide, with operands, batches and uneven padding."""
     forced(monkeypatch, t, 8, chunk=chunk)
     cases = [
@@ -84,15 +84,15 @@ def test_edges(t: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("chunk", [0, 40])
 def test_panels_in_parts_and_blocks_of_many_tiles(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    forced(monkeypatch, 4, 56, chunk=chunk)
+    forced(monkeypatch, (4, 4), 56, chunk=chunk)
     check([near(conv((1, 64, 14, 14), (200, 64, 3, 3), "Relu", residual=(1, 200, 14, 14), pads=PADS))])
-    forced(monkeypatch, 2, 84, chunk=chunk)
+    forced(monkeypatch, (2, 2), 84, chunk=chunk)
     check([near(conv((2, 128, 7, 7), (130, 128, 3, 3), pads=PADS))])
 
 
 @pytest.mark.parametrize("chunk", [0, 24])
-@pytest.mark.parametrize(("t", "most"), [(2, 28), (4, 8), (4, 28)])
-def test_images_of_any_size(t: int, most: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("t", "most"), [((2, 2), 28), ((4, 2), 14), ((4, 4), 8), ((4, 4), 28)])
+def test_images_of_any_size(t: winograd.Outputs, most: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Images larger and smaller than likely ones, empty ones among them."""
     forced(monkeypatch, t, most, chunk=chunk)
     sizes = ((1, 8, 8), (2, 13, 9), (1, 1, 300), (1, 90, 2), (3, 1, 1), (1, 20, 100), (0, 4, 4))
@@ -114,7 +114,7 @@ def test_tiles_that_only_fill_registers_are_zero(monkeypatch: pytest.MonkeyPatch
     """Images of any size have blocks of fewer tiles than registers compute; denormals behind them would be slow.
 
     Scratch memory begins with the inputs of tiles, [16, tiles, ldv]. A single tile is computed with spare ones."""
-    forced(monkeypatch, 2, 28)
+    forced(monkeypatch, (2, 2), 28)
     case = conv((1, 32, 2, 2), (40, 32, 3, 3), pads=PADS)
     free = replace(case, symbolic={"x": ("N", 32, "H", "W")})
     assert kernel_of(free) == "winograd"
@@ -159,6 +159,23 @@ def test_the_model_takes_it_for_large_ones_only() -> None:
         assert kernel_of(case) != "winograd"
 
 
+def test_images_of_few_lines_take_tiles_of_4_x_2() -> None:
+    """With AVX2 8 tiles are two rows of registers. 7² pixels are 4 tiles of 4 x 4 or 16 of 2 x 2, which take more."""
+    target = make_target("avx2")
+    case = conv((1, 256, 7, 7), (256, 256, 3, 3), pads=PADS)
+    params = step_of(case, target=target).kernel.params
+    assert (params["t"], params["tiles"]["mr"], params["tiles"]["nv"]) == ([4, 2], 4, 3)
+    assert (params["most_rows"], params["most_columns"]) == (2, 4)
+    case = conv((1, 256, 14, 14), (256, 256, 3, 3), pads=PADS)
+    assert step_of(case, target=target).kernel.params["t"] == [4, 4]
+
+
+def test_of_equal_blocks_larger_ones_are_taken() -> None:
+    """Each block reads the filters again: 18 tiles at once take 100 µs where 6 at a time take 147."""
+    params = step_of(conv((1, 64, 56, 56), (64, 64, 3, 3), pads=PADS), target=make_target("avx512")).kernel.params
+    assert (params["most_rows"], params["most_columns"]) == (2, 14)
+
+
 def test_not_where_rounding_may_not_change() -> None:
     case = conv((1, 64, 56, 56), (64, 64, 3, 3), pads=PADS)
     assert kernel_of(case, reassociate=False) != "winograd"
@@ -179,10 +196,10 @@ def test_filters_from_memory_are_transformed_in_the_kernel() -> None:
 
 
 @pytest.mark.parametrize("chunk", [0, 40])
-@pytest.mark.parametrize(("t", "bound"), [(2, 1e-6), (4, 2e-5)])
+@pytest.mark.parametrize(("t", "bound"), [((2, 2), 1e-6), ((4, 2), 5e-6), ((4, 4), 2e-5)])
 @pytest.mark.parametrize("shape", [(64, 64, 28), (512, 128, 14)])
 def test_error_against_float64(
-    shape: Sequence[int], t: int, bound: float, chunk: int, monkeypatch: pytest.MonkeyPatch
+    shape: Sequence[int], t: winograd.Outputs, bound: float, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The largest error relative to the largest output obeys the bound in the module's docstring."""
     forced(monkeypatch, t, 28, chunk=chunk)
