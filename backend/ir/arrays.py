@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import threading
 import zlib
 from functools import cached_property
 from typing import Any
@@ -24,12 +25,38 @@ _MAX_BIAS_BYTES = 1 << 16
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return an uninitialized array that starts at a multiple of the alignment and has slack behind it, which is zero.
 
-    A large one is on huge pages where the system has any."""
+    One of 32 KiB or more is on huge pages where the system has any."""
     from ..runtime.native.executor import Store
 
-    array = np.ndarray(shape, dtype, Store(math.prod(shape) * dtype.itemsize).take())
+    size = math.prod(shape) * dtype.itemsize
+    memory = _BLOCK.take(size) if _LEAST <= size < _HUGE else Store(size).take()
+    array = np.ndarray(shape, dtype, memory)
     ctypes.memset(address(array) + array.nbytes, 0, SLACK)
     return array
+
+
+class _Block(threading.local):
+    """A block of huge pages that the arrays of a thread are cut from, until it is full; each of them keeps it alive.
+
+    Weights that lie on pages of 4 KiB fill sets of the second-level cache unevenly, by chance."""
+
+    def __init__(self) -> None:
+        self._at, self._block = _SIZE, np.empty(0, np.uint8)
+
+    def take(self, size: int) -> Array:
+        """Return memory for `size` bytes and slack."""
+        from ..runtime.native.executor import Store
+
+        if self._at + size + SLACK > _SIZE:
+            self._at, self._block = 0, np.ndarray((_SIZE,), np.uint8, Store(_SIZE).take())
+        first = self._at
+        self._at = -(-(first + size + SLACK) // ALIGNMENT) * ALIGNMENT
+        return self._block[first : first + size]
+
+
+_LEAST, _HUGE, _SIZE = 32 << 10, 2 << 20, 8 << 20
+"""Bytes of the smallest array that is cut from a block, of a huge page, and of a block."""
+_BLOCK = _Block()
 
 
 def aligned_copy(array: Array) -> Array:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import ctypes
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pytest
+from rewrite.backend.ir import arrays
 from rewrite.backend.ir.arrays import Contents, address, aligned, usable
 from rewrite.backend.ir.kernel import SLACK
+from rewrite.backend.runtime.native.executor import Buffer
 
 
 def test_aligned_arrays_and_views_of_them_are_not_copied() -> None:
@@ -15,6 +19,27 @@ def test_aligned_arrays_and_views_of_them_are_not_copied() -> None:
     view = array.reshape(64, -1)[2:]
     assert usable(view) is view
     assert usable(array[:, 1:]).base is not array  # it starts between two alignments
+
+
+def test_arrays_share_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From 32 KiB on they are cut from a block, one behind the other; one of a huge page or more has its own."""
+    monkeypatch.setattr(arrays, "_BLOCK", arrays._Block())
+    first, second = (aligned((n,), np.dtype(np.float32)) for n in (10_000, 30_000))
+    assert address(first) % (2 << 20) <= 64
+    assert address(second) == address(first) + first.nbytes + 64
+    assert ctypes.string_at(address(second) + second.nbytes, SLACK) == bytes(SLACK)
+    assert usable(second) is second
+    second[:] = 1.0
+    del first
+    filling = [aligned((1 << 20,), np.dtype(np.uint8)) for _ in range(8)]  # the last one begins another block
+    assert (second == 1.0).all()
+    assert address(filling[-1]) % (2 << 20) <= 64
+    for size in (100, 2 << 20):
+        alone = aligned((size,), np.dtype(np.uint8))
+        assert isinstance(alone.base, Buffer)
+    with ThreadPoolExecutor(1) as other:  # each thread cuts its own block
+        there = other.submit(aligned, (40_000,), np.dtype(np.uint8)).result()
+    assert address(there) % (2 << 20) <= 64
 
 
 def test_arrays_without_slack_are_copied() -> None:
