@@ -34,7 +34,7 @@ from rewrite.errors import RewriteError
 from rewrite.grammar.library.load import Library
 
 from . import draws
-from .eager import ML_OPSET, Array, Invalid, Step, Value, _session, runtime_deviates
+from .eager import ML_OPSET, Array, Invalid, Step, Value, _session, runtime_deviates, with_bodies
 from .maker import OPSETS, Maker, is_float, model_of
 
 RUNS = (12, 240)
@@ -414,7 +414,8 @@ def differences(case: Case, found: Mapping[str, Any]) -> list[str]:
 def _kinds(step: Step) -> set[str]:
     """Return the element types of what a step computes, and f32 if both oracles compute a part of it in that: positions
     of Resize, the root of the scale of Attention, the first stage of GroupNormalization, the factor of Gelu."""
-    part = {"float32"} if step.node.op_type in ("Resize", "Attention", "GroupNormalization", "Gelu") else set()
+    operators = {node.op_type for node in with_bodies(step.node)}
+    part = {"float32"} if operators & {"Resize", "Attention", "GroupNormalization", "Gelu"} else set()
     return part | {np.dtype(v.dtype).name for v in step.example.values() if isinstance(v, np.ndarray)}
 
 

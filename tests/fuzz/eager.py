@@ -112,7 +112,7 @@ def oracles(
         return Oracle("onnxruntime in f32" if convert else "onnxruntime", run)
 
     def reference() -> Oracle:
-        if wrong := {n.op_type for n in _with_bodies(node) if _reference_is_wrong(n)}:
+        if wrong := {n.op_type for n in with_bodies(node) if _reference_is_wrong(n)}:
             raise Invalid(f"the reference computes {', '.join(sorted(wrong))} otherwise than the standard")
         evaluator = ReferenceEvaluator(model_of([node], inputs, fixed, outputs, opset))
 
@@ -142,7 +142,7 @@ def oracles(
 
 def runtime_deviates(node: onnx.NodeProto, values: Mapping[str, Value]) -> bool:
     """Whether ONNX Runtime computes a node, or one in its bodies, otherwise than the standard."""
-    return any(_runtime_deviates(inner, values) for inner in _with_bodies(node))
+    return any(_runtime_deviates(inner, values) for inner in with_bodies(node))
 
 
 def _runtime_deviates(node: onnx.NodeProto, values: Mapping[str, Value]) -> bool:
@@ -185,11 +185,12 @@ def _aligns_fractions(node: onnx.NodeProto, values: Mapping[str, Value]) -> bool
     return bool((lengths != np.floor(lengths)).any())
 
 
-def _with_bodies(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+def with_bodies(node: onnx.NodeProto) -> Iterator[onnx.NodeProto]:
+    """Yield a node and those of its bodies."""
     yield node
     for attribute in node.attribute:
         for inner in attribute.g.node:
-            yield from _with_bodies(inner)
+            yield from with_bodies(inner)
 
 
 def _reference_is_wrong(node: onnx.NodeProto) -> bool:
