@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import math
-import threading
 import zlib
 from functools import cached_property
 from typing import Any
@@ -18,6 +17,8 @@ from .kernel import ALIGNMENT, SLACK
 Array = NDArray[Any]
 CALLER = 16
 """Alignment of malloc and NumPy in bytes; see `MEMORY_CALLER` in `runtime/native/memory.h`."""
+_BLOCK, _SMALLEST, _LARGEST = 32 << 20, 32 << 10, 8 << 20
+"""Bytes of a block of weights, and of the smallest and the largest array in it."""
 _MAX_BIAS_BYTES = 1 << 16
 """Largest size in bytes of a constant with one number for each column of a product."""
 
@@ -25,38 +26,12 @@ _MAX_BIAS_BYTES = 1 << 16
 def aligned(shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """Return an uninitialized array that starts at a multiple of the alignment and has slack behind it, which is zero.
 
-    One of 32 KiB or more is on huge pages where the system has any."""
+    A large one is on huge pages where the system has any."""
     from ..runtime.native.executor import Store
 
-    size = math.prod(shape) * dtype.itemsize
-    memory = _BLOCK.take(size) if _LEAST <= size < _HUGE else Store(size).take()
-    array = np.ndarray(shape, dtype, memory)
+    array = np.ndarray(shape, dtype, Store(math.prod(shape) * dtype.itemsize).take())
     ctypes.memset(address(array) + array.nbytes, 0, SLACK)
     return array
-
-
-class _Block(threading.local):
-    """A block of huge pages that the arrays of a thread are cut from, until it is full; each of them keeps it alive.
-
-    Weights that lie on pages of 4 KiB fill sets of the second-level cache unevenly, by chance."""
-
-    def __init__(self) -> None:
-        self._at, self._block = _SIZE, np.empty(0, np.uint8)
-
-    def take(self, size: int) -> Array:
-        """Return memory for `size` bytes and slack."""
-        from ..runtime.native.executor import Store
-
-        if self._at + size + SLACK > _SIZE:
-            self._at, self._block = 0, np.ndarray((_SIZE,), np.uint8, Store(_SIZE).take())
-        first = self._at
-        self._at = -(-(first + size + SLACK) // ALIGNMENT) * ALIGNMENT
-        return self._block[first : first + size]
-
-
-_LEAST, _HUGE, _SIZE = 32 << 10, 2 << 20, 8 << 20
-"""Bytes of the smallest array that is cut from a block, of a huge page, and of a block."""
-_BLOCK = _Block()
 
 
 def aligned_copy(array: Array) -> Array:
@@ -107,6 +82,29 @@ def usable(array: Array) -> Array:
     return array if fits else aligned_copy(array)
 
 
+class WeightMemory:
+    """Memory for the weights of a program: blocks of huge pages, where they lie one behind the other.
+
+    On pages of 4 KiB they fill sets of the second-level cache unevenly, by chance. What is not used of a block takes no
+    memory. Each array keeps its block alive."""
+
+    def __init__(self) -> None:
+        self._at, self._block = _BLOCK, np.empty(0, np.uint8)
+
+    def copy(self, array: Array) -> Array:
+        """Return a copy in a block, with slack behind it, which is zero; the array itself if it is small or large."""
+        if not _SMALLEST <= array.nbytes <= _LARGEST or array.dtype.kind == "O":
+            return array
+        if self._at + array.nbytes + SLACK > _BLOCK:
+            self._at, self._block = 0, aligned((_BLOCK,), np.dtype(np.uint8))
+        place = self._block[self._at : self._at + array.nbytes]
+        self._at = -(-(self._at + array.nbytes + SLACK) // ALIGNMENT) * ALIGNMENT
+        copy = np.ndarray(array.shape, array.dtype, place)
+        copy[...] = array
+        ctypes.memset(address(copy) + copy.nbytes, 0, SLACK)
+        return copy
+
+
 _SAMPLE = 4096
 """Number of bytes of a larger array that its first checksum covers."""
 
@@ -134,12 +132,26 @@ class Contents:
 
     def name(self, array: Array, fresh: str) -> str:
         """Return the name of an equal array seen before; otherwise `fresh`, which becomes the name of this one."""
-        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        this = _Known(flat, fresh)
-        sample = flat[:: flat.size // _SAMPLE | 1]  # an odd step meets all bytes of elements
-        key = (array.dtype.str + array.dtype.name, array.shape, zlib.crc32(np.ascontiguousarray(sample).data))
-        for other in self._known.setdefault(key, []):
-            if this.checksum == other.checksum and np.array_equal(flat, other.flat):
+        found = self.find(array)
+        if found is None:
+            self.add(array, fresh)
+        return found or fresh
+
+    def find(self, array: Array) -> str | None:
+        """Return the name of an equal array; None if there is none."""
+        this, key = self._entry(array, "")
+        for other in self._known.get(key, ()):
+            if this.checksum == other.checksum and np.array_equal(this.flat, other.flat):
                 return other.name
-        self._known[key].append(this)
-        return fresh
+        return None
+
+    def add(self, array: Array, name: str) -> None:
+        """Add an array that no other is equal to."""
+        this, key = self._entry(array, name)
+        self._known.setdefault(key, []).append(this)
+
+    def _entry(self, array: Array, name: str) -> tuple[_Known, tuple[str, tuple[int, ...], int]]:
+        flat = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        sample = flat[:: flat.size // _SAMPLE | 1]  # an odd step meets all bytes of elements
+        kind = array.dtype.str + array.dtype.name
+        return _Known(flat, name), (kind, array.shape, zlib.crc32(np.ascontiguousarray(sample).data))

@@ -19,7 +19,7 @@ from ...engine.ir.graph import Constant, DType, Graph, Node, TensorType
 from ...engine.ir.names import unique_name
 from ...engine.ir.symbolic import Dim
 from ...system.mapped_memory import MappedArrays
-from .arrays import Contents, usable
+from .arrays import Contents, WeightMemory, usable
 from .schedule import Schedules
 from .target import Target
 
@@ -87,7 +87,7 @@ class Context:
         self.made: set[str] = set()  # values written by the items so far
         self.measured: set[str] = set()  # values whose extents their own lowerers measure
         self._contents = contents or {}
-        self._known = Contents()
+        self._known, self._memory = Contents(), WeightMemory()
         self._taken = {*graph.types, *graph.inputs, *graph.constants}
         self._weights = MappedArrays(constant.array for constant in graph.constants.values())
         self._weights.give_back()  # earlier stages have read them all
@@ -162,10 +162,14 @@ class Context:
         """Add a constant, such as packed weights; return its name. Equal contents share a name."""
         array = usable(array)
         self._weights.note(array.nbytes)  # the model's were read for it
-        name = self._known.name(array, fresh := unique_name(hint, self._taken))
-        if name == fresh:
-            constant = self.added_constants[name] = Constant(array)
-            self.added_types[name] = constant.type
+        found = self._known.find(array)
+        if found is not None:
+            return found
+        if not isinstance(array.base, np.memmap):
+            array = self._memory.copy(array)
+        self._known.add(array, name := unique_name(hint, self._taken))
+        constant = self.added_constants[name] = Constant(array)
+        self.added_types[name] = constant.type
         return name
 
     def new_value(self, type: TensorType, hint: str = "temp") -> str:  # noqa: A002

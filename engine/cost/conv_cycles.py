@@ -25,7 +25,7 @@ FILTERED_CHANNELS = 1800
 """Largest number of channels of a convolution of bytes by Winograd's algorithm: four times the sums, 4 * 9 * 255 * 128
 for each channel, fit 32 bits."""
 TILES = ((4, 4), (4, 2), (2, 2))
-"""Winograd tiles: results down and across, whose products have two more places along each."""
+"""Winograd tiles: results down and across. One of t x u takes (t + 2) (u + 2) products."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,7 +179,10 @@ def _or_winograd(
     numbers = c.images * c.pixels * c.groups * (c.channels * c.slices + c.filters)
     best = math.inf
     for t, u in tiles:
-        lines = ((height, t, c.dilated[0]), (c.width, u, c.dilated[1]))  # of each set of lines that dilation makes
+        lines = (
+            (height, t, c.dilated[0]),
+            (c.width, u, c.dilated[1]),
+        )  # a dilated filter has tiles of each set of lines
         edge = math.prod(n * math.ceil(extent / (n * size)) * size / max(extent, 1.0) for extent, size, n in lines)
         places = (t + 2) * (u + 2)
         weights = c.groups * c.channels * c.slices * c.filters * places

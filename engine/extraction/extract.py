@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from ...errors import RewriteError
 from ..cost.cost_model import CostModel
 from ..egraph.egraph import EGraph
+from ..ir.graph import TensorType, ValueType
 from ..ir.names import ABSENT, KERNEL_OPERATORS, OWN_DOMAIN
 from ..onnx_io.opsets import can_express
 from ..onnx_io.runtime_support import has_kernel
@@ -79,7 +80,7 @@ def admissible(
 
     `defined` holds operators with a definition, which the native graph uses instead of them. A file must not need more
     kernels of ONNX Runtime than the model did: nodes that rules made are on element types and of opsets that it has
-    kernels for, or of operators that the model itself uses without one."""
+    kernels for, or the model itself has the operator without one on the same types."""
     nodes = egraph.nodes
     if target == "native":
         own = f"{OWN_DOMAIN}."
@@ -90,16 +91,21 @@ def admissible(
 
         return has_form
 
-    def runs(handle: int) -> bool:
-        types = [None if c == ABSENT else egraph.types(c)[0] for c in nodes[handle].children]
-        return has_kernel(nodes[handle].op, types, opset)
+    def operands(handle: int) -> list[ValueType | None]:
+        return [None if c == ABSENT else egraph.types(c)[0] for c in nodes[handle].children]
 
-    lacking = {nodes[handle].op for handle, by in enumerate(egraph.made_by) if by is None and not runs(handle)}
+    def kind(handle: int) -> tuple[object, ...]:
+        return nodes[handle].op, *(t.dtype if isinstance(t, TensorType) else None for t in operands(handle))
+
+    def runs(handle: int) -> bool:
+        return has_kernel(nodes[handle].op, operands(handle), opset)
+
+    lacking = {kind(handle) for handle, by in enumerate(egraph.made_by) if by is None and not runs(handle)}
 
     def is_expressible(handle: int) -> bool:
         node = nodes[handle]
         expressible = node.op in written or can_express(node.op, node.attrs, opset)
-        return expressible and (egraph.made_by[handle] is None or node.op in lacking or runs(handle))
+        return expressible and (egraph.made_by[handle] is None or runs(handle) or kind(handle) in lacking)
 
     return is_expressible
 

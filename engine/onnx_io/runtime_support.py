@@ -3,8 +3,8 @@
 The standard allows more types than any runtime implements: of most activations, ONNX Runtime has a kernel for f32 only.
 An optimized file must not need a kernel that the model did without. `runtime_types.txt` is the data, by operator and
 input. Types of half precision count where there is a kernel for f32, since ONNX Runtime inserts casts. An operator that
-it replaces by its function counts where the function runs. Opsets may be newer than its kernels: it has none for the
-latest definition of some operators.
+it replaces by its function counts where the function runs in the newest opset. Opsets may be newer than its kernels: it
+has none for the latest definition of some operators.
 """
 
 from __future__ import annotations

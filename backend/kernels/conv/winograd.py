@@ -3,11 +3,11 @@
 The filter of a volume is one of images whose channels are those of n neighboring slices. In NHWC, a filter dilated by n
 is n filters, each of the lines n apart.
 
-F(t x u, 3 x 3) takes (t + 2) (u + 2) products for t u outputs where direct convolution takes 9 t u: 4 times fewer for
-4 x 4, 3 times for 4 x 2, which suits images of 5 to 8 lines, and 2.25 times for 2 x 2. The real number is the same, its
-rounding is not. Against float64 the largest error, relative to the largest output, is below 1e-6 for 2 x 2, 5e-6 for
-4 x 2 and 2e-5 for 4 x 4 (1e-6 for direct convolution). So it is used only where the run admits other rounding. After
-Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", CVPR 2016.
+F(t x u, 3 x 3) takes (t + 2) (u + 2) products for t u outputs where direct convolution takes 9 t u. That is 4 times
+fewer for 4 x 4, 3 times for 4 x 2 and 2.25 times for 2 x 2. The real number is the same, its rounding is not. Against
+float64 the largest error, relative to the largest output, is below 1e-6 for 2 x 2, 5e-6 for 4 x 2 and 2e-5 for 4 x 4
+(1e-6 for direct convolution). So it is used only where the run admits other rounding. After Lavin and Gray, "Fast
+Algorithms for Convolutional Neural Networks", CVPR 2016.
 """
 
 from __future__ import annotations
@@ -51,11 +51,11 @@ _G = {
 }
 """Filter transforms for the points 0, 1, -1, inf and 0, 1, -1, 2, -2, inf."""
 
-Outputs = tuple[int, int]
-"""Outputs of a tile, down and across."""
-_TRANSFORM: dict[Outputs, tuple[float, float]] = {(2, 2): (85.0, 65.0), (4, 2): (130.0, 90.0), (4, 4): (190.0, 130.0)}
+TileShape = tuple[int, int]
+"""TileShape of a tile, down and across."""
+_TRANSFORM: dict[TileShape, tuple[float, float]] = {(2, 2): (85.0, 65.0), (4, 2): (130.0, 90.0), (4, 4): (190.0, 130.0)}
 """Cycles to transform the inputs and the outputs of a tile for one vector of channels, transposition included."""
-_TRANSFORM_NHWC: dict[Outputs, tuple[float, float]] = {
+_TRANSFORM_NHWC: dict[TileShape, tuple[float, float]] = {
     (2, 2): (60.0, 45.0),
     (4, 2): (95.0, 65.0),
     (4, 4): (150.0, 100.0),
@@ -63,36 +63,36 @@ _TRANSFORM_NHWC: dict[Outputs, tuple[float, float]] = {
 """The same for NHWC, without transposition."""
 _MEMORY, _L3 = 9.0, 24.0
 """Bytes per cycle from memory and from the third-level cache."""
-_FILTER: dict[Outputs, float] = {(2, 2): 62.0, (4, 2): 80.0, (4, 4): 105.0}
+_FILTER: dict[TileShape, float] = {(2, 2): 62.0, (4, 2): 80.0, (4, 4): 105.0}
 """Cycles to transform a vector of filters in the kernel, mostly to bring its lines into the second-level cache."""
 _SPACE = {False: 1 / 18, True: 1 / 72}
 """Cost of a byte of weights, in cycles, by whether the last cache holds those of most models: half of what it takes to
 come from memory, since other kernels compete for the bandwidth, or what prefetching does not hide."""
 _MODEL = 128 << 20
 """Bytes of a cache that holds the weights of most models of images."""
-NAMES: dict[str, Outputs] = {"winograd4": (4, 4), "winograd4x2": (4, 2), "winograd2": (2, 2)}
+NAMES: dict[str, TileShape] = {"winograd4": (4, 4), "winograd4x2": (4, 2), "winograd2": (2, 2)}
 """Names of the algorithms F(t x u, 3 x 3), with their outputs."""
 _BLOCKS = (8, 14, 28, 56, 84)
 """Approximate numbers of tiles per block that are tried."""
 _PREFERRED = (28, 14, 56, 84, 8)
-"""The same, those first that win where the model sees no difference: each block reads the filters again."""
+"""The same numbers. Of equal ones by the model the first is taken: 28 was fastest, 14 as fast, then 56."""
 
 
 @dataclass(frozen=True)
 class Blocks:
     """Division of an image's `down` x `across` tiles, of `t` outputs, into blocks of at most `rows` x `columns`."""
 
-    t: Outputs
+    t: TileShape
     down: int
     across: int
     rows: int
     columns: int
 
     @classmethod
-    def of(cls, window: Window, t: Outputs, most: int) -> Blocks:
+    def of(cls, window: Window, t: TileShape, most: int) -> Blocks:
         """Return blocks of about `most` tiles, as even as possible."""
         lines = zip(window.outputs[1:], t, window.dilation[1:], strict=True)
-        down, across = (_tiles(*along) for along in lines)
+        down, across = (_tiles(*axis) for axis in lines)
         columns = across if across <= most else math.ceil(across / math.ceil(across / most))
         rows = math.ceil(down / math.ceil(down / min(down, max(1, most // columns))))
         return cls(t, down, across, rows, columns)
@@ -154,7 +154,7 @@ def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False, point: Point
     if not tile and not fixed:
         tile = tile_of_any(ctx.target, m, c * window.kernel[0])
 
-    def cost(settings: tuple[Outputs, int, bool]) -> float:
+    def cost(settings: tuple[TileShape, int, bool]) -> float:
         t, most, stored = settings
         found = (algorithm(p, ctx, t, most, nhwc=nhwc, stored=stored, tile=tile) for p in (problem, *larger))
         return math.prod(each.cost for each in found)
@@ -202,7 +202,7 @@ def tile_of_any(target: Target, m: int, c: int) -> str:
     return "{}x{}".format(*min(((r, v) for r, v in tiling.candidates(target) if r >= 4 and v >= 2), key=cycles))
 
 
-def transformed_size(t: Outputs) -> int:
+def transformed_size(t: TileShape) -> int:
     """Return the number of products of a tile for each pair of channels."""
     return (t[0] + 2) * (t[1] + 2)
 
@@ -228,7 +228,7 @@ def _doubled(window: Window) -> Window:
 def algorithm(
     problem: ConvProblem,
     ctx: Context,
-    t: Outputs,
+    t: TileShape,
     most: int,
     *,
     nhwc: bool = False,
@@ -277,10 +277,10 @@ def algorithm(
     return Algorithm(blocks, choice, cycles, chunk, cost=cycles + _SPACE[target.l3 >= _MODEL] * nbytes * ctx.threads)
 
 
-def _product_cycles(choice: Tiles, sizes: Counter[int], extents: tuple[int, int, int], streamed: int) -> float:
+def _product_cycles(choice: Tiles, sizes: Counter[int], extents: tuple[int, int, int], far_bytes: int) -> float:
     """Model the products of one place xi for all blocks; `extents` are vectors of outputs, input channels, images.
 
-    `streamed`: bytes of a vector of filters if those come from beyond the second-level cache, else 0."""
+    `far_bytes`: of a vector of filters if those come from beyond the second-level cache, else 0."""
     vectors, c, images = extents
     panels = math.ceil(vectors / choice.nv)
     widths = [choice.nv] * (panels - 1) + [vectors - (panels - 1) * choice.nv]
@@ -288,9 +288,9 @@ def _product_cycles(choice: Tiles, sizes: Counter[int], extents: tuple[int, int,
     for size, n in sizes.items():
         heights += Counter({choice.mr: size // choice.mr * n, size % choice.mr: n})
     total = images * sum(n * tiling.tile_cycles(h, v, c) for h, n in heights.items() if h for v in widths)
-    if streamed:  # the first row of tiles misses L1
+    if far_bytes:  # the first row of tiles misses L1
         first = min(choice.mr, max(sizes))
-        missed = sum(tiling.tile_cycles(first, v, c, streamed) - tiling.tile_cycles(first, v, c) for v in widths)
+        missed = sum(tiling.tile_cycles(first, v, c, far_bytes) - tiling.tile_cycles(first, v, c) for v in widths)
         total += sizes.total() * images * missed
     return total
 
@@ -437,7 +437,7 @@ def plane(floats: int, coarse: bool = False) -> int:
     return (-(-floats // 1024) | 1) * 1024 + 16 if coarse else (-(-floats // 16) | 1) * 16
 
 
-def transformed(w: NDArray[Any], t: Outputs, nr: int, lanes: int) -> NDArray[Any]:
+def transformed(w: NDArray[Any], t: TileShape, nr: int, lanes: int) -> NDArray[Any]:
     """Return filters [M, C, 3, 3] as G w G', packed `[panel][xi][C][NR]`, flat, as `pack_columns` does.
 
     Each panel is transformed while it is in the cache."""

@@ -137,9 +137,9 @@ def _parsed(tile: str) -> tuple[int, int]:
     return int(rows), int(vectors)
 
 
-def tile_cycles(rows: int, vecs: int, k: int, far: int = 0) -> float:
-    """Model the cycles of one tile; `far`: bytes of a vector of B if that comes from beyond the first-level cache."""
-    step = max(rows * vecs / 2, (rows + vecs) / 2, _LATENCY, _STREAMED * far * vecs)
+def tile_cycles(rows: int, vecs: int, k: int, far_bytes: int = 0) -> float:
+    """Model the cycles of one tile; `far_bytes`: of a vector of B if that comes from beyond the first-level cache."""
+    step = max(rows * vecs / 2, (rows + vecs) / 2, _LATENCY, _STREAMED * far_bytes * vecs)
     return k * step + _CALL + _STORE * rows * vecs
 
 

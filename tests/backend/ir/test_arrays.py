@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import ctypes
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-import pytest
-from rewrite.backend.ir import arrays
-from rewrite.backend.ir.arrays import Contents, address, aligned, usable
+from rewrite.backend.ir.arrays import Contents, WeightMemory, address, aligned, usable
 from rewrite.backend.ir.kernel import SLACK
-from rewrite.backend.runtime.native.executor import Buffer
+from rewrite.backend.ir.lower import Context
+from rewrite.backend.ir.target import detect
+from rewrite.benchmarks import harness
+from rewrite.engine.ir.graph import Node
+
+HUGE_PAGE = 2 << 20
 
 
 def test_aligned_arrays_and_views_of_them_are_not_copied() -> None:
@@ -21,25 +23,38 @@ def test_aligned_arrays_and_views_of_them_are_not_copied() -> None:
     assert usable(array[:, 1:]).base is not array  # it starts between two alignments
 
 
-def test_arrays_share_huge_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From 32 KiB on they are cut from a block, one behind the other; one of a huge page or more has its own."""
-    monkeypatch.setattr(arrays, "_BLOCK", arrays._Block())
-    first, second = (aligned((n,), np.dtype(np.float32)) for n in (10_000, 30_000))
-    assert address(first) % (2 << 20) <= 64
-    assert address(second) == address(first) + first.nbytes + 64
-    assert ctypes.string_at(address(second) + second.nbytes, SLACK) == bytes(SLACK)
-    assert usable(second) is second
-    second[:] = 1.0
-    del first
-    filling = [aligned((1 << 20,), np.dtype(np.uint8)) for _ in range(8)]  # the last one begins another block
-    assert (second == 1.0).all()
-    assert address(filling[-1]) % (2 << 20) <= 64
-    for size in (100, 2 << 20):
-        alone = aligned((size,), np.dtype(np.uint8))
-        assert isinstance(alone.base, Buffer)
-    with ThreadPoolExecutor(1) as other:  # each thread cuts its own block
-        there = other.submit(aligned, (40_000,), np.dtype(np.uint8)).result()
-    assert address(there) % (2 << 20) <= 64
+def test_weights_lie_one_behind_the_other_on_huge_pages() -> None:
+    memory = WeightMemory()
+    first = memory.copy(np.full(10_000, 2.0, np.float32))
+    memory._block[:] = 1
+    arrays = [memory.copy(np.full(n, float(n), np.float32)) for n in (8192, 30_000)]
+    assert address(first) % HUGE_PAGE <= 64
+    assert [address(a) for a in arrays] == [
+        address(first) + first.nbytes + SLACK,
+        address(arrays[0]) + 8192 * 4 + SLACK,
+    ]
+    for array in arrays:
+        assert (array == array.size).all()
+        assert ctypes.string_at(address(array) + array.nbytes, SLACK) == bytes(SLACK)
+        assert usable(array) is array
+    for size in (8191, (8 << 20) // 4 + 1):  # small ones would take a huge page, large ones have their own
+        alone = np.zeros(size, np.float32)
+        assert memory.copy(alone) is alone
+    for _ in range(4):  # the last one begins another block
+        array = memory.copy(np.zeros(8 << 20, np.uint8))
+    assert address(array) % HUGE_PAGE <= 64
+    assert (arrays[1] == 30_000).all()
+
+
+def test_a_program_has_its_weights_in_one_block() -> None:
+    """Equal ones once; what they were packed in is given back."""
+    graph = harness.make_graph([Node("Relu", ("x",), ("y",))], {"x": np.zeros((2, 3), np.float32)})
+    context = Context(graph, detect())
+    packed = [np.full(20_000, n, np.float32) for n in (1, 2, 1)]
+    names = [context.add_constant(array) for array in packed]
+    assert names[2] == names[0] != names[1]
+    first, second = (context.added_constants[name].array for name in names[:2])
+    assert address(second) == address(first) + first.nbytes + SLACK
 
 
 def test_arrays_without_slack_are_copied() -> None:

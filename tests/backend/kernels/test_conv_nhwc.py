@@ -12,7 +12,7 @@ import pytest
 from rewrite.backend.ir.kernel_graph import Step
 from rewrite.backend.ir.target import make_target, runs_here
 from rewrite.backend.kernels.conv import conv_nhwc, depthwise_pool_nhwc
-from rewrite.backend.kernels.conv.winograd import Outputs
+from rewrite.backend.kernels.conv.winograd import TileShape
 from rewrite.benchmarks import harness
 from rewrite.engine.ir.dim_parser import parse
 from rewrite.engine.ir.graph import DType, Node, TensorType
@@ -424,7 +424,7 @@ def test_threads_that_divide_rows() -> None:
 
 @pytest.mark.parametrize("chunk", [0, 16])
 @pytest.mark.parametrize("t", [(2, 2), (4, 2), (4, 4)])
-def test_winograd(t: Outputs, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_winograd(t: TileShape, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Extents that tiles, blocks and vectors divide and do not divide, with operands, batches and uneven padding.
 
     With `chunk` the kernel transforms the filters, of that many input channels at a time."""
@@ -449,7 +449,7 @@ def test_winograd(t: Outputs, chunk: int, monkeypatch: pytest.MonkeyPatch) -> No
 
 @pytest.mark.parametrize("chunk", [0, 16])
 @pytest.mark.parametrize(("t", "most"), [((2, 2), 28), ((4, 2), 14), ((4, 4), 8), ((4, 4), 28)])
-def test_winograd_of_any_size(t: Outputs, most: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_winograd_of_any_size(t: TileShape, most: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Images and volumes that are larger and smaller than likely ones, empty ones among them."""
     forced(monkeypatch, t, most, chunk=chunk)
     cases = []
@@ -468,7 +468,7 @@ def test_winograd_of_any_size(t: Outputs, most: int, chunk: int, monkeypatch: py
 
 @pytest.mark.parametrize("chunk", [0, 16])
 @pytest.mark.parametrize(("t", "most"), [((2, 2), 28), ((4, 2), 14), ((4, 4), 8)])
-def test_winograd_of_dilated_filters(t: Outputs, most: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_winograd_of_dilated_filters(t: TileShape, most: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sets of lines of different sizes, some of them empty, in images of known and of any size."""
     forced(monkeypatch, t, most, chunk=chunk)
     w = (40, 21, 3, 3)
@@ -501,7 +501,7 @@ def test_auto_pad() -> None:
 
 @pytest.mark.parametrize("chunk", [0, 40])
 @pytest.mark.parametrize("t", [(2, 2), (4, 2), (4, 4)])
-def test_winograd_of_volumes(t: Outputs, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_winograd_of_volumes(t: TileShape, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Filters of several slices, some of them in the padding; channels that vectors divide and do not divide."""
     forced(monkeypatch, t, 8, chunk=chunk)
     cases = [
@@ -561,7 +561,7 @@ def test_conv_transpose() -> None:
 
 
 def test_conv_transpose_to_a_larger_shape() -> None:
-    """Outputs beyond all sums are zero: padding is negative. Other runtimes refuse it."""
+    """TileShape beyond all sums are zero: padding is negative. Other runtimes refuse it."""
     sums = transposed((2, 20, 7, 9), (20, 16, 3, 3), strides=(2, 3), bias=False)
     [node] = sums.nodes
     border = ((0, 0), (1, 1), (4, 4), (0, 0))

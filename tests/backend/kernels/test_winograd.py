@@ -31,7 +31,7 @@ def near(case: Case) -> Case:
     return replace(case, rtol=1e-4, atol=5e-5)
 
 
-def forced(monkeypatch: pytest.MonkeyPatch, t: winograd.Outputs, most: int, chunk: int = 0) -> None:
+def forced(monkeypatch: pytest.MonkeyPatch, t: winograd.TileShape, most: int, chunk: int = 0) -> None:
     """Force tiles of `t` outputs and blocks of about `most` tiles on every eligible convolution, NCHW or NHWC.
 
     With `chunk` the kernels transform the filters, of that many input channels at a time."""
@@ -64,7 +64,7 @@ def kernel_of(case: Case, **options: Any) -> str:
 
 @pytest.mark.parametrize("chunk", [0, 24])
 @pytest.mark.parametrize("t", [(2, 2), (4, 2), (4, 4)])
-def test_edges(t: winograd.Outputs, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_edges(t: winograd.TileShape, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Extents that tiles, blocks and vectors divide and do not divide, with operands, batches and uneven padding."""
     forced(monkeypatch, t, 8, chunk=chunk)
     cases = [
@@ -92,7 +92,7 @@ def test_panels_in_parts_and_blocks_of_many_tiles(chunk: int, monkeypatch: pytes
 
 @pytest.mark.parametrize("chunk", [0, 24])
 @pytest.mark.parametrize(("t", "most"), [((2, 2), 28), ((4, 2), 14), ((4, 4), 8), ((4, 4), 28)])
-def test_images_of_any_size(t: winograd.Outputs, most: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_of_any_size(t: winograd.TileShape, most: int, chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Images larger and smaller than likely ones, empty ones among them."""
     forced(monkeypatch, t, most, chunk=chunk)
     sizes = ((1, 8, 8), (2, 13, 9), (1, 1, 300), (1, 90, 2), (3, 1, 1), (1, 20, 100), (0, 4, 4))
@@ -146,6 +146,11 @@ def test_images_of_any_size_have_register_tiles_for_any_number_of_rows() -> None
     assert winograd.tile_of_any(make_target("avx2"), 128, 128) == "6x2"
 
 
+def test_filters_from_l2_cost_by_their_bytes() -> None:
+    """A vector of AVX2 is half as long as one of AVX-512, so 4 x 3 tiles are not limited by it."""
+    assert tiles.tile_cycles(4, 3, 512, 32) == tiles.tile_cycles(4, 3, 512) < tiles.tile_cycles(4, 3, 512, 64)
+
+
 def test_the_model_takes_it_for_large_ones_only() -> None:
     assert kernel_of(conv((1, 64, 56, 56), (64, 64, 3, 3), pads=PADS)) == "winograd"
     for case in (
@@ -159,7 +164,7 @@ def test_the_model_takes_it_for_large_ones_only() -> None:
         assert kernel_of(case) != "winograd"
 
 
-def test_images_of_few_lines_take_tiles_of_4_x_2() -> None:
+def test_images_of_7_lines_take_tiles_of_4_x_2_with_avx2() -> None:
     """With AVX2 8 tiles are two rows of registers. 7² pixels are 4 tiles of 4 x 4 or 16 of 2 x 2, which take more."""
     target = make_target("avx2")
     case = conv((1, 256, 7, 7), (256, 256, 3, 3), pads=PADS)
@@ -171,7 +176,7 @@ def test_images_of_few_lines_take_tiles_of_4_x_2() -> None:
 
 
 def test_of_equal_blocks_larger_ones_are_taken() -> None:
-    """Each block reads the filters again: 18 tiles at once take 100 µs where 6 at a time take 147."""
+    """Blocks of 28 tiles here: those of 7 take 1.05 times as long (docs/measurements/layers.md)."""
     params = step_of(conv((1, 64, 56, 56), (64, 64, 3, 3), pads=PADS), target=make_target("avx512")).kernel.params
     assert (params["most_rows"], params["most_columns"]) == (2, 14)
 
@@ -199,7 +204,7 @@ def test_filters_from_memory_are_transformed_in_the_kernel() -> None:
 @pytest.mark.parametrize(("t", "bound"), [((2, 2), 1e-6), ((4, 2), 5e-6), ((4, 4), 2e-5)])
 @pytest.mark.parametrize("shape", [(64, 64, 28), (512, 128, 14)])
 def test_error_against_float64(
-    shape: Sequence[int], t: winograd.Outputs, bound: float, chunk: int, monkeypatch: pytest.MonkeyPatch
+    shape: Sequence[int], t: winograd.TileShape, bound: float, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The largest error relative to the largest output obeys the bound in the module's docstring."""
     forced(monkeypatch, t, 28, chunk=chunk)

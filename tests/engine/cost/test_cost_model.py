@@ -4,7 +4,14 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rewrite.engine.cost.conv_cycles import FILTERED_CHANNELS, Convolution, conv_int8_nhwc, conv_nhwc, pool_taps
+from rewrite.engine.cost.conv_cycles import (
+    FILTERED_CHANNELS,
+    Convolution,
+    _or_winograd,
+    conv_int8_nhwc,
+    conv_nhwc,
+    pool_taps,
+)  # fmt: skip
 from rewrite.engine.cost.cost_model import MODELS, CostModel
 from rewrite.engine.cost.kernel_constants import KernelConstants
 from rewrite.engine.cost.machine import Machine
@@ -310,13 +317,20 @@ def test_dilated_filters_are_priced_by_winograds_algorithm_where_their_sets_of_l
 
 
 def test_winograd_filters_that_no_cache_holds_come_from_memory() -> None:
-    """37 MB of transformed filters for 49 pixels take as long as the direct products, or longer."""
-    held = Convolution(1, 49, 7, 1, 512, 512, 9, 1, True, 3, 8, cache=64 << 20, far=0.6)
-    outside = replace(held, cache=32 << 20)
+    """25 MB of transformed filters, of tiles of 4 x 2, for 49 pixels take as long as the direct products, or longer."""
+    held = Convolution(1, 49, 7, 1, 512, 512, 9, 1, True, 3, 8, cache=32 << 20, far=0.6)
+    outside = replace(held, cache=8 << 20)
     assert conv_nhwc(held) < conv_nhwc(outside)
     assert conv_nhwc(outside) <= conv_nhwc(replace(held, square=0))
     few = replace(held, channels=64, filters=64, cache=1 << 20)
     assert conv_nhwc(few) == conv_nhwc(replace(few, far=0.0))
+
+
+def test_tiles_of_4_x_2_are_priced() -> None:
+    """Where the cache holds their filters, 25 MB, and not those of 4 x 4, 38 MB, they are the cheapest ones."""
+    layer = Convolution(1, 49, 7, 1, 512, 512, 9, 1, True, 3, 8, cache=32 << 20, far=0.6)
+    square = _or_winograd(layer, 1e9, 1.0, ((4, 4), (2, 2)))
+    assert _or_winograd(layer, 1e9, 1.0) == _or_winograd(layer, 1e9, 1.0, ((4, 2),)) < 0.95 * square
 
 
 def test_winograd_of_bytes_saves_products_where_it_has_a_kernel() -> None:

@@ -1,4 +1,4 @@
-"""Files need no kernel that ONNX Runtime lacks, unless the model already does."""
+"""Files need no kernel that ONNX Runtime lacks, unless the model needs the same one."""
 
 from __future__ import annotations
 

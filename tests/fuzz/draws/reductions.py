@@ -97,8 +97,8 @@ def normalize(m: Maker) -> object:
     if op == "InstanceNormalization" and math.prod(m.dims(x)[2:]) == 1:
         raise Invalid("ONNX Runtime divides the rounding error of the mean of one number by the root of epsilon")
     channels = m.dims(x)[1]
-    groups = m.pick([g for g in (1, 2, 4, channels) if g and channels % g == 0] or [1])
-    scaled = groups if op[0] == "G" and m.opset < 21 else channels
+    groups = m.pick([g for g in (1, 2, 4, channels) if g and channels % g == 0]) if op == "GroupNormalization" else 1
+    scaled = groups if op == "GroupNormalization" and m.opset < 21 else channels
     pair = [m.like(m.dtype(x), (scaled,), fixed=0.8) for _ in range(2)]
     if op == "BatchNormalization":
         rest = [m.new(m.dtype(x), (channels,), fixed=0.8), m.new(m.dtype(x), (channels,), "positive", 0.8)]
