@@ -11,7 +11,7 @@ from rewrite.engine.cost.conv_cycles import (
     conv_int8_nhwc,
     conv_nhwc,
     pool_taps,
-)  # fmt: skip
+)
 from rewrite.engine.cost.cost_model import MODELS, CostModel
 from rewrite.engine.cost.kernel_constants import KernelConstants
 from rewrite.engine.cost.machine import Machine
