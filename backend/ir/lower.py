@@ -160,13 +160,11 @@ class Context:
 
     def add_constant(self, array: NDArray[np.generic], hint: str = "packed") -> str:
         """Add a constant, such as packed weights; return its name. Equal contents share a name."""
-        array = usable(array)
         self._weights.note(array.nbytes)  # the model's were read for it
         found = self._known.find(array)
         if found is not None:
             return found
-        if not isinstance(array.base, np.memmap):
-            array = self._memory.copy(array)
+        array = usable(array if isinstance(array.base, np.memmap) else self._memory.copy(array))
         self._known.add(array, name := unique_name(hint, self._taken))
         constant = self.added_constants[name] = Constant(array)
         self.added_types[name] = constant.type

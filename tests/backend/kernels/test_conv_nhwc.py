@@ -161,10 +161,13 @@ def test_results_are_quantized_before_they_are_stored(monkeypatch: pytest.Monkey
         conv((1, 40, 9, 7), (40, 1, 3, 3), pads=PADS, group=40),
     ]
     check([quantized(case) for case in plain])
-    forced(monkeypatch, (4, 4), 8)
-    square = quantized(conv((1, 21, 13, 9), (40, 21, 3, 3), "Relu", pads=PADS))
-    assert kernel_of(square) == "winograd_nhwc"
-    check([square])
+    for t in ((4, 4), (4, 2)):
+        forced(monkeypatch, t, 8)
+        square = quantized(conv((1, 21, 13, 9), (40, 21, 3, 3), "Relu", pads=PADS))
+        step = step_of(square)
+        assert (step.kernel.template, step.kernel.params["t"]) == ("winograd_nhwc", list(t))
+        check([square])
+        monkeypatch.undo()
 
 
 def quantized(case: Case) -> Case:
