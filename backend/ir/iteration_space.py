@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...engine.ir.graph import Node
-from ...engine.ir.symbolic import Dim, exact_div, minimum, product, same, total
+from ...engine.ir.symbolic import Dim, exact_div, minimum, product, same, slice_bound, total
 from .lower import Context
 
 RESHAPES = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
@@ -144,22 +144,28 @@ def _part(access: Access, node: Node, output: str, ctx: Context) -> Access | Non
 
 
 def _slice(access: Access, node: Node, ctx: Context) -> Access | None:
-    """Return an access to a Slice with constant bounds, known dims and steps of 1."""
+    """Return an access to a Slice with steps of 1 and bounds that are dims."""
+    found = slice_access(access, node, ctx)
+    return None if found is None or any(step != 1 for _, step in found[1]) else found[0]
+
+
+def slice_access(access: Access, node: Node, ctx: Context) -> tuple[Access, list[tuple[int, int]]] | None:
+    """Return the access to a Slice of a tensor that is read as `access`, and the axes with the step along each.
+
+    None if its starts are not known in terms of dims, or its axes and steps not as numbers."""
     shape = ctx.type(node.outputs[0]).shape
-    starts, _, axes, steps = [ctx.ints(v) if v else None for v in [*node.inputs[1:], "", "", ""][:4]]
-    if len(node.inputs) < 4 or not node.inputs[3]:
-        axes = tuple(range(len(starts or ())))
-    if len(node.inputs) < 5 or not node.inputs[4]:
-        steps = (1,)
-    if starts is None or shape is None or axes is None or steps is None or any(step != 1 for step in steps):
+    starts = ctx.contents(node.inputs[1])
+    axes_input, steps_input = [*node.inputs[3:5], "", ""][:2]
+    axes = ctx.ints(axes_input) if axes_input else range(len(starts or ()))
+    steps = ctx.ints(steps_input) if steps_input else [1] * len(starts or ())
+    if shape is None or starts is None or axes is None or steps is None or 0 in steps:
         return None
-    for start, axis in zip(starts, axes, strict=True):
+    along = [(axis % len(shape), step) for axis, step in zip(axes, steps, strict=True)]
+    for start, (axis, step) in zip(starts, along, strict=True):
         extent = access.shape[axis]
-        if not isinstance(extent, int):
-            return None
-        first = min(max(start + extent if start < 0 else start, 0), extent)
-        access = access.sliced(axis % len(shape), first, 1, shape[axis])
-    return access
+        first = slice_bound(start, extent, 0, extent if step > 0 else extent - 1)
+        access = access.sliced(axis, first, step, shape[axis])
+    return access, along
 
 
 @dataclass(frozen=True)

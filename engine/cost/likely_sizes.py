@@ -2,18 +2,19 @@
 
 A batch has one element: that is what a service runs, and what others run many times. It is the first axis, or a size
 that the model calls a batch. Other extents follow from the rank of the input and its element type: images, volumes,
-signals, tokens, which some converters pass as floats. Programs are right for any size; only which graph, which layout
-and which algorithm are chosen depends on these values.
+signals, tokens, which some converters pass as floats. Images are larger where results grow with them: detection and
+segmentation look for small things, which classifiers do not. Programs are right for any size; only which graph, which
+layout and which algorithm are chosen depends on these values.
 """
 
 from __future__ import annotations
 
-from ..ir.dim_expr import symbol_name
 from ..ir.graph import DType, Graph, TensorType
+from ..ir.symbolic import symbol_name, symbols
 
 BATCH = 1
-IMAGE, VOLUME = 224, 64
-"""Height and width of an image; each extent of a volume."""
+IMAGE, DENSE, VOLUME = 224, 512, 64
+"""Height and width of an image, and of one with results for its parts; each extent of a volume."""
 SEQUENCE, FRAMES, SAMPLES = 128, 256, 16_000
 """Tokens of a text, frames of features, and samples of a signal: one second."""
 _BATCH_NAMES = frozenset({"batch", "batch_size", "batchsize"})
@@ -24,6 +25,9 @@ def likely_sizes(graph: Graph) -> dict[str, int]:
 
     The first input that has a symbol decides."""
     found: dict[str, int] = {}
+    types = (graph.types.get(value) for value in graph.outputs)
+    shapes = (type_.shape or () for type_ in types if isinstance(type_, TensorType))
+    dense = frozenset[str]().union(*(symbols(dim) for shape in shapes for dim in shape))
     for value in graph.inputs:
         type_ = graph.types.get(value)
         if isinstance(type_, TensorType) and type_.shape is not None:
@@ -31,7 +35,8 @@ def likely_sizes(graph: Graph) -> dict[str, int]:
                 if name := symbol_name(dim):
                     tokens = not _is_numeric(type_) or _becomes_integer(graph, value)
                     is_batch = name.lower() in _BATCH_NAMES
-                    found.setdefault(name, BATCH if is_batch else _likely(type_, axis, tokens=tokens))
+                    size = BATCH if is_batch else _likely(type_, axis, tokens=tokens)
+                    found.setdefault(name, DENSE if size == IMAGE and name in dense else size)
     return found
 
 

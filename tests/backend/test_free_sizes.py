@@ -12,7 +12,7 @@ import pytest
 import rewrite
 from rewrite.backend.ir.kernel_graph import Step
 from rewrite.backend.runtime.fallback import FallbackWarning
-from rewrite.engine.cost import machine
+from rewrite.engine.cost import likely_sizes, machine
 from rewrite.errors import UserError
 
 RNG = np.random.default_rng(7)
@@ -147,7 +147,8 @@ def test_groups_with_a_scale_of_their_own_are_normalized_in_the_layout_of_convol
     """GroupNormalization of opset 18 has scale and bias by group; its images have any size."""
     model = network(
         """a = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(x, w0) b = GroupNormalization<num_groups = 8>(a, s, t)
-        c = Relu(b) d = Conv(c, w1) e = Relu(d) y = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(e, w2)""",
+        c = Relu(b) d = Conv(c, w1) e = Relu(d) f = Conv<strides = [2, 2], pads = [1, 1, 1, 1]>(e, w2)
+        y = GlobalAveragePool(f)""",
         32, w0=(64, 32, 3, 3), w1=(64, 64, 1, 1), w2=(64, 64, 3, 3), s=(8,), t=(8,),
     )  # fmt: skip
     program = rewrite.compile(model, threads=1)
@@ -173,7 +174,8 @@ def test_groups_of_any_number_of_channels(kind: str) -> None:
 
 
 def test_resizing_to_the_size_of_another_image_stays_channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The choice is that of a machine with vectors of 16 floats."""
+    """The choice is that of a machine with vectors of 16 floats, for small images."""
+    monkeypatch.setattr(likely_sizes, "DENSE", likely_sizes.IMAGE)
     sizes, rates = (48 << 10, 2 << 20, 32 << 20), (200e9, 90e9, 45e9, 18e9)
     profile = machine.Machine("", "avx512", 100e9, sizes, rates)
     monkeypatch.setattr(machine, "default", lambda isa="": profile)

@@ -15,6 +15,7 @@ import gc
 import json
 import os
 import resource
+import shutil
 import signal
 import sys
 import tempfile
@@ -71,6 +72,9 @@ def check_group(cases: Mapping[int, Case], first: int, given: argparse.Namespace
     for seed, case in cases.items():
         _limit()
         with _quick_compiler(first, given.thorough):
+            reports[seed] = check_one(seed, case, ways_of(first, given.ways), given.out)
+        if any("internal compiler error" in problem for problem in reports[seed]["problems"]):
+            shutil.rmtree(given.out / str(seed))  # users' models are never compiled with -O1
             reports[seed] = check_one(seed, case, ways_of(first, given.ways), given.out)
     if len(seeds) > 1 and not any(r["problems"] for r in reports.values()):
         reports[seeds[0]]["problems"] = [f"as one model with {seeds[1:]}, but not by itself: {p}" for p in problems]

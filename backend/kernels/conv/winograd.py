@@ -161,7 +161,7 @@ def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False, point: Point
 
     forms = (True, False) if fixed or 36 * 4 * m * c * window.kernel[0] > ctx.target.l2 else (True,)
     sizes = list(NAMES.values()) if point.get("algorithm") not in NAMES else [NAMES[str(point["algorithm"])]]
-    most_tiles: Iterable[int] = _PREFERRED if fixed else _BLOCKS[2:]
+    most_tiles: Iterable[int] = _PREFERRED if fixed else _PREFERRED[:-1]
     if "tiles" in point:
         most_tiles = [int(point["tiles"])]
     if "filters" in point:
@@ -268,8 +268,10 @@ def algorithm(
     held = nbytes if stored else chunk * panel_bytes
     memory = nbytes / _MEMORY * ctx.threads if nbytes > target.l2 // 2 else 0.0
     again = 0.0  # bytes read repeatedly, or written and read, beyond the second-level cache
+    if inputs + sums > target.l2 // 2:  # filters take the rest
+        work += inputs * count / _L3  # the transform does nothing but write them
     if held + inputs + sums > target.l2:
-        again = nbytes * (count - 1) if nbytes > inputs else inputs * count * (panels - 1)
+        again = nbytes * (count - 1) if nbytes > inputs else inputs * count * panels
     if not stored and held + sums > target.l2 * 2 // 5:  # streaming inputs evict the rest
         again += xis / 9 * nbytes * count
     again /= _L3

@@ -9,9 +9,9 @@ from itertools import accumulate
 from typing import Any
 
 from ....engine.ir.graph import DType, Node, TensorType
-from ....engine.ir.symbolic import Dim, divides, exact_div, product, slice_bound, total
+from ....engine.ir.symbolic import Dim, divides, exact_div, product, total
 from ...codegen.template_params import int_attr, launch, threads
-from ...ir.iteration_space import Access, Extents, collapse, contiguous
+from ...ir.iteration_space import Access, Extents, collapse, contiguous, slice_access
 from ...ir.kernel import ALIGNMENT, Kernel
 from ...ir.kernel_graph import Join, Step, View
 from ...ir.lower import Context
@@ -237,24 +237,13 @@ def _split_sizes(node: Node, ctx: Context, extent: Dim) -> Sequence[Dim] | None:
 
 def lower_slice(node: Node, ctx: Context) -> Sequence[Step | View] | None:
     """Known starts and steps; the lengths are those of the inferred output. Columns may be read in place."""
-    read = _whole(node.inputs[0], ctx)
-    shape = ctx.type(node.outputs[0]).shape
-    starts = ctx.contents(node.inputs[1])
-    axes_input, steps_input = [*node.inputs[3:5], "", ""][:2]
-    axes = ctx.ints(axes_input) if axes_input else range(len(starts or ()))
-    steps = ctx.ints(steps_input) if steps_input else [1] * len(starts or ())
-    if shape is None or starts is None or axes is None or steps is None:
+    found = slice_access(_whole(node.inputs[0], ctx), node, ctx)
+    if found is None:
         return None
-    for start, axis, step in zip(starts, axes, steps, strict=True):
-        axis %= len(read.shape)
-        extent = read.shape[axis]
-        if not step:
-            return None
-        first = slice_bound(start, extent, 0, extent if step > 0 else extent - 1)
-        read = read.sliced(axis, first, step, shape[axis])
-    if list(steps) == [1] and isinstance(shape[-1], int) and isinstance(read.offset, int):
+    read, along = found
+    if len(along) == 1 and along[0][1] == 1 and isinstance(read.shape[-1], int) and isinstance(read.offset, int):
         dtype = ctx.type(read.value).dtype
-        ld = _leading_dimension(dtype, _whole(read.value, ctx).shape, axis)
+        ld = _leading_dimension(dtype, _whole(read.value, ctx).shape, along[0][0])
         if ld and dtype is not None:
             return [View(read.value, node.outputs[0], read.offset * dtype.numpy.itemsize, (node.name,), ld)]
     return _moved(node, ctx, read)

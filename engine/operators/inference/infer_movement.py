@@ -232,14 +232,16 @@ def _slice_length(size: Dim, start: Dim, end: Dim, step: int, is_size: Callable[
         return None  # the start may lie before the beginning; -1 only where there are no elements
     low, high = (0, size) if step > 0 else (-1, size - 1)
     first, last = (_clamp(bound, size, low, high, is_size) for bound in (start, end))
-    if step == 1 and first == 0 and is_size(end):
-        return last
+    if step == 1 and first == 0 and (is_size(end) or last == size):
+        return last  # no extent is negative
     return maximum(ceildiv(last - first, step) if step > 0 else ceildiv(first - last, -step), 0)
 
 
 def _clamp(bound: Dim, size: Dim, low: Dim, high: Dim, is_size: Callable[[Dim], bool]) -> Dim:
     if isinstance(bound, int) and abs(bound) >= _HUGE:
         return high if bound > 0 else low
+    if bound == low == 0:
+        return low  # even if `high`, an extent, is not known to be at least 0
     if is_size(bound):
         # A bound of 0 or more is above `low`, except that `high` itself may be -1 (of an empty dim, backwards).
         return minimum(bound, high)

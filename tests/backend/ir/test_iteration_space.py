@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import pytest
 from rewrite.backend.compile_graph import compile_graph
 from rewrite.backend.ir.iteration_space import sources
 from rewrite.backend.ir.kernel_graph import Step
@@ -92,3 +93,21 @@ def test_only_what_is_in_memory_is_read() -> None:
     seen = list(sources("b", context))
     assert [access.value for access in seen] == ["a", "b"]
     assert seen[0].strides == (LENGTH * WIDTH, SIZE, WIDTH, 1)
+
+
+@pytest.mark.parametrize("length", [3, 5, 9])
+def test_the_last_rows_of_any_number_are_read_in_place(length: int) -> None:
+    """A sliding window over keys and values whose number is free, from the end on."""
+    feeds = {"q": floats(2, HEADS, 4, SIZE), "k": floats(2, HEADS, length, SIZE), "v": floats(2, HEADS, length, SIZE)}
+    nodes = [
+        *(Node("Slice", (name, "first", "last", "axis"), (f"{name}_w",), name=name) for name in "kv"),
+        Node("rewrite.ScaledDotProductAttention", ("q", "k_w", "v_w"), ("y",), {"scale": 0.25}, name="own"),
+    ]
+    constants = {"first": ints(-5), "last": ints(2**62), "axis": ints(2)}
+    free = dict.fromkeys("kv", (2, HEADS, "T", SIZE))
+    kernels, found = _run(make_graph(nodes, feeds, constants=constants, symbolic_shapes=free), feeds)
+    assert kernels == ["attention"]
+    q, k, v = (feeds[name].astype(np.float64) for name in "qkv")
+    weights = np.exp(q @ k[:, :, -5:].swapaxes(2, 3) * 0.25)
+    expected = weights / weights.sum(3, keepdims=True) @ v[:, :, -5:]
+    np.testing.assert_allclose(found["y"], expected, rtol=2e-5, atol=2e-6)

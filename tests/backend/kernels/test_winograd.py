@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import ctypes
+import itertools
+import subprocess
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from rewrite.backend.codegen.render import render_kernel
+from rewrite.backend.codegen.render import kernel_name, render_kernel, render_module
 from rewrite.backend.compile_graph import compile_graph
 from rewrite.backend.ir.kernel_graph import Step
 from rewrite.backend.ir.lower import Context
@@ -18,10 +21,12 @@ from rewrite.backend.kernels.conv import winograd
 from rewrite.backend.kernels.conv.problem import ConvProblem
 from rewrite.backend.kernels.gemm import tiles
 from rewrite.backend.memory.buffer_assignment import SCRATCH
+from rewrite.backend.toolchain.compiler import find_compiler
 from rewrite.benchmarks import harness
 
 from .oracle import Case, check
 from .test_conv import conv
+from .test_prefetch import TEMPLATES
 
 PADS = (1, 1, 1, 1)
 
@@ -137,6 +142,43 @@ def test_tiles_that_only_fill_registers_are_zero(monkeypatch: pytest.MonkeyPatch
     assert (inputs[:, rows * row :] == untouched).all()
 
 
+def test_images_of_any_size_are_divided_so_that_registers_are_full(tmp_path: Path) -> None:
+    """Such as 40 tiles across, registers of 14 x 2: blocks of 1 x 20 compute 22, those of 2 x 14 compute 28."""
+    free = conv((1, 96, 120, 160), (32, 96, 3, 3), pads=PADS, symbolic={"x": ("N", 96, "H", "W")})
+    kernel, most = step_of(free).kernel, 28
+    mr, least = int(kernel.params["tiles"]["mr"]), int(kernel.params["least"])
+    function = f"""
+    int64_t block(int64_t down, int64_t across) {{
+      int64_t columns = 1, rows = {kernel_name(kernel, detect())}_block(down, across, {most}, {most}, {most}, &columns);
+      return rows << 32 | columns;
+    }}"""
+    (tmp_path / "block.c").write_text(render_module([render_kernel(kernel, detect())]) + function)
+    compiler = find_compiler()
+    command = [*compiler.command, *compiler.flags(detect()), f"-I{TEMPLATES}", "block.c", "-o", "block.so", "-lm"]
+    subprocess.run(command, cwd=tmp_path, check=True)
+    block = ctypes.CDLL(str(tmp_path / "block.so")).block
+    block.argtypes, block.restype = [ctypes.c_int64] * 2, ctypes.c_int64
+
+    def computed(extent: int, size: int) -> list[int]:
+        return [min(size, extent - at) for at in range(0, extent, size)]
+
+    def cost(down: int, across: int, rows: int, columns: int) -> int:
+        sizes = [r * c for r in computed(down, rows) for c in computed(across, columns)]
+        padded = (n // mr * mr + min(mr, -(-(n % mr) // least) * least) for n in sizes)
+        return sum(padded) + len(sizes) * (mr // 2)
+
+    gained = 0
+    for down, across in itertools.product((1, 2, 7, 13, 30), (1, 5, 7, 28, 29, 40, 100)):
+        rows, columns = divmod(block(down, across), 1 << 32)
+        assert 0 < rows * columns <= most
+        widest = -(-across // -(-across // most))
+        simple = min(cost(down, across, r, widest) for r in range(1, most // widest + 1))
+        assert cost(down, across, rows, columns) <= simple
+        gained += simple - cost(down, across, rows, columns)
+    assert gained > 0
+    assert [block(down, across) for down, across in ((0, 3), (3, 0), (0, 0))]  # nothing is divided by 0
+
+
 def test_images_of_any_size_have_register_tiles_for_any_number_of_rows() -> None:
     """16 tiles, those of a likely size, take rows of 8, but 25 take 28 then, and their last panel has two vectors."""
     target = make_target("avx512")
@@ -177,7 +219,8 @@ def test_images_of_7_lines_take_tiles_of_4_x_2_with_avx2() -> None:
 
 def test_of_equal_blocks_larger_ones_are_taken() -> None:
     """Blocks of 28 tiles here: those of 7 take 1.05 times as long (docs/measurements/layers.md)."""
-    params = step_of(conv((1, 64, 56, 56), (64, 64, 3, 3), pads=PADS), target=make_target("avx512")).kernel.params
+    target = replace(make_target("avx512"), l2=2 << 20)
+    params = step_of(conv((1, 64, 56, 56), (64, 64, 3, 3), pads=PADS), target=target).kernel.params
     assert (params["most_rows"], params["most_columns"]) == (2, 14)
 
 

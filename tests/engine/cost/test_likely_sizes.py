@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from rewrite.engine.cost.likely_sizes import BATCH, FRAMES, IMAGE, SAMPLES, SEQUENCE, VOLUME, likely_sizes
+from rewrite.engine.cost.likely_sizes import BATCH, DENSE, FRAMES, IMAGE, SAMPLES, SEQUENCE, VOLUME, likely_sizes
 from rewrite.engine.ir.dim_parser import parse
 from rewrite.engine.ir.graph import DType, Graph, Node, TensorType
 
@@ -38,6 +38,12 @@ def test_ranks_and_types_decide(dtype: DType, shape: str, sizes: dict[str, int])
 
 def test_the_first_input_decides() -> None:
     assert likely_sizes(graph(ids=(DType.I64, "b s"), mask=(DType.F32, "b s"))) == {"b": BATCH, "s": SEQUENCE}
+
+
+def test_images_are_larger_where_results_grow_with_them() -> None:
+    found = graph(x=(DType.F32, "b 3 h w"), y=(DType.F32, "b 84 (h+31)//32*8"))
+    found.inputs, found.outputs = ("x",), ("y",)
+    assert likely_sizes(found) == {"b": BATCH, "h": DENSE, "w": IMAGE}
 
 
 def test_floats_that_become_integers_are_tokens() -> None:

@@ -97,6 +97,7 @@ CASES: list[tuple[str, Sequence[Any], dict[str, Any], str]] = [
     ("Slice", ["N; 10", ints(-3), ints(2**62), ints(1), ints(2)], {}, "N, 2"),
     ("Slice", ["N; 10", ints(9), ints(-(2**62)), ints(1), ints(-1)], {}, "N, 10"),
     ("Slice", ["N; 10", ints(0), dims("N"), ints(0)], {}, "N, 10"),
+    ("Slice", ["N-1; 10", ints(0), ints(2**62), ints(0)], {}, "N-1, 10"),
     ("Slice", ["N; 10", ints(-1), ints(-(2**63)), ints(0), ints(-1)], {}, "N, 10"),
     ("Slice", ["N; 10", ints(-2), ints(-(2**63)), ints(0), ints(-1)], {}, "_u1, 10"),
     ("Expand", ["1; 3", dims("N", 1)], {}, "N, 3"),
