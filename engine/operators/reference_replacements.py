@@ -163,6 +163,26 @@ def _global_lp_pool(attrs: Attrs, inputs: Sequence[Any]) -> Sequence[Any]:
     return found
 
 
+def _pad(attrs: Attrs, inputs: Sequence[Any]) -> Sequence[Any]:
+    """Cut elements off where a pad is negative, before others are added."""
+    x, pads, value, axes = (*inputs, None, None)[:4]
+    named = range(x.ndim) if axes is None else axes.tolist()
+    cut, added = [slice(None)] * x.ndim, np.maximum(pads, 0)
+    for axis, before, after in zip(named, *np.minimum(pads, 0).reshape(2, -1).tolist(), strict=True):
+        cut[axis] = slice(-before, x.shape[axis] + after)
+    return run_reference("Pad", attrs, [x[tuple(cut)], added, value, axes], 1)
+
+
+def _unique(attrs: Attrs, inputs: Sequence[Any]) -> Sequence[Any]:
+    """Unsorted, values are in the order of their first occurrence, along any axis."""
+    (x,), axis = inputs, attrs.get("axis")
+    values, first, inverse, counts = np.unique(x, True, True, True, axis=axis)
+    order = np.argsort(first) if not attrs.get("sorted", 1) else np.arange(len(first))
+    values = np.take(values, order, axis=0 if axis is None else axis)
+    numbers = (first[order], np.argsort(order)[inverse.reshape(-1)], counts[order])
+    return values, *(part.astype(np.int64) for part in numbers)
+
+
 _ANY = 1 << 30
 _REPLACED: tuple[tuple[str, int, int, Function], ...] = (
     ("Softmax", 1, 12, _of_matrix(lambda rows: np.exp(_log_softmax(rows)))),
@@ -180,5 +200,7 @@ _REPLACED: tuple[tuple[str, int, int, Function], ...] = (
     ("LRN", 1, _ANY, _lrn),
     ("MaxRoiPool", 1, _ANY, _max_roi_pool),
     ("GlobalLpPool", 2, _ANY, _global_lp_pool),
+    ("Pad", 11, _ANY, _pad),
+    ("Unique", 11, _ANY, _unique),
 )
 """Operators with the first and last opset at which they are replaced."""

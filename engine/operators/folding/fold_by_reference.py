@@ -88,6 +88,8 @@ def reference_deviates(op: str, attrs: Attrs, present: Sequence[bool], n_outputs
             return True
         case "ai.onnx.ml.Normalizer":  # it divides by the largest magnitude, not by the maximum
             return attrs.get("norm", "MAX") == "MAX"
+        case "Unique":  # it takes what comes first along the first axis, whatever the axis
+            return not attrs.get("sorted", 1) and attrs.get("axis", 0) != 0
         case "SequenceInsert":  # it takes the place behind the last member for the first
             return True
         case "DeformConv" | "GridSample" | "QLinearConv":  # it rounds f64 to f32, or adds an axis

@@ -33,6 +33,16 @@ def _svm_regressor(call: Call) -> Types:
     return [TensorType(DType.F32, None if x.shape is None else (x.shape[0], 1))]
 
 
+@rule("ai.onnx.ml.Scaler ai.onnx.ml.Normalizer")
+def _scaled(call: Call) -> Types:
+    return [TensorType(DType.F32, call.type().shape)]
+
+
+@rule("ai.onnx.ml.Imputer ai.onnx.ml.Binarizer")
+def _like_the_input(call: Call) -> Types:
+    return [call.type()]
+
+
 @rule("ai.onnx.ml.FeatureVectorizer")
 def _feature_vectorizer(call: Call) -> Types:
     """The features of all inputs, of each as many as an attribute says."""

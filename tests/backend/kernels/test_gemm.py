@@ -211,6 +211,19 @@ def test_products_are_quantized_before_they_are_stored(dtype: type[np.generic]) 
     check(cases)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_products_are_rounded_to_the_steps_of_bytes(dtype: type[np.generic]) -> None:
+    """Quantized and dequantized by column, as training for int8 does: the result is f32, the zero points are bytes."""
+    limits = np.iinfo(dtype)  # type: ignore[type-var]
+    zero = RNG.integers(limits.min + 100, limits.max - 100, 33).astype(dtype)
+    constants = {"w": floats(24, 33), "s": np.abs(floats(33)) / 20 + np.float32(0.01), "zero": zero}
+    steps = [
+        Node(f"{kind}Linear", (x, "s", "zero"), (y,), {"axis": 1})
+        for kind, x, y in (("Quantize", "y", "q"), ("Dequantize", "q", "o"))
+    ]
+    check([replace(case([MATMUL, *steps], {"x": floats(9, 24)}, constants), atol=2 * float(constants["s"].max()))])
+
+
 def test_an_epilogue_that_needs_other_strides_is_refused() -> None:
     nodes = [MATMUL, Node("Add", ("y", "mask"), ("o",))]
     inputs = {"x": floats(2, 3, 10, 16), "w": floats(2, 3, 16, 24), "mask": floats(2, 1, 1, 24)}

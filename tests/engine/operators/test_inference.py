@@ -345,6 +345,11 @@ def test_the_library_infers_with_symbols() -> None:
     assert str(found) == "f32[N, 2]"
 
 
+def test_scaled_features_are_f32_of_the_same_shape() -> None:
+    (found,) = infer("ai.onnx.ml.Scaler", {}, [shaped("N; 3", DType.I32)], [None], 1).types
+    assert str(found) == "f32[N, 3]"
+
+
 def test_impossible_ranks_stay_unknown() -> None:
     target = shaped(str(10**12), DType.I64)  # the length of a shape, from a model's numbers
     for op in ("Expand", "Reshape", "ConstantOfShape"):

@@ -51,6 +51,12 @@ CASES: list[Case] = [
     ((7,), "MaxRoiPool", {"pooled_shape": [2, 3], "spatial_scale": 0.5},
      (X, np.array([[1, 1, 1, 6, 7], [0, 3, 3, 3, 3]], np.float32))),
     ((7, 17), "GlobalLpPool", {"p": 3}, (X,)),
+    ((11, 18), "Pad", {}, (X, np.array([1, -1, 3, 0, -1, 2, -4, -2]))),
+    ((13,), "Pad", {"mode": "edge"}, (X, np.array([0, 0, -1, 2, 0, 0, 1, -3]))),
+    ((18,), "Pad", {}, (X, np.array([-1, 2, 1, -1]), np.float32(7), np.array([-1, 1]))),
+    *[((11,), "Unique", {"axis": axis, "sorted": 0}, (np.array([[2, 2, 2, 1], [3, 3, 1, 1]], np.float32),))
+      for axis in (0, 1, -1)],
+    ((11,), "Unique", {"sorted": 0}, (np.array([[2, 2, 1], [3, 3, 1]], np.float32),)),
 ]  # fmt: skip
 
 
@@ -74,6 +80,17 @@ def test_old_operators_as_in_onnx_runtime(opset: int, op: str, attrs: dict[str, 
     (expected,) = run(proto, feeds)
     assert found.dtype == expected.dtype
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("attrs", [{}, {"axis": 1}, {"sorted": 0}, {"axis": 1, "sorted": 0}])
+def test_places_and_numbers_of_what_is_unique(attrs: dict[str, Any]) -> None:
+    proto, feeds = one(11, "Unique", attrs, (np.array([[2, 2, 1, 2], [3, 3, 1, 1]], np.float32),))
+    proto.graph.node[0].output.extend("abc")
+    proto.graph.output.extend(helper.make_tensor_value_info(name, onnx.TensorProto.INT64, None) for name in "abc")
+    for found, expected in zip(
+        ReferenceEvaluator(proto, new_ops=replacements(11)).run(None, feeds), run(proto, feeds), strict=True
+    ):
+        np.testing.assert_array_equal(found, expected)
 
 
 def test_outputs_without_a_name_are_not_wanted() -> None:

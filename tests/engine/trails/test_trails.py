@@ -11,6 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import onnx
 import pytest
@@ -429,6 +430,18 @@ def test_constants_with_infinities_are_compared() -> None:
     term = {"op": "Const", "attrs": {"digest": digest(given)}, "elements": elements(given)}
     stage = {"terms": [term], "steps": [], "evaluated": [[0, digest(other)]]}
     assert "not the value of its term" in forged(one("Add", "x", "c", c=given), one("Add", "x", "c", c=other), stage)
+
+
+def test_constants_of_narrow_floats_differ_by_their_own_rounding() -> None:
+    """Two ways to compute a scale of 16 bits, of which one rounds in between, differ by a step; -0 is 0."""
+    for dtype, step in ((ml_dtypes.bfloat16, 2.0**-7), (np.float16, 2.0**-10), (np.float32, 2.0**-22)):
+        number, near, far = (
+            Constant(np.array([zero, 1 + error], dtype)) for zero, error in ((0.0, 0.0), (-0.0, step), (0.0, 9 * step))
+        )
+        assert check._equal(number, near, exact=False)
+        assert not check._equal(number, near, exact=True)
+        if step > check.ROUNDING:
+            assert not check._equal(number, far, exact=False)
 
 
 def test_captured_values_of_an_operator_that_has_no_body() -> None:
