@@ -74,6 +74,8 @@ NAMES: dict[str, TileShape] = {"winograd4": (4, 4), "winograd4x2": (4, 2), "wino
 """Names of the algorithms F(t x u, 3 x 3), with their outputs."""
 _BLOCKS = (8, 14, 28, 56, 84)
 """Approximate numbers of tiles per block that are tried."""
+_FITTED = 1.1
+"""By how much a register tile for the number of tiles of a likely image has to be better than the one for any number."""
 _PREFERRED = (28, 14, 56, 84, 8)
 """The same numbers. Of equal ones by the model the first is taken: 28 was fastest, 14 as fast, then 56."""
 
@@ -137,7 +139,8 @@ def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False, point: Point
     A `point` of `knobs` fixes what it names.
 
     Extents known at run time only are taken to be likely ones, and twice as much: few tiles, or filters that are
-    transformed for every block, suit few sizes."""
+    transformed for every block, suit few sizes. Then the register tile is one for any number of tiles, unless the one
+    for likely extents is much better at both."""
     fixed = problem.window.is_known
     problem = problem.likely(ctx)
     window, m, c, lanes = problem.window, problem.m, problem.channels, ctx.target.lanes
@@ -154,10 +157,10 @@ def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False, point: Point
     if not tile and not fixed:
         tile = tile_of_any(ctx.target, m, c * window.kernel[0])
 
-    def cost(settings: tuple[TileShape, int, bool]) -> float:
-        t, most, stored = settings
-        found = (algorithm(p, ctx, t, most, nhwc=nhwc, stored=stored, tile=tile) for p in (problem, *larger))
-        return math.prod(each.cost for each in found)
+    def cost(settings: tuple[TileShape, int, bool, str]) -> float:
+        t, most, stored, used = settings
+        found = (algorithm(p, ctx, t, most, nhwc=nhwc, stored=stored, tile=used) for p in (problem, *larger))
+        return math.prod(each.cost for each in found) * (1.0 if used == tile else _FITTED)
 
     forms = (True, False) if fixed or 36 * 4 * m * c * window.kernel[0] > ctx.target.l2 else (True,)
     sizes = list(NAMES.values()) if point.get("algorithm") not in NAMES else [NAMES[str(point["algorithm"])]]
@@ -166,7 +169,11 @@ def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False, point: Point
         most_tiles = [int(point["tiles"])]
     if "filters" in point:
         forms = (point["filters"] == "stored",)
-    t, most, stored = min(itertools.product(sizes, most_tiles, forms), key=cost)
+    used = [tile]
+    if not fixed and "tile" not in point:
+        likely = (algorithm(problem, ctx, t, _PREFERRED[0], nhwc=nhwc).tiles for t in sizes)
+        used += sorted({f"{each.mr}x{each.nv}" for each in likely if each.mr >= 4 and each.nv >= 2} - {tile})
+    t, most, stored, tile = min(itertools.product(sizes, most_tiles, forms, used), key=cost)
     found = algorithm(problem, ctx, t, most, nhwc=nhwc, stored=stored, tile=tile)
     return replace(found, tiles=replace(found.tiles, near=int(point.get("near", found.tiles.near))))
 

@@ -16,14 +16,19 @@
 #define MEMORY_FETCHED 8192           /* bytes behind a large buffer that kernels may prefetch: see k_fetch_until in kernel.h */
 
 /* Allocate at least `size` bytes and the slack, to be released with free(); NULL if that fails. Blocks of a huge page or
- * more start at one and request them, which many systems require: fewer TLB misses. */
+ * more start at one and request them, which many systems require: fewer TLB misses. Small pages that malloc has from an
+ * earlier block would stay, so they are given back first. */
 static void *memory_take(size_t size) {
   void *block = NULL;
   const int huge = size >= MEMORY_HUGE;
   if (size > SIZE_MAX - MEMORY_FETCHED) return NULL;
   if (posix_memalign(&block, huge ? MEMORY_HUGE : 64, size + (huge ? MEMORY_FETCHED : MEMORY_SLACK))) return NULL;
 #ifdef MADV_HUGEPAGE
-  if (huge) madvise(block, (size + MEMORY_SLACK) / MEMORY_HUGE * MEMORY_HUGE, MADV_HUGEPAGE);
+  if (huge) {
+    const size_t whole = (size + MEMORY_SLACK) / MEMORY_HUGE * MEMORY_HUGE;
+    madvise(block, whole, MADV_DONTNEED);
+    madvise(block, whole, MADV_HUGEPAGE);
+  }
 #endif
   return block;
 }
