@@ -75,7 +75,7 @@ NAMES: dict[str, TileShape] = {"winograd4": (4, 4), "winograd4x2": (4, 2), "wino
 _BLOCKS = (8, 14, 28, 56, 84)
 """Approximate numbers of tiles per block that are tried."""
 _FITTED = 1.1
-"""By how much a register tile for the number of tiles of a likely image has to be better than the one for any number."""
+"""How much less than the register tile for any number of tiles the one for a likely number has to cost."""
 _PREFERRED = (28, 14, 56, 84, 8)
 """The same numbers. Of equal ones by the model the first is taken: 28 was fastest, 14 as fast, then 56."""
 
