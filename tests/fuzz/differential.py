@@ -124,9 +124,9 @@ def _bodies_read(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def _shaken(value: Value, rng: np.random.Generator, op: str = "") -> Value:
-    """Return a value with random rounding errors. What is smaller than its error may be 0.
+    """Return a value with random rounding errors. What is smaller than its error may be 0, of either sign.
 
-    What is 0 may be of either sign, or was too small for its type."""
+    What is 0 may be so, too, or was too small for its type."""
     if not isinstance(value, np.ndarray) or value.dtype.name not in _ERRORS:
         return value
     error = _ERRORS[value.dtype.name] * (8 if op in _INEXACT else 1)
@@ -138,7 +138,7 @@ def _shaken(value: Value, rng: np.random.Generator, op: str = "") -> Value:
         least = float(ml_dtypes.finfo(value.dtype).smallest_subnormal)
         zeros = rng.choice((0.0, -0.0, least, -least) if op in _UNDERFLOW else (0.0, -0.0), value.shape)
         shaken = np.where(np.isfinite(wide), wide + noise, wide)
-        shaken = np.where((np.abs(wide) < bound) & (noise > bound / 2), 0.0, shaken)
+        shaken = np.where((np.abs(wide) < bound) & (noise > bound / 2), rng.choice((0.0, -0.0), value.shape), shaken)
         exact = (wide == 0) & (op not in _INEXACT)
         return np.asarray(np.where(exact, zeros, shaken)).astype(value.dtype)
 
