@@ -36,7 +36,7 @@ LIMIT = 120
 """Seconds of processor time that a model may take, without C compilers."""
 STUCK = 1800
 """Seconds after which a model is given up, whatever it waits for."""
-BLOCK = 400
+BLOCK = 1600
 """Graphs of a process: rules that one has read serve the next, and graphs that are alike run as one model."""
 NAMES = 10_000
 """More than the names of a graph."""
@@ -74,7 +74,7 @@ def check_group(cases: Mapping[int, Case], first: int, given: argparse.Namespace
         with _quick_compiler(first, given.thorough):
             reports[seed] = check_one(seed, case, ways_of(first, given.ways), given.out)
         if any("internal compiler error" in problem for problem in reports[seed]["problems"]):
-            shutil.rmtree(given.out / str(seed))  # users' models are never compiled with -O1
+            shutil.rmtree(given.out / str(seed))  # users' models are never compiled with -Og
             reports[seed] = check_one(seed, case, ways_of(first, given.ways), given.out)
     if len(seeds) > 1 and not any(r["problems"] for r in reports.values()):
         reports[seeds[0]]["problems"] = [f"as one model with {seeds[1:]}, but not by itself: {p}" for p in problems]
@@ -136,7 +136,7 @@ def _quick_compiler(seed: int, thorough: int) -> Iterator[None]:
         return
     one_module = builder.LARGEST_MODULE  # a compiler's start costs as much as 10,000 characters
     with (
-        mock.patch.object(compiler, "_FLAGS", ("-O1", *compiler._FLAGS[1:])),
+        mock.patch.object(compiler, "_FLAGS", ("-Og", *compiler._FLAGS[1:])),
         mock.patch.multiple(builder, SMALL_MODULE=one_module, MODULE=one_module),
     ):
         yield
@@ -234,7 +234,7 @@ def main() -> None:
     parser.add_argument("last", type=int)
     parser.add_argument("--size", type=int, default=10, help="nodes of a graph (default 10)")
     parser.add_argument("--ways", type=int, default=2, help="ways in which each graph is run, of 12 (default 2)")
-    parser.add_argument("--together", type=int, default=8, help="graphs that are run as one model (default 8)")
+    parser.add_argument("--together", type=int, default=48, help="graphs that are run as one model (default 48)")
     parser.add_argument(
         "--thorough", type=int, default=4, help="compile every so-manyth model as users' models (default 4)"
     )
