@@ -44,6 +44,8 @@ _HIDING = 1e-9
 """Seconds for a view of dequantized data: it loses a tie against one of bytes."""
 _REFERENCE = 1e-3
 """Seconds for a node that no kernel computes, and a rule states in other operators: the reference implementation."""
+_SLOWDOWN = 10
+"""Its time over that of a kernel, besides."""
 _STAGE = 2e-5
 """Seconds for a part whose size data decide: steps behind it wait for that size, and Python drives a loop around it."""
 LACKING = frozenset(
@@ -137,7 +139,7 @@ class CostModel:
         if op in self.lacking:
             seconds += _LACKING
         if self.target == "native" and _lacks_kernel(op, inputs):
-            seconds += _REFERENCE
+            seconds = _REFERENCE + _SLOWDOWN * seconds
         if self.target == "native" and op == "Slice" and _is_sized_by_data(inputs, outputs):
             seconds += _STAGE
         if self.model == "nodes":

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Container, Mapping
 
 from ..ir.constants import ConstantInfo
-from ..ir.graph import Graph, Node, ValueType
+from ..ir.graph import Graph, Node, TensorType, ValueType
 from ..ir.names import ABSENT, CAPTURES
+from ..ir.symbolic import symbol_name
 from ..operators.schemas import signature
 from .egraph import EGraph
 
@@ -62,3 +63,10 @@ def add_node(
     for index, out in enumerate(node.outputs):
         if out and out in read:  # "" is an operand that is absent
             at[out] = egraph.add("Proj", {"index": index}, (handle,), made_by=made_by, origins=origins)
+
+
+def input_symbols(egraph: EGraph) -> frozenset[str]:
+    """Return the symbols that are extents of inputs, so known before the graph runs."""
+    types = (egraph.types(handle)[0] for handle, node in enumerate(egraph.nodes) if node.op == "Input")
+    shapes = [t.shape for t in types if isinstance(t, TensorType) and t.shape is not None]
+    return frozenset(name for shape in shapes for dim in shape if (name := symbol_name(dim)) is not None)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from ..egraph.egraph import EGraph
+from ..egraph.encode import input_symbols
 from ..ir.graph import DType, TensorType
 from ..ir.names import ABSENT
-from ..ir.symbolic import symbol_name, symbols
+from ..ir.symbolic import symbols
 from .extract import Extraction
 from .priced_egraph import dependencies, post_order
 from .provenance import Provenance
@@ -30,7 +31,7 @@ def restricted_egraph(
     provenance = Provenance(egraph, choice, [*live, *extraction.folded], extraction.folded)
     restricted = into or EGraph.create(commutative)
     restricted.symbols = egraph.symbols
-    restricted.extents = _plain_symbols(egraph)
+    restricted.extents = input_symbols(egraph)
     at = {egraph.find(ABSENT): ABSENT}
     for c in order:
         node = egraph.nodes[choice[c]]
@@ -49,13 +50,6 @@ def restricted_egraph(
             _add_sizes(egraph, restricted, c, at[c])
     restricted.roots = {name: at[egraph.find(c)] for name, c in egraph.roots.items() if egraph.find(c) in at}
     return restricted
-
-
-def _plain_symbols(egraph: EGraph) -> frozenset[str]:
-    """Return the symbols that are extents of inputs, so known before the graph runs."""
-    types = (egraph.types(handle)[0] for handle, node in enumerate(egraph.nodes) if node.op == "Input")
-    shapes = [t.shape for t in types if isinstance(t, TensorType) and t.shape is not None]
-    return frozenset(name for shape in shapes for dim in shape if (name := symbol_name(dim)) is not None)
 
 
 def _add_sizes(egraph: EGraph, restricted: EGraph, c: int, found: int) -> None:

@@ -58,6 +58,10 @@ class RuleSet:
         first = frozenset(names_of(self.native.steps[0])) if self.native.steps else frozenset()
         return any(rule.ruleset in first and all(op in ops for op in rule.required) for rule in self.rules)
 
+    def runs_for_kernels(self, ruleset: str) -> bool:
+        """Return whether a ruleset runs on graphs of kernels only, where sizes of inputs may be constants."""
+        return ruleset in self.native.rulesets()
+
     def written(self) -> frozenset[str]:
         """Return the operators that rules of the schedule `portable` write as others where an opset lacks them."""
         names = self.portable.rulesets()

@@ -25,7 +25,7 @@ from ...grammar.syntax.parse import parse_text, read
 from ...system import scoped
 from ...system.process_pool import in_order
 from ..egraph.egraph import EGraph
-from ..egraph.encode import encode
+from ..egraph.encode import encode, input_symbols
 from ..ir.graph import DType
 from ..ir.values import TensorRef, Unprovable
 from ..onnx_io import importer
@@ -97,6 +97,8 @@ class RuleUnderTest:
     ) -> RuleCount:
         """Saturate with some directions of the rule alone, and return its count."""
         limits = limits or Limits(seconds=10, nodes=20_000, iterations=8)
+        if self.library.runs_for_kernels(self.rule.ruleset):
+            context.egraph.extents = input_symbols(context.egraph)
         saturator = Saturator(context, rules, limits, plan=plan_for(self.rule.ruleset), constants=constants)
         return saturator.run().counts[self.rule.name]
 

@@ -20,7 +20,8 @@ from ...grammar.syntax import ast
 from ..egraph.analysis import ENode
 from ..egraph.egraph import EGraph
 from ..ir.graph import AttrValue, Constant, DType, TensorType, ValueType, content_text
-from ..ir.names import ABSENT, CAPTURES, LEAVES, OWN_DOMAIN
+from ..ir.names import ABSENT, CAPTURES, LEAVES, OWN_DOMAIN, SIZES
+from ..ir.symbolic import evaluate, symbol_name, symbols
 from ..ir.values import TensorRef, Unprovable, Value
 from ..operators import control_flow, folding
 from ..operators.folding import Array
@@ -97,13 +98,14 @@ class Shared:
     `definitions` are e-graphs of the definitions of declared operators, with their outputs, by node and types of
     operands. `constants` are values of nodes over constants only, and `varying` says which nodes are not. `large` says
     which nodes have more elements than are computed. `meanings` are definitions by their operator and operands, which
-    other e-graphs may share too."""
+    other e-graphs may share too. `places` has an input and an axis whose extent is a symbol's, by the symbol."""
 
     definitions: dict[tuple[Any, ...], tuple[EGraph, list[int]]] = field(default_factory=dict)
     constants: dict[int, Computed | Undefined] = field(default_factory=dict)
     varying: dict[int, bool] = field(default_factory=dict)
     large: dict[int, bool] = field(default_factory=dict)
     meanings: dict[tuple[Any, ...], tuple[EGraph, list[int]]] = field(default_factory=dict)
+    places: dict[str | None, tuple[str, int]] = field(default_factory=dict)
 
 
 class Values:
@@ -162,7 +164,7 @@ class Values:
                 varying[handle] = self.egraph.constants[str(node.attrs["digest"])].contents() is None
             else:
                 below = (self._varies(self.egraph.find(child)) for child in node.children if child != ABSENT)
-                varying[handle] = node.op in LEAVES or any(below)
+                varying[handle] = node.op in LEAVES or node.op == SIZES or any(below)
         return varying[handle]
 
     def _compute(self, handle: int) -> Computed:
@@ -180,6 +182,8 @@ class Values:
             assert isinstance(index, int)
             if index < len(whole.arrays):
                 return replace(whole, arrays=(whole.arrays[index],))
+        if node.op == SIZES:
+            return self._after((), [self._sizes(handle)])
         if node.op in LEAVES or node.op == "Proj" or node.serial or self._is_large(handle):
             raise Undefined(node.op, certain=False)
         types = self.egraph.types(handle)
@@ -209,6 +213,29 @@ class Values:
         elif node.op in ("Mul", "Div", "Sqrt") and any(part.lost for part in parts):
             lost = _amplified(node.op, [*arrays, *typed[:1]], [part.lost for part in parts])
         return self._after(parts, typed, lost)
+
+    def _sizes(self, handle: int) -> Array:
+        """Return the integers of a node that are known from the sizes of inputs."""
+        contents, (type_,) = self.egraph.value(handle), self.egraph.types(handle)
+        assert contents is not None
+        assert contents.whole is not None
+        known = {name: self._extent(name) for dim in contents.whole for name in symbols(dim)}
+        sizes: Array = np.array([evaluate(dim, known) for dim in contents.whole])
+        return np.asarray(_as_typed(sizes if contents.shape else sizes[0], type_))
+
+    def _extent(self, symbol: str) -> int:
+        """Return the extent that a symbol stands for, by an input that has it."""
+        places = self._shared.places
+        if not places:
+            for handle, node in enumerate(self.egraph.nodes):
+                name, (type_, *_) = str(node.attrs.get("name")), self.egraph.types(handle)
+                if node.op == "Input" and name in self.inputs and isinstance(type_, TensorType):
+                    for axis, dim in enumerate(type_.shape or ()):
+                        places.setdefault(symbol_name(dim), (name, axis))
+        if symbol not in places:
+            raise Undefined(SIZES, certain=False)
+        name, axis = places[symbol]
+        return int(self.inputs[name].shape[axis])
 
     def _wants_losses(self, handle: int) -> bool:
         """Whether to find what the sums of a node cancel; of constants always, because others share them."""

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from ...engine.egraph.egraph import EGraph
+from ...engine.egraph.encode import input_symbols
 from ...engine.ir import symbolic
 from ...engine.ir.graph import DType
 from ...engine.ir.names import WITH_BODIES
@@ -148,6 +149,8 @@ def _saturate(subject: Subject, egraph: EGraph, seconds: float) -> str:
     limits = Limits(seconds=seconds, nodes=40 * len(egraph.nodes) + 10_000)
     plan = Plan("check", (Repeat((Run((subject.compiled.ruleset,)),), 2),))
     context = Evaluator(egraph, subject.declared, subject.library.kinds)
+    if subject.library.runs_for_kernels(subject.compiled.ruleset):
+        egraph.extents = input_symbols(egraph)
     constants = subject.rule.numerics == "exact"
     report = Saturator(context, [subject.compiled], limits, plan=plan, constants=constants).run()
     return "; ".join(c.reason for c in report.counts.values() if c.reason)

@@ -33,10 +33,10 @@ def templates(program: rewrite.Program) -> list[str]:
     return [item.kernel.template for item in program.plan.items if isinstance(item, Step)]
 
 
-def check(model: onnx.ModelProto, program: rewrite.Program) -> None:
+def check(model: onnx.ModelProto, program: rewrite.Program, sizes: Sequence[tuple[int, int, int]] = SIZES) -> None:
     session = onnxruntime.InferenceSession(model.SerializeToString())
     channels = model.graph.input[0].type.tensor_type.shape.dim[1].dim_value
-    for n, h, w in SIZES:
+    for n, h, w in sizes:
         x = RNG.standard_normal((n, channels, h, w)).astype(np.float32)
         [expected] = session.run(None, {"x": x})
         np.testing.assert_allclose(program.run({"x": x})["y"], expected, rtol=1e-3, atol=2e-4)
@@ -211,3 +211,21 @@ def test_any_axis_may_be_reversed_and_a_squeezed_one_may_be_a_free_one() -> None
         found = program.run({"x": x})
         np.testing.assert_array_equal(found["z"], x[::-1])
         np.testing.assert_allclose(found["y"], np.squeeze(1 / (1 + np.exp(-x[::-1]))), rtol=1e-5)
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_resizing_by_a_fraction(mode: str) -> None:
+    model = network(f"""f = Constant<value = float[4] {{1, 1, 0.75, 2.5}}>() y = Resize<mode = "{mode}">(x, , f)""", 3)
+    program = rewrite.compile(model, threads=1)
+    assert not program.fallbacks()
+    check(model, program)
+
+
+def test_unpooling() -> None:
+    model = network(
+        """a, i = MaxPool<kernel_shape = [2, 2], strides = [2, 2]>(x)
+        y = MaxUnpool<kernel_shape = [2, 2], strides = [2, 2]>(a, i)""", 3
+    )  # fmt: skip
+    program = rewrite.compile(model, threads=1)
+    assert not program.fallbacks()
+    check(model, program, ((1, 64, 64), (2, 34, 70), (1, 2, 8)))  # an odd row would have indices past the result

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import onnx
 import pytest
-from rewrite.api import optimize
+from rewrite.api import compile, optimize
 
 from .models import run
 
@@ -73,3 +73,29 @@ def test_small_integers_stay() -> None:
     graph = onnx.helper.make_graph([node], "g", inputs, [onnx.helper.make_empty_tensor_value_info("y")])
     result = optimize(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=8))
     assert [node.op for node in result.native.nodes] == ["Einsum"]
+
+
+@pytest.mark.parametrize(
+    ("equation", "shapes"),
+    [
+        ("bhwc,hkc->bhwk", [("b", "h", "w", 4), ("h", 5, 4)]),
+        ("nkctv,kvw->nctw", [("n", 3, 4, "t", 5), (3, 5, 6)]),
+        ("bij,bkij->bk", [("b", "i", "j"), ("b", "k", "i", "j")]),
+    ],
+)
+def test_sizes_of_a_run(equation: str, shapes: list[tuple[str | int, ...]]) -> None:
+    """Several rows or summed labels of any size are one axis of a product."""
+    names = [f"x{i}" for i in range(len(shapes))]
+    node = onnx.helper.make_node("Einsum", names, ["y"], equation=equation)
+    inputs = [onnx.helper.make_tensor_value_info(n, 1, s) for n, s in zip(names, shapes, strict=True)]
+    graph = onnx.helper.make_graph([node], "g", inputs, [onnx.helper.make_empty_tensor_value_info("y")])
+    proto = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 18)], ir_version=8)
+    program = compile(proto, threads=1)
+    assert not program.fallbacks()
+    rng = np.random.default_rng(1)
+    for sizes in ({"b": 2, "h": 3, "w": 5, "n": 1, "t": 7, "i": 4, "j": 3, "k": 6}, dict.fromkeys("bhwntijk", 1)):
+        arrays = [
+            rng.standard_normal([d if isinstance(d, int) else sizes[d] for d in s]).astype(np.float32) for s in shapes
+        ]
+        found = program.run(dict(zip(names, arrays, strict=True)))["y"]
+        np.testing.assert_allclose(found, np.einsum(equation, *arrays), rtol=1e-4, atol=1e-5)

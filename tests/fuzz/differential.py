@@ -33,7 +33,7 @@ from rewrite.engine.verification.rounding_spread import Spread
 from rewrite.errors import RewriteError
 from rewrite.grammar.library.load import Library
 
-from . import draws
+from . import draws, eager
 from .eager import ML_OPSET, Array, Invalid, Step, Value, _session, runtime_deviates, with_bodies
 from .maker import OPSETS, Maker, is_float, model_of
 
@@ -413,9 +413,11 @@ def differences(case: Case, found: Mapping[str, Any]) -> list[str]:
 
 def _kinds(step: Step) -> set[str]:
     """Return the element types of what a step computes, and f32 if both oracles compute a part of it in that: positions
-    of Resize, the root of the scale of Attention, the first stage of GroupNormalization, the factor of Gelu."""
-    operators = {node.op_type for node in with_bodies(step.node)}
-    part = {"float32"} if operators & {"Resize", "Attention", "GroupNormalization", "Gelu"} else set()
+    of Resize, the root of the scale of Attention, the first stage of GroupNormalization, the factor of Gelu. In bodies
+    these are operators, too, that have an implementation of ours elsewhere."""
+    operators, inner = ({n.op_type for n in list(with_bodies(step.node))[first:]} for first in (0, 1))
+    rounded = operators & {"Resize", "Attention", "GroupNormalization", "Gelu"} or inner & eager.ROUNDED_IN_F64
+    part = {"float32"} if rounded else set()
     return part | {np.dtype(v.dtype).name for v in step.example.values() if isinstance(v, np.ndarray)}
 
 

@@ -129,7 +129,7 @@ def oracles(
         return Oracle("a formula", lambda arrays: [_FORMULAS[node.op_type](node, *arrays)])
 
     kinds = {getattr(v, "dtype", None) for v in values.values()}
-    if node.op_type in _FORMULAS and (node.op_type not in _IN_F64 or np.dtype(np.float64) in kinds):
+    if node.op_type in _FORMULAS and (node.op_type not in ROUNDED_IN_F64 or np.dtype(np.float64) in kinds):
         return [formula]
     if runtime_deviates(node, values):
         return [reference]
@@ -235,7 +235,7 @@ _FORMULAS: dict[str, Callable[..., Array]] = {
     "Erf": lambda node, x: np.asarray(np.vectorize(math.erf, otypes=[np.float64])(x)),
 }
 """Operators that neither oracle has, or that both compute with too few digits."""
-_IN_F64 = frozenset({"HardSwish", "Erf"})
+ROUNDED_IN_F64 = frozenset({"HardSwish", "Erf"})
 """Those of them that are lacking in f64 only. The reference has HardSwish with a sixth, and Erf, rounded to f32."""
 
 

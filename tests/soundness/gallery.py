@@ -374,6 +374,14 @@ rule never_fires
   Relu(x)  =>  x
   where size(x) == 123457
   class exact
+
+rule turned_in_a_size_of_a_run
+  Neg(x)  =>  reshape(Transpose(Neg(x)), shape(x))
+  where rank(x) == 2, not known(dim(x, 0)), not known(dim(x, 1))
+  class exact
+  direction lower
+  joins kernels
+  test fires    x: f32[N, M]
 """
 
 SOUND = """
@@ -457,4 +465,12 @@ rule factors_gathered                          # constants
   where not is_const(x)
   class reassoc
   test fires    x: f32[2, 3], a = [1, 2, 3], b = [0.5]
+
+rule sizes_of_a_run                            # in a graph of kernels
+  Relu(x)  =>  reshape(Relu(reshape(x, [size(x)])), shape(x))
+  where rank(x) == 2, not known(dim(x, 0)), not known(dim(x, 1))
+  class exact
+  direction lower
+  joins kernels
+  test fires    x: f32[N, M]
 """

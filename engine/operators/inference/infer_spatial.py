@@ -192,9 +192,8 @@ _MOST = float(1 << 31)
 def _scaled(call: Call, size: Dim, scale: float) -> Dim:
     if not 0 < scale < _MOST:
         raise call.refuse(f"a scale of {scale:g}")
-    if isinstance(size, int):
-        return math.floor(size * scale)
-    return size * int(scale) if scale == int(scale) else call.fresh()
+    above, below = scale.as_integer_ratio()
+    return size * above // below if below <= _MOST else call.fresh()
 
 
 def _keep_aspect(call: Call, given: Sequence[Dim]) -> Shape | None:

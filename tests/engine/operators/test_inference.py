@@ -114,6 +114,8 @@ CASES: list[tuple[str, Sequence[Any], dict[str, Any], str]] = [
     ("Range", [np.array(0), SymbolicValue((parse("N"),), 0), np.array(1)], {}, "N"),
     ("ConstantOfShape", [dims("N", 3)], {}, "N, 3"),
     ("Resize", ["N; 3; H; 10", None, np.array([1, 1, 2, 1.5], np.float32)], {}, "N, 3, 2*H, 15"),
+    ("Resize", ["N; 3; H; 10", None, np.array([1, 1, 1.5, 0.7], np.float32)], {}, "N, 3, 3*H//2, 6"),
+    ("Resize", ["N; 3; H; W", None, np.array([1, 1, 0.5, 1e-20], np.float32)], {}, "N, 3, H//2, ?"),
     ("Resize", ["N; 3; H; W", None, None, dims("N", 3, "2*H", 7)], {}, "N, 3, 2*H, 7"),
     ("DepthToSpace", ["N; 12; H; W"], {"blocksize": 2}, "N, 3, 2*H, 2*W"),
     ("Attention", ["B; 8; T; 64", "B; 8; S; 64", "B; 8; S; 64"], {}, "B, 8, T, 64"),
