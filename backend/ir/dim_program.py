@@ -9,8 +9,15 @@ from ...engine.ir.symbolic import Dim
 
 Operation = tuple[int, ...]
 """A code; a number and a symbol have a value too."""
-_NUMBER, _SYMBOL, _ADD, _MULTIPLY, _FLOORDIV, _MAX, _MIN, _BROADCAST, _SAME = range(9)
-_FUNCTIONS = {"floordiv": _FLOORDIV, "max": _MAX, "min": _MIN, "bcast": _BROADCAST, "same": _SAME}
+_NUMBER, _SYMBOL, _ADD, _MULTIPLY, _FLOORDIV, _MAX, _MIN, _BROADCAST, _SAME, _TRUNCDIV = range(10)
+_FUNCTIONS = {
+    "floordiv": _FLOORDIV,
+    "max": _MAX,
+    "min": _MIN,
+    "bcast": _BROADCAST,
+    "same": _SAME,
+    "truncdiv": _TRUNCDIV,
+}
 
 
 def postfix(dim: Dim, symbols: dict[str, int]) -> list[Operation]:

@@ -1,6 +1,7 @@
 """Normal form of symbolic dims: integer polynomials over atoms.
 
-An atom is a symbol, or floor division, maximum, minimum, broadcasting or required equality of normalized arguments.
+An atom is a symbol, or floor division, maximum, minimum, broadcasting, required equality, or division towards zero
+(`truncdiv`) of normalized arguments.
 Equal normal forms have equal values. The converse holds for polynomials, and for the functions as far as their
 rewriting goes.
 
@@ -22,7 +23,7 @@ from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
-FUNCTIONS = ("max", "min", "bcast", "same")
+FUNCTIONS = ("max", "min", "bcast", "same", "truncdiv")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -197,6 +198,12 @@ def symbol_name(dim: Dim) -> str | None:
     return None
 
 
+def towards_zero(a: int, b: int) -> int:
+    """Return `a / b` rounded towards zero, as integers of C and ONNX are divided."""
+    quotient = abs(a) // abs(b)
+    return quotient if (a < 0) == (b < 0) else -quotient
+
+
 def _floordiv(a: Dim, b: Dim) -> Dim:
     """Normalize `floor(a / b)`.
 
@@ -330,6 +337,11 @@ def _atom_bounds(atom: Atom) -> tuple[int | None, int | None]:
             return low, high
         sizes = lows[0] is not None and lows[0] >= 0 and lows[1] is not None and lows[1] >= 0
         return (0, highs[0]) if sizes else (None, None)
+    if atom.kind == "truncdiv":
+        divisor = atom.args[1]
+        assert isinstance(divisor, int)
+        low, high = (None if bound is None else towards_zero(bound, divisor) for bound in (lows[0], highs[0]))
+        return low, high
     some_low = [low for low in lows if low is not None]
     some_high = [high for high in highs if high is not None]
     all_low = min(some_low) if len(some_low) == len(lows) else None

@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from .dim_expr import Dim, symbol
-from .symbolic import broadcast_dims, ceildiv, maximum, minimum, required_equal
+from .symbolic import broadcast_dims, ceildiv, maximum, minimum, required_equal, truncdiv
 
 _TOKEN = re.compile(r"\s*(?:(?P<int>\d+)|(?P<name>[^\W\d]\w*)|'(?P<quoted>[^']*)'|(?P<op>//|[-+*%(),]))")
 _LEVELS: tuple[dict[str, Callable[[Any, Any], Dim]], ...] = (
@@ -19,13 +19,13 @@ _LEVELS: tuple[dict[str, Callable[[Any, Any], Dim]], ...] = (
 """Operators by precedence, the loosest first."""
 _CALLS: dict[str, Callable[..., Dim | None]] = {
     "max": maximum, "min": minimum, "bcast": broadcast_dims, "same": required_equal,
-    "ceildiv": ceildiv,
+    "ceildiv": ceildiv, "truncdiv": truncdiv,
 }  # fmt: skip
 
 
 @lru_cache(maxsize=4096)
 def parse(text: str) -> Dim:
-    """Parse a dim: numbers, names (quoted if need be), `+ - * // %`, `max min bcast same ceildiv`, parentheses.
+    """Parse a dim: numbers, names (quoted if need be), `+ - * // %`, functions (`_CALLS`), parentheses.
 
     `parse(str(d)) == d`. Results are kept, as layers of a model repeat them. Raises `ValueError` for any other text."""
     try:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache, reduce
 from itertools import zip_longest
 
-from .dim_expr import Atom, bounds, function_of, of_atom
+from .dim_expr import Atom, bounds, function_of, of_atom, towards_zero
 from .dim_expr import Dim as Dim
 from .dim_expr import Expr as Expr
 from .dim_expr import exact_div as exact_div
@@ -30,6 +30,17 @@ def ceildiv(a: Dim, b: Dim) -> Dim:
     if isinstance(a, int) and isinstance(b, int):
         return -(-a // b)
     return (a + b - 1) // b
+
+
+def truncdiv(a: Dim, b: Dim) -> Dim:
+    """Return `a / b` rounded towards zero; raise `ValueError` unless b is a number > 0."""
+    if not isinstance(b, int) or b <= 0:
+        raise ValueError(f"a division by {b} towards zero")
+    if isinstance(a, int):
+        return towards_zero(a, b)
+    if at_least(a, 0):
+        return a // b
+    return -(-a // b) if at_least(-a, 0) else function_of("truncdiv", (a, b))
 
 
 def maximum(*dims: Dim) -> Dim:
@@ -172,13 +183,14 @@ def _nonnegative(d: Expr, depth: int) -> bool:
     # Replace a function that is alone in its term by a bound, or by each possible value, and try again. Extrema come
     # first: their arguments may cancel with other terms, as in N//2 - min(N//2, 3).
     functions = [(m[0], factor) for m, factor in d.terms if len(m) == 1 and m[0].kind != "symbol"]
-    for atom, factor in sorted(functions, key=lambda found: found[0].kind == "floordiv"):
+    for atom, factor in sorted(functions, key=lambda found: found[0].kind.endswith("div")):
         rest = d - factor * of_atom(atom)
-        if atom.kind == "floordiv":
+        if atom.kind in ("floordiv", "truncdiv"):
             divisor = atom.args[1]
             if not isinstance(divisor, int):
                 continue
-            numerator = atom.args[0] if factor < 0 else atom.args[0] - (divisor - 1)
+            up = divisor - 1 if atom.kind == "truncdiv" else 0
+            numerator = atom.args[0] + up if factor < 0 else atom.args[0] - (divisor - 1)
             return _holds(rest * divisor + factor * numerator, depth)
         cases = [rest + factor * arg for arg in atom.args]
         # max >= each argument, min <= each argument: one case is enough on this side, all are needed on the other.
@@ -202,7 +214,7 @@ def growth(d: Dim) -> float:
 def _growth(atom: Atom) -> float:
     if atom.kind == "symbol":
         return 1.0
-    if atom.kind == "floordiv":
+    if atom.kind in ("floordiv", "truncdiv"):
         numerator, divisor = atom.args
         return growth(numerator) / (divisor if isinstance(divisor, int) else 1)
     return max(map(growth, atom.args))
@@ -252,6 +264,7 @@ def _rebuild(d: Dim, leaf: Callable[[Atom], Dim]) -> Dim:
 
 _FUNCTIONS: Mapping[str, Callable[..., Dim | None]] = {
     "floordiv": operator.floordiv, "max": maximum, "min": minimum, "bcast": broadcast_dims, "same": required_equal,
+    "truncdiv": truncdiv,
 }  # fmt: skip
 
 

@@ -153,14 +153,14 @@ def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False, point: Point
     if not fits or not window.is_known or few or not all(isinstance(p, int) for p in window.pad):
         return None
     larger = [] if fixed else [replace(problem, window=_doubled(window))]
-    tile = str(point.get("tile", ""))
-    if not tile and not fixed:
-        tile = tile_of_any(ctx.target, m, c * window.kernel[0])
+    common = str(point.get("tile", ""))  # the register tile of any number of tiles; "": each algorithm chooses
+    if not common and not fixed:
+        common = tile_of_any(ctx.target, m, c * window.kernel[0])
 
     def cost(settings: tuple[TileShape, int, bool, str]) -> float:
-        t, most, stored, used = settings
-        found = (algorithm(p, ctx, t, most, nhwc=nhwc, stored=stored, tile=used) for p in (problem, *larger))
-        return math.prod(each.cost for each in found) * (1.0 if used == tile else _FITTED)
+        t, most, stored, tile = settings
+        found = (algorithm(p, ctx, t, most, nhwc=nhwc, stored=stored, tile=tile) for p in (problem, *larger))
+        return math.prod(each.cost for each in found) * (1.0 if tile == common else _FITTED)
 
     forms = (True, False) if fixed or 36 * 4 * m * c * window.kernel[0] > ctx.target.l2 else (True,)
     sizes = list(NAMES.values()) if point.get("algorithm") not in NAMES else [NAMES[str(point["algorithm"])]]
@@ -169,11 +169,11 @@ def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False, point: Point
         most_tiles = [int(point["tiles"])]
     if "filters" in point:
         forms = (point["filters"] == "stored",)
-    used = [tile]
+    tiles = [common]
     if not fixed and "tile" not in point:
         likely = (algorithm(problem, ctx, t, _PREFERRED[0], nhwc=nhwc).tiles for t in sizes)
-        used += sorted({f"{each.mr}x{each.nv}" for each in likely if each.mr >= 4 and each.nv >= 2} - {tile})
-    t, most, stored, tile = min(itertools.product(sizes, most_tiles, forms, used), key=cost)
+        tiles += sorted({f"{each.mr}x{each.nv}" for each in likely if each.mr >= 4 and each.nv >= 2} - {common})
+    t, most, stored, tile = min(itertools.product(sizes, most_tiles, forms, tiles), key=cost)
     found = algorithm(problem, ctx, t, most, nhwc=nhwc, stored=stored, tile=tile)
     return replace(found, tiles=replace(found.tiles, near=int(point.get("near", found.tiles.near))))
 

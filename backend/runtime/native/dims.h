@@ -7,7 +7,8 @@
 #define DIM_LIMIT ((int64_t)1 << 48) /* of sizes, in bytes and elements: no address space holds as many */
 #define DIM_STACK 64                 /* operands of a dim that are alive at one time */
 
-enum { OP_NUMBER = 0, OP_SYMBOL, OP_ADD, OP_MULTIPLY, OP_FLOORDIV, OP_MAX, OP_MIN, OP_BROADCAST, OP_SAME, OP_COUNT };
+enum { OP_NUMBER = 0, OP_SYMBOL, OP_ADD, OP_MULTIPLY, OP_FLOORDIV, OP_MAX, OP_MIN, OP_BROADCAST, OP_SAME, OP_TRUNCDIV,
+       OP_COUNT };
 
 typedef struct {
   int64_t code, value;
@@ -47,8 +48,9 @@ static int64_t dim_value(dim_values *values, const dim_t *dim) {
       case OP_ADD: wrong = __builtin_add_overflow(a, b, &found); break;
       case OP_MULTIPLY: wrong = __builtin_mul_overflow(a, b, &found); break;
       case OP_FLOORDIV:
+      case OP_TRUNCDIV:
         wrong = b == 0 || (b == -1 && a == INT64_MIN);
-        if (!wrong) found = dim_floordiv(a, b);
+        if (!wrong) found = op->code == OP_TRUNCDIV ? a / b : dim_floordiv(a, b);
         break;
       case OP_MAX: found = a > b ? a : b; break;
       case OP_MIN: found = a < b ? a : b; break;

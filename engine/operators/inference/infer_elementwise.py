@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial, reduce
 
 from ...ir.graph import DType, TensorType
-from ...ir.symbolic import Dim, at_least, broadcast_dims, certainly_differ, maximum, minimum, product, same
+from ...ir.symbolic import Dim, at_least, broadcast_dims, certainly_differ, maximum, minimum, product, same, truncdiv
 from .inference_call import MAX_ELEMENTS, Call, SymbolicValue, Types, rule
 
 
@@ -206,10 +206,11 @@ def _zip(
 
 def _divide(a: Dim, b: Dim, is_size: IsSize) -> Dim | None:
     """Divide integers as ONNX does, towards zero; that is `//` for sizes."""
-    if isinstance(a, int) and isinstance(b, int) and b:
-        quotient = abs(a) // abs(b)
-        return quotient if (a < 0) == (b < 0) else -quotient
-    return a // b if b != 0 and is_size(a) and is_size(b) else None
+    if b != 0 and is_size(a) and is_size(b):
+        return a // b
+    if not isinstance(b, int) or not b:
+        return None
+    return truncdiv(a, b) if b > 0 else truncdiv(-a, -b)
 
 
 def _modulo(a: Dim, b: Dim, is_size: IsSize) -> Dim | None:

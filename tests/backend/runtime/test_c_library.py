@@ -120,7 +120,7 @@ def test_sizes_are_computed_as_in_python(tmp_path: Path) -> None:
     """Every function of dims, as the shape of an output."""
     assert set(dim_program._FUNCTIONS) == {*FUNCTIONS, "floordiv"}
     dims = ["N*N - 2*N + 7", "(N + 1)//3 + M//(N + 2)", "max(N, M, 3)", "min(N, 5) + bcast(N, M)", "same(N, M)"]
-    dims.append("(3 - N)//2")
+    dims += ["(3 - N)//2", "truncdiv(3 - N, 2)"]
     x, y = Node("Relu", ("x",), ("r",), name="r"), np.zeros((2, 3), np.float32)
     graph = harness.make_graph([x], {"x": y}, outputs=["r"], symbolic_shapes={"x": ("N", "M")})
     plan = compile_graph(graph, threads=1).plan

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from rewrite.engine.ir import symbolic as sym
+from rewrite.engine.ir.dim_expr import bounds
 from rewrite.engine.ir.dim_parser import parse
 from rewrite.engine.ir.symbolic import Dim, Expr
 
@@ -200,6 +201,25 @@ def test_bounds_of_slices_of_any_sign(step: int) -> None:
         assert sym.evaluate(found, {"N": size, "M": bound + 6}) == clamped
 
 
+def test_division_towards_zero() -> None:
+    for b, offset in itertools.product((1, 2, 5), range(-7, 4)):
+        found = sym.truncdiv(N + offset, b)
+        assert parse(str(found)) == found
+        low, high = bounds(sym.truncdiv(sym.minimum(N, 9) + offset, b))
+        for n in range(12):
+            value = sym.evaluate(found, {"N": n})
+            assert value == int((n + offset) / b)
+            assert low <= value
+            assert n > 9 or value <= high
+    assert sym.truncdiv(N + 3, 2) == (N + 3) // 2
+    assert sym.truncdiv(-N, 2) == -(N // 2)
+    assert str(sym.truncdiv(N - 3, 2)) == "truncdiv(N-3,2)"
+    assert sym.at_least(2 * sym.truncdiv(N - 3, 2) + 4, 0)
+    assert not sym.at_least(2 * sym.truncdiv(N - 3, 2) + 1, 0)
+    assert sym.at_least(N - sym.truncdiv(N - 3, 2), 0)
+    assert not sym.at_least(N - 3 - 2 * sym.truncdiv(N - 3, 2), 0)
+
+
 def test_sizes_required_to_be_equal() -> None:
     assert sym.required_equal(N, N) == N
     assert sym.required_equal(N + 1, N) is None
@@ -212,7 +232,22 @@ def test_sizes_required_to_be_equal() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["", "1+", "N M", "max()", "4//0", "2.5", "N)", "foo(1)", "bcast(2,3)", "same(2,3)", "N[0]"]
+    "text",
+    [
+        "",
+        "1+",
+        "N M",
+        "max()",
+        "4//0",
+        "2.5",
+        "N)",
+        "foo(1)",
+        "bcast(2,3)",
+        "same(2,3)",
+        "N[0]",
+        "truncdiv(N,M)",
+        "truncdiv(N,0)",
+    ],
 )
 def test_parse_refuses(text: str) -> None:
     with pytest.raises(ValueError, match="not a dimension"):
