@@ -107,9 +107,9 @@ class Case:
 _ROUND_INSIDE = frozenset({"DynamicQuantizeLSTM", "DynamicQuantizeMatMul", "DynamicQuantizeLinear", "QuantizeLinear"})
 _UNDERFLOW = frozenset({
     "Exp", "Softmax", "Pow", "Div", "Mul", "Reciprocal", "Cast", "Sigmoid", "Softplus", "MatMul", "Gemm", "Conv",
-    "ReduceProd", "CumProd",
+    "ReduceProd", "CumProd", "Gelu",
 })  # fmt: skip
-"""Operators whose result of 0 may be a number that is too small for the type."""
+"""Operators whose result of 0 may be a number that is too small for the type, or for the sum that it is left of."""
 _INEXACT = frozenset({"DFT", "STFT", "Resize"})
 """Operators that are computed in quite different ways: by sums of many terms or positions of pixels."""
 
