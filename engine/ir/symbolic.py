@@ -282,13 +282,10 @@ def _apply(atom: Atom, leaf: Callable[[Atom], Dim]) -> Dim:
 def solution(a: Dim, b: Dim) -> tuple[str, int] | None:
     """Return the only symbol of two equal dims and the size that it must be; None where that is not determined."""
     difference = a - b
-    names = symbols(difference)
-    if len(names) != 1:
+    if isinstance(difference, int) or len(difference.terms) > 2:
         return None
-    (name,) = names
-    offset, next_ = (substitute(difference, {name: n}) for n in (0, 1))
-    if not (isinstance(offset, int) and isinstance(next_, int)):
+    (monomial, slope), offset = difference.terms[0], difference.constant
+    name = symbol_name(of_atom(monomial[0])) if len(monomial) == 1 else None
+    if name is None or slope * symbol(name) + offset != difference or offset % slope or -offset // slope < 0:
         return None
-    slope = next_ - offset
-    linear = slope != 0 and not known(difference) and slope * symbol(name) + offset == difference
-    return (name, -offset // slope) if linear and offset % slope == 0 and -offset // slope >= 0 else None
+    return name, -offset // slope

@@ -220,6 +220,20 @@ def test_division_towards_zero() -> None:
     assert not sym.at_least(N - 3 - 2 * sym.truncdiv(N - 3, 2), 0)
 
 
+def test_sizes_that_an_equality_determines() -> None:
+    assert sym.solution(2 * N + 1, 9) == ("N", 4)
+    assert sym.solution(9, 2 * N + 1) == ("N", 4)
+    assert sym.solution(2 * N, 9) is None
+    assert sym.solution(N, -1) is None
+    assert sym.solution(N * N, 9) is None
+    assert sym.solution(N // 2, 4) is None
+    assert sym.solution(N + M, 4) is None
+    assert sym.solution(4, 4) is None
+    at_odds = sym.broadcast_dims((N - 3) // 2, sym.truncdiv(N - 3, 2))  # at 0 they are -2 and -1
+    assert at_odds is not None
+    assert sym.solution(at_odds, N) is None
+
+
 def test_sizes_required_to_be_equal() -> None:
     assert sym.required_equal(N, N) == N
     assert sym.required_equal(N + 1, N) is None
