@@ -9,7 +9,7 @@ from functools import partial, reduce
 
 from ...ir.graph import DType, TensorType
 from ...ir.symbolic import Dim, at_least, broadcast_dims, certainly_differ, maximum, minimum, product, same, truncdiv
-from .inference_call import MAX_ELEMENTS, Call, SymbolicValue, Types, rule
+from .inference_call import MAX_ELEMENTS, Call, SymbolicValue, Types, integer_range, rule
 
 
 @rule(
@@ -184,10 +184,9 @@ def dropout(call: Call) -> Types:
 
 def _fit(value: SymbolicValue, dtype: DType, sizes: Collection[Dim]) -> bool:
     """Whether all elements are certainly in the range of this integer type; a size is assumed to fit 31 bits."""
-    signed = dtype.value[0] == "i"
-    low, high = (-(1 << dtype.bits - 1) if signed else 0), 1 << (dtype.bits - signed)
+    low, high = integer_range(dtype)
     return all(
-        low <= d < high if isinstance(d, int) else dtype.bits >= 32 and (signed or at_least(d, 0) or d in sizes)
+        low <= d < high if isinstance(d, int) else dtype.bits >= 32 and (low < 0 or at_least(d, 0) or d in sizes)
         for d in value.dims
     )
 

@@ -345,7 +345,16 @@ def followed(value: SymbolicValue, dtype: DType | None) -> bool:
     """Whether these contents of a tensor of this element type are followed."""
     if len(value.dims) > MAX_ELEMENTS:
         return False
+    if dtype is not None and dtype.is_integer:  # -(-128) is no number of 8 bits
+        low, high = integer_range(dtype)
+        return all(low <= d < high for d in value.dims if isinstance(d, int))
     return countable(dtype) or (dtype in (DType.F32, DType.F64) and all(map(fits_f32, value.dims)))
+
+
+def integer_range(dtype: DType) -> tuple[int, int]:
+    """Return the least number of an integer type, and the first one past its range."""
+    signed = dtype.value[0] == "i"
+    return (-(1 << dtype.bits - 1) if signed else 0), 1 << (dtype.bits - signed)
 
 
 def fits_f32(d: Dim) -> bool:
