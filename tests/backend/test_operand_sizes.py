@@ -73,6 +73,11 @@ MODELS: dict[str, tuple[str, Shapes, Shapes, str]] = {
         "(float[A,B] x, float[C,D] z) => (float[M,N] y) { s = Shape(z) y = Reshape(x, s) }",
         {"x": (3, 4), "z": (6, 2)}, {"z": (5, 3)}, "numbers of elements",
     ),
+    "Reshape towards zero": (
+        "(float[A,2] x, float[D] z) => (float[M,N] y) <int64[1] c = {3}, int64[1] two = {2}>"
+        " { n = Shape(z) e = Sub(n, c) d = Div(e, two) s = Concat<axis: int = 0>(d, two) y = Reshape(x, s) }",
+        {"x": (2, 2), "z": (7,)}, {"z": (9,)}, r"the target: truncdiv\(D-3,2\) is not A",
+    ),
     "BatchNormalization": (
         "(float[A,B,C] x, float[D] s, float[B] b, float[B] m, float[B] v) => (float[K,M,N] y)"
         " { q = Mul(v, v) y = BatchNormalization(x, s, b, m, q) }",

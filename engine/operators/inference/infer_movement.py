@@ -60,8 +60,11 @@ def reshape(call: Call) -> Types:
         divides = not (isinstance(size, int) and isinstance(known, int) and known and size % known)
         if (inferred and not divides) or (not holes and certainly_differ(size, known)):
             raise call.refuse(f"{size} elements do not fit [{', '.join(map(str, target))}]")
-        if inferred and known != 0:
-            result[holes[0]] = _remaining(shape, used)
+        if len(holes) == 1 and known != 0:  # a target that may be 0 or -1, too, is what remains
+            wanted, left = target[holes[0]], _remaining(shape, used)
+            result[holes[0]] = left
+            if call.required is not None and not inferred:
+                call.required.append(((wanted - left) * wanted * (wanted + 1), f"the target: {wanted} is not {left}"))
         if None not in result:
             found = product(d for d in result if d is not None)
             call.agree(size, found, "numbers of elements")

@@ -88,6 +88,8 @@ CASES: list[tuple[str, Sequence[Any], dict[str, Any], str]] = [
     ("Reshape", ["N; 12; 64", ints(0, -1, 8)], {}, "N, 96, 8"),
     ("Reshape", ["N; T; 64", dims("N", "T", 4, 16)], {}, "N, T, 4, 16"),
     ("Reshape", ["N; T; 64", dims("N*T", -1)], {}, "N*T, 64"),
+    ("Reshape", ["N; (H-3)//2; 64", dims("N", "truncdiv(H-3,2)", 8, 8)], {}, "N, (H+1)//2-2, 8, 8"),
+    ("Reshape", ["N; H; 64", dims("N", "truncdiv(H-3,2)", -1, 8)], {}, "N, _u1, _u2, 8"),
     ("Reshape", ["N; T; 64", ints(-1, 64)], {}, "N*T, 64"),
     ("Flatten", ["N; 3; H; W"], {"axis": 2}, "3*N, H*W"),
     ("Transpose", ["N; T; 4; 16"], {"perm": (0, 2, 1, 3)}, "N, 4, T, 16"),
