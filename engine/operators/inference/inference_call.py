@@ -345,7 +345,7 @@ def followed(value: SymbolicValue, dtype: DType | None) -> bool:
     """Whether these contents of a tensor of this element type are followed."""
     if len(value.dims) > MAX_ELEMENTS:
         return False
-    if dtype is not None and dtype.is_integer:  # -(-128) is no number of 8 bits
+    if dtype is not None and dtype.is_integer:  # in 8 bits -(-128) overflows
         low, high = integer_range(dtype)
         return all(low <= d < high for d in value.dims if isinstance(d, int))
     return countable(dtype) or (dtype in (DType.F32, DType.F64) and all(map(fits_f32, value.dims)))
