@@ -51,7 +51,8 @@ _STAGE = 2e-5
 LACKING = frozenset(
     (
         *("AffineGrid", "CausalConvWithState", "CenterCropPad", "Einsum", "GlobalLpPool", "Hardmax", "LpPool"),
-        *("MaxUnpool", "MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss", "SwiGLU"),
+        *("MaxUnpool", "MeanVarianceNormalization", "NegativeLogLikelihoodLoss", "SequenceAt", "SplitToSequence"),
+        *("SoftmaxCrossEntropyLoss", "SwiGLU"),
     )
 )
 """Operators without a kernel that a rule states in others."""

@@ -92,6 +92,7 @@ def infer_facts(
     types = inference.types
     if stated is not None:
         types = tuple(refine(a, b) for a, b in zip(types, stated, strict=False))
+    is_const &= not any(isinstance(t, OtherType) for t in types)  # sequences are not folded: rules take them apart
     value = inference.values[0] if node.outputs == 1 and inference.values else None
     if value is not None and not _holds(types[0], value):
         value = None  # dims are unbounded integers, but this sum or product of them wraps around
@@ -191,7 +192,7 @@ def agree(a: tuple[ValueType, ...], b: tuple[ValueType, ...], *, loose: bool = F
 
 def _agree(x: ValueType, y: ValueType, loose: bool) -> bool:
     if isinstance(x, OtherType) or isinstance(y, OtherType):
-        return x == y
+        return isinstance(x, OtherType) and isinstance(y, OtherType) and x.plain == y.plain
     if x.dtype != y.dtype and not (loose and None in (x.dtype, y.dtype)):
         return False
     if x.shape is None or y.shape is None:

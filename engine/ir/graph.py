@@ -143,9 +143,16 @@ class TensorType:
 class OtherType:
     """Type of a value that is not a dense tensor: a sequence, an optional, a map or a sparse tensor.
 
-    `proto` is the serialized ONNX `TypeProto`; such a value passes through opaque operators only."""
+    `proto` is the serialized ONNX `TypeProto`; such a value passes through opaque operators only. `members` has the
+    types of a sequence's members where the operator that makes it tells them; the sequence's own type does not."""
 
     proto: bytes
+    members: tuple[TensorType, ...] = ()
+
+    @property
+    def plain(self) -> OtherType:
+        """The type without its members, which is all that a value of several origins has."""
+        return OtherType(self.proto)
 
 
 ValueType = TensorType | OtherType

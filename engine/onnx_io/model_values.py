@@ -165,7 +165,7 @@ class ModelValues(TypeEnvironment):
             if i < 2:
                 return TensorType((DType.I64, DType.BOOL)[i], ())
             if isinstance(outer, OtherType):
-                return outer
+                return outer.plain
             return TensorType(stated.dtype or (outer.dtype if outer else None), stated.shape)
         attributes = {a.name: a for a in node.attribute}
         if node.op_type != "Scan" or "num_scan_inputs" not in attributes or i >= len(inputs):

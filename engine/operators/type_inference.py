@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from ..ir.graph import Constant, Node, TensorType, ValueType
+from ..ir.graph import Constant, Node, OtherType, TensorType, ValueType
 from ..ir.symbolic import Dim, symbol
 from .inference import IllTyped, Inference, SymbolicValue, infer
 
@@ -81,6 +81,8 @@ def complete_type(found: ValueType, other: ValueType, prefer_other: Callable[[Di
     """Complete a type by another description of the same value.
 
     Where both have a dim, `prefer_other(dim, other_dim)` decides. Shapes of different ranks are not mixed."""
+    if isinstance(found, OtherType) and isinstance(other, OtherType):
+        return other if found == other.plain else found
     if not isinstance(found, TensorType) or not isinstance(other, TensorType):
         return other if found == TensorType() else found
     shape = found.shape

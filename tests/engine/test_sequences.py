@@ -22,6 +22,18 @@ BODIES = {
     "length": "s = SequenceConstruct(x, r) n = SequenceLength(s) f = Cast<to = 1>(n) y = Mul(x, f)",
     "split": """k = Constant<value_int = 1>() i = Constant<value_int = 2>() s = SplitToSequence<axis = 1>(x, k)
                 p = SequenceAt(s, i) y = Add(p, r)""",
+    "parts": """k = Constant<value_int = 2>() i = Constant<value_int = 1>() s = SplitToSequence<axis = 1>(x, k)
+                p = SequenceAt(s, i) y = Add(p, r)""",
+    "sizes": """k = Constant<value_ints = [2, 1]>() i = Constant<value_int = -1>() s = SplitToSequence<axis = 1>(x, k)
+                p = SequenceAt(s, i) y = Add(p, r)""",
+    "free sizes": """o = Constant<value_ints = [1]>() n = Shape<end = 1>(x) m = Sub(n, o) k = Concat<axis = 0>(o, m)
+                i = Constant<value_int = 0>() s = SplitToSequence<axis = 0>(x, k) p = SequenceAt(s, i) y = Add(p, r)""",
+    "slices": """i = Constant<value_int = -2>() s = SplitToSequence<axis = 1, keepdims = 0>(x) p = SequenceAt(s, i)
+                a = Constant<value_ints = [1]>() u = Unsqueeze(p, a) y = Add(u, r)""",
+    "constants": """c = Constant<value = float[4] {1, 2, 3, 4}>() k = Constant<value_int = 3>()
+                i = Constant<value_int = 1>() s = SplitToSequence<axis = 0>(c, k) p = SequenceAt(s, i) y = Add(p, r)""",
+    "different": """i = Constant<value_int = 1>() k = Constant<value_int = 1>() t = SplitToSequence<axis = 1>(x, k)
+                p = SequenceAt(t, k) s = SequenceConstruct(p, x) q = SequenceAt(s, i) y = Add(q, r)""",
     "element": "o = Optional(x) e = OptionalGetElement(o) y = Add(e, r)",
     "has": "o = Optional(x) h = OptionalHasElement(o) y = Where(h, x, r)",
 }
@@ -36,6 +48,21 @@ def test_members_of_known_sequences_are_read_directly(name: str) -> None:
     assert program.fallbacks() == {}
     x = RNG.standard_normal((4, 3)).astype(np.float32)
     np.testing.assert_array_equal(program.run({"x": x})["y"], onnx_runtime(proto).run({"x": x})["y"])
+
+
+def test_a_sequence_of_either_branch_has_no_known_members() -> None:
+    """Parts of 1 and 2, or of 2 and 1: what the branches return has one ONNX type, but other members."""
+    body = """k = Constant<value_ints = [1, 2]>() l = Constant<value_ints = [2, 1]>() i = Constant<value_int = 0>()
+        s = If(c) <then_branch = yes () => (seq(float) a) { a = SplitToSequence<axis = 1>(x, k) },
+                   else_branch = no () => (seq(float) b) { b = SplitToSequence<axis = 1>(x, l) }>
+        p = SequenceAt(s, i) y = Relu(p)"""
+    text = f'<ir_version: 9, opset_import: ["": 17]> g (float[N, 3] x, bool c) => (float[N, M] y) {{ {body} }}'
+    proto = onnx.parser.parse_model(text)
+    program = rewrite.compile(proto, threads=1)
+    x = RNG.standard_normal((4, 3)).astype(np.float32)
+    for c in (True, False):
+        found = program.run({"x": x, "c": np.array(c)})["y"]
+        np.testing.assert_array_equal(found, np.maximum(x[:, : 1 if c else 2], 0))
 
 
 @pytest.mark.parametrize(("source", "target"), [

@@ -148,7 +148,7 @@ def runtime_deviates(node: onnx.NodeProto, values: Mapping[str, Value]) -> bool:
 def _runtime_deviates(node: onnx.NodeProto, values: Mapping[str, Value]) -> bool:
     kinds = {getattr(values.get(name), "dtype", None) for name in node.input}
     match node.op_type:
-        case "Shrink" | "Sigmoid":  # it rounds f64 to f32, or what is nearly 0 to that
+        case "Shrink" | "Sigmoid" | "DFT" | "STFT":  # it rounds f64 to f32, or what is nearly 0 to that, or factors
             return np.dtype(np.float64) in kinds
         case "GroupNormalization":  # it subtracts squares, which cancel where a group is nearly uniform
             return True

@@ -21,6 +21,7 @@ from . import infer_linear as infer_linear
 from . import infer_ml as infer_ml
 from . import infer_movement as infer_movement
 from . import infer_reductions as infer_reductions
+from . import infer_sequences as infer_sequences
 from . import infer_spatial as infer_spatial
 from . import infer_subgraphs as infer_subgraphs
 from . import operand_sizes as operand_sizes  # fills CHECKS

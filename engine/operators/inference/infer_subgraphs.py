@@ -20,7 +20,9 @@ def _closed(call: Call, found: ValueType) -> ValueType:
 
     Symbols are global names, of the model's inputs or fresh. A fresh one, which begins with an underscore, may differ
     between two runs of the body."""
-    if isinstance(found, OtherType) or found.shape is None:
+    if isinstance(found, OtherType):
+        return found.plain
+    if found.shape is None:
         return found
     local = [any(name.startswith("_") for name in symbols(d)) for d in found.shape]
     return TensorType(found.dtype, tuple(call.fresh() if x else d for d, x in zip(found.shape, local, strict=True)))
@@ -36,6 +38,8 @@ def if_(call: Call) -> Types:
 def _meet(call: Call, a: ValueType, b: ValueType) -> ValueType:
     if a == b:
         return a
+    if isinstance(a, OtherType) and isinstance(b, OtherType) and a.plain == b.plain:
+        return a.plain
     if isinstance(a, OtherType) or isinstance(b, OtherType):
         return TensorType()
     dtype = a.dtype if a.dtype == b.dtype else None
