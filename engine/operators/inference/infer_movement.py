@@ -36,7 +36,8 @@ def reshape(call: Call) -> Types:
     """The dims in the second input: 0 copies the input's dim (unless `allowzero`), -1 is what remains.
 
     A symbolic target is assumed to be the size it names. Should it be 0 at run time, `Reshape` would copy a dim
-    instead; but then all tensors involved are empty."""
+    instead; but then all tensors involved are empty. One that may be negative is what the other targets leave: it is
+    that number, 0 or -1, or `Reshape` fails."""
     target, shape = call.dims(1), call.shape()
     if target is None:
         return [TensorType(call.dtype(), call.unknown_dims(call.length(1)))]
