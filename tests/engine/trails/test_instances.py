@@ -28,6 +28,7 @@ class Recorder:
         given = len(context.egraph.nodes)
         count = ORIGINAL(suite, context, rules, *args, **options)
         tables = Tables(context.egraph.commutative)
+        tables.extents = context.egraph.extents  # of a rule about kernels
         replay = Replay(replace(suite.library, rules=tuple(rules)), tables)
         replay.context.assumed = context.assumed
         replay.context.bodies.update(context.bodies)
