@@ -389,7 +389,7 @@ def _merge_spellings(egraph: Tables) -> None:
             axes = egraph.constant(node.children[1])
             if axes is not None and axes.size:
                 other = egraph.add(node.op, {**node.attrs, _NO_AXES: 0}, node.children)
-        if egraph.can_union(handle, other):
+        if node.op == "Identity" or egraph.can_union(handle, other):
             egraph.union(handle, other)
     egraph.close()
 

@@ -95,6 +95,17 @@ def test_trails_of_both_results(target: str) -> None:
     assert repeat(as_json(make.trail_of(run, Options())), run) > 3
 
 
+def test_one_value_of_unknown_rank_may_be_two_outputs() -> None:
+    """A Squeeze of all axes, of which one may or may not be 1; an Identity gives the second output its name."""
+    text = "g (float[5, N, 8] x) => (float[A, B, C] y, float[A, B, C] z) { y = Squeeze(x) z = Squeeze(x) }"
+    model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17]> {text}')
+    for output in model.graph.output:
+        output.type.tensor_type.ClearField("shape")
+    run = make.run(model.SerializeToString(), Options())
+    assert [node.op for node in run.after.nodes] == ["Squeeze", "Identity"]
+    repeat(as_json(make.trail_of(run, Options())), run)
+
+
 def changes(data: Any) -> Iterator[tuple[str, Any]]:
     """Yield a trail with one thing in it changed, for each step and each way to change one."""
     for number, stage in enumerate(data["graphs"][0]["stages"]):
