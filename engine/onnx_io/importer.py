@@ -302,7 +302,7 @@ class _Reader:
 
     def unread(self, op: str, i: int, name: str) -> bool:
         """Whether an output may be unnamed, since it is optional and nothing reads it."""
-        found = schemas.signature(op)
+        found = schemas.standard_signature(op) or schemas.signature(op)  # a file has to satisfy the standard's
         if name in self.used or found is None:
             return False
         return (i < len(found.outputs) and found.outputs[i].optional) or (op == "BatchNormalization" and i > 0)

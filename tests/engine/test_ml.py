@@ -151,3 +151,19 @@ def test_a_scaled_constant_is_f32(kind: str) -> None:
     text = head + f"<{kind}[1, 3] k = {{1, 2, 4}}> {{ y = ai.onnx.ml.Scaler<offset = [0.5], scale = [2.0]>(k) }}"
     program = compile_model(parser.parse_model(text), threads=1)
     np.testing.assert_array_equal(program.run({})["y"], np.array([[1, 3, 7]], np.float32))
+
+
+def test_outputs_that_the_standard_requires_are_written() -> None:
+    """Nothing reads the scores of this classifier. A rule file declares it, where a second output is optional."""
+    classify = """label, scores = ai.onnx.ml.LinearClassifier<classlabels_ints = [0, 1], coefficients = [1.0, 0.5],
+        intercepts = [0.25, -1.0]>(x)"""
+    text = f"""<ir_version: 8, opset_import: ["": 13, "ai.onnx.ml": 3]> g (float[N, 1] x, bool c) => (int64[M] y) {{
+        y = If(c) <then_branch = yes () => (label) {{ {classify} }},
+                   else_branch = no () => (none) {{ none = Constant<value_ints = [7]>() }}> }}"""
+    proto = parser.parse_model(text)
+    feeds = {"x": np.array([[1], [-9], [3]], np.float32), "c": np.array(True)}
+    expected = onnx_runtime(proto).run(feeds)["y"]
+    written = optimize(proto).model
+    onnx.checker.check_model(written, full_check=True)
+    np.testing.assert_array_equal(onnx_runtime(written).run(feeds)["y"], expected)
+    np.testing.assert_array_equal(compile_model(proto, threads=1).run(feeds)["y"], expected)
