@@ -220,7 +220,7 @@ class Values:
         assert contents is not None
         assert contents.whole is not None
         known = {name: self._extent(name) for dim in contents.whole for name in symbols(dim)}
-        sizes: Array = np.array([evaluate(dim, known) for dim in contents.whole])
+        sizes: Array = np.array([evaluate(dim, known) for dim in contents.whole], np.int64)
         return np.asarray(_as_typed(sizes if contents.shape else sizes[0], type_))
 
     def _extent(self, symbol: str) -> int:
