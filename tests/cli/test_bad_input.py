@@ -170,6 +170,10 @@ MODELS: dict[str, tuple[Any, str]] = {
         _misfit("Concat", ("N", 4), ("M", 5), axis=0),
         "node 'join' (Concat): its operands do not fit: axis 1: 4 is not 5\nHere r is f32[N, 4], b is f32[M, 5].",
     ),
+    "a window": (
+        _misfit("Conv", (1, 3, 4, "W"), (2, 3, 7, 7), pads=[0, 3, 0, 3]),
+        "node 'join' (Conv): its operands do not fit: axis 2: a window of 7 does not fit into 4\nHere r is f32[1, 3, 4,",
+    ),
 }
 
 

@@ -8,9 +8,9 @@ from dataclasses import replace
 
 from ...ir.graph import DType, TensorType
 from ...ir.names import OWN_DOMAIN
-from ...ir.symbolic import Dim, ceildiv, maximum, minimum
+from ...ir.symbolic import Dim, at_least, ceildiv, maximum, minimum
 from .infer_linear import factors
-from .inference_call import RULES, Call, Shape, Types, rule, shape_rule
+from .inference_call import RULES, Call, Misfit, Shape, Types, rule, shape_rule
 
 _SAME = ("SAME_UPPER", "SAME_LOWER")
 _DEFAULTS = {"strides": 1, "dilations": 1, "pads": 0, "output_padding": 0}
@@ -40,13 +40,16 @@ def _windows(call: Call, spatial: Shape, kernel: Shape) -> Shape:
             result.append(ceildiv(size, step))
             continue
         low, high = (0, 0) if mode == "VALID" else (pads[i], pads[i + n])
-        span = size + low + high - dilations[i] * (kernel[i] - 1) - 1
+        reach = dilations[i] * (kernel[i] - 1) + 1
+        span = size + low + high - reach
         count = span // step + 1
         # ceil_mode counts with VALID, too, for ONNX's own inference and ONNX Runtime, but not in the standard's text.
         if call.integer("ceil_mode"):
             count = ceildiv(span, step) + 1
             if step > 1:  # a last window that would begin in the padding after the data is left out
                 count = minimum(count, (size + low - 1) // step + 1)
+        if at_least(-1, count):
+            raise Misfit(f"{call.op}: axis {i + 2}: a window of {reach} does not fit into {size + low + high}")
         result.append(call.size_of(count))
     return tuple(result)
 

@@ -30,7 +30,7 @@ class IllTyped(Exception):
 
 
 class Misfit(IllTyped):
-    """Sizes that differ where they must be equal, so that no implementation can compute the operator."""
+    """Sizes that differ where they must be equal, or are too small: no implementation can compute the operator."""
 
 
 @dataclass(frozen=True, slots=True)
