@@ -8,6 +8,9 @@ from typing import Any
 from ..ir.description import Description, Note
 from ..ir.graph import Node
 
+_NAMES = 32
+"""Rules and original nodes that the metadata of a node names: a size computed from others may stand for hundreds."""
+
 
 def read_description(model: Any) -> Description:
     """Return the description in a `ModelProto`.
@@ -46,8 +49,10 @@ def describe_node(proto: Any, node: Node, about: Description) -> None:
             annotate(proto, about.nodes.get(node.origins[0], Note()))
         return
     for key, values in (("rewrite.rules", node.rules), ("rewrite.origins", node.origins)):
+        left_out = len(values) - _NAMES
         if values:
-            proto.metadata_props.add(key=key, value=",".join(values))
+            shown = [*values[:_NAMES], *([f"and {left_out} more"] if left_out > 0 else ())]
+            proto.metadata_props.add(key=key, value=",".join(shown))
 
 
 def annotate(proto: Any, note: Note) -> None:

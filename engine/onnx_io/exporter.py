@@ -1,9 +1,9 @@
 """Export of graphs to ONNX models.
 
 A graph is written at the opset of its model (`Graph.opset`), or at the least one above it that can express all nodes.
-The metadata of every node names the rules that made it and the original nodes it stands for (`rewrite.rules`,
-`rewrite.origins`). Descriptions of the model and its parts are kept, and the type of every value is stated
-(`value_info`), so that viewers show shapes.
+The metadata of every node names the rules that made it and the original nodes it stands for, the first 32 of each
+(`rewrite.rules`, `rewrite.origins`). Descriptions of the model and its parts are kept, and the type of every value is
+stated (`value_info`), so that viewers show shapes.
 """
 
 from __future__ import annotations

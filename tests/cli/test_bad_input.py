@@ -172,7 +172,7 @@ MODELS: dict[str, tuple[Any, str]] = {
     ),
     "a window": (
         _misfit("Conv", (1, 3, 4, "W"), (2, 3, 7, 7), pads=[0, 3, 0, 3]),
-        "node 'join' (Conv): its operands do not fit: axis 2: a window of 7 does not fit into 4\nHere r is f32[1, 3, 4,",
+        "node 'join' (Conv): its operands do not fit: axis 2: a window of 7 does not fit into 4\nHere r is f32[1, 3,",
     ),
 }
 

@@ -222,6 +222,13 @@ def test_provenance_is_in_the_metadata() -> None:
     assert found == {"rewrite.rules": "a_rule", "rewrite.origins": "n1,n2"}
 
 
+def test_provenance_of_many_nodes_is_cut_short() -> None:
+    graph = graph_of("Relu", (2, 3), opset=17)
+    graph.nodes[0].origins = tuple(f"n{i}" for i in range(100))
+    found = {p.key: p.value for p in exporter.write(graph).graph.node[0].metadata_props}
+    assert found["rewrite.origins"] == ",".join([*(f"n{i}" for i in range(32)), "and 68 more"])
+
+
 def test_writing_is_deterministic() -> None:
     proto = model([OLD[0][1]], [("x", FLOAT, X.shape)], [("y", FLOAT, None)],
                   {k: np.ones(3, np.float32) for k in "sbmv"}, opset=9)  # fmt: skip
