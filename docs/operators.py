@@ -52,7 +52,6 @@ OPTIONALS = "where the model itself makes the optional; others exist in Python o
 STRINGS = "strings have no kernels"
 IMAGES = "images have no kernels"
 MAPS = "maps exist in Python only"
-RANDOM = "generators differ; ONNX Runtime's or NumPy's draws the numbers"
 INTEGERS = "no kernel computes it in integers"
 UNCOUNTED = (STRINGS, IMAGES)
 """Reasons of operators that no numerical kernel could compute."""
@@ -61,14 +60,12 @@ REASONS = {
         ("Gemm", "MatMul", "Einsum"), "products of integers have kernels for 8 bits only (`MatMulInteger`)"
     ),
     **dict.fromkeys(("ReduceL2", "Shrink", "QuantizeLinear", "ReduceMax", "ReduceMin"), INTEGERS),
-    **dict.fromkeys(("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli"), RANDOM),
     **dict.fromkeys(("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit", "TfIdfVectorizer"), STRINGS),
     **dict.fromkeys((f"{ML}.{op}" for op in ("Binarizer", "Imputer")), "only f32 is defined by rules"),
     **dict.fromkeys((f"{ML}.{op}" for op in ("LabelEncoder", "OneHotEncoder")), "only i64 is defined by rules"),
     "Col2Im": "sums of booleans",
     "AffineGrid": "the reference implementation rounds f64 to f32",
     "ImageDecoder": IMAGES,
-    "Multinomial": RANDOM,
     "Resize": "linear and cubic interpolation of integers rounds otherwise",
 }
 """Why an operator runs outside for some element type."""

@@ -71,6 +71,30 @@ def constant_of_shape(call: Call) -> Types:
     return [TensorType(dtype, dims)]
 
 
+@rule("RandomNormal RandomUniform")
+def random_numbers(call: Call) -> Types:
+    """Floats in the shape that an attribute has."""
+    shape = call.int_list("shape")
+    dims = None if shape is None else tuple(call.size_of(d) for d in shape)
+    return [TensorType(call.dtype_attr("dtype", DType.F32), dims)]
+
+
+@rule("Bernoulli RandomNormalLike RandomUniformLike")
+def random_numbers_like(call: Call) -> Types:
+    """Numbers in the shape of the input, and of its type if no attribute has one."""
+    return [TensorType(call.dtype_attr("dtype", call.dtype()), call.shape())]
+
+
+@rule("Multinomial")
+def multinomial(call: Call) -> Types:
+    """Classes of each row."""
+    shape, samples = call.shape(), call.integer("sample_size", 1)
+    if shape is not None and len(shape) != 2:
+        raise call.refuse(f"rank {len(shape)}")
+    dims = (call.fresh() if shape is None else shape[0], call.size_of(samples))
+    return [TensorType(call.dtype_attr("dtype", DType.I32), dims)]
+
+
 @rule("Range")
 def range_(call: Call) -> Types:
     """`max(ceil((limit - start) / delta), 0)` numbers."""

@@ -198,11 +198,13 @@ def test_operators_that_a_rule_made_are_computed_by_their_definition(tmp_path: P
     assert "com.acme by definition" in found.oracle
 
 
-def test_random_models_are_not_compared() -> None:
-    noise = model("main (float[4] x) => (float[4] y) { y = RandomNormalLike(x) }")
+@pytest.mark.parametrize("seed", [None, 1.0])
+def test_random_models_are_not_compared(seed: float | None) -> None:
+    attributes, attrs = ("", {}) if seed is None else (f"<seed = {seed}>", {"seed": seed})
+    noise = model(f"main (float[4] x) => (float[4] y) {{ y = RandomNormalLike {attributes} (x) }}")
     graph = Graph(
         inputs=("x",),
-        nodes=[Node("RandomNormalLike", ("x",), ("y",))],
+        nodes=[Node("RandomNormalLike", ("x",), ("y",), attrs)],
         types={"x": TensorType(F32, (4,))},
     )
     assert "random" in str(check_model(noise, noise, graph))
