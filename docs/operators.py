@@ -46,7 +46,6 @@ COLUMNS = {
 OUTSIDE = "outside"
 ML, ML_OPSET = "ai.onnx.ml", 3
 """Domain of the second half of the table, at the opset that converters write."""
-SEQUENCES = "sequences of tensors exist in Python only"
 DISSOLVED = "where members are known when it is compiled; other sequences exist in Python only"
 OPTIONALS = "where the model itself makes the optional; others exist in Python only"
 STRINGS = "strings have no kernels"
@@ -74,9 +73,8 @@ ELSEWHERE = {
     "SequenceMap": ("runtime", "driven from Python over a compiled body"),
     "BitCast": ("free", ""),
     **dict.fromkeys(("Optional", "OptionalGetElement", "OptionalHasElement"), ("rules", OPTIONALS)),
-    **dict.fromkeys(("ConcatFromSequence", "SequenceEmpty"), (OUTSIDE, SEQUENCES)),
-    **dict.fromkeys(("SequenceAt", "SequenceConstruct", "SequenceErase", "SequenceInsert"), ("rules", DISSOLVED)),
-    **dict.fromkeys(("SequenceLength", "SplitToSequence"), ("rules", DISSOLVED)),
+    **dict.fromkeys(("ConcatFromSequence", "SequenceAt", "SequenceConstruct", "SequenceEmpty"), ("rules", DISSOLVED)),
+    **dict.fromkeys(("SequenceErase", "SequenceInsert", "SequenceLength", "SplitToSequence"), ("rules", DISSOLVED)),
     **dict.fromkeys((f"{ML}.{op}" for op in ("CastMap", "DictVectorizer", "ZipMap")), (OUTSIDE, MAPS)),
     f"{ML}.CategoryMapper": (OUTSIDE, STRINGS),
 }
@@ -270,8 +268,10 @@ def summary(rows: Mapping[str, tuple[list[str], str]]) -> str:
     text = (
         f"Of the {len(standard)} operators of the standard, {native} ({native / len(standard):.1%}) run natively for "
         f"their main element type, f32 where they admit it. That is {native / counted:.1%} of the {counted} that "
-        f"compute with numbers: without {_listed(skipped)}. The others outside are {_listed(left)}."
+        f"compute with numbers: without {_listed(skipped)}."
     )
+    if left:
+        text += f" The others outside are {_listed(left)}."
     return "\n".join(textwrap.wrap(text, 118, break_long_words=False, break_on_hyphens=False)) + "\n\n"
 
 

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from ..ir.constants import SMALL, ConstantInfo
 from ..ir.graph import AttrValue, Constant, DType, OtherType, TensorType, ValueType
 from ..ir.names import CAPTURES
+from ..ir.protos import without_shapes
 from ..ir.symbolic import Dim, known, same, symbols
 from ..operators.folding import evaluate
 from ..operators.inference import SymbolicValue, infer
@@ -192,7 +193,9 @@ def agree(a: tuple[ValueType, ...], b: tuple[ValueType, ...], *, loose: bool = F
 
 def _agree(x: ValueType, y: ValueType, loose: bool) -> bool:
     if isinstance(x, OtherType) or isinstance(y, OtherType):
-        return isinstance(x, OtherType) and isinstance(y, OtherType) and x.plain == y.plain
+        if not (isinstance(x, OtherType) and isinstance(y, OtherType)):
+            return False
+        return x.plain == y.plain or without_shapes(x.proto) == without_shapes(y.proto)
     if x.dtype != y.dtype and not (loose and None in (x.dtype, y.dtype)):
         return False
     if x.shape is None or y.shape is None:

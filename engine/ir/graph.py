@@ -147,7 +147,7 @@ class OtherType:
     types of a sequence's members where the operator that makes it tells them; the sequence's own type does not."""
 
     proto: bytes
-    members: tuple[TensorType, ...] = ()
+    members: tuple[TensorType, ...] | None = None
 
     @property
     def plain(self) -> OtherType:

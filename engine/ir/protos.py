@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -62,6 +63,19 @@ def type_to_proto(found: ValueType) -> Any:
             else:
                 entry.dim_param = symbol_name(d) or str(d)
     return proto
+
+
+@cache
+def without_shapes(proto: bytes) -> bytes:
+    """Return a serialized `TypeProto` without the shapes of the tensors in it."""
+    import onnx
+
+    found = part = onnx.TypeProto.FromString(proto)
+    while (kind := part.WhichOneof("value")) in ("sequence_type", "optional_type"):
+        part = getattr(part, str(kind)).elem_type
+    if kind == "tensor_type":
+        part.tensor_type.ClearField("shape")
+    return bytes(found.SerializeToString(deterministic=True))
 
 
 def is_raw(array: np.ndarray) -> bool:

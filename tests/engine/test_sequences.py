@@ -34,6 +34,18 @@ BODIES = {
                 i = Constant<value_int = 1>() s = SplitToSequence<axis = 0>(c, k) p = SequenceAt(s, i) y = Add(p, r)""",
     "different": """i = Constant<value_int = 1>() k = Constant<value_int = 1>() t = SplitToSequence<axis = 1>(x, k)
                 p = SequenceAt(t, k) s = SequenceConstruct(p, x) q = SequenceAt(s, i) y = Add(q, r)""",
+    "concat": """s = SequenceConstruct(x, r) c = ConcatFromSequence<axis = -1>(s) p = ReduceMax<axes = [1]>(c)
+                y = Add(p, r)""",
+    "stack": """a = Constant<value_ints = [-1]>() s = SequenceConstruct(x, r)
+                c = ConcatFromSequence<axis = -1, new_axis = 1>(s) y = ReduceSum<keepdims = 0>(c, a)""",
+    "grown": """i = Constant<value_int = 0>() j = Constant<value_int = -1>() e = SequenceEmpty()
+                f = SequenceInsert(e, x) g = SequenceInsert(f, r, i) n = Neg(x) s = SequenceInsert(g, n, j)
+                c = ConcatFromSequence<axis = 0, new_axis = 1>(s) k = Constant<value_int = 1>()
+                m = Gather(c, k) p = ReduceMax<axes = [0], keepdims = 0>(c) y = Add(m, p)""",
+    "joined": """k = Constant<value_int = 2>() s = SplitToSequence<axis = 1>(x, k) t = ConcatFromSequence<axis = 1>(s)
+                y = Add(t, r)""",
+    "turned": """s = SplitToSequence<axis = 1, keepdims = 0>(x) t = ConcatFromSequence<axis = 0, new_axis = 1>(s)
+                u = Transpose(t) y = Add(u, r)""",
     "element": "o = Optional(x) e = OptionalGetElement(o) y = Add(e, r)",
     "has": "o = Optional(x) h = OptionalHasElement(o) y = Where(h, x, r)",
 }

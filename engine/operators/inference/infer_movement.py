@@ -152,20 +152,26 @@ def unsqueeze(call: Call, shape: Shape) -> Shape | None:
 def concat(call: Call) -> Types:
     """The inputs concatenated along `axis`."""
     types = [call.type(i) for i in range(call.n_inputs)]
+    values = [call.dims(i) for i in range(call.n_inputs)]
+    parts = tuple(d for value in values if value is not None for d in value)
+    found = concatenated(call, types)
+    if found.shape is not None and len(found.shape) == 1 and None not in values and len(parts) <= MAX_ELEMENTS:
+        call.contents[0] = SymbolicValue(parts)
+    return [found]
+
+
+def concatenated(call: Call, types: Sequence[TensorType]) -> TensorType:
+    """Return the type of tensors of these types, joined along the attribute `axis`."""
     dtype = next((t.dtype for t in types if t.dtype), None)
     shapes = [t.shape for t in types if t.shape is not None]
     ranks = sorted({*map(len, shapes)})
     if len(ranks) > 1:
         raise call.refuse(f"inputs of ranks {ranks}")
     if not ranks:
-        return [TensorType(dtype)]
+        return TensorType(dtype)
     if ranks == [0]:
         raise call.refuse("scalars cannot be joined")
     axis = call.axis(ranks[0])
-    values = [call.dims(i) for i in range(call.n_inputs)]
-    parts = tuple(d for value in values if value is not None for d in value)
-    if ranks == [1] and None not in values and len(parts) <= MAX_ELEMENTS:
-        call.contents[0] = SymbolicValue(parts)
     result = list(shapes[0])
     for i, dims in enumerate(zip(*shapes, strict=True)):
         if i == axis:
@@ -173,7 +179,7 @@ def concat(call: Call) -> Types:
             continue
         for other in dims[1:]:
             result[i] = call.agree(result[i], other, f"axis {i}")
-    return [TensorType(dtype, tuple(result))]
+    return TensorType(dtype, tuple(result))
 
 
 @rule("Split")
