@@ -8,6 +8,7 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, parser
+from onnx.reference import ReferenceEvaluator
 from rewrite import compile as compile_model
 from rewrite import optimize
 from rewrite.engine import pipeline
@@ -27,11 +28,19 @@ CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
     "binarizer": ("Binarizer", F32, {"threshold": 0.25}),
     "imputer": ("Imputer", F32, {"imputed_value_floats": [1.0, 2.0, 3.0, 4.0], "replaced_value_float": float("nan")}),
     "imputer_of_a_number": ("Imputer", F32, {"imputed_value_floats": [9.0], "replaced_value_float": 0.0}),
+    "imputer_of_integers": ("Imputer", I64, {"imputed_value_int64s": [7, 8, 9, 10], "replaced_value_int64": 3}),
     "normalizer_max": ("Normalizer", F32, {"norm": "MAX"}),
     "normalizer_l1": ("Normalizer", F32, {"norm": "L1"}),
     "normalizer_l2": ("Normalizer", F32, {"norm": "L2"}),
     "one_hot": ("OneHotEncoder", I64, {"cats_int64s": [2, 0, 5]}),
     "labels": ("LabelEncoder", I64, {"keys_int64s": [0, 1, 3], "values_int64s": [7, 8, -9], "default_int64": 4}),
+    "labels_in_floats": (
+        "LabelEncoder",
+        I64,
+        {"keys_int64s": [0, 3], "values_floats": [0.5, 8.0], "default_float": 4.0},
+    ),
+    "labels_of_floats": ("LabelEncoder", F32, {"keys_floats": [0.0, 2.5], "values_int64s": [7, 8], "default_int64": 4}),
+    "floats_of_floats": ("LabelEncoder", F32, {"keys_floats": [0.0, 2.5], "values_floats": [7.0, 8.0]}),
     "regressor": ("LinearRegressor", F32, {"coefficients": [1.0, -2.0, 0.5, 3.0] * 2, "targets": 2}),
     "regressor_of_one": ("LinearRegressor", F32, {"coefficients": [1.0, -2.0, 0.5, 3.0], "intercepts": [0.5]}),
     **{
@@ -53,7 +62,8 @@ CASES: dict[str, tuple[str, int, dict[str, Any]]] = {
 def model(op: str, dtype: int, attrs: dict[str, Any]) -> onnx.ModelProto:
     outputs = ["label", "y"] if "Classifier" in op else ["y"]
     node = helper.make_node(op, ["x"], outputs, domain="ai.onnx.ml", **attrs)
-    integers = ("label", "y") if op == "LabelEncoder" else ("label",)
+    whole = "values_int64s" in attrs or "imputed_value_int64s" in attrs
+    integers = ("label", "y") if whole else ("label",)
     ports = [helper.make_tensor_value_info(name, I64 if name in integers else F32, None) for name in outputs]
     graph = helper.make_graph([node], "g", [helper.make_tensor_value_info("x", dtype, ["N", 4])], ports)
     imports = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 3)]
@@ -62,10 +72,10 @@ def model(op: str, dtype: int, attrs: dict[str, Any]) -> onnx.ModelProto:
 
 def rows(dtype: int) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(3)
-    if dtype == I64:
-        return {"x": rng.integers(0, 6, (9, 4))}
+    if dtype != F32:
+        return {"x": rng.integers(0, 6, (9, 4)).astype(helper.tensor_dtype_to_np_dtype(dtype))}
     x = rng.standard_normal((9, 4)).astype(np.float32)
-    x[3], x[4, 1] = 0.0, 0.0
+    x[3], x[4, 1], x[5, 2] = 0.0, 0.0, 2.5
     return {"x": x}
 
 
@@ -86,6 +96,19 @@ def test_the_definition_is_what_onnx_runtime_computes(case: str) -> None:
         for other in (found[name], compiled[name]):
             assert other.dtype == value.dtype
             np.testing.assert_allclose(other, value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("case", ["binarizer", "imputer", "imputer_of_a_number"])
+def test_doubles_by_the_reference(case: str) -> None:
+    """ONNX Runtime has these in f32 only."""
+    op, _, attrs = CASES[case]
+    x = rows(F32)["x"].astype(np.float64)
+    x[x > 0.5] = np.nan if case == "imputer" else 0.5
+    proto = model(op, TensorProto.DOUBLE, attrs)
+    proto.graph.output[0].type.tensor_type.elem_type = TensorProto.DOUBLE
+    program = compile_model(proto)
+    assert not program.fallbacks()
+    np.testing.assert_array_equal(program.run({"x": x})["y"], ReferenceEvaluator(proto).run(None, {"x": x})[0])
 
 
 @pytest.mark.parametrize("shape", [[5], ["N", 5], [2, "N", 5]])
