@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -28,22 +29,22 @@ def lower_uniform(node: Node, ctx: Context) -> list[Step] | None:
     number = np.float64 if ctx.type(node.outputs[0]).dtype is DType.F64 else np.float32
     low, high = number(float_attr(node, "low", 0.0)), number(float_attr(node, "high", 1.0))
     below = np.nextafter(high, low) if low < high else np.maximum(low, high)
-    params = {"kind": "uniform", "low": low.item(), "width": (high - low).item(), "most": below.item()}
-    return _drawn(node, ctx, params)
+    with np.errstate(over="ignore", invalid="ignore"):
+        return _drawn(node, ctx, "uniform", low=low.item(), width=(high - low).item(), most=below.item())
 
 
 @lowering_alone("RandomNormal", "RandomNormalLike", f64=True)
 def lower_normal(node: Node, ctx: Context) -> list[Step] | None:
     """Numbers of a normal distribution, by the transformation of Box and Muller (1958)."""
-    params = {"kind": "normal", "mean": float_attr(node, "mean", 0.0), "scale": float_attr(node, "scale", 1.0)}
-    return _drawn(node, ctx, params)
+    mean, scale = float_attr(node, "mean", 0.0), float_attr(node, "scale", 1.0)
+    return _drawn(node, ctx, "normal", mean=mean, scale=scale)
 
 
-def _drawn(node: Node, ctx: Context, params: dict[str, Any]) -> list[Step] | None:
-    kind = ctx.type(node.outputs[0])
-    if kind.shape is None or kind.dtype not in _REAL:
+def _drawn(node: Node, ctx: Context, kind: str, **numbers: float) -> list[Step] | None:
+    y = ctx.type(node.outputs[0])
+    if y.shape is None or y.dtype not in _REAL or not all(map(math.isfinite, numbers.values())):
         return None
-    return [_step(node, {**params, "c": "real", "real": _REAL[kind.dtype]}, (), product(kind.shape))]
+    return [_step(node, {"kind": kind, **numbers, "c": "real", "real": _REAL[y.dtype]}, (), product(y.shape))]
 
 
 @lowering_alone("Bernoulli", f64=True)

@@ -131,6 +131,16 @@ def test_inputs_of_another_type_than_the_results(given: type, wanted: type) -> N
     np.testing.assert_array_equal(b, (units(given, 100) < x).astype(wanted))
 
 
+@pytest.mark.filterwarnings("ignore::rewrite.backend.runtime.fallback.FallbackWarning")
+def test_numbers_without_bounds_are_left_to_others() -> None:
+    node = helper.make_node("RandomNormal", [], ["y"], shape=[3], scale=float("inf"))
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, [3])
+    model = helper.make_model(helper.make_graph([node], "g", [], [output]), opset_imports=[helper.make_opsetid("", 21)])
+    program = rewrite.compile(model, threads=1)
+    assert program.fallbacks() == {"RandomNormal": 1}
+    assert not np.isfinite(program.run({})["y"]).any()
+
+
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="processes cannot be forked here")
 def test_a_forked_process_draws_other_numbers() -> None:
     node = helper.make_node("RandomUniform", [], ["y"], shape=[4], dtype=TensorProto.FLOAT)
