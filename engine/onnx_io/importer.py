@@ -102,8 +102,8 @@ _NESTED = 3
 """Depth of loops in loops up to which the types of their states are tried: each level may import its body again."""
 _ATTEMPTS = 3
 """Number of types that are tried for the states of a loop before nothing is taken to be known of their shapes."""
-_RESULT = "\0"
-"""Name of a result of an inlined branch; no value of a model has it."""
+_RESULT = proto_graphs.MADE
+"""Name of a result of an inlined branch."""
 
 
 @dataclass(slots=True)
@@ -245,7 +245,7 @@ class _Reader:
         op = self.operator(node)
         if domain not in self.opset:
             raise UserError(f"the model does not import the domain {domain!r}", where=where)
-        opset = self.opset[domain]
+        opset = self.opset_of(node)
         version = version_at(op, opset)
         if schemas.find_declared(op) is not None or version is not None:
             proto_graphs.check_interface(node, op if version is None else f"{op}@{version}", where)
@@ -256,6 +256,12 @@ class _Reader:
                 raise UserError(message, where=where)
             hint = f"Did you mean {' or '.join(similar)}?" if similar else ""
             raise UserError(f"unknown operator {op} (opset {opset})", where=where, hint=hint)
+
+    def opset_of(self, node: Any) -> int:
+        """Return the opset that defines a node: the model's, or 9 for a Scan that was made from one of opset 8."""
+        if node.op_type == "Scan" and any(name.startswith(proto_graphs.MADE) for name in node.output):
+            return 9
+        return self.opset.get("" if node.domain == "ai.onnx" else node.domain, 1)
 
     @staticmethod
     def operator(node: Any) -> str:
@@ -278,6 +284,10 @@ class _Reader:
         if condition is not None and condition.size == 1:
             self.inline(proto, body, bool(condition), where)
             return
+        if op == "Scan" and self.opset_of(proto) < 9 and not inputs[0]:
+            for made in proto_graphs.scan_by_batch(proto):
+                self.node(made, body)
+            return
         attrs = self.attributes(proto, scope, inputs, where)
         if schemas.find_declared(op) is not None:
             attrs = schemas.normalize_attrs(op, attrs)
@@ -291,7 +301,8 @@ class _Reader:
             graph.scopes[label] = path
         stated = {scope[name]: body.stated[name] for name in proto.output if name in body.stated}
         refused = len(self.known.refused)
-        for upgraded in upgrade(node, self.opset.get(node.domain, 1), self.known, graph):
+        opset = self.opset_of(proto) if op == "Scan" else self.opset.get(node.domain, 1)
+        for upgraded in upgrade(node, opset, self.known, graph):
             graph.nodes.append(upgraded)
             self.known.add_node(upgraded, stated, {scope[name] for name in proto.output if name in body.unread})
         reason = next(filter(None, self.known.refused[refused:]), None)
@@ -376,7 +387,7 @@ class _Reader:
 
     def body_inputs(self, node: Any, body: Any, where: str) -> list[Any]:
         """Return the inputs of a body that its node provides."""
-        return proto_graphs.body_inputs(node, body, self.opset.get("", 1), self.ir_version, where)
+        return proto_graphs.body_inputs(node, body, self.opset_of(node), self.ir_version, where)
 
     def subgraph(self, node: Any, proto: Any, outer: Mapping[str, str], inputs: list[str], where: str) -> Graph:
         """Import the body of an If, Loop or Scan (or of a custom operator), with what is known of its inputs' types.
@@ -430,7 +441,7 @@ class _Reader:
         for i, value in enumerate(ports):
             names[value.name] = unique = self.claim(value.name, graph)
             given = type_from_proto(value.type, dim, self.known.fresh)
-            old = node.op_type == "Scan" and self.opset.get("", 1) < 9  # with a batch dim
+            old = node.op_type == "Scan" and self.opset_of(node) < 9  # with a batch dim
             found = given if old else self.known.body_input(node, i, given, inputs)
             state = states[i - 2] if 2 <= i < 2 + len(states) else None
             if isinstance(state, TensorType) and isinstance(found, TensorType):

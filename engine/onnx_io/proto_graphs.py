@@ -31,9 +31,16 @@ MOST_INLINED = 1_000_000
 """Maximum number of nodes of a model whose functions are inlined."""
 
 
+MADE = "\0"
+"""Beginning of the names of values that no model has."""
+_SCHEMA_FUNCTIONS = (("ai.onnx.preview", "FlexAttention"),)
+"""Operators of the standard that are replaced by the functions which define them: they take graphs of their own."""
+
+
 def inline_functions(model: Any, where: str) -> Any:
     """Inline a model's functions. The library gets the model without its initializers, which may be large."""
-    if not model.functions:
+    by_schema = any((node.domain, node.op_type) in _SCHEMA_FUNCTIONS for node in _all_nodes(model))
+    if not model.functions and not by_schema:
         return model
     import onnx
     from onnx import inliner
@@ -52,7 +59,9 @@ def inline_functions(model: Any, where: str) -> Any:
     used = [item for function in model.functions for item in opset_imports(function).items()]
     differ = any(imports.get(domain, version) != version for domain, version in used)
     try:
-        done = inliner.inline_local_functions(light, convert_version=differ)
+        done = inliner.inline_local_functions(light, convert_version=differ) if model.functions else light
+        if by_schema:
+            done = inliner.inline_selected_functions(done, [*_SCHEMA_FUNCTIONS], inline_schema_functions=True)
     except Exception as error:  # errors from C++ have no common base class
         raise UserError(f"its functions cannot be inlined: {error}", where=where) from None
     result = onnx.ModelProto(ir_version=model.ir_version, doc_string=model.doc_string)
@@ -64,6 +73,15 @@ def inline_functions(model: Any, where: str) -> Any:
     for name in ("input", "output", "initializer", "sparse_initializer"):
         getattr(result.graph, name).extend(getattr(model.graph, name))
     return result
+
+
+def _all_nodes(model: Any) -> Iterator[Any]:
+    """Yield the nodes of a model, of its functions, and of the graphs in them."""
+    left = [*model.graph.node, *(node for function in model.functions for node in function.node)]
+    while left:
+        yield (node := left.pop())
+        for a in node.attribute:
+            left += [inner for graph in ([a.g] if a.HasField("g") else a.graphs) for inner in graph.node]
 
 
 def _check_expansion(model: Any, where: str) -> None:
@@ -196,6 +214,28 @@ def body_inputs(node: Any, body: Any, opset: int, ir_version: int, where: str) -
         message = f"its body {body.name!r} has {len(body.output)} outputs; the node needs {results}"
         raise UserError(message, where=where)
     return own
+
+
+def scan_by_batch(node: Any) -> list[Any]:
+    """Return nodes of opset 9 that mean what a Scan of opset 8 means: one over the batch around one over the sequence.
+
+    Its first input must be absent: with lengths, each sequence of the batch ends earlier."""
+    import onnx
+    from onnx import helper
+
+    attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    body, count = attributes["body"], attributes["num_scan_inputs"]
+    operands = node.input[1:]
+    inputs = [f"{MADE}x{i}" for i in range(len(operands))]
+    results = [f"{MADE}y{i}" for i in range(len(body.output))]
+    directions = {"scan_input_directions": attributes["directions"]} if attributes.get("directions") else {}
+    inner = helper.make_node("Scan", inputs, results, node.name, body=body, num_scan_inputs=count, **directions)
+    ports = ([onnx.ValueInfoProto(name=name) for name in names] for names in (inputs, results))
+    by_batch = helper.make_graph([inner], body.name, *ports)
+    outputs = [f"{MADE}{name}" for name in node.output]
+    outer = helper.make_node("Scan", operands, outputs, node.name, body=by_batch, num_scan_inputs=len(operands))
+    named = zip(outputs, node.output, strict=True)
+    return [outer, *(helper.make_node("Identity", [made], [name]) for made, name in named if name)]
 
 
 def free_names(graph: Any) -> list[str]:
