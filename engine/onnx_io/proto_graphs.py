@@ -230,12 +230,12 @@ def scan_by_batch(node: Any) -> list[Any]:
     results = [f"{MADE}y{i}" for i in range(len(body.output))]
     directions = {"scan_input_directions": attributes["directions"]} if attributes.get("directions") else {}
     inner = helper.make_node("Scan", inputs, results, node.name, body=body, num_scan_inputs=count, **directions)
-    ports = ([onnx.ValueInfoProto(name=name) for name in names] for names in (inputs, results))
-    by_batch = helper.make_graph([inner], body.name, *ports)
+    given, made = ([onnx.ValueInfoProto(name=name) for name in names] for names in (inputs, results))
+    by_batch = helper.make_graph([inner], body.name, given, made)
     outputs = [f"{MADE}{name}" for name in node.output]
     outer = helper.make_node("Scan", operands, outputs, node.name, body=by_batch, num_scan_inputs=len(operands))
     named = zip(outputs, node.output, strict=True)
-    return [outer, *(helper.make_node("Identity", [made], [name]) for made, name in named if name)]
+    return [outer, *(helper.make_node("Identity", [value], [name]) for value, name in named if name)]
 
 
 def free_names(graph: Any) -> list[str]:
