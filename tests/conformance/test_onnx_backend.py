@@ -1,4 +1,4 @@
-"""The node cases of ONNX's own test suite, run through `rewrite.onnx_backend`."""
+"""The cases of ONNX's own test suites, run through `rewrite.onnx_backend`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from rewrite.engine.onnx_io.importer import read
 from rewrite.errors import RewriteError
 from rewrite.system.store import Store
 
-from .cases import Case, node_cases
+from .cases import Case, node_cases, stored_cases
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800), pytest.mark.filterwarnings("ignore")]
 
@@ -62,6 +62,13 @@ def test_node(name: str) -> None:
 def test_optimized_node(name: str) -> None:
     """The same through all stages for some of the cases: each needs a saturation."""
     check(node_cases()[name], optimize=True)
+
+
+@pytest.mark.parametrize("name", sorted(stored_cases()))
+def test_model(name: str) -> None:
+    if name.startswith("test_gradient"):
+        pytest.skip("training: Gradient names the part of a graph that it differentiates")
+    check(stored_cases()[name], optimize=False)
 
 
 def test_few_cases_are_left_out() -> None:
