@@ -18,7 +18,7 @@ help:
 	@echo 'make lint    set up, then style (ruff, rewrite fmt), types (mypy) and import contracts'
 	@echo 'make docs    renew the generated parts of docs/'
 	@echo 'make site    the documentation site, into build/site; a broken link fails'
-	@echo 'make nightly check all rules, proofs included, score the checker, test kernels for Arm'
+	@echo 'make nightly check all rules, proofs included, score the checker, test kernels for Arm, inject faults, soak'
 	@echo 'make fuzz    run random graphs of all operators, FIRST to LAST; failures go to build/fuzz'
 	@echo 'make fuzz-files  damage bundles and caches at random, FIRST to LAST'
 	@echo 'make sanitize kernels, random graphs and the C library, checked by the compiler while they run (gcc on Linux)'
@@ -98,6 +98,8 @@ nightly: $(VENV)/.installed-dev $(VENV)/.installed-bench
 	$(BIN)/python -m tests.mutation --report docs/measurements/mutation.md
 	$(BIN)/python -m pip install --quiet cython
 	$(BIN)/python -m tests.nightly.emulated
+	$(BIN)/python -m tests.nightly.injected_faults
+	$(BIN)/python -m tests.nightly.soak
 	$(BIN)/pytest -n $(JOBS) tests/torch_backend tests/frontends
 
 FIRST ?= 0

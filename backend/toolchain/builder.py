@@ -217,7 +217,7 @@ class Builder:
                 scoped.end(process)
                 self._running.discard(process)
         if process.returncode:
-            raise _failed(self._compiler, source, errors.decode(errors="replace"))
+            raise _failed(self._compiler, source, process.returncode, errors.decode(errors="replace"))
         return _Module(name, kernels, source.with_suffix(".so").read_bytes())
 
 
@@ -257,9 +257,18 @@ def _start_compiler(command: Sequence[str], temporary: Path) -> subprocess.Popen
         raise UserError(f"the C compiler does not run: {error}") from error
 
 
-def _failed(compiler: Compiler, source: Path, errors: str) -> RewriteError:
+_NO_MEMORY = ("signal terminated program", "memory exhausted", "out of memory", "Cannot allocate memory", "bad_alloc")
+"""What compilers say when there is no memory left, or when the system has ended a part of them for it."""
+
+
+def _failed(compiler: Compiler, source: Path, code: int, errors: str) -> RewriteError:
     if "No space left" in errors:
         return UserError("no space left on the disk for compiling", hint="Free some, or set TMPDIR to another disk.")
+    if code < 0 or any(words in errors for words in _NO_MEMORY):
+        return UserError(
+            f"the C compiler was killed ({compiler.command[0]}), perhaps since no memory was left",
+            hint="Free some memory, and run it again.",
+        )
     return RewriteError(
         f"the C compiler failed on generated code ({compiler.command[0]}, {source.name}):\n{errors[:4000]}"
     )

@@ -236,6 +236,15 @@ def test_a_failed_compiler_is_reported(kernels: tuple[Kernel, ...], store: Store
         build(kernels, detect(), store, compiler=Compiler(("false",), "none"))
 
 
+@pytest.mark.parametrize("end", ["kill -9 $$", "echo 'fatal error: Killed signal terminated program cc1' >&2; exit 1"])
+def test_a_killed_compiler_is_reported(kernels: tuple[Kernel, ...], store: Store, tmp_path: Path, end: str) -> None:
+    script = tmp_path / "killed"
+    script.write_text(f"#!/bin/sh\n{end}\n")
+    script.chmod(0o700)
+    with pytest.raises(UserError, match=r"the C compiler was killed .* perhaps since no memory was left"):
+        build(kernels, detect(), store, compiler=Compiler((str(script),), "none"))
+
+
 def test_the_end_of_the_block_ends_compilers(kernels: tuple[Kernel, ...], store: Store, tmp_path: Path) -> None:
     script = tmp_path / "slow"
     script.write_text("#!/bin/sh\nexec sleep 600\n")
