@@ -146,7 +146,8 @@ class _Reader:
 
     def claim(self, name: str, graph: Graph) -> str:
         """Return the name in the result of a value of the model: its own in the main graph, else a unique one."""
-        return name if graph is self.graph and not self.inlining else self.known.new_value(name)
+        given = name.removeprefix(proto_graphs.MADE)
+        return name if name == given and graph is self.graph and not self.inlining else self.known.new_value(given)
 
     def main(self, model: Any) -> Graph:
         proto = model.graph

@@ -11,6 +11,7 @@ import rewrite
 from numpy.typing import NDArray
 from onnx import parser
 from onnx.reference import ReferenceEvaluator
+from rewrite.engine.onnx_io import exporter, importer
 from rewrite.engine.operators.reference_runtime import onnx_runtime
 
 RNG = np.random.default_rng(7)
@@ -41,6 +42,19 @@ def test_scan_over_a_batch(directions: str, batch: int) -> None:
     found, expected = program.run(feeds), onnx_runtime(model).run(feeds)
     for name, value in expected.items():
         np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6)
+
+
+def test_values_of_a_scan_that_is_made_have_plain_names() -> None:
+    model = parser.parse_model(
+        f"""<ir_version: 3, opset_import: ["": 8]>
+        g (float[B, 2] i, float[B, N, 2] x, float[2] w) => (float[B, 2] h) {{
+        f, y = Scan<num_scan_inputs = 2, body = {BODY}>("", i, x, x) h = Neg(f) }}"""
+    )
+    written = exporter.write(importer.read(model))
+    (body,) = (a.g for node in written.graph.node for a in node.attribute if a.name == "body")
+    names = [name for node in (*written.graph.node, *body.node) for name in (*node.input, *node.output)]
+    assert names
+    assert all(name.isprintable() for name in names)
 
 
 def test_attention_with_graphs_of_its_own() -> None:

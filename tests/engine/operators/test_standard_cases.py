@@ -125,7 +125,9 @@ def agrees(proto: Any, feeds: dict[str, Any], outputs: list[Any]) -> bool | None
 
 @pytest.mark.slow
 def test_import_and_export_preserve_results() -> None:
-    """Every case that ONNX Runtime passes must still pass after import and export, at its own opset."""
+    """Every case that ONNX Runtime passes must still pass after import and export, at its own opset.
+
+    A Scan of opset 8 becomes two of opset 9."""
     wrong, compared = [], 0
     for case in cases():
         proto, inputs, outputs = load(case)
@@ -138,7 +140,7 @@ def test_import_and_export_preserve_results() -> None:
         same_opset = {o.domain: o.version for o in proto.opset_import} == {
             o.domain: o.version for o in written.opset_import
         }
-        if not agrees(written, feeds, outputs) or not same_opset:
+        if not agrees(written, feeds, outputs) or not (same_opset or case.name == "test_scan_sum"):
             wrong.append(case.name)
     assert wrong == []
     assert compared > 1000
@@ -150,10 +152,9 @@ def test_older_opsets_compute_the_same(opset: int) -> None:
     """Export to an older opset, or the least one above it that can express the node, and import from there."""
     # ONNX Runtime refuses a Clip of an old opset with min > max, and an Identity of an optional of opset 14.
     refused_by_the_runtime = {"test_clip_min_greater_than_max", "test_identity_opt", "test_loop16_seq_none"}
-    kept_as_it_is = {"test_scan_sum"}
     wrong, compared = [], 0
     for case in cases():
-        if "expanded" in case.name or case.name in refused_by_the_runtime | kept_as_it_is:
+        if "expanded" in case.name or case.name in refused_by_the_runtime:
             continue
         proto, inputs, outputs = load(case)
         bare = without_hints(proto, inputs)
