@@ -33,7 +33,7 @@ REPORT_TO = "the issue tracker of the project (see README)"
 # Errors of the operating system about a file or a disk are the user's to solve, not faults of the program.
 _USER_ERRNOS = {
     errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.EMFILE, errno.ENAMETOOLONG,
-    errno.ENOENT, errno.ENOSPC, errno.ENOTDIR, errno.ENOTEMPTY, errno.EPERM, errno.EROFS, errno.ETXTBSY,
+    errno.ENOENT, errno.ENOMEM, errno.ENOSPC, errno.ENOTDIR, errno.ENOTEMPTY, errno.EPERM, errno.EROFS, errno.ETXTBSY,
 }  # fmt: skip
 
 
@@ -57,6 +57,9 @@ def run_app(app: Callable[..., Any], arguments: Sequence[str]) -> int:
         # The reader of our output has ended.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except MemoryError:
+        print_error("there is not enough memory\nFree some, or raise the limit of this process (ulimit -v).")
+        return 2
     except OSError as error:
         if error.errno not in _USER_ERRNOS:
             return report_crash(error, arguments)

@@ -139,6 +139,17 @@ def test_a_full_disk_is_not_our_mistake(tmp_path: Path) -> None:
     assert "/full/disk: No space left on device" in done.stderr
 
 
+def test_too_little_memory_is_not_our_mistake(tmp_path: Path) -> None:
+    code = (
+        "from rewrite.cli import app\nimport rewrite.system.store as c\n"
+        "def greedy(self): raise MemoryError\n"
+        "c.Store.info = greedy\napp.main(['cache', 'info'])"
+    )
+    done = rewrite(cwd=tmp_path, code=code)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: there is not enough memory\nFree some")
+
+
 def test_a_closed_pipe_is_not_an_error(tmp_path: Path) -> None:
     done = subprocess.run(
         f"{sys.executable} -P -c '{ENTRY}' --help | true; echo ${{PIPESTATUS[0]}}",

@@ -86,6 +86,7 @@ class Workplace:
         return subprocess.Popen(
             self.command(),
             env=environment,
+            cwd=self.folder,
             preexec_fn=limit,
             text=True,
             stdout=subprocess.DEVNULL,
@@ -232,7 +233,7 @@ def main() -> None:
             table.add("killed", f"{at:.1f} s", disturbed(place, kill, at), codes=(-9, 0))
         for at in moments:
             table.add("interrupted", f"{at:.1f} s", disturbed(place, interrupt, at), codes=(130, 0), seconds=1.5)
-        for megabytes in (256, 512, 1024, 2048, 4096):
+        for megabytes in (512, 640, 768, 1024, 2048):
             seen = ended(place.start(memory=megabytes << 20), time.monotonic())
             table.add("address space", f"{megabytes} MiB", seen, codes=(0, 2))
         if os.geteuid() == 0:
