@@ -138,9 +138,10 @@ def _stopped(task: Task, code: int, late: bool, messages: str) -> RewriteError:
         message = f"saturation was killed: it did not finish within {end}"
         return OutOfBounds(message, bound="time", hint=f"{hint}, or lower --node-limit.")
     if code in (_NO_MEMORY, -signal.SIGABRT, -signal.SIGKILL) or _names_memory(messages):
-        message = f"saturation was killed: it exceeded its memory limit of {task.memory >> 20} MiB"
-        if code == -signal.SIGKILL and not _names_memory(messages):  # by the system, or by hand
-            message = f"saturation was killed, perhaps since no memory was left; its limit is {task.memory >> 20} MiB"
+        megabytes = task.memory >> 20
+        message = f"saturation was killed: it exceeded its memory limit of {megabytes} MiB"
+        if code == -signal.SIGKILL and not _names_memory(messages):  # by the system, or by hand: that limit aborts it
+            message = f"saturation was killed, perhaps since no memory was left; its limit is {megabytes} MiB"
         return OutOfBounds(message, bound="memory", hint=f"{hint}, lower --node-limit or raise --memory-limit.")
     last = messages.strip().splitlines()[-1:] or [f"exit code {code}"]
     return RewriteError(f"the saturation process failed: {last[0]}")

@@ -39,6 +39,14 @@ def test_the_system_ends_what_computes_too_long(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the system does not say what another process has computed")
+@pytest.mark.parametrize(("code", "reason"), [
+    (-signal.SIGABRT, "it exceeded its memory limit"),
+    (-signal.SIGKILL, "perhaps since no memory was left"),
+])  # fmt: skip
+def test_who_killed_it_is_told_as_far_as_it_is_known(code: int, reason: str) -> None:
+    assert reason in str(saturation_process._stopped(JOB, code, late=False, messages=""))
+
+
 @pytest.mark.parametrize(("work", "killed"), [("while True: pass", False), ("input()", True)])
 def test_only_a_child_that_does_not_compute_is_killed(work: str, killed: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     """However slow the machine is, one that computes goes on."""
