@@ -78,6 +78,8 @@ def read(
             reader = make(shapes=dict(shapes or {}), may_inline=False, believe=False)
             reader.main(model)
             reader.raise_misfit(model.graph)
+    if reader.least > opset.get("", 1):
+        opset = {**opset, "": reader.least}
     return replace(graph, opset=opset, about=about, ir_version=model.ir_version)
 
 
@@ -143,6 +145,7 @@ class _Reader:
     named: frozenset[str] = frozenset()  # the dims of inputs
     inlined: int = 0
     loops: int = 0
+    least: int = 1  # opset that can express what nodes of an older one have become
 
     def claim(self, name: str, graph: Graph) -> str:
         """Return the name in the result of a value of the model: its own in the main graph, else a unique one."""
@@ -286,6 +289,7 @@ class _Reader:
             self.inline(proto, body, bool(condition), where)
             return
         if op == "Scan" and self.opset_of(proto) < 9 and not inputs[0]:
+            self.least = 9
             for made in proto_graphs.scan_by_batch(proto):
                 self.node(made, body)
             return

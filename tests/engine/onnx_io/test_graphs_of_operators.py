@@ -44,6 +44,20 @@ def test_scan_over_a_batch(directions: str, batch: int) -> None:
         np.testing.assert_allclose(found[name], value, rtol=1e-5, atol=1e-6)
 
 
+def test_a_scan_over_a_batch_is_optimized() -> None:
+    """The file is written at opset 9: none before can express what it has become."""
+    model = parser.parse_model(
+        f"""<ir_version: 3, opset_import: ["": 8]>
+        g (float[B, 2] i, float[B, N, 2] x, float[2] w) => (float[B, 2] h) {{
+        f, y = Scan<num_scan_inputs = 2, body = {BODY}>("", i, x, x) h = Neg(f) }}"""
+    )
+    written = exporter.write(rewrite.optimize(model).portable)
+    assert [o.version for o in written.opset_import if not o.domain] == [9]
+    feeds = {"i": floats(3, 2), "x": floats(3, 4, 2), "w": floats(2)}
+    expected, found = onnx_runtime(model).run(feeds), onnx_runtime(written).run(feeds)
+    np.testing.assert_allclose(found["h"], expected["h"], rtol=1e-5, atol=1e-6)
+
+
 def test_values_of_a_scan_that_is_made_have_plain_names() -> None:
     model = parser.parse_model(
         f"""<ir_version: 3, opset_import: ["": 8]>
