@@ -12,12 +12,10 @@ A value's declared type (`value_info`) is used only where inference leaves it op
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
-
-import numpy as np
 
 from ...errors import UserError
 from ..ir.bodies import rename_values
@@ -26,10 +24,10 @@ from ..ir.names import UNQUALIFIED
 from ..ir.protos import attribute_from_proto, type_from_proto
 from ..ir.symbolic import Dim, symbol, total
 from ..operators import schemas
-from . import proto_graphs
+from . import gradients, proto_graphs
 from .descriptions import read_description, text
 from .forced_sizes import forced_sizes
-from .model_file import Files, constant_from_proto, load, sparse_constant
+from .model_file import Files, constant_from_proto, constant_of_node, load, sparse_constant
 from .model_values import ModelValues
 from .opsets import upgrade, version_at
 
@@ -145,6 +143,7 @@ class _Reader:
     named: frozenset[str] = frozenset()  # the dims of inputs
     inlined: int = 0
     loops: int = 0
+    named_values: bool = False  # by Gradient: they are kept
     least: int = 1  # opset that can express what nodes of an older one have become
 
     def claim(self, name: str, graph: Graph) -> str:
@@ -155,6 +154,7 @@ class _Reader:
     def main(self, model: Any) -> Graph:
         proto = model.graph
         self.used = frozenset(proto_graphs.all_reads(proto))
+        self.named_values = any(map(proto_graphs.is_gradient, proto.node))
         self.known.taken.update(v.name for v in (*proto.input, *proto.output))
         self.known.taken.update(t.name for t in proto.initializer)
         self.known.taken.update(name for node in proto.node for name in node.output)
@@ -279,17 +279,20 @@ class _Reader:
         self.count += 1
         where = f"{self.where}: {proto_graphs.describe(proto, self.count)}"
         if op == "Constant":
-            self.define(graph, scope, proto.output[0], self.constant(proto, where))
+            self.define(graph, scope, proto.output[0], constant_of_node(proto, self.files, where))
             return
         inputs = [scope[name] if name else "" for name in proto.input]
-        if op == "Identity" and self.drop_identity(proto, body):
+        if op == "Identity" and not self.named_values and self.drop_identity(proto, body):
+            return
+        if proto_graphs.is_gradient(proto):
+            self.gradient(proto, body, where)
             return
         condition = self.known.small(inputs[0]) if op == "If" and self.may_inline else None
         if condition is not None and condition.size == 1:
             self.inline(proto, body, bool(condition), where)
             return
         if op == "Scan" and self.opset_of(proto) < 9 and not inputs[0]:
-            self.least = 9
+            self.least = max(self.least, 9)
             for made in proto_graphs.scan_by_batch(proto):
                 self.node(made, body)
             return
@@ -307,14 +310,31 @@ class _Reader:
         stated = {scope[name]: body.stated[name] for name in proto.output if name in body.stated}
         refused = len(self.known.refused)
         opset = self.opset_of(proto) if op == "Scan" else self.opset.get(node.domain, 1)
-        for upgraded in upgrade(node, opset, self.known, graph):
-            graph.nodes.append(upgraded)
-            self.known.add_node(upgraded, stated, {scope[name] for name in proto.output if name in body.unread})
+        self.append(node, opset, graph, stated, {scope[name] for name in proto.output if name in body.unread})
         reason = next(filter(None, self.known.refused[refused:]), None)
         if reason is not None and graph is self.graph and not self.inlining:
             operands = [f"{name} is {self.known.types.get(scope[name], TensorType())}" for name in proto.input if name]
             error = UserError(f"its operands do not fit: {reason}", where=where, hint=f"Here {', '.join(operands)}.")
             self.misfits.append((next(filter(None, proto.output), ""), error))
+
+    def append(
+        self, node: Node, opset: int, graph: Graph, stated: Mapping[str, Any] | None = None, unread: Container[str] = ()
+    ) -> None:
+        """Add a node of an opset to a graph, at the working opset."""
+        for upgraded in upgrade(node, opset, self.known, graph):
+            graph.nodes.append(upgraded)
+            self.known.add_node(upgraded, stated, unread)
+
+    def gradient(self, proto: Any, body: _Body, where: str) -> None:
+        """Replace a Gradient by nodes that compute it."""
+        if body.graph is not self.graph:
+            raise UserError("Gradient is supported in the main graph only", where=where)
+        self.least = max(self.least, gradients.OPSET)
+        append = partial(self.append, graph=body.graph)
+        found = gradients.expand_gradient(proto, body.scope, body.graph, self.known, append, where)
+        for name, value in found.items():
+            body.scope[name] = self.claim(name, body.graph)
+            append(Node("Identity", (value,), (body.scope[name],), {}, name, (), (name,)), gradients.OPSET)
 
     def unread(self, op: str, i: int, name: str) -> bool:
         """Whether an output may be unnamed, since it is optional and nothing reads it."""
@@ -365,22 +385,6 @@ class _Reader:
                 body.scope[_RESULT] = inner.scope[result.name]
                 self.node(helper.make_node("Identity", [_RESULT], [name], name=f"{proto.name}_{name}"), body)
                 del body.scope[_RESULT]
-
-    def constant(self, proto: Any, where: str) -> Constant:
-        for a in proto.attribute:
-            match a.name:
-                case "value":
-                    return constant_from_proto(a.t, self.files, where)
-                case "sparse_value":
-                    return sparse_constant(a.sparse_tensor, self.files, where)
-                case "value_float" | "value_floats":
-                    return Constant(np.array(a.f if a.name == "value_float" else a.floats, np.float32))
-                case "value_int" | "value_ints":
-                    return Constant(np.array(a.i if a.name == "value_int" else a.ints, np.int64))
-                case "value_string" | "value_strings":
-                    texts = text(a.s) if a.name == "value_string" else list(map(text, a.strings))
-                    return Constant(np.array(texts, object))
-        raise UserError("this Constant has no value", where=where)
 
     def attributes(self, proto: Any, scope: Mapping[str, str], inputs: list[str], where: str) -> dict[str, Any]:
         graph = partial(self.subgraph, proto, outer=scope, inputs=inputs, where=where)

@@ -19,6 +19,7 @@ from ...system.file_contents import FileState
 from ..ir.detached_model import DETACHED, DetachedModel
 from ..ir.graph import Constant, DType
 from ..ir.protos import fill_tensor, is_raw, set_location, text_from_proto
+from .descriptions import text
 from .protobuf_wire import Malformed, lightened
 
 _OWN = "\0"
@@ -318,6 +319,24 @@ def inside(directory: Path, location: str, where: str) -> Path:
             hint="For safety, only files in the model's directory or below are read.",
         )
     return path
+
+
+def constant_of_node(node: Any, files: Files | None, where: str) -> Constant:
+    """Return the value of a `Constant` node. Raises `UserError` if it has none, and as `constant_from_proto`."""
+    for a in node.attribute:
+        match a.name:
+            case "value":
+                return constant_from_proto(a.t, files, where)
+            case "sparse_value":
+                return sparse_constant(a.sparse_tensor, files, where)
+            case "value_float" | "value_floats":
+                return Constant(np.array(a.f if a.name == "value_float" else a.floats, np.float32))
+            case "value_int" | "value_ints":
+                return Constant(np.array(a.i if a.name == "value_int" else a.ints, np.int64))
+            case "value_string" | "value_strings":
+                texts = text(a.s) if a.name == "value_string" else list(map(text, a.strings))
+                return Constant(np.array(texts, object))
+    raise UserError("this Constant has no value", where=where)
 
 
 def sparse_constant(proto: Any, files: Files | None, where: str) -> Constant:

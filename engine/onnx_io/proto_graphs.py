@@ -6,10 +6,12 @@ import heapq
 from collections import Counter
 from collections.abc import Callable, Iterator
 from graphlib import CycleError, TopologicalSorter
+from itertools import chain
 from typing import Any
 
 from ...errors import UserError
 from ..operators.schemas import qualified, signature
+from .descriptions import text
 
 
 def without(message: Any, field_name: str) -> Any:
@@ -28,7 +30,7 @@ def without(message: Any, field_name: str) -> Any:
 
 
 MOST_INLINED = 1_000_000
-"""Maximum number of nodes of a model whose functions are inlined."""
+"""Maximum number of nodes of a model whose functions are inlined, or whose gradients are expanded."""
 
 
 MADE = "\0"
@@ -238,6 +240,17 @@ def scan_by_batch(node: Any) -> list[Any]:
     return [outer, *(helper.make_node("Identity", [value], [name]) for value, name in named if name)]
 
 
+def is_gradient(node: Any) -> bool:
+    """Return whether a node is a Gradient, whose attributes name values of the graph that it is part of."""
+    return bool(node.op_type == "Gradient" and node.domain == "ai.onnx.preview.training")
+
+
+def gradient_of(node: Any) -> tuple[list[str], list[str], list[str]]:
+    """Return the values in the attributes xs, zs and y of a Gradient; y is one."""
+    strings = {a.name: list(map(text, [a.s] if a.name == "y" else a.strings)) for a in node.attribute}
+    return strings.get("xs", []), strings.get("zs", []), strings.get("y", [])
+
+
 def free_names(graph: Any) -> list[str]:
     """Return the values that a `GraphProto` reads from around it, in order of first use."""
     known = _given(graph) | {name for node in graph.node for name in node.output}
@@ -252,8 +265,10 @@ def _given(graph: Any) -> set[str]:
 
 
 def node_reads(node: Any) -> Iterator[str]:
-    """Iterate over the values that a `NodeProto` reads, including captured ones."""
+    """Iterate over the values that a `NodeProto` reads, including captured ones, and those that a Gradient names."""
     yield from filter(None, node.input)
+    if is_gradient(node):
+        yield from chain.from_iterable(gradient_of(node))
     for graph in bodies_of(node):
         yield from free_names(graph)
 

@@ -66,8 +66,6 @@ def test_optimized_node(name: str) -> None:
 
 @pytest.mark.parametrize("name", sorted(stored_cases()))
 def test_model(name: str) -> None:
-    if name.startswith("test_gradient"):
-        pytest.skip("training: Gradient names the part of a graph that it differentiates")
     check(stored_cases()[name], optimize=False)
 
 
