@@ -7,6 +7,7 @@ which they are added, never on timing.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import logging
 import math
@@ -193,7 +194,10 @@ class Builder:
         text = render_module(kernels)
         name = module_name(text)
         source = self._folder / f"{name}.c"
-        source.write_text(text)
+        try:
+            source.write_text(text)
+        except OSError as error:
+            raise _no_place(self._folder, str(error.strerror)) from error
         if self._keep_source is not None:
             self._keep_source.mkdir(parents=True, exist_ok=True)
             (self._keep_source / source.name).write_text(text)
@@ -261,9 +265,14 @@ _NO_MEMORY = ("signal terminated program", "memory exhausted", "out of memory", 
 """What compilers say when there is no memory left, or when the system has ended a part of them for it."""
 
 
+def _no_place(folder: Path, why: str) -> UserError:
+    message = f"the C compiler's files cannot be written: {why}"
+    return UserError(message, where=str(folder), hint="Free some space, or set TMPDIR to a directory on another disk.")
+
+
 def _failed(compiler: Compiler, source: Path, code: int, errors: str) -> RewriteError:
     if "No space left" in errors:
-        return UserError("no space left on the disk for compiling", hint="Free some, or set TMPDIR to another disk.")
+        return _no_place(source.parent, os.strerror(errno.ENOSPC))
     if code < 0 or any(words in errors for words in _NO_MEMORY):
         return UserError(
             f"the C compiler was killed ({compiler.command[0]}), perhaps since no memory was left",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -242,6 +243,25 @@ def test_a_killed_compiler_is_reported(kernels: tuple[Kernel, ...], store: Store
     script.write_text(f"#!/bin/sh\n{end}\n")
     script.chmod(0o700)
     with pytest.raises(UserError, match=r"the C compiler was killed .* perhaps since no memory was left"):
+        build(kernels, detect(), store, compiler=Compiler((str(script),), "none"))
+
+
+def test_a_full_disk_of_temporary_files_is_named(
+    kernels: tuple[Kernel, ...], store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> int:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(Path, "write_text", full)
+    with pytest.raises(UserError, match=r"/.*build.*the C compiler's files cannot be written: No space left on device"):
+        build(kernels, detect(), store)
+
+
+def test_a_full_disk_below_the_compiler_is_named(kernels: tuple[Kernel, ...], store: Store, tmp_path: Path) -> None:
+    script = tmp_path / "full"
+    script.write_text("#!/bin/sh\necho 'fatal error: No space left on device' >&2\nexit 1\n")
+    script.chmod(0o700)
+    with pytest.raises(UserError, match=r"/.*build.*the C compiler's files cannot be written: No space left on device"):
         build(kernels, detect(), store, compiler=Compiler((str(script),), "none"))
 
 
