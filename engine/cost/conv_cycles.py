@@ -24,6 +24,10 @@ DIRECT = 0.8
 FILTERED_CHANNELS = 1800
 """Largest number of channels of a convolution of bytes by Winograd's algorithm: four times the sums, 4 * 9 * 255 * 128
 for each channel, fit 32 bits."""
+SKIPPED = 0.85
+"""NHWC kernels look for taps that read padding only where less than this share of the products reads the input."""
+TILE = 14
+"""Pixels of a tile of NHWC kernels, about: taps are skipped for whole tiles."""
 TILES = ((4, 4), (4, 2), (2, 2))
 """Winograd tiles: results down and across. One of t x u takes (t + 2) (u + 2) products."""
 
@@ -35,7 +39,8 @@ class Convolution:
     `unit` means that strides are 1, and dilations too, but for images in f32 with channels last; `dilated` are the
     latter along height and width. `square` is the size of a filter whose height and width are equal, else 0. Of
     volumes, `depth` is the number of planes of a result, 0 of images; `slices` is that of a filter. `cache` are the
-    bytes of weights that stay in a cache from run to run, `far` the cycles per number of larger ones."""
+    bytes of weights that stay in a cache from run to run, `far` the cycles per number of larger ones. `read` is the
+    share of the products that an NHWC kernel does not skip."""
 
     images: float
     pixels: float
@@ -54,6 +59,7 @@ class Convolution:
     far: float = 0.0
     constants: KernelConstants = DEFAULT
     dilated: tuple[int, int] = (1, 1)
+    read: float = 1.0
 
     @property
     def products(self) -> float:
@@ -94,10 +100,42 @@ def conv_nchw(c: Convolution) -> float:
 
 def conv_nhwc(c: Convolution) -> float:
     """Return the cycles of a convolution in NHWC layout."""
-    found = _rows(c, c.products, c.constants.stored)
+    found = _rows(c, c.products * c.read, c.constants.stored)
     if 2 * c.channels >= c.lanes and c.filters >= c.lanes:
         found = _or_winograd(c, found, c.constants.tile_nhwc)
     return min(found, _windows(c)) if c.groups > 1 else found
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Sizes of a convolution along an axis; `pad` is before the first element."""
+
+    inputs: int
+    outputs: int
+    kernel: int
+    stride: int
+    dilation: int
+    pad: int
+
+    def share_read(self, pixels: int) -> float:
+        """Return the share of the outputs under all taps that read the input, or are among the first `pixels` of a tap
+        that do not."""
+        every = self.kernel * self.outputs
+        if every <= 0:
+            return 1.0
+        unread = 0
+        for shift in (tap * self.dilation - self.pad for tap in range(self.kernel)):
+            first = max(-(shift // self.stride), 0)
+            until = min((self.inputs - 1 - shift) // self.stride + 1, self.outputs)
+            unread += max(self.outputs - max(until - first, 0) - pixels, 0)
+        return 1.0 - unread / every
+
+
+def share_read(axes: Sequence[Axis]) -> float:
+    """Return the share of the products of an NHWC convolution that are computed. Kernels skip taps that read padding
+    only, for whole tiles of a row; where few do, they do not look for them, and the share is 1."""
+    share = math.prod(axis.share_read(0) for axis in axes[:-1]) * axes[-1].share_read(TILE)
+    return share if share < SKIPPED else 1.0
 
 
 def _windows(c: Convolution) -> float:

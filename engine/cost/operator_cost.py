@@ -415,6 +415,7 @@ def _conv_cycles(e: Estimator, a: Application, dtype: str, last: bool, weight: i
         cache=e.cache,
         far=e.far,
         constants=e.constants,
+        read=_share_read(e, a, shape[2:], extents) if last and dtype == "f32" else 1.0,
     )
     if dtype == "int8" and last:
         took = conv_cycles.conv_int8_nhwc(c, e.rate("int8 vectors"), e.rates.get("int8 winograd", 0.0))
@@ -423,6 +424,16 @@ def _conv_cycles(e: Estimator, a: Application, dtype: str, last: bool, weight: i
     else:
         took = (conv_cycles.conv_nhwc if last else conv_cycles.conv_nchw)(c)
     return flops, flops / (4.0 * e.lanes * took) if took else 1.0
+
+
+def _share_read(e: Estimator, a: Application, kernel: Sequence[float], outputs: Sequence[float]) -> float:
+    """Share of the products of an NHWC convolution that are computed: others read padding only."""
+    n, inputs = len(kernel), e.shape(a.inputs, 0)
+    strides, dilations, pads = (_ints(a.attrs, name) for name in ("strides", "dilations", "pads"))
+    if inputs is None or len(inputs) != n + 2 or (len(strides), len(dilations), len(pads)) != (n, n, 2 * n):
+        return 1.0
+    sizes = zip(inputs[1:-1], outputs, kernel, strides, dilations, pads[:n], strict=True)
+    return conv_cycles.share_read([conv_cycles.Axis(*map(int, axis)) for axis in sizes])
 
 
 def _conv_transpose(e: Estimator, a: Application, last: bool = False) -> tuple[float, float]:

@@ -79,7 +79,7 @@ def lower_conv_nhwc(group: Group, ctx: Context) -> list[Step] | None:
     if not bf16 and ctx.reassociate and algorithm != "direct":
         filtering = winograd.plan(problem, ctx, nhwc=True, point=point)
         likely = problem.likely(ctx)
-        direct = blocking(likely, Runs(window.taps, c), ctx)[-1].cycles * likely.batch
+        direct = blocking(likely, Runs(window.taps, c), ctx)[-1].cycles * likely.batch * likely.window.share_read
         if filtering is not None and (algorithm or filtering.cycles < 0.9 * direct):
             return [winograd.winograd_step(problem, filtering, ctx, nhwc=True, point=point)]
     return [conv_step(problem, ctx, point)]
@@ -174,6 +174,7 @@ def conv_step(problem: ConvProblem, ctx: Context, point: Point = DEFAULT) -> Ste
     scratch = -(-(reserved * 4 + block * runs.count * 8) // 64) * 64
     gathered = {"depth": k, "gathered": scratch} if choice.amx else {}
     scratch += -(-4 * block * k // 64) * 64 if choice.amx else 0
+    skips = not copied and not choice.amx and problem.likely(ctx).window.share_read < 1
     extents = Extents()
     params = {
         **problem.params(c * groups, extents),
@@ -184,6 +185,7 @@ def conv_step(problem: ConvProblem, ctx: Context, point: Point = DEFAULT) -> Ste
         "prefetch": int(point.get("prefetch", prefetched_lines(choice, target, rows, m, k))),
         "block": block,
         "copied": copied,
+        "skips": skips and bool(np.isfinite(problem.w).all()),  # else it would be NaN
         "columns": block_columns,
         "reserved": reserved,
         "scratch": scratch,

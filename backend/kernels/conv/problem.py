@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ....engine.cost.conv_cycles import Axis, share_read
 from ....engine.ir.graph import DType, Node, TensorType
 from ....engine.ir.symbolic import Dim, maximum, product
 from ...codegen.template_params import int_attr, ints_attr, launch
@@ -72,6 +73,13 @@ class Window:
         """Width of the inputs and their padding on the left, None if not known."""
         width, pad = self.inputs[2], self.pad[2]
         return (width, pad) if isinstance(width, int) and isinstance(pad, int) and width > 0 else None
+
+    @property
+    def share_read(self) -> float:
+        """Share of the products that NHWC kernels compute; they skip taps that read padding only."""
+        axes = zip(self.inputs, self.outputs, self.kernel, self.stride, self.dilation, self.pad, strict=True)
+        known_axes = [Axis(*sizes) for sizes in axes if all(isinstance(size, int) for size in sizes)]
+        return share_read(known_axes) if len(known_axes) == len(self.kernel) else 1.0
 
     def reach(self, axis: int, outputs: int) -> int:
         """Number of inputs from the first to the last one under neighboring outputs."""

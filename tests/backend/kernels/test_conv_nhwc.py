@@ -152,6 +152,32 @@ def test_weights_that_are_done_in_parts() -> None:
     check([replace(made, atol=2e-4) for made in (case, last(step))])  # sums of more than 5,000 products
 
 
+def test_taps_in_the_padding_are_skipped() -> None:
+    """Whole tiles in the padding; parts of sums; images of any size; several groups and images."""
+    wide = {"pads": (12, 24, 12, 24), "dilations": (12, 12)}
+    cases = [
+        conv((1, 40, 20, 20), (70, 40, 3, 5), "Relu", residual=(1, 70, 20, 20), **wide),
+        conv((2, 16, 15, 70), (34, 8, 3, 5), "Relu", group=2, **wide),
+        conv((1, 700, 14, 14), (48, 700, 3, 5), **wide),
+        conv((1, 9, 4, 5, 6), (20, 9, 3, 3, 3), pads=(3, 3, 3, 3, 3, 3), dilations=(3, 3, 3)),
+        conv((1, 16, 3, 3), (16, 16, 7, 7), pads=(3, 3, 3, 3), strides=(2, 1)),
+    ]
+    made = [replace(last(case), atol=2e-4) for case in cases]
+    assert all(step_of(case).kernel.params["skips"] for case in made)
+    free = any_size(conv((2, 16, 20, 70), (40, 16, 3, 5), "Relu", **wide), "N", "H", "W", 40)
+    assert not step_of(free).kernel.params["skips"]  # where no padding is likely
+    check([*made, free])
+
+
+def test_weights_that_are_not_finite_are_not_skipped() -> None:
+    case = last(conv((1, 16, 20, 20), (32, 16, 3, 5), pads=(12, 24, 12, 24), dilations=(12, 12)))
+    assert step_of(case).kernel.params["skips"]
+    [weights] = [name for name, array in case.constants.items() if array.ndim == 4]
+    spoiled = case.constants[weights].copy()
+    spoiled[3, 2, 0, 0] = np.inf
+    assert not step_of(replace(case, constants={**case.constants, weights: spoiled})).kernel.params["skips"]
+
+
 def test_results_are_quantized_before_they_are_stored(monkeypatch: pytest.MonkeyPatch) -> None:
     """One tap, filters of several, depthwise ones, and Winograd's algorithm."""
     plain = [

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from rewrite.engine.cost.conv_cycles import (
     FILTERED_CHANNELS,
+    Axis,
     Convolution,
     _or_winograd,
     conv_int8_nhwc,
     conv_nhwc,
     pool_taps,
+    share_read,
 )
 from rewrite.engine.cost.cost_model import MODELS, CostModel
 from rewrite.engine.cost.kernel_constants import KernelConstants
@@ -297,6 +299,26 @@ def test_winograds_algorithm_is_not_priced_where_results_must_be_exact() -> None
         for e in (False, True)
     )
     assert exact > 1.5 * fast
+
+
+def test_taps_that_read_padding_are_priced_only_where_kernels_compute_them() -> None:
+    """Rows count as they are; of a row of outputs, a tile is computed at each end of the image."""
+    assert Axis(20, 20, 3, 1, 12, 12).share_read(0) == (8 + 20 + 8) / 60
+    assert Axis(20, 10, 3, 2, 12, 12).share_read(0) == (4 + 10 + 4) / 30
+    assert Axis(20, 20, 3, 1, 40, 40).share_read(0) == pytest.approx(1 / 3)
+    assert Axis(20, 20, 3, 1, 12, 12).share_read(5) == (13 + 20 + 13) / 60
+    assert share_read([Axis(56, 56, 3, 1, 1, 1)] * 2) == 1.0
+    wide, narrow = (
+        CostModel(target="native", machine=Machine(isa="avx2", flops=1e11)).node_cost(
+            "rewrite.ChannelsLastConv",
+            {"strides": (1, 1), "dilations": (n, n), "pads": (n, 2 * n, n, 2 * n)},
+            [t(1, 20, 20, 512), t(256, 512, 3, 5)],
+            [t(1, 20, 20, 256)],
+            [False, True],
+        )
+        for n in (12, 1)
+    )
+    assert wide < 0.7 * narrow
 
 
 def test_dilated_filters_are_priced_by_winograds_algorithm_where_their_sets_of_lines_fill_tiles() -> None:
