@@ -303,10 +303,10 @@ def test_winograds_algorithm_is_not_priced_where_results_must_be_exact() -> None
 
 def test_taps_that_read_padding_are_priced_only_where_kernels_compute_them() -> None:
     """Rows count as they are; of a row of outputs, a tile is computed at each end of the image."""
-    assert Axis(20, 20, 3, 1, 12, 12).share_read(0) == (8 + 20 + 8) / 60
-    assert Axis(20, 10, 3, 2, 12, 12).share_read(0) == (4 + 10 + 4) / 30
+    assert Axis(20, 20, 3, 1, 12, 12).share_read(0) == pytest.approx((8 + 20 + 8) / 60)
+    assert Axis(20, 10, 3, 2, 12, 12).share_read(0) == pytest.approx((4 + 10 + 4) / 30)
     assert Axis(20, 20, 3, 1, 40, 40).share_read(0) == pytest.approx(1 / 3)
-    assert Axis(20, 20, 3, 1, 12, 12).share_read(5) == (13 + 20 + 13) / 60
+    assert Axis(20, 20, 3, 1, 12, 12).share_read(5) == pytest.approx((13 + 20 + 13) / 60)
     assert share_read([Axis(56, 56, 3, 1, 1, 1)] * 2) == 1.0
     wide, narrow = (
         CostModel(target="native", machine=Machine(isa="avx2", flops=1e11)).node_cost(
