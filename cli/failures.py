@@ -35,6 +35,8 @@ _USER_ERRNOS = {
     errno.EACCES, errno.EDQUOT, errno.EEXIST, errno.EISDIR, errno.ELOOP, errno.EMFILE, errno.ENAMETOOLONG,
     errno.ENOENT, errno.ENOMEM, errno.ENOSPC, errno.ENOTDIR, errno.ENOTEMPTY, errno.EPERM, errno.EROFS, errno.ETXTBSY,
 }  # fmt: skip
+_NO_THREAD = "can't start new thread"
+"""Message of Python's RuntimeError where the system has no memory for the stack of a thread."""
 
 
 def run_app(app: Callable[..., Any], arguments: Sequence[str]) -> int:
@@ -57,9 +59,6 @@ def run_app(app: Callable[..., Any], arguments: Sequence[str]) -> int:
         # The reader of our output has ended.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except MemoryError:
-        print_error("there is not enough memory\nFree some, or raise the limit of this process (ulimit -v).")
-        return 2
     except OSError as error:
         if error.errno not in _USER_ERRNOS:
             return report_crash(error, arguments)
@@ -67,6 +66,9 @@ def run_app(app: Callable[..., Any], arguments: Sequence[str]) -> int:
         print_error(f"{name}{error.strerror}")
         return 2
     except Exception as error:
+        if isinstance(error, MemoryError) or str(error) == _NO_THREAD:
+            print_error("there is not enough memory\nFree some, or raise the limit of this process (ulimit -v).")
+            return 2
         # Typer's errors about arguments have different base classes in its versions, but the same attributes.
         if callable(show := getattr(error, "show", None)) and getattr(error, "exit_code", None) == 2:
             show()

@@ -79,6 +79,7 @@ class Workplace:
 
         def limit() -> None:
             os.setsid()
+            signal.signal(signal.SIGINT, signal.SIG_DFL)  # shells have it ignored in the background
             if memory is not None:
                 resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
