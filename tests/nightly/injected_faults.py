@@ -201,7 +201,8 @@ class Table:
         again = ended(self.place.start(), time.monotonic())
         same = again.code == 0 and self.place.written() == self.expected
         files, second = problem or "whole or absent", "the same" if same else f"exit {again.code}, other files"
-        row = f"| {fault} | {at} | {seen.code} | {seen.seconds:.1f} s | {seen.error} | {files} | {second} |"
+        message = seen.error.replace(f"{self.place.folder}/", "")
+        row = f"| {fault} | {at} | {seen.code} | {seen.seconds:.1f} s | {message} | {files} | {second} |"
         sys.stdout.write(f"{row}\n")
         sys.stdout.flush()
         if problem or not same or seen.code not in codes or seen.seconds > seconds or "Traceback" in seen.error:

@@ -41,6 +41,11 @@ COPY = 128 << 10
 """Bytes of a block's copied lines."""
 RUN = 20.0
 """Cycles for a tile to begin a run."""
+WIDE = 6
+"""Least dilation at which kernels for images of any size look for taps that read padding only."""
+UNSURE = 0.5
+"""Winograd's algorithm is chosen for such images where it takes less than this share of the time at likely sizes: at
+smaller ones, each set of lines has only one or two, of tiles of four."""
 MOST_PHASES = 1024
 """Maximum number of phases of a transposed convolution."""
 
@@ -80,7 +85,8 @@ def lower_conv_nhwc(group: Group, ctx: Context) -> list[Step] | None:
         filtering = winograd.plan(problem, ctx, nhwc=True, point=point)
         likely = problem.likely(ctx)
         direct = blocking(likely, Runs(window.taps, c), ctx)[-1].cycles * likely.batch * likely.window.share_read
-        if filtering is not None and (algorithm or filtering.cycles < 0.9 * direct):
+        share = UNSURE if _is_wide(window) else 0.9
+        if filtering is not None and (algorithm or filtering.cycles < share * direct):
             return [winograd.winograd_step(problem, filtering, ctx, nhwc=True, point=point)]
     return [conv_step(problem, ctx, point)]
 
@@ -174,7 +180,7 @@ def conv_step(problem: ConvProblem, ctx: Context, point: Point = DEFAULT) -> Ste
     scratch = -(-(reserved * 4 + block * runs.count * 8) // 64) * 64
     gathered = {"depth": k, "gathered": scratch} if choice.amx else {}
     scratch += -(-4 * block * k // 64) * 64 if choice.amx else 0
-    skips = not copied and not choice.amx and problem.likely(ctx).window.share_read < 1
+    skips = not copied and not choice.amx and (_is_wide(window) or problem.likely(ctx).window.share_read < 1)
     extents = Extents()
     params = {
         **problem.params(c * groups, extents),
@@ -206,6 +212,11 @@ def _runs(window: Window, c: int, copied: bool) -> Runs:
     """Return the runs of a pixel under all taps, or lines of the filter, of `c` channels each."""
     length = window.kernel[2] * c if copied else c
     return Runs(window.taps * c // length, length, copied)
+
+
+def _is_wide(window: Window) -> bool:
+    """Return whether many taps may read padding only, in images of a size that is not known."""
+    return not window.is_known and max(window.dilation) >= WIDE
 
 
 def can_copy(window: Window, groups: int, c: int) -> bool:
