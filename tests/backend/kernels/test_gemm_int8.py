@@ -343,6 +343,34 @@ def test_epilogues_scale_add_and_quantize(compared: Compared) -> None:
     compared.check()
 
 
+def test_convolutions_add_bytes(compared: Compared) -> None:
+    """Of many and of few pixels: kernels for the latter transpose their sums and add rows of bytes to them."""
+    nodes = [
+        Node("ConvInteger", ("x", "w", "zx"), ("n",), {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1)}),
+        Node("Cast", ("n",), ("f",), {"to": 1}),
+        Node("Mul", ("f", "s"), ("p",)),
+        Node("DequantizeLinear", ("other", "so", "zo"), ("d",)),
+        Node("Add", ("p", "d"), ("y",)),
+    ]
+    templates = set()
+    for m, c, h, w in ((256, 256, 14, 15), (70, 512, 7, 7), (64, 64, 28, 28)):
+        constants = {
+            "w": i8(m, c, 3, 3),
+            "zx": number(3, np.uint8),
+            "s": (RNG.random((m, 1, 1)) * 1e-4).astype(np.float32),
+        }
+        for kind, zero in ((u8, number(77, np.uint8)), (i8, number(-3, np.int8))):
+            more = {"so": number(0.03), "zo": zero}
+            inputs = {"x": u8(1, c, h, w), "other": kind(1, m, h, w)}
+            compared.add(nodes, inputs, {**constants, **more}, terms=("p", "d"))
+        items, _ = harness.lower(
+            harness.make_graph(nodes, inputs, constants={**constants, **more}), target=compared.machine
+        )
+        templates |= {item.kernel.template for item in items or () if isinstance(item, Step)}
+    assert {"conv", "conv_small"} <= templates
+    compared.check()
+
+
 def test_epilogues_that_call_functions(machine: Target) -> None:
     """They are applied in a loop over the sums, of full and of partial vectors, whatever the type of the results."""
     nodes = [
