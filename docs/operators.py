@@ -67,7 +67,7 @@ REASONS = {
     "Col2Im": "sums of booleans",
     "AffineGrid": "the reference implementation rounds f64 to f32",
     "ImageDecoder": IMAGES,
-    "Resize": "linear and cubic interpolation of integers rounds otherwise",
+    "Resize": "floats do not hold the largest integers of 32 and 64 bits",
 }
 """Why an operator runs outside for some element type."""
 ELSEWHERE = {

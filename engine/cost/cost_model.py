@@ -15,7 +15,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from ..ir.graph import AttrValue, Graph, Node, OtherType, TensorType, ValueType, symbols_of
+from ..ir.graph import AttrValue, DType, Graph, Node, OtherType, TensorType, ValueType, symbols_of
 from ..ir.names import WITH_BODIES
 from ..operators.schemas import is_pure
 from . import machine as machines
@@ -139,7 +139,7 @@ class CostModel:
             seconds += self._bodies(op, attrs, inputs)
         if op in self.lacking:
             seconds += _LACKING
-        if self.target == "native" and _lacks_kernel(op, inputs):
+        if self.target == "native" and _lacks_kernel(op, attrs, inputs):
             seconds = _REFERENCE + _SLOWDOWN * seconds
         if self.target == "native" and op == "Slice" and _is_sized_by_data(inputs, outputs):
             seconds += _STAGE
@@ -322,8 +322,10 @@ def _is_gate(inputs: Types, constant: Sequence[bool]) -> bool:
     return sorted(ones, key=len) in (([[], [1, 2]], [[], [2, 3]]) if len(shapes[0]) == 4 else ([[], [2]],))
 
 
-def _lacks_kernel(op: str, inputs: Types) -> bool:
+def _lacks_kernel(op: str, attrs: Mapping[str, AttrValue], inputs: Types) -> bool:
     """Whether only the reference implementation computes a node for which a rule has another form, with kernels."""
+    if op == "Resize" and attrs.get("mode") in ("linear", "cubic"):
+        return isinstance(inputs[0], TensorType) and inputs[0].dtype in (DType.U8, DType.I8)
     return op in LACKING or (op == "Attention" and any(t is not None for t in inputs[4:6]))  # with a cache
 
 

@@ -1,13 +1,18 @@
-"""Resize with antialiasing against the oracle: modes, coordinates, edges, axes one by one, element types."""
+"""Resize with antialiasing against the oracle: modes, coordinates, edges, axes one by one, element types; of bytes."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
+import rewrite
+from onnx.reference import ReferenceEvaluator
 from onnx.reference.ops.op_resize import _cubic_coeffs_antialias, _linear_coeffs_antialias
 from rewrite.backend.kernels.movement.resize_filtered import filter_table
 from rewrite.engine.ir.graph import DType, Node, TensorType
@@ -72,3 +77,19 @@ def test_filters_are_the_standards(mode: str) -> None:
     row[first[150] : first[150] + weights.shape[1]] = weights[150]
     np.testing.assert_allclose(row[start : start + len(wanted)], wanted, atol=1e-7)
     assert row.sum() == pytest.approx(1)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("mode", ["linear", "cubic"])
+@pytest.mark.parametrize("sizes", [(1, 3, 21, 17), (1, 3, 5, 4)])
+def test_bytes_are_interpolated_and_rounded_as_the_standard_says(dtype: str, mode: str, sizes: Sequence[int]) -> None:
+    """In f64, to the nearest: ONNX Runtime cuts off instead."""
+    model = onnx.parser.parse_model(f"""<ir_version: 8, opset_import: ["": 19]>
+        g ({dtype}[1, 3, 10, 9] x) => ({dtype}[1, 3, {sizes[2]}, {sizes[3]}] y)
+        <int64[4] n = {{{", ".join(map(str, sizes))}}}> {{ y = Resize<mode = "{mode}">(x, "", "", n) }}""")
+    limits = np.iinfo(dtype)
+    x = np.random.default_rng(3).integers(limits.min, limits.max + 1, (1, 3, 10, 9)).astype(dtype)
+    program = rewrite.compile(model, threads=1)
+    assert program.fallbacks() == {}
+    (expected,) = ReferenceEvaluator(model).run(None, {"x": x})
+    np.testing.assert_array_equal(program.run({"x": x})["y"], expected)
