@@ -14,7 +14,7 @@ import numpy as np
 
 from ....engine.ir.graph import DType, Node, TensorType
 from ....engine.ir.symbolic import Dim, product
-from ...codegen.pointwise_emit import C_TYPES, computable, literal, vectorizable
+from ...codegen.pointwise_emit import C_TYPES, computable, has_bytes, literal, vectorizable
 from ...codegen.pointwise_ops import from_nodes
 from ...codegen.pointwise_program import Builder
 from ...codegen.template_params import accesses, cost, int_attr, launch, threads
@@ -129,8 +129,12 @@ def _step(
 ) -> Step | None:
     """Return the step that reduces `shape` to `out_shape`, or None if no kernel fits."""
     both = (programs.before, programs.after)
-    vector = all(vectorizable(program, half=True) for program in both) and len({p.real for p in both}) == 1
     dtype = programs.before.result_types[0]
+    int8 = dtype is DType.F32 and any(map(has_bytes, both))
+    vector = (
+        all(vectorizable(p, half=True) or (int8 and has_bytes(p)) for p in both) and len({p.real for p in both}) == 1
+    )
+    int8 = int8 and vector
     if not (vector or all(map(computable, both))) or dtype is DType.BOOL or dtype not in C_TYPES:
         return None
     reads = accesses(programs.before.inputs, shape)
@@ -149,7 +153,9 @@ def _step(
     last = space.roles.rindex("R" if rows else "o")
     order = sorted(range(len(space.roles)), key=lambda k: (k == last, space.roles[k] == "R"))
     extents = Extents()
-    params = programs.params([[strides[k] for k in order] for strides in space.strides], extents, vector=vector)
+    params = programs.params(
+        [[strides[k] for k in order] for strides in space.strides], extents, vector=vector, int8=int8
+    )
     if not rows and any(w["inner"] != "1" for w in params["writes"]):
         return None
     texts = extents.all([space.extents[k] for k in order])

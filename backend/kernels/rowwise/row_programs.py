@@ -48,18 +48,22 @@ class RowPrograms:
         """The tensors that both programs write."""
         return (*self.before.outputs[1:], *self.after.outputs)
 
-    def params(self, strides: Sequence[Sequence[Dim]], extents: Extents, *, vector: bool = True) -> dict[str, Any]:
-        """Return the template parameters: tensors `x`, `z` and `y` with the strides of inputs and outputs, and C."""
+    def params(
+        self, strides: Sequence[Sequence[Dim]], extents: Extents, *, vector: bool = True, int8: bool = False
+    ) -> dict[str, Any]:
+        """Return the template parameters: tensors `x`, `z` and `y` with the strides of inputs and outputs, and C.
+
+        `int8`: vectors hold the bytes among them as floats."""
         count, rows = len(self.before.inputs), iter(strides)
         dtypes = [o.dtype for o in self.inputs]
         results = (*self.before.result_types[1:], *self.after.result_types)
         reads, later, writes = (
-            [operand(f"{letter}{k}", dtype, next(rows), extents) for k, dtype in enumerate(kinds)]
+            [operand(f"{letter}{k}", dtype, next(rows), extents, bytes_as_floats=int8) for k, dtype in enumerate(kinds)]
             for letter, kinds in (("x", dtypes[:count]), ("z", dtypes[count:]), ("y", results))
         )
-        body, (value, *extra) = code(self.before, reads, vector=vector, prefix="p")
+        body, (value, *extra) = code(self.before, reads, vector=vector, prefix="p", int8=int8)
         free, between = iter(later), {"name": "s", "inner": "1"}
         operands = [between if o.value == self.between else next(free) for o in self.after.inputs]
-        after, final = code(self.after, operands, vector=vector, prefix="q")
+        after, final = code(self.after, operands, vector=vector, prefix="q", int8=int8)
         programs = {"body": body, "value": value, "extra_results": extra, "after": after, "final_results": final}
         return {"reads": reads, "later": later, "writes": writes, **programs}

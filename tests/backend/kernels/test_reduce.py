@@ -140,6 +140,35 @@ def test_prologue_and_epilogue() -> None:
     check(cases)
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_bytes_are_dequantized_and_results_quantized_on_vectors(dtype: Any) -> None:
+    """Rows and columns, with ends of vectors; results of bytes, and of floats."""
+    cases = []
+    for shape, axes in (
+        ((2, 30, 70), (1,)),
+        ((2, 30, 70), (2,)),
+        ((3, 7, 9, 33), (1, 2)),
+        ((5, 1000), (1,)),
+        ((4, 9), (0,)),
+    ):
+        x = RNG.integers(0, 256, shape).astype(np.uint8).view(dtype)
+        constants: dict[str, Array] = {
+            "s": np.array(0.1, np.float32), "z": np.array(7, dtype), "axes": np.array(axes, np.int64),
+            "t": np.array(0.13, np.float32), "o": np.array(-3 if dtype is np.int8 else 100, dtype),
+        }  # fmt: skip
+        for op in ("ReduceMean", "ReduceMax"):
+            nodes = [
+                Node("DequantizeLinear", ("x", "s", "z"), ("f",)),
+                Node(op, ("f", "axes"), ("r",)),
+                Node("QuantizeLinear", ("r", "t", "o"), ("y",)),
+            ]
+            cases += [Case(nodes, {"x": x}, constants), Case(nodes[:2], {"x": x}, constants)]
+    for each in cases:
+        items, _ = harness.lower(harness.make_graph(each.nodes, each.inputs, constants=each.constants))
+        assert [item.kernel.params["vector"] for item in items or () if isinstance(item, Step)] == [True]
+    check([replace(each, atol=1 if len(each.nodes) == 3 else 1e-5) for each in cases])  # in the middle between two
+
+
 def test_arg_max_and_min() -> None:
     cases = []
     x = np.round(floats(4, 7, 33))
