@@ -46,10 +46,11 @@ def expand_gradient(
     Raises `UserError` if the inputs are not as many as `xs` and `zs`, or `y` depends on `xs` through an operator that
     has no derivative here."""
     xs, zs, (y,) = ([scope[name] for name in names] for names in gradient_of(proto))
-    if len(proto.input) != len(xs) + len(zs):
-        message = f"has {len(proto.input)} inputs; xs and zs name {len(xs) + len(zs)} values"
+    given = list(filter(None, proto.input))
+    if len(given) != len(xs) + len(zs):
+        message = f"has {len(given)} inputs; xs and zs name {len(xs) + len(zs)} values"
         raise UserError(message, where=where)
-    at = dict(zip((*xs, *zs), map(scope.__getitem__, proto.input), strict=True))
+    at = dict(zip((*xs, *zs), map(scope.__getitem__, given), strict=True))
     expansion = _Expansion(graph, known, add, proto.name or proto.op_type, where)
     path = expansion.path(y, at)
     if any(name != value for name, value in at.items()):

@@ -194,6 +194,11 @@ def test_a_branch_that_is_known() -> None:
         ("y = CumSum(a, one)", "", "'y' is a result of CumSum, which has no derivative here"),
         ("p, q = Split<num_outputs = 2>(a) y = Mul(p, q)", "", "a result of Split, which has no derivative here"),
         ("y = Neg(a)", f'da, db = {GRADIENT}<xs = ["a", "b"], y = "y">(a)', "has 1 inputs; xs and zs name 2 values"),
+        (
+            "y = Neg(a)",
+            f'da, db = {GRADIENT}<xs = ["a", "b"], y = "y">(a, "")',
+            "has 1 inputs; xs and zs name 2 values",
+        ),
         ("y = Neg(a)", f'da, db = {GRADIENT}<xs = ["a", "c"], y = "y">(a, b)', "reads the value 'c'"),
         (f"m = ReduceMax<keepdims = 0>(b) condition = Greater(m, m) y = {BRANCHES}", "", "a result of If"),
     ],
