@@ -127,9 +127,11 @@ def vectorizable(program: Pointwise, *, int8: bool = False, half: bool = False) 
 
 
 def has_bytes(program: Pointwise) -> bool:
-    """Whether a program can be emitted on vectors that hold the int8 of its operands and results as floats."""
+    """Whether a program has int8, if only between operands and results, and can be emitted on vectors that hold it as
+    floats."""
     dtypes = {*(item.dtype for item in program.inputs), *program.result_types}
-    if dtypes.isdisjoint(BYTES) or DType.I32 in dtypes or program.real is not DType.F32:
+    made = {instruction.dtype for instruction in program.instructions}
+    if BYTES.keys().isdisjoint(dtypes | made) or DType.I32 in dtypes or program.real is not DType.F32:
         return False
     return HALVES.keys().isdisjoint(program.result_types) and vectorizable(program, int8=True, half=True)
 
