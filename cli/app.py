@@ -6,6 +6,7 @@ commands that run them.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Sequence
 from typing import Any, NoReturn
@@ -17,6 +18,7 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     from .failures import run_app
 
     collect_seldom()
+    os.environ["PYTHONSAFEPATH"] = "1"  # pools of processes: the working directory may be a stranger's
     sys.exit(run_app(_application(), list(sys.argv[1:] if arguments is None else arguments)))
 
 

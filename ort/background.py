@@ -148,13 +148,12 @@ class Compilation:
         else:
             path = model.absolute()
         bundle = folder / "model.rewrite"
-        task = json.dumps([str(path), self._job.sizes, self._job.threads, str(bundle), NICENESS, sys.path])
-        code = (
-            "import sys, json; task = json.loads(sys.argv[1]); sys.path[:] = task.pop(); "
-            f"from {__name__} import compile_in_child; compile_in_child(*task)"
+        task = json.dumps([str(path), self._job.sizes, self._job.threads, str(bundle), NICENESS])
+        command = scoped.python(
+            f"import json; from {__name__} import compile_in_child; compile_in_child(*json.loads(sys.argv[1]))"
         )
         quiet = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.PIPE}
-        self._child = scoped.start([sys.executable, "-c", code, task], **quiet)
+        self._child = scoped.start([*command, task], **quiet)
         try:
             if self._canceled.is_set():
                 return None

@@ -31,4 +31,4 @@ def _installed(*names: str) -> list[list[str]]:
 
 
 def _zig(*arguments: str) -> list[list[str]]:
-    return [[sys.executable, "-m", "ziglang", "cc", *arguments]] if find_spec("ziglang") else []
+    return [[sys.executable, "-P", "-m", "ziglang", "cc", *arguments]] if find_spec("ziglang") else []

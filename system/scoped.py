@@ -11,6 +11,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator, Sequence
@@ -101,6 +102,14 @@ def start(command: Sequence[str], **options: Any) -> subprocess.Popen[bytes]:
         child = subprocess.Popen(command, process_group=0 if _own_groups else None, **options)
         _children[child.pid] = child
     return child
+
+
+def python(code: str) -> list[str]:
+    """Return the command of a child that runs code and finds modules where this process does.
+
+    Without that, Python would look for them in the working directory first, where anybody's files may be."""
+    path = [entry for entry in sys.path if isinstance(entry, str)]  # Python ignores others
+    return [sys.executable, "-P", "-c", f"import sys; sys.path[:] = {path!r}; {code}"]
 
 
 def share_group() -> None:

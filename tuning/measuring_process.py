@@ -137,10 +137,9 @@ class MeasuringProcess:
 
 
 def _start(settings: object) -> subprocess.Popen[bytes]:
-    env = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p))
     process = scoped.start(
-        [sys.executable, "-c", f"from {__name__} import main; main()"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env,
+        scoped.python(f"from {__name__} import main; main()"),
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
     )  # fmt: skip
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):

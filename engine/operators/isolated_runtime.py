@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 from ...system import scoped
 from ..ir.detached_model import DetachedModel
 from ..ir.graph import Graph
-from .reference_runtime import Runner, Unavailable, onnx_runtime, search_path
+from .reference_runtime import Runner, Unavailable, onnx_runtime
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -106,10 +106,8 @@ def isolated() -> Iterator[Isolated]:
 
 
 def _start() -> subprocess.Popen[bytes]:
-    code = f"import sys; sys.path[:] = {search_path()!r}; from {__name__} import _serve; _serve()"
-    return scoped.start(
-        [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
-    )
+    command = scoped.python(f"from {__name__} import _serve; _serve()")
+    return scoped.start(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
 
 
 def _serve() -> None:

@@ -9,7 +9,6 @@ import contextlib
 import importlib.util
 import pickle
 import subprocess
-import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -151,9 +150,9 @@ def reference_evaluator(model: ModelProto | Path | bytes | DetachedModel, *, sec
             onnx.save_model(proto, place / "model.onnx", save_as_external_data=proto.ByteSize() > _TWO_GIB)
             # Pickles, since NumPy's array formats do not support bfloat16; only this process and its child access them.
             (place / "inputs").write_bytes(pickle.dumps(dict(feeds)))
-            code = f"import sys; sys.path[:] = {search_path()!r}; from {__name__} import _child; _child({str(place)!r})"
+            command = scoped.python(f"from {__name__} import _child; _child({str(place)!r})")
             try:
-                done = scoped.run([sys.executable, "-c", code], seconds=seconds)
+                done = scoped.run(command, seconds=seconds)
             except subprocess.TimeoutExpired:
                 raise Unavailable(f"the reference evaluator did not finish in {seconds:.0f} s") from None
             if done.returncode:
@@ -163,11 +162,6 @@ def reference_evaluator(model: ModelProto | Path | bytes | DetachedModel, *, sec
         return dict(found)
 
     return Runner("onnx.reference", run)
-
-
-def search_path() -> list[str]:
-    """Return where this process finds modules, for a child; Python ignores entries that are no texts."""
-    return [entry for entry in sys.path if isinstance(entry, str)]
 
 
 def _child(folder: str) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,11 +32,9 @@ def start(module: str = TASK) -> Iterator[Child]:
 
     The child imports egglog and `module`, that of the task, while this process reads the model."""
     with scoped.directory("saturate") as folder, (folder / "messages").open("wb") as messages:
-        # the package may be importable here under a path set by the caller's program
-        env = dict(os.environ, PYTHONPATH=os.pathsep.join(p for p in sys.path if p), TMPDIR=str(folder))
         process = scoped.start(
-            [sys.executable, "-c", f"from {__package__}.saturation_process import main; main({module!r})"],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=messages, env=env,
+            scoped.python(f"from {__package__}.saturation_process import main; main({module!r})"),
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=messages, env={**os.environ, "TMPDIR": str(folder)},
         )  # fmt: skip
         try:
             yield Child(process, folder / "messages")
