@@ -26,7 +26,7 @@ FILTERED_CHANNELS = 1800
 for each channel, fit 32 bits."""
 SKIPPED = 0.85
 """NHWC kernels look for taps that read padding only where less than this share of the products reads the input."""
-TILE = 14
+TILE_PIXELS = 14
 """Pixels of a tile of NHWC kernels, about: taps are skipped for whole tiles."""
 TILES = ((4, 4), (4, 2), (2, 2))
 """Winograd tiles: results down and across. One of t x u takes (t + 2) (u + 2) products."""
@@ -134,7 +134,7 @@ class Axis:
 def share_read(axes: Sequence[Axis]) -> float:
     """Return the share of the products of an NHWC convolution that are computed. Kernels skip taps that read padding
     only, for whole tiles of a row; where few do, they do not look for them, and the share is 1."""
-    share = math.prod(axis.share_read(0) for axis in axes[:-1]) * axes[-1].share_read(TILE)
+    share = math.prod(axis.share_read(0) for axis in axes[:-1]) * axes[-1].share_read(TILE_PIXELS)
     return share if share < SKIPPED else 1.0
 
 

@@ -62,6 +62,8 @@ def expand_gradient(
 
 @dataclass
 class _Expansion:
+    """Expansion of one Gradient; `origin` is its name, `where` its place for messages."""
+
     graph: Graph
     known: ModelValues
     add: Callable[[Node, int], None]
@@ -163,10 +165,12 @@ class _Expansion:
         return axes if all(padded[i] == 1 for i in axes) else None
 
     def may_be_float(self, value: str) -> bool:
+        """Return whether a value may consist of floats."""
         found = self.known.types.get(value, TensorType())
         return isinstance(found, TensorType) and (found.dtype is None or found.dtype.is_float)
 
     def error(self, node: Node) -> UserError:
+        """Return the error for a node without a derivative."""
         known = sorted({name.partition("_")[0] for name in functions() if name[0].isupper()})
         message = f"the value {node.outputs[0]!r} is a result of {node.op}, which has no derivative here"
         return UserError(message, where=self.where, hint=f"There are derivatives of {', '.join(known)}.")

@@ -58,6 +58,8 @@ _KEYS = {MODEL: "model", PROGRAM: "program"}
 """Their keys in JSON."""
 _LARGE = 1 << 27
 """Size of weights in bytes from which both models are run without copies of them."""
+_READ_AS_OTHERS = ("ai.onnx.preview.training.Gradient",)
+"""Operators of the standard that become others on import, and that no other program runs."""
 _WANTED = 2
 """Number of choices of sizes for the symbolic dims."""
 _FAINT = 4
@@ -132,10 +134,6 @@ class Verification:
         text = f"verified against {self.oracle} on {self.compared} run{'s' if self.compared > 1 else ''}: "
         text += f"largest error {self.max_abs:.2g} absolute, {self.max_rel:.2g} scaled"
         return f"{text}; not compared: {'; '.join(self.skipped)}" if self.skipped else text
-
-
-_READ_AS_OTHERS = ("ai.onnx.preview.training.Gradient",)
-"""Operators of the standard that become others on import, and that no other program runs."""
 
 
 def check_model(

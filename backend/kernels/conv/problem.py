@@ -77,9 +77,10 @@ class Window:
     @property
     def share_read(self) -> float:
         """Share of the products that NHWC kernels compute; they skip taps that read padding only."""
+        if not all(isinstance(size, int) for size in (*self.inputs, *self.outputs, *self.pad)):
+            return 1.0
         axes = zip(self.inputs, self.outputs, self.kernel, self.stride, self.dilation, self.pad, strict=True)
-        known_axes = [Axis(*sizes) for sizes in axes if all(isinstance(size, int) for size in sizes)]
-        return share_read(known_axes) if len(known_axes) == len(self.kernel) else 1.0
+        return share_read([Axis(*sizes) for sizes in axes])
 
     def reach(self, axis: int, outputs: int) -> int:
         """Number of inputs from the first to the last one under neighboring outputs."""
