@@ -332,7 +332,7 @@ class _Tuner:
     def _batch(self, work: _Work, works: Sequence[_Work], end: float) -> None:
         """Measure the next points of a kernel, and record the best if it beats what is recorded."""
         assert work.race is not None
-        points = work.search.propose(BATCH if self._pool is None else BATCH * -(-len(self._pool) // BATCH))
+        points = work.search.propose(batch_size(len(self._pool) if self._pool is not None else 1))
         work.idle += 1
         if not points:
             work.idle = PATIENCE
@@ -418,6 +418,11 @@ class _Tuner:
                 work.best = {}
                 self._write(work, (0.0, 0.0), 0.0, 0.0)
         raise AssertionError
+
+
+def batch_size(workers: int) -> int:
+    """Return how many candidates are compared at once: at least `BATCH`, and none of the workers waits for others."""
+    return workers * -(-BATCH // workers)
 
 
 def _learn(ranking: Ranking, kernels: Sequence[TunableKernel], file: Records) -> None:

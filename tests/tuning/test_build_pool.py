@@ -16,6 +16,7 @@ from rewrite.tuning import build_pool
 from rewrite.tuning.build_pool import BuildJob, BuildPool, unpack
 from rewrite.tuning.measuring_process import MeasuringProcess
 from rewrite.tuning.race import Race
+from rewrite.tuning.tune import BATCH, batch_size
 
 from .test_measuring import kernel
 
@@ -115,6 +116,10 @@ def test_a_scheduler_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPat
         build_pool.build_pool("native", scheduler="tcp://127.0.0.1:9"),
     ):
         pass
+
+
+def test_no_worker_waits_for_others_of_a_batch() -> None:
+    assert [batch_size(workers) for workers in (1, 2, 4, 6, 9)] == [BATCH, BATCH, 8, BATCH, 9]
 
 
 def test_without_workers_there_is_no_pool() -> None:
