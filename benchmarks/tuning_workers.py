@@ -2,10 +2,10 @@
 
     python -m rewrite.benchmarks.tuning_workers MODEL [--workers 1,4] [--kernels 4] [--points 36] [--wait 1.0]
 
-The same random points of the kernels that take most of a run are built, raced and compared, with each number of workers.
+The same random points of the kernels that occur most often are built, raced and compared, with each number of workers.
 `--wait` makes the compiler take so many seconds longer without using a core, as one does that runs on a machine of its
-own: with more workers than cores, nothing else can be seen of how building overlaps. Prints the seconds of each number of
-workers, and of the winners how much longer the last number's takes than the first one's, both in turn.
+own: with more workers than cores, nothing else can be seen of how building overlaps. Prints the seconds of each number
+of workers, and of the winners how much longer the last number's takes than the first one's, both in turn.
 """
 
 from __future__ import annotations
