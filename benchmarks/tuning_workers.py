@@ -98,7 +98,12 @@ def search(
         for kernel, given in zip(kernels, points, strict=True):
             race = race_of(kernel, process, target, pool, Path(at))
             size = batch_size(max(1, workers))
-            measured = [m for i in range(0, len(given), size) for m in race.run(given[i : i + size])]
+            batches = [given[i : i + size] for i in range(0, len(given), size)]
+            measured, following = [], race.begin(batches[0])
+            for batch in batches[1:]:
+                built, following = following, race.begin(batch)
+                measured += race.run(built)
+            measured += race.run(following)
             best = min(measured, key=lambda m: m.ratio)
             compared = race.compare(best.point)
             found.winners.append(best.point if compared and compared[0].wins else DEFAULT)

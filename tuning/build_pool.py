@@ -82,8 +82,10 @@ class BuildPool:
         return self._count
 
     def built(self, job: BuildJob, points: Sequence[Point]) -> Generator[bytes | RewriteError | None, None, None]:
-        """Yield the archive of each candidate in order, or why it cannot be compiled; None: no worker delivered it."""
-        futures = []
+        """Begin to compile candidates, and yield the archive of each in order, or why it cannot be compiled.
+
+        None: no worker delivered it."""
+        futures: list[Any] = []
         with contextlib.suppress(Exception):  # a lost scheduler shows below
             # a task of its own: what is only sent to a worker is lost with it
             sent = self._client.submit(_same, job, workers=self._hosts, pure=False)
@@ -91,9 +93,12 @@ class BuildPool:
                 self._client.submit(build_archive, sent, dict(point), workers=self._hosts, pure=False)
                 for point in points
             ]
+        return self._archives(futures, len(points))
+
+    def _archives(self, futures: Sequence[Any], count: int) -> Generator[bytes | RewriteError | None, None, None]:
         end = time.monotonic() + SECONDS
         try:
-            for number in range(len(points)):
+            for number in range(count):
                 try:
                     yield futures[number].result(timeout=max(0.1, end - time.monotonic()))
                 except RewriteError as error:
@@ -104,7 +109,7 @@ class BuildPool:
                     end = time.monotonic() + SECONDS
         finally:
             with contextlib.suppress(Exception):
-                self._client.cancel(futures)
+                self._client.cancel(list(futures))
 
 
 @contextlib.contextmanager

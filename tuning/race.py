@@ -13,7 +13,7 @@ import math
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -66,6 +66,18 @@ class Comparison:
         return self.ratio < 1 - max(LEAST_GAIN, 3 * self.error)
 
 
+Builds = Generator[Callable[[int], Path], None, None]
+"""What makes the bundle of each candidate, given its number. Raises RewriteError if the compiler rejects it."""
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """Points of a kernel, and what builds each of them in order."""
+
+    points: Sequence[Point]
+    builds: Builds
+
+
 class Race:
     """Candidates of one kernel. `folder` holds their bundles and a cache of their own."""
 
@@ -93,13 +105,16 @@ class Race:
     def _build(self, point: Point, number: int) -> Path:
         return self._job.build(point, self._folder / f"{number}.rewrite", self._folder.parent / "cache")
 
-    def _built(self, points: Sequence[Point]) -> Iterator[Callable[[int], Path]]:
-        """Yield for each point what makes its bundle with a number. Raises RewriteError if the compiler rejects it."""
+    def begin(self, points: Sequence[Point]) -> Candidates:
+        """Return points to `run`, which the workers of a pool begin to compile now."""
         if self._pool is None:
-            for point in points:
-                yield partial(self._build, point)
-            return
-        with contextlib.closing(self._pool.built(self._job, points)) as archives:
+            return Candidates(points, (partial(self._build, point) for point in points))
+        return Candidates(points, self._delivered(points, self._pool.built(self._job, points)))
+
+    def _delivered(
+        self, points: Sequence[Point], archives: Generator[bytes | RewriteError | None, None, None]
+    ) -> Builds:
+        with contextlib.closing(archives):
             for point, found in zip(points, archives, strict=True):
                 yield partial(self._build, point) if found is None else partial(self._received, found)
 
@@ -114,14 +129,15 @@ class Race:
         self._seconds = statistics.median(self._process.time([0], 3, _LOADING)[0])
 
     def run(
-        self, points: Sequence[Point], stopped: Callable[[], bool] = lambda: False, *, rounds: int = 0
+        self, points: Sequence[Point] | Candidates, stopped: Callable[[], bool] = lambda: False, *, rounds: int = 0
     ) -> list[Measured]:
         """Measure points; those that were not compiled before `stopped` are left out.
 
         With `rounds`, all run as often, and none is dropped because it is slow."""
         found: list[Measured] = []
         loaded: dict[int, tuple[Point, float]] = {}
-        for point, build in zip(points, self._built(points), strict=True):
+        begun = points if isinstance(points, Candidates) else self.begin(points)
+        for point, build in zip(begun.points, begun.builds, strict=False):
             if stopped():
                 break
             self._count += 1

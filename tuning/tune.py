@@ -30,7 +30,7 @@ from .budget import Arm, next_arm
 from .build_pool import BuildPool, build_pool
 from .kernels_of_graph import Fixed, Lowered, TunableKernel, tunable_kernels, with_sizes
 from .measuring_process import MeasuringProcess, Steps, measuring_cores
-from .race import Measured, Race
+from .race import Candidates, Measured, Race
 from .strategies.choice import checked_name, make_sampler
 from .strategies.learned import Ranking
 from .strategies.loop_features import Features
@@ -43,8 +43,9 @@ BATCH = 6
 """Candidates that are compared at once."""
 PATIENCE = 6
 """Batches without a better point after which a kernel is left alone."""
-IN_A_ROW = 2
-"""Batches of a kernel in a row: after a change of the kernel its default is loaded again."""
+IN_A_ROW, OF_POOL = 2, 4
+"""Batches of a kernel in a row: after a change of the kernel its default is loaded again. The workers of a pool compile
+one while the one before is measured, so they do more."""
 LEARNED = 200
 """Measurements of a recorded kernel that a learned model sees at most, the latest ones."""
 LEAST_SHARE = 0.002
@@ -311,10 +312,7 @@ class _Tuner:
                     active.race = None
                 active = work
                 work.race = self._race(work, process)
-            for _ in range(IN_A_ROW):
-                if time.monotonic() >= end or work.idle >= PATIENCE:
-                    break
-                self._batch(work, works, end)
+            self._batches(work, works, end)
             work.arm.ran(1 / _gain(work), time.monotonic() - begun)
             saved = sum(work.share * (1 - 1 / _gain(work)) for work in works)
             tried = sum(work.measured for work in works)
@@ -329,15 +327,32 @@ class _Tuner:
             reassociate=self._reassociate, library=self._library, pool=self._pool,
         )  # fmt: skip
 
-    def _batch(self, work: _Work, works: Sequence[_Work], end: float) -> None:
-        """Measure the next points of a kernel, and record the best if it beats what is recorded."""
+    def _batches(self, work: _Work, works: Sequence[_Work], end: float) -> None:
+        """Measure some batches of a kernel."""
+        count, following = (IN_A_ROW, None) if self._pool is None else (OF_POOL, self._begin(work))
+        for number in range(count):
+            if time.monotonic() >= end or work.idle >= PATIENCE:
+                break
+            batch = self._begin(work) if self._pool is None else following
+            following = self._begin(work) if self._pool is not None and number + 1 < count else None
+            if batch is None:
+                work.idle = PATIENCE
+                break
+            work.idle += 1
+            self._batch(work, works, batch, end)
+        if following is not None:
+            following.builds.close()
+
+    def _begin(self, work: _Work) -> Candidates | None:
+        """Propose the next points of a kernel, None if there are no more; a pool begins to compile them."""
         assert work.race is not None
         points = work.search.propose(batch_size(len(self._pool) if self._pool is not None else 1))
-        work.idle += 1
-        if not points:
-            work.idle = PATIENCE
-            return
-        for measured in work.race.run(points, lambda: time.monotonic() >= end):
+        return work.race.begin(points) if points else None
+
+    def _batch(self, work: _Work, works: Sequence[_Work], batch: Candidates, end: float) -> None:
+        """Measure points of a kernel, and record the best if it beats what is recorded."""
+        assert work.race is not None
+        for measured in work.race.run(batch, lambda: time.monotonic() >= end):
             self._observe(work, measured)
         before = work.record.tuned_us / work.record.default_us if work.record and work.best else 1.0
         promising = [

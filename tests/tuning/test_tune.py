@@ -105,7 +105,7 @@ def test_a_faster_point_is_recorded_and_counts_for_the_model(tmp_path: Path, mon
     path = model(tmp_path / "m.onnx")
     monkeypatch.setattr(tune.Race, "compare", lambda race, point: (Comparison(1e-5, 5e-6, 0.5, 0.0, 0.0), 0.0))
     monkeypatch.setattr(tune, "_SLOWER_INSIDE", 1000.0)
-    monkeypatch.setattr(tune.Race, "run", lambda race, points, stopped: [tune.Measured(p, 0.5) for p in points])
+    monkeypatch.setattr(tune.Race, "run", lambda race, batch, stopped: [tune.Measured(p, 0.5) for p in batch.points])
     found = rewrite.tune(path, seconds=8, threads=1)
     tuned = [row for row in found.kernels if row.point]
     assert tuned
@@ -119,7 +119,7 @@ def test_a_schedule_that_is_slower_inside_the_model_is_taken_back(
 ) -> None:
     path = model(tmp_path / "m.onnx")
     monkeypatch.setattr(tune.Race, "compare", lambda race, point: (Comparison(1e-5, 5e-6, 0.5, 0.0, 0.0), 0.0))
-    monkeypatch.setattr(tune.Race, "run", lambda race, points, stopped: [tune.Measured(p, 0.5) for p in points])
+    monkeypatch.setattr(tune.Race, "run", lambda race, batch, stopped: [tune.Measured(p, 0.5) for p in batch.points])
     monkeypatch.setattr(tune, "_SLOWER_INSIDE", 0.0)  # everything is
     found = rewrite.tune(path, seconds=8, threads=1)
     assert all(row.point == {} and row.gain == 1.0 for row in found.kernels)
