@@ -12,6 +12,7 @@ from ..system.store import Store
 from .ir.kernel_graph import ModelPlan
 from .ir.schedule import Schedules
 from .ir.target import Target, detect, parse_targets, runs_here, thread_count
+from .ir.weight_memory import ReadyMemory
 from .memory.buffer_assignment import Storage
 from .memory.buffer_assignment import assign_buffers as place
 from .pipeline import link
@@ -33,6 +34,7 @@ def compile_graph(
     library: Rules | None = None,
     progress: Progress | None = None,
     schedules: Callable[[Target], Schedules | None] | None = None,
+    memory: ReadyMemory | None = None,
 ) -> Program:
     """Compile a graph to native code, ready to run.
 
@@ -46,6 +48,7 @@ def compile_graph(
         library: rules whose `op` and `fuse` declarations decide what is grouped; the standard ones if None.
         progress: called with the stage `compile` and how many kernels are `done` of a `total`.
         schedules: returns those of tuned kernels for a target; without them, as by default, formulas decide.
+        memory: provided ahead for weights.
 
     Raises:
         UserError: a target is unknown, or kernels are missing and there is no C compiler for it.
@@ -60,7 +63,7 @@ def compile_graph(
     def compile_for(kind: Target) -> tuple[ModelPlan, Storage | None, Library]:
         with Builder(kind, Store(cache_dir), keep_source=source) as builder:
             tuned = schedules(kind) if schedules is not None else None
-            settings = PlanSettings(fusing, kind, count, reassociate, schedules=tuned)
+            settings = PlanSettings(fusing, kind, count, reassociate, schedules=tuned, memory=memory)
             plan = lower(group(graph, settings), on_kernel=builder.add)
             refuse_unknown(plan, fusing.defined)
             storage = place(plan) if kind == here else None  # while compilers run

@@ -23,9 +23,14 @@ from ..system.process_pool import usable_cores
 from ..system.progress import Progress, ignore
 
 if TYPE_CHECKING:
+    from ..engine.ir.graph import Graph
     from ..engine.optimizer import NativeOnly, Optimized
+    from .ir.weight_memory import ReadyMemory
     from .runtime.program import Program
     from .schedules.records import Records
+
+_MANY_BYTES = 32 << 20
+"""Bytes of weights for which memory is provided ahead."""
 
 
 def compile_model(
@@ -49,8 +54,12 @@ def compile_model(
     with child_process.start() as child:  # before the imports, which take as long as its own
         from ..engine.optimizer import optimize_native
 
-        optimized = optimize_native(model, options, preloading(progress, target), child)
-    program = compile_optimized(optimized, threads=threads, target=target, progress=progress, records=records)
+        memory = WeightsAhead()
+        optimized = optimize_native(model, options, preloading(progress, target), child, memory.provide)
+    with memory as ready:
+        program = compile_optimized(
+            optimized, threads=threads, target=target, progress=progress, records=records, memory=ready
+        )
     if identity is not None and optimized.is_repeatable:
         from .bundle.program_cache import ProgramCache
 
@@ -193,10 +202,11 @@ def _cached(identity: ProgramIdentity, threads: int) -> Program | None:
 def compile_optimized(
     optimized: Optimized | NativeOnly, *, threads: int | None = None, target: str = "native",
     keep_source: str | PathLike[str] | None = None, progress: Progress = ignore, records: Records | None = None,
+    memory: ReadyMemory | None = None,
 ) -> Program:  # fmt: skip
     """Compile the native graph of a result. `keep_source` is a directory for the generated code.
 
-    `records` of tuned kernels are those of now if None."""
+    `records` of tuned kernels are those of now if None, `memory` was provided ahead for weights."""
     from .compile_graph import compile_graph
 
     progress("plan", {})
@@ -210,7 +220,31 @@ def compile_optimized(
         library=optimized.library if options.rules or not options.std_rules else None,
         progress=progress,
         schedules=(records or recorded()).schedules,
+        memory=memory,
     )
+
+
+class WeightsAhead:
+    """Memory for the weights of a model, which a thread provides from `provide` on, until the end of a `with` block."""
+
+    def __init__(self) -> None:
+        self._memory: ReadyMemory | None = None
+
+    def provide(self, graph: Graph) -> None:
+        """Begin to provide memory for the weights of a graph, if they are large and another core is free."""
+        from .ir.weight_memory import ReadyMemory, expected_sizes
+
+        sizes = expected_sizes(graph)
+        if sum(sizes) >= _MANY_BYTES and usable_cores() > 1:
+            self._memory = ReadyMemory(sizes)
+            threading.Thread(target=self._memory.fill, daemon=True).start()
+
+    def __enter__(self) -> ReadyMemory | None:
+        return self._memory
+
+    def __exit__(self, *_: object) -> None:
+        if self._memory is not None:
+            self._memory.close()
 
 
 def preloading(progress: Progress = ignore, target: str = "native") -> Progress:

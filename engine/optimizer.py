@@ -177,23 +177,28 @@ def optimize(
 
 
 def optimize_native(
-    model: Any, options: Options | None = None, progress: Progress | None = None, child: Child | None = None
-) -> NativeOnly:
-    """Optimize a model for our own kernels alone, which takes less time than `optimize`; the graph is the same."""
+    model: Any, options: Options | None = None, progress: Progress | None = None, child: Child | None = None,
+    on_graph: Callable[[Graph], None] = lambda graph: None,
+) -> NativeOnly:  # fmt: skip
+    """Optimize a model for our own kernels alone, which takes less time than `optimize`; the graph is the same.
+
+    `on_graph` is called with the model's graph before it is optimized."""
     options, clock = options or Options(), _StageTimer(progress or ignore)
-    library, _, (work,) = _optimized(model, options, clock, child, ("native",))
+    library, _, (work,) = _optimized(model, options, clock, child, ("native",), on_graph)
     native = clock("extract", work.assembled, "native")
     return NativeOnly(native, options, library, work.outcomes[0].saturation.is_repeatable)
 
 
 def _optimized(
-    model: Any, options: Options, clock: _StageTimer, child: Child | None, targets: Sequence[str]
-) -> tuple[Library, Source, list[_ModelGraphs]]:
+    model: Any, options: Options, clock: _StageTimer, child: Child | None, targets: Sequence[str],
+    on_graph: Callable[[Graph], None] = lambda graph: None,
+) -> tuple[Library, Source, list[_ModelGraphs]]:  # fmt: skip
     """Read a model and optimize its graphs for some targets."""
     with contextlib.nullcontext(child) if child is not None else child_process.start() as child:
         library = clock("rules", load_rules, options.rules, std=options.std_rules)
         _check_names(library, options)
         source = clock("read", pipeline.read, model, options, library)
+        on_graph(source.graph)
         return library, source, _run(clock("read", _works, source, options, targets), clock, child)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import math
 import zlib
+from collections.abc import Callable
 from functools import cached_property
 from typing import Any
 
@@ -15,10 +16,10 @@ from ...engine.ir.graph import Constant
 from .kernel import ALIGNMENT, SLACK
 
 Array = NDArray[Any]
+NewArray = Callable[[tuple[int, ...], np.dtype[Any]], Array]
+"""Makes an uninitialized array that kernels may use in place."""
 CALLER = 16
 """Alignment of malloc and NumPy in bytes; see `MEMORY_CALLER` in `runtime/native/memory.h`."""
-_BLOCK, _SMALLEST, _LARGEST = 32 << 20, 32 << 10, 8 << 20
-"""Bytes of a block of weights, and of the smallest and the largest array in it."""
 _MAX_BIAS_BYTES = 1 << 16
 """Largest size in bytes of a constant with one number for each column of a product."""
 
@@ -80,29 +81,6 @@ def usable(array: Array) -> Array:
     slack = isinstance(owner, Buffer) or (array.nbytes > _MAX_BIAS_BYTES and is_readable(array))
     fits = isinstance(array.base, np.memmap) or (slack and address(array) % ALIGNMENT == 0)
     return array if fits else aligned_copy(array)
-
-
-class WeightMemory:
-    """Memory for the weights of a program: blocks of huge pages, where they lie one behind the other.
-
-    On pages of 4 KiB they fill sets of the second-level cache unevenly, by chance. What is not used of a block takes no
-    memory. Each array keeps its block alive."""
-
-    def __init__(self) -> None:
-        self._at, self._block = _BLOCK, np.empty(0, np.uint8)
-
-    def copy(self, array: Array) -> Array:
-        """Return a copy in a block, with slack behind it, which is zero; the array itself if it is small or large."""
-        if not _SMALLEST <= array.nbytes <= _LARGEST or array.dtype.kind == "O":
-            return array
-        if self._at + array.nbytes + SLACK > _BLOCK:
-            self._at, self._block = 0, aligned((_BLOCK,), np.dtype(np.uint8))
-        place = self._block[self._at : self._at + array.nbytes]
-        self._at = -(-(self._at + array.nbytes + SLACK) // ALIGNMENT) * ALIGNMENT
-        copy = np.ndarray(array.shape, array.dtype, place)
-        copy[...] = array
-        ctypes.memset(address(copy) + copy.nbytes, 0, SLACK)
-        return copy
 
 
 _SAMPLE = 4096

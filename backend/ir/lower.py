@@ -19,9 +19,10 @@ from ...engine.ir.graph import Constant, DType, Graph, Node, TensorType
 from ...engine.ir.names import unique_name
 from ...engine.ir.symbolic import Dim
 from ...system.mapped_memory import MappedArrays
-from .arrays import Contents, WeightMemory, usable
+from .arrays import Contents, usable
 from .schedule import Schedules
 from .target import Target
+from .weight_memory import ReadyMemory, WeightMemory
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,8 @@ class Context:
     """Facts about the model and the machine for lowerers, and the packed weights and temporaries that they add.
 
     `threads` is the likely number of threads of a run; kernels must be right with any number. `reassociate` allows
-    results that round differently from the plain order of operations. `schedules` knows those of tuned kernels."""
+    results that round differently from the plain order of operations. `schedules` knows those of tuned kernels.
+    Weights may be packed in `memory`, where `add_constant` leaves them."""
 
     def __init__(
         self,
@@ -79,6 +81,7 @@ class Context:
         contents: Mapping[str, tuple[Dim, ...]] | None = None,
         reassociate: bool = True,
         schedules: Schedules | None = None,
+        memory: ReadyMemory | None = None,
     ) -> None:
         self.graph, self.target, self.threads, self.reassociate = graph, target, threads, reassociate
         self.schedules = schedules
@@ -87,7 +90,7 @@ class Context:
         self.made: set[str] = set()  # values written by the items so far
         self.measured: set[str] = set()  # values whose extents their own lowerers measure
         self._contents = contents or {}
-        self._known, self._memory = Contents(), WeightMemory()
+        self._known, self.memory = Contents(), WeightMemory(memory)
         self._taken = {*graph.types, *graph.inputs, *graph.constants}
         self._weights = MappedArrays(constant.array for constant in graph.constants.values())
         self._weights.give_back()  # earlier stages have read them all
@@ -163,8 +166,9 @@ class Context:
         self._weights.note(array.nbytes)  # the model's were read for it
         found = self._known.find(array)
         if found is not None:
+            self.memory.give_back(array)
             return found
-        array = usable(array if isinstance(array.base, np.memmap) else self._memory.copy(array))
+        array = usable(array if isinstance(array.base, np.memmap) else self.memory.copy(array))
         self._known.add(array, name := unique_name(hint, self._taken))
         constant = self.added_constants[name] = Constant(array)
         self.added_types[name] = constant.type

@@ -26,6 +26,7 @@ from ..ir.kernel_graph import Control, Fallback, Item, ModelPlan, Shape, Step, V
 from ..ir.lower import Context, Group
 from ..ir.schedule import Schedules
 from ..ir.target import Target
+from ..ir.weight_memory import ReadyMemory
 from ..kernels.conv.expanded import expands
 from ..kernels.registry import lowerer_of
 from ..kernels.selection.selection import is_sized_by_data
@@ -52,7 +53,8 @@ class PlanSettings:
 
     `threads` is the likely number of threads of a run; kernels must be right with any number. Without `reassociate` no
     algorithm is used that rounds differently from the plain order of operations (Winograd's does). Without `kernels`
-    every node that computes is a fallback, so nothing is compiled. `schedules` are those of kernels that were tuned."""
+    every node that computes is a fallback, so nothing is compiled. `schedules` are those of kernels that were tuned.
+    `memory` for weights was provided ahead; without it they are packed in new memory."""
 
     policy: FusePolicy
     target: Target
@@ -60,6 +62,7 @@ class PlanSettings:
     reassociate: bool = True
     kernels: bool = True
     schedules: Schedules | None = None
+    memory: ReadyMemory | None = None
 
 
 @dataclass(frozen=True)
@@ -152,7 +155,9 @@ def _group_version(graph: Graph, settings: PlanSettings, symbols: frozenset[str]
     """Group one version of a graph, after removing dead nodes and completing types."""
     graph = _without_dead(graph)
     contents, fails, requirements = _contents(graph)
-    context = Context(graph, settings.target, settings.threads, contents, settings.reassociate, settings.schedules)
+    context = Context(
+        graph, settings.target, settings.threads, contents, settings.reassociate, settings.schedules, settings.memory
+    )  # fmt: skip
     fixed = _without_kernel(graph, context, settings, symbols)
     if not settings.kernels:
         items = tuple(fixed.get(id(node), [Fallback(node)]) for node in graph.nodes)

@@ -201,7 +201,7 @@ def conv_step(problem: ConvProblem, ctx: Context, point: Point = DEFAULT) -> Ste
     columns = pair_rows(taps) if bf16 else taps
     if columns.shape[1] < k:  # most need no copy
         columns = np.pad(columns, ((0, 0), (0, k - columns.shape[1]), (0, 0)))
-    inputs = (problem.x, ctx.add_constant(pack_columns(columns, nr, target.lanes), "packed"))
+    inputs = (problem.x, ctx.add_constant(pack_columns(columns, nr, target.lanes, ctx.memory.new), "packed"))
     leading = epilogue.row_leading_dimensions(c * groups, m * groups)[copied:]  # lines that are copied have no other
     kernel, work = Kernel("conv_nhwc", params), serial_below(problem.macs(k), SMALL_WORK)
     in_place = part == runs.count

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from ....engine.ir.graph import DType, TensorType
 from ....engine.ir.symbolic import Dim, product, required_equal
 from ...codegen.template_params import float_attr, launch, serial_below
-from ...ir.arrays import aligned
+from ...ir.arrays import NewArray, aligned
 from ...ir.iteration_space import Access, Extents, collapse, contiguous
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import LeadingDimension, Step
@@ -276,7 +276,7 @@ def _packed(problem: GemmProblem, choice: Tiles, ctx: Context) -> tuple[_PackedB
         if isinstance(problem.m, int) and problem.m <= choice.mr and array.nbytes > ctx.target.l2:
             stored, array = narrowest(array, ctx.target)
         matrices = array.reshape(-1, n, k).transpose(0, 2, 1) if transposed else array.reshape(-1, k, n)
-        value = ctx.add_constant(pack_columns(matrices, nr, ctx.target.lanes), "packed")
+        value = ctx.add_constant(pack_columns(matrices, nr, ctx.target.lanes, ctx.memory.new), "packed")
         tail = choice.tail * ctx.target.lanes
         size = (n // nr * nr + tail) * k
         return _PackedB(value, tuple(s // (k * n) * size for s in b.batch.strides), True, nr, tail, stored), []
@@ -338,7 +338,7 @@ def packed_gemm_step(
     small = isinstance(macs, int) and 2 * macs < SMALL_WORK
     work = serial_below(macs, SMALL_WORK) if precision is Precision.INT8 else int(small)
     kernel = Kernel("gemm", params)
-    inputs = (a, ctx.add_constant(pack_columns(words[None], nr, lanes), "packed"), *epilogue.values)
+    inputs = (a, ctx.add_constant(pack_columns(words[None], nr, lanes, ctx.memory.new), "packed"), *epilogue.values)
     in_place = () if kc else epilogue.in_place(2)
     leading = (LeadingDimension(len(inputs), n, ((("c_row",), 1),)), *epilogue.leading_dimensions(2, n))
     if choice.amx and not pads and precision is Precision.BF16:  # tiles load rows at any distance in bytes
@@ -392,8 +392,8 @@ def grouped_rows(target: Target, n: int, k: int, width: int) -> dict[str, int]:
     return {"group": tall, "fits": target.l2 // 2 // (row + width * n) * row}
 
 
-def pack_columns(matrices: NDArray[Any], nr: int, lanes: int) -> NDArray[Any]:
-    """Pack a batch of matrices [..][K][N] into panels of NR columns, flat.
+def pack_columns(matrices: NDArray[Any], nr: int, lanes: int, new: NewArray = aligned) -> NDArray[Any]:
+    """Pack a batch of matrices [..][K][N] into panels of NR columns, flat, in an array that `new` returns.
 
     Each matrix becomes `[N // NR][K][NR]`, then `[K][w]` with w the remaining columns rounded up to whole vectors;
     missing columns are zero."""
@@ -402,7 +402,7 @@ def pack_columns(matrices: NDArray[Any], nr: int, lanes: int) -> NDArray[Any]:
     stack = matrices.reshape(count, k, n)
     width = -(-rest // lanes) * lanes
     size = k * (full * nr + width)
-    packed = aligned((count * size,), matrices.dtype)
+    packed = new((count * size,), matrices.dtype)
     each = packed.reshape(count, size)
     panels = each[:, : full * k * nr].reshape(count, full, k, nr)
     panels[...] = stack[:, :, : full * nr].reshape(count, k, full, nr).transpose(0, 2, 1, 3)
