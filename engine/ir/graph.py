@@ -187,10 +187,18 @@ class Constant:
 
     def __init__(self, array: NDArray[np.generic]) -> None:
         self.array = array
+        self._digest = ""
 
-    @cached_property
+    @property
     def digest(self) -> str:
-        """Hash of dtype, shape and elements (BLAKE3, 128 bits, hexadecimal)."""
+        """Hash of dtype, shape and elements (BLAKE3, 128 bits, hexadecimal), computed once.
+
+        Threads may hash several constants: before Python 3.12 a `cached_property` lets only one compute at a time."""
+        if not self._digest:
+            self._digest = self._hash()
+        return self._digest
+
+    def _hash(self) -> str:
         from blake3 import blake3  # not where programs are only run
 
         digest = blake3(f"{_type_names(self.array.dtype)}{self.array.shape}".encode())

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import onnx
 import pytest
@@ -48,3 +51,20 @@ g (float[{len(ROWS)}, 3] x, float[{len(ROWS)}, 3] u) => (float[{len(ROWS)}, 3] y
 {{ y = ScatterElements<axis = 0, reduction = "add">(x, at, u) }}""")
     model.graph.initializer.append(numpy_helper.from_array(at, "at"))
     assert [node.op for node in rewrite.optimize(model).native.nodes] == [op]
+
+
+def test_threads_hash_constants_at_the_same_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before Python 3.12 a `cached_property` has one lock for all instances."""
+    both = threading.Barrier(2)
+    hashed = Constant._hash
+
+    def meet(constant: Constant) -> str:
+        both.wait(20)  # broken, were one computed after the other
+        return hashed(constant)
+
+    monkeypatch.setattr(Constant, "_hash", meet)
+    constants = [Constant(np.full(3, n, np.float32)) for n in (1, 2)]
+    with ThreadPoolExecutor(2) as pool:
+        first, second = pool.map(lambda constant: constant.digest, constants)
+    assert first != second
+    assert [constant.digest for constant in constants] == [first, second]
