@@ -89,25 +89,27 @@ class PendingMatches:
     def refuse(self, match: Match) -> None:
         """Add a match that was refused, to be retried when more is known of its classes."""
         match.revision = self.egraph.revision
-        self._add(match)
-        for handle in dict.fromkeys(match.classes):
-            self._watched.setdefault(handle, {})[match.key] = None  # once, however often it is refused
+        key = self._add(match)
+        for handle in set(match.classes):
+            self._watched.setdefault(handle, {})[key] = None  # once, however often it is refused
 
     def postpone(self, match: Match) -> None:
         """Add a match that was not tried, to be tried in the next iteration."""
         match.revision = None
         self._add(match)
 
-    def _add(self, match: Match) -> None:
+    def _add(self, match: Match) -> Key:
+        key = match.key
         match.iteration = self._iteration
         if match.place is None:
             self._count += 1
             match.place = (-self._iteration, self._count)
-        self.matches[match.key] = match
+        self.matches[key] = match
         if match.revision is None:
-            self._postponed.setdefault(match.rule.name, {})[match.key] = None
+            self._postponed.setdefault(match.rule.name, {})[key] = None
         elif match.variant.ac_trees:
-            self._always[match.key] = None
+            self._always[key] = None
+        return key
 
     def take_due(self, suspended: Callable[[str], bool] = lambda rule: False) -> Iterator[Match]:
         """Remove and yield the matches of earlier iterations of which more is known than when they were refused, and
@@ -120,9 +122,9 @@ class PendingMatches:
         for rule, keys in self._postponed.items():
             if not suspended(rule):
                 self._due |= keys
-        fresh: Iterable[Key] = list(self._due)
+        fresh: Iterable[Key] = [*self._due, *self._touched()]
         while True:
-            for key in (*fresh, *self._touched()):
+            for key in fresh:
                 match = self.matches.get(key)
                 if match is None:
                     self._forget(key)
@@ -130,20 +132,23 @@ class PendingMatches:
                     heapq.heappush(heap, (match.place, key))
             if not heap:
                 return
-            fresh = ()
             last, key = heapq.heappop(heap)
             match = self.matches.get(key)
-            if match is None:
-                continue
-            self._due.pop(key, None)
-            if match.revision is None and suspended(match.rule.name):
-                continue
-            classes = (*match.classes, *self.terms(match))
-            if match.revision is None or self.egraph.changed_since(match.revision, classes):
-                if match.revision is None:
-                    self._postponed[match.rule.name].pop(key, None)
-                self._forget(key)
-                yield match
+            if match is not None:
+                self._due.pop(key, None)
+                if self._is_due(match, suspended):
+                    if match.revision is None:
+                        self._postponed[match.rule.name].pop(key, None)
+                    self._forget(key)
+                    yield match
+            fresh = self._touched()
+
+    def _is_due(self, match: Match, suspended: Callable[[str], bool]) -> bool:
+        """Whether a match was not tried and may be now, or more is known of its classes or terms since it was."""
+        if match.revision is None:
+            return not suspended(match.rule.name)
+        known = self.egraph.changed_since(match.revision, match.classes)
+        return known or (bool(match.variant.ac_trees) and self.egraph.changed_since(match.revision, self.terms(match)))
 
     def _forget(self, key: Key) -> None:
         for table in (self.matches, self._due, self._always):
@@ -152,6 +157,8 @@ class PendingMatches:
     def _touched(self) -> Iterable[Key]:
         """Return the matches of classes that were touched since the last call, each once, and mark them as due."""
         touched, start = self.egraph.touched, self._seen
+        if start == len(touched):
+            return ()
         self._seen = len(touched)
         handles = dict.fromkeys(touched[start:])
         keys = {k: None for handle in handles for k in self._watched.get(handle, ()) if k not in self._due}

@@ -82,3 +82,24 @@ def test_postponed_matches_wait_while_their_rule_is_suspended() -> None:
     pending.begin()
     assert list(pending.take_due()) == []
     assert egraph.looked_at == 0
+
+
+def test_only_sums_and_products_read_terms() -> None:
+    egraph = Changes()
+    read: list[str] = []
+
+    def terms(found: Match) -> list[int]:
+        read.append(found.variant.query.name)
+        return [9]
+
+    pending = PendingMatches(cast(Any, egraph), terms)
+    pending.begin()
+    plain, total = match("plain", 1), match("sum", 2)
+    cast(Any, total.variant).ac_trees = (("c0", None),)
+    for found in (plain, total):
+        pending.refuse(found)
+    pending.begin()
+    egraph.touch(1)
+    egraph.touch(9)
+    assert [found.variant.query.name for found in pending.take_due()] == ["plain", "sum"]
+    assert read == ["sum"]
