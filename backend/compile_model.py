@@ -7,6 +7,7 @@ are used, so that loading a cached program stays fast.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from ..engine.ir.detached_model import DetachedModel
 from ..engine.options import Options
 from ..errors import UserError
-from ..system.file_contents import FileState
+from ..system.file_contents import FileState, ReadAhead
 from ..system.process_pool import usable_cores
 from ..system.progress import Progress, ignore
 
@@ -52,10 +53,11 @@ def compile_model(
     # The weights of a detached model may change as soon as it is compiled: its key must not be computed later.
     detached_key = identity.key() if identity is not None and isinstance(model, DetachedModel) else None
     with child_process.start() as child:  # before the imports, which take as long as its own
+        source = _read_ahead(model, options)
         from ..engine.optimizer import optimize_native
 
         memory = WeightsAhead()
-        optimized = optimize_native(model, options, preloading(progress, target), child, memory.provide)
+        optimized = optimize_native(source, options, preloading(progress, target), child, memory.provide)
     with memory as ready:
         program = compile_optimized(
             optimized, threads=threads, target=target, progress=progress, records=records, memory=ready
@@ -181,6 +183,13 @@ def recorded() -> Records:
     from .schedules.records import RecordFile
 
     return RecordFile().read()
+
+
+def _read_ahead(model: Any, options: Options) -> Any:
+    """Return a model's file being read by a thread, to which the imports leave time; any other model as it is."""
+    if options.mapped or not isinstance(model, str | PathLike) or not os.path.isfile(model):
+        return model
+    return ReadAhead(Path(model))
 
 
 def _cached(identity: ProgramIdentity, threads: int) -> Program | None:

@@ -8,7 +8,7 @@ import mmap
 import os
 import zlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, TypeVar
@@ -42,6 +42,25 @@ class FileState:
     def is_unchanged(self) -> bool:
         """Whether the file is unchanged since."""
         return bool(self.stamp) and FileState.of(self.path) == self
+
+
+class ReadAhead:
+    """A file that a thread reads from now on, while this one does something else.
+
+    Attributes:
+        path: of the file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        pool = ThreadPoolExecutor(1)
+        self._reading: Future[bytes] | None = pool.submit(path.read_bytes)
+        pool.shutdown(wait=False)
+
+    def contents(self) -> bytes:
+        """Return the bytes of the file, the first time those that the thread read; it keeps none. Raises OSError."""
+        reading, self._reading = self._reading, None
+        return reading.result() if reading is not None else self.path.read_bytes()
 
 
 def checksum_of(data: memoryview) -> str:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from ...errors import NotAModel, UserError
-from ...system.file_contents import FileState
+from ...system.file_contents import FileState, ReadAhead
 from ..ir.detached_model import DETACHED, DetachedModel
 from ..ir.graph import Constant, DType
 from ..ir.protos import fill_tensor, is_raw, set_location, text_from_proto
@@ -51,7 +51,8 @@ class Files:
 
 
 def load(source: Any, *, mapped: bool = False) -> tuple[Any, Files, str]:
-    """Return `(model, files, name)` of a path, the bytes of a file, a `ModelProto`, or a `DetachedModel`.
+    """Return `(model, files, name)` of a file, whether it is given as its path, as one that is being read or as its
+    bytes, of a `ModelProto`, or of a `DetachedModel`.
 
     External data is not read yet, and large tensors of a file or bytes are left in place. If `mapped`, a file is mapped
     into memory: it must not be truncated while the tensors are in use. Raises `UserError` for anything but an ONNX
@@ -67,10 +68,10 @@ def load(source: Any, *, mapped: bool = False) -> tuple[Any, Files, str]:
     if isinstance(source, bytes | bytearray | memoryview):
         model, own = _parse(bytes(source), "model")
         return model, Files(None, own), "model"
-    path = Path(source)
+    path = source.path if isinstance(source, ReadAhead) else Path(source)
     where = str(path)
     try:
-        raw = _mapped(path) if mapped else path.read_bytes()
+        raw = _mapped(path) if mapped else source.contents() if isinstance(source, ReadAhead) else path.read_bytes()
     except OSError as error:
         reasons = {FileNotFoundError: "no such file", IsADirectoryError: "this is a directory, not a model"}
         reason = reasons.get(type(error)) or f"cannot be read: {error.strerror or error}"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from rewrite.system import file_contents
-from rewrite.system.file_contents import checksum_of, checksum_of_file, size_and_crc
+from rewrite.system.file_contents import ReadAhead, checksum_of, checksum_of_file, size_and_crc
 
 DATA = bytes(range(251)) * 4000  # a megabyte, in no power of two
 
@@ -117,3 +117,19 @@ def test_a_file_is_hashed_as_its_contents(size: int, tmp_path: Path, monkeypatch
     monkeypatch.setattr(file_contents, "_COPIED", 1000)
     (tmp_path / "a").write_bytes(DATA[:size])
     assert checksum_of_file(tmp_path / "a") == checksum_of(memoryview(DATA[:size]))
+
+
+def test_a_file_read_ahead_is_kept_until_it_is_asked_for(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"first")
+    ahead = ReadAhead(path)
+    assert ahead._reading is not None
+    ahead._reading.result()
+    path.write_bytes(b"second")
+    assert ahead.contents() == b"first"
+    assert ahead._reading is None
+    assert ahead.contents() == b"second"
+    missing = ReadAhead(tmp_path / "none")
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError):
+            missing.contents()
