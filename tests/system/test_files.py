@@ -123,8 +123,9 @@ def test_a_file_read_ahead_is_kept_until_it_is_asked_for(tmp_path: Path) -> None
     path = tmp_path / "file"
     path.write_bytes(b"first")
     ahead = ReadAhead(path)
-    assert ahead._reading is not None
-    ahead._reading.result()
+    reading = ahead._reading
+    assert reading is not None
+    reading.result()
     path.write_bytes(b"second")
     assert ahead.contents() == b"first"
     assert ahead._reading is None
