@@ -6,8 +6,12 @@ import math
 from typing import Any
 
 import numpy as np
+import pytest
+from rewrite.backend.codegen.render import render_kernel
 from rewrite.backend.ir.kernel_graph import Step
+from rewrite.backend.ir.target import detect
 from rewrite.backend.kernels.movement.copies import Columns, copy_columns
+from rewrite.benchmarks import harness
 from rewrite.engine.ir.graph import DType, Node, TensorType
 from rewrite.engine.ir.symbolic import symbol
 
@@ -173,6 +177,33 @@ def test_dims_known_at_run_time() -> None:
         kind = {"y": TensorType(f32, (N, 5, 6))}
         cases.append(Case([wide], thin, {"to": ints(1, 5, 1)}, symbolic={"x": ("N", 1, 6)}, types=kind))
     check(cases)
+
+
+@pytest.mark.parametrize(
+    ("shape", "perm", "loops"),
+    [
+        (("H", "W", 12), (2, 0, 1), ("j < 12", "k < 16")),
+        ((3, "H", "W"), (1, 2, 0), ("j < 16", "k < 3")),
+    ],
+)
+def test_loops_over_few_channels_of_images_of_any_size_have_known_lengths(
+    shape: tuple[int | str, ...], perm: tuple[int, ...], loops: tuple[str, str]
+) -> None:
+    """The compiler makes vectors of them then."""
+    node, cases = Node("Transpose", ("x",), ("y",), {"perm": perm}), []
+    dims = [symbol(n) if isinstance(n, str) else n for n in shape]
+    kind = {"y": TensorType(DType.F32, tuple(dims[axis] for axis in perm))}
+    for h, w in ((1, 1), (2, 8), (3, 5), (4, 4), (7, 9)):
+        extents = {"H": h, "W": w}
+        x = floats(*(extents[n] if isinstance(n, str) else n for n in shape))
+        cases.append(Case([node], {"x": x}, symbolic={"x": shape}, types=kind))
+    check(cases)
+    graph = harness.make_graph([node], cases[0].inputs, symbolic_shapes={"x": shape}, types=kind)
+    items, _ = harness.lower(graph)
+    assert items is not None
+    [step] = [item for item in items if isinstance(item, Step)]
+    source = render_kernel(step.kernel, detect()).source
+    assert all(loop in source for loop in loops)
 
 
 def test_col2im() -> None:
