@@ -74,6 +74,8 @@ NAMES: dict[str, TileShape] = {"winograd4": (4, 4), "winograd4x2": (4, 2), "wino
 """Names of the algorithms F(t x u, 3 x 3), with their outputs."""
 _BLOCKS = (8, 14, 28, 56, 84)
 """Approximate numbers of tiles per block that are tried."""
+_HELD = 32
+"""Most tiles of a block of an image of any size, where the second-level cache holds the filters."""
 _FITTED = 1.1
 """How much less than the register tile for any number of tiles the one for a likely number has to cost."""
 _PREFERRED = (28, 14, 56, 84, 8)
@@ -206,7 +208,11 @@ def tile_of_any(target: Target, m: int, c: int) -> str:
         rows = (n // mr * mr + min(mr, -(-(n % mr) // least) * least) for n in range(_BLOCKS[0], _BLOCKS[4] + 1))
         return sum(choose(target, n, m, c, tile=f"{mr}x{nv}").cycles for n in rows)
 
-    return "{}x{}".format(*min(((r, v) for r, v in tiling.candidates(target) if r >= 4 and v >= 2), key=cycles))
+    def fits(mr: int, nv: int) -> bool:
+        """Return whether enough rows share a panel of filters: fewer do where it stays in the first-level cache."""
+        return nv >= 2 and (mr >= 4 or (mr == 3 and not tiling.is_far(target, nv, c)))
+
+    return "{}x{}".format(*min((tile for tile in tiling.candidates(target) if fits(*tile)), key=cycles))
 
 
 def transformed_size(t: TileShape) -> int:
@@ -347,6 +353,10 @@ def winograd_step(
     slices = window.kernel[0]
     k = c * slices
     limits = block_limits(algorithm, ctx.target, window, k)
+    if not window.is_known and not chunk and 4 * xis * k * m <= ctx.target.l2 * 3 // 4:
+        # the second-level cache holds the filters: large blocks, which save reading them, would only displace them
+        most = min(limits.most, _HELD)
+        limits = replace(limits, most=most, rows=most, columns=most)
     if not nhwc and not window.is_known:  # the kernel transposes whole blocks, in memory reserved for the largest
         limits = replace(limits, rows=max(_BLOCKS[0], blocks.rows))
     choice, most = limits.tiles, limits.most

@@ -188,7 +188,21 @@ def test_images_of_any_size_have_register_tiles_for_any_number_of_rows() -> None
     likely = tiles.choose(target, 16, 128, 128)
     assert (likely.mr, likely.nv) == (8, 3)
     assert winograd.tile_of_any(target, 128, 128) == "7x4"
-    assert winograd.tile_of_any(make_target("avx2"), 128, 128) == "6x2"
+    assert winograd.tile_of_any(make_target("avx2"), 128, 128) == "3x4"
+
+
+def test_fewer_rows_share_filters_that_stay_in_the_first_level_cache() -> None:
+    """Four vectors of 128 channels take half of 32 KiB. Of 256 channels they would come from the second level."""
+    target = replace(make_target("avx2"), l1=32 << 10)
+    assert winograd.tile_of_any(target, 128, 128) == "3x4"
+    assert winograd.tile_of_any(target, 128, 256) == "6x2"
+
+
+def test_blocks_are_small_where_the_cache_holds_the_filters() -> None:
+    """Large blocks save reading filters, and displace them and each other."""
+    free = conv((1, 32, 256, 256), (32, 32, 3, 3), pads=PADS, symbolic={"x": ("N", 32, "H", "W")})
+    params = step_of(free).kernel.params
+    assert max(int(params[name]) for name in ("most", "most_columns")) <= 32
 
 
 def test_filters_from_l2_cost_by_their_bytes() -> None:
