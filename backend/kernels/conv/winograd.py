@@ -353,7 +353,8 @@ def winograd_step(
     slices = window.kernel[0]
     k = c * slices
     limits = block_limits(algorithm, ctx.target, window, k)
-    if not window.is_known and not chunk and 4 * xis * k * m <= ctx.target.l2 * 3 // 4:
+    low = 5 * limits.tiles.mr <= _HELD  # of few tall register tiles, the last one would be too large a share
+    if not window.is_known and not chunk and low and 4 * xis * k * m <= ctx.target.l2 * 3 // 4:
         # the second-level cache holds the filters: large blocks, which save reading them, would only displace them
         most = min(limits.most, _HELD)
         limits = replace(limits, most=most, rows=most, columns=most)
