@@ -1,7 +1,7 @@
 """Predictions of the cost model beside measured times: of kernels, and of variants of whole models.
 
     python -m rewrite.benchmarks.cost_model prepare DIR MODEL… [--target avx2] [--variants]
-    python -m rewrite.benchmarks.cost_model measure DIR [--target avx2] [--seconds 1]
+    python -m rewrite.benchmarks.cost_model measure DIR [--target avx2] [--seconds 1] [--copies 3]
 
 `prepare` optimizes and compiles models of the zoo for one thread into a directory; with `--variants` also without
 channels-last layouts, without Winograd's algorithm, without some rules that move transpositions, and with the graphs of
@@ -9,16 +9,19 @@ some plans. `measure` runs them, and prints for each model how far predictions a
 Spearman's rank correlation over its kernels, and the measured over the predicted time of a run: with the shipped
 profile, and with the one that `rewrite calibrate` stored. Of variants it prints how much longer each takes than the
 model as it is, predicted and measured, and the rank correlation over all of them. A kernel's time is the 20th
-percentile over the runs.
+percentile over the runs, the median over `--copies` of the program: where one lies in memory is worth some percent.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import pickle
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from rewrite.backend.bundle.load_bundle import load
@@ -31,7 +34,8 @@ from rewrite.engine.ir.graph import Graph, TensorType, content_text
 from rewrite.engine.ir.symbolic import symbol_name
 from rewrite.engine.optimizer import optimize
 from rewrite.engine.options import Options
-from rewrite.tuning.calibration import ROUNDS, KernelTimer, Measured
+from rewrite.system import scoped
+from rewrite.tuning.calibration import ROUNDS, KernelTime, KernelTimer, Measured
 
 from . import models
 
@@ -59,9 +63,9 @@ class Prepared:
     sizes: dict[str, int]
     bundle: Path
 
-    def timer(self) -> KernelTimer:
-        """Return a timer of the program's kernels."""
-        return KernelTimer(load(self.bundle, threads=1), self.graph, self.feeds)
+    def timer(self, copy: Path) -> KernelTimer:
+        """Return a timer of the program's kernels, loaded from a new copy of its bundle."""
+        return KernelTimer(load(shutil.copytree(self.bundle, copy), threads=1), self.graph, self.feeds)
 
     def predicted(self, found: Measured, on: Machine) -> list[float]:
         """Return the predicted times of these kernels."""
@@ -100,7 +104,22 @@ def _all(folder: Path) -> Iterator[Prepared]:
         yield pickle.loads(path.read_bytes())
 
 
-def measure(folder: Path, target: str, seconds: float) -> None:
+def times_of(some: Sequence[Prepared], seconds: float, copies: int) -> list[Measured]:
+    """Return the kernels' times of programs that take turns, the medians over copies of each."""
+    with scoped.directory("copies") as at:
+        timers = [[p.timer(at / f"{p.name}-{copy}") for copy in range(copies)] for p in some]
+        for timer in [timer for own in timers for timer in own] * ROUNDS:
+            timer.run(seconds / ROUNDS / copies)
+    found = []
+    for prepared, own in zip(some, timers, strict=True):
+        times: dict[tuple[int, ...], list[float]] = {}
+        for kernel in (kernel for timer in own for kernel in timer.times()):
+            times.setdefault(kernel.nodes, []).append(kernel.seconds)
+        found.append(Measured(prepared.graph, [KernelTime(nodes, median(took)) for nodes, took in times.items()]))
+    return found
+
+
+def measure(folder: Path, target: str, seconds: float, copies: int) -> None:
     """Print the tables."""
     isa = costs_of(target)
     shipped, stored = machine.default(isa), machine.load(isa=isa)
@@ -110,12 +129,11 @@ def measure(folder: Path, target: str, seconds: float) -> None:
     totals: dict[str, tuple[float, float]] = {}
     print(f"| model | kernels | {' | '.join(f'{name}: error | rank | time' for name in machines)} |")
     print("|---|---:|" + "---:|---:|---:|" * len(machines))
-    every = list(_all(folder))
-    timers = [prepared.timer() for prepared in every]
-    for timer in timers * ROUNDS:
-        timer.run(seconds / ROUNDS)
-    for prepared, timer in zip(every, timers, strict=True):
-        found = Measured(prepared.graph, timer.times())
+    groups: dict[str, list[Prepared]] = {}
+    for prepared in _all(folder):
+        groups.setdefault(_base(prepared.name)[0], []).append(prepared)
+    timed = (zip(some, times_of(some, seconds, copies), strict=True) for some in groups.values())
+    for prepared, found in itertools.chain.from_iterable(timed):
         times = [kernel.seconds for kernel in found.kernels]
         cells = []
         for name, on in machines.items():
@@ -168,9 +186,10 @@ def main() -> None:
     parser.add_argument("--target", default="native")
     parser.add_argument("--variants", action="store_true")
     parser.add_argument("--seconds", type=float, default=1.0)
+    parser.add_argument("--copies", type=int, default=1, help="copies of each program (default 1)")
     options = parser.parse_args()
     if options.action == "measure":
-        measure(options.folder, options.target, options.seconds)
+        measure(options.folder, options.target, options.seconds, options.copies)
         return
     for name in options.models:
         prepare(options.folder, name, options.target)

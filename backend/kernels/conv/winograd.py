@@ -174,7 +174,8 @@ def plan(problem: ConvProblem, ctx: Context, *, nhwc: bool = False, point: Point
     tiles = [common]
     if not fixed and "tile" not in point:
         likely = (algorithm(problem, ctx, t, _PREFERRED[0], nhwc=nhwc).tiles for t in sizes)
-        tiles += sorted({f"{each.mr}x{each.nv}" for each in likely if each.mr >= 4 and each.nv >= 2} - {common})
+        least = tiling.least_rows(ctx.target)
+        tiles += sorted({f"{each.mr}x{each.nv}" for each in likely if each.mr >= least and each.nv >= 2} - {common})
     t, most, stored, tile = min(itertools.product(sizes, most_tiles, forms, tiles), key=cost)
     found = algorithm(problem, ctx, t, most, nhwc=nhwc, stored=stored, tile=tile)
     return replace(found, tiles=replace(found.tiles, near=int(point.get("near", found.tiles.near))))
@@ -201,16 +202,19 @@ def tile_of_any(target: Target, m: int, c: int) -> str:
 
     Numbers are rounded up to what the kernel computes."""
     choose = tiling.choose.__wrapped__  # so many numbers would push others out of its cache
+    least = tiling.least_rows(target)
 
     def cycles(shape: tuple[int, int]) -> float:
         mr, nv = shape
-        least = _least(mr, nv)
-        rows = (n // mr * mr + min(mr, -(-(n % mr) // least) * least) for n in range(_BLOCKS[0], _BLOCKS[4] + 1))
+        step = _least(mr, nv)
+        rows = (n // mr * mr + min(mr, -(-(n % mr) // step) * step) for n in range(_BLOCKS[0], _BLOCKS[4] + 1))
         return sum(choose(target, n, m, c, tile=f"{mr}x{nv}").cycles for n in rows)
 
     def fits(mr: int, nv: int) -> bool:
-        """Return whether enough rows share a panel of filters: fewer do where it stays in the first-level cache."""
-        return nv >= 2 and (mr >= 4 or (mr == 3 and not tiling.is_far(target, nv, c)))
+        """Return whether enough rows share a panel of filters: fewer do where it stays in the first-level cache, with
+        AVX2. With AVX-512 a tile of three rows takes 1.26 times as long for each product on a Zen 4."""
+        few = mr == 3 and target.isa == "avx2" and not tiling.is_far(target, nv, c)
+        return nv >= 2 and (mr >= least or few)
 
     return "{}x{}".format(*min((tile for tile in tiling.candidates(target) if fits(*tile)), key=cycles))
 
@@ -267,7 +271,7 @@ def algorithm(
     choice = replace(choice, rest=tuple(sorted({size % choice.mr for size in sizes} - {0}, reverse=True)))
     panels = math.ceil(vectors / choice.nv)
     parts = 1 if count >= 4 * ctx.threads or count % ctx.threads == 0 else min(ctx.threads, panels)  # `k_parts`
-    products = _product_cycles(choice, sizes, (vectors, c, images), target.vector_bytes if streamed else 0)
+    products = _product_cycles(target, choice, sizes, (vectors, c, images), target.vector_bytes if streamed else 0)
     into, out = (_TRANSFORM_NHWC if nhwc else _TRANSFORM)[t]
     work = xis * products
     read = into * math.ceil(problem.channels / lanes) * slices
@@ -292,7 +296,9 @@ def algorithm(
     return Algorithm(blocks, choice, cycles, chunk, cost=cycles + _SPACE[target.l3 >= _MODEL] * nbytes * ctx.threads)
 
 
-def _product_cycles(choice: Tiles, sizes: Counter[int], extents: tuple[int, int, int], far_bytes: int) -> float:
+def _product_cycles(
+    target: Target, choice: Tiles, sizes: Counter[int], extents: tuple[int, int, int], far_bytes: int
+) -> float:
     """Model the products of one place xi for all blocks; `extents` are vectors of outputs, input channels, images.
 
     `far_bytes`: of a vector of filters if those come from beyond the second-level cache, else 0."""
@@ -302,11 +308,11 @@ def _product_cycles(choice: Tiles, sizes: Counter[int], extents: tuple[int, int,
     heights: Counter[int] = Counter()  # rows of the tiles, and how many tiles have them
     for size, n in sizes.items():
         heights += Counter({choice.mr: size // choice.mr * n, size % choice.mr: n})
-    total = images * sum(n * tiling.tile_cycles(h, v, c) for h, n in heights.items() if h for v in widths)
+    total = images * sum(n * tiling.tile_cycles(target, h, v, c) for h, n in heights.items() if h for v in widths)
     if far_bytes:  # the first row of tiles misses L1
         first = min(choice.mr, max(sizes))
-        missed = sum(tiling.tile_cycles(first, v, c, far_bytes) - tiling.tile_cycles(first, v, c) for v in widths)
-        total += sizes.total() * images * missed
+        near, away = (sum(tiling.tile_cycles(target, first, v, c, b) for v in widths) for b in (0, far_bytes))
+        total += sizes.total() * images * (away - near)
     return total
 
 

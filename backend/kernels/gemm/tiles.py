@@ -1,8 +1,9 @@
 """Register blocking of the GEMM micro-kernel, chosen by an analytic model.
 
 A tile of MR rows and NR = v vectors costs, per k, the largest of MR * v fused multiply-adds (two per cycle), MR + v
-loads (two per cycle) and the latency of an addition (four cycles), plus the stores and the call. The choice keeps tails
-small and the threads evenly loaded. CPUs with AMX multiply bf16 and bytes in tiles of its own, 32 rows by two vectors.
+loads (two per cycle), all instructions (four per cycle) and the latency of an addition (four cycles), plus the stores
+and the call. The choice keeps tails small and the threads evenly loaded. CPUs with AMX multiply bf16 and bytes in tiles
+of its own, 32 rows by two vectors.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ NOMINAL_ROWS, NOMINAL_COLUMNS = 128, 512  # stand for extents known at run time 
 ADDRESSED = 8
 """Rows of A that a micro-kernel addresses by a few registers if their distance is a variable."""
 _CALL, _STORE, _LATENCY = 30.0, 2.0, 4.0  # cycles
+_ISSUED = 4  # instructions per cycle
 NEAR = 16
 """Steps of k ahead of which B is fetched into the first-level cache, where it outgrows that. On Intel's cores a load
 that misses it delays products even where the second level answers in time. On others with AVX2 fetching only costs
@@ -111,9 +113,14 @@ def candidates(target: Target) -> list[tuple[int, int]]:
     if target.registers >= 32:
         wide = [(8, 3), (7, 4), (6, 4), (9, 3), (12, 2), (14, 2), (10, 2), (5, 5), (16, 1), (4, 6)]
         return [*wide, (1, 8), (2, 8), (3, 6)]
-    narrow = [(6, 2), (4, 3), (5, 2), (8, 1), (3, 3), (3, 4), (1, 8), (2, 4)]
-    # without fused multiply-adds a product takes a register of its own
-    return [tile for tile in narrow if target.isa != "portable" or math.prod(tile) + min(tile) < 15]
+    if target.isa == "portable":  # without fused multiply-adds a product takes a register of its own
+        return [(2, 4), (2, 5), (2, 6), (3, 3), (1, 8), (4, 2), (6, 2), (5, 2), (8, 1)]
+    return [(6, 2), (4, 3), (5, 2), (8, 1), (3, 3), (3, 4), (1, 8), (2, 4)]
+
+
+def least_rows(target: Target) -> int:
+    """Return the least height of a tile for any number of rows; broadcasts take half the instructions of a wide one."""
+    return 2 if target.isa == "portable" else 4
 
 
 def tile_knob(target: Target, most_rows: int = 16, only: Only = None) -> Knob:
@@ -137,9 +144,13 @@ def _parsed(tile: str) -> tuple[int, int]:
     return int(rows), int(vectors)
 
 
-def tile_cycles(rows: int, vecs: int, k: int, far_bytes: int = 0) -> float:
-    """Model the cycles of one tile; `far_bytes`: of a vector of B if that comes from beyond the first-level cache."""
-    step = max(rows * vecs / 2, (rows + vecs) / 2, _LATENCY, _STREAMED * far_bytes * vecs)
+def tile_cycles(target: Target, rows: int, vecs: int, k: int, far_bytes: int = 0) -> float:
+    """Model the cycles of one tile; `far_bytes`: of a vector of B if that comes from beyond the first-level cache.
+
+    SSE2 multiplies into a copy of a vector, adds that, and broadcasts by a load and a shuffle."""
+    added, broadcast = (3, 2) if target.isa == "portable" else (1, 1)
+    issued = (added * rows * vecs + broadcast * rows + vecs) / _ISSUED
+    step = max(rows * vecs / 2, (rows + vecs) / 2, issued, _LATENCY, _STREAMED * far_bytes * vecs)
     return k * step + _CALL + _STORE * rows * vecs
 
 
@@ -172,7 +183,7 @@ def choose(
     best: tuple[float, tuple[int, int]] | None = None
     m, n = rows or (NOMINAL_ROWS if rows is None else 1), columns or (NOMINAL_COLUMNS if columns is None else 1)
     for mr, nv in [_parsed(tile)] if tile else candidates(target):
-        if not tile and ((rows is None and mr < 4) or vectors not in (0, nv)):
+        if not tile and ((rows is None and mr < least_rows(target)) or vectors not in (0, nv)):
             continue
         if not tile and nv < 2 and (columns is None or streamed):
             continue
@@ -182,11 +193,12 @@ def choose(
         far = target.vector_bytes if streamed and is_far(target, nv, k) else 0
         column = [(nv, panels - 1), (last, 1)]
         row = [(mr, m // mr), (m % mr, 1 if m % mr else 0)]
-        total = sum(tile_cycles(r, v, k, far) * count_r * count_v for v, count_v in column for r, count_r in row)
+        each = {(r, v): tile_cycles(target, r, v, k, far) for r, _ in row for v, _ in column}
+        total = sum(each[r, v] * count_r * count_v for v, count_v in column for r, count_r in row)
         total += packing * k * sum(v * count for v, count in column) * (1 if panels * batch >= threads else threads)
         if k <= _FEW and nr * target.element_bytes < _LINES and m * n * batch * target.element_bytes > target.l2 // 2:
             total += _PIECE * m * panels
-        share = [sum(tile_cycles(r, v, k, far) * count for r, count in row) + packing * k * v for v, _ in column]
+        share = [sum(each[r, v] * count for r, count in row) + packing * k * v for v, _ in column]
         whole_rows = by_rows and batch == 1 and _divides_rows(m, n, k, blocks, threads)
         cost = total * _uneven(blocks, panels, batch, share[0], share[1], threads, whole_rows)
         if best is None or cost < best[0] * 0.995:

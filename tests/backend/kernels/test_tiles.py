@@ -53,6 +53,15 @@ def test_steps_are_equal_and_divide_runs(k: int, run: int, step: int, whole: int
     assert (found.amx, padded(found, k)) == (step, whole)
 
 
+@pytest.mark.parametrize("rows", [196, None])
+def test_tiles_of_sse2_are_wide(rows: int | None) -> None:
+    """SSE2 has no broadcasting load: a row of A takes two instructions more for each step of k."""
+    found = choose(make_target("portable"), rows, 96, 576)
+    assert (found.mr, found.nv) == (2, 6)
+    found = choose(make_target("avx2"), rows, 96, 576)
+    assert found.mr > found.nv
+
+
 def test_the_model_divides_rows_where_the_kernel_does(tmp_path: Path) -> None:
     source = """#include "kernel.h"
         int by_rows(long m, long n, long k, long blocks, int nth) { return k_by_rows(m, n, k, blocks, nth); }"""
