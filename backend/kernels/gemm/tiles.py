@@ -1,8 +1,8 @@
 """Register blocking of the GEMM micro-kernel, chosen by an analytic model.
 
 A tile of MR rows and NR = v vectors costs, per k, the largest of MR * v fused multiply-adds (two per cycle), MR + v
-loads (two per cycle), all instructions (four per cycle) and the latency of an addition (four cycles), plus the stores
-and the call. The choice keeps tails small and the threads evenly loaded. CPUs with AMX multiply bf16 and bytes in tiles
+loads (two per cycle), the latency of an addition (four cycles), and with SSE2 all instructions, plus the stores and the
+call. The choice keeps tails small and the threads evenly loaded. CPUs with AMX multiply bf16 and bytes in tiles
 of its own, 32 rows by two vectors.
 """
 
@@ -24,7 +24,9 @@ NOMINAL_ROWS, NOMINAL_COLUMNS = 128, 512  # stand for extents known at run time 
 ADDRESSED = 8
 """Rows of A that a micro-kernel addresses by a few registers if their distance is a variable."""
 _CALL, _STORE, _LATENCY = 30.0, 2.0, 4.0  # cycles
-_ISSUED = 4  # instructions per cycle
+_SSE2 = 6 / 46
+"""Cycles of an instruction of SSE2: a step of 2 x 6, the tile with the fewest for each product, takes six cycles as
+elsewhere. So the times of other kernels, in which copies and shuffles are not counted, compare with those of tiles."""
 NEAR = 16
 """Steps of k ahead of which B is fetched into the first-level cache, where it outgrows that. On Intel's cores a load
 that misses it delays products even where the second level answers in time. On others with AVX2 fetching only costs
@@ -148,8 +150,7 @@ def tile_cycles(target: Target, rows: int, vecs: int, k: int, far_bytes: int = 0
     """Model the cycles of one tile; `far_bytes`: of a vector of B if that comes from beyond the first-level cache.
 
     SSE2 multiplies into a copy of a vector, adds that, and broadcasts by a load and a shuffle."""
-    added, broadcast = (3, 2) if target.isa == "portable" else (1, 1)
-    issued = (added * rows * vecs + broadcast * rows + vecs) / _ISSUED
+    issued = _SSE2 * (3 * rows * vecs + 2 * rows + vecs) if target.isa == "portable" else 0.0
     step = max(rows * vecs / 2, (rows + vecs) / 2, issued, _LATENCY, _STREAMED * far_bytes * vecs)
     return k * step + _CALL + _STORE * rows * vecs
 
