@@ -19,7 +19,7 @@ class _StopError(Exception):
 
 
 def test_a_model_is_read_while_the_engine_is_imported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file that stays mapped is not read, nor what is no file."""
+    """A file that stays mapped is not read ahead, and bytes have been read."""
     monkeypatch.setenv("REWRITE_CACHE_DIR", str(tmp_path / "cache"))
     given: list[Any] = []
 
