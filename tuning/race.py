@@ -13,7 +13,7 @@ import math
 import shutil
 import statistics
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -25,6 +25,7 @@ from ..grammar.library.load import Library
 from .build_pool import BuildJob, BuildPool, unpack
 from .kernels_of_graph import TunableKernel
 from .measuring_process import CandidateDied, MeasuringProcess, Sample
+from .strategies.search import point_key
 
 TOLERANCE = 1e-4
 """Largest difference from the default's results, relative to the largest of them: algorithms round differently. The
@@ -99,6 +100,7 @@ class Race:
         self._job, self._pool = BuildJob(kernel.key, kernel.graph, threads, target, reassociate, library), pool
         self._default = self._build(DEFAULT, 0)
         self._count = 0
+        self._archives: dict[Hashable, bytes] = {}  # of the candidates of the latest run that workers built
         self._seconds = 1.0
         self._start()
 
@@ -116,11 +118,12 @@ class Race:
     ) -> Builds:
         with contextlib.closing(archives):
             for point, found in zip(points, archives, strict=True):
-                yield partial(self._build, point) if found is None else partial(self._received, found)
+                yield partial(self._build, point) if found is None else partial(self._received, point, found)
 
-    def _received(self, found: bytes | RewriteError, number: int) -> Path:
+    def _received(self, point: Point, found: bytes | RewriteError, number: int) -> Path:
         if isinstance(found, RewriteError):
             raise found
+        self._archives[point_key(point)] = found
         return unpack(found, self._folder / f"{number}.rewrite")
 
     def _start(self) -> None:
@@ -137,6 +140,7 @@ class Race:
         found: list[Measured] = []
         loaded: dict[int, tuple[Point, float]] = {}
         begun = points if isinstance(points, Candidates) else self.begin(points)
+        self._archives.clear()
         for point, build in zip(begun.points, begun.builds, strict=False):
             if stopped():
                 break
@@ -202,7 +206,9 @@ class Race:
         of a kernel by more than a schedule does. None if the point fails now."""
         self._count += 2
         own, again = self._count - 1, self._count
-        failed, difference = self._load(own, partial(self._build, point))
+        archive = self._archives.get(point_key(point))
+        build = partial(self._build, point) if archive is None else partial(self._received, point, archive)
+        failed, difference = self._load(own, build)
         if failed:
             if not self._process.is_running:
                 self._start()
