@@ -95,14 +95,13 @@ class Race:
         library: Library | None,
         pool: BuildPool | None = None,
     ) -> None:
-        """Build the default and load it; `pool` builds the candidates of `run`, this process without one."""
+        """`pool` builds the candidates of `run`, this process without one, and the default before the first run."""
         self._process, self._folder, self._feeds = process, folder, feeds
         self._job, self._pool = BuildJob(kernel.key, kernel.graph, threads, target, reassociate, library), pool
-        self._default = self._build(DEFAULT, 0)
+        self._default, self._started = folder / "0.rewrite", False
         self._count = 0
         self._archives: dict[Hashable, bytes] = {}  # of the candidates of the latest run that workers built
         self._seconds = 1.0
-        self._start()
 
     def _build(self, point: Point, number: int) -> Path:
         return self._job.build(point, self._folder / f"{number}.rewrite", self._folder.parent / "cache")
@@ -126,6 +125,13 @@ class Race:
         self._archives[point_key(point)] = found
         return unpack(found, self._folder / f"{number}.rewrite")
 
+    def _start_once(self) -> None:
+        """Build the default and load it before anything else; meanwhile a pool compiles what has begun."""
+        if not self._started:
+            self._build(DEFAULT, 0)
+            self._start()
+            self._started = True
+
     def _start(self) -> None:
         """Load the default schedule, as the first candidate of a process or of a kernel."""
         self._process.load(0, self._default, self._feeds, _LOADING)
@@ -141,6 +147,7 @@ class Race:
         loaded: dict[int, tuple[Point, float]] = {}
         begun = points if isinstance(points, Candidates) else self.begin(points)
         self._archives.clear()
+        self._start_once()
         for point, build in zip(begun.points, begun.builds, strict=False):
             if stopped():
                 break
@@ -204,6 +211,7 @@ class Race:
 
         The default is loaded once more, and the faster of both counts: where buffers happen to lie can change the time
         of a kernel by more than a schedule does. None if the point fails now."""
+        self._start_once()
         self._count += 2
         own, again = self._count - 1, self._count
         archive = self._archives.get(point_key(point))

@@ -117,8 +117,8 @@ class WeightMemory:
                 self._at, self._block = 0, self._provided(_BLOCK)
             place = self._block[self._at : self._at + nbytes]
             self._at = _end(self._at + nbytes)
-        elif nbytes > _LARGEST and (block := self._provided(nbytes + SLACK)) is not None:
-            place = block[:nbytes]
+        elif nbytes > _LARGEST:
+            place = self._provided(nbytes + SLACK)[:nbytes]
         else:
             return aligned(shape, dtype)
         array = np.ndarray(shape, dtype, place)
