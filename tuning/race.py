@@ -107,7 +107,9 @@ class Race:
         return self._job.build(point, self._folder / f"{number}.rewrite", self._folder.parent / "cache")
 
     def begin(self, points: Sequence[Point]) -> Candidates:
-        """Return points to `run`, which the workers of a pool begin to compile now."""
+        """Return points to `run`, which the workers of a pool begin to compile now.
+
+        Dask gives up those that nobody holds any more."""
         if self._pool is None:
             return Candidates(points, (partial(self._build, point) for point in points))
         return Candidates(points, self._delivered(points, self._pool.built(self._job, points)))

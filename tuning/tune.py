@@ -340,8 +340,6 @@ class _Tuner:
                 break
             work.idle += 1
             self._batch(work, works, batch, end)
-        if following is not None:
-            following.builds.close()
 
     def _begin(self, work: _Work) -> Candidates | None:
         """Propose the next points of a kernel, None if there are no more; a pool begins to compile them."""

@@ -60,8 +60,8 @@ def test_ctrl_c_ends_a_search_and_keeps_it(folder: Path, tmp_path: Path) -> None
     before = """
 import rewrite.tuning.tune as tune
 batch, done = tune._Tuner._batch, []
-def announced(self, work, works, end):
-    batch(self, work, works, end)
+def announced(self, *given):
+    batch(self, *given)
     done.append(1)
     if len(done) == 2:
         import sys
