@@ -2,10 +2,10 @@
 
     python -m rewrite.benchmarks.tuning_workers MODEL [--workers 1,4] [--kernels 4] [--points 36] [--wait 1.0]
 
-The same random points of the kernels that occur most often are built, raced and compared, with each number of workers.
-`--wait` makes the compiler take so many seconds longer without using a core, as one does that runs on a machine of its
-own: with more workers than cores, nothing else can be seen of how building overlaps. Prints the seconds of each number
-of workers, and of the winners how much longer the last number's takes than the first one's, both in turn.
+Takes the kernels that occur most often, and builds, races and compares the same random points of each with every number
+of workers. With `--wait` the compiler sleeps before it compiles, for that many seconds. So it stands for one on another
+machine: workers overlap even where there are fewer cores than workers. Prints the seconds of each number of workers,
+and how the winners of the last number compare with those of the first.
 """
 
 from __future__ import annotations
@@ -22,19 +22,15 @@ from pathlib import Path
 from random import Random
 
 from rewrite.backend.ir.schedule import DEFAULT, Point
-from rewrite.backend.ir.target import costs_of, parse_targets
-from rewrite.backend.planning.group import standard_policy
 from rewrite.backend.toolchain.compiler import find_compiler
-from rewrite.engine.optimizer import optimize_native
-from rewrite.engine.options import Options
 from rewrite.engine.verification.random_inputs import make_inputs
 from rewrite.tuning.build_pool import BuildPool, build_pool
-from rewrite.tuning.kernels_of_graph import TunableKernel, tunable_kernels
+from rewrite.tuning.kernels_of_graph import TunableKernel
 from rewrite.tuning.measuring_process import MeasuringProcess, measuring_cores
 from rewrite.tuning.race import Race
 from rewrite.tuning.tune import batch_size
 
-from . import models
+from .schedule_search import kernels_of
 
 ROUNDS = 40
 
@@ -56,13 +52,6 @@ def slow_compiler(folder: Path, seconds: float) -> None:
     path.chmod(0o700)
     os.environ["CC"] = str(path)
     find_compiler.cache_clear()
-
-
-def kernels_of(name: str, target: str, count: int) -> list[TunableKernel]:
-    """Return the kernels of a model that occur most often."""
-    optimized = optimize_native(models.path(name), Options(isa=costs_of(target), mapped=True))
-    found = tunable_kernels(optimized.native, standard_policy(), parse_targets(target)[0], 1, True)
-    return sorted(found, key=lambda kernel: -len(kernel.nodes))[:count]
 
 
 def points_of(kernel: TunableKernel, count: int) -> list[Point]:
@@ -132,7 +121,7 @@ def main() -> None:
     parser.add_argument("--points", type=int, default=36)
     parser.add_argument("--wait", type=float, default=0.0)
     given = parser.parse_args()
-    kernels = kernels_of(given.model, given.target, given.kernels)
+    kernels = sorted(kernels_of(given.model, given.target), key=lambda kernel: -len(kernel.nodes))[: given.kernels]
     points = [points_of(kernel, given.points) for kernel in kernels]
     with tempfile.TemporaryDirectory() as at, measuring_cores(1) as cores:
         if given.wait:

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import mmap
 import os
+import threading
 import zlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -53,9 +54,14 @@ class ReadAhead:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        pool = ThreadPoolExecutor(1)
-        self._reading: Future[bytes] | None = pool.submit(path.read_bytes)
-        pool.shutdown(wait=False)
+        self._reading: Future[bytes] | None = Future()
+        threading.Thread(target=self._read, args=(self._reading,), daemon=True).start()  # an exit does not wait for it
+
+    def _read(self, reading: Future[bytes]) -> None:
+        try:
+            reading.set_result(self.path.read_bytes())
+        except BaseException as error:  # raised where the bytes are wanted
+            reading.set_exception(error)
 
     def contents(self) -> bytes:
         """Return the bytes of the file, the first time those that the thread read; it keeps none. Raises OSError."""

@@ -128,7 +128,7 @@ class Race:
         return unpack(found, self._folder / f"{number}.rewrite")
 
     def _start_once(self) -> None:
-        """Build the default and load it before anything else; meanwhile a pool compiles what has begun."""
+        """Build and load the default, unless that is done. The workers of a pool compile candidates meanwhile."""
         if not self._started:
             self._build(DEFAULT, 0)
             self._start()
@@ -150,7 +150,7 @@ class Race:
         begun = points if isinstance(points, Candidates) else self.begin(points)
         self._archives.clear()
         self._start_once()
-        for point, build in zip(begun.points, begun.builds, strict=False):
+        for point, build in zip(begun.points, begun.builds, strict=True):
             if stopped():
                 break
             self._count += 1
