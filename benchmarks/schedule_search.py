@@ -95,9 +95,11 @@ def record(file: Path, names: list[str], labels: list[str], target: str, most: i
     kind = parse_targets(target)[0]
     with MeasuringProcess([1], 2 * kind.l2) as process, file.open("a") as out:
         for name in names:
+            left = set(labels)  # kernels with the same label differ in what follows them: the first one counts
             for kernel in kernels_of(name, target):
-                if kernel.label not in labels:
+                if kernel.label not in left:
                     continue
+                left.remove(kernel.label)
                 kernel, codes = small_enough(kernel, most)
                 missing = [(c, p) for c, p in codes.items() if (target, kernel.label, c) not in done]
                 print(f"{name}: {kernel.label}: {len(codes)} schedules, {len(missing)} to measure", flush=True)

@@ -8,6 +8,7 @@ weights come from further away, and inputs are as near as the kernel before left
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 import os
 import pickle
@@ -23,6 +24,7 @@ from ..errors import RewriteError
 from ..system import scoped
 
 _LEAST_SECONDS = 3.0  # that whole models are compared for, unless they take less
+_COPIED = 400 << 20  # bytes that all copies of one model may take
 Sample = dict[int, list[float]]
 """Seconds of each timed run, by candidate."""
 
@@ -47,6 +49,15 @@ def measuring_cores(threads: int) -> Iterator[list[int]]:
         yield measured_on
     finally:
         os.sched_setaffinity(0, before)
+
+
+def places(bundle: Path) -> tuple[range, range]:
+    """Return the numbers for the copies of two models of one size, as `MeasuringProcess.compare` takes them.
+
+    Three copies each, fewer of models of more than a hundred MB."""
+    nbytes = sum(file.stat().st_size for file in bundle.rglob("*") if file.is_file())
+    copies = max(1, min(3, _COPIED // max(1, nbytes)))
+    return range(0, 2 * copies, 2), range(1, 2 * copies, 2)
 
 
 class CandidateDied(RewriteError):
@@ -103,9 +114,14 @@ class MeasuringProcess:
         found: tuple[float, Steps] = self._ask(("profile", number, rounds), seconds)
         return found
 
-    def compare(self, first: int, second: int, rounds: int, seconds: float) -> tuple[float, float, Steps, Steps]:
-        """Run two loaded models interleaved; return the median seconds of a run of each, and of their groups."""
-        found: tuple[float, float, Steps, Steps] = self._ask(("compare", first, second, rounds), seconds)
+    def compare(
+        self, first: Sequence[int], second: Sequence[int], rounds: int, seconds: float
+    ) -> tuple[float, float, Steps, Steps]:
+        """Run the loaded copies of two models in turn; return the seconds of a run of each, and of their groups.
+
+        These are medians over the runs of a copy, then over the copies, whose places in memory are worth a few per
+        cent."""
+        found: tuple[float, float, Steps, Steps] = self._ask(("compare", tuple(first), tuple(second), rounds), seconds)
         return found
 
     def _ask(self, request: tuple[Any, ...], seconds: float) -> Any:
@@ -220,30 +236,44 @@ class _Candidates:
         return found
 
     def profile(self, number: int, rounds: int) -> tuple[float, Steps]:
-        whole, _, steps, _ = self.compare(number, number, rounds)
+        whole, _, steps, _ = self.compare((number,), (number,), rounds)
         return whole, steps
 
-    def compare(self, first: int, second: int, rounds: int) -> tuple[float, float, Steps, Steps]:
-        import statistics
+    def compare(
+        self, first: tuple[int, ...], second: tuple[int, ...], rounds: int
+    ) -> tuple[float, float, Steps, Steps]:
+        turns = [(s, n) for pair in itertools.zip_longest(first, second) for s, n in enumerate(pair) if n is not None]
+        runs: dict[tuple[int, int], list[tuple[float, Steps]]] = {turn: [] for turn in turns}
+        end, done = time.monotonic() + _LEAST_SECONDS, 0
+        while done < rounds or (time.monotonic() < end and done < 20 * rounds):
+            for (_, number), found in runs.items():
+                found.append(self._run(number))
+            done += 1
+        (before, inside), (after, inside_after) = (
+            _medians([_medians(found) for (at, _), found in runs.items() if at == side]) for side in (0, 1)
+        )
+        return before, after, inside, inside_after
 
-        wholes: tuple[list[float], list[float]] = ([], [])
-        steps: tuple[dict[tuple[str, ...], list[float]], ...] = ({}, {})
-        end = time.monotonic() + _LEAST_SECONDS
-        while len(wholes[0]) < rounds or (time.monotonic() < end and len(wholes[0]) < 20 * rounds):
-            for side, number in enumerate((first, second)):
-                program, feeds = self._programs[number]
-                program.run(feeds)
-                begun = time.perf_counter()
-                program.run(feeds)
-                wholes[side].append(time.perf_counter() - begun)
-                found: Steps = {}
-                for launch in program.record(feeds):
-                    names = tuple(origin.name for origin in getattr(launch.item, "origins", ()))
-                    found[names] = found.get(names, 0.0) + _seconds(launch.spans)
-                for names, seconds in found.items():
-                    steps[side].setdefault(names, []).append(seconds)
-        medians = [{names: statistics.median(times) for names, times in side.items()} for side in steps]
-        return statistics.median(wholes[0]), statistics.median(wholes[1]), medians[0], medians[1]
+    def _run(self, number: int) -> tuple[float, Steps]:
+        """Return the seconds of a run of a model, and of each of its groups in another run."""
+        program, feeds = self._programs[number]
+        program.run(feeds)
+        begun = time.perf_counter()
+        program.run(feeds)
+        whole = time.perf_counter() - begun
+        steps: Steps = {}
+        for launch in program.record(feeds):
+            names = tuple(origin.name for origin in getattr(launch.item, "origins", ()))
+            steps[names] = steps.get(names, 0.0) + _seconds(launch.spans)
+        return whole, steps
+
+
+def _medians(runs: Sequence[tuple[float, Steps]]) -> tuple[float, Steps]:
+    import statistics
+
+    names = runs[0][1].keys()
+    steps = {group: statistics.median(steps[group] for _, steps in runs if group in steps) for group in names}
+    return statistics.median(whole for whole, _ in runs), steps
 
 
 def _rotated(numbers: Sequence[int], turn: int) -> Iterator[int]:

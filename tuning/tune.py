@@ -7,6 +7,7 @@ and a schedule that is slower inside the model than the formulas' is taken back.
 
 from __future__ import annotations
 
+import itertools
 import math
 import time
 from collections.abc import Hashable, Iterator, Mapping, Sequence
@@ -29,7 +30,7 @@ from ..system.short_text import duration, plural
 from .budget import Arm, next_arm
 from .build_pool import BuildPool, build_pool
 from .kernels_of_graph import Fixed, Lowered, TunableKernel, tunable_kernels, with_sizes
-from .measuring_process import MeasuringProcess, Steps, measuring_cores
+from .measuring_process import MeasuringProcess, Steps, measuring_cores, places
 from .race import Candidates, Measured, Race
 from .strategies.choice import checked_name, make_sampler
 from .strategies.learned import Ranking
@@ -51,6 +52,7 @@ LEARNED = 200
 LEAST_SHARE = 0.002
 """Kernels with a smaller part of the run are not tuned."""
 _MODEL_ROUNDS, _MODEL_SECONDS = 15, 600.0
+_ATTEMPTS = 3  # comparisons of whole models after which single schedules are no longer taken back
 _SLOWER_INSIDE = 1.02  # times the default inside the model from which on a schedule is taken back
 
 
@@ -198,7 +200,7 @@ class _Tuner:
         kernels = tunable_kernels(self._graph, fusing, self._kind, self._threads, self._reassociate)
         if not kernels:
             raise UserError("no kernel of this model has a schedule to search", hint=self._why_none(fusing))
-        feeds = self._load_model(process, 0, {}, self._feeds())
+        feeds = self._load_model(process, "untuned", {}, self._feeds(), (0,))
         whole, inside = process.profile(0, _MODEL_ROUNDS, _MODEL_SECONDS)
         works = self._works(kernels, inside, seed)
         begun, interrupted = time.monotonic(), False
@@ -234,19 +236,21 @@ class _Tuner:
             yield make_inputs(self._graph, sizes)
 
     def _load_model(
-        self, process: MeasuringProcess, number: int, points: Mapping[str, Point], feeds: Iterator[dict[str, Any]]
-    ) -> dict[str, Any]:
-        """Compile the whole model, load it in the process, and return inputs on which it runs."""
+        self, process: MeasuringProcess, name: str, points: Mapping[str, Point], feeds: Iterator[dict[str, Any]],
+        numbers: Sequence[int],
+    ) -> dict[str, Any]:  # fmt: skip
+        """Compile the whole model, load copies of it in the process, and return inputs on which it runs."""
         cache = None if not points else self._folder / "cache"
         program = compile_graph(
             self._graph, threads=self._threads, target=self._target, cache_dir=cache, reassociate=self._reassociate,
             library=self._library, schedules=lambda target: Fixed(points),
         )  # fmt: skip
-        bundle = save(program.variants, self._folder / f"model{number}", threads=self._threads, cache_dir=cache)
+        bundle = save(program.variants, self._folder / name, threads=self._threads, cache_dir=cache)
         refused = ""
         for arrays in feeds:
             try:
-                process.load(number, bundle, arrays, _MODEL_SECONDS)
+                for number in numbers:
+                    process.load(number, bundle, arrays, _MODEL_SECONDS)
             except RewriteError as error:
                 refused = str(error)
             else:
@@ -411,26 +415,30 @@ class _Tuner:
         inside: Steps,
         feeds: dict[str, Any],
     ) -> tuple[float, float]:
-        """Measure the tuned program beside the untuned one; take back what is slower inside the model.
+        """Measure copies of the tuned program beside some of the untuned one; take back what is slower inside it.
 
-        Returns the seconds of both."""
-        for attempt in (1, 2):
+        All is taken back if the tuned program is the slower one. Returns the seconds of both."""
+        untuned_at, tuned_at = places(self._folder / "untuned")
+        for number in untuned_at[1:]:
+            process.load(number, self._folder / "untuned", feeds, _MODEL_SECONDS)
+        for attempt in itertools.count(1):
+            if not (tuned := [work for work in works if work.best]):
+                break
             self._progress("compare", {})
-            points = {work.kernel.key: work.best for work in works if work.best}
-            self._load_model(process, attempt, points, iter([feeds]))
-            untuned, tuned, before, after = process.compare(0, attempt, _MODEL_ROUNDS, _MODEL_SECONDS)
+            points = {work.kernel.key: work.best for work in tuned}
+            self._load_model(process, "tuned", points, iter([feeds]), tuned_at)
+            untuned, whole, before, after = process.compare(untuned_at, tuned_at, _MODEL_ROUNDS, _MODEL_SECONDS)
             slower = [
                 work
-                for work in works
-                if work.best and _sum(after, work.kernel.nodes) > _SLOWER_INSIDE * _sum(before, work.kernel.nodes)
+                for work in tuned
+                if _sum(after, work.kernel.nodes) > _SLOWER_INSIDE * _sum(before, work.kernel.nodes)
             ]
-            process.drop(attempt)
-            if not slower or attempt == 2:
-                return untuned, tuned
-            for work in slower:
+            if whole <= untuned and (not slower or attempt == _ATTEMPTS):
+                return untuned, whole
+            for work in slower or tuned:
                 work.best = {}
                 self._write(work, (0.0, 0.0), 0.0, 0.0)
-        raise AssertionError
+        return untuned, untuned  # the default schedules are the best ones
 
 
 def batch_size(workers: int) -> int:

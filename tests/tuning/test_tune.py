@@ -21,6 +21,7 @@ from rewrite.engine.options import Options
 from rewrite.errors import UserError
 from rewrite.tuning import tune
 from rewrite.tuning.kernels_of_graph import tunable_kernels
+from rewrite.tuning.measuring_process import Steps, places
 from rewrite.tuning.race import Comparison
 from rewrite.tuning.strategies.learned import Ranking
 
@@ -104,7 +105,7 @@ def test_a_faster_point_is_recorded_and_counts_for_the_model(tmp_path: Path, mon
     """A comparison that everything wins stands for one that a point wins, which depends on the machine."""
     path = model(tmp_path / "m.onnx")
     monkeypatch.setattr(tune.Race, "compare", lambda race, point: (Comparison(1e-5, 5e-6, 0.5, 0.0, 0.0), 0.0))
-    monkeypatch.setattr(tune, "_SLOWER_INSIDE", 1000.0)
+    monkeypatch.setattr(tune.MeasuringProcess, "compare", lambda process, *given: (2e-5, 1e-5, {}, {}))
     monkeypatch.setattr(tune.Race, "run", lambda race, batch, stopped: [tune.Measured(p, 0.5) for p in batch.points])
     found = rewrite.tune(path, seconds=8, threads=1)
     tuned = [row for row in found.kernels if row.point]
@@ -124,6 +125,32 @@ def test_a_schedule_that_is_slower_inside_the_model_is_taken_back(
     found = rewrite.tune(path, seconds=8, threads=1)
     assert all(row.point == {} and row.gain == 1.0 for row in found.kernels)
     assert all(record.point == {} for record in RecordFile().read().latest.values())
+
+
+def test_schedules_of_a_slower_program_are_taken_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, compared = model(tmp_path / "m.onnx"), []
+    monkeypatch.setattr(tune.Race, "compare", lambda race, point: (Comparison(1e-5, 5e-6, 0.5, 0.0, 0.0), 0.0))
+    monkeypatch.setattr(tune.Race, "run", lambda race, batch, stopped: [tune.Measured(p, 0.5) for p in batch.points])
+
+    def slower(process: object, untuned: range, tuned: range, *given: float) -> tuple[float, float, Steps, Steps]:
+        compared.append((list(untuned), list(tuned)))
+        return 1e-5, 1.001e-5, {}, {}
+
+    monkeypatch.setattr(tune.MeasuringProcess, "compare", slower)
+    found = rewrite.tune(path, seconds=8, threads=1)
+    assert compared == [([0, 2, 4], [1, 3, 5])]
+    assert found.gain == 1.0
+    assert all(row.point == {} for row in found.kernels)
+    assert all(record.point == {} for record in RecordFile().read().latest.values())
+
+
+def test_large_models_are_compared_in_fewer_copies(tmp_path: Path) -> None:
+    weights = tmp_path / "kernels" / "weights.bin"
+    weights.parent.mkdir()
+    for megabytes, copies in ((1, 3), (150, 2), (300, 1), (3000, 1)):
+        with weights.open("wb") as file:
+            file.truncate(megabytes << 20)
+        assert list(map(len, places(tmp_path))) == [copies, copies]
 
 
 def test_records_of_other_kernels_teach_the_learned_model(tmp_path: Path) -> None:
