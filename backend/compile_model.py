@@ -20,7 +20,7 @@ from ..engine.ir.detached_model import DetachedModel
 from ..engine.options import Options
 from ..errors import UserError
 from ..system.file_contents import FileState, ReadAhead
-from ..system.process_pool import usable_cores
+from ..system.process_pool import collecting_seldom, usable_cores
 from ..system.progress import Progress, ignore
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ _MANY_BYTES = 32 << 20
 """Bytes of weights for which memory is provided ahead."""
 
 
+@collecting_seldom()
 def compile_model(
     model: Any, options: Options, *, threads: int | None = None, target: str = "native", progress: Progress = ignore
 ) -> Program:

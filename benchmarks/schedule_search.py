@@ -8,9 +8,10 @@
 and measures all of them interleaved with the default, and adds the times to a file. It goes on where it was stopped.
 
 `replay` runs every strategy on the recorded spaces, with times from the file. It prints the time of the best schedule
-after some numbers of measurements over that of the best of the space (geometric mean over kernels and seeds), and how
-well the learned model orders the schedules of a kernel that it has not seen. `budget` shares measurements among all
-kernels of the file, as parts of one model, and prints how much of the possible gain each policy has.
+after some numbers of measurements over that of the best of the space (geometric mean over kernels and seeds), the part
+of the possible gain that this is, and how well the learned model orders the schedules of a kernel that it has not seen.
+`budget` shares measurements among all kernels of the file, as parts of one model, and prints how much of the possible
+gain each policy has.
 """
 
 from __future__ import annotations
@@ -235,6 +236,7 @@ def replay(kernels: Sequence[Recorded], seeds: int, counts: Sequence[int]) -> No
     """Print the table of strategies, and the rank correlations of the learned model on kernels it has not seen."""
     for one in kernels:
         print(f"{one.label}: {len(one.ratios)} schedules, the best takes {one.best:.3f}")
+    possible = statistics.mean(-math.log(one.best) for one in kernels)
     for name in (*NAMES, "guided, with records of the other kernels"):
         logs: list[list[float]] = []
         for one in kernels:
@@ -245,8 +247,9 @@ def replay(kernels: Sequence[Recorded], seeds: int, counts: Sequence[int]) -> No
                     ranking = learned_from(others, seed) if name != "guided" else Ranking()
                 found = best_after(one.search(name.split(",")[0], seed, ranking), one.ratio, counts)
                 logs.append([math.log(ratio / one.best) for ratio in found])
-        means = [math.exp(statistics.mean(column)) for column in zip(*logs, strict=True)]
-        print(f"{name}: " + ", ".join(f"{count}: {mean:.3f}" for count, mean in zip(counts, means, strict=True)))
+        means = [statistics.mean(column) for column in zip(*logs, strict=True)]
+        found = [f"{count}: {math.exp(m):.3f} {1 - m / possible:.2f}" for count, m in zip(counts, means, strict=True)]
+        print(f"{name}: " + ", ".join(found))
     ranks = []
     for one in kernels:
         ranking = learned_from([other for other in kernels if other is not one], 0)
@@ -309,7 +312,7 @@ def main() -> None:
     if given.command == "record":
         record(given.file, given.models, given.kernels, given.target, given.most)
     elif given.command == "replay":
-        replay(recorded(given.file, given.most), given.seeds, (6, 12, 24, 48, 96))
+        replay(recorded(given.file, given.most), given.seeds, (6, 12, 24, 48, 96, 192))
     else:
         budget(recorded(given.file, given.most), given.seeds, (60, 120, 240, 480))
 

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import TypeVar
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
+
+_lock = threading.Lock()
+_before: list[tuple[int, int, int]] = []  # thresholds as they were, once for each thread that asks for others
 
 
 def usable_cores() -> int:
@@ -22,6 +27,21 @@ def collect_seldom() -> None:
 
     For a process that creates millions of long-lived objects, such as syntax trees and terms, and then ends."""
     gc.set_threshold(100_000, 20, 50)
+
+
+@contextlib.contextmanager
+def collecting_seldom() -> Iterator[None]:
+    """Run the cycle collector seldom while a block or a decorated function runs, in whatever threads."""
+    with _lock:
+        _before.append(_before[-1] if _before else gc.get_threshold())
+        collect_seldom()
+    try:
+        yield
+    finally:
+        with _lock:
+            thresholds = _before.pop()
+            if not _before:
+                gc.set_threshold(*thresholds)
 
 
 def in_order(

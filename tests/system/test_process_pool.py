@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import time
 from functools import partial
 
-from rewrite.system.process_pool import in_order
+from rewrite.system.process_pool import collecting_seldom, in_order
 
 DERIVED = partial(hashlib.pbkdf2_hmac, "sha256", b"word", b"salt")
 """Key from a number of iterations: work for a process that needs no module of the tests."""
@@ -24,3 +25,14 @@ def test_the_processor_time_of_the_processes_counts() -> None:
 
 def test_one_job_works_in_this_process() -> None:
     assert list(in_order(os.getpgid, [0, 0], jobs=1)) == [os.getpgid(0)] * 2
+
+
+def test_the_collector_runs_as_often_as_before_when_the_last_thread_ends() -> None:
+    before = gc.get_threshold()
+    first, second = collecting_seldom(), collecting_seldom()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)  # the threads overlap
+    assert gc.get_threshold()[0] >= 100_000
+    second.__exit__(None, None, None)
+    assert gc.get_threshold() == before
