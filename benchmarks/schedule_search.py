@@ -1,7 +1,7 @@
 """Comparison of the strategies that search schedules, by replay on kernels whose spaces were measured completely.
 
     python -m rewrite.benchmarks.schedule_search record FILE MODEL… --kernels LABEL… [--target avx2] [--most 300]
-    python -m rewrite.benchmarks.schedule_search replay FILE [--seeds 5]
+    python -m rewrite.benchmarks.schedule_search replay FILE [--seeds 5] [--searches guided random]
     python -m rewrite.benchmarks.schedule_search budget FILE [--seeds 5]
 
 `record` thins the spaces of some kernels of models, so that a space has at most `--most` schedules that differ, builds
@@ -232,20 +232,26 @@ def best_after(search: Search, ratio: Callable[[Point], float], counts: Sequence
     return found
 
 
-def replay(kernels: Sequence[Recorded], seeds: int, counts: Sequence[int]) -> None:
+WITH_RECORDS = "guided-with-records"
+"""The search `guided`, whose model has learned from records of the other kernels."""
+
+
+def replay(kernels: Sequence[Recorded], names: Sequence[str], seeds: int, counts: Sequence[int]) -> None:
     """Print the table of strategies, and the rank correlations of the learned model on kernels it has not seen."""
     for one in kernels:
         print(f"{one.label}: {len(one.ratios)} schedules, the best takes {one.best:.3f}")
     possible = statistics.mean(-math.log(one.best) for one in kernels)
-    for name in (*NAMES, "guided, with records of the other kernels"):
+    for name in names:
         logs: list[list[float]] = []
         for one in kernels:
             for seed in range(seeds):
                 ranking = None
-                if name.startswith("guided"):
-                    others = [other for other in kernels if other is not one]
-                    ranking = learned_from(others, seed) if name != "guided" else Ranking()
-                found = best_after(one.search(name.split(",")[0], seed, ranking), one.ratio, counts)
+                if name == WITH_RECORDS:
+                    ranking = learned_from([other for other in kernels if other is not one], seed)
+                elif name == "guided":
+                    ranking = Ranking()
+                search = one.search("guided" if ranking is not None else name, seed, ranking)
+                found = best_after(search, one.ratio, counts)
                 logs.append([math.log(ratio / one.best) for ratio in found])
         means = [statistics.mean(column) for column in zip(*logs, strict=True)]
         found = [f"{count}: {math.exp(m):.3f} {1 - m / possible:.2f}" for count, m in zip(counts, means, strict=True)]
@@ -308,11 +314,12 @@ def main() -> None:
         command.add_argument("file", type=Path)
         command.add_argument("--seeds", type=int, default=5)
         command.add_argument("--most", type=int, default=300, help="as given to `record`")
+    replaying.add_argument("--searches", nargs="+", choices=(*NAMES, WITH_RECORDS), default=(*NAMES, WITH_RECORDS))
     given = parser.parse_args()
     if given.command == "record":
         record(given.file, given.models, given.kernels, given.target, given.most)
     elif given.command == "replay":
-        replay(recorded(given.file, given.most), given.seeds, (6, 12, 24, 48, 96, 192))
+        replay(recorded(given.file, given.most), given.searches, given.seeds, (6, 12, 24, 48, 96, 192))
     else:
         budget(recorded(given.file, given.most), given.seeds, (60, 120, 240, 480))
 
