@@ -23,7 +23,7 @@ from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
-from ...ir.schedule import DEFAULT, Knob, Point, Space
+from ...ir.schedule import Knob, Point, Space
 from ..gemm import tiles as tiling
 from ..gemm.epilogue import Epilogue
 from ..gemm.matmul import pack_columns, pair_rows
@@ -137,7 +137,7 @@ def conv_step(problem: ConvProblem, ctx: Context) -> Step:
     bf16, int8 = problem.precision is Precision.BF16, problem.precision is Precision.INT8
     pixels = problem.window.pixels
     space = partial(conv_space, problem, ctx)
-    point = DEFAULT if int8 else schedule(problem.group, ctx, problem.label, problem.describe, space)
+    point = schedule(problem.group, ctx, f"{problem.label}{' in words of int8' * int8}", problem.describe, space)
     algorithm = point.get("algorithm", "")
     panels = _Panels(problem, ctx, point)
     choose = partial(
@@ -176,18 +176,20 @@ def conv_space(problem: ConvProblem, ctx: Context) -> Space:
     gathered inputs, which are all that it concerns; `ahead`: bytes by which weights are fetched ahead; `block`: most
     pixels of a block; see `tiles` for the others."""
     pixels, panels = known(problem.window.pixels), _Panels(problem, ctx)
+    int8 = problem.precision is Precision.INT8
     algorithms = ["direct"]
     if pixels and panels.small(pixels):
         algorithms.append("small")
-    if conv_lines.division(problem, ctx):
+    if not int8 and conv_lines.division(problem, ctx):
         algorithms.append("lines")
     if _may_reassociate(problem, ctx) and winograd.plan(problem, ctx):
         algorithms += winograd.NAMES
     direct, small, both = (("algorithm", names) for names in (("direct",), ("small",), ("direct", "small")))
+    whole = panels.direct or (problem.epilogue.is_narrow and not int8)
     knobs = [
         Knob("algorithm", tuple(algorithms)),
         tiling.tile_knob(ctx.target, only=both),
-        Knob("k_parts", () if panels.direct or problem.epilogue.is_narrow else (1, 2, 3, 4, 6, 9, 12), both),
+        Knob("k_parts", () if whole else (1, 2, 3, 4, 6, 9, 12), small if int8 else both),  # `direct` stores floats
         tiling.near_knob(both),
         Knob("ahead", (0, 1024, AHEAD), direct),
         Knob("block", (16, 32, 64, 128), small),

@@ -134,7 +134,13 @@ def _by_window(problem: ConvProblem, ctx: Context) -> Step | None:
     if not fits_table(window):
         return None
     layout = Grouping.of(c, m, groups, ctx.target.lanes)
+    point = DEFAULT
     if layout.pick != "all":
+        described = partial(problem.describe, choice="algorithm")
+        point = schedule(problem.group, ctx, f"algorithm of {problem.label} NHWC", described, grouped_space)
+        if point.get("algorithm") == "product":
+            return None
+    if layout.pick != "all" and not point:
         likely = problem.likely(ctx)
         product_cycles = blocking(likely, Runs(window.taps, c), ctx)[-1].cycles * groups
         if window_cycles(window, layout, groups, ctx) > product_cycles:
@@ -143,6 +149,14 @@ def _by_window(problem: ConvProblem, ctx: Context) -> Step | None:
     return plane_step_nhwc(
         PlaneProblem(problem.group, window, problem.epilogue, inputs, c * groups, width=c, multiple=m), ctx
     )
+
+
+def grouped_space() -> Space:
+    """Return the algorithms of a convolution in narrow groups, NHWC; each has a space of its own besides.
+
+    `window` has vectors of the outputs of several groups, `product` is the implicit GEMM of one group after the
+    other."""
+    return Space(("depthwise_pool_nhwc", "conv_nhwc"), (Knob("algorithm", ("window", "product")),))
 
 
 @dataclass(frozen=True)
@@ -282,6 +296,7 @@ def blocking(
         return rows * width, width, replace(choice, rest=tuple(sorted(left, reverse=True)))
     if choice.amx or row:
         rows = max(1, target.l2 // COPIED_SHARE // (4 * (row or tiling.padded(choice, words)) * choice.mr))
+        rows = max(1, int(point["block"]) // choice.mr) if "block" in point else rows
         blocks = 1 if pixels is None else math.ceil(pixels / (rows * choice.mr))
         most = rows if pixels is None else math.ceil(math.ceil(pixels / blocks) / choice.mr)
         return most * choice.mr, 0, choice if choice.amx or pixels is not None else choice.cut()

@@ -246,12 +246,16 @@ def _rows_of_tile(height: Dim, window: Window) -> int:
     return min(fits, key=lambda r: (height // r * cycles(r) + cycles(height % r), r))
 
 
+_TILE_ROWS = (*range(1, 9), 10, 12, 14, 16)
+"""Rows of a tile that a search tries."""
+
+
 def plane_space(problem: PlaneProblem) -> Space:
     """Return the schedules of a window over planes, NCHW.
 
     `rows`: those of a tile; `tiles`: how many a band has; `ahead`: bands that are copied before they are computed."""
     height, taps = known(problem.window.outputs[1]) or 1, problem.window.taps
-    rows = [r for r in (1, 2, 3, 4, 5, 6, 7, 8) if r <= height and (r == 1 or taps > UNROLLED or r * taps <= 2 * CODE)]
+    rows = [r for r in _TILE_ROWS if r <= height and (r == 1 or taps > UNROLLED or r * taps <= 2 * CODE)]
     return Space(
         ("depthwise_pool",), (Knob("rows", tuple(rows)), Knob("tiles", (1, 2, 4, 8, 16)), Knob("ahead", (1, 2, 4, 8)))
     )
@@ -262,7 +266,7 @@ def rows_space(problem: PlaneProblem) -> Space:
 
     `rows`: those of a tile; `tiles`: how many a band has."""
     height = known(problem.window.outputs[1]) or 1
-    rows = tuple(r for r in range(1, 9) if r <= height)
+    rows = tuple(r for r in _TILE_ROWS if r <= height)
     return Space(("depthwise_rows",), (Knob("rows", rows), Knob("tiles", (1, 2, 4, 8, 16))))
 
 

@@ -23,7 +23,7 @@ from ...ir.iteration_space import Access, Extents, collapse, contiguous
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import LeadingDimension, Step
 from ...ir.lower import Context, Group
-from ...ir.schedule import Knob, Space
+from ...ir.schedule import Knob, Point, Space
 from ...ir.target import Target
 from ..registry import lowering
 from ..scheduling import schedule
@@ -290,13 +290,49 @@ def _packed(problem: GemmProblem, choice: Tiles, ctx: Context) -> tuple[_PackedB
     return _PackedB(b.value, b.batch.strides, False, b.row, b.row), []
 
 
-def choose_tiles(rows: Dim, words: NDArray[Any], precision: Precision, ctx: Context, pads: bool = True) -> Tiles:
-    """Return the tiles of a product of [rows, K] with words [K, N]; with `pads`, rows of A may be padded by zeros."""
+def choose_tiles(
+    rows: Dim, words: NDArray[Any], precision: Precision, ctx: Context, pads: bool = True, tile: str = ""
+) -> Tiles:
+    """Return the tiles of a product of [rows, K] with words [K, N]; with `pads`, rows of A may be padded by zeros.
+
+    `tile` is one of `tiles.tile_knob`; a search chooses among those of vectors."""
     k, n = words.shape
     known = rows if isinstance(rows, int) else None
     return tiling.choose_words(
-        ctx.target, precision, known, n, k, threads=ctx.threads, run=0 if pads else k, by_rows=True
+        ctx.target, precision, known, n, k, threads=ctx.threads, run=0 if pads else k, by_rows=True, tile=tile
     )
+
+
+def words_space(precision: Precision, epilogue: Epilogue, target: Target) -> Space:
+    """Return the schedules of a product of words on vectors; knobs are those of `gemm_space`.
+
+    Partial sums of bytes are no floats, so all of k is computed at once."""
+    whole = epilogue.is_narrow or precision is Precision.INT8
+    knobs = [
+        tiling.tile_knob(target),
+        Knob("k_parts", () if whole else (1, 2, 3, 4, 6, 8)),
+        Knob("group", (0, 1, 2, 4, 8, 16)),
+        tiling.near_knob(),
+        Knob("prefetch", (0, 1, 2, 4)),
+    ]
+    return Space(("gemm",), tuple(knobs))
+
+
+def _words_point(
+    rows: Dim, words: NDArray[Any], precision: Precision, epilogue: Epilogue, group: Group, ctx: Context, pads: bool
+) -> Point:
+    """Return the schedule of a product of [rows, K] with words [K, N]; tiles of AMX have none."""
+    k, n = words.shape
+
+    def described(extents: Extents) -> dict[str, Any]:
+        sizes = {"sizes": [extents(rows), k, n], "precision": precision.name}
+        return {**sizes, "epilogue": {"out": epilogue.c, **epilogue.params(extents)}}
+
+    def space() -> Space | None:
+        amx = choose_tiles(rows, words, precision, ctx, pads).amx
+        return None if amx else words_space(precision, epilogue, ctx.target)
+
+    return schedule(group, ctx, f"gemm {rows}x{k * precision.value}x{n} {precision.name.lower()}", described, space)
 
 
 def packed_gemm_step(
@@ -312,12 +348,15 @@ def packed_gemm_step(
     """Return the step that multiplies [rows, K] with a constant [K, N], both of words of several elements along k.
 
     With `pads`, rows of A are padded by zeros to the `padded` length that the tiles ask for."""
-    choice = choose_tiles(rows, words, precision, ctx, pads)
+    point = _words_point(rows, words, precision, epilogue, group, ctx, pads)
+    choice = choose_tiles(rows, words, precision, ctx, pads, str(point.get("tile", "")))
+    choice = replace(choice, near=int(point.get("near", choice.near)))
     k, n = tiling.padded(choice, len(words)), words.shape[1]
     if len(words) < k:  # most need no copy
         words = np.pad(words, ((0, k - len(words)), (0, 0)))
     nr, lanes = choice.nv * ctx.target.lanes, ctx.target.lanes
     kc = tiling.k_block(ctx.target, k, nr, -(-rows // choice.mr) if isinstance(rows, int) else None)
+    kc = -(-k // int(point["k_parts"])) if "k_parts" in point else kc
     if kc >= k or epilogue.is_narrow or precision is Precision.INT8 or choice.amx:
         kc = 0  # partial sums would have to be stored as floats; those of AMX's tiles are in a buffer
     extents = Extents()
@@ -330,7 +369,8 @@ def packed_gemm_step(
         "packed": True,
         "kc": kc,
         **(grouped_rows(ctx.target, n, k, _WIDTHS[epilogue.c]) if choice.amx else {}),
-        "prefetch": prefetched_lines(choice, ctx.target, rows, n, k),
+        **({"group": point["group"], "fits": 0} if point.get("group") else {}),
+        "prefetch": int(point.get("prefetch", prefetched_lines(choice, ctx.target, rows, n, k))),
         "tiles": {**tiles, "dot": precision.dot(), "out": epilogue.c},
         "epilogue": epilogue.params(extents),
     }

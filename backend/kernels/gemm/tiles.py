@@ -225,13 +225,16 @@ def choose_words(
     run: int = 0,
     copied: int = 0,
     by_rows: bool = False,
+    tile: str = "",
 ) -> Tiles:
     """Return the tile with the least modeled time for products of words: AMX's, where the CPU has them, or vectors.
 
     `k` counts words. Steps of AMX are equal, and k is rounded up to whole ones (`padded`), or they divide a `run` of k.
     Before AMX reads A, `copied` words of each row are copied. `by_rows`: threads may divide rows
-    (`k_by_rows`)."""
-    vectors = choose(target, rows, columns, k, threads=threads, batch=batch, by_rows=by_rows)
+    (`k_by_rows`). `tile` is one of `tile_knob`, chosen by a search among those of vectors."""
+    vectors = choose(target, rows, columns, k, threads=threads, batch=batch, by_rows=by_rows, tile=tile)
+    if tile:
+        return vectors
     steps = -(-k // _AMX_WORDS)
     if run:
         steps = k // max(n for n in range(1, min(run, _AMX_WORDS) + 1) if run % n == 0)

@@ -8,8 +8,10 @@ many channels as a vector has words. The epilogue extends to the next int8 tenso
 
 from __future__ import annotations
 
+import itertools
 import math
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -21,6 +23,7 @@ from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
+from ...ir.schedule import DEFAULT, Knob, Point, Space
 from ...ir.target import Target
 from ..conv.conv_nhwc import Runs, blocking, can_copy, copied_elements
 from ..conv.depthwise_pool_nhwc import best_tile, pieces
@@ -32,6 +35,7 @@ from ..gemm.matmul import pack_columns, prefetched_lines
 from ..gemm.problem import SMALL_WORK
 from ..gemm.tiles import Precision
 from ..registry import lowering
+from ..scheduling import schedule
 from . import winograd_int8
 from .requantize import Operands, Sums, pack_words, requantized_epilogue
 
@@ -68,14 +72,16 @@ def lower_conv_nhwc_int8(group: Group, ctx: Context) -> list[Step] | None:
         plain, rows = operands.window_sums(larger, out.shape, len(out.shape) - 1)
         ones = ConvProblem(group, window, plain, operands.x, np.ones_like(w[:1]), 1, Precision.INT8)
         alone = {"zero": zero, "out": plain.c, "zero_point": None, "start": False}
-        sums = replace(sums, steps=(*sums.steps, conv_step(ones, inputs, alone, ctx)), rows=(rows,))
+        sums = replace(sums, steps=(*sums.steps, _product_step(ones, inputs, alone, ctx)), rows=(rows,))
     for part in more:
         if sums is None:
             return None
         plain, found = operands.plain(out.shape)
         rest = ConvProblem(group, window, plain, operands.x, part, groups, Precision.INT8)
         alone = {"zero": zero, "out": plain.c, "zero_point": None, "start": False}
-        sums = replace(sums, steps=(*sums.steps, conv_step(rest, inputs, alone, ctx)), addends=(*sums.addends, found))
+        sums = replace(
+            sums, steps=(*sums.steps, _product_step(rest, inputs, alone, ctx)), addends=(*sums.addends, found)
+        )
     axes = Axes(out.shape, 1, len(out.shape) - 1)
     requantized = sums and requantized_epilogue(group, ctx, axes, with_one_constant(ctx, sums), nhwc=True)
     if not sums or not requantized:
@@ -90,7 +96,6 @@ def lower_conv_nhwc_int8(group: Group, ctx: Context) -> list[Step] | None:
         words = _columns(problem, 1, Precision.INT8.words(problem.channels))
         words = words.reshape(groups, window.taps, -1, problem.m)
         step = plane_step(problem, words, inputs, shared, ctx, in_place=False, leads=False)
-        step = step or _by_winograd(problem, inputs, shared, ctx)
     return [*sums.steps, step or conv_step(problem, inputs, shared, ctx)]
 
 
@@ -106,9 +111,42 @@ def with_one_constant(ctx: Context, sums: Sums) -> Sums:
 
 
 def conv_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, Any], ctx: Context) -> Step:
-    """Return the step of the implicit GEMM.
+    """Return the step of the algorithm that was tuned, else of the fastest one by the models of their times.
 
     `inputs` are x and, if known at run time only, its zero point; `shared` the parameters of zero points."""
+    described = partial(problem.describe, shared=shared)
+    space = partial(conv_nhwc_int8_space, problem, ctx)
+    point = schedule(problem.group, ctx, f"{problem.label} NHWC int8", described, space)
+    step = _by_winograd(problem, inputs, shared, ctx, point)
+    return step or _product_step(problem, inputs, shared, ctx, point)
+
+
+def conv_nhwc_int8_space(problem: ConvProblem, ctx: Context) -> Space | None:
+    """Return the schedules of an int8 convolution, NHWC; None where a CPU has tiles of AMX for it.
+
+    `block`: most pixels of a block, where lines are not copied; `prefetch`: lines of the next weights for each step;
+    `tiles`: how many of an image make a block of Winograd's algorithm; `tile`: see `tiles`."""
+    window = problem.window
+    copied = not window.is_pointwise and can_copy(window, problem.groups, problem.channels)
+    if Precision.INT8.feature in ctx.target.features:
+        return None
+    filtering = uses_pairs(ctx.target) and winograd_int8.plan(problem, ctx) is not None
+    direct, other = (("algorithm", (name,)) for name in ("direct", "winograd"))
+    blocks = () if copied or (window.is_pointwise and not uses_pairs(ctx.target)) else (16, 32, 64, 128, 256, 512)
+    knobs = [
+        Knob("algorithm", ("direct", *(("winograd",) if filtering else ()))),
+        tiling.tile_knob(ctx.target, only=direct),
+        Knob("block", blocks, direct),
+        Knob("prefetch", (0, 1, 2, 4), direct),
+        *(winograd_int8.knobs(other) if filtering else ()),
+    ]
+    return Space(("conv_nhwc_int8", "winograd_nhwc_int8"), tuple(knobs))
+
+
+def _product_step(
+    problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, Any], ctx: Context, point: Point = DEFAULT
+) -> Step:
+    """Return the step of the implicit GEMM."""
     target, window, groups = ctx.target, problem.window, problem.groups
     m, c, pixels = problem.m, problem.channels, window.pixels
     direct = window.is_pointwise
@@ -117,12 +155,21 @@ def conv_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, A
     words = Precision.INT8.words(taps * c)
     pairs = _pairs(problem, taps) if uses_pairs(target) else None
     row = 0 if pairs is None else _odd_lines(pairs.shape[1])
-    block, wide, choice = blocking(problem, Runs(count, words, copied), ctx, row=row)
+    block, wide, choice = blocking(problem, Runs(count, words, copied), ctx, point, row=row)
     if direct and not row:
         whole = known(pixels)
         precision = Precision.INT8 if c % 4 == 0 else Precision.F32  # tiles of AMX read whole words
         choice = tiling.choose_words(
-            target, precision, whole, m, words, threads=ctx.threads, batch=problem.batch, run=words, by_rows=True
+            target,
+            precision,
+            whole,
+            m,
+            words,
+            threads=ctx.threads,
+            batch=problem.batch,
+            run=words,
+            by_rows=True,
+            tile=str(point.get("tile", "")),
         )
         block = whole or block
     k = tiling.padded(choice, count * words)
@@ -147,7 +194,7 @@ def conv_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, A
         "words": words,
         "direct": direct,
         "copied": copied,
-        "prefetch": prefetched_lines(choice, target, block_rows, m, k // 2 if row else k),
+        "prefetch": int(point.get("prefetch", prefetched_lines(choice, target, block_rows, m, k // 2 if row else k))),
         "block": extents(pixels) if direct and not row and not isinstance(pixels, int) else block,
         "columns": wide,
         "reserved": reserved,
@@ -164,11 +211,17 @@ def conv_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, A
     return problem.launch(kernel, (*inputs, packed), extents, work, scratch=scratch)
 
 
-def _by_winograd(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, Any], ctx: Context) -> Step | None:
+def _by_winograd(
+    problem: ConvProblem, inputs: tuple[str, ...], shared: dict[str, Any], ctx: Context, point: Point
+) -> Step | None:
     """Return the step of Winograd's algorithm, None where products are not those of pairs or others are faster."""
-    found = winograd_int8.plan(problem, ctx) if uses_pairs(ctx.target) else None
+    algorithm = point.get("algorithm", "winograd")
+    usable = uses_pairs(ctx.target) and algorithm == "winograd"
+    found = winograd_int8.plan(problem, ctx, point) if usable else None
     if found is None:
         return None
+    if "algorithm" in point:
+        return winograd_int8.winograd_step(problem, found, inputs, shared, ctx, point)
     likely, runs = problem.likely(ctx), Runs(problem.window.taps, Precision.INT8.words(problem.channels))
     direct = blocking(likely, runs, ctx)[-1].cycles * likely.batch
     if found.cycles > 0.9 * 2 * direct:  # a word of four bytes is two pairs
@@ -216,7 +269,12 @@ def depthwise_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[s
     epilogue = _reordered(ctx, problem.epilogue, channels) if window.taps <= LARGEST else None
     if epilogue is None:
         return None
+    described = partial(problem.describe, shared=shared)
+    label = f"depthwise{problem.label.removeprefix('conv').partition(' in ')[0]} NHWC int8"
+    point = schedule(problem.group, ctx, label, described, partial(depthwise_int8_space, window, ctx))
     rows, columns = _tile(window, ctx)
+    if "tile" in point:
+        rows, columns = (int(n) for n in str(point["tile"]).split("x"))
     padded = -(-channels // (4 * target.lanes)) * 4 * target.lanes
     scratch = -(-(padded + 64) // 64) * 64
     extents = Extents()
@@ -235,6 +293,15 @@ def depthwise_step(problem: ConvProblem, inputs: tuple[str, ...], shared: dict[s
     kernel = Kernel("depthwise_int8", params)
     work = serial_below(problem.macs(problem.k), 4 * SMALL_PLANES)
     return replace(problem, epilogue=epilogue).launch(kernel, (*inputs, packed), extents, work, scratch=scratch)
+
+
+def depthwise_int8_space(window: Window, ctx: Context) -> Space:
+    """Return the schedules of a depthwise int8 convolution: `tile`, rows x columns of pixels computed together."""
+    _, height, width = (known(n) or 1 for n in window.outputs)
+    tiles = itertools.product(range(1, min(4, height) + 1), range(1, min(8, width) + 1))
+    most = ctx.target.registers // 2
+    fits = [(r, t) for r, t in tiles if r * t <= most and (r * t == 1 or r * t * window.taps <= LARGEST)]
+    return Space(("depthwise_int8",), (Knob("tile", tuple(f"{r}x{t}" for r, t in fits)),))
 
 
 def order(channels: int, lanes: int) -> NDArray[np.int64]:

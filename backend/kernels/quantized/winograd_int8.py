@@ -20,16 +20,21 @@ from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context
+from ...ir.schedule import DEFAULT, Knob, Point
 from ..conv import winograd
 from ..conv.problem import ConvProblem
 from ..gemm.matmul import prefetched_lines
+from ..scheduling import Only
 
 _G = np.array([[2, 0, 0], [1, 1, 1], [1, -1, 1], [0, 0, 2]], np.int32)
 _TILES = ("6x2", "5x2", "4x2")
 """Register tiles whose sums, with a product beside them, fit 16 registers."""
 
 
-def plan(problem: ConvProblem, ctx: Context) -> winograd.Algorithm | None:
+_SEARCHED = (*_TILES, "3x2", "3x3", "3x4", "2x4", "2x5", "4x3", "1x8")
+
+
+def plan(problem: ConvProblem, ctx: Context, point: Point = DEFAULT) -> winograd.Algorithm | None:
     """Return the best blocking by the model of `winograd`; None for other filters or strides, and for few channels."""
     m, c, lanes, window = problem.m, problem.channels, ctx.target.lanes, problem.window
     if m < 2 * lanes or not 2 * lanes <= c <= FILTERED_CHANNELS or window.kernel[0] != 1 or window.outputs[0] != 1:
@@ -37,9 +42,19 @@ def plan(problem: ConvProblem, ctx: Context) -> winograd.Algorithm | None:
     if window.dilation != (1, 1, 1):
         return None
     words = replace(problem, w=np.broadcast_to(np.int8(0), (m * problem.groups, -(-c // 2), *problem.w.shape[2:])))
-    points = ({"algorithm": "winograd2", "filters": "stored", "tile": tile} for tile in _TILES)
-    found = [winograd.plan(words, ctx, nhwc=True, point=point) for point in points]
+    tiles = [point["tile"]] if "tile" in point else _TILES
+    points = ({**point, "algorithm": "winograd2", "filters": "stored", "tile": tile} for tile in tiles)
+    found = [winograd.plan(words, ctx, nhwc=True, point=each) for each in points]
     return min((algorithm for algorithm in found if algorithm is not None), key=lambda a: a.cost, default=None)
+
+
+def knobs(only: Only) -> list[Knob]:
+    """Return the knobs of the algorithm: those of `winograd.knobs`, without filters transformed at run time."""
+    return [
+        Knob("tile", _SEARCHED, only),
+        Knob("tiles", (8, 14, 28, 56, 84, 112), only),
+        Knob("prefetch", (0, 1, 2, 4), only),
+    ]
 
 
 def winograd_step(
@@ -48,6 +63,7 @@ def winograd_step(
     inputs: tuple[str, ...],
     shared: dict[str, Any],
     ctx: Context,
+    point: Point = DEFAULT,
 ) -> Step:
     """Return the step. `inputs` are x and, if known at run time only, its zero point; `shared` parameters of these."""
     lanes, groups, window, epilogue = ctx.target.lanes, problem.groups, problem.window, problem.epilogue
@@ -79,7 +95,7 @@ def winograd_step(
         "ldv": ldv,
         "v_plane": v_plane,
         "s_plane": s_plane,
-        "prefetch": prefetched_lines(choice, ctx.target, most, 16 * m, k, alone=True),
+        "prefetch": int(point.get("prefetch", prefetched_lines(choice, ctx.target, most, 16 * m, k, alone=True))),
         "tiles": choice.params(str(ldv), "1", f"{choice.mr} * {ldv}", nr, rest) | {"dot": "s16"},
         "by_vector": epilogue.is_long,
         "epilogue": epilogue.params(extents),
