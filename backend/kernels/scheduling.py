@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from ...engine.ir.graph import Node
 from ..ir.iteration_space import Extents
 from ..ir.lower import Context, Group
 from ..ir.schedule import DEFAULT, Point, Space, Tunable, problem_key
 
 Only = tuple[str, tuple[int | str, ...]] | None
+
+
+def alone(node: Node) -> Group:
+    """Return the group of a node that fuses nothing."""
+    values = (tuple(dict.fromkeys(value for value in side if value)) for side in (node.inputs, node.outputs))
+    return Group((node,), node, *values)
 
 
 def schedule(

@@ -15,6 +15,8 @@ returns zeros.
 from __future__ import annotations
 
 import math
+from functools import partial
+from typing import Any
 
 from ....engine.ir.graph import DType, Node
 from ....engine.ir.symbolic import Dim, ceildiv, exact_div, known, minimum, same
@@ -24,8 +26,11 @@ from ...ir.iteration_space import Access, Extents, contiguous, sources
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context
+from ...ir.schedule import DEFAULT, Knob, Space
 from ...ir.target import Target
 from ..registry import lowering_alone
+from ..scheduling import alone, schedule
+from . import tiles as tiling
 
 AHEAD = 4096
 """Distance in bytes at which keys and values are prefetched for a single query."""
@@ -65,12 +70,25 @@ def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
         return None
     softcap = max(0.0, float_attr(node, "softcap", 0.0))
     extents = Extents()
-    vectors = 4 if ctx.target.registers >= 32 else 2
     amx = _amx_step(depth, ctx.target) if bf16 else 0
-    block = AMX_BLOCK if amx else BLOCK
+
+    def described(extents: Extents) -> dict[str, Any]:
+        sizes = extents.all((*q.shape, k.shape[1], keys, v.shape[3]))
+        masks = None if mask is None else (mask[0].value, extents.all(mask[1].strides))
+        causal, zeros = int_attr(node, "is_causal", 0), int_attr(node, "nan_to_zero", 0)
+        return {"op": node.op, "sizes": sizes, "mask": masks, "form": [causal, zeros, bool(lengths), softcap > 0]}
+
+    label = f"attention {q.shape[1]}x{queries}x{depth}, {keys} keys{' bf16' * bf16}"
+    space = partial(attention_space, queries, keys, ctx.target)
+    point = DEFAULT if amx else schedule(alone(node), ctx, label, described, space)
+    rows, vectors = 32 if amx else 6, 4 if ctx.target.registers >= 32 else 2
+    if "tile" in point:
+        rows, vectors = (int(n) for n in str(point["tile"]).split("x"))
+    block = -(-int(point.get("block", AMX_BLOCK if amx else BLOCK)) // rows) * rows  # whole tiles
     wide = ctx.target.lanes * vectors
     padded = ceildiv(keys, wide) * wide
-    ld = minimum(padded, keys_per_span(ctx.target, wide))
+    span = -(-int(point["span"]) // wide) * wide if "span" in point else keys_per_span(ctx.target, wide)
+    ld = minimum(padded, span)
     half, line = ceildiv(depth, 2), ceildiv(v.shape[3], ctx.target.lanes) * ctx.target.lanes
     if bf16:
         floats: Dim = block * ld + padded * half + ceildiv(padded, 2) * line + (block + ctx.target.lanes) * half
@@ -83,14 +101,15 @@ def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
         "softcap": {"value": c_float(softcap), "inverse": c_float(1 / softcap)} if softcap else None,
         "lengths": bool(lengths),
         "few": _heads_at_once(share),
-        "ahead": AHEAD,
+        "ahead": int(point.get("ahead", AHEAD)),
         "causal": bool(int_attr(node, "is_causal", 0)),
         "zeros": "masked" if node.op == "Attention" else "nan" if int_attr(node, "nan_to_zero", 0) else "",
         "bf16": bf16,
         **({"amx": amx} if amx else {}),
-        "tile_rows": 32 if amx else 6,
+        "tile_rows": rows,
         "tile_vectors": vectors,
         "block": block,
+        **({"chunk": point["chunk"]} if "chunk" in point else {}),
         "ld": extents(ld),
         "online": not same(ld, padded),
         "batch": extents(q.shape[0]),
@@ -110,6 +129,25 @@ def lower_attention(node: Node, ctx: Context) -> list[Step] | None:
     work = threads((q.shape[0], q.shape[1], queries, keys), 8)
     kernel = Kernel("attention", params)
     return [launch(kernel, node, inputs, node.outputs[:1], extents, work, scratch=scratch)]
+
+
+def attention_space(queries: Dim, keys: Dim, target: Target) -> Space:
+    """Return the schedules of attention on vectors.
+
+    `tile`: register tile of both products, queries x vectors of keys or values; `block`: queries of a task; `span`:
+    keys whose scores are computed before their values are added; `chunk`: rows of values that all tiles of a block
+    read before the next ones. For one or two queries, which read keys and values where they lie, only `ahead`: the
+    distance in bytes at which these are prefetched."""
+    m, n = (dim if isinstance(dim, int) else 0 for dim in (queries, keys))
+    if m <= 2:
+        return Space(("attention",), (Knob("ahead", (512, 1024, 2048, 4096, 8192)),))
+    knobs = [
+        tiling.tile_knob(target),
+        Knob("block", tuple(size for size in (8, 16, 24, 32, 48, 64, 96, 128, 192) if size < 2 * m)),
+        Knob("span", tuple(size for size in (64, 128, 256, 512, 1024) if size < 2 * n)),
+        Knob("chunk", tuple(size for size in (32, 64, 128, 256, 512) if size < 2 * n)),
+    ]
+    return Space(("attention",), tuple(knobs))
 
 
 def _amx_step(depth: Dim, target: Target) -> int:
