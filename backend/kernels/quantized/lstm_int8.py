@@ -11,25 +11,39 @@ of a row times the shift is added. Sums are exact.
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ....engine.ir.graph import DType, TensorType
-from ....engine.ir.symbolic import product
+from ....engine.ir.symbolic import Dim, product
 from ...codegen.template_params import launch, serial_below
 from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
+from ...ir.schedule import Space
+from ...ir.target import Target
 from ..gemm import tiles as tiling
 from ..gemm.epilogue import Epilogue, Operand
 from ..gemm.matmul import choose_tiles, packed_gemm_step, padded_rows
 from ..gemm.problem import SMALL_WORK
 from ..gemm.tiles import Precision
-from ..recurrent.rnn import activations_of, blocked_weights, by_block, layer_params, row_blocks, units_together
+from ..recurrent.rnn import (
+    activations_of,
+    blocked_weights,
+    by_block,
+    layer_params,
+    recurrent_space,
+    row_blocks,
+    units_together,
+    unrolled,
+)
 from ..registry import lowering
+from ..scheduling import schedule
 from .gemm_int8 import dynamic_quantize_steps
 from .requantize import INT8, Operands, pack_words
 
@@ -65,8 +79,16 @@ def lower_dynamic_quantize_lstm(group: Group, ctx: Context) -> list[Step] | None
     time, batch = x.shape[:2]
     lanes = ctx.target.lanes
     blocks = -(-hidden // lanes)
-    width, rows = blocks * lanes, row_blocks(batch, _GATES, ctx.target.registers)
-    together = units_together(rows, _GATES, blocks)
+    width = blocks * lanes
+
+    def described(extents: Extents) -> dict[str, Any]:
+        sizes, has = extents.all((time, batch, hidden, directions)), [bool(v) for v in (*inputs[3:], *node.outputs)]
+        return {"layer": layer_params(node, activations), "sizes": sizes, "has": has, "larger": bool(r_larger.any())}
+
+    space = partial(lstm_int8_space, batch, blocks, ctx.target)
+    point = schedule(group, ctx, f"lstm {time}x{batch}x{hidden} int8", described, space)
+    rows = row_blocks(batch, _GATES, ctx.target.registers, int(point.get("rows", 0)))
+    together = int(point.get("together", units_together(rows, _GATES, blocks)))
 
     # the input contributions: (sums of products - zero point * sums of weights) * scales + bias
     limit = (inputs[4], batch) if inputs[4] else None
@@ -133,6 +155,7 @@ def lower_dynamic_quantize_lstm(group: Group, ctx: Context) -> list[Step] | None
         "directions": directions,
         "rows": rows,
         "together": together,
+        **unrolled(point),
         "inputs": ["x", *recurrent],
         "outputs": list(outputs),
         "ended_as_zeros": bool(node.outputs[0]),
@@ -149,6 +172,11 @@ def lower_dynamic_quantize_lstm(group: Group, ctx: Context) -> list[Step] | None
     values = (gates, *recurrent.values())
     kernel = Kernel("lstm_int8", params)
     return [*steps, launch(kernel, group, values, (*outputs.values(), *own), extents, threads)]
+
+
+def lstm_int8_space(batch: Dim, blocks: int, target: Target) -> Space:
+    """Return the schedules of a time loop in int8: those of `recurrent_space`, for this template."""
+    return replace(recurrent_space(batch, _GATES, blocks, target), templates=("lstm_int8",))
 
 
 def _weights(inputs: list[str], first: int, ctx: Context) -> tuple[Array, Array, Array] | None:

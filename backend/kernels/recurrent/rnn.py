@@ -7,6 +7,7 @@ about VL units side by side (see `recurrent.c.j2`).
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,13 @@ from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
+from ...ir.schedule import Knob, Point, Space
+from ...ir.target import Target
 from ..gemm.epilogue import Epilogue, Operand
 from ..gemm.matmul import gemm_steps
 from ..gemm.problem import SMALL_WORK, UNBATCHED, GemmProblem, Matrices
 from ..registry import lowering
+from ..scheduling import schedule
 
 _GATES = {"RNN": 1, "LSTM": 4, "GRU": 3}
 _ACTIVATIONS = {"RNN": ("tanh",), "LSTM": ("sigmoid", "tanh", "tanh"), "GRU": ("sigmoid", "tanh")}
@@ -70,8 +74,23 @@ def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
     added = Epilogue((summand,), (), "x + e0", gates)
     multiplied = gemm_steps(GemmProblem(group, added, left, right, (), m, n, depth, k), ctx)
     early = 2 if late else count
-    rows = row_blocks(batch, count, ctx.target.registers)
-    together = [units_together(rows, gates_, -(-hidden // lanes)) for gates_ in (early, 1)]
+    blocks = -(-hidden // lanes)
+
+    def described(extents: Extents) -> dict[str, Any]:
+        layer = {"op": op, **layer_params(node, activations), "by_batch": by_batch, "late": late}
+        given, taken = ([bool(v) for v in side] for side in (inputs[4:], node.outputs))
+        constant = ctx.constant(inputs[2]) is not None
+        return {
+            "layer": layer,
+            "sizes": extents.all((time, batch, hidden, directions)),
+            "has": [given, taken, constant],
+        }
+
+    label = f"{op.lower()} {time}x{batch}x{hidden}"
+    point = schedule(group, ctx, label, described, partial(recurrent_space, batch, early, blocks, ctx.target))
+    rows = row_blocks(batch, count, ctx.target.registers, int(point.get("rows", 0)))
+    together = [units_together(rows, gates_, blocks) for gates_ in (early, 1)]
+    together[0] = int(point.get("together", together[0]))
     recurrent = {"weights": units.recurrent(inputs[2], range(early), together[0])}
     if late:
         recurrent["late"] = units.recurrent(inputs[2], range(2, 3), together[1])
@@ -97,6 +116,7 @@ def lower_recurrent(group: Group, ctx: Context) -> list[Step] | None:
         "directions": directions,
         "rows": rows,
         "together": together,
+        **unrolled(point),
         "by_batch": by_batch,
         "inputs": ["x", *recurrent],
         "outputs": list(outputs),
@@ -208,9 +228,36 @@ def activations_of(node: Node, op: str) -> tuple[str, ...] | None:
     return found if known and given == found * (len(given) // len(usual)) and not numbers else None
 
 
-def row_blocks(batch: Dim, gates: int, registers: int) -> list[int]:
-    """Return the numbers of batch rows computed together, descending: equal ones and what is left, or down to 1."""
-    most = (registers - gates - 2) // gates
+def recurrent_space(batch: Dim, gates: int, blocks: int, target: Target) -> Space:
+    """Return the schedules of a time loop whose products with the state have this number of gates.
+
+    `rows`: most batch rows computed together; `together`: blocks of units computed together, of `blocks` in all;
+    `unroll`: steps of k of an iteration; `near`: steps of k ahead of which weights are fetched, 0: not."""
+    count = batch if isinstance(batch, int) else 1
+
+    def constraint(point: Point) -> bool:
+        return int(point.get("rows", 1)) * int(point.get("together", 1)) * gates <= target.registers
+
+    knobs = [
+        Knob("rows", tuple(n for n in range(1, 9) if n <= count) if count > 1 else ()),
+        Knob("together", tuple(n for n in (1, 2, 3, 4, 6, 8) if n <= blocks)),
+        Knob("unroll", (1, 2, 4)),
+        Knob("near", (0, 8, 16, 32)),
+    ]
+    return Space(("recurrent",), tuple(knobs), constraint)
+
+
+def unrolled(point: Point) -> dict[str, Any]:
+    """Return the template parameters of a time loop's products that a point of `recurrent_space` names."""
+    usual = {"unroll": 1, "near": 0}
+    return {name: point[name] for name, value in usual.items() if point.get(name, value) != value}
+
+
+def row_blocks(batch: Dim, gates: int, registers: int, most: int = 0) -> list[int]:
+    """Return the numbers of batch rows computed together, descending: equal ones and what is left, or down to 1.
+
+    `most` of them, or, if 0, as many as registers hold the sums of."""
+    most = most or (registers - gates - 2) // gates
     if isinstance(batch, int) and batch > 0:
         equal = -(-batch // -(-batch // most))
         return [equal, batch % equal] if batch % equal else [equal]
