@@ -15,7 +15,9 @@ from ...ir.iteration_space import Access, Extents, collapse, contiguous, slice_a
 from ...ir.kernel import ALIGNMENT, Kernel
 from ...ir.kernel_graph import Join, Step, View
 from ...ir.lower import Context
+from ...ir.schedule import Knob, Space
 from ..registry import lowering_alone
+from ..scheduling import alone, schedule
 
 WORDS = {8: "uint8_t", 16: "uint16_t", 32: "uint32_t", 64: "uint64_t"}
 """C types as which elements are moved, by their bits."""
@@ -33,21 +35,22 @@ def word(ctx: Context, value: str) -> str | None:
     return None if dtype is None or dtype.value == "string" else WORDS.get(dtype.bits)
 
 
-def _copied(node: Node, ctx: Context, parts: Sequence[tuple[Access, Access]]) -> list[Step] | None:
+def _copied(node: Node, ctx: Context, parts: Sequence[tuple[Access, Access]], strip: int = 1) -> list[Step] | None:
     """Return the step that copies each pair's first access to its second, which has the same shape."""
     words = {word(ctx, access.value) for pair in parts for access in pair}
     c = words.pop()
-    return None if words or c is None else [_copy(parts, c, (node.name,))]
+    return None if words or c is None else [_copy(parts, c, (node.name,), strip)]
 
 
-def _copy(parts: Sequence[tuple[Access, Access]], c: str, nodes: tuple[str, ...]) -> Step:
-    """Return the step that copies elements of a C type."""
+def _copy(parts: Sequence[tuple[Access, Access]], c: str, nodes: tuple[str, ...], strip: int = 1) -> Step:
+    """Return the step that copies elements of a C type; `strip`: blocks of a transposition side by side."""
     sources = list(dict.fromkeys(read.value for read, _ in parts))
     targets = list(dict.fromkeys(write.value for _, write in parts))
     extents, itemsize = Extents(), _BYTES[c]
     boxes = [
         _part(read, write, extents, itemsize)
         | {"source": sources.index(read.value), "target": targets.index(write.value)}
+        | ({"strip": strip} if strip > 1 else {})
         for read, write in parts
     ]
     return Step(
@@ -125,7 +128,25 @@ def _whole(value: str, ctx: Context) -> Access:
 
 def _moved(node: Node, ctx: Context, read: Access | None) -> list[Step] | None:
     """Return the step that copies one box to all of the node's output, viewed with the box's shape."""
-    return None if read is None else _copied(node, ctx, [(read, contiguous(node.outputs[0], read.shape))])
+    if read is None:
+        return None
+    write = contiguous(node.outputs[0], read.shape)
+    steps = _copied(node, ctx, [(read, write)])
+    if steps is None or [part["kind"] for part in steps[0].kernel.params["parts"]] != ["transpose"]:
+        return steps
+
+    def described(extents: Extents) -> dict[str, Any]:
+        bits = ctx.type(read.value).dtype
+        return {"sizes": extents.all(read.shape), "strides": extents.all(read.strides), "bits": bits and bits.bits}
+
+    label = f"transpose {'x'.join(map(str, read.shape))}"
+    point = schedule(alone(node), ctx, label, described, transpose_space)
+    return _copied(node, ctx, [(read, write)], int(point["strip"])) if "strip" in point else steps
+
+
+def transpose_space() -> Space:
+    """Return the schedules of a transposition: `strip`, the blocks that are read side by side before the next rows."""
+    return Space(("copy",), (Knob("strip", (1, 2, 4, 8)),))
 
 
 @lowering_alone("Transpose")

@@ -5,6 +5,8 @@ resized one after the other: taps are separable."""
 
 from __future__ import annotations
 
+from typing import Any
+
 from ....engine.ir.graph import Node, TensorType
 from ....engine.ir.symbolic import Dim, ceildiv, product, same
 from ...codegen.render import c_float
@@ -13,7 +15,9 @@ from ...ir.iteration_space import Extents
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import LeadingDimension, Step
 from ...ir.lower import Context
+from ...ir.schedule import Knob, Space
 from ..registry import lowering_alone
+from ..scheduling import alone, schedule
 from .copies import word
 from .resize_filtered import filtered_steps
 
@@ -49,6 +53,15 @@ def lower_resize(node: Node, ctx: Context) -> list[Step] | None:
     ] or [rank - 1]
     if antialias:
         return filtered_steps(node, ctx, y.shape, changed, scales)
+
+    def described(extents: Extents) -> dict[str, Any]:
+        attrs = {name: str(value) for name, value in node.attrs.items()}
+        return {"sizes": extents.all((*x.shape, *y.shape)), "scales": scales, "attrs": attrs}
+
+    label = f"resize {mode} {'x'.join(map(str, y.shape))}"
+    lines = mode != "nearest" and changed[-1] == rank - 1
+    point = schedule(alone(node), ctx, label, described, lambda: resize_space() if lines else None)
+    ahead = int(point.get("ahead", AHEAD))
     made, value, shape = [], node.inputs[0], x.shape
     while changed:  # the last two together if they are neighbors
         first = 1 if len(changed) == 1 or len(changed) > 2 or changed[0] + 1 < changed[1] else 2
@@ -56,9 +69,14 @@ def lower_resize(node: Node, ctx: Context) -> list[Step] | None:
         resized = tuple(new if a in axes else old for a, (old, new) in enumerate(zip(shape, y.shape, strict=True)))
         target = ctx.new_value(TensorType(x.dtype, resized), "resized") if changed else node.outputs[0]
         own = [scale if a in axes else 1.0 for a, scale in enumerate(scales)]
-        made.append(_resize(node, ctx, c, (value, target), (shape, resized), own[: axes[-1] + 1]))
+        made.append(_resize(node, ctx, c, (value, target), (shape, resized), own[: axes[-1] + 1], ahead))
         value, shape = target, resized
     return made
+
+
+def resize_space() -> Space:
+    """Return the schedules of a resize along rows: `ahead`, the rows whose sources are summed before the first."""
+    return Space(("resize",), (Knob("ahead", (1, 2, 4, 8, 16)),))
 
 
 def _resize(
@@ -68,6 +86,7 @@ def _resize(
     values: tuple[str, str],
     shapes: tuple[tuple[Dim, ...], tuple[Dim, ...]],
     given: list[float | None],
+    ahead: int,
 ) -> Step:
     """Return the step that resizes the last one or two axes with a scale in `given`, of a value to another one."""
     (source, target), (old, new) = values, shapes
@@ -90,7 +109,7 @@ def _resize(
     if inner == 1 and taps > 1:
         lanes = ctx.target.lanes
         tables += ceildiv(resized[-1], lanes) * (lanes * (taps + 1) + 1)
-        tables += AHEAD * (images[-1] + 2 * EDGES[mode] + 2 * lanes)
+        tables += ahead * (images[-1] + 2 * EDGES[mode] + 2 * lanes)
     else:
         tables += resized[-1] * (1 + taps)
     scratch = ceildiv(tables * ctx.target.element_bytes, 64) * 64
@@ -98,7 +117,7 @@ def _resize(
         "c": "real" if taps > 1 else c,
         "taps": taps,
         "edge": EDGES[mode],
-        "ahead": AHEAD,
+        "ahead": ahead,
         "coordinates": coordinates,
         "scaled": None not in given,
         "nearest": rounding,
