@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from ....engine.ir.graph import Node, TensorType
 from ....engine.ir.symbolic import Dim, exact_div, product
@@ -18,8 +20,11 @@ from ...ir.iteration_space import Access, Extents, collapse, contiguous
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
+from ...ir.schedule import Knob, Space
+from ...ir.target import Target
 from ..gemm.epilogue import same_shape
 from ..registry import lowering, lowering_alone
+from ..scheduling import schedule
 from .row_programs import Overlay, RowPrograms
 
 NORMAL = "(normalized)"
@@ -150,6 +155,23 @@ def _normalize(
     return None if step is None else [step]
 
 
+def rows_space(vectors: int, target: Target) -> Space:
+    """Return the schedules of rows of as many vectors, 0 if they are not known or have several parts.
+
+    `held`: whether a row stays in registers; else `sums`: vectors of partial sums, and `unroll`: vectors of an
+    iteration of the last pass."""
+    fits = 0 < vectors <= target.registers
+    memory = ("held", (0,)) if fits else None
+    return Space(
+        ("normalize_rows",),
+        (
+            Knob("held", (0, 1) if fits else ()),
+            Knob("sums", (1, 2, 4, 8), memory),
+            Knob("unroll", (1, 2, 4), memory),
+        ),
+    )
+
+
 def _step(
     group: Group, ctx: Context, mode: str, programs: RowPrograms, tensors: Sequence[Access], roles: str
 ) -> Step | None:
@@ -169,7 +191,15 @@ def _step(
     main = next((extra + k for k, dtype in enumerate(after.result_types) if dtype is ctx.real), len(writes))
     rows = space.extents[-1] if space.roles[-1] == "R" and space.roles.count("R") == 1 else 0
     vectors = -(-rows // ctx.target.lanes) if isinstance(rows, int) else 0
-    held = vectors if vectors <= ctx.target.registers // 2 else 0
+
+    def described(extents: Extents) -> dict[str, Any]:
+        sizes = {"sizes": extents.all(space.extents), "roles": space.roles, "mode": mode}
+        return {**sizes, "programs": programs.params(space.strides, extents)}
+
+    label = f"{mode} {'x'.join(map(str, space.extents))}"
+    found = partial(rows_space, vectors, ctx.target) if space.roles[-1] == "R" else lambda: None
+    point = schedule(group, ctx, label, described, found)
+    held = vectors if point.get("held", int(vectors <= ctx.target.registers // 2)) else 0
     kept = not held and (bool(before.instructions) or mode == "softmax" or space.roles[-1] != "R")
     buffer = rows if kept and main == len(writes) and isinstance(rows, int) and rows <= LONGEST_BUFFER else 0
     if (main == len(writes) and kept and not buffer) or any(w["inner"] != "1" for w in writes):
@@ -189,6 +219,7 @@ def _step(
         name, length = "normalize_rows", space.extents[-1]
         tail = length % ctx.target.lanes if isinstance(length, int) else 0
         params |= {"middle": texts[outer:-1], "held": held, "tail": tail}
+        params |= {key: point[key] for key, usual in (("sums", 4), ("unroll", 1)) if point.get(key, usual) != usual}
     elif space.roles.count("R") == 1:
         name = "normalize_columns"
         params["count"] = texts[-2]

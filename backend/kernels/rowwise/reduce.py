@@ -22,8 +22,11 @@ from ...ir.iteration_space import Access, Extents, Space, collapse, contiguous
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import Step
 from ...ir.lower import Context, Group
+from ...ir.schedule import Knob
+from ...ir.schedule import Space as Schedules
 from ..gemm.epilogue import same_shape
 from ..registry import lowering, lowering_alone
+from ..scheduling import schedule
 from .row_programs import Overlay, RowPrograms
 
 FEW, WIDE = 8, 16
@@ -69,7 +72,7 @@ def lower_reduce(group: Group, ctx: Context) -> list[Step] | None:
     out_shape = ctx.type(y).shape
     if out_shape is None or not all(same_shape(ctx.type(v).shape, out_shape) for v in group.outputs):
         return None
-    step = _step(group, mode, RowPrograms(before, after, RESULT), kind.shape, out_shape, axes)
+    step = _step(group, ctx, mode, RowPrograms(before, after, RESULT), kind.shape, out_shape, axes)
     return None if step is None else [step]
 
 
@@ -99,7 +102,7 @@ def lower_log_sum_exp(group: Group, ctx: Context) -> list[Step] | None:
     log = b.finish([b.op("Add", b.op("Log", b.operand(RESULT, out)), b.operand(top, out))], (y,))
 
     passes = (("max", RowPrograms(plain, finite, RESULT)), ("sum", RowPrograms(power, log, RESULT)))
-    steps = [_step(group, mode, programs, kind.shape, out.shape, axes) for mode, programs in passes]
+    steps = [_step(group, ctx, mode, programs, kind.shape, out.shape, axes) for mode, programs in passes]
     return None if None in steps else [step for step in steps if step is not None]
 
 
@@ -124,8 +127,24 @@ def _chain(ops: Sequence[str], source: str, target: str) -> list[Node]:
     return [Node("Mul", (source, source), (target,)) if op == "Square" else Node(op, (source,), (target,))]
 
 
+def reduce_space(rows: bool) -> Schedules:
+    """Return the schedules of a reduction on vectors.
+
+    Of rows `sums`: vectors of partial sums; of columns `wide`: vectors of results side by side."""
+    values = (1, 2, 4, 8)
+    if rows:
+        return Schedules(("reduce_rows",), (Knob("sums", values),))
+    return Schedules(("reduce_columns",), (Knob("wide", values),))
+
+
 def _step(
-    group: Group, mode: str, programs: RowPrograms, shape: Sequence[Dim], out_shape: Sequence[Dim], axes: Sequence[int]
+    group: Group,
+    ctx: Context,
+    mode: str,
+    programs: RowPrograms,
+    shape: Sequence[Dim],
+    out_shape: Sequence[Dim],
+    axes: Sequence[int],
 ) -> Step | None:
     """Return the step that reduces `shape` to `out_shape`, or None if no kernel fits."""
     both = (programs.before, programs.after)
@@ -172,6 +191,15 @@ def _step(
         "middle": texts[outer:-1],
         "inner": texts[-1],
     }
+
+    def described(extents: Extents) -> dict[str, Any]:
+        strides = [[tensor[k] for k in order] for tensor in space.strides]
+        code = programs.params(strides, extents, vector=vector, int8=int8)
+        return {"mode": mode, "sizes": extents.all(space.extents), "roles": space.roles, "programs": code}
+
+    label = f"{group.node.op} {'x'.join(map(str, space.extents))}"
+    point = schedule(group, ctx, label, described, lambda: reduce_space(rows) if vector else None)
+    params |= {name: value for name, value in point.items() if value != 4}
     kernel = Kernel("reduce_rows" if rows else "reduce_columns", params)
     inputs, work = (o.value for o in programs.inputs), threads(shape, cost(programs.before))
     return launch(kernel, group, inputs, programs.outputs, extents, work)
