@@ -31,6 +31,18 @@ def test_features_of_a_product() -> None:
     assert found["panel of L1"] == round(64 * 16 * 4 / kernel().settings.target.l1, 4)
 
 
+def test_features_of_attention() -> None:
+    x = {name: np.zeros((1, 2, 90, 64), np.float32) for name in "qkv"}
+    graph = harness.make_graph([Node("Attention", ("q", "k", "v"), ("y",), name="attention")], x)
+    [kernel] = tunable_kernels(graph, standard_policy(), parse_targets("avx2")[0], 1, True)
+    found = kernel.lowered({"tile": "4x2", "block": 32}).features
+    assert (found["tile_rows"], found["tile_vectors"], found["block"]) == (4, 2, 32)
+    assert found["registers"] == (4 * 2 + 2) / 16
+    assert found["m rows wasted"] == round(92 / 90, 4)
+    assert found["n columns wasted"] == round(96 / 90, 4)
+    assert found["panel of L1"] == round(64 * 16 * 4 / kernel.settings.target.l1, 4)
+
+
 def test_schedules_differ_in_features_exactly_if_their_codes_do() -> None:
     one, random = kernel(), Random(2)
     lowered = [one.lowered(one.space.sample(random)) for _ in range(60)]

@@ -66,17 +66,22 @@ def _known(text: str, dims: Sequence[Any]) -> float | None:
 
 
 def _ratios(numbers: Mapping[str, float], target: Target) -> Iterator[tuple[str, float]]:
-    rows, vectors = numbers.get("tiles.mr"), numbers.get("tiles.nv")
+    rows, vectors = (
+        numbers.get("tiles.mr", numbers.get("tile_rows")),
+        numbers.get("tiles.nv", numbers.get("tile_vectors")),
+    )
+    m, n = numbers.get("m", numbers.get("queries", 0.0)), numbers.get("n", numbers.get("keys", 0.0))  # or of attention
     if rows and vectors:
         yield "registers", (rows * vectors + min(rows, vectors)) / target.registers
         yield "products a load", rows * vectors / (rows + vectors)
         width = vectors * target.lanes
         pixels = numbers.get("pixels") or _product(numbers, "g.out.") or numbers.get("oh", 0) * numbers.get("ow", 0)
-        for name, extent in (("m", numbers.get("m", 0.0)), ("n", numbers.get("n", 0.0)), ("pixels", pixels)):
+        for name, extent in (("m", m), ("n", n), ("pixels", pixels)):
             if extent:
                 yield f"{name} rows wasted", math.ceil(extent / rows) * rows / extent
                 yield f"{name} columns wasted", math.ceil(extent / width) * width / extent
-        depth = numbers.get("kc") or numbers.get("k") or numbers.get("c") or numbers.get("g.channels", 0.0)
+        depths = (numbers.get(name) for name in ("kc", "k", "depth", "c", "g.channels"))
+        depth = next(filter(None, depths), 0.0)
         yield "panel of L1", depth * width * target.element_bytes / target.l1
         yield "panel of L2", depth * width * target.element_bytes / target.l2
         if group := numbers.get("group"):

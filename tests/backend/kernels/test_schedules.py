@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,9 @@ from rewrite.backend.ir.kernel_graph import Step
 from rewrite.backend.ir.schedule import DEFAULT, Knob, Point, Space, Tunable
 from rewrite.backend.ir.target import make_target, runs_here
 from rewrite.benchmarks import harness
-from rewrite.engine.ir.graph import Graph, Node
+from rewrite.engine.ir.graph import DType, Graph, Node, TensorType
+
+from .test_lstm_int8 import lstm
 
 Array = harness.Array
 
@@ -50,6 +54,57 @@ def product(m: int, k: int, n: int) -> Graph:
     return harness.make_graph([node], {"x": floats(m, k)}, constants={"w": floats(k, n)})
 
 
+def int8(product: bool = False, channels: int = 40, group: int = 1, nhwc: bool = False) -> Graph:
+    """Quantized product, or a convolution by filters of 3 x 3, with numbers up to 20 so that few results saturate."""
+    random = np.random.default_rng(3)
+    image = (1, 13, 13, channels) if nhwc else (1, channels, 13, 13)
+    shape = (45, 70) if product else image
+    weights = (70, 100) if product else (channels, channels // group, 3, 3)
+    constants = {
+        "w": random.integers(-20, 21, weights).astype(np.int8),
+        "zero": np.uint8(7),
+        "zeros": np.int8(0),
+        "scale": np.float32(0.05),
+    }
+    x = {"x": random.integers(0, 256, shape).astype(np.uint8)}
+    if product:
+        return harness.make_graph([Node("MatMulInteger", ("x", "w", "zero"), ("y",), name="p")], x, constants=constants)
+    op = "rewrite.ChannelsLastQLinearConv" if nhwc else "QLinearConv"
+    values = ("x", "scale", "zero", "w", "scale", "zeros", "scale", "zero")
+    node = Node(op, values, ("y",), {"pads": (1,) * 4, "group": group}, name="conv")
+    return harness.make_graph([node], x, constants=constants, types={"y": TensorType(DType.U8, image)})
+
+
+def attention(queries: int, keys: int) -> Graph:
+    inputs = {name: floats(1, 3, length, 40) for name, length in (("q", queries), ("k", keys), ("v", keys))}
+    return harness.make_graph([Node("Attention", ("q", "k", "v"), ("y",), name="attention")], inputs)
+
+
+def recurrent(op: str, batch: int) -> Graph:
+    gates, k, units = {"LSTM": 4, "GRU": 3}[op], 20, 70
+    shapes = (("w", (gates * units, k)), ("r", (gates * units, units)))
+    constants = {name: floats(1, *shape) for name, shape in shapes}
+    node = Node(op, ("x", "w", "r"), ("y",), {"hidden_size": units}, name="layer")
+    return harness.make_graph([node], {"x": floats(4, batch, k)}, constants=constants)
+
+
+def recurrent_int8() -> Graph:
+    case = lstm(4, 3, 20, 70, outputs=("y",))
+    types = {"y": TensorType(DType.F32, (4, 1, 3, 70))}
+    return harness.make_graph(case.nodes, case.inputs, constants=case.constants, types=types)
+
+
+def alone(op: str, *shape: int, constants: Mapping[str, Array] | None = None, **attrs: Any) -> Graph:
+    node = Node(op, ("x", *(constants or {})), ("y",), attrs, name="node")
+    return harness.make_graph([node], {"x": floats(*shape)}, constants=constants)
+
+
+def bf16() -> Graph:
+    node = Node("rewrite.MatMulBf16", ("x", "w"), ("y",), name="product")
+    x = TensorType(DType.BF16, (45, 70))
+    return harness.make_graph([node], {"x": x}, constants={"w": floats(70, 100)})
+
+
 CASES: Mapping[str, Graph] = {
     "gemm": product(45, 70, 100),
     "dot": product(19, 300, 3),
@@ -63,6 +118,26 @@ CASES: Mapping[str, Graph] = {
     "depthwise, NHWC": conv(40, 40, 19, 3, group=40, nhwc=True),
     "depthwise, NHWC, of shared sets": conv(1024, 1024, 7, 3, group=1024, nhwc=True),
     "depthwise, NHWC, 5x5": conv(40, 40, 14, 5, stride=2, group=40, nhwc=True),
+    "int8": int8(product=True),
+    "int8, conv": int8(),
+    "int8, conv, NHWC": int8(nhwc=True),
+    "int8, each channel, NHWC": int8(group=40, nhwc=True),
+    "bf16": bf16(),
+    "attention": attention(70, 90),
+    "attention, one query": attention(1, 90),
+    "LSTM": recurrent("LSTM", 3),
+    "GRU": recurrent("GRU", 1),
+    "LSTM, int8": recurrent_int8(),
+    "softmax": alone("Softmax", 12, 500),
+    "softmax, short": alone("Softmax", 40, 50),
+    "layer norm": alone("LayerNormalization", 12, 500, constants={"scale": floats(500)}),
+    "mean of rows": alone("ReduceMean", 12, 500, constants={"axes": np.array([1])}),
+    "mean of columns": alone("ReduceMean", 50, 200, constants={"axes": np.array([0])}),
+    "elementwise": alone("Gelu", 3, 500),
+    "transpose": alone("Transpose", 70, 90, perm=(1, 0)),
+    "resize": alone(
+        "Resize", 1, 3, 20, 30, constants={"": floats(0), "scales": np.float32([1, 1, 2, 3])}, mode="linear"
+    ),
 }
 TARGETS = [target for target in map(make_target, ("avx512", "avx2")) if runs_here(target)]
 
@@ -71,12 +146,17 @@ TARGETS = [target for target in map(make_target, ("avx512", "avx2")) if runs_her
 def space_of(name: str, isa: str) -> Space:
     schedules = At()
     harness.lower(CASES[name], target=make_target(isa), schedules=schedules)
-    [kernel] = schedules.asked
+    *_, kernel = schedules.asked  # a layer of units asks for its product first
     return kernel.space
 
 
 def feeds(graph: Graph) -> dict[str, Array]:
-    return {name: floats(*(int(d) for d in graph.type(name).shape or ())) for name in graph.inputs}
+    def random(kind: TensorType) -> Array:
+        assert kind.dtype is not None
+        numbers = floats(*(int(d) for d in kind.shape or ()))
+        return (numbers * 400 % 256 if kind.dtype is DType.U8 else numbers).astype(kind.dtype.numpy)
+
+    return {name: random(graph.type(name)) for name in graph.inputs}
 
 
 def rendered(name: str, isa: str, point: Point) -> list[str]:
@@ -90,7 +170,7 @@ def test_a_kernel_computes_the_same_at_any_point(name: str, isa: str) -> None:
     graph, space, random, target = CASES[name], space_of(name, isa), Random(name), make_target(isa)
     wanted = harness.run(graph, feeds(graph), target=target)
     points = {str(point): point for point in (space.sample(random, formula=0.3) for _ in range(7))}
-    assert len(points) > 3
+    assert len(points) >= min(3, math.prod(len(knob.values) or 1 for knob in space.knobs) - 1)
     for point in points.values():
         assert space.accepts(point)
         found = harness.run(graph, feeds(graph), target=target, threads=2, schedules=At(point))
@@ -117,6 +197,18 @@ def test_every_value_of_a_knob_makes_a_kernel_of_its_own(name: str, isa: str) ->
                 if space.accepts(point):
                     found.add(tuple(rendered(name, isa, point)))
         assert len(found) > 1, f"{knob.name} has no effect"
+
+
+def test_both_algorithms_of_a_convolution_in_narrow_groups_agree() -> None:
+    graph, target = conv(32, 32, 13, 3, group=8, nhwc=True), make_target("avx2")
+    found, templates = [], []
+    for algorithm in ("window", "product"):
+        point: Point = {"algorithm": algorithm}
+        items, _ = harness.lower(graph, target=target, schedules=At(point))
+        templates += [item.kernel.template for item in items or () if isinstance(item, Step)]
+        found.append(harness.run(graph, feeds(graph), target=target, schedules=At(point)))
+    assert templates == ["depthwise_pool_nhwc", "conv_nhwc"]
+    np.testing.assert_allclose(found[0]["y"], found[1]["y"], rtol=1e-4, atol=2e-5)
 
 
 @pytest.mark.parametrize("name", CASES)
