@@ -32,6 +32,7 @@ _TILES = ("6x2", "5x2", "4x2")
 
 
 _SEARCHED = (*_TILES, "3x2", "3x3", "3x4", "2x4", "2x5", "4x3", "1x8")
+"""Register tiles that a search tries."""
 
 
 def plan(problem: ConvProblem, ctx: Context, point: Point = DEFAULT) -> winograd.Algorithm | None:
@@ -42,7 +43,7 @@ def plan(problem: ConvProblem, ctx: Context, point: Point = DEFAULT) -> winograd
     if window.dilation != (1, 1, 1):
         return None
     words = replace(problem, w=np.broadcast_to(np.int8(0), (m * problem.groups, -(-c // 2), *problem.w.shape[2:])))
-    tiles = [point["tile"]] if "tile" in point else _TILES
+    tiles = (str(point["tile"]),) if "tile" in point else _TILES
     points = ({**point, "algorithm": "winograd2", "filters": "stored", "tile": tile} for tile in tiles)
     found = [winograd.plan(words, ctx, nhwc=True, point=each) for each in points]
     return min((algorithm for algorithm in found if algorithm is not None), key=lambda a: a.cost, default=None)

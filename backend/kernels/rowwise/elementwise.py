@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Any
 
 from ....engine.ir.graph import Node
 from ....engine.ir.symbolic import Dim
@@ -17,11 +16,8 @@ from ...ir.iteration_space import Access, Extents, Space, collapse, contiguous
 from ...ir.kernel import Kernel
 from ...ir.kernel_graph import LeadingDimension, Step
 from ...ir.lower import Context, Group
-from ...ir.schedule import Knob
-from ...ir.schedule import Space as Schedules
 from ..gemm.epilogue import same_shape
 from ..registry import lowering
-from ..scheduling import schedule
 
 NAMED = ("BatchNormalization", "Dropout", "com.microsoft.FastGelu", "com.microsoft.BiasGelu", "com.microsoft.QuickGelu")
 """Operators lowered elementwise although rules do not declare them so, because of further operands or outputs."""
@@ -42,35 +38,12 @@ def lower_elementwise(group: Group, ctx: Context) -> list[Step] | None:
         return None
     long = bool(shape) and isinstance(shape[-1], int) and shape[-1] >= ctx.target.lanes
     by_rows = long and not ctx.columns.isdisjoint((*group.inputs, *group.outputs))
-
-    def described(extents: Extents) -> dict[str, Any]:
-        strides = [extents.all(read.strides) for read in reads]
-        types = [dtype.value for dtype in (*(item.dtype for item in program.inputs), *program.result_types)]
-        return {
-            "sizes": extents.all(shape),
-            "strides": strides,
-            "types": types,
-            "code": repr((program.instructions, program.results)),
-        }
-
-    label = f"elementwise {'x'.join(map(str, shape))} {'+'.join(node.op for node in group.nodes)}"
-    point = schedule(group, ctx, label, described, elementwise_space)
-    step = elementwise_step(program, shape, reads, group, by_rows=by_rows, unroll=int(point.get("unroll", 1)))
+    step = elementwise_step(program, shape, reads, group, by_rows=by_rows)
     return None if step is None else [step]
 
 
-def elementwise_space() -> Schedules:
-    """Return the schedules of an elementwise kernel: `unroll`, the vectors of an iteration."""
-    return Schedules(("elementwise",), (Knob("unroll", (1, 2, 4)),))
-
-
 def elementwise_step(
-    program: Pointwise,
-    shape: Sequence[Dim],
-    reads: Sequence[Access],
-    source: Group | Node,
-    by_rows: bool = False,
-    unroll: int = 1,
+    program: Pointwise, shape: Sequence[Dim], reads: Sequence[Access], source: Group | Node, by_rows: bool = False
 ) -> Step | None:
     """Return the step that computes a program over a space, or None if it cannot be emitted as C.
 
@@ -108,7 +81,6 @@ def elementwise_step(
         numbers = []
     params = {"extents": sizes, "reads": operands, "writes": results, "body": body, "results": texts, "vector": vector}
     params |= {"real": program.real.value if vector else "f32", "numbers": [*numbers, *places.values()]}
-    params |= {"unroll": unroll} if vector and unroll > 1 else {}
     kernel, inputs, work = Kernel("elementwise", params), (r.value for r in reads), threads(shape, cost(program))
     leading = tuple(_leading_dimensions(space, [*reads, *writes], len(reads), places))
     in_place = _in_place(program, reads, writes)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 from ....engine.ir.graph import Node, TensorType
@@ -197,8 +196,8 @@ def _step(
         return {**sizes, "programs": programs.params(space.strides, extents)}
 
     label = f"{mode} {'x'.join(map(str, space.extents))}"
-    found = partial(rows_space, vectors, ctx.target) if space.roles[-1] == "R" else lambda: None
-    point = schedule(group, ctx, label, described, found)
+    along = space.roles[-1] == "R"
+    point = schedule(group, ctx, label, described, lambda: rows_space(vectors, ctx.target) if along else None)
     held = vectors if point.get("held", int(vectors <= ctx.target.registers // 2)) else 0
     kept = not held and (bool(before.instructions) or mode == "softmax" or space.roles[-1] != "R")
     buffer = rows if kept and main == len(writes) and isinstance(rows, int) and rows <= LONGEST_BUFFER else 0
