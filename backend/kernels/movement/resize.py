@@ -53,10 +53,11 @@ def lower_resize(node: Node, ctx: Context) -> list[Step] | None:
     ] or [rank - 1]
     if antialias:
         return filtered_steps(node, ctx, y.shape, changed, scales)
+    sizes = (*x.shape, *y.shape)
 
     def described(extents: Extents) -> dict[str, Any]:
         attrs = {name: str(value) for name, value in node.attrs.items()}
-        return {"sizes": extents.all((*x.shape, *y.shape)), "scales": scales, "attrs": attrs}
+        return {"sizes": extents.all(sizes), "scales": scales, "attrs": attrs}
 
     label = f"resize {mode} {'x'.join(map(str, y.shape))}"
     lines = mode != "nearest" and changed[-1] == rank - 1
