@@ -254,8 +254,8 @@ def replay(kernels: Sequence[Recorded], names: Sequence[str], seeds: int, counts
                 found = best_after(search, one.ratio, counts)
                 logs.append([math.log(ratio / one.best) for ratio in found])
         means = [statistics.mean(column) for column in zip(*logs, strict=True)]
-        found = [f"{count}: {math.exp(m):.3f} {1 - m / possible:.2f}" for count, m in zip(counts, means, strict=True)]
-        print(f"{name}: " + ", ".join(found))
+        row = [f"{count}: {math.exp(m):.3f} {1 - m / possible:.2f}" for count, m in zip(counts, means, strict=True)]
+        print(f"{name}: " + ", ".join(row))
     ranks = []
     for one in kernels:
         ranking = learned_from([other for other in kernels if other is not one], 0)
